@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "experiments/app/arguments.hpp"
+#include "reports/data/run_set.hpp"
+#include "reports/data/summary.hpp"
 
 namespace fp16lab::experiments {
 
@@ -23,9 +25,11 @@ Command policy_command();
 Command list_command();
 Command devices_command();
 
-/// What fp16lab report does, for sweep --report. `runs`: run folders, folders of runs, or what replay wrote;
-/// `mix_builds`: judge runs of several builds by each other.
-ExitCode write_report_page(const CommonOptions& common, const std::vector<std::filesystem::path>& runs,
-                           bool mix_builds);
+/// What fp16lab report does with runs that are loaded, for sweep --report: writes the page and its figures
+/// into `out`, under the name of the folder `named`, and prints its path. `replays`: replay.json files.
+void write_report_page(const CommonOptions& common, const reports::RunSet& runs,
+                       const std::vector<reports::WorkloadSummary>& summaries,
+                       const std::vector<std::filesystem::path>& replays, const std::filesystem::path& out,
+                       const std::filesystem::path& named);
 
 }  // namespace fp16lab::experiments

@@ -10,6 +10,9 @@
 #include <stdexcept>
 #include <system_error>
 #include <tuple>
+#include <utility>
+
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -45,19 +48,37 @@ Run missing_run(const std::filesystem::path& planned) {
   return run;
 }
 
-/// "key=value" for what differs between `settings` and any of `others`; empty if nothing does.
-std::string differences(const FlatConfig& settings, const std::vector<FlatConfig>& others) {
-  std::string text;
-  for (const auto& setting : settings) {
-    const bool differs = std::any_of(others.begin(), others.end(), [&](const FlatConfig& other) {
-      return value_or(other, setting.first, "") != setting.second;
-    });
-    // A policy's parameters are told by their own names: "growth_interval=200".
-    std::string_view key = setting.first;
-    if (key.starts_with("scaler.")) key.remove_prefix(std::string_view("scaler.").size());
-    if (differs) text += fmt::format("{}{}={}", text.empty() ? "" : ", ", key, setting.second);
+/// "key=value" for each of `settings` that not all of `bearers` have with that value; the same keys for every
+/// one of them.
+std::vector<std::string> differences(const std::vector<FlatConfig>& settings,
+                                     const std::vector<std::size_t>& bearers) {
+  struct Value {
+    const std::string* text = nullptr;
+    std::size_t bearers = 0;  ///< with it
+    bool one = true;          ///< no bearer has another
+  };
+  std::map<std::string_view, Value> values;
+  for (const std::size_t i : bearers)
+    for (const auto& [key, text] : settings[i]) {
+      Value& value = values[key];
+      if (value.text == nullptr) value.text = &text;
+      ++value.bearers;
+      value.one = value.one && text == *value.text;
+    }
+  std::vector<std::string> all;
+  for (const std::size_t i : bearers) {
+    std::string& list = all.emplace_back();
+    for (const auto& [key, text] : settings[i]) {
+      const Value& value = values.at(key);
+      // Where a key is not there, it is as good as empty.
+      if (value.one && (value.bearers == bearers.size() || text.empty())) continue;
+      // A policy's parameters are told by their own names: "growth_interval=200".
+      std::string_view name = key;
+      if (name.starts_with("scaler.")) name.remove_prefix(std::string_view("scaler.").size());
+      list += fmt::format("{}{}={}", list.empty() ? "" : ", ", name, text);
+    }
   }
-  return text;
+  return all;
 }
 
 /// The folder's name without its seed, as a sweep writes it: "lenet5-o2-seed1" -> "lenet5-o2".
@@ -98,13 +119,9 @@ template <class Named>
 void make_names_unique(std::vector<Named>& items, std::string Named::*name,
                        const std::vector<FlatConfig>& settings, const std::vector<std::string>& short_names) {
   const auto append_differences = [&](const std::vector<std::size_t>& bearers) {
-    for (const std::size_t i : bearers) {
-      std::vector<FlatConfig> others;
-      for (const std::size_t j : bearers)
-        if (j != i) others.push_back(settings[j]);
-      const std::string text = differences(settings[i], others);
-      if (!text.empty()) items[i].*name += " (" + text + ")";
-    }
+    const std::vector<std::string> texts = differences(settings, bearers);
+    for (std::size_t i = 0; i < bearers.size(); ++i)
+      if (!texts[i].empty()) items[bearers[i]].*name += " (" + texts[i] + ")";
   };
   std::map<std::string, std::vector<std::size_t>> bearers_of;
   for (std::size_t i = 0; i < items.size(); ++i) bearers_of[items[i].*name].push_back(i);
@@ -112,13 +129,8 @@ void make_names_unique(std::vector<Named>& items, std::string Named::*name,
     if (bearers.size() < 2) continue;
     std::size_t longest = 0;
     std::map<std::string, std::vector<std::size_t>> by_short_name;
-    for (const std::size_t i : bearers) {
-      std::vector<FlatConfig> others;
-      for (const std::size_t j : bearers)
-        if (j != i) others.push_back(settings[j]);
-      longest = std::max(longest, differences(settings[i], others).size());
-      by_short_name[short_names[i]].push_back(i);
-    }
+    for (const std::string& text : differences(settings, bearers)) longest = std::max(longest, text.size());
+    for (const std::size_t i : bearers) by_short_name[short_names[i]].push_back(i);
     if (longest <= longest_differences || by_short_name.size() < 2 || by_short_name.contains("")) {
       append_differences(bearers);
       continue;
@@ -129,6 +141,21 @@ void make_names_unique(std::vector<Named>& items, std::string Named::*name,
     }
   }
 }
+
+/// Numbers sets of settings in the order in which they come.
+class Groups {
+ public:
+  std::size_t of(FlatConfig own) {
+    const auto [found, is_new] = numbers_.try_emplace(std::move(own), numbers_.size());
+    if (is_new) settings_.push_back(found->first);
+    return found->second;
+  }
+  const std::vector<FlatConfig>& settings() const { return settings_; }
+
+ private:
+  std::map<FlatConfig, std::size_t> numbers_;
+  std::vector<FlatConfig> settings_;
+};
 
 /// "fp32-twin" says what "FP32 twin" says.
 bool same_words(std::string_view a, std::string_view b) {
@@ -148,16 +175,11 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
                                                 const std::vector<std::size_t>& members) {
   const std::string workload = common_name(runs, members);
   std::vector<Configuration> groups;
-  std::vector<FlatConfig> settings;
+  Groups by_settings;
   for (const std::size_t index : members) {
-    const FlatConfig own = configuration_settings(runs[index].config);
-    const auto found = std::find(settings.begin(), settings.end(), own);
-    if (found == settings.end()) {
-      settings.push_back(own);
-      groups.push_back({runs[index].id, runs[index].id.label, {index}});
-    } else {
-      groups[static_cast<std::size_t>(found - settings.begin())].runs.push_back(index);
-    }
+    const std::size_t group = by_settings.of(configuration_settings(runs[index].config));
+    if (group == groups.size()) groups.push_back({runs[index].id, runs[index].id.label, {}});
+    groups[group].runs.push_back(index);
   }
   for (Configuration& group : groups) {
     const std::string& name = runs[group.runs.front()].folder.manifest.name;
@@ -174,7 +196,7 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
     variants.push_back(name.size() > workload.size() ? name.substr(workload.empty() ? 0 : workload.size() + 1)
                                                      : "");
   }
-  make_names_unique(groups, &Configuration::label, settings, variants);
+  make_names_unique(groups, &Configuration::label, by_settings.settings(), variants);
   for (Configuration& group : groups)
     std::stable_sort(group.runs.begin(), group.runs.end(), [&](std::size_t a, std::size_t b) {
       return std::tie(runs[a].missing, runs[a].seed) < std::tie(runs[b].missing, runs[b].seed);
@@ -186,39 +208,60 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
   return groups;
 }
 
-void note_run(const Run& run, std::vector<std::string>& notes) {
-  for (const std::string& note : run.folder.notes) notes.push_back(run.name + ": " + note);
-  if (run.missing) {
-    notes.push_back(run.name + " is missing: the sweep planned it, but there is no such run");
-    return;
+/// Notes on runs; of each kind the first ones, since ten thousand that say the same are one.
+class RunNotes {
+ public:
+  void add(const Run& run) {
+    for (const std::string& note : run.folder.notes) add("odd, but harmless", run.name + ": " + note);
+    if (run.missing) {
+      add("missing", run.name + " is missing: the sweep planned it, but there is no such run");
+      return;
+    }
+    const Manifest& manifest = run.folder.manifest;
+    const bool left_out = manifest.state == ExitState::finished && !run.folder.whole;
+    for (const std::string& damage : run.folder.damage)
+      add("damaged", fmt::format("{} is damaged: {}{}", run.name, damage,
+                                 left_out ? "; it is left out of the verdicts" : ""));
+    switch (manifest.state) {
+      case ExitState::finished:
+        break;
+      case ExitState::running:
+        add("not finished",
+            fmt::format("{} has not finished (or was killed) after {} steps; it is left out of the verdicts",
+                        run.name, run.folder.steps.size()));
+        break;
+      case ExitState::stopped:
+        add("stopped early",
+            fmt::format("{} was stopped early after {} steps; it is left out of the verdicts", run.name,
+                        run.folder.steps.size()));
+        break;
+      case ExitState::diverged:
+        add("diverged",
+            fmt::format("{} diverged{}{}", run.name, manifest.message.empty() ? "" : ": ", manifest.message));
+        break;
+      case ExitState::failed:
+        add("failed",
+            fmt::format("{} failed ({}); it is left out of the verdicts", run.name, manifest.message));
+        break;
+    }
   }
-  const Manifest& manifest = run.folder.manifest;
-  const bool left_out = manifest.state == ExitState::finished && !run.folder.whole;
-  for (const std::string& damage : run.folder.damage)
-    notes.push_back(fmt::format("{} is damaged: {}{}", run.name, damage,
-                                left_out ? "; it is left out of the verdicts" : ""));
-  switch (manifest.state) {
-    case ExitState::finished:
-      break;
-    case ExitState::running:
-      notes.push_back(
-          fmt::format("{} has not finished (or was killed) after {} steps; it is left out of the verdicts",
-                      run.name, run.folder.steps.size()));
-      break;
-    case ExitState::stopped:
-      notes.push_back(fmt::format("{} was stopped early after {} steps; it is left out of the verdicts",
-                                  run.name, run.folder.steps.size()));
-      break;
-    case ExitState::diverged:
-      notes.push_back(
-          fmt::format("{} diverged{}{}", run.name, manifest.message.empty() ? "" : ": ", manifest.message));
-      break;
-    case ExitState::failed:
-      notes.push_back(
-          fmt::format("{} failed ({}); it is left out of the verdicts", run.name, manifest.message));
-      break;
+  std::vector<std::string> all() && {
+    for (const auto& [kind, seen] : seen_)
+      if (seen > most)
+        notes_.push_back(fmt::format("{} of this kind: {}", counted(seen - most, "more note"), kind));
+    return std::move(notes_);
   }
-}
+
+ private:
+  static constexpr std::size_t most = 20;
+
+  void add(std::string_view kind, std::string note) {
+    if (++seen_[kind] <= most) notes_.push_back(std::move(note));
+  }
+
+  std::vector<std::string> notes_;
+  std::map<std::string_view, std::size_t> seen_;
+};
 
 }  // namespace
 
@@ -251,29 +294,28 @@ RunSet load_runs(std::span<const std::filesystem::path> folders,
         set.builds.push_back(std::move(build));
   for (const std::filesystem::path& planned : missing) set.runs.push_back(missing_run(planned));
 
-  std::vector<FlatConfig> settings;
+  Groups by_settings;
   std::vector<std::vector<std::size_t>> members;
   for (std::size_t i = 0; i < set.runs.size(); ++i) {
-    const FlatConfig own = workload_settings(set.runs[i].config);
-    const auto found = std::find(settings.begin(), settings.end(), own);
-    if (found == settings.end()) {
-      settings.push_back(own);
-      members.push_back({i});
+    const std::size_t group = by_settings.of(workload_settings(set.runs[i].config));
+    if (group == members.size()) {
+      members.emplace_back();
       set.workloads.push_back({workload_name(set.runs[i].config), {}});
-    } else {
-      members[static_cast<std::size_t>(found - settings.begin())].push_back(i);
     }
+    members[group].push_back(i);
   }
   std::vector<std::string> short_names;
   short_names.reserve(members.size());
   for (const std::vector<std::size_t>& group : members) short_names.push_back(common_name(set.runs, group));
-  make_names_unique(set.workloads, &Workload::name, settings, short_names);
+  make_names_unique(set.workloads, &Workload::name, by_settings.settings(), short_names);
   for (std::size_t w = 0; w < set.workloads.size(); ++w)
     set.workloads[w].configurations = group_configurations(set.runs, members[w]);
   std::stable_sort(set.workloads.begin(), set.workloads.end(),
                    [](const Workload& a, const Workload& b) { return a.name < b.name; });
 
-  for (const Run& run : set.runs) note_run(run, set.notes);
+  RunNotes notes;
+  for (const Run& run : set.runs) notes.add(run);
+  set.notes = std::move(notes).all();
   if (set.builds.size() > 1)
     set.notes.push_back(fmt::format("these runs were made by {} builds, whose bits may differ: {}",
                                     set.builds.size(), fmt::join(set.builds, "; ")));

@@ -43,7 +43,8 @@ struct Workload {
 struct RunSet {
   std::vector<Run> runs;
   std::vector<Workload> workloads;  ///< by name
-  std::vector<std::string> notes;  ///< unfinished or missing runs, torn lines, repeated seeds, several builds
+  /// Unfinished or missing runs, torn lines (the first 20 of each kind), repeated seeds, several builds.
+  std::vector<std::string> notes;
   std::vector<std::string> builds;  ///< fp16lab::builds_of its runs, each once
   std::size_t missing() const;      ///< how many of `runs`
 };

@@ -7,9 +7,11 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <map>
 #include <set>
 #include <stdexcept>
 
+#include "numerics/text/text.hpp"
 #include "reports/data/run_gradients.hpp"
 
 namespace fp16lab::reports {
@@ -182,26 +184,40 @@ PairedSample add_pairs(WorkloadSummary& summary, SummaryRow& row, const SummaryR
   return sample;
 }
 
+constexpr std::size_t most_noted = 20;  ///< seeds of a configuration
+
 /// Seeds in which what the others are judged against diverged itself.
 void note_diverged(WorkloadSummary& summary, const SummaryRow& reference) {
   std::vector<std::uint64_t> seeds;
-  for (std::size_t i = 0; i < reference.seeds.size(); ++i)
-    if (!std::isfinite(reference.final_values[i])) seeds.push_back(reference.seeds[i]);
+  std::size_t more = 0;
+  for (std::size_t i = 0; i < reference.seeds.size(); ++i) {
+    if (std::isfinite(reference.final_values[i])) continue;
+    if (seeds.size() < most_noted)
+      seeds.push_back(reference.seeds[i]);
+    else
+      ++more;
+  }
   if (!seeds.empty())
-    summary.notes.push_back(fmt::format("{}: {} diverged in seed {}: no pair is judged against it there",
-                                        summary.name, reference.label, fmt::join(seeds, ", ")));
+    summary.notes.push_back(fmt::format("{}: {} diverged in seed {}{}: no pair is judged against it there",
+                                        summary.name, reference.label, fmt::join(seeds, ", "),
+                                        more == 0 ? "" : fmt::format(" and {} more", more)));
 }
 
 /// Losses that are not above 0 have no ratio.
 void note_without_ratio(WorkloadSummary& summary) {
   if (summary.metric.quantity == Quantity::accuracy) return;
-  for (const SummaryRow& row : summary.rows)
+  for (const SummaryRow& row : summary.rows) {
+    std::size_t noted = 0;
     for (std::size_t i = 0; i < row.seeds.size(); ++i)
-      if (std::isfinite(row.final_values[i]) && !(row.final_values[i] > 0))
+      if (std::isfinite(row.final_values[i]) && !(row.final_values[i] > 0) && ++noted <= most_noted)
         summary.notes.push_back(
             fmt::format("{}: {} of {}, seed {}, is {:g}, and only losses above 0 have a difference in "
                         "percent: the pair is dropped",
                         summary.name, summary.metric.name, row.label, row.seeds[i], row.final_values[i]));
+    if (noted > most_noted)
+      summary.notes.push_back(fmt::format("{}: the same of {}, {}", summary.name, row.label,
+                                          counted(noted - most_noted, "more seed")));
+  }
 }
 
 std::optional<Leader> leader_of(const WorkloadSummary& summary, const Workload& workload) {
@@ -239,11 +255,13 @@ std::optional<bool> SummaryRow::worse_than_noise() const {
 
 PairedSample pairs_of(const Metric& metric, const SummaryRow& variant, const SummaryRow& reference) {
   PairedSample sample{.margin = metric.margin, .bits = variant.bits};
-  std::set<std::uint64_t> taken;
+  std::map<std::uint64_t, double> bases;  // the first of each seed
+  for (std::size_t i = 0; i < reference.seeds.size(); ++i)
+    bases.emplace(reference.seeds[i], reference.final_values[i]);
   for (std::size_t i = 0; i < variant.seeds.size(); ++i) {
-    const auto same = std::find(reference.seeds.begin(), reference.seeds.end(), variant.seeds[i]);
-    if (same == reference.seeds.end() || !taken.insert(variant.seeds[i]).second) continue;
-    const double base = reference.final_values[static_cast<std::size_t>(same - reference.seeds.begin())];
+    const auto same = bases.extract(variant.seeds[i]);
+    if (same.empty()) continue;
+    const double base = same.mapped();
     const double value = variant.final_values[i], difference = metric.difference(value, base);
     if (std::isfinite(base) && !std::isfinite(value))
       ++sample.diverged;

@@ -18,7 +18,7 @@ std::vector<Figure> write_figures(const WorkloadFigures& input, const std::files
   return all;
 }
 
-std::string draw_figures(std::vector<Figure>& figures, const std::filesystem::path& folder,
+std::string draw_figures(std::span<Figure> figures, const std::filesystem::path& folder,
                          const std::string& gnuplot, const std::string& graphviz) {
   for (Figure& figure : figures) {
     if (figure.is_graph) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,7 @@ std::vector<Figure> write_figures(const WorkloadFigures& input, const std::files
 /// Draws every figure with `gnuplot` (a program name or path), networks with `graphviz`. Stops at gnuplot's
 /// first failure and returns its one-line reason; scripts and data stay in any case. Empty: all drawn, but
 /// for networks where there is no graphviz.
-std::string draw_figures(std::vector<Figure>& figures, const std::filesystem::path& folder,
+std::string draw_figures(std::span<Figure> figures, const std::filesystem::path& folder,
                          const std::string& gnuplot, const std::string& graphviz);
 
 }  // namespace fp16lab::reports

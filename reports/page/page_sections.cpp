@@ -193,7 +193,8 @@ std::string_view css_class_of(analysis::Word word) {
   return word == analysis::Word::cannot_tell ? "soft" : analysis::name_of(word);
 }
 
-std::string summary_section(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
+std::string summary_section(const RunSet& set, const std::vector<WorkloadMaterial>& material,
+                            const std::string& extent) {
   std::string html = "<section id=\"summary\">\n";
   for (const WorkloadMaterial& item : material)
     html += fmt::format("<p class=\"lead\"><strong>{}.</strong> {}</p>\n", html_escape(item.workload->name),
@@ -205,7 +206,7 @@ std::string summary_section(const RunSet& set, const std::vector<WorkloadMateria
   add(set.notes);
   for (const WorkloadMaterial& item : material) add(item.summary.notes);
   if (!notes.empty()) html += "<ul class=\"notes soft\">\n" + notes + "</ul>\n";
-  return html + "</section>\n";
+  return html + extent + "</section>\n";
 }
 
 std::string workload_section(const RunSet& set, const WorkloadMaterial& material, std::size_t index,

@@ -14,8 +14,10 @@ namespace fp16lab::reports {
 /// "worse", "better", "equal", "soft": how the page shows a word.
 std::string_view css_class_of(analysis::Word word);
 
-/// One paragraph a workload, and the notes about unfinished or damaged runs.
-std::string summary_section(const RunSet& set, const std::vector<WorkloadMaterial>& material);
+/// One paragraph a workload, the notes about unfinished or damaged runs, and `extent` (HTML): how much is
+/// shown.
+std::string summary_section(const RunSet& set, const std::vector<WorkloadMaterial>& material,
+                            const std::string& extent);
 
 /// Configurations that several workloads share, one row each: how they fare in every one of them. Empty where
 /// there are fewer than two workloads or two such configurations. (overview_section.cpp)

@@ -2,6 +2,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <span>
 
 #include "numerics/text/text.hpp"
@@ -95,6 +97,7 @@ std::string provenance_section(const RunSet& set) {
     std::vector<const Run*> runs;
   };
   std::vector<Group> groups;
+  std::map<std::string, std::size_t> group_of;  // by facts
   for (const Run& run : set.runs) {
     if (run.missing) continue;
     const Manifest& m = run.folder.manifest;
@@ -109,19 +112,16 @@ std::string provenance_section(const RunSet& set) {
         fact("GPU", m.gpu ? html_escape(*m.gpu + (m.driver ? ", driver " + *m.driver : "")) : "none") +
         fact("compiler", html_escape(m.compiler) + " <code>" + html_escape(m.flags) + "</code>") +
         fact("data", data.empty() ? "none" : data);
-    const auto found =
-        std::find_if(groups.begin(), groups.end(), [&](const Group& group) { return group.facts == facts; });
-    if (found == groups.end())
-      groups.push_back({facts, {&run}});
-    else
-      found->runs.push_back(&run);
+    const auto [place, is_new] = group_of.try_emplace(facts, groups.size());
+    if (is_new) groups.push_back({facts, {}});
+    groups[place->second].runs.push_back(&run);
   }
   for (const Group& group : groups) {
-    std::vector<std::string> commands;  // one of a sweep, many of single trainings
+    std::vector<std::string> commands;  // in the order of the runs
+    std::set<std::string> known;
     for (const Run* run : group.runs) {
       std::string command = html_escape(command_line(run->folder.manifest.argv));
-      if (std::find(commands.begin(), commands.end(), command) == commands.end())
-        commands.push_back(std::move(command));
+      if (known.insert(command).second) commands.push_back(std::move(command));
     }
     const std::string command =
         commands.size() == 1 ? fact("command", "<code>" + commands.front() + "</code>") : "";
@@ -146,13 +146,13 @@ std::string provenance_section(const RunSet& set) {
     html += "</tbody></table></div>\n";
     if (listed < group.runs.size())
       html += fmt::format(
-          "<p class=\"soft\">And {} more: start and end stand in the manifest.json of each, its state_hash "
-          "in "
-          "steps.csv.</p>\n",
+          "<p class=\"soft\">And {} more: command, start and end stand in the manifest.json of each, its "
+          "state_hash in steps.csv.</p>\n",
           group.runs.size() - listed);
     if (commands.size() > 1) {
       html += "<p class=\"soft\">Commands:</p>\n<pre>";
-      for (const std::string& line : commands) html += line + "\n";
+      for (const std::string& line : std::span(commands).first(std::min(commands.size(), most_listed)))
+        html += line + "\n";
       html += "</pre>\n";
     }
     html += fmt::format("<p class=\"soft\">Resolved configuration of {}:</p>\n<pre>{}</pre>\n</details>\n",

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <ostream>
@@ -16,6 +17,7 @@
 #include "reports/page/embedded_page.hpp"
 #include "reports/page/html.hpp"
 #include "reports/page/league_section.hpp"
+#include "reports/page/page_extent.hpp"
 #include "reports/page/page_sections.hpp"
 #include "reports/page/report_data.hpp"
 
@@ -50,12 +52,11 @@ std::optional<std::string> read_chart_js(const ReportOptions& options) {
   }
 }
 
-std::vector<WorkloadMaterial> collect(const RunSet& set) {
+std::vector<WorkloadMaterial> collect(const RunSet& set, const PageExtent& extent) {
   std::vector<WorkloadMaterial> material;
-  std::vector<WorkloadSummary> summaries = summarise(set);
-  for (std::size_t w = 0; w < set.workloads.size(); ++w) {
-    const Workload& workload = set.workloads[w];
-    WorkloadMaterial item{&workload, std::move(summaries[w]), {}};
+  for (std::size_t w = 0; w < extent.workloads.size(); ++w) {
+    const Workload& workload = extent.workloads[w];
+    WorkloadMaterial item{&workload, extent.summaries[w], {}};
     for (const Configuration& configuration : workload.configurations) {
       const Run* run = representative(set, configuration);
       item.gradients.push_back(run == nullptr ? RunGradients{}
@@ -76,6 +77,7 @@ std::filesystem::path make_folder(const std::filesystem::path& folder) {
 /// Everything that a page shows.
 struct PageContent {
   const RunSet& set;
+  const PageExtent& extent;
   const std::vector<WorkloadMaterial>& material;
   const std::vector<ReplayFile>& replays;
   const std::vector<Figure>& figures;
@@ -99,7 +101,7 @@ std::string navigation(const PageContent& content, bool has_overview, bool has_g
 
 std::string page_of(const PageContent& content, const std::optional<std::string>& chart_js,
                     const std::string& title, const PageDetail& detail) {
-  const auto& [set, material, replays, figures, figure_folder] = content;
+  const auto& [set, extent, material, replays, figures, figure_folder] = content;
   bool has_gradients = false;
   std::string workloads;
   for (std::size_t i = 0; i < material.size(); ++i) {
@@ -122,7 +124,7 @@ std::string page_of(const PageContent& content, const std::optional<std::string>
   const std::string overview = overview_section(material);
   const std::string others = observed_section(set, material);
   const std::string summary = navigation(content, !overview.empty(), has_gradients, !others.empty()) +
-                              summary_section(set, material) + overview;
+                              summary_section(set, material, extent_words(set, extent, figures)) + overview;
   const std::string library = chart_js ? "<script>" + *chart_js + "</script>" : "";
   const std::string data = report_data(set, material, replays, detail);
   const std::string provenance = set.runs.empty() ? "" : provenance_section(set);
@@ -146,14 +148,21 @@ std::filesystem::path write_report(std::span<const std::filesystem::path> folder
                                    const std::filesystem::path& out, const ReportOptions& options) {
   const ReportInput input = find_report_input(folders);
   const RunSet set = input.runs.empty() ? RunSet{} : load_runs(input.runs, input.missing);
+  return write_report(set, summarise(set), input.replays, out, options);
+}
+
+std::filesystem::path write_report(const RunSet& set, const std::vector<WorkloadSummary>& summaries,
+                                   std::span<const std::filesystem::path> replay_files,
+                                   const std::filesystem::path& out, const ReportOptions& options) {
   for (const Run& run : set.runs)
     for (const std::string& damage : run.folder.damage)
       tell(options, fmt::format("{} is damaged: {}", run.name, damage));
   std::vector<ReplayFile> replays;
-  for (const std::filesystem::path& replay : input.replays) replays.push_back(read_replay(replay));
+  for (const std::filesystem::path& file : replay_files) replays.push_back(read_replay(file));
 
   const std::filesystem::path figure_folder = make_folder(out / run_file::figures);
-  const std::vector<WorkloadMaterial> material = collect(set);
+  const PageExtent extent = extent_of(set, summaries);
+  const std::vector<WorkloadMaterial> material = collect(set, extent);
   std::vector<Figure> figures;
   for (const WorkloadMaterial& item : material) {
     const WorkloadFigures workload{set, *item.workload, item.summary, item.gradients};
@@ -161,9 +170,13 @@ std::filesystem::path write_report(std::span<const std::filesystem::path> folder
   }
   for (const ReplayFile& replay : replays)
     for (Figure& figure : write_replay_figures(replay, figure_folder)) figures.push_back(std::move(figure));
-  tell(options, draw_figures(figures, figure_folder, options.gnuplot, options.graphviz));
+  // What compares configurations comes before what shows one, lest the first workload take all pictures.
+  std::stable_partition(figures.begin(), figures.end(),
+                        [](const Figure& figure) { return !figure.stem.starts_with("histogram-"); });
+  const std::span<Figure> drawn = std::span(figures).first(std::min(figures.size(), most_drawings));
+  tell(options, draw_figures(drawn, figure_folder, options.gnuplot, options.graphviz));
 
-  const PageContent content{set, material, replays, figures, figure_folder};
+  const PageContent content{set, extent, material, replays, figures, figure_folder};
   const std::optional<std::string> chart_js = read_chart_js(options);
   std::string html;
   for (const PageDetail& detail : page_details) {

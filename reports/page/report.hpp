@@ -5,8 +5,10 @@
 #include <iosfwd>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "reports/data/run_set.hpp"
+#include "reports/data/summary.hpp"
 
 namespace fp16lab::reports {
 
@@ -23,10 +25,16 @@ struct ReportOptions {
 /// Writes `out`/figures/ (data, gnuplot script, SVG and PNG of every figure) and `out`/report.html, and
 /// returns the page's path. `folders` are runs, replays, or hold such (reports/data/report_input.hpp). The
 /// page is one file below 1 MB that needs no network: library, data and pictures are inside; of long runs it
-/// shows fewer of the observed steps, and says so. Without gnuplot the scripts and data stay and the page
-/// does without still figures; without Chart.js the page shows still figures in place of charts. Runs that
-/// cannot be read, or an `out` that cannot be written, throw std::runtime_error.
+/// shows fewer of the observed steps, of very many the first workloads and configurations, and says so.
+/// Without gnuplot the scripts and data stay and the page does without still figures; without Chart.js the
+/// page shows still figures in place of charts. Runs that cannot be read, or an `out` that cannot be written,
+/// throw std::runtime_error.
 std::filesystem::path write_report(std::span<const std::filesystem::path> folders,
+                                   const std::filesystem::path& out, const ReportOptions& options = {});
+/// The same of runs that are loaded already, and summarised (reports/data/summary.hpp); `replays` are
+/// replay.json files.
+std::filesystem::path write_report(const RunSet& set, const std::vector<WorkloadSummary>& summaries,
+                                   std::span<const std::filesystem::path> replays,
                                    const std::filesystem::path& out, const ReportOptions& options = {});
 
 }  // namespace fp16lab::reports

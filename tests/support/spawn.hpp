@@ -24,7 +24,8 @@ struct Finished {
   int exit_code = -1;  ///< 128 + signal where one killed it
   std::string out;
   std::string err;
-  long peak_kb = 0;  ///< greatest resident set
+  long peak_kb = 0;    ///< greatest resident set
+  double seconds = 0;  ///< of processors, its own and those of the children that it waited for
 };
 
 inline std::string slurp(const std::filesystem::path& path) {
@@ -80,7 +81,7 @@ class Spawned {
   Finished wait() {
     while (running()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     Finished finished{WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_), slurp(out_),
-                      slurp(err_), used_.ru_maxrss};
+                      slurp(err_), used_.ru_maxrss, seconds_of(used_.ru_utime) + seconds_of(used_.ru_stime)};
     std::error_code ignored;
     std::filesystem::remove(out_, ignored);
     std::filesystem::remove(err_, ignored);
@@ -88,6 +89,9 @@ class Spawned {
   }
 
  private:
+  static double seconds_of(const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  }
   static int next_number() {
     static int number = 0;
     return number++;

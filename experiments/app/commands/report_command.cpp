@@ -9,7 +9,6 @@
 
 #include "experiments/app/commands.hpp"
 #include "numerics/files/run/replay_file.hpp"
-#include "numerics/files/run/run_folder.hpp"
 #include "reports/data/report_input.hpp"
 #include "reports/page/report.hpp"
 
@@ -19,45 +18,50 @@ namespace {
 
 /// Another build may compute other bits: differences between such runs are not those between their
 /// configurations.
-void require_one_build(const std::vector<std::filesystem::path>& runs) {
-  std::set<std::string> builds;
-  for (const std::filesystem::path& run : runs)
-    for (std::string& build : builds_of(read_manifest(run))) builds.insert(std::move(build));
-  if (builds.size() < 2) return;
+void require_one_build(const reports::RunSet& runs) {
+  if (runs.builds.size() < 2) return;
   throw CommandError(
       ExitCode::usage,
       fmt::format("these runs were made by {} builds, whose bits may differ: {}; report them apart, or "
                   "take them together with --mix-builds",
-                  builds.size(), fmt::join(builds, "; ")));
+                  runs.builds.size(), fmt::join(std::set(runs.builds.begin(), runs.builds.end()), "; ")));
+}
+
+ExitCode report(const CommonOptions& common, const std::vector<std::filesystem::path>& paths,
+                bool mix_builds) {
+  reports::ReportInput input;
+  try {
+    input = reports::find_report_input(paths);
+  } catch (const std::runtime_error& error) {
+    throw CommandError(ExitCode::usage, error.what());
+  }
+  const reports::RunSet runs =
+      input.runs.empty() ? reports::RunSet{} : reports::load_runs(input.runs, input.missing);
+  if (!mix_builds) require_one_build(runs);
+
+  // One folder is reported into itself, several beside each other.
+  std::filesystem::path out = common.out, only;
+  if (paths.size() == 1) {
+    only = paths.front();
+    if (only.filename() == replay_name::json) only = std::filesystem::absolute(only).parent_path();
+  }
+  if (out.empty()) out = only.empty() ? std::filesystem::path("results") / "report" : only;
+  write_report_page(common, runs, reports::summarise(runs), input.replays, out, only.empty() ? out : only);
+  return ExitCode::ok;
 }
 
 }  // namespace
 
-ExitCode write_report_page(const CommonOptions& common, const std::vector<std::filesystem::path>& runs,
-                           bool mix_builds) {
-  reports::ReportInput input;
-  try {
-    input = reports::find_report_input(runs);
-  } catch (const std::runtime_error& error) {
-    throw CommandError(ExitCode::usage, error.what());
-  }
-  if (!mix_builds) require_one_build(input.runs);
-
-  // One folder is reported into itself, several beside each other.
-  std::filesystem::path out = common.out, only;
-  if (runs.size() == 1) {
-    only = runs.front();
-    if (only.filename() == replay_name::json) only = std::filesystem::absolute(only).parent_path();
-  }
-  if (out.empty()) out = only.empty() ? std::filesystem::path("results") / "report" : only;
-  std::filesystem::path named = std::filesystem::absolute(only.empty() ? out : only).lexically_normal();
-  if (!named.has_filename()) named = named.parent_path();
+void write_report_page(const CommonOptions& common, const reports::RunSet& runs,
+                       const std::vector<reports::WorkloadSummary>& summaries,
+                       const std::vector<std::filesystem::path>& replays, const std::filesystem::path& out,
+                       const std::filesystem::path& named) {
+  std::filesystem::path name = std::filesystem::absolute(named).lexically_normal();
+  if (!name.has_filename()) name = name.parent_path();
   reports::ReportOptions options;
-  options.title = "fp16lab: " + named.filename().string();
+  options.title = "fp16lab: " + name.filename().string();
   if (!common.quiet) options.messages = &std::cerr;
-  const std::filesystem::path page = reports::write_report(runs, out, options);
-  fmt::print("{}\n", page.string());
-  return ExitCode::ok;
+  fmt::print("{}\n", reports::write_report(runs, summaries, replays, out, options).string());
 }
 
 Command report_command() {
@@ -80,9 +84,8 @@ Command report_command() {
         options.flag(
             "--mix-builds", given->mix_builds,
             "Compare runs of several builds of the program (commit, compiler, flags) with each other");
-        return [given](const CommonOptions& common) {
-          return write_report_page(common, given->runs, given->mix_builds);
-        };
+        return
+            [given](const CommonOptions& common) { return report(common, given->runs, given->mix_builds); };
       }};
 }
 

@@ -14,6 +14,7 @@
 #include "experiments/app/sweep/sweep_engine.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/text/text.hpp"
+#include "reports/data/report_input.hpp"
 #include "reports/data/run_set.hpp"
 #include "reports/data/summary.hpp"
 #include "reports/page/report.hpp"
@@ -87,9 +88,8 @@ void sum_up(const SweepPlan& plan, const CommonOptions& common, bool page) {
   write_file_atomically(plan.folder / "summary.json", summary_json(summaries));
   fmt::print("{}", reports::summary_table(runs, summaries));
   if (!page) return;
-  std::vector<std::filesystem::path> all = folders;
-  all.insert(all.end(), missing.begin(), missing.end());
-  write_report_page(common, all, true);  // asked about mixed builds already
+  const std::vector<std::filesystem::path> replays = reports::find_report_input(folders).replays;
+  write_report_page(common, runs, summaries, replays, plan.folder, plan.folder);
 }
 
 /// What is there, in one line: "57 of 60 runs are complete; not yet: a, b and 1 more".

@@ -78,42 +78,43 @@ std::string checked_text(const ConfigKey& key, const std::string& text, std::str
   return text;
 }
 
+/// A value for messages.
+std::string shown(const toml::node& node) {
+  std::ostringstream text;
+  node.visit([&text](const auto& value) { text << value; });
+  return text.str();
+}
+
 /// TOML has the type that the parameter says; reals may be written as integers.
-double parameter_of(const ConfigKey& key, const toml::node& node, const std::string& shown,
-                    std::string_view where) {
+double parameter_of(const ConfigKey& key, const toml::node& node, std::string_view where) {
   using Kind = engine::amp::PolicyParameter::Kind;
   double value = 0;
   if (key.parameter->kind == Kind::boolean) {
-    if (!node.is_boolean()) fail_value(key, shown, where);
+    if (!node.is_boolean()) fail_value(key, shown(node), where);
     value = **node.as_boolean() ? 1.0 : 0.0;
   } else if (key.parameter->kind == Kind::integer ? node.is_integer() : node.is_number()) {
     value = *node.value<double>();
   } else {
-    fail_value(key, shown, where);
+    fail_value(key, shown(node), where);
   }
   try {
     engine::amp::check_value(*key.parameter, value);
   } catch (const std::invalid_argument&) {
-    fail_value(key, shown, where);
+    fail_value(key, shown(node), where);
   }
   return value;
 }
 
 /// `node` as a value of the key's type, checked; integers serve as real numbers.
 ConfigValue value_of(const ConfigKey& key, const toml::node& node, std::string_view where) {
-  const std::string shown = [&node] {
-    std::ostringstream text;
-    node.visit([&text](const auto& value) { text << value; });
-    return text.str();
-  }();
   const auto require = [&](bool right) {
-    if (!right) fail_value(key, shown, where);
+    if (!right) fail_value(key, shown(node), where);
   };
   const auto integer_of = [&](const toml::node& item) {
     const auto value = item.value_exact<std::int64_t>();
     if (value && *value > largest_count)
       refuse_config(where,
-                    fmt::format("{} = {}: expected integers up to {}", key.name, shown, largest_count));
+                    fmt::format("{} = {}: expected integers up to {}", key.name, shown(node), largest_count));
     require(value && in_range(static_cast<double>(*value), key.range));
     return *value;
   };
@@ -148,7 +149,7 @@ ConfigValue value_of(const ConfigKey& key, const toml::node& node, std::string_v
       return values;
     }
     case ConfigType::parameter:
-      return parameter_of(key, node, shown, where);
+      return parameter_of(key, node, where);
   }
   throw std::logic_error("unknown type of key");
 }
@@ -250,7 +251,7 @@ RunConfig load_config(const std::filesystem::path& path) {
   try {
     text = read_file(path);
   } catch (const std::runtime_error& error) {
-    throw CommandError(ExitCode::usage, fmt::format("--config: {}", error.what()));
+    throw CommandError(ExitCode::usage, fmt::format("--config: {}", printable(error.what())));
   }
   return parse_config(text, path.string());
 }

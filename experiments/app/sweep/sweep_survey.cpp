@@ -26,50 +26,25 @@ std::optional<RunConfig> config_of(const Manifest& manifest) {
   }
 }
 
-/// By every key: a configuration that was read and one that was put together are the same run.
+/// By every key: a configuration that was read and one that was put together are the same run. Most manifests
+/// hold the very text; those of other versions, which know other keys, are read.
 bool made_from(const Manifest& manifest, const RunConfig& config) {
+  const std::string text = to_toml(config);
+  if (manifest.config == text) return true;
   const std::optional<RunConfig> there = config_of(manifest);
-  return there && to_toml(*there) == to_toml(config);
+  return there && to_toml(*there) == text;
 }
 
 /// What a run that says that it is complete lacks of what it wrote; empty: nothing.
-std::string damage_of(const std::filesystem::path& folder) {
+std::string damage_of(const std::filesystem::path& folder, Manifest manifest) {
   try {
-    return fmt::format("{}", fmt::join(read_run_folder(folder).damage, "; "));
+    return fmt::format("{}", fmt::join(read_run_folder(folder, std::move(manifest)).damage, "; "));
   } catch (const std::runtime_error& error) {
     return error.what();
   }
 }
 
-struct FoundRun {
-  RunState state = RunState::planned;
-  std::optional<Manifest> manifest{};
-};
-
-FoundRun find_run(const PlannedRun& run) {
-  if (!is_run_folder(run.folder)) return {};
-  FoundRun found;
-  try {
-    found.manifest = read_manifest(run.folder);
-  } catch (const std::runtime_error&) {
-    return {.state = RunState::unreadable};
-  }
-  const bool complete = is_complete(found.manifest->state);
-  if (!made_from(*found.manifest, run.config)) {
-    const bool worth = complete || !stored_checkpoints(run.folder).empty();
-    found.state = worth ? RunState::other_configuration : RunState::planned;
-  } else if (!complete) {
-    found.state = RunState::unfinished;
-  } else if (!damage_of(run.folder).empty()) {
-    found.state = RunState::damaged;
-  } else {
-    const bool same = builds_of(*found.manifest) == std::vector{build_name()};
-    found.state = same ? RunState::complete : RunState::other_build;
-  }
-  return found;
-}
-
-/// Of the first key that differs.
+/// "train.steps is 40 there and 20 here", of the first key that differs.
 std::string difference(const PlannedRun& run) {
   const std::optional<RunConfig> there = config_of(read_manifest(run.folder));
   if (!there) return "its configuration has keys that this version does not know";
@@ -108,7 +83,7 @@ void require_undamaged(const SweepPlan& plan, const std::vector<RunState>& state
       fmt::format("{} of {} runs were finished, but their records are damaged, first {}: {}; restore them "
                   "from a copy, or make them again with --force",
                   damaged.size(), plan.runs.size(), damaged.front()->name,
-                  damage_of(damaged.front()->folder)));
+                  damage_of(damaged.front()->folder, read_manifest(damaged.front()->folder))));
 }
 
 }  // namespace
@@ -194,7 +169,24 @@ void require_one_build(const SweepPlan& plan, const std::vector<RunState>& state
   if (!common.quiet) fmt::print(stderr, "sweep: note: {}\n", what);
 }
 
-RunState state_of(const PlannedRun& run) { return find_run(run).state; }
+RunState state_of(const PlannedRun& run) {
+  if (!is_run_folder(run.folder)) return RunState::planned;
+  Manifest manifest;
+  try {
+    manifest = read_manifest(run.folder);
+  } catch (const std::runtime_error&) {
+    return RunState::unreadable;
+  }
+  const bool complete = is_complete(manifest.state);
+  if (!made_from(manifest, run.config)) {
+    const bool worth = complete || !stored_checkpoints(run.folder).empty();
+    return worth ? RunState::other_configuration : RunState::planned;
+  }
+  if (!complete) return RunState::unfinished;
+  const std::vector<std::string> builds = builds_of(manifest);
+  if (!damage_of(run.folder, std::move(manifest)).empty()) return RunState::damaged;
+  return builds == std::vector{build_name()} ? RunState::complete : RunState::other_build;
+}
 
 bool can_continue(const PlannedRun& run, RunState state) {
   return state == RunState::unfinished && builds_of(read_manifest(run.folder)) == std::vector{build_name()};

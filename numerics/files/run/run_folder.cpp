@@ -239,9 +239,13 @@ bool RunFolder::damaged(std::string_view file) const {
 }
 
 RunFolder read_run_folder(const std::filesystem::path& folder) {
+  return read_run_folder(folder, read_manifest(folder));
+}
+
+RunFolder read_run_folder(const std::filesystem::path& folder, Manifest manifest) {
   RunFolder run;
   run.path = folder;
-  run.manifest = read_manifest(folder);
+  run.manifest = std::move(manifest);
   // Killed between the manifest and a line file: no rows yet. Missing from a run that ended: an error of
   // read_lines().
   const auto begun = [&](std::string_view name) {

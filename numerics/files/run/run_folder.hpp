@@ -107,6 +107,8 @@ std::vector<std::string> builds_of(const Manifest& manifest);
 /// Readable also while the run is going on or after it was killed: an unterminated last line is dropped and
 /// noted. Any other damage throws std::runtime_error "FILE:LINE: reason".
 RunFolder read_run_folder(const std::filesystem::path& folder);
+/// The same where the folder's manifest is read already.
+RunFolder read_run_folder(const std::filesystem::path& folder, Manifest manifest);
 
 /// Calls `visit` for every line of histograms.jsonl that is about one of `which`, in file order, holding one
 /// line at a time. Returns the length of a torn last line, which is left out (0: none).

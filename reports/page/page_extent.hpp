@@ -1,0 +1,33 @@
+// How much of very many runs a page shows, and the words that say so.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "reports/data/run_set.hpp"
+#include "reports/data/summary.hpp"
+#include "reports/figures/figures.hpp"
+
+namespace fp16lab::reports {
+
+// A page is read from top to bottom and opens at once; beyond these its tables, curves and pictures are data.
+inline constexpr std::size_t most_workloads = 60;        ///< with a section each
+inline constexpr std::size_t most_configurations = 150;  ///< of one workload
+inline constexpr std::size_t most_rows = 300;            ///< configurations of all workloads
+inline constexpr std::size_t most_drawings = 120;        ///< pictures: each takes gnuplot about 0.1 s
+
+/// What has sections, tables, curves and figures: the first workloads by name, each with FP32, its twin, the
+/// two best configurations and the first of the others, in their order. All of it where there are no more
+/// than that. `summaries` follow `workloads`, and their judgements are those of the whole set.
+struct PageExtent {
+  std::vector<Workload> workloads;
+  std::vector<WorkloadSummary> summaries;
+};
+/// `summaries`: summarise(set).
+PageExtent extent_of(const RunSet& set, const std::vector<WorkloadSummary>& summaries);
+
+/// In one paragraph (HTML): what stands for how many runs, and what is left out. Empty without runs.
+std::string extent_words(const RunSet& set, const PageExtent& extent, const std::vector<Figure>& figures);
+
+}  // namespace fp16lab::reports
