@@ -384,6 +384,13 @@ void BackwardPass::add_to_parameter(std::uint32_t id) {
   parameter.gradient_by_shard = tape_.context_.shards.total > 1;
   if (watcher != nullptr)
     watcher->on_parameter(tape_, parameter, entries_[id].mark, shown, before, parameter.gradient);
+  if (final_gradients_ != nullptr && !has_leaf_below(id)) final_gradients_->on_final(parameter);
+}
+
+bool BackwardPass::has_leaf_below(std::uint32_t id) const {
+  for (std::uint32_t below = first_; below < id; ++below)
+    if (entries_[below].wanted && tape_.nodes_[below].parameter == tape_.nodes_[id].parameter) return true;
+  return false;
 }
 
 Tensor BackwardPass::stored(std::uint32_t id, Tensor x, const Parameter& parameter) {

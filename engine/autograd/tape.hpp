@@ -22,6 +22,7 @@
 
 #include "engine/autograd/cast_policy.hpp"
 #include "engine/autograd/errors.hpp"
+#include "engine/autograd/final_gradients.hpp"
 #include "engine/autograd/forward_observer.hpp"
 #include "engine/autograd/gradient_observer.hpp"
 #include "engine/autograd/gradient_scales.hpp"
@@ -75,10 +76,14 @@ struct StepContext {
   parallel::Shards shards = {};
   parallel::ShardTree* shard_tree = nullptr;  ///< not owned; with several shards, it adds them
   bool sync_batch_norm = false;               ///< statistics of all shards, not of each
+  FinalGradients* final_gradients = nullptr;  ///< not owned; null: nobody waits for them
 };
 
 struct BackwardOptions {
   bool retain_graph = false;  ///< keep the values, so that another backward pass can follow
+  /// No later pass adds to gradients that this one reaches, before they are cleared:
+  /// StepContext::final_gradients is told of them.
+  bool last = false;
 };
 
 struct GradientsOptions {
