@@ -312,8 +312,8 @@ bool BackwardPass::narrows_into_parameter(std::uint32_t id, std::size_t slot) co
   const Tape::InputSlot& way = tape_.slots_[slot];
   const Tape::Node& leaf = tape_.nodes_[way.input];
   return mode_ == Mode::into_parameters && way.label == SlotLabel::none && tape_.nodes_[id].op == Op::cast &&
-         leaf.parameter != nullptr && leaf.dtype == DType::f32 &&
-         leaf.parameter->dtypes.gradient == tape_.nodes_[id].dtype && !entries_[way.input].has_cotangent();
+         leaf.parameter != nullptr && leaf.dtype == DType::f32 && !entries_[way.input].has_cotangent() &&
+         (leaf.parameter->dtypes.gradient == tape_.nodes_[id].dtype || is_whole_gradient(way.input));
 }
 
 void BackwardPass::accumulate(std::uint32_t id, const Variable& contribution) {
@@ -347,7 +347,7 @@ void BackwardPass::accumulate(std::uint32_t id, Tensor contribution, int exponen
 void BackwardPass::add_to_parameter(std::uint32_t id) {
   Backend& backend = tape_.backend();
   Parameter& parameter = *tape_.nodes_[id].parameter;
-  const DType dtype = parameter.dtypes.gradient;
+  DType dtype = parameter.dtypes.gradient;
   ValueWatcher* const watcher = tape_.value_watcher_;
   const Tensor shown = watcher != nullptr ? entries_[id].cotangent : Tensor();
   Tensor before;
@@ -358,7 +358,10 @@ void BackwardPass::add_to_parameter(std::uint32_t id) {
   // Narrowing is exact where the model's view has this dtype: the value was widened on the way to an FP32
   // master.
   Tensor contribution = std::exchange(entries_[id].cotangent, {});
-  contribution = stored(id, std::move(contribution), parameter);
+  if (dtype == DType::f32 && is_whole_gradient(id))
+    dtype = contribution.dtype();
+  else
+    contribution = stored(id, std::move(contribution), parameter);
   if (entries_[id].exponent != 0) contribution = unscaled(parameter, contribution, entries_[id].exponent);
   const Shape shape = stacked(tape_, parameter.value.shape());
   if (!(contribution.element_count() == shape.element_count()))

@@ -174,9 +174,10 @@ class BackwardPass {
     Tape::GradientRounding rounding_;
   };
 
-  /// Is the node the low view of an f32 master, whose gradients are kept in the view's dtype, and the first
-  /// to reach it? Then its cotangent would be widened here and narrowed again in add_to_parameter, which is
-  /// exact: it stays as it is, and there is no FP32 copy of the gradient.
+  /// Is the node the low view of an f32 master, whose gradients are kept in the view's dtype or may stay in
+  /// it, and the first to reach it? Then its cotangent would be widened here and narrowed again in
+  /// add_to_parameter, or widened by who adds shards, which is exact: it stays as it is, and there is no FP32
+  /// copy of the gradient.
   bool narrows_into_parameter(std::uint32_t id, std::size_t slot) const;
 
   void accumulate(std::uint32_t id, const Variable& contribution);
@@ -186,6 +187,10 @@ class BackwardPass {
   void add_to_parameter(std::uint32_t id);
   /// Has the parameter of this leaf another one, which the pass comes to later?
   bool has_leaf_below(std::uint32_t id) const;
+  /// Will what reaches this leaf be the whole gradient of its parameter, told of as final?
+  bool is_whole_gradient(std::uint32_t id) const {
+    return final_gradients_ != nullptr && !tape_.nodes_[id].parameter->has_gradient && !has_leaf_below(id);
+  }
   /// Without the power of two that layers gave it: exact in FP32.
   Tensor unscaled(const Parameter& parameter, const Tensor& gradient, int exponent) const;
   Tensor converted(Tensor x, DType dtype) const {

@@ -39,6 +39,18 @@ std::span<const T> as_sent(std::span<const float> values, float divisor, std::sp
   }
   return room;
 }
+template <class T, class F>
+std::span<const T> as_sent(std::span<const SmallFloat<F>> values, float divisor, std::span<T> room) {
+  if constexpr (std::is_same_v<T, float>) {
+    widen(values, room);
+    if (divisor != 1) divide_row(room, divisor, room);
+    return room;
+  } else {
+    float wide[block];
+    widen(values, std::span(wide).first(values.size()));
+    return as_sent(std::span<const float>(wide).first(values.size()), divisor, room);
+  }
+}
 
 /// The way back, of any number of values; `sum` may be `out` itself.
 template <class T>
@@ -99,7 +111,7 @@ struct ShardTree::Transfer {
   template <class T>
   std::span<T> sums() {
     if constexpr (std::is_same_v<T, float>)
-      if (stacks.size() == 1) return stacks.front().out;
+      if (stacks.size() == 1) return stacks.front().out_;
     return room_for<T>(result, elements);
   }
 
@@ -109,7 +121,7 @@ struct ShardTree::Transfer {
   void for_each_run(std::size_t first, std::size_t size, const Body& body) const {
     std::size_t begin = 0;
     for (const Stack& stack : stacks) {
-      const std::size_t end = begin + stack.out.size();
+      const std::size_t end = begin + stack.out_.size();
       const std::size_t from = std::max(begin, first), to = std::min(end, first + size);
       if (from < to) body(stack, from - begin, from - first, to - from);
       begin = end;
@@ -139,10 +151,11 @@ class ShardTree::Work {
     transfer.stacks.assign(stacks.begin(), stacks.end());
     transfer.elements = 0;
     for (const Stack& stack : stacks) {
-      if (stack.rows.size() != stack.out.size() * static_cast<std::size_t>(shards_.local))
+      const std::size_t values = stack.rows_.size() / size_of(stack.dtype_);
+      if (values != stack.out_.size() * static_cast<std::size_t>(shards_.local))
         throw std::invalid_argument(fmt::format("a sum over shards of {} values has {} of {} local shards",
-                                                stack.out.size(), stack.rows.size(), shards_.local));
-      transfer.elements += stack.out.size();
+                                                stack.out_.size(), values, shards_.local));
+      transfer.elements += stack.out_.size();
     }
     transfer.returning = false;
     if (nodes_of(wire)[here()].size() == 1 && ranks() == 1)
@@ -222,8 +235,11 @@ class ShardTree::Work {
                    TreeFold<T>& fold) {
     for (std::int64_t shard = subtree.first(); shard < subtree.first() + subtree.count(); ++shard) {
       const auto row = static_cast<std::size_t>(shard - shards_.first);
-      const auto values = stack.rows.subspan(row * stack.out.size() + first, fold.room().size());
-      fold.push(as_sent<T>(values, transfer.divisors.before, fold.room()), 0);
+      const std::size_t at = row * stack.out_.size() + first;
+      with_element_type(stack.dtype_, [&]<class Element>(Element) {
+        const std::span values(reinterpret_cast<const Element*>(stack.rows_.data()) + at, fold.room().size());
+        fold.push(as_sent(values, transfer.divisors.before, fold.room()), 0);
+      });
     }
   }
 
@@ -243,9 +259,9 @@ class ShardTree::Work {
   template <class T>
   void add_whole_tree(const Transfer& transfer) {
     for (const Stack& stack : transfer.stacks)
-      for_each_block<T>(stack.out.size(), [&](std::size_t begin, TreeFold<T>& fold) {
+      for_each_block<T>(stack.out_.size(), [&](std::size_t begin, TreeFold<T>& fold) {
         push_shards(transfer, subtrees_[here()].front(), stack, begin, fold);
-        as_received(fold.result(), transfer.divisors.after, stack.out.subspan(begin, fold.result().size()));
+        as_received(fold.result(), transfer.divisors.after, stack.out_.subspan(begin, fold.result().size()));
       });
   }
 
@@ -320,8 +336,8 @@ class ShardTree::Work {
       const std::span<const T> sums = transfer.sums<T>();
       std::size_t begin = 0;
       for (const Stack& stack : transfer.stacks) {
-        as_received(sums.subspan(begin, stack.out.size()), transfer.divisors.after, stack.out);
-        begin += stack.out.size();
+        as_received(sums.subspan(begin, stack.out_.size()), transfer.divisors.after, stack.out_);
+        begin += stack.out_.size();
       }
     });
     return true;
@@ -383,6 +399,12 @@ class ShardTree::Work {
   std::vector<TreeFold<BFloat16>> folds_bf16_;
   std::vector<std::unique_ptr<Transfer>> under_way_, idle_;
 };
+
+ShardTree::Stack::Stack(const Tensor& rows, std::span<float> out)
+    : rows_(rows.data(), rows.byte_count()), dtype_(rows.dtype()), out_(out) {
+  with_element_type(dtype_, []<class Element>(Element) {});
+  if (!rows.on_host()) throw std::invalid_argument("a sum over shards of values in a device's memory");
+}
 
 ShardTree::ShardTree(Communicator& communicator, const Shards& shards, const WireOptions& wire, int threads)
     : shards_(shards), wire_(wire) {

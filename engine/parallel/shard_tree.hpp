@@ -20,6 +20,7 @@
 #include "engine/parallel/communicator.hpp"
 #include "engine/parallel/shards.hpp"
 #include "engine/parallel/wire_options.hpp"
+#include "engine/tensor/tensor.hpp"
 
 namespace fp16lab::engine::parallel {
 
@@ -36,12 +37,23 @@ class ShardTree {
   const Shards& shards() const { return shards_; }
   const WireOptions& wire() const { return wire_; }
 
-  /// `rows` holds shards.local rows of out.size() floats, row i that of shard first + i; `out` becomes the
+  /// `rows` holds shards.local rows of out.size() values, row i that of shard first + i; `out` becomes the
   /// result, the same on every rank, which all ask for as many elements. They do not overlap.
   /// std::invalid_argument for another size of `rows`.
-  struct Stack {
-    std::span<const float> rows;
-    std::span<float> out;
+  class Stack {
+   public:
+    Stack(std::span<const float> rows, std::span<float> out)
+        : rows_(std::as_bytes(rows)), dtype_(DType::f32), out_(out) {}
+    /// `rows` f32, f16 or bf16 (std::invalid_argument), in the host's memory. It must live while it is read.
+    Stack(const Tensor& rows, std::span<float> out);
+
+    std::span<float> out() const { return out_; }
+
+   private:
+    friend class ShardTree;
+    std::span<const std::byte> rows_;
+    DType dtype_;
+    std::span<float> out_;
   };
 
   /// The tree's root, always in FP32: losses, statistics, norms.

@@ -45,35 +45,35 @@ void GradientMeans::finish(std::size_t number, ExponentHistogram* counts) {
 
 void GradientMeans::start(Bucket& bucket) {
   stacks_.clear();
-  wide_.clear();
   std::size_t downloads = 0;
   for (Member& member : bucket.members) {
     Parameter& parameter = *member.parameter;
     if (!parameter.gradient_by_shard) continue;
-    member.dtype = parameter.gradient.dtype();
     member.mean = backend_->empty(parameter.value.shape(), DType::f32);
-    const Tensor& stack = wide_.emplace_back(widened(*backend_, std::exchange(parameter.gradient, {})));
+    Tensor stack = std::exchange(parameter.gradient, {});
     if (stack.on_host()) {
-      stacks_.push_back({stack.host<float>(), member.mean.host<float>()});
+      stacks_.emplace_back(stack, member.mean.host<float>());
+      taken_.push_back(std::move(stack));
       continue;
     }
+    stack = widened(*backend_, stack);
     if (downloads == downloaded_.size()) downloaded_.emplace_back();
     std::vector<float>& rows = downloaded_[downloads++];
     rows.resize(static_cast<std::size_t>(stack.element_count()));
     member.staged.resize(static_cast<std::size_t>(member.mean.element_count()));
     backend_->download(stack, std::as_writable_bytes(std::span(rows)));
-    stacks_.push_back({rows, member.staged});
+    stacks_.emplace_back(rows, member.staged);
   }
   if (!stacks_.empty()) tree_->start_mean(stacks_);
-  wide_.clear();
+  taken_.clear();
 }
 
 void GradientMeans::store(Member& member, ExponentHistogram* counts) {
   Tensor mean = std::exchange(member.mean, {});
   if (!mean.on_host()) backend_->upload(std::as_bytes(std::span(member.staged)), mean);
   if (counts != nullptr) backend_->histogram(mean, *counts);
-  if (member.dtype != DType::f32) {
-    Tensor narrow = backend_->empty(mean.shape(), member.dtype);
+  if (const DType dtype = member.parameter->dtypes.gradient; dtype != DType::f32) {
+    Tensor narrow = backend_->empty(mean.shape(), dtype);
     backend_->cast(mean, narrow);
     mean = std::move(narrow);
   }

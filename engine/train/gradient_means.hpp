@@ -40,8 +40,7 @@ class GradientMeans final : public FinalGradients {
  private:
   struct Member {
     Parameter* parameter = nullptr;
-    Tensor mean;  ///< defined: under way
-    DType dtype = DType::f32;
+    Tensor mean;                ///< defined: under way
     std::vector<float> staged;  ///< the mean, where tensors are not in the host's memory
   };
   struct Bucket {
@@ -64,7 +63,7 @@ class GradientMeans final : public FinalGradients {
   std::unordered_map<const Parameter*, Place> places_;
   // Scratch of `start`.
   std::vector<parallel::ShardTree::Stack> stacks_;
-  std::vector<Tensor> wide_;
+  std::vector<Tensor> taken_;
   std::vector<std::vector<float>> downloaded_;
 };
 
