@@ -370,6 +370,9 @@ void BackwardPass::add_to_parameter(std::uint32_t id) {
                            " by shard: an operation on its way has no rule for shards");
   const bool fits = parameter.gradient.defined() && parameter.gradient.dtype() == dtype &&
                     parameter.gradient.shape() == shape;
+  if (parameter.has_gradient && !parameter.gradient.defined())
+    throw std::logic_error("Tape::backward: the gradient of " + parameter.name +
+                           " travels already: a pass before this one was the last");
   if (parameter.has_gradient && !fits) {
     throw std::logic_error("Tape::backward: the gradient of " + parameter.name + " is " +
                            parameter.gradient.describe() + ", but it is to be " +

@@ -22,6 +22,15 @@ constexpr std::size_t block = TreeFold<float>::block;
 /// Elements that one thread adds at a time, where there are enough of them to be shared.
 constexpr std::size_t task_elements = 32 * block;
 
+/// Rows lie far apart, so that the processor does not foresee where the next block begins.
+template <class T>
+void prefetch([[maybe_unused]] const T* values, [[maybe_unused]] std::size_t count) {
+#if defined(__GNUC__)
+  constexpr std::size_t line = 64 / sizeof(T);
+  for (std::size_t i = 0; i < count; i += line) __builtin_prefetch(values + i);
+#endif
+}
+
 /// One block of a shard's values as they travel: divided, then rounded. The span that is returned is `room`,
 /// or `values` where nothing is to be done.
 template <class T>
@@ -238,6 +247,7 @@ class ShardTree::Work {
       const std::size_t at = row * stack.out_.size() + first;
       with_element_type(stack.dtype_, [&]<class Element>(Element) {
         const std::span values(reinterpret_cast<const Element*>(stack.rows_.data()) + at, fold.room().size());
+        prefetch(values.data() + block, std::min(block, stack.out_.size() - first - values.size()));
         fold.push(as_sent(values, transfer.divisors.before, fold.room()), 0);
       });
     }

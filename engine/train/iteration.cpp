@@ -363,7 +363,7 @@ void Iteration::collect(int which, std::initializer_list<std::size_t> groups) {
   std::array<amp::ScaledOptimizer*, max_optimizers> optimizers{};
   std::size_t count = 0;
   for (const std::size_t group : groups) {
-    if (scaler_->one_scale() == nullptr) reduce(*optimizers_.at(group));
+    if (collects()) reduce(*optimizers_.at(group));
     optimizers.at(count++) = optimizers_.at(group).get();
   }
   scaler_->collect(which, std::span(optimizers).first(count));
