@@ -90,6 +90,11 @@ BackwardPass::RoundedByChance::RoundedByChance(BackwardPass& pass, std::uint32_t
   fmt::format_to(std::back_inserter(name), "{}{}{}.{}.{}", path, path.empty() ? "" : ".", name_of(node.op),
                  pass.entries_[id].occurrence, slot);
   rounding_.place = name.size();
+  if (const Tape::Node& input = tape_.nodes_[tape_.slots_[node.first_slot + slot].input];
+      input.row_steps > 1 && input.shape.rank() > 0) {
+    rounding_.rows = input.shape[0];
+    rounding_.steps = input.row_steps;
+  }
   tape_.rounding_ = &rounding_;
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "engine/autograd/tape.hpp"
@@ -44,10 +45,10 @@ Tensor mean_over_shards(const Tape& tape, const Tensor& x);
 /// Is `cotangent` the stack of a value of `shape`?
 bool is_stack(const Tape& tape, const Variable& cotangent, const Shape& shape);
 
-/// Computes without stacks: what runs inside belongs to one shard.
+/// Computes without stacks: what runs inside belongs to local shard `shard`.
 class OneShardGuard {
  public:
-  explicit OneShardGuard(Tape& tape);
+  OneShardGuard(Tape& tape, std::int64_t shard);
   ~OneShardGuard();
   OneShardGuard(const OneShardGuard&) = delete;
   OneShardGuard& operator=(const OneShardGuard&) = delete;
@@ -62,6 +63,39 @@ namespace by_shard_detail {
 Variable rows_of(const Variable& x, std::int64_t shard);
 Variable stack(std::span<const Variable> parts);
 }  // namespace by_shard_detail
+
+/// A run of an array of the local shards, and the random numbers that it has as a part of the array of all
+/// shards. A block of a stream serves several elements, so its first ones may be those of another rank.
+struct DrawnPart {
+  std::int64_t begin = 0, count = 0;  ///< in the local array
+  std::int64_t before = 0;            ///< elements of others before it in the first block
+  PhiloxStream stream;                ///< from that block on
+  std::int64_t of = 0;                ///< elements of the local array
+
+  /// Is it the local array itself?
+  bool whole() const { return before == 0 && count == of; }
+  /// Puts `drawn` without the elements of others to its place in `out`.
+  void take(Backend& backend, const Tensor& drawn, Tensor& out) const;
+};
+
+/// body(part) for the parts of an array of `elements` that has its rows by shard, or for each of `steps`
+/// steps those of the step: one part, or one a step. A block of the stream serves `per_block` elements.
+/// std::logic_error unless steps and local shards divide the elements.
+template <class Body>
+void for_each_drawn_part(const parallel::Shards& shards, std::int64_t steps, std::int64_t elements,
+                         std::int64_t per_block, const PhiloxStream& stream, const Body& body) {
+  if (shards.local == shards.total)
+    return body(DrawnPart{.count = elements, .stream = stream, .of = elements});
+  if (elements % (steps * shards.local) != 0)
+    throw std::logic_error("by_shard: an array that has no equal parts is drawn");
+  const std::int64_t count = elements / steps, of_shard = count / shards.local;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const std::int64_t first = (step * shards.total + shards.first) * of_shard;
+    DrawnPart part{step * count, count, first % per_block, stream, elements};
+    part.stream.first_block += static_cast<std::uint64_t>(first / per_block);
+    body(part);
+  }
+}
 
 /// Fills `out`, which has the rows of the local shards, with what `fill` draws for these rows of the whole
 /// batch: fill(tensor, stream) fills any tensor with `words` (1, 2 or 4) words of the stream an element. So
@@ -103,9 +137,11 @@ Variable stack_of(const Part& part, const Variable& x, const Rows&... others) {
   const std::int64_t height = stack_height(tape);
   if (height == 1) return part(x, others...);
   std::vector<Variable> parts;
+  const std::uint32_t rounded = tape.roundings();
   for (std::int64_t shard = 0; shard < height; ++shard) {
     const auto compute = [&](const auto&... rows) {
-      const OneShardGuard one(tape);
+      const OneShardGuard one(tape, shard);
+      tape.set_roundings(rounded);
       return part(rows...);
     };
     parts.push_back(compute(by_shard_detail::rows_of(x, shard), by_shard_detail::rows_of(others, shard)...));

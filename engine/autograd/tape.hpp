@@ -167,8 +167,16 @@ class Tape {
   bool rounds_stochastically() const { return rounding_ != nullptr; }
   /// Rounds `wide` (f32) into `out` (16 bits), and counts both. The stream's name is
   /// "<module path>.<op>.<n>.<slot>.<i>/gradient": of rounding i of the vjp of input slot `slot` of the n-th
-  /// such op in the module, all counted from 0 in the order of the forward pass, or of the vjp.
+  /// such op in the module, all counted from 0 in the order of the forward pass, or of the vjp. An element's
+  /// number in the stream is that in the whole batch: of rows that of the row, and of a stack of gradients by
+  /// shard, or one of them, that in the stack of all shards.
   void round_stochastically(const Tensor& wide, Tensor& out, CastProbe* probe);
+  /// How many the vjp that runs has made so far. What computes the same for several shards, one after the
+  /// other, begins with the same number for each.
+  std::uint32_t roundings() const { return rounding_ == nullptr ? 0 : rounding_->count; }
+  void set_roundings(std::uint32_t count) {
+    if (rounding_ != nullptr) rounding_->count = count;
+  }
   ValueWatcher* value_watcher() const { return value_watcher_; }
   /// Not owned; null: nobody looks. It sees what is recorded from now on.
   void set_value_watcher(ValueWatcher* watcher) { value_watcher_ = watcher; }
@@ -245,7 +253,10 @@ class Tape {
     std::uint32_t first_slot = 0;  ///< its slots lie together in slots_
     std::uint32_t slot_count = 0;  ///< 0 for leaves and constants
     std::uint64_t generation = 0;
-    Shape shape;  ///< known after the value is gone
+    /// Of rows that are time-major, the steps; 1 for others, and for what is computed of parameters alone.
+    std::int32_t row_steps = 1;
+    bool of_parameters = false;  ///< computed of parameters alone: the same for all examples
+    Shape shape;                 ///< known after the value is gone
     Tensor value;
     Parameter* parameter = nullptr;
   };
@@ -274,6 +285,7 @@ class Tape {
     std::string& name;  ///< of streams; grows and shrinks behind `place`
     std::size_t place;  ///< length of the part that tells the vjp
     std::uint32_t count = 0;
+    std::int64_t rows = 0, steps = 1;  ///< of the value whose gradient it is, if its rows are time-major
   };
 
   /// What a cast of the forward pass counted, by the memory of its result.

@@ -188,6 +188,19 @@ TEST_F(Shards, OverflowsAreDecidedOnceForAll) {
               {"amp.level=O1", "scaler.policy=torch", "scaler.initial_scale=2^30", "scaler.rescue=20"});
 }
 
+TEST_F(Shards, GradientsRoundedStochastically) {
+  const std::string rounding = "amp.rounding=stochastic_gradients";
+  for (const std::string level : {"amp.level=O1", "amp.level=O2"}) {
+    const std::string layout = level == "amp.level=O1" ? "model.layout=nchw" : "model.layout=nhwc";
+    const RunConfig images = with(small(every_layer::images), {level, layout});
+    EXPECT_NE(expect_same(images, {rounding}).lines, trained(with(images, {"parallel.shards=4"}), 1).lines);
+    expect_same(small(every_layer::words), {level, rounding, text_file()});
+  }
+  expect_same(small(every_layer::numbers), {"amp.level=O2", rounding});
+  expect_same(on_drawn_images("recipe_accumulation.toml"), {rounding});
+  expect_same(on_drawn_images("recipe_gradient_penalty.toml"), {rounding});
+}
+
 TEST_F(Shards, OneShardIsTrainingWithoutShards) {
   const RunConfig config = small(every_layer::images);
   EXPECT_EQ(trained(config, 1).lines, trained(with(config, {"parallel.shards=1"}), 1).lines);
@@ -242,10 +255,6 @@ TEST_F(Shards, WhatShardsCannotBeHadWith) {
       refusal({"train.graph=true", "backend.device=cuda"}),
       "run.toml: parallel.shards = 4 with train.graph = true: shards are added by the host, which a recorded "
       "step does not wait for; one of the two must be off");
-  EXPECT_EQ(
-      refusal({"amp.rounding=stochastic_gradients"}),
-      "run.toml: parallel.shards = 4 with stochastic rounding of gradients: its random numbers are drawn for "
-      "a whole batch; one of the two must be off");
   EXPECT_EQ(
       refusal({"observe.explain_overflow=true"}),
       "run.toml: parallel.shards = 4 with observe.explain_overflow = true: values are followed in one shard "
