@@ -115,6 +115,13 @@ bool is_stack(const Tape& tape, const Variable& cotangent, const Shape& shape) {
 
 namespace by_shard_detail {
 
+void refuse_recording(const Tape& tape) {
+  if (tape.grad_mode() && tape.context().shards.total > 1)
+    throw std::invalid_argument(
+        "gradients that are made shard by shard (of weights of convolutions and embeddings) have no second "
+        "derivative; expected parallel.shards = 1");
+}
+
 Variable rows_of(const Variable& x, std::int64_t shard) {
   const std::int64_t rows = shard_rows(x, stack_height(x.tape()));
   return ops::slice(x, 0, shard * rows, rows);
@@ -127,20 +134,5 @@ Variable stack(std::span<const Variable> parts) {
 }
 
 }  // namespace by_shard_detail
-
-OneShardGuard::OneShardGuard(Tape& tape, std::int64_t shard) : tape_(tape), outer_(tape.context_.shards) {
-  tape.context_.shards = {.total = outer_.total, .first = outer_.first + shard, .local = 1};
-}
-OneShardGuard::~OneShardGuard() { tape_.context_.shards = outer_; }
-
-SharedValueGuard::SharedValueGuard(Tape& tape) : tape_(tape), outer_(tape.shared_values_) {
-  tape.shared_values_ = true;
-}
-SharedValueGuard::~SharedValueGuard() { tape_.shared_values_ = outer_; }
-
-RowStepsGuard::RowStepsGuard(Tape& tape, std::int64_t steps) : tape_(tape), outer_(tape.row_steps_) {
-  tape.row_steps_ = steps;
-}
-RowStepsGuard::~RowStepsGuard() { tape_.row_steps_ = outer_; }
 
 }  // namespace fp16lab::engine

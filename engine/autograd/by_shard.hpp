@@ -46,19 +46,28 @@ Tensor mean_over_shards(const Tape& tape, const Tensor& x);
 bool is_stack(const Tape& tape, const Variable& cotangent, const Shape& shape);
 
 /// Computes without stacks: what runs inside belongs to local shard `shard`.
-class OneShardGuard {
+class OneShardGuard : StateGuard<parallel::Shards> {
  public:
-  OneShardGuard(Tape& tape, std::int64_t shard);
-  ~OneShardGuard();
-  OneShardGuard(const OneShardGuard&) = delete;
-  OneShardGuard& operator=(const OneShardGuard&) = delete;
+  OneShardGuard(Tape& tape, std::int64_t shard)
+      : StateGuard(tape.context_.shards,
+                   {.total = tape.context_.shards.total, .first = tape.context_.shards.first + shard}) {}
+};
 
- private:
-  Tape& tape_;
-  parallel::Shards outer_;
+/// The rows that are recorded inside are time-major, of so many steps.
+class RowStepsGuard : StateGuard<std::int64_t> {
+ public:
+  RowStepsGuard(Tape& tape, std::int64_t steps) : StateGuard(tape.row_steps_, steps) {}
+};
+
+/// What is recorded inside is the same for all examples: it is counted by the rank of the first shard alone.
+class SharedValueGuard : StateGuard<bool> {
+ public:
+  explicit SharedValueGuard(Tape& tape) : StateGuard(tape.shared_values_, true) {}
 };
 
 namespace by_shard_detail {
+/// std::invalid_argument in a backward pass that is recorded, with several shards.
+void refuse_recording(const Tape& tape);
 /// The rows of local shard `shard` of x (rows, ...).
 Variable rows_of(const Variable& x, std::int64_t shard);
 Variable stack(std::span<const Variable> parts);
@@ -103,37 +112,13 @@ void for_each_drawn_part(const parallel::Shards& shards, std::int64_t steps, std
 void fill_rows(const Tape& tape, Tensor& out, const PhiloxStream& stream, int words,
                const std::function<void(Tensor&, const PhiloxStream&)>& fill);
 
-/// The rows that are recorded inside are time-major, of so many steps.
-class RowStepsGuard {
- public:
-  RowStepsGuard(Tape& tape, std::int64_t steps);
-  ~RowStepsGuard();
-  RowStepsGuard(const RowStepsGuard&) = delete;
-  RowStepsGuard& operator=(const RowStepsGuard&) = delete;
-
- private:
-  Tape& tape_;
-  std::int64_t outer_;
-};
-
-/// What is recorded inside is the same for all examples: it is counted by the rank of the first shard alone.
-class SharedValueGuard {
- public:
-  explicit SharedValueGuard(Tape& tape);
-  ~SharedValueGuard();
-  SharedValueGuard(const SharedValueGuard&) = delete;
-  SharedValueGuard& operator=(const SharedValueGuard&) = delete;
-
- private:
-  Tape& tape_;
-  bool outer_;
-};
-
 /// part(x, others...), a value of one shard from its rows, for every local shard, stacked; part of all rows
-/// where there are no stacks.
+/// where there are no stacks. Only in backward passes that are not recorded: ranks with one shard and with
+/// several would have other nodes.
 template <class Part, class... Rows>
 Variable stack_of(const Part& part, const Variable& x, const Rows&... others) {
   Tape& tape = x.tape();
+  by_shard_detail::refuse_recording(tape);
   const std::int64_t height = stack_height(tape);
   if (height == 1) return part(x, others...);
   std::vector<Variable> parts;

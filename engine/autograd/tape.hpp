@@ -18,6 +18,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/autograd/cast_policy.hpp"
@@ -75,8 +76,11 @@ struct StepContext {
   /// How the batch is cut (engine/autograd/by_shard.hpp).
   parallel::Shards shards = {};
   parallel::ShardTree* shard_tree = nullptr;  ///< not owned; with several shards, it adds them
-  bool sync_batch_norm = false;               ///< statistics of all shards, not of each
+  bool sync_batch_norm = false;               ///< statistics of all shards, where there are several
   FinalGradients* final_gradients = nullptr;  ///< not owned; null: nobody waits for them
+
+  /// Are BatchNorm's statistics those of more shards than one?
+  bool synchronises() const { return sync_batch_norm && shards.total > 1; }
 };
 
 struct BackwardOptions {
@@ -347,49 +351,38 @@ class Tape {
   std::size_t backward_depth_ = 0;
 };
 
-/// Enters a module scope: nodes recorded inside belong to "outer.name".
-class ScopeGuard {
+/// Gives a part of a tape's state another value while it lives.
+template <class T>
+class StateGuard {
  public:
-  ScopeGuard(Tape& tape, std::string_view name) : tape_(&tape), outer_(tape.scope_) {
-    tape.scope_ = tape.inner_scope(name);
-  }
-  ~ScopeGuard() { tape_->scope_ = outer_; }
-  ScopeGuard(const ScopeGuard&) = delete;
-  ScopeGuard& operator=(const ScopeGuard&) = delete;
+  StateGuard(const StateGuard&) = delete;
+  StateGuard& operator=(const StateGuard&) = delete;
+
+ protected:
+  StateGuard(T& state, const T& inside) : state_(&state), outer_(std::exchange(state, inside)) {}
+  ~StateGuard() { *state_ = outer_; }
 
  private:
-  Tape* tape_;
-  std::uint32_t outer_;
+  T* state_;
+  T outer_;
+};
+
+/// Enters a module scope: nodes recorded inside belong to "outer.name".
+class ScopeGuard : StateGuard<std::uint32_t> {
+ public:
+  ScopeGuard(Tape& tape, std::string_view name) : StateGuard(tape.scope_, tape.inner_scope(name)) {}
 };
 
 /// Switches recording for backward on or off.
-class GradModeGuard {
+class GradModeGuard : StateGuard<bool> {
  public:
-  GradModeGuard(Tape& tape, bool enabled) : tape_(&tape), outer_(tape.grad_mode_) {
-    tape.grad_mode_ = enabled;
-  }
-  ~GradModeGuard() { tape_->grad_mode_ = outer_; }
-  GradModeGuard(const GradModeGuard&) = delete;
-  GradModeGuard& operator=(const GradModeGuard&) = delete;
-
- private:
-  Tape* tape_;
-  bool outer_;
+  GradModeGuard(Tape& tape, bool enabled) : StateGuard(tape.grad_mode_, enabled) {}
 };
 
 /// Sets the cast policy; null: autocast off.
-class CastPolicyGuard {
+class CastPolicyGuard : StateGuard<CastPolicy*> {
  public:
-  CastPolicyGuard(Tape& tape, CastPolicy* policy) : tape_(&tape), outer_(tape.cast_policy_) {
-    tape.cast_policy_ = policy;
-  }
-  ~CastPolicyGuard() { tape_->cast_policy_ = outer_; }
-  CastPolicyGuard(const CastPolicyGuard&) = delete;
-  CastPolicyGuard& operator=(const CastPolicyGuard&) = delete;
-
- private:
-  Tape* tape_;
-  CastPolicy* outer_;
+  CastPolicyGuard(Tape& tape, CastPolicy* policy) : StateGuard(tape.cast_policy_, policy) {}
 };
 
 }  // namespace fp16lab::engine

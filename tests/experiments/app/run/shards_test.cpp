@@ -173,6 +173,31 @@ TEST_F(Shards, Methods) {
   expect_same(on_drawn_images("recipe_gradient_penalty.toml"), {"amp.level=O0"});
 }
 
+TEST_F(Shards, WhatHasNoSecondDerivative) {
+  const std::string penalty = "train.method=gradient_penalty", shards = "parallel.shards=4";
+  const auto refusal = [&](const RunConfig& config, const Settings& settings, int ranks) {
+    return testing_support::message_of([&] { trained(with(config, settings), ranks); });
+  };
+  for (const int ranks : {1, 4})
+    EXPECT_EQ(refusal(small(every_layer::images), {penalty, shards}, ranks),
+              "gradients that are made shard by shard (of weights of convolutions and embeddings) have no "
+              "second derivative; expected parallel.shards = 1");
+  std::string without = every_layer::numbers;
+  const std::size_t norm = without.find("  { type = \"batch_norm1d\" },\n");
+  ASSERT_NE(norm, std::string::npos);
+  without.erase(norm, without.find('\n', norm) + 1 - norm);
+  expect_same(small(without), {penalty, "amp.level=O1"});
+  for (const std::string sync : {"true", "false"})
+    EXPECT_EQ(refusal(small(every_layer::numbers), {penalty, shards, "parallel.sync_batch_norm=" + sync}, 1),
+              "batch_norm: in a batch of several shards it has no second derivative; expected "
+              "parallel.shards = 1");
+  EXPECT_EQ(
+      refusal(small(every_layer::words),
+              {text_file(), penalty, shards, "amp.level=O1", "amp.rounding=stochastic_gradients"}, 1),
+      "lstm: a backward pass that is itself differentiated, with several shards and stochastic rounding "
+      "of gradients, has no rule for its random numbers; one of the three must go");
+}
+
 TEST_F(Shards, OverflowsAreDecidedOnceForAll) {
   for (const std::string policy : {"torch", "megatron", "fairseq"})
     EXPECT_GT(expect_same(on_drawn_images("classifier.toml"),
