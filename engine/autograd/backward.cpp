@@ -25,6 +25,7 @@ void Tape::backward(const Variable& output, const Tensor& seed, BackwardOptions 
 
 void Tape::run_backward(const Variable& output, const Tensor* seed, BackwardOptions options) {
   BackwardPass pass(*this, "Tape::backward", BackwardPass::Mode::into_parameters, options.retain_graph);
+  if (options.last) pass.tell(context_.final_gradients);
   pass.add_output(output, seed);
   for (std::uint32_t id = 0; id <= output.id(); ++id) {
     if (nodes_[id].parameter != nullptr) pass.add_target(id);

@@ -90,6 +90,11 @@ BackwardPass::RoundedByChance::RoundedByChance(BackwardPass& pass, std::uint32_t
   fmt::format_to(std::back_inserter(name), "{}{}{}.{}.{}", path, path.empty() ? "" : ".", name_of(node.op),
                  pass.entries_[id].occurrence, slot);
   rounding_.place = name.size();
+  if (const Tape::Node& input = tape_.nodes_[tape_.slots_[node.first_slot + slot].input];
+      input.row_steps > 1 && input.shape.rank() > 0) {
+    rounding_.rows = input.shape[0];
+    rounding_.steps = input.row_steps;
+  }
   tape_.rounding_ = &rounding_;
 }
 
@@ -312,8 +317,8 @@ bool BackwardPass::narrows_into_parameter(std::uint32_t id, std::size_t slot) co
   const Tape::InputSlot& way = tape_.slots_[slot];
   const Tape::Node& leaf = tape_.nodes_[way.input];
   return mode_ == Mode::into_parameters && way.label == SlotLabel::none && tape_.nodes_[id].op == Op::cast &&
-         leaf.parameter != nullptr && leaf.dtype == DType::f32 &&
-         leaf.parameter->dtypes.gradient == tape_.nodes_[id].dtype && !entries_[way.input].has_cotangent();
+         leaf.parameter != nullptr && leaf.dtype == DType::f32 && !entries_[way.input].has_cotangent() &&
+         (leaf.parameter->dtypes.gradient == tape_.nodes_[id].dtype || is_whole_gradient(way.input));
 }
 
 void BackwardPass::accumulate(std::uint32_t id, const Variable& contribution) {
@@ -347,7 +352,7 @@ void BackwardPass::accumulate(std::uint32_t id, Tensor contribution, int exponen
 void BackwardPass::add_to_parameter(std::uint32_t id) {
   Backend& backend = tape_.backend();
   Parameter& parameter = *tape_.nodes_[id].parameter;
-  const DType dtype = parameter.dtypes.gradient;
+  DType dtype = parameter.dtypes.gradient;
   ValueWatcher* const watcher = tape_.value_watcher_;
   const Tensor shown = watcher != nullptr ? entries_[id].cotangent : Tensor();
   Tensor before;
@@ -358,7 +363,10 @@ void BackwardPass::add_to_parameter(std::uint32_t id) {
   // Narrowing is exact where the model's view has this dtype: the value was widened on the way to an FP32
   // master.
   Tensor contribution = std::exchange(entries_[id].cotangent, {});
-  contribution = stored(id, std::move(contribution), parameter);
+  if (dtype == DType::f32 && is_whole_gradient(id))
+    dtype = contribution.dtype();
+  else
+    contribution = stored(id, std::move(contribution), parameter);
   if (entries_[id].exponent != 0) contribution = unscaled(parameter, contribution, entries_[id].exponent);
   const Shape shape = stacked(tape_, parameter.value.shape());
   if (!(contribution.element_count() == shape.element_count()))
@@ -367,6 +375,9 @@ void BackwardPass::add_to_parameter(std::uint32_t id) {
                            " by shard: an operation on its way has no rule for shards");
   const bool fits = parameter.gradient.defined() && parameter.gradient.dtype() == dtype &&
                     parameter.gradient.shape() == shape;
+  if (parameter.has_gradient && !parameter.gradient.defined())
+    throw std::logic_error("Tape::backward: the gradient of " + parameter.name +
+                           " travels already: a pass before this one was the last");
   if (parameter.has_gradient && !fits) {
     throw std::logic_error("Tape::backward: the gradient of " + parameter.name + " is " +
                            parameter.gradient.describe() + ", but it is to be " +
@@ -384,6 +395,13 @@ void BackwardPass::add_to_parameter(std::uint32_t id) {
   parameter.gradient_by_shard = tape_.context_.shards.total > 1;
   if (watcher != nullptr)
     watcher->on_parameter(tape_, parameter, entries_[id].mark, shown, before, parameter.gradient);
+  if (final_gradients_ != nullptr && !has_leaf_below(id)) final_gradients_->on_final(parameter);
+}
+
+bool BackwardPass::has_leaf_below(std::uint32_t id) const {
+  for (std::uint32_t below = first_; below < id; ++below)
+    if (entries_[below].wanted && tape_.nodes_[below].parameter == tape_.nodes_[id].parameter) return true;
+  return false;
 }
 
 Tensor BackwardPass::stored(std::uint32_t id, Tensor x, const Parameter& parameter) {

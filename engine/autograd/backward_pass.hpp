@@ -75,6 +75,8 @@ class BackwardPass {
   BackwardPass(const BackwardPass&) = delete;
   BackwardPass& operator=(const BackwardPass&) = delete;
 
+  /// Who hears of gradients that are final; null: nobody.
+  void tell(FinalGradients* listener) { final_gradients_ = listener; }
   void add_output(const Variable& output, const Tensor* seed);
 
   /// Gradients are computed for, and where the mode says so kept at, these nodes.
@@ -89,7 +91,9 @@ class BackwardPass {
     check_released();
     if (tape_.context_.stochastic_gradients) count_occurrences();
     for (std::uint32_t id = start_; id-- > first_;) {
-      if (entries_[id].on_path && entries_[id].has_cotangent()) propagate(id);
+      if (!entries_[id].on_path || !entries_[id].has_cotangent()) continue;
+      propagate(id);
+      if (final_gradients_ != nullptr) final_gradients_->on_node();
     }
   }
 
@@ -170,9 +174,10 @@ class BackwardPass {
     Tape::GradientRounding rounding_;
   };
 
-  /// Is the node the low view of an f32 master, whose gradients are kept in the view's dtype, and the first
-  /// to reach it? Then its cotangent would be widened here and narrowed again in add_to_parameter, which is
-  /// exact: it stays as it is, and there is no FP32 copy of the gradient.
+  /// Is the node the low view of an f32 master, whose gradients are kept in the view's dtype or may stay in
+  /// it, and the first to reach it? Then its cotangent would be widened here and narrowed again in
+  /// add_to_parameter, or widened by who adds shards, which is exact: it stays as it is, and there is no FP32
+  /// copy of the gradient.
   bool narrows_into_parameter(std::uint32_t id, std::size_t slot) const;
 
   void accumulate(std::uint32_t id, const Variable& contribution);
@@ -180,6 +185,12 @@ class BackwardPass {
 
   /// All contributions are in: they come from nodes with greater ids.
   void add_to_parameter(std::uint32_t id);
+  /// Has the parameter of this leaf another one, which the pass comes to later?
+  bool has_leaf_below(std::uint32_t id) const;
+  /// Will what reaches this leaf be the whole gradient of its parameter, told of as final?
+  bool is_whole_gradient(std::uint32_t id) const {
+    return final_gradients_ != nullptr && !tape_.nodes_[id].parameter->has_gradient && !has_leaf_below(id);
+  }
   /// Without the power of two that layers gave it: exact in FP32.
   Tensor unscaled(const Parameter& parameter, const Tensor& gradient, int exponent) const;
   Tensor converted(Tensor x, DType dtype) const {
@@ -236,6 +247,7 @@ class BackwardPass {
   std::string_view call_;
   Mode mode_;
   GradientScales* scales_;  ///< null: all exponents stay 0
+  FinalGradients* final_gradients_ = nullptr;
   bool create_graph_;
   bool retain_graph_;
   GradModeGuard grad_mode_;

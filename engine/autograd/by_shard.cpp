@@ -63,27 +63,22 @@ Variable sum_of_rows(const Variable& x, std::int64_t steps) {
   return ops::sum(by_shard(x, steps), stack_height(x.tape()) == 1 ? 0 : 1);
 }
 
+void DrawnPart::take(Backend& backend, const Tensor& drawn, Tensor& out) const {
+  Tensor own = backend.empty({count}, out.dtype());
+  backend.slice(drawn, 0, before, own);
+  Tensor all = out.reshaped({out.element_count()});
+  backend.insert(own, 0, begin, all);
+}
+
 void fill_rows(const Tape& tape, Tensor& out, const PhiloxStream& stream, int words,
                const std::function<void(Tensor&, const PhiloxStream&)>& fill) {
-  const parallel::Shards& shards = tape.context().shards;
-  if (shards.local == shards.total) return fill(out, stream);
-  const std::int64_t steps = tape.row_steps();
-  const std::int64_t count = out.element_count() / steps, of_shard = count / shards.local;
-  Tensor all = out.reshaped({out.element_count()});
-  for (std::int64_t step = 0; step < steps; ++step) {
-    // A block of the stream may begin among the elements of another rank.
-    const std::int64_t first = (step * shards.total + shards.first) * of_shard;
-    const std::int64_t before = first * words % 4 / words;
-    PhiloxStream part = stream;
-    part.first_block += static_cast<std::uint64_t>((first - before) * words / 4);
-    if (before == 0 && steps == 1) return fill(out, part);
-    Backend& backend = tape.backend();
-    Tensor drawn = backend.empty({before + count}, out.dtype());
-    fill(drawn, part);
-    Tensor own = backend.empty({count}, out.dtype());
-    backend.slice(drawn, 0, before, own);
-    backend.insert(own, 0, step * count, all);
-  }
+  for_each_drawn_part(tape.context().shards, tape.row_steps(), out.element_count(), 4 / words, stream,
+                      [&](const DrawnPart& part) {
+                        if (part.whole()) return fill(out, part.stream);
+                        Tensor drawn = tape.backend().empty({part.before + part.count}, out.dtype());
+                        fill(drawn, part.stream);
+                        part.take(tape.backend(), drawn, out);
+                      });
 }
 
 Variable sum_of_elements(const Variable& x) {
@@ -120,6 +115,13 @@ bool is_stack(const Tape& tape, const Variable& cotangent, const Shape& shape) {
 
 namespace by_shard_detail {
 
+void refuse_recording(const Tape& tape) {
+  if (tape.grad_mode() && tape.context().shards.total > 1)
+    throw std::invalid_argument(
+        "gradients that are made shard by shard (of weights of convolutions and embeddings) have no second "
+        "derivative; expected parallel.shards = 1");
+}
+
 Variable rows_of(const Variable& x, std::int64_t shard) {
   const std::int64_t rows = shard_rows(x, stack_height(x.tape()));
   return ops::slice(x, 0, shard * rows, rows);
@@ -132,20 +134,5 @@ Variable stack(std::span<const Variable> parts) {
 }
 
 }  // namespace by_shard_detail
-
-OneShardGuard::OneShardGuard(Tape& tape) : tape_(tape), outer_(tape.context_.shards) {
-  tape.context_.shards.local = 1;
-}
-OneShardGuard::~OneShardGuard() { tape_.context_.shards = outer_; }
-
-SharedValueGuard::SharedValueGuard(Tape& tape) : tape_(tape), outer_(tape.shared_values_) {
-  tape.shared_values_ = true;
-}
-SharedValueGuard::~SharedValueGuard() { tape_.shared_values_ = outer_; }
-
-RowStepsGuard::RowStepsGuard(Tape& tape, std::int64_t steps) : tape_(tape), outer_(tape.row_steps_) {
-  tape.row_steps_ = steps;
-}
-RowStepsGuard::~RowStepsGuard() { tape_.row_steps_ = outer_; }
 
 }  // namespace fp16lab::engine

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "engine/autograd/tape.hpp"
@@ -44,24 +45,66 @@ Tensor mean_over_shards(const Tape& tape, const Tensor& x);
 /// Is `cotangent` the stack of a value of `shape`?
 bool is_stack(const Tape& tape, const Variable& cotangent, const Shape& shape);
 
-/// Computes without stacks: what runs inside belongs to one shard.
-class OneShardGuard {
+/// Computes without stacks: what runs inside belongs to local shard `shard`.
+class OneShardGuard : StateGuard<parallel::Shards> {
  public:
-  explicit OneShardGuard(Tape& tape);
-  ~OneShardGuard();
-  OneShardGuard(const OneShardGuard&) = delete;
-  OneShardGuard& operator=(const OneShardGuard&) = delete;
+  OneShardGuard(Tape& tape, std::int64_t shard)
+      : StateGuard(tape.context_.shards,
+                   {.total = tape.context_.shards.total, .first = tape.context_.shards.first + shard}) {}
+};
 
- private:
-  Tape& tape_;
-  parallel::Shards outer_;
+/// The rows that are recorded inside are time-major, of so many steps.
+class RowStepsGuard : StateGuard<std::int64_t> {
+ public:
+  RowStepsGuard(Tape& tape, std::int64_t steps) : StateGuard(tape.row_steps_, steps) {}
+};
+
+/// What is recorded inside is the same for all examples: it is counted by the rank of the first shard alone.
+class SharedValueGuard : StateGuard<bool> {
+ public:
+  explicit SharedValueGuard(Tape& tape) : StateGuard(tape.shared_values_, true) {}
 };
 
 namespace by_shard_detail {
+/// std::invalid_argument in a backward pass that is recorded, with several shards.
+void refuse_recording(const Tape& tape);
 /// The rows of local shard `shard` of x (rows, ...).
 Variable rows_of(const Variable& x, std::int64_t shard);
 Variable stack(std::span<const Variable> parts);
 }  // namespace by_shard_detail
+
+/// A run of an array of the local shards, and the random numbers that it has as a part of the array of all
+/// shards. A block of a stream serves several elements, so its first ones may be those of another rank.
+struct DrawnPart {
+  std::int64_t begin = 0, count = 0;  ///< in the local array
+  std::int64_t before = 0;            ///< elements of others before it in the first block
+  PhiloxStream stream;                ///< from that block on
+  std::int64_t of = 0;                ///< elements of the local array
+
+  /// Is it the local array itself?
+  bool whole() const { return before == 0 && count == of; }
+  /// Puts `drawn` without the elements of others to its place in `out`.
+  void take(Backend& backend, const Tensor& drawn, Tensor& out) const;
+};
+
+/// body(part) for the parts of an array of `elements` that has its rows by shard, or for each of `steps`
+/// steps those of the step: one part, or one a step. A block of the stream serves `per_block` elements.
+/// std::logic_error unless steps and local shards divide the elements.
+template <class Body>
+void for_each_drawn_part(const parallel::Shards& shards, std::int64_t steps, std::int64_t elements,
+                         std::int64_t per_block, const PhiloxStream& stream, const Body& body) {
+  if (shards.local == shards.total)
+    return body(DrawnPart{.count = elements, .stream = stream, .of = elements});
+  if (elements % (steps * shards.local) != 0)
+    throw std::logic_error("by_shard: an array that has no equal parts is drawn");
+  const std::int64_t count = elements / steps, of_shard = count / shards.local;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const std::int64_t first = (step * shards.total + shards.first) * of_shard;
+    DrawnPart part{step * count, count, first % per_block, stream, elements};
+    part.stream.first_block += static_cast<std::uint64_t>(first / per_block);
+    body(part);
+  }
+}
 
 /// Fills `out`, which has the rows of the local shards, with what `fill` draws for these rows of the whole
 /// batch: fill(tensor, stream) fills any tensor with `words` (1, 2 or 4) words of the stream an element. So
@@ -69,43 +112,21 @@ Variable stack(std::span<const Variable> parts);
 void fill_rows(const Tape& tape, Tensor& out, const PhiloxStream& stream, int words,
                const std::function<void(Tensor&, const PhiloxStream&)>& fill);
 
-/// The rows that are recorded inside are time-major, of so many steps.
-class RowStepsGuard {
- public:
-  RowStepsGuard(Tape& tape, std::int64_t steps);
-  ~RowStepsGuard();
-  RowStepsGuard(const RowStepsGuard&) = delete;
-  RowStepsGuard& operator=(const RowStepsGuard&) = delete;
-
- private:
-  Tape& tape_;
-  std::int64_t outer_;
-};
-
-/// What is recorded inside is the same for all examples: it is counted by the rank of the first shard alone.
-class SharedValueGuard {
- public:
-  explicit SharedValueGuard(Tape& tape);
-  ~SharedValueGuard();
-  SharedValueGuard(const SharedValueGuard&) = delete;
-  SharedValueGuard& operator=(const SharedValueGuard&) = delete;
-
- private:
-  Tape& tape_;
-  bool outer_;
-};
-
 /// part(x, others...), a value of one shard from its rows, for every local shard, stacked; part of all rows
-/// where there are no stacks.
+/// where there are no stacks. Only in backward passes that are not recorded: ranks with one shard and with
+/// several would have other nodes.
 template <class Part, class... Rows>
 Variable stack_of(const Part& part, const Variable& x, const Rows&... others) {
   Tape& tape = x.tape();
+  by_shard_detail::refuse_recording(tape);
   const std::int64_t height = stack_height(tape);
   if (height == 1) return part(x, others...);
   std::vector<Variable> parts;
+  const std::uint32_t rounded = tape.roundings();
   for (std::int64_t shard = 0; shard < height; ++shard) {
     const auto compute = [&](const auto&... rows) {
-      const OneShardGuard one(tape);
+      const OneShardGuard one(tape, shard);
+      tape.set_roundings(rounded);
       return part(rows...);
     };
     parts.push_back(compute(by_shard_detail::rows_of(x, shard), by_shard_detail::rows_of(others, shard)...));

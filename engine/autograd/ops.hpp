@@ -175,10 +175,9 @@ Variable group_norm(const Variable& x, std::int64_t groups, const Variable& weig
                     float epsilon, Layout layout = Layout::nchw);
 struct BatchNormResult {
   Variable y;
-  Tensor mean;                ///< f32 (C), of this batch; or (local shards, C), of each shard
-  Tensor variance;            ///< likewise, biased
-  std::int64_t values = 0;    ///< of a channel, that each of these is of
-  bool of_all_shards = true;  ///< else `mean` and `variance` are of each local shard
+  Tensor mean;  ///< f32 (C), of the batch where StepContext::synchronises; else a stack, of each local shard
+  Tensor variance;          ///< likewise, biased
+  std::int64_t values = 0;  ///< of a channel, that each of these is of
 };
 /// x (N, C) or 4-d in `layout`; statistics per channel over all other axes, one TREE each. weight and bias
 /// (C) or undefined.

@@ -42,7 +42,8 @@ struct Parameter {
   /// Shape of value, dtype as `dtypes` says; meaningful only if has_gradient.
   Tensor gradient;
   /// True: not summed over the batch's shards yet. `gradient` is that of the local shard, or (local shards,
-  /// shape of value) where there are several (engine/autograd/by_shard.hpp).
+  /// shape of value) where there are several (engine/autograd/by_shard.hpp); one that is final may still have
+  /// the 16 bits that it was computed in, though f32 is wanted.
   bool gradient_by_shard = false;
   bool has_gradient = false;  ///< a backward has reached this parameter since clear_gradient()
   std::uint64_t version = 0;  ///< grows whenever `value` may have changed

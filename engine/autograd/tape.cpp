@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
 
@@ -49,6 +50,7 @@ Variable Tape::parameter(Parameter& parameter) {
     leaf.value = parameter.value;
     leaf.requires_gradient = !parameter.frozen;
     leaf.parameter = &parameter;
+    leaf.of_parameters = true;
     const Variable variable = push(std::move(leaf));
     *found = {&parameter, parameter.version, variable, variable};
   }
@@ -95,7 +97,26 @@ void Tape::round_stochastically(const Tensor& wide, Tensor& out, CastProbe* prob
                             .iteration = 0,  // context_.step has it
                             .micro_batch = context_.micro_batch};
   name.resize(rounding_->place);
-  backend_->cast_stochastic(wide, out, stream, context_.step, probe);
+  const bool time_major = wide.shape().rank() > 0 && wide.shape()[0] == rounding_->rows;
+  bool whole = false;
+  for_each_drawn_part(context_.shards, time_major ? rounding_->steps : 1, wide.element_count(), 8, stream,
+                      [&](const DrawnPart& part) {
+                        whole = part.whole();
+                        if (whole)
+                          return backend_->cast_stochastic(wide, out, part.stream, context_.step, probe);
+                        Tensor padded = backend_->empty({part.before + part.count}, DType::f32);
+                        backend_->fill(padded, 0.0);
+                        Tensor own = backend_->empty({part.count}, DType::f32);
+                        backend_->slice(wide.reshaped({wide.element_count()}), 0, part.begin, own);
+                        backend_->insert(own, 0, part.before, padded);
+                        Tensor drawn = backend_->empty(padded.shape(), out.dtype());
+                        backend_->cast_stochastic(padded, drawn, part.stream, context_.step, nullptr);
+                        part.take(*backend_, drawn, out);
+                      });
+  if (whole || probe == nullptr) return;
+  backend_->histogram(wide, probe->before);
+  backend_->histogram(out, probe->after);
+  probe->counted += static_cast<std::uint64_t>(out.element_count());
 }
 
 void Tape::reset() {
@@ -116,6 +137,11 @@ Variable Tape::record(Op op, Tensor value, std::span<const Slot> slots) {
       node.requires_gradient = node.requires_gradient || (slot.vjp && differentiable);
     }
   }
+  // A scalar leaves what it meets what it is.
+  node.of_parameters = !slots.empty() && std::all_of(slots.begin(), slots.end(), [&](const Slot& slot) {
+    const Node& input = nodes_[slot.input.id()];
+    return input.of_parameters || (input.slot_count == 0 && input.shape.element_count() == 1);
+  });
   if (node.requires_gradient) {
     node.first_slot = static_cast<std::uint32_t>(slots_.size());
     node.slot_count = static_cast<std::uint32_t>(slots.size());
@@ -213,6 +239,7 @@ Variable Tape::push(Node&& node) {
   node.generation = generation_;
   node.shape = node.value.shape();
   node.dtype = node.value.dtype();
+  if (!node.of_parameters) node.row_steps = static_cast<std::int32_t>(row_steps_);
   nodes_.push_back(std::move(node));
   return handle(static_cast<std::uint32_t>(nodes_.size() - 1));
 }

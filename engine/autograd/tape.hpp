@@ -18,10 +18,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/autograd/cast_policy.hpp"
 #include "engine/autograd/errors.hpp"
+#include "engine/autograd/final_gradients.hpp"
 #include "engine/autograd/forward_observer.hpp"
 #include "engine/autograd/gradient_observer.hpp"
 #include "engine/autograd/gradient_scales.hpp"
@@ -74,11 +76,18 @@ struct StepContext {
   /// How the batch is cut (engine/autograd/by_shard.hpp).
   parallel::Shards shards = {};
   parallel::ShardTree* shard_tree = nullptr;  ///< not owned; with several shards, it adds them
-  bool sync_batch_norm = false;               ///< statistics of all shards, not of each
+  bool sync_batch_norm = false;               ///< statistics of all shards, where there are several
+  FinalGradients* final_gradients = nullptr;  ///< not owned; null: nobody waits for them
+
+  /// Are BatchNorm's statistics those of more shards than one?
+  bool synchronises() const { return sync_batch_norm && shards.total > 1; }
 };
 
 struct BackwardOptions {
   bool retain_graph = false;  ///< keep the values, so that another backward pass can follow
+  /// No later pass adds to gradients that this one reaches, before they are cleared:
+  /// StepContext::final_gradients is told of them.
+  bool last = false;
 };
 
 struct GradientsOptions {
@@ -162,8 +171,16 @@ class Tape {
   bool rounds_stochastically() const { return rounding_ != nullptr; }
   /// Rounds `wide` (f32) into `out` (16 bits), and counts both. The stream's name is
   /// "<module path>.<op>.<n>.<slot>.<i>/gradient": of rounding i of the vjp of input slot `slot` of the n-th
-  /// such op in the module, all counted from 0 in the order of the forward pass, or of the vjp.
+  /// such op in the module, all counted from 0 in the order of the forward pass, or of the vjp. An element's
+  /// number in the stream is that in the whole batch: of rows that of the row, and of a stack of gradients by
+  /// shard, or one of them, that in the stack of all shards.
   void round_stochastically(const Tensor& wide, Tensor& out, CastProbe* probe);
+  /// How many the vjp that runs has made so far. What computes the same for several shards, one after the
+  /// other, begins with the same number for each.
+  std::uint32_t roundings() const { return rounding_ == nullptr ? 0 : rounding_->count; }
+  void set_roundings(std::uint32_t count) {
+    if (rounding_ != nullptr) rounding_->count = count;
+  }
   ValueWatcher* value_watcher() const { return value_watcher_; }
   /// Not owned; null: nobody looks. It sees what is recorded from now on.
   void set_value_watcher(ValueWatcher* watcher) { value_watcher_ = watcher; }
@@ -240,7 +257,10 @@ class Tape {
     std::uint32_t first_slot = 0;  ///< its slots lie together in slots_
     std::uint32_t slot_count = 0;  ///< 0 for leaves and constants
     std::uint64_t generation = 0;
-    Shape shape;  ///< known after the value is gone
+    /// Of rows that are time-major, the steps; 1 for others, and for what is computed of parameters alone.
+    std::int32_t row_steps = 1;
+    bool of_parameters = false;  ///< computed of parameters alone: the same for all examples
+    Shape shape;                 ///< known after the value is gone
     Tensor value;
     Parameter* parameter = nullptr;
   };
@@ -269,6 +289,7 @@ class Tape {
     std::string& name;  ///< of streams; grows and shrinks behind `place`
     std::size_t place;  ///< length of the part that tells the vjp
     std::uint32_t count = 0;
+    std::int64_t rows = 0, steps = 1;  ///< of the value whose gradient it is, if its rows are time-major
   };
 
   /// What a cast of the forward pass counted, by the memory of its result.
@@ -330,49 +351,38 @@ class Tape {
   std::size_t backward_depth_ = 0;
 };
 
-/// Enters a module scope: nodes recorded inside belong to "outer.name".
-class ScopeGuard {
+/// Gives a part of a tape's state another value while it lives.
+template <class T>
+class StateGuard {
  public:
-  ScopeGuard(Tape& tape, std::string_view name) : tape_(&tape), outer_(tape.scope_) {
-    tape.scope_ = tape.inner_scope(name);
-  }
-  ~ScopeGuard() { tape_->scope_ = outer_; }
-  ScopeGuard(const ScopeGuard&) = delete;
-  ScopeGuard& operator=(const ScopeGuard&) = delete;
+  StateGuard(const StateGuard&) = delete;
+  StateGuard& operator=(const StateGuard&) = delete;
+
+ protected:
+  StateGuard(T& state, const T& inside) : state_(&state), outer_(std::exchange(state, inside)) {}
+  ~StateGuard() { *state_ = outer_; }
 
  private:
-  Tape* tape_;
-  std::uint32_t outer_;
+  T* state_;
+  T outer_;
+};
+
+/// Enters a module scope: nodes recorded inside belong to "outer.name".
+class ScopeGuard : StateGuard<std::uint32_t> {
+ public:
+  ScopeGuard(Tape& tape, std::string_view name) : StateGuard(tape.scope_, tape.inner_scope(name)) {}
 };
 
 /// Switches recording for backward on or off.
-class GradModeGuard {
+class GradModeGuard : StateGuard<bool> {
  public:
-  GradModeGuard(Tape& tape, bool enabled) : tape_(&tape), outer_(tape.grad_mode_) {
-    tape.grad_mode_ = enabled;
-  }
-  ~GradModeGuard() { tape_->grad_mode_ = outer_; }
-  GradModeGuard(const GradModeGuard&) = delete;
-  GradModeGuard& operator=(const GradModeGuard&) = delete;
-
- private:
-  Tape* tape_;
-  bool outer_;
+  GradModeGuard(Tape& tape, bool enabled) : StateGuard(tape.grad_mode_, enabled) {}
 };
 
 /// Sets the cast policy; null: autocast off.
-class CastPolicyGuard {
+class CastPolicyGuard : StateGuard<CastPolicy*> {
  public:
-  CastPolicyGuard(Tape& tape, CastPolicy* policy) : tape_(&tape), outer_(tape.cast_policy_) {
-    tape.cast_policy_ = policy;
-  }
-  ~CastPolicyGuard() { tape_->cast_policy_ = outer_; }
-  CastPolicyGuard(const CastPolicyGuard&) = delete;
-  CastPolicyGuard& operator=(const CastPolicyGuard&) = delete;
-
- private:
-  Tape* tape_;
-  CastPolicy* outer_;
+  CastPolicyGuard(Tape& tape, CastPolicy* policy) : StateGuard(tape.cast_policy_, policy) {}
 };
 
 }  // namespace fp16lab::engine

@@ -435,6 +435,9 @@ class Backend {
   /// std::logic_error naming themselves. std::logic_error where records() is false.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work);
 
+  /// Threads of this process that share a verb: 1 where verbs run elsewhere.
+  virtual int host_threads() const { return 1; }
+
   // ---- the clock ----
   /// Milliseconds that `work` takes: on the device's own time line where there is one, from the end of the
   /// verbs before it to the end of its own; else by the host's clock. Waits. std::logic_error while

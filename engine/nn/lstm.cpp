@@ -51,13 +51,16 @@ Variable Lstm::forward(Tape& tape, const Variable& x) {
                                 std::to_string(options_.inputs) + ") is needed");
   }
   const std::int64_t batch = shape[0], steps = shape[1];
-  // Time-major, so that each step's rows are contiguous.
   const std::array<int, 3> swap_batch_and_time{1, 0, 2};
-  Variable sequence = ops::reshape(ops::permute(x, swap_batch_and_time), {steps * batch, options_.inputs});
-  const RowStepsGuard time_major(tape, steps);
-  for (const Layer& layer : layers_) {
-    sequence = run_layer(tape, layer, sequence, steps);
-    if (layer.dropout != nullptr) sequence = layer.dropout->forward(tape, sequence);
+  Variable sequence = ops::permute(x, swap_batch_and_time);
+  {
+    // Time-major, so that each step's rows are contiguous.
+    const RowStepsGuard time_major(tape, steps);
+    sequence = ops::reshape(sequence, {steps * batch, options_.inputs});
+    for (const Layer& layer : layers_) {
+      sequence = run_layer(tape, layer, sequence, steps);
+      if (layer.dropout != nullptr) sequence = layer.dropout->forward(tape, sequence);
+    }
   }
   return ops::permute(ops::reshape(sequence, {steps, batch, options_.hidden}), swap_batch_and_time);
 }

@@ -101,7 +101,7 @@ Variable BatchNorm::forward(Tape& tape, const Variable& x) {
   const double unbiased = static_cast<double>(result.values) / static_cast<double>(result.values - 1);
   Backend& backend = tape.backend();
   const auto of_batch = [&](const Tensor& statistic) {
-    return result.of_all_shards ? statistic : mean_over_shards(tape, statistic);
+    return tape.context().synchronises() ? statistic : mean_over_shards(tape, statistic);
   };
   update_running(backend, options_.momentum, 1.0f, of_batch(result.mean), running_mean_->value);
   update_running(backend, options_.momentum, static_cast<float>(unbiased), of_batch(result.variance),

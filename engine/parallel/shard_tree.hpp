@@ -20,6 +20,7 @@
 #include "engine/parallel/communicator.hpp"
 #include "engine/parallel/shards.hpp"
 #include "engine/parallel/wire_options.hpp"
+#include "engine/tensor/tensor.hpp"
 
 namespace fp16lab::engine::parallel {
 
@@ -27,7 +28,8 @@ class ShardTree {
  public:
   /// `communicator` must outlive it. `shards` is what placed_shards gives this rank, and no sum is collective
   /// over ranks unless it is everywhere (std::invalid_argument if it is not). `wire` is how `mean` works.
-  ShardTree(Communicator& communicator, const Shards& shards, const WireOptions& wire = {});
+  /// `threads` >= 1 share additions.
+  ShardTree(Communicator& communicator, const Shards& shards, const WireOptions& wire = {}, int threads = 1);
   ~ShardTree();
   ShardTree(const ShardTree&) = delete;
   ShardTree& operator=(const ShardTree&) = delete;
@@ -35,21 +37,37 @@ class ShardTree {
   const Shards& shards() const { return shards_; }
   const WireOptions& wire() const { return wire_; }
 
-  // `stack` holds shards.local rows of out.size() floats, row i that of shard first + i; `out` becomes the
-  // result, the same on every rank, which all ask for as many elements. They do not overlap.
-  // std::invalid_argument for another size of `stack`.
+  /// `rows` holds shards.local rows of out.size() values, row i that of shard first + i; `out` becomes the
+  /// result, the same on every rank, which all ask for as many elements. They do not overlap.
+  /// std::invalid_argument for another size of `rows`.
+  class Stack {
+   public:
+    Stack(std::span<const float> rows, std::span<float> out)
+        : rows_(std::as_bytes(rows)), dtype_(DType::f32), out_(out) {}
+    /// `rows` f32, f16 or bf16 (std::invalid_argument), in the host's memory. It must live while it is read.
+    Stack(const Tensor& rows, std::span<float> out);
+
+    std::span<float> out() const { return out_; }
+
+   private:
+    friend class ShardTree;
+    std::span<const std::byte> rows_;
+    DType dtype_;
+    std::span<float> out_;
+  };
 
   /// The tree's root, always in FP32: losses, statistics, norms.
-  void sum(std::span<const float> stack, std::span<float> out);
+  void sum(std::span<const float> rows, std::span<float> out);
 
   /// The mean over all shards as `wire` says: gradients. With one shard it is a copy. Orders of NCCL cut
   /// `out` into chunks and halves, so there the bits depend on what is one call and what is two.
-  void mean(std::span<const float> stack, std::span<float> out);
+  void mean(std::span<const float> rows, std::span<float> out);
 
-  /// A mean that travels while others work on: the same bits as `mean`. When it returns `stack` has been
-  /// read; `out` is written until `finish`. Ranks start the same means in the same order; `sum` and `mean`
-  /// may come between. What has arrived moves on with every call, also with `poll`, which never waits.
-  void start_mean(std::span<const float> stack, std::span<float> out);
+  /// Means that travel while others work on. Stacks of one call are one behind the other: the bits are those
+  /// of `mean` of them as one stack. When it returns their rows have been read; their `out` is written until
+  /// `finish`. Ranks start the same means in the same order; `sum` and `mean` may come between. What has
+  /// arrived moves on with every call, also with `poll`, which never waits.
+  void start_mean(std::span<const Stack> stacks);
   void poll();
   /// Waits for all that was started.
   void finish();
@@ -57,6 +75,8 @@ class ShardTree {
  private:
   struct Transfer;
   class Work;
+  WireOptions wire_of_mean() const;
+  Divisors divisors_of_mean() const;
 
   Shards shards_;
   WireOptions wire_;

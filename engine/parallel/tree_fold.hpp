@@ -1,5 +1,5 @@
 // Nodes of the tree over shards, added as they come: a block of elements at a time, so that partial sums stay
-// in the cache. Used by shard_tree.cpp only.
+// in the cache. Internal to engine/parallel.
 #pragma once
 
 #include <array>
@@ -14,14 +14,15 @@
 namespace fp16lab::engine::parallel {
 
 /// sum[i] = a[i] + b[i], rounded once, NaN canonical; `sum` may be an operand.
-inline void add_rows(std::span<const float> a, std::span<const float> b, std::span<float> sum) {
-  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = canonicalize(a[i] + b[i]);
-}
+void add_rows(std::span<const float> a, std::span<const float> b, std::span<float> sum);
 template <class F>
 void add_rows(std::span<const SmallFloat<F>> a, std::span<const SmallFloat<F>> b,
               std::span<SmallFloat<F>> sum) {
   add<F>(a, b, sum);
 }
+
+/// out[i] = values[i] / divisor, NaN canonical; `out` may be `values`.
+void divide_row(std::span<const float> values, float divisor, std::span<float> out);
 
 /// Takes nodes of the tree in ascending order, each beginning where the one before it ended, the first at a
 /// multiple of the size of all. Two siblings become their parent as soon as both are there: an addition. T is

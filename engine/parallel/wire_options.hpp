@@ -19,7 +19,8 @@ namespace fp16lab::engine::parallel {
 /// half of it on each side, as FSDP does.
 enum class Predivide : std::uint8_t { one, root, all };
 
-/// The order of additions. The bits of all but `library` are those of V shards, on any number of ranks.
+/// The order of additions. The bits of all but `library` are those of V shards, on any number of ranks. In
+/// training a call of NCCL is a bucket of gradients (engine/train/gradient_means.hpp).
 enum class SumOrder : std::uint8_t {
   tree,       ///< the binary tree of shards.hpp
   nccl_ring,  ///< NCCL's ring over V ranks (nccl_order.hpp)

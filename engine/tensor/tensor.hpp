@@ -31,6 +31,8 @@ class Tensor {
 
   /// Has no other tensor a share of the memory? (Storage::sole_share)
   bool owns_memory_alone() const { return storage_.sole_share(); }
+  /// May the host read and write the elements?
+  bool on_host() const { return storage_.host_accessible(); }
   /// Raw address, in the back end's memory space.
   std::byte* data() const { return storage_.data(); }
   /// The elements, for host-resident tensors of element type T; throws std::invalid_argument on another dtype

@@ -85,6 +85,7 @@ Iteration::Iteration(Backend& backend, Workload& workload, TrainingMethod& metho
           fmt::format("Trainer: optimizer {} has nothing to train, all parameters are frozen", group.name));
     optimizers_.push_back(optim::make_optimizer(backend, group.parameters, plan.optimizer, plan.train.steps,
                                                 static_cast<int>(optimizers_.size())));
+    sharding_.add_group(optimizers_.back()->parameters());
   }
   names_.resize(groups_.size());
   counted_.resize(groups_.size());
@@ -362,14 +363,14 @@ void Iteration::collect(int which, std::initializer_list<std::size_t> groups) {
   std::array<amp::ScaledOptimizer*, max_optimizers> optimizers{};
   std::size_t count = 0;
   for (const std::size_t group : groups) {
-    if (scaler_->one_scale() == nullptr) reduce(*optimizers_.at(group));
+    if (collects()) reduce(*optimizers_.at(group));
     optimizers.at(count++) = optimizers_.at(group).get();
   }
   scaler_->collect(which, std::span(optimizers).first(count));
 }
 
 void Iteration::reduce(optim::Optimizer& optimizer) {
-  if (sharding_.cut()) sharding_.reduce(optimizer.parameters(), wants_statistics() ? &reduced_ : nullptr);
+  sharding_.reduce(static_cast<std::size_t>(optimizer.index()), wants_statistics() ? &reduced_ : nullptr);
 }
 
 void Iteration::unscale(optim::Optimizer& optimizer) {

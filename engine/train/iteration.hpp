@@ -70,6 +70,8 @@ class Iteration {
   /// Scaler::collect for the optimizers of these groups, behind the backward passes of loss `which` and
   /// before those of another.
   void collect(int which, std::initializer_list<std::size_t> groups);
+  /// Does collect take the gradients, so that no later pass adds to them?
+  bool collects() const { return scaler_->one_scale() == nullptr; }
   /// detect: the scaler's unscale, and the gradient dump where one is due.
   void unscale(optim::Optimizer& optimizer);
   /// train.clip_norm and train.clip_value, on unscaled gradients; also what StepRow::grad_norm learns the

@@ -12,7 +12,7 @@ std::vector<OptimizerGroup> TrainingMethod::groups(nn::Module& model) const {
 
 void Supervised::run(Iteration& iteration) {
   optim::Optimizer& optimizer = iteration.optimizer(0);
-  const BackwardOptions options{.retain_graph = iteration.keeps_graphs()};
+  BackwardOptions options{.retain_graph = iteration.keeps_graphs()};
   std::vector<Variable> kept;  // losses whose graphs live until the step is decided on
   {
     const amp::AutocastGuard autocast(iteration.tape(), iteration.autocast());  // weights f32 -> f16, once
@@ -24,6 +24,7 @@ void Supervised::run(Iteration& iteration) {
       const Variable loss = iteration.loss_of(output, batch.targets);
       iteration.record_loss(loss);
       const Variable part = iteration.accumulated(loss);
+      options.last = i + 1 == iteration.micro_batches();
       iteration.backward(part, options);  // x S -> scaled gradients, summed over micro-batches
       if (options.retain_graph)
         kept.push_back(part);
@@ -33,7 +34,10 @@ void Supervised::run(Iteration& iteration) {
   }
   iteration.unscale(optimizer);  // detect
   const auto backward_again = [&] {
-    for (const Variable& part : kept) iteration.backward(part, options);
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      options.last = i + 1 == kept.size();
+      iteration.backward(kept[i], options);
+    }
   };
   iteration.find_finite_scale(optimizer, std::ref(backward_again));  // by reference: no allocation
   while (iteration.rescue(optimizer)) {

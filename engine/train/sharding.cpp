@@ -26,7 +26,8 @@ Sharding::Sharding(Backend& backend, const ParallelOptions& options, parallel::C
       communicator_(communicator == nullptr ? own_.get() : communicator),
       tree_(*communicator_,
             parallel::placed_shards(options.shards, communicator_->size(), communicator_->rank()),
-            options.wire),
+            options.wire, backend.host_threads()),
+      means_(backend, tree_),
       sync_batch_norm_(options.sync_batch_norm) {
   communicator_->set_time_limit(options.time_limit);
 }
@@ -41,54 +42,21 @@ void Sharding::enter(StepContext& context, std::uint64_t step) {
   context.shards = shards();
   context.shard_tree = &tree_;
   context.sync_batch_norm = sync_batch_norm_;
+  context.final_gradients = cut() ? &means_ : nullptr;
 }
 
-void Sharding::reduce(std::span<Parameter* const> parameters, ExponentHistogram* counts) {
-  std::size_t total = 0;
-  for (const Parameter* parameter : parameters)
-    if (parameter->gradient_by_shard) total += static_cast<std::size_t>(parameter->value.element_count());
-  if (total == 0) return;
-  const auto local = static_cast<std::size_t>(shards().local);
-  stack_.resize(local * total);
-  mean_.resize(total);
-  std::size_t begin = 0;
-  for (const Parameter* parameter : parameters) {
-    if (!parameter->gradient_by_shard) continue;
-    const auto count = static_cast<std::size_t>(parameter->value.element_count());
-    part_.resize(local * count);
-    backend_->download(widened(*backend_, parameter->gradient), std::as_writable_bytes(std::span(part_)));
-    for (std::size_t shard = 0; shard < local; ++shard)
-      std::copy_n(part_.data() + shard * count, count, stack_.data() + shard * total + begin);
-    begin += count;
-  }
+void Sharding::reduce(std::size_t group, ExponentHistogram* counts) {
+  if (!cut()) return;
   set_place("gradients");
-  tree_.mean(stack_, mean_);
-  begin = 0;
-  for (Parameter* parameter : parameters) {
-    if (!parameter->gradient_by_shard) continue;
-    const DType dtype = parameter->gradient.dtype();
-    const auto count = static_cast<std::size_t>(parameter->value.element_count());
-    parameter->gradient = {};
-    Tensor mean = backend_->empty(parameter->value.shape(), DType::f32);
-    backend_->upload(std::as_bytes(std::span(mean_).subspan(begin, count)), mean);
-    if (counts != nullptr) backend_->histogram(mean, *counts);
-    if (dtype != DType::f32) {
-      Tensor narrow = backend_->empty(mean.shape(), dtype);
-      backend_->cast(mean, narrow);
-      mean = std::move(narrow);
-    }
-    parameter->gradient = std::move(mean);
-    parameter->gradient_by_shard = false;
-    begin += count;
-  }
+  means_.finish(group, counts);
 }
 
 float Sharding::mean(const Tensor& values) {
-  part_.resize(static_cast<std::size_t>(values.element_count()));
-  backend_->download(values, std::as_writable_bytes(std::span(part_)));
-  if (!cut()) return part_.front();
+  losses_.resize(static_cast<std::size_t>(values.element_count()));
+  backend_->download(values, std::as_writable_bytes(std::span(losses_)));
+  if (!cut()) return losses_.front();
   float sum = 0;
-  tree_.sum(part_, std::span(&sum, 1));
+  tree_.sum(losses_, std::span(&sum, 1));
   return sum / static_cast<float>(shards().total);
 }
 

@@ -19,6 +19,7 @@
 #include "engine/backend/backend.hpp"
 #include "engine/parallel/communicator.hpp"
 #include "engine/parallel/shard_tree.hpp"
+#include "engine/train/gradient_means.hpp"
 
 namespace fp16lab::engine {
 
@@ -60,9 +61,10 @@ class Sharding {
   bool cut() const { return shards().total > 1; }
   bool has_other_ranks() const { return communicator_->size() > 1; }
 
-  /// Gradients by shard become their mean over the shards, in their dtype, rounded once. `counts`, if there
-  /// is one, gets the values before this rounding.
-  void reduce(std::span<Parameter* const> parameters, ExponentHistogram* counts);
+  /// The parameters of one optimizer, numbered from 0 in the order of these calls.
+  void add_group(std::span<Parameter* const> parameters) { means_.add_group(parameters); }
+  /// The gradients by shard of a group become their means over all shards (GradientMeans::finish).
+  void reduce(std::size_t group, ExponentHistogram* counts);
 
   /// The mean over all shards of what `values`, f32 (local shards), or a scalar, has of the local ones.
   float mean(const Tensor& values);
@@ -94,9 +96,10 @@ class Sharding {
   std::unique_ptr<parallel::Communicator> own_;  ///< where none was given
   parallel::Communicator* communicator_;
   parallel::ShardTree tree_;
+  GradientMeans means_;
   bool sync_batch_norm_;
   std::uint64_t step_ = 0;
-  std::vector<float> stack_, mean_, part_;
+  std::vector<float> losses_;  ///< scratch
 };
 
 }  // namespace fp16lab::engine

@@ -58,8 +58,6 @@ void check_shards(const TrainingPlan& plan) {
            "scales of layers are decided inside a backward pass, by what one shard has");
   if (plan.train.graph)
     refuse("train.graph = true", "shards are added by the host, which a recorded step does not wait for");
-  if (plan.amp.stochastic_gradients())
-    refuse("stochastic rounding of gradients", "its random numbers are drawn for a whole batch");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -118,6 +119,10 @@ Variable unrolled(const Recurrence& r, const Variable& products) {
 /// The gradient of the gates' sums, itself on the tape: of <h, g> with g held fixed, and the products free.
 Variable recorded_gradient(const Recurrence& r, const Variable& g) {
   Tape& tape = r.tape();
+  if (tape.rounds_stochastically() && tape.context().shards.total > 1)
+    throw std::logic_error(
+        "lstm: a backward pass that is itself differentiated, with several shards and stochastic rounding of "
+        "gradients, has no rule for its random numbers; one of the three must go");
   const Variable products =
       tape.record(Op::identity, r.products.tensor(),
                   {{r.products, [](const Variable& gradient, const Variable&) { return gradient; }}});

@@ -94,6 +94,7 @@ Tensor standardized(Backend& backend, const Tensor& x, const Tensor& mean, const
 
 /// What a mean is over: the axes of x that `kept` does not have.
 struct Averaged {
+  Op op;
   Shape kept;               ///< as the mean broadcasts to x
   bool has_mean = true;     ///< of a norm that subtracts it
   std::int64_t shards = 0;  ///< > 0: x is by shard, and the mean is over all shards of all ranks
@@ -103,12 +104,11 @@ struct Averaged {
     return shards == 0 ? here : here / stack_height(x.tape()) * shards;
   }
   Variable mean(const Variable& x) const {
+    Tape& tape = x.tape();
+    if (op == Op::batch_norm && tape.grad_mode() && tape.context().shards.total > 1)
+      reject(op, "in a batch of several shards it has no second derivative; expected parallel.shards = 1");
     const auto count = static_cast<float>(values_of(x));
     if (shards == 0) return divide_constant(sum_to(x, kept), count);
-    Tape& tape = x.tape();
-    if (tape.grad_mode())
-      reject(Op::batch_norm,
-             "statistics over all shards have no second derivative; take those of each shard");
     const Shape of_shard = with_extent(kept, 0, stack_height(tape));
     const Tensor sum = sum_over_shards(tape, sum_to(x, of_shard).tensor());
     return divide_constant(tape.constant(sum.reshaped(kept)), count);
@@ -122,7 +122,7 @@ Variable normalized(Op op, const Variable& x, const Statistics& statistics, floa
   Tape& tape = x.tape();
   Backend& backend = tape.backend();
   const Tensor value = reciprocal_deviation(backend, statistics.variance, epsilon);
-  const Averaged over{value.shape(), statistics.mean.defined(), shards};
+  const Averaged over{op, value.shape(), statistics.mean.defined(), shards};
   const Variable r = tape.record(op, value, {{x, [x, over](const Variable& h, const Variable& y) {
                                                 const Variable slope = divide_constant(
                                                     negate(multiply(h, multiply(y, multiply(y, y)))),
@@ -252,8 +252,7 @@ Channels channels_of(Op op, const Variable& x, Layout layout) {
 Statistics batch_statistics(const Tape& tape, const Tensor& x, const Channels& channels) {
   Backend& backend = tape.backend();
   const std::int64_t shards = stack_height(tape), values = channels.values / shards;
-  const parallel::Shards& all = tape.context().shards;
-  const bool synchronised = tape.context().sync_batch_norm && all.total > 1;
+  const bool synchronised = tape.context().synchronises();
   ShapeBuilder kept;
   if (shards > 1) kept.push(synchronised ? 1 : shards);
   for (const std::int64_t extent : channels.kept.extents()) kept.push(extent);
@@ -272,7 +271,7 @@ Statistics batch_statistics(const Tape& tape, const Tensor& x, const Channels& c
     const Tensor sums = composite::reduce(backend, ReduceOp::sum, of, axis);
     if (!synchronised) return composite::divide(backend, sums, static_cast<float>(values));
     const Tensor sum = sum_over_shards(tape, sums).reshaped(with_extent(sums.shape(), 0, 1));
-    return composite::divide(backend, sum, static_cast<float>(values * all.total));
+    return composite::divide(backend, sum, static_cast<float>(values * tape.context().shards.total));
   };
   const Tensor mean = mean_of(rows);
   Tensor squares = composite::binary(backend, BinaryOp::subtract, rows, mean);
@@ -385,23 +384,20 @@ BatchNormResult batch_norm(const Variable& input, const Variable& weight, const 
   const Wide wide = enter_one(Op::batch_norm, input, SlotLabel::input);
   const Affine parameters = enter_affine(Op::batch_norm, weight, bias);
   Tape& tape = wide.x.tape();
-  const parallel::Shards& shards = tape.context().shards;
-  const bool synchronised = tape.context().sync_batch_norm && shards.total > 1;
+  const std::int64_t over = tape.context().synchronises() ? tape.context().shards.total : 0;
   const Statistics statistics = batch_statistics(tape, wide.x.tensor(), channels);
   const Variable y = handed_on(Op::batch_norm, without_policy(tape, [&] {
                                  const Variable xhat =
-                                     normalized(Op::batch_norm, by_shard(wide.x), statistics, epsilon,
-                                                synchronised ? shards.total : 0);
+                                     normalized(Op::batch_norm, by_shard(wide.x), statistics, epsilon, over);
                                  return cast(affine(Op::batch_norm, reshape(xhat, wide.x.shape()),
                                                     parameters.weight, parameters.bias, channels.kept),
                                              wide.result);
                                }));
-  const Shape shape = synchronised ? Shape{channels.count} : stacked(tape, Shape{channels.count});
+  const Shape shape = over > 0 ? Shape{channels.count} : stacked(tape, Shape{channels.count});
   return {.y = y,
           .mean = statistics.mean.reshaped(shape),
           .variance = statistics.variance.reshaped(shape),
-          .values = channels.values / stack_height(tape) * (synchronised ? shards.total : 1),
-          .of_all_shards = synchronised || shards.total == 1};
+          .values = channels.values / stack_height(tape) * std::max<std::int64_t>(over, 1)};
 }
 
 Variable batch_norm_inference(const Variable& input, const Tensor& mean, const Tensor& variance,

@@ -21,6 +21,8 @@ class EmulatedBackend : public Backend {
   std::string_view name() const override { return "emulated"; }
   std::string_view tensor_core() const override { return model_.name; }
 
+  int host_threads() const override { return workers_.threads(); }
+
   PoolStatistics memory_statistics() const override { return pool_.statistics(); }
 
   // memory.cpp

@@ -12,8 +12,8 @@
 #include "engine/backend/digest_functions.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/element_types.hpp"
-#include "engine/backend/emulated/vector_clones.hpp"
 #include "numerics/convert/convert.hpp"
+#include "numerics/platform/vector_clones.hpp"
 
 namespace fp16lab::engine {
 

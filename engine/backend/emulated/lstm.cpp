@@ -3,8 +3,8 @@
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/element_types.hpp"
 #include "engine/backend/emulated/product.hpp"
-#include "engine/backend/emulated/vector_clones.hpp"
 #include "engine/backend/lstm_functions.hpp"
+#include "numerics/platform/vector_clones.hpp"
 
 namespace fp16lab::engine {
 

@@ -2,8 +2,8 @@
 #include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/element_types.hpp"
-#include "engine/backend/emulated/vector_clones.hpp"
 #include "engine/backend/optimizer_functions.hpp"
+#include "numerics/platform/vector_clones.hpp"
 
 namespace fp16lab::engine {
 

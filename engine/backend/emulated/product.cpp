@@ -5,8 +5,8 @@
 #include <span>
 
 #include "engine/backend/elementwise_functions.hpp"
-#include "engine/backend/emulated/vector_clones.hpp"
 #include "numerics/convert/convert.hpp"
+#include "numerics/platform/vector_clones.hpp"
 
 namespace fp16lab::engine {
 

@@ -5,7 +5,7 @@
 #include "engine/backend/elementwise_functions.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/element_types.hpp"
-#include "engine/backend/emulated/vector_clones.hpp"
+#include "numerics/platform/vector_clones.hpp"
 #include "numerics/random/philox_words.hpp"
 
 namespace fp16lab::engine {

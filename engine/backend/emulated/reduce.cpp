@@ -1,9 +1,9 @@
 // Reductions in TREE order.
 #include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
-#include "engine/backend/emulated/vector_clones.hpp"
 #include "numerics/arithmetic/tree_reduce.hpp"
 #include "numerics/formats/bits.hpp"
+#include "numerics/platform/vector_clones.hpp"
 
 namespace fp16lab::engine {
 

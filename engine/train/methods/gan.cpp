@@ -63,7 +63,8 @@ void AdversarialTraining::run(Iteration& iteration) {
       loss = discriminator_loss(iteration, batch.inputs, fakes_.back());
     }
     iteration.record_loss(loss);
-    iteration.backward(iteration.accumulated(loss), {}, 0);  // 2
+    const bool last = micro_batch + 1 == iteration.micro_batches();
+    iteration.backward(iteration.accumulated(loss), {.last = last}, 0);  // 2
   }
   iteration.collect(0, {1});
   iteration.unscale(iteration.optimizer(1));  // 3
@@ -79,7 +80,8 @@ void AdversarialTraining::run(Iteration& iteration) {
     }
     iteration.record_loss(loss);
     // The fakes share the casts of the generator's parameters, which must outlive all but the last pass.
-    iteration.backward(iteration.accumulated(loss), {.retain_graph = i + 1 < fakes_.size()}, 1);
+    const bool last = i + 1 == fakes_.size();
+    iteration.backward(iteration.accumulated(loss), {.retain_graph = !last, .last = last}, 1);
   }
   tape.reset();
   iteration.collect(1, {0});

@@ -70,7 +70,8 @@ void GradientPenalty::run(Iteration& iteration) {
       const data::Batch batch = iteration.begin_micro_batch(micro_batch);
       const Variable total = penalised_loss(iteration, batch);
       iteration.record_loss(total);
-      iteration.backward(iteration.accumulated(total));  // 5
+      const bool last = micro_batch + 1 == iteration.micro_batches();
+      iteration.backward(iteration.accumulated(total), {.last = last});  // 5
       tape.reset();
     }
   }

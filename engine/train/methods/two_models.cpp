@@ -27,7 +27,8 @@ void TwoModels::run(Iteration& iteration) {
     // Off, but alive over all micro-batches: it keeps the casts of the parameters.
     const amp::AutocastGuard window(iteration.tape(), iteration.autocast(), false);
     for (std::int64_t micro_batch = 0; micro_batch < iteration.micro_batches(); ++micro_batch) {
-      forward_backward(iteration, iteration.begin_micro_batch(micro_batch));
+      const bool last = micro_batch + 1 == iteration.micro_batches();
+      forward_backward(iteration, iteration.begin_micro_batch(micro_batch), last);
       iteration.tape().reset();
     }
   }
@@ -37,7 +38,7 @@ void TwoModels::run(Iteration& iteration) {
   iteration.step(iteration.optimizer(1));
 }
 
-void TwoModels::forward_backward(Iteration& iteration, const data::Batch& batch) {
+void TwoModels::forward_backward(Iteration& iteration, const data::Batch& batch, bool last) {
   const nn::ModelPair& models = pair_of(iteration.model());
   Tape& tape = iteration.tape();
   std::array<Variable, nn::ModelPair::combinations.size()> losses;
@@ -51,9 +52,10 @@ void TwoModels::forward_backward(Iteration& iteration, const data::Batch& batch)
     }
   }
   for (const Variable& loss : losses) iteration.record_loss(loss);
-  iteration.backward(iteration.accumulated(losses[0]), {.retain_graph = true}, 0);  // 2
+  const bool apart = iteration.collects();
+  iteration.backward(iteration.accumulated(losses[0]), {.retain_graph = true, .last = apart}, 0);  // 2
   iteration.collect(0, {0, 1});
-  iteration.backward(iteration.accumulated(losses[1]), {}, 1);  // 3
+  iteration.backward(iteration.accumulated(losses[1]), {.last = apart || last}, 1);  // 3
   iteration.collect(1, {0, 1});
 }
 

@@ -33,7 +33,8 @@ class TwoModels final : public TrainingMethod {
   Evaluation evaluate(Iteration& iteration, const data::Batch& batch) override;
 
  private:
-  void forward_backward(Iteration& iteration, const data::Batch& batch);
+  /// `last`: of the iteration's micro-batches.
+  void forward_backward(Iteration& iteration, const data::Batch& batch, bool last);
 };
 
 }  // namespace fp16lab::engine

@@ -119,7 +119,9 @@ void sums(Communicator& communicator, std::int64_t total) {
     std::vector<std::vector<float>> out;
     for (const std::size_t elements : {5, 1000, 70001}) out.emplace_back(elements);
     for (std::vector<float>& bucket : out) {
-      tree.start_mean(stack_of(shards, bucket.size()), bucket);
+      const std::vector<float> rows = stack_of(shards, bucket.size());
+      const ShardTree::Stack stack{rows, bucket};
+      tree.start_mean({&stack, 1});
       tree.poll();
     }
     std::vector<float> loss(1);

@@ -143,7 +143,8 @@ TEST(ShardTree, MeansUnderWayHaveTheBitsOfThoseThatWait) {
               for (const std::vector<Row>& rows : buckets) out.emplace_back(rows.front().size());
               for (std::size_t i = 0; i < buckets.size(); ++i) {
                 Row stack = local_stack(buckets[i], tree.shards());
-                tree.start_mean(stack, out[i]);
+                const ShardTree::Stack call{stack, out[i]};
+                tree.start_mean({&call, 1});
                 stack.assign(stack.size(), -1.0F);  // it has been read
                 Row sum(9);
                 tree.sum(local_stack(statistic, tree.shards()), sum);

@@ -173,6 +173,31 @@ TEST_F(Shards, Methods) {
   expect_same(on_drawn_images("recipe_gradient_penalty.toml"), {"amp.level=O0"});
 }
 
+TEST_F(Shards, WhatHasNoSecondDerivative) {
+  const std::string penalty = "train.method=gradient_penalty", shards = "parallel.shards=4";
+  const auto refusal = [&](const RunConfig& config, const Settings& settings, int ranks) {
+    return testing_support::message_of([&] { trained(with(config, settings), ranks); });
+  };
+  for (const int ranks : {1, 4})
+    EXPECT_EQ(refusal(small(every_layer::images), {penalty, shards}, ranks),
+              "gradients that are made shard by shard (of weights of convolutions and embeddings) have no "
+              "second derivative; expected parallel.shards = 1");
+  std::string without = every_layer::numbers;
+  const std::size_t norm = without.find("  { type = \"batch_norm1d\" },\n");
+  ASSERT_NE(norm, std::string::npos);
+  without.erase(norm, without.find('\n', norm) + 1 - norm);
+  expect_same(small(without), {penalty, "amp.level=O1"});
+  for (const std::string sync : {"true", "false"})
+    EXPECT_EQ(refusal(small(every_layer::numbers), {penalty, shards, "parallel.sync_batch_norm=" + sync}, 1),
+              "batch_norm: in a batch of several shards it has no second derivative; expected "
+              "parallel.shards = 1");
+  EXPECT_EQ(
+      refusal(small(every_layer::words),
+              {text_file(), penalty, shards, "amp.level=O1", "amp.rounding=stochastic_gradients"}, 1),
+      "lstm: a backward pass that is itself differentiated, with several shards and stochastic rounding "
+      "of gradients, has no rule for its random numbers; one of the three must go");
+}
+
 TEST_F(Shards, OverflowsAreDecidedOnceForAll) {
   for (const std::string policy : {"torch", "megatron", "fairseq"})
     EXPECT_GT(expect_same(on_drawn_images("classifier.toml"),
@@ -186,6 +211,19 @@ TEST_F(Shards, OverflowsAreDecidedOnceForAll) {
       expect_same(on_drawn_images("classifier.toml"), {"amp.dialect=apex", level, "scaler.policy=" + policy});
   expect_same(on_drawn_images("classifier.toml"),
               {"amp.level=O1", "scaler.policy=torch", "scaler.initial_scale=2^30", "scaler.rescue=20"});
+}
+
+TEST_F(Shards, GradientsRoundedStochastically) {
+  const std::string rounding = "amp.rounding=stochastic_gradients";
+  for (const std::string level : {"amp.level=O1", "amp.level=O2"}) {
+    const std::string layout = level == "amp.level=O1" ? "model.layout=nchw" : "model.layout=nhwc";
+    const RunConfig images = with(small(every_layer::images), {level, layout});
+    EXPECT_NE(expect_same(images, {rounding}).lines, trained(with(images, {"parallel.shards=4"}), 1).lines);
+    expect_same(small(every_layer::words), {level, rounding, text_file()});
+  }
+  expect_same(small(every_layer::numbers), {"amp.level=O2", rounding});
+  expect_same(on_drawn_images("recipe_accumulation.toml"), {rounding});
+  expect_same(on_drawn_images("recipe_gradient_penalty.toml"), {rounding});
 }
 
 TEST_F(Shards, OneShardIsTrainingWithoutShards) {
@@ -273,10 +311,6 @@ TEST_F(Shards, WhatShardsCannotBeHadWith) {
       refusal({"train.graph=true", "backend.device=cuda"}),
       "run.toml: parallel.shards = 4 with train.graph = true: shards are added by the host, which a recorded "
       "step does not wait for; one of the two must be off");
-  EXPECT_EQ(
-      refusal({"amp.rounding=stochastic_gradients"}),
-      "run.toml: parallel.shards = 4 with stochastic rounding of gradients: its random numbers are drawn for "
-      "a whole batch; one of the two must be off");
   EXPECT_EQ(
       refusal({"observe.explain_overflow=true"}),
       "run.toml: parallel.shards = 4 with observe.explain_overflow = true: values are followed in one shard "
