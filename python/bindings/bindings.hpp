@@ -24,6 +24,7 @@ inline DType format_of(std::string_view name) {
 void bind_rounding(nanobind::module_& module);
 void bind_products(nanobind::module_& module);
 void bind_histograms(nanobind::module_& module);
+void bind_tensor_products(nanobind::module_& module);
 /// Of a dictionary with its members' names (bindings/culprits.cpp); TypeError or ValueError where it is none.
 CulpritRow culprit_of(const nanobind::dict& facts);
 void bind_culprits(nanobind::module_& module);

@@ -5,6 +5,7 @@ NB_MODULE(_core, module) {
   fp16lab::python::bind_rounding(module);
   fp16lab::python::bind_products(module);
   fp16lab::python::bind_histograms(module);
+  fp16lab::python::bind_tensor_products(module);
   nanobind::set_leak_warnings(false);  // what a traceback still holds when Python ends is no leak
   fp16lab::python::bind_culprits(module);
   fp16lab::python::bind_merged_runs(module);

@@ -9,10 +9,21 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("fp16lab.torch needs PyTorch: pip install torch") from error
 
+from .emulated_ops import EmulationError
+from .emulating import emulate
 from .explaining import Explanation, explain_overflow
 from .grad_scaler import GradScaler
 from .op_statistics import op_stats
 from .recording import merge
 from .watching import watch
 
-__all__ = ["Explanation", "GradScaler", "explain_overflow", "merge", "op_stats", "watch"]
+__all__ = [
+    "EmulationError",
+    "Explanation",
+    "GradScaler",
+    "emulate",
+    "explain_overflow",
+    "merge",
+    "op_stats",
+    "watch",
+]
