@@ -206,10 +206,10 @@ def _row(func: Any, shapes: str, dtype: Any, how: str, count: int) -> dict[str, 
 
 
 def _decomposed(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
-    """What inference mode leaves whole."""
-    with run._mode:
-        result = func.decompose(*args, **kwargs)
-    return result
+    """What inference mode leaves whole; its parts meet autocast, as they do outside of inference mode."""
+    kept = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.AutocastCPU)
+    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), kept), run._mode:
+        return func.decompose(*args, **kwargs)
 
 
 def _attended(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
