@@ -13,6 +13,7 @@ from .emulated_ops import EmulationError
 from .emulating import emulate
 from .explaining import Explanation, explain_overflow
 from .grad_scaler import GradScaler
+from . import operators as _operators  # noqa: F401  (torch.ops.fp16lab)
 from .op_statistics import op_stats
 from .recording import merge
 from .watching import watch
