@@ -32,5 +32,6 @@ void bind_merged_runs(nanobind::module_& module);
 void bind_policies(nanobind::module_& module);
 void bind_run_folders(nanobind::module_& module);
 void bind_run_readers(nanobind::module_& module);
+void bind_verdicts(nanobind::module_& module);
 
 }  // namespace fp16lab::python

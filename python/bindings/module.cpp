@@ -12,4 +12,5 @@ NB_MODULE(_core, module) {
   fp16lab::python::bind_policies(module);
   fp16lab::python::bind_run_folders(module);
   fp16lab::python::bind_run_readers(module);
+  fp16lab::python::bind_verdicts(module);
 }

@@ -16,6 +16,7 @@ from .grad_scaler import GradScaler
 from . import operators as _operators  # noqa: F401  (torch.ops.fp16lab)
 from .op_statistics import op_stats
 from .recording import merge
+from .twins import perturb_ulps
 from .watching import watch
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "explain_overflow",
     "merge",
     "op_stats",
+    "perturb_ulps",
     "watch",
 ]
