@@ -18,7 +18,15 @@ Handler = Callable[..., Any]
 
 
 class EmulationError(NotImplementedError):
-    """An operation that lab.emulate does not know, or cannot emulate as it was called."""
+    """An operation that lab.emulate does not know, or cannot emulate as it was called.
+
+    >>> try:
+    ...     with lab.emulate():
+    ...         _ = torch.cdist(torch.ones(2, 3), torch.ones(2, 3))
+    ... except lab.EmulationError as error:
+    ...     print(str(error)[:43])
+    aten::_cdist_forward is on no list of lab.e
+    """
 
 
 class Run(Protocol):
@@ -147,19 +155,19 @@ def _epilogue(
     return sums.to(a.dtype)
 
 
-def _mm(run: Run, func: Any, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _mm(run: Run, func: Any, a: Any, b: Any) -> Any:
     if not run.emulates(func, a, b):
         return func(a, b)
     return run.products.matmul(a, b)
 
 
-def _mv(run: Run, func: Any, a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+def _mv(run: Run, func: Any, a: Any, x: Any) -> Any:
     if not run.emulates(func, a, x):
         return func(a, x)
     return run.products.matmul(a, x.unsqueeze(1)).squeeze(1)
 
 
-def _dot(run: Run, func: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def _dot(run: Run, func: Any, x: Any, y: Any) -> Any:
     if not run.emulates(func, x, y):
         return func(x, y)
     return run.products.matmul(x.unsqueeze(0), y.unsqueeze(1)).reshape(())
@@ -250,7 +258,7 @@ def _convolution(
     transposed: bool,
     output_padding: Any,
     groups: int,
-) -> torch.Tensor:
+) -> Any:
     given = (x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
     if not run.emulates(func, x, weight):
         return run.native(func, *given)
@@ -289,7 +297,7 @@ def _convolution_backward(
     output_padding: Any,
     groups: int,
     output_mask: Any,
-) -> tuple[Any, Any, Any]:
+) -> Any:
     given = (gradient, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups)
     if not run.emulates(func, gradient, x, weight):
         return run.native(func, *given, output_mask)

@@ -58,8 +58,9 @@ class emulate:
     >>> with emulate("volta") as run, torch.no_grad():
     ...     _ = layer(torch.ones(3, 4).half())
     >>> print(run.table())
-    op     shapes          dtype  computed  count
-    addmm  (3, 4) x (4, 2)  f16    emulated  1
+    op     shapes           dtype  computed  count
+    addmm  (3, 4) x (4, 2)  f16    emulated      1
+    <BLANKLINE>
     """
 
     def __init__(

@@ -33,10 +33,11 @@ def matmul(
     out = FORMATS.get(out_dtype) if out_dtype is not None else None
     if out_dtype is not None and out is None:
         raise TypeError(f"out_dtype is {out_dtype}; float16, bfloat16 or float32 is needed")
-    result = _matmul(
-        a.detach(), b.detach(), model, accumulator, out or FORMATS.get(a.dtype, "f32"), threads=torch.get_num_threads()
+    format = out or FORMATS.get(a.dtype, "f32")
+    result: torch.Tensor = _matmul(
+        a.detach(), b.detach(), model, accumulator, format, threads=torch.get_num_threads()
     )
-    return result.clone() if result.ndim == 0 else result
+    return result
 
 
 @matmul.register_fake

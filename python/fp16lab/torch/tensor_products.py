@@ -78,7 +78,8 @@ class TensorProducts:
 
     def matmul_fp8(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """The sums, in FP32, of a (m, k) b (k, n) in float8_e4m3fn or float8_e5m2."""
-        return matmul(a, b, self.model, out="f32", threads=torch.get_num_threads())
+        sums: torch.Tensor = matmul(a, b, self.model, out="f32", threads=torch.get_num_threads())
+        return sums
 
     def convolve(
         self,
