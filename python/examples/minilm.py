@@ -65,15 +65,13 @@ def train(name: str, seed: int, folder: Path, steps: int, rows: int) -> None:
     draw = random.Random(seed)
 
     def result_of(batch: list):
-        words = tokenizer(
-            [text for text, _ in batch], padding="max_length", truncation=True, max_length=32, return_tensors="pt"
-        )
+        texts = [text for text, _ in batch]
+        words = tokenizer(texts, padding="max_length", truncation=True, max_length=32, return_tensors="pt")
         with half:
             return model(**words, labels=torch.tensor([book for _, book in batch]))
 
-    with lab.emulate(core) if core else nullcontext() as run, lab.watch(
-        model, every=max(1, steps // 5), optimizer=optimizer, scaler=scaler
-    ) as w:
+    w = lab.watch(model, every=max(1, steps // 5), optimizer=optimizer, scaler=scaler)
+    with lab.emulate(core) if core else nullcontext() as run, w:
         model.train()
         for step in range(steps):
             for group in optimizer.param_groups:  # warm-up, then linear decay
