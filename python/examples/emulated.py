@@ -16,7 +16,7 @@ with lab.emulate("volta") as run:  # every product from here on has Volta's bits
     for step in range(30):
         picked = torch.randint(len(inputs), (64,))
         optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=torch.float16):
+        with lab.autocast(torch.float16):
             loss = nn.functional.cross_entropy(model(inputs[picked]), targets[picked])
         scaler.scale(loss).backward()
         scaler.step(optimizer)

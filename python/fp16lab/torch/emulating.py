@@ -32,7 +32,7 @@ class emulate:
     """Every matrix product and convolution in this scope is computed as a tensor core computes it, bit by bit.
 
         with lab.emulate("volta") as run:
-            with torch.autocast("cpu", torch.float16):
+            with lab.autocast(torch.float16):
                 loss = loss_of(model(x), y)
             scaler.scale(loss).backward()
         print(run.table())

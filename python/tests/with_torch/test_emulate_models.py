@@ -19,7 +19,7 @@ def test_a_step_of_training(index):
     scaler = lab.GradScaler("torch", init_scale=256.0, device="cpu")
     recorder = Recorder()
     with lab.emulate("volta") as run, lab.op_stats(network) as whole, recorder:
-        with torch.autocast("cpu", torch.float16):
+        with lab.autocast(torch.float16):
             loss = network(*inputs).float().mean()
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
@@ -50,7 +50,7 @@ def test_close_to_fp32(index):
     torch.manual_seed(7)
     expected = network(*inputs)
     torch.manual_seed(7)
-    with lab.emulate("hopper"), torch.autocast("cpu", torch.float16):
+    with lab.emulate("hopper"), lab.autocast(torch.float16):
         result = network(*inputs)
     scale = expected.abs().max()
     assert (result.float() - expected).abs().max() <= 0.02 * scale
