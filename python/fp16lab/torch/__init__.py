@@ -11,6 +11,7 @@ except ModuleNotFoundError as error:
 
 from . import operators as _operators  # noqa: F401  (torch.ops.fp16lab)
 from .autocasting import autocast
+from .communication import comm_hook
 from .emulated_ops import EmulationError
 from .emulating import emulate
 from .explaining import Explanation, explain_overflow
@@ -25,6 +26,7 @@ __all__ = [
     "Explanation",
     "GradScaler",
     "autocast",
+    "comm_hook",
     "emulate",
     "explain_overflow",
     "merge",
