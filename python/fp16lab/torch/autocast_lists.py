@@ -2,8 +2,8 @@
 
 They are those of aten/src/ATen/autocast_mode.h (AT_FORALL_*), which PyTorch's wheel carries, and of
 autocast_mode.cpp. What PyTorch at hand lists counts: an operation that it lists and this table does not is an
-error where it is called (autocasting.py). tests/with_torch/test_autocast_lists.py compares the table with the
-header, with what CUDA's autocast does, and with the lists of the C++ engine.
+error where it is called (autocast_kernels.py). tests/with_torch/test_autocast_lists.py compares the table
+with the header, with what CUDA's autocast does, and with the lists of the C++ engine.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from torch._subclasses import FakeTensorMode
 
 import fp16lab.torch as lab
-from autocast_calls import CALLS, cuda_autocast, run
-from fp16lab.torch import autocasting
+from autocast_calls import CALLS, Seen, cuda_autocast, run
+from fp16lab.torch.autocast_kernels import CPU_LISTED, CUDA_LISTED
 from fp16lab.torch.autocast_lists import CUDA_POLICIES, NO_16_BIT_KERNEL
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of PyTorch, on operations that it deprecates
@@ -37,14 +37,15 @@ BESIDE_THE_HEADER = {
     "aten::linalg_matrix_sqrth",
     "aten::_cudnn_rnn",
 }
-#: Operations with kernels for CUDA alone, which no CPU tensor reaches.
+#: Operations with kernels for CUDA alone, which no CPU tensor reaches: shapes of their tensors, for what
+#: CUDA's autocast makes of them. cuDNN's convolutions ask for the GPU before they say anything.
 CUDA_ONLY = {
-    "cudnn_convolution",
-    "cudnn_convolution_transpose",
-    "_thnn_fused_lstm_cell",
-    "_thnn_fused_gru_cell",
-    "_scaled_dot_product_flash_attention",
-    "_cudnn_rnn",
+    "cudnn_convolution": None,
+    "cudnn_convolution_transpose": None,
+    "_thnn_fused_lstm_cell": ((2, 8), (2, 8), (2, 2)),
+    "_thnn_fused_gru_cell": ((2, 6), (2, 6), (2, 2)),
+    "_scaled_dot_product_flash_attention": ((1, 2, 4, 8),) * 3,
+    "_cudnn_rnn": None,  # test_recurrent_networks_take_16_bits_as_cudnn_does
 }
 #: Same dtypes in and out of the operation, other kernels inside.
 OTHER_KERNELS = {
@@ -80,21 +81,21 @@ def test_the_table_is_that_of_pytorchs_header():
     assert len(policies) > 100
     assert set(policies.values()) == set(CUDA_POLICIES.values()) - {"banned", "cudnn_rnn"}
     assert {name: CUDA_POLICIES.get(name) for name in policies} == policies
-    assert autocasting.CUDA_LISTED - set(policies) <= BESIDE_THE_HEADER
+    assert CUDA_LISTED - set(policies) <= BESIDE_THE_HEADER
 
 
 def test_every_operation_that_pytorch_lists_is_in_the_table_and_tried():
-    assert autocasting.CUDA_LISTED <= set(CUDA_POLICIES)
-    tried = {f"aten::{name}" for name in set(CALLS) | CUDA_ONLY}
-    assert autocasting.CUDA_LISTED <= tried <= autocasting.CUDA_LISTED | autocasting.CPU_LISTED
-    assert set(NO_16_BIT_KERNEL) <= tried & autocasting.CPU_LISTED - autocasting.CUDA_LISTED
+    assert CUDA_LISTED <= set(CUDA_POLICIES)
+    tried = {f"aten::{name}" for name in [*CALLS, *CUDA_ONLY]}
+    assert CUDA_LISTED <= tried <= CUDA_LISTED | CPU_LISTED
+    assert set(NO_16_BIT_KERNEL) <= tried & CPU_LISTED - CUDA_LISTED
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_dtypes_are_those_of_cudas_autocast(name):
     """Of results, and of the inputs that kernels see below autocast."""
     inputs = [(F16, F32), (F16, F16), (F16, F64), (BF16, F32), (BF16, BF16)]
-    listed = f"aten::{name}" in autocasting.CUDA_LISTED
+    listed = f"aten::{name}" in CUDA_LISTED
     for dtype, *dtypes in inputs + [(F16, F16, F32), (F16, F32, F16), (BF16, BF16, F32)] * listed:
         result, kernels = run(name, "cpu", dtypes, lambda: lab.autocast(dtype))
         with FakeTensorMode():
@@ -109,7 +110,7 @@ def test_a_difference_between_the_devices_lists_is_seen():
     """The comparison above can fail: torch.autocast("cpu") does not pass it."""
     differing = set()
     for name in CALLS:
-        if f"aten::{name}" in autocasting.CUDA_LISTED:
+        if f"aten::{name}" in CUDA_LISTED:
             result, kernels = run(name, "cpu", [F16], lambda: lab.autocast(F16, lists="cpu"))
             with FakeTensorMode():
                 wanted = run(name, "cuda", [F16], lambda: cuda_autocast(F16))
@@ -119,6 +120,17 @@ def test_a_difference_between_the_devices_lists_is_seen():
     assert len(differing) > 50 and not {"mm", "linear", "conv2d", "mse_loss"} & differing
 
 
+def test_policies_of_operations_that_cuda_alone_has():
+    for name, shapes in CUDA_ONLY.items():
+        if shapes:
+            with FakeTensorMode(), cuda_autocast(F16), Seen() as seen:
+                tensors = [torch.rand(*shape, device="cuda") for shape in shapes]
+                getattr(torch.ops.aten, name).default(*tensors)
+            assert seen.kernels == [(name, [F16] * 3)]
+            assert CUDA_POLICIES[f"aten::{name}"] == "lower_precision_fp"
+
+
+@pytest.mark.skipif(not torch.backends.cuda.is_built(), reason="this PyTorch has no cuDNN")
 def test_recurrent_networks_take_16_bits_as_cudnn_does():
     """aten::_cudnn_rnn, given weights in FP16: casting those takes a GPU."""
     for dtype in (F16, BF16):
