@@ -1,7 +1,6 @@
 """lab.comm_hook: gradients of DistributedDataParallel averaged as on a wire of 16 bits, in NCCL's order."""
 
-from __future__ import annotations
-
+# Annotations stay what they are: DistributedDataParallel looks at those of a hook.
 import csv
 import os
 import tempfile
@@ -76,10 +75,13 @@ class comm_hook:
                 raise ValueError(f"{name} is {value!r}; one of {', '.join(known)} is needed")
         self.wire, self.order, self.predivide, self._group = wire, order, str(predivide), group
         self._least_normal = 0.0 if wire == "f32" else 2.0 ** (-14 if wire == "f16" else -126)
+        self.__name__ = self.__qualname__ = "fp16lab_comm_hook"  # DistributedDataParallel wants names
         self.means: list[Mean] = []
         self._calls = 0
 
-    def __call__(self, state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def __call__(
+        self, state: Any, bucket: dist.GradBucket  # type: ignore[name-defined]
+    ) -> torch.futures.Future[torch.Tensor]:
         given = bucket.buffer()
         if given.device.type != "cpu" or given.dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise TypeError(
