@@ -24,12 +24,15 @@ inline DType format_of(std::string_view name) {
 void bind_rounding(nanobind::module_& module);
 void bind_products(nanobind::module_& module);
 void bind_histograms(nanobind::module_& module);
+void bind_tensor_products(nanobind::module_& module);
 /// Of a dictionary with its members' names (bindings/culprits.cpp); TypeError or ValueError where it is none.
 CulpritRow culprit_of(const nanobind::dict& facts);
 void bind_culprits(nanobind::module_& module);
 void bind_merged_runs(nanobind::module_& module);
 void bind_policies(nanobind::module_& module);
 void bind_run_folders(nanobind::module_& module);
+void bind_means(nanobind::module_& module);
 void bind_run_readers(nanobind::module_& module);
+void bind_verdicts(nanobind::module_& module);
 
 }  // namespace fp16lab::python

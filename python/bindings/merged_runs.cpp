@@ -73,6 +73,28 @@ StepRow merged(const std::vector<RunFolder>& runs, std::size_t index) {
   return row;
 }
 
+/// The mean over the ranks that made an evaluation: of a step, on a split.
+std::vector<EvaluationRow> merged_evaluations(const std::vector<RunFolder>& runs) {
+  std::vector<EvaluationRow> merged;
+  std::vector<double> ranks;
+  for (const RunFolder& run : runs)
+    for (const EvaluationRow& row : run.evaluations) {
+      const auto found = std::ranges::find_if(merged, [&](const EvaluationRow& other) {
+        return other.step == row.step && other.split == row.split;
+      });
+      if (found == merged.end()) {
+        merged.push_back(row);
+        ranks.push_back(1);
+        continue;
+      }
+      const double count = ++ranks[static_cast<std::size_t>(found - merged.begin())];
+      found->loss += (row.loss - found->loss) / count;
+      if (found->accuracy && row.accuracy) *found->accuracy += (*row.accuracy - *found->accuracy) / count;
+    }
+  std::ranges::stable_sort(merged, {}, &EvaluationRow::step);
+  return merged;
+}
+
 void merge_runs(const std::vector<std::string>& folders, const std::string& folder) {
   std::vector<RunFolder> runs;
   MergedHistograms histograms;
@@ -98,6 +120,7 @@ void merge_runs(const std::vector<std::string>& folders, const std::string& fold
       if (overflow.step == row.step) writer.append(overflow);
     writer.append(row);
   }
+  for (const EvaluationRow& row : merged_evaluations(runs)) writer.append(row);
   writer.finish(runs.front().manifest.state, runs.front().manifest.message);
 }
 

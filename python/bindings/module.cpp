@@ -5,10 +5,13 @@ NB_MODULE(_core, module) {
   fp16lab::python::bind_rounding(module);
   fp16lab::python::bind_products(module);
   fp16lab::python::bind_histograms(module);
+  fp16lab::python::bind_tensor_products(module);
   nanobind::set_leak_warnings(false);  // what a traceback still holds when Python ends is no leak
   fp16lab::python::bind_culprits(module);
   fp16lab::python::bind_merged_runs(module);
   fp16lab::python::bind_policies(module);
   fp16lab::python::bind_run_folders(module);
+  fp16lab::python::bind_means(module);
   fp16lab::python::bind_run_readers(module);
+  fp16lab::python::bind_verdicts(module);
 }

@@ -74,6 +74,14 @@ void bind_run_folders(nb::module_& module) {
             writer.append(row);
           },
           nb::kw_only(), nb::arg("step"), nb::arg("loss_scale"), nb::arg("optimizers"), nb::arg("parameters"))
+      .def(
+          "evaluation",
+          [](RunWriter& writer, std::uint64_t step, std::string split, double loss,
+             std::optional<double> accuracy) {
+            writer.append(
+                EvaluationRow{.step = step, .split = std::move(split), .loss = loss, .accuracy = accuracy});
+          },
+          nb::kw_only(), nb::arg("step"), nb::arg("split"), nb::arg("loss"), nb::arg("accuracy").none())
       .def("culprit", [](RunWriter& writer, const nb::dict& facts) { writer.append(culprit_of(facts)); })
       .def("sync", &RunWriter::sync)
       .def(

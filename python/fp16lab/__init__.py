@@ -9,6 +9,7 @@ from .program import ProgramError, inspect, replay, report
 from .products import Explanation, Step, Term, explain, matmul, models
 from .rounding import round
 from .runs import Run, load_run
+from .verdicts import Verdict, verdict
 
 #: Of the package: that of the C++ library it carries.
 __version__ = version("fp16lab")
@@ -22,6 +23,7 @@ __all__ = [
     "Step",
     "SuggestedScale",
     "Term",
+    "Verdict",
     "__version__",
     "explain",
     "histogram",
@@ -33,4 +35,5 @@ __all__ = [
     "replay",
     "report",
     "round",
+    "verdict",
 ]

@@ -1,5 +1,5 @@
-"""fp16lab beside any PyTorch training: loss-scale policies, exponent histograms, op statistics, first
-culprits.
+"""fp16lab beside any PyTorch training: CUDA's autocast on the CPU, loss-scale policies, exponent
+histograms, op statistics, first culprits.
 
     import fp16lab.torch as lab
 """
@@ -9,10 +9,28 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("fp16lab.torch needs PyTorch: pip install torch") from error
 
+from . import operators as _operators  # noqa: F401  (torch.ops.fp16lab)
+from .autocasting import autocast
+from .communication import comm_hook
+from .emulated_ops import EmulationError
+from .emulating import emulate
 from .explaining import Explanation, explain_overflow
 from .grad_scaler import GradScaler
 from .op_statistics import op_stats
 from .recording import merge
+from .twins import perturb_ulps
 from .watching import watch
 
-__all__ = ["Explanation", "GradScaler", "explain_overflow", "merge", "op_stats", "watch"]
+__all__ = [
+    "EmulationError",
+    "Explanation",
+    "GradScaler",
+    "autocast",
+    "comm_hook",
+    "emulate",
+    "explain_overflow",
+    "merge",
+    "op_stats",
+    "perturb_ulps",
+    "watch",
+]

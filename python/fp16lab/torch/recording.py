@@ -55,12 +55,23 @@ class Step:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A row of evaluations.csv."""
+
+    step: int
+    split: str
+    loss: float
+    accuracy: float | None
+
+
 @dataclass
 class Recording:
     """Rows in the order of steps; a step's histograms come before its row."""
 
     counts: list[Counts] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
     overflows: dict[int, list[str]] = field(default_factory=dict)  # step: parameters with an Inf or NaN
     culprits: dict[int, list[dict[str, object]]] = field(default_factory=dict)  # as culprits.jsonl has them
 
@@ -151,6 +162,13 @@ class Recording:
                     seconds=step.seconds,
                     epoch=None,
                 )
+            for evaluation in self.evaluations:
+                writer.evaluation(
+                    step=evaluation.step,
+                    split=evaluation.split,
+                    loss=evaluation.loss,
+                    accuracy=evaluation.accuracy,
+                )
             writer.finish(state)
 
         return new_folder(folder, write, replace)
@@ -162,8 +180,8 @@ def merge(
     """One run folder of those that the ranks of a training saved; returns its path.
 
     Histograms of gradients and activations are added: each rank counts its own part of the batch. Weights and
-    optimizer state are the same everywhere, and taken from the first. The loss is the mean, seconds are the
-    longest. ValueError: folders with other steps or loss scales, which are not ranks of one training;
+    optimizer state are the same everywhere, and taken from the first. The loss is the mean, an evaluation's
+    over the ranks that made it; seconds are the longest. ValueError: folders with other steps or loss scales, which are not ranks of one training;
     FileExistsError: `folder` exists (replace=True puts the new one in its place).
 
     >>> merge(["results/mine-rank0", "results/mine-rank1"], "results/mine")    # doctest: +SKIP

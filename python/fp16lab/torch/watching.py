@@ -15,7 +15,7 @@ from torch import nn
 from .. import _core
 from .grad_scaler import settings_of
 from .networks import any_compiled, nonfinite_gradients, unwrapped
-from .recording import Recording, Step, toml
+from .recording import Evaluation, Recording, Step, toml
 from .step_ends import StepEnds, first_hash, hash_fold, weights_digest
 from .tensor_counts import StepCounts
 
@@ -29,6 +29,7 @@ class watch:
             for batch, target in loader:
                 ...                        # the loop as it is
                 w.step(loss=loss)          # optional: tells the loss of the step that has just ended
+            w.evaluate(loss=test_loss)     # optional, where there is one
         print(w.table())
         w.save("results/mine")             # fp16lab hist, replay, compare, report
 
@@ -127,6 +128,29 @@ class watch:
             self.recording.steps[-1].loss = _number(loss)
         if grad_norm is not None:
             self.recording.steps[-1].grad_norm = _number(grad_norm)
+
+    def evaluate(
+        self,
+        step: int | None = None,
+        *,
+        loss: float | torch.Tensor,
+        accuracy: float | torch.Tensor | None = None,
+        split: str = "test",
+    ) -> None:
+        """Tells what an evaluation behind `step` gave (None: behind the last step that has ended). accuracy:
+        from 0 to 1. split: "test" or "train". ValueError: a step that has not ended, or lies before an earlier
+        evaluation's; an accuracy beyond 0 to 1; another split."""
+        done, rows = len(self.recording.steps), self.recording.evaluations
+        number = done if step is None else int(step)
+        first = rows[-1].step if rows else 0
+        if not first <= number <= done:
+            raise ValueError(f"w.evaluate({number}): a step from {first} to {done} is needed, the last that ended")
+        if split not in ("test", "train"):
+            raise ValueError(f'w.evaluate: split is {split!r}; "test" or "train" is needed')
+        share = None if accuracy is None else _number(accuracy)
+        if share is not None and not 0 <= share <= 1:
+            raise ValueError(f"w.evaluate: accuracy is {share:g}; a share from 0 to 1 is needed")
+        rows.append(Evaluation(number, split, _number(loss), share))
 
     def histogram(self, tensor: str, observed: str = "gradients", step: int | None = None) -> _core.Histogram:
         """Of one tensor, "fc1.weight", in one step or summed over all counted ones. KeyError: never

@@ -42,8 +42,14 @@ def test_plain_torch_saves_a_run(tmp_path):
     assert last < first  # it learns
 
 
-def test_the_readme_shows_that_script():
-    script = (PYTHON / "examples/plain_torch.py").read_text()
+def test_emulated_leaves_no_product_to_torch(tmp_path):
+    shown = run("emulated.py", folder=tmp_path)
+    assert shown.splitlines()[-1] == "0 products were left to torch"
+
+
+@pytest.mark.parametrize("name", ["plain_torch.py", "emulated.py"])
+def test_the_readme_shows_that_script(name):
+    script = (PYTHON / "examples" / name).read_text()
     assert len(script.splitlines()) <= 30
     assert script.split('"""\n\n', 1)[1] in (PYTHON / "README.md").read_text()
 

@@ -1,0 +1,116 @@
+"""Open and past scopes of lab.autocast in each thread: whose lists count, and which casts are kept."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections import deque
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.backends import mha
+
+
+class Scope:
+    """An open or past lab.autocast: its lists, and the numbers of the autograd nodes that were made in it."""
+
+    def __init__(self, lists: str, switch: torch.autocast) -> None:
+        self.lists = lists
+        with ExitStack() as switches:
+            switches.enter_context(switch)
+            if lists == "cuda":
+                switches.enter_context(_as_written)
+            self.switches = switches.pop_all()
+        self.first_node = torch._C._autograd._get_sequence_nr()
+        self.end_node = self.first_node
+
+
+#: In place of an autograd node's number: forward, in an open scope.
+_OPEN = -1
+
+
+class Thread(threading.local):
+    """The scopes of one thread, and its casts of parameters."""
+
+    def __init__(self) -> None:
+        self.open: list[Scope] = []
+        self.past: deque[Scope] = deque(maxlen=1024)  # for backward passes that compute forward again
+        self.casts: dict[tuple, tuple[weakref.ref, torch.Tensor]] = {}
+        self.casts_of = _OPEN
+
+    def leave(self, *error: Any) -> None:
+        scope = self.open.pop()
+        scope.switches.__exit__(*error)
+        scope.end_node = torch._C._autograd._get_sequence_nr()
+        self.past.append(scope)
+        if not self.open:
+            self.casts.clear()
+
+    def lists(self) -> str:
+        """Which lists count for the operation at hand."""
+        if self.open:
+            return self.open[-1].lists
+        node = torch._C._current_autograd_node()
+        return "cpu" if node is None else self._lists_of(node._sequence_nr())
+
+    def _lists_of(self, node: int) -> str:
+        """Those under which an autograd node was made: a backward pass is computing forward again."""
+        for scope in reversed(self.past):
+            if scope.first_node <= node < scope.end_node:
+                # What is made now belongs to it, too: checkpoints in checkpoints.
+                scope.end_node = max(scope.end_node, torch._C._autograd._get_sequence_nr())
+                return scope.lists
+        return "cpu"
+
+    def parameter(self, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """The cast of a parameter: one for all uses, as at::autocast::cached_cast keeps it.
+
+        Kept until the outermost scope ends; by a backward pass that computes forward again, for one node.
+        Unlike there, a cast made without gradients serves no use that needs them, nor one from before the
+        parameter changed.
+        """
+        place = _OPEN if self.open else torch._C._current_autograd_node()._sequence_nr()
+        if place != self.casts_of:
+            self.casts.clear()
+            self.casts_of = place
+            if not self.open:  # a backward pass that computes forward again
+                torch.autograd.Variable._execution_engine.queue_callback(self.casts.clear)
+        key = (id(value), dtype, value._version, torch.is_grad_enabled())
+        kept = self.casts.get(key)
+        if kept is None or kept[0]() is not value:
+            kept = self.casts[key] = weakref.ref(value), value.to(dtype)
+        return kept[1]
+
+
+class _AsWritten:
+    """While it is open, networks run operation by operation: the switches are the process's, not a thread's.
+
+    torch.nn's transformer has fused inference kernels, which it leaves aside under CUDA's autocast. What
+    torch.compile made under other lists would run again under these: compiled networks run uncompiled.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = 0
+        self._restore = ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._open == 0:
+                if "torch._dynamo" in sys.modules:
+                    self._restore.enter_context(torch.compiler.set_stance("force_eager"))
+                self._restore.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
+                mha.set_fastpath_enabled(False)
+            self._open += 1
+
+    def __exit__(self, *error: Any) -> None:
+        with self._lock:
+            self._open -= 1
+            if self._open == 0:
+                self._restore.close()
+
+
+thread = Thread()
+_as_written = _AsWritten()

@@ -1,0 +1,256 @@
+"""lab.emulate: any PyTorch program with the products of a tensor core."""
+
+from __future__ import annotations
+
+import csv
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import emulated_ops
+from .attention import attention
+from .emulated_ops import EmulationError, Handler
+from .layers import float_tensors, op_name
+from .tables import aligned
+from .tensor_products import TensorProducts
+
+_aten = torch.ops.aten
+_HEADER = ("op", "shapes", "dtype", "computed", "count")
+_SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}
+_HALVES = frozenset((torch.float16, torch.bfloat16))
+_FP8 = frozenset((torch.float8_e4m3fn, torch.float8_e5m2))
+
+
+class emulate:
+    """Every matrix product and convolution in this scope is computed as a tensor core computes it, bit by bit.
+
+        with lab.emulate("volta") as run:
+            with lab.autocast(torch.float16):
+                loss = loss_of(model(x), y)
+            scaler.scale(loss).backward()
+        print(run.table())
+
+    Nothing is rewritten: products are caught behind autocast and autograd, so the backward pass and gradients
+    of gradients have theirs emulated as well. An operation that multiplies and is not known is an error.
+
+    model: a name of fp16lab.models(), "volta" to "blackwell-tcgen05". accumulator: "f32" or "f16", of FP16
+    products; BF16 and FP8 have sums in FP32.
+    f32: what becomes of FP32 products: "native" leaves them to torch, "tf32" rounds operands to TF32 for the
+    tensor core, "fma" makes one chain of fused multiply-adds over ascending k. FP64 is always torch's.
+    let_through: names of operations ("torchvision::roi_align") that multiply no matrices and are no part of
+    PyTorch.
+
+    What is not a product stays torch's own. Attention (scaled_dot_product_attention) is its plain algorithm
+    (fp16lab.torch.attention); LSTM and GRU are decomposed; the fused path of transformer encoders is off in
+    this scope, and so is oneDNN for recurrent layers. Scopes are of one thread and do not nest.
+
+    ValueError: a model without these formats. EmulationError (a NotImplementedError): an operation that is
+    on no list; tensors of a device; sparse, quantized or complex products; a compiled function.
+
+    >>> layer = torch.nn.Linear(4, 2).half()
+    >>> with emulate("volta") as run, torch.no_grad():
+    ...     _ = layer(torch.ones(3, 4).half())
+    >>> print(run.table())
+    op     shapes           dtype  computed  count
+    addmm  (3, 4) x (4, 2)  f16    emulated      1
+    <BLANKLINE>
+    """
+
+    def __init__(
+        self,
+        model: str = "hopper",
+        accumulator: str = "f32",
+        f32: str = "native",
+        let_through: Iterable[str] = (),
+    ) -> None:
+        if f32 not in ("native", "tf32", "fma"):
+            raise ValueError(f'f32 is {f32!r}; "native", "tf32" or "fma" is needed')
+        self.model, self.accumulator, self.f32 = model, accumulator, f32
+        self.products = TensorProducts(model, accumulator, f32)
+        self._let_through = frozenset(let_through)
+        self._mode = _Emulation(self)
+        self._scope: ExitStack | None = None
+        self._products_seen: Counter[tuple[Any, tuple[torch.Size, ...], torch.dtype, str]] = Counter()
+        self._passed: Counter[tuple[Any, Any]] = Counter()
+
+    def __enter__(self) -> emulate:
+        global _open
+        if _open is not None:
+            raise RuntimeError("lab.emulate is open already: scopes do not nest")
+        scope = ExitStack()
+        scope.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+        torch.backends.mha.set_fastpath_enabled(False)
+        self._onednn = torch._C._get_mkldnn_enabled()
+        scope.callback(torch._C._set_mkldnn_enabled, self._onednn)
+        torch._C._set_mkldnn_enabled(False)
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("scaled_dot_product_attention", self._attention, "AutogradCPU")
+        scope.callback(library._destroy)
+        scope.enter_context(self._mode)
+        self._scope, _open = scope, self
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        global _open
+        _open = None
+        scope, self._scope = self._scope, None
+        assert scope is not None
+        scope.__exit__(*error)
+
+    # ---- what was done
+
+    def op_stats(self) -> list[dict[str, str | int]]:
+        """A row for each operation, shapes and dtype: op, shapes (of a product's operands), dtype, computed and
+        count. computed: "emulated" by the tensor core (or as `f32` says), "native" for a product that torch
+        computed, "torch" for what is no product. Products come first."""
+        rows: list[dict[str, str | int]] = []
+        for (func, shapes, dtype, how), count in self._products_seen.items():
+            text = " x ".join(str(tuple(shape)) for shape in shapes)
+            rows.append(_row(func, text, dtype, how, count))
+        for (func, dtype), count in self._passed.items():
+            rows.append(_row(func, "", dtype, "torch", count))
+        return rows
+
+    def total(self, computed: str) -> int:
+        """Operations that were "emulated", "native" or "torch"."""
+        return sum(int(row["count"]) for row in self.op_stats() if row["computed"] == computed)
+
+    def table(self) -> str:
+        """The products of op_stats as text."""
+        rows = [[str(row[c]) for c in _HEADER] for row in self.op_stats() if row["computed"] != "torch"]
+        return aligned([list(_HEADER), *rows])
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes op_stats as CSV, as a whole or not at all; returns the path."""
+        target = Path(path)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=target.parent, prefix=f".{target.name}-", newline="", delete=False
+        ) as file:
+            writer = csv.DictWriter(file, _HEADER, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self.op_stats())
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, target)
+        return target
+
+    # ---- what the table of operations asks (emulated_ops.Run)
+
+    def emulates(self, func: Any, *operands: torch.Tensor) -> bool:
+        """Counts a product; False: torch computes it."""
+        dtype = operands[0].dtype
+        if dtype in _HALVES:
+            how = "emulated"
+        elif dtype == torch.float32:
+            how = "native" if self.f32 == "native" else "emulated"
+        elif dtype in _FP8:
+            how = "emulated"
+        else:
+            how = "native"
+        self._products_seen[func, tuple([t.shape for t in operands]), dtype, how] += 1
+        if how == "native":
+            if dtype.is_complex:
+                raise EmulationError(f"{func.name()} of complex numbers is not emulated")
+            return False
+        for operand in operands:
+            if operand.layout is not torch.strided or operand.device.type != "cpu":
+                raise EmulationError(
+                    f"{func.name()}: an operand is {operand.layout} on {operand.device}; dense tensors of the"
+                    " CPU are emulated"
+                )
+            if operand.dtype != dtype and not {operand.dtype, dtype} <= _FP8:
+                return False  # torch has an error for it
+        return True
+
+    def native(self, func: Any, *args: Any) -> Any:
+        torch._C._set_mkldnn_enabled(self._onednn)
+        try:
+            return func(*args)
+        finally:
+            torch._C._set_mkldnn_enabled(False)
+
+    def _handler(self, func: Any) -> Handler | None:
+        """What to do with an operation; None: it is torch's own."""
+        if not isinstance(func, torch._ops.OpOverload):
+            return _refused
+        if func is _aten.scaled_dot_product_attention.default:
+            return _attended
+        handler = emulated_ops.product_handler(func)
+        if handler is not None:
+            return handler
+        name = func._schema.name
+        if emulated_ops.passes(func) or name in self._let_through:
+            return None
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+            return _decomposed
+        return _refused
+
+    def _attention(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+        """In the place of torch's scaled_dot_product_attention, above autograd."""
+        if query.dtype in _HALVES or query.dtype == torch.float32 and self.f32 != "native":
+            return attention(query, *args, **kwargs)
+        return _aten.scaled_dot_product_attention.default.decompose(query, *args, **kwargs)
+
+
+_open: emulate | None = None
+
+
+def _row(func: Any, shapes: str, dtype: Any, how: str, count: int) -> dict[str, str | int]:
+    name = _SHORT.get(dtype, str(dtype).removeprefix("torch.")) if dtype is not None else ""
+    return {"op": op_name(func), "shapes": shapes, "dtype": name, "computed": how, "count": count}
+
+
+def _decomposed(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
+    """What inference mode leaves whole; its parts meet autocast, as they do outside of inference mode."""
+    kept = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.AutocastCPU)
+    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), kept), run._mode:
+        return func.decompose(*args, **kwargs)
+
+
+def _attended(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
+    with run._mode:
+        return run._attention(*args, **kwargs)
+
+
+def _refused(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
+    if not isinstance(func, torch._ops.OpOverload):
+        raise EmulationError(f"{func.name()} is a higher-order operation, which is not emulated")
+    name = func._schema.name
+    if not float_tensors((args, kwargs)) and not any(
+        isinstance(a, torch.Tensor) and a.dtype.is_complex for a in args
+    ):
+        result = func(*args, **kwargs)
+        if not float_tensors(result):
+            return result
+    raise EmulationError(
+        f"{name} is on no list of lab.emulate. If it multiplies no matrices, "
+        f'lab.emulate(..., let_through=["{name}"]) leaves it to torch; as a product it would need a handler in'
+        " fp16lab/torch/emulated_ops.py"
+    )
+
+
+class _Emulation(TorchDispatchMode):
+    supports_higher_order_operators = True  # to refuse them
+
+    def __init__(self, run: emulate) -> None:
+        super().__init__()
+        self._run = run
+        self._handlers: dict[Any, Handler | None] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        run = self._run
+        try:
+            handler = self._handlers[func]
+        except KeyError:
+            handler = self._handlers[func] = run._handler(func)
+        if handler is not None:
+            return handler(run, func, *args, **(kwargs or {}))
+        first = args[0] if args else None
+        run._passed[func, first.dtype if isinstance(first, torch.Tensor) else None] += 1
+        return func(*args, **kwargs) if kwargs else func(*args)

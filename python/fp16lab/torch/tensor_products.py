@@ -1,0 +1,145 @@
+"""Products of torch tensors with the bits of a tensor core: matrix products and convolutions."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from .. import _core
+from ..products import matmul
+
+FORMATS = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
+
+_Pair = tuple[int, int]
+
+
+@cache
+def _products(model: str, accumulator: str, threads: int) -> Any:
+    return _core.TensorProducts(model, accumulator, threads)
+
+
+class TensorProducts:
+    """The products of one generation. Bits never depend on the number of threads, which is torch's.
+
+    model: a name of fp16lab.models(). accumulator: "f32" or "f16", of FP16 operands; others have FP32 sums.
+    f32: how FP32 operands are multiplied: "tf32", rounded to TF32 and multiplied by the tensor core, or "fma",
+    one chain of fused multiply-adds over ascending k.
+    ValueError: a model that does not have these formats.
+    """
+
+    def __init__(self, model: str, accumulator: str, f32: str) -> None:
+        self.model, self.accumulator, self._tf32 = model, accumulator, f32 == "tf32"
+        _products(model, accumulator, 1)
+
+    def _of(self) -> Any:
+        return _products(self.model, self.accumulator, torch.get_num_threads())
+
+    def matmul(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        addend: torch.Tensor | None = None,
+        out: torch.dtype | None = None,
+    ) -> torch.Tensor:
+        """a (m, k) b (k, n) or, of as many matrices, a (batch, m, k) b (batch, k, n): the sums of the tensor
+        core, + bias (n), + addend (of the result's shape), each addition rounded to FP32, then rounded once to
+        `out`: the dtype of a, or float32. Any strides. bias: of a's dtype; addend: of `out`."""
+        dtype = out or a.dtype
+        batched = a.ndim == 3
+        a, transpose_a = _dense(a)
+        b, transpose_b = _dense(b)
+        m, k = (a.shape[-1], a.shape[-2]) if transpose_a else (a.shape[-2], a.shape[-1])
+        n = b.shape[-2] if transpose_b else b.shape[-1]
+        batch = a.shape[0] if batched else 1
+        result = torch.empty((batch, m, n) if batched else (m, n), dtype=dtype)
+        if result.numel() == 0:
+            return result
+        if bias is not None:
+            bias = bias.contiguous()
+        if addend is not None:
+            addend = addend.contiguous()
+        self._of().gemm(
+            a.data_ptr(),
+            b.data_ptr(),
+            result.data_ptr(),
+            (batch, m, n, k),
+            transpose_a,
+            transpose_b,
+            0 if bias is None else bias.data_ptr(),
+            0 if addend is None else addend.data_ptr(),
+            FORMATS[a.dtype],
+            FORMATS[dtype],
+            self._tf32 and a.dtype == torch.float32,
+        )
+        return result
+
+    def matmul_fp8(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """The sums, in FP32, of a (m, k) b (k, n) in float8_e4m3fn or float8_e5m2."""
+        sums: torch.Tensor = matmul(a, b, self.model, out="f32", threads=torch.get_num_threads())
+        return sums
+
+    def convolve(
+        self,
+        direction: str,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        y: torch.Tensor,
+        bias: torch.Tensor | None,
+        stride: _Pair,
+        padding: _Pair,
+        dilation: _Pair,
+        groups: int,
+    ) -> None:
+        """One of the three products of y = convolution of x (N, C, H, W) with weight (K, C / groups, R, S):
+        "forward" fills y, "input" x (its gradient, or a transposed convolution), "weight" the weight. x and y
+        are dense in one memory format, contiguous or channels last; the weight is contiguous. bias: for each
+        channel of what is filled; none of a weight."""
+        last = _channels_last(x) or _channels_last(y)
+        self._of().convolve(
+            direction,
+            x.data_ptr(),
+            _extents(x, last),
+            weight.data_ptr(),
+            tuple(weight.shape),
+            y.data_ptr(),
+            _extents(y, last),
+            0 if bias is None else bias.data_ptr(),
+            stride,
+            padding,
+            dilation,
+            groups,
+            last,
+            FORMATS[x.dtype],
+            self._tf32 and x.dtype == torch.float32,
+        )
+
+    def sum_channels(self, gradient: torch.Tensor) -> torch.Tensor:
+        """The gradient of a convolution's bias: dY (N, K, P, Q) summed in FP32, in one fixed tree."""
+        last = _channels_last(gradient)
+        result = torch.empty(gradient.shape[1], dtype=gradient.dtype)
+        self._of().sum_channels(
+            gradient.data_ptr(), _extents(gradient, last), last, result.data_ptr(), FORMATS[gradient.dtype]
+        )
+        return result
+
+
+def _dense(matrices: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    """The same matrices without gaps in memory, and whether they are stored transposed."""
+    if matrices.is_contiguous():
+        return matrices, False
+    transposed = matrices.mT
+    if transposed.is_contiguous():
+        return transposed, True
+    return matrices.contiguous(), False
+
+
+def _channels_last(x: torch.Tensor) -> bool:
+    return not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+
+
+def _extents(x: torch.Tensor, channels_last: bool) -> tuple[int, ...]:
+    n, c, h, w = x.shape
+    return (n, h, w, c) if channels_last else (n, c, h, w)

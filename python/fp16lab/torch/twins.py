@@ -1,0 +1,40 @@
+"""lab.perturb_ulps: the twin of a training, which tells what a difference of nothing looks like."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from .. import _core
+from .networks import path_of, unwrapped
+
+
+def perturb_ulps(model: nn.Module, seed: int, ulps: int = 1) -> None:
+    """Moves every FP32 parameter that is not zero by `ulps` units in the last place, up or down by `seed`.
+
+    A run from such weights is the twin of the run without: what the two differ by after training is what
+    chance makes of nothing, the null band of fp16lab.verdict. Element i of parameter NAME moves as
+    train.perturb_ulps of the command line moves it. No sign changes, nothing becomes zero or infinite.
+    Buffers, and parameters of other dtypes, stay.
+
+    ValueError: ulps not from 1 to 2^22; a model without FP32 parameters.
+
+    >>> model = nn.Linear(2, 1)
+    >>> before = model.weight.detach().clone()
+    >>> perturb_ulps(model, seed=1)
+    >>> bool((model.weight != before).all() and model.weight.allclose(before, 2**-22))
+    True
+    """
+    if not 1 <= ulps <= 1 << 22:
+        raise ValueError(f"ulps is {ulps}; a whole number from 1 to 2^22 is needed")
+    moved = False
+    for name, parameter in unwrapped(model).named_parameters():
+        if parameter.dtype != torch.float32:
+            continue
+        values = parameter.detach().to("cpu", copy=True).contiguous()
+        _core.perturb(values.numpy(), path_of(name), ulps, seed)
+        with torch.no_grad():
+            parameter.copy_(values)
+        moved = True
+    if not moved:
+        raise ValueError("perturb_ulps: the model has no parameters in float32")

@@ -1,0 +1,320 @@
+"""lab.emulate: the bits of every product are those of `fp16lab mma`, and nothing goes by unseen."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from product_oracle import Recorder, check
+from torch import nn
+
+import fp16lab
+import fp16lab.torch as lab
+
+F = nn.functional
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(3)
+
+
+def emulated(function, model="volta", dtype=torch.float16, **options):
+    """Runs function() under autocast and emulation; returns the scope and the products that it recorded."""
+    recorder = Recorder()
+    with lab.emulate(model, **options) as run, recorder:
+        with torch.autocast("cpu", dtype):
+            value = function()
+        if value is not None and value.requires_grad:
+            (value.float() * 64).sum().backward()
+    return run, recorder.calls
+
+
+def ops_of(calls) -> set[str]:
+    return {func._schema.name.removeprefix("aten::") for func, *_ in calls}
+
+
+NETWORKS = {
+    "linear": (lambda: nn.Sequential(nn.Linear(19, 33), nn.ReLU(), nn.Linear(33, 7)), (5, 19)),
+    "no_bias": (lambda: nn.Linear(19, 7, bias=False), (2, 3, 19)),
+    "convolution": (lambda: nn.Conv2d(3, 8, 3, stride=2, padding=1), (2, 3, 9, 8)),
+    "grouped": (lambda: nn.Conv2d(6, 8, (3, 2), groups=2, dilation=2, padding=(2, 1)), (2, 6, 9, 8)),
+    "depthwise": (lambda: nn.Conv2d(8, 8, 3, groups=8, padding=1, bias=False), (2, 8, 7, 7)),
+    "transposed": (
+        lambda: nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1, output_padding=1, groups=2),
+        (2, 6, 5, 6),
+    ),
+    "one_dimensional": (lambda: nn.Conv1d(4, 6, 5, stride=2, padding=2, groups=2), (3, 4, 21)),
+    "transposed_1d": (lambda: nn.ConvTranspose1d(4, 6, 3, stride=2), (3, 4, 10)),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("model, accumulator", [("volta", "f32"), ("hopper", "f32"), ("ampere", "f16")])
+def test_products_have_the_bits_of_mma(name, model, accumulator):
+    make, shape = NETWORKS[name]
+    network, x = make(), torch.randn(shape, requires_grad=True)
+    run, calls = emulated(lambda: network(x), model, accumulator=accumulator)
+    assert check(calls, model, accumulator) >= 6
+    assert {row["computed"] for row in run.op_stats() if row["shapes"]} == {"emulated"}
+    assert x.grad is not None and all(p.grad is not None for p in network.parameters())
+
+
+@pytest.mark.parametrize("name", ["linear", "convolution", "depthwise", "transposed"])
+def test_bf16_and_tf32(name):
+    make, shape = NETWORKS[name]
+    network, x = make(), torch.randn(shape, requires_grad=True)
+    _, calls = emulated(lambda: network(x), "ampere", torch.bfloat16)
+    assert check(calls, "ampere") >= 6
+    recorder = Recorder()
+    with lab.emulate("ampere", f32="tf32") as run, recorder:
+        network(x).square().sum().backward()
+    assert run.total("native") == 0 and run.total("emulated") >= 2
+    # A TF32 register ignores low bits; the emulation rounds them first.
+    rounded = [
+        (func, tuple(to_tf32(a) for a in args), kwargs, result) for func, args, kwargs, result in recorder.calls
+    ]
+    assert check(rounded, "ampere") >= 6
+
+
+def to_tf32(x):
+    """To nearest, ties away from zero, as cvt.rna.tf32 does. A bias stays FP32."""
+    if not isinstance(x, torch.Tensor) or x.ndim < 2:
+        return x
+    return ((x.detach().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+@pytest.mark.parametrize("name", ["convolution", "grouped", "transposed"])
+def test_channels_last(name):
+    make, shape = NETWORKS[name]
+    network = make().to(memory_format=torch.channels_last)
+    x = torch.randn(shape).contiguous(memory_format=torch.channels_last).requires_grad_()
+    _, calls = emulated(lambda: network(x), "volta")
+    assert check(calls, "volta") >= 6
+    assert calls[0][3][0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_double_backward():
+    network = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(64, 3))
+    x = torch.randn(2, 2, 6, 6, requires_grad=True)
+    recorder = Recorder()
+    with lab.emulate("volta") as run, recorder:
+        with torch.autocast("cpu", torch.float16):
+            (gradient,) = torch.autograd.grad(network(x).float().sum(), x, create_graph=True)
+        first = run.total("emulated")
+        (gradient * 100).square().sum().backward()
+    assert run.total("emulated") > first > 3
+    assert check(recorder.calls, "volta") > 20
+
+
+def test_in_place_out_and_scaled_forms():
+    a, b = torch.randn(4, 6).half(), torch.randn(6, 5).half()
+    c = torch.randn(4, 5).half()
+    product = fp16lab.matmul(a, b, "volta", out="f32")
+    with lab.emulate("volta") as run:
+        out = torch.empty(4, 5).half()
+        torch.mm(a, b, out=out)
+        assert torch.equal(out, product.half())
+        torch.addmm(c, a, b, out=out)
+        assert torch.equal(out, (product + c.float()).half())
+        changed = c.clone()
+        assert changed.addmm_(a, b) is changed
+        assert torch.equal(changed, out)
+        assert torch.equal(torch.addmm(c, a, b, beta=0.5, alpha=3), (product * 3 + c.float() * 0.5).half())
+        assert torch.equal(torch.addmm(torch.full_like(c, torch.nan), a, b, beta=0), product.half())
+        assert torch.equal(torch.baddbmm(c[None], a[None], b[None])[0], out)
+        assert torch.equal(torch.mv(a, b[:, 0]), product[:, 0].half())
+        assert torch.equal(torch.addmv(c[:, 0], a, b[:, 0]), out[:, 0])
+        assert torch.equal(torch.dot(a[0], b[:, 0]), product[0, 0].half())
+        assert torch.equal(torch.addr(c, a[:, 0], b[0]), (a[:, :1].float() * b[:1].float() + c).half())
+        twice = (product + (product + c.float()).half().float()).half()
+        assert torch.equal(torch.addbmm(c, torch.stack([a, a]), torch.stack([b, b])), twice)
+        assert torch.einsum("ij,jk->ik", a, b).equal(product.half())
+        assert torch.tensordot(a, b, 1).equal(product.half())
+        assert torch.mm(a[:, :0], b[:0]).equal(torch.zeros(4, 5).half())
+        assert torch.mm(a[:0], b).shape == (0, 5)
+        assert torch.addmm(c, a[:, :0], b[:0]).equal(c)
+    assert run.total("native") == 0
+
+
+def test_fp8():
+    a = torch.randn(16, 32).to(torch.float8_e4m3fn)
+    b = torch.randn(16, 32).to(torch.float8_e4m3fn).t()
+    two, half = torch.tensor(2.0), torch.tensor(0.5)
+    with lab.emulate("hopper") as run:
+        result = torch._scaled_mm(a, b, two, half, out_dtype=torch.bfloat16)
+    assert result.equal(fp16lab.matmul(a, b, "hopper", out="f32").bfloat16())
+    assert run.total("emulated") == 1
+
+
+def test_fp32_products_are_native_fma_or_tf32_and_counted():
+    a, b = torch.randn(9, 300), torch.randn(300, 4)
+    with lab.emulate(f32="native") as run:
+        assert torch.mm(a, b).equal(torch.mm(a, b))
+        torch.mm(a.double(), b.double())
+    assert (run.total("native"), run.total("emulated")) == (3, 0)
+    with lab.emulate(f32="fma") as run:
+        chain = torch.mm(a, b)
+    exact = a.double() @ b.double()
+    assert run.total("emulated") == 1 and not chain.equal(exact.float())
+    assert (chain - exact).abs().max() < 300 * 2**-24 * (a.abs().double() @ b.abs().double()).max()
+
+
+def test_bits_do_not_depend_on_threads():
+    a, b = torch.randn(3, 130, 200).half(), torch.randn(3, 200, 90).half()
+    x, weight = torch.randn(4, 8, 20, 20).half(), torch.randn(16, 8, 3, 3).half()
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            with lab.emulate("volta"):
+                results.append((torch.bmm(a, b), F.conv2d(x, weight, padding=1)))
+    finally:
+        torch.set_num_threads(before)
+    for result in results[1:]:
+        assert all(one.equal(other) for one, other in zip(result, results[0]))
+
+
+# ---- attention, recurrent layers, encoders
+
+
+@pytest.mark.parametrize("causal, masked, dropout", [(False, False, 0), (True, False, 0), (False, True, 0.25)])
+def test_attention_is_the_stated_algorithm(causal, masked, dropout):
+    q, k, v = (torch.randn(2, 3, 5, 8).half().requires_grad_() for _ in range(3))
+    mask = torch.rand(5, 5) > 0.3 if masked else None
+    if mask is not None:
+        mask[2] = False  # a row that sees nothing
+    recorder = Recorder()
+    torch.manual_seed(11)
+    with lab.emulate("volta") as run, recorder:
+        result = F.scaled_dot_product_attention(q, k, v, mask, dropout, causal)
+        result.float().sum().backward()
+    assert ops_of(recorder.calls) == {"bmm"} and run.total("emulated") == 6
+    assert check(recorder.calls, "volta") == 18
+    if dropout == 0:
+        with torch.no_grad():
+            reference = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), mask, 0, causal)
+        assert (result.float() - reference).abs().max() < 0.01
+    assert all(t.grad is not None and t.grad.isfinite().all() for t in (q, k, v))
+
+
+def test_grouped_queries_and_scale():
+    q, k, v = torch.randn(1, 4, 5, 8).half(), torch.randn(1, 2, 5, 8).half(), torch.randn(1, 2, 5, 8).half()
+    with lab.emulate():
+        result = F.scaled_dot_product_attention(q, k, v, scale=0.5, enable_gqa=True)
+    reference = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), scale=0.5, enable_gqa=True)
+    assert (result.float() - reference).abs().max() < 0.02
+
+
+@pytest.mark.parametrize(
+    "make, shape",
+    [
+        (lambda: nn.LSTM(8, 12, 2, batch_first=True), (3, 5, 8)),
+        (lambda: nn.GRU(8, 12, bidirectional=True), (5, 3, 8)),
+        (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), (2, 5, 16)),
+        (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval(), (2, 5, 16)),
+    ],
+)
+def test_composite_layers(make, shape):
+    network, x = make(), torch.randn(shape)
+
+    def forward():
+        result = network(x)
+        return result[0] if isinstance(result, tuple) else result
+
+    run, calls = emulated(forward)
+    assert run.total("native") == 0 and check(calls, "volta", samples=1) > 8
+    with torch.no_grad():
+        seen = emulated(forward)[0].total("emulated")
+    with torch.inference_mode():
+        assert emulated(forward)[0].total("emulated") == seen > 3
+
+
+# ---- what is refused, and the scope itself
+
+
+@pytest.mark.parametrize(
+    "call, named",
+    [
+        (lambda: F.bilinear(torch.ones(2, 3), torch.ones(2, 4), torch.ones(5, 3, 4)), "aten::_trilinear"),
+        (lambda: torch.cdist(torch.ones(3, 4), torch.ones(5, 4)), "aten::_cdist_forward"),
+        (lambda: torch.linalg.inv(torch.eye(3)), "aten::linalg_inv_ex"),
+        (lambda: torch.fft.fft(torch.ones(4)), "aten::_fft_r2c"),
+        (lambda: torch.eye(3).to_sparse(), "aten::_to_sparse"),
+        (lambda: torch.ones(2, 2, dtype=torch.complex64).mm(torch.ones(2, 2, dtype=torch.complex64)), "mm"),
+        (lambda: F.conv3d(torch.ones(1, 1, 3, 3, 3).half(), torch.ones(1, 1, 2, 2, 2).half()), "convolution"),
+        (
+            lambda: F.embedding_bag(
+                torch.zeros(1, 2, dtype=torch.long), torch.ones(3, 4), mode="sum",
+                per_sample_weights=torch.ones(1, 2),
+            ),
+            "_embedding_bag",
+        ),
+    ],
+)
+def test_what_is_on_no_list_is_one_error(call, named):
+    with lab.emulate(), pytest.raises(lab.EmulationError, match=named) as error:
+        call()
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_operation_can_be_let_through():
+    library = torch.library.Library("emulate_test", "FRAGMENT")
+    library.define("doubled(Tensor x) -> Tensor")
+    library.impl("doubled", lambda x: x * 2, "CPU")
+    try:
+        x = torch.ones(3)
+        with lab.emulate(), pytest.raises(lab.EmulationError, match="let_through"):
+            torch.ops.emulate_test.doubled(x)
+        with lab.emulate(let_through=["emulate_test::doubled"]) as run:
+            assert torch.ops.emulate_test.doubled(x).sum() == 6
+        assert "emulate_test::doubled" in {row["op"] for row in run.op_stats()}
+    finally:
+        library._destroy()
+
+
+def test_flex_attention_is_refused():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    q = torch.ones(1, 1, 8, 4)
+    with lab.emulate(), pytest.raises(lab.EmulationError, match="flex_attention"):
+        flex_attention(q, q, q)
+
+
+def test_the_scope_leaves_torch_as_it_was():
+    fast, mkldnn = torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled
+    q = torch.randn(1, 1, 4, 8)
+    before = F.scaled_dot_product_attention(q, q, q)
+    with pytest.raises(KeyError), lab.emulate():
+        raise KeyError
+    with lab.emulate():
+        with pytest.raises(RuntimeError, match="do not nest"), lab.emulate():
+            pass
+        assert F.scaled_dot_product_attention(q, q, q).allclose(before)
+    assert torch.backends.mha.get_fastpath_enabled() == fast
+    assert torch.backends.mkldnn.enabled == mkldnn
+    assert F.scaled_dot_product_attention(q, q, q).equal(before)
+
+
+def test_what_cannot_be_is_refused_at_once():
+    with pytest.raises(ValueError, match="voltage"):
+        lab.emulate("voltage")
+    with pytest.raises(ValueError, match="f32 is 'tf16'"):
+        lab.emulate(f32="tf16")
+    with lab.emulate("volta"), pytest.raises(ValueError, match="volta"):
+        torch.mm(torch.ones(2, 2).bfloat16(), torch.ones(2, 2).bfloat16())
+    with lab.emulate(), pytest.raises(RuntimeError, match="same dtype|expected"):
+        torch.mm(torch.ones(2, 2).half(), torch.ones(2, 2))
+
+
+def test_stats(tmp_path):
+    network = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2))
+    x = torch.randn(3, 4)
+    run, _ = emulated(lambda: network(x))
+    rows = {(row["op"], row["shapes"]): row for row in run.op_stats()}
+    assert rows["addmm", "(3, 4) x (4, 8)"] == {
+        "op": "addmm", "shapes": "(3, 4) x (4, 8)", "dtype": "f16", "computed": "emulated", "count": 1,
+    }
+    assert rows["native_layer_norm", ""]["computed"] == "torch"
+    text = run.save(tmp_path / "ops.csv").read_text().splitlines()
+    assert text[0] == "op,shapes,dtype,computed,count" and len(text) == len(run.op_stats()) + 1
