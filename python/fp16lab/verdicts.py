@@ -43,13 +43,14 @@ def verdict(
 
     runs, reference: folders (or load_run's) of trainings, one for each seed, in the same order: run i of both
     shares its seed. With several variants, give them by name: their tests are one family (Benjamini and
-    Hochberg), and the result is a Verdict for each name. metric: "loss" (differences in percent, 100 ln of the
-    ratio) or "accuracy" (in points), of the last "test" evaluation. margin: what counts as equal, in the same
-    unit, fixed before the runs.
+    Hochberg), and the result is a Verdict for each name. metric: "loss" (differences in percent, 100 ln of
+    the ratio) or "accuracy" (in points), of the last "test" evaluation. margin: what counts as equal, in the
+    same unit, fixed before the runs.
 
     A variant that diverged, or ended with a value that is not finite, where its reference did not is worse;
     pairs whose reference did are left out. Fewer than three pairs cannot tell.
-    ValueError: other numbers of runs, a run without an evaluation. Source: analysis/paired_verdict.hpp.
+    Errors: ValueError for other numbers of runs, and for a run that has not ended or has no evaluation.
+    Source: analysis/paired_verdict.hpp.
 
     >>> fp16lab.verdict(["half-1", "half-2", "half-3"], ["full-1", "full-2", "full-3"])    # doctest: +SKIP
     Verdict(word='equal', text='equal within 1 %', pairs=3, mean=0.02, interval=(-0.1, 0.14))
@@ -69,7 +70,7 @@ def verdict(
         if len(values) != len(references):
             of = f" of {name!r}" if name else ""
             raise ValueError(
-                f"{len(values)} runs{of} and {len(references)} of the reference: run i of both must share a seed"
+                f"{len(values)} runs{of} and {len(references)} of the reference: run i of both needs one seed"
             )
         pairs = [(value, base) for value, base in zip(values, references) if base is not None]
         differences.append([differ(value, base) for value, base in pairs if value is not None])

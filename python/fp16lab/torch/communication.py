@@ -47,9 +47,9 @@ class comm_hook:
         hook.save("results/mine")                              # comm.csv in the run folder of lab.watch
 
     wire: "f16", "bf16" or "f32": what travels; every partial sum is rounded to it. order: "nccl-ring" or
-    "nccl-tree" (the double binary tree), as NCCL adds over as many ranks. predivide: what each rank divides by
-    before: "n", the number of ranks (DistributedDataParallel), "sqrt", its root (FSDP), or "1"; the rest is
-    divided after. NCCL's own kernels may cut a bucket into channels, which this does not: one channel.
+    "nccl-tree" (the double binary tree), as NCCL adds over as many ranks. predivide: what each rank divides
+    by before: "n", the number of ranks (DistributedDataParallel), "sqrt", its root (FSDP), or "1"; the rest
+    is divided after. NCCL's own kernels may cut a bucket into channels, which this does not: one channel.
 
     Every rank gathers all ranks' buckets and computes the same mean: it is an experiment on numerics, and
     moves as many bytes a rank as there are ranks. ValueError: an unknown name. TypeError: gradients that are
@@ -80,13 +80,15 @@ class comm_hook:
         self._calls = 0
 
     def __call__(
-        self, state: Any, bucket: dist.GradBucket  # type: ignore[name-defined]
+        self,
+        state: Any,
+        bucket: dist.GradBucket,  # type: ignore[name-defined]
     ) -> torch.futures.Future[torch.Tensor]:
         given = bucket.buffer()
         if given.device.type != "cpu" or given.dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise TypeError(
-                f"lab.comm_hook: a bucket of {given.dtype} on {given.device}; float32, float16 or bfloat16 on the"
-                " CPU is needed"
+                f"lab.comm_hook: a bucket of {given.dtype} on {given.device}; float32, float16 or bfloat16 on"
+                " the CPU is needed"
             )
         group = self._group or dist.group.WORLD
         ranks = [torch.empty_like(given) for _ in range(dist.get_world_size(group))]

@@ -140,8 +140,8 @@ def passes(func: Any) -> bool:
 def _epilogue(
     run: Run, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, beta: float, alpha: float
 ) -> torch.Tensor:
-    """beta c + alpha (a b). Where both are 1 or c is unread (beta = 0), c is added to the sums in FP32 and the
-    result is rounded once; else both products by alpha and beta are rounded to FP32 first."""
+    """beta c + alpha (a b). Where both are 1 or c is unread (beta = 0), c is added to the sums in FP32 and
+    the result is rounded once; else both products by alpha and beta are rounded to FP32 first."""
     if beta == 0:
         c = None  # unread: it may hold NaN
     shape = (*a.shape[:-1], b.shape[-1])
@@ -269,9 +269,7 @@ def _convolution(
     for axis in (0, 1):
         size, reach = image.shape[2 + axis], conv.dilation[axis] * (filters.shape[2 + axis] - 1)
         if transposed:
-            extents.append(
-                (size - 1) * conv.stride[axis] - 2 * conv.padding[axis] + reach + holes[axis] + 1
-            )
+            extents.append((size - 1) * conv.stride[axis] - 2 * conv.padding[axis] + reach + holes[axis] + 1)
         else:
             extents.append((size + 2 * conv.padding[axis] - reach - 1) // conv.stride[axis] + 1)
     channels = filters.shape[1] * groups if transposed else filters.shape[0]

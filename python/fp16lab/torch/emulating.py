@@ -29,7 +29,7 @@ _FP8 = frozenset((torch.float8_e4m3fn, torch.float8_e5m2))
 
 
 class emulate:
-    """Every matrix product and convolution in this scope is computed as a tensor core computes it, bit by bit.
+    """Computes every matrix product and convolution in this scope as a tensor core does, bit by bit.
 
         with lab.emulate("volta") as run:
             with lab.autocast(torch.float16):
@@ -107,9 +107,9 @@ class emulate:
     # ---- what was done
 
     def op_stats(self) -> list[dict[str, str | int]]:
-        """A row for each operation, shapes and dtype: op, shapes (of a product's operands), dtype, computed and
-        count. computed: "emulated" by the tensor core (or as `f32` says), "native" for a product that torch
-        computed, "torch" for what is no product. Products come first."""
+        """A row for each operation, shapes and dtype: op, shapes (of a product's operands), dtype, computed
+        and count. computed: "emulated" by the tensor core (or as `f32` says), "native" for a product that
+        torch computed, "torch" for what is no product. Products come first."""
         rows: list[dict[str, str | int]] = []
         for (func, shapes, dtype, how), count in self._products_seen.items():
             text = " x ".join(str(tuple(shape)) for shape in shapes)
@@ -230,8 +230,8 @@ def _refused(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
             return result
     raise EmulationError(
         f"{name} is on no list of lab.emulate. If it multiplies no matrices, "
-        f'lab.emulate(..., let_through=["{name}"]) leaves it to torch; as a product it would need a handler in'
-        " fp16lab/torch/emulated_ops.py"
+        f'lab.emulate(..., let_through=["{name}"]) leaves it to torch; as a product it would need a handler'
+        " in fp16lab/torch/emulated_ops.py"
     )
 
 

@@ -61,7 +61,9 @@ def _setup(ctx: Any, inputs: Any, output: Any) -> None:
 def _gradients(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
     a, b = ctx.saved_tensors
     if a.dtype not in FORMATS:
-        raise TypeError(f"fp16lab::matmul of {a.dtype} has no gradient: FP8 gradients have scales of their own")
+        raise TypeError(
+            f"fp16lab::matmul of {a.dtype} has no gradient: FP8 gradients have scales of their own"
+        )
     of_a = of_b = None
     g = gradient.to(a.dtype)
     rows = a if a.ndim > 1 else a.unsqueeze(0)

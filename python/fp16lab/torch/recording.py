@@ -181,8 +181,9 @@ def merge(
 
     Histograms of gradients and activations are added: each rank counts its own part of the batch. Weights and
     optimizer state are the same everywhere, and taken from the first. The loss is the mean, an evaluation's
-    over the ranks that made it; seconds are the longest. ValueError: folders with other steps or loss scales, which are not ranks of one training;
-    FileExistsError: `folder` exists (replace=True puts the new one in its place).
+    over the ranks that made it; seconds are the longest. ValueError: folders with other steps or loss scales,
+    which are not ranks of one training; FileExistsError: `folder` exists (replace=True puts
+    the new one in its place).
 
     >>> merge(["results/mine-rank0", "results/mine-rank1"], "results/mine")    # doctest: +SKIP
     """

@@ -24,8 +24,8 @@ class TensorProducts:
     """The products of one generation. Bits never depend on the number of threads, which is torch's.
 
     model: a name of fp16lab.models(). accumulator: "f32" or "f16", of FP16 operands; others have FP32 sums.
-    f32: how FP32 operands are multiplied: "tf32", rounded to TF32 and multiplied by the tensor core, or "fma",
-    one chain of fused multiply-adds over ascending k.
+    f32: how FP32 operands are multiplied: "tf32", rounded to TF32 and multiplied by the tensor core, or
+    "fma", one chain of fused multiply-adds over ascending k.
     ValueError: a model that does not have these formats.
     """
 
@@ -45,8 +45,8 @@ class TensorProducts:
         out: torch.dtype | None = None,
     ) -> torch.Tensor:
         """a (m, k) b (k, n) or, of as many matrices, a (batch, m, k) b (batch, k, n): the sums of the tensor
-        core, + bias (n), + addend (of the result's shape), each addition rounded to FP32, then rounded once to
-        `out`: the dtype of a, or float32. Any strides. bias: of a's dtype; addend: of `out`."""
+        core, + bias (n), + addend (of the result's shape), each addition rounded to FP32, then rounded once
+        to `out`: the dtype of a, or float32. Any strides. bias: of a's dtype; addend: of `out`."""
         dtype = out or a.dtype
         batched = a.ndim == 3
         a, transpose_a = _dense(a)

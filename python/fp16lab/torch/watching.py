@@ -138,13 +138,15 @@ class watch:
         split: str = "test",
     ) -> None:
         """Tells what an evaluation behind `step` gave (None: behind the last step that has ended). accuracy:
-        from 0 to 1. split: "test" or "train". ValueError: a step that has not ended, or lies before an earlier
-        evaluation's; an accuracy beyond 0 to 1; another split."""
+        from 0 to 1. split: "test" or "train". ValueError: a step that has not ended, or lies before an
+        earlier evaluation's; an accuracy beyond 0 to 1; another split."""
         done, rows = len(self.recording.steps), self.recording.evaluations
         number = done if step is None else int(step)
         first = rows[-1].step if rows else 0
         if not first <= number <= done:
-            raise ValueError(f"w.evaluate({number}): a step from {first} to {done} is needed, the last that ended")
+            raise ValueError(
+                f"w.evaluate({number}): a step from {first} to {done} is needed, the last that ended"
+            )
         if split not in ("test", "train"):
             raise ValueError(f'w.evaluate: split is {split!r}; "test" or "train" is needed')
         share = None if accuracy is None else _number(accuracy)

@@ -31,7 +31,9 @@ class Recorder(TorchDispatchMode):
         kept = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]  # what is written later
         result = func(*args, **(kwargs or {}))
         if func.overloadpacket in _DOTS:
-            given = [r.clone() if r is not None else r for r in (result if isinstance(result, tuple) else [result])]
+            given = [
+                r.clone() if r is not None else r for r in (result if isinstance(result, tuple) else [result])
+            ]
             self.calls.append((func, tuple(kept), kwargs or {}, given))
         return result
 
@@ -39,7 +41,7 @@ class Recorder(TorchDispatchMode):
 def _of_matrices(place: Any, a: Any, b: Any, c: Any = None) -> _Dot:
     i, j = place[-2:]
     batch = place[:-2]
-    added = None if c is None else c.broadcast_to((*batch, *(() if c.ndim < 2 else ()), a.shape[-2], b.shape[-1]))
+    added = None if c is None else c.broadcast_to((*batch, a.shape[-2], b.shape[-1]))
     return list(a[(*batch, i)]), [row[j] for row in b[batch]], None if added is None else added[tuple(place)]
 
 
@@ -86,7 +88,7 @@ class _Planes:
 
     def y(self, place: Any, x: Any, weight: Any, last: bool) -> tuple[list[Any], list[Any]]:
         n, k, p, q = place
-        of_group, (outputs, inputs, height, width) = weight.shape[0] // self.groups, weight.shape
+        of_group, (_, inputs, height, width) = weight.shape[0] // self.groups, weight.shape
         first = k // of_group * inputs
         terms = [(c, r, s) for c in range(inputs) for r in range(height) for s in range(width)]
         if last:

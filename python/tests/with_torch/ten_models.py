@@ -29,7 +29,9 @@ class Block(nn.Module):
         self.bn1 = nn.BatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
-        self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        self.shortcut = nn.Sequential(
+            nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+        )
 
     def forward(self, x):
         y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
@@ -58,7 +60,9 @@ class Tagger(nn.Module):
         self.head = nn.Linear(24, 5)
 
     def forward(self, words):
-        packed = nn.utils.rnn.pack_padded_sequence(self.embedding(words), torch.tensor([6, 4, 3]), batch_first=True)
+        packed = nn.utils.rnn.pack_padded_sequence(
+            self.embedding(words), torch.tensor([6, 4, 3]), batch_first=True
+        )
         hidden, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
         return self.head(hidden)
 
@@ -69,7 +73,9 @@ class UNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.down = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.SiLU())
-        self.bottom = nn.Sequential(nn.Conv2d(8, 16, 3, padding=1, dilation=1), nn.InstanceNorm2d(16), nn.ReLU())
+        self.bottom = nn.Sequential(
+            nn.Conv2d(8, 16, 3, padding=1, dilation=1), nn.InstanceNorm2d(16), nn.ReLU()
+        )
         self.up = nn.ConvTranspose2d(16, 8, 2, stride=2)
         self.out = nn.Conv2d(16, 1, 1)
 
@@ -128,7 +134,10 @@ class VAE(nn.Module):
         mean, log_variance = self.mean(h), self.log_variance(h)
         z = mean + torch.randn_like(mean) * torch.exp(0.5 * log_variance)
         divergence = -0.5 * torch.sum(1 + log_variance - mean.pow(2) - log_variance.exp())
-        return F.binary_cross_entropy_with_logits(self.decoder(z), torch.sigmoid(x), reduction="sum") + divergence
+        return (
+            F.binary_cross_entropy_with_logits(self.decoder(z), torch.sigmoid(x), reduction="sum")
+            + divergence
+        )
 
 
 class CellByCell(nn.Module):
@@ -151,7 +160,9 @@ class MixtureOfExperts(nn.Module):
     def __init__(self):
         super().__init__()
         self.router = nn.Linear(8, 4)
-        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8)) for _ in range(4))
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8)) for _ in range(4)
+        )
 
     def forward(self, x):
         weights, chosen = self.router(x).softmax(-1).topk(2)

@@ -32,7 +32,9 @@ def ring(rows, wire):
 @pytest.mark.parametrize("predivide", ["1", "n", "sqrt"])
 def test_a_ring_hop_by_hop(ranks, predivide):
     values = np.random.default_rng(ranks).standard_normal((ranks, 7 * ranks)).astype(np.float32)
-    before = {"1": np.float32(1), "n": np.float32(ranks), "sqrt": np.float32(np.sqrt(np.float32(ranks)))}[predivide]
+    before = {"1": np.float32(1), "n": np.float32(ranks), "sqrt": np.float32(np.sqrt(np.float32(ranks)))}[
+        predivide
+    ]
     after = np.float32(np.float32(ranks) / before)
     hook = lab.comm_hook("f16", "nccl-ring", predivide)
     mean = hook.mean(list(torch.from_numpy(values)))
@@ -42,7 +44,10 @@ def test_a_ring_hop_by_hop(ranks, predivide):
 
 
 def test_what_is_counted():
-    rows = [torch.tensor([2.0**-26, 1.0, 60000.0, 2.0**-24]), torch.tensor([2.0**-26, 2.0, 60000.0, 2.0**-20])]
+    rows = [
+        torch.tensor([2.0**-26, 1.0, 60000.0, 2.0**-24]),
+        torch.tensor([2.0**-26, 2.0, 60000.0, 2.0**-20]),
+    ]
     divided = lab.comm_hook("f16", predivide="n")
     assert divided.mean(rows).tolist()[:3] == [0.0, 1.5, 60000.0]
     assert (divided.means[0].lost, divided.means[0].overflow, divided.means[0].subnormal) == (1, 0, 1)

@@ -71,7 +71,8 @@ def test_bf16_and_tf32(name):
     assert run.total("native") == 0 and run.total("emulated") >= 2
     # A TF32 register ignores low bits; the emulation rounds them first.
     rounded = [
-        (func, tuple(to_tf32(a) for a in args), kwargs, result) for func, args, kwargs, result in recorder.calls
+        (func, tuple(to_tf32(a) for a in args), kwargs, result)
+        for func, args, kwargs, result in recorder.calls
     ]
     assert check(rounded, "ampere") >= 6
 
@@ -178,7 +179,9 @@ def test_bits_do_not_depend_on_threads():
 # ---- attention, recurrent layers, encoders
 
 
-@pytest.mark.parametrize("causal, masked, dropout", [(False, False, 0), (True, False, 0), (False, True, 0.25)])
+@pytest.mark.parametrize(
+    "causal, masked, dropout", [(False, False, 0), (True, False, 0), (False, True, 0.25)]
+)
 def test_attention_is_the_stated_algorithm(causal, masked, dropout):
     q, k, v = (torch.randn(2, 3, 5, 8).half().requires_grad_() for _ in range(3))
     mask = torch.rand(5, 5) > 0.3 if masked else None
@@ -245,7 +248,9 @@ def test_composite_layers(make, shape):
         (lambda: F.conv3d(torch.ones(1, 1, 3, 3, 3).half(), torch.ones(1, 1, 2, 2, 2).half()), "convolution"),
         (
             lambda: F.embedding_bag(
-                torch.zeros(1, 2, dtype=torch.long), torch.ones(3, 4), mode="sum",
+                torch.zeros(1, 2, dtype=torch.long),
+                torch.ones(3, 4),
+                mode="sum",
                 per_sample_weights=torch.ones(1, 2),
             ),
             "_embedding_bag",
@@ -313,7 +318,11 @@ def test_stats(tmp_path):
     run, _ = emulated(lambda: network(x))
     rows = {(row["op"], row["shapes"]): row for row in run.op_stats()}
     assert rows["addmm", "(3, 4) x (4, 8)"] == {
-        "op": "addmm", "shapes": "(3, 4) x (4, 8)", "dtype": "f16", "computed": "emulated", "count": 1,
+        "op": "addmm",
+        "shapes": "(3, 4) x (4, 8)",
+        "dtype": "f16",
+        "computed": "emulated",
+        "count": 1,
     }
     assert rows["native_layer_norm", ""]["computed"] == "torch"
     text = run.save(tmp_path / "ops.csv").read_text().splitlines()

@@ -26,7 +26,9 @@ def test_a_step_of_training(index):
         nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         scaler.step(optimizer)
         scaler.update()
-    assert loss.isfinite() and all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+    assert loss.isfinite() and all(
+        p.grad is not None and p.grad.isfinite().all() for p in network.parameters()
+    )
     assert run.total("native") == 0 and run.total("emulated") >= 5
     assert check(recorder.calls, "volta", samples=1) >= 5
     # Everything that ran is in op_stats: as many products, and as many of the rest.

@@ -65,7 +65,8 @@ def test_verdicts(runs):
 
 def test_differences_are_those_of_the_definition(runs):
     values = {
-        name: [fp16lab.load_run(run).evaluations["loss"][1] for run in runs[name]] for name in ("slow", "full")
+        name: [fp16lab.load_run(run).evaluations["loss"][1] for run in runs[name]]
+        for name in ("slow", "full")
     }
     expected = np.mean([100 * math.log(a / b) for a, b in zip(values["slow"], values["full"])])
     assert fp16lab.verdict(runs["slow"], runs["full"]).mean == pytest.approx(expected, rel=1e-12)
@@ -163,7 +164,9 @@ def safetensors_of(file):
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     return {
-        name: torch.frombuffer(bytearray(data[8 + length :][slice(*entry["data_offsets"])]), dtype=torch.float32)
+        name: torch.frombuffer(
+            bytearray(data[8 + length :][slice(*entry["data_offsets"])]), dtype=torch.float32
+        )
         .reshape(entry["shape"])
         .clone()
         for name, entry in header.items()

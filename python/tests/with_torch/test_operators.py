@@ -9,7 +9,14 @@ import fp16lab
 import fp16lab.torch as lab
 
 matmul = torch.ops.fp16lab.matmul
-SHAPES = [((4, 6), (6, 5)), ((2, 4, 6), (6, 5)), ((3, 1, 4, 6), (2, 6, 5)), ((6,), (6, 5)), ((4, 6), (6,)), ((6,), (6,))]
+SHAPES = [
+    ((4, 6), (6, 5)),
+    ((2, 4, 6), (6, 5)),
+    ((3, 1, 4, 6), (2, 6, 5)),
+    ((6,), (6, 5)),
+    ((4, 6), (6,)),
+    ((6,), (6,)),
+]
 
 
 @pytest.mark.parametrize("a_shape, b_shape", SHAPES)

@@ -1,4 +1,4 @@
-"""What lab.emulate leaves to torch: its 16-bit pointwise operations beside one correct rounding, all patterns."""
+"""What lab.emulate leaves to torch: 16-bit pointwise operations beside one correct rounding, all patterns."""
 
 from __future__ import annotations
 
