@@ -15,19 +15,6 @@ const Row& row_of(const std::vector<Row>& rows, int ranks, const Variant& varian
                                [&](const Row& row) { return row.ranks == ranks && row.variant == variant; });
 }
 
-Answer judge_bounds(const Measured& measured) {
-  std::size_t checked = 0, within = 0;
-  double tightest = 0;
-  for (const Row& row : measured.rows) {
-    if (row.born > 0) continue;
-    ++checked;
-    within += row.error_squares <= row.bound_squares ? 1 : 0;
-    tightest = std::max(tightest, std::sqrt(row.error_squares / row.bound_squares));
-  }
-  return {verdict_of(checked > 0 && within == checked),
-          fmt::format("{} of {} within; the largest is {:.3g} of its bound", within, checked, tightest)};
-}
-
 Answer judge_wide_wire(const Measured& measured) {
   double widest = 0, narrowest = std::numeric_limits<double>::infinity();
   bool clean = true;
@@ -108,7 +95,7 @@ std::vector<Question<Measured>> questions() {
   return {
       {"rounding explains every error: nothing else is lost on the way",
        "error <= its a-priori bound (experiments/allreduce/gradient_mean.hpp) where no Inf was born",
-       judge_bounds},
+       [](const Measured& measured) { return judge_bounds(measured.rows); }},
       {"an FP32 all-reduce loses no element and no range, whatever the order of scalings",
        "FP32 on the wire: nothing lost, no Inf born, and every error below every FP16 one", judge_wide_wire},
       {"a sum of scaled FP16 gradients overflows although no rank did; dividing by R first prevents it",

@@ -1,6 +1,10 @@
 // The claims of exp_allreduce.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -19,5 +23,20 @@ struct Measured {
   float outlier = 1;              ///< what the inputs of rank 1 were multiplied by, for `agreement`
 };
 std::vector<Question<Measured>> questions();
+
+/// Is the error of every row in which nothing overflowed within its bound?
+template <class Rows>
+Answer judge_bounds(const Rows& rows) {
+  std::size_t checked = 0, within = 0;
+  double tightest = 0;
+  for (const auto& row : rows) {
+    if (row.born > 0) continue;
+    ++checked;
+    within += row.error_squares <= row.bound_squares ? 1 : 0;
+    tightest = std::max(tightest, std::sqrt(row.error_squares / row.bound_squares));
+  }
+  return {verdict_of(checked > 0 && within == checked),
+          fmt::format("{} of {} within; the largest is {:.3g} of its bound", within, checked, tightest)};
+}
 
 }  // namespace fp16lab::experiments::allreduce

@@ -1,10 +1,9 @@
 // What is shown and asked of means on real ranks.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
 #include <numeric>
 
+#include "experiments/allreduce/allreduce_claims.hpp"
 #include "experiments/allreduce/real_ranks.hpp"
 
 namespace fp16lab::experiments::allreduce {
@@ -42,19 +41,6 @@ Answer judge_traffic(const RealMeasured& measured) {
   return {verdict_of(rows > 0 && exact == rows), fmt::format("{} of {} means, on every rank", exact, rows)};
 }
 
-Answer judge_rounding(const RealMeasured& measured) {
-  std::size_t checked = 0, within = 0;
-  double tightest = 0;
-  for (const RealRow& row : measured.rows) {
-    if (row.born > 0) continue;
-    ++checked;
-    within += row.error_squares <= row.bound_squares ? 1 : 0;
-    tightest = std::max(tightest, std::sqrt(row.error_squares / row.bound_squares));
-  }
-  return {verdict_of(checked > 0 && within == checked),
-          fmt::format("{} of {} within; the largest is {:.3g} of its bound", within, checked, tightest)};
-}
-
 Answer judge_library(const RealMeasured& measured) {
   std::uint64_t other = 0;
   for (const RealRow& row : measured.rows)
@@ -79,7 +65,7 @@ std::vector<Question<RealMeasured>> real_questions() {
        judge_traffic},
       {"rounding explains every error, MPI_Allreduce's too",
        "error <= its a-priori bound (experiments/allreduce/gradient_mean.hpp) where no Inf was born",
-       judge_rounding},
+       [](const RealMeasured& measured) { return judge_bounds(measured.rows); }},
       {"MPI_Allreduce gives all ranks the same bits", "order mpi: no element differs from rank 0's",
        judge_library},
   };

@@ -1,9 +1,7 @@
 """lab.comm_hook: gradients of DistributedDataParallel averaged as on a wire of 16 bits, in NCCL's order."""
 
 # Annotations stay what they are: DistributedDataParallel looks at those of a hook.
-import csv
 import os
-import tempfile
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from .. import _core
-from .tables import aligned
+from .tables import aligned, save_csv
 
 _WIRES, _ORDERS, _DIVISORS = ("f32", "f16", "bf16"), ("nccl-ring", "nccl-tree"), ("1", "sqrt", "n")
 
@@ -146,13 +144,5 @@ class comm_hook:
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Writes comm.csv into a folder, as a whole or not at all: a row for each call and bucket."""
-        target = Path(folder) / "comm.csv"
-        with tempfile.NamedTemporaryFile(
-            "w", dir=target.parent, prefix=".comm-", newline="", delete=False
-        ) as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([field.name for field in fields(Mean)])
-            writer.writerows(astuple(mean) for mean in self.means)
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, target)
-        return target
+        rows = (astuple(mean) for mean in self.means)
+        return save_csv(Path(folder) / "comm.csv", [field.name for field in fields(Mean)], rows)

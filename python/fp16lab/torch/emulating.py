@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -18,7 +16,7 @@ from . import emulated_ops
 from .attention import attention
 from .emulated_ops import EmulationError, Handler
 from .layers import float_tensors, op_name
-from .tables import aligned
+from .tables import aligned, save_csv
 from .tensor_products import TensorProducts
 
 _aten = torch.ops.aten
@@ -129,16 +127,7 @@ class emulate:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes op_stats as CSV, as a whole or not at all; returns the path."""
-        target = Path(path)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=target.parent, prefix=f".{target.name}-", newline="", delete=False
-        ) as file:
-            writer = csv.DictWriter(file, _HEADER, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(self.op_stats())
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, target)
-        return target
+        return save_csv(path, _HEADER, ([row[column] for column in _HEADER] for row in self.op_stats()))
 
     # ---- what the table of operations asks (emulated_ops.Run)
 

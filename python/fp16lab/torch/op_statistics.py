@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .layers import LayerTracker, float_tensors, gives_views, op_name
 from .networks import any_compiled, unwrapped
-from .tables import aligned
+from .tables import aligned, save_csv
 
 _COLUMNS = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}
 _HEADER = ("op", "layer", "pass", "f16", "bf16", "f32", "f64", "other")
@@ -96,16 +94,7 @@ class op_stats:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the rows as CSV, as a whole or not at all; returns the path."""
-        target = Path(path)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=target.parent, prefix=f".{target.name}-", newline="", delete=False
-        ) as file:
-            writer = csv.DictWriter(file, _HEADER, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(self.rows())
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, target)
-        return target
+        return save_csv(path, _HEADER, ([row[column] for column in _HEADER] for row in self.rows()))
 
     def _set_optimizer(self, inside: bool) -> Callable[..., None]:
         def hook(*_: Any) -> None:

@@ -1,8 +1,27 @@
-"""Rows of words as a table for a terminal."""
+"""Rows of words as a table for a terminal, and rows as a CSV file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def save_csv(path: str | os.PathLike[str], heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
+    """Writes the file as a whole or not at all; returns the path."""
+    target = Path(path)
+    with tempfile.NamedTemporaryFile(
+        "w", dir=target.parent, prefix=f".{target.name}-", newline="", delete=False
+    ) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(heading)
+        writer.writerows(rows)
+    os.chmod(file.name, 0o644)
+    os.replace(file.name, target)
+    return target
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
