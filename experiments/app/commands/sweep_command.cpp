@@ -75,6 +75,8 @@ SweepPlan plan_of(const SweepCommand& command) {
                                                     *command.task, plan.runs.size(), common.config.string()));
   if ((command.task || command.list_tasks || command.collect) && has_written_plan(plan.folder))
     require_written_plan(plan, command.task);
+  else if (const std::string others = left_out(plan); !others.empty() && !common.quiet)
+    fmt::print(stderr, "sweep: note: {}\n", others);
   return plan;
 }
 

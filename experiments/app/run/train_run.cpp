@@ -365,6 +365,8 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
   if (speaks) {
     fmt::print(stderr, "{}\n{}\n", run->data->found, precision_of(config));
     print_notes(*run);
+    if (ranks.communicator() != nullptr && config.checkpoint.every == 0)
+      fmt::print(stderr, "note: checkpoint.every = 0: where a rank is killed, the run begins again\n");
   }
   if (found) check_continuation(*found, *run, folder, ranks.communicator());
   RecorderOptions options = recorder_options(request, folder, config, *run, found ? found->step() : 0);

@@ -122,6 +122,8 @@ void add_twins(SweepPlan& plan);
 /// numbers `sweep --task` finds them. Configurations of earlier sweeps stay, so that a run of theirs that is
 /// gone is still known to be missing; with `forget`, those of runs that are not there go.
 void write_plan(const SweepPlan& plan, bool forget);
+/// What the written plan has that this one has not, in a sentence; empty: nothing that was made.
+std::string left_out(const SweepPlan& plan);
 bool has_written_plan(const std::filesystem::path& folder);
 /// The plan that was last written there. `only`: the number of a task, from 1; the other runs have no
 /// configuration then. CommandError(usage) if there is none, or none of that number, (run_failed)

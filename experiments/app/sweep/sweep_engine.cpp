@@ -92,6 +92,13 @@ void require_fitting(const EngineOptions& engine) {
   require(!engine.time.empty(), "--time", "slurm");
   require(!engine.memory.empty(), "--mem", "slurm");
   require(!engine.sbatch.empty(), "--sbatch", "slurm");
+  // Slurm takes a number alone for minutes, and the signal comes two of them before the end.
+  if (engine.time.size() == 1 && engine.time.front() >= '0' && engine.time.front() <= '9')
+    throw CommandError(
+        ExitCode::usage,
+        fmt::format("--time {}: to Slurm these are minutes, and a run saves two before the end, so that it "
+                    "would be queued again and again: expected 10 or more, or hours as in 4:00:00",
+                    engine.time));
   for (const std::string& option : engine.sbatch)
     if (!option.starts_with("-") || option.find('\n') != std::string::npos)
       throw CommandError(ExitCode::usage,

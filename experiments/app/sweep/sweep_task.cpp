@@ -95,6 +95,24 @@ SweepPlan read_tasks(const std::filesystem::path& folder) {
 
 }  // namespace
 
+std::string left_out(const SweepPlan& plan) {
+  if (!has_written_plan(plan.folder)) return "";
+  std::set<std::string> names;
+  for (const PlannedRun& run : plan.runs) names.insert(run.name);
+  std::vector<std::string> out;
+  try {
+    for (const PlannedRun& run : read_tasks(plan.folder).runs)
+      if (!names.contains(run.name) && is_run_folder(run.folder)) out.push_back(run.name);
+  } catch (const CommandError&) {
+    return "";  // a damaged list, which is written again
+  }
+  if (out.empty()) return "";
+  return fmt::format(
+      "{} has {} of an earlier plan that this one leaves out, first {}: table and page will "
+      "not show them",
+      plan.folder.string(), counted(out.size(), "run"), printable(out.front()));
+}
+
 void write_plan(const SweepPlan& plan, bool forget) {
   const std::filesystem::path folder = plan.folder / sweep_plan;
   std::filesystem::create_directories(folder);

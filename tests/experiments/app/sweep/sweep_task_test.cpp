@@ -146,6 +146,16 @@ TEST_F(SweepTask, NumbersOfTasksMeanWhatTheWrittenPlanSays) {
   expect_one_line_error(of_folder({"--task", "2", "--plan", "0123456789ab"}), 2,
                         "--plan: 0123456789ab: the plan of " + path("out") + " is ");
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out" / all_runs[0]));
+
+  // Runs that another plan would leave without a table.
+  const auto other = sweep({"--seed", "3", "--dry-run"});
+  EXPECT_EQ(other.exit_code, 0);
+  EXPECT_NE(other.err.find("sweep: note: " + path("out") +
+                           " has 2 runs of an earlier plan that this one leaves out, first small-fp32-seed2: "
+                           "table and page will not show them\n"),
+            std::string::npos)
+      << other.err;
+  EXPECT_EQ(sweep({"--dry-run"}).err.find("leaves out"), std::string::npos);
 }
 
 TEST_F(SweepTask, WhatIsWrongIsSaidInOneLine) {
