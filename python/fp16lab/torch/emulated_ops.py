@@ -146,7 +146,7 @@ def _epilogue(
         c = None  # unread: it may hold NaN
     shape = (*a.shape[:-1], b.shape[-1])
     if alpha == 1 and (c is None or beta == 1 and c.dtype == a.dtype):
-        if c is not None and c.numel() == shape[-1] and (c.ndim == 1 or c.shape[-1] == shape[-1]):
+        if c is not None and c.ndim > 0 and c.numel() == c.shape[-1] == shape[-1]:  # a row
             return run.products.matmul(a, b, bias=c.reshape(-1))
         return run.products.matmul(a, b, addend=None if c is None else c.expand(shape))
     sums = run.products.matmul(a, b, out=torch.float32) * alpha
