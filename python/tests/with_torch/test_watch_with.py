@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 import torch.multiprocessing
+from gloo import gloo
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -58,22 +59,18 @@ def test_activation_checkpointing_counts_as_if_there_were_none(how):
 
 
 def ddp_rank(rank, world, folder):
-    os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
-    store = torch.distributed.FileStore(os.path.join(folder, "store"), world)
-    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world)
-    torch.set_num_threads(1)
-    torch.manual_seed(1)
-    model = nn.parallel.DistributedDataParallel(Blocks())
-    path = train(model, rank=rank, tensors=[*TENSORS, "weights", "optimizer_state"]).save(
-        os.path.join(folder, "mine")
-    )
-    assert path.name == f"mine-rank{rank}"
-    torch.distributed.barrier()
-    if rank == 0:
-        lab.merge(
-            [os.path.join(folder, f"mine-rank{each}") for each in range(world)], os.path.join(folder, "mine")
+    with gloo(rank, world, folder):
+        model = nn.parallel.DistributedDataParallel(Blocks())
+        path = train(model, rank=rank, tensors=[*TENSORS, "weights", "optimizer_state"]).save(
+            os.path.join(folder, "mine")
         )
-    torch.distributed.destroy_process_group()
+        assert path.name == f"mine-rank{rank}"
+        torch.distributed.barrier()
+        if rank == 0:
+            lab.merge(
+                [os.path.join(folder, f"mine-rank{each}") for each in range(world)],
+                os.path.join(folder, "mine"),
+            )
 
 
 def test_ddp_writes_a_folder_a_rank_and_merges_them(tmp_path):
