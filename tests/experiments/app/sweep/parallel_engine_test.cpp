@@ -134,12 +134,13 @@ TEST_F(ParallelEngine, ToldToEndItsRunsSave) {
 
 TEST_F(ParallelEngine, OtherMachinesAreReachedByGnuParallel) {
   make_whole("40");
-  // The data are found by a variable alone, which a login has not by itself.
+  // A login has a SHELL, which GNU parallel runs its jobs by. The data are found by a variable alone, which a
+  // login has not by itself.
   testing_support::write_bytes(path("small.toml"),
                                std::regex_replace(read("small.toml"), std::regex("path = .*\n"), ""));
   testing_support::write_bytes(
       path("ssh"), "#!/bin/sh\nhost=$1\nshift\n[ \"$1\" = -- ] && shift\necho \"$host\" >> " + path("hosts") +
-                       "\nunset FP16LAB_DATA\ncd /\nexec sh -c \"$*\"\n");
+                       "\nunset FP16LAB_DATA\nexport SHELL=/bin/sh\ncd /\nexec sh -c \"$*\"\n");
   std::filesystem::permissions(path("ssh"), std::filesystem::perms::owner_all);
   testing_support::write_bytes(path("machines"), "1/nodeB\n");
   const auto result = testing_support::run_program(
