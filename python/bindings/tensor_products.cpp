@@ -3,6 +3,7 @@
 // Tensors come as addresses of dense memory, which Python has checked and keeps: a call of many small ones
 // would otherwise cost more than its product.
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string_view.h>
 
 #include <array>
@@ -59,6 +60,9 @@ struct Optional {
 using Extents = std::array<std::int64_t, 4>;
 Shape shape_of(const Extents& extents) { return {extents[0], extents[1], extents[2], extents[3]}; }
 
+/// The sums of a product, in FP32, before they were rounded; nothing where nobody asked.
+using Sums = std::optional<ExponentHistogram>;
+
 /// The products of one generation of tensor cores, for as many threads.
 class TensorProducts {
  public:
@@ -68,8 +72,9 @@ class TensorProducts {
 
   /// out (batch, m, n) = op(a) op(b) + bias (n) + addend (batch, m, n), as engine::Backend::gemm has it.
   /// a, b, bias: of `format`; out, addend: of `out_format`. bias, addend: 0 for none.
-  void gemm(Address a, Address b, Address out, const Extents& batch_m_n_k, bool transpose_a, bool transpose_b,
-            Address bias, Address addend, std::string_view format, std::string_view out_format, bool tf32) {
+  Sums gemm(Address a, Address b, Address out, const Extents& batch_m_n_k, bool transpose_a, bool transpose_b,
+            Address bias, Address addend, std::string_view format, std::string_view out_format, bool tf32,
+            bool counted) {
     const nb::gil_scoped_release unlocked;
     const auto& [batch, m, n, k] = batch_m_n_k;
     const DType dtype = format_of(format), out_dtype = format_of(out_format);
@@ -77,6 +82,7 @@ class TensorProducts {
     const Tensor right = borrowed(b, transpose_b ? Shape{batch, n, k} : Shape{batch, k, n}, dtype);
     Tensor result = borrowed(out, Shape{batch, m, n}, out_dtype);
     const Optional row(bias, Shape{n}, dtype), rows(addend, Shape{batch, m, n}, out_dtype);
+    engine::CastProbe probe;
     backend_->gemm({.a = left,
                     .b = right,
                     .out = result,
@@ -84,17 +90,19 @@ class TensorProducts {
                     .transpose_b = transpose_b,
                     .bias = row.get(),
                     .addend = rows.get(),
+                    .probe = counted ? &probe : nullptr,
                     .tf32 = tf32});
+    return sums_of(probe, counted);
   }
 
   /// One of the three products of a convolution, as engine::Backend has them. The tensors are x, weight and y
   /// of the forward direction, whichever of them is the result: `direction` is "forward" (y), "input" (x) or
   /// "weight". bias: of the channels of the result, or 0; none of a weight's.
-  void convolve(std::string_view direction, Address x, const Extents& x_shape, Address weight,
+  Sums convolve(std::string_view direction, Address x, const Extents& x_shape, Address weight,
                 const Extents& weight_shape, Address y, const Extents& y_shape, Address bias,
                 std::array<std::int64_t, 2> stride, std::array<std::int64_t, 2> padding,
                 std::array<std::int64_t, 2> dilation, std::int64_t groups, bool channels_last,
-                std::string_view format, bool tf32) {
+                std::string_view format, bool tf32, bool counted) {
     const nb::gil_scoped_release unlocked;
     const DType dtype = format_of(format);
     const engine::Conv2dGeometry geometry{
@@ -111,12 +119,15 @@ class TensorProducts {
     const Optional shift(
         bias, Shape{channels_last ? (forward ? y_shape : x_shape)[3] : (forward ? y_shape : x_shape)[1]},
         dtype);
+    engine::CastProbe probe;
+    engine::CastProbe* const counts = counted ? &probe : nullptr;
     if (forward)
-      backend_->conv2d(inputs, filters, geometry, shift.get(), outputs);
+      backend_->conv2d(inputs, filters, geometry, shift.get(), outputs, counts);
     else if (direction == "input")
-      backend_->conv2d_input_gradient(outputs, filters, geometry, shift.get(), inputs);
+      backend_->conv2d_input_gradient(outputs, filters, geometry, shift.get(), inputs, counts);
     else
-      backend_->conv2d_weight_gradient(inputs, outputs, geometry, filters);
+      backend_->conv2d_weight_gradient(inputs, outputs, geometry, filters, counts);
+    return sums_of(probe, counted);
   }
 
   /// out (channels): the TREE sum in FP32 of a gradient (n, c, h, w), or (n, h, w, c), over all but its
@@ -138,6 +149,12 @@ class TensorProducts {
   }
 
  private:
+  Sums sums_of(engine::CastProbe& probe, bool counted) {
+    if (!counted) return std::nullopt;
+    backend_->settle(std::array{&probe});
+    return probe.before;
+  }
+
   std::unique_ptr<engine::Backend> backend_;
 };
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import emulated_ops
+from . import emulated_ops, product_sums
 from .attention import attention
 from .emulated_ops import EmulationError, Handler
 from .layers import float_tensors, op_name
@@ -23,6 +23,7 @@ _aten = torch.ops.aten
 _HEADER = ("op", "shapes", "dtype", "computed", "count")
 _SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}
 _HALVES = frozenset((torch.float16, torch.bfloat16))
+_COPIES = frozenset((_aten._to_copy.default, _aten.clone.default))
 _FP8 = frozenset((torch.float8_e4m3fn, torch.float8_e5m2))
 
 
@@ -44,6 +45,9 @@ class emulate:
     tensor core, "fma" makes one chain of fused multiply-adds over ascending k. FP64 is always torch's.
     let_through: names of operations ("torchvision::roi_align") that multiply no matrices and are no part of
     PyTorch.
+
+    A lab.watch in this scope counts what products give on both sides of their rounding, and so tells what
+    underflowed in them from what was zero.
 
     What is not a product stays torch's own. Attention (scaled_dot_product_attention) is its plain algorithm
     (fp16lab.torch.attention); LSTM and GRU are decomposed; the fused path of transformer encoders is off in
@@ -242,4 +246,7 @@ class _Emulation(TorchDispatchMode):
             return handler(run, func, *args, **(kwargs or {}))
         first = args[0] if args else None
         run._passed[func, first.dtype if isinstance(first, torch.Tensor) else None] += 1
-        return func(*args, **kwargs) if kwargs else func(*args)
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        if func in _COPIES and product_sums.wanted():
+            product_sums.follow(result, args[0])
+        return result

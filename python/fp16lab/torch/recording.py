@@ -39,6 +39,17 @@ class Counts:
     def after(self) -> _core.Histogram:
         return self.before if self.packed_after is None else _unpacked(self.packed_after)
 
+    @property
+    def values(self) -> int:
+        """Finite and not zero before the rounding."""
+        before = self.before
+        return before.total - before.zero - before.infinite - before.nan
+
+    @property
+    def underflowed(self) -> int:
+        """Of these, the ones that the rounding made zero."""
+        return max(0, self.after.zero - self.before.zero)
+
 
 @dataclass(slots=True)
 class Step:
@@ -127,7 +138,11 @@ class Recording:
             rows = iter(self.counts)
             row = next(rows, None)
             for step in self.steps:
+                values = lost = 0
                 while row is not None and row.step <= step.step:
+                    if row.observed == "gradients" and row.packed_after is not None:
+                        values += row.values
+                        lost += row.underflowed
                     writer.histogram(
                         step=row.step,
                         tensor=row.tensor,
@@ -149,6 +164,7 @@ class Recording:
                     )
                 for culprit in self.culprits.get(step.step, ()):
                     writer.culprit(culprit)
+                underflow = lost / values if values else None
                 writer.step(
                     step=step.step,
                     loss=step.loss,
@@ -157,7 +173,7 @@ class Recording:
                     skipped=step.skipped,
                     grad_norm=step.grad_norm,
                     lr=step.lr,
-                    underflow_rate=None,
+                    underflow_rate=underflow,
                     state_hash=step.state_hash,
                     seconds=step.seconds,
                     epoch=None,
@@ -229,7 +245,7 @@ def _unpacked(state: bytes) -> _core.Histogram:
 
 
 def _line(row: Counts, format: str) -> tuple[str, ...]:
-    histogram = row.after
+    histogram = row.before  # where it lies tells what a rounding makes of it
     zones = histogram.zones(1.0, format)
 
     def share(count: int | tuple[int, int]) -> str:

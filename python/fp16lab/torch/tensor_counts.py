@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -13,11 +14,13 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .. import _core
+from . import product_sums
 from .counting import count, format_of, is_countable, unseen
 from .networks import CAST_BY_AUTOCAST, first_tensor, joined, observed_modules, path_of
 from .recording import Counts, packed
 from .step_ends import optimizer_states
 
+_Row = tuple[str, str, str, str]  # observed, tensor, kind, dtype
 _uncounted = 0
 
 
@@ -38,12 +41,14 @@ class StepCounts:
 
     def __init__(self, model: nn.Module, tensors: tuple[str, ...]) -> None:
         self._model, self._tensors = model, tensors
+        self._listening = False
         self.open(False)
 
     def open(self, counting: bool) -> None:
         """A step begins; the one before is forgotten."""
         self._wanted = counting
-        self._histograms: dict[tuple[str, str, str, str], tuple[_core.Histogram, _core.Histogram | None]] = {}
+        product_sums.listen(self, counting and self._listening)
+        self._histograms: dict[_Row, tuple[_core.Histogram, _core.Histogram | None]] = {}
         self._cast: dict[str, torch.dtype] = {}  # of parameters, by autocast in the step's forward pass
         self._followed = WeakIdKeyDictionary()
         self._weights_counted = False
@@ -62,7 +67,13 @@ class StepCounts:
                     hooks.append(parameter.register_hook(partial(self._on_gradient, path_of(name), "weight")))
         if modules:
             self._hook_modules(hooks)
+        self._listen(True)
+        hooks.append(SimpleNamespace(remove=partial(self._listen, False)))
         return hooks
+
+    def _listen(self, listening: bool) -> None:
+        self._listening = listening
+        product_sums.listen(self, listening and self._wanted)
 
     def count_weights(self) -> None:
         """As the forward pass had them: called before the update, counted once a step."""
@@ -150,14 +161,27 @@ class StepCounts:
         if not is_countable(tensor):  # complex numbers, FP8
             return
         with unseen():
-            rounded = tensor.detach().to(cast_to) if cast_to is not None else None
-            dtype = format_of(tensor if rounded is None else rounded)
-            row = (observed, name, kind, dtype)
-            before, after = self._histograms.get(row, (None, None))
-            self._histograms[row] = (
-                count(tensor, before),
-                after if rounded is None else count(rounded, after),
-            )
+            rounded = tensor if cast_to is None else tensor.detach().to(cast_to)
+            after = count(rounded)
+            sums = product_sums.of(tensor) if cast_to is None else None
+            if sums is not None:
+                row, before = (observed, name, kind, sums.format), sums.before
+            else:
+                row = (observed, name, kind, format_of(rounded))
+                before = after if rounded is tensor else count(tensor)
+            self._add_to(row, before, after)
+
+    def _add_to(self, row: _Row, before: _core.Histogram, after: _core.Histogram) -> None:
+        """Both sides are one histogram as long as nothing that was rounded came to this row."""
+        sides = self._histograms.setdefault(row, (_core.Histogram(), None))
+        whole, rounded = sides
+        if rounded is None and before is not after:
+            rounded = _core.Histogram()
+            rounded += whole
+            self._histograms[row] = whole, rounded
+        whole += before
+        if rounded is not None:
+            rounded += after
 
 
 def _in_backward() -> bool:

@@ -9,6 +9,7 @@ import torch
 
 from .. import _core
 from ..products import matmul
+from . import product_sums
 
 FORMATS = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
 
@@ -61,7 +62,7 @@ class TensorProducts:
             bias = bias.contiguous()
         if addend is not None:
             addend = addend.contiguous()
-        self._of().gemm(
+        sums = self._of().gemm(
             a.data_ptr(),
             b.data_ptr(),
             result.data_ptr(),
@@ -73,7 +74,9 @@ class TensorProducts:
             FORMATS[a.dtype],
             FORMATS[dtype],
             self._tf32 and a.dtype == torch.float32,
+            product_sums.wanted(),
         )
+        product_sums.keep(result, sums)
         return result
 
     def matmul_fp8(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -98,7 +101,7 @@ class TensorProducts:
         are dense in one memory format, contiguous or channels last; the weight is contiguous. bias: for each
         channel of what is filled; none of a weight."""
         last = _channels_last(x) or _channels_last(y)
-        self._of().convolve(
+        sums = self._of().convolve(
             direction,
             x.data_ptr(),
             _extents(x, last),
@@ -114,7 +117,9 @@ class TensorProducts:
             last,
             FORMATS[x.dtype],
             self._tf32 and x.dtype == torch.float32,
+            product_sums.wanted(),
         )
+        product_sums.keep({"forward": y, "input": x, "weight": weight}[direction], sums)
 
     def sum_channels(self, gradient: torch.Tensor) -> torch.Tensor:
         """The gradient of a convolution's bias: dY (N, K, P, Q) summed in FP32, in one fixed tree."""

