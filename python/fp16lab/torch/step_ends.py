@@ -38,6 +38,7 @@ class StepEnds:
             raise TypeError(f"scaler= takes a torch.amp.GradScaler, not {type(scaler).__name__}")
         self.optimizers = optimizers
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        self._disabled = scaler if self._scaler is None else None  # whose `scale` still sees losses
         self._listener = listener
         self._clear()
 
@@ -56,6 +57,8 @@ class StepEnds:
             update = partial(self._update, self._scaler)
             for name, wrap in (("scale", self._scale), ("unscale_", self._unscale), ("update", update)):
                 handles.append(_Wrapped(self._scaler, name, wrap))
+        elif self._disabled is not None:
+            handles.append(_Wrapped(self._disabled, "scale", self._scale))
         return handles
 
     def note_norm(self, parameters: Iterable[torch.Tensor], scale: float) -> None:

@@ -1,0 +1,96 @@
+"""What lab.emulate costs: steps of a transformer of MiniLM's size, and single operations.
+
+    python python/examples/emulation_overhead.py            # two minutes
+    python python/examples/emulation_overhead.py --pairs 3 --width 96
+
+A step under emulation (FP16 autocast, every product emulated) and torch's own step in FP32 alternate in one
+process; shown is the median of the ratios of their wall times. Then what the scope adds to one operation:
+microseconds of a product of two numbers and of an addition in lab.emulate, less those without any scope, and the
+same addition in a dispatch mode that does nothing.
+"""
+
+import argparse
+import statistics
+import time
+from contextlib import nullcontext
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from watch_overhead import BATCH, TOKENS, VOCABULARY, Transformer
+
+import fp16lab.torch as lab
+
+
+class Empty(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def step_ratio(model: nn.Module, core: str, pairs: int) -> float:
+    """The median over pairs of an emulated step's time divided by that of torch's FP32."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    tokens = torch.randint(VOCABULARY, (BATCH, TOKENS + 1))
+
+    def step(emulated: bool) -> float:
+        began = time.perf_counter()
+        optimizer.zero_grad()
+        with lab.emulate(core) if emulated else nullcontext():
+            with lab.autocast(torch.float16) if emulated else nullcontext():
+                scores = model(tokens[:, :-1]).flatten(0, 1)
+                loss = nn.functional.cross_entropy(scores, tokens[:, 1:].flatten())
+            loss.backward()
+        optimizer.step()
+        return time.perf_counter() - began
+
+    for emulated in (True, False):
+        step(emulated)  # memory, and the optimizer's state
+    times = [(step(True), step(False)) if pair % 2 else (step(False), step(True))[::-1] for pair in range(pairs)]
+    return statistics.median(half / full for half, full in times)
+
+
+def microseconds(scope, call, count: int = 2000) -> float:
+    """One call's time: the median of 21 rounds of `count` calls."""
+    rounds = []
+    with scope:
+        for _ in range(21):
+            began = time.perf_counter()
+            for _ in range(count):
+                call()
+            rounds.append((time.perf_counter() - began) / count * 1e6)
+    return statistics.median(rounds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument(
+        "--width", type=int, default=384, help="a multiple of 6; 384: 10.8 million parameters"
+    )
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(1)
+    model = Transformer(arguments.width)
+    parameters = sum(p.numel() for p in model.parameters())
+    print(
+        f"{parameters / 1e6:.1f} million parameters, {BATCH} x {TOKENS} tokens, {arguments.threads} threads,"
+        f" medians of {arguments.pairs} pairs"
+    )
+    for core in ("hopper", "ampere", "volta"):
+        print(f"{core}: {step_ratio(model, core, arguments.pairs):.2f} times torch's FP32 step")
+
+    one, half = torch.ones(8), torch.ones(1, 1).half()
+    product, addition = lambda: torch.mm(half, half), lambda: torch.add(one, one)
+    bare, empty, own = (
+        [microseconds(scope(), call) for call in (product, addition)] for scope in (nullcontext, Empty, lab.emulate)
+    )
+    for i, name in enumerate(("product", "other operation")):
+        print(
+            f"a {name}: {own[i] - bare[i]:+.1f} us in lab.emulate, {empty[i] - bare[i]:+.1f} us in an empty mode"
+            f" (ratio {(own[i] - bare[i]) / (empty[i] - bare[i]):.2f}), beside {bare[i]:.1f} us without"
+        )
+
+
+if __name__ == "__main__":
+    main()
