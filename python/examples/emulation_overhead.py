@@ -4,9 +4,9 @@
     python python/examples/emulation_overhead.py --pairs 3 --width 96
 
 A step under emulation (FP16 autocast, every product emulated) and torch's own step in FP32 alternate in one
-process; shown is the median of the ratios of their wall times. Then what the scope adds to one operation:
-microseconds of a product of two numbers and of an addition in lab.emulate, less those without any scope, and the
-same addition in a dispatch mode that does nothing.
+process; shown is the median of the ratios of their wall times. Then what the scope adds to one operation, in
+microseconds: to a product of two numbers and to an addition, beside what a dispatch mode that does nothing
+adds to them.
 """
 
 import argparse
@@ -45,7 +45,9 @@ def step_ratio(model: nn.Module, core: str, pairs: int) -> float:
 
     for emulated in (True, False):
         step(emulated)  # memory, and the optimizer's state
-    times = [(step(True), step(False)) if pair % 2 else (step(False), step(True))[::-1] for pair in range(pairs)]
+    times = [
+        (step(True), step(False)) if pair % 2 else (step(False), step(True))[::-1] for pair in range(pairs)
+    ]
     return statistics.median(half / full for half, full in times)
 
 
@@ -83,12 +85,13 @@ def main() -> None:
     one, half = torch.ones(8), torch.ones(1, 1).half()
     product, addition = lambda: torch.mm(half, half), lambda: torch.add(one, one)
     bare, empty, own = (
-        [microseconds(scope(), call) for call in (product, addition)] for scope in (nullcontext, Empty, lab.emulate)
+        [microseconds(scope(), call) for call in (product, addition)]
+        for scope in (nullcontext, Empty, lab.emulate)
     )
-    for i, name in enumerate(("product", "other operation")):
+    for i, name in enumerate(("a product", "another operation")):
         print(
-            f"a {name}: {own[i] - bare[i]:+.1f} us in lab.emulate, {empty[i] - bare[i]:+.1f} us in an empty mode"
-            f" (ratio {(own[i] - bare[i]) / (empty[i] - bare[i]):.2f}), beside {bare[i]:.1f} us without"
+            f"{name}: {own[i] - bare[i]:+.1f} us in lab.emulate, {empty[i] - bare[i]:+.1f} us in an empty"
+            f" mode (ratio {(own[i] - bare[i]) / (empty[i] - bare[i]):.2f}), beside {bare[i]:.1f} us without"
         )
 
 

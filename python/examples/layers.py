@@ -16,7 +16,9 @@ import matplotlib.pyplot as plt
 
 import fp16lab
 
-Counts = tuple[int, int, int]  # values that were not zero; those that became zero; those that became subnormal
+Counts = tuple[
+    int, int, int
+]  # values that were not zero; those that became zero; those that became subnormal
 
 
 def counted(folder: Path) -> dict[str, Counts]:
@@ -48,8 +50,8 @@ def tell(name: str, runs: list[dict[str, Counts]]) -> None:
     half = len(runs[0]) // 2
     worst = max(runs[0], key=lambda tensor: share([run.get(tensor, (0, 0, 0)) for run in runs]))
     print(
-        f"{name} ({len(runs)} runs, {len(runs[0])} tensors): became zero {span(slice(None))}; in the half of them"
-        f" at the input {span(slice(half))}, at the loss {span(slice(half, None))}; most in {worst}:"
+        f"{name} ({len(runs)} runs, {len(runs[0])} tensors): became zero {span(slice(None))}; in the half of"
+        f" them at the input {span(slice(half))}, at the loss {span(slice(half, None))}; most in {worst}:"
         f" {share([run.get(worst, (0, 0, 0)) for run in runs]):.1f} %"
     )
 

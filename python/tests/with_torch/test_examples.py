@@ -5,6 +5,7 @@ import doctest
 import importlib
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -82,14 +83,28 @@ def test_pretrained_networks_underflow_where_the_figure_shows_it(name, weights, 
     with open(tmp_path / "runs/hopper-none-1/products.csv") as file:
         rows = [row for row in csv.DictReader(file) if row["computed"] != "torch"]
     assert {row["op"] for row in rows} == products and {row["computed"] for row in rows} == {"emulated"}
-    run("layers.py", "runs/hopper-none-1", "-o", "layers.png", folder=tmp_path)
+    told = run("layers.py", "runs/hopper-none-1", "-o", "layers.png", folder=tmp_path)
     assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")
+    assert re.fullmatch(r"hopper-none \(1 runs, \d+ tensors\): became zero \d.*most in .*: [\d.]+ %\n", told)
 
 
 def test_watch_overhead_measures_both_intervals(tmp_path):
     shown = run("watch_overhead.py", "--pairs", 3, "--width", 12, folder=tmp_path).splitlines()
     assert [line.split(":")[0] for line in shown[1:3]] == ["every=1", "every=10"]
     assert shown[3].startswith("119 tensors' gradients in a counted step")
+
+
+def test_emulation_overhead_measures_steps_and_operations(tmp_path):
+    shown = run("emulation_overhead.py", "--pairs", 1, "--width", 12, folder=tmp_path).splitlines()
+    assert [line.split(":")[0] for line in shown[1:]] == [
+        "hopper",
+        "ampere",
+        "volta",
+        "a product",
+        "another operation",
+    ]
+    product, other = (float(line.split(":")[1].split()[0]) for line in shown[4:])
+    assert product > other > 0
 
 
 def test_adam_state_of_known_numbers(tmp_path):

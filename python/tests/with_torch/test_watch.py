@@ -222,6 +222,15 @@ def test_several_optimizers_end_a_step_with_the_last():
     assert "fc2.weight.second_moment" in rows(w, "optimizer_state", 3)
 
 
+def test_a_disabled_scaler_tells_the_losses_of_fp32():
+    def losses(scaler):
+        return [step.loss for step in train(True, scaler=scaler)[1].recording.steps]
+
+    told = losses(torch.amp.GradScaler("cpu", enabled=False))
+    assert len(told) == 6 and told == losses(torch.amp.GradScaler("cpu", init_scale=1.0))
+    assert all(math.isnan(loss) for loss in losses(None))  # nobody tells
+
+
 def test_two_optimizers_and_a_scaler():
     model = Net()
     optimizers = [
