@@ -51,10 +51,11 @@ class emulate:
 
     What is not a product stays torch's own. Attention (scaled_dot_product_attention) is its plain algorithm
     (fp16lab.torch.attention); LSTM and GRU are decomposed; the fused path of transformer encoders is off in
-    this scope, and so is oneDNN for recurrent layers. Scopes are of one thread and do not nest.
+    this scope, and so is oneDNN for recurrent layers; compiled modules run uncompiled. Scopes are of one
+    thread and do not nest.
 
     ValueError: a model without these formats. EmulationError (a NotImplementedError): an operation that is
-    on no list; tensors of a device; sparse, quantized or complex products; a compiled function.
+    on no list; tensors of a device; sparse, quantized or complex products; flex_attention.
 
     >>> layer = torch.nn.Linear(4, 2).half()
     >>> with emulate("volta") as run, torch.no_grad():
@@ -95,6 +96,7 @@ class emulate:
         library = torch.library.Library("aten", "IMPL")
         library.impl("scaled_dot_product_attention", self._attention, "AutogradCPU")
         scope.callback(library._destroy)
+        scope.enter_context(torch.compiler.set_stance("force_eager"))
         scope.enter_context(self._mode)
         self._scope, _open = scope, self
         return self

@@ -289,6 +289,16 @@ def test_flex_attention_is_refused():
         flex_attention(q, q, q)
 
 
+def test_compiled_modules_run_uncompiled():
+    layer, x = nn.Linear(4, 2).half(), torch.randn(3, 4).half()
+    compiled = torch.compile(layer, backend="aot_eager")
+    outside = compiled(x)  # compiled once before the scope
+    with lab.emulate("volta") as run:
+        compiled(x).sum().backward()
+    assert run.total("emulated") == 2 and run.total("native") == 0
+    assert compiled(x).equal(outside)
+
+
 def test_the_scope_leaves_torch_as_it_was():
     fast, mkldnn = torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled
     q = torch.randn(1, 1, 4, 8)
