@@ -41,7 +41,7 @@ inline CastCounts cast_counts(const ExponentHistogram& before, const ExponentHis
 }
 
 /// The counts of values that were stored as `dtype`; none for FP32, where there is no cast. `watched`:
-/// lab.watch counted them in a training of PyTorch's, which rounds inside of its products. Counts that are
+/// lab.watch counted them in a training of PyTorch's, which rounds inside of its operations. Counts that are
 /// the same on both sides are then those of values as they were stored, whose cast nobody saw: none.
 inline std::optional<CastCounts> cast_counts(DType dtype, const ExponentHistogram& before,
                                              const ExponentHistogram& after, bool watched = false) {

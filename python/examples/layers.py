@@ -4,7 +4,8 @@
 
 A bar is a tensor, from the network's input (bottom) to its loss: of the values of its gradient that were not
 zero before products rounded them to FP16, over all counted steps, those that became zero, and those that
-became subnormal and so lost bits. Tensors whose gradient no product gives (sums of two paths) are left out.
+became subnormal and so lost bits. Tensors whose gradient no product gives are left out: sums of two paths,
+what BatchNorm or another operation rounds. Of these only the zeros are known, and printed.
 Runs whose names differ in the seed alone are one column: bars have the sums, and lines and what is printed go
 from the lowest to the highest of them.
 """
@@ -21,20 +22,28 @@ Counts = tuple[
 ]  # values that were not zero; those that became zero; those that became subnormal
 
 
-def counted(folder: Path) -> dict[str, Counts]:
-    """Of each tensor, from the network's input to its loss."""
-    sums: dict[str, list] = {}
-    rows = fp16lab.load_run(folder, "numpy").read_histograms("gradients")
-    for tensor, before, after in zip(rows["tensor"], rows["before"], rows["after"]):
-        if before != after:
-            total = sums.setdefault(tensor, [fp16lab.Histogram(), fp16lab.Histogram()])
-            total[0] += before
-            total[1] += after
-    found = {}
-    for tensor, (before, after) in sums.items():
-        values = before.total - before.zero - before.infinite - before.nan
-        found[tensor] = values, after.zero - before.zero, after.zones(1.0, "f16")["subnormal"][0]
-    return dict(reversed(found.items()))  # a backward pass comes to the last layer first
+class Run:
+    """The gradients of a run, over all counted steps."""
+
+    def __init__(self, folder: Path) -> None:
+        before, after = {}, {}
+        rows = fp16lab.load_run(folder, "numpy").read_histograms("gradients")
+        for tensor, unrounded, rounded in zip(rows["tensor"], rows["before"], rows["after"]):
+            for sums, histogram in ((before, unrounded), (after, rounded)):
+                total = sums.setdefault(tensor, fp16lab.Histogram())
+                total += histogram
+        self.rounded: dict[str, Counts] = {}  # by products; from the network's input to its loss
+        self.stored: dict[str, Counts] = {}  # the others: all values, zeros
+        for tensor in reversed(before):  # a backward pass comes to the last layer first
+            was, now = before[tensor], after[tensor]
+            if was == now:
+                self.stored[tensor] = now.total, now.zero, 0
+            else:
+                values = was.total - was.zero - was.infinite - was.nan
+                subnormal = now.zones(1.0, "f16")["subnormal"][0]
+                self.rounded[tensor] = values, now.zero - was.zero, subnormal
+        if not self.rounded:
+            raise SystemExit(f"{folder}: no product's rounding was counted; lab.watch sees it in lab.emulate")
 
 
 def share(counts: list[Counts], which: int = 1) -> float:
@@ -42,18 +51,21 @@ def share(counts: list[Counts], which: int = 1) -> float:
     return 100 * sum(each[which] for each in counts) / max(1, sum(each[0] for each in counts))
 
 
-def tell(name: str, runs: list[dict[str, Counts]]) -> None:
-    def span(part: slice) -> str:
-        shares = [share(list(run.values())[part]) for run in runs]
+def tell(name: str, runs: list[Run]) -> None:
+    def span(shares: list[float]) -> str:
         return f"{min(shares):.2f} to {max(shares):.2f} %"
 
-    half = len(runs[0]) // 2
-    worst = max(runs[0], key=lambda tensor: share([run.get(tensor, (0, 0, 0)) for run in runs]))
+    parts = [list(run.rounded.values()) for run in runs]
+    half = len(parts[0]) // 2
+    worst = max(runs[0].rounded, key=lambda tensor: share([runs[0].rounded[tensor]]))
     print(
-        f"{name} ({len(runs)} runs, {len(runs[0])} tensors): became zero {span(slice(None))}; in the half of"
-        f" them at the input {span(slice(half))}, at the loss {span(slice(half, None))}; most in {worst}:"
-        f" {share([run.get(worst, (0, 0, 0)) for run in runs]):.1f} %"
+        f"{name}, {len(runs)} runs: of the gradients of {len(parts[0])} tensors that products gave"
+        f" {span([share(part) for part in parts])} became zero; in the half of them at the input"
+        f" {span([share(part[:half]) for part in parts])}, at the loss"
+        f" {span([share(part[half:]) for part in parts])}; most in {worst}"
     )
+    zeros = [share(list(run.stored.values())) for run in runs]
+    print(f"  of {len(runs[0].stored)} other tensors {span(zeros)} is zero, whatever made it so")
 
 
 def main() -> None:
@@ -61,15 +73,17 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("-o", "--output", type=Path, default=Path("layers.png"))
     given = parser.parse_args()
-    groups: dict[str, list[dict[str, Counts]]] = {}
+    groups: dict[str, list[Run]] = {}
     for run in given.runs:
-        groups.setdefault(run.name.rstrip("0123456789").rstrip("-"), []).append(counted(run))
-    tensors = list(dict.fromkeys(tensor for runs in groups.values() for run in runs for tensor in run))
+        groups.setdefault(run.name.rstrip("0123456789").rstrip("-"), []).append(Run(run))
+    tensors = list(
+        dict.fromkeys(tensor for runs in groups.values() for run in runs for tensor in run.rounded)
+    )
     size = (3 + 3 * len(groups), 1 + 0.16 * len(tensors))
     figure, columns = plt.subplots(1, len(groups), sharey=True, sharex=True, figsize=size, squeeze=False)
     for axes, (name, runs) in zip(columns[0], groups.items()):
         tell(name, runs)
-        each = [[run.get(tensor, (0, 0, 0)) for run in runs] for tensor in tensors]
+        each = [[run.rounded.get(tensor, (0, 0, 0)) for run in runs] for tensor in tensors]
         lost = [share(counts) for counts in each]
         axes.barh(tensors, lost, color="#c44e52", label="became zero")
         subnormal = [share(counts, 2) for counts in each]
@@ -80,9 +94,9 @@ def main() -> None:
         axes.set(title=name, xlabel="% of the gradient's values", ylim=(-0.6, len(tensors) - 0.4))
         axes.tick_params(axis="y", labelsize=6)
         axes.grid(axis="x", alpha=0.4)
-    columns[0][0].legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(given.output, dpi=130)
+    figure.legend(*columns[0][0].get_legend_handles_labels(), loc="lower center", ncols=2, fontsize=8)
+    figure.tight_layout(rect=(0, 0.02, 1, 1))
+    figure.savefig(given.output, dpi=130, bbox_inches="tight")
 
 
 if __name__ == "__main__":

@@ -60,6 +60,11 @@ def verdict(
     if not margin > 0 or not math.isfinite(margin):
         raise ValueError(f"margin is {margin!r}; a finite number above 0 is needed")
     named = runs if isinstance(runs, Mapping) else {"": runs}
+    for given in (reference, *named.values()):
+        if isinstance(given, (str, os.PathLike)):
+            raise ValueError(
+                f"{os.fspath(given)!r} is one folder; a list of them, one for each seed, is needed"
+            )
     references = [_last(run, metric) for run in reference]
     differ = _core.loss_difference if metric == "loss" else _core.accuracy_difference
     differences: list[list[float]] = []

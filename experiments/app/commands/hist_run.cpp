@@ -115,7 +115,7 @@ std::string stored_sentence(const AllSteps& all, bool selected) {
                     stored.bad.size() > named ? fmt::format(" and {} more", stored.bad.size() - named) : "");
   }
   return text +
-         ". PyTorch rounds inside of its products, where no cast can be seen: what became zero there is "
+         ". PyTorch rounds inside of its operations, where no cast can be seen: what became zero there is "
          "among the zeros, what overflowed among the Infs.\n";
 }
 

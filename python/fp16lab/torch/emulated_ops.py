@@ -34,6 +34,9 @@ class Run(Protocol):
 
     products: TensorProducts
 
+    def count_emulated(self, func: Any, *operands: torch.Tensor) -> None:
+        """Counts a product that is emulated elsewhere."""
+
     def emulates(self, func: Any, *operands: torch.Tensor) -> bool:
         """Counts the product; False: torch multiplies."""
 
@@ -113,6 +116,7 @@ PASSES = frozenset(
     multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_forward
     multilabel_margin_loss_backward _ctc_loss _ctc_loss_backward
 
+    _weight_norm_interface _weight_norm_interface_backward _efficientzerotensor
     _pack_padded_sequence _pad_packed_sequence elu_backward hardtanh_backward hardswish_backward
     hardsigmoid_backward leaky_relu_backward softplus_backward threshold_backward
     """.split()
@@ -123,7 +127,7 @@ def passes(func: Any) -> bool:
     """Is it torch's own by the table?"""
     space, _, name = func._schema.name.partition("::")
     if space != "aten":
-        return space in ("prim", "prims", "profiler", "fp16lab")
+        return space in ("prim", "prims", "profiler", "c10d", "_c10d_functional")
     base = name if name.startswith("__") else name.rstrip("_")
     return (
         base in PASSES
@@ -135,6 +139,17 @@ def passes(func: Any) -> bool:
 
 
 # ---- products. Handlers take what the operation takes, behind the run and the operation itself.
+
+
+def _matrices(a: torch.Tensor, b: torch.Tensor, dims: int) -> bool:
+    """Can a (..., m, k) be multiplied by b (..., k, n), both of `dims` dimensions?"""
+    return a.ndim == b.ndim == dims and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]
+
+
+def _torchs_error(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Operands that do not fit: torch says so in its own words."""
+    func(*args, **kwargs)
+    raise EmulationError(f"{func.name()} is not emulated for operands of these shapes and dtypes")
 
 
 def _epilogue(
@@ -156,30 +171,40 @@ def _epilogue(
 
 
 def _mm(run: Run, func: Any, a: Any, b: Any) -> Any:
+    if not _matrices(a, b, 3 if func is aten.bmm.default else 2):
+        return _torchs_error(func, a, b)
     if not run.emulates(func, a, b):
         return func(a, b)
     return run.products.matmul(a, b)
 
 
 def _mv(run: Run, func: Any, a: Any, x: Any) -> Any:
+    if a.ndim != 2 or a.shape[1:] != x.shape:
+        return _torchs_error(func, a, x)
     if not run.emulates(func, a, x):
         return func(a, x)
     return run.products.matmul(a, x.unsqueeze(1)).squeeze(1)
 
 
 def _dot(run: Run, func: Any, x: Any, y: Any) -> Any:
+    if x.ndim != 1 or x.shape != y.shape:
+        return _torchs_error(func, x, y)
     if not run.emulates(func, x, y):
         return func(x, y)
     return run.products.matmul(x.unsqueeze(0), y.unsqueeze(1)).reshape(())
 
 
 def _addmm(run: Run, func: Any, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    if c.dtype != a.dtype or not _matrices(a, b, 3 if func is aten.baddbmm.default else 2):
+        return _torchs_error(func, c, a, b, beta=beta, alpha=alpha)
     if not run.emulates(func, a, b):
         return func(c, a, b, beta=beta, alpha=alpha)
     return _epilogue(run, a, b, c, beta, alpha)
 
 
 def _addmv(run: Run, func: Any, c: Any, a: Any, x: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    if c.dtype != a.dtype or a.ndim != 2 or a.shape[1:] != x.shape:
+        return _torchs_error(func, c, a, x, beta=beta, alpha=alpha)
     if not run.emulates(func, a, x):
         return func(c, a, x, beta=beta, alpha=alpha)
     column = c if c.ndim == 0 else c.unsqueeze(1)
@@ -187,6 +212,8 @@ def _addmv(run: Run, func: Any, c: Any, a: Any, x: Any, *, beta: Any = 1, alpha:
 
 
 def _addr(run: Run, func: Any, c: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    if x.ndim != 1 or y.ndim != 1:
+        return _torchs_error(func, c, x, y, beta=beta, alpha=alpha)
     if not run.emulates(func, x, y):
         return func(c, x, y, beta=beta, alpha=alpha)
     return _epilogue(run, x.unsqueeze(1), y.unsqueeze(0), c, beta, alpha)
@@ -194,6 +221,8 @@ def _addr(run: Run, func: Any, c: Any, x: Any, y: Any, *, beta: Any = 1, alpha: 
 
 def _addbmm(run: Run, func: Any, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """One product after the other, each rounded, as torch adds them up."""
+    if c.dtype != a.dtype or not _matrices(a, b, 3):
+        return _torchs_error(func, c, a, b, beta=beta, alpha=alpha)
     if not run.emulates(func, a, b):
         return func(c, a, b, beta=beta, alpha=alpha)
     for i in range(a.shape[0]):
@@ -260,6 +289,17 @@ def _convolution(
     groups: int,
 ) -> Any:
     given = (x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    inputs, channels = weight.shape[1] * groups, weight.shape[0]
+    if transposed:
+        inputs, channels = channels, inputs
+    if (
+        x.ndim != weight.ndim
+        or x.shape[1] != inputs
+        or min(*stride, *dilation) < 1
+        or bias is not None
+        and (bias.shape, bias.dtype) != ((channels,), x.dtype)
+    ):
+        return _torchs_error(func, *given)
     if not run.emulates(func, x, weight):
         return run.native(func, *given)
     conv = _Convolution(func, x, weight, stride, padding, dilation, groups)
@@ -272,7 +312,6 @@ def _convolution(
             extents.append((size - 1) * conv.stride[axis] - 2 * conv.padding[axis] + reach + holes[axis] + 1)
         else:
             extents.append((size + 2 * conv.padding[axis] - reach - 1) // conv.stride[axis] + 1)
-    channels = filters.shape[1] * groups if transposed else filters.shape[0]
     result = conv.empty(x, (image.shape[0], channels, *extents))
     if transposed:
         conv.run(run, "input", result, filters, image, bias)
@@ -357,6 +396,18 @@ def _scaled_mm(
     return sums.to(out_dtype or a.dtype)
 
 
+def _int_mm(run: Run, func: Any, a: Any, b: Any) -> Any:
+    """Of integers: exact, torch's own, and counted."""
+    run.emulates(func, a, b)
+    return func(a, b)
+
+
+def _lab_matmul(run: Run, func: Any, a: Any, b: Any, *args: Any) -> Any:
+    """torch.ops.fp16lab.matmul, which names its own tensor core."""
+    run.count_emulated(func, a, b)
+    return func(a, b, *args)
+
+
 def _embedding_bag(run: Run, func: Any, *args: Any, **kwargs: Any) -> Any:
     if any(v is not None for v in (*args[6:7], kwargs.get("per_sample_weights"))):
         raise EmulationError(f"{func.name()} with weights of samples multiplies, and is not emulated")
@@ -378,6 +429,7 @@ _OF_PACKET: dict[str, Handler] = {
     "convolution_overrideable": _convolution,
     "convolution_backward": _convolution_backward,
     "_scaled_mm": _scaled_mm,
+    "_int_mm": _int_mm,
     "_scaled_dot_product_flash_attention_for_cpu": _fused_attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _fused_attention,
     "_embedding_bag": _embedding_bag,
@@ -396,6 +448,8 @@ def _in_place(handler: Handler, plain: Any) -> Handler:
 def _into_out(handler: Handler, plain: Any) -> Handler:
     def handle(run: Run, func: Any, *args: Any, out: Any, **kwargs: Any) -> Any:
         result = handler(run, plain, *args, **kwargs)
+        if out.dtype != result.dtype:
+            return _torchs_error(func, *args, out=out, **kwargs)
         if out.shape != result.shape:
             out.resize_(result.shape)
         return out.copy_(result)
@@ -407,7 +461,7 @@ def product_handler(func: Any) -> Handler | None:
     """Of a product, its handler; in place and out= like the plain operation."""
     space, _, name = func._schema.name.partition("::")
     if space != "aten":
-        return None
+        return _lab_matmul if (space, name) == ("fp16lab", "matmul") else None
     handler = _OF_PACKET.get(name) or _OF_PACKET.get(name.removesuffix("_"))
     if handler is None:
         return None

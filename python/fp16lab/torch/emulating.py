@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -25,10 +26,17 @@ _SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", to
 _HALVES = frozenset((torch.float16, torch.bfloat16))
 _COPIES = frozenset((_aten._to_copy.default, _aten.clone.default))
 _FP8 = frozenset((torch.float8_e4m3fn, torch.float8_e5m2))
+_ANOTHER_WAY = {
+    "aten::_grouped_mm": "Experts one by one, or by bmm, are emulated (transformers: "
+    'experts_implementation="eager"); ',
+    "aten::_trilinear": 'torch.einsum("bi,oij,bj->bo", x, weight, y) is emulated; ',
+    "aten::_cdist_forward": "Distances by matmul are emulated; ",
+}
 
 
 class emulate:
-    """Computes every matrix product and convolution in this scope as a tensor core does, bit by bit.
+    """Computes every matrix product and convolution of this thread in the scope as a tensor core does, bit by
+    bit.
 
         with lab.emulate("volta") as run:
             with lab.autocast(torch.float16):
@@ -43,8 +51,8 @@ class emulate:
     products; BF16 and FP8 have sums in FP32.
     f32: what becomes of FP32 products: "native" leaves them to torch, "tf32" rounds operands to TF32 for the
     tensor core, "fma" makes one chain of fused multiply-adds over ascending k. FP64 is always torch's.
-    let_through: names of operations ("torchvision::roi_align") that multiply no matrices and are no part of
-    PyTorch.
+    let_through: names of operations ("torchvision::roi_align", "aten::_fft_r2c") that are on no list and are
+    left to torch all the same; they are counted as "let through".
 
     A lab.watch in this scope counts what products give on both sides of their rounding, and so tells what
     underflowed in them from what was zero.
@@ -77,10 +85,10 @@ class emulate:
             raise ValueError(f'f32 is {f32!r}; "native", "tf32" or "fma" is needed')
         self.model, self.accumulator, self.f32 = model, accumulator, f32
         self.products = TensorProducts(model, accumulator, f32)
-        self._let_through = frozenset(let_through)
+        self._let_through = _operations(let_through)
         self._mode = _Emulation(self)
         self._scope: ExitStack | None = None
-        self._products_seen: Counter[tuple[Any, tuple[torch.Size, ...], torch.dtype, str]] = Counter()
+        self._products_seen: Counter[tuple[Any, tuple[torch.Size, ...], Any, str]] = Counter()
         self._passed: Counter[tuple[Any, Any]] = Counter()
 
     def __enter__(self) -> emulate:
@@ -107,13 +115,20 @@ class emulate:
         scope, self._scope = self._scope, None
         assert scope is not None
         scope.__exit__(*error)
+        if error[0] is None and self.f32 == "native" and self.total("native") > self.total("emulated") == 0:
+            warnings.warn(
+                f"lab.emulate emulated none of this scope's products ({self.total('native')}): no operand was"
+                ' FP16 or BF16. lab.autocast(torch.float16) makes them FP16; f32="tf32" or "fma" emulates FP32',
+                stacklevel=2,
+            )
 
     # ---- what was done
 
     def op_stats(self) -> list[dict[str, str | int]]:
         """A row for each operation, shapes and dtype: op, shapes (of a product's operands), dtype, computed
         and count. computed: "emulated" by the tensor core (or as `f32` says), "native" for a product that
-        torch computed, "torch" for what is no product. Products come first."""
+        torch computed, "let through" for what let_through names, "torch" for what is no product. Products
+        come first."""
         rows: list[dict[str, str | int]] = []
         for (func, shapes, dtype, how), count in self._products_seen.items():
             text = " x ".join(str(tuple(shape)) for shape in shapes)
@@ -123,11 +138,11 @@ class emulate:
         return rows
 
     def total(self, computed: str) -> int:
-        """Operations that were "emulated", "native" or "torch"."""
+        """Operations that were "emulated", "native", "let through" or "torch"."""
         return sum(int(row["count"]) for row in self.op_stats() if row["computed"] == computed)
 
     def table(self) -> str:
-        """The products of op_stats as text."""
+        """The products of op_stats, and what was let through, as text."""
         rows = [[str(row[c]) for c in _HEADER] for row in self.op_stats() if row["computed"] != "torch"]
         return aligned([list(_HEADER), *rows])
 
@@ -144,7 +159,7 @@ class emulate:
             how = "emulated"
         elif dtype == torch.float32:
             how = "native" if self.f32 == "native" else "emulated"
-        elif dtype in _FP8:
+        elif dtype in _FP8 and func is _aten._scaled_mm.default:
             how = "emulated"
         else:
             how = "native"
@@ -163,6 +178,9 @@ class emulate:
                 return False  # torch has an error for it
         return True
 
+    def count_emulated(self, func: Any, *operands: torch.Tensor) -> None:
+        self._products_seen[func, tuple([t.shape for t in operands]), operands[0].dtype, "emulated"] += 1
+
     def native(self, func: Any, *args: Any) -> Any:
         torch._C._set_mkldnn_enabled(self._onednn)
         try:
@@ -180,8 +198,10 @@ class emulate:
         if handler is not None:
             return handler
         name = func._schema.name
-        if emulated_ops.passes(func) or name in self._let_through:
+        if emulated_ops.passes(func):
             return None
+        if name in self._let_through:
+            return _left_to_torch
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
             return _decomposed
         return _refused
@@ -194,6 +214,22 @@ class emulate:
 
 
 _open: emulate | None = None
+
+
+def _operations(names: Iterable[str]) -> frozenset[str]:
+    """The names of let_through. ValueError: one that is no operation, or is emulated."""
+    if isinstance(names, str):
+        raise ValueError(f'let_through is {names!r}; a list is needed: ["{names}"]')
+    for name in names:
+        space, _, op = name.partition("::")
+        if not op or not hasattr(getattr(torch.ops, space), op):
+            raise ValueError(
+                f'let_through: there is no operation "{name}"; "torchvision::nms" is such a name'
+            )
+        packet = getattr(getattr(torch.ops, space), op)
+        if any(emulated_ops.product_handler(getattr(packet, each)) for each in packet.overloads()):
+            raise ValueError(f'let_through: "{name}" is emulated')
+    return frozenset(names)
 
 
 def _row(func: Any, shapes: str, dtype: Any, how: str, count: int) -> dict[str, str | int]:
@@ -213,6 +249,13 @@ def _attended(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
         return run._attention(*args, **kwargs)
 
 
+def _left_to_torch(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    dtype = tensors[0].dtype if tensors else None
+    run._products_seen[func, tuple([t.shape for t in tensors]), dtype, "let through"] += 1
+    return func(*args, **kwargs)
+
+
 def _refused(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
     if not isinstance(func, torch._ops.OpOverload):
         raise EmulationError(f"{func.name()} is a higher-order operation, which is not emulated")
@@ -222,11 +265,12 @@ def _refused(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
     ):
         result = func(*args, **kwargs)
         if not float_tensors(result):
+            run._passed[func, None] += 1
             return result
     raise EmulationError(
-        f"{name} is on no list of lab.emulate. If it multiplies no matrices, "
-        f'lab.emulate(..., let_through=["{name}"]) leaves it to torch; as a product it would need a handler'
-        " in fp16lab/torch/emulated_ops.py"
+        f"{name} is on no list of lab.emulate: it may multiply matrices, and nothing here emulates it."
+        f' {_ANOTHER_WAY.get(name, "")}lab.emulate(..., let_through=["{name}"]) leaves it to torch, counted'
+        ' as "let through"'
     )
 
 

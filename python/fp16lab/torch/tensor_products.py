@@ -48,6 +48,8 @@ class TensorProducts:
         """a (m, k) b (k, n) or, of as many matrices, a (batch, m, k) b (batch, k, n): the sums of the tensor
         core, + bias (n), + addend (of the result's shape), each addition rounded to FP32, then rounded once
         to `out`: the dtype of a, or float32. Any strides. bias: of a's dtype; addend: of `out`."""
+        if a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:  # addresses follow
+            raise ValueError(f"matrices of {tuple(a.shape)} and {tuple(b.shape)} cannot be multiplied")
         dtype = out or a.dtype
         batched = a.ndim == 3
         a, transpose_a = _dense(a)

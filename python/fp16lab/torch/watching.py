@@ -47,8 +47,8 @@ class watch:
 
     A row's dtype is the tensor's own, and its two histograms are the same; inputs and weights that autocast
     casts to 16 bits inside of Linear, convolutions, attention and RNNs have its dtype, and are counted before
-    and after the rounding. PyTorch rounds gradients inside of its products: what underflowed there arrives as
-    exact zeros. Within lab.emulate a row of what a product gave has both sides of that rounding, and dtype is
+    and after the rounding. PyTorch rounds gradients inside of its operations: what underflowed there arrives
+    as exact zeros. Within lab.emulate a row of what a product gave has both sides of that rounding, and dtype is
     what it was rounded to (a weight's gradient under autocast: f16); steps.csv has the underflow_rate.
     Numbers are kept, never tensors: about 150 bytes a tensor and counted step. Tensors on a GPU are copied to
     the host to be counted. steps.csv: loss as told to `step`, else as given to `scaler.scale` (mean over

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.multiprocessing
+from gloo import gloo
 from product_oracle import Recorder, check
 from torch import nn
 
@@ -152,7 +154,7 @@ def test_fp8():
 
 def test_fp32_products_are_native_fma_or_tf32_and_counted():
     a, b = torch.randn(9, 300), torch.randn(300, 4)
-    with lab.emulate(f32="native") as run:
+    with pytest.warns(UserWarning, match="emulated none"), lab.emulate(f32="native") as run:
         assert torch.mm(a, b).equal(torch.mm(a, b))
         torch.mm(a.double(), b.double())
     assert (run.total("native"), run.total("emulated")) == (3, 0)
@@ -238,6 +240,59 @@ def test_composite_layers(make, shape):
 
 # ---- what is refused, and the scope itself
 
+_H = {n: torch.ones(n).half() for n in (3, 4)}
+_M = {shape: torch.ones(shape).half() for shape in ((2, 4), (4, 4), (2, 2, 4), (3, 4, 2), (4, 3))}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: torch.mm(_M[2, 4], torch.ones(8, 4).half()[:3]),
+        lambda: torch.mm(_M[2, 2, 4], _M[4, 4]),
+        lambda: torch.mm(_M[4, 4], _H[4]),
+        lambda: torch.bmm(_M[2, 2, 4], _M[3, 4, 2]),
+        lambda: torch.mv(_M[2, 4], _H[3]),
+        lambda: torch.dot(_H[3], _H[4]),
+        lambda: torch.addmm(_H[4], _M[2, 4], _M[4, 4][:3]),
+        lambda: torch.addmm(_H[4].float(), _M[2, 4], _M[4, 4]),
+        lambda: torch.addmm(_H[3], _M[2, 4], _M[4, 4]),
+        lambda: torch.baddbmm(_H[3], _M[2, 2, 4], _M[2, 2, 4]),
+        lambda: torch.addmv(_H[4], _M[2, 4], _H[3]),
+        lambda: torch.addr(_M[4, 4], _M[4, 4], _H[4]),
+        lambda: torch.addbmm(_M[2, 4], _M[2, 2, 4], _M[2, 2, 4]),
+        lambda: torch.mm(_M[2, 4], _M[4, 4], out=torch.empty(2, 4)),
+        lambda: nn.Linear(3, 4).half()(_M[2, 4]),
+        lambda: F.conv2d(torch.ones(1, 2, 4, 4).half(), torch.ones(4, 2, 3, 3).half(), _H[3]),
+        lambda: F.conv2d(torch.ones(1, 2, 4, 4).half(), torch.ones(4, 2, 3, 3).half(), stride=0),
+        lambda: F.conv2d(torch.ones(1, 3, 4, 4).half(), torch.ones(4, 2, 3, 3).half()),
+    ],
+)
+def test_what_does_not_fit_is_torchs_own_error(call):
+    with pytest.raises((RuntimeError, IndexError)) as plain:
+        call()
+    with lab.emulate(f32="fma"), pytest.raises(type(plain.value)) as emulated:
+        call()
+    assert not isinstance(emulated.value, lab.EmulationError)
+
+
+def test_integers_fp8_and_products_of_layers_are_counted():
+    a = torch.ones(32, 32, dtype=torch.int8)
+    with lab.emulate("ampere") as run:
+        torch._int_mm(a, a)
+        torch.mm(_M[2, 4].to(torch.float8_e4m3fn), _M[4, 4].to(torch.float8_e4m3fn))
+        torch.ops.fp16lab.matmul(_M[2, 4], _M[4, 4], "volta")
+    counted = {(row["op"], row["dtype"], row["computed"]) for row in run.op_stats() if row["shapes"]}
+    assert counted == {
+        ("_int_mm", "int8", "native"),
+        ("mm", "float8_e4m3fn", "native"),  # as torch's CPU has it; lab.emulate has _scaled_mm
+        ("fp16lab::matmul", "f16", "emulated"),
+    }
+
+
+def test_a_scope_that_emulates_nothing_says_so():
+    with pytest.warns(UserWarning, match=r"emulated none of this scope's products \(1\)"), lab.emulate():
+        torch.mm(torch.ones(2, 2), torch.ones(2, 2))
+
 
 @pytest.mark.parametrize(
     "call, named",
@@ -266,6 +321,20 @@ def test_what_is_on_no_list_is_one_error(call, named):
     assert "\n" not in str(error.value)
 
 
+def _a_rank_of_an_emulated_training(rank, world, folder):
+    with gloo(rank, world, folder):
+        network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2))
+        model = nn.parallel.DistributedDataParallel(network)
+        model.register_comm_hook(None, lab.comm_hook())
+        with lab.emulate("volta") as run, lab.autocast(torch.float16):
+            model(torch.randn(2, 1, 4, 4)).square().mean().backward()
+        assert run.total("native") == run.total("let through") == 0 and run.total("emulated") == 5
+
+
+def test_distributed_training(tmp_path):
+    torch.multiprocessing.spawn(_a_rank_of_an_emulated_training, (2, str(tmp_path)), nprocs=2)
+
+
 def test_an_unknown_operation_can_be_let_through():
     library = torch.library.Library("emulate_test", "FRAGMENT")
     library.define("doubled(Tensor x) -> Tensor")
@@ -276,9 +345,23 @@ def test_an_unknown_operation_can_be_let_through():
             torch.ops.emulate_test.doubled(x)
         with lab.emulate(let_through=["emulate_test::doubled"]) as run:
             assert torch.ops.emulate_test.doubled(x).sum() == 6
-        assert "emulate_test::doubled" in {row["op"] for row in run.op_stats()}
+        assert run.total("let through") == 1 and "emulate_test::doubled" in run.table()
     finally:
         library._destroy()
+
+
+@pytest.mark.parametrize(
+    "names, told",
+    [
+        ("aten::_fft_r2c", 'a list is needed: \\["aten::_fft_r2c"\\]'),
+        (["_fft_r2c"], 'no operation "_fft_r2c"'),
+        (["aten::fast_product"], 'no operation "aten::fast_product"'),
+        (["aten::mm"], '"aten::mm" is emulated'),
+    ],
+)
+def test_let_through_takes_names_of_operations_that_are_not_emulated(names, told):
+    with pytest.raises(ValueError, match=told):
+        lab.emulate(let_through=names)
 
 
 def test_flex_attention_is_refused():
@@ -305,7 +388,7 @@ def test_the_scope_leaves_torch_as_it_was():
     before = F.scaled_dot_product_attention(q, q, q)
     with pytest.raises(KeyError), lab.emulate():
         raise KeyError
-    with lab.emulate():
+    with pytest.warns(UserWarning, match="emulated none"), lab.emulate():
         with pytest.raises(RuntimeError, match="do not nest"), lab.emulate():
             pass
         assert F.scaled_dot_product_attention(q, q, q).allclose(before)

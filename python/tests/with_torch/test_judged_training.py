@@ -75,6 +75,8 @@ def test_differences_are_those_of_the_definition(runs):
 def test_what_cannot_be_judged(runs, tmp_path):
     with pytest.raises(ValueError, match="4 runs of 'slow' and 5 of the reference"):
         fp16lab.verdict({"slow": runs["slow"][:4]}, runs["full"])
+    with pytest.raises(ValueError, match="'half-1' is one folder; a list"):
+        fp16lab.verdict("half-1", ["full-1"])
     with pytest.raises(ValueError, match="metric is 'f1'"):
         fp16lab.verdict(runs["slow"], runs["full"], metric="f1")
     with pytest.raises(ValueError, match="margin is 0"):

@@ -72,7 +72,7 @@ def test_hist_shows_a_run(program, tmp_path):
 
 
 def test_hist_and_report_say_what_they_cannot_see(program, tmp_path):
-    """PyTorch rounds inside of its products: both histograms of such a row are the same, Inf or not."""
+    """PyTorch rounds inside of its operations: both histograms of such a row are the same, Inf or not."""
     scaler = lab.GradScaler("torch", device="cpu", init_scale=2.0**26)
     w = training(amp=True, scaler=scaler, tensors=("gradients", "weights"))
     path = w.save(tmp_path / "mine")

@@ -104,7 +104,7 @@ TEST_F(Hist, WhatTheCastsOfTheWholeRunDid) {
       ::testing::AllOf(HasSubstr(", of the tensors shown: the"), HasSubstr(" This is of all tensors.\n")));
 }
 
-/// A folder as lab.watch saves it, of two steps: what PyTorch rounded inside of its products has the same
+/// A folder as lab.watch saves it, of two steps: what PyTorch rounded inside of its operations has the same
 /// counts on both sides; a weight that autocast casts has not.
 void make_watched_run(const std::filesystem::path& folder) {
   const auto of = [](const std::vector<double>& values) { return counted(values, Extremes::known); };
@@ -140,9 +140,9 @@ TEST_F(Hist, AWatchedRunSaysWhatItCannotSee) {
       shown.out,
       HasSubstr(
           "\nRecorded over all 2 recorded steps, as PyTorch stored them: of 14 values 2 are Inf, 1 NaN and 4 "
-          "zero; Inf or NaN in 1 step, first in step 2 (head.weight). PyTorch rounds inside of its products, "
-          "where no cast can be seen: what became zero there is among the zeros, what overflowed among the "
-          "Infs.\n"));
+          "zero; Inf or NaN in 1 step, first in step 2 (head.weight). PyTorch rounds inside of its "
+          "operations, where no cast can be seen: what became zero there is among the zeros, what overflowed "
+          "among the Infs.\n"));
   EXPECT_THAT(shown.out, Not(HasSubstr("The casts"))) << "none was seen";
   EXPECT_THAT(shown.out, Not(HasSubstr("the casts to")));
   EXPECT_THAT(
