@@ -77,7 +77,8 @@ def find_tools(nvcc, folder):
 def read_ptx(text):
     """{kernel: Entry}"""
     architecture = int(re.search(r"^\.target sm_(\d+)", text, re.M)[1])
-    array = re.compile(r"^\s*(\.extern )?\.shared \.align (\d+) \.b8 ([\w$]+)\[(\d*)\]", re.M)
+    array = re.compile(r"^\s*(\.extern )?\.shared (?:\.align (\d+) )?\.[bsuf](\d+) ([\w$]+)(?:\[(\d*)\])?;",
+                       re.M)
     head_of = re.compile(r"^(?:\.visible |\.weak )?\.(entry|func) (?:\([^)]*\)\s*)?([\w$]+)", re.M)
     heads = list(head_of.finditer(text))
     bodies, module, end = {}, "", 0  # what stands outside of kernels belongs to the module
@@ -95,11 +96,11 @@ def read_ptx(text):
             entry.threads = int(bounds[1]) * int(bounds[2] or 1) * int(bounds[3] or 1)
         if blocks := re.search(r"\.minnctapersm (\d+)", body):
             entry.blocks = int(blocks[1])
-        arrays = array.findall(body) + [one for one in of_module if one[2] in body]
-        for external, alignment, _, size in arrays:
+        arrays = array.findall(body) + [one for one in of_module if one[3] in body]
+        for external, alignment, bits, _, count in arrays:
             entry.has_dynamic |= bool(external)
-            entry.shared += int(size or 0)
-            entry.padding += int(alignment) - 1
+            entry.shared += 0 if external else int(bits) // 8 * int(count or 1)
+            entry.padding += int(alignment or int(bits) // 8) - 1
         for statement in re.split(r"[;\n{}]", body[body.index("{"):]):
             if operation := re.match(r"\s*(?:@!?%\w+\s+)?([a-z]\w*(?:(?:\.|::)\w+)*)(?:\s|$)", statement):
                 entry.operations[operation[1].replace("::", ".")] += 1

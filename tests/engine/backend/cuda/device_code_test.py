@@ -117,7 +117,8 @@ def has_room(kernel):
         yield f"local memory: a stack of {kernel.stack} bytes, {kernel.local} local, {touched} accesses"
 
     declared = kernel.ptx.shared
-    reserved = 1024 if kernel.architecture >= 90 and (declared or kernel.ptx.has_dynamic) else 0
+    keeps = kernel.architecture >= 90 and (declared or kernel.ptx.has_dynamic or kernel.shared == 1024)
+    reserved = 1024 if keeps else 0  # also where only another kernel of the source has shared memory
     for_another = kernel.name.startswith("_ZN3cub") and kernel.ptx.architecture != kernel.architecture
     if not 0 <= kernel.shared - reserved - declared <= kernel.ptx.padding and not for_another:
         yield (f"{kernel.shared} bytes of static shared memory; the PTX declares {declared}, "
