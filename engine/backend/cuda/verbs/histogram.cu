@@ -66,8 +66,10 @@ struct GatherTable {
   const ProbeCounts* from[gather_batch];
 };
 
+constexpr std::uint32_t gather_threads = 288;  // whole warps, a thread for each of the 284 slots
+
 /// to[i] = *table.from[i], a block for each.
-__global__ void gather_counts(GatherTable table, ProbeCounts* to) {
+__global__ void __launch_bounds__(gather_threads) gather_counts(GatherTable table, ProbeCounts* to) {
   const std::uint64_t* const from = table.from[blockIdx.x]->before;
   std::uint64_t* const out = to[blockIdx.x].before;
   for (std::uint32_t i = threadIdx.x; i < DeviceHistogram::slots; i += blockDim.x) {
@@ -201,8 +203,8 @@ void CudaBackend::settle(std::span<CastProbe* const> probes) {
     const std::size_t batch = std::min<std::size_t>(gather_batch, pending.size() - begin);
     GatherTable table{};
     std::copy_n(pending.begin() + static_cast<std::ptrdiff_t>(begin), batch, table.from);
-    launch(runtime_, "settle", &gather_counts, {.x = static_cast<std::uint32_t>(batch), .threads = 288},
-           table, gathered + begin);
+    launch(runtime_, "settle", &gather_counts,
+           {.x = static_cast<std::uint32_t>(batch), .threads = gather_threads}, table, gathered + begin);
   }
   std::vector<ProbeCounts> counts(pending.size());
   runtime_.copy_to_host(reinterpret_cast<std::byte*>(counts.data()), holder.data(),

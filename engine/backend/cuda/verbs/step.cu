@@ -78,7 +78,7 @@ __device__ __forceinline__ double squares_of_chunk(const T* values, int count) {
 
 /// Level one: a warp for each of TREE's chunks, tree_chunks of them in a block. Tensor i's results begin at
 /// sums[tree_chunks * first_chunk[i]].
-__global__ void sum_squares(GradientTable table, double* sums) {
+__global__ void __launch_bounds__(tree_chunks* lanes) sum_squares(GradientTable table, double* sums) {
   const std::int64_t warp = threadIdx.x / lanes;
   for (std::int64_t chunk = blockIdx.x; chunk < table.chunks(); chunk += gridDim.x) {
     const int tensor = tensor_of_chunk(table, chunk);
@@ -98,8 +98,11 @@ __global__ void sum_squares(GradientTable table, double* sums) {
   }
 }
 
+constexpr int tensor_threads = 512;
+
 /// The levels above: a block for each tensor; results[i] is tensor i's sum of squares.
-__global__ void sum_chunks(GradientTable table, const double* sums, double* results) {
+__global__ void __launch_bounds__(tensor_threads)
+    sum_chunks(GradientTable table, const double* sums, double* results) {
   __shared__ TreeScratch<double> scratch;
   const int tensor = static_cast<int>(blockIdx.x);
   const double* const values = sums + tree_chunks * table.first_chunk[tensor];
@@ -183,7 +186,8 @@ void CudaBackend::global_norm(std::span<const Tensor> gradients, Tensor& step) {
     launch(runtime_, "global_norm", &sum_squares,
            {.x = blocks_for(table.chunks(), 1), .threads = tree_chunks * lanes}, table, sums);
     launch(runtime_, "global_norm", &sum_chunks,
-           {.x = static_cast<std::uint32_t>(table.tensors), .threads = 512}, table, sums, results + begin);
+           {.x = static_cast<std::uint32_t>(table.tensors), .threads = tensor_threads}, table, sums,
+           results + begin);
   });
   launch(runtime_, "global_norm", &take_root, {.threads = total_threads}, results, tensors, state_in(step));
 }
