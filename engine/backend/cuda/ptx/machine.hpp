@@ -37,7 +37,7 @@ struct KernelFacts {
   std::string file;                     ///< the PTX file
   std::size_t static_shared_bytes = 0;  ///< all .shared variables that the kernel uses, with their alignments
   std::size_t local_bytes = 0;
-  std::uint32_t max_threads = 1024;     ///< .maxntid, or CUDA's limit
+  std::uint32_t max_threads = 1024;                             ///< .maxntid, or CUDA's limit
   std::vector<std::size_t> parameter_offsets, parameter_bytes;  ///< in their order
 };
 
@@ -58,8 +58,10 @@ class DeviceMemory {
   /// The allocation that holds `address`: its bounds; empty if there is none.
   std::span<std::byte> allocation_of(const std::byte* address) const;
 
- private:
   struct State;
+
+ private:
+  friend class Machine;
   std::unique_ptr<State> state_;
 };
 
@@ -78,10 +80,9 @@ class Program {
   std::vector<std::string> names() const;
   /// 80 for .target sm_80; all texts must have the same.
   int architecture() const;
+  struct State;
 
  private:
-  friend class Machine;
-  struct State;
   std::unique_ptr<State> state_;
 };
 
