@@ -65,9 +65,9 @@ const char* words_of(cudaError_t error) {
 
 cudaError_t error_of_fault(const std::string& message) {
   const auto says = [&message](const char* word) { return message.find(word) != std::string::npos; };
-  if (says("misaligned") || says("aligned to")) return cudaErrorMisalignedAddress;
-  if (says("allocation") || says("outside")) return cudaErrorIllegalAddress;
-  if (says("no instruction") || says("unknown instruction")) return cudaErrorIllegalInstruction;
+  if (says("not aligned")) return cudaErrorMisalignedAddress;
+  if (says("outside of") || says("the block has")) return cudaErrorIllegalAddress;
+  if (says("does not have")) return cudaErrorInvalidPtx;
   return cudaErrorLaunchFailure;
 }
 

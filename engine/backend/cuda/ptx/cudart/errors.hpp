@@ -31,7 +31,7 @@ class DeviceFault : public std::runtime_error {
   cudaError_t error_;
 };
 
-/// The error that CUDA has for what a Fault's message says.
+/// The error that CUDA has for what the PTX machine says of a kernel.
 cudaError_t error_of_fault(const std::string& message);
 
 /// One line on stderr.

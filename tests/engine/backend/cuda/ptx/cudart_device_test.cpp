@@ -141,11 +141,11 @@ class CudartFailure : public Cudart {
 };
 
 TEST_F(CudartFailure, OfAKernelShowsAtTheNextWaitAndStays) {
-  add("wrong", [](std::byte*, int) { throw Fault("wrong: 4 bytes behind the end of an allocation"); });
+  add("wrong", [](std::byte*, int) { throw Fault("wrong: 4 bytes are outside of all allocations"); });
   EXPECT_EQ(launch("wrong", nullptr, 0), cudaSuccess);
   EXPECT_EQ(note(1), cudaSuccess) << "nobody knows yet";
   EXPECT_THAT(say(cudaErrorIllegalAddress),
-              AllOf(HasSubstr("device 0: wrong: 4 bytes behind the end"), testing::EndsWith("\n")));
+              AllOf(HasSubstr("device 0: wrong: 4 bytes are outside"), testing::EndsWith("\n")));
   EXPECT_THAT(noted_, IsEmpty()) << "nothing is done behind it";
   void* address = nullptr;
   EXPECT_EQ(cudaMalloc(&address, 4), cudaErrorIllegalAddress);
@@ -159,7 +159,7 @@ TEST_F(CudartFailure, OfAKernelShowsAtTheNextWaitAndStays) {
 }
 
 TEST_F(CudartFailure, OtherFaultsHaveOtherNames) {
-  add("misaligned", [](std::byte*, int) { throw Fault("k: misaligned"); });
+  add("misaligned", [](std::byte*, int) { throw Fault("k: an access of 4 bytes at 0x2 is not aligned"); });
   launch("misaligned", nullptr, 0);
   say(cudaErrorMisalignedAddress);
   start(90, 80);
