@@ -26,12 +26,13 @@ class PtxMachine : public SmallRuns {
     for (const auto& [name, value] : more) environment[name] = value;
     return testing_support::run_program(fp16lab_binary, arguments, folder_, environment);
   }
+  /// cuBLASLt wants a driver: our own products alone.
   std::vector<std::string> on(const std::string& device, const std::string& out,
                               const std::vector<std::string>& more) {
     std::vector<std::string> arguments{"train",   "-c",    write_config("6").string(), "-o",
                                        path(out), "--set", "backend.device=" + device};
-    arguments.insert(arguments.end(),
-                     {"--set", "observe.histograms_every=3", "--set", "data.test_subset=20"});
+    arguments.insert(arguments.end(), {"--set", "observe.histograms_every=3", "--set", "data.test_subset=20",
+                                       "--set", "backend.gemm=mma"});
     for (const std::string& setting : more) arguments.insert(arguments.end(), {"--set", setting});
     return arguments;
   }

@@ -40,10 +40,20 @@ Order order_of_environment() {
                               ": expected ascending, descending or scrambled");
 }
 
+/// On, unless somebody wants to see what is behind a race.
+bool races_of_environment() {
+  const char* const text = std::getenv("FP16LAB_PTX_RACES");
+  const std::string_view races = text == nullptr ? "on" : text;
+  if (races != "on" && races != "off")
+    throw std::invalid_argument("FP16LAB_PTX_RACES=" + std::string(races) + ": expected on or off");
+  return races == "on";
+}
+
 /// The rows of the device's tensor cores; what it does not multiply stays null.
 Machine::Options options_for(const Capability& capability) {
   Machine::Options options;
   options.order = order_of_environment();
+  options.watch_races = races_of_environment();
   const std::string_view name = tensor_core_of(capability.major, capability.minor);
   options.f16 = &tensor_core_model(name);
   if (capability.major >= 8) {
