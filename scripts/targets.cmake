@@ -62,6 +62,18 @@ function(fp16lab_program name)
   set_property(GLOBAL APPEND PROPERTY FP16LAB_PROGRAMS ${name})
 endfunction()
 
+# fp16lab_ptx(name architecture FILE.cu...): those files as PTX for 80 or 90, which the PTX machine executes
+# (engine/backend/cuda/ptx/); the property FP16LAB_PTX_FOLDER of the target says below which folder. In a library nvcc packs
+# its PTX in a form of its own, and ccache does not give back what --keep has kept: so texts are outputs of their own.
+define_property(TARGET PROPERTY FP16LAB_PTX_FOLDER)
+function(fp16lab_ptx name architecture)
+  add_library(${name} OBJECT ${ARGN})
+  fp16lab_compile_options(${name})
+  set_target_properties(${name} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_PTX_COMPILATION ON
+                        CUDA_ARCHITECTURES ${architecture}-virtual
+                        FP16LAB_PTX_FOLDER ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${name}.dir)
+endfunction()
+
 # What every test is compiled with, so that one precompiled header (tests/CMakeLists.txt) fits all.
 set(fp16lab_light_optimization $<$<CONFIG:Release>:-O1>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)

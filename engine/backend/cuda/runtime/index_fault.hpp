@@ -43,8 +43,10 @@ __device__ __forceinline__ bool index_in_range(const IndexCheck& check, std::int
   IndexFault& fault = *check.fault;
   const std::uint32_t owner = atomicCAS(&fault.owner, 0u, check.launch);
   if (owner == 0 || owner == check.launch) {
-    fault.verb = check.verb;  // every thread that comes here writes the same
-    fault.limit = check.limit;
+    if (owner == 0) {  // one thread alone: plain stores of the same value race, too
+      fault.verb = check.verb;
+      fault.limit = check.limit;
+    }
     const std::uint64_t inverse =
         ~(static_cast<std::uint64_t>(row) << 32 | static_cast<std::uint32_t>(value));
 #if defined(FP16LAB_CPU_SIMT)

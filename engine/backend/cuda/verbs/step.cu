@@ -35,7 +35,9 @@ struct Unscale {
     return functions::Multiply{}(x, factor);
   }
   __device__ void end() {
-    if (largest >= Binary32::infinity) state->found_inf[static_cast<std::size_t>(optimizer)] = 1.0f;
+    if (largest >= Binary32::infinity)  // many threads store it: plain stores of the same value race, too
+      atomicMax(reinterpret_cast<unsigned*>(&state->found_inf[static_cast<std::size_t>(optimizer)]),
+                0x3f800000u);
   }
 };
 

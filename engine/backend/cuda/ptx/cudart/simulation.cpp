@@ -1,0 +1,95 @@
+#include "engine/backend/cuda/ptx/cudart/simulation.hpp"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "engine/backend/cuda/ptx/cudart/ptx_executor.hpp"
+
+namespace fp16lab::engine::ptx::cudart {
+
+namespace {
+
+/// A number of the environment in [low, high]; `otherwise` where the variable is not set.
+std::size_t number_of(const char* variable, std::size_t otherwise, std::size_t low, std::size_t high) {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr) return otherwise;
+  const char* const end = text + std::strlen(text);
+  std::size_t value = 0;
+  const auto [rest, error] = std::from_chars(text, end, value);
+  if (error != std::errc{} || rest != end || value < low || value > high)
+    throw std::invalid_argument(std::string(variable) + "=" + text + ": expected a number from " +
+                                std::to_string(low) + " to " + std::to_string(high));
+  return value;
+}
+
+}  // namespace
+
+Simulation& Simulation::instance() {
+  // Never destroyed: the last tensors are given back while the process ends.
+  static Simulation* const simulation = [] {
+    auto* const made = new Simulation;
+    made->set_up_from_environment();
+    return made;
+  }();
+  return *simulation;
+}
+
+ThreadState& Simulation::thread() {
+  static thread_local ThreadState state;
+  return state;
+}
+
+void Simulation::set_up_from_environment() {
+  const char* const folder = std::getenv("FP16LAB_PTX");
+  if (folder == nullptr) return;  // no device
+  try {
+    Settings settings;
+    settings.devices = static_cast<int>(number_of("FP16LAB_PTX_DEVICES", 1, 0, 8));
+    settings.architecture = static_cast<int>(number_of("FP16LAB_PTX_ARCH", 90, 10, 999));
+    settings.multiprocessors = static_cast<int>(number_of("FP16LAB_PTX_MULTIPROCESSORS", 4, 1, 1024));
+    settings.memory_bytes = number_of("FP16LAB_PTX_MEMORY_MIB", 4096, 1, std::size_t{1} << 20) << 20;
+    settings.make_executor = ptx_executor_maker(folder);
+    reset(settings);
+  } catch (const std::exception& error) {
+    devices.clear();
+    say(error.what());
+  }
+}
+
+void Simulation::reset(const Settings& settings) {
+  executables = {};
+  graphs = {};
+  events = {};
+  streams = {};
+  devices.clear();
+  settings_ = settings;
+  thread() = {};
+  for (int ordinal = 0; ordinal < settings_.devices; ++ordinal)
+    devices.push_back(std::make_unique<Device>(ordinal, settings_));
+}
+
+Device& Simulation::current() {
+  require(!devices.empty(), cudaErrorNoDevice);
+  return *devices[static_cast<std::size_t>(thread().device)];
+}
+
+Device* Simulation::owner(const void* address, std::size_t bytes) const {
+  for (const std::unique_ptr<Device>& device : devices)
+    if (device->owns(address, bytes)) return device.get();
+  return nullptr;
+}
+
+std::shared_ptr<Stream> Simulation::stream(cudaStream_t handle) {
+  if (handle == nullptr || handle == cudaStreamLegacy) return current().streams.front();
+  return streams.find(handle);
+}
+
+const KernelFacts& Simulation::kernel(const void* host_function) {
+  const auto found = kernel_names.find(host_function);
+  require(found != kernel_names.end(), cudaErrorInvalidDeviceFunction);
+  return current().kernel(found->second);
+}
+
+}  // namespace fp16lab::engine::ptx::cudart

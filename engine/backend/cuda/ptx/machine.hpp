@@ -1,0 +1,124 @@
+// The PTX machine: executes what nvcc made of the CUDA back end's kernels, on the CPU, 32 lanes at a time.
+//
+// It reads PTX text (PTX ISA 9.0) and does what the ISA says, no more: an opcode, modifier, type or state space
+// that its table does not have is an error that names it. It is a second reading of the kernels beside
+// engine/backend/cuda/cpu_simt/, which compiles their sources for the host: this one sees what nvcc made of asm
+// strings, shared memory, contraction and barriers. It says nothing of speed, and nothing of what ptxas and the
+// silicon do behind the PTX.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "numerics/tensor_core/tensor_core_model.hpp"
+
+namespace fp16lab::engine::ptx {
+
+/// What a kernel does wrong: an access outside of every allocation, a misaligned one, a race, a barrier that not
+/// all threads reach, an instruction that the table does not have. The message names the kernel, the line of the
+/// PTX file with its text, block and thread.
+class Fault : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A kernel as its text declares it. Decoded when it is first launched.
+struct Kernel;
+struct KernelFacts {
+  std::string name;                     ///< mangled
+  std::string file;                     ///< the PTX file
+  std::size_t static_shared_bytes = 0;  ///< all .shared variables that the kernel uses, with their alignments
+  std::size_t local_bytes = 0;
+  std::uint32_t max_threads = 1024;                             ///< .maxntid, or CUDA's limit
+  std::vector<std::size_t> parameter_offsets, parameter_bytes;  ///< in their order
+};
+
+/// Device memory: allocations with their bounds, each filled with a5 bytes when it is made. Addresses are those of
+/// host memory, so that copies are copies; no two allocations touch.
+class DeviceMemory {
+ public:
+  DeviceMemory();
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  /// 256-byte aligned; nullptr where there is none left.
+  std::byte* allocate(std::size_t bytes, std::string_view what = "memory");
+  /// std::invalid_argument for what is no allocation's beginning.
+  void free(std::byte* address);
+  /// std::out_of_range, saying the nearest allocation, unless [address, address + bytes) lies in one.
+  void require(const std::byte* address, std::size_t bytes) const;
+  /// The allocation that holds `address`: its bounds; empty if there is none.
+  std::span<std::byte> allocation_of(const std::byte* address) const;
+
+  struct State;
+
+ private:
+  friend class Machine;
+  std::unique_ptr<State> state_;
+};
+
+/// Kernels and module variables of PTX texts.
+class Program {
+ public:
+  /// `memory` gets the modules' .global and .const variables and outlives the program.
+  explicit Program(DeviceMemory& memory);
+  ~Program();
+  /// std::invalid_argument "FILE:LINE: ..." for text that is no PTX of this machine. A kernel that is there already
+  /// (a template instantiated in two files) is left out.
+  void add(std::string_view file, std::string text);
+  /// nullptr: there is none.
+  const Kernel* find(std::string_view name) const;
+  KernelFacts facts(const Kernel& kernel) const;
+  std::vector<std::string> names() const;
+  /// 80 for .target sm_80; all texts must have the same.
+  int architecture() const;
+  struct State;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+struct Grid {
+  std::uint32_t x = 1, y = 1, z = 1;                    ///< blocks
+  std::uint32_t block_x = 1, block_y = 1, block_z = 1;  ///< threads of one
+  std::size_t dynamic_shared_bytes = 0;
+};
+
+/// The order in which warps and blocks go; a kernel that leans on none has the same bits under all.
+enum class Order : std::uint8_t { ascending, descending, scrambled };
+
+/// How floating-point instructions compute: on numbers, or on terms (symbolic.hpp).
+class Arithmetic;
+
+class Machine {
+ public:
+  struct Options {
+    const TensorCoreModel* f16 = nullptr;   ///< rows that mma.sync follows, by operand format; null: the
+    const TensorCoreModel* bf16 = nullptr;  ///< instruction is refused
+    const TensorCoreModel* tf32 = nullptr;
+    Order order = Order::ascending;
+    bool watch_races = true;
+    Arithmetic* arithmetic = nullptr;  ///< null: numbers
+  };
+  Machine(Program& program, DeviceMemory& memory, Options options);
+  ~Machine();
+  /// Executes all blocks of a launch. `parameters`: for each parameter, where its value lies, as cudaLaunchKernel
+  /// has them. Throws Fault; std::invalid_argument for a shape outside of the kernel's limits.
+  void launch(const Kernel& kernel, const Grid& grid, const void* const* parameters);
+  /// Instructions of warps so far.
+  std::uint64_t instructions() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace fp16lab::engine::ptx

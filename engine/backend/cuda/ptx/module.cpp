@@ -1,0 +1,274 @@
+#include "engine/backend/cuda/ptx/module.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "engine/backend/cuda/ptx/table.hpp"
+
+namespace fp16lab::engine::ptx {
+
+namespace {
+
+bool is_word_character(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '$' ||
+         c == '%' || c == '.';
+}
+
+std::size_t number(const Module& module, Lexer& lexer) {
+  std::size_t value = 0;
+  const std::string_view token = lexer.token();
+  const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
+  if (error != std::errc() || end != token.data() + token.size())
+    module.fail(lexer.line(), fmt::format("'{}' where an integer has to stand", token));
+  lexer.next();
+  return value;
+}
+
+void expect(const Module& module, Lexer& lexer, std::string_view token) {
+  if (!lexer.accept(token))
+    module.fail(lexer.line(), fmt::format("'{}' where '{}' has to stand", lexer.token(), token));
+}
+
+std::size_t rounded_up(std::size_t bytes, std::size_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+/// .entry name(parameters) directives { body }
+void read_entry(Program::State& state, const Module& module, Lexer& lexer);
+
+}  // namespace
+
+bool is_word(std::string_view token) { return !token.empty() && is_word_character(token[0]); }
+
+void Lexer::next() {
+  std::size_t at = 0;
+  for (; at < rest_.size(); ++at) {
+    const char c = rest_[at];
+    if (c == '\n') {
+      ++line_;
+    } else if (c == '/' && rest_.substr(at, 2) == "//") {
+      at = std::min(rest_.find('\n', at), rest_.size()) - 1;
+    } else if (c == '/' && rest_.substr(at, 2) == "/*") {
+      const std::size_t end = std::min(rest_.find("*/", at + 2), rest_.size() - 2);
+      line_ += static_cast<std::uint32_t>(std::count(rest_.begin() + static_cast<std::ptrdiff_t>(at),
+                                                     rest_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
+      at = end + 1;
+    } else if (c != ' ' && c != '\t' && c != '\r') {
+      break;
+    }
+  }
+  rest_.remove_prefix(at);
+  std::size_t length = rest_.empty() ? 0 : 1;
+  if (is_word(rest_)) {
+    while (length < rest_.size() && is_word_character(rest_[length])) ++length;
+  } else if (rest_.starts_with('"')) {
+    length = std::min(rest_.find('"', 1), rest_.size() - 1) + 1;
+  }
+  token_ = rest_.substr(0, length);
+  rest_.remove_prefix(length);
+}
+
+void Lexer::skip_braces() {
+  int depth = 0;
+  do {
+    if (token_ == "{") ++depth;
+    if (token_ == "}") --depth;
+    if (token_.empty()) return;
+    next();
+  } while (depth > 0);
+}
+
+void Module::fail(std::uint32_t line, const std::string& what) const {
+  throw std::invalid_argument(fmt::format("{}:{}: {}", file, line, what));
+}
+
+std::string_view Module::text_of_line(std::uint32_t line) const {
+  std::string_view rest = text;
+  for (; line > 1; --line) rest.remove_prefix(std::min(rest.find('\n'), rest.size() - 1) + 1);
+  rest = rest.substr(0, rest.find('\n'));
+  while (!rest.empty() && (rest.front() == ' ' || rest.front() == '\t')) rest.remove_prefix(1);
+  return rest;
+}
+
+Declaration Module::declaration(Lexer& lexer) const {
+  Declaration made;
+  std::size_t element = 0, vector = 1;
+  bool aligned = false;
+  while (lexer.token().starts_with('.')) {
+    const std::uint32_t line = lexer.line();
+    const std::string_view word = lexer.take();
+    const Type type = type_of(word.substr(1));
+    if (word == ".align") {
+      made.variable.alignment = number(*this, lexer);
+      aligned = true;
+    } else if (word == ".v2" || word == ".v4") {
+      vector = word == ".v2" ? 2 : 4;
+    } else if (word == ".ptr" || word == ".space") {
+      fail(line, fmt::format("the declaration has '{}', which this machine does not know", word));
+    } else if (type.kind != '?' && type.kind != 'p') {
+      element = static_cast<std::size_t>(type.bytes()) * vector;
+    } else {
+      fail(line, fmt::format("the declaration has '{}', which this machine does not know", word));
+    }
+  }
+  if (element == 0 || !is_word(lexer.token())) fail(lexer.line(), "a declaration without type or name");
+  if (!aligned) made.variable.alignment = element;
+  made.name = lexer.take();
+  made.variable.bytes = element;
+  while (lexer.accept("[")) {
+    made.variable.bytes *= lexer.token() == "]" ? 0 : number(*this, lexer);
+    expect(*this, lexer, "]");
+  }
+  if (lexer.accept("=")) {
+    made.initial.resize(made.variable.bytes);
+    std::size_t at = 0;
+    const auto one = [&] {
+      const bool negative = lexer.accept("-");
+      const std::size_t value = number(*this, lexer) * (negative ? std::size_t(-1) : 1);
+      if (at + element > made.initial.size()) fail(lexer.line(), "more initial values than elements");
+      std::memcpy(made.initial.data() + at, &value, std::min(element, sizeof(value)));
+      at += element;
+    };
+    if (lexer.accept("{")) {
+      do one();
+      while (lexer.accept(","));
+      expect(*this, lexer, "}");
+    } else {
+      one();
+    }
+  }
+  return made;
+}
+
+Program::Program(DeviceMemory& memory) : state_(std::make_unique<State>(memory)) {}
+Program::~Program() = default;
+
+void Program::add(std::string_view file, std::string text) {
+  const std::scoped_lock lock(state_->mutex);
+  auto module = std::make_unique<Module>();
+  module->file = file;
+  module->text = std::move(text);
+  Lexer lexer(module->text, 1);
+  while (!lexer.token().empty()) {
+    const std::uint32_t line = lexer.line();
+    const std::string_view word = lexer.take();
+    if (word == ".version") {
+      lexer.next();
+    } else if (word == ".target") {
+      const std::string_view target = lexer.take();
+      if (!target.starts_with("sm_"))
+        module->fail(line, fmt::format("target '{}', which is none of a GPU", target));
+      std::from_chars(target.data() + 3, target.data() + target.size(), module->architecture);
+      if (state_->architecture != 0 && state_->architecture != module->architecture)
+        module->fail(line, fmt::format("it is for sm_{}, and the texts before it are for sm_{}",
+                                       module->architecture, state_->architecture));
+      state_->architecture = module->architecture;
+      if (lexer.accept(",")) module->fail(line, "a target with options");
+    } else if (word == ".address_size") {
+      if (lexer.take() != "64") module->fail(line, "addresses of other than 64 bits");
+    } else if (word == ".visible" || word == ".weak") {
+      continue;
+    } else if (word == ".global" || word == ".const" || word == ".shared" || word == ".extern") {
+      const bool is_extern = word == ".extern";
+      const std::string_view space = is_extern ? lexer.take() : word;
+      if (is_extern && space != ".shared")
+        module->fail(line, fmt::format(".extern {}: only shared memory may come from outside", space));
+      Declaration made = module->declaration(lexer);
+      expect(*module, lexer, ";");
+      made.variable.is_extern = is_extern;
+      made.variable.space = space == ".shared"  ? Space::shared
+                            : space == ".const" ? Space::constant
+                                                : Space::global;
+      if (space != ".shared") {
+        // Memory that no initialiser speaks of is zero (PTX ISA, "Initializers").
+        std::byte* const place = state_->memory.allocate(made.variable.bytes, made.name);
+        if (place == nullptr) module->fail(line, fmt::format("no memory for {}", made.name));
+        made.initial.resize(made.variable.bytes);
+        std::memcpy(place, made.initial.data(), made.variable.bytes);
+        made.variable.address = reinterpret_cast<std::uintptr_t>(place);
+      }
+      module->variables.emplace(made.name, made.variable);
+    } else if (word == ".entry") {
+      read_entry(*state_, *module, lexer);
+    } else {
+      module->fail(line, fmt::format("'{}', which this machine does not know outside of kernels", word));
+    }
+  }
+  state_->modules.push_back(std::move(module));
+}
+
+namespace {
+
+void read_entry(Program::State& state, const Module& module, Lexer& lexer) {
+  auto kernel = std::make_unique<Kernel>();
+  kernel->module = &module;
+  kernel->facts.name = lexer.take();
+  kernel->facts.file = module.file;
+  if (lexer.accept("(")) {
+    while (!lexer.accept(")")) {
+      expect(module, lexer, ".param");
+      const Declaration made = module.declaration(lexer);
+      const std::size_t offset = rounded_up(kernel->parameter_bytes, made.variable.alignment);
+      kernel->parameters.push_back(made.name);
+      kernel->facts.parameter_offsets.push_back(offset);
+      kernel->facts.parameter_bytes.push_back(made.variable.bytes);
+      kernel->parameter_bytes = offset + made.variable.bytes;
+      lexer.accept(",");
+    }
+  }
+  while (lexer.token() != "{") {
+    const std::uint32_t line = lexer.line();
+    const std::string_view word = lexer.take();
+    std::size_t values[3] = {1, 1, 1}, count = 0;
+    do {
+      if (count == 3) module.fail(line, "more than three extents");
+      values[count++] = number(module, lexer);
+    } while (lexer.accept(","));
+    if (word == ".maxntid" || word == ".reqntid")
+      kernel->facts.max_threads = static_cast<std::uint32_t>(values[0] * values[1] * values[2]);
+    else if (word != ".minnctapersm" && word != ".maxnreg")
+      module.fail(line, fmt::format("'{}', which this machine does not know of a kernel", word));
+  }
+  const char* const begin = lexer.place();
+  kernel->body_line = lexer.line();
+  lexer.skip_braces();
+  const char* const end = lexer.token().empty() ? module.text.data() + module.text.size() : lexer.place();
+  kernel->body = {begin, static_cast<std::size_t>(end - begin)};
+  std::string name = kernel->facts.name;
+  state.kernels.try_emplace(std::move(name), std::move(kernel));
+}
+
+}  // namespace
+
+const Kernel* Program::find(std::string_view name) const {
+  const std::scoped_lock lock(state_->mutex);
+  const auto found = state_->kernels.find(name);
+  return found == state_->kernels.end() ? nullptr : found->second.get();
+}
+
+KernelFacts Program::facts(const Kernel& kernel) const {
+  KernelFacts facts = kernel.facts;
+  const Code& code = code_of(kernel);
+  facts.static_shared_bytes = code.static_shared_bytes;
+  facts.local_bytes = code.local_bytes;
+  return facts;
+}
+
+std::vector<std::string> Program::names() const {
+  const std::scoped_lock lock(state_->mutex);
+  std::vector<std::string> names;
+  for (const auto& [name, kernel] : state_->kernels) names.push_back(name);
+  return names;
+}
+
+int Program::architecture() const { return state_->architecture; }
+
+const Code& code_of(const Kernel& kernel) {
+  std::call_once(kernel.decoded, [&] { kernel.code = decode(kernel); });
+  return kernel.code;
+}
+
+}  // namespace fp16lab::engine::ptx

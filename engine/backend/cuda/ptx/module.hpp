@@ -1,0 +1,96 @@
+// PTX text: what a module declares, and its kernels' bodies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/backend/cuda/ptx/instruction.hpp"
+#include "engine/backend/cuda/ptx/machine.hpp"
+
+namespace fp16lab::engine::ptx {
+
+/// Words (with their dots, $, % and _), numbers and punctuation, without comments.
+class Lexer {
+ public:
+  Lexer(std::string_view text, std::uint32_t line) : rest_(text), line_(line) { next(); }
+  std::string_view token() const { return token_; }  ///< empty at the end
+  std::uint32_t line() const { return line_; }       ///< of the token
+  const char* place() const { return token_.data(); }
+  std::string_view take() {
+    const std::string_view taken = token_;
+    next();
+    return taken;
+  }
+  bool accept(std::string_view expected) {
+    if (token_ != expected) return false;
+    next();
+    return true;
+  }
+  /// Goes on behind the } that closes the { which is the token.
+  void skip_braces();
+  void next();
+
+ private:
+  std::string_view rest_, token_;
+  std::uint32_t line_;
+};
+
+bool is_word(std::string_view token);
+
+struct Variable {
+  Space space = Space::global;
+  std::size_t bytes = 0, alignment = 1;
+  bool is_extern = false;
+  std::uint64_t address = 0;  ///< in its space
+};
+
+/// Everything behind ".global" and the like, up to the ; or , or ) that ends it: .align N .b8 name[N] = {...}.
+struct Declaration {
+  std::string_view name;
+  Variable variable;
+  std::vector<std::byte> initial;
+};
+
+struct Module {
+  std::string file, text;
+  int architecture = 0;
+  std::map<std::string_view, Variable> variables;
+
+  /// std::invalid_argument "FILE:LINE: ...".
+  [[noreturn]] void fail(std::uint32_t line, const std::string& what) const;
+  Declaration declaration(Lexer& lexer) const;
+  std::string_view text_of_line(std::uint32_t line) const;
+};
+
+struct Kernel {
+  const Module* module = nullptr;
+  KernelFacts facts;
+  std::vector<std::string_view> parameters;
+  std::size_t parameter_bytes = 0;
+  std::string_view body;
+  std::uint32_t body_line = 0;
+  mutable std::once_flag decoded;
+  mutable Code code;
+};
+
+/// Translates a kernel's body. std::invalid_argument "FILE:LINE: ..." for what the table does not have.
+Code decode(const Kernel& kernel);
+const Code& code_of(const Kernel& kernel);
+
+struct Program::State {
+  explicit State(DeviceMemory& m) : memory(m) {}
+  DeviceMemory& memory;
+  mutable std::mutex mutex;
+  std::vector<std::unique_ptr<Module>> modules;
+  std::map<std::string, std::unique_ptr<Kernel>, std::less<>> kernels;
+  int architecture = 0;
+};
+
+}  // namespace fp16lab::engine::ptx

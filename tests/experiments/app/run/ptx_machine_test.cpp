@@ -1,0 +1,87 @@
+// The libfp16lab_cuda.so that we ship trains on the PTX machine (engine/backend/cuda/ptx/), through a CUDA runtime whose
+// work is done at the last moment, with the bits of the emulated back end.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/experiments/app/small_runs.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+class PtxMachine : public SmallRuns {
+ protected:
+  testing_support::Finished on_ptx(const std::vector<std::string>& arguments,
+                                   const std::map<std::string, std::string>& more = {}) const {
+    std::map<std::string, std::string> environment{{"LD_PRELOAD", FP16LAB_PTX_CUDART},
+                                                   {"FP16LAB_CUDA_PLUGIN", FP16LAB_PLUGIN},
+                                                   {"FP16LAB_PTX", FP16LAB_PTX_FOLDER},
+                                                   {"FP16LAB_PTX_ARCH", "90"}};
+    for (const auto& [name, value] : more) environment[name] = value;
+    return testing_support::run_program(fp16lab_binary, arguments, folder_, environment);
+  }
+  /// cuBLASLt wants a driver: our own products alone.
+  std::vector<std::string> on(const std::string& device, const std::string& out,
+                              const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"train",   "-c",    write_config("6").string(), "-o",
+                                       path(out), "--set", "backend.device=" + device};
+    arguments.insert(arguments.end(), {"--set", "observe.histograms_every=3", "--set", "data.test_subset=20",
+                                       "--set", "backend.gemm=mma"});
+    for (const std::string& setting : more) arguments.insert(arguments.end(), {"--set", setting});
+    return arguments;
+  }
+  /// Trains emulated, on the PTX machine step by step, and there as a replayed graph.
+  void expect_three_alike(const std::vector<std::string>& more) {
+    const auto emulated = fp16lab(on("emulated", "emulated", more));
+    ASSERT_EQ(emulated.exit_code, 0) << emulated.err;
+    const auto device = on_ptx(on("cuda", "device", more));
+    ASSERT_EQ(device.exit_code, 0) << device.err;
+    auto replayed = on("cuda", "replayed", more);
+    replayed.emplace_back("--graph");
+    const auto graph = on_ptx(replayed);
+    ASSERT_EQ(graph.exit_code, 0) << graph.err;
+    EXPECT_EQ(column("emulated/steps.csv", "state_hash").size(), 6u);
+    for (const std::string run : {"device", "replayed"}) {
+      EXPECT_EQ(steps(run), steps("emulated")) << run;
+      EXPECT_EQ(read(run + "/histograms.jsonl"), read("emulated/histograms.jsonl")) << run;
+    }
+  }
+};
+
+TEST_F(PtxMachine, TrainsInMixedPrecisionWithOverflowsAndHistograms) {
+  expect_three_alike({"amp.level=O1", "scaler.initial_scale=4194304", "scaler.growth_interval=2"});
+  const std::vector<std::string> skipped = column("device/steps.csv", "skipped");
+  EXPECT_THAT(skipped, ::testing::Contains("1"));
+  EXPECT_THAT(skipped, ::testing::Contains("0"));
+}
+
+TEST_F(PtxMachine, TrainsInFullPrecision) { expect_three_alike({"amp.level=O0"}); }
+
+TEST_F(PtxMachine, SaysThatItIsNoGpu) {
+  const auto listed = on_ptx({"devices", "--json"});
+  ASSERT_EQ(listed.exit_code, 0) << listed.err;
+  EXPECT_THAT(nlohmann::json::parse(listed.out).at("gpus").at(0).at("name").get<std::string>(),
+              HasSubstr("no GPU"));
+}
+
+/// As a driver without code for a device does, or a device that is too old.
+TEST_F(PtxMachine, DevicesThatTheKernelsDoNotFitAreRefused) {
+  const auto old = on_ptx(on("cuda", "out", {}), {{"FP16LAB_PTX_ARCH", "75"}});
+  EXPECT_EQ(old.exit_code, 3);
+  EXPECT_THAT(old.err, HasSubstr("has compute capability 7.5; the CUDA back end needs 8.0 (sm_80) or newer"));
+  const auto without = on_ptx(on("cuda", "out", {}), {{"FP16LAB_PTX_ARCH", "80"}});
+  EXPECT_EQ(without.exit_code, 3);
+  EXPECT_THAT(without.err, HasSubstr("has compute capability 8.0, but this program was built for"));
+  const auto none = on_ptx(on("cuda", "out", {}), {{"FP16LAB_PTX_DEVICES", "0"}});
+  EXPECT_EQ(none.exit_code, 3);
+  EXPECT_THAT(none.err, HasSubstr("no CUDA-capable device is detected"));
+}
+
+}  // namespace
+}  // namespace fp16lab::experiments
