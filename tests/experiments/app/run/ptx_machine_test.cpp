@@ -55,7 +55,8 @@ class PtxMachine : public SmallRuns {
 };
 
 TEST_F(PtxMachine, TrainsInMixedPrecisionWithOverflowsAndHistograms) {
-  expect_three_alike({"amp.level=O1", "scaler.initial_scale=4194304", "scaler.growth_interval=2"});
+  expect_three_alike({"amp.level=O1", "scaler.policy=torch", "scaler.initial_scale=4194304",
+                      "scaler.growth_interval=2"});
   const std::vector<std::string> skipped = column("device/steps.csv", "skipped");
   EXPECT_THAT(skipped, ::testing::Contains("1"));
   EXPECT_THAT(skipped, ::testing::Contains("0"));
