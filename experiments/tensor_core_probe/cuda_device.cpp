@@ -89,7 +89,10 @@ class CudaDevice final : public Device {
 
   bool has(const Instruction& instruction) const override {
     if (instruction.unit == Unit::wgmma) return info_.capability.major == 9 && info_.capability.minor == 0;
-    if (size_of(instruction.operands) > 1) return architecture_ >= 80;
+    if (instruction.m == 8) return false;  // Volta's, for which nothing here is compiled
+    const bool since_75 =
+        instruction.operands == DType::f16 && (instruction.k == 8 || instruction.unit == Unit::wmma);
+    if (size_of(instruction.operands) > 1) return architecture_ >= (since_75 ? 75 : 80);
     return architecture_ >= 89 && (instruction.accumulator == DType::f32 || mma_kernels_have_fp8_f16());
   }
 
@@ -150,7 +153,7 @@ std::unique_ptr<Device> open_cuda_device(std::string& reason) {
   }
   auto device = std::make_unique<CudaDevice>(properties);
   if (mma_kernel_architecture() == 0) {
-    reason = device->info().name + " is older than compute capability 8.0, for which the probe is compiled";
+    reason = device->info().name + " is older than compute capability 7.5, for which the probe is compiled";
     return nullptr;
   }
   return device;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,12 @@ struct DeviceInfo {
   std::string driver;       ///< the driver's own version, "580.65.06"; empty where the system does not tell
 };
 
+/// A recorded device was asked for what its file does not have.
+class NotRecorded : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 class Device {
  public:
   Device() = default;
@@ -68,6 +75,9 @@ class Device {
   /// the device fails.
   virtual std::vector<std::uint32_t> run(const Instruction& instruction, const Tiles& tiles,
                                          bool scale_d) = 0;
+  /// Whether run computes what it is given. A recorded device knows only what its file has: NotRecorded
+  /// otherwise, and sweeps are not asked of it.
+  virtual bool computes() const { return true; }
   /// Element by element; y and z may be empty where the operation does not read them.
   virtual std::vector<std::uint32_t> run(const HalfInstruction& instruction, std::span<const std::uint32_t> x,
                                          std::span<const std::uint32_t> y,

@@ -30,6 +30,7 @@ class EmulatedDevice : public Device {
   const DeviceInfo& info() const override { return info_; }
   bool has(const Instruction& in) const override {
     if (in.unit == Unit::wgmma) return info_.capability.major == 9;
+    if (!row_for(in, info_.capability)) return false;
     return size_of(in.operands) > 1 || info_.capability.major > 8 || info_.capability.minor == 9;
   }
 

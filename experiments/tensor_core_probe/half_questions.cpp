@@ -205,7 +205,13 @@ Finding ask_nan(Device& device, const Settings& settings, const HalfInstruction&
                    .topic = "P8"}};
   if (settings.only_criteria) return finding;
   Claim& claim = finding.claim;
-  const Words observed = run(device, in, calls);
+  Words observed;
+  try {
+    observed = run(device, in, calls);
+  } catch (const NotRecorded& missing) {
+    claim.measured = missing.what();
+    return finding;
+  }
   const auto arity = static_cast<std::size_t>(operands_of(in.operation));
   const std::vector<NanRule> rules = nan_rules();
   std::vector<bool> agrees(rules.size(), true);
@@ -293,6 +299,10 @@ class EmulatedClaim {
       claim_.measured += "; numerics/arithmetic/gpu_half.hpp must say what the first differences show";
   }
   Finding finding() const { return {claim_}; }
+  Finding not_recorded() {
+    claim_.measured = "captures have no sweep of plain instructions; run the probe on the device";
+    return finding();
+  }
 
  private:
   Claim claim_;
@@ -332,6 +342,7 @@ Calls arithmetic_calls(HalfOperation operation, const Settings& settings) {
 Finding ask_arithmetic(Device& device, const Settings& settings, HalfOperation operation) {
   EmulatedClaim claim(name_of(HalfInstruction{operation, {}}) + " with .ftz, .sat, .f16x2");
   if (settings.only_criteria) return claim.finding();
+  if (!device.computes()) return claim.not_recorded();
   const Calls calls = arithmetic_calls(operation, settings);
   for (const bool packed : {false, true})
     for (const bool ftz : {false, true})
@@ -360,6 +371,7 @@ void sweep_singles(Sweep& sweep, std::uint64_t stride) {
 Finding ask_conversions(Device& device, const Settings& settings) {
   EmulatedClaim claim("cvt between FP32 and FP16");
   if (settings.only_criteria) return claim.finding();
+  if (!device.computes()) return claim.not_recorded();
   Sweep widening(device, {HalfOperation::cvt_f32_f16, {}}, settings.threads);
   Calls all_halves;
   for (std::uint32_t bits = 0; bits < 1U << 16; ++bits) all_halves.add(bits);

@@ -13,6 +13,8 @@ constexpr DType single = DType::f32;
 constexpr DType half = DType::f16;
 
 constexpr std::array table{
+    Instruction{mma_m8n8k4_f16_f32, "mma.m8n8k4.f32.f16", Unit::mma, 8, 8, 4, f16, single},
+    Instruction{mma_m8n8k4_f16_f16, "mma.m8n8k4.f16.f16", Unit::mma, 8, 8, 4, f16, half},
     Instruction{mma_m16n8k8_f16_f32, "mma.m16n8k8.f32.f16", Unit::mma, 16, 8, 8, f16, single},
     Instruction{mma_m16n8k8_f16_f16, "mma.m16n8k8.f16.f16", Unit::mma, 16, 8, 8, f16, half},
     Instruction{mma_m16n8k16_f16_f32, "mma.m16n8k16.f32.f16", Unit::mma, 16, 8, 16, f16, single},
@@ -46,10 +48,24 @@ static_assert(
     }(),
     "the table is indexed by Opcode");
 
+/// Does the tensor core of this capability have the shape?
+bool has_shape(Capability capability, const Instruction& in) {
+  const int architecture = 10 * capability.major + capability.minor;
+  if (in.unit != Unit::mma) return true;
+  if (in.m == 8) return architecture < 75;
+  return architecture >= (in.operands == f16 && in.k == 8 ? 75 : 80);
+}
+
 }  // namespace
 
 std::span<const Instruction> instructions() { return table; }
 const Instruction& instruction(Opcode opcode) { return table.at(static_cast<std::size_t>(opcode)); }
+
+const Instruction* find_instruction(std::string_view name) {
+  for (const Instruction& in : table)
+    if (in.name == name) return &in;
+  return nullptr;
+}
 
 std::string_view generation_of(Capability capability) {
   return tensor_core_of(capability.major, capability.minor);
@@ -57,6 +73,7 @@ std::string_view generation_of(Capability capability) {
 
 std::optional<TensorCoreModel> row_for(const Instruction& instruction, Capability capability,
                                        std::string_view generation) {
+  if (!has_shape(capability, instruction)) return std::nullopt;
   if (generation.empty()) generation = generation_of(capability);
   if (instruction.unit == Unit::wgmma) generation = "hopper-wgmma";
   // The sm_120 family multiplies FP8 natively, with the numbers of tcgen05 but the exponent floor of mma.

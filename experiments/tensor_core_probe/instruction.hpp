@@ -16,6 +16,8 @@ namespace fp16lab::probe {
 enum class Unit : std::uint8_t { mma, wmma, wgmma };
 
 enum class Opcode : std::uint8_t {
+  mma_m8n8k4_f16_f32,
+  mma_m8n8k4_f16_f16,
   mma_m16n8k8_f16_f32,
   mma_m16n8k8_f16_f16,
   mma_m16n8k16_f16_f32,
@@ -54,6 +56,8 @@ struct Instruction {
 /// All of them, in the order of Opcode.
 std::span<const Instruction> instructions();
 const Instruction& instruction(Opcode opcode);
+/// The instruction of this name; null if there is none.
+const Instruction* find_instruction(std::string_view name);
 
 /// Compute capability of a device: 9.0 is {9, 0}.
 struct Capability {
@@ -67,7 +71,8 @@ std::string_view generation_of(Capability capability);
 
 /// The row that should describe `instruction` on the device, with `generation` in place of
 /// generation_of(capability) where it is not empty. wgmma has a generation of its own. No value where the
-/// table has no such row.
+/// table has no such row, or where tensor cores of the capability do not execute the instruction: m8n8k4 is
+/// Volta's, m16n8k8 came with sm_75 and m16n8k16 with sm_80.
 std::optional<TensorCoreModel> row_for(const Instruction& instruction, Capability capability,
                                        std::string_view generation = {});
 

@@ -16,8 +16,8 @@ struct DeviceTiles {
   std::uint32_t* d = nullptr;
 };
 
-/// Architecture that the kernels behind mma and wmma were compiled for, as the device runs them: 80, 89, 90;
-/// 0 if none fits. FP8 needs 89.
+/// Architecture that the kernels behind mma and wmma were compiled for, as the device runs them: 75, 80, 89,
+/// 90; 0 if none fits. FP8 needs 89; 75 has m16n8k8 and wmma of FP16 alone.
 int mma_kernel_architecture();
 /// Whether this compiler knew FP8 mma with FP16 accumulation (PTX 8.7, CUDA 12.8).
 bool mma_kernels_have_fp8_f16();

@@ -6,6 +6,7 @@
 // through the emulator.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,13 +15,17 @@
 #include "experiments/study/study.hpp"
 #include "experiments/tensor_core_probe/device.hpp"
 #include "experiments/tensor_core_probe/record.hpp"
+#include "experiments/tensor_core_probe/recorded_device.hpp"
 
 namespace fp16lab::experiments {
 namespace {
 
+constexpr const char* default_outputs = "10000000";
+
 struct ProbeOptions {
   std::string generation;
-  std::string outputs = "10000000";
+  std::string outputs;
+  std::filesystem::path from;  ///< a capture instead of a GPU
 };
 
 probe::Settings settings_of(const CommonOptions& common, const ProbeOptions& options) {
@@ -28,11 +33,12 @@ probe::Settings settings_of(const CommonOptions& common, const ProbeOptions& opt
   settings.generation = options.generation;
   settings.threads = common.threads;
   if (common.seed) settings.seed = static_cast<std::uint64_t>(*common.seed);
-  const bool digits = options.outputs.find_first_not_of("0123456789") == std::string::npos;
-  if (!digits || options.outputs.empty() || options.outputs.size() > 12)
+  const std::string outputs = options.outputs.empty() ? default_outputs : options.outputs;
+  const bool digits = outputs.find_first_not_of("0123456789") == std::string::npos;
+  if (!digits || outputs.size() > 12)
     throw CommandError(ExitCode::usage,
-                       fmt::format("--outputs '{}': expected a number of 1 to 12 digits", options.outputs));
-  settings.random_outputs = std::stoull(options.outputs);
+                       fmt::format("--outputs '{}': expected a number of 1 to 12 digits", outputs));
+  settings.random_outputs = std::stoull(outputs);
   try {
     if (!settings.generation.empty()) tensor_core_model(settings.generation);
   } catch (const std::invalid_argument& error) {
@@ -41,11 +47,26 @@ probe::Settings settings_of(const CommonOptions& common, const ProbeOptions& opt
   return settings;
 }
 
-ExitCode run_probe(const CommonOptions& common, const ProbeOptions& options) {
-  const probe::Settings settings = settings_of(common, options);
+/// The GPU, or the capture of one, whose seed and number of outputs the settings take then.
+std::unique_ptr<probe::Device> open_device(const CommonOptions& common, const ProbeOptions& options,
+                                           probe::Settings& settings) {
+  if (!options.from.empty()) {
+    if (!options.outputs.empty() || common.seed)
+      throw CommandError(ExitCode::usage, "--from: the capture has its own --outputs and --seed");
+    const probe::Capture capture = probe::read_capture(options.from);
+    settings.seed = capture.seed;
+    settings.random_outputs = capture.outputs;
+    return probe::open_recorded_device(capture, settings.threads);
+  }
   std::string reason;
-  const std::unique_ptr<probe::Device> device = probe::open_cuda_device(reason);
+  std::unique_ptr<probe::Device> device = probe::open_cuda_device(reason);
   if (!device) throw CommandError(ExitCode::unavailable, "no GPU to probe: " + reason);
+  return device;
+}
+
+ExitCode run_probe(const CommonOptions& common, const ProbeOptions& options) {
+  probe::Settings settings = settings_of(common, options);
+  const std::unique_ptr<probe::Device> device = open_device(common, options, settings);
   const probe::DeviceInfo& info = device->info();
   if (settings.generation.empty() && probe::generation_of(info.capability).empty())
     throw CommandError(
@@ -85,13 +106,18 @@ int main(int argc, char** argv) {
                       "the bits where\n"
                       "the published models disagree? Exit 5 where the table differs from the device.",
        .examples = "  exp_tensor_core_probe -o results/h200\n"
-                   "  exp_tensor_core_probe --model ampere --outputs 100000000",
+                   "  exp_tensor_core_probe --from capture.txt",
        .declare =
            [&](Options& options) {
              options
                  .add("--model", given.generation,
                       "The generation to compare mma and wmma with (default: the device's)")
                  .type("NAME");
+             options
+                 .add("--from", given.from,
+                      "Instead of a GPU: what experiments/capture/capture.cu wrote on some machine")
+                 .type("FILE")
+                 .not_empty("a file");
              options
                  .add("--outputs", given.outputs, "Random outputs for each instruction (default: 10000000)")
                  .type("N");

@@ -57,14 +57,26 @@ namespace {
 
 FP16LAB_MMA_16_BYTES_F32(M16N8K8F16F32, "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32");
 FP16LAB_MMA_16_BYTES_F16(M16N8K8F16F16, "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16");
-FP16LAB_MMA_32_BYTES_F32(M16N8K16F16F32, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32");
-FP16LAB_MMA_32_BYTES_F16(M16N8K16F16F16, "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16");
-FP16LAB_MMA_16_BYTES_F32(M16N8K8BF16F32, "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32");
-FP16LAB_MMA_32_BYTES_F32(M16N8K16BF16F32, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32");
-FP16LAB_MMA_16_BYTES_F32(M16N8K4TF32F32, "mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32");
-FP16LAB_MMA_32_BYTES_F32(M16N8K8TF32F32, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32");
 
-// Below sm_89 there is no FP8: the kernel compiles to nothing, and Device::has keeps callers away.
+// Below sm_80 these, and below sm_89 those with FP8, compile to nothing, and Device::has keeps callers away.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+#define FP16LAB_FROM_80(PTX) PTX
+#else
+#define FP16LAB_FROM_80(PTX) "// "
+#endif
+FP16LAB_MMA_32_BYTES_F32(M16N8K16F16F32,
+                         FP16LAB_FROM_80("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"));
+FP16LAB_MMA_32_BYTES_F16(M16N8K16F16F16,
+                         FP16LAB_FROM_80("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16"));
+FP16LAB_MMA_16_BYTES_F32(M16N8K8BF16F32,
+                         FP16LAB_FROM_80("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32"));
+FP16LAB_MMA_32_BYTES_F32(M16N8K16BF16F32,
+                         FP16LAB_FROM_80("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"));
+FP16LAB_MMA_16_BYTES_F32(M16N8K4TF32F32,
+                         FP16LAB_FROM_80("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32"));
+FP16LAB_MMA_32_BYTES_F32(M16N8K8TF32F32,
+                         FP16LAB_FROM_80("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"));
+
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
 #define FP16LAB_FP8(PTX) PTX
 #else
@@ -121,7 +133,7 @@ __global__ void mma_kernel(DeviceTiles tiles) {
 /// wmma through its C++ interface: the layout of its fragments is nobody's business. `Element` is the operand
 /// type in memory, `Precision` the type in the fragment.
 template <class Element, class Precision, int k>
-__global__ void wmma_kernel(DeviceTiles tiles) {
+__device__ void run_wmma(DeviceTiles tiles) {
   using namespace nvcuda;
   const int tile = static_cast<int>(blockIdx.x * warps_per_block + threadIdx.x / 32);
   if (tile >= tiles.count) return;
@@ -137,22 +149,31 @@ __global__ void wmma_kernel(DeviceTiles tiles) {
                           wmma::mem_row_major);
 }
 
+/// The formats, as wmma has their types from sm_80 on only.
+template <DType format>
+__global__ void wmma_kernel(DeviceTiles tiles) {
+  if constexpr (format == DType::f16) run_wmma<__half, __half, 16>(tiles);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (format == DType::bf16) run_wmma<__nv_bfloat16, __nv_bfloat16, 16>(tiles);
+  if constexpr (format == DType::tf32) run_wmma<float, nvcuda::wmma::precision::tf32, 8>(tiles);
+#endif
+}
+
 template <class Mma>
 void launch(const DeviceTiles& tiles) {
   mma_kernel<Mma><<<(tiles.count + warps_per_block - 1) / warps_per_block, 32 * warps_per_block>>>(tiles);
 }
 
-template <class Element, class Precision, int k>
+template <DType format>
 void launch_wmma_kernel(const DeviceTiles& tiles) {
-  wmma_kernel<Element, Precision, k>
-      <<<(tiles.count + warps_per_block - 1) / warps_per_block, 32 * warps_per_block>>>(tiles);
+  wmma_kernel<format><<<(tiles.count + warps_per_block - 1) / warps_per_block, 32 * warps_per_block>>>(tiles);
 }
 
 }  // namespace
 
 int mma_kernel_architecture() {
   cudaFuncAttributes attributes;
-  if (cudaFuncGetAttributes(&attributes, mma_kernel<M16N8K16F16F32>) != cudaSuccess) {
+  if (cudaFuncGetAttributes(&attributes, mma_kernel<M16N8K8F16F32>) != cudaSuccess) {
     cudaGetLastError();  // the runtime keeps the error until it is asked for
     return 0;
   }
@@ -197,11 +218,11 @@ void launch_mma(Opcode opcode, const DeviceTiles& tiles) {
 void launch_wmma(Opcode opcode, const DeviceTiles& tiles) {
   switch (opcode) {
     case Opcode::wmma_m16n16k16_f16_f32:
-      return launch_wmma_kernel<__half, __half, 16>(tiles);
+      return launch_wmma_kernel<DType::f16>(tiles);
     case Opcode::wmma_m16n16k16_bf16_f32:
-      return launch_wmma_kernel<__nv_bfloat16, __nv_bfloat16, 16>(tiles);
+      return launch_wmma_kernel<DType::bf16>(tiles);
     case Opcode::wmma_m16n16k8_tf32_f32:
-      return launch_wmma_kernel<float, nvcuda::wmma::precision::tf32, 8>(tiles);
+      return launch_wmma_kernel<DType::tf32>(tiles);
     default:
       return;
   }

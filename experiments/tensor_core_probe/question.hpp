@@ -84,7 +84,7 @@ struct Settings {
 /// Asks. std::logic_error if two hypotheses predict the same words.
 Finding ask(Device& device, const Settings& settings, const Question& question);
 
-/// P1 to P7, P10, P11 for this device: one question for each instruction concerned. Those that the device
+/// P1 to P7, P10 to P12 for this device: one question for each instruction concerned. Those that the device
 /// lacks become findings that say so.
 std::vector<Finding> ask_tensor_core(Device& device, const Settings& settings);
 

@@ -10,6 +10,9 @@
 namespace fp16lab::probe {
 namespace {
 
+// experiments/capture/capture.cu makes the same operands from the same words: whoever changes one changes both.
+// Words are taken in statements of their own, because C++ orders neither operands nor arguments.
+
 constexpr std::size_t tiles_in_a_batch = 4096;
 constexpr std::size_t differences_kept = 3;
 
@@ -91,15 +94,18 @@ std::uint32_t zero(const Fields& format, Bits& bits) {
 }
 
 std::uint32_t special(const Fields& format, Bits& bits) {
-  switch (bits.take(2)) {
-    case 0:
-      return zero(format, bits);
-    case 1:  // a NaN; E4M3 has one
-      return format.word(bits.take(1) != 0, format.bias() + 1, bits.take(format.fraction_bits) | 1) |
-             (format.fraction_bits == Fp8E4M3::fraction_bits ? Fp8E4M3::canonical_nan : 0);
-    default:  // an infinity, or E4M3's 256
-      return format.word(bits.take(1) != 0, format.bias() + 1, 0);
-  }
+  const std::uint32_t kind = bits.take(2);
+  if (kind == 0) return zero(format, bits);
+  const bool sign = bits.take(1) != 0;
+  if (kind != 1) return format.word(sign, format.bias() + 1, 0);       // an infinity, or E4M3's 256
+  const std::uint32_t fraction = bits.take(format.fraction_bits) | 1;  // a NaN; E4M3 has one
+  return format.word(sign, format.bias() + 1, fraction) |
+         (format.fraction_bits == Fp8E4M3::fraction_bits ? Fp8E4M3::canonical_nan : 0);
+}
+
+std::uint32_t any_word(Bits& bits) {
+  const std::uint32_t low = bits.take(16);
+  return low | bits.take(16) << 16;
 }
 
 std::uint32_t element(const Instruction& in, Distribution distribution, const Fields& format, Bits bits) {
@@ -114,7 +120,7 @@ std::uint32_t element(const Instruction& in, Distribution distribution, const Fi
       word = number(format, bits, format.emin(), format.emax());
       break;
     case Distribution::raw_bits:
-      return bits.take(16) | bits.take(16) << 16;
+      return any_word(bits);
     case Distribution::subnormal:
       word = bits.take(1) != 0 ? number(format, bits, format.emin() - format.fraction_bits, format.emin() - 1)
                                : number(format, bits, format.emin(), format.emax());
@@ -138,7 +144,7 @@ std::uint32_t element(const Instruction& in, Distribution distribution, const Fi
 std::uint32_t accumulator(const Instruction& in, Distribution distribution, Bits bits) {
   const Fields format = fields_of(in.accumulator);
   const std::uint32_t kind = bits.take(3);
-  if (distribution == Distribution::raw_bits) return bits.take(16) | bits.take(16) << 16;
+  if (distribution == Distribution::raw_bits) return any_word(bits);
   if (kind == 0) return zero(format, bits);
   switch (distribution) {
     case Distribution::wide:

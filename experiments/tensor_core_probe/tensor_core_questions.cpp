@@ -2,6 +2,7 @@
 // (P1) are those of tests/golden/tensor_core_*.tsv.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <tuple>
 #include <utility>
@@ -27,6 +28,49 @@ std::vector<Hypothesis> floors(const Instruction& in, const TensorCoreModel& cla
     list.insert(claimed ? list.begin() : list.end(), hypothesis_of(std::move(name), in, claim, row));
   }
   return list;
+}
+
+/// P12: m16n8k8 is what products end with whose K leaves 8 or fewer, also where the tensor core takes 16 at once.
+/// The table has it as one block of 8 with the bits of the generation.
+Question tail_of_eight(const Instruction& in, const TensorCoreModel& row) {
+  Question question{"P12",
+                    fmt::format("{}: one fused block of {} products with {} fraction bits", in.name,
+                                std::min(row.block_size, in.k), row.fraction_bits),
+                    in,
+                    {},
+                    {}};
+  const bool half = in.accumulator == DType::f16;
+  const auto k = static_cast<std::size_t>(in.k);
+  const std::uint32_t one = encode(in.accumulator, 1.0f);
+  // Two terms that only together change c = 1: they share a block.
+  for (std::size_t i = 0; i < (half ? 1 : k); ++i)
+    for (std::size_t j = i + 1; j < k; ++j) {
+      Vector vector{half ? fmt::format("P12-k0-k{}", j) : fmt::format("P5-k{}-k{}", i, j), Words(k), Words(k),
+                    one};
+      for (const std::size_t place : {i, j}) put_power(vector, place, in.operands, half ? -11 : -24);
+      question.vectors.push_back(std::move(vector));
+    }
+  // How small a term counts beside c: it is taken from 1, or breaks the tie of 1 + 2^-11.
+  for (int m = 21; m <= 27; ++m) {
+    Vector vector{fmt::format("P12-2^-{}", m), Words(k), Words(k), one};
+    if (half) put_power(vector, 0, in.operands, -11);
+    put_power(vector, 1, in.operands, -m, half ? 1.0f : -1.0f);
+    question.vectors.push_back(std::move(vector));
+  }
+  const auto other = [&](int block, int bits) {
+    TensorCoreModel changed = row;
+    changed.block_size = block;
+    changed.fraction_bits = bits;
+    return hypothesis_of(fmt::format("L = {}, F = {}", block, bits), in, row, changed);
+  };
+  const int block = std::min(row.block_size, in.k);
+  question.hypotheses.push_back(
+      hypothesis_of(fmt::format("L = {}, F = {}", block, row.fraction_bits), in, row, row));
+  for (const int other_block : {8, 4, 2})
+    for (const int bits : {24, 25})
+      if (other_block != block || bits != row.fraction_bits)
+        question.hypotheses.push_back(other(other_block, bits));
+  return question;
 }
 
 /// P1: 2^-25 is half of FP16's least number, a tie that only a visible tiny term breaks.
@@ -243,15 +287,21 @@ std::vector<Question> tensor_core_questions(Capability capability, const Setting
     }
   };
   using enum Opcode;
-  each({mma_m16n8k16_f16_f16, wgmma_m64n8k16_f16_f16}, exponent_floor_of_half);
-  each({mma_m16n8k16_f16_f16, wgmma_m64n8k16_f16_f16}, subnormal_accumulator);
-  each({mma_m16n8k16_f16_f16, mma_m16n8k16_bf16_f32, mma_m16n8k8_tf32_f32, wgmma_m64n8k16_f16_f16,
-        wgmma_m64n8k16_bf16_f32, wgmma_m64n8k8_tf32_f32},
+  // First what training on a device rests on and no published row shows.
+  each({mma_m16n8k8_f16_f32, mma_m16n8k8_bf16_f32, mma_m16n8k8_f16_f16}, tail_of_eight);
+  each({mma_m16n8k8_bf16_f32, mma_m16n8k16_bf16_f32, wgmma_m64n8k16_bf16_f32}, underflow_zero);
+  each({mma_m8n8k4_f16_f16, mma_m16n8k8_f16_f16, mma_m16n8k16_f16_f16, wgmma_m64n8k16_f16_f16},
+       exponent_floor_of_half);
+  each({mma_m8n8k4_f16_f16, mma_m16n8k8_f16_f16, mma_m16n8k16_f16_f16, wgmma_m64n8k16_f16_f16},
+       subnormal_accumulator);
+  each({mma_m8n8k4_f16_f16, mma_m16n8k8_f16_f16, mma_m16n8k16_f16_f16, mma_m16n8k8_tf32_f32,
+        wgmma_m64n8k16_f16_f16, wgmma_m64n8k8_tf32_f32},
        underflow_zero);
-  each({mma_m16n8k16_f16_f32, mma_m16n8k16_f16_f16, mma_m16n8k16_bf16_f32, mma_m16n8k8_tf32_f32,
-        wgmma_m64n8k16_f16_f32, wgmma_m64n8k16_f16_f16, wgmma_m64n8k16_bf16_f32, wgmma_m64n8k8_tf32_f32,
-        wgmma_m64n8k32_e4m3_f32},
-       zero_signs);
+  each(
+      {mma_m8n8k4_f16_f32, mma_m8n8k4_f16_f16, mma_m16n8k8_f16_f32, mma_m16n8k8_f16_f16, mma_m16n8k16_f16_f32,
+       mma_m16n8k16_f16_f16, mma_m16n8k16_bf16_f32, mma_m16n8k8_tf32_f32, wgmma_m64n8k16_f16_f32,
+       wgmma_m64n8k16_f16_f16, wgmma_m64n8k16_bf16_f32, wgmma_m64n8k8_tf32_f32, wgmma_m64n8k32_e4m3_f32},
+      zero_signs);
   each({mma_m16n8k8_tf32_f32, wmma_m16n16k8_tf32_f32, wgmma_m64n8k8_tf32_f32}, block_of_tf32);
   each({mma_m16n8k16_bf16_f32, mma_m16n8k8_tf32_f32, wgmma_m64n8k16_bf16_f32, wgmma_m64n8k8_tf32_f32},
        exponent_floor_of_single);

@@ -12,6 +12,7 @@
 
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/line_filter.hpp"
+#include "experiments/app/commands/mma_capture.hpp"
 #include "experiments/app/commands/mma_explain.hpp"
 #include "experiments/app/commands/tensor_core_row.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
@@ -23,14 +24,15 @@ namespace {
 
 struct MmaCommand {
   CommonOptions common;
-  std::string model;          ///< a tensor-core model's name
-  std::filesystem::path row;  ///< or a file with a row of the user's own
-  std::string in;             ///< format of a's words; empty: f16, or what the file says
-  std::string in_b;           ///< of b's; empty: as a's
-  std::string acc;            ///< of c and d; empty: f32, or what the file says
-  bool verify = false;        ///< lines hold d too; only mismatches are written
-  bool explain = false;       ///< every step instead of the answer
-  bool json = false;          ///< of --explain
+  std::string model;              ///< a tensor-core model's name
+  std::filesystem::path capture;  ///< instead of lines
+  std::filesystem::path row;      ///< or a file with a row of the user's own
+  std::string in;                 ///< format of a's words; empty: f16, or what the file says
+  std::string in_b;               ///< of b's; empty: as a's
+  std::string acc;                ///< of c and d; empty: f32, or what the file says
+  bool verify = false;            ///< lines hold d too; only mismatches are written
+  bool explain = false;           ///< every step instead of the answer
+  bool json = false;              ///< of --explain
   // Changes to the model's row; absent or empty: as the table has it.
   std::optional<int> block_size, fraction_bits, exponent_floor;
   std::string subnormal_accumulator, underflow_zero, fp8_order;
@@ -276,7 +278,30 @@ class Mma {
   std::vector<std::uint32_t> a_, b_;
 };
 
+/// A capture says itself what its words are: only --model, for another generation than the device's own.
+ExitCode run_capture(const MmaCommand& command) {
+  if (!command.verify)
+    usage(fmt::format("{}: a capture goes with --verify; lines of words come from the standard input",
+                      command.capture.string()));
+  const bool plain = command.row.empty() && command.in.empty() && command.in_b.empty() &&
+                     command.acc.empty() && !command.explain && !command.json && !command.block_size &&
+                     !command.fraction_bits && !command.exponent_floor &&
+                     command.subnormal_accumulator.empty() && command.underflow_zero.empty() &&
+                     command.fp8_order.empty();
+  if (!plain)
+    usage("of a capture only --model can be chosen: formats and rows are those of its instructions");
+  if (!command.model.empty()) {
+    try {
+      tensor_core_model(command.model);
+    } catch (const std::invalid_argument& error) {
+      usage(error.what());
+    }
+  }
+  return verify_capture(command.capture, command.model, command.common);
+}
+
 ExitCode run_mma(const MmaCommand& command) {
+  if (!command.capture.empty()) return run_capture(command);
   const Question question = question_of(command);
   Mma mma(question, command);
   filter_lines([&mma](std::string_view line, std::uint64_t number, std::string& output) {
@@ -300,7 +325,10 @@ Command mma_command() {
           "Output: the same line, TAB, d-word. Words have 2 digits (e4m3, e5m2), 4 (f16, bf16) or 8 (f32;\n"
           "tf32 is an FP32 register whose low 13 bits are ignored, all 8 digits required). 0x, capitals and\n"
           "missing leading zeros are fine. Empty lines and lines that begin with # pass through unchanged.\n"
-          "A malformed line ends the run with exit code 2 after the answers before it.\n\n"
+          "A malformed line ends the run with exit code 2 after the answers before it.\n"
+          "--verify FILE judges a capture of a GPU (experiments/capture/README.md) with the rows of that "
+          "GPU:\n"
+          "output lines are a-words, b-words, c-word, the GPU's d-word, ours, instruction and place.\n\n"
           "--row FILE.toml describes hardware of your own in these keys. Without base, operands, "
           "block_size,\n"
           "fraction_bits, exponent_floor and output are required:\n" +
@@ -308,12 +336,17 @@ Command mma_command() {
       .examples =
           "  printf '3c00 b800\\t3c00 3c00\\t3f800000\\n' | fp16lab mma --model hopper\n"
           "  fp16lab mma --model ampere --in bf16 --verify < captured.tsv > mismatches.tsv\n"
+          "  fp16lab mma --verify capture.txt\n"
           "  printf '0800\\t8c00\\t3f800000\\n' | fp16lab mma --model hopper --explain",
       .uses = {},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<MmaCommand>();
         const std::string models = fmt::format("{}", fmt::join(tensor_core_names(), ", "));
         options.add("--model", command->model, models + " (fp16lab list shows their rows)").type("NAME");
+        options
+            .add("FILE", command->capture,
+                 "With --verify: a capture, instead of lines from the standard input")
+            .type("");
         options.add("--row", command->row, "Instead of --model: a row of your own, in the keys above")
             .type("FILE.toml")
             .not_empty("a file");

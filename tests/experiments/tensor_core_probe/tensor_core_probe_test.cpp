@@ -25,7 +25,8 @@ using testing::HasSubstr;
 
 std::string text_of(const Finding& finding) { return analysis::claims_text({&finding.claim, 1}); }
 
-constexpr Capability ampere{8, 0}, ada{8, 9}, hopper{9, 0}, blackwell{10, 0}, blackwell_120{12, 0};
+constexpr Capability volta{7, 0}, turing{7, 5}, ampere{8, 0}, ada{8, 9}, hopper{9, 0}, blackwell{10, 0},
+    blackwell_120{12, 0};
 
 Settings small() {
   Settings settings;
@@ -92,7 +93,7 @@ TEST(FragmentLayout, IsThatOfThePtxManual) {
 }
 
 TEST(Probe, EveryClaimHoldsOfTheEmulatorItself) {
-  for (const Capability capability : {ampere, ada, hopper, blackwell, blackwell_120}) {
+  for (const Capability capability : {volta, turing, ampere, ada, hopper, blackwell, blackwell_120}) {
     EmulatedDevice device(capability);
     std::map<std::string, int> asked;
     for (const Finding& finding : ask_tensor_core(device, small())) {
@@ -102,7 +103,7 @@ TEST(Probe, EveryClaimHoldsOfTheEmulatorItself) {
       EXPECT_EQ(finding.observations.empty(), !here);
     }
     if (capability.major == hopper.major) {
-      for (const char* probe : {"P1", "P2", "P3", "P4", "P5", "P6", "P7", "P10", "P11"})
+      for (const char* probe : {"P1", "P2", "P3", "P4", "P5", "P6", "P7", "P10", "P11", "P12"})
         EXPECT_GT(asked[probe], 0) << probe;
     }
     for (const Finding& finding : compare_with_emulator(device, small()))
@@ -132,6 +133,15 @@ struct Mutation {
   int refuted;  ///< questions whose verdict must turn
 };
 
+TEST(Probe, AsksFirstWhatNoPublishedRowShows) {
+  const std::vector<Question> questions = tensor_core_questions(hopper, small());
+  EXPECT_THAT(questions.at(0).claim, HasSubstr("mma.m16n8k8.f32.f16: one fused block of 8 products"));
+  EXPECT_THAT(questions.at(3).claim, HasSubstr("mma.m16n8k8.f32.bf16: a negative sum that rounds to zero"));
+  for (const Question& question : questions)
+    for (std::size_t i = 1; i < question.hypotheses.size(); ++i)
+      EXPECT_FALSE(question.hypotheses[i].change.empty()) << question.claim;
+}
+
 TEST(Probe, RefutesWithTheRightHypothesis) {
   const auto floor_up = [](const Instruction&, TensorCoreModel& row) { ++row.exponent_floor; };
   const auto floor_down = [](const Instruction&, TensorCoreModel& row) { --row.exponent_floor; };
@@ -149,9 +159,10 @@ TEST(Probe, RefutesWithTheRightHypothesis) {
       {"P1", hopper, floor_up,
        "'E0 = -21'; the table must change: row 'hopper' with f16 operands, f16 accumulator: "
        "exponent_floor -22 -> -21",
-       1},  // wgmma's -133 is as good as -132
-      {"P1", hopper, floor_down, "'E0 <= -23'", 1},
-      {"P1", ampere, floor_up, "'E0 = -20'", 1},
+       2},  // wgmma's -133 is as good as -132
+      {"P1", hopper, floor_down, "'E0 <= -23'", 2},
+      {"P1", ampere, floor_up, "'E0 = -20'", 2},
+      {"P1", turing, floor_up, "'E0 = -20'", 1},
       {"P1", hopper,
        [](const Instruction& in, TensorCoreModel& row) {
          if (in.unit == Unit::wgmma) row.exponent_floor = -22;
@@ -161,15 +172,27 @@ TEST(Probe, RefutesWithTheRightHypothesis) {
        [](const Instruction&, TensorCoreModel& row) {
          row.subnormal_accumulator = SubnormalAccumulator::own_exponent;
        },
-       "subnormal_accumulator -> own_exponent", 2},
+       "subnormal_accumulator -> own_exponent", 3},
       {"P3", hopper,
        [](const Instruction&, TensorCoreModel& row) { row.underflow_zero = UnderflowZero::positive; },
-       "underflow_zero -> positive", 6},
+       "underflow_zero -> positive", 8},
       {"P3", ampere,
        [](const Instruction& in, TensorCoreModel& row) {
          if (in.operands == DType::bf16) row.underflow_zero = UnderflowZero::positive;
        },
-       "underflow_zero -> positive", 1},
+       "underflow_zero -> positive", 2},
+      {"P12", hopper,
+       [](const Instruction& in, TensorCoreModel& row) {
+         if (in.k == 8) row.fraction_bits = 24;
+       },
+       "'L = 8, F = 24'; the table must change: row 'hopper'", 3},
+      {"P12", hopper,
+       [](const Instruction& in, TensorCoreModel& row) {
+         if (in.k == 8) row.block_size = 4;
+       },
+       "'L = 4, F = 25'", 3},
+      {"P12", turing, [](const Instruction&, TensorCoreModel& row) { row.block_size = 4; },
+       "'L = 4, F = 24'; the table must change: row 'turing'", 2},
       {"P5", hopper, block(4), "'L = 4'; the table must change: row 'hopper", 3},
       {"P5", hopper, block(2), "block_size 8 -> 2", 3},
       {"P5", ampere, block(8), "block_size 4 -> 8", 2},
@@ -219,7 +242,7 @@ TEST(Probe, RefutesWithTheRightHypothesis) {
 
 // Each rival on its own, also those that no row of the table can say: whoever computes it must be named.
 TEST(Probe, EveryHypothesisIsRecognised) {
-  for (const Capability capability : {ampere, ada, hopper, blackwell, blackwell_120})
+  for (const Capability capability : {volta, turing, ampere, ada, hopper, blackwell, blackwell_120})
     for (const Question& question : tensor_core_questions(capability, small()))
       for (const Hypothesis& truth : question.hypotheses) {
         class Truthful final : public EmulatedDevice {
@@ -341,7 +364,7 @@ TEST(Probe, RandomOperandsSeeEveryParameter) {
     const std::vector<Finding> findings = compare_with_emulator(device, settings);
     for (const Instruction& in : instructions()) {
       const std::optional<TensorCoreModel> row = row_for(in, hopper);
-      ASSERT_TRUE(row);
+      if (!row) continue;  // Volta's
       const Finding& finding = findings.at(i++);
       if (change.concerns(in, *row)) {
         EXPECT_EQ(finding.claim.verdict, Verdict::fails) << change.name << '\n' << text_of(finding);
