@@ -20,7 +20,13 @@ void check_backend(const RunPlan& plan, const PreparedRun& run) {
   BackendConfig there = plan.config.backend;
   there.device = run.chosen.record.device;
   there.tensor_core = run.chosen.record.tensor_core;
-  check_products(plan, there);
+  try {
+    check_products(plan, there);
+  } catch (const std::invalid_argument& error) {
+    if (!run.chosen.gpu) throw;
+    throw std::invalid_argument(fmt::format("{}, compute capability {}: {}", *run.chosen.gpu,
+                                            run.chosen.record.capability, error.what()));
+  }
   const engine::Supervised supervised;
   const engine::TrainingMethod* method = run.workload.method.get();
   engine::check_graph(plan.train, *run.backend, method == nullptr ? supervised : *method);

@@ -17,7 +17,8 @@ std::vector<BackendFactory> backend_factories() {
         .make_pool = [] { return std::make_unique<StoragePool>(make_host_memory()); },
         .unavailable = ""};
   };
-  // CUDA's kernels, executed on the CPU: three orders of threads, two generations of tensor cores. The
+  // CUDA's kernels, executed on the CPU: three orders of threads, three generations of tensor cores,
+  // of which turing has no BF16, no asynchronous copies and less shared memory. The
   // ascending order shows no missing barrier that these do not show.
   const auto cpu_simt = [](const std::string& model, const std::string& order, cpu_simt::Schedule schedule) {
     return BackendFactory{
@@ -40,6 +41,7 @@ std::vector<BackendFactory> backend_factories() {
           cpu_simt("hopper", "warp_by_warp", cpu_simt::Schedule::warp_by_warp),
           cpu_simt("hopper", "scrambled", cpu_simt::Schedule::scrambled),
           cpu_simt("ampere", "descending", cpu_simt::Schedule::descending),
+          cpu_simt("turing", "scrambled", cpu_simt::Schedule::scrambled),
           cuda};
 }
 

@@ -13,23 +13,25 @@
 #endif
 
 #include "engine/backend/cuda/cpu_simt/executor.hpp"
+#include "engine/backend/cuda/cpu_simt/warp_instructions.hpp"
 
 namespace fp16lab::engine::cpu_simt {
 
-/// Shared memory of a block on compute capability 9.0, static and dynamic together; and without
-/// cudaFuncSetAttribute (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" and
-/// "Shared Memory").
-inline constexpr std::size_t max_shared_bytes = 227 * 1024;
+/// Shared memory of a block, static and dynamic together, without cudaFuncSetAttribute (CUDA C++ Programming
+/// Guide, "Shared Memory").
 inline constexpr std::size_t default_shared_bytes = 48 * 1024;
 
-/// Why CUDA refuses a launch with so much static shared memory; nullptr where it does not.
-inline const char* refusal_of_shared_memory(const Launch& launch, std::size_t static_bytes) {
+/// Why CUDA refuses a launch with so much static shared memory; empty where it does not.
+inline std::string refusal_of_shared_memory(const Launch& launch, std::size_t static_bytes) {
   const std::size_t both = static_bytes + launch.shared_bytes;
-  if (both > max_shared_bytes) return "a block of sm_90 may have 232448 of both";
+  const PretendedGpu gpu = pretended_gpu();
+  if (both > gpu.shared_per_block)
+    return "a block of sm_" + std::to_string(10 * gpu.major + gpu.minor) + " may have " +
+           std::to_string(gpu.shared_per_block) + " of both";
   const bool opted_in = launch.opts_in != nullptr && launch.opts_in(static_bytes, launch.shared_bytes);
   if (both > default_shared_bytes && !opted_in)
     return "without cudaFuncSetAttribute a block may have 49152 of both";
-  return nullptr;
+  return {};
 }
 
 class BlockMemory {
@@ -68,8 +70,9 @@ class BlockMemory {
       return nullptr;
     }
     // Dynamic shared memory begins behind it, at a multiple of its own alignment.
-    if (const char* const why =
-            refusal_of_shared_memory(launch, rounded_up(static_bytes_, alignment_of_block))) {
+    if (const std::string why =
+            refusal_of_shared_memory(launch, rounded_up(static_bytes_, alignment_of_block));
+        !why.empty()) {
       refusal_ = std::to_string(launch.shared_bytes) + " bytes of dynamic and " +
                  std::to_string(static_bytes_) + " of static shared memory; " + why;
       return nullptr;

@@ -343,7 +343,7 @@ void execute(const Launch& asked, Schedule schedule, const std::function<void()>
   if (launch.threads == 0 || launch.threads > 1024)
     throw std::logic_error(std::string("kernel ") + launch.name + ": " + std::to_string(launch.threads) +
                            " threads in a block; from 1 to 1024 are possible");
-  if (const char* const refusal = refusal_of_shared_memory(launch, 0))
+  if (const std::string refusal = refusal_of_shared_memory(launch, 0); !refusal.empty())
     throw std::logic_error(std::string("kernel ") + launch.name + ": " + std::to_string(launch.shared_bytes) +
                            " bytes of dynamic shared memory; " + refusal);
   if (launch.y > 65535 || launch.z > 65535)

@@ -15,6 +15,7 @@
 
 #include "engine/backend/cuda/cpu_simt/executor.hpp"
 #include "engine/backend/cuda/cpu_simt/host_machine.hpp"
+#include "engine/backend/cuda/cpu_simt/warp_instructions.hpp"
 
 namespace fp16lab::engine::cpu_simt {
 
@@ -99,12 +100,15 @@ struct Runtime::State {
 };
 
 Runtime::Runtime(int ordinal) : state_(std::make_unique<State>()) {
+  const PretendedGpu gpu = pretended_gpu();
   state_->device = {.ordinal = ordinal,
                     .name = "the host machine (no GPU: kernels executed on the CPU)",
-                    .capability_major = 9,
-                    .capability_minor = 0,
+                    .capability_major = gpu.major,
+                    .capability_minor = gpu.minor,
                     .memory_bytes = std::size_t{1} << 34,
-                    .multiprocessors = multiprocessors()};
+                    .multiprocessors = multiprocessors(),
+                    .shared_per_block = gpu.shared_per_block,
+                    .shared_per_multiprocessor = gpu.shared_per_multiprocessor};
 }
 Runtime::~Runtime() = default;
 

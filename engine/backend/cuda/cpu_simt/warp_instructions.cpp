@@ -99,6 +99,17 @@ WarpFunction multiply_of(DType operands) {
 void set_tensor_core(std::string_view name) { generation = name; }
 std::string_view tensor_core() { return generation; }
 
+PretendedGpu pretended_gpu() {
+  constexpr std::size_t kb = 1024;
+  if (generation == "volta") return {7, 0, 96 * kb, 96 * kb};
+  if (generation == "turing") return {7, 5, 64 * kb, 64 * kb};
+  if (generation == "ampere") return {8, 0, 163 * kb, 164 * kb};
+  if (generation == "ada") return {8, 9, 99 * kb, 100 * kb};
+  if (generation.starts_with("blackwell")) return {10, 0, 227 * kb, 228 * kb};
+  return {9, 0, 227 * kb, 228 * kb};
+}
+bool pretends_to_be_sm_75() { return generation == "turing"; }
+
 void load_matrices_x4_on_host(std::uint32_t (&registers)[4], const void* row, bool transposed) {
   require_alignment(row, 16);
   const WarpFunction load =

@@ -38,7 +38,9 @@ std::optional<Value> configured(const cublasLtMatmulAlgo_t& algorithm,
 /// The mask of the preference filters by reduction scheme, so both are asked again: an algorithm that does
 /// not tell is not known to add in one sequence.
 bool one_sequence(const cublasLtMatmulAlgo_t& algorithm) {
-  return configured<std::int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) == 1 &&
+  const std::optional<std::int32_t> splits =
+      configured<std::int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
+  return (splits == 0 || splits == 1) &&
          configured<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) ==
              std::uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE};
 }

@@ -164,6 +164,7 @@ void launch_channels(Backend& backend, Runtime& runtime, const PatchProduct& pro
 void CudaBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
                          const Tensor* bias, Tensor& out, CastProbe* probe) {
   const Conv2dPlan plan = convolution_plan("conv2d", checks::conv2d(x, weight, geometry, bias, out));
+  require_products("conv2d", x.dtype(), geometry.tf32);
   if (out.element_count() == 0) return;
   const bool nchw = geometry.layout == Layout::nchw;
   const std::int64_t taps = plan.vertical.taps * plan.horizontal.taps, depth = plan.group_inputs() * taps;
@@ -198,6 +199,7 @@ void CudaBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& we
                                         CastProbe* probe) {
   const Conv2dPlan plan = convolution_plan(
       "conv2d_input_gradient", checks::conv2d_input_gradient(gradient, weight, geometry, bias, out));
+  require_products("conv2d_input_gradient", gradient.dtype(), geometry.tf32);
   if (out.element_count() == 0) return;
   const WindowAxis &v = plan.vertical, &h = plan.horizontal;
   const std::int64_t taps = v.taps * h.taps;

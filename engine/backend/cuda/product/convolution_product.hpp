@@ -35,7 +35,7 @@ void launch_gathered(Runtime& runtime, const char* name, const tile::Outputs& ou
     launch_product<Operand>(runtime, name, outputs, k, a, b, epilogue);
   } else {
     static_assert(std::is_trivially_copyable_v<SourceA> && std::is_trivially_copyable_v<SourceB>);
-    const tile::Plan plan = tile::plan_gathered(outputs, runtime.device().multiprocessors);
+    const tile::Plan plan = tile::plan_gathered(outputs, planned_gpu(runtime));
     const auto launch_size = [&](auto size) {
       constexpr tile::Shape cut = tile::gather_shape(size.value);
       using Tile = GatherTile<InMemory<Operand>, cut.m, cut.n, cut.warp_m, cut.warp_n, cut.stages>;

@@ -105,6 +105,7 @@ void launch_channels(Runtime& runtime, const WeightProduct& product) {
 void CudaBackend::conv2d_weight_gradient(const Tensor& x, const Tensor& gradient,
                                          const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
   const Conv2dPlan plan = convolution_plan(verb, checks::conv2d_weight_gradient(x, gradient, geometry, out));
+  require_products(verb, x.dtype(), geometry.tf32);
   if (out.element_count() == 0) return;
   const Tensor inputs = operand(x, geometry.tf32), dy = operand(gradient, geometry.tf32);
   const WeightProduct product{

@@ -47,6 +47,7 @@ void CudaBackend::gemm(const GemmCall& call) {
   if (call.a_format.has_value())
     throw std::invalid_argument(
         "gemm: FP8 operands are emulated only; use backend.device = \"emulated\" for FP8 training");
+  require_products("gemm", call.a.dtype(), call.tf32);
   const std::int64_t k = plan.shape.k;
   if (k >= tile::extent_limit)
     throw std::invalid_argument("gemm: " + std::to_string(k) +

@@ -56,12 +56,16 @@ __global__ void __launch_bounds__(Tile::threads, resident_blocks<Tile>)
   probe.flush();
 }
 
+inline tile::Gpu planned_gpu(const Runtime& runtime) {
+  const CudaDevice& device = runtime.device();
+  return {device.multiprocessors, device.shared_per_block, device.shared_per_multiprocessor};
+}
+
 /// How launch_product<Operand, largest> would cut these outputs.
 template <class Operand, tile::Size largest = tile::Size::large>
 tile::Plan product_plan(Runtime& runtime, const tile::Outputs& outputs) {
-  const int multiprocessors = runtime.device().multiprocessors;
-  return std::is_same_v<Operand, float> ? tile::plan_fma(outputs, multiprocessors, largest)
-                                        : tile::plan_mma(outputs, multiprocessors, largest);
+  return std::is_same_v<Operand, float> ? tile::plan_fma(outputs, planned_gpu(runtime), largest)
+                                        : tile::plan_mma(outputs, planned_gpu(runtime), largest);
 }
 
 /// Launches the products of `outputs` over k (below tile::extent_limit); nothing where there are no outputs.

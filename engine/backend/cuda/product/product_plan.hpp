@@ -23,10 +23,28 @@ struct Shape {
   }
 };
 
-/// All that a block may have of shared memory on the smallest GPUs that the kernels run on: 99 KB (compute
-/// capability 8.6, 8.9 and 12.0; 163 KB on 8.0, 227 KB on 9.0), of which the counters of a probe take up to 3
-/// KB (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
-inline constexpr std::size_t shared_limit = 96 * 1024;
+/// What a plan must know of a GPU. A block may have 64 KB of shared memory on compute capability 7.5, 99 KB on
+/// 8.6, 8.9 and 12.0, 163 KB on 8.0, 227 KB on 9.0 and 10.0; a multiprocessor has 64, 100, 164 or 228 KB (CUDA
+/// C++ Programming Guide, "Technical Specifications per Compute Capability").
+struct Gpu {
+  int multiprocessors;
+  std::size_t shared_per_block;
+  std::size_t shared_per_multiprocessor;
+
+  /// Of so many multiprocessors, with the shared memory of 9.0 where nothing else is said.
+  constexpr Gpu(int count, std::size_t of_block = 227 * 1024, std::size_t of_multiprocessor = 228 * 1024)
+      : multiprocessors(count), shared_per_block(of_block), shared_per_multiprocessor(of_multiprocessor) {}
+};
+
+/// The counters of a probe, which a block has beside its slices, at most; and what the system takes of each
+/// block.
+inline constexpr std::size_t static_shared_bytes = 3 * 1024;
+inline constexpr std::size_t reserved_shared_bytes = 1024;
+
+/// May a block of this shape be launched? The smallest of every table fits all GPUs.
+constexpr bool fits(const Shape& shape, const Gpu& gpu) {
+  return shape.shared_bytes() + static_shared_bytes <= gpu.shared_per_block;
+}
 
 /// Kernels count rows, columns and k in 32 bits, up to a tile beyond the end: extents must be below.
 inline constexpr std::int64_t extent_limit = (std::int64_t{1} << 31) - 256;
@@ -69,11 +87,10 @@ struct Plan {
   std::uint32_t grid_y = 0;
 };
 
-/// For a device of so many multiprocessors, of sizes up to `largest`. std::invalid_argument for extents from
-/// extent_limit on.
-Plan plan_mma(const Outputs& outputs, int multiprocessors, Size largest = Size::large);
-Plan plan_fma(const Outputs& outputs, int multiprocessors, Size largest = Size::large);
-Plan plan_gathered(const Outputs& outputs, int multiprocessors);
+/// Of sizes up to `largest` that fit the GPU. std::invalid_argument for extents from extent_limit on.
+Plan plan_mma(const Outputs& outputs, const Gpu& gpu, Size largest = Size::large);
+Plan plan_fma(const Outputs& outputs, const Gpu& gpu, Size largest = Size::large);
+Plan plan_gathered(const Outputs& outputs, const Gpu& gpu);
 
 /// `shape` cut out of the outputs.
 Raster raster_of(const Outputs& outputs, const Shape& shape);

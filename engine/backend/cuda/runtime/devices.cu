@@ -33,7 +33,9 @@ CudaStatus cuda_status() {
                               .capability_major = properties.major,
                               .capability_minor = properties.minor,
                               .memory_bytes = properties.totalGlobalMem,
-                              .multiprocessors = properties.multiProcessorCount});
+                              .multiprocessors = properties.multiProcessorCount,
+                              .shared_per_block = properties.sharedMemPerBlockOptin,
+                              .shared_per_multiprocessor = properties.sharedMemPerMultiprocessor});
   }
   return status;
 }

@@ -15,11 +15,17 @@ struct CudaDevice {
   int capability_minor = 0;
   std::size_t memory_bytes = 0;
   int multiprocessors = 0;
+  std::size_t shared_per_block = 0;           ///< bytes of shared memory, at most, where a kernel opts in
+  std::size_t shared_per_multiprocessor = 0;  ///< bytes, of which each block takes 1 KB more than it asks for
 };
 
-/// What the kernels need: mma.sync with BF16 operands and cp.async begin with it.
-inline constexpr std::string_view least_compute_capability = "8.0 (sm_80)";
-constexpr bool is_too_old(const CudaDevice& device) { return device.capability_major < 8; }
+/// What the kernels need: mma.sync.m16n8k8 and ldmatrix begin with it.
+inline constexpr std::string_view least_compute_capability = "7.5 (sm_75)";
+constexpr bool is_too_old(const CudaDevice& device) {
+  return device.capability_major < 7 || (device.capability_major == 7 && device.capability_minor < 5);
+}
+/// Do its tensor cores multiply BF16 and TF32? From 8.0 on; 7.5 has FP16 alone.
+constexpr bool multiplies_bf16_and_tf32(const CudaDevice& device) { return device.capability_major >= 8; }
 
 struct CudaStatus {
   bool built = false;      ///< was this binary compiled with CUDA?

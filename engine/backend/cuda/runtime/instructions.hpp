@@ -8,6 +8,10 @@
 //   a[r], two elements each: row g (r even) or g + 8 (r odd), k = 2 t, 2 t + 1, plus 8 for r >= 2
 //   b[r]: column g, k = 2 t, 2 t + 1, plus 8 for r = 1
 //   d[i]: row g (i < 2) or g + 8, column 2 t + (i & 1)
+//
+// sm_75 has the FP16 part only: m16n8k16 is two m16n8k8 there, which are the two fused blocks of 8 that its
+// row has, copies go through registers, and BF16 is rounded with integers. Its BF16 and TF32 products trap:
+// the back end refuses them before a launch (CudaBackend::require_products).
 #pragma once
 
 #include <cstdint>
@@ -18,6 +22,7 @@
 #include "numerics/formats/bits.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/formats/small_float.hpp"
+#include "numerics/platform/portability.hpp"
 #if defined(FP16LAB_CPU_SIMT)
 #include "engine/backend/cuda/cpu_simt/cuda_language.hpp"
 #include "engine/backend/cuda/cpu_simt/warp_instructions.hpp"
@@ -50,6 +55,14 @@ __device__ __forceinline__ float loaded(Float16 x) {
 #endif
 }
 
+/// The BF16 nearest to an FP32 of these bits, ties to even: the upper half, plus one where the lower half is
+/// more than half of its last place, or half of it and that place is odd. A carry goes into the exponent, and
+/// from the largest number into infinity. A NaN becomes the canonical one.
+FP16LAB_HD constexpr std::uint16_t bf16_bits(std::uint32_t bits) {
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+  return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
 /// FP32 as an element of the type of T, rounded once to nearest even; a NaN becomes the canonical one of 16
 /// bits (an FP32 one stays as it is).
 template <class T>
@@ -62,7 +75,11 @@ __device__ __forceinline__ T stored(float x) {
     if constexpr (T::Format::exponent_bits == 5) {
       asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
     } else {
+#if __CUDA_ARCH__ >= 800
       asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+#else
+      bits = bf16_bits(__float_as_uint(x));
+#endif
     }
     return T::from_bits(bits);
   }
@@ -112,20 +129,47 @@ __device__ __forceinline__ T* dynamic_shared() {
 #endif
 }
 
-/// Copies 16 bytes of global memory to shared memory, of which the last 16 - `valid` become zero without
+/// 16 bytes, moved as one.
+struct alignas(16) SixteenBytes {
+  std::uint16_t elements[8];
+};
+
+/// copy_16_bytes_async without cp.async: through registers, and there at once for this thread.
+__device__ __forceinline__ void copy_16_bytes(void* shared, const void* global, int valid) {
+  SixteenBytes bytes{};
+  if (valid == 16) {
+    bytes = *static_cast<const SixteenBytes*>(global);
+  } else {
+    const auto* const from = static_cast<const std::uint16_t*>(global);
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      if (2 * i < valid) bytes.elements[i] = from[i];
+  }
+  *static_cast<SixteenBytes*>(shared) = bytes;
+}
+
+/// Copies 16 bytes of global memory to shared memory, of which the last 16 - `valid` (even) become zero without
 /// being read (valid = 0: nothing is read). Both addresses 16-byte aligned. Seen after wait_for_copies, and a
 /// barrier for others.
 __device__ __forceinline__ void copy_16_bytes_async(void* shared, const void* global, int valid = 16) {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  copy_16_bytes(shared, global, valid);
+#elif defined(__CUDA_ARCH__)
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(valid)
                : "memory");
 #elif defined(FP16LAB_CPU_SIMT)
-  delayed_copy(shared, global, static_cast<std::size_t>(valid), static_cast<std::size_t>(16 - valid));
+  if (pretends_to_be_sm_75()) {
+    require_alignment(shared, 16);
+    if (valid > 0) require_alignment(global, 16);
+    copy_16_bytes(shared, global, valid);
+  } else {
+    delayed_copy(shared, global, static_cast<std::size_t>(valid), static_cast<std::size_t>(16 - valid));
+  }
 #endif
 }
 __device__ __forceinline__ void commit_copies() {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
 #elif defined(FP16LAB_CPU_SIMT)
   commit_delayed_copies();
@@ -134,7 +178,7 @@ __device__ __forceinline__ void commit_copies() {
 /// All but the `pending` newest groups of this thread have arrived.
 template <int pending>
 __device__ __forceinline__ void wait_for_copies() {
-#if defined(__CUDA_ARCH__)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 #elif defined(FP16LAB_CPU_SIMT)
   finish_delayed_copies(pending);
@@ -170,12 +214,30 @@ __device__ __forceinline__ void load_matrices_x4(std::uint32_t (&registers)[4], 
 template <class T>
 inline constexpr DType multiplied_as = std::is_same_v<T, float> ? DType::tf32 : DTypeOf<T>::value;
 
+#if defined(__CUDA_ARCH__)
+/// m16n8k8 of FP16.
+__device__ __forceinline__ void multiply_8(float (&d)[4], std::uint32_t a0, std::uint32_t a1,
+                                           std::uint32_t b0) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a0), "r"(a1), "r"(b0));
+}
+#endif
+
 /// d = d (+) a * b on the tensor core: 16 x 8 outputs, products of 32 bytes of k each, FP32 accumulators. T:
 /// Float16 or BFloat16, 16 of k; or float, low 13 bits ignored, 8 of k: k = t, plus 4 where 8 is added above.
 template <class T>
 __device__ __forceinline__ void multiply_step(float (&d)[4], const std::uint32_t (&a)[4],
                                               const std::uint32_t (&b)[2]) {
 #if defined(__CUDA_ARCH__)
+#if __CUDA_ARCH__ < 800
+  if constexpr (multiplied_as<T> == DType::f16) {
+    multiply_8(d, a[0], a[1], b[0]);
+    multiply_8(d, a[2], a[3], b[1]);
+  } else {
+    asm volatile("trap;");
+  }
+#else
   if constexpr (multiplied_as<T> == DType::tf32) {
     asm volatile(
         "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -195,8 +257,15 @@ __device__ __forceinline__ void multiply_step(float (&d)[4], const std::uint32_t
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
+#endif
 #elif defined(FP16LAB_CPU_SIMT)
-  multiply_on_host(d, a, b, multiplied_as<T>, 32);
+  if (pretends_to_be_sm_75()) {
+    const std::uint32_t second_a[4] = {a[2], a[3], 0, 0}, second_b[2] = {b[1], 0};
+    multiply_on_host(d, a, b, multiplied_as<T>, 16);
+    multiply_on_host(d, second_a, second_b, multiplied_as<T>, 16);
+  } else {
+    multiply_on_host(d, a, b, multiplied_as<T>, 32);
+  }
 #endif
 }
 
@@ -206,21 +275,23 @@ template <class T>
 __device__ __forceinline__ void multiply_half_step(float (&d)[4], const std::uint32_t (&a)[4],
                                                    const std::uint32_t (&b)[2]) {
 #if defined(__CUDA_ARCH__)
-  if constexpr (multiplied_as<T> == DType::tf32) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b[0]));
-  } else if constexpr (multiplied_as<T> == DType::f16) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+  if constexpr (multiplied_as<T> == DType::f16) {
+    multiply_8(d, a[0], a[1], b[0]);
   } else {
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+#if __CUDA_ARCH__ < 800
+    asm volatile("trap;");
+#else
+    if constexpr (multiplied_as<T> == DType::tf32)
+      asm volatile(
+          "mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+          : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+    else
+      asm volatile(
+          "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+          : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+#endif
   }
 #elif defined(FP16LAB_CPU_SIMT)
   multiply_on_host(d, a, b, multiplied_as<T>, 16);

@@ -169,6 +169,9 @@ class CudaBackend final : public Backend {
   Tensor widened(const Tensor& x);
   /// x, or, if its product is one of TF32, its elements rounded to that, in a new tensor.
   Tensor operand(const Tensor& x, bool tf32);  // cast.cu
+  /// std::invalid_argument naming the device's capability if its tensor cores multiply no such operands: BF16
+  /// and, with `tf32`, FP32 rounded to TF32 before 8.0.
+  void require_products(std::string_view verb, DType operands, bool tf32) const;  // backend.cpp
   /// Route (a) of gemm: our own kernels. gemm() checks the call, then asks the library, then this.
   void own_gemm(const GemmCall& call, const checks::GemmPlan& plan);  // gemm.cu
   /// Route (b): the library, if its algorithm for this call is pinned. false: nothing was done.

@@ -196,12 +196,19 @@ TEST(NoDevice, IsToldWithWhatToDo) {
 }
 
 TEST(UnusableDevice, IsToldTheMinimumOrHowToBuildForIt) {
-  const CudaDevice turing{.name = "Tesla T4", .capability_major = 7, .capability_minor = 5};
-  for (const bool has_code : {false, true})  // of newer CUDA versions none compiles the kernels for it
-    EXPECT_EQ(unusable_device_text(turing, has_code, "sm 80, 90"),
-              "Tesla T4 has compute capability 7.5; the CUDA back end needs 8.0 (sm_80) or newer: use "
+  const CudaDevice volta{.name = "Tesla V100", .capability_major = 7, .capability_minor = 0};
+  for (const bool has_code : {false, true})  // the kernels do not compile for it
+    EXPECT_EQ(unusable_device_text(volta, has_code, "sm 80, 90"),
+              "Tesla V100 has compute capability 7.0; the CUDA back end needs 7.5 (sm_75) or newer: use "
               "backend.device = \"emulated\"");
+  const CudaDevice turing{.name = "Tesla T4", .capability_major = 7, .capability_minor = 5};
+  EXPECT_EQ(unusable_device_text(turing, true, "sm 75, 80"), "");
+  EXPECT_EQ(unusable_device_text(turing, false, "sm 80, 90"),
+            "Tesla T4 has compute capability 7.5, but this program was built for sm 80, 90; configure with "
+            "-DCMAKE_CUDA_ARCHITECTURES=75, or use backend.device = \"emulated\"");
+  EXPECT_FALSE(multiplies_bf16_and_tf32(turing));
   const CudaDevice ada{.name = "L4", .capability_major = 8, .capability_minor = 9};
+  EXPECT_TRUE(multiplies_bf16_and_tf32(ada));
   EXPECT_EQ(unusable_device_text(ada, true, "sm 80, 90"), "");
   EXPECT_EQ(unusable_device_text(ada, false, "sm 90"),
             "L4 has compute capability 8.9, but this program was built for sm 90; configure with "

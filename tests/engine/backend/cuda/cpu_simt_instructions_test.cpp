@@ -290,7 +290,17 @@ TEST_F(HostInstructions, MmaIsTheScalarReferenceElementByElement) {
       expect_products_of_model<Float16>(runtime_, generation);
       expect_products_of_model<BFloat16>(runtime_, generation);
     }
+    expect_products_of_model<Float16>(runtime_, "turing");  // as two m16n8k8
   }
+}
+
+TEST_F(HostInstructions, RoundingToBf16WithIntegersIsRoundingOnce) {
+  // Of every upper half the ties, their neighbours and the ends; sm_75 has no conversion.
+  for (std::uint32_t upper = 0; upper < 0x10000; ++upper)
+    for (const std::uint32_t lower : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      const std::uint32_t bits = upper << 16 | lower;
+      ASSERT_EQ(bf16_bits(bits), narrow<BrainFloat16>(float_from_bits(bits)).bits()) << std::hex << bits;
+    }
 }
 
 TEST_F(HostInstructions, GenerationsDiffer) {

@@ -94,6 +94,7 @@ TEST(CudaCpuSimtTraining, PerceptronUnderO1WithOverflows) {
     EXPECT_LT(skipped(seen), seen.steps.size());
   }
   expect_the_same_on_both(run, Schedule::ascending, "ampere");
+  expect_the_same_on_both(run, Schedule::scrambled, "turing");
   run.setup.amp.dtype = DType::bf16;  // nothing overflows
   EXPECT_EQ(skipped(expect_the_same_on_both(run)), 0u);
   run.setup.amp = {};
@@ -264,6 +265,7 @@ TEST(CudaCpuSimtTraining, LeNet5InBothLayouts) {
                         .batches = images(1, layout),
                         .setup = setup_of({.level = Level::O1}, 2, overflowing(0x1p10))};
     expect_the_same_on_both(run);
+    expect_the_same_on_both(run, Schedule::descending, "turing");
   }
 }
 

@@ -304,11 +304,15 @@ TEST(Plan, BlocksFitIntoTheSharedMemoryOfEveryGeneration) {
   };
   constexpr std::size_t counters = 2 * 258 * 4;
   for (const Generation& generation :
-       {Generation{"8.0", 163, 164, true}, Generation{"8.6 and 8.9", 99, 100, false},
-        Generation{"9.0", 227, 228, true}}) {
-    const auto fits = [&](const Shape& shape) {
+       {Generation{"7.5", 64, 64, false}, Generation{"8.0", 163, 164, true},
+        Generation{"8.6 and 8.9", 99, 100, false}, Generation{"9.0", 227, 228, true}}) {
+    const Gpu gpu(58, generation.block_kb * 1024, generation.multiprocessor_kb * 1024);
+    const auto holds = [&](const Shape& shape) {
       const std::size_t block = shape.shared_bytes() + counters;
-      EXPECT_LE(shape.shared_bytes(), shared_limit);
+      if (!fits(shape, gpu)) {
+        EXPECT_STREQ(generation.name, "7.5") << shape.m << " x " << shape.n;
+        return;
+      }
       EXPECT_LE(block, generation.block_kb * 1024) << generation.name;
       // Where tiles were chosen for speed, eight warps fit at a time.
       const std::size_t blocks = 8u / static_cast<std::size_t>(shape.warps());
@@ -316,8 +320,35 @@ TEST(Plan, BlocksFitIntoTheSharedMemoryOfEveryGeneration) {
         EXPECT_LE(blocks * (block + 1024), generation.multiprocessor_kb * 1024) << generation.name;
       }
     };
-    for (const Shape& shape : mma_shapes) fits(shape);
-    for (const Shape& shape : fma_shapes) fits(shape);
+    for (const Shape& shape : mma_shapes) holds(shape);
+    for (const Shape& shape : fma_shapes) holds(shape);
+    for (const Shape& shape : gather_shapes) {
+      holds(shape);
+      EXPECT_TRUE(fits(shape, gpu));
+    }
+    for (const Shape* smallest : {&mma_shapes[0], &fma_shapes[0]}) EXPECT_TRUE(fits(*smallest, gpu));
+    // Whatever the outputs, the block of the plan can be launched.
+    for (const std::int64_t m : {1, 60, 130, 500, 1000, 4000, 8192})
+      for (const std::int64_t n : {1, 60, 130, 500, 1000, 4000, 8192}) {
+        const Outputs outputs{m, n, 1};
+        EXPECT_TRUE(fits(mma_shape(plan_mma(outputs, gpu).size), gpu)) << generation.name;
+        EXPECT_TRUE(fits(fma_shape(plan_fma(outputs, gpu).size), gpu)) << generation.name;
+        EXPECT_TRUE(fits(gather_shape(plan_gathered(outputs, gpu).size), gpu)) << generation.name;
+      }
+  }
+}
+
+TEST(Plan, CreditsAShapeWithTheWarpsThatSharedMemoryHolds) {
+  // 100 KB of a multiprocessor hold one medium block of 4 warps, or one large one of 8, or two small ones.
+  constexpr Gpu ada(58, 99 * 1024, 100 * 1024), a100(108, 163 * 1024, 164 * 1024),
+      turing(40, 64 * 1024, 64 * 1024);
+  EXPECT_EQ(plan_mma({8192, 8192, 1}, ada).size, Size::large);
+  for (const std::int64_t extent : {64, 256, 640, 768, 1024, 1536, 2048, 4096})
+    EXPECT_NE(plan_mma({extent, extent, 1}, ada).size, Size::medium) << extent;
+  EXPECT_EQ(plan_mma({1024, 1408, 1}, a100).size, Size::medium) << "88 of them, two at a time fit";
+  for (const std::int64_t extent : {64, 1024, 8192}) {
+    EXPECT_EQ(plan_mma({extent, extent, 1}, turing).size, Size::small);
+    EXPECT_EQ(plan_fma({extent, extent, 1}, turing).size, Size::small);
   }
 }
 

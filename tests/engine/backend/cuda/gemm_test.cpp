@@ -150,6 +150,50 @@ TEST(CudaGemm, SpecialValuesGiveCanonicalNaN) {
   });
 }
 
+TEST(CudaGemm, ATuringGpuHasSmallTilesOfFp16) {
+  const auto backend =
+      cpu_simt::make_cuda_backend_on_cpu({.tensor_core = "turing"}, cpu_simt::Schedule::scrambled);
+  // The same extents take the medium and the large tile elsewhere, which 64 KiB do not hold.
+  for (const Product& extents : {Product{130, 100, 160}, Product{250, 255, 139}, Product{200, 264, 136}})
+    for_each_transpose([&](bool transpose_a, bool transpose_b) {
+      Product p = extents;
+      p.transpose_a = transpose_a;
+      p.transpose_b = transpose_b;
+      expect_numerics_bits<Float16>(*backend, p, Kind::cancelling);
+      expect_numerics_bits<float>(*backend, p, Kind::cancelling);
+    });
+  for (std::int64_t k = 1; k <= 40; ++k) {
+    expect_numerics_bits<Float16>(*backend, {3, 5, k, false, k % 2 == 0}, Kind::wide);
+    expect_numerics_bits<Float16>(*backend, {3, 5, k, k % 2 == 0, true}, Kind::special);
+  }
+}
+
+TEST(CudaGemm, ATuringGpuRefusesBf16AndTf32) {
+  const auto backend = cpu_simt::make_cuda_backend_on_cpu({.tensor_core = "turing"});
+  const auto refusal = [&](DType dtype, bool tf32) -> std::string {
+    const Tensor a = backend->empty(Shape{2, 2}, dtype), b = backend->empty(Shape{2, 2}, dtype);
+    Tensor out = backend->empty(Shape{2, 2}, DType::f32);
+    try {
+      backend->gemm({.a = a, .b = b, .out = out, .tf32 = tf32});
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const std::string start =
+      "gemm: the host machine (no GPU: kernels executed on the CPU) has compute capability 7.5, ";
+  EXPECT_EQ(
+      refusal(DType::bf16, false),
+      start +
+          "whose tensor cores multiply FP16 alone; BF16 products need 8.0 or newer, or backend.device = "
+          "\"emulated\"");
+  EXPECT_EQ(
+      refusal(DType::f32, true),
+      start +
+          "whose tensor cores multiply FP16 alone; TF32 products need 8.0 or newer, or backend.device = "
+          "\"emulated\"");
+}
+
 TEST(CudaGemm, SaysThatFp8OperandsAreEmulatedOnly) {
   const auto backend = cpu_simt::make_cuda_backend_on_cpu();
   const Tensor a = backend->empty(Shape{2, 2}, DType::f16), b = backend->empty(Shape{2, 2}, DType::f16);
