@@ -1,5 +1,8 @@
 // libfp16lab_cuda.so without a GPU: the host machine behind the entry that the device's library has, so that
 // tests train across that border.
+#include <cstdlib>
+#include <string>
+
 #include "engine/backend/cuda/cpu_simt/host_machine.hpp"
 #include "engine/backend/cuda/runtime/plugin.hpp"
 #include "engine/backend/cuda/verbs/programs.hpp"
@@ -9,13 +12,26 @@ namespace fp16lab::engine {
 
 namespace {
 
+/// The generation that "auto" is: of the environment's FP16LAB_PRETENDED_TENSOR_CORE, else hopper.
+std::string pretended() {
+  const char* const name = std::getenv("FP16LAB_PRETENDED_TENSOR_CORE");
+  return name == nullptr ? "hopper" : name;
+}
+
+std::unique_ptr<Backend> make_backend(const CudaOptions& options) {
+  CudaOptions chosen = options;
+  if (chosen.tensor_core == "auto") chosen.tensor_core = pretended();
+  return cpu_simt::make_cuda_backend_on_cpu(chosen);
+}
+
 CudaStatus one_device() {
   CudaStatus status;
   status.built = true;
   status.driver_version = status.runtime_version = 13000;
   CudaDevice device;
   device.name = "a CPU that executes kernels";
-  device.capability_major = 9;
+  device.capability_major = pretended() == "turing" ? 7 : 9;
+  device.capability_minor = pretended() == "turing" ? 5 : 0;
   status.devices.push_back(device);
   return status;
 }
@@ -27,8 +43,7 @@ constexpr CudaPlugin offered {
   .seam = FP16LAB_SEAM,
 #endif
   .status = &one_device, .has_code_for = [](const CudaDevice&) { return true; },
-  .make_backend = [](const CudaOptions& options) { return cpu_simt::make_cuda_backend_on_cpu(options); },
-  .make_memory = [](int) { return cpu_simt::make_pretended_device_memory(); },
+  .make_backend = &make_backend, .make_memory = [](int) { return cpu_simt::make_pretended_device_memory(); },
   .sorted_histogram = [](Backend&, const Tensor&, ExponentHistogram&) {}
 };
 

@@ -269,7 +269,7 @@ TEST_F(BackendKeys, DevicesSaysWhatIsThereAndWhyNothingElse) {
   EXPECT_TRUE(all.at("gpus").empty());
   EXPECT_NE(all.at("gpus_missing_because"), "");
   EXPECT_TRUE(all.at("cuda").at("built_with_cuda").is_boolean());
-  EXPECT_EQ(all.at("cuda").at("least_compute_capability"), "8.0 (sm_80)");
+  EXPECT_EQ(all.at("cuda").at("least_compute_capability"), "7.5 (sm_75)");
   EXPECT_TRUE(all.at("cuda").contains("driver_runs_cuda"));
   EXPECT_TRUE(all.at("cuda").contains("runtime"));
   EXPECT_THAT(fp16lab({"devices"}).out, HasSubstr("none: "));

@@ -40,6 +40,30 @@ TEST_F(CudaPlugin, TrainsAcrossTheBorderWithTheBitsOfTheEmulatedRun) {
   EXPECT_THAT(automatic.err, HasSubstr("found a CPU that executes kernels")) << automatic.err;
 }
 
+TEST_F(CudaPlugin, ATuringGpuTrainsInFp16AndRefusesTheRestByItsCapability) {
+  const auto on_turing = [&](const std::string& dtype, const std::string& device, const std::string& out) {
+    std::vector<std::string> arguments = on(device, out);
+    arguments.insert(arguments.end(), {"--set", "amp.level=O1", "--set", "amp.dtype=" + dtype});
+    if (device == "emulated") arguments.insert(arguments.end(), {"--set", "backend.tensor_core=turing"});
+    return testing_support::run_program(fp16lab_binary, arguments, folder_,
+                                        {{"FP16LAB_CUDA_PLUGIN", FP16LAB_SIMT_PLUGIN},
+                                         {"FP16LAB_PRETENDED_TENSOR_CORE", "turing"},
+                                         {"CUDA_VISIBLE_DEVICES", ""}});
+  };
+  ASSERT_EQ(on_turing("f16", "cuda", "device").exit_code, 0);
+  ASSERT_EQ(on_turing("f16", "emulated", "emulated").exit_code, 0);
+  EXPECT_EQ(column("device/steps.csv", "state_hash"), column("emulated/steps.csv", "state_hash"));
+  for (const std::string dtype : {"bf16", "tf32"}) {
+    const auto refused = on_turing(dtype, "cuda", dtype);
+    EXPECT_EQ(refused.exit_code, 2) << refused.err;
+    EXPECT_THAT(refused.err,
+                HasSubstr("a CPU that executes kernels, compute capability 7.5: amp.dtype = \"" + dtype +
+                          "\" with backend.tensor_core = \"turing\": these tensor cores have no " + dtype +
+                          " products"));
+    EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
+  }
+}
+
 /// Exceptions of the library are the program's: a wrong row is refused with exit code 3, not an abort.
 TEST_F(CudaPlugin, ItsErrorsAreOneLine) {
   auto arguments = on("cuda", "out");
