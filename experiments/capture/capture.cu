@@ -2,13 +2,15 @@
 //
 //   nvcc -arch=native capture.cu -o capture && ./capture > capture.txt
 //
-// Needs nvcc (CUDA 11.8 or later) and a GPU of compute capability 7.0 or more, nothing else; takes seconds and writes
-// 2 to 11 MB. README.md beside this file says how to run it in a notebook, and what the file holds.
+// Needs nvcc (CUDA 11.8 or later) and a GPU of compute capability 7.0 or more, nothing else; takes seconds
+// and writes 2 to 11 MB. README.md beside this file says how to run it in a notebook, and what the file
+// holds.
 //
-// The instructions are mma.sync and wmma in every shape and format that the GPU has; wgmma and tcgen05 are left out. Of
-// each: the vectors of exp_tensor_core_probe's questions, and 100,000 outputs of random operands. Operands of random
-// outputs are not written: Philox4x32-10 makes them, from the seed, the instruction's name and the kind of operands
-// alone, and the judge makes them again. Digests show on both sides that they are the same words.
+// The instructions are mma.sync and wmma in every shape and format that the GPU has; wgmma and tcgen05 are
+// left out. Of each: the vectors of exp_tensor_core_probe's questions, and 100,000 outputs of random
+// operands. Operands of random outputs are not written: Philox4x32-10 makes them, from the seed, the
+// instruction's name and the kind of operands alone, and the judge makes them again. Digests show on both
+// sides that they are the same words.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -27,7 +29,7 @@ namespace capture {
 using Word = std::uint32_t;
 using Words = std::vector<Word>;
 
-// ---- Formats and instructions ------------------------------------------------------------------------------------
+// ---- Formats and instructions ---------------------------------------------------------------------------
 
 struct Format {
   const char* name;
@@ -96,16 +98,17 @@ struct DeviceInfo {
   int architecture = 0;  // that the kernels below were compiled for: 75, 80, ...
 };
 
-// ---- What stands for the GPU: the kernels at the end of this file, or a test's model ---------------------------------
+// ---- What stands for the GPU: the kernels at the end of this file, or a test's model --------------------
 
 DeviceInfo device_info();
 bool has(const Instruction& in, const DeviceInfo& info);
 // D, count x m x n.
 Words run(std::size_t instruction, const Tiles& tiles);
-// add, mul, fma, cvt.rn.f16.f32 and cvt.f32.f16, in this order, of one call each; packed: two halves in a word.
+// add, mul, fma, cvt.rn.f16.f32 and cvt.f32.f16, in this order, of one call each; packed: two halves in a
+// word.
 Words run_half(int operation, bool packed, const Words& x, const Words& y, const Words& z);
 
-// ---- Random operands ---------------------------------------------------------------------------------------------
+// ---- Random operands ------------------------------------------------------------------------------------
 
 // Philox4x32-10 (Salmon et al., SC 2011). The key mixes seed and stream, the counter is block and iteration.
 struct Random {
@@ -293,7 +296,8 @@ Tiles random_tiles(const Instruction& in, int kind, std::uint64_t seed, std::siz
   const auto fill = [&](Word* words, std::size_t size, std::uint64_t first, bool negate) {
     for (std::size_t i = 0; i < size; ++i) words[i] = operand(in, kind, bits(operands, first + i));
     if (kind != cancelling) return;
-    // The second half of every line is the first one's negative, in reverse; one in eight of A an ulp beside it.
+    // The second half of every line is the first one's negative, in reverse; one in eight of A an ulp beside
+    // it.
     for (std::size_t line = 0; line < size; line += k)
       for (std::size_t i = 0; i < k / 2; ++i) {
         const bool nudge = negate && operands.word(first + line + i) % 8 == 0;
@@ -311,7 +315,7 @@ Tiles random_tiles(const Instruction& in, int kind, std::uint64_t seed, std::siz
   return tiles;
 }
 
-// ---- The questions of exp_tensor_core_probe ----------------------------------------------------------------------
+// ---- The questions of exp_tensor_core_probe -------------------------------------------------------------
 
 struct Vector {
   std::string id;
@@ -453,7 +457,8 @@ std::vector<Vector> questions_of(const Instruction& in) {
   return questions.list;
 }
 
-// P8: quiet, signalling and negative NaNs in every place, and invalid operations. Operands x, y, z of many calls.
+// P8: quiet, signalling and negative NaNs in every place, and invalid operations. Operands x, y, z of many
+// calls.
 struct Calls {
   Words x, y, z;
   void add(Word a, Word b = 0, Word c = 0) {
@@ -493,7 +498,7 @@ Calls nan_calls(int operation) {
   return calls;
 }
 
-// ---- The file ----------------------------------------------------------------------------------------------------
+// ---- The file -------------------------------------------------------------------------------------------
 
 const std::uint64_t random_seed = 1;
 const std::size_t random_outputs = 100000;  // of each instruction, shared by the kinds of operands
@@ -521,8 +526,8 @@ std::string hex(const Digest& digest) {
   return hex(static_cast<Word>(digest.value >> 32), 4) + hex(static_cast<Word>(digest.value), 4);
 }
 
-// question NAME <tab> id <tab> a <tab> b <tab> c <tab> d. The vector stands in every row and column; where outputs differ
-// by their place, all of them are given.
+// question NAME <tab> id <tab> a <tab> b <tab> c <tab> d. The vector stands in every row and column; where
+// outputs differ by their place, all of them are given.
 void write_questions(Output& out, std::size_t index) {
   const Instruction& in = instructions[index];
   const std::vector<Vector> vectors = questions_of(in);
@@ -611,12 +616,13 @@ void write_capture(std::FILE* file) {
 
 #ifndef FP16LAB_CAPTURE_REHEARSAL
 
-// ---- The GPU -----------------------------------------------------------------------------------------------------
+// ---- The GPU --------------------------------------------------------------------------------------------
 
+// FP8 came with PTX 8.4 (CUDA 12.4), with FP16 sums with PTX 8.7 (CUDA 12.8).
 #define CAPTURE_HAS_BYTES_TO_HALF \
   (__CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 8))
 #define CAPTURE_HAS_BYTES \
-  (__CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 1))
+  (__CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 4))
 
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
@@ -624,8 +630,8 @@ void check(cudaError_t error, const char* what) {
   std::exit(1);
 }
 
-// Registers of the mma.m16n8k* instructions: A has 2 where k spans 16 bytes and 4 where it spans 32, B half as many, the
-// accumulator 4 (FP32) or 2 (FP16).
+// Registers of the mma.m16n8k* instructions: A has 2 where k spans 16 bytes and 4 where it spans 32, B half
+// as many, the accumulator 4 (FP32) or 2 (FP16).
 #define CAPTURE_MMA_4(PTX, D, A, B)                                                    \
   asm volatile("mma.sync.aligned." PTX " {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};" \
                : "+r"(D[0]), "+r"(D[1]), "+r"(D[2]), "+r"(D[3])                        \
@@ -643,7 +649,8 @@ void check(cudaError_t error, const char* what) {
                : "+r"(D[0]), "+r"(D[1])                                             \
                : "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3]), "r"(B[0]), "r"(B[1]))
 
-// The instruction of this number in `instructions`. One that the architecture lacks is not compiled, and never asked.
+// The instruction of this number in `instructions`. One that the architecture lacks is not compiled, and
+// never asked.
 template <int index>
 __device__ void execute(Word* d, const Word* a, const Word* b) {
   (void)d, (void)a, (void)b;
@@ -677,7 +684,8 @@ __device__ Word packed(const Word* words, int bytes) {
   return result;
 }
 
-// One warp a tile. Counted in bytes along k, all formats have one layout (PTX ISA, "Matrix Fragments for mma.m16n8k*").
+// One warp a tile. Counted in bytes along k, all formats have one layout (PTX ISA, "Matrix Fragments for
+// mma.m16n8k*").
 template <int index>
 __global__ void mma_kernel(int k, int bytes, bool half, const Word* a, const Word* b, const Word* c,
                            Word* d) {
@@ -706,7 +714,8 @@ __global__ void mma_kernel(int k, int bytes, bool half, const Word* a, const Wor
   for (int i = 0; i < 4; ++i) d[place(i)] = sum[i];
 }
 
-// Volta's: four groups of eight lanes have a tile of 8 x 8 each, here all the same one (PTX ISA, "mma.m8n8k4").
+// Volta's: four groups of eight lanes have a tile of 8 x 8 each, here all the same one (PTX ISA,
+// "mma.m8n8k4").
 template <bool half>
 __global__ void volta_kernel(const Word* a, const Word* b, const Word* c, Word* d) {
   const int lane = threadIdx.x, line = lane % 4 + (lane < 16 ? 0 : 4);

@@ -93,7 +93,8 @@ class CudaDevice final : public Device {
     const bool since_75 =
         instruction.operands == DType::f16 && (instruction.k == 8 || instruction.unit == Unit::wmma);
     if (size_of(instruction.operands) > 1) return architecture_ >= (since_75 ? 75 : 80);
-    return architecture_ >= 89 && (instruction.accumulator == DType::f32 || mma_kernels_have_fp8_f16());
+    return architecture_ >= 89 && mma_kernels_have_fp8() &&
+           (instruction.accumulator == DType::f32 || mma_kernels_have_fp8_f16());
   }
 
   std::vector<std::uint32_t> run(const Instruction& instruction, const Tiles& tiles, bool scale_d) override {

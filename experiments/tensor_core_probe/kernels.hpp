@@ -19,6 +19,8 @@ struct DeviceTiles {
 /// Architecture that the kernels behind mma and wmma were compiled for, as the device runs them: 75, 80, 89,
 /// 90; 0 if none fits. FP8 needs 89; 75 has m16n8k8 and wmma of FP16 alone.
 int mma_kernel_architecture();
+/// Whether this compiler knew FP8 mma (PTX 8.4, CUDA 12.4).
+bool mma_kernels_have_fp8();
 /// Whether this compiler knew FP8 mma with FP16 accumulation (PTX 8.7, CUDA 12.8).
 bool mma_kernels_have_fp8_f16();
 void launch_mma(Opcode opcode, const DeviceTiles& tiles);

@@ -6,6 +6,9 @@
 #include "experiments/tensor_core_probe/fragment_layout.hpp"
 #include "experiments/tensor_core_probe/kernels.hpp"
 
+// FP8 came with PTX 8.4 (CUDA 12.4), with FP16 accumulation with PTX 8.7 (CUDA 12.8).
+#define FP16LAB_HAVE_FP8 \
+  (__CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 4))
 #define FP16LAB_HAVE_FP8_F16 \
   (__CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 8))
 
@@ -77,7 +80,7 @@ FP16LAB_MMA_16_BYTES_F32(M16N8K4TF32F32,
 FP16LAB_MMA_32_BYTES_F32(M16N8K8TF32F32,
                          FP16LAB_FROM_80("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"));
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
+#if (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890) && FP16LAB_HAVE_FP8
 #define FP16LAB_FP8(PTX) PTX
 #else
 #define FP16LAB_FP8(PTX) "// "
@@ -180,6 +183,7 @@ int mma_kernel_architecture() {
   return attributes.ptxVersion;
 }
 
+bool mma_kernels_have_fp8() { return FP16LAB_HAVE_FP8; }
 bool mma_kernels_have_fp8_f16() { return FP16LAB_HAVE_FP8_F16; }
 
 void launch_mma(Opcode opcode, const DeviceTiles& tiles) {

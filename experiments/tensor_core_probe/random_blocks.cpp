@@ -10,8 +10,8 @@
 namespace fp16lab::probe {
 namespace {
 
-// experiments/capture/capture.cu makes the same operands from the same words: whoever changes one changes both.
-// Words are taken in statements of their own, because C++ orders neither operands nor arguments.
+// experiments/capture/capture.cu makes the same operands from the same words: whoever changes one changes
+// both. Words are taken in statements of their own, because C++ orders neither operands nor arguments.
 
 constexpr std::size_t tiles_in_a_batch = 4096;
 constexpr std::size_t differences_kept = 3;

@@ -30,8 +30,8 @@ std::vector<Hypothesis> floors(const Instruction& in, const TensorCoreModel& cla
   return list;
 }
 
-/// P12: m16n8k8 is what products end with whose K leaves 8 or fewer, also where the tensor core takes 16 at once.
-/// The table has it as one block of 8 with the bits of the generation.
+/// P12: m16n8k8 is what products end with whose K leaves 8 or fewer, also where the tensor core takes 16 at
+/// once. The table has it as one block of 8 with the bits of the generation.
 Question tail_of_eight(const Instruction& in, const TensorCoreModel& row) {
   Question question{"P12",
                     fmt::format("{}: one fused block of {} products with {} fraction bits", in.name,

@@ -36,7 +36,8 @@ std::size_t differences(const std::vector<CaptureVerdict>& verdicts) {
   return count;
 }
 
-// Generator, questions and format are written twice: once in capture.cu, which takes no header of the project.
+// Generator, questions and format are written twice: once in capture.cu, which takes no header of the
+// project.
 TEST(Capture, AnswersEveryQuestionOfEveryArchitecture) {
   const std::map<int, std::size_t> instructions_of{{70, 3},  {75, 3},   {80, 11}, {89, 15},
                                                    {90, 15}, {100, 15}, {120, 15}};

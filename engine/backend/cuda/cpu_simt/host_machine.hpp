@@ -14,8 +14,9 @@
 namespace fp16lab::engine::cpu_simt {
 
 /// `options` as for make_cuda_backend; options.tensor_core names the generation that the machine pretends to
-/// be ("auto": hopper): its tensor cores, capability and shared memory, and of turing its instructions. The schedule holds for this thread of the host. `make_library`: what to put in
-/// cuBLASLt's place; empty: our own kernels only.
+/// be ("auto": hopper): its tensor cores, capability and shared memory, and of turing its instructions. The
+/// schedule holds for this thread of the host. `make_library`: what to put in cuBLASLt's place; empty: our
+/// own kernels only.
 std::unique_ptr<Backend> make_cuda_backend_on_cpu(const CudaOptions& options = {},
                                                   Schedule schedule = Schedule::ascending,
                                                   const ProductLibraryFactory& make_library = {});

@@ -36,7 +36,8 @@ std::optional<Value> configured(const cublasLtMatmulAlgo_t& algorithm,
 }
 
 /// The mask of the preference filters by reduction scheme, so both are asked again: an algorithm that does
-/// not tell is not known to add in one sequence.
+/// not tell is not known to add in one sequence. Number of splits: the header documents 1 as what is not
+/// split, a heuristic may leave 0; the comparison of bits stands behind both.
 bool one_sequence(const cublasLtMatmulAlgo_t& algorithm) {
   const std::optional<std::int32_t> splits =
       configured<std::int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
@@ -92,9 +93,13 @@ class CublasLt final : public ProductLibrary {
     require(status, "asking for algorithms");
     found.resize(static_cast<std::size_t>(count));
     std::vector<ProductAlgorithm> result;
+    left_out_.clear();
     for (const cublasLtMatmulHeuristicResult_t& one : found) {
       if (one.state != CUBLAS_STATUS_SUCCESS || one.workspaceSize > workspace_bytes) continue;
-      if (order == ProductOrder::one_sequence && !one_sequence(one.algo)) continue;
+      if (order == ProductOrder::one_sequence && !one_sequence(one.algo)) {
+        if (left_out_.empty()) left_out_ = describe(one.algo);
+        continue;
+      }
       ProductAlgorithm& algorithm = result.emplace_back();
       std::memcpy(algorithm.words.data(), one.algo.data, sizeof(one.algo.data));
       algorithm.workspace_bytes = one.workspaceSize;
@@ -102,6 +107,8 @@ class CublasLt final : public ProductLibrary {
     }
     return result;
   }
+
+  std::string left_out() const override { return left_out_; }
 
   bool accepts(const ProductProblem& problem, const ProductAlgorithm& algorithm, ProductOrder order,
                std::size_t workspace_bytes) override {
@@ -129,6 +136,7 @@ class CublasLt final : public ProductLibrary {
 
  private:
   cublasLtHandle_t handle_ = nullptr;
+  std::string left_out_;
 };
 
 }  // namespace

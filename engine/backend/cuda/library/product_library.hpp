@@ -68,6 +68,9 @@ class ProductLibrary {
   /// `limit`. Empty where it has none.
   virtual std::vector<ProductAlgorithm> algorithms(const ProductProblem& problem, ProductOrder order,
                                                    std::size_t workspace_bytes, int limit) = 0;
+  /// The first that the last call of algorithms() left out because it may not add in one sequence, described
+  /// by the raw values that the library gave; empty where none was.
+  virtual std::string left_out() const { return {}; }
   /// Can an algorithm from elsewhere (a file) do it, in `order`? Runs nothing.
   virtual bool accepts(const ProductProblem& problem, const ProductAlgorithm& algorithm, ProductOrder order,
                        std::size_t workspace_bytes) = 0;

@@ -74,6 +74,11 @@ AlgorithmOutcome LibraryRoute::outcome_of(const ProductProblem& problem,
     if (algorithms.empty()) return {.reason = "the library offers no algorithm"};
     return {.pinned = true, .algorithm = algorithms.front()};
   }
+  if (algorithms.empty() && !library_->left_out().empty())
+    return {.reason =
+                fmt::format("the library offers no algorithm that adds in one sequence; the first that was "
+                            "left out is {}",
+                            library_->left_out())};
   std::unique_ptr<CheckBench> bench;
   try {
     bench = make_bench();

@@ -40,8 +40,8 @@ int resident_warps(const Shape& shape, const Gpu& gpu) {
 
 /// The size of least estimated time. A multiprocessor works on ceil(tiles / multiprocessors) of them, each as
 /// long as its outputs over the share of the peak that its shape can reach; `shares` holds these, in the
-/// order of the shapes, for the eight warps that shapes are made for. Where shared memory holds fewer of them,
-/// less of what they wait for is hidden: the share falls with their number (an estimate).
+/// order of the shapes, for the eight warps that shapes are made for. Where shared memory holds fewer of
+/// them, less of what they wait for is hidden: the share falls with their number (an estimate).
 Plan plan(const Outputs& outputs, const Gpu& gpu, Size largest, std::span<const Shape> shapes,
           std::span<const double> shares) {
   check(outputs);

@@ -23,9 +23,9 @@ struct Shape {
   }
 };
 
-/// What a plan must know of a GPU. A block may have 64 KB of shared memory on compute capability 7.5, 99 KB on
-/// 8.6, 8.9 and 12.0, 163 KB on 8.0, 227 KB on 9.0 and 10.0; a multiprocessor has 64, 100, 164 or 228 KB (CUDA
-/// C++ Programming Guide, "Technical Specifications per Compute Capability").
+/// What a plan must know of a GPU. A block may have 64 KB of shared memory on compute capability 7.5, 99 KB
+/// on 8.6, 8.9 and 12.0, 163 KB on 8.0, 227 KB on 9.0 and 10.0; a multiprocessor has 64, 100, 164 or 228 KB
+/// (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 struct Gpu {
   int multiprocessors;
   std::size_t shared_per_block;

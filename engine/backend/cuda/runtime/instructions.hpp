@@ -148,9 +148,9 @@ __device__ __forceinline__ void copy_16_bytes(void* shared, const void* global, 
   *static_cast<SixteenBytes*>(shared) = bytes;
 }
 
-/// Copies 16 bytes of global memory to shared memory, of which the last 16 - `valid` (even) become zero without
-/// being read (valid = 0: nothing is read). Both addresses 16-byte aligned. Seen after wait_for_copies, and a
-/// barrier for others.
+/// Copies 16 bytes of global memory to shared memory, of which the last 16 - `valid` (even) become zero
+/// without being read (valid = 0: nothing is read). Both addresses 16-byte aligned. Seen after
+/// wait_for_copies, and a barrier for others.
 __device__ __forceinline__ void copy_16_bytes_async(void* shared, const void* global, int valid = 16) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   copy_16_bytes(shared, global, valid);

@@ -319,6 +319,20 @@ TEST(CudaPinning, WhereThereIsNoMemoryToCompareOurOwnKernelRuns) {
   EXPECT_THAT(reports, ElementsAre(HasSubstr("no memory for the comparison (out of device memory)")));
 }
 
+TEST(CudaPinning, AnAlgorithmThatWasLeftOutIsToldWithItsRawValues) {
+  const auto log = std::make_shared<FakeProductLibrary::Log>();
+  log->left_out = "algorithm 21 (tile 20, split k 2, reduction 2)";
+  std::vector<std::string> reports;
+  CudaOptions options{.gemm = GemmRoute::cublas};
+  options.report = [&](std::string_view line) { reports.emplace_back(line); };
+  cpu_simt::Runtime runtime(0);
+  cpu_simt::LibraryRoute route(runtime, options, tensor_core_model("hopper"),
+                               std::make_unique<FakeProductLibrary>(log, "hopper"));
+  const ProductProblem problem = contiguous_product(64, 64, 64, 1, DType::f16, DType::f16);
+  EXPECT_FALSE(route.decide(problem, []() -> std::unique_ptr<CheckBench> { return nullptr; }).pinned);
+  EXPECT_THAT(reports, ElementsAre(HasSubstr("left out is algorithm 21 (tile 20, split k 2, reduction 2)")));
+}
+
 TEST(CudaPinning, TheWidestAlignmentThatAnAddressHas) {
   alignas(32) static std::byte memory[32];
   for (const auto& [offset, alignment] :

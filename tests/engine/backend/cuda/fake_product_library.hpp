@@ -178,6 +178,7 @@ class FakeProductLibrary final : public ProductLibrary {
     std::vector<ProductOrder> orders;
     bool accepting = true;
     std::size_t workspace_bytes = 4096;
+    std::string left_out;
   };
 
   FakeProductLibrary(std::shared_ptr<Log> log, const std::string& tensor_core)
@@ -197,6 +198,7 @@ class FakeProductLibrary final : public ProductLibrary {
              .description = name_of(one)});
     return result;
   }
+  std::string left_out() const override { return log_->left_out; }
   bool accepts(const ProductProblem&, const ProductAlgorithm&, ProductOrder, std::size_t) override {
     return log_->accepting;
   }
