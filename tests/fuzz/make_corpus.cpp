@@ -71,6 +71,23 @@ void add_data(Seeds& seeds) {
       from_hex("003c 0040 0000 0080 007c 007e 00 02 01"));
   seeds["arrays/one"] = npy("<f8", "(2, 1)", from_hex("000000000000f03f 0000000000000040"));
   seeds["arrays/idx"] = seeds["idx/images"];
+  seeds["capture/volta"] =
+      "fp16lab capture 1\n"
+      "device: V100\n"
+      "capability: 7.0\n"
+      "kernels: sm_70\n"
+      "driver: 535.1 CUDA 12.2\n"
+      "runtime: CUDA 12.2\n"
+      "compiler: nvcc 12.2.140\n"
+      "operands: philox4x32-10, seed 1, outputs 500\n"
+      "question mma.m8n8k4.f32.f16\tP4-c-0\t0000 0000 0000 0000\t0000 0000 0000 0000\t80000000\t00000000\n"
+      "half add f16\t00007e00 00003c00\t00007fff\n"
+      "random mma.m8n8k4.f16.f16 zeros tiles 1 operands 0123456789abcdef results d80ac658736bb725\n"
+      "0000000000000000000000000000000000000000000000000000000000000000\n"
+      "0000000000000000000000000000000000000000000000000000000000000000\n"
+      "0000000000000000000000000000000000000000000000000000000000000000\n"
+      "0000000000000000000000000000000000000000000000000000000000000000\n"
+      "end after 15 lines\n";
   seeds["cifar/record"] = std::string(1, '\7') + std::string(3072, 'p');
   seeds["text/line"] = "In the beginning God created the heaven and the earth.\n";
   seeds["text/bytes"] = std::string("\0\xff\n", 3);
