@@ -59,8 +59,9 @@ ExitCode verify_capture(const std::filesystem::path& path, const std::string& mo
     if (verdict.model.empty())
       fmt::print(stderr, "fp16lab: mma: {}: not compared, no row describes it\n", which);
     else
-      fmt::print(stderr, "fp16lab: mma: {}: {} of {} question vectors and {} random outputs differ from {}\n",
-                 which, verdict.differences.size(), verdict.questions, verdict.random_outputs, verdict.model);
+      fmt::print(stderr, "fp16lab: mma: {}: {} of {} outputs differ from {} ({} of questions, {} random)\n",
+                 which, verdict.differences.size(), verdict.questions + verdict.random_outputs, verdict.model,
+                 verdict.questions, verdict.random_outputs);
   }
   return differing == 0 ? ExitCode::ok : ExitCode::mismatch;
 }

@@ -25,7 +25,7 @@ void check_backend(const RunPlan& plan, const PreparedRun& run) {
   } catch (const std::invalid_argument& error) {
     if (!run.chosen.gpu) throw;
     throw std::invalid_argument(fmt::format("{}, compute capability {}: {}", *run.chosen.gpu,
-                                            run.chosen.record.capability, error.what()));
+                                            run.chosen.record.capability.value_or("?"), error.what()));
   }
   const engine::Supervised supervised;
   const engine::TrainingMethod* method = run.workload.method.get();
