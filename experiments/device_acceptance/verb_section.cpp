@@ -61,8 +61,11 @@ SectionResult compare_all_verbs(const Settings& settings, const Goals& goals) {
 SectionResult compare_all_tiles(const Settings& settings, const Goals& goals) {
   // Whole slices of k, and one that ends within an instruction and so has rows that are moved to be aligned.
   const std::vector<std::int64_t> depths = settings.sized<std::vector<std::int64_t>>({64, 131}, {72}, {24});
-  SectionResult result =
-      compare(settings, goals, tile_cases(settings.side.multiprocessors, depths), CaseSize::full, "tiles");
+  SectionResult result = compare(settings, goals,
+                                 tile_cases({settings.side.multiprocessors, settings.side.shared_per_block,
+                                             settings.side.shared_per_multiprocessor},
+                                            depths),
+                                 CaseSize::full, "tiles");
   result.notes.push_back(fmt::format(
       "extents are the least that the planner cuts into these tiles on a device of {} multiprocessors",
       settings.side.multiprocessors));

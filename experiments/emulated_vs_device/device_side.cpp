@@ -34,6 +34,8 @@ DeviceSide open_gpu(int ordinal) {
   }
   const engine::CudaDevice& device = status.devices.at(static_cast<std::size_t>(ordinal));
   side.multiprocessors = device.multiprocessors;
+  side.shared_per_block = device.shared_per_block;
+  side.shared_per_multiprocessor = device.shared_per_multiprocessor;
   side.description = fmt::format("{}, compute capability {}.{}, driver CUDA {}, runtime CUDA {}", device.name,
                                  device.capability_major, device.capability_minor,
                                  cuda_version(status.driver_version), cuda_version(status.runtime_version));

@@ -17,7 +17,9 @@ struct DeviceSide {
   std::string tensor_core;  ///< the row that its products follow: the emulated side takes the same
 
   int ordinal = 0;
-  int multiprocessors = 0;  ///< by which products are cut into tiles
+  int multiprocessors = 0;  ///< by which products are cut into tiles, as by these
+  std::size_t shared_per_block = std::size_t{227} * 1024;
+  std::size_t shared_per_multiprocessor = std::size_t{228} * 1024;
 
   /// In a rehearsal: what stands in cuBLASLt's place; empty: our own kernels alone.
   engine::ProductLibraryFactory library = {};

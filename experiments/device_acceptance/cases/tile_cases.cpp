@@ -19,15 +19,15 @@ constexpr DType floats[] = {DType::f16, DType::bf16, DType::f32};
 
 /// A planner and the tiles that it chooses among.
 struct Planner {
-  tile::Plan (*plan)(const Outputs& outputs, int multiprocessors);
+  tile::Plan (*plan)(const Outputs& outputs, const tile::Gpu& gpu);
   const tile::Shape* shapes;
   std::size_t sizes;
 };
 Planner planner_of_products(DType dtype) {
   if (dtype == DType::f32)
-    return {[](const Outputs& outputs, int count) { return tile::plan_fma(outputs, count); },
+    return {[](const Outputs& outputs, const tile::Gpu& gpu) { return tile::plan_fma(outputs, gpu); },
             tile::fma_shapes.data(), tile::fma_shapes.size()};
-  return {[](const Outputs& outputs, int count) { return tile::plan_mma(outputs, count); },
+  return {[](const Outputs& outputs, const tile::Gpu& gpu) { return tile::plan_mma(outputs, gpu); },
           tile::mma_shapes.data(), tile::mma_shapes.size()};
 }
 Planner planner_of_convolutions(DType dtype) {
@@ -38,18 +38,18 @@ Planner planner_of_convolutions(DType dtype) {
 /// The outputs of least m^2 + n^2 (so that tiles go round along both axes) that take tiles of `size`, at
 /// least two of them along each axis, the last ones not full; extents are multiples of the steps. nullopt
 /// where the planner chooses that size for none.
-std::optional<Outputs> least_outputs(const Planner& planner, Size size, int multiprocessors,
+std::optional<Outputs> least_outputs(const Planner& planner, Size size, const tile::Gpu& gpu,
                                      std::int64_t step_m, std::int64_t step_n) {
   const tile::Shape& shape = planner.shapes[static_cast<std::size_t>(size)];
   const auto below = [](std::int64_t extent, std::int64_t step) { return (extent - 8) / step * step; };
-  const std::int64_t most_tiles = std::int64_t{4} * multiprocessors + 16;
+  const std::int64_t most_tiles = std::int64_t{4} * gpu.multiprocessors + 16;
   std::optional<Outputs> least;
   for (std::int64_t tiles_m = 2; tiles_m * 2 <= most_tiles; ++tiles_m)
     for (std::int64_t tiles_n = 2; tiles_m * tiles_n <= most_tiles; ++tiles_n) {
       const Outputs outputs{.m = below(tiles_m * shape.m, step_m), .n = below(tiles_n * shape.n, step_n)};
       const auto squares = [](const Outputs& x) { return x.m * x.m + x.n * x.n; };
       const bool less = !least || squares(outputs) < squares(*least);
-      if (less && planner.plan(outputs, multiprocessors).size == size) least = outputs;
+      if (less && planner.plan(outputs, gpu).size == size) least = outputs;
     }
   return least;
 }
@@ -137,7 +137,7 @@ const char* verb_of(ConvolutionPass pass) {
 
 }  // namespace
 
-std::vector<TiledProduct> tiled_products(int multiprocessors) {
+std::vector<TiledProduct> tiled_products(const tile::Gpu& gpu) {
   std::vector<TiledProduct> all;
   for (const DType dtype : floats) {
     const Planner planner = planner_of_products(dtype);
@@ -145,14 +145,14 @@ std::vector<TiledProduct> tiled_products(int multiprocessors) {
       const auto size = static_cast<Size>(i);
       // Multiples of 8, as 16-byte copies want them: other rows are moved to such first, or take the small
       // tile.
-      if (const std::optional<Outputs> outputs = least_outputs(planner, size, multiprocessors, 8, 8))
+      if (const std::optional<Outputs> outputs = least_outputs(planner, size, gpu, 8, 8))
         all.push_back({dtype, size, outputs->m, outputs->n});
     }
   }
   return all;
 }
 
-std::vector<TiledConvolution> tiled_convolutions(int multiprocessors) {
+std::vector<TiledConvolution> tiled_convolutions(const tile::Gpu& gpu) {
   using enum ConvolutionPass;
   const TiledConvolution kinds[] = {{.pass = forward, .layout = Layout::nchw},
                                     {.pass = forward, .layout = Layout::nhwc},
@@ -169,16 +169,16 @@ std::vector<TiledConvolution> tiled_convolutions(int multiprocessors) {
         one.dtype = dtype;
         one.size = static_cast<Size>(i);
         const std::int64_t step_n = one.pass == weight_gradient ? 8 * one.kernel * one.kernel : 8;
-        if (const auto outputs = least_outputs(planner, one.size, multiprocessors, 8, step_n))
+        if (const auto outputs = least_outputs(planner, one.size, gpu, 8, step_n))
           all.push_back(with_outputs(one, *outputs));
       }
   }
   return all;
 }
 
-std::vector<VerbCase> tile_cases(int multiprocessors, const std::vector<std::int64_t>& product_depths) {
+std::vector<VerbCase> tile_cases(const tile::Gpu& gpu, const std::vector<std::int64_t>& product_depths) {
   std::vector<VerbCase> cases;
-  for (const TiledProduct& one : tiled_products(multiprocessors))
+  for (const TiledProduct& one : tiled_products(gpu))
     for (const std::int64_t k : product_depths)
       for (const bool transpose_a : {false, true})
         for (const bool transpose_b : {false, true})
@@ -188,7 +188,7 @@ std::vector<VerbCase> tile_cases(int multiprocessors, const std::vector<std::int
                                        transpose_b ? 'T' : 'N'),
                            [=](CaseContext& c) { run_product(c, one, k, transpose_a, transpose_b); },
                            one.dtype});
-  for (const TiledConvolution& one : tiled_convolutions(multiprocessors))
+  for (const TiledConvolution& one : tiled_convolutions(gpu))
     cases.push_back({fmt::format("{} {}, {}", verb_of(one.pass), name_of(one.dtype),
                                  tiles_text(planner_of_convolutions(one.dtype), one.size)),
                      fmt::format("{} {}x{}, {} images of {}x{}, {} to {} channels",

@@ -20,7 +20,7 @@ struct TiledProduct {
   std::int64_t m = 0, n = 0;
 };
 /// For every operand type and every size that the planner can choose, the smallest one, nearly square.
-std::vector<TiledProduct> tiled_products(int multiprocessors);
+std::vector<TiledProduct> tiled_products(const engine::tile::Gpu& gpu);
 
 enum class ConvolutionPass : std::uint8_t { forward, input_gradient, weight_gradient };
 
@@ -34,10 +34,11 @@ struct TiledConvolution {
 };
 /// The same for every kernel of the convolutions: three passes in two layouts, and the input gradient of a
 /// single tap.
-std::vector<TiledConvolution> tiled_convolutions(int multiprocessors);
+std::vector<TiledConvolution> tiled_convolutions(const engine::tile::Gpu& gpu);
 
 /// All of them as cases, products with each of these lengths of k. A case's verb names the tile: "gemm f16,
 /// 128x256 tiles".
-std::vector<VerbCase> tile_cases(int multiprocessors, const std::vector<std::int64_t>& product_depths);
+std::vector<VerbCase> tile_cases(const engine::tile::Gpu& gpu,
+                                 const std::vector<std::int64_t>& product_depths);
 
 }  // namespace fp16lab::experiments::acceptance
