@@ -55,6 +55,17 @@ const std::vector<Run>& runs() {
   return all;
 }
 
+/// The review's check of replayed steps, by either route of the products.
+const std::vector<Run>& graph_runs() {
+  static const auto by = [](const char* route) {
+    return std::vector<std::string>{"amp.dialect=paddle", "amp.level=O2", "scaler.policy=dynamic",
+                                    "train.graph=true", std::string("backend.gemm=") + route};
+  };
+  static const std::vector<Run> all{{"classifier, O2, graph, mma", "classifier", 50, 10, by("mma")},
+                                    {"classifier, O2, graph, cublas", "classifier", 50, 10, by("cublas")}};
+  return all;
+}
+
 /// Networks that the CPU executes thread by thread in a moment.
 std::vector<std::string> rehearsal_sizes(const Run& run) {
   if (run.config == "classifier") return {"train.batch_size=3", "model.layer.mlp1.widths=[8, 10]"};
@@ -132,11 +143,7 @@ std::string file_name(const std::string& run) {
   return name;
 }
 
-}  // namespace
-
-Goals training_goals(const Settings&) { return {no_difference("training steps against the emulated run")}; }
-
-SectionResult compare_training(const Settings& settings, const Goals& goals) {
+SectionResult compare_runs(const Settings& settings, const Goal& goal, const std::vector<Run>& all) {
   SectionResult result;
   const Data data(settings);
   result.notes.push_back("images: " + data.images() + "; text: made up");
@@ -146,7 +153,7 @@ SectionResult compare_training(const Settings& settings, const Goals& goals) {
               .columns = {"run", "steps", "same steps", "first difference", "emulated s", "device s"},
               .rows = {}};
   std::uint64_t steps = 0, same_steps = 0;
-  for (const Run& run : runs()) {
+  for (const Run& run : all) {
     if (settings.progress) settings.progress(run.name);
     const RunConfig config = config_of(run, settings, data);
     if (config.amp.dtype == DType::bf16 && !multiplies(settings.side.tensor_core, DType::bf16)) continue;
@@ -175,8 +182,20 @@ SectionResult compare_training(const Settings& settings, const Goals& goals) {
     }
   }
   result.tables.push_back(std::move(table));
-  result.claims = {none_differ(settings, goals[0], steps - same_steps, steps, "steps")};
+  result.claims = {none_differ(settings, goal, steps - same_steps, steps, "steps")};
   return result;
+}
+
+}  // namespace
+
+Goals training_goals(const Settings&) { return {no_difference("training steps against the emulated run")}; }
+
+SectionResult compare_training(const Settings& settings, const Goals& goals) {
+  return compare_runs(settings, goals[0], runs());
+}
+
+SectionResult compare_graph_training(const Settings& settings, const Goals& goals) {
+  return compare_runs(settings, goals[0], graph_runs());
 }
 
 }  // namespace fp16lab::experiments::acceptance
