@@ -228,7 +228,7 @@ Bundle read_bundle(const fs::path& folder) {
         bundle.operands = {};  // drawn again
         break;
       }
-      const auto dtype = dtype_called(operand.at("dtype").get<std::string>());
+      const auto dtype = dtype_called<is_any>(operand.at("dtype").get<std::string>());
       if (!dtype) throw std::runtime_error("an operand's dtype is unknown");
       const engine::Shape shape(operand.at("shape").get<std::vector<std::int64_t>>());
       // A name, no way out of the folder.

@@ -79,11 +79,11 @@ std::vector<VerbRow> compare_on_device(const Settings& settings, const CaseList&
     engine::Backend& backend = device.by(one.route);
     ComparedCase compared = compare_case(one, *emulated, backend, list.size, settings.seed);
     compared.row.refusals = device.take_refusals();
-    if (!compared.row.same())
-      compared.row.notes.push_back(
-          "bundle: " + write_case_bundle(settings, one, list.size, compared.actual,
-                                         compared.row.notes.empty() ? "" : compared.row.notes.front())
-                           .string());
+    if (!compared.row.same()) {
+      const std::string failure = compared.row.notes.empty() ? "" : compared.row.notes.front();
+      compared.row.bundles.push_back(
+          write_case_bundle(settings, one, list.size, compared.actual, failure).string());
+    }
     journal.end(key, compared.row);
     const bool lost = compared.row.failed && !is_usable(backend);
     add_row(rows, compared.row);
@@ -104,8 +104,9 @@ RowSums sums_of(const std::vector<VerbRow>& rows, std::string_view prefix) {
   return sums;
 }
 
-SectionResult result_of(const std::vector<VerbRow>& rows, const std::string& what) {
-  SectionResult result;
+SectionResult result_of(const std::vector<VerbRow>& rows, const std::string& what,
+                        std::vector<Claim> claims) {
+  SectionResult result{.tables = {}, .notes = {}, .claims = std::move(claims)};
   Table table{.caption = "Against the emulated back end, bit for bit",
               .columns = {what, "cases", "elements", "differing elements", "differing bits", "same"},
               .rows = {}};
@@ -116,6 +117,7 @@ SectionResult result_of(const std::vector<VerbRow>& rows, const std::string& wha
                           : row.failed ? "FAILED"
                                        : "NO"});
     for (const std::string& note : row.notes) result.notes.push_back(row.verb + ": " + note);
+    for (const std::string& bundle : row.bundles) result.notes.push_back("bundle: " + bundle);
   }
   result.tables.push_back(std::move(table));
   return result;

@@ -22,7 +22,7 @@ class DeviceLost : public std::runtime_error {
 engine::tile::Gpu tile_gpu(const Settings& settings);
 
 /// Runs the cases on the emulated back end and on the device, each by its route; one row for each verb. Of a
-/// case that differs or fails a bundle (bundle.hpp) is written, which the row's notes name. With a journal,
+/// case that differs or fails a bundle (bundle.hpp) is written, which the row names. With a journal,
 /// cases that ended in an earlier process are not run again. DeviceLost after a case that left the device
 /// unusable: it has ended, those behind it have not.
 std::vector<VerbRow> compare_on_device(const Settings& settings, const CaseList& list);
@@ -33,8 +33,9 @@ struct RowSums {
 };
 RowSums sums_of(const std::vector<VerbRow>& rows, std::string_view prefix = {});
 
-/// A table of the rows with what differs as notes; no claims. `what`: "verbs".
-SectionResult result_of(const std::vector<VerbRow>& rows, const std::string& what);
+/// A table of the rows, with what differs and the bundles as notes. `what`: "verbs".
+SectionResult result_of(const std::vector<VerbRow>& rows, const std::string& what,
+                        std::vector<Claim> claims = {});
 
 /// "all WHAT against the emulated back end" and "WHAT that ran on both back ends", and their claims.
 Goals case_goals(const std::string& what);

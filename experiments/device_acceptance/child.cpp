@@ -11,7 +11,9 @@
 #include <optional>
 #include <stdexcept>
 
+#include "experiments/app/process.hpp"
 #include "experiments/device_acceptance/bundle.hpp"
+#include "experiments/device_acceptance/case_section.hpp"
 #include "experiments/device_acceptance/greeting.hpp"
 #include "experiments/device_acceptance/journal.hpp"
 #include "experiments/device_acceptance/reproduce.hpp"
@@ -25,7 +27,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-std::string text_of(const Json& json) { return json.dump(-1, ' ', true, Json::error_handler_t::replace); }
+std::string dumped(const Json& json) { return json.dump(-1, ' ', true, Json::error_handler_t::replace); }
 
 Json json_of(const SectionReport& report) {
   Json tables = Json::array(), claims = Json::array();
@@ -82,7 +84,7 @@ class Exchange {
 
   /// Starts this very program on the task. Nothing where the child gave no answer.
   std::optional<Json> ask(const Settings& settings, const Json& question, const Relay& relay, Ended& ended) {
-    write_file_atomically(task(), text_of({{"task", question}}));
+    write_file_atomically(task(), dumped({{"task", question}}));
     std::vector<std::string> arguments = settings.arguments;
     if (std::ranges::find(arguments, "--quiet") == arguments.end()) arguments.emplace_back("--quiet");
     arguments.insert(arguments.end(), {"--child", task().string()});
@@ -103,8 +105,11 @@ class Exchange {
 
 /// What is said of a process that gave no answer.
 std::string death(const Ended& ended, const Settings& settings) {
+  std::string words = ended.last_words;
+  for (std::size_t at = 0; (at = words.find(progress_mark, at)) != words.npos;)
+    words.erase(at, progress_mark.size());
   return fmt::format("the process ended with {}{}{}", ended.how(settings.silence),
-                     ended.last_words.empty() ? "" : "; its last words: ", ended.last_words);
+                     words.empty() ? "" : "; its last words: ", words);
 }
 
 const VerbCase& case_called(const CaseList& list, const std::string& key) {
@@ -116,9 +121,11 @@ const VerbCase& case_called(const CaseList& list, const std::string& key) {
 /// Writes down that the journal's open case ended its process.
 void end_case(const CaseList& list, const Settings& settings, Journal& journal, const std::string& reason) {
   const VerbCase& one = case_called(list, *journal.unfinished());
-  VerbRow row{.verb = one.verb, .cases = 1, .notes = {one.name + ": " + reason}, .failed = true};
-  row.notes.push_back("bundle: " + write_case_bundle(settings, one, list.size, {}, reason).string());
-  journal.end(key_of(one), row);
+  journal.end(key_of(one), {.verb = one.verb,
+                            .cases = 1,
+                            .notes = {one.name + ": " + reason},
+                            .failed = true,
+                            .bundles = {write_case_bundle(settings, one, list.size, {}, reason).string()}});
 }
 
 /// A verb whose cases cost so many processes is left: its other cases would cost as much.
@@ -166,10 +173,12 @@ SectionReport run_in_child(const Section& section, const Settings& settings, con
   for (int processes = 1; !answer && failure.empty(); ++processes) {
     const std::size_t before = Journal(exchange.journal()).ended_cases().size();
     Ended ended;
-    answer = exchange.ask(
-        own,
-        {{"section", section.name}, {"side", json_of(own.side)}, {"journal", exchange.journal().string()}},
-        relay, ended);
+    answer = exchange.ask(own,
+                          {{"section", section.name},
+                           {"side", json_of(own.side)},
+                           {"command", own.command},
+                           {"journal", exchange.journal().string()}},
+                          relay, ended);
     if (answer) break;
     const std::string reason = death(ended, own);
     Journal journal(exchange.journal());
@@ -190,11 +199,13 @@ SectionReport run_in_child(const Section& section, const Settings& settings, con
   SectionReport report = answer ? report_of(*answer, section, own) : not_run(section, own);
   if (!failure.empty()) {
     report.failure = failure;
-    for (const auto& [key, row] : Journal(exchange.journal()).ended_cases())
-      for (const std::string& note : row.notes) report.result.notes.push_back(row.verb + ": " + note);
+    const Journal journal(exchange.journal());
+    std::vector<VerbRow> rows;
+    for (const auto& [key, row] : journal.ended_cases()) add_row(rows, row);
+    if (!rows.empty()) report.result = result_of(rows, "verb", std::move(report.result.claims));
   }
   const bool has_bundle = std::ranges::any_of(
-      report.result.notes, [](const std::string& note) { return note.find("bundle: ") != note.npos; });
+      report.result.notes, [](const std::string& note) { return note.starts_with("bundle: "); });
   if (has_mismatch(report) && !has_bundle && !interrupted())
     report.result.notes.push_back("bundle: " + write_section_bundle(own, report).string());
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -208,7 +219,7 @@ ExitCode reproduce_in_child(const Settings& settings, const fs::path& folder, co
     Settings own = settings_of_bundle(settings, bundle);
     own.side = open_device(own, relay);
     const SectionReport report = run_in_child(section, own, relay);
-    relay.line(acceptance::text_of(report));
+    relay.line(text_of(report));
     relay.line(has_mismatch(report) ? "the section still fails here" : "the section does not fail here");
     return has_mismatch(report) ? ExitCode::mismatch : ExitCode::ok;
   }
@@ -243,19 +254,20 @@ ExitCode answer_child(const fs::path& file, const Settings& given) {
       settings.side = side_of(task.at("side"));
       std::filesystem::create_directories(settings.out);
       settings.journal = task.value("journal", "");
+      settings.command = task.value("command", settings.command);
       answer = json_of(run_section(section_called(task.at("section").get<std::string>()), settings));
     }
   } catch (const CommandError& error) {
     if (error.code != ExitCode::unavailable) throw;
     answer["unavailable"] = error.what();
   }
-  write_file_atomically(file, text_of({{"answer", answer}}));
+  write_file_atomically(file, dumped({{"answer", answer}}));
   return ExitCode::ok;
 }
 
 std::vector<std::string> direct_arguments(const Settings& settings, const std::string& section,
                                           const fs::path& file) {
-  write_file_atomically(file, text_of({{"task", {{"section", section}, {"side", json_of(settings.side)}}}}));
+  write_file_atomically(file, dumped({{"task", {{"section", section}, {"side", json_of(settings.side)}}}}));
   std::vector<std::string> arguments{"--quick",
                                      "--threads",
                                      fmt::format("{}", settings.threads),

@@ -18,7 +18,8 @@ Json json_of(const VerbRow& row) {
           {"differing_bits", row.differing_bits},
           {"notes", row.notes},
           {"failed", row.failed},
-          {"refusals", row.refusals}};
+          {"refusals", row.refusals},
+          {"bundles", row.bundles}};
 }
 
 VerbRow row_of(const Json& json) {
@@ -29,7 +30,8 @@ VerbRow row_of(const Json& json) {
           .differing_bits = json.at("differing_bits"),
           .notes = json.at("notes"),
           .failed = json.at("failed"),
-          .refusals = json.at("refusals")};
+          .refusals = json.at("refusals"),
+          .bundles = json.at("bundles")};
 }
 
 /// Messages of drivers and tools may hold any bytes.

@@ -65,7 +65,9 @@ std::string typed(const std::vector<std::string>& argv) {
 }
 
 acceptance::Settings settings_of(const CommonOptions& common, const Given& given) {
-  acceptance::Settings settings{.side = {.rehearsal = given.rehearse},
+  DeviceSide side;  // a child opens it
+  side.rehearsal = given.rehearse;
+  acceptance::Settings settings{.side = side,
                                 .threads = common.threads,
                                 .seed = static_cast<std::uint64_t>(common.seed.value_or(1)),
                                 .quick = given.quick,
@@ -91,6 +93,15 @@ acceptance::Settings settings_of(const CommonOptions& common, const Given& given
 void print_line(const std::string& mark, const std::string& line) {
   fmt::print("{}", marked(mark, line.ends_with('\n') ? line : line + '\n'));
   std::fflush(stdout);
+}
+
+/// Where the first failures of a section can be had again.
+void print_bundles(const std::string& mark, const SectionReport& report) {
+  constexpr int most = 5;
+  int bundles = 0;
+  for (const std::string& note : report.result.notes)
+    if (note.starts_with("bundle: ") && bundles++ < most) print_line(mark, "  " + note);
+  if (bundles > most) print_line(mark, fmt::format("  and {} more bundles beside it", bundles - most));
 }
 
 ExitCode accept_device(const CommonOptions& common, acceptance::Settings settings,
@@ -122,9 +133,7 @@ ExitCode accept_device(const CommonOptions& common, acceptance::Settings setting
     acceptance::write_report(settings, reports);
     write();
     print_line(mark, acceptance::text_of(reports.back()));
-    for (const std::string& note : reports.back().result.notes)
-      if (const std::size_t at = note.find("bundle: "); at != note.npos)
-        print_line(mark, "  " + note.substr(at));
+    print_bundles(mark, reports.back());
   }
   print_line(mark, fmt::format("{}; see {}", acceptance::outcome_text(reports),
                                (settings.out / "acceptance.md").string()));

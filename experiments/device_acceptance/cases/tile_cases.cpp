@@ -70,10 +70,19 @@ TiledConvolution with_outputs(TiledConvolution one, const Outputs& outputs) {
     one.channels = outputs.n / (one.kernel * one.kernel);
     return one;
   }
-  (one.pass == ConvolutionPass::forward ? one.filters : one.channels) =
-      channels_innermost ? outputs.n : outputs.m;
-  set_places(one, channels_innermost ? outputs.m : outputs.n);
+  const bool places_first = channels_innermost(one);
+  (one.pass == ConvolutionPass::forward ? one.filters : one.channels) = places_first ? outputs.n : outputs.m;
+  set_places(one, places_first ? outputs.m : outputs.n);
   return one;
+}
+
+/// The other way round.
+Outputs outputs_of(const TiledConvolution& one) {
+  if (one.pass == ConvolutionPass::weight_gradient)
+    return {one.filters, one.channels * one.kernel * one.kernel, 1};
+  const std::int64_t places = one.images * one.height * one.width,
+                     written = one.pass == ConvolutionPass::forward ? one.filters : one.channels;
+  return channels_innermost(one) ? Outputs{places, written, 1} : Outputs{written, places, 1};
 }
 
 std::string tiles_text(const Planner& planner, Size size) {

@@ -115,6 +115,7 @@ void add_row(std::vector<VerbRow>& rows, const VerbRow& row) {
   found->failed = found->failed || row.failed;
   for (const std::string& text : row.notes) note(*found, text);
   found->refusals.insert(found->refusals.end(), row.refusals.begin(), row.refusals.end());
+  found->bundles.insert(found->bundles.end(), row.bundles.begin(), row.bundles.end());
 }
 
 ComparedCase compare_case(const VerbCase& one, engine::Backend& expected, engine::Backend& actual,

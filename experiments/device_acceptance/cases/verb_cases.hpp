@@ -68,6 +68,7 @@ struct VerbRow {
   bool failed = false;             ///< a case threw on one back end
   /// What the back end said of products that the library's route left to our own kernel.
   std::vector<std::string> refusals = {};
+  std::vector<std::string> bundles = {};  ///< folders from which its failures can be had again
   bool same() const { return !failed && differing_elements == 0; }
 };
 /// Adds what differs between two runs of the case.

@@ -158,6 +158,15 @@ TEST_F(FirstContact, ALostDeviceIsOpenedAgainForTheNextCase) {
   EXPECT_THAT(result.out, HasSubstr("REHEARSED    all counts and scattered rows"));
 }
 
+// Networks whose making fails, and steps that do, are failed runs: the process lives on.
+TEST_F(FirstContact, ADeviceLostWithinATrainingFailsItsRuns) {
+  const Finished result = run({"--section", "capture", "--plant", "poison"});
+  EXPECT_EQ(result.exit_code, 5) << result.out << result.err;
+  EXPECT_THAT(result.out,
+              HasSubstr("FAILS        training steps by a graph, routes mma and cublas: 4 of 4 steps"));
+  EXPECT_THAT(read_file(out() / "acceptance.md"), HasSubstr("classifier, O2, graph, cublas failed to run: "));
+}
+
 TEST_F(FirstContact, ASilentProcessIsKilledAndTheNextSectionRuns) {
   const Finished result =
       run({"--section", "capture", "--section", "counts", "--plant", "hang", "--silence", "1"});
