@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/backend/emulated/emulated_backend.hpp"
@@ -174,6 +176,23 @@ TEST_F(FirstContact, ASilentProcessIsKilledAndTheNextSectionRuns) {
   EXPECT_THAT(result.out, HasSubstr("no word for 1 s, killed"));
   EXPECT_THAT(result.out, HasSubstr("counts ("));
   EXPECT_THAT(result.out, HasSubstr("REHEARSED    all counts and scattered rows"));
+}
+
+TEST_F(FirstContact, AnInterruptStopsTheChildAndKeepsWhatWasMeasured) {
+  testing_support::Spawned running(
+      std::string(FP16LAB_BIN_DIR) + "/exp_device_acceptance",
+      {"--rehearse", "--section", "device", "--section", "capture", "--plant", "hang", "-o", out().string()},
+      folder_.path());
+  const auto report = [&] { return testing_support::slurp(out() / "acceptance.md"); };
+  for (int i = 0; i < 3000 && report().empty(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_THAT(report(), HasSubstr("## device"));
+  running.signal(SIGINT);
+  const Finished result = running.wait();
+  EXPECT_EQ(result.exit_code, 130) << result.out << result.err;
+  EXPECT_THAT(report(), Not(HasSubstr("## capture")));
+  EXPECT_THAT(read_file(out() / "claims.json"), HasSubstr("training steps by a graph"))
+      << "not run, but there";
 }
 
 constexpr const char* memcheck_finds = R"(========= COMPUTE-SANITIZER
