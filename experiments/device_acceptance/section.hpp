@@ -134,8 +134,8 @@ CaseList tile_case_list(const Settings& settings);
 SectionResult compare_all_tiles(const Settings& settings, const Goals& goals);
 Goals training_goals(const Settings& settings);
 SectionResult compare_training(const Settings& settings, const Goals& goals);
-/// The same of a step that is replayed as a graph, by each route of the products.
-SectionResult compare_graph_training(const Settings& settings, const Goals& goals);
+/// The same of a step that is replayed as a graph, products by `route`: "mma", "cublas".
+SectionResult compare_graph_training(const Settings& settings, const Goal& goal, const std::string& route);
 Goals gemm_goals(const Settings& settings);
 SectionResult time_products(const Settings& settings, const Goals& goals);
 Goals step_goals(const Settings& settings);

@@ -55,15 +55,14 @@ const std::vector<Run>& runs() {
   return all;
 }
 
-/// The review's check of replayed steps, by either route of the products.
-const std::vector<Run>& graph_runs() {
-  static const auto by = [](const char* route) {
-    return std::vector<std::string>{"amp.dialect=paddle", "amp.level=O2", "scaler.policy=dynamic",
-                                    "train.graph=true", std::string("backend.gemm=") + route};
-  };
-  static const std::vector<Run> all{{"classifier, O2, graph, mma", "classifier", 50, 10, by("mma")},
-                                    {"classifier, O2, graph, cublas", "classifier", 50, 10, by("cublas")}};
-  return all;
+/// A step that is recorded and replayed, by one route of the products.
+Run graph_run(const std::string& route) {
+  return {"classifier, O2, graph, " + route,
+          "classifier",
+          50,
+          10,
+          {"amp.dialect=paddle", "amp.level=O2", "scaler.policy=dynamic", "train.graph=true",
+           "backend.gemm=" + route}};
 }
 
 /// Networks that the CPU executes thread by thread in a moment.
@@ -194,8 +193,8 @@ SectionResult compare_training(const Settings& settings, const Goals& goals) {
   return compare_runs(settings, goals[0], runs());
 }
 
-SectionResult compare_graph_training(const Settings& settings, const Goals& goals) {
-  return compare_runs(settings, goals[0], graph_runs());
+SectionResult compare_graph_training(const Settings& settings, const Goal& goal, const std::string& route) {
+  return compare_runs(settings, goal, {graph_run(route)});
 }
 
 }  // namespace fp16lab::experiments::acceptance

@@ -165,7 +165,7 @@ TEST_F(FirstContact, ADeviceLostWithinATrainingFailsItsRuns) {
   const Finished result = run({"--section", "capture", "--plant", "poison"});
   EXPECT_EQ(result.exit_code, 5) << result.out << result.err;
   EXPECT_THAT(result.out,
-              HasSubstr("FAILS        training steps by a graph, routes mma and cublas: 4 of 4 steps"));
+              HasSubstr("FAILS        training steps by a graph, products by cublas: 2 of 2 steps"));
   EXPECT_THAT(read_file(out() / "acceptance.md"), HasSubstr("classifier, O2, graph, cublas failed to run: "));
 }
 
