@@ -12,7 +12,8 @@
 
 namespace fp16lab::experiments::acceptance {
 
-/// The device gives nothing but errors from now on (CUDA calls them sticky): another process can still use it.
+/// The device gives nothing but errors from now on (CUDA calls them sticky): another process can still use
+/// it.
 class DeviceLost : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

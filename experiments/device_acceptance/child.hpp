@@ -26,8 +26,9 @@ struct Relay {
 DeviceSide open_device(const Settings& settings, const Relay& relay);
 
 /// run_section in a child. A process that is killed, falls silent for settings.silence seconds or loses the
-/// device is a failed case, and the section goes on behind it in another process; the third such case of a verb
-/// takes the verb's other cases with it. Without cases it is a failed section with the process's last words. Every failure leaves a bundle.
+/// device is a failed case, and the section goes on behind it in another process; the third such case of a
+/// verb takes the verb's other cases with it. Without cases it is a failed section with the process's last
+/// words. Every failure leaves a bundle.
 SectionReport run_in_child(const Section& section, const Settings& settings, const Relay& relay);
 
 /// The failure in a bundle once more, in a child. mismatch where it is still there, ok where it is not,

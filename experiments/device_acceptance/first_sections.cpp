@@ -1,5 +1,5 @@
-// Sections "large", "capture" and "counts": checks that a device meets first, because a fault there would show
-// in everything behind them.
+// Sections "large", "capture" and "counts": checks that a device meets first, because a fault there would
+// show in everything behind them.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 // exp_device_acceptance: does this GPU train with the bits of the emulator, how fast, and in how much memory?
 //
-// One command on a machine with a GPU judges the CUDA back end. It says what device it has, then runs sections
-// one after the other, each in a process of its own; one that fails, crashes or hangs is reported and the others
-// go on, and every target of the project gets a measured value and a verdict. All targets are written down
-// before the first section, and the report anew after every section, so that an interrupt leaves what was
-// measured. Every failure leaves a folder that reproduces it.
+// One command on a machine with a GPU judges the CUDA back end. It says what device it has, then runs
+// sections one after the other, each in a process of its own; one that fails, crashes or hangs is reported
+// and the others go on, and every target of the project gets a measured value and a verdict. All targets are
+// written down before the first section, and the report anew after every section, so that an interrupt leaves
+// what was measured. Every failure leaves a folder that reproduces it.
 #include <fmt/format.h>
 
 #include <algorithm>

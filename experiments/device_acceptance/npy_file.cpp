@@ -75,7 +75,11 @@ Operand read_npy(const std::filesystem::path& path, DType dtype, const engine::S
   if (header.descr != descr_of(dtype, size_of(dtype)) || header.fortran_order || !same_shape)
     file.fail(fmt::format("it is no {} {} in C order, which bundle.json says it is", name_of(dtype),
                           shape.to_string()));
-  operand.bytes.resize(static_cast<std::size_t>(shape.element_count()) * size_of(dtype));
+  const std::uint64_t there = file.size() - header.data_offset;
+  if (header.data_bytes() != there)
+    file.fail(
+        fmt::format("it has {} bytes of elements, expected {}", there, header.data_bytes().value_or(0)));
+  operand.bytes.resize(there);
   file.read(header.data_offset, operand.bytes);
   return operand;
 }

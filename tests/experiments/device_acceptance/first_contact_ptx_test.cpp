@@ -1,5 +1,5 @@
-// exp_device_acceptance with the device library that we ship, on the machine that executes PTX: what it says of
-// the device, a bundle of another machine, and the tests that it starts.
+// exp_device_acceptance with the device library that we ship, on the machine that executes PTX: what it says
+// of the device, a bundle of another machine, and the tests that it starts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

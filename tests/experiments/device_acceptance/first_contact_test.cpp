@@ -1,5 +1,5 @@
-// What exp_device_acceptance does when a device misbehaves: planted failures in rehearsals, a compute-sanitizer
-// that is a script, and the parts that carry them: bundles, the journal, watched programs.
+// What exp_device_acceptance does when a device misbehaves: planted failures in rehearsals, a
+// compute-sanitizer that is a script, and the parts that carry them: bundles, the journal, watched programs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -197,7 +197,7 @@ TEST_F(FirstContact, AnInterruptStopsTheChildAndKeepsWhatWasMeasured) {
 
 constexpr const char* memcheck_finds = R"(========= COMPUTE-SANITIZER
 ========= Invalid __global__ write of size 4 bytes
-=========     at void fp16lab::engine::gpu::(anonymous namespace)::scatter<float>(const float *, float *)+0x160 in indexing.cu:32
+=========     at void fp16lab::engine::gpu::(anonymous namespace)::scatter<float>(float *)+0x160 in a.cu:32
 =========     by thread (0,0,0) in block (0,0,0)
 =========     Access at 0x7f6a1ec00001 is misaligned
 =========         Host Frame: [0x2774ec]
@@ -259,8 +259,7 @@ TEST(SanitizerOutput, HasErrorsFirstFindingAndKernel) {
   const SanitizerFindings found = read_sanitizer_output(memcheck_finds);
   EXPECT_EQ(found.errors, 2u);
   EXPECT_EQ(found.first, "Invalid __global__ write of size 4 bytes");
-  EXPECT_EQ(found.kernel,
-            "fp16lab::engine::gpu::(anonymous namespace)::scatter<float>(const float *, float *)");
+  EXPECT_EQ(found.kernel, "fp16lab::engine::gpu::(anonymous namespace)::scatter<float>(float *)");
   const SanitizerFindings race = read_sanitizer_output(
       "========= COMPUTE-SANITIZER\n"
       "========= Error: Race reported between Write access at sumKernel(int *, int *)+0xc0 in sum.cu:48\n"
@@ -315,6 +314,8 @@ TEST(NpyFiles, HoldWhatWasWritten) {
   EXPECT_EQ(read_npy(file, DType::f16, {2, 3}).bytes, bytes);
   EXPECT_THAT(message_of([&] { read_npy(file, DType::bf16, {2, 3}); }), HasSubstr("no bf16 (2, 3)"));
   EXPECT_THAT(message_of([&] { read_npy(file, DType::f16, {3, 2}); }), HasSubstr("x.npy"));
+  write_file_atomically(file, read_file(file).substr(0, 128 + 11));
+  EXPECT_THAT(message_of([&] { read_npy(file, DType::f16, {2, 3}); }), HasSubstr("11 bytes of elements"));
   write_npy(file, std::nullopt, {}, 4, bytes);
   EXPECT_THAT(read_file(file), HasSubstr("'<u4'"));
 }
