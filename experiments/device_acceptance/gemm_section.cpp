@@ -72,6 +72,13 @@ std::string at(const Settings& settings) { return fmt::format(" at {} cubed", si
 
 }  // namespace
 
+std::int64_t profiled_extent(const Settings& settings) { return sizes_of(settings).back(); }
+
+double own_product_speed(const Settings& settings, const TimingPlan& plan) {
+  const auto backend = settings.side.make({.gemm = engine::GemmRoute::mma});
+  return tera_per_second(*backend, profiled_extent(settings), DType::f16, plan);
+}
+
 Goals gemm_goals(const Settings& settings) {
   return {at_least("own mma.sync GEMM against cuBLAS's best" + at(settings), 40, "%"),
           at_least("own wgmma GEMM against cuBLAS's best" + at(settings), 60, "%"),

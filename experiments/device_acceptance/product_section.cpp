@@ -4,16 +4,16 @@
 
 #include <set>
 
-#include "engine/backend/emulated/emulated_backend.hpp"
-#include "experiments/device_acceptance/cases/case_context.hpp"
-#include "experiments/device_acceptance/cases/verb_cases.hpp"
+#include "experiments/device_acceptance/case_section.hpp"
 #include "experiments/device_acceptance/section.hpp"
 #include "experiments/tensor_core_probe/emulated_device.hpp"
 #include "experiments/tensor_core_probe/question.hpp"
-#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {
+
+constexpr const char* own = "mma.sync";
+constexpr const char* library = "cuBLASLt";
 
 struct Product {
   std::int64_t m, n, k;
@@ -35,75 +35,28 @@ std::vector<Product> products(const Settings& settings) {
   return all;
 }
 
-struct Count {
-  std::uint64_t outputs = 0, words = 0, bits = 0;
-};
-
-/// Differing outputs of one route at one shape, over FP16 and FP32 results.
-Count differences(engine::Backend& emulated, engine::Backend& device, const Product& product, DType dtype,
-                  Data data, std::uint64_t seed) {
-  Count count;
-  for (const DType out_type : {dtype, DType::f32}) {
-    const auto run_on = [&](engine::Backend& backend) {
-      CaseContext c(backend, CaseSize::full, "product", seed);
-      const engine::Tensor a = c.random(
-          product.transpose_a ? engine::Shape{product.k, product.m} : engine::Shape{product.m, product.k},
-          dtype, data);
-      const engine::Tensor b = c.random(
-          product.transpose_b ? engine::Shape{product.n, product.k} : engine::Shape{product.k, product.n},
-          dtype, data);
-      engine::Tensor out = c.output({product.m, product.n}, out_type);
-      backend.gemm({.a = a,
-                    .b = b,
-                    .out = out,
-                    .transpose_a = product.transpose_a,
-                    .transpose_b = product.transpose_b});
-      std::vector<std::byte> bytes(out.byte_count());
-      backend.download(out, bytes);
-      return bytes;
+/// All four kinds of data, rounded and as FP32, by one route.
+VerbCase case_of(const Product& product, DType dtype, engine::GemmRoute route) {
+  const auto run = [=](CaseContext& c) {
+    const auto matrix = [](bool transposed, std::int64_t rows, std::int64_t columns) {
+      return transposed ? engine::Shape{columns, rows} : engine::Shape{rows, columns};
     };
-    const DifferingWords words = differing_words(run_on(emulated), run_on(device), size_of(out_type));
-    count.outputs += static_cast<std::uint64_t>(product.m * product.n);
-    count.words += words.words;
-    count.bits += words.bits;
-  }
-  return count;
-}
-
-void compare_route(const Settings& settings, const char* route_name, engine::GemmRoute route,
-                   const Goal& goal, SectionResult& result, Table& table) {
-  std::set<std::string> refused;  // shapes that the library's route left to our own kernel
-  engine::CudaOptions options{.gemm = route};
-  if (route != engine::GemmRoute::mma) {
-    options.algorithm_cache_file = (settings.out / "pins.jsonl").string();
-    options.report = [&refused](std::string_view text) { refused.emplace(text); };
-  }
-  const auto emulated =
-      engine::make_emulated_backend(tensor_core_model(settings.side.tensor_core), settings.threads);
-  const auto device = settings.side.make(options);
-  Count total;
-  for (const Product& product : products(settings))
-    for (const DType dtype : {DType::f16, DType::bf16})
-      for (const Data data : {Data::wide, Data::special, Data::cancelling, Data::training}) {
-        if (settings.progress)
-          settings.progress(fmt::format("{} {}x{}x{}", route_name, product.m, product.n, product.k));
-        const Count count = differences(*emulated, *device, product, dtype, data, settings.seed);
-        table.rows.push_back({route_name,
-                              fmt::format("{}x{}x{} {}{}", product.m, product.n, product.k,
-                                          product.transpose_a ? 'T' : 'N', product.transpose_b ? 'T' : 'N'),
-                              std::string(fp16lab::name_of(dtype)), name_of(data),
-                              fmt::format("{}", count.outputs), fmt::format("{}", count.words),
-                              fmt::format("{}", count.bits)});
-        total.outputs += count.outputs;
-        total.words += count.words;
+    for (const Data data : {Data::wide, Data::special, Data::cancelling, Data::training})
+      for (const DType out_type : {dtype, DType::f32}) {
+        const engine::Tensor a = c.random(matrix(product.transpose_a, product.m, product.k), dtype, data);
+        const engine::Tensor b = c.random(matrix(product.transpose_b, product.k, product.n), dtype, data);
+        engine::Tensor out = c.output({product.m, product.n}, out_type);
+        c.backend().gemm({.a = a,
+                          .b = b,
+                          .out = out,
+                          .transpose_a = product.transpose_a,
+                          .transpose_b = product.transpose_b});
+        c.keep(fmt::format("{} -> {}", name_of(data), fp16lab::name_of(out_type)), out);
       }
-  result.claims.push_back(none_differ(settings, goal, total.words, total.outputs, "outputs"));
-  for (const std::string& text : refused) result.notes.push_back(fmt::format("P9, not pinned: {}", text));
-  if (route != engine::GemmRoute::mma && refused.empty())
-    result.notes.emplace_back(
-        "P9: cuBLASLt (reduction scheme NONE, no split of k) was refused for no shape above; pins.jsonl has "
-        "the "
-        "algorithms");
+  };
+  return {fmt::format("{} {}x{}x{} {}{}", route == engine::GemmRoute::mma ? own : library, product.m,
+                      product.n, product.k, product.transpose_a ? 'T' : 'N', product.transpose_b ? 'T' : 'N'),
+          std::string(fp16lab::name_of(dtype)), run, dtype, route};
 }
 
 /// The same question to single instructions.
@@ -143,19 +96,43 @@ Goals product_goals(const Settings&) {
           no_difference("single wgmma instructions against the emulator")};
 }
 
+CaseList product_cases(const Settings& settings) {
+  CaseList list;
+  for (const engine::GemmRoute route : {engine::GemmRoute::mma, engine::GemmRoute::cublas}) {
+    if (settings.rehearsal() && route != engine::GemmRoute::mma) continue;  // there is no library
+    for (const Product& product : products(settings))
+      for (const DType dtype : {DType::f16, DType::bf16})
+        list.cases.push_back(case_of(product, dtype, route));
+  }
+  return list;
+}
+
 SectionResult compare_products(const Settings& settings, const Goals& goals) {
-  SectionResult result;
-  Table table{
+  const std::vector<VerbRow> rows = compare_on_device(settings, product_cases(settings));
+  SectionResult result = result_of(rows, "product");
+  std::set<std::string> refused;  // shapes that the library's route left to our own kernel
+  for (const VerbRow& row : rows) refused.insert(row.refusals.begin(), row.refusals.end());
+  for (std::size_t route = 0; const char* name : {own, library}) {
+    const RowSums sums = sums_of(rows, name);
+    const Goal& goal = goals[route++];
+    result.claims.push_back(
+        sums.rows == 0 ? goal.claim
+        : sums.failed > 0
+            ? must_hold(settings, goal,
+                        fmt::format("{} of {} products failed to run", sums.failed, sums.rows), false)
+            : none_differ(settings, goal, sums.differing, sums.elements, "outputs"));
+  }
+  for (const std::string& text : refused) result.notes.push_back(fmt::format("P9, not pinned: {}", text));
+  if (!settings.rehearsal() && refused.empty())
+    result.notes.emplace_back(
+        "P9: cuBLASLt (reduction scheme NONE, no split of k) was refused for no shape above; pins.jsonl has "
+        "the algorithms");
+  Table wgmma{
       .caption = "Outputs that differ from the emulator's",
       .columns = {"by", "shape", "operands", "data", "outputs", "differing outputs", "differing bits"},
       .rows = {}};
-  compare_route(settings, "mma.sync", engine::GemmRoute::mma, goals[0], result, table);
-  if (settings.rehearsal())
-    result.claims.push_back(goals[1].claim);  // there is no library
-  else
-    compare_route(settings, "cuBLASLt", engine::GemmRoute::cublas, goals[1], result, table);
-  compare_wgmma(settings, goals[2], result, table);
-  result.tables.push_back(std::move(table));
+  compare_wgmma(settings, goals[2], result, wgmma);
+  result.tables.push_back(std::move(wgmma));
   return result;
 }
 

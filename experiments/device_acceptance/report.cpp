@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "experiments/app/build_info.hpp"
+#include "experiments/device_acceptance/case_section.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/run/run_schema.hpp"
 
@@ -27,12 +28,6 @@ Json json_of(const Table& table) {
 
 Json json_of(const std::string& question, const std::vector<Claim>& claims) {
   return Json::parse(analysis::claims_json(question, claims))["claims"];
-}
-
-std::vector<Claim> before(const Section& section, const Settings& settings) {
-  std::vector<Claim> claims;
-  for (const Goal& goal : section.goals(settings)) claims.push_back(goal.claim);
-  return claims;
 }
 
 /// The claims of all sections that ran or failed, each under its section's name.
@@ -70,18 +65,28 @@ std::string markdown_of(const Table& table) {
 
 }  // namespace
 
-SectionReport run_section(const Section& section, const Settings& settings) {
-  const auto start = std::chrono::steady_clock::now();
+SectionReport not_run(const Section& section, const Settings& settings) {
   SectionReport report{.name = section.name,
                        .question = section.question,
                        .timing = section.timing,
                        .result = {},
                        .failure = {}};
+  for (const Goal& goal : section.goals(settings)) report.result.claims.push_back(goal.claim);
+  return report;
+}
+
+SectionReport run_section(const Section& section, const Settings& settings) {
+  const auto start = std::chrono::steady_clock::now();
+  SectionReport report = not_run(section, settings);
   try {
-    report.result = section.run(settings, section.goals(settings));
+    Settings own = settings;
+    own.section = section.name;
+    report.result = section.run(own, section.goals(settings));
+  } catch (const DeviceLost& lost) {
+    if (!settings.journal.empty()) throw;
+    report.failure = lost.what();
   } catch (const std::exception& error) {
     report.failure = error.what();
-    report.result.claims = before(section, settings);
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
@@ -90,11 +95,8 @@ SectionReport run_section(const Section& section, const Settings& settings) {
 std::vector<Claim> claims_of(const Settings& settings, const std::vector<Section>& sections,
                              const std::vector<SectionReport>& reports) {
   std::vector<SectionReport> all = reports;
-  for (std::size_t i = reports.size(); i < sections.size(); ++i) {
-    SectionReport& report = all.emplace_back();
-    report.name = sections[i].name;
-    report.result.claims = before(sections[i], settings);
-  }
+  for (std::size_t i = reports.size(); i < sections.size(); ++i)
+    all.push_back(not_run(sections[i], settings));
   return claims_of(all);
 }
 

@@ -18,7 +18,10 @@ struct SectionReport {
   double seconds = 0;
 };
 
-/// Runs a section; whatever it throws becomes its failure.
+/// A section before it runs.
+SectionReport not_run(const Section& section, const Settings& settings);
+/// Runs a section; whatever it throws becomes its failure. With a journal DeviceLost (case_section.hpp) is
+/// thrown on: another process goes on.
 SectionReport run_section(const Section& section, const Settings& settings);
 
 /// Claims of all sections, those that have not run yet (reports are the first of them) as they stand before

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <stdexcept>
 
 namespace fp16lab::experiments::acceptance {
 namespace {
@@ -64,24 +65,47 @@ Claim none_differ_on_gpu(const Settings& settings, const Goal& goal, std::uint64
   return claim;
 }
 
+Goals no_goals(const Settings&) { return {}; }
+
 const std::vector<Section>& all_sections() {
+  constexpr bool first = true, timing = true;
   static const std::vector<Section> sections{
-      {"device", "what was measured on", false, [](const Settings&) { return Goals{}; }, &describe_device},
-      {"probes", "does the tensor core compute what the table says (P1 to P8, P10, P11)", false, &probe_goals,
-       &probe_tensor_cores},
-      {"products", "do mma.sync, wgmma and cuBLASLt give the emulator's bits (P9)", false, &product_goals,
-       &compare_products},
-      {"verbs", "does every verb give the emulated back end's bits", false, &verb_goals, &compare_all_verbs},
-      {"tiles", "does every tile that products and convolutions can be cut into give those bits", false,
-       &tile_goals, &compare_all_tiles},
-      {"training", "does training give the emulated run's bits at every step", false, &training_goals,
+      // The ten checks that come first on a device, in their order.
+      {"device", "what was measured on", !timing, &no_goals, &describe_device, nullptr, first},
+      {"tests", "do the tests that want a GPU pass", !timing, &test_goals, &run_gpu_tests, nullptr, first},
+      {"probes", "does the tensor core compute what the table says (P1 to P8, P10, P11)", !timing,
+       &probe_goals, &probe_tensor_cores, nullptr, first},
+      {"large", "do products and a convolution of many large tiles give the emulator's bits", !timing,
+       &large_goals, &compare_large, &large_cases, first},
+      {"sanitizer", "does compute-sanitizer find errors of memory, barriers or races", !timing,
+       &sanitizer_goals, &run_sanitizers, nullptr, first},
+      {"capture", "does a step that is replayed as a graph have the bits of one that is not", !timing,
+       &capture_goals, &compare_captures, &capture_cases, first},
+      {"counts", "do CUB's counts, ours and scattered rows agree", !timing, &count_goals, &compare_counts,
+       &count_cases, first},
+      {"products", "do mma.sync, wgmma and cuBLASLt give the emulator's bits (P9)", !timing, &product_goals,
+       &compare_products, &product_cases, first},
+      {"profile", "what does our own product of 8192 cubed reach", timing, &no_goals, &profile_product,
+       nullptr, first},
+      // What takes long.
+      {"verbs", "does every verb give the emulated back end's bits", !timing, &verb_goals, &compare_all_verbs,
+       &verb_cases},
+      {"tiles", "does every tile that products and convolutions can be cut into give those bits", !timing,
+       &tile_goals, &compare_all_tiles, &tile_case_list},
+      {"training", "does training give the emulated run's bits at every step", !timing, &training_goals,
        &compare_training},
-      {"gemm", "how fast are matrix products", true, &gemm_goals, &time_products},
-      {"steps", "how fast are the tutorials' training steps", true, &step_goals, &time_steps},
-      {"histograms", "what does looking at every gradient cost", true, &histogram_goals, &time_histograms},
-      {"memory", "what does each level hold in memory", false, &memory_goals, &measure_memory},
+      {"gemm", "how fast are matrix products", timing, &gemm_goals, &time_products},
+      {"steps", "how fast are the tutorials' training steps", timing, &step_goals, &time_steps},
+      {"histograms", "what does looking at every gradient cost", timing, &histogram_goals, &time_histograms},
+      {"memory", "what does each level hold in memory", !timing, &memory_goals, &measure_memory},
   };
   return sections;
+}
+
+const Section& section_called(std::string_view name) {
+  for (const Section& section : all_sections())
+    if (section.name == name) return section;
+  throw std::runtime_error(fmt::format("there is no section '{}'", name));
 }
 
 }  // namespace fp16lab::experiments::acceptance

@@ -7,9 +7,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "analysis/claim.hpp"
+#include "experiments/device_acceptance/cases/verb_cases.hpp"
 #include "experiments/emulated_vs_device/device_side.hpp"
 
 namespace fp16lab::probe {
@@ -25,10 +27,14 @@ struct Settings {
   DeviceSide side;
   int threads = 1;
   std::uint64_t seed = 1;
-  bool quick = false;           ///< fewer sizes, steps and repetitions
-  std::filesystem::path out;    ///< where a section may put files of its own
-  std::filesystem::path torch;  ///< what experiments/bench/torch_amp.py printed; empty: nothing
-  std::string command;          ///< as it was typed
+  bool quick = false;                       ///< fewer sizes, steps and repetitions
+  std::filesystem::path out;                ///< where a section may put files of its own
+  std::filesystem::path torch;              ///< what experiments/bench/torch_amp.py printed; empty: nothing
+  std::string command;                      ///< as it was typed
+  std::vector<std::string> arguments = {};  ///< the same without the program: what its children get, too
+  double silence = 1800;                    ///< seconds after which a child that says nothing is killed
+  std::string section = {};                 ///< the one that runs
+  std::filesystem::path journal = {};       ///< of its cases (journal.hpp); empty: nobody would read one
   std::function<void(const std::string&)> progress;
 
   bool rehearsal() const { return side.rehearsal; }
@@ -79,28 +85,57 @@ struct SectionResult {
 
 using Goals = std::vector<Goal>;
 
+/// Cases, and the extents on which they run.
+struct CaseList {
+  std::vector<VerbCase> cases;
+  CaseSize size = CaseSize::full;
+};
+
 struct Section {
   const char* name;      ///< as --section takes it: "verbs"
   const char* question;  ///< what it answers
   bool timing;           ///< its numbers mean nothing in a rehearsal
   Goals (*goals)(const Settings& settings);
   SectionResult (*run)(const Settings& settings, const Goals& goals);
+  /// What it compares by compare_on_device; null: nothing.
+  CaseList (*cases)(const Settings& settings) = nullptr;
+  bool first = false;  ///< one of the ten first checks on a device
 };
 
+Goals no_goals(const Settings& settings);
 SectionResult describe_device(const Settings& settings, const Goals& none);
+Goals test_goals(const Settings& settings);
+SectionResult run_gpu_tests(const Settings& settings, const Goals& goals);
 Goals probe_goals(const Settings& settings);
 SectionResult probe_tensor_cores(const Settings& settings, const Goals& goals);
 /// The GPU as a device of the probe; in a rehearsal the emulator in its place. std::runtime_error where there
 /// is none.
 std::unique_ptr<probe::Device> probed_device(const Settings& settings);
+Goals large_goals(const Settings& settings);
+CaseList large_cases(const Settings& settings);
+SectionResult compare_large(const Settings& settings, const Goals& goals);
+Goals sanitizer_goals(const Settings& settings);
+SectionResult run_sanitizers(const Settings& settings, const Goals& goals);
+Goals capture_goals(const Settings& settings);
+CaseList capture_cases(const Settings& settings);
+SectionResult compare_captures(const Settings& settings, const Goals& goals);
+Goals count_goals(const Settings& settings);
+CaseList count_cases(const Settings& settings);
+SectionResult compare_counts(const Settings& settings, const Goals& goals);
 Goals product_goals(const Settings& settings);
+CaseList product_cases(const Settings& settings);
 SectionResult compare_products(const Settings& settings, const Goals& goals);
+SectionResult profile_product(const Settings& settings, const Goals& none);
 Goals verb_goals(const Settings& settings);
+CaseList verb_cases(const Settings& settings);
 SectionResult compare_all_verbs(const Settings& settings, const Goals& goals);
 Goals tile_goals(const Settings& settings);
+CaseList tile_case_list(const Settings& settings);
 SectionResult compare_all_tiles(const Settings& settings, const Goals& goals);
 Goals training_goals(const Settings& settings);
 SectionResult compare_training(const Settings& settings, const Goals& goals);
+/// The same of a step that is replayed as a graph, products by `route`: "mma", "cublas".
+SectionResult compare_graph_training(const Settings& settings, const Goal& goal, const std::string& route);
 Goals gemm_goals(const Settings& settings);
 SectionResult time_products(const Settings& settings, const Goals& goals);
 Goals step_goals(const Settings& settings);
@@ -110,7 +145,9 @@ SectionResult time_histograms(const Settings& settings, const Goals& goals);
 Goals memory_goals(const Settings& settings);
 SectionResult measure_memory(const Settings& settings, const Goals& goals);
 
-/// All of them, in the order of the report.
+/// All of them, in the order of the report: the ten first checks, then what takes long.
 const std::vector<Section>& all_sections();
+/// std::runtime_error where there is none of that name.
+const Section& section_called(std::string_view name);
 
 }  // namespace fp16lab::experiments::acceptance

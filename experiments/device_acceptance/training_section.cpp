@@ -55,6 +55,16 @@ const std::vector<Run>& runs() {
   return all;
 }
 
+/// A step that is recorded and replayed, by one route of the products.
+Run graph_run(const std::string& route) {
+  return {"classifier, O2, graph, " + route,
+          "classifier",
+          50,
+          10,
+          {"amp.dialect=paddle", "amp.level=O2", "scaler.policy=dynamic", "train.graph=true",
+           "backend.gemm=" + route}};
+}
+
 /// Networks that the CPU executes thread by thread in a moment.
 std::vector<std::string> rehearsal_sizes(const Run& run) {
   if (run.config == "classifier") return {"train.batch_size=3", "model.layer.mlp1.widths=[8, 10]"};
@@ -132,11 +142,7 @@ std::string file_name(const std::string& run) {
   return name;
 }
 
-}  // namespace
-
-Goals training_goals(const Settings&) { return {no_difference("training steps against the emulated run")}; }
-
-SectionResult compare_training(const Settings& settings, const Goals& goals) {
+SectionResult compare_runs(const Settings& settings, const Goal& goal, const std::vector<Run>& all) {
   SectionResult result;
   const Data data(settings);
   result.notes.push_back("images: " + data.images() + "; text: made up");
@@ -146,7 +152,7 @@ SectionResult compare_training(const Settings& settings, const Goals& goals) {
               .columns = {"run", "steps", "same steps", "first difference", "emulated s", "device s"},
               .rows = {}};
   std::uint64_t steps = 0, same_steps = 0;
-  for (const Run& run : runs()) {
+  for (const Run& run : all) {
     if (settings.progress) settings.progress(run.name);
     const RunConfig config = config_of(run, settings, data);
     if (config.amp.dtype == DType::bf16 && !multiplies(settings.side.tensor_core, DType::bf16)) continue;
@@ -175,8 +181,20 @@ SectionResult compare_training(const Settings& settings, const Goals& goals) {
     }
   }
   result.tables.push_back(std::move(table));
-  result.claims = {none_differ(settings, goals[0], steps - same_steps, steps, "steps")};
+  result.claims = {none_differ(settings, goal, steps - same_steps, steps, "steps")};
   return result;
+}
+
+}  // namespace
+
+Goals training_goals(const Settings&) { return {no_difference("training steps against the emulated run")}; }
+
+SectionResult compare_training(const Settings& settings, const Goals& goals) {
+  return compare_runs(settings, goals[0], runs());
+}
+
+SectionResult compare_graph_training(const Settings& settings, const Goal& goal, const std::string& route) {
+  return compare_runs(settings, goal, {graph_run(route)});
 }
 
 }  // namespace fp16lab::experiments::acceptance

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include "engine/nn/attention.hpp"
 #include "engine/nn/conv2d.hpp"
@@ -39,6 +40,11 @@ Conv2dOptions filters_of(const LayerPlace& place, std::int64_t inputs) {
           .seed = place.network.seed};
 }
 
+/// GCC 12 destroys `output` twice where the module's constructor throws within the braces of a BuiltLayer.
+BuiltLayer built(Signal output, std::unique_ptr<Module> module) {
+  return {.output = std::move(output), .module = std::move(module)};
+}
+
 }  // namespace
 
 BuiltLayer build_linear(const LayerPlace& place) {
@@ -57,14 +63,13 @@ BuiltLayer build_linear(const LayerPlace& place) {
   const RowInitialization init = init_of(place);
   Signal output = input;
   output.extents.back() = outputs;
-  return {.output = output,
-          .module = std::make_unique<Linear>(place.backend, place.path,
-                                             LinearOptions{.inputs = input.extents.back(),
-                                                           .outputs = outputs,
-                                                           .bias = place.arguments.boolean("bias"),
-                                                           .initialization = init.rule,
-                                                           .deviation = init.deviation,
-                                                           .seed = place.network.seed})};
+  return built(output, std::make_unique<Linear>(place.backend, place.path,
+                                                LinearOptions{.inputs = input.extents.back(),
+                                                              .outputs = outputs,
+                                                              .bias = place.arguments.boolean("bias"),
+                                                              .initialization = init.rule,
+                                                              .deviation = init.deviation,
+                                                              .seed = place.network.seed}));
 }
 
 BuiltLayer build_mlp(const LayerPlace& place) {
@@ -88,13 +93,13 @@ BuiltLayer build_mlp(const LayerPlace& place) {
   require(init.deviation == 0, "init: expected a name; deviations are for linear, embedding and attention");
   const std::string path =
       place.named ? place.path : place.prefix.substr(0, place.prefix.size() - (place.prefix.empty() ? 0 : 1));
-  return {.output = {.extents = {widths.back()}, .rows = input.rows},
-          .module = std::make_unique<Mlp>(place.backend, MlpOptions{.widths = widths,
-                                                                    .activation = activation("activation"),
-                                                                    .output = activation("output"),
-                                                                    .path = path,
-                                                                    .initialization = init.rule,
-                                                                    .seed = place.network.seed})};
+  return built({.extents = {widths.back()}, .rows = input.rows},
+               std::make_unique<Mlp>(place.backend, MlpOptions{.widths = widths,
+                                                               .activation = activation("activation"),
+                                                               .output = activation("output"),
+                                                               .path = path,
+                                                               .initialization = init.rule,
+                                                               .seed = place.network.seed}));
 }
 
 BuiltLayer build_conv2d(const LayerPlace& place) {
@@ -106,8 +111,7 @@ BuiltLayer build_conv2d(const LayerPlace& place) {
                          geometry.dilation[axis]);
   };
   const Image output(filters.outputs, extent(input.height, 0), extent(input.width, 1));
-  return {.output = output.signal(geometry.layout),
-          .module = std::make_unique<Conv2d>(place.backend, place.path, filters)};
+  return built(output.signal(geometry.layout), std::make_unique<Conv2d>(place.backend, place.path, filters));
 }
 
 BuiltLayer build_conv_transpose2d(const LayerPlace& place) {
@@ -122,8 +126,8 @@ BuiltLayer build_conv_transpose2d(const LayerPlace& place) {
     return result;
   };
   const Image output(filters.outputs, extent(input.height, 0), extent(input.width, 1));
-  return {.output = output.signal(geometry.layout),
-          .module = std::make_unique<ConvTranspose2d>(place.backend, place.path, filters, more)};
+  return built(output.signal(geometry.layout),
+               std::make_unique<ConvTranspose2d>(place.backend, place.path, filters, more));
 }
 
 BuiltLayer build_batch_norm(const LayerPlace& place) {
@@ -145,18 +149,16 @@ BuiltLayer build_layer_norm(const LayerPlace& place) {
   const Signal& input = place.inputs[0];
   require_numbers(input);
   require(!input.extents.empty(), "takes (N, ..., features)");
-  return {.output = input,
-          .module = std::make_unique<LayerNorm>(place.backend, place.path, input.extents.back(),
-                                                place.arguments.real("eps"))};
+  return built(input, std::make_unique<LayerNorm>(place.backend, place.path, input.extents.back(),
+                                                  place.arguments.real("eps")));
 }
 
 BuiltLayer build_rms_norm(const LayerPlace& place) {
   const Signal& input = place.inputs[0];
   require_numbers(input);
   require(!input.extents.empty(), "takes (N, ..., features)");
-  return {.output = input,
-          .module = std::make_unique<RmsNorm>(place.backend, place.path, input.extents.back(),
-                                              place.arguments.real("eps"))};
+  return built(input, std::make_unique<RmsNorm>(place.backend, place.path, input.extents.back(),
+                                                place.arguments.real("eps")));
 }
 
 BuiltLayer build_group_norm(const LayerPlace& place) {
@@ -180,12 +182,11 @@ BuiltLayer build_embedding(const LayerPlace& place) {
                       input.vocabulary));
   Signal output{.extents = input.extents, .rows = input.rows};
   output.extents.push_back(place.arguments.integer("embedding_dim"));
-  return {.output = output,
-          .module = std::make_unique<Embedding>(place.backend, place.path,
-                                                EmbeddingOptions{.symbols = symbols,
-                                                                 .features = output.extents.back(),
-                                                                 .deviation = place.arguments.real("init"),
-                                                                 .seed = place.network.seed})};
+  return built(output, std::make_unique<Embedding>(place.backend, place.path,
+                                                   EmbeddingOptions{.symbols = symbols,
+                                                                    .features = output.extents.back(),
+                                                                    .deviation = place.arguments.real("init"),
+                                                                    .seed = place.network.seed}));
 }
 
 BuiltLayer build_position_embedding(const LayerPlace& place) {
@@ -193,13 +194,12 @@ BuiltLayer build_position_embedding(const LayerPlace& place) {
   require(!input.extents.empty(), "takes (N, T, ...)");
   const std::int64_t features = place.arguments.integer("embedding_dim");
   // (T, features), the same for all examples: it broadcasts in an add.
-  return {.output = {.extents = {input.extents[0], features}},
-          .module =
-              std::make_unique<PositionEmbedding>(place.backend, place.path,
-                                                  EmbeddingOptions{.symbols = input.extents[0],
-                                                                   .features = features,
-                                                                   .deviation = place.arguments.real("init"),
-                                                                   .seed = place.network.seed})};
+  return built({.extents = {input.extents[0], features}},
+               std::make_unique<PositionEmbedding>(place.backend, place.path,
+                                                   EmbeddingOptions{.symbols = input.extents[0],
+                                                                    .features = features,
+                                                                    .deviation = place.arguments.real("init"),
+                                                                    .seed = place.network.seed}));
 }
 
 BuiltLayer build_lstm(const LayerPlace& place) {
@@ -207,13 +207,13 @@ BuiltLayer build_lstm(const LayerPlace& place) {
   require_numbers(input);
   require(input.extents.size() == 2 && input.rows == 1, "takes (N, T, features)");
   const std::int64_t hidden = place.arguments.integer("hidden_size");
-  return {.output = {.extents = {input.extents[0], hidden}},
-          .module = std::make_unique<Lstm>(place.backend, place.path,
-                                           LstmOptions{.inputs = input.extents[1],
-                                                       .hidden = hidden,
-                                                       .layers = place.arguments.integer("num_layers"),
-                                                       .dropout = place.arguments.real("dropout"),
-                                                       .seed = place.network.seed})};
+  return built({.extents = {input.extents[0], hidden}},
+               std::make_unique<Lstm>(place.backend, place.path,
+                                      LstmOptions{.inputs = input.extents[1],
+                                                  .hidden = hidden,
+                                                  .layers = place.arguments.integer("num_layers"),
+                                                  .dropout = place.arguments.real("dropout"),
+                                                  .seed = place.network.seed}));
 }
 
 BuiltLayer build_attention(const LayerPlace& place) {
@@ -224,22 +224,20 @@ BuiltLayer build_attention(const LayerPlace& place) {
                           out_init = place.arguments.initialization("out_init", {});
   require(init.rule == Initialization::torch_linear && out_init.rule == Initialization::torch_linear,
           "init, out_init: expected torch_linear or a deviation");
-  return {.output = input,
-          .module =
-              std::make_unique<SelfAttention>(place.backend, place.path,
-                                              AttentionOptions{.features = input.extents[1],
-                                                               .heads = place.arguments.integer("num_heads"),
-                                                               .causal = place.arguments.boolean("causal"),
-                                                               .dropout = place.arguments.real("dropout"),
-                                                               .deviation = init.deviation,
-                                                               .output_deviation = out_init.deviation,
-                                                               .seed = place.network.seed})};
+  return built(input,
+               std::make_unique<SelfAttention>(place.backend, place.path,
+                                               AttentionOptions{.features = input.extents[1],
+                                                                .heads = place.arguments.integer("num_heads"),
+                                                                .causal = place.arguments.boolean("causal"),
+                                                                .dropout = place.arguments.real("dropout"),
+                                                                .deviation = init.deviation,
+                                                                .output_deviation = out_init.deviation,
+                                                                .seed = place.network.seed}));
 }
 
 BuiltLayer build_dropout(const LayerPlace& place) {
   require_numbers(place.inputs[0]);
-  return {.output = place.inputs[0],
-          .module = std::make_unique<Dropout>(place.path, place.arguments.real("p"))};
+  return built(place.inputs[0], std::make_unique<Dropout>(place.path, place.arguments.real("p")));
 }
 
 }  // namespace fp16lab::engine::nn::layers

@@ -124,7 +124,11 @@ std::optional<int> ChildProcess::poll() {
 void ChildProcess::stop() {
   if (asked_to_stop_ || status_) return;
   asked_to_stop_ = true;
-  kill(pid_, SIGTERM);
+  ::kill(pid_, SIGTERM);
+}
+
+void ChildProcess::kill() {
+  if (!status_) ::kill(-pid_, SIGKILL);
 }
 
 Answer ask(const std::filesystem::path& program, const std::vector<std::string>& arguments) {

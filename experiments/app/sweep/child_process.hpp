@@ -40,6 +40,8 @@ class ChildProcess {
   std::optional<int> poll();
   /// SIGTERM, once: the run finishes its step and saves.
   void stop();
+  /// SIGKILL, to its whole process group: for one that does not listen.
+  void kill();
 
  private:
   pid_t pid_ = -1;

@@ -1,5 +1,7 @@
 #include "experiments/device_acceptance/cases/case_context.hpp"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <span>
 #include <stdexcept>
@@ -49,10 +51,11 @@ std::string name_of(Data data) {
 }
 
 CaseContext::CaseContext(engine::Backend& backend, CaseSize size, const std::string& case_name,
-                         std::uint64_t seed, MakeTensor make_tensor)
+                         std::uint64_t seed, MakeTensor make_tensor, Operands* operands)
     : backend_(&backend),
       size_(size),
       make_tensor_(std::move(make_tensor)),
+      operands_(operands),
       numbers_({.seed = seed, .stream = stream_id(case_name)}) {}
 
 std::uint32_t RandomNumbers::word() {
@@ -111,25 +114,50 @@ std::uint64_t RandomNumbers::bits(DType dtype, Data data) {
   return 0;
 }
 
+void CaseContext::supply(engine::Tensor& tensor, const std::function<void(std::vector<std::byte>&)>& draw) {
+  if (operands_ == nullptr || !operands_->given) {
+    std::vector<std::byte> host(tensor.byte_count());
+    draw(host);
+    backend_->upload(host, tensor);
+    if (operands_ != nullptr) operands_->all.push_back({tensor.dtype(), tensor.shape(), std::move(host)});
+    return;
+  }
+  const std::size_t index = next_operand_++;
+  const auto text = [](DType dtype, const engine::Shape& shape) {
+    return fmt::format("{} {}", fp16lab::name_of(dtype), shape.to_string());
+  };
+  if (index >= operands_->all.size())
+    throw std::runtime_error(fmt::format("operand {}: the case takes {}, and {} operands are given", index,
+                                         text(tensor.dtype(), tensor.shape()), operands_->all.size()));
+  const Operand& operand = operands_->all[index];
+  if (operand.dtype != tensor.dtype() || !(operand.shape == tensor.shape()))
+    throw std::runtime_error(fmt::format("operand {}: the case takes {}, and {} is given", index,
+                                         text(tensor.dtype(), tensor.shape()),
+                                         text(operand.dtype, operand.shape)));
+  backend_->upload(operand.bytes, tensor);
+}
+
 engine::Tensor CaseContext::random(const engine::Shape& shape, DType dtype, Data data) {
   engine::Tensor tensor = make_tensor_ ? make_tensor_(shape, dtype) : backend_->empty(shape, dtype);
-  std::vector<std::byte> host(tensor.byte_count());
-  const std::size_t size = size_of(dtype);
-  for (std::size_t at = 0; at < host.size(); at += size) {
-    const std::uint64_t value = numbers_.bits(dtype, data);
-    std::memcpy(&host[at], &value, size);
-  }
-  backend_->upload(host, tensor);
+  supply(tensor, [&](std::vector<std::byte>& host) {
+    const std::size_t size = size_of(dtype);
+    for (std::size_t at = 0; at < host.size(); at += size) {
+      const std::uint64_t value = numbers_.bits(dtype, data);
+      std::memcpy(&host[at], &value, size);
+    }
+  });
   return tensor;
 }
 
 engine::Tensor CaseContext::indices(const engine::Shape& shape, std::int64_t limit) {
   engine::Tensor tensor = backend_->empty(shape, DType::i32);
-  std::vector<std::int32_t> host(static_cast<std::size_t>(tensor.element_count()));
-  for (std::int32_t& index : host)
-    index =
-        static_cast<std::int32_t>((std::uint64_t{numbers_.word()} * static_cast<std::uint64_t>(limit)) >> 32);
-  backend_->upload(std::as_bytes(std::span(host)), tensor);
+  supply(tensor, [&](std::vector<std::byte>& host) {
+    for (std::size_t at = 0; at < host.size(); at += sizeof(std::int32_t)) {
+      const auto index = static_cast<std::int32_t>(
+          (std::uint64_t{numbers_.word()} * static_cast<std::uint64_t>(limit)) >> 32);
+      std::memcpy(&host[at], &index, sizeof(index));
+    }
+  });
   return tensor;
 }
 
@@ -157,7 +185,11 @@ engine::StepState state_in_training() {
 }
 
 void CaseContext::keep(const std::string& name, const engine::Tensor& tensor) {
-  Kept kept{.name = name, .element_bytes = size_of(tensor.dtype()), .bytes = {}};
+  Kept kept{.name = name,
+            .element_bytes = size_of(tensor.dtype()),
+            .bytes = {},
+            .dtype = tensor.dtype(),
+            .shape = tensor.shape()};
   kept.bytes.resize(tensor.byte_count());
   backend_->download(tensor, kept.bytes);
   kept_.push_back(std::move(kept));

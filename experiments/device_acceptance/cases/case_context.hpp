@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,22 @@ struct Kept {
   std::string name;
   std::size_t element_bytes = 1;
   std::vector<std::byte> bytes;
+  /// Of a tensor; anything else is a row of words without a dtype.
+  std::optional<DType> dtype = {};
+  engine::Shape shape = {};
+};
+
+/// What a case drew, as host bytes.
+struct Operand {
+  DType dtype = DType::f32;
+  engine::Shape shape;
+  std::vector<std::byte> bytes;
+};
+/// The operands of a case in the order in which it asks for them: written down as they are drawn, or, where
+/// they are `given`, taken instead of drawn ones.
+struct Operands {
+  bool given = false;
+  std::vector<Operand> all;
 };
 
 class CaseContext {
@@ -65,9 +82,10 @@ class CaseContext {
   using MakeTensor = std::function<engine::Tensor(const engine::Shape& shape, DType dtype)>;
 
   /// The same `case_name` and `seed` give the same data on every back end. `make_tensor`: whoever looks
-  /// behind operands and outputs makes them; empty: the back end does.
+  /// behind operands and outputs makes them; empty: the back end does. `operands`: see there; nullptr: they
+  /// are drawn and forgotten.
   CaseContext(engine::Backend& backend, CaseSize size, const std::string& case_name, std::uint64_t seed,
-              MakeTensor make_tensor = {});
+              MakeTensor make_tensor = {}, Operands* operands = nullptr);
 
   engine::Backend& backend() { return *backend_; }
   bool small() const { return size_ != CaseSize::full; }
@@ -94,10 +112,15 @@ class CaseContext {
 
  private:
   void keep_words(const std::string& name, const std::vector<std::uint64_t>& words);
+  /// Uploads an operand that `draw` fills, or a given one; std::runtime_error where that is another one than
+  /// the case asks for.
+  void supply(engine::Tensor& tensor, const std::function<void(std::vector<std::byte>&)>& draw);
 
   engine::Backend* backend_;
   CaseSize size_;
   MakeTensor make_tensor_;
+  Operands* operands_;
+  std::size_t next_operand_ = 0;
   RandomNumbers numbers_;
   std::vector<Kept> kept_;
 };

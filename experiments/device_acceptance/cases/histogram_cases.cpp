@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <functional>
+#include <memory>
 
 #include "experiments/device_acceptance/cases/verb_cases.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
@@ -29,6 +31,34 @@ struct SmallStep {
     backend.binary(engine::BinaryOp::add, a, a, a);  // so that every replay gives other bits
   }
 };
+
+/// Recorded and replayed, where the back end records.
+void three_times(engine::Backend& backend, const std::function<void()>& work) {
+  const std::unique_ptr<engine::Recording> recording = backend.records() ? backend.record(work) : nullptr;
+  for (int i = 0; i < 3; ++i) {
+    if (recording)
+      recording->replay();
+    else
+      work();
+  }
+}
+
+/// Sorts and counts in memory of its own, which a recording must be given, too.
+void scattered_and_counted(CaseContext& c, std::int64_t symbols) {
+  Tensor x = c.random({c.extent(5003, 403), 33}, DType::f16, Data::training);
+  const Tensor index = c.indices({x.shape()[0]}, symbols);
+  Tensor out = c.output({symbols, 33}, DType::f16);
+  CastProbe scattered, counted;
+  three_times(c.backend(), [&] {
+    scattered = counted = {};
+    c.backend().scatter_rows(x, index, out, &scattered);
+    c.backend().histogram(out, counted);
+    c.backend().binary(engine::BinaryOp::add, x, x, x);  // so that every replay gives other bits
+  });
+  c.keep(fmt::format("{} symbols", symbols), out);
+  c.keep("counts of the scattered", scattered);
+  c.keep("counts of the stored", counted);
+}
 
 }  // namespace
 
@@ -75,14 +105,11 @@ void add_histogram_cases(std::vector<VerbCase>& cases) {
                    }});
   cases.push_back({"record", "three replays", [](CaseContext& c) {
                      SmallStep step(c);
-                     if (c.backend().records()) {
-                       const std::unique_ptr<engine::Recording> recording =
-                           c.backend().record([&] { step.run(c.backend()); });
-                       for (int i = 0; i < 3; ++i) recording->replay();
-                     } else {
-                       for (int i = 0; i < 3; ++i) step.run(c.backend());
-                     }
+                     three_times(c.backend(), [&] { step.run(c.backend()); });
                      for (const Tensor& tensor : {step.a, step.product, step.sum}) c.keep("memory", tensor);
+                   }});
+  cases.push_back({"record", "scatter_rows and a probed histogram", [](CaseContext& c) {
+                     for (const std::int64_t symbols : {3, 83}) scattered_and_counted(c, symbols);
                    }});
 }
 

@@ -57,20 +57,32 @@ std::optional<Outputs> least_outputs(const Planner& planner, Size size, const ti
 /// Places of two images, four rows high.
 void set_places(TiledConvolution& convolution, std::int64_t places) { convolution.width = places / 8; }
 
-/// The convolution of the pass and layout whose product has these outputs:
-/// engine/backend/cuda/product/convolution.cu has what are rows and columns there.
+/// Are places the rows of the convolution's product? engine/backend/cuda/product/convolution.cu has what are
+/// rows and columns there.
+bool channels_innermost(const TiledConvolution& one) {
+  return one.layout == Layout::nhwc && (one.pass == ConvolutionPass::forward || one.kernel == 1);
+}
+
+/// The convolution of the pass and layout whose product has these outputs.
 TiledConvolution with_outputs(TiledConvolution one, const Outputs& outputs) {
-  const bool channels_innermost =
-      one.layout == Layout::nhwc && (one.pass == ConvolutionPass::forward || one.kernel == 1);
   if (one.pass == ConvolutionPass::weight_gradient) {
     one.filters = outputs.m;
     one.channels = outputs.n / (one.kernel * one.kernel);
     return one;
   }
-  (one.pass == ConvolutionPass::forward ? one.filters : one.channels) =
-      channels_innermost ? outputs.n : outputs.m;
-  set_places(one, channels_innermost ? outputs.m : outputs.n);
+  const bool places_first = channels_innermost(one);
+  (one.pass == ConvolutionPass::forward ? one.filters : one.channels) = places_first ? outputs.n : outputs.m;
+  set_places(one, places_first ? outputs.m : outputs.n);
   return one;
+}
+
+/// The other way round.
+Outputs outputs_of(const TiledConvolution& one) {
+  if (one.pass == ConvolutionPass::weight_gradient)
+    return {one.filters, one.channels * one.kernel * one.kernel, 1};
+  const std::int64_t places = one.images * one.height * one.width,
+                     written = one.pass == ConvolutionPass::forward ? one.filters : one.channels;
+  return channels_innermost(one) ? Outputs{places, written, 1} : Outputs{written, places, 1};
 }
 
 std::string tiles_text(const Planner& planner, Size size) {
@@ -176,25 +188,34 @@ std::vector<TiledConvolution> tiled_convolutions(const tile::Gpu& gpu) {
   return all;
 }
 
+VerbCase product_case(const std::string& what, const TiledProduct& one, std::int64_t k, bool transpose_a,
+                      bool transpose_b, const tile::Gpu& gpu) {
+  const Planner planner = planner_of_products(one.dtype);
+  return {fmt::format("{} {}, {}", what, name_of(one.dtype),
+                      tiles_text(planner, planner.plan({one.m, one.n, 1}, gpu).size)),
+          fmt::format("{}x{}x{} {}{}", one.m, one.n, k, transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N'),
+          [=](CaseContext& c) { run_product(c, one, k, transpose_a, transpose_b); }, one.dtype};
+}
+
+VerbCase convolution_case(const std::string& what, const TiledConvolution& one, const tile::Gpu& gpu) {
+  const Planner planner = planner_of_convolutions(one.dtype);
+  return {fmt::format("{} {}, {}", what, name_of(one.dtype),
+                      tiles_text(planner, planner.plan(outputs_of(one), gpu).size)),
+          fmt::format("{} {}x{}, {} images of {}x{}, {} to {} channels",
+                      one.layout == Layout::nchw ? "nchw" : "nhwc", one.kernel, one.kernel, one.images,
+                      one.height, one.width, one.channels, one.filters),
+          [=](CaseContext& c) { run_convolution(c, one); }, one.dtype};
+}
+
 std::vector<VerbCase> tile_cases(const tile::Gpu& gpu, const std::vector<std::int64_t>& product_depths) {
   std::vector<VerbCase> cases;
   for (const TiledProduct& one : tiled_products(gpu))
     for (const std::int64_t k : product_depths)
       for (const bool transpose_a : {false, true})
         for (const bool transpose_b : {false, true})
-          cases.push_back({fmt::format("gemm {}, {}", name_of(one.dtype),
-                                       tiles_text(planner_of_products(one.dtype), one.size)),
-                           fmt::format("{}x{}x{} {}{}", one.m, one.n, k, transpose_a ? 'T' : 'N',
-                                       transpose_b ? 'T' : 'N'),
-                           [=](CaseContext& c) { run_product(c, one, k, transpose_a, transpose_b); },
-                           one.dtype});
+          cases.push_back(product_case("gemm", one, k, transpose_a, transpose_b, gpu));
   for (const TiledConvolution& one : tiled_convolutions(gpu))
-    cases.push_back({fmt::format("{} {}, {}", verb_of(one.pass), name_of(one.dtype),
-                                 tiles_text(planner_of_convolutions(one.dtype), one.size)),
-                     fmt::format("{} {}x{}, {} images of {}x{}, {} to {} channels",
-                                 one.layout == Layout::nchw ? "nchw" : "nhwc", one.kernel, one.kernel,
-                                 one.images, one.height, one.width, one.channels, one.filters),
-                     [=](CaseContext& c) { run_convolution(c, one); }, one.dtype});
+    cases.push_back(convolution_case(verb_of(one.pass), one, gpu));
   return cases;
 }
 

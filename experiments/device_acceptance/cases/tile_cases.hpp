@@ -36,6 +36,13 @@ struct TiledConvolution {
 /// single tap.
 std::vector<TiledConvolution> tiled_convolutions(const engine::tile::Gpu& gpu);
 
+/// One product or convolution as a case of the verb "WHAT f16, 128x256 tiles", the tiles being those that the
+/// planner chooses on `gpu`: all bits of the accumulators, and rounded, with counts of what was rounded.
+/// `one.size` is not looked at.
+VerbCase product_case(const std::string& what, const TiledProduct& one, std::int64_t k, bool transpose_a,
+                      bool transpose_b, const engine::tile::Gpu& gpu);
+VerbCase convolution_case(const std::string& what, const TiledConvolution& one, const engine::tile::Gpu& gpu);
+
 /// All of them as cases, products with each of these lengths of k. A case's verb names the tile: "gemm f16,
 /// 128x256 tiles".
 std::vector<VerbCase> tile_cases(const engine::tile::Gpu& gpu,

@@ -76,8 +76,8 @@ DifferingWords differing_words(std::span<const std::byte> expected, std::span<co
 }
 
 std::vector<Kept> run_case(const VerbCase& one, engine::Backend& backend, CaseSize size, std::uint64_t seed,
-                           const CaseContext::MakeTensor& make_tensor) {
-  CaseContext context(backend, size, one.verb + '/' + one.name, seed, make_tensor);
+                           const CaseContext::MakeTensor& make_tensor, Operands* operands) {
+  CaseContext context(backend, size, key_of(one), seed, make_tensor, operands);
   one.run(context);
   return context.take();
 }
@@ -102,6 +102,40 @@ std::vector<VerbRow> compare_verbs(engine::Backend& expected, engine::Backend& a
   return compare_cases(all_verb_cases(), expected, actual, size, seed, progress);
 }
 
+void add_row(std::vector<VerbRow>& rows, const VerbRow& row) {
+  const auto found = std::ranges::find(rows, row.verb, &VerbRow::verb);
+  if (found == rows.end()) {
+    rows.push_back(row);
+    return;
+  }
+  found->cases += row.cases;
+  found->elements += row.elements;
+  found->differing_elements += row.differing_elements;
+  found->differing_bits += row.differing_bits;
+  found->failed = found->failed || row.failed;
+  for (const std::string& text : row.notes) note(*found, text);
+  found->refusals.insert(found->refusals.end(), row.refusals.begin(), row.refusals.end());
+  found->bundles.insert(found->bundles.end(), row.bundles.begin(), row.bundles.end());
+}
+
+ComparedCase compare_case(const VerbCase& one, engine::Backend& expected, engine::Backend& actual,
+                          CaseSize size, std::uint64_t seed) {
+  ComparedCase compared{.row = {.verb = one.verb, .cases = 1, .notes = {}}, .actual = {}};
+  const auto run_on = [&](engine::Backend& backend, const char* side) -> std::vector<Kept> {
+    try {
+      return run_case(one, backend, size, seed);
+    } catch (const std::exception& error) {
+      compared.row.failed = true;
+      note(compared.row, fmt::format("{}: {} back end: {}", one.name, side, error.what()));
+      return {};
+    }
+  };
+  const std::vector<Kept> ours = run_on(expected, "emulated");
+  compared.actual = run_on(actual, "device");
+  if (!compared.row.failed) compare_kept(one, ours, compared.actual, compared.row);
+  return compared;
+}
+
 std::vector<VerbRow> compare_cases(const std::vector<VerbCase>& cases, engine::Backend& expected,
                                    engine::Backend& actual, CaseSize size, std::uint64_t seed,
                                    const std::function<void(const std::string&)>& progress) {
@@ -111,26 +145,8 @@ std::vector<VerbRow> compare_cases(const std::vector<VerbCase>& cases, engine::B
   std::vector<VerbRow> rows;
   for (const VerbCase& one : cases) {
     if (!runs_on(one, actual)) continue;
-    auto row = std::ranges::find(rows, one.verb, &VerbRow::verb);
-    if (row == rows.end()) {
-      if (progress) progress(one.verb);
-      rows.push_back({.verb = one.verb, .notes = {}});
-      row = rows.end() - 1;
-    }
-    ++row->cases;
-    const auto run_on = [&](engine::Backend& backend, const char* side) -> std::vector<Kept> {
-      try {
-        return run_case(one, backend, size, seed);
-      } catch (const std::exception& error) {
-        row->failed = true;
-        note(*row, fmt::format("{}: {} back end: {}", one.name, side, error.what()));
-        return {};
-      }
-    };
-    const bool failed_before = std::exchange(row->failed, false);
-    const std::vector<Kept> ours = run_on(expected, "emulated"), theirs = run_on(actual, "device");
-    if (!row->failed) compare_kept(one, ours, theirs, *row);
-    row->failed = row->failed || failed_before;
+    if (progress && std::ranges::find(rows, one.verb, &VerbRow::verb) == rows.end()) progress(one.verb);
+    add_row(rows, compare_case(one, expected, actual, size, seed).row);
   }
   return rows;
 }

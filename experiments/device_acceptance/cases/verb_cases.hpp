@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/backend/cuda/cuda_backend.hpp"
 #include "experiments/device_acceptance/cases/case_context.hpp"
 
 namespace fp16lab::experiments::acceptance {
@@ -23,7 +24,11 @@ struct VerbCase {
   std::function<void(CaseContext&)> run;
   /// Operands of products: left out where the row multiplies no such (BF16, TF32: volta, turing).
   DType multiplies = DType::f32;
+  /// How the device computes its products.
+  engine::GemmRoute route = engine::GemmRoute::mma;
 };
+/// Unique in a list: "gemm/f16 NT".
+inline std::string key_of(const VerbCase& one) { return one.verb + '/' + one.name; }
 
 /// All of them, in the order of backend.hpp.
 std::vector<VerbCase> all_verb_cases();
@@ -51,9 +56,9 @@ DifferingWords differing_words(std::span<const std::byte> expected, std::span<co
 /// Does the back end's tensor core multiply what the case needs?
 bool runs_on(const VerbCase& one, const engine::Backend& backend);
 
-/// What the case gives on this back end.
+/// What the case gives on this back end. `make_tensor`, `operands`: as of CaseContext.
 std::vector<Kept> run_case(const VerbCase& one, engine::Backend& backend, CaseSize size, std::uint64_t seed,
-                           const CaseContext::MakeTensor& make_tensor = {});
+                           const CaseContext::MakeTensor& make_tensor = {}, Operands* operands = nullptr);
 
 /// A verb's cases on both back ends.
 struct VerbRow {
@@ -61,11 +66,24 @@ struct VerbRow {
   std::uint64_t cases = 0, elements = 0, differing_elements = 0, differing_bits = 0;
   std::vector<std::string> notes;  ///< of the first cases that differ or throw
   bool failed = false;             ///< a case threw on one back end
+  /// What the back end said of products that the library's route left to our own kernel.
+  std::vector<std::string> refusals = {};
+  std::vector<std::string> bundles = {};  ///< folders from which its failures can be had again
   bool same() const { return !failed && differing_elements == 0; }
 };
 /// Adds what differs between two runs of the case.
 void compare_kept(const VerbCase& one, const std::vector<Kept>& expected, const std::vector<Kept>& actual,
                   VerbRow& row);
+/// Adds a row to that of its verb, or behind all others.
+void add_row(std::vector<VerbRow>& rows, const VerbRow& row);
+
+/// One case on both back ends.
+struct ComparedCase {
+  VerbRow row;               ///< of this case alone
+  std::vector<Kept> actual;  ///< what the second one gave; empty where it threw
+};
+ComparedCase compare_case(const VerbCase& one, engine::Backend& expected, engine::Backend& actual,
+                          CaseSize size, std::uint64_t seed);
 
 /// Runs the cases on both and compares what they kept. One row for each verb.
 std::vector<VerbRow> compare_cases(const std::vector<VerbCase>& cases, engine::Backend& expected,
