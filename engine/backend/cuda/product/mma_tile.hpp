@@ -25,6 +25,7 @@ struct MmaTile {
   static constexpr int threads = 32 * warps;
   static constexpr int slice_k = tile::slice_bytes / static_cast<int>(sizeof(Half));
   static_assert(warp_m % 16 == 0 && warp_n % 16 == 0);
+  static constexpr bool on_sm_75 = multiplied_as<Half> == DType::f16;
 
   template <class SourceA, class SourceB>
   using Pipeline = TilePipeline<SourceA, SourceB, m, n, threads, stages>;
