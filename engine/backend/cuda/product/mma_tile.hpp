@@ -66,9 +66,9 @@ struct MmaTile {
                                                     const tile::BlockIndex& run, std::uint32_t (&to)[4]) {
     constexpr bool turned = Layout::runs == tile::Runs::along_outer;
     if constexpr (turned && sizeof(Half) == 4) {
-      // The permutation acts on the low bits of a run's number: on two of them by the lane alone, on the third
-      // by what is constant, on none of the warp's. So the offset is a sum, and a constant is left of all but
-      // two of its addresses: a register for each would not fit beside the sums.
+      // The permutation acts on the low bits of a run's number: on two of them by the lane alone, on the
+      // third by what is constant, on none of the warp's. So the offset is a sum, and a constant is left of
+      // all but two of its addresses: a register for each would not fit beside the sums.
       static_assert(warp_m % 32 == 0 && warp_n % 32 == 0 && Layout::run_elements == 4);
       const int lane = static_cast<int>(threadIdx.x) % 32;
       const unsigned char* const of_warp = slice + Layout::offset_of(first, 0);
