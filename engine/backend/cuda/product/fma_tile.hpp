@@ -24,6 +24,7 @@ struct FmaTile {
   static constexpr int warps = (m / warp_m) * warps_n;
   static constexpr int threads = 32 * warps;
   static constexpr int slice_k = tile::slice_bytes / static_cast<int>(sizeof(float));
+  static constexpr bool on_sm_75 = true;
 
   template <class SourceA, class SourceB>
   using Pipeline = TilePipeline<SourceA, SourceB, m, n, threads, stages>;

@@ -25,6 +25,7 @@ struct MmaTile {
   static constexpr int threads = 32 * warps;
   static constexpr int slice_k = tile::slice_bytes / static_cast<int>(sizeof(Half));
   static_assert(warp_m % 16 == 0 && warp_n % 16 == 0);
+  static constexpr bool on_sm_75 = multiplied_as<Half> == DType::f16;
 
   template <class SourceA, class SourceB>
   using Pipeline = TilePipeline<SourceA, SourceB, m, n, threads, stages>;
@@ -56,29 +57,31 @@ struct MmaTile {
     float even, odd;  ///< columns
   };
 
-  /// Element (outer, k) of an FP32 slice.
-  template <class Layout>
-  static __device__ __forceinline__ std::uint32_t word_at(const unsigned char* slice, int outer, int k) {
-    return *reinterpret_cast<const std::uint32_t*>(slice + Layout::offset_of(outer, k) +
-                                                   outer % Layout::run_elements * 4);
-  }
-
-  /// Four 8 x (16 bytes of k) parts of the block at (outer, k): part 1 lies along the outer axis if
-  /// outer_first, else along k; 2 and 3 lie along the other one. `run`: where the lane's run begins, in
-  /// halves. ldmatrix turns 16-bit elements only: FP32 ones in runs along the outer axis come one by one.
+  /// Four 8 x (16 bytes of k) parts of the block at (first + outer, k), where `first` is the warp's: part 1
+  /// lies along the outer axis if outer_first, else along k; 2 and 3 lie along the other one. `run`: where
+  /// the lane's run begins, in halves. ldmatrix turns 16-bit elements only: FP32 ones in runs along the outer
+  /// axis come one by one.
   template <class Layout, bool outer_first>
-  static __device__ __forceinline__ void load_parts(const unsigned char* slice, int outer, int k,
+  static __device__ __forceinline__ void load_parts(const unsigned char* slice, int first, int outer, int k,
                                                     const tile::BlockIndex& run, std::uint32_t (&to)[4]) {
     constexpr bool turned = Layout::runs == tile::Runs::along_outer;
     if constexpr (turned && sizeof(Half) == 4) {
+      // The permutation acts on the low bits of a run's number: on two of them by the lane alone, on the
+      // third by what is constant, on none of the warp's. So the offset is a sum, and a constant is left of
+      // all but two of its addresses: a register for each would not fit beside the sums.
+      static_assert(warp_m % 32 == 0 && warp_n % 32 == 0 && Layout::run_elements == 4);
       const int lane = static_cast<int>(threadIdx.x) % 32;
+      const unsigned char* const of_warp = slice + Layout::offset_of(first, 0);
 #pragma unroll
-      for (int r = 0; r < 4; ++r)
-        to[r] = word_at<Layout>(slice, outer + lane / 4 + 8 * (outer_first ? r % 2 : r / 2),
-                                k + lane % 4 + 4 * (outer_first ? r / 2 : r % 2));
+      for (int r = 0; r < 4; ++r) {
+        const int outer_part = outer_first ? r % 2 : r / 2, k_part = outer_first ? r / 2 : r % 2;
+        const int of_lane = Layout::offset_of(lane / 4 + 8 * outer_part, lane % 4) + lane / 4 % 4 * 4;
+        to[r] = *reinterpret_cast<const std::uint32_t*>(of_warp + of_lane +
+                                                        Layout::offset_of(outer, k + 4 * k_part));
+      }
     } else {
       load_matrices_x4<turned>(
-          to, slice + Layout::offset_of(outer + run.outer, k + run.k * Layout::run_elements / 8));
+          to, slice + Layout::offset_of(first + outer + run.outer, k + run.k * Layout::run_elements / 8));
     }
   }
 
@@ -91,11 +94,11 @@ struct MmaTile {
     const tile::BlockIndex in_b = tile::b_run_of_lane(lane, LayoutB::runs);
 #pragma unroll
     for (int i = 0; i < fragments_m; ++i)
-      load_parts<LayoutA, true>(a, warp_row + 16 * i, step_k * step, in_a, to.a[i]);
+      load_parts<LayoutA, true>(a, warp_row, 16 * i, step_k * step, in_a, to.a[i]);
 #pragma unroll
     for (int j = 0; j < fragments_n; j += 2) {
       std::uint32_t two[4];
-      load_parts<LayoutB, false>(b, warp_column + 8 * j, step_k * step, in_b, two);
+      load_parts<LayoutB, false>(b, warp_column, 8 * j, step_k * step, in_b, two);
       to.b[j][0] = two[0];
       to.b[j][1] = two[1];
       to.b[j + 1][0] = two[2];

@@ -44,16 +44,32 @@ struct TileOf<float, size> {
 template <class Tile>
 inline constexpr int resident_blocks = (Tile::m * Tile::n / Tile::threads < 64 ? 16 : 8) * 32 / Tile::threads;
 
+/// Does anything launch kernels of this tile on the architecture that is compiled? On compute capability 7.5
+/// FP16 and FP32 products have kernels (CudaBackend::require_products), and tiles that its 64 KB of shared
+/// memory hold (tile::fits). The others are a trap there.
+template <class Tile>
+constexpr bool is_launched_here() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  return Tile::on_sm_75 && Tile::shared_bytes + tile::static_shared_bytes <= 64 * 1024;
+#else
+  return true;
+#endif
+}
+
 template <class Tile, class SourceA, class SourceB, class Placement>
 __global__ void __launch_bounds__(Tile::threads, resident_blocks<Tile>)
     multiply_tiles(SourceA a, SourceB b, Epilogue<Placement> epilogue, tile::Raster raster, int k) {
-  FP16LAB_SHARED(BlockCounts, counts);
-  const std::int64_t index = std::int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
-  if (index >= raster.tiles()) return;
-  BlockProbe probe(counts, epilogue.probe);
-  const tile::Raster::Tile place = raster.at(index);
-  Tile::multiply(a, b, epilogue, probe, place.batch, place.m * Tile::m, place.n * Tile::n, k);
-  probe.flush();
+  if constexpr (is_launched_here<Tile>()) {
+    FP16LAB_SHARED(BlockCounts, counts);
+    const std::int64_t index = std::int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
+    if (index >= raster.tiles()) return;
+    BlockProbe probe(counts, epilogue.probe);
+    const tile::Raster::Tile place = raster.at(index);
+    Tile::multiply(a, b, epilogue, probe, place.batch, place.m * Tile::m, place.n * Tile::n, k);
+    probe.flush();
+  } else {
+    asm volatile("trap;");
+  }
 }
 
 inline tile::Gpu planned_gpu(const Runtime& runtime) {

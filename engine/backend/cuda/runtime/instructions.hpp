@@ -10,7 +10,7 @@
 //   d[i]: row g (i < 2) or g + 8, column 2 t + (i & 1)
 //
 // sm_75 has the FP16 part only: m16n8k16 is two m16n8k8 there, which are the two fused blocks of 8 that its
-// row has, copies go through registers, and BF16 is rounded with integers. Its BF16 and TF32 products trap:
+// row has, copies go through registers, and BF16 is rounded with integers. It has no BF16 and TF32 products:
 // the back end refuses them before a launch (CudaBackend::require_products).
 #pragma once
 
@@ -230,12 +230,9 @@ __device__ __forceinline__ void multiply_step(float (&d)[4], const std::uint32_t
                                               const std::uint32_t (&b)[2]) {
 #if defined(__CUDA_ARCH__)
 #if __CUDA_ARCH__ < 800
-  if constexpr (multiplied_as<T> == DType::f16) {
-    multiply_8(d, a[0], a[1], b[0]);
-    multiply_8(d, a[2], a[3], b[1]);
-  } else {
-    asm volatile("trap;");
-  }
+  static_assert(multiplied_as<T> == DType::f16);
+  multiply_8(d, a[0], a[1], b[0]);
+  multiply_8(d, a[2], a[3], b[1]);
 #else
   if constexpr (multiplied_as<T> == DType::tf32) {
     asm volatile(
@@ -277,9 +274,7 @@ __device__ __forceinline__ void multiply_half_step(float (&d)[4], const std::uin
   if constexpr (multiplied_as<T> == DType::f16) {
     multiply_8(d, a[0], a[1], b[0]);
   } else {
-#if __CUDA_ARCH__ < 800
-    asm volatile("trap;");
-#else
+#if __CUDA_ARCH__ >= 800
     if constexpr (multiplied_as<T> == DType::tf32)
       asm volatile(
           "mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"

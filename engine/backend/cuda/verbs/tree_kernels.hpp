@@ -135,11 +135,13 @@ __device__ __forceinline__ T reduce_by_block(std::int64_t n, const Get& get, Op 
   const int groups = static_cast<int>((n + group_size - 1) / group_size);
   for (int group = 0; group < groups; ++group) {
     const std::int64_t first = group * group_size;
-    const std::int64_t in_group = n - first < group_size ? n - first : group_size;
-    const auto from_group = [&](std::int64_t i) { return get(first + i); };
-    const int chunks = static_cast<int>(tree_chunks_of(in_group));
+    const int in_group = static_cast<int>(n - first < group_size ? n - first : group_size);
+    const int chunks = (in_group + tree_chunk_size - 1) / tree_chunk_size;
     for (int chunk = warp; chunk < chunks; chunk += warps) {
-      const T result = reduce_chunk_by_warp<T>(in_group, std::int64_t{chunk}, from_group, op);
+      const int skipped = chunk * tree_chunk_size, left = in_group - skipped;
+      const T result = reduce_chunk_by_warp<T>(
+          left < tree_chunk_size ? left : tree_chunk_size, [&](int i) { return get(first + skipped + i); },
+          op);
       if (lane == 0) scratch.chunks[chunk] = result;
     }
     __syncthreads();

@@ -4,7 +4,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def read_ptx(text):
 def read_sass(text, architecture):
     """{kernel: Kernel} of what `nvdisasm -c` prints"""
     kernels, kernel, own = {}, None, True
-    instruction = re.compile(r"\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ +)?([A-Z][A-Z0-9_.]*)([^;]*);")
+    instruction = re.compile(r"\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+ +)?([A-Z][\w.]*)([^;]*);")
     for line in text.splitlines():
         if found := instruction.match(line):
             if own:
@@ -128,33 +129,37 @@ def read_sass(text, architecture):
     return kernels
 
 
+def read_cubin(file, tools):
+    """{kernel: Kernel}, with what cuobjdump says it takes"""
+    architecture = int(re.search(r"\.sm_(\d+)", file.name)[1])
+    found = read_sass(output(tools["nvdisasm"], "-c", file), architecture)
+    line = r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)"
+    for name, *numbers in re.findall(line, output(tools["cuobjdump"], "-res-usage", file) if found else ""):
+        kernel = found[name]
+        kernel.registers, kernel.stack, kernel.shared, kernel.local = map(int, numbers)
+    return found
+
+
 def read_library(path, tools, work):
     """Its kernels, each with its PTX, and complaints about what does not fit together. work: a new folder."""
     work.mkdir()
     output(tools["cuobjdump"], "-xelf", "all", "-xptx", "all", path.resolve(), cwd=work)
-    ptx = defaultdict(list)  # of each source: "gemm.cu"
-    for file in sorted(work.glob("*.ptx")):
-        ptx[re.match(r"(.*?)\.\d+\.sm_", file.name)[1]].append(read_ptx(file.read_text()))
+    cubins = sorted(work.glob("*.cubin"), key=lambda file: -file.stat().st_size)
+    with ThreadPoolExecutor(2) as pool:  # the disassembler takes nine tenths of the time
+        read = pool.map(lambda file: read_cubin(file, tools), cubins)
+        texts = [read_ptx(file.read_text()) for file in work.glob("*.ptx")]
+        read = list(read)
     kernels, complaints = [], []
-    for file in sorted(work.glob("*.cubin")):
-        source, architecture = re.match(r"(.*?)\.\d+\.sm_(\d+)", file.name).groups()
-        found = read_sass(output(tools["nvdisasm"], "-c", file), int(architecture))
-        if not found:
-            continue
-        usage = output(tools["cuobjdump"], "-res-usage", file)
-        line = r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)"
-        for name, *numbers in re.findall(line, usage):
-            kernel = found[name]
-            kernel.registers, kernel.stack, kernel.shared, kernel.local = map(int, numbers)
-        entries = next((entries for entries in ptx[source] if entries.keys() == found.keys()), None)
-        if entries is None:
+    for file, found in zip(cubins, read):
+        fitting = [entries for entries in texts if entries.keys() == found.keys()]
+        if found and not fitting:
             complaints.append(f"{path.name}: no PTX in it has the same kernels as its {file.name}")
-            continue
-        for name, kernel in found.items():
-            kernel.ptx = entries[name]
+        for name, kernel in found.items() if fitting else ():
+            kernel.ptx = min((entries[name] for entries in fitting),
+                             key=lambda entry: abs(entry.architecture - kernel.architecture))
             if kernel.registers == 0:
                 complaints.append(f"{path.name}: cuobjdump says nothing about the registers of {name}")
-        kernels += found.values()
+            kernels.append(kernel)
     for options in re.findall(r"^ptxasOptions = (.*)$", output(tools["cuobjdump"], path), re.M):
         if "--fmad false" not in options:
             complaints.append(f"{path.name}: drivers get its PTX with '{options.strip()}', not --fmad false")
