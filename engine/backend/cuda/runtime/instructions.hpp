@@ -141,7 +141,6 @@ __device__ __forceinline__ void copy_16_bytes(void* shared, const void* global, 
     bytes = *static_cast<const SixteenBytes*>(global);
   } else {
     const auto* const from = static_cast<const std::uint16_t*>(global);
-#pragma unroll
     for (int i = 0; i < 8; ++i)
       if (2 * i < valid) bytes.elements[i] = from[i];
   }
