@@ -3,6 +3,7 @@
 // OpenMP build.
 #include "engine/backend/cuda/verbs/sorted_histogram.hpp"
 
+#define THRUST_CUB_WRAPPED_NAMESPACE fp16lab  // as in indexing.cu: kernels' names without architectures
 #include <thrust/system/cuda/execution_policy.h>
 
 #include <algorithm>

@@ -93,6 +93,7 @@ cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(ve
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 0;
   return answer("cudaGetDeviceCount", [count](const Simulation& simulation) {
+    for (const auto& device : simulation.devices) simulation.require_texts_of_the_program(*device);
     *count = static_cast<int>(simulation.devices.size());
     return *count == 0 ? cudaErrorNoDevice : cudaSuccess;
   });

@@ -42,13 +42,18 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
 
 void** __cudaRegisterFatBinary(void* binary) { return static_cast<void**>(binary); }
 void __cudaRegisterFatBinaryEnd(void**) {}
-void __cudaUnregisterFatBinary(void**) {}
+void __cudaUnregisterFatBinary(void** handle) {
+  answer("__cudaUnregisterFatBinary", [handle](Simulation& simulation) {
+    std::erase_if(simulation.registered, [handle](const auto& one) { return one.second.unit == handle; });
+    return cudaSuccess;
+  });
+}
 char __cudaInitModule(void**) { return 1; }
 
-void __cudaRegisterFunction(void**, const char* host_function, char*, const char* device_name, int, uint3*,
+void __cudaRegisterFunction(void** handle, const char* host_function, char*, const char* device_name, int, uint3*,
                             uint3*, dim3*, dim3*, int*) {
   answer("__cudaRegisterFunction", [=](Simulation& simulation) {
-    simulation.kernel_names[host_function] = device_name;
+    simulation.registered[host_function] = {device_name, handle};
     return cudaSuccess;
   });
 }

@@ -101,7 +101,7 @@ const KernelFacts& Device::kernel(const std::string& mangled_name) {
   require(executor().architecture() <= settings_.architecture, cudaErrorNoKernelImageForDevice);
   const KernelFacts* const found = executor().find(mangled_name);
   if (found == nullptr) {
-    say("no PTX text has the kernel " + mangled_name);
+    say("no text of FP16LAB_PTX has the kernel " + mangled_name);
     throw Refusal{cudaErrorInvalidDeviceFunction};
   }
   return *found;

@@ -37,7 +37,8 @@ class KernelExecutor {
   virtual ~KernelExecutor() = default;
   /// Of the texts; a device executes those of its own and of older architectures.
   virtual int architecture() const = 0;
-  /// nullptr: no text has it.
+  virtual bool has(std::string_view mangled_name) const = 0;
+  /// nullptr: no text has it. Decodes it.
   virtual const KernelFacts* find(std::string_view mangled_name) = 0;
   /// Throws Fault.
   virtual void launch(const KernelFacts& kernel, const Grid& grid, const void* const* parameters) = 0;
@@ -74,6 +75,7 @@ class Device {
   void require_owned(const char* what, const void* address, std::size_t bytes) const;
 
   // ---- kernels ----
+  bool has_kernel(const std::string& mangled_name) { return executor().has(mangled_name); }
   /// Refusal: no kernel of that name, or none for this architecture.
   const KernelFacts& kernel(const std::string& mangled_name);
   int kernel_architecture() { return executor().architecture(); }

@@ -25,6 +25,7 @@ constexpr Words all_words[] = {
     FP16LAB_ERROR(cudaErrorInvalidDeviceFunction, "invalid device function"),
     FP16LAB_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
     FP16LAB_ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
+    FP16LAB_ERROR(cudaErrorInvalidKernelImage, "device kernel image is invalid"),
     FP16LAB_ERROR(cudaErrorNoKernelImageForDevice,
                   "no kernel image is available for execution on the device"),
     FP16LAB_ERROR(cudaErrorInvalidPtx, "a PTX JIT compilation failed"),

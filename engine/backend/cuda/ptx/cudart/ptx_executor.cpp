@@ -63,6 +63,19 @@ Machine::Options options_for(const Capability& capability) {
   return options;
 }
 
+/// In an unnamed namespace nvcc puts a hash of the source's path into the names (_GLOBAL__N__ca871cdf_7_cast_cu_...).
+/// Without it a text from another folder, or one that a compiler cache gave back, has the library's names.
+std::string without_hash_of_path(std::string_view name) {
+  constexpr std::string_view begin = "_GLOBAL__N__";
+  std::string kept(name);
+  for (std::size_t at = kept.find(begin); at != std::string::npos; at = kept.find(begin, at)) {
+    at += begin.size();
+    const std::size_t end = kept.find('_', at);
+    if (end == at + 8) kept.replace(at, 8, "");
+  }
+  return kept;
+}
+
 class PtxExecutor final : public KernelExecutor {
  public:
   PtxExecutor(const std::string& folders, const Settings& settings, DeviceMemory& memory)
@@ -71,16 +84,24 @@ class PtxExecutor final : public KernelExecutor {
       std::ifstream in(file, std::ios::binary);
       program_.add(file.filename().string(), {std::istreambuf_iterator<char>(in), {}});
     }
+    for (const std::string& name : program_.names()) {
+      const auto [entry, is_new] = names_.try_emplace(without_hash_of_path(name), name);
+      if (!is_new) entry->second.clear();  // two sources of one name have a kernel of one name
+    }
   }
 
   int architecture() const override { return program_.architecture(); }
 
+  bool has(std::string_view mangled_name) const override { return kernel_of(mangled_name) != nullptr; }
+
   const KernelFacts* find(std::string_view mangled_name) override {
     const auto known = kernels_.find(mangled_name);
     if (known != kernels_.end()) return &known->second.facts;
-    const Kernel* const kernel = program_.find(mangled_name);
+    const Kernel* const kernel = kernel_of(mangled_name);
     if (kernel == nullptr) return nullptr;
-    return &kernels_.emplace(mangled_name, Known{kernel, program_.facts(*kernel)}).first->second.facts;
+    Known made{kernel, program_.facts(*kernel)};
+    made.facts.name = mangled_name;
+    return &kernels_.emplace(mangled_name, std::move(made)).first->second.facts;
   }
 
   void launch(const KernelFacts& kernel, const Grid& grid, const void* const* parameters) override {
@@ -92,9 +113,16 @@ class PtxExecutor final : public KernelExecutor {
     const Kernel* kernel;
     KernelFacts facts;
   };
+  const Kernel* kernel_of(std::string_view mangled_name) const {
+    if (const Kernel* const kernel = program_.find(mangled_name)) return kernel;
+    const auto found = names_.find(without_hash_of_path(mangled_name));
+    return found == names_.end() ? nullptr : program_.find(found->second);
+  }
+
   Program program_;
   Machine machine_;
-  std::map<std::string, Known, std::less<>> kernels_;
+  std::map<std::string, std::string> names_;           ///< by what without_hash_of_path leaves
+  std::map<std::string, Known, std::less<>> kernels_;  ///< by the program's name
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "engine/backend/cuda/ptx/cudart/simulation.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -87,9 +88,33 @@ std::shared_ptr<Stream> Simulation::stream(cudaStream_t handle) {
 }
 
 const KernelFacts& Simulation::kernel(const void* host_function) {
-  const auto found = kernel_names.find(host_function);
-  require(found != kernel_names.end(), cudaErrorInvalidDeviceFunction);
-  return current().kernel(found->second);
+  const auto found = registered.find(host_function);
+  require(found != registered.end(), cudaErrorInvalidDeviceFunction);
+  return current().kernel(found->second.name);
+}
+
+void Simulation::require_texts_of_the_program(Device& device) const {
+  struct Unit {
+    std::size_t kernels = 0, missing = 0;
+    std::string first;  // of the missing ones, by name
+  };
+  std::map<const void*, Unit> units;
+  for (const auto& [host_function, kernel] : registered) {
+    Unit& unit = units[kernel.unit];
+    ++unit.kernels;
+    if (device.has_kernel(kernel.name)) continue;
+    if (unit.missing++ == 0 || kernel.name < unit.first) unit.first = kernel.name;
+  }
+  const auto is_foreign = [](const auto& unit) { return unit.second.missing == unit.second.kernels; };
+  const bool none_fits = std::all_of(units.begin(), units.end(), is_foreign);
+  for (const auto& [handle, unit] : units) {
+    if (unit.missing == 0 || (unit.missing == unit.kernels && !none_fits)) continue;
+    say("the texts of FP16LAB_PTX are of another build than the program: they lack " +
+        std::to_string(unit.missing) + " of the " + std::to_string(unit.kernels) +
+        " kernels of one of its sources, first " + unit.first +
+        "; build the target of the texts again (fp16lab_ptx_90 for FP16LAB_PTX_ARCH=90)");
+    throw Refusal{cudaErrorInvalidKernelImage};
+  }
 }
 
 }  // namespace fp16lab::engine::ptx::cudart

@@ -61,6 +61,12 @@ struct ThreadState {
   std::vector<LaunchConfiguration> configurations;
 };
 
+/// What a program has registered of a kernel.
+struct RegisteredKernel {
+  std::string name;  ///< mangled
+  const void* unit;  ///< handle of the source that it stands in, with all other kernels of that source
+};
+
 class Simulation {
  public:
   /// Set from the environment when it is first asked; it lives as long as the process.
@@ -75,8 +81,8 @@ class Simulation {
   Handles<Event> events;
   Handles<CapturedWork> graphs;
   Handles<ExecutableWork> executables;
-  std::map<const void*, std::size_t> page_locked;             ///< bytes by address
-  std::unordered_map<const void*, std::string> kernel_names;  ///< of host functions
+  std::map<const void*, std::size_t> page_locked;                ///< bytes by address
+  std::unordered_map<const void*, RegisteredKernel> registered;  ///< by host function
 
   /// Refusal: there is none.
   Device& current();
@@ -85,6 +91,9 @@ class Simulation {
   /// Of the current device's default stream too.
   std::shared_ptr<Stream> stream(cudaStream_t handle);
   const KernelFacts& kernel(const void* host_function);
+  /// Refusal (cudaErrorInvalidKernelImage) and a line on stderr, if the texts have some kernels of a source and not all
+  /// of them, or none of any source: they are of another build than the program.
+  void require_texts_of_the_program(Device& device) const;
   void set_up_from_environment();
 
  private:

@@ -14,6 +14,7 @@
 
 #include "engine/backend/cuda/ptx/cudart/simulation.hpp"
 
+extern "C" void __cudaUnregisterFatBinary(void** handle);
 extern "C" void __cudaRegisterFunction(void** handle, const char* host_function, char* device_function,
                                        const char* device_name, int thread_limit, uint3* thread, uint3* block,
                                        dim3* block_extent, dim3* grid_extent, int* warp_size);
@@ -35,6 +36,7 @@ class StubExecutor final : public KernelExecutor {
   StubExecutor(int architecture, const std::map<std::string, Stub>& stubs)
       : architecture_(architecture), stubs_(stubs) {}
   int architecture() const override { return architecture_; }
+  bool has(std::string_view name) const override { return stubs_.contains(std::string(name)); }
   const KernelFacts* find(std::string_view name) override {
     const auto found = stubs_.find(std::string(name));
     return found == stubs_.end() ? nullptr : &found->second.facts;
@@ -58,6 +60,7 @@ class Cudart : public testing::Test {
     start(architecture, texts);
   }
   ~Cudart() override {
+    for (void*& unit : units_) __cudaUnregisterFatBinary(&unit);
     cudaGetLastError();
     Simulation::instance().reset({.devices = 0});
   }
@@ -83,10 +86,10 @@ class Cudart : public testing::Test {
     return stub;
   }
   /// The host function of a kernel: an address that nothing else has.
-  const void* host_function(const std::string& name) {
+  const void* host_function(const std::string& name, int unit = 0) {
     const char* const address =
         host_functions_.try_emplace(name, std::make_unique<char>()).first->second.get();
-    __cudaRegisterFunction(nullptr, address, nullptr, host_functions_.find(name)->first.c_str(), -1, nullptr,
+    __cudaRegisterFunction(&units_.at(static_cast<std::size_t>(unit)), address, nullptr, host_functions_.find(name)->first.c_str(), -1, nullptr,
                            nullptr, nullptr, nullptr, nullptr);
     return address;
   }
@@ -125,6 +128,7 @@ class Cudart : public testing::Test {
 
   std::map<std::string, Stub> stubs_;
   std::map<std::string, std::unique_ptr<char>> host_functions_;
+  std::array<void*, 2> units_{};  ///< sources: their addresses are handles
   cudaStream_t stream_ = nullptr;
   std::vector<int> noted_;
 };

@@ -94,13 +94,13 @@ TEST(PtxModule, KnowsWhatAKernelDeclares) {
                std::invalid_argument);
 }
 
-/// FP16LAB_PTX names a folder: every kernel of its files has to consist of instructions of the table.
+/// FP16LAB_PTX names a folder: every kernel of the files below it has to consist of instructions of the table.
 TEST(PtxModule, DecodesAllKernelsOfAFolder) {
   const char* const folder = std::getenv("FP16LAB_PTX");
   if (folder == nullptr) GTEST_SKIP() << "FP16LAB_PTX names no folder of PTX files";
   DeviceMemory memory;
   Program program(memory);
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     if (entry.path().extension() != ".ptx") continue;
     std::stringstream text;
     text << std::ifstream(entry.path()).rdbuf();
