@@ -2,6 +2,7 @@
 // (engine/backend/backend.hpp).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -51,7 +52,20 @@ struct Proof {
   std::int64_t outputs = 0, products = 0;
 };
 
+/// The epilogue behind a library's products (library/gemm.cu), whose accumulators are tags: no library runs here, so the
+/// kernel is launched as CudaBackend::library_gemm does.
+struct LibraryEpilogueCase {
+  DType operands = DType::f16;
+  std::int64_t m = 1, n = 1, batch = 1;
+  DType out = DType::f32;
+  std::optional<DType> bias = std::nullopt, addend = std::nullopt;
+
+  std::string text() const;
+};
+
 Proof prove(SymbolicDevice& device, const GemmCase& call);
 Proof prove(SymbolicDevice& device, const ConvolutionCase& call);
+/// `texts`: those of the device's architecture.
+Proof prove(int architecture, const Texts& texts, const LibraryEpilogueCase& call);
 
 }  // namespace fp16lab::engine::ptx::test

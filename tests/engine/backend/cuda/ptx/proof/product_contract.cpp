@@ -156,11 +156,13 @@ std::string OutputJudge::chain_difference(std::uint32_t sum, const ExpectedOutpu
                             text_of(at(first + i)), text_of(got[i]));
     rest = static_cast<std::uint32_t>(term->operands[0]);
   }
-  if (where.empty() && rest != 0) where = "before the first product: expected +0, got " + text_of(rest);
+  if (where.empty() && rest != expected.begin)
+    where = fmt::format("before the first product: expected {}, got {}", text_of(expected.begin), text_of(rest));
   if (where.empty()) return {};
-  const std::string chain = count == 0 ? "+0"
-                                       : fmt::format("+0 + {} products in {} blocks ({} .. {})", padded, count,
-                                                     text_of(at(0)), text_of(at(padded - 1)));
+  std::string chain = text_of(expected.begin);
+  if (count > 0)
+    chain += fmt::format(" + {} products in {} blocks ({} .. {})", padded, count, text_of(at(0)),
+                         text_of(at(padded - 1)));
   return fmt::format("{}; expected {}; got {}", where, chain, text_of(sum));
 }
 

@@ -47,12 +47,14 @@ class Tags {
   std::uint32_t count_ = 0;
 };
 
-/// An output: the products of its chain in ascending k (a hole is +0, tag 0), then what is added, one after the other.
+/// An output: what its chain begins with, the chain's products in ascending k (a hole is +0, tag 0), then what is added, one
+/// after the other.
 struct ExpectedOutput {
   struct Addend {
     std::uint32_t tag;
     DType dtype;
   };
+  std::uint32_t begin = 0;  ///< +0; the tag of an accumulator that a library has made
   std::vector<Symbolic::Product> products;
   std::vector<Addend> addends;
 };

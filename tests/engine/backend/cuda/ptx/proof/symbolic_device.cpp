@@ -12,6 +12,7 @@
 
 #include "engine/backend/cuda/cuda_backend.hpp"
 #include "engine/backend/cuda/ptx/cudart/simulation.hpp"
+#include "engine/backend/cuda/ptx/machine.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::engine::ptx::test {
@@ -147,6 +148,7 @@ std::string short_name(const std::string& mangled_name) {
       {R"(\(RowStart\)2)", "anywhere"},
       {R"(\(PatchRole\)0)", "depth_is_k"},
       {R"(\(PatchRole\)1)", "position_is_k"},
+      {R"( >)", ">"},
       {R"(^void )", ""},
       {R"(^multiply_tiles<(.*)>\(.*$)", "$1"},
       {R"(\(float const\*.*$)", ""},
