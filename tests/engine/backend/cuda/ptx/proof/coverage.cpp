@@ -35,13 +35,16 @@ bool read_tile(const std::string& name, Tile& tile) {
   return true;
 }
 
-/// Compute capability 7.5 has 64 KiB of shared memory for a block, and tensor cores for FP16 alone.
-std::string why_out_of_reach(int architecture, const Tile& tile, std::size_t static_bytes) {
+/// Compute capability 7.5 has 64 KiB of shared memory for a block, and tensor cores for FP16 alone: the other kernels trap,
+/// which the machine does not know, so nobody asks for their facts.
+std::string why_out_of_reach(int architecture, const Tile& tile, const Program& program,
+                             const std::string& kernel) {
   if (architecture >= 80) return {};
   if (tile.operands == "bf16" || (tile.on_tensor_cores && tile.operands == "float"))
     return "its tensor cores do not multiply that";
+  const std::size_t static_bytes = program.facts(*program.find(kernel)).static_shared_bytes;
   if (tile.shared_bytes() + static_cast<std::int64_t>(static_bytes) > 64 * 1024)
-    return "a block of it has not so much shared memory";
+    return "a block has not so much shared memory";
   return {};
 }
 
@@ -60,8 +63,7 @@ Coverage::Coverage(int architecture, const Texts& texts) {
     else
       entry.in_pipeline = -1;  // nothing is multiplied
     if (entry.name.find("<bf16>") != entry.name.npos) tile.operands = "bf16";
-    entry.out_of_reach =
-        why_out_of_reach(architecture, tile, program.facts(*program.find(mangled)).static_shared_bytes);
+    entry.out_of_reach = why_out_of_reach(architecture, tile, program, mangled);
     kernels_.emplace(mangled, std::move(entry));
   }
 }
@@ -82,8 +84,8 @@ std::vector<std::string> Coverage::gaps() const {
     else if (!entry.shapes.empty() && !entry.out_of_reach.empty())
       gaps.push_back(fmt::format("kernel {} was launched, although {}", entry.name, entry.out_of_reach));
     else if (!entry.shapes.empty() && entry.deepest <= entry.in_pipeline)
-      gaps.push_back(fmt::format("kernel {} was proved for k up to {} only; its pipeline holds {}", entry.name,
-                                 entry.deepest, entry.in_pipeline));
+      gaps.push_back(fmt::format("kernel {} was proved for k up to {} only; its pipeline holds {}",
+                                 entry.name, entry.deepest, entry.in_pipeline));
   }
   return gaps;
 }
@@ -93,17 +95,18 @@ std::size_t Coverage::launched() const {
       kernels_.begin(), kernels_.end(), [](const auto& kernel) { return !kernel.second.shapes.empty(); }));
 }
 std::size_t Coverage::out_of_reach() const {
-  return static_cast<std::size_t>(
-      std::count_if(kernels_.begin(), kernels_.end(),
-                    [](const auto& kernel) { return !kernel.second.out_of_reach.empty(); }));
+  return static_cast<std::size_t>(std::count_if(kernels_.begin(), kernels_.end(), [](const auto& kernel) {
+    return !kernel.second.out_of_reach.empty();
+  }));
 }
 
 std::string Coverage::table() const {
   std::string table;
   for (const auto& [mangled, entry] : kernels_)
-    table += entry.out_of_reach.empty()
-                 ? fmt::format("{:4} shapes, k up to {:3}: {}\n", entry.shapes.size(), entry.deepest, entry.name)
-                 : fmt::format("   out of reach, {}: {}\n", entry.out_of_reach, entry.name);
+    table +=
+        entry.out_of_reach.empty()
+            ? fmt::format("{:4} shapes, k up to {:3}: {}\n", entry.shapes.size(), entry.deepest, entry.name)
+            : fmt::format("   out of reach, {}: {}\n", entry.out_of_reach, entry.name);
   return table;
 }
 

@@ -28,8 +28,8 @@ class Coverage {
 
  private:
   struct Entry {
-    std::string name;           ///< short
-    std::string out_of_reach;   ///< why it is never launched; empty if it may be
+    std::string name;              ///< short
+    std::string out_of_reach;      ///< why it is never launched; empty if it may be
     std::int64_t in_pipeline = 0;  ///< of k
     std::set<std::string> shapes;
     std::int64_t deepest = -1;

@@ -36,8 +36,8 @@ cpu_simt::EpilogueTensor on_device(DeviceMemory& memory, const Tagged* tags) {
 }  // namespace
 
 std::string LibraryEpilogueCase::text() const {
-  return fmt::format("epilogue of a library's {} products, {} of {} x {} -> {}{}{}", name_of(operands), batch, m, n,
-                     name_of(out), bias ? fmt::format(", bias {}", name_of(*bias)) : "",
+  return fmt::format("epilogue of a library's {} products, {} of {} x {} -> {}{}{}", name_of(operands), batch,
+                     m, n, name_of(out), bias ? fmt::format(", bias {}", name_of(*bias)) : "",
                      addend ? fmt::format(", addend {}", name_of(*addend)) : "");
 }
 

@@ -59,9 +59,10 @@ class Call {
       expect(place, expected);
       const std::string difference = judge.difference(pattern, expected);
       if (!difference.empty()) {
-        proof.difference = fmt::format(
-            "{}: kernel {}: output ({}): {}", text_,
-            proof.kernels.empty() ? "(none was launched)" : short_name(proof.kernels.back()), fmt::join(place, ", "), difference);
+        proof.difference =
+            fmt::format("{}: kernel {}: output ({}): {}", text_,
+                        proof.kernels.empty() ? "(none was launched)" : short_name(proof.kernels.back()),
+                        fmt::join(place, ", "), difference);
         return proof;
       }
       ++proof.outputs;
@@ -133,9 +134,8 @@ Proof prove(SymbolicDevice& device, const GemmCase& c) {
         const std::int64_t batch = place.size() == 3 ? place[0] : 0, i = place[place.size() - 2],
                            j = place.back();
         for (std::int64_t k = 0; k < c.k; ++k)
-          expected.products.push_back(
-              {c.transpose_a ? element(a, batch, k, i) : element(a, batch, i, k),
-               c.transpose_b ? element(b, batch, j, k) : element(b, batch, k, j)});
+          expected.products.push_back({c.transpose_a ? element(a, batch, k, i) : element(a, batch, i, k),
+                                       c.transpose_b ? element(b, batch, j, k) : element(b, batch, k, j)});
         if (bias != nullptr) expected.addends.push_back({tag_at(*bias, {j}), bias->dtype});
         if (addend != nullptr) expected.addends.push_back({element(*addend, batch, i, j), addend->dtype});
       });
@@ -145,8 +145,8 @@ Proof prove(SymbolicDevice& device, const GemmCase& c) {
 
 std::int64_t ConvolutionCase::windows(int axis) const {
   const auto i = static_cast<std::size_t>(axis);
-  const std::int64_t room = (axis == 0 ? height : width) + 2 * geometry.padding[i] -
-                            geometry.dilation[i] * (taps[i] - 1) - 1;
+  const std::int64_t room =
+      (axis == 0 ? height : width) + 2 * geometry.padding[i] - geometry.dilation[i] * (taps[i] - 1) - 1;
   return room < 0 ? 0 : room / geometry.stride[i] + 1;
 }
 
@@ -254,8 +254,8 @@ Proof prove(SymbolicDevice& device, const ConvolutionCase& c) {
              weights = c.verb == ConvolutionVerb::weight_gradient;
   Conv2dGeometry geometry = c.geometry;
   geometry.tf32 = c.multiplied == DType::tf32;
-  const Tagged& first =
-      c.verb == ConvolutionVerb::input_gradient ? call.operand("dy", images.y()) : call.operand("x", images.x());
+  const Tagged& first = c.verb == ConvolutionVerb::input_gradient ? call.operand("dy", images.y())
+                                                                  : call.operand("x", images.x());
   const Tagged& second = weights ? call.operand("dy", images.y()) : call.operand("w", images.weight());
   const Tagged* const bias =
       c.bias ? &call.addend("bias", {forward ? c.outputs : c.inputs}, *c.bias) : nullptr;
@@ -270,18 +270,22 @@ Proof prove(SymbolicDevice& device, const ConvolutionCase& c) {
     else
       device.backend().conv2d_input_gradient(on_first, on_second, geometry, given, out);
   };
-  return call.judge(
-      forward ? images.y() : weights ? images.weight() : images.x(), c.out, verb,
-      [&](const std::vector<std::int64_t>& at, ExpectedOutput& expected) {
-        if (weights) return images.weight_gradient(first, second, at[0], at[1], at[2], at[3], expected);
-        const std::int64_t channel = images.nchw() ? at[1] : at[3], row = images.nchw() ? at[2] : at[1],
-                           column = images.nchw() ? at[3] : at[2];
-        if (forward)
-          images.forward(first, second, at[0], channel, row, column, expected);
-        else
-          images.input_gradient(first, second, at[0], channel, row, column, expected);
-        if (bias != nullptr) expected.addends.push_back({tag_at(*bias, {channel}), bias->dtype});
-      });
+  return call.judge(forward   ? images.y()
+                    : weights ? images.weight()
+                              : images.x(),
+                    c.out, verb, [&](const std::vector<std::int64_t>& at, ExpectedOutput& expected) {
+                      if (weights)
+                        return images.weight_gradient(first, second, at[0], at[1], at[2], at[3], expected);
+                      const std::int64_t channel = images.nchw() ? at[1] : at[3],
+                                         row = images.nchw() ? at[2] : at[1],
+                                         column = images.nchw() ? at[3] : at[2];
+                      if (forward)
+                        images.forward(first, second, at[0], channel, row, column, expected);
+                      else
+                        images.input_gradient(first, second, at[0], channel, row, column, expected);
+                      if (bias != nullptr)
+                        expected.addends.push_back({tag_at(*bias, {channel}), bias->dtype});
+                    });
 }
 
 }  // namespace fp16lab::engine::ptx::test

@@ -89,12 +89,11 @@ std::string OutputJudge::text_of(std::uint32_t pattern) const {
   const Symbolic::Term* const term = terms_.find(pattern);
   if (term == nullptr) return pattern == 0 ? "+0" : tags_.name(pattern);
   if (term->operation != FloatOperation::fma)
-    return fmt::format("{}({}{}{})", name_of(term->operation),
-                       text_of(static_cast<std::uint32_t>(term->operands[0])),
-                       term->operation == FloatOperation::convert ? "" : ", ",
-                       term->operation == FloatOperation::convert
-                           ? ""
-                           : text_of(static_cast<std::uint32_t>(term->operands[1])));
+    return fmt::format(
+        "{}({}{}{})", name_of(term->operation), text_of(static_cast<std::uint32_t>(term->operands[0])),
+        term->operation == FloatOperation::convert ? "" : ", ",
+        term->operation == FloatOperation::convert ? ""
+                                                   : text_of(static_cast<std::uint32_t>(term->operands[1])));
   std::uint32_t begin = 0;
   const std::vector<std::vector<Symbolic::Product>> blocks = terms_.chain(pattern, begin);
   std::size_t products = 0;
@@ -157,7 +156,8 @@ std::string OutputJudge::chain_difference(std::uint32_t sum, const ExpectedOutpu
     rest = static_cast<std::uint32_t>(term->operands[0]);
   }
   if (where.empty() && rest != expected.begin)
-    where = fmt::format("before the first product: expected {}, got {}", text_of(expected.begin), text_of(rest));
+    where =
+        fmt::format("before the first product: expected {}, got {}", text_of(expected.begin), text_of(rest));
   if (where.empty()) return {};
   std::string chain = text_of(expected.begin);
   if (count > 0)

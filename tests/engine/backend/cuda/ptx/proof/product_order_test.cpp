@@ -49,8 +49,11 @@ class ProductOrder : public testing::Test {
     for (const LibraryEpilogueCase& c : library_epilogue_cases(architecture, whole))
       if (!take(prove(architecture, texts, c), c.text(), 0)) return;
     EXPECT_THAT(coverage.gaps(), testing::IsEmpty());
-    fmt::print("compute_{}: {} kernels of products, {} launched, {} out of reach; {} shapes, {} outputs, {} products\n",
-               architecture, coverage.kernels(), coverage.launched(), coverage.out_of_reach(), shapes, outputs, products);
+    fmt::print(
+        "compute_{}: {} kernels of products, {} launched, {} out of reach; {} shapes, {} outputs, {} "
+        "products\n",
+        architecture, coverage.kernels(), coverage.launched(), coverage.out_of_reach(), shapes, outputs,
+        products);
     if (whole) fmt::print("{}", coverage.table());
   }
 };
@@ -62,9 +65,10 @@ TEST_F(ProductOrder, AKernelThatWasNotLaunchedIsNamed) {
   const Coverage nothing(proof_architecture(), proof_texts());
   const std::vector<std::string> gaps = nothing.gaps();
   EXPECT_EQ(gaps.size(), nothing.kernels() - nothing.out_of_reach());
-  EXPECT_THAT(gaps, testing::Contains("kernel MmaTile<f16, 64, 64, 32, 32, 4>, MatrixSource<f16, along_k, "
-                                      "anywhere>, MatrixSource<f16, along_outer, anywhere>, RowMajorPlacement was "
-                                      "never launched by the proof"));
+  EXPECT_THAT(gaps,
+              testing::Contains("kernel MmaTile<f16, 64, 64, 32, 32, 4>, MatrixSource<f16, along_k, "
+                                "anywhere>, MatrixSource<f16, along_outer, anywhere>, RowMajorPlacement was "
+                                "never launched by the proof"));
 }
 
 }  // namespace

@@ -25,8 +25,7 @@ struct Extents {
 /// Epilogue number `which` of 6, with 16-bit tensors where there are patterns enough for them.
 void set_epilogue(GemmCase& c, std::size_t which) {
   const DType element = element_of(c.multiplied);
-  const std::int64_t outputs = c.batch * c.m * c.n,
-                     tags = c.batch * (c.m * c.k + c.k * c.n) + outputs + c.n;
+  const std::int64_t outputs = c.batch * c.m * c.n, tags = c.batch * (c.m * c.k + c.k * c.n) + outputs + c.n;
   const bool half_addend = is_half(element) && tags <= half_tags;
   const DType bias = tags - outputs <= half_tags ? element : DType::f32;
   which %= 6;
@@ -41,9 +40,22 @@ void set_epilogue(GemmCase& c, std::size_t which) {
 /// Rests of k by the elements of 16 bytes (run), of an instruction and of a slice of 64 bytes, of which four are in flight.
 std::vector<std::int64_t> depths(DType multiplied) {
   const std::int64_t run = is_half(multiplied) ? 8 : 4, step = 2 * run, slice = 4 * run;
-  return {0,         1,         run - 1,   run,       run + 1,       step - 1,
-          step,      step + 1,  slice - 1, slice,     slice + 1,     slice + step + 1,
-          3 * slice, 4 * slice, 4 * slice + run,      5 * slice + run + 1};
+  return {0,
+          1,
+          run - 1,
+          run,
+          run + 1,
+          step - 1,
+          step,
+          step + 1,
+          slice - 1,
+          slice,
+          slice + 1,
+          slice + step + 1,
+          3 * slice,
+          4 * slice,
+          4 * slice + run,
+          5 * slice + run + 1};
 }
 
 }  // namespace
@@ -133,11 +145,13 @@ std::vector<ConvolutionCase> convolution_cases(int architecture, bool whole) {
         }
   };
   // Short: what has more than 64 and at most 64 rows, with all three verbs deeper than a pipeline somewhere.
-  add({2, 17, 9, 9, 20, {3, 3}, {1, 1}, {1, 1}}, {forward, input_gradient, weight_gradient});
+  add({1, 17, 7, 9, 20, {3, 3}, {1, 1}, {1, 1}}, {forward, input_gradient});
+  add({2, 17, 9, 9, 20, {3, 3}, {1, 1}, {1, 1}}, {weight_gradient});
   add({1, 160, 8, 10, 72}, {forward, input_gradient});
   add({5, 9, 8, 8, 70, {3, 3}, {1, 1}, {1, 1}}, {weight_gradient});
   if (!whole) return cases;
 
+  add({2, 17, 9, 9, 20, {3, 3}, {1, 1}, {1, 1}}, {forward, input_gradient});
   add({2, 3, 8, 8, 70, {3, 3}, {1, 1}, {1, 1}}, {forward, input_gradient, weight_gradient});
   add({2, 70, 8, 8, 5, {3, 3}, {1, 1}, {1, 1}}, {forward, input_gradient, weight_gradient});
   add({1, 9, 9, 9, 70, {3, 3}, {2, 2}, {1, 1}}, {forward, input_gradient, weight_gradient});
@@ -165,8 +179,9 @@ std::vector<LibraryEpilogueCase> library_epilogue_cases(int architecture, bool w
   std::vector<LibraryEpilogueCase> cases;
   for (const DType operands : {DType::f16, DType::bf16, DType::f32}) {
     if (operands == DType::bf16 && architecture < 80) continue;
-    for (const Extents& extents : whole ? std::vector<Extents>{{40, 24}, {33, 13}, {1, 1}, {7, 200}, {130, 63}}
-                                        : std::vector<Extents>{{40, 24}, {33, 13}})
+    for (const Extents& extents : whole
+                                      ? std::vector<Extents>{{40, 24}, {33, 13}, {1, 1}, {7, 200}, {130, 63}}
+                                      : std::vector<Extents>{{40, 24}, {33, 13}})
       for (std::size_t which = 0; which < 6; ++which) {
         GemmCase like{.multiplied = operands, .m = extents.m, .n = extents.n, .k = 0};
         set_epilogue(like, which);

@@ -11,7 +11,8 @@ namespace fp16lab::engine::ptx::test {
 
 inline std::string proof_environment(const char* variable) {
   const char* const value = std::getenv(variable);
-  if (value == nullptr) throw std::runtime_error(std::string(variable) + " is not set; run this test by ctest");
+  if (value == nullptr)
+    throw std::runtime_error(std::string(variable) + " is not set; run this test by ctest");
   return value;
 }
 /// 75, 80 or 90.
