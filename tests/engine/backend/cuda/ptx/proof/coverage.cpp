@@ -35,8 +35,8 @@ bool read_tile(const std::string& name, Tile& tile) {
   return true;
 }
 
-/// Compute capability 7.5 has 64 KiB of shared memory for a block, and tensor cores for FP16 alone: the other kernels trap,
-/// which the machine does not know, so nobody asks for their facts.
+/// Compute capability 7.5 has 64 KiB of shared memory for a block, and tensor cores for FP16 alone: the other
+/// kernels trap, which the machine does not know, so nobody asks for their facts.
 std::string why_out_of_reach(int architecture, const Tile& tile, const Program& program,
                              const std::string& kernel) {
   if (architecture >= 80) return {};

@@ -17,7 +17,8 @@ class Coverage {
   Coverage(int architecture, const Texts& texts);
   /// `kernels` (mangled names) have made a shape of depth k, and every output was the chain.
   void add(const std::vector<std::string>& kernels, const std::string& shape, std::int64_t k);
-  /// One line for each kernel that could be launched and never was, or never with more k than its pipeline holds.
+  /// One line for each kernel that could be launched and never was, or never with more k than its pipeline
+  /// holds.
   std::vector<std::string> gaps() const;
   std::size_t kernels() const { return kernels_.size(); }
   std::size_t launched() const;

@@ -1,4 +1,5 @@
-// Can the proof fail? Faults planted in the PTX of one kernel, each of which it has to notice, saying kernel and output.
+// Can the proof fail? Faults planted in the PTX of one kernel, each of which it has to notice, saying kernel
+// and output.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 #include <regex>
 #include <sstream>
 #include <stdexcept>
+#include <variant>
 
 #include "tests/engine/backend/cuda/ptx/proof/product_cases.hpp"
 #include "tests/engine/backend/cuda/ptx/proof/proof_environment.hpp"
@@ -23,7 +25,8 @@ class Body {
   }
   std::string text() const { return fmt::format("{}\n", fmt::join(lines_, "\n")); }
   std::string& line(std::size_t index) { return lines_[index]; }
-  /// The first from `from` on in which the pattern is; std::out_of_range where nvcc wrote none, for then the plant is old.
+  /// The first from `from` on in which the pattern is; std::out_of_range where nvcc wrote none, for then the
+  /// plant is old.
   std::size_t find(const std::string& pattern, std::size_t from = 0) const {
     const std::regex wanted(pattern);
     for (std::size_t i = from; i < lines_.size(); ++i)
@@ -51,7 +54,7 @@ std::string quoted(const std::string& text) {
 
 struct Plant {
   std::string name;
-  GemmCase call;
+  std::variant<GemmCase, ConvolutionCase> call;
   std::function<void(Body&)> edit;
   std::string expected;  ///< in the message
 
@@ -66,6 +69,15 @@ constexpr GemmCase with_bias{
     .multiplied = DType::f16, .transpose_b = true, .m = 100, .n = 104, .k = 40, .bias = DType::f32};
 constexpr GemmCase tensor_float{.multiplied = DType::tf32, .m = 65, .n = 72, .k = 84};
 constexpr GemmCase by_fma{.multiplied = DType::f32, .m = 65, .n = 72, .k = 33};
+
+const ConvolutionCase planes{.multiplied = DType::f16,
+                             .images = 2,
+                             .inputs = 3,
+                             .height = 8,
+                             .width = 9,
+                             .outputs = 20,
+                             .taps = {3, 3},
+                             .geometry = {.padding = {1, 1}}};
 
 constexpr char step[] = R"(mma\.sync.*\.m16n8k16)";
 
@@ -134,16 +146,23 @@ const Plant plants[] = {
     {"Tf32Registers", tensor_float,
      [](Body& body) { body.replace(R"((mma\.sync.*m16n8k8.*\}, )\{(%r\d+),(%r\d+),)", "$1{$3,$2,"); },
      R"(kernel MmaTile<float, 128, 128, 64, 64, 4>.*output \(\d+, \d+\): block)"},
+    {"NeighboursOfAPatch", planes,
+     [](Body& body) { body.replace(R"((st\.shared\.v4\.u32.*)\{(%r\d+), (%r\d+),)", "$1{$3, $2,"); },
+     R"(PositionRuns<f16>.*output \(0, 0, \d+, \d+\): block \d of 2, k = \d+: expected .*w\(0, .*, got )"},
     {"FmasExchanged", by_fma, exchange_fmas,
      R"(kernel FmaTile<128, 128, 4>.*output \(\d+, \d+\): block \d+ of 33, k = \d+: expected a\()"},
 };
 
-/// The proof of one case on texts of which one kernel is edited; the sum in the middle is untouched.
+Proof proved(SymbolicDevice& device, const Plant& plant) {
+  return std::visit([&](const auto& call) { return prove(device, call); }, plant.call);
+}
+
+/// The proof of one case on texts of which one kernel is edited.
 std::string verdict(const Plant& plant) {
   std::string kernel;
   {
     SymbolicDevice whole(proof_architecture(), proof_texts());
-    const Proof proof = prove(whole, plant.call);
+    const Proof proof = proved(whole, plant);
     EXPECT_EQ(proof.difference, "") << "without a plant";
     kernel = proof.kernels.back();
   }
@@ -159,7 +178,7 @@ std::string verdict(const Plant& plant) {
   }
   SymbolicDevice planted(proof_architecture(), texts);
   testing::internal::CaptureStderr();
-  const std::string difference = prove(planted, plant.call).difference;
+  const std::string difference = proved(planted, plant).difference;
   testing::internal::GetCapturedStderr();
   return difference;
 }
@@ -169,7 +188,8 @@ class PlantedOrder : public testing::TestWithParam<Plant> {};
 TEST_P(PlantedOrder, IsNoticed) {
   const std::string difference = verdict(GetParam());
   EXPECT_TRUE(std::regex_search(difference, std::regex(GetParam().expected))) << difference;
-  EXPECT_THAT(difference, testing::HasSubstr(GetParam().call.text()));
+  EXPECT_THAT(difference,
+              testing::HasSubstr(std::visit([](const auto& call) { return call.text(); }, GetParam().call)));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PlantedOrder, testing::ValuesIn(plants),

@@ -33,7 +33,8 @@ class Call {
     return tensor;
   }
 
-  /// `verb(out)` makes the outputs, `expect(place, expected)` fills in what the one at a place (an index of each axis) is.
+  /// `verb(out)` makes the outputs, `expect(place, expected)` fills in what the one at a place (an index of
+  /// each axis) is.
   Proof judge(const Shape& shape, DType dtype, const std::function<void(Tensor&)>& verb,
               const std::function<void(const std::vector<std::int64_t>&, ExpectedOutput&)>& expect) {
     Proof proof;

@@ -27,7 +27,8 @@ struct GemmCase {
 
 enum class ConvolutionVerb : std::uint8_t { forward, input_gradient, weight_gradient };
 
-/// x (images, inputs, height, width), weight (outputs, inputs / groups, taps); the verb says which of the three is made.
+/// x (images, inputs, height, width), weight (outputs, inputs / groups, taps); the verb says which of the
+/// three is made.
 struct ConvolutionCase {
   ConvolutionVerb verb = ConvolutionVerb::forward;
   DType multiplied = DType::f16;
@@ -44,16 +45,16 @@ struct ConvolutionCase {
   std::int64_t depth() const;
 };
 
-/// What a call did: the kernels that made products, and the first output that is not the chain, with kernel, shape, place
-/// and both terms; or the machine's fault. `difference` is empty if there is none.
+/// What a call did: the kernels that made products, and the first output that is not the chain, with kernel,
+/// shape, place and both terms; or the machine's fault. `difference` is empty if there is none.
 struct Proof {
   std::string difference;
   std::vector<std::string> kernels;
   std::int64_t outputs = 0, products = 0;
 };
 
-/// The epilogue behind a library's products (library/gemm.cu), whose accumulators are tags: no library runs here, so the
-/// kernel is launched as CudaBackend::library_gemm does.
+/// The epilogue behind a library's products (library/gemm.cu), whose accumulators are tags: no library runs
+/// here, so the kernel is launched as CudaBackend::library_gemm does.
 struct LibraryEpilogueCase {
   DType operands = DType::f16;
   std::int64_t m = 1, n = 1, batch = 1;

@@ -34,9 +34,9 @@ std::vector<std::byte> Tagged::bytes() const {
   return bytes;
 }
 
-// Where no two tags, and no tag and handle of a term, may be the same pattern: 16-bit ones lie below 2^16 and, widened from
-// BF16, are multiples of 2^16 without the values at which handles begin; TF32 ones are multiples of 2^13 above 2^16;
-// those of FP32 are odd and above 2^16.
+// Where no two tags, and no tag and handle of a term, may be the same pattern: 16-bit ones lie below 2^16
+// and, widened from BF16, are multiples of 2^16 without the values at which handles begin; TF32 ones are
+// multiples of 2^13 above 2^16; those of FP32 are odd and above 2^16.
 const Tagged& Tags::make(const std::string& name, const Shape& shape, DType dtype, bool tf32) {
   auto tagged = std::make_unique<Tagged>(Tagged{name, shape, dtype, {}});
   for (std::int64_t i = 0; i < shape.element_count(); ++i) {

@@ -1,8 +1,8 @@
-// Every output of every product kernel of the CUDA back end is *the* chain of Backend::gemm and of the convolutions: the
-// PTX of nvcc, launched by the back end's host code with tags for operands, makes the terms that the contract says. The
-// order of a shape is shown for all data at once, because no kernel of products branches on an element. What terms do not
-// show: how an instruction rounds (the conformance suite on the PTX machine does), what a probe counts, and what ptxas
-// makes of the PTX.
+// Every output of every product kernel of the CUDA back end is *the* chain of Backend::gemm and of the
+// convolutions: the PTX of nvcc, launched by the back end's host code with tags for operands, makes the terms
+// that the contract says. The order of a shape is shown for all data at once, because no kernel of products
+// branches on an element. What terms do not show: how an instruction rounds (the conformance suite on the PTX
+// machine does), what a probe counts, and what ptxas makes of the PTX.
 //
 // ctest sets FP16LAB_PTX (the folder of texts), FP16LAB_PTX_ARCH and FP16LAB_CUDA_PLUGIN.
 #include <fmt/format.h>

@@ -37,7 +37,8 @@ void set_epilogue(GemmCase& c, std::size_t which) {
   if (which == 4) c.addend = narrow && half_addend ? element : DType::f32;
 }
 
-/// Rests of k by the elements of 16 bytes (run), of an instruction and of a slice of 64 bytes, of which four are in flight.
+/// Rests of k by the elements of 16 bytes (run), of an instruction and of a slice of 64 bytes, of which four
+/// are in flight.
 std::vector<std::int64_t> depths(DType multiplied) {
   const std::int64_t run = is_half(multiplied) ? 8 : 4, step = 2 * run, slice = 4 * run;
   return {0,
@@ -61,8 +62,8 @@ std::vector<std::int64_t> depths(DType multiplied) {
 }  // namespace
 
 std::vector<GemmCase> gemm_cases(int architecture, bool whole) {
-  // One tile, several, and rests in both directions, rows aligned and not: small ones (64 x 64), medium ones (128 x 128)
-  // and large ones (128 x 256).
+  // One tile, several, and rests in both directions, rows aligned and not: small ones (64 x 64), medium ones
+  // (128 x 128) and large ones (128 x 256).
   const std::vector<std::vector<Extents>> sizes = {
       {{64, 64}, {33, 63}, {16, 8}, {1, 1}, {72, 24}, {20, 150}},
       {{128, 128}, {65, 70}, {127, 101}, {80, 120}, {200, 100}},

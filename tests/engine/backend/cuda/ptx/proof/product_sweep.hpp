@@ -1,5 +1,5 @@
-// The shapes of the proof: for a device of one multiprocessor, so many outputs that the planner takes each of its tiles, with
-// and without rest in m, n and k.
+// The shapes of the proof: for a device of one multiprocessor, so many outputs that the planner takes each of
+// its tiles, with and without rest in m, n and k.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// The device back end that we ship, on terms in place of numbers: its host code plans and launches as it always does, on
-// the CUDA runtime of the PTX machine, which this program is.
+// The device back end that we ship, on terms in place of numbers: its host code plans and launches as it
+// always does, on the CUDA runtime of the PTX machine, which this program is.
 #pragma once
 
 #include <map>
@@ -18,11 +18,12 @@ using Texts = std::map<std::string, std::string>;
 /// All *.ptx below `folder`; std::invalid_argument where there is none.
 Texts ptx_texts(const std::string& folder);
 
-/// A device of one multiprocessor, so that a few tiles are many for it and the planner cuts small products into large
-/// tiles. One at a time; FP16LAB_CUDA_PLUGIN names the library.
+/// A device of one multiprocessor, so that a few tiles are many for it and the planner cuts small products
+/// into large tiles. One at a time; FP16LAB_CUDA_PLUGIN names the library.
 class SymbolicDevice {
  public:
-  /// Of compute capability architecture / 10, whose kernels are these texts'. DeviceUnavailable with the back end's words.
+  /// Of compute capability architecture / 10, whose kernels are these texts'. DeviceUnavailable with the back
+  /// end's words.
   SymbolicDevice(int architecture, const Texts& texts);
   ~SymbolicDevice();
   SymbolicDevice(const SymbolicDevice&) = delete;
