@@ -22,12 +22,22 @@
 
 namespace fp16lab::engine::ptx {
 
-/// What a kernel does wrong: an access outside of every allocation, a misaligned one, a race, a barrier that not
-/// all threads reach, an instruction that the table does not have. The message names the kernel, the line of the
-/// PTX file with its text, block and thread.
+enum class FaultKind : std::uint8_t {
+  bounds,     ///< an access outside of every allocation, or a write to what is only read
+  alignment,  ///< an address that is no multiple of what is accessed there
+  race,       ///< two accesses that nothing orders; a copy that nobody waits for
+  barrier,    ///< threads that do not come where others wait for them, or part where PTX wants them together
+  instruction,  ///< what this device does not have, or terms for which an operation means nothing
+};
+
+/// What a kernel does wrong. The message names the kernel, the line of the PTX file with its text, block and thread.
 class Fault : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  Fault(FaultKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  FaultKind kind() const { return kind_; }
+
+ private:
+  FaultKind kind_;
 };
 
 /// A kernel as its text declares it. Decoded when it is first launched.

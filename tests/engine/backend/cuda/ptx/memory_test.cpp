@@ -50,7 +50,7 @@ TEST(PtxMemory, AccessesOutsideAreFaults) {
       {"mov.u32 %r3, cells; sub.s32 %r3, %r3, 4; ld.shared.u32 %r1, [%r3];", "the block has 64 bytes"},
       {"mov.u32 %r3, 0; ld.shared.u32 %r1, [%r3];", "the block has 64 bytes"},
       {"ld.local.u32 %r1, [own+16];", "a thread has 16 bytes"},
-      {"ld.param.u64 %d3, [small_1+8];", "the parameters, which have 16 bytes"}};
+      {"ld.param.u64 %d3, [small_1+8];", "the kernel has 16 bytes"}};
   for (const auto& [access, why] : cases) {
     SmallKernel kernel{.body = access,
                        .variables = ".shared .align 16 .b8 cells[64]; .local .align 8 .b8 own[16];"};
