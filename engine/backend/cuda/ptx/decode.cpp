@@ -115,9 +115,17 @@ class Decoder {
 
   // ---- instructions ----
 
-  void translate(std::string_view word, const std::vector<Operand>& operands, Instruction instruction);
-  const Row& find_row(std::string_view word, std::span<const std::string_view> parts,
-                      const std::vector<Operand>& operands) const;
+  struct Guard {
+    std::uint32_t predicate = no_operand;
+    bool is_negated = false;
+  };
+  void translate(std::string_view word, const std::vector<Operand>& operands, Guard guard);
+  struct Spelling {
+    Instruction instruction;  ///< as far as its parts say
+    std::vector<const Row*> rows;
+  };
+  const Spelling& spelling_of(std::string_view word);
+  const Row& fitting_row(std::span<const Row* const> rows, const std::vector<Operand>& operands) const;
   void place_operands(const Row& row, const std::vector<Operand>& operands, Instruction& instruction);
   void place_registers(Slot slot, const Operand& operand, Instruction& instruction, std::size_t& at);
   void note_access(const Row& row, const Instruction& instruction);
@@ -130,6 +138,7 @@ class Decoder {
   RegisterFile registers_{code_};
   std::size_t dynamic_alignment_ = 1;
   std::optional<std::uint64_t> dynamic_address_;
+  std::map<std::string_view, Spelling> spellings_;
   std::map<std::string_view, Variable> variables_;
   std::map<std::string_view, std::int64_t> labels_;
   std::vector<std::pair<std::size_t, std::string_view>> jumps_;
@@ -183,11 +192,11 @@ void Decoder::directive() {
 }
 
 void Decoder::statement() {
-  Instruction instruction;
+  Guard guard;
   const bool is_guarded = lexer_.accept("@");
   if (is_guarded) {
-    instruction.guard_negated = lexer_.accept("!");
-    instruction.guard = predicate(lexer_.take());
+    guard.is_negated = lexer_.accept("!");
+    guard.predicate = predicate(lexer_.take());
   }
   const std::string_view word = lexer_.take();
   if (!is_guarded && lexer_.accept(":")) {
@@ -201,7 +210,7 @@ void Decoder::statement() {
     while (lexer_.accept(","));
   }
   module_.expect(lexer_, ";");
-  translate(word, operands, instruction);
+  translate(word, operands, guard);
 }
 
 Operand Decoder::operand() {
@@ -416,46 +425,6 @@ void Decoder::place_operands(const Row& row, const std::vector<Operand>& operand
 
 // ---- instructions ----
 
-/// The row of this spelling that takes so many operands, with braces where these have them.
-const Row& Decoder::find_row(std::string_view word, std::span<const std::string_view> parts,
-                             const std::vector<Operand>& operands) const {
-  const auto spells = [&](std::string_view pattern) {
-    std::size_t at = 0;
-    while (!pattern.empty()) {
-      const Part part = take_part(pattern);
-      if (at < parts.size() && part.lists(parts[at]))
-        ++at;
-      else if (!part.is_optional)
-        return false;
-    }
-    return at == parts.size();
-  };
-  std::size_t most = 0;
-  bool is_known = false;
-  for (const Row& row : instruction_rows()) {
-    if (!spells(row.spelling)) continue;
-    is_known = true;
-    std::size_t next = 0;
-    bool fits = true;
-    most = 0;
-    for (const Slot slot : slots_of(row.operands, 1)) {
-      if (slot.letter == '_') continue;
-      ++most;
-      if (next == operands.size()) {
-        fits &= slot.is_optional;
-        continue;
-      }
-      const bool has_braces = operands[next++].kind == Operand::Kind::vector;
-      fits &= has_braces ? slot.may_have_braces() : !slot.has_braces();
-    }
-    if (fits && next == operands.size()) return row;
-  }
-  if (!is_known) fail(fmt::format("'{}', an instruction that this machine does not have", word));
-  if (most != operands.size())
-    fail(fmt::format("{} operands; the instruction takes {}", operands.size(), most));
-  fail("braces where the instruction takes none");
-}
-
 /// What the parts of a spelling say that the machine has to know.
 void read_parts(std::span<const std::string_view> parts, Instruction& instruction) {
   constexpr std::pair<std::string_view, Space> spaces[] = {{"param", Space::parameter},
@@ -476,6 +445,56 @@ void read_parts(std::span<const std::string_view> parts, Instruction& instructio
   }
 }
 
+/// What the parts of a word say, and the rows that spell it.
+const Decoder::Spelling& Decoder::spelling_of(std::string_view word) {
+  const auto [known, is_new] = spellings_.try_emplace(word);
+  Spelling& spelling = known->second;
+  if (!is_new) return spelling;
+  std::vector<std::string_view> parts;
+  for (std::string_view rest = word; !rest.empty();) parts.push_back(take_word(rest, '.'));
+  if (word.ends_with('.')) parts.emplace_back();
+  read_parts(parts, spelling.instruction);
+  for (const Row& row : instruction_rows()) {
+    std::size_t at = 0;
+    bool spells = true;
+    for (std::string_view rest = row.spelling; spells && !rest.empty();) {
+      const Part part = take_part(rest);
+      if (at < parts.size() && part.lists(parts[at]))
+        ++at;
+      else
+        spells = part.is_optional;
+    }
+    if (spells && at == parts.size()) spelling.rows.push_back(&row);
+  }
+  if (spelling.rows.empty()) fail(fmt::format("'{}', an instruction that this machine does not have", word));
+  return spelling;
+}
+
+/// Of these rows the one that takes so many operands, with braces where these have them.
+const Row& Decoder::fitting_row(std::span<const Row* const> rows,
+                                const std::vector<Operand>& operands) const {
+  std::size_t most = 0;
+  for (const Row* const row : rows) {
+    std::size_t next = 0;
+    bool fits = true;
+    most = 0;
+    for (const Slot slot : slots_of(row->operands, 1)) {
+      if (slot.letter == '_') continue;
+      ++most;
+      if (next == operands.size()) {
+        fits &= slot.is_optional;
+        continue;
+      }
+      const bool has_braces = operands[next++].kind == Operand::Kind::vector;
+      fits &= has_braces ? slot.may_have_braces() : !slot.has_braces();
+    }
+    if (fits && next == operands.size()) return *row;
+  }
+  if (most != operands.size())
+    fail(fmt::format("{} operands; the instruction takes {}", operands.size(), most));
+  fail("braces where the instruction takes none");
+}
+
 /// The watch remembers memory in pieces as small as the smallest access.
 void Decoder::note_access(const Row& row, const Instruction& instruction) {
   int bytes = 0;
@@ -494,14 +513,13 @@ void Decoder::note_access(const Row& row, const Instruction& instruction) {
   if (in_global) code_.global_granule = std::min(code_.global_granule, bytes);
 }
 
-void Decoder::translate(std::string_view word, const std::vector<Operand>& operands,
-                        Instruction instruction) {
-  std::vector<std::string_view> parts;
-  for (std::string_view rest = word; !rest.empty();) parts.push_back(take_word(rest, '.'));
-  if (word.ends_with('.')) parts.emplace_back();
-  const Row& row = find_row(word, parts, operands);
+void Decoder::translate(std::string_view word, const std::vector<Operand>& operands, Guard guard) {
+  const Spelling& spelling = spelling_of(word);
+  const Row& row = fitting_row(spelling.rows, operands);
+  Instruction instruction = spelling.instruction;
   instruction.line = line_;
-  read_parts(parts, instruction);
+  instruction.guard = guard.predicate;
+  instruction.guard_negated = guard.is_negated;
   place_operands(row, operands, instruction);
   note_access(row, instruction);
   try {

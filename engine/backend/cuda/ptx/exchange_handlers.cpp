@@ -42,6 +42,10 @@ void branch(Warp& warp, const Instruction& instruction) {
 template void branch<true>(Warp&, const Instruction&);
 template void branch<false>(Warp&, const Instruction&);
 
+void trap(Warp& warp, const Instruction&) {
+  warp.fail(FaultKind::instruction, std::countr_zero(warp.active), "the kernel traps");
+}
+
 void leave(Warp& warp, const Instruction&) { warp.exit_lanes(); }
 
 /// bar.sync, and bar.red.or: p is the disjunction of c over the block. It is .aligned, and the block goes on when all

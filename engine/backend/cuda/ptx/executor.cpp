@@ -146,7 +146,9 @@ void Execution::begin_block(std::uint64_t index) {
     warp.live = warp.mask = left >= lanes ? all_lanes : (1u << left) - 1;
     warp.place = 0;
     warp.least_other = Warp::nowhere;
-    std::memcpy(warp.registers, code.registers.data(), code.registers.size());
+    std::memset(warp.registers, register_poison, code.registers.size());
+    for (const auto& [offset, bytes] : code.constants)
+      std::memcpy(warp.registers + offset, code.registers.data() + offset, bytes);
     for (const auto& [special, offset] : code.specials)
       special->set(block_, warp.number * lanes, warp.values<std::uint32_t>(offset));
   }

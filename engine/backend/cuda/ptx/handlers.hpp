@@ -21,6 +21,7 @@ void wait_for_all_copies(Warp& warp, const Instruction& instruction);
 
 // exchange_handlers.cpp
 void nothing(Warp& warp, const Instruction& instruction);
+void trap(Warp& warp, const Instruction& instruction);
 void leave(Warp& warp, const Instruction& instruction);
 void block_barrier(Warp& warp, const Instruction& instruction);
 void warp_barrier(Warp& warp, const Instruction& instruction);

@@ -14,6 +14,7 @@ namespace fp16lab::engine::ptx {
 inline constexpr int lanes = 32;
 inline constexpr std::uint32_t all_lanes = 0xffffffffu;
 inline constexpr std::uint32_t no_operand = 0xffffffffu;
+inline constexpr int register_poison = 0xa5;  ///< of each byte that nobody has written
 
 enum class Space : std::uint8_t { generic, parameter, global, constant, shared, local };
 
@@ -57,6 +58,7 @@ struct SpecialRegister;
 struct Code {
   std::vector<Instruction> instructions;
   std::vector<std::byte> registers;  ///< a warp's register file as it begins: constants, and poison
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> constants;  ///< where they lie in it, and bytes
   std::vector<std::pair<const SpecialRegister*, std::uint32_t>> specials;  ///< and where they lie in it
   std::size_t static_shared_bytes = 0;
   std::size_t dynamic_shared_offset = 0;

@@ -10,7 +10,7 @@ namespace fp16lab::engine::ptx {
 
 namespace {
 
-constexpr std::byte poison{0xa5};
+constexpr std::byte poison{register_poison};
 
 /// Of 32 lanes.
 std::uint32_t bytes_of(Type type) {
@@ -54,6 +54,7 @@ Register RegisterFile::constant(Type type, std::uint64_t value) {
   const auto [known, is_new] = constants_.try_emplace({value, type.bits}, 0);
   if (is_new) {
     known->second = allocate(type, 1);
+    code_.constants.emplace_back(known->second, bytes_of(type));
     const std::size_t bytes = bytes_of(type),
                       step = type.kind == 'p' ? 4 : static_cast<std::size_t>(type.bytes());
     for (std::size_t at = 0; at < bytes; at += step)

@@ -161,6 +161,7 @@ constexpr Row rows[] = {
     {"bra.uni", "l", "9.7.12.3 bra", &always<&branch<true>>},
     {"ret", "", "9.7.12.6 ret", &always<&leave>},
     {"exit", "", "9.7.12.7 exit", &always<&leave>},
+    {"trap", "", "9.7.19.4 trap", &always<&trap>},
     // ---- barriers, atomics, votes ----
     {"bar.sync", "0", "9.7.13.1 bar", &always<&block_barrier>},
     {"bar.red.or.pred", "P0n", "9.7.13.1 bar", &always<&block_barrier>},
