@@ -35,13 +35,14 @@ enum class FloatOperation : std::uint8_t {
 
 std::string_view name_of(FloatOperation operation);
 
-/// Given to a Machine, it computes what floating-point instructions and mma.sync would, on bit patterns whose meaning
-/// is its own. Everything else (moves, loads, shuffles, matrix loads, integers) carries the patterns as they are.
+/// Given to a Machine, it computes what floating-point instructions and mma.sync would, on bit patterns whose
+/// meaning is its own. Everything else (moves, loads, shuffles, matrix loads, integers) carries the patterns
+/// as they are.
 class Arithmetic {
  public:
   virtual ~Arithmetic() = default;
-  /// One lane of an instruction with results of type `to`. Unused operands are 0. std::invalid_argument where the
-  /// operation has no meaning; the machine adds the place.
+  /// One lane of an instruction with results of type `to`. Unused operands are 0. std::invalid_argument where
+  /// the operation has no meaning; the machine adds the place.
   virtual std::uint64_t operate(FloatOperation operation, Type to, Type from, std::uint64_t a,
                                 std::uint64_t b, std::uint64_t c) = 0;
   /// One output of mma.sync: c and the products a[k] * b[k] in ascending k, of which the tensor core adds

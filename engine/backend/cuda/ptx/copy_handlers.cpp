@@ -1,5 +1,5 @@
-// Asynchronous copies to shared memory (PTX ISA 9.7.9.25.3). They arrive as late as a wait allows, with what global memory
-// holds by then; until then nobody may touch the place where they go.
+// Asynchronous copies to shared memory (PTX ISA 9.7.9.25.3). They arrive as late as a wait allows, with what
+// global memory holds by then; until then nobody may touch the place where they go.
 #include <fmt/format.h>
 
 #include <bit>
@@ -12,7 +12,8 @@ namespace fp16lab::engine::ptx {
 
 namespace {
 
-/// Addresses: in shared memory, in global memory. `constant`: bytes; operand: how many of them are copied, all if absent.
+/// Addresses: in shared memory, in global memory. `constant`: bytes; operand: how many of them are copied,
+/// all if absent.
 void copy(Warp& warp, const Instruction& instruction) {
   const auto bytes = static_cast<std::size_t>(instruction.constant);
   for_each_lane(warp.active, [&](int lane) {

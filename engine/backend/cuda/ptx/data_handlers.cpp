@@ -77,8 +77,8 @@ void unpack(Warp& warp, const Instruction& instruction) {
   warp.assign(instruction.operands[1], high);
 }
 
-/// The low bits of the source as its type says, extended or cut to the result's; in a register that is wider than that
-/// type the result is extended by its own sign.
+/// The low bits of the source as its type says, extended or cut to the result's; in a register that is wider
+/// than that type the result is extended by its own sign.
 template <class To, class From>
 void convert_integer(Warp& warp, const Instruction& instruction) {
   const auto extended = [](std::uint64_t x, Type type) {

@@ -252,7 +252,8 @@ std::optional<Variable> Decoder::find_variable(std::string_view name) {
   if (found == module_.variables.end()) return {};
   Variable variable = found->second;
   if (variable.is_extern) {
-    // Behind all static shared memory, which is known at the end only: nvcc declares it at the top of a kernel.
+    // Behind all static shared memory, which is known at the end only: nvcc declares it at the top of a
+    // kernel.
     dynamic_alignment_ = std::max(dynamic_alignment_, variable.alignment);
     variable.address = space_begin + rounded_up(code_.static_shared_bytes, dynamic_alignment_);
     if (dynamic_address_.value_or(variable.address) != variable.address)

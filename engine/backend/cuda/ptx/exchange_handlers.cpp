@@ -31,8 +31,8 @@ std::uint32_t members(Warp& warp, std::uint32_t operand) {
 
 }  // namespace
 
-/// Of an instruction that says something of memory's order or of caches: lanes here go one after the other, and that it
-/// orders no threads by itself is what the race watch takes it for.
+/// Of an instruction that says something of memory's order or of caches: lanes here go one after the other,
+/// and that it orders no threads by itself is what the race watch takes it for.
 void nothing(Warp&, const Instruction&) {}
 
 template <bool is_uniform>
@@ -48,8 +48,8 @@ void trap(Warp& warp, const Instruction&) {
 
 void leave(Warp& warp, const Instruction&) { warp.exit_lanes(); }
 
-/// bar.sync, and bar.red.or: p is the disjunction of c over the block. It is .aligned, and the block goes on when all
-/// threads that have not exited are here (9.7.13.1).
+/// bar.sync, and bar.red.or: p is the disjunction of c over the block. It is .aligned, and the block goes on
+/// when all threads that have not exited are here (9.7.13.1).
 void block_barrier(Warp& warp, const Instruction& instruction) {
   if (const std::uint32_t c = instruction.operands[1]; c != no_operand)
     if ((predicate_of(warp, instruction, c) & warp.active) != 0) warp.block->barrier_or = true;
@@ -61,8 +61,8 @@ void warp_barrier(Warp& warp, const Instruction& instruction) {
   if ((warp.live & ~warp.active) == 0) warp.block->watch.meet_warp(warp.number);
 }
 
-/// 9.7.9.6: c has the clamp in bits 0-4 and the segment mask in bits 8-12. A source lane that is not active here gives
-/// an unpredictable value: poison.
+/// 9.7.9.6: c has the clamp in bits 0-4 and the segment mask in bits 8-12. A source lane that is not active
+/// here gives an unpredictable value: poison.
 template <Shuffle mode>
 void shuffle(Warp& warp, const Instruction& instruction) {
   const auto& operands = instruction.operands;

@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::byte shared_poison{0xa0};
 
-/// Shared memory of a block, static and dynamic together (CUDA C++ Programming Guide, "Technical Specifications per
-/// Compute Capability").
+/// Shared memory of a block, static and dynamic together (CUDA C++ Programming Guide, "Technical
+/// Specifications per Compute Capability").
 std::size_t most_shared_bytes(int architecture) {
   if (architecture < 80) return 64 * 1024;
   if (architecture == 86 || architecture == 89 || architecture >= 120) return 99 * 1024;

@@ -1,4 +1,5 @@
-// A decoded instruction: a function over the 32 lanes of a warp, what its spelling says, where its operands lie.
+// A decoded instruction: a function over the 32 lanes of a warp, what its spelling says, where its operands
+// lie.
 #pragma once
 
 #include <array>
@@ -66,8 +67,8 @@ struct Code {
   int shared_granule = 16, global_granule = 16;  ///< bytes of the smallest access
 };
 
-// Addresses. Each space but global memory, whose addresses are the host's, begins at this offset of its own window: 0
-// is no address. Generic ones of shared and local memory lie in windows where no host memory is.
+// Addresses. Each space but global memory, whose addresses are the host's, begins at this offset of its own
+// window: 0 is no address. Generic ones of shared and local memory lie in windows where no host memory is.
 inline constexpr std::uint64_t space_begin = 0x1000;
 inline constexpr std::uint64_t shared_window = 0x5a00'0000'0000'0000u;
 inline constexpr std::uint64_t local_window = 0x5b00'0000'0000'0000u;

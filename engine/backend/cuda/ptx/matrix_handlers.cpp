@@ -1,8 +1,10 @@
-// Tensor cores: ldmatrix (PTX ISA 9.7.14.5.15) and mma.sync (9.7.14.5.14). Both are .aligned and need all 32 lanes.
+// Tensor cores: ldmatrix (PTX ISA 9.7.14.5.15) and mma.sync (9.7.14.5.14). Both are .aligned and need all 32
+// lanes.
 //
-// An instruction of k products is, as numerics has it, a chain of blocks of the row's block size in ascending k: two for
-// m16n8k16 where a tensor core adds 8 products at a time. Where k is the smaller one (m16n8k8 on a row of 16) it is one
-// block of so many products, not one filled up with zeros: fused_dot_add cuts its last block short.
+// An instruction of k products is, as numerics has it, a chain of blocks of the row's block size in ascending
+// k: two for m16n8k16 where a tensor core adds 8 products at a time. Where k is the smaller one (m16n8k8 on a
+// row of 16) it is one block of so many products, not one filled up with zeros: fused_dot_add cuts its last
+// block short.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,8 +33,9 @@ struct Fragments {
     return halves ? word >> (16 * i) & 0xffff : word;
   }
 
-  /// Register r of A: row g, or g + 8 where r is odd; its k ascend with r / 2. Register r of B: column g, its k ascend
-  /// with r. Element i of the register: k = elements * t + i. c0, c1: row g, columns 2 t and 2 t + 1; c2, c3: row g + 8.
+  /// Register r of A: row g, or g + 8 where r is odd; its k ascend with r / 2. Register r of B: column g, its
+  /// k ascend with r. Element i of the register: k = elements * t + i. c0, c1: row g, columns 2 t and 2 t +
+  /// 1; c2, c3: row g + 8.
   Fragments(Warp& warp, const Instruction& instruction) {
     const std::uint32_t* operand = instruction.operands.data() + 4;
     for (int r = 0; r < a_registers; ++r) {
@@ -85,8 +88,8 @@ struct Fragments {
 
 }  // namespace
 
-/// Operands: a register for each 8 x 8 matrix. Lane 8 i + r has the address of row r of matrix i. Lane 4 r + t gets
-/// columns 2 t and 2 t + 1 of row r; with .trans rows 2 t and 2 t + 1 of column r.
+/// Operands: a register for each 8 x 8 matrix. Lane 8 i + r has the address of row r of matrix i. Lane 4 r +
+/// t gets columns 2 t and 2 t + 1 of row r; with .trans rows 2 t and 2 t + 1 of column r.
 template <bool is_transposed>
 void load_matrices(Warp& warp, const Instruction& instruction) {
   warp.require_together(all_lanes);

@@ -32,7 +32,7 @@ void Warp::report_race(int lane, std::uint64_t address, Touch touch, const Acces
 }
 
 std::byte* Warp::global_place(int lane, std::uint64_t address, std::size_t bytes, Touch touch) {
-  if (address % bytes != 0) report_misaligned(*this, lane, "global", address, bytes);
+  if ((address & (bytes - 1)) != 0) report_misaligned(*this, lane, "global", address, bytes);
   Allocation* allocation = last_allocation;
   std::uint64_t offset = 0;
   if (allocation != nullptr) offset = address - reinterpret_cast<std::uintptr_t>(allocation->begin);
@@ -54,7 +54,7 @@ std::byte* Warp::global_place(int lane, std::uint64_t address, std::size_t bytes
 std::byte* Warp::place_of(const char* space, const char* owner, std::byte* begin, std::size_t size, int lane,
                           std::uint64_t address, std::size_t bytes) const {
   const std::uint64_t offset = address - space_begin;
-  if (address % bytes != 0) report_misaligned(*this, lane, space, address, bytes);
+  if ((address & (bytes - 1)) != 0) report_misaligned(*this, lane, space, address, bytes);
   if (offset >= size || bytes > size - offset)
     fail(FaultKind::bounds, lane,
          fmt::format("{} bytes at byte {} of {} memory; {} has {} bytes", bytes,

@@ -53,7 +53,8 @@ struct Variable {
   std::uint64_t address = 0;  ///< in its space
 };
 
-/// Everything behind ".global" and the like, up to the ; or , or ) that ends it: .align N .b8 name[N] = {...}.
+/// Everything behind ".global" and the like, up to the ; or , or ) that ends it: .align N .b8 name[N] =
+/// {...}.
 struct Declaration {
   std::string_view name;
   Variable variable;

@@ -1,9 +1,9 @@
 // One lane of the operations that are longer than an expression (PTX ISA 9.7.1 to 9.7.9).
 //
-// NaN. FP32: "Single-precision instructions return an unspecified NaN": here the canonical one, 7fffffff. FP64 supports
-// payloads, and leaves open which of two NaNs wins and which one is made: here the host's rule, the first operand's,
-// quiet, and fff8000000000000. min and max give the other operand for a NaN, the canonical NaN for two, and take -0 for
-// less than +0. No instruction here flushes subnormals.
+// NaN. FP32: "Single-precision instructions return an unspecified NaN": here the canonical one, 7fffffff.
+// FP64 supports payloads, and leaves open which of two NaNs wins and which one is made: here the host's rule,
+// the first operand's, quiet, and fff8000000000000. min and max give the other operand for a NaN, the
+// canonical NaN for two, and take -0 for less than +0. No instruction here flushes subnormals.
 #pragma once
 
 #include <bit>
@@ -51,7 +51,8 @@ constexpr Modular<T> modular(T x) {
   return static_cast<Modular<T>>(x);
 }
 
-/// Division by zero gives an unspecified value (9.7.1.8): all ones. The least number by -1 overflows to itself.
+/// Division by zero gives an unspecified value (9.7.1.8): all ones. The least number by -1 overflows to
+/// itself.
 template <class T>
 constexpr T quotient(T a, T b) {
   if (b == 0) return static_cast<T>(-1);
@@ -124,8 +125,8 @@ constexpr T canonical_nan() {
   else
     return std::bit_cast<double>(0x7fffffffffffffffu);
 }
-/// What a lane computed, in its register: a NaN of FP32 is the canonical one. A floating-point number that becomes an
-/// integer is whole; it is clamped to what the type holds, and a NaN gives 0 (9.7.9.21).
+/// What a lane computed, in its register: a NaN of FP32 is the canonical one. A floating-point number that
+/// becomes an integer is whole; it is clamped to what the type holds, and a NaN gives 0 (9.7.9.21).
 template <class Result, class T>
 constexpr Result as_result(T x) {
   if constexpr (std::is_integral_v<Result> && std::is_floating_point_v<T>) {
@@ -150,8 +151,8 @@ T extreme(T a, T b) {
   return first_is_less == is_min ? a : b;
 }
 
-/// FP32 rounded to nearest even to a format of 16 bits, by its definition: the significand as an integer loses bits
-/// below the format's last place. Overflow gives infinity, a NaN 7fff.
+/// FP32 rounded to nearest even to a format of 16 bits, by its definition: the significand as an integer
+/// loses bits below the format's last place. Overflow gives infinity, a NaN 7fff.
 template <int exponent_bits>
 std::uint16_t rounded(float x) {
   constexpr int fraction_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 
 namespace fp16lab::engine::ptx {
 
@@ -79,7 +80,8 @@ inline const Access* RaceWatch::note(Cell* cell, std::size_t bytes, std::size_t 
 
 const Access* RaceWatch::note_shared(std::size_t offset, std::size_t bytes, std::uint32_t who) {
   if (!is_on_) return nullptr;
-  return note(shared_.data() + offset / shared_granule_, bytes, shared_granule_, who, false);
+  return note(shared_.data() + (offset >> std::countr_zero(shared_granule_)), bytes, shared_granule_, who,
+              false);
 }
 
 const Access* RaceWatch::note_global(Allocation& allocation, std::size_t offset, std::size_t bytes,
@@ -87,8 +89,8 @@ const Access* RaceWatch::note_global(Allocation& allocation, std::size_t offset,
   if (!is_on_) return nullptr;
   const std::size_t page = offset / page_bytes;  // an aligned access lies in one
   if (allocation.watched_launch != launch_ || allocation.pages[page] == nullptr) open_page(allocation, page);
-  return note(allocation.pages[page] + offset % page_bytes / global_granule_, bytes, global_granule_, who,
-              true);
+  return note(allocation.pages[page] + (offset % page_bytes >> std::countr_zero(global_granule_)), bytes,
+              global_granule_, who, true);
 }
 
 void RaceWatch::begin_flight(std::size_t offset, std::size_t bytes) {

@@ -1,9 +1,9 @@
 // The watch that finds races.
 //
-// A race: two threads touch the same bytes, at least one writes, not both by atomic or volatile instructions, and no
-// barrier stands between (PTX ISA, "Memory Consistency Model": conflicting weak operations without happens-before).
-// bar.sync orders the threads of a block, bar.warp.sync those of a warp if all of its lanes take part; one of fewer lanes
-// orders nothing here. Nothing orders threads of two blocks.
+// A race: two threads touch the same bytes, at least one writes, not both by atomic or volatile instructions,
+// and no barrier stands between (PTX ISA, "Memory Consistency Model": conflicting weak operations without
+// happens-before). bar.sync orders the threads of a block, bar.warp.sync those of a warp if all of its lanes
+// take part; one of fewer lanes orders nothing here. Nothing orders threads of two blocks.
 #pragma once
 
 #include <array>
@@ -33,8 +33,8 @@ struct Access {
   bool is_strong() const { return (who & strong) != 0; }
 };
 
-/// What is remembered of a granule: the last write, and two reads. The second is of another warp than the first if
-/// there is one: so a write that races with any read races with one of these.
+/// What is remembered of a granule: the last write, and two reads. The second is of another warp than the
+/// first if there is one: so a write that races with any read races with one of these.
 struct Cell {
   Access writer, readers[2];
 };

@@ -1,5 +1,6 @@
-// How a row of the table becomes functions: a row of lanes has a lambda that computes one lane, and the letters of its
-// operands say which C++ types the lambda gets. Only the types that the row's spelling lists are compiled.
+// How a row of the table becomes functions: a row of lanes has a lambda that computes one lane, and the
+// letters of its operands say which C++ types the lambda gets. Only the types that the row's spelling lists
+// are compiled.
 //
 // Lanes that are not active compute, too, and their results are dropped: every lambda is defined on all bits.
 #pragma once
@@ -145,7 +146,8 @@ Handler bind_lanes(Instruction& instruction) {
   });
 }
 
-/// A row of lanes whose lambda gets numbers: signed or unsigned integers, FP32 or FP64, 16-bit formats as their bits.
+/// A row of lanes whose lambda gets numbers: signed or unsigned integers, FP32 or FP64, 16-bit formats as
+/// their bits.
 template <Text spelling, Text operands, class Lambda>
 constexpr Row numbers(std::string_view clause, Lambda, FloatOperation on_terms = FloatOperation::none) {
   return {spelling.view(), operands.view(), clause, &bind_lanes<spelling, operands, Lambda, false>, on_terms};

@@ -1,7 +1,8 @@
 // A warp in execution: its lanes, where they are, and what they wait for; and the block that it belongs to.
 //
-// Lanes that stand at the same instruction go together. Where they part, those at the least instruction go first, so
-// that they meet again as early as the text allows; PTX promises no order (PTX ISA, "Divergence of Threads").
+// Lanes that stand at the same instruction go together. Where they part, those at the least instruction go
+// first, so that they meet again as early as the text allows; PTX promises no order (PTX ISA, "Divergence of
+// Threads").
 #pragma once
 
 #include <array>
@@ -90,16 +91,16 @@ class Warp {
   void branch(std::uint32_t target, bool is_uniform);
   /// The active lanes end.
   void exit_lanes();
-  /// True if all of `needed` that have not exited are here; otherwise the active lanes wait for them, and the handler
-  /// returns.
+  /// True if all of `needed` that have not exited are here; otherwise the active lanes wait for them, and the
+  /// handler returns.
   bool meets(std::uint32_t needed);
   /// .aligned: Fault unless all lanes of the warp that `needed` has are active.
   void require_together(std::uint32_t needed) const;
   /// The whole warp waits for the block, until it is released.
   void wait_for_block();
   void release_from_barrier();
-  /// Chooses the group that goes on. False: none can, the warp waits for the block or has ended. Fault if lanes wait
-  /// for lanes that never come.
+  /// Chooses the group that goes on. False: none can, the warp waits for the block or has ended. Fault if
+  /// lanes wait for lanes that never come.
   bool choose();
 
   /// A Fault at the current instruction; it may name another place, too.
@@ -114,8 +115,8 @@ class Warp {
   };
   /// Host's place of an aligned access of `bytes` to this space, watched for races. Fault.
   std::byte* access(Space space, int lane, std::uint64_t address, std::size_t bytes, Touch touch);
-  /// The same of shared memory, without the watch and with it alone: of instructions in which one lane names what others
-  /// read, or which touch memory later.
+  /// The same of shared memory, without the watch and with it alone: of instructions in which one lane names
+  /// what others read, or which touch memory later.
   std::byte* shared_place(int lane, std::uint64_t address, std::size_t bytes) const;
   void watch_shared(int lane, std::uint64_t address, std::size_t bytes, Touch touch);
   std::uint32_t name(int lane, Touch touch) const {

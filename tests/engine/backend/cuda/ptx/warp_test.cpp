@@ -42,6 +42,13 @@ TEST(PtxBranches, AUniformOneMustBeTakenByAll) {
   EXPECT_THAT(kernel.fault(), ::testing::HasSubstr("bra.uni that not all active lanes take"));
 }
 
+TEST(PtxBranches, ATrapIsAFault) {
+  SmallKernel kernel{.body = "setp.ne.s32 %p1, %r0, 3; @%p1 bra $end; trap; $end: ret;"};
+  EXPECT_THAT(kernel.fault(), ::testing::AllOf(::testing::HasSubstr("the kernel traps"),
+                                               ::testing::HasSubstr("thread (3, 0, 0)")));
+  EXPECT_EQ(kernel.kind_of_fault, FaultKind::instruction);
+}
+
 TEST(PtxBranches, ExitEndsLanesOnly) {
   SmallKernel kernel{.body = "setp.lt.u32 %p1, %r0, 7; @%p1 exit; mov.u32 %r1, 5; st.global.u32 [%d0], %r1;"};
   const auto slots = kernel.run();
