@@ -1,5 +1,5 @@
-// The table of instructions: every spelling that this machine executes, and by which clause of the PTX ISA; and
-// that of special registers. A word of PTX is its parts: add.rn.f32 is add, rn and f32.
+// The table of instructions: every spelling that this machine executes, and by which clause of the PTX ISA;
+// and that of special registers. A word of PTX is its parts: add.rn.f32 is add, rn and f32.
 #pragma once
 
 #include <algorithm>
@@ -23,12 +23,12 @@ struct Row {
   ///   m    an address in the space that the instruction names; s in shared memory; g in global memory
   ///   i    an integer               l    a label
   ///   0    barrier 0                _    none at this place
-  /// Behind a letter: 1, 2 or 4, that many of them in braces; * as many as .v4 or .x4 and the like say; ? that it
-  /// may be absent.
+  /// Behind a letter: 1, 2 or 4, that many of them in braces; * as many as .v4 or .x4 and the like say; ?
+  /// that it may be absent.
   std::string_view operands;
   std::string_view clause;  ///< PTX ISA 9.0
-  /// The function of an instruction whose operands are known. std::invalid_argument for values that it does not
-  /// take.
+  /// The function of an instruction whose operands are known. std::invalid_argument for values that it does
+  /// not take.
   Handler (*bind)(Instruction& instruction);
   FloatOperation on_terms = FloatOperation::none;  ///< where its type is one of floating point
 };
