@@ -169,7 +169,7 @@ void Execution::run_block(std::uint64_t index) {
     order_warps();
     for (const std::uint32_t number : order_) {
       Warp& warp = warps_[number];
-      if (warp.mask == 0 && !warp.choose()) continue;
+      if (!warp.choose()) continue;  // an interrupted group may have others before it
       is_running = true;
       run_warp(warp, options_.order == Order::scrambled ? 1 + random() % 16 : ~std::uint64_t{0});
     }
