@@ -1,10 +1,10 @@
 // The PTX machine: executes what nvcc made of the CUDA back end's kernels, on the CPU, 32 lanes at a time.
 //
-// It reads PTX text (PTX ISA 9.0) and does what the ISA says, no more: an opcode, modifier, type or state space
-// that its table does not have is an error that names it. It is a second reading of the kernels beside
-// engine/backend/cuda/cpu_simt/, which compiles their sources for the host: this one sees what nvcc made of asm
-// strings, shared memory, contraction and barriers. It says nothing of speed, and nothing of what ptxas and the
-// silicon do behind the PTX.
+// It reads PTX text (PTX ISA 9.0) and does what the ISA says, no more: an opcode, modifier, type or state
+// space that its table does not have is an error that names it. It is a second reading of the kernels beside
+// engine/backend/cuda/cpu_simt/, which compiles their sources for the host: this one sees what nvcc made of
+// asm strings, shared memory, contraction and barriers. It says nothing of speed, and nothing of what ptxas
+// and the silicon do behind the PTX.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +22,23 @@
 
 namespace fp16lab::engine::ptx {
 
-/// What a kernel does wrong: an access outside of every allocation, a misaligned one, a race, a barrier that not
-/// all threads reach, an instruction that the table does not have. The message names the kernel, the line of the
-/// PTX file with its text, block and thread.
+enum class FaultKind : std::uint8_t {
+  bounds,     ///< an access outside of every allocation, or a write to what is only read
+  alignment,  ///< an address that is no multiple of what is accessed there
+  race,       ///< two accesses that nothing orders; a copy that nobody waits for
+  barrier,    ///< threads that do not come where others wait for them, or part where PTX wants them together
+  instruction,  ///< what this device does not have, or terms for which an operation means nothing
+};
+
+/// What a kernel does wrong. The message names the kernel, the line of the PTX file with its text, block and
+/// thread.
 class Fault : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  Fault(FaultKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  FaultKind kind() const { return kind_; }
+
+ private:
+  FaultKind kind_;
 };
 
 /// A kernel as its text declares it. Decoded when it is first launched.
@@ -41,8 +52,8 @@ struct KernelFacts {
   std::vector<std::size_t> parameter_offsets, parameter_bytes;  ///< in their order
 };
 
-/// Device memory: allocations with their bounds, each filled with a5 bytes when it is made. Addresses are those of
-/// host memory, so that copies are copies; no two allocations touch.
+/// Device memory: allocations with their bounds, each filled with a5 bytes when it is made. Addresses are
+/// those of host memory, so that copies are copies; no two allocations touch.
 class DeviceMemory {
  public:
   DeviceMemory();
@@ -71,8 +82,8 @@ class Program {
   /// `memory` gets the modules' .global and .const variables and outlives the program.
   explicit Program(DeviceMemory& memory);
   ~Program();
-  /// std::invalid_argument "FILE:LINE: ..." for text that is no PTX of this machine. A kernel that is there already
-  /// (a template instantiated in two files) is left out.
+  /// std::invalid_argument "FILE:LINE: ..." for text that is no PTX of this machine. A kernel that is there
+  /// already (a template instantiated in two files) is left out.
   void add(std::string_view file, std::string text);
   /// nullptr: there is none.
   const Kernel* find(std::string_view name) const;
@@ -110,8 +121,9 @@ class Machine {
   };
   Machine(Program& program, DeviceMemory& memory, Options options);
   ~Machine();
-  /// Executes all blocks of a launch. `parameters`: for each parameter, where its value lies, as cudaLaunchKernel
-  /// has them. Throws Fault; std::invalid_argument for a shape outside of the kernel's limits.
+  /// Executes all blocks of a launch. `parameters`: for each parameter, where its value lies, as
+  /// cudaLaunchKernel has them. Throws Fault; std::invalid_argument for a shape outside of the kernel's
+  /// limits.
   void launch(const Kernel& kernel, const Grid& grid, const void* const* parameters);
   /// Instructions of warps so far.
   std::uint64_t instructions() const;

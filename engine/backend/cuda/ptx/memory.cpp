@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <new>
 
@@ -88,23 +86,6 @@ std::string DeviceMemory::State::nearest(std::uint64_t address) const {
   if (next != allocations.end() && address >= end && next->first - address < address - end)
     return describe(*next);
   return describe(*before);
-}
-
-std::uint64_t CellPages::next_launch() {
-  // Pages of one machine are none of another's: each counts on from a number of its own.
-  static std::atomic<std::uint64_t> machines{1};
-  return machines++ << 40;
-}
-
-void CellPages::open(Allocation& allocation, std::size_t page) {
-  if (allocation.watched_launch != launch_) {
-    allocation.pages.assign((allocation.bytes + page_bytes - 1) / page_bytes, nullptr);
-    allocation.watched_launch = launch_;
-  }
-  if (used_ == pages_.size()) pages_.emplace_back();
-  std::vector<Cell>& cells = pages_[used_++];
-  cells.assign(page_bytes / granule_, Cell{});
-  allocation.pages[page] = cells.data();
 }
 
 }  // namespace fp16lab::engine::ptx

@@ -17,28 +17,6 @@ bool is_word_character(char c) {
          c == '%' || c == '.';
 }
 
-std::size_t number(const Module& module, Lexer& lexer) {
-  std::size_t value = 0;
-  const std::string_view token = lexer.token();
-  const auto [end, error] = std::from_chars(token.data(), token.data() + token.size(), value);
-  if (error != std::errc() || end != token.data() + token.size())
-    module.fail(lexer.line(), fmt::format("'{}' where an integer has to stand", token));
-  lexer.next();
-  return value;
-}
-
-void expect(const Module& module, Lexer& lexer, std::string_view token) {
-  if (!lexer.accept(token))
-    module.fail(lexer.line(), fmt::format("'{}' where '{}' has to stand", lexer.token(), token));
-}
-
-std::size_t rounded_up(std::size_t bytes, std::size_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
-/// .entry name(parameters) directives { body }
-void read_entry(Program::State& state, const Module& module, Lexer& lexer);
-
 }  // namespace
 
 bool is_word(std::string_view token) { return !token.empty() && is_word_character(token[0]); }
@@ -81,6 +59,27 @@ void Lexer::skip_braces() {
   } while (depth > 0);
 }
 
+void Module::expect(Lexer& lexer, std::string_view token) const {
+  if (!lexer.accept(token))
+    fail(lexer.line(), fmt::format("'{}' where '{}' has to stand", lexer.token(), token));
+}
+
+std::uint64_t Module::integer(std::string_view token, std::uint32_t line) const {
+  std::uint64_t value = 0;
+  const bool is_hexadecimal = token.starts_with("0x") || token.starts_with("0X");
+  std::string_view digits = is_hexadecimal ? token.substr(2) : token;
+  if (digits.ends_with('U')) digits.remove_suffix(1);
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, is_hexadecimal ? 16 : 10);
+  if (error != std::errc() || end != digits.data() + digits.size())
+    fail(line, fmt::format("'{}' where an integer has to stand", token));
+  return value;
+}
+std::uint64_t Module::integer(Lexer& lexer) const {
+  const std::uint32_t line = lexer.line();
+  return integer(lexer.take(), line);
+}
+
 void Module::fail(std::uint32_t line, const std::string& what) const {
   throw std::invalid_argument(fmt::format("{}:{}: {}", file, line, what));
 }
@@ -102,7 +101,7 @@ Declaration Module::declaration(Lexer& lexer) const {
     const std::string_view word = lexer.take();
     const Type type = type_of(word.substr(1));
     if (word == ".align") {
-      made.variable.alignment = number(*this, lexer);
+      made.variable.alignment = integer(lexer);
       aligned = true;
     } else if (word == ".v2" || word == ".v4") {
       vector = word == ".v2" ? 2 : 4;
@@ -119,15 +118,15 @@ Declaration Module::declaration(Lexer& lexer) const {
   made.name = lexer.take();
   made.variable.bytes = element;
   while (lexer.accept("[")) {
-    made.variable.bytes *= lexer.token() == "]" ? 0 : number(*this, lexer);
-    expect(*this, lexer, "]");
+    made.variable.bytes *= lexer.token() == "]" ? 0 : integer(lexer);
+    expect(lexer, "]");
   }
   if (lexer.accept("=")) {
     made.initial.resize(made.variable.bytes);
     std::size_t at = 0;
     const auto one = [&] {
       const bool negative = lexer.accept("-");
-      const std::size_t value = number(*this, lexer) * (negative ? std::size_t(-1) : 1);
+      const std::size_t value = integer(lexer) * (negative ? std::size_t(-1) : 1);
       if (at + element > made.initial.size()) fail(lexer.line(), "more initial values than elements");
       std::memcpy(made.initial.data() + at, &value, std::min(element, sizeof(value)));
       at += element;
@@ -135,7 +134,7 @@ Declaration Module::declaration(Lexer& lexer) const {
     if (lexer.accept("{")) {
       do one();
       while (lexer.accept(","));
-      expect(*this, lexer, "}");
+      expect(lexer, "}");
     } else {
       one();
     }
@@ -172,27 +171,9 @@ void Program::add(std::string_view file, std::string text) {
     } else if (word == ".visible" || word == ".weak") {
       continue;
     } else if (word == ".global" || word == ".const" || word == ".shared" || word == ".extern") {
-      const bool is_extern = word == ".extern";
-      const std::string_view space = is_extern ? lexer.take() : word;
-      if (is_extern && space != ".shared")
-        module->fail(line, fmt::format(".extern {}: only shared memory may come from outside", space));
-      Declaration made = module->declaration(lexer);
-      expect(*module, lexer, ";");
-      made.variable.is_extern = is_extern;
-      made.variable.space = space == ".shared"  ? Space::shared
-                            : space == ".const" ? Space::constant
-                                                : Space::global;
-      if (space != ".shared") {
-        // Memory that no initialiser speaks of is zero (PTX ISA, "Initializers").
-        std::byte* const place = state_->memory.allocate(made.variable.bytes, made.name);
-        if (place == nullptr) module->fail(line, fmt::format("no memory for {}", made.name));
-        made.initial.resize(made.variable.bytes);
-        std::memcpy(place, made.initial.data(), made.variable.bytes);
-        made.variable.address = reinterpret_cast<std::uintptr_t>(place);
-      }
-      module->variables.emplace(made.name, made.variable);
+      state_->read_variable(*module, lexer, word);
     } else if (word == ".entry") {
-      read_entry(*state_, *module, lexer);
+      state_->read_kernel(*module, lexer);
     } else {
       module->fail(line, fmt::format("'{}', which this machine does not know outside of kernels", word));
     }
@@ -200,19 +181,41 @@ void Program::add(std::string_view file, std::string text) {
   state_->modules.push_back(std::move(module));
 }
 
-namespace {
+void Program::State::read_variable(Module& module, Lexer& lexer, std::string_view space) {
+  const bool is_extern = space == ".extern";
+  const std::uint32_t line = lexer.line();
+  if (is_extern && (space = lexer.take()) != ".shared")
+    module.fail(line, fmt::format(".extern {}: only shared memory may come from outside", space));
+  Declaration made = module.declaration(lexer);
+  module.expect(lexer, ";");
+  made.variable.is_extern = is_extern;
+  made.variable.space = Space::shared;
+  if (space != ".shared") {
+    made.variable.space = space == ".const" ? Space::constant : Space::global;
+    // Memory that no initialiser speaks of is zero (PTX ISA, "Initializers").
+    std::byte* const place = memory.allocate(made.variable.bytes, made.name);
+    if (place == nullptr) module.fail(line, fmt::format("no memory for {}", made.name));
+    made.initial.resize(made.variable.bytes);
+    std::memcpy(place, made.initial.data(), made.variable.bytes);
+    made.variable.address = reinterpret_cast<std::uintptr_t>(place);
+  }
+  module.variables.emplace(made.name, made.variable);
+}
 
-void read_entry(Program::State& state, const Module& module, Lexer& lexer) {
+/// name(parameters) directives { body }
+void Program::State::read_kernel(const Module& module, Lexer& lexer) {
   auto kernel = std::make_unique<Kernel>();
   kernel->module = &module;
   kernel->facts.name = lexer.take();
   kernel->facts.file = module.file;
   if (lexer.accept("(")) {
     while (!lexer.accept(")")) {
-      expect(module, lexer, ".param");
-      const Declaration made = module.declaration(lexer);
+      module.expect(lexer, ".param");
+      Declaration made = module.declaration(lexer);
       const std::size_t offset = rounded_up(kernel->parameter_bytes, made.variable.alignment);
-      kernel->parameters.push_back(made.name);
+      made.variable.space = Space::parameter;
+      made.variable.address = space_begin + offset;
+      kernel->parameters.emplace(made.name, made.variable);
       kernel->facts.parameter_offsets.push_back(offset);
       kernel->facts.parameter_bytes.push_back(made.variable.bytes);
       kernel->parameter_bytes = offset + made.variable.bytes;
@@ -222,10 +225,10 @@ void read_entry(Program::State& state, const Module& module, Lexer& lexer) {
   while (lexer.token() != "{") {
     const std::uint32_t line = lexer.line();
     const std::string_view word = lexer.take();
-    std::size_t values[3] = {1, 1, 1}, count = 0;
+    std::uint64_t values[3] = {1, 1, 1}, count = 0;
     do {
       if (count == 3) module.fail(line, "more than three extents");
-      values[count++] = number(module, lexer);
+      values[count++] = module.integer(lexer);
     } while (lexer.accept(","));
     if (word == ".maxntid" || word == ".reqntid")
       kernel->facts.max_threads = static_cast<std::uint32_t>(values[0] * values[1] * values[2]);
@@ -238,10 +241,8 @@ void read_entry(Program::State& state, const Module& module, Lexer& lexer) {
   const char* const end = lexer.token().empty() ? module.text.data() + module.text.size() : lexer.place();
   kernel->body = {begin, static_cast<std::size_t>(end - begin)};
   std::string name = kernel->facts.name;
-  state.kernels.try_emplace(std::move(name), std::move(kernel));
+  kernels.try_emplace(std::move(name), std::move(kernel));
 }
-
-}  // namespace
 
 const Kernel* Program::find(std::string_view name) const {
   const std::scoped_lock lock(state_->mutex);

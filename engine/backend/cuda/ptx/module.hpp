@@ -8,7 +8,6 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/backend/cuda/ptx/instruction.hpp"
@@ -43,6 +42,9 @@ class Lexer {
 };
 
 bool is_word(std::string_view token);
+inline std::size_t rounded_up(std::size_t bytes, std::size_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
 
 struct Variable {
   Space space = Space::global;
@@ -51,20 +53,25 @@ struct Variable {
   std::uint64_t address = 0;  ///< in its space
 };
 
-/// Everything behind ".global" and the like, up to the ; or , or ) that ends it: .align N .b8 name[N] = {...}.
+/// Everything behind ".global" and the like, up to the ; or , or ) that ends it: .align N .b8 name[N] =
+/// {...}.
 struct Declaration {
   std::string_view name;
   Variable variable;
   std::vector<std::byte> initial;
 };
 
+/// Its functions throw std::invalid_argument "FILE:LINE: ..." for what they do not know.
 struct Module {
   std::string file, text;
   int architecture = 0;
   std::map<std::string_view, Variable> variables;
 
-  /// std::invalid_argument "FILE:LINE: ...".
   [[noreturn]] void fail(std::uint32_t line, const std::string& what) const;
+  void expect(Lexer& lexer, std::string_view token) const;
+  /// 17, 0x11 or 17U.
+  std::uint64_t integer(std::string_view token, std::uint32_t line) const;
+  std::uint64_t integer(Lexer& lexer) const;
   Declaration declaration(Lexer& lexer) const;
   std::string_view text_of_line(std::uint32_t line) const;
 };
@@ -72,7 +79,7 @@ struct Module {
 struct Kernel {
   const Module* module = nullptr;
   KernelFacts facts;
-  std::vector<std::string_view> parameters;
+  std::map<std::string_view, Variable> parameters;
   std::size_t parameter_bytes = 0;
   std::string_view body;
   std::uint32_t body_line = 0;
@@ -82,10 +89,14 @@ struct Kernel {
 
 /// Translates a kernel's body. std::invalid_argument "FILE:LINE: ..." for what the table does not have.
 Code decode(const Kernel& kernel);
+/// The same, once.
 const Code& code_of(const Kernel& kernel);
 
 struct Program::State {
   explicit State(DeviceMemory& m) : memory(m) {}
+  void read_variable(Module& module, Lexer& lexer, std::string_view space);
+  void read_kernel(const Module& module, Lexer& lexer);
+
   DeviceMemory& memory;
   mutable std::mutex mutex;
   std::vector<std::unique_ptr<Module>> modules;

@@ -1,7 +1,8 @@
 // Terms in place of numbers: which products a kernel adds to which sum, and in which order.
 //
-// Memory holds tags: patterns of 16 or 32 bits that name elements. Every floating-point instruction makes a term and
-// gives its handle, again a pattern, which the kernel rounds, stages and stores as it would a number. 0 is +0.
+// Memory holds tags: patterns of 16 or 32 bits that name elements. Every floating-point instruction makes a
+// term and gives its handle, again a pattern, which the kernel rounds, stages and stores as it would a
+// number. 0 is +0.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +19,16 @@ class Symbolic : public Arithmetic {
     std::uint32_t a = 0, b = 0;  ///< tags
     bool operator==(const Product&) const = default;
   };
-  /// An fma, or a block of mma.sync (FloatOperation::fma): `operands[0]` plus all products, by one rounding. Or another
-  /// operation on its operands.
+  /// An fma, or a block of mma.sync (FloatOperation::fma): `operands[0]` plus all products, by one rounding.
+  /// Or another operation on its operands.
   struct Term {
     FloatOperation operation = FloatOperation::add;
     Type type;
     std::uint64_t operands[2] = {};
     std::size_t first_product = 0, product_count = 0;
   };
-  /// Handles of 32 bits begin here, those of 16 bits at their sixteenth: no zero, no NaN and no infinity. Tags have to lie
-  /// below: up to 1fffffff, or up to 1fff for 16 bits.
+  /// Handles of 32 bits begin here, those of 16 bits at their sixteenth: no zero, no NaN and no infinity.
+  /// Tags have to lie below: up to 1fffffff, or up to 1fff for 16 bits.
   static constexpr std::uint32_t first_handle = 0x20000000, first_half_handle = 0x2000;
 
   std::uint64_t operate(FloatOperation operation, Type to, Type from, std::uint64_t a, std::uint64_t b,
@@ -41,8 +42,8 @@ class Symbolic : public Arithmetic {
   std::span<const Product> products(const Term& term) const {
     return std::span(products_).subspan(term.first_product, term.product_count);
   }
-  /// The blocks of a sum, first one first, down to what it began with (`begin`): 0 for +0, a tag, or the handle of a term
-  /// of another operation.
+  /// The blocks of a sum, first one first, down to what it began with (`begin`): 0 for +0, a tag, or the
+  /// handle of a term of another operation.
   std::vector<std::vector<Product>> chain(std::uint32_t handle, std::uint32_t& begin) const;
 
  private:

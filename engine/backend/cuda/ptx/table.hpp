@@ -1,63 +1,84 @@
-// The table of instructions: every spelling that this machine executes, and by which clause of the PTX ISA.
+// The table of instructions: every spelling that this machine executes, and by which clause of the PTX ISA;
+// and that of special registers. A word of PTX is its parts: add.rn.f32 is add, rn and f32.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "engine/backend/cuda/ptx/instruction.hpp"
 
 namespace fp16lab::engine::ptx {
 
-/// What a spelling means: filled by the row's `bind`.
-struct Form {
-  std::vector<std::string_view>
-      parts;  ///< one for each part of the row's pattern; empty where an option is absent
-  Type type;  ///< of the instruction, the last part
-  Handler handler = nullptr;
-  Handler on_terms = nullptr;  ///< null: as handler
-  Space space = Space::generic;
-  bool strong = false;
-  int vector = 1;
-  int access_bytes = 0;  ///< of memory that one access touches; 0: none
-};
-
 struct Row {
-  std::string_view name;
-  /// Parts behind the name: ".{a,b}" one of these; a "?" behind a part: it may be absent.
-  std::string_view pattern;
-  /// Operands, one letter each, in the order of the text:
-  ///   d a  destination, source of the instruction's type        D A  of twice its width
-  ///   r x  destination, source of 32 bits                       p q  predicates; a source may be negated (!p)
-  ///   c C  destination, source of a conversion: as wide as its own type or wider
-  ///   V    what a load or store moves: as wide as the type or wider; a vector {..} if the spelling has .v2 or .v4
-  ///   m    address                                              k g  address in shared memory, in global memory
-  ///   S    32-bit destination, and behind a | a predicate that may be absent
-  ///   h H  {low, high} of half the width: source, destination   M  as many 32-bit registers as the spelling says
-  ///   4 2 1  a vector of so many 32-bit registers               0  barrier 0
-  ///   i    an integer in the text                               l  a label
-  ///   y    as x, or absent
+  /// Parts with dots between them. {a,b}: one of these. A ? behind a part: it may be absent.
+  std::string_view spelling;
+  /// Operands in the order of the text, a letter each; capitals are destinations, small ones sources.
+  ///   T t  of the instruction's type: of the first one that it names; of the last one
+  ///   U u  the same, in a register as wide as an integer type or wider (PTX ISA 9.4.1)
+  ///   W w  twice as wide            R r  of 32 bits
+  ///   H h  {low, high}, each half as wide
+  ///   P p  a predicate              n    one that may be negated
+  ///   S    as R, and behind a | a predicate that may be absent
+  ///   m    an address in the space that the instruction names; s in shared memory; g in global memory
+  ///   i    an integer               l    a label
+  ///   0    barrier 0                _    none at this place
+  /// Behind a letter: 1, 2 or 4, that many of them in braces; * as many as .v4 or .x4 and the like say; ?
+  /// that it may be absent.
   std::string_view operands;
-  std::string_view key;     ///< what `bind` knows it by
   std::string_view clause;  ///< PTX ISA 9.0
-  void (*bind)(Form& form, std::string_view key);
+  /// The function of an instruction whose operands are known. std::invalid_argument for values that it does
+  /// not take.
+  Handler (*bind)(Instruction& instruction);
+  FloatOperation on_terms = FloatOperation::none;  ///< where its type is one of floating point
 };
 
-/// Of one name there may be several rows.
-std::span<const Row> table();
-/// Fills `form.parts`; false if the spelling is no one of the row's. `parts`: what stands behind the name.
-bool matches(const Row& row, std::span<const std::string_view> parts, Form& form);
-/// u32, s64, f16, pred, ...; kind '?' for others.
-Type type_of(std::string_view name);
+/// Of one spelling there may be two rows whose operands have braces at different places.
+std::span<const Row> instruction_rows();
 
-// Binders, by file.
-void bind_integer(Form& form, std::string_view name);
-void bind_compare(Form& form);
-void bind_float(Form& form, std::string_view name);
-void bind_convert(Form& form);
-void bind_memory(Form& form, std::string_view name);
-void bind_control(Form& form, std::string_view name);
-void bind_exchange(Form& form, std::string_view name);
-void bind_matrix(Form& form, std::string_view name);
+struct SpecialRegister {
+  std::string_view name;
+  /// Sets the values of 32 lanes, of which the first is this thread of the block.
+  void (*set)(const Block& block, std::uint32_t first_thread, std::uint32_t* values);
+};
+std::span<const SpecialRegister> special_registers();
+
+/// u32, s64, f16, pred, ...; kind '?' for other words.
+constexpr Type type_of(std::string_view word) {
+  if (word == "pred") return {'p', 1};
+  if (word == "bf16") return {'h', 16};
+  if (word == "tf32") return {'t', 32};
+  const std::string_view width = word.substr(std::min<std::size_t>(word.size(), 1));
+  const int bits = width == "8" ? 8 : width == "16" ? 16 : width == "32" ? 32 : width == "64" ? 64 : 0;
+  const bool is_kind = !word.empty() && std::string_view("usfb").find(word[0]) != std::string_view::npos;
+  return {bits != 0 && is_kind ? word[0] : '?', bits};
+}
+
+/// Takes the first of several words off a list.
+constexpr std::string_view take_word(std::string_view& list, char separator) {
+  const std::size_t end = std::min(list.find(separator), list.size());
+  const std::string_view word = list.substr(0, end);
+  list.remove_prefix(std::min(end + 1, list.size()));
+  return word;
+}
+
+/// A part of a row's spelling: the words that may stand there.
+struct Part {
+  std::string_view words;  ///< with commas between them
+  bool is_optional = false;
+
+  constexpr bool lists(std::string_view word) const {
+    for (std::string_view rest = words; !rest.empty();)
+      if (take_word(rest, ',') == word) return true;
+    return false;
+  }
+};
+constexpr Part take_part(std::string_view& spelling) {
+  Part part{take_word(spelling, '.')};
+  part.is_optional = part.words.ends_with('?');
+  if (part.is_optional) part.words.remove_suffix(1);
+  if (part.words.starts_with('{')) part.words = part.words.substr(1, part.words.size() - 2);
+  return part;
+}
 
 }  // namespace fp16lab::engine::ptx

@@ -134,8 +134,8 @@ Operation Device::prepare(const KernelFacts& kernel, const Grid& grid, const voi
   return [this, facts = &kernel, grid, values = copied(kernel, parameters)] {
     try {
       executor().launch(*facts, grid, values.addresses().data());
-    } catch (const std::exception& fault) {  // Fault, or a text that this machine does not know
-      throw DeviceFault(error_of_fault(fault.what()), fault.what());
+    } catch (const Fault& fault) {
+      throw DeviceFault(error_of_fault(fault.kind()), fault.what());
     }
   };
 }

@@ -64,11 +64,10 @@ const char* words_of(cudaError_t error) {
   return found == nullptr ? "unrecognized error code" : found->words;
 }
 
-cudaError_t error_of_fault(const std::string& message) {
-  const auto says = [&message](const char* word) { return message.find(word) != std::string::npos; };
-  if (says("not aligned")) return cudaErrorMisalignedAddress;
-  if (says("outside of") || says("the block has")) return cudaErrorIllegalAddress;
-  if (says("does not have")) return cudaErrorInvalidPtx;
+cudaError_t error_of_fault(FaultKind kind) {
+  if (kind == FaultKind::alignment) return cudaErrorMisalignedAddress;
+  if (kind == FaultKind::bounds) return cudaErrorIllegalAddress;
+  if (kind == FaultKind::instruction) return cudaErrorIllegalInstruction;
   return cudaErrorLaunchFailure;
 }
 

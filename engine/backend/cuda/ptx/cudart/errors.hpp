@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "engine/backend/cuda/ptx/machine.hpp"
+
 namespace fp16lab::engine::ptx::cudart {
 
 /// As cudaGetErrorName and cudaGetErrorString of CUDA 13.0 say them.
@@ -32,7 +34,7 @@ class DeviceFault : public std::runtime_error {
 };
 
 /// The error that CUDA has for what the PTX machine says of a kernel.
-cudaError_t error_of_fault(const std::string& message);
+cudaError_t error_of_fault(FaultKind kind);
 
 /// One line on stderr.
 void say(const std::string& message);

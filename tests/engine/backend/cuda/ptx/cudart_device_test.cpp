@@ -163,7 +163,9 @@ class CudartFailure : public Cudart {
 };
 
 TEST_F(CudartFailure, OfAKernelShowsAtTheNextWaitAndStays) {
-  add("wrong", [](std::byte*, int) { throw Fault("wrong: 4 bytes are outside of all allocations"); });
+  add("wrong", [](std::byte*, int) {
+    throw Fault(FaultKind::bounds, "wrong: 4 bytes are outside of all allocations");
+  });
   EXPECT_EQ(launch("wrong", nullptr, 0), cudaSuccess);
   EXPECT_EQ(note(1), cudaSuccess) << "nobody knows yet";
   EXPECT_THAT(say(cudaErrorIllegalAddress),
@@ -181,11 +183,13 @@ TEST_F(CudartFailure, OfAKernelShowsAtTheNextWaitAndStays) {
 }
 
 TEST_F(CudartFailure, OtherFaultsHaveOtherNames) {
-  add("misaligned", [](std::byte*, int) { throw Fault("k: an access of 4 bytes at 0x2 is not aligned"); });
+  add("misaligned", [](std::byte*, int) {
+    throw Fault(FaultKind::alignment, "k: an access of 4 bytes at 0x2 is not aligned");
+  });
   launch("misaligned", nullptr, 0);
   say(cudaErrorMisalignedAddress);
   start(90, 80);
-  add("race", [](std::byte*, int) { throw Fault("k: a race"); });
+  add("race", [](std::byte*, int) { throw Fault(FaultKind::race, "k: a race"); });
   launch("race", nullptr, 0);
   say(cudaErrorLaunchFailure);
 }

@@ -37,6 +37,7 @@ TEST(PtxMemory, MisalignedAccessesAreFaults) {
                        .variables = ".shared .align 16 .b8 cells[64]; .local .align 8 .b8 own[16];"};
     EXPECT_THAT(kernel.fault(), AllOf(HasSubstr("aligned"), HasSubstr("small.ptx:"), HasSubstr(access)))
         << access;
+    EXPECT_EQ(kernel.kind_of_fault, FaultKind::alignment) << access;
   }
 }
 
@@ -50,11 +51,12 @@ TEST(PtxMemory, AccessesOutsideAreFaults) {
       {"mov.u32 %r3, cells; sub.s32 %r3, %r3, 4; ld.shared.u32 %r1, [%r3];", "the block has 64 bytes"},
       {"mov.u32 %r3, 0; ld.shared.u32 %r1, [%r3];", "the block has 64 bytes"},
       {"ld.local.u32 %r1, [own+16];", "a thread has 16 bytes"},
-      {"ld.param.u64 %d3, [small_1+8];", "the parameters, which have 16 bytes"}};
+      {"ld.param.u64 %d3, [small_1+8];", "the kernel has 16 bytes"}};
   for (const auto& [access, why] : cases) {
     SmallKernel kernel{.body = access,
                        .variables = ".shared .align 16 .b8 cells[64]; .local .align 8 .b8 own[16];"};
     EXPECT_THAT(kernel.fault(), HasSubstr(why)) << access;
+    EXPECT_EQ(kernel.kind_of_fault, FaultKind::bounds) << access;
   }
 }
 
@@ -122,12 +124,26 @@ TEST(PtxAtomics, GiveTheOldValueAndNeverRace) {
   EXPECT_EQ(slots[1] >> 32, 7u);
 }
 
+TEST(PtxAtomics, OfRedHaveNoResult) {
+  SmallKernel kernel{.body =
+                         "red.global.add.u32 [%d1], 2; red.global.max.s32 [%d1+4], %r0; "
+                         "red.shared.min.u32 [cells], %r0; red.global.or.b32 [%d1+8], 5; bar.sync 0; "
+                         "ld.shared.u32 %r1, [cells]; st.global.u32 [%d0], %r1;",
+                     .variables = ".shared .align 4 .u32 cells;",
+                     .threads = 64};
+  EXPECT_EQ(static_cast<std::uint32_t>(kernel.run()[0]), 0u);
+  EXPECT_EQ(kernel.input[0], 128);
+  EXPECT_EQ(kernel.input[4], 63);
+  EXPECT_EQ(kernel.input[8], 5);
+}
+
 // ---- races ----
 
 TEST(PtxRaces, InGlobalMemoryAreFound) {
   // Every thread writes one word; or reads what its neighbour writes; in a block, or between blocks.
   SmallKernel all{.body = "st.global.u32 [%d1], %r0;"};
   EXPECT_THAT(all.fault(), AllOf(HasSubstr("a race"), HasSubstr("thread 0 of this block")));
+  EXPECT_EQ(all.kind_of_fault, FaultKind::race);
   SmallKernel blocks{.body = "st.global.u32 [%d1], %r0;", .threads = 1, .blocks = 2};
   EXPECT_THAT(blocks.fault(), AllOf(HasSubstr("a race"), HasSubstr("thread 0 of block (0, 0, 0)")));
   blocks.body =

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,10 +66,14 @@ struct SmallKernel {
     try {
       run();
     } catch (const Fault& caught) {
+      kind_of_fault = caught.kind();
       return caught.what();
     }
+    kind_of_fault = {};
     return {};
   }
+  /// Of the last fault.
+  std::optional<FaultKind> kind_of_fault = {};
 };
 
 /// What the instructions leave in %r1.

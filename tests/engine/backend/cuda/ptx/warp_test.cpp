@@ -42,6 +42,13 @@ TEST(PtxBranches, AUniformOneMustBeTakenByAll) {
   EXPECT_THAT(kernel.fault(), ::testing::HasSubstr("bra.uni that not all active lanes take"));
 }
 
+TEST(PtxBranches, ATrapIsAFault) {
+  SmallKernel kernel{.body = "setp.ne.s32 %p1, %r0, 3; @%p1 bra $end; trap; $end: ret;"};
+  EXPECT_THAT(kernel.fault(), ::testing::AllOf(::testing::HasSubstr("the kernel traps"),
+                                               ::testing::HasSubstr("thread (3, 0, 0)")));
+  EXPECT_EQ(kernel.kind_of_fault, FaultKind::instruction);
+}
+
 TEST(PtxBranches, ExitEndsLanesOnly) {
   SmallKernel kernel{.body = "setp.lt.u32 %p1, %r0, 7; @%p1 exit; mov.u32 %r1, 5; st.global.u32 [%d0], %r1;"};
   const auto slots = kernel.run();
@@ -123,14 +130,32 @@ TEST(PtxWarpBarriers, OrderTheLanesOfAWarp) {
 }
 
 TEST(PtxWarpBarriers, LanesThatNeverComeAreAFault) {
-  // Lanes 0 .. 3 wait for the block, the others for them.
+  // Lanes 0 .. 3 wait at another place than the others.
   SmallKernel kernel{
-      .body = "setp.lt.u32 %p1, %r0, 4; @%p1 bra $block; \nbar.warp.sync -1;\n $block: \nbar.sync 0;"};
+      .body =
+          "setp.lt.u32 %p1, %r0, 4; @%p1 bra $low; \nbar.warp.sync -1;\n $low: \nbar.warp.sync 0xffffffff;"};
   const std::string fault = kernel.fault();
   EXPECT_THAT(fault, ::testing::HasSubstr("it waits for lane 0"));
-  EXPECT_THAT(fault, ::testing::HasSubstr("bar.sync 0"));
+  EXPECT_THAT(fault, ::testing::HasSubstr("bar.warp.sync 0xffffffff"));
   SmallKernel stranger{.body = "bar.warp.sync 15;"};
   EXPECT_THAT(stranger.fault(), ::testing::HasSubstr("no member of its own mask"));
+}
+
+TEST(PtxWarpBarriers, AlignedInstructionsWantTheWholeWarp) {
+  // Some lanes wait for the warp, some have another guard, some have ended.
+  const std::pair<const char*, const char*> cases[] = {
+      {"setp.lt.u32 %p1, %r0, 4; @%p1 bra $block; \nbar.warp.sync -1;\n $block: \nbar.sync 0;",
+       "lane 4 of its warp is at small.ptx:23: 'bar.warp.sync -1;'"},
+      {"setp.lt.u32 %p1, %r0, 4; @%p1 bar.sync 0;", "lane 4 of its warp has another guard"},
+      {"setp.lt.u32 %p1, %r0, 4; @%p1 ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [cells];",
+       "lane 4 of its warp has another guard"},
+      {"setp.lt.u32 %p1, %r0, 4; @%p1 ret; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [cells];",
+       "lane 0 of its warp has ended"}};
+  for (const auto& [body, why] : cases) {
+    SmallKernel kernel{.body = body, .variables = cells};
+    EXPECT_THAT(kernel.fault(), ::testing::HasSubstr(why)) << body;
+    EXPECT_EQ(kernel.kind_of_fault, FaultKind::barrier) << body;
+  }
 }
 
 /// What `shfl` gives lane by lane, where lane i holds 100 + i; the predicate in bit 16.

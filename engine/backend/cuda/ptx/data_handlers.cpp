@@ -1,0 +1,128 @@
+// Loads, stores, pairs of registers, and integers between registers of several widths (PTX ISA 9.7.9).
+#include <algorithm>
+
+#include "engine/backend/cuda/ptx/handlers.hpp"
+#include "engine/backend/cuda/ptx/rows.hpp"
+
+namespace fp16lab::engine::ptx {
+
+namespace {
+
+using MemoryTypes = OneOf<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t, std::int32_t,
+                          std::uint64_t, std::int64_t>;
+using RegisterTypes = OneOf<std::uint16_t, std::uint32_t, std::uint64_t>;
+
+/// Operands: a register for each element; one that is wider than the type gets it extended.
+template <class Memory, class Register>
+void load(Warp& warp, const Instruction& instruction) {
+  const std::size_t count = instruction.vector;
+  const Address& address = instruction.addresses[0];
+  const auto element = [](const std::byte* from, std::size_t i) {
+    Memory value;
+    std::memcpy(&value, from + i * sizeof(Memory), sizeof(Memory));
+    return static_cast<Register>(value);
+  };
+  if (instruction.space == Space::parameter && address.base == no_operand) {  // one value for all lanes
+    const std::byte* const from =
+        warp.access(Space::parameter, 0, warp.address(address, 0), sizeof(Memory) * count, {});
+    for (std::size_t i = 0; i < count; ++i) {
+      Register results[lanes];
+      std::fill(std::begin(results), std::end(results), element(from, i));
+      warp.assign(instruction.operands[i], results);
+    }
+    return;
+  }
+  for_each_lane(warp.active, [&](int lane) {
+    const std::byte* const from = warp.access(instruction.space, lane, warp.address(address, lane),
+                                              sizeof(Memory) * count, {.is_strong = instruction.is_strong});
+    for (std::size_t i = 0; i < count; ++i)
+      warp.values<Register>(instruction.operands[i])[lane] = element(from, i);
+  });
+}
+
+template <class Memory, class Register>
+void store(Warp& warp, const Instruction& instruction) {
+  const std::size_t count = instruction.vector;
+  for_each_lane(warp.active, [&](int lane) {
+    std::byte* const to =
+        warp.access(instruction.space, lane, warp.address(instruction.addresses[0], lane),
+                    sizeof(Memory) * count, {.writes = true, .is_strong = instruction.is_strong});
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto value = static_cast<Memory>(warp.values<Register>(instruction.operands[i])[lane]);
+      std::memcpy(to + i * sizeof(Memory), &value, sizeof(Memory));
+    }
+  });
+}
+
+/// Operands: the whole, and its halves, the low one first.
+template <class Half>
+void pack(Warp& warp, const Instruction& instruction) {
+  using Whole = typename TwiceOf<Half>::type;
+  const auto* const low = warp.values<Half>(instruction.operands[1]);
+  const auto* const high = warp.values<Half>(instruction.operands[2]);
+  Whole results[lanes];
+  for (int lane = 0; lane < lanes; ++lane)
+    results[lane] = Whole{low[lane]} | Whole{high[lane]} << (8 * sizeof(Half));
+  warp.assign(instruction.operands[0], results);
+}
+template <class Half>
+void unpack(Warp& warp, const Instruction& instruction) {
+  const auto* const whole = warp.values<typename TwiceOf<Half>::type>(instruction.operands[2]);
+  Half low[lanes], high[lanes];
+  for (int lane = 0; lane < lanes; ++lane) {
+    low[lane] = static_cast<Half>(whole[lane]);
+    high[lane] = static_cast<Half>(whole[lane] >> (8 * sizeof(Half)));
+  }
+  warp.assign(instruction.operands[0], low);
+  warp.assign(instruction.operands[1], high);
+}
+
+/// The low bits of the source as its type says, extended or cut to the result's; in a register that is wider
+/// than that type the result is extended by its own sign.
+template <class To, class From>
+void convert_integer(Warp& warp, const Instruction& instruction) {
+  const auto extended = [](std::uint64_t x, Type type) {
+    const int rest = 64 - type.bits;
+    return type.kind == 's' ? static_cast<std::uint64_t>(static_cast<std::int64_t>(x << rest) >> rest)
+                            : x << rest >> rest;
+  };
+  const From* const from = warp.values<From>(instruction.operands[1]);
+  To results[lanes];
+  for (int lane = 0; lane < lanes; ++lane)
+    results[lane] = static_cast<To>(extended(extended(from[lane], instruction.from), instruction.to));
+  warp.assign(instruction.operands[0], results);
+}
+
+}  // namespace
+
+Handler bind_load(Instruction& instruction) {
+  return MemoryTypes::visit(instruction.to, instruction.to.kind != 's', [&](auto memory) {
+    return RegisterTypes::visit({'b', instruction.to_register}, true,
+                                [](auto wide) -> Handler { return &load<decltype(memory), decltype(wide)>; });
+  });
+}
+
+Handler bind_store(Instruction& instruction) {
+  return MemoryTypes::visit(instruction.from, true, [&](auto memory) {
+    return RegisterTypes::visit({'b', instruction.from_register}, true, [](auto wide) -> Handler {
+      return &store<decltype(memory), decltype(wide)>;
+    });
+  });
+}
+
+Handler bind_pack(Instruction& instruction) {
+  return instruction.to.bits == 64 ? &pack<std::uint32_t> : &pack<std::uint16_t>;
+}
+Handler bind_unpack(Instruction& instruction) {
+  return instruction.to.bits == 64 ? &unpack<std::uint32_t> : &unpack<std::uint16_t>;
+}
+
+Handler bind_integer_conversion(Instruction& instruction) {
+  return RegisterTypes::visit({'b', instruction.to_register}, true, [&](auto to) {
+    return RegisterTypes::visit({'b', instruction.from_register}, true, [](auto from) -> Handler {
+      return &convert_integer<decltype(to), decltype(from)>;
+    });
+  });
+}
+
+}  // namespace fp16lab::engine::ptx
