@@ -1,5 +1,5 @@
-// A device that the library pretends to have: what CUDA documents of its architecture, its memory, its kernels, and
-// whether it has failed.
+// A device that the library pretends to have: what CUDA documents of its architecture, its memory, its
+// kernels, and whether it has failed.
 #pragma once
 
 #include <driver_types.h>

@@ -1,5 +1,6 @@
-// What the library keeps between calls: devices, handles, kernels that programs have registered, and each thread's
-// last error. One lock holds all of it; every function of the interface goes through answer() or on_device().
+// What the library keeps between calls: devices, handles, kernels that programs have registered, and each
+// thread's last error. One lock holds all of it; every function of the interface goes through answer() or
+// on_device().
 #pragma once
 
 #include <driver_types.h>
@@ -91,8 +92,8 @@ class Simulation {
   /// Of the current device's default stream too.
   std::shared_ptr<Stream> stream(cudaStream_t handle);
   const KernelFacts& kernel(const void* host_function);
-  /// Refusal (cudaErrorInvalidKernelImage) and a line on stderr, if the texts have some kernels of a source and not all
-  /// of them, or none of any source: they are of another build than the program.
+  /// Refusal (cudaErrorInvalidKernelImage) and a line on stderr, if the texts have some kernels of a source
+  /// and not all of them, or none of any source: they are of another build than the program.
   void require_texts_of_the_program(Device& device) const;
   void set_up_from_environment();
 

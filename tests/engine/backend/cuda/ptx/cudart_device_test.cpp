@@ -1,5 +1,5 @@
-// What the PTX machine's CUDA runtime says of its devices, which launches it refuses, and how it fails: as CUDA
-// documents it for compute capabilities 7.5, 8.0 and 9.0.
+// What the PTX machine's CUDA runtime says of its devices, which launches it refuses, and how it fails: as
+// CUDA documents it for compute capabilities 7.5, 8.0 and 9.0.
 #include "tests/engine/backend/cuda/ptx/cudart_support.hpp"
 
 namespace fp16lab::engine::ptx::test {
@@ -87,7 +87,8 @@ TEST_F(CudartLaunch, OccupancyCountsWhatIsReserved) {
 TEST_F(CudartLaunch, KernelsWithoutATextForTheDeviceAreRefused) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(launch("nonesuch", nullptr, 0), cudaErrorInvalidDeviceFunction);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("no text of FP16LAB_PTX has the kernel nonesuch\n"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("no text of FP16LAB_PTX has the kernel nonesuch\n"));
   const char unregistered = 0;
   EXPECT_EQ(cudaLaunchKernel(&unregistered, {1, 1, 1}, {1, 1, 1}, nullptr, 0, stream_),
             cudaErrorInvalidDeviceFunction);
@@ -97,20 +98,24 @@ TEST_F(CudartLaunch, KernelsWithoutATextForTheDeviceAreRefused) {
                "no kernel image is available for execution on the device");
 }
 
-/// Kernels of one source that are there only in part, or none of any source: the texts are not this program's.
+/// Kernels of one source that are there only in part, or none of any source: the texts are not this
+/// program's.
 TEST_F(CudartLaunch, TextsOfAnotherBuildAreNoDevice) {
   int count = -1;
   host_function("note");
   host_function("absent", 1);
-  EXPECT_EQ(cudaGetDeviceCount(&count), cudaSuccess) << "a whole source may be absent: it has texts of its own";
+  EXPECT_EQ(cudaGetDeviceCount(&count), cudaSuccess)
+      << "a whole source may be absent: it has texts of its own";
   host_function("renamed");
   host_function("changed");
   testing::internal::CaptureStderr();
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorInvalidKernelImage);
   EXPECT_EQ(count, 0);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("the texts of FP16LAB_PTX are of another build than the program: they lack 2 of the 3 kernels "
-                        "of one of its sources, first changed; build the target of the texts again"));
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      HasSubstr(
+          "the texts of FP16LAB_PTX are of another build than the program: they lack 2 of the 3 kernels "
+          "of one of its sources, first changed; build the target of the texts again"));
   __cudaUnregisterFatBinary(&units_[0]);
   testing::internal::CaptureStderr();
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorInvalidKernelImage) << "no source has a text";

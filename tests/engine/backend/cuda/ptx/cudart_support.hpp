@@ -1,4 +1,5 @@
-// The CUDA runtime of the PTX machine with kernels that are functions of this test, called as nvcc's host code does.
+// The CUDA runtime of the PTX machine with kernels that are functions of this test, called as nvcc's host
+// code does.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -89,8 +90,9 @@ class Cudart : public testing::Test {
   const void* host_function(const std::string& name, int unit = 0) {
     const char* const address =
         host_functions_.try_emplace(name, std::make_unique<char>()).first->second.get();
-    __cudaRegisterFunction(&units_.at(static_cast<std::size_t>(unit)), address, nullptr, host_functions_.find(name)->first.c_str(), -1, nullptr,
-                           nullptr, nullptr, nullptr, nullptr);
+    __cudaRegisterFunction(&units_.at(static_cast<std::size_t>(unit)), address, nullptr,
+                           host_functions_.find(name)->first.c_str(), -1, nullptr, nullptr, nullptr, nullptr,
+                           nullptr);
     return address;
   }
 

@@ -16,8 +16,9 @@
 
 namespace fp16lab::engine::ptx {
 
-/// Around `body`: registers %p %h %r %d %f %e (predicates, 16, 32 and 64 bits, FP32, FP64), of which %r0 is the thread,
-/// %d0 the thread's 8 bytes of the output, and %d1 the input. `declarations` stand before the kernel, `variables` in it.
+/// Around `body`: registers %p %h %r %d %f %e (predicates, 16, 32 and 64 bits, FP32, FP64), of which %r0 is
+/// the thread, %d0 the thread's 8 bytes of the output, and %d1 the input. `declarations` stand before the
+/// kernel, `variables` in it.
 struct SmallKernel {
   std::string body = {};
   std::string variables = {};
