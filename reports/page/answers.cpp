@@ -17,11 +17,13 @@ using analysis::Word;
 
 std::string bold(std::string_view text) { return fmt::format("<strong>{}</strong>", html_escape(text)); }
 
-std::string name_html(const SummaryRow& row) { return html_escape(pretty(row.label)); }
+std::string name_html(const SummaryRow& row) {
+  return fmt::format("<em>{}</em>", html_escape(pretty(row.label)));
+}
 
 /// "dL/dy" is what papers call the gradient that the loss hands down first.
-std::string tensor_html(const std::string& tensor) {
-  return html_escape(tensor) + (tensor == "loss.prediction" ? " (dL/dy)" : "");
+std::string spoken(const std::string& tensor) {
+  return tensor == "loss.prediction" ? tensor + " (dL/dy)" : tensor;
 }
 
 std::optional<std::size_t> told_about(const WorkloadMaterial& material) {
@@ -83,22 +85,25 @@ std::string underflow_sentence(const WorkloadMaterial& material, std::size_t ind
         "{} recorded no gradient histograms (observe.histograms_every), so what underflows is "
         "not known.",
         name_html(row));
+  // Two shares of two things: each says of what, and over which runs.
+  const std::vector<ExploredRun>& explored = material.explored[index];
   std::string worst;
   if (tensor)
-    worst = fmt::format("{} loses most: {} of its own", bold(tensor_html(gradients.tensors[*tensor])),
-                        bold(rate_text(loss_of(gradients, *tensor).rate)));
+    worst = fmt::format("{} loses most: {} of its own{}", bold(spoken(gradients.tensors[*tensor])),
+                        bold(rate_text(loss_of(gradients, *tensor).rate)),
+                        explored.empty() ? "" : fmt::format(" (seed {})", explored.front().run->seed));
   if (!row.casts) {
     const analysis::ZoneRates rates = analysis::rates_of(gradients.at_scale(1.0));
-    return fmt::format(
-        "{} rounds no gradient. At a loss scale of 1, {} would make {} of all its non-zero "
-        "gradients zero; {}.",
-        name_html(row), gradients.format_names(), bold(rate_text(rates.lost)), worst);
+    return fmt::format("{} rounds no gradient. At a loss scale of 1, {} would make {} zero; {}.",
+                       name_html(row), gradients.format_names(),
+                       bold(rate_text(rates.lost) + " of all its non-zero gradients"), worst);
   }
   if (row.casts->underflow == 0)
-    return fmt::format("{}: of all the gradients that were recorded, its casts made zero of {}.",
+    return fmt::format("{}: of all the gradients that were recorded, the casts of {} make none zero.",
                        bold("Nothing underflows"), name_html(row));
-  return fmt::format("In {} the casts make {} zero; {}.", name_html(row),
-                     bold(underflow_text(row) + " of all non-zero gradients"), worst);
+  return fmt::format("In {} the casts make {} zero ({}); {}.", name_html(row),
+                     bold(underflow_text(row) + " of all non-zero gradients"),
+                     row.runs == 1 ? "one seed" : fmt::format("{} seeds", row.runs), worst);
 }
 
 std::string noise_clause(const WorkloadSummary& summary) {
@@ -198,9 +203,9 @@ std::string fix_sentence(const WorkloadMaterial& material, std::size_t index) {
   constexpr std::size_t most_named = 2;
   std::string names;
   for (std::size_t i = 0; i < std::min(cures.size(), most_named); ++i)
-    names += fmt::format("{}{} ({} lost, {})", i == 0 ? "" : " and ", bold(pretty(cures[i]->label)),
-                         rate_text(cures[i]->casts->underflow_rate()),
-                         analysis::name_of(cures[i]->against_reference->word));
+    names += fmt::format(
+        "{}{} ({} lost, {})", i == 0 ? "" : " and ", "<strong>" + name_html(*cures[i]) + "</strong>",
+        rate_text(cures[i]->casts->underflow_rate()), analysis::name_of(cures[i]->against_reference->word));
   const bool many = cures.size() > 1;
   std::string words;
   if (harmed)

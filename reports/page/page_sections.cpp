@@ -190,10 +190,11 @@ std::string_view css_class_of(analysis::Word word) {
 
 std::string words_section(const RunSet& set, const std::vector<WorkloadMaterial>& material,
                           const std::string& extent) {
-  std::string html = "<section id=\"words\">\n<h2>In words</h2>\n";
+  std::string html = "<section id=\"words\">\n<h2>In words</h2>\n<div class=\"prose\">\n";
   for (const WorkloadMaterial& item : material)
     html += fmt::format("<p><strong>{}.</strong> {}</p>\n", html_escape(item.workload->name),
                         html_escape(pretty(item.summary.words)));
+  html += "</div>\n";
   std::string notes;
   std::size_t count = 0;
   const auto add = [&](const std::vector<std::string>& more) {
@@ -212,8 +213,8 @@ std::string words_section(const RunSet& set, const std::vector<WorkloadMaterial>
 
 std::string scales_of(const RunSet& set, const WorkloadMaterial& material, std::size_t index) {
   return fmt::format(
-      "<h3>Loss scale over steps: {0}</h3>\n<figure data-chart=\"scale\" "
-      "data-workload=\"{1}\"></figure>\n{2}",
+      "<div><h3>Loss scale over steps: {0}</h3>\n<figure data-chart=\"scale\" "
+      "data-workload=\"{1}\"></figure>\n{2}</div>",
       html_escape(material.workload->name), index, overflow_words(set, *material.workload));
 }
 

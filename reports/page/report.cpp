@@ -135,9 +135,10 @@ std::string page_of(const PageContent& content, const ReportOptions& options, co
   const std::string head = navigation(content, any_gradients), choice = workload_choice(material);
   const std::string words =
       set.runs.empty() ? "" : words_section(set, material, extent_words(set, extent, figures));
-  const std::string policies =
-      fmt::format("<section id=\"policies\">\n<h2>Policies and replays</h2>\n{}{}</section>\n", scales,
-                  league_sections(replays));
+  const std::string policies = fmt::format(
+      "<section id=\"policies\">\n<h2>Policies and replays</h2>\n<div "
+      "class=\"pair\">\n{}</div>\n{}</section>\n",
+      scales, league_sections(replays));
   if (!tables.empty())
     tables = fmt::format("<section id=\"tables\">\n<h2>Tables</h2>\n{}{}{}</section>\n",
                          overview_section(material), tables, observed_section(set, material));

@@ -3,7 +3,7 @@
 // Round values between low and high, about `count` of them.
 function roundTicks(low, high, count) {
   const rough = (high - low) / count || 1, unit = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map(m => m * unit).find(s => s >= rough * .999), ticks = [];
+  const step = [1, 2, 5, 10].map(m => m * unit).find(s => s >= rough * .75), ticks = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i) ticks.push(Number((i * step).toPrecision(12)));
   return ticks;
 }

@@ -60,7 +60,7 @@ function startExplorer() {
 
   const histogram = figureIn(at('histogram'), 'zones', width => {
     const {ratio, formats, histogram, zones} = chosenValues();
-    return {picture: drawHistogram(Math.min(width, 860), 340, histogram, ratio, zones, quantity(), formats, namesOfZones()), caption: `These are the values of ${ofWhat()}.`};
+    return {picture: drawHistogram(Math.min(width, 900), narrow.matches ? 320 : 440, histogram, ratio, zones, quantity(), formats, namesOfZones()), caption: `These are the values of ${ofWhat()}.`};
   });
   const besides = [];
   const heat = figureIn(at('heat'), 'underflow by tensor and step', width => {

@@ -29,7 +29,7 @@ function startScreen(screen, index) {
       const kept = {...state};  // paper shows every workload's beginning
       if (!shown()) chooseWorkload(index);
       const {ratio, formats, histogram, zones} = chosenValues();
-      const result = {picture: drawHistogram(width, narrow.matches ? 300 : 262, histogram, ratio, zones, quantity(), formats, namesOfZones()),
+      const result = {picture: drawHistogram(width, narrow.matches ? 300 : 306, histogram, ratio, zones, quantity(), formats, namesOfZones()),
         caption: `${tensorName()} of ${run().label}, seed ${run().seed}, step ${exact(group().steps[state.step])}: of its own non-zero values ${interval(zones.lost, zones.finite)} ${state.kind === 'updates' ? 'are lost' : 'round to zero'}${scalable() ? ` at a loss scale of ${factorText()}` : ''}.`};
       Object.assign(state, kept);
       return result;
@@ -45,7 +45,7 @@ function startScreen(screen, index) {
     const place = element('div'), bar = element('div', {className: 'curve-kinds', role: 'group'});
     bar.setAttribute('aria-label', 'Which curves');
     const chosen = () => kinds[state.curves] ?? kinds[0];
-    const redraw = figureIn(place, `curves ${workload.name}`, width => lossChart(width, narrow.matches ? 330 : 336, workload, chosen()));
+    const redraw = figureIn(place, `curves ${workload.name}`, width => lossChart(width, narrow.matches ? 330 : 360, workload, chosen()));
     bar.append(...kinds.map(([, name], i) => {
       const button = element('button', {type: 'button', textContent: name});
       button.addEventListener('click', () => {
