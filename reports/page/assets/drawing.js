@@ -79,7 +79,7 @@ function figureIn(place, name, paint, captionFirst = false) {
       box.setAttribute('role', 'region');
       box.setAttribute('aria-label', name);
     } else for (const key of ['tabindex', 'role', 'aria-label']) box.removeAttribute(key);
-    caption.textContent = result.caption;
+    caption.textContent = result.caption.replaceAll(" %", "\u00a0%");
     more.replaceChildren(...result.below ?? []);
   };
   button.addEventListener('click', () => save(name.replace(/[^\w]+/g, '-') + '.svg', 'image/svg+xml', svgFile(box.querySelector('svg'))));
