@@ -97,7 +97,7 @@ const hovered = tip.hidden ? '' : tip.textContent;
 const captions = [...document.querySelectorAll('figcaption')].filter(c => c.checkVisibility()).map(c => c.textContent);
 // A table is filtered and saved.
 const table = document.querySelector('table.sortable'), tools = table.parentNode.previousElementSibling, filter = tools.querySelector('input');
-filter.value = 'fp16 torch';
+filter.value = 'lost mass';
 filter.dispatchEvent(new Event('input'));
 const kept = [...table.tBodies[0].rows].filter(row => !row.hidden).map(row => row.cells[0].textContent), counted = tools.querySelector('output').textContent;
 tools.querySelector('button').click();
@@ -150,7 +150,14 @@ TEST_F(PageInBrowser, ExplainsFiltersSavesAndRemembers) {
   for (const std::string caption : seen.at("captions"))
     EXPECT_THAT(caption, ::testing::MatchesRegex("[^a-z].*[.]|[a-z][a-z0-9.]* .*[.]")) << "is no sentence";
 
-  EXPECT_EQ(seen.at("kept"), Json());
+  EXPECT_EQ(seen.at("kept"), Json({"lost-mass ◆"}));
+  EXPECT_EQ(seen.at("counted"), "1 of 24");
+  const std::string csv = seen.at("csv");
+  EXPECT_TRUE(
+      csv.starts_with("policy,skips,wasted,unused,lost values,lost L1,lost L2,1 − cosine,last scale\r\n"
+                      "lost-mass"))
+      << csv;
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 2) << "what the filter left";
   EXPECT_EQ(seen.at("pictures"), seen.at("buttons"));
   EXPECT_GT(seen.at("pictures"), 9);
   EXPECT_EQ(seen.at("unfit"), 0);
@@ -181,7 +188,7 @@ window.dispatchEvent(new Event('afterprint'));
 const wide = [...document.querySelectorAll('body *')].filter(node => !node.closest('.scroll, .traces, pre, svg, .unseen') && node.getBoundingClientRect().right > innerWidth + 1);
 return {inner: innerWidth, page: document.scrollingElement.scrollWidth, wide: wide.slice(0, 5).map(node => node.outerHTML.slice(0, 120))};
 )",
-                           "400,900");
+                           "1400,1000", {}, "", 400);
   ASSERT_FALSE(seen.is_null());
   EXPECT_EQ(seen.at("inner"), 400);
   EXPECT_LE(seen.at("page"), 400) << seen.dump();

@@ -1,6 +1,7 @@
 // A page in a headless browser, and a script that looks at it.
 #pragma once
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "reports/page/html.hpp"
 #include "tests/reports/browser.hpp"
 #include "tests/reports/report_fixture.hpp"
 
@@ -29,10 +31,11 @@ class PageInBrowser : public Reports {
   }
 
   /// What `script`, the body of an async function, returns behind the page's own scripts; `window.problems`
-  /// has what went wrong in those. `library`: another script, which runs before it.
+  /// has what went wrong in those. `library`: another script, which runs before it. `frame_width`: pixels of a
+  /// frame that the page stands in; 0: none.
   Json probed(const std::filesystem::path& page, std::string_view script,
               const std::string& size = "1400,1000", const std::vector<std::string>& flags = {},
-              const std::string& library = "") const {
+              const std::string& library = "", int frame_width = 0) const {
     std::string html = read_file(page);
     html.insert(html.find("<style>"), R"(<script>
 window.problems = [];
@@ -43,9 +46,13 @@ window.addEventListener('error', event => window.problems.push(String(event.mess
   const place = document.createElement('pre');
   place.id = 'probe';
   place.textContent = JSON.stringify(result).replace(/[<>&]/g, c => '\\u00' + c.charCodeAt(0).toString(16));
-  document.body.append(place);
-}, error => { document.body.append(String(error.stack)); });</script>)");
+  parent.document.body.append(place);
+}, error => { parent.document.body.append(String(error.stack)); });</script>)");
     const std::filesystem::path copy = folder / "probed.html";
+    if (frame_width > 0)  // windows of browsers have a least width
+      html = fmt::format(
+          "<!DOCTYPE html><body><iframe style=\"width:{}px;height:900px;border:0\" srcdoc=\"{}\"></iframe>",
+          frame_width, html_escape(html));
     std::ofstream(copy) << html;
     const testing_support::Finished finished = browser->document_of(copy, size, flags);
     const std::string begin = "<pre id=\"probe\">";

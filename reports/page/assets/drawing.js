@@ -47,6 +47,7 @@ function svgFile(shown) {
   const inline = (from, to) => {
     const style = getComputedStyle(from);
     to.setAttribute('style', written.map(key => `${key}:${style.getPropertyValue(key)}`).join(';').replaceAll('"', "'"));
+    for (const key of ['fill', 'stroke', 'class']) to.removeAttribute(key);  // the style has them
     [...from.children].forEach((child, i) => inline(child, to.children[i]));
   };
   inline(shown, copy);

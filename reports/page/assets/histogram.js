@@ -27,7 +27,7 @@ function drawHistogram(width, height, histogram, ratio, zones, what, formats, na
     if (to - from <= 2) return;  // out of sight; the table has it
     // The last zone is too narrow to be centred over.
     const where = to === high ? {x: width - right, 'text-anchor': 'end'} : {x: (x(from) + x(to)) / 2, 'text-anchor': 'middle'};
-    const room = x(to) - x(from), name = room < 96 && names === zoneNames ? shortZoneNames[key] : names[key];
+    const room = x(to) - x(from), name = room < 112 && names === zoneNames ? shortZoneNames[key] : names[key];
     if (room < 38) return;
     chart.append(svg('text', {...where, y: top - 25, class: 'zone-name'}, name), svg('text', {...where, y: top - 10}, interval(zones[key], zones.finite)));
   });
