@@ -70,10 +70,11 @@ function figureIn(place, name, paint, captionFirst = false) {
   place.replaceChildren(...captionFirst ? [foot, box, more] : [box, foot, more]);
   let drawn = false, width = 0;
   const redraw = () => {
-    width = place.clientWidth;
-    if (width === 0 && !printing) return;
+    // Paper has its own width, and shows what is put away on the screen.
+    width = printing ? place.closest('.formats-beside') ? 330 : 690 : place.clientWidth;
+    if (width === 0) return;
     drawn = true;
-    const result = paint(width || 680);
+    const result = paint(width);
     box.replaceChildren(result.picture);
     if (result.picture.getAttribute('width') > width + 1 && !printing) {
       box.tabIndex = 0;
