@@ -27,8 +27,8 @@ struct TableRow {
   bool emphasised = false;  ///< the row that others are compared with
 };
 
-/// <table class="wide sortable"> named `caption` (plain text, also the name of its CSV file). Text columns sort
-/// by their text.
+/// <table class="wide sortable"> named `caption` (plain text, also the name of its CSV file). Text columns
+/// sort by their text.
 std::string html_table(std::string_view caption, const std::vector<TableColumn>& columns,
                        const std::vector<TableRow>& rows);
 

@@ -25,8 +25,8 @@ struct ReportOptions {
 
 /// Writes `out`/figures/ (data, gnuplot script, SVG and PNG of every figure) and `out`/report.html, and
 /// returns the page's path. `folders` are runs, replays, or hold such (reports/data/report_input.hpp). The
-/// page is one file below 5 MB that needs no network: it draws its own figures; of long runs it shows fewer of
-/// the observed steps, of very many the first workloads and configurations, and says so. Without gnuplot the
+/// page is one file below 5 MB that needs no network and draws its own figures; of long runs it shows fewer
+/// of the observed steps, of very many the first workloads and configurations, and says so. Without gnuplot the
 /// scripts and data of the still figures stay undrawn. Runs that cannot be read, or an `out` that cannot be
 /// written, throw std::runtime_error.
 std::filesystem::path write_report(std::span<const std::filesystem::path> folders,

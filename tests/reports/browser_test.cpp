@@ -97,6 +97,8 @@ std::filesystem::path write_run(const std::filesystem::path& folder, std::string
 constexpr std::string_view probe = R"(
 window.dispatchEvent(new Event('beforeprint'));  // figures that are out of sight are drawn now
 window.dispatchEvent(new Event('afterprint'));
+document.getElementById('heat')?.scrollIntoView();
+await new Promise(done => setTimeout(done, 300));  // figures in sight follow the sliders at once
 const get = id => document.getElementById(id);
 const set = (id, value, type) => {
   get(id).value = value;

@@ -59,21 +59,23 @@ function svgFile(shown) {
   return new XMLSerializer().serializeToString(copy);
 }
 
-// A figure: a picture, its caption, and a button that saves it. paint(width) returns {picture, caption, below}; it is called
-// when the figure first comes into sight, and again when its width or the colours change. What figureIn returns paints anew.
+// A figure: a picture, its caption, and a button that saves it. paint(width) returns {picture, caption}; it is called when the
+// figure first comes into sight, and again when its width or the colours change. What figureIn returns is called when there is
+// something new to paint, which waits until the figure is in sight again.
 const figures = [];
 function figureIn(place, name, paint, captionFirst = false) {
-  const caption = element('figcaption'), box = element('div', {className: 'picture scroll'}), more = element('div');
+  const caption = element('figcaption'), box = element('div', {className: 'picture scroll'});
   const button = element('button', {type: 'button', className: 'save', textContent: 'SVG', title: `Save “${name}” as an SVG file`});
   button.setAttribute('aria-label', `Save as SVG: ${name}`);
   const foot = element('div', {className: 'foot'}, [caption, button]);
-  place.replaceChildren(...captionFirst ? [foot, box, more] : [box, foot, more]);
-  let drawn = false, width = 0;
+  place.replaceChildren(...captionFirst ? [foot, box] : [box, foot]);
+  let drawn = false, stale = true, inSight = false, width = 0;
   const redraw = () => {
     // Paper has its own width, and shows what is put away on the screen.
     width = printing ? place.closest('.formats-beside') ? 330 : 690 : place.clientWidth;
     if (width === 0) return;
     drawn = true;
+    stale = false;
     const result = paint(width);
     box.replaceChildren(result.picture);
     if (result.picture.getAttribute('width') > width + 1 && !printing) {
@@ -82,17 +84,18 @@ function figureIn(place, name, paint, captionFirst = false) {
       box.setAttribute('aria-label', name);
     } else for (const key of ['tabindex', 'role', 'aria-label']) box.removeAttribute(key);
     caption.textContent = result.caption.replaceAll(" %", "\u00a0%");
-    more.replaceChildren(...result.below ?? []);
   };
   button.addEventListener('click', () => save(name.replace(/[^\w]+/g, '-') + '.svg', 'image/svg+xml', svgFile(box.querySelector('svg'))));
-  new IntersectionObserver((entries, observer) => {
-    if (!entries.some(entry => entry.isIntersecting)) return;
-    observer.disconnect();
-    if (!drawn) redraw();
+  new IntersectionObserver(entries => {
+    inSight = entries.at(-1).isIntersecting;
+    if (inSight && stale) redraw();
   }, {rootMargin: '600px'}).observe(place);
   new ResizeObserver(() => { if (drawn && place.clientWidth !== width && !printing) redraw(); }).observe(place);
   figures.push({redraw, drawn: () => drawn});
-  return () => { if (drawn || place.getBoundingClientRect().top < innerHeight) redraw(); };
+  return () => {
+    stale = true;
+    if (inSight || (!drawn && place.getBoundingClientRect().top < innerHeight)) redraw();
+  };
 }
 darkMode.addEventListener('change', () => figures.filter(figure => figure.drawn()).forEach(figure => figure.redraw()));
 window.addEventListener('beforeprint', () => {
