@@ -51,8 +51,8 @@ struct RunGradients {
 /// At least 2 are taken of 2 or more.
 std::vector<std::size_t> evenly_chosen(std::size_t count, std::size_t limit);
 
-/// At most `max_snapshots` of the observed steps, evenly chosen, the first and the last among them. Of another
-/// kind of tensors than gradients (HistogramRow says what its counts mean) every loss scale is 1.
+/// At most `max_snapshots` of the observed steps, evenly chosen, the first and the last among them. Every loss
+/// scale of tensors that are no gradients is 1 (HistogramRow says what their counts mean).
 RunGradients load_gradients(const Run& run, std::size_t max_snapshots,
                             Observed observed = Observed::gradients);
 /// The kinds other than gradients that the run's configuration asked to record (observe.tensors).

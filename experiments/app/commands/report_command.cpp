@@ -144,7 +144,8 @@ Command report_command() {
         options.flag(
             "--follow", given->follow,
             "Write the page anew as rows come, until the runs have ended; the browser loads it again");
-        options.add("--every", given->every, "With --follow: seconds from one page to the next")
+        options.add("--every", given->every, "With --follow: from one page to the next")
+            .type("SECONDS")
             .at_least(1, 3600);
         return [given](const CommonOptions& common) {
           if (given->follow) return follow(common, *given);
