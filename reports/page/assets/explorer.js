@@ -81,7 +81,8 @@ function startExplorer() {
   const whatIf = figureIn(at('what-if-place'), 'underflow against loss scale', width => drawWhatIf(width, run(), Math.log2(state.scale)));
   const formats = figureIn(at('format-figure'), 'formats', width => {
     const {ratio, histogram} = chosenValues(), inUse = new Set(['FP32', ...run().formats.map(f => f.name), ...run().others.flatMap(o => o.observed === 'updates' ? [] : o.formats.map(f => f.name))]);
-    return drawFormats(width, data.formats.filter(f => inUse.has(f.name)), histogram, ratio, tensorName(), scalable() ? factorText() : '1');
+    return drawFormats(width, data.formats.filter(f => inUse.has(f.name)), histogram, ratio, scalable() ? `${tensorName()} × ${factorText()}` : tensorName(),
+      state.kind === 'updates' ? ' These values are updates over their weights, which no format stores.' : '');
   });
   const step = figureIn(at('step-figure'), 'a training step', width => {
     const wanted = group().steps[state.step], index = run().steps.reduce((best, s, i) => Math.abs(s - wanted) < Math.abs(run().steps[best] - wanted) ? i : best, 0);

@@ -7,7 +7,8 @@ function extentOf([, , , first, counts, smallest, greatest], ratio) {
   return [smallest > 0 ? Math.log2(smallest) : first, greatest > 0 ? Math.log2(greatest) : first + counts.length].map(e => e + Math.log2(ratio));
 }
 
-function drawFormats(width, formats, histogram, ratio, name, factor) {
+// `what`: the values, with the scale that they carry.
+function drawFormats(width, formats, histogram, ratio, what, note) {
   width = Math.max(320, width);
   const beside = width > 760, widest = Math.max(...formats.map(f => f.bits[0] + f.bits[1] + f.bits[2])), gap = 58;
   const cell = Math.min(11, ((beside ? .36 * width : width) - gap - 6) / widest), left = beside ? gap + cell * widest + 40 : gap, right = 12;
@@ -20,7 +21,7 @@ function drawFormats(width, formats, histogram, ratio, name, factor) {
     // The shape of the values, above the formats.
     const most = Math.max(...histogram[4]), shape = histogram[4].map((n, i) => [x(histogram[3] + i + .5 + Math.log2(ratio)), top - 8 - 26 * n / most]);
     chart.append(svg('path', {d: path([[x(extent[0]), top - 8], ...shape, [x(extent[1]), top - 8]]) + 'Z', class: 'shape'}));
-    const middle = (x(extent[0]) + x(extent[1])) / 2, text = `${name} × ${factor}`;
+    const middle = (x(extent[0]) + x(extent[1])) / 2, text = what;
     const anchor = middle < left + 90 ? 'start' : middle > width - 90 ? 'end' : 'middle';
     chart.append(words(anchor === 'start' ? left : anchor === 'end' ? width - right : middle, beside ? 15 : 32, text, {'text-anchor': anchor, class: 'zone-name'}));
   }
@@ -43,7 +44,7 @@ function drawFormats(width, formats, histogram, ratio, name, factor) {
   });
   for (let e = -140; e <= 120; e += beside || width > 600 ? 20 : 40) chart.append(words(x(e), height - 20, power(e), {'text-anchor': 'middle', class: 'soft'}));
   chart.append(words((left + width - right) / 2, height - 4, 'magnitude', {'text-anchor': 'middle', class: 'soft'}));
-  const reach = extent ? `${name} × ${factor} reaches from about ${power(Math.floor(extent[0]))} to ${power(Math.ceil(extent[1]))}. ` : 'These values are all zero. ';
+  const reach = extent ? `${what} reaches from about ${power(Math.floor(extent[0]))} to ${power(Math.ceil(extent[1]))}. ` : 'These values are all zero. ';
   const told = formats.filter(f => f.rounds).map(f => `${f.name} becomes zero at ${power(f.tie)} and infinite near ${power(Math.round(Math.log2(f.overflow)))}`).join('; ');
-  return {picture: chart, caption: `${reach}Hatched are the subnormal numbers of each format, solid the normal ones${told ? '; ' + told : ''}.`};
+  return {picture: chart, caption: `${reach}Hatched are the subnormal numbers of each format, solid the normal ones${told ? '; ' + told : ''}.${note}`};
 }

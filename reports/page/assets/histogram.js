@@ -8,7 +8,7 @@ const updateZoneNames = {lost: 'lost', subnormal: 'depends', normal: 'moves', ov
 function drawHistogram(width, height, histogram, ratio, zones, what, formats, names = zoneNames) {
   const shift = Math.log2(ratio), range = formats.length === 1 ? formats[0] : null, slim = width < 460;
   width = Math.max(280, width);
-  const left = 46, right = 8, top = 54, bottom = 40;
+  const left = 52, right = 8, top = 54, bottom = 40;
   // FP16's numbers are in the middle; formats and values that reach further down move the left end.
   const lowest = range && range.rounds ? Math.min(-50, Math.max(-150, range.tie - 8)) : -50, high = 22;
   const low = range && range.tie < -60 ? lowest : -50;
