@@ -72,7 +72,7 @@ function figureIn(place, name, paint, captionFirst = false) {
   let drawn = false, stale = true, inSight = false, width = 0;
   const redraw = () => {
     // Paper has its own width, and shows what is put away on the screen.
-    width = printing ? place.closest('.formats-beside') ? 330 : 690 : place.clientWidth;
+    width = printing ? place.closest('.formats-beside') ? 460 : 960 : place.clientWidth;
     if (width === 0) return;
     drawn = true;
     stale = false;
