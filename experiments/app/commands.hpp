@@ -27,9 +27,10 @@ Command devices_command();
 
 /// What fp16lab report does with runs that are loaded, for sweep --report: writes the page and its figures
 /// into `out`, under the name of the folder `named`, and prints its path. `replays`: replay.json files.
+/// `follow_seconds`: ReportOptions has it; a page that is written quietly again is not named again.
 void write_report_page(const CommonOptions& common, const reports::RunSet& runs,
                        const std::vector<reports::WorkloadSummary>& summaries,
                        const std::vector<std::filesystem::path>& replays, const std::filesystem::path& out,
-                       const std::filesystem::path& named);
+                       const std::filesystem::path& named, int follow_seconds = 0);
 
 }  // namespace fp16lab::experiments

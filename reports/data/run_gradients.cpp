@@ -47,28 +47,44 @@ std::string RunGradients::format_names() const {
   return words;
 }
 
-RunGradients load_gradients(const Run& run, std::size_t max_snapshots) {
+std::vector<Observed> other_tensors(const Run& run) {
+  std::vector<Observed> others;
+  if (run.missing) return others;
+  const FlatConfig config = flatten_toml(run.folder.manifest.config, run.name);
+  const std::string recorded = value_or(config, "observe.tensors", "");
+  for (const Observed observed : all_observed)
+    if (observed != Observed::gradients && recorded.find(name_of(observed)) != std::string::npos)
+      others.push_back(observed);
+  std::error_code error;
+  if (!std::filesystem::exists(run.folder.path / run_file::histograms, error)) others.clear();
+  return others;
+}
+
+RunGradients load_gradients(const Run& run, std::size_t max_snapshots, Observed observed) {
   // Only what is shown is read again, which keeps memory at its size.
   RunGradients gradients;
   const bool watched = is_watched(run.folder.manifest);
   std::map<std::uint64_t, std::uint64_t> begins;  // step, the byte at which its rows begin
   std::map<std::pair<std::string, DType>, std::size_t> index;
-  for_each_histogram(run.folder.path, 0, [&](const HistogramRow& row, std::uint64_t begin) {
-    begins.try_emplace(row.step, begin);
-    const auto [found, made] = index.emplace(std::pair(row.tensor, row.dtype), gradients.tensors.size());
-    if (made) {
-      const bool second = std::find(gradients.tensors.begin(), gradients.tensors.end(), row.tensor) !=
-                          gradients.tensors.end();
-      gradients.tensors.push_back(second ? fmt::format("{} ({})", row.tensor, format_name(name_of(row.dtype)))
-                                         : row.tensor);
-      gradients.kinds.push_back(row.kind);
-      gradients.formats.push_back(row.dtype);
-      gradients.by_scale.emplace_back();
-      gradients.rounded = gradients.rounded || row.dtype != DType::f32;
-    }
-    gradients.by_scale[found->second][row.loss_scale] += row.before;
-    return true;
-  });
+  for_each_histogram(
+      run.folder.path, 0,
+      [&](const HistogramRow& row, std::uint64_t begin) {
+        begins.try_emplace(row.step, begin);
+        const auto [found, made] = index.emplace(std::pair(row.tensor, row.dtype), gradients.tensors.size());
+        if (made) {
+          const bool second = std::find(gradients.tensors.begin(), gradients.tensors.end(), row.tensor) !=
+                              gradients.tensors.end();
+          gradients.tensors.push_back(
+              second ? fmt::format("{} ({})", row.tensor, format_name(name_of(row.dtype))) : row.tensor);
+          gradients.kinds.push_back(row.kind);
+          gradients.formats.push_back(row.dtype);
+          gradients.by_scale.emplace_back();
+          gradients.rounded = gradients.rounded || row.dtype != DType::f32;
+        }
+        gradients.by_scale[found->second][row.loss_scale] += row.before;
+        return true;
+      },
+      {observed});
   if (!gradients.rounded) std::fill(gradients.formats.begin(), gradients.formats.end(), DType::f16);
   gradients.observed_steps = begins.size();
   const std::vector<std::pair<std::uint64_t, std::uint64_t>> all(begins.begin(), begins.end());
@@ -78,20 +94,24 @@ RunGradients load_gradients(const Run& run, std::size_t max_snapshots) {
     snapshot.histograms.resize(gradients.tensors.size());
     snapshot.casts.resize(gradients.tensors.size());
     snapshot.scales.resize(gradients.tensors.size());
-    for_each_histogram(run.folder.path, all[place].second, [&](const HistogramRow& row, std::uint64_t) {
-      if (row.step != snapshot.step) return false;
-      const auto known = index.find({row.tensor, row.dtype});
-      if (known == index.end()) return true;  // a run that is still going on may have grown since
-      snapshot.loss_scale = row.loss_scale;
-      snapshot.histograms[known->second] += row.before;
-      if (const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after, watched)) {
-        std::optional<CastCounts>& sum = snapshot.casts[known->second];
-        sum = sum.value_or(CastCounts{});
-        *sum += *counts;
-      }
-      snapshot.scales[known->second] = row.loss_scale;
-      return true;
-    });
+    for_each_histogram(run.folder.path, all[place].second,
+                       [&](const HistogramRow& row, std::uint64_t) {
+                         if (row.step != snapshot.step) return false;
+                         const auto known = index.find({row.tensor, row.dtype});
+                         if (known == index.end())
+                           return true;  // a run that is still going on may have grown since
+                         snapshot.loss_scale = row.loss_scale;
+                         snapshot.histograms[known->second] += row.before;
+                         if (const std::optional<CastCounts> counts =
+                                 cast_counts(row.dtype, row.before, row.after, watched)) {
+                           std::optional<CastCounts>& sum = snapshot.casts[known->second];
+                           sum = sum.value_or(CastCounts{});
+                           *sum += *counts;
+                         }
+                         snapshot.scales[known->second] = row.loss_scale;
+                         return true;
+                       },
+                       {observed});
     for (double& scale : snapshot.scales)  // of tensors that this step did not see
       if (scale == 0) scale = snapshot.loss_scale;
     gradients.snapshots.push_back(std::move(snapshot));

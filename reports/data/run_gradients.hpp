@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "analysis/range_report.hpp"
+#include "numerics/files/run/observed.hpp"
 #include "numerics/histogram/cast_counts.hpp"
 #include "reports/data/run_set.hpp"
 
@@ -50,8 +51,12 @@ struct RunGradients {
 /// At least 2 are taken of 2 or more.
 std::vector<std::size_t> evenly_chosen(std::size_t count, std::size_t limit);
 
-/// At most `max_snapshots` of the observed steps, evenly chosen, the first and the last among them.
-RunGradients load_gradients(const Run& run, std::size_t max_snapshots);
+/// At most `max_snapshots` of the observed steps, evenly chosen, the first and the last among them. Every loss
+/// scale of tensors that are no gradients is 1 (HistogramRow says what their counts mean).
+RunGradients load_gradients(const Run& run, std::size_t max_snapshots,
+                            Observed observed = Observed::gradients);
+/// The kinds other than gradients that the run's configuration asked to record (observe.tensors).
+std::vector<Observed> other_tensors(const Run& run);
 
 /// What the casts of a run's gradients did, over every observed step; none where nothing was cast or
 /// observed, or all casts were inside of PyTorch's products.

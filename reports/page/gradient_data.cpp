@@ -1,12 +1,28 @@
 // The explorer's part of the page's JSON.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
+#include "analysis/observed_output.hpp"
 #include "reports/data/run_config.hpp"
 #include "reports/page/page_json.hpp"
 
 namespace fp16lab::reports {
+
+Json format_json(DType format, Observed observed) {
+  const FormatRange range = analysis::judged_range(observed, format);
+  const auto [exponent_bits, precision] = visit_dtype<has_range>(format, [](auto row) {
+    using F = typename decltype(row)::Format;
+    return std::pair(F::exponent_bits, F::precision);
+  });
+  return {{"name", format_name(name_of(format))},     {"tie", range.tie_to_zero},
+          {"normal", range.smallest_normal},          {"overflow", range.overflow_threshold()},
+          {"reached", range.threshold_overflows},     {"rounds", format != DType::f32},
+          {"bits", {1, exponent_bits, precision - 1}}};
+}
+
 namespace {
 
 /// [zero, infinite, nan, first exponent, counts, smallest, greatest]: the last two as FP32 bits, 0 where not
@@ -19,14 +35,6 @@ Json histogram_json(const ExponentHistogram& histogram) {
   for (int e = first; e <= last; ++e) counts.push_back(histogram.at(e));
   return Json::array({histogram.zero, histogram.infinite, histogram.nan, counts.empty() ? 0 : first,
                       std::move(counts), histogram.smallest, histogram.greatest});
-}
-
-/// What page/zones.js computes with.
-Json format_json(DType format) {
-  const FormatRange range = range_of(format);
-  return {{"name", format_name(name_of(format))}, {"tie", range.tie_to_zero},
-          {"normal", range.smallest_normal},      {"overflow", range.overflow_threshold()},
-          {"reached", range.threshold_overflows}, {"rounds", format != DType::f32}};
 }
 
 Json what_if_json(const RunGradients& gradients) {
@@ -73,25 +81,95 @@ Json check_json(const RunGradients& gradients, const std::vector<std::size_t>& s
 
 }  // namespace
 
-Json gradients_json(const Run& run, const std::string& workload, const std::string& label,
-                    const RunGradients& gradients, const PageDetail& detail) {
-  Json steps = Json::array(), scales = Json::array(), histograms = Json::array(), casts = Json::array(),
-       formats = Json::array();
-  for (const DType format : gradients.formats) formats.push_back(format_json(format));
-  const std::vector<std::size_t> chosen = evenly_chosen(gradients.snapshots.size(), detail.snapshots);
+namespace {
+
+struct Observations {
+  Json steps = Json::array(), scales = Json::array(), histograms = Json::array(), casts = Json::array();
+};
+
+Observations observations(const RunGradients& gradients, const std::vector<std::size_t>& chosen) {
+  Observations all;
   for (const std::size_t index : chosen) {
     const GradientSnapshot& snapshot = gradients.snapshots[index];
-    steps.push_back(snapshot.step);
-    scales.push_back(snapshot.one_scale() ? Json(snapshot.loss_scale) : Json(snapshot.scales));
-    Json row = Json::array();
+    all.steps.push_back(snapshot.step);
+    all.scales.push_back(snapshot.one_scale() ? Json(snapshot.loss_scale) : Json(snapshot.scales));
+    Json row = Json::array(), cast = Json::array();
     for (const ExponentHistogram& histogram : snapshot.histograms) row.push_back(histogram_json(histogram));
-    histograms.push_back(std::move(row));
-    Json cast = Json::array();
     for (const std::optional<CastCounts>& counts : snapshot.casts)
       cast.push_back(counts ? Json::array({counts->values, counts->underflow, counts->overflow})
                             : Json(nullptr));
-    casts.push_back(std::move(cast));
+    all.histograms.push_back(std::move(row));
+    all.casts.push_back(std::move(cast));
   }
+  return all;
+}
+
+Json formats_json(const RunGradients& gradients, Observed observed) {
+  Json formats = Json::array();
+  for (const DType format : gradients.formats) formats.push_back(format_json(format, observed));
+  return formats;
+}
+
+Json others_json(const std::map<Observed, RunGradients>& tensors) {
+  Json others = Json::array();
+  for (const auto& [observed, values] : tensors) {
+    if (observed == Observed::gradients || values.snapshots.empty()) continue;
+    Observations seen = observations(values, evenly_chosen(values.snapshots.size(), values.snapshots.size()));
+    others.push_back({{"observed", name_of(observed)},
+                      {"title", analysis::title_of(observed)},
+                      {"tensors", values.tensors},
+                      {"kinds", values.kinds},
+                      {"formats", formats_json(values, observed)},
+                      {"rounded", values.rounded},
+                      {"steps", std::move(seen.steps)},
+                      {"scales", std::move(seen.scales)},
+                      {"histograms", std::move(seen.histograms)},
+                      {"casts", std::move(seen.casts)}});
+  }
+  return others;
+}
+
+/// Of each step: [loss, L2 norm of the gradients, found_inf, skipped, learning rate, scale of the step
+/// behind it].
+Json happenings(const Run& run, const Json& steps) {
+  Json rows = Json::array();
+  const std::vector<StepRow>& all = run.folder.steps;
+  for (const Json& step : steps) {
+    const auto row = std::lower_bound(all.begin(), all.end(), step.get<std::uint64_t>(),
+                                      [](const StepRow& r, std::uint64_t s) { return r.step < s; });
+    if (row == all.end() || row->step != step.get<std::uint64_t>()) {
+      rows.push_back(nullptr);
+      continue;
+    }
+    rows.push_back(
+        {number_or_null(row->loss), number_or_null(row->grad_norm), row->found_inf, row->skipped,
+         number_or_null(row->lr),
+         std::next(row) == all.end() ? Json(nullptr) : number_or_null(std::next(row)->loss_scale)});
+  }
+  return rows;
+}
+
+/// What the picture of a step writes beside its boxes.
+Json settings_json(const Run& run) {
+  Json settings = Json::object();
+  for (const char* key : {"amp.level", "amp.dtype", "scaler.growth_interval", "optimizer.name"})
+    settings[key] = value_or(run.config, key, "");
+  settings["policy"] = run.id.precision == Precision::fp32 ? "none" : policy_of(run.config);
+  settings["tensor_core"] = run.folder.manifest.backend ? run.folder.manifest.backend->tensor_core
+                                                        : value_or(run.config, "backend.tensor_core", "");
+  if (run.folder.manifest.memory) settings["masters"] = run.folder.manifest.memory->masters;
+  if (run.folder.manifest.memory) settings["parameters"] = run.folder.manifest.memory->parameters;
+  return settings;
+}
+
+}  // namespace
+
+Json gradients_json(const Run& run, const std::string& workload, const std::string& label,
+                    const RunGradients& gradients, const std::map<Observed, RunGradients>& others,
+                    std::size_t snapshots) {
+  const std::vector<std::size_t> chosen = evenly_chosen(gradients.snapshots.size(), snapshots);
+  Observations seen = observations(gradients, chosen);
+  Json rows = happenings(run, seen.steps);
   return {{"name", run.name},
           {"workload", workload},
           {"label", pretty(label)},
@@ -99,13 +177,16 @@ Json gradients_json(const Run& run, const std::string& workload, const std::stri
           {"seed", run.seed},
           {"tensors", gradients.tensors},
           {"kinds", gradients.kinds},
-          {"formats", std::move(formats)},
+          {"formats", formats_json(gradients, Observed::gradients)},
           {"rounded", gradients.rounded},
           {"observed", gradients.observed_steps},
-          {"steps", std::move(steps)},
-          {"scales", std::move(scales)},
-          {"histograms", std::move(histograms)},
-          {"casts", std::move(casts)},
+          {"steps", std::move(seen.steps)},
+          {"scales", std::move(seen.scales)},
+          {"histograms", std::move(seen.histograms)},
+          {"casts", std::move(seen.casts)},
+          {"rows", std::move(rows)},
+          {"settings", settings_json(run)},
+          {"others", others_json(others)},
           {"what_if", what_if_json(gradients)},
           {"check", check_json(gradients, chosen)}};
 }

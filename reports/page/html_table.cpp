@@ -7,13 +7,16 @@
 #include "reports/page/html.hpp"
 
 namespace fp16lab::reports {
-std::string html_table(const std::vector<TableColumn>& columns, const std::vector<TableRow>& rows) {
-  std::string html = "<div class=\"scroll\" tabindex=\"0\"><table class=\"wide sortable\">\n<thead><tr>";
+std::string html_table(std::string_view caption, const std::vector<TableColumn>& columns,
+                       const std::vector<TableRow>& rows) {
+  std::string html = fmt::format(
+      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\"><table class=\"wide "
+      "sortable\" "
+      "data-name=\"{0}\">\n<thead><tr>",
+      html_escape(caption));
   for (const TableColumn& column : columns)
-    html += fmt::format(
-        "<th scope=\"col\"{}{}>{}</th>", column.text ? " class=\"text\"" : "",
-        column.explanation.empty() ? "" : fmt::format(" title=\"{}\"", html_escape(column.explanation)),
-        column.title);
+    html += fmt::format("<th scope=\"col\"{} data-tip=\"{}\">{}</th>", column.text ? " class=\"text\"" : "",
+                        html_escape(column.explanation), column.title);
   html += "</tr></thead>\n<tbody>\n";
   for (const TableRow& row : rows) {
     html += row.emphasised ? "<tr class=\"reference\">" : "<tr>";
@@ -24,11 +27,18 @@ std::string html_table(const std::vector<TableColumn>& columns, const std::vecto
       if (cell.starred) css += css.empty() ? "best" : " best";
       html += "<td";
       if (!css.empty()) html += fmt::format(" class=\"{}\"", css);
-      if (!cell.title.empty()) html += fmt::format(" title=\"{}\"", html_escape(cell.title));
       if (!columns[c].text)
         html += cell.value && std::isfinite(*cell.value) ? fmt::format(" data-sort=\"{}\"", *cell.value)
                                                          : std::string(" data-sort=\"\"");
-      html += fmt::format(">{}{}</td>", cell.starred ? "<span class=\"star\">★</span> " : "", cell.html);
+      html += ">";
+      if (cell.starred)
+        html +=
+            "<span class=\"star tip\" tabindex=\"0\" data-tip=\"The best beside FP32, and judged better than "
+            "the next.\">★</span> ";
+      html += cell.tip.empty() ? cell.html
+                               : fmt::format("<span class=\"tip\" tabindex=\"0\" data-tip=\"{}\">{}</span>",
+                                             html_escape(cell.tip), cell.html);
+      html += "</td>";
     }
     html += "</tr>\n";
   }

@@ -1,23 +1,24 @@
-// A table that readers can sort by any column.
+// A table that readers can sort by any column, filter, and take with them as CSV.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fp16lab::reports {
 
 struct TableColumn {
-  std::string title;          ///< HTML
-  bool text = false;          ///< to the left
-  std::string explanation{};  ///< shown for the heading; plain text
+  std::string title;        ///< HTML
+  std::string explanation;  ///< what stands below it, on hover and focus; plain text, a sentence
+  bool text = false;        ///< to the left
 };
 
 struct TableCell {
   std::string html;
   std::optional<double> value{};  ///< what the column sorts by; absent: it stays at the bottom
   std::string css_class{};
-  std::string title{};   ///< shown for the cell; plain text
+  std::string tip{};     ///< shown for the cell on hover and focus; plain text
   bool starred = false;  ///< in bold and with a star
 };
 
@@ -26,7 +27,9 @@ struct TableRow {
   bool emphasised = false;  ///< the row that others are compared with
 };
 
-/// <table class="wide sortable">. Text columns sort by their text.
-std::string html_table(const std::vector<TableColumn>& columns, const std::vector<TableRow>& rows);
+/// <table class="wide sortable"> named `caption` (plain text, also the name of its CSV file). Text columns
+/// sort by their text.
+std::string html_table(std::string_view caption, const std::vector<TableColumn>& columns,
+                       const std::vector<TableRow>& rows);
 
 }  // namespace fp16lab::reports

@@ -50,28 +50,29 @@ TableCell share(const ReplayInterval& rate) {
 }
 
 std::string league_table(const ReplayFile& replay) {
-  std::vector<TableColumn> columns{
-      {"policy", true},
-      {"skips", false, "skipped steps"},
-      {"wasted", false,
-       "steps skipped, or without any non-zero weight gradient, or behind the policy's stop"},
-      {"unused", false,
-       "share of the gradients' L1 mass that no update used, every step counting alike: a skipped step loses "
-       "all of it, the others what rounds to zero"},
-      {"lost values", false, "share of the non-zero gradients that round to zero"},
-      {"lost L1", false, "the same of the sum of magnitudes"},
-      {"lost L2", false, "the same of the root of the sum of squares"},
-      {"1 − cosine", false,
-       "at most; of the angle between the gradients and what their formats keep of them"},
-      {"last scale"}};
+  const std::vector<TableColumn> columns{
+      {"policy", "The rule that moves the loss scale; its parameters and source on hover.", true},
+      {"skips", "Skipped steps."},
+      {"wasted", "Steps skipped, or without any non-zero weight gradient, or behind the policy’s stop."},
+      {"unused",
+       "Share of the gradients’ L1 mass that no update used, every step counting alike: a skipped step loses "
+       "all of it, the others what rounds to zero."},
+      {"lost values", "Share of all non-zero gradients that round to zero, over the steps not skipped."},
+      {"lost L1", "The same of the sum of magnitudes."},
+      {"lost L2", "The same of the root of the sum of squares."},
+      {"1 − cosine",
+       "At most so much, of the angle between the gradients and what their formats keep of them."},
+      {"last scale", "The loss scale at the end, or the range of it that histograms leave open."}};
   const std::vector<bool> front = league_front(replay);
   std::vector<TableRow> rows;
   for (const std::size_t i : league_order(replay)) {
     const ReplayedPolicy& policy = replay.policies[i];
-    std::string name = fmt::format("<span title=\"{}\">{}</span>", html_escape(parameters_text(policy)),
-                                   html_escape(pretty(policy.label)));
+    std::string name = fmt::format("<span class=\"tip\" tabindex=\"0\" data-tip=\"{}\">{}</span>",
+                                   html_escape(parameters_text(policy)), html_escape(pretty(policy.label)));
     if (front[i])
-      name += " <span class=\"front\" title=\"nobody has both fewer skips and less lost L1\">◆</span>";
+      name +=
+          " <span class=\"front tip\" tabindex=\"0\" data-tip=\"Nobody has both fewer skips and less lost "
+          "L1.\">◆</span>";
     if (!policy.note.empty())
       name += fmt::format("<br><span class=\"soft\">{}</span>", html_escape(policy.note));
     const auto known = [&policy](TableCell cell) {
@@ -91,11 +92,11 @@ std::string league_table(const ReplayFile& replay) {
         is_yardstick(policy)};
     rows.push_back(std::move(row));
   }
-  return html_table(columns, rows);
+  return html_table("Policies replayed: " + replay.run, columns, rows);
 }
 
 std::string section(const ReplayFile& replay, std::size_t index) {
-  std::string html = fmt::format("<section{}>\n<h2>Policies replayed: {}</h2>\n",
+  std::string html = fmt::format("<section{}>\n<h3>Policies replayed: {}</h3>\n",
                                  index == 0 ? " id=\"replays\"" : "", html_escape(replay.run));
   html += fmt::format(
       "<p>Every loss-scale policy over the recorded gradients of {}: {} steps, {} of them with "
@@ -110,9 +111,7 @@ std::string section(const ReplayFile& replay, std::size_t index) {
       "are "
       "certain. Ordered by what no update used: skipped steps with all of their gradient, the "
       "others with what "
-      "rounds to zero. A click on a heading sorts. Losses are means over the steps that are not skipped; "
-      "names have "
-      "their parameters and sources beneath the pointer.</p>\n";
+      "rounds to zero. Losses are means over the steps that are not skipped.</p>\n";
   std::string left_out;
   for (const ReplayedPolicy& policy : replay.policies)
     if (!policy.replayed)
@@ -120,7 +119,7 @@ std::string section(const ReplayFile& replay, std::size_t index) {
   if (!left_out.empty())
     html += "<details><summary>Policies that histograms cannot replay</summary>\n<ul class=\"notes soft\">" +
             left_out + "</ul></details>\n";
-  html += fmt::format("<h3>Scale traces</h3>\n<div class=\"traces\" data-traces=\"{}\"></div>\n", index);
+  html += fmt::format("<h4>Scale traces</h4>\n<div class=\"traces\" data-traces=\"{}\"></div>\n", index);
   html +=
       "<p class=\"soft\">Crosses below the axis: skipped steps; rings: steps that may be skipped. Shaded: "
       "the scales that "

@@ -48,13 +48,14 @@ const std::string* model_of(const RunSet& set, const Workload& workload) {
 }
 
 std::string table_html(const Json& model, bool& any_unfilled) {
-  const std::vector<TableColumn> columns{{"layer", true},
-                                         {"type", true},
-                                         {"input", true},
-                                         {"output", true},
-                                         {"parameters"},
-                                         {"multiply-adds", false, "of a forward pass over one batch"},
-                                         {"products m × n × k", true}};
+  const std::vector<TableColumn> columns{
+      {"layer", "Its name; a block’s layers begin with the block’s.", true},
+      {"type", "PyTorch’s name; frozen: not trained; f32: computed in FP32 at every level.", true},
+      {"input", "The layers whose outputs it takes.", true},
+      {"output", "Shape; N is the batch.", true},
+      {"parameters", "Numbers that are trained."},
+      {"multiply-adds", "Of a forward pass over one batch."},
+      {"products m × n × k", "Rows, columns and summed terms of its matrix products.", true}};
   std::vector<TableRow> rows;
   for (const Json& layer : model.at("layers")) {
     std::string inputs;
@@ -69,7 +70,7 @@ std::string table_html(const Json& model, bool& any_unfilled) {
                      {count_text(multiply_adds), multiply_adds},
                      {products_text(layer.at("products"), any_unfilled)}}});
   }
-  return html_table(columns, rows);
+  return html_table("Layers of the network", columns, rows);
 }
 
 }  // namespace

@@ -23,14 +23,7 @@ using LastRows = std::map<Observed, std::vector<HistogramRow>>;
 
 LastRows last_rows(const Run& run) {
   LastRows last;
-  // Runs of gradients alone need not be read again.
-  const FlatConfig config = flatten_toml(run.folder.manifest.config, run.name);
-  const std::string recorded = value_or(config, "observe.tensors", "");
-  bool any = false;
-  for (const Observed observed : all_observed)
-    any = any || (others.contains(observed) && recorded.find(name_of(observed)) != std::string::npos);
-  std::error_code error;
-  if (!any || !std::filesystem::exists(run.folder.path / run_file::histograms, error)) return last;
+  if (other_tensors(run).empty()) return last;  // need not be read again
   const auto keep = [&last](const HistogramRow& row) {
     std::vector<HistogramRow>& rows = last[row.observed];
     if (!rows.empty() && rows.front().step != row.step) rows.clear();
@@ -67,20 +60,26 @@ TableCell share_cell(std::uint64_t part, std::uint64_t of) {
 std::string table_of(Observed observed, const std::vector<HistogramRow>& rows, bool watched) {
   const bool updates = observed == Observed::updates;
   std::vector<TableColumn> columns{
-      {"tensor", true}, {"stored", true}, {"values"}, {updates ? "still" : "zero"}};
+      {"tensor", "Layer and part, as checkpoints name it.", true},
+      {"stored", "The format that holds it.", true},
+      {"values", "How many were counted."},
+      {updates ? "still" : "zero", updates ? "Share of the weights that did not move at all."
+                                           : "Share that is exactly zero, which no cast made."}};
   if (updates)
-    columns.insert(columns.end(), {{"unmoved"},
-                                   {"lost in FP16", false, "moved by at most 2^-12 of itself"},
-                                   {"moves in FP16", false, "moved by more than 2^-11 of itself"},
-                                   {"lost in BF16", false, "moved by at most 2^-9 of itself"},
-                                   {"moves in BF16", false, "moved by more than 2^-8 of itself"}});
+    columns.insert(
+        columns.end(),
+        {{"unmoved", "Share of the weights that stayed as they were although their gradient was not zero."},
+         {"lost in FP16", "Of those that moved: by at most 2^-12 of themselves, which FP16 cannot hold."},
+         {"moves in FP16", "Of those that moved: by more than 2^-11 of themselves."},
+         {"lost in BF16", "Of those that moved: by at most 2^-9 of themselves, which BF16 cannot hold."},
+         {"moves in BF16", "Of those that moved: by more than 2^-8 of themselves."}});
   else
     columns.insert(columns.end(),
-                   {{"lost by the cast", false, "recorded: non-zero values that became zero"},
-                    {"zero in FP16", false, "of the non-zero values, those that FP16 rounds to zero"},
-                    {"subnormal in FP16"},
-                    {"overflow in FP16"},
-                    {"zero in BF16", false, "of the non-zero values, those that BF16 rounds to zero"}});
+                   {{"lost by the cast", "Recorded: share of the non-zero values that became zero."},
+                    {"zero in FP16", "Share of the non-zero values that FP16 rounds to zero."},
+                    {"subnormal in FP16", "Share that FP16 keeps with fewer than 11 significant bits."},
+                    {"overflow in FP16", "Share that FP16 makes infinite."},
+                    {"zero in BF16", "Share of the non-zero values that BF16 rounds to zero."}});
   std::vector<TableRow> table;
   for (const HistogramRow& row : rows) {
     const std::uint64_t total = row.before.total();
@@ -103,7 +102,7 @@ std::string table_of(Observed observed, const std::vector<HistogramRow>& rows, b
     }
     table.push_back({std::move(cells)});
   }
-  return html_table(columns, table);
+  return html_table(analysis::title_of(observed), columns, table);
 }
 
 }  // namespace
@@ -122,9 +121,9 @@ std::string observed_section(const RunSet& set, const std::vector<WorkloadMateri
             table_of(observed, rows, is_watched(run->folder.manifest)));
     }
   if (html.empty()) return html;
-  return "<section id=\"tensors\">\n<h2>Other tensors</h2>\n<p>What the first seed of each configuration "
+  return "<h3 id=\"tensors\">Other tensors</h3>\n<p>What the first seed of each configuration "
          "recorded besides gradients (observe.tensors), in the last step in which it did.</p>\n" +
-         html + "</section>\n";
+         html;
 }
 
 }  // namespace fp16lab::reports

@@ -19,7 +19,7 @@ TableCell difference_cell(const WorkloadSummary& summary, const SummaryRow& row)
   const analysis::Judgement& judgement = *row.against_reference;
   TableCell cell{.html = std::string(analysis::name_of(judgement.word)),
                  .css_class = std::string(css_class_of(judgement.word)),
-                 .title = verdict_text(summary, judgement)};
+                 .tip = verdict_text(summary, judgement)};
   if (judgement.diverged > 0)
     cell.html += ", diverged";
   else if (judgement.pairs > 0)
@@ -87,22 +87,25 @@ std::string overview_section(const std::vector<WorkloadMaterial>& material) {
       if (places[row.label].empty()) labels.push_back(row.label);
       places[row.label].push_back({w, &row});
     }
-  std::vector<TableColumn> columns{{"configuration", true}};
+  std::vector<TableColumn> columns{
+      {"configuration", "Precision and loss scaling, the same in every workload.", true}};
   for (const WorkloadMaterial& item : material)
-    columns.push_back({html_escape(item.workload->name + ", " + item.summary.metric.name)});
-  columns.push_back({"worse", false, "than FP32: in so many workloads of those with both"});
-  columns.push_back({"skipped", false, "steps of all runs"});
-  columns.push_back({"time against FP32", false, "a step's seconds over those of FP32, mean over workloads"});
+    columns.push_back({html_escape(item.workload->name + ", " + item.summary.metric.name),
+                       "Mean difference to the FP32 run of the same seed; + is worse. Then the verdict."});
+  columns.push_back({"worse", "In so many workloads it is worse than FP32, of those with both."});
+  columns.push_back({"skipped", "Steps without an update, of the steps of all runs."});
+  columns.push_back({"time against FP32",
+                     "A step’s seconds over those of FP32 in the same workload, mean over workloads."});
   std::vector<TableRow> rows;
   for (const std::string& label : labels)
     if (places[label].size() > 1) rows.push_back(league_row(label, places[label], material));
   if (rows.size() < 3) return "";  // FP32 and two that are compared
-  return "<section id=\"overview\">\n<h2>Against FP32, over all workloads</h2>\n<p class=\"soft\">Mean "
+  return "<h3 id=\"overview\">Against FP32, over all workloads</h3>\n<p class=\"soft\">Mean "
          "paired "
          "difference of the final metric to FP32, + is worse, and its verdict: equal (within the workload's "
          "margin), better, "
-         "worse, or cannot tell. A click on a heading sorts.</p>\n" +
-         html_table(columns, rows) + "</section>\n";
+         "worse, or cannot tell.</p>\n" +
+         html_table("All workloads", columns, rows);
 }
 
 }  // namespace fp16lab::reports

@@ -7,27 +7,28 @@
 namespace fp16lab::reports {
 
 struct PageDetail {
-  std::size_t snapshots = 40;      ///< observed steps a run in the explorer
-  std::size_t curve_points = 150;  ///< of each training-loss curve
-  std::size_t trace_points = 400;  ///< stretches of steps in each path of a loss scale
-  std::size_t explorer_runs = 99;  ///< a workload
-  bool still_figures = true;       ///< pictures inside the page
+  std::size_t snapshots = 40;       ///< observed steps of the run that stands for its configuration
+  std::size_t seed_snapshots = 8;   ///< of the other seeds' runs
+  std::size_t curve_points = 150;   ///< of each training-loss curve
+  std::size_t trace_points = 400;   ///< stretches of steps in each path of a loss scale
+  std::size_t configurations = 99;  ///< of a workload in the explorer
+  std::size_t seeds = 99;           ///< of each of them
+  bool still_figures = true;        ///< pictures inside the page
 };
 
-/// A page is below 1 MB: mails carry it, and every browser opens it at once.
-inline constexpr std::size_t largest_page = 1'000'000;
+/// Every browser opens such a page at once.
+inline constexpr std::size_t largest_page = 5'000'000;
 
 /// From full to bare; the first one whose page fits is taken.
-inline constexpr std::array<PageDetail, 9> page_details{{
-    {40, 150, 400, 99, true},
-    {28, 150, 400, 99, true},
-    {20, 120, 300, 99, true},
-    {14, 100, 200, 99, true},
-    {10, 80, 150, 99, true},
-    {7, 60, 100, 24, true},
-    {5, 50, 80, 12, false},
-    {3, 40, 60, 6, false},
-    {2, 24, 40, 2, false},
+inline constexpr std::array<PageDetail, 8> page_details{{
+    {40, 8, 150, 400, 99, 99, true},
+    {28, 4, 150, 400, 99, 24, true},
+    {20, 3, 120, 300, 99, 8, true},
+    {14, 2, 100, 200, 99, 3, true},
+    {8, 2, 80, 150, 99, 1, true},
+    {6, 2, 60, 100, 24, 1, true},
+    {4, 2, 50, 80, 8, 1, false},
+    {2, 2, 24, 40, 2, 1, false},
 }};
 
 }  // namespace fp16lab::reports

@@ -3,6 +3,7 @@
 // without keys: a page has to stay below largest_page.
 #pragma once
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -22,11 +23,15 @@ Json number_or_null(double value);
 /// Six significant digits: enough to draw with, and half the page.
 Json drawn_numbers(const std::vector<double>& values);
 
-/// A run's recorded histograms for the explorer, thinned to `detail.snapshots` steps, what the casts did to
-/// them, the tensors' formats, the what-if rates over every observed step, and zone counts of this library
-/// against which the page tests its own arithmetic.
+/// What page/zones.js computes with, and the bits of sign, exponent and significand.
+Json format_json(DType format, Observed observed);
+
+/// A run's recorded histograms for the explorer, its gradients thinned to `snapshots` steps, what the casts
+/// did to them, the tensors' formats, the what-if rates over every observed step, and zone counts of this
+/// library against which the page tests its own arithmetic. `others`: of tensors that are no gradients.
 Json gradients_json(const Run& run, const std::string& workload, const std::string& label,
-                    const RunGradients& gradients, const PageDetail& detail);
+                    const RunGradients& gradients, const std::map<Observed, RunGradients>& others,
+                    std::size_t snapshots);
 
 /// The paths of every policy's scale as changes, and the steps that it skips.
 Json replay_json(const ReplayFile& replay, const PageDetail& detail);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <set>
 
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/text/text.hpp"
@@ -15,16 +14,15 @@
 namespace fp16lab::reports {
 namespace {
 
-std::string still_figure(const Figure& figure, const std::filesystem::path& folder, const PageDetail& detail,
-                         std::string_view css_class) {
+std::string drawing_of(const Figure* figure, const std::filesystem::path& folder, const PageDetail& detail) {
+  if (figure == nullptr) return "";
   if (!detail.still_figures)
-    return fmt::format("<p class=\"soft\">{}: in figures/{}.svg.</p>\n", html_escape(figure.title),
-                       figure.stem);
-  const std::string svg = read_file(folder / (figure.stem + ".svg"));
+    return fmt::format("<p class=\"soft\">The drawing of it is figures/{}.svg.</p>\n", figure->stem);
+  const std::string svg = read_file(folder / (figure->stem + ".svg"));
   return fmt::format(
-      "<figure><img class=\"still {}\" alt=\"{}\" "
-      "src=\"{}\"><figcaption>figures/{}.svg</figcaption></figure>\n",
-      css_class, html_escape(figure.title), data_url("image/svg+xml", svg), figure.stem);
+      "<figure><img class=\"still\" alt=\"{}\" src=\"{}\"><figcaption>The network as a graph; "
+      "figures/{}.svg is the same picture.</figcaption></figure>\n",
+      html_escape(figure->title), data_url("image/svg+xml", svg), figure->stem);
 }
 
 const Figure* find_figure(const std::vector<Figure>& figures, const std::string& workload,
@@ -48,8 +46,8 @@ TableCell verdict_cell(const WorkloadSummary& summary, const SummaryRow& row) {
   if (word < text.size()) cell.html += fmt::format(" <small>{}</small>", html_escape(text.substr(word + 1)));
   cell.css_class = fmt::format("verdict {}", css_class_of(judgement.word));
   if (judgement.adjusted)
-    cell.title = fmt::format("adjusted for the selection among all pairs of this page: {} {}",
-                             analysis::interval_text(judgement.adjusted), summary.metric.unit());
+    cell.tip = fmt::format("Adjusted for the selection among all pairs of this page: {} {}.",
+                           analysis::interval_text(judgement.adjusted), summary.metric.unit());
   return cell;
 }
 
@@ -58,14 +56,13 @@ TableCell noise_cell(const WorkloadSummary& summary, const SummaryRow& row) {
   const std::optional<bool> noise = row.worse_than_noise();
   if (!row.against_twin) return {"–"};
   const std::string interval = analysis::interval_text(row.against_twin->interval);
-  return {
-      .html = !noise   ? "cannot tell"
-              : *noise ? "worse"
-                       : "not worse",
-      .css_class = noise.value_or(false) ? "worse" : "",
-      .title = fmt::format("against the twin: {}{}{}, {}", difference_text(summary.metric, *row.against_twin),
-                           interval.empty() ? "" : " ", interval,
-                           analysis::words_of(*row.against_twin, summary.metric.unit()))};
+  return {.html = !noise   ? "cannot tell"
+                  : *noise ? "worse"
+                           : "not worse",
+          .css_class = noise.value_or(false) ? "worse" : "",
+          .tip = fmt::format("Against the twin: {}{}{}, {}.",
+                             difference_text(summary.metric, *row.against_twin), interval.empty() ? "" : " ",
+                             interval, analysis::words_of(*row.against_twin, summary.metric.unit()))};
 }
 
 std::string summary_html(const WorkloadMaterial& material) {
@@ -74,22 +71,32 @@ std::string summary_html(const WorkloadMaterial& material) {
   const bool loss_too = summary.metric.quantity != Quantity::loss;
   const bool twins = material.workload->twin() != nullptr;
   std::vector<TableColumn> columns{
-      {"configuration", true}, {"seeds"}, {html_escape(summary.metric.name), false, "mean over seeds"}};
-  if (loss_too) columns.push_back({"loss"});
+      {"configuration", "Precision and loss scaling; FP32’s twin began with every weight moved by one ulp.",
+       true},
+      {"seeds", "Runs that ended, of those that were begun or planned."},
+      {html_escape(summary.metric.name), "Mean over seeds, at the end of training."}};
+  if (loss_too) columns.push_back({"loss", "The loss of the same evaluation, mean over seeds."});
   columns.insert(columns.end(),
-                 {{"against FP32", false, "mean over pairs of runs with the same seed; + is worse"},
-                  {"95 % of pairs, unadjusted", false,
-                   "Student's interval of the mean difference to the FP32 run of the same seed, as if it "
-                   "were the only one"},
-                  {"verdict", true}});
+                 {{"against FP32", "Mean over pairs of runs with the same seed; + is worse."},
+                  {"95 % of pairs, unadjusted",
+                   "Student’s interval of the mean difference to the FP32 run of the same seed, as if it "
+                   "were the only one."},
+                  {"verdict",
+                   "Equal within the margin, better, worse, or cannot tell; all pairs of this page are one "
+                   "family of tests.",
+                   true}});
   if (twins)
-    columns.push_back({"than FP32’s noise", true, "worse than it: worse against FP32 and against its twin"});
-  columns.insert(columns.end(),
-                 {{"underflow"},
-                  {"skipped"},
-                  {"last scale"},
-                  {"ms/step", false, "the median; on the machine that trained"},
-                  {"peak MiB", false, "most bytes of tensors alive at once in the first two steps"}});
+    columns.push_back(
+        {"than FP32’s noise", "Worse than it is what is worse against FP32 and against its twin.", true});
+  columns.insert(
+      columns.end(),
+      {{"underflow",
+        "Recorded: share of all non-zero gradients, of all tensors, steps and seeds together, that "
+        "the casts made zero. One tensor alone may lose far more."},
+       {"skipped", "Steps without an update because a gradient overflowed, over all seeds."},
+       {"last scale", "The loss scale of the last step of the first seed."},
+       {"ms/step", "The median step, on the machine that trained."},
+       {"peak MiB", "Most bytes of tensors alive at once in the first two steps."}});
   std::vector<TableRow> rows;
   for (std::size_t i = 0; i < summary.rows.size(); ++i) {
     const SummaryRow& row = summary.rows[i];
@@ -145,25 +152,13 @@ std::string summary_html(const WorkloadMaterial& material) {
              "“Equal” means within {}, a margin that was fixed before the runs. All pairs of this page are "
              "one family of "
              "tests (Benjamini–Hochberg, 5 %); intervals are not adjusted for it, those of “worse” and "
-             "“better” beneath the pointer are.{} Underflow is recorded: the share of non-zero gradients "
-             "that "
-             "the runs' own casts made zero, at the scale of each step, over the steps that were recorded; "
-             "FP32 casts nothing. "
-             "A click on a heading sorts.</p>\n",
+             "“better” on hover are.{} Underflow is of all gradients together and recorded: what the runs' "
+             "own "
+             "casts made zero, at the scale of each step; FP32 casts nothing.</p>\n",
              html_escape(summary.metric.name),
              analysis::with_unit(summary.metric.margin, summary.metric.unit()), band) +
-         html_table(columns, rows) +
+         html_table(summary.name, columns, rows) +
          fmt::format("<p class=\"soft\">{}</p>\n", html_escape(pretty(leader_text(summary))));
-}
-
-/// At how many different steps the workload's runs were evaluated on `split`.
-std::size_t evaluated_steps(const RunSet& set, const Workload& workload, const std::string& split) {
-  std::set<std::uint64_t> steps;
-  for (const Configuration& configuration : workload.configurations)
-    for (const std::size_t run : configuration.runs)
-      for (const EvaluationRow& row : set.runs[run].folder.evaluations)
-        if (row.split == split) steps.insert(row.step);
-  return steps.size();
 }
 
 /// "Overflows, first seed: FP16 dynamic in 3 steps, first in step 7 (fc1.weight, fc1.bias and 2 more)." Empty
@@ -193,85 +188,43 @@ std::string_view css_class_of(analysis::Word word) {
   return word == analysis::Word::cannot_tell ? "soft" : analysis::name_of(word);
 }
 
-std::string summary_section(const RunSet& set, const std::vector<WorkloadMaterial>& material,
-                            const std::string& extent) {
-  std::string html = "<section id=\"summary\">\n";
+std::string words_section(const RunSet& set, const std::vector<WorkloadMaterial>& material,
+                          const std::string& extent) {
+  std::string html = "<section id=\"words\">\n<h2>In words</h2>\n<div class=\"prose\">\n";
   for (const WorkloadMaterial& item : material)
-    html += fmt::format("<p class=\"lead\"><strong>{}.</strong> {}</p>\n", html_escape(item.workload->name),
+    html += fmt::format("<p><strong>{}.</strong> {}</p>\n", html_escape(item.workload->name),
                         html_escape(pretty(item.summary.words)));
+  html += "</div>\n";
   std::string notes;
-  const auto add = [&notes](const std::vector<std::string>& more) {
+  std::size_t count = 0;
+  const auto add = [&](const std::vector<std::string>& more) {
     for (const std::string& note : more) notes += fmt::format("<li>{}</li>\n", html_escape(note));
+    count += more.size();
   };
   add(set.notes);
   for (const WorkloadMaterial& item : material) add(item.summary.notes);
-  if (!notes.empty()) html += "<ul class=\"notes soft\">\n" + notes + "</ul>\n";
+  if (!notes.empty())
+    html += fmt::format(
+        "<details{}><summary>{} about these runs</summary>\n<ul class=\"notes soft\">\n{}</ul>\n"
+        "</details>\n",
+        count > 4 ? "" : " open", counted(count, "note"), notes);
   return html + extent + "</section>\n";
 }
 
-std::string workload_section(const RunSet& set, const WorkloadMaterial& material, std::size_t index,
-                             const std::vector<Figure>& figures, const std::filesystem::path& folder,
-                             bool with_charts, const PageDetail& detail) {
-  const std::string& name = material.workload->name;
-  std::string html = fmt::format("<section id=\"workload-{}\">\n<h2>{}</h2>\n", index, html_escape(name));
-  html += summary_html(material);
-  if (const Figure* figure = find_figure(figures, name, "quality-"))
-    html += still_figure(*figure, folder, detail, "half");
-  if (const Figure* figure = find_figure(figures, name, "costs-"))
-    html += still_figure(*figure, folder, detail, "half");
-  const Figure* drawing = find_figure(figures, name, "network-");
-  html += network_section(set, material,
-                          drawing == nullptr ? "" : still_figure(*drawing, folder, detail, "graph"));
+std::string scales_of(const RunSet& set, const WorkloadMaterial& material, std::size_t index) {
+  return fmt::format(
+      "<div><h3>Loss scale over steps: {0}</h3>\n<figure data-chart=\"scale\" "
+      "data-workload=\"{1}\"></figure>\n{2}</div>",
+      html_escape(material.workload->name), index, overflow_words(set, *material.workload));
+}
 
-  const auto chart = [&](std::string_view kind, std::string_view prefix, std::string_view caption,
-                         std::string_view split) {
-    if (with_charts) {
-      html += fmt::format(
-          "<figure><div data-chart=\"{}\" data-workload=\"{}\" "
-          "data-split=\"{}\"></div><figcaption>{}</figcaption></figure>\n",
-          kind, index, html_escape(split), caption);
-    } else if (const Figure* figure = prefix.empty() ? nullptr : find_figure(figures, name, prefix)) {
-      html += still_figure(*figure, folder, detail, "");
-    } else if (!prefix.empty()) {
-      html += fmt::format(
-          "<p class=\"soft\">{} This figure was not drawn; its script and data are in figures/.</p>\n",
-          caption);
-    }
-  };
-  html +=
-      fmt::format("<h3>Training loss</h3>\n<div data-choose=\"{}\"></div>\n<div class=\"pair\">\n", index);
-  chart("loss", "loss-" + slug(name),
-        "Mean over seeds of the training loss, averaged over short stretches of steps; bands reach from the "
-        "lowest to the "
-        "highest seed.",
-        "");
-  chart("loss-end", "", "The last third of it.", "");
-  html += "</div>\n";
-  // One point in time is no curve; its number is in the table.
-  if (const std::string split = evaluation_split(set, *material.workload);
-      with_charts && evaluated_steps(set, *material.workload, split) > 1) {
-    const Quantity quantity = material.summary.metric.quantity;
-    const bool loss_only = quantity == Quantity::loss;
-    html += fmt::format("<h3>Loss{} on the {} set</h3>\n",
-                        loss_only ? "" : fmt::format(" and {}", words_of(quantity)), html_escape(split));
-    if (!loss_only) html += "<div class=\"pair\">\n";
-    chart("evaluation", "",
-          "Mean and band over seeds; the dots on the first line are at the steps of the evaluations.", split);
-    if (!loss_only) {
-      chart("quality", "",
-            quantity == Quantity::accuracy ? "Accuracy likewise." : "Bits per character likewise.",
-            material.summary.metric.name);
-      html += "</div>\n";
-    }
-  }
-  html += "<h3>Loss scale</h3>\n";
-  chart("scale", "loss-scale-", "First seed of each configuration; crosses mark skipped steps.", "");
-  html += overflow_words(set, *material.workload);
-  if (!with_charts)
-    if (const Figure* figure = find_figure(figures, name, "underflow-against-scale-")) {
-      html += "<h3>Underflow against loss scale</h3>\n" + still_figure(*figure, folder, detail, "");
-    }
-  return html + "</section>\n";
+std::string tables_of(const RunSet& set, const WorkloadMaterial& material, std::size_t index,
+                      const std::vector<Figure>& figures, const std::filesystem::path& folder,
+                      const PageDetail& detail) {
+  const std::string& name = material.workload->name;
+  return fmt::format("<h3>{}</h3>\n", html_escape(name)) + summary_html(material) +
+         fmt::format("<div class=\"pair\" data-costs=\"{}\"></div>\n", index) +
+         network_section(set, material, drawing_of(find_figure(figures, name, "network-"), folder, detail));
 }
 
 }  // namespace fp16lab::reports

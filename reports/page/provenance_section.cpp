@@ -68,14 +68,15 @@ std::string computed_by(const RunSet& set) {
     else
       ++found->runs;
   }
-  std::vector<TableColumn> columns{{"device", true},
-                                   {"machine", true},
-                                   {"tensor-core row", true, "the model that products of 16 bits follow"},
-                                   {"route of products", true, "backend.gemm"},
-                                   {"vector target", true, "that ran the products on the host"},
-                                   {"driver, libraries", true},
-                                   {"chosen because", true},
-                                   {"runs"}};
+  const std::vector<TableColumn> columns{
+      {"device", "What made the products: the emulated tensor core, or a GPU.", true},
+      {"machine", "The processor, or the GPU with its compute capability.", true},
+      {"tensor-core row", "The model that products of 16 bits follow.", true},
+      {"route of products", "The way that products took (backend.gemm).", true},
+      {"vector target", "The vector instructions that ran the products on the host.", true},
+      {"driver, libraries", "Of the GPU.", true},
+      {"chosen because", "Why backend.device = auto took this device.", true},
+      {"runs", "How many runs it computed."}};
   std::vector<TableRow> rows;
   for (const Machine& machine : machines) {
     TableRow row;
@@ -83,7 +84,7 @@ std::string computed_by(const RunSet& set) {
     row.cells.push_back({fmt::format("{}", machine.runs), static_cast<double>(machine.runs)});
     rows.push_back(std::move(row));
   }
-  return "<h3>What computed the runs</h3>\n" + html_table(columns, rows);
+  return "<h3>What computed the runs</h3>\n" + html_table("What computed the runs", columns, rows);
 }
 
 }  // namespace

@@ -3,8 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <optional>
+#include <map>
 #include <ostream>
 #include <stdexcept>
 #include <system_error>
@@ -24,36 +23,23 @@
 namespace fp16lab::reports {
 namespace {
 
-constexpr const char* debian_chart_js = "/usr/share/javascript/chart.js/chart.min.js";
+/// Runs whose histograms are read beside those that stand for their configurations.
+constexpr std::size_t most_seeds = 120;
 
 void tell(const ReportOptions& options, const std::string& message) {
   if (options.messages != nullptr && !message.empty()) *options.messages << message << '\n';
 }
 
-std::optional<std::string> read_chart_js(const ReportOptions& options) {
-  std::filesystem::path path = options.chart_js;
-  if (path.empty()) {
-    const char* chosen = std::getenv("FP16LAB_CHARTJS");
-    path = chosen != nullptr && *chosen != '\0' ? chosen : debian_chart_js;
-  }
-  try {
-    std::string script = read_file(path);
-    // They change where a script element ends; the library has none, another file given here might.
-    for (const char* tag : {"</script", "</SCRIPT", "<!--"})
-      if (script.find(tag) != std::string::npos)
-        throw std::runtime_error(path.string() + " cannot be inlined: it holds " + tag);
-    return script;
-  } catch (const std::runtime_error& error) {
-    tell(options,
-         fmt::format("{}; the page shows still figures in place of charts (Debian: libjs-chart.js, or set "
-                     "FP16LAB_CHARTJS)",
-                     error.what()));
-    return std::nullopt;
-  }
+/// The tensors of `run` that are no gradients, in its first and its last recorded step.
+std::map<Observed, RunGradients> others_of(const Run& run) {
+  std::map<Observed, RunGradients> others;
+  for (const Observed observed : other_tensors(run)) others[observed] = load_gradients(run, 2, observed);
+  return others;
 }
 
 std::vector<WorkloadMaterial> collect(const RunSet& set, const PageExtent& extent) {
   std::vector<WorkloadMaterial> material;
+  std::size_t seeds = 0;
   for (std::size_t w = 0; w < extent.workloads.size(); ++w) {
     const Workload& workload = extent.workloads[w];
     WorkloadMaterial item{&workload, extent.summaries[w], {}};
@@ -61,6 +47,20 @@ std::vector<WorkloadMaterial> collect(const RunSet& set, const PageExtent& exten
       const Run* run = representative(set, configuration);
       item.gradients.push_back(run == nullptr ? RunGradients{}
                                               : load_gradients(*run, page_details.front().snapshots));
+      std::vector<ExploredRun>& explored = item.explored.emplace_back();
+      if (item.gradients.back().snapshots.empty()) continue;
+      explored.push_back({run, others_of(*run)});
+      for (const std::size_t index : configuration.runs) {
+        const Run& other = set.runs[index];
+        std::error_code error;
+        if (&other == run || other.missing || seeds == most_seeds ||
+            !std::filesystem::exists(other.folder.path / run_file::histograms, error))
+          continue;
+        ++seeds;
+        ExploredRun more{&other, others_of(other)};
+        more.tensors[Observed::gradients] = load_gradients(other, page_details.front().seed_snapshots);
+        if (!more.tensors[Observed::gradients].snapshots.empty()) explored.push_back(std::move(more));
+      }
     }
     material.push_back(std::move(item));
   }
@@ -84,60 +84,70 @@ struct PageContent {
   const std::filesystem::path& figure_folder;
 };
 
-std::string navigation(const PageContent& content, bool has_overview, bool has_gradients, bool has_others) {
+std::string navigation(const PageContent& content, bool has_gradients) {
   std::string html = "<nav aria-label=\"Sections\">";
-  const auto link = [&](std::string_view id, std::string_view name) {
-    html += fmt::format("<a href=\"#{}\">{}</a> ", id, html_escape(name));
+  const auto link = [&html](std::string_view id, std::string_view name) {
+    html += fmt::format("<a href=\"#{}\">{}</a> ", id, name);
   };
-  if (has_overview) link("overview", "All workloads");
-  for (std::size_t i = 0; i < content.material.size(); ++i)
-    link(fmt::format("workload-{}", i), content.material[i].workload->name);
-  if (!content.replays.empty()) link("replays", "Policies replayed");
-  if (has_gradients) link("gradients", "Gradients");
-  if (has_others) link("tensors", "Other tensors");
-  if (!content.set.runs.empty()) link("provenance", "Provenance");
+  const bool runs = !content.set.runs.empty();
+  if (runs) link("words", "In words");
+  if (has_gradients) link("gradients", "Explorer");
+  link("policies", "Policies");
+  if (runs) link("tables", "Tables");
+  if (runs) link("provenance", "Provenance");
   return html + "</nav>\n";
 }
 
-std::string page_of(const PageContent& content, const std::optional<std::string>& chart_js,
-                    const std::string& title, const PageDetail& detail) {
-  const auto& [set, extent, material, replays, figures, figure_folder] = content;
-  bool has_gradients = false;
-  std::string workloads;
-  for (std::size_t i = 0; i < material.size(); ++i) {
-    workloads += workload_section(set, material[i], i, figures, figure_folder, chart_js.has_value(), detail);
-    for (const RunGradients& gradients : material[i].gradients) has_gradients |= !gradients.snapshots.empty();
-  }
-  workloads += league_sections(replays);
-  std::string subtitle;
-  if (!set.runs.empty())
-    subtitle += counted(set.runs.size() - set.missing(), "run") + " of " +
-                counted(set.workloads.size(), "workload") + ", ";
-  if (!replays.empty()) subtitle += counted(replays.size(), "replay") + ", ";
-  subtitle += "written " + utc_now();
-  const std::string note =
-      chart_js || set.runs.empty()
-          ? ""
-          : "<p class=\"soft\">Chart.js was not found; charts are shown as still figures.</p>\n";
+std::string subtitle_of(const PageContent& content, int follow_seconds) {
+  std::string words;
+  if (!content.set.runs.empty())
+    words += counted(content.set.runs.size() - content.set.missing(), "run") + " of " +
+             counted(content.set.workloads.size(), "workload") + ", ";
+  if (!content.replays.empty()) words += counted(content.replays.size(), "replay") + ", ";
+  words += "written " + utc_now();
+  if (follow_seconds > 0)
+    words += fmt::format(
+        "; <strong id=\"follow\" data-seconds=\"{0}\">still training</strong>: this page is loaded "
+        "again every {0} s",
+        follow_seconds);
+  return words;
+}
 
-  const std::string escaped = html_escape(title);
-  const std::string overview = overview_section(material);
-  const std::string others = observed_section(set, material);
-  const std::string summary = navigation(content, !overview.empty(), has_gradients, !others.empty()) +
-                              summary_section(set, material, extent_words(set, extent, figures)) + overview;
-  const std::string library = chart_js ? "<script>" + *chart_js + "</script>" : "";
-  const std::string data = report_data(set, material, replays, detail);
-  const std::string provenance = set.runs.empty() ? "" : provenance_section(set);
-  const std::string body = note + workloads;
+std::string page_of(const PageContent& content, const ReportOptions& options, const PageDetail& detail) {
+  const auto& [set, extent, material, replays, figures, figure_folder] = content;
+  std::string screens, scales, tables;
+  bool any_gradients = false;
+  for (std::size_t i = 0; i < material.size(); ++i) {
+    bool gradients = false;
+    for (const RunGradients& recorded : material[i].gradients) gradients |= !recorded.snapshots.empty();
+    any_gradients |= gradients;
+    screens += first_screen(material[i], i, gradients);
+    scales += scales_of(set, material[i], i);
+    tables += tables_of(set, material[i], i, figures, figure_folder, detail);
+  }
   std::string explorer;
-  if (has_gradients)
+  if (any_gradients)
     explorer = page::explorer_html;
   else if (!set.runs.empty())
-    explorer = "<p class=\"soft\">These runs recorded no gradient histograms.</p>";
-  explorer += others;
-  const Slot slots[] = {{"TITLE", escaped},         {"SUBTITLE", subtitle}, {"STYLE", page::report_css},
-                        {"SUMMARY", summary},       {"WORKLOADS", body},    {"EXPLORER", explorer},
-                        {"PROVENANCE", provenance}, {"DATA", data},         {"CHART_LIBRARY", library},
+    explorer = "<p class=\"soft\" id=\"gradients\">These runs recorded no gradient histograms.</p>";
+  const std::string title = html_escape(options.title),
+                    subtitle = subtitle_of(content, options.follow_seconds);
+  const std::string head = navigation(content, any_gradients), choice = workload_choice(material);
+  const std::string words =
+      set.runs.empty() ? "" : words_section(set, material, extent_words(set, extent, figures));
+  const std::string policies = fmt::format(
+      "<section id=\"policies\">\n<h2>Policies and replays</h2>\n<div "
+      "class=\"pair\">\n{}</div>\n{}</section>\n",
+      scales, league_sections(replays));
+  if (!tables.empty())
+    tables = fmt::format("<section id=\"tables\">\n<h2>Tables</h2>\n{}{}{}</section>\n",
+                         overview_section(material), tables, observed_section(set, material));
+  const std::string provenance = set.runs.empty() ? "" : provenance_section(set);
+  const std::string data = report_data(set, material, replays, detail);
+  const Slot slots[] = {{"TITLE", title},           {"SUBTITLE", subtitle},     {"STYLE", page::report_css},
+                        {"NAVIGATION", head},       {"CHOICE", choice},         {"SCREENS", screens},
+                        {"WORDS", words},           {"EXPLORER", explorer},     {"POLICIES", policies},
+                        {"TABLES", tables},         {"PROVENANCE", provenance}, {"DATA", data},
                         {"SCRIPT", page::report_js}};
   return fill_slots(page::report_html, slots);
 }
@@ -174,13 +184,13 @@ std::filesystem::path write_report(const RunSet& set, const std::vector<Workload
   std::stable_partition(figures.begin(), figures.end(),
                         [](const Figure& figure) { return !figure.stem.starts_with("histogram-"); });
   const std::span<Figure> drawn = std::span(figures).first(std::min(figures.size(), most_drawings));
-  tell(options, draw_figures(drawn, figure_folder, options.gnuplot, options.graphviz));
+  if (options.follow_seconds == 0)
+    tell(options, draw_figures(drawn, figure_folder, options.gnuplot, options.graphviz));
 
   const PageContent content{set, extent, material, replays, figures, figure_folder};
-  const std::optional<std::string> chart_js = read_chart_js(options);
   std::string html;
   for (const PageDetail& detail : page_details) {
-    html = page_of(content, chart_js, options.title, detail);
+    html = page_of(content, options, detail);
     if (html.size() < largest_page) break;
   }
   std::filesystem::path path = out / run_file::report;

@@ -16,19 +16,19 @@ struct ReportOptions {
   std::string title = "fp16lab report";
   std::string gnuplot = "gnuplot";  ///< program that draws the still figures
   std::string graphviz = "dot";     ///< program that draws networks
-  /// Chart.js 3; empty: $FP16LAB_CHARTJS, else where Debian's libjs-chart.js puts it.
-  std::filesystem::path chart_js{};
+  /// The page is written again as its runs go on: browsers load it anew after so many seconds, and pictures
+  /// wait for the last time. 0: this is the last time.
+  int follow_seconds = 0;
   std::ostream* messages =
       nullptr;  ///< where a missing tool is told, one line each (the command line passes std::cerr)
 };
 
 /// Writes `out`/figures/ (data, gnuplot script, SVG and PNG of every figure) and `out`/report.html, and
 /// returns the page's path. `folders` are runs, replays, or hold such (reports/data/report_input.hpp). The
-/// page is one file below 1 MB that needs no network: library, data and pictures are inside; of long runs it
-/// shows fewer of the observed steps, of very many the first workloads and configurations, and says so.
-/// Without gnuplot the scripts and data stay and the page does without still figures; without Chart.js the
-/// page shows still figures in place of charts. Runs that cannot be read, or an `out` that cannot be written,
-/// throw std::runtime_error.
+/// page is one file below 5 MB that needs no network and draws its own figures; of long runs it shows fewer
+/// of the observed steps, of very many the first workloads and configurations, and says so. Without gnuplot the
+/// scripts and data of the still figures stay undrawn. Runs that cannot be read, or an `out` that cannot be
+/// written, throw std::runtime_error.
 std::filesystem::path write_report(std::span<const std::filesystem::path> folders,
                                    const std::filesystem::path& out, const ReportOptions& options = {});
 /// The same of runs that are loaded already, and summarised (reports/data/summary.hpp); `replays` are

@@ -1,10 +1,12 @@
 #include "reports/page/report_data.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "reports/data/series.hpp"
 #include "reports/figures/figure_style.hpp"
+#include "reports/page/answers.hpp"
 #include "reports/page/page_json.hpp"
 
 namespace fp16lab::reports {
@@ -59,6 +61,12 @@ Json configuration_json(const RunSet& set, const Configuration& configuration, c
                {"last_scale", number_or_null(row.last_scale)},
                {"underflow_rate", row.casts ? number_or_null(row.casts->underflow_rate()) : Json(nullptr)}};
   json["mean"] = number_or_null(analysis::quality_of(row.final_values).mean);
+  json["level"] = value_or(set.runs[configuration.runs.front()].config, "amp.level", "");
+  json["twin"] = row.is_twin;
+  json["seconds"] = row.seconds_per_step;
+  if (row.memory)
+    json["memory"] = {row.memory->parameters + row.memory->masters, row.memory->gradients,
+                      row.memory->optimizer, row.memory->activations, row.memory->peak};
   if (row.against_reference) {
     json["difference"] = number_or_null(row.against_reference->mean);
     json["diverged"] = row.against_reference->diverged;
@@ -93,7 +101,8 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
   for (const WorkloadMaterial& item : material) {
     const std::vector<LineStyle> styles = styles_of(*item.workload);
     const std::string split = evaluation_split(set, *item.workload);
-    Json configurations = Json::array();
+    Json configurations = Json::array(), start;
+    const Answers answers = answers_of(item);
     std::size_t explored = 0;
     Json unexplored = Json::array();  // for lack of room
     for (std::size_t i = 0; i < item.workload->configurations.size(); ++i) {
@@ -101,19 +110,39 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
       configurations.push_back(configuration_json(set, configuration, item.summary.rows[i], styles[i], split,
                                                   item.summary.metric.quantity, detail));
       if (item.gradients[i].snapshots.empty()) continue;
-      if (explored++ < detail.explorer_runs)
-        runs.push_back(gradients_json(*representative(set, configuration), item.workload->name,
-                                      configuration.label, item.gradients[i], detail));
-      else
+      if (answers.configuration == i) start = Json::array({runs.size(), answers.tensor.value_or(0)});
+      if (explored++ >= detail.configurations) {
         unexplored.push_back(pretty(configuration.label));
+        continue;
+      }
+      const std::vector<ExploredRun>& seeds = item.explored[i];
+      for (std::size_t k = 0; k < std::min(seeds.size(), detail.seeds); ++k)
+        runs.push_back(gradients_json(*seeds[k].run, item.workload->name, configuration.label,
+                                      k == 0 ? item.gradients[i] : seeds[k].tensors.at(Observed::gradients),
+                                      seeds[k].tensors, k == 0 ? detail.snapshots : detail.seed_snapshots));
     }
+    if (!start.empty() && start[0] >= runs.size()) start = nullptr;  // left out for lack of room
+    const std::optional<analysis::Interval>& band = item.summary.twin_band;
     workloads.push_back({{"name", item.workload->name},
                          {"metric", item.summary.metric.name},
+                         {"split", split},
+                         {"quantity", words_of(item.summary.metric.quantity)},
+                         {"unit", item.summary.metric.unit()},
+                         {"margin", item.summary.metric.margin},
+                         {"band", band ? Json::array({band->lower, band->upper}) : Json(nullptr)},
+                         {"start", std::move(start)},
                          {"configurations", std::move(configurations)},
                          {"unexplored", std::move(unexplored)}});
   }
   for (const ReplayFile& replay : replays) replayed.push_back(replay_json(replay, detail));
+  Json formats = Json::array(), update_formats = Json::array();
+  for (const DType format : {DType::f32, DType::f16, DType::bf16, DType::e5m2, DType::e4m3}) {
+    formats.push_back(format_json(format, Observed::gradients));
+    update_formats.push_back(format_json(format, Observed::updates));
+  }
   const Json json = {{"scales", {analysis::min_log2_scale, analysis::max_log2_scale}},
+                     {"formats", std::move(formats)},
+                     {"update_formats", std::move(update_formats)},
                      {"workloads", std::move(workloads)},
                      {"runs", std::move(runs)},
                      {"replays", std::move(replayed)}};

@@ -1,6 +1,7 @@
 // What report.html computes with: one JSON document, embedded in the page.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,18 +14,30 @@
 
 namespace fp16lab::reports {
 
-/// One workload with all that pages and figures show of it; `gradients` follows workload->configurations.
+/// One run whose histograms the page explores. Of the run that stands for its configuration the gradients
+/// are WorkloadMaterial's.
+struct ExploredRun {
+  const Run* run = nullptr;
+  std::map<Observed, RunGradients> tensors;
+};
+
+/// One workload with all that pages and figures show of it; `gradients` and `explored` follow
+/// workload->configurations.
 struct WorkloadMaterial {
   const Workload* workload = nullptr;
   WorkloadSummary summary;
   std::vector<RunGradients> gradients;
+  /// Representative first; empty where a configuration has no histograms.
+  std::vector<std::vector<ExploredRun>> explored{};
 };
 
-/// {"scales": [min, max], "workloads": [{"name", "metric", "configurations": [...]}], "runs": [...],
-/// "replays": [...]}: a configuration has its curves, final values, difference to FP32 (positive is worse)
-/// and word; a run has its recorded histograms, the what-if rates, and under "check" zone counts of this
-/// library against which the page tests its own arithmetic; a replay has the paths of its policies' scales.
-/// Non-finite numbers become null. "</" is written "<\/", so that the text may stand inside a script element.
+/// {"scales": [min, max], "formats", "update_formats", "workloads": [{"name", "metric", "unit", "margin",
+/// "band", "start", "configurations": [...]}], "runs": [...], "replays": [...]}: a configuration has its
+/// curves, final values, what it takes, difference to FP32 (positive is worse) and word; "start" names the
+/// run and tensor that the first screen shows (answers.hpp); a run has its recorded histograms, the what-if
+/// rates, and under "check" zone counts of this library against which the page tests its own arithmetic; a
+/// replay has the paths of its policies' scales. Non-finite numbers become null. "<" is written "\u003c", so
+/// that the text may stand inside a script element.
 std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& material,
                         std::span<const ReplayFile> replays, const PageDetail& detail);
 

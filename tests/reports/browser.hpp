@@ -31,9 +31,12 @@ class Browser {
     std::filesystem::create_directories(profile_);
   }
 
-  /// The page's document as text after all its scripts have run.
-  testing_support::Finished document_of(const std::filesystem::path& page) const {
-    return run({"--dump-dom", "file://" + page.string()});
+  /// The page's document as text after all its scripts have run, in a window of `size`, with more `flags`.
+  testing_support::Finished document_of(const std::filesystem::path& page,
+                                        const std::string& size = "1400,1000",
+                                        std::vector<std::string> flags = {}) const {
+    flags.insert(flags.end(), {"--window-size=" + size, "--dump-dom", "file://" + page.string()});
+    return run(std::move(flags));
   }
 
   testing_support::Finished print(const std::filesystem::path& page, const std::filesystem::path& pdf) const {
@@ -53,7 +56,6 @@ class Browser {
                                  "--disable-background-networking",
                                  "--disable-component-update",
                                  "--no-first-run",
-                                 "--window-size=1400,1000",
                                  "--virtual-time-budget=20000",
                                  "--user-data-dir=" + profile_.string()};
     all.insert(all.end(), arguments.begin(), arguments.end());

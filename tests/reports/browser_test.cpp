@@ -20,14 +20,11 @@
 #include "reports/data/rate_text.hpp"
 #include "reports/page/page_detail.hpp"
 #include "reports/page/report.hpp"
-#include "tests/reports/browser.hpp"
-#include "tests/reports/report_fixture.hpp"
+#include "tests/reports/page_in_browser.hpp"
 #include "tests/reports/synthetic_replays.hpp"
 
 namespace fp16lab::reports {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::array tensors{"fc1.weight", "fc1.input"};
 constexpr std::array<std::uint64_t, 3> steps{1, 20, 40};
@@ -96,14 +93,12 @@ std::filesystem::path write_run(const std::filesystem::path& folder, std::string
   return writer.folder();
 }
 
-/// Runs before the page's own scripts: keeps what goes wrong.
-constexpr std::string_view listener = R"(<script>
-window.problems = [];
-window.addEventListener('error', event => window.problems.push(String(event.message)));
-</script>)";
-
 /// Runs behind them: moves the sliders as a user does and writes what the page shows into the document.
-constexpr std::string_view probe = R"(<script>
+constexpr std::string_view probe = R"(
+window.dispatchEvent(new Event('beforeprint'));  // figures that are out of sight are drawn now
+window.dispatchEvent(new Event('afterprint'));
+document.getElementById('heat')?.scrollIntoView();
+await new Promise(done => setTimeout(done, 300));  // figures in sight follow the sliders at once
 const get = id => document.getElementById(id);
 const set = (id, value, type) => {
   get(id).value = value;
@@ -149,42 +144,8 @@ const result = {moves, heat, sorted, problems: window.problems, names: runs.map(
   sliders: ['step', 'scale'].map(id => [get(id).type, get(id).labels.length, get(id).getAttribute('aria-valuetext'), get(id).tabIndex]),
   strips: document.querySelectorAll('svg.strip').length,
   fetched: performance.getEntriesByType('resource').map(entry => entry.name).filter(name => !name.startsWith('data:'))};
-const place = document.createElement('pre');
-place.id = 'probe';
-place.textContent = JSON.stringify(result).replace(/[<>&]/g, c => '\\u00' + c.charCodeAt(0).toString(16));
-document.body.append(place);
-</script>)";
-
-class PageInBrowser : public Reports {
- protected:
-  void SetUp() override {
-    if (const std::optional<std::string> found = Browser::find())
-      browser.emplace(*found, folder / "profile");
-    else
-      GTEST_SKIP() << "there is no Chromium (Debian: chromium); set FP16LAB_CHROMIUM to another one";
-  }
-
-  /// What the probe saw on the page.
-  Json probed(const std::filesystem::path& page) const {
-    std::string html = read_file(page);
-    html.insert(html.find("<style>"), listener);
-    html.insert(html.rfind("</body>"), probe);
-    const std::filesystem::path copy = folder / "probed.html";
-    std::ofstream(copy) << html;
-    const testing_support::Finished finished = browser->document_of(copy);
-    const std::string begin = "<pre id=\"probe\">";
-    const std::size_t from = finished.out.rfind(begin);
-    if (finished.exit_code != 0 || from == std::string::npos) {
-      ADD_FAILURE() << "exit " << finished.exit_code << ", " << finished.out.size()
-                    << " bytes of document: " << finished.err.substr(0, 2000);
-      return {};
-    }
-    const std::size_t to = finished.out.find("</pre>", from);
-    return Json::parse(finished.out.substr(from + begin.size(), to - from - begin.size()));
-  }
-
-  std::optional<Browser> browser;
-};
+return result;
+)";
 
 TEST_F(PageInBrowser, SlidersShowWhatCountRangesCounts) {
   // Powers of two that change; scales that are none; one scale a tensor, some of them beyond the slider's
@@ -206,8 +167,9 @@ TEST_F(PageInBrowser, SlidersShowWhatCountRangesCounts) {
   const ReplayFile replay = synthetic_replay("net", 300);
   write_replay(folder / "replay", replay);
   folders.push_back(folder / "replay");
-  const Json seen = probed(
-      write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
+  const Json seen =
+      probed(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}),
+             probe);
   ASSERT_FALSE(seen.is_null());
 
   EXPECT_EQ(seen.at("problems"), Json::array());
@@ -343,9 +305,10 @@ TEST_F(PageInBrowser, WhatFoldersHoldIsTextAndNeverMarkup) {
   write_replay(folder / "replay", replay);
 
   const auto seen_with = [&](const std::string& run, const std::string& text, const std::string& out) {
-    return probed(write_report(std::vector{write(folder / "runs" / out / run, text), folder / "replay"},
-                               folder / out,
-                               {.title = text, .gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
+    return probed(
+        write_report(std::vector{write(folder / "runs" / out / run, text), folder / "replay"}, folder / out,
+                     {.title = text, .gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}),
+        probe);
   };
   const Json harmless = seen_with("plain", "plain", "one"), seen = seen_with(name, attack, "two");
   ASSERT_FALSE(harmless.is_null());

@@ -142,7 +142,7 @@ TEST_F(Reports, TheHeatMapShowsEveryConfigurationOrSaysWhichOnesItLeavesOut) {
 TEST_F(Reports, TimeIsAgainstFp32WhichIsInTheTable) {
   const std::string html = read_file(write_report(write_synthetic_grid(folder / "runs"), folder / "out",
                                                   {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
-  const std::string overview = html.substr(html.find("<section id=\"overview\">"));
+  const std::string overview = html.substr(html.find("<h3 id=\"overview\">"));
   // 0.03 seconds a step in FP32, 0.11 otherwise, in both workloads.
   EXPECT_THAT(overview, AllOf(HasSubstr(">time against FP32<"), HasSubstr(">1.00×<"), HasSubstr(">3.67×<")));
   EXPECT_THAT(overview, ::testing::ContainsRegex("<tr class=\"reference\"><td class=\"text\">FP32</td>"));

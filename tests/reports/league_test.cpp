@@ -75,19 +75,21 @@ TEST_F(Reports, ADamagedReplayIsOneError) {
 // ---- tables -------------------------------------------------------------------------------------
 
 TEST(HtmlTable, SaysWhatToSortByAndMarksWhatItIsTold) {
-  const std::vector<TableColumn> columns{{"name", true}, {"loss", false, "of <the> test"}};
+  const std::vector<TableColumn> columns{{"name", "Of a row.", true}, {"loss", "of <the> test"}};
   const std::string html = html_table(
-      columns,
+      "a & b", columns,
       {{{{"a"}, {"0.5", 0.5}}},
-       {{{"b"}, {.html = "0.25", .value = 0.25, .css_class = "x", .title = "a \"b\"", .starred = true}}},
+       {{{"b"}, {.html = "0.25", .value = 0.25, .css_class = "x", .tip = "a \"b\"", .starred = true}}},
        {{{"c"}, {"–"}}}});
   EXPECT_THAT(html, HasSubstr("<td data-sort=\"0.5\">0.5</td>"));
-  EXPECT_THAT(html, HasSubstr("<td class=\"x best\" title=\"a &quot;b&quot;\" data-sort=\"0.25\">"
-                              "<span class=\"star\">★</span> 0.25</td>"));
+  EXPECT_THAT(html, HasSubstr("<td class=\"x best\" data-sort=\"0.25\"><span class=\"star tip\""));
+  EXPECT_THAT(html, HasSubstr("★</span> <span class=\"tip\" tabindex=\"0\" "
+                              "data-tip=\"a &quot;b&quot;\">0.25</span></td>"));
   EXPECT_THAT(html, HasSubstr("<td data-sort=\"\">–</td>"));
-  EXPECT_THAT(
-      html, AllOf(HasSubstr("class=\"wide sortable\""), HasSubstr("title=\"of &lt;the&gt; test\">loss</th>"),
-                  HasSubstr("<th scope=\"col\" class=\"text\">name</th>")));
+  EXPECT_THAT(html, AllOf(HasSubstr("class=\"wide sortable\""),
+                          HasSubstr("data-tip=\"of &lt;the&gt; test\">loss</th>"),
+                          HasSubstr("data-name=\"a &amp; b\""),
+                          HasSubstr("<th scope=\"col\" class=\"text\" data-tip=\"Of a row.\">name</th>")));
 }
 
 // ---- league -------------------------------------------------------------------------------------
@@ -254,7 +256,7 @@ TEST(Provenance, ListsThreeHundredRunsOfABuildAndCountsTheOthers) {
 /// Many runs of many tensors, each observed often: the page stays below its limit and says what it left out.
 TEST_F(Reports, AnyRunFitsInAPage) {
   std::vector<std::filesystem::path> folders;
-  constexpr std::uint64_t observed = 12;
+  constexpr std::uint64_t observed = 36;
   for (const std::string policy : {"none", "torch", "flax"}) {
     Manifest manifest;
     manifest.config = "[amp]\nlevel = \"O1\"\n[scaler]\npolicy = \"" + policy + "\"\n";

@@ -1,14 +1,20 @@
 // fp16lab report: figures and a page from run folders and replays alone.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <set>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "experiments/app/commands.hpp"
+#include "experiments/app/process.hpp"
 #include "numerics/files/run/replay_file.hpp"
+#include "numerics/files/run/run_schema.hpp"
 #include "reports/data/report_input.hpp"
 #include "reports/page/report.hpp"
 
@@ -27,26 +33,78 @@ void require_one_build(const reports::RunSet& runs) {
                   runs.builds.size(), fmt::join(std::set(runs.builds.begin(), runs.builds.end()), "; ")));
 }
 
-ExitCode report(const CommonOptions& common, const std::vector<std::filesystem::path>& paths,
-                bool mix_builds) {
-  reports::ReportInput input;
-  try {
-    input = reports::find_report_input(paths);
-  } catch (const std::runtime_error& error) {
-    throw CommandError(ExitCode::usage, error.what());
-  }
+struct ReportArguments {
+  std::vector<std::filesystem::path> runs;
+  bool mix_builds = false;
+  bool follow = false;
+  int every = 10;  ///< seconds
+};
+
+/// Figures and page of what is there. Is a run still going on, or planned and not begun?
+bool report(const CommonOptions& common, const ReportArguments& given, const reports::ReportInput& input,
+            int follow_seconds) {
   const reports::RunSet runs =
       input.runs.empty() ? reports::RunSet{} : reports::load_runs(input.runs, input.missing);
-  if (!mix_builds) require_one_build(runs);
+  if (!given.mix_builds) require_one_build(runs);
+  const bool goes_on = std::any_of(runs.runs.begin(), runs.runs.end(), [](const reports::Run& run) {
+    return run.missing || run.folder.manifest.state == ExitState::running;
+  });
 
   // One folder is reported into itself, several beside each other.
   std::filesystem::path out = common.out, only;
-  if (paths.size() == 1) {
-    only = paths.front();
+  if (given.runs.size() == 1) {
+    only = given.runs.front();
     if (only.filename() == replay_name::json) only = std::filesystem::absolute(only).parent_path();
   }
   if (out.empty()) out = only.empty() ? std::filesystem::path("results") / "report" : only;
-  write_report_page(common, runs, reports::summarise(runs), input.replays, out, only.empty() ? out : only);
+  write_report_page(common, runs, reports::summarise(runs), input.replays, out, only.empty() ? out : only,
+                    goes_on ? follow_seconds : 0);
+  return goes_on;
+}
+
+reports::ReportInput input_of(const ReportArguments& given) {
+  try {
+    return reports::find_report_input(given.runs);
+  } catch (const std::runtime_error& error) {
+    throw CommandError(ExitCode::usage, error.what());
+  }
+}
+
+/// Sizes and times of what the page is made from: another text says that there is something new.
+std::string state_of(const reports::ReportInput& input) {
+  std::string state = fmt::format("{} {}", input.missing.size(), input.replays.size());
+  for (const std::filesystem::path& run : input.runs)
+    for (const std::string_view name : {run_file::manifest, run_file::steps, run_file::evaluations,
+                                        run_file::histograms, run_file::overflows}) {
+      std::error_code error;
+      const auto size = std::filesystem::file_size(run / name, error);
+      const auto time = std::filesystem::last_write_time(run / name, error);
+      state += error ? " -" : fmt::format(" {} {}", size, time.time_since_epoch().count());
+    }
+  return state;
+}
+
+/// Writes the page anew whenever rows have come, until all runs have ended or somebody interrupts; then once
+/// more, with its figures.
+ExitCode follow(const CommonOptions& common, const ReportArguments& given) {
+  using Clock = std::chrono::steady_clock;
+  catch_interrupts();
+  CommonOptions quiet = common;  // what is said of damaged runs is said once
+  std::string known;
+  while (!interrupted()) {
+    const reports::ReportInput input = input_of(given);
+    std::string state = state_of(input);
+    const Clock::time_point begin = Clock::now();
+    if (state != known && !report(quiet, given, input, given.every)) return ExitCode::ok;
+    known = std::move(state);
+    quiet.quiet = true;
+    // A page that takes long to write does not keep the machine from training.
+    const auto pause =
+        std::max<Clock::duration>(std::chrono::seconds(given.every), 4 * (Clock::now() - begin));
+    for (const Clock::time_point end = Clock::now() + pause; Clock::now() < end && !interrupted();)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  report(common, given, input_of(given), 0);
   return ExitCode::ok;
 }
 
@@ -55,13 +113,16 @@ ExitCode report(const CommonOptions& common, const std::vector<std::filesystem::
 void write_report_page(const CommonOptions& common, const reports::RunSet& runs,
                        const std::vector<reports::WorkloadSummary>& summaries,
                        const std::vector<std::filesystem::path>& replays, const std::filesystem::path& out,
-                       const std::filesystem::path& named) {
+                       const std::filesystem::path& named, int follow_seconds) {
   std::filesystem::path name = std::filesystem::absolute(named).lexically_normal();
   if (!name.has_filename()) name = name.parent_path();
   reports::ReportOptions options;
   options.title = "fp16lab: " + name.filename().string();
+  options.follow_seconds = follow_seconds;
   if (!common.quiet) options.messages = &std::cerr;
-  fmt::print("{}\n", reports::write_report(runs, summaries, replays, out, options).string());
+  const std::filesystem::path page = reports::write_report(runs, summaries, replays, out, options);
+  if (follow_seconds == 0 || !common.quiet) fmt::print("{}\n", page.string());
+  std::fflush(stdout);
 }
 
 Command report_command() {
@@ -69,23 +130,28 @@ Command report_command() {
       .name = "report",
       .description = "Figures and one offline report.html from runs, sweeps and replays alone",
       .examples =
-          "  fp16lab report results/demo\n"
+          "  fp16lab report results/demo --follow\n"
           "  fp16lab report results/classifier-seed1 results/classifier-seed2 results/replay -o results/both",
       .uses = {.out = "Folder of the page (default: the one folder given, or results/report)"},
       .declare = [](Options& options) -> Command::Run {
-        struct Arguments {
-          std::vector<std::filesystem::path> runs;
-          bool mix_builds = false;
-        };
-        auto given = std::make_shared<Arguments>();
+        auto given = std::make_shared<ReportArguments>();
         options.add("RUN", given->runs, "Run folders, folders of runs (a sweep's), or what replay wrote")
             .required()
             .not_empty("a folder");
         options.flag(
             "--mix-builds", given->mix_builds,
             "Compare runs of several builds of the program (commit, compiler, flags) with each other");
-        return
-            [given](const CommonOptions& common) { return report(common, given->runs, given->mix_builds); };
+        options.flag(
+            "--follow", given->follow,
+            "Write the page anew as rows come, until the runs have ended; the browser loads it again");
+        options.add("--every", given->every, "With --follow: from one page to the next")
+            .type("SECONDS")
+            .at_least(1, 3600);
+        return [given](const CommonOptions& common) {
+          if (given->follow) return follow(common, *given);
+          report(common, *given, input_of(*given), 0);
+          return ExitCode::ok;
+        };
       }};
 }
 

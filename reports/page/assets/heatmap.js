@@ -16,39 +16,39 @@ function heatColor(rate, dark) {
 const kindTitles = {weight: 'weight gradients', activation: 'activation gradients'};
 
 // rate(tensor, step) in [0, 1] or null; `chosen` is {tensor, step}; choose(tensor, step) is called for a click on a cell.
-function drawHeatMap(place, {tensors, kinds, steps}, rate, chosen, choose, caption) {
+function drawHeatMap(room, {tensors, kinds, steps}, rate, chosen, choose, caption) {
   const groups = [...new Set(kinds)].sort((a, b) => (b === 'weight') - (a === 'weight')), rows = groups.flatMap(kind => [{kind}, ...tensors.map((name, tensor) => ({name, tensor})).filter(r => kinds[r.tensor] === kind)]);
   const longest = Math.max(...tensors.map(name => name.length)), dark = darkMode.matches && !printing;
   const left = Math.min(230, Math.max(110, 16 + 6.6 * longest)), top = 4, tall = tensors.length > 40 ? 13 : tensors.length > 20 ? 17 : 22, legend = 84;
   const fits = Math.floor((left - 14) / 6.6), name = text => text.length <= fits ? text : '…' + text.slice(-(fits - 1));
   // As wide as there is room for; on a narrow window it scrolls.
-  const cell = Math.max(10, (place.clientWidth - left - legend - 2) / steps.length), right = left + cell * steps.length;
-  const map = top + tall * rows.length, height = Math.max(map + 36, top + 18 * heatStops.length + 22), width = right + legend;
-  const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': caption});
+  const cell = Math.max(10, (room - left - legend - 2) / steps.length), right = left + cell * steps.length;
+  const floor = top + tall * rows.length, height = Math.max(floor + 36, top + 18 * heatStops.length + 22), width = right + legend;
+  const map = picture(width, height, caption);
   rows.forEach((row, r) => {
     const y = top + tall * r;
     if (row.kind) {
-      picture.append(svg('text', {x: left, y: y + tall - 5, class: 'zone-name'}, kindTitles[row.kind] ?? row.kind));
+      map.append(svg('text', {x: left, y: y + tall - 5, class: 'zone-name'}, kindTitles[row.kind] ?? row.kind));
       return;
     }
     const label = svg('text', {x: left - 8, y: y + tall / 2 + 4, 'text-anchor': 'end', class: row.tensor === chosen.tensor ? 'zone-name' : '', style: tall < 15 ? 'font-size:11px' : ''}, name(row.name));
     label.append(svg('title', {}, row.name));
-    picture.append(label);
+    map.append(label);
     steps.forEach((step, c) => {
       const share = rate(row.tensor, c);
       const box = svg('rect', {x: left + cell * c, y, width: cell, height: tall, fill: heatColor(share, dark), stroke: 'var(--line)', 'stroke-width': .5, class: 'cell'});
       box.append(svg('title', {}, `${row.name}, step ${step}: ${share === null ? 'nothing was rounded' : percent(share) + ' % round to zero'}`));
       box.addEventListener('click', () => choose(row.tensor, c));
-      picture.append(box);
+      map.append(box);
     });
   });
-  picture.append(svg('rect', {x: left + cell * chosen.step, y: top - 1, width: cell, height: map - top + 2, fill: 'none', stroke: 'var(--ink)', 'stroke-width': 1.8, 'pointer-events': 'none'}));
+  map.append(svg('rect', {x: left + cell * chosen.step, y: top - 1, width: cell, height: floor - top + 2, fill: 'none', stroke: 'var(--ink)', 'stroke-width': 1.8, 'pointer-events': 'none'}));
   const every = Math.ceil(46 / cell);
-  steps.forEach((step, c) => { if (c % every === 0) picture.append(svg('text', {x: left + cell * (c + .5), y: map + 17, 'text-anchor': 'middle', class: 'soft'}, step)); });
-  picture.append(svg('text', {x: (left + right) / 2, y: map + 32, 'text-anchor': 'middle', class: 'soft'}, 'step'));
+  steps.forEach((step, c) => { if (c % every === 0) map.append(svg('text', {x: left + cell * (c + .5), y: floor + 17, 'text-anchor': 'middle', class: 'soft'}, step)); });
+  map.append(svg('text', {x: (left + right) / 2, y: floor + 32, 'text-anchor': 'middle', class: 'soft'}, 'step'));
   heatStops.forEach((share, i) => {
     const x = right + 14, y = top + 18 * i;
-    picture.append(svg('rect', {x, y, width: 14, height: 14, fill: heatColor(share, dark), stroke: 'var(--line)'}), svg('text', {x: x + 20, y: y + 12, class: 'soft'}, plainPercent(share)));
+    map.append(svg('rect', {x, y, width: 14, height: 14, fill: heatColor(share, dark), stroke: 'var(--line)'}), svg('text', {x: x + 20, y: y + 12, class: 'soft'}, plainPercent(share)));
   });
-  place.replaceChildren(picture);
+  return map;
 }

@@ -1,44 +1,40 @@
-// The picture of one histogram in its format's zones, and the table of its rates.
-function patterns() {
-  const hatch = (id, color, path) => svg('pattern', {id, width: 6, height: 6, patternUnits: 'userSpaceOnUse'}, [
-    svg('rect', {width: 6, height: 6, fill: color, 'fill-opacity': .28}),
-    svg('path', {d: path, stroke: color, 'stroke-width': 1.6})]);
-  return svg('defs', {}, [
-    hatch('p-lost', 'var(--lost)', 'M-1,1 L1,-1 M0,6 L6,0 M5,7 L7,5'),
-    hatch('p-subnormal', 'var(--subnormal)', 'M0,1 L6,1 M0,4 L6,4'),
-    hatch('p-edge', 'var(--overflow)', 'M0,0 L6,6 M-1,5 L1,7 M5,-1 L7,1'),
-    hatch('p-overflow', 'var(--overflow)', 'M0,0 L6,6 M0,6 L6,0')]);
-}
-
+// The picture of one histogram in a format's zones, and the table of its rates.
 const shortZoneNames = {lost: 'to zero', subnormal: 'subn.', normal: 'normal', overflow: 'over'};
+// What an update does to a weight that has no master copy (HistogramRow of the library).
+const updateZoneNames = {lost: 'lost', subnormal: 'depends', normal: 'moves', overflow: 'over'};
 
-// `ratio`: wanted scale / the scale that the histogram's values carry; `factor`: how the scale is written. Where the values
+// `ratio`: wanted scale / the scale that the histogram's values carry; `what`: the quantity on the axis. Where the values
 // have several formats there are no common edges: then the zones are only named.
-function drawHistogram(place, histogram, ratio, zones, factor, formats) {
-  const shift = Math.log2(ratio), range = formats.length === 1 ? formats[0] : null;
-  const width = Math.max(340, Math.min(760, place.clientWidth)), height = 360, left = 46, right = 8, top = 40, bottom = 46, low = -50, high = 22;
+function drawHistogram(width, height, histogram, ratio, zones, what, formats, names = zoneNames) {
+  const shift = Math.log2(ratio), range = formats.length === 1 ? formats[0] : null, slim = width < 460;
+  width = Math.max(280, width);
+  const left = 52, right = 8, top = 54, bottom = 40;
+  // FP16's numbers are in the middle; formats and values that reach further down move the left end.
+  const lowest = range && range.rounds ? Math.min(-50, Math.max(-150, range.tie - 8)) : -50, high = 22;
+  const low = range && range.tie < -60 ? lowest : -50;
   const inside = e => Math.max(low, Math.min(high, e)), edges = range ? [range.tie, range.normal, Math.log2(range.overflow)].map(inside) : [-25, -14, 16];
   const x = e => left + (e - low) / (high - low) * (width - left - right);
   const tallest = Math.max(1e-9, ...histogram[4]) / Math.max(1, zones.finite);
   const peak = [.02, .05, .1, .15, .2, .3, .4, .5, .75, 1].find(p => p >= tallest * 1.04) ?? 1;
   const y = share => height - bottom - share / peak * (height - top - bottom);
-  const spoken = zoneKeys.map(key => `${interval(zones[key], zones.finite)} ${zoneNames[key]}`).join(', ');
-  const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `Exponent histogram of gradients × ${factor}: ${spoken}`}, patterns());
+  const spoken = zoneKeys.map(key => `${interval(zones[key], zones.finite)} ${names[key]}`).join(', ');
+  const chart = picture(width, height, `Exponent histogram, ${what}: ${spoken}`);
   zoneKeys.forEach((key, i) => {
     const from = [low, ...edges][i], to = [...edges, high][i];
     if (range && to - from > .5)
-      picture.append(svg('rect', {x: x(from), y: top, width: x(to) - x(from), height: height - top - bottom, fill: `var(--${key})`, 'fill-opacity': .1}),
-                     svg('rect', {x: x(from) + 1, y: top - 5, width: x(to) - x(from) - 2, height: 4, fill: `var(--${key})`}));
+      chart.append(svg('rect', {x: x(from), y: top, width: x(to) - x(from), height: height - top - bottom, fill: `var(--${key})`, 'fill-opacity': .1}),
+                   svg('rect', {x: x(from) + 1, y: top - 5, width: x(to) - x(from) - 2, height: 4, fill: `var(--${key})`}));
     if (to - from <= 2) return;  // out of sight; the table has it
     // The last zone is too narrow to be centred over.
-    const words = to === high ? {x: width - right, 'text-anchor': 'end'} : {x: (x(from) + x(to)) / 2, 'text-anchor': 'middle'};
-    const name = width < 460 ? shortZoneNames[key] : zoneNames[key];
-    picture.append(svg('text', {...words, y: top - 26, class: 'zone-name'}, name), svg('text', {...words, y: top - 11}, interval(zones[key], zones.finite)));
+    const where = to === high ? {x: width - right, 'text-anchor': 'end'} : {x: (x(from) + x(to)) / 2, 'text-anchor': 'middle'};
+    const room = x(to) - x(from), name = room < 112 && names === zoneNames ? shortZoneNames[key] : names[key];
+    if (room < 38) return;
+    chart.append(svg('text', {...where, y: top - 25, class: 'zone-name'}, name), svg('text', {...where, y: top - 10}, interval(zones[key], zones.finite)));
   });
+  chart.append(words(0, 13, 'share of the non-zero values', {class: 'soft'}));
   for (let i = 0; i <= 4; ++i) {
     const share = peak * i / 4;
-    picture.append(svg('line', {x1: left, x2: width - right, y1: y(share), y2: y(share), class: 'grid'}),
-                   svg('text', {x: left - 7, y: y(share) + 4, 'text-anchor': 'end', class: 'soft'}, plainPercent(share)));
+    chart.append(svg('line', {x1: left, x2: width - right, y1: y(share), y2: y(share), class: 'grid'}), words(left - 7, y(share) + 4, plainPercent(share), {'text-anchor': 'end', class: 'soft'}));
   }
   let outside = 0;
   histogram[4].forEach((n, i) => {
@@ -47,33 +43,36 @@ function drawHistogram(place, histogram, ratio, zones, factor, formats) {
     if (b <= low || a >= high) { outside += n; return; }
     const [first, last] = range ? zonesOfBin(histogram, histogram[3] + i, ratio, range) : [2, 2], key = zoneKeys[last];
     const fill = key === 'normal' ? 'var(--normal)' : key === 'overflow' && first !== last ? 'url(#p-edge)' : `url(#p-${key})`;
-    const from = Math.max(x(a), left), bar = svg('rect', {x: from + .6, y: y(share), width: Math.max(0, Math.min(x(b), x(high)) - from - 1.2), height: height - bottom - y(share),
+    const from = Math.max(x(a), left), bar = svg('rect', {x: from + .6, y: y(share), width: Math.max(0, Math.min(x(b), x(high)) - from - (width < 460 ? .8 : 1.2)), height: height - bottom - y(share),
       fill, stroke: `var(--${key})`, 'stroke-width': 1});
     const end = e => Number.isInteger(e) ? power(e) : (2 ** e).toPrecision(4);
     bar.append(svg('title', {}, `(${end(a)}, ${end(b)}]: ${exact(n)} values, ${percent(share)} %`));
-    picture.append(bar);
+    chart.append(bar);
   });
   for (const edge of range ? edges.filter(edge => edge > low && edge < high) : [])
-    picture.append(svg('line', {x1: x(edge), x2: x(edge), y1: top, y2: height - bottom, class: 'axis', 'stroke-dasharray': '3 3'}));
-  picture.append(svg('line', {x1: left, x2: width - right, y1: height - bottom, y2: height - bottom, class: 'axis'}));
+    chart.append(svg('line', {x1: x(edge), x2: x(edge), y1: top, y2: height - bottom, class: 'axis', 'stroke-dasharray': '3 3'}));
+  chart.append(svg('line', {x1: left, x2: width - right, y1: height - bottom, y2: height - bottom, class: 'axis'}));
   // Edges that are powers of two have their place on the axis, round numbers where they leave room.
   const marks = range ? edges.filter(edge => Number.isInteger(edge) && edge > low && edge < high) : [];
-  const room = width < 460 ? 8 : 5;
-  for (const e of [...marks, ...(width < 460 ? [-44, -34, -24, -14, -4, 6, 16] : [-48, -40, -32, -24, -16, -8, 0, 8, 16]).filter(e => marks.every(edge => Math.abs(edge - e) >= room))])
-    picture.append(svg('text', {x: x(e), y: height - bottom + 17, 'text-anchor': 'middle', class: 'soft'}, power(e)));
-  picture.append(svg('text', {x: (left + width - right) / 2, y: height - 8, 'text-anchor': 'middle', class: 'soft'},
-    (width < 460 ? `gradient × ${factor}` : `magnitude of gradient × ${factor}; height: share of the non-zero values`) +
-    (outside > 0 ? ` (${percent(outside / zones.finite)} % outside)` : '')));
-  place.replaceChildren(picture);
+  const room = 34 * (high - low) / (width - left - right), every = [4, 8, 10, 20, 40, 80].find(n => n >= room) ?? 80;
+  const round = Array.from({length: 60}, (_, i) => (i - 40) * every).filter(e => e >= low + room / 2 && e <= high - room / 2);
+  for (const e of [...marks.filter((e, i) => i === 0 || e - marks[i - 1] >= room), ...round.filter(e => marks.every(edge => Math.abs(edge - e) >= room))])
+    chart.append(words(x(e), height - bottom + 16, power(e), {'text-anchor': 'middle', class: 'soft'}));
+  chart.append(words((left + width - right) / 2, height - 6, what + (outside > 0 ? ` (${percent(outside / zones.finite)} % outside)` : ''), {'text-anchor': 'middle', class: 'soft'}));
+  return chart;
 }
 
 // `casts`: what the recorded cast did, at the scale that it had; null at other scales, and where nothing was cast.
-function fillRates(table, zones, factor, casts) {
+const zoneTips = {
+  lost: 'Too small: rounding to nearest even makes these zero.', subnormal: 'Kept with fewer significant bits than the format has.', normal: 'Kept with all significant bits of the format.',
+  overflow: 'Too large: these become infinite.', 'made-zero': 'Counted on both sides of the cast that the run made, whatever its rounding.', 'made-infinite': 'Counted on both sides of the cast that the run made.',
+  finite: 'What the zones are shares of.', zero: 'Zero before any cast, as behind a ReLU: no underflow.', infinite: 'Infinite before the cast.', nan: 'No number before the cast.'};
+function fillRates(table, zones, factor, casts, names = zoneNames) {
   const whole = n => zones.total ? percent(n / zones.total) + ' % of all' : '–';
   const row = (key, name, value, count) => `<tr data-zone="${key}" data-lower="${count[0]}" data-upper="${count[1]}"><td>` +
-    (key in zoneNames ? `<span class="key" style="background:var(--${key})"></span>` : '') + `${name}</td><td>${value}</td><td title="${spelled(count)}">${short(count)}</td></tr>`;
-  table.innerHTML = `<thead><tr><th>at ${factor}</th><th>share</th><th>values</th></tr></thead><tbody>` +
-    zoneKeys.map(key => row(key, zoneNames[key], interval(zones[key], zones.finite), zones[key])).join('') +
+    (key in zoneNames ? `<span class="key" style="background:var(--${key})"></span>` : '') + `<span class="tip" tabindex="0" data-tip="${zoneTips[key]}">${name}</span></td><td>${value}</td><td><span class="tip" tabindex="0" data-tip="${spelled(count)} values">${short(count)}</span></td></tr>`;
+  table.innerHTML = `<caption class="unseen">Zones at ${factor}</caption><thead><tr><th scope="col">at ${factor}</th><th scope="col"><span class="tip" tabindex="0" data-tip="Of the finite values that are not zero, of what is chosen above.">share</span></th><th scope="col">values</th></tr></thead><tbody>` +
+    zoneKeys.map(key => row(key, names[key], interval(zones[key], zones.finite), zones[key])).join('') +
     (casts ? [['made-zero', 'recorded: made zero', casts[1]], ['made-infinite', 'recorded: made Inf or NaN', casts[2]]]
       .map(([key, name, n]) => row(key, name, casts[0] > 0 ? percent(n / casts[0]) + ' %' : '–', [n, n])).join('') : '') +
     [['finite', 'finite, not zero'], ['zero', 'exact zeros (not underflow)'], ['infinite', 'Inf when recorded'], ['nan', 'NaN when recorded']]

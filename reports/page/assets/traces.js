@@ -23,9 +23,14 @@ function nameLines(labels, width) {
 function startTraces() {
   for (const place of document.querySelectorAll('[data-traces]')) {
     const replay = data.replays[Number(place.dataset.traces)];
-    const redraw = () => place.replaceChildren(...drawTraces(replay, place.clientWidth));
+    let width = 0;
+    const redraw = () => {
+      if (place.clientWidth === width) return;
+      width = place.clientWidth;
+      place.replaceChildren(...drawTraces(replay, width));
+    };
     redraw();
-    redrawOnResize(place, redraw);
+    new ResizeObserver(redraw).observe(place);
   }
 }
 
@@ -44,11 +49,10 @@ function drawTraces({policies, first, last, highest, one_percent}, room) {
   return distinctTraces(policies).map(policy => {
     const names = nameLines(policy.labels, width - left - right), top = 10 + 15 * names.length, height = top + tall + bottom;
     const certain = policy.skipped, possible = (policy.possible ?? []).filter(step => !certain.includes(step));
-    const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', class: 'strip',
-      'aria-label': `${policy.labels.join(', ')}: loss scale over steps; skipped steps drawn: ${certain.length}` + (possible.length ? `, perhaps ${possible.length} more` : '')});
-    names.forEach((words, i) => picture.append(svg('text', {x: left, y: 14 + 15 * i, class: 'zone-name'}, words)));
+    const strip = picture(width, height, `${policy.labels.join(', ')}: loss scale over steps; skipped steps drawn: ${certain.length}` + (possible.length ? `, perhaps ${possible.length} more` : ''), {class: 'strip'});
+    names.forEach((words, i) => strip.append(svg('text', {x: left, y: 14 + 15 * i, class: 'zone-name'}, words)));
     const plot = svg('g', {transform: `translate(0 ${top})`});
-    picture.append(plot);
+    strip.append(plot);
     for (const k of ticks)
       plot.append(svg('line', {x1: left, x2: width - right, y1: y(k), y2: y(k), class: 'grid'}),
                   svg('text', {x: left - 5, y: y(k) + 4, 'text-anchor': 'end', class: 'soft'}, power(k)));
@@ -66,6 +70,6 @@ function drawTraces({policies, first, last, highest, one_percent}, room) {
     plot.append(svg('line', {x1: left, x2: width - right, y1: tall, y2: tall, class: 'axis'}),
                 svg('text', {x: left, y: tall + bottom - 5, class: 'soft'}, `step ${exact(first)}`),
                 svg('text', {x: width - right, y: tall + bottom - 5, 'text-anchor': 'end', class: 'soft'}, exact(last)));
-    return picture;
+    return strip;
   });
 }

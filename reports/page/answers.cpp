@@ -1,0 +1,242 @@
+#include "reports/page/answers.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "analysis/suggested_scale.hpp"
+#include "reports/data/rate_text.hpp"
+#include "reports/data/run_config.hpp"
+#include "reports/page/html.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+using analysis::Word;
+
+std::string bold(std::string_view text) { return fmt::format("<strong>{}</strong>", html_escape(text)); }
+
+std::string name_html(const SummaryRow& row) {
+  return fmt::format("<em>{}</em>", html_escape(pretty(row.label)));
+}
+
+/// "dL/dy" is what papers call the gradient that the loss hands down first.
+std::string spoken(const std::string& tensor) {
+  return tensor == "loss.prediction" ? tensor + " (dL/dy)" : tensor;
+}
+
+std::optional<std::size_t> told_about(const WorkloadMaterial& material) {
+  std::optional<std::size_t> chosen;
+  double most = -1;
+  for (std::size_t i = 0; i < material.summary.rows.size(); ++i) {
+    const SummaryRow& row = material.summary.rows[i];
+    const bool fp32 = material.workload->configurations[i].id.precision == Precision::fp32;
+    const bool recorded = !material.gradients[i].snapshots.empty();
+    if (row.is_twin || (row.final_values.empty() && !recorded)) continue;
+    double harm = row.casts ? row.casts->underflow_rate() : 0;
+    if (row.against_reference && row.against_reference->word == Word::worse) harm += 2;
+    if (fp32) harm = -0.5;
+    if (harm <= most) continue;
+    most = harm;
+    chosen = i;
+  }
+  return chosen;
+}
+
+struct Loss {
+  double rate = 0;
+  std::uint64_t values = 0;
+};
+
+/// Recorded, or, where nothing was cast, what scale 1 would do.
+Loss loss_of(const RunGradients& gradients, std::size_t tensor) {
+  CastCounts casts;
+  bool cast = false;
+  for (const GradientSnapshot& snapshot : gradients.snapshots)
+    if (snapshot.casts[tensor]) {
+      casts += *snapshot.casts[tensor];
+      cast = true;
+    }
+  if (cast) return {casts.underflow_rate(), casts.values};
+  if (gradients.formats[tensor] == DType::f32) return {};
+  const RangeCounts counts = gradients.at_scale(tensor, 1.0);
+  return {analysis::rates_of(counts).lost.middle(), counts.total - counts.zero};
+}
+
+std::optional<std::size_t> worst_tensor(const RunGradients& gradients) {
+  std::optional<std::size_t> worst;
+  Loss most;
+  for (std::size_t tensor = 0; tensor < gradients.tensors.size(); ++tensor) {
+    const Loss loss = loss_of(gradients, tensor);
+    if (loss.rate < most.rate || (loss.rate == most.rate && loss.values <= most.values)) continue;
+    most = loss;
+    worst = tensor;
+  }
+  return worst;
+}
+
+std::string underflow_sentence(const WorkloadMaterial& material, std::size_t index,
+                               std::optional<std::size_t> tensor) {
+  const SummaryRow& row = material.summary.rows[index];
+  const RunGradients& gradients = material.gradients[index];
+  if (gradients.snapshots.empty())
+    return fmt::format(
+        "{} recorded no gradient histograms (observe.histograms_every), so what underflows is "
+        "not known.",
+        name_html(row));
+  // Two shares of two things: each says of what, and over which runs.
+  const std::vector<ExploredRun>& explored = material.explored[index];
+  std::string worst;
+  if (tensor)
+    worst = fmt::format("{} loses most: {} of its own{}", bold(spoken(gradients.tensors[*tensor])),
+                        bold(rate_text(loss_of(gradients, *tensor).rate)),
+                        explored.empty() ? "" : fmt::format(" (seed {})", explored.front().run->seed));
+  if (!row.casts) {
+    const analysis::ZoneRates rates = analysis::rates_of(gradients.at_scale(1.0));
+    return fmt::format("{} rounds no gradient. At a loss scale of 1, {} would make {} zero; {}.",
+                       name_html(row), gradients.format_names(),
+                       bold(rate_text(rates.lost) + " of all its non-zero gradients"), worst);
+  }
+  if (row.casts->underflow == 0)
+    return fmt::format("{}: of all the gradients that were recorded, the casts of {} make none zero.",
+                       bold("Nothing underflows"), name_html(row));
+  return fmt::format("In {} the casts make {} zero ({}); {}.", name_html(row),
+                     bold(underflow_text(row) + " of all non-zero gradients"),
+                     row.runs == 1 ? "one seed" : fmt::format("{} seeds", row.runs), worst);
+}
+
+std::string noise_clause(const WorkloadSummary& summary) {
+  if (summary.twin_band)
+    return fmt::format("FP32’s own noise, from a last bit, is {} {} a run",
+                       analysis::interval_text(summary.twin_band), summary.metric.unit());
+  const bool twin = std::any_of(summary.rows.begin(), summary.rows.end(),
+                                [](const SummaryRow& row) { return row.is_twin; });
+  return twin ? "too few FP32 twins have ended to tell FP32’s own noise"
+              : "no FP32 twin (sweep --twin) tells FP32’s own noise";
+}
+
+std::string cost_sentence(const WorkloadSummary& summary, const SummaryRow& row) {
+  if (row.is_reference) return "Only FP32 has been trained, so a cost is not known.";
+  if (!row.against_reference) return "No finished FP32 run stands beside it, so the cost is not known.";
+  const analysis::Judgement& judgement = *row.against_reference;
+  std::string measured = difference_text(summary.metric, judgement);
+  if (judgement.interval)
+    measured += fmt::format(" {} {}", analysis::interval_text(judgement.interval), summary.metric.unit());
+  const std::string metric = html_escape(summary.metric.name);
+  switch (judgement.word) {
+    case Word::worse: {
+      const std::optional<bool> noise = row.worse_than_noise();
+      std::string words =
+          judgement.diverged > 0
+              ? fmt::format("{} of {} runs diverge where FP32 does not", judgement.diverged,
+                            judgement.diverged + judgement.pairs)
+              : fmt::format("The {} ends {} than FP32’s: {}", metric, bold("worse"), bold(measured));
+      return words + fmt::format("; {}{}.", noise_clause(summary),
+                                 !noise   ? ""
+                                 : *noise ? ", and it is worse than that too"
+                                          : ", and it is not worse than that");
+    }
+    case Word::better:
+      return fmt::format("Nothing: the {} ends {} than FP32’s, {}; {}.", metric, bold("better"),
+                         bold(measured), noise_clause(summary));
+    case Word::equal:
+      return fmt::format("Nothing that shows: the {} is {} to FP32’s within {}, {}; {}.", metric,
+                         bold("equal"), analysis::with_unit(summary.metric.margin, summary.metric.unit()),
+                         bold(measured), noise_clause(summary));
+    case Word::cannot_tell:
+      break;
+  }
+  return fmt::format("These runs {} what it costs: {} {}; {}.", bold("cannot tell"), metric,
+                     judgement.pairs == 0 ? "has no pair" : bold(measured), noise_clause(summary));
+}
+
+/// "2¹⁶ to 2²⁰ lose less than 0.1 % and overflow nothing": by the recorded gradients.
+std::string scales_clause(const RunGradients& gradients) {
+  analysis::RangeReport report;
+  std::optional<DType> format;
+  for (std::size_t tensor = 0; tensor < gradients.tensors.size(); ++tensor) {
+    if (gradients.formats[tensor] == DType::f32) continue;
+    if (format && *format != gradients.formats[tensor]) return "";  // no one scale is right for two formats
+    format = gradients.formats[tensor];
+    for (const auto& [scale, histogram] : gradients.by_scale[tensor])
+      report.add(gradients.tensors[tensor], histogram, scale);
+  }
+  if (!format) return "";
+  const analysis::SuggestedScale scale = analysis::suggest_scale(report, *format, {.headroom_bits = 0});
+  const auto power = [](int k) { return pretty(fmt::format("2^{}", k)); };
+  if (!scale.smallest_sufficient || !scale.largest_safe)
+    return "By its histograms no loss scale would lose less than 0.1 % and overflow nothing.";
+  if (*scale.smallest_sufficient > *scale.largest_safe)
+    return fmt::format(
+        "By its histograms no one scale would do: less than 0.1 % is lost from {} on, and "
+        "above {} something overflows.",
+        bold(power(*scale.smallest_sufficient)), bold(power(*scale.largest_safe)));
+  if (*scale.smallest_sufficient <= analysis::min_log2_scale)
+    return fmt::format(
+        "By its histograms no scaling is needed: any scale up to {} loses less than 0.1 % and "
+        "overflows nothing.",
+        bold(power(*scale.largest_safe)));
+  return fmt::format(
+      "By its histograms a scale from {} to {} would lose less than 0.1 % and overflow nothing.",
+      bold(power(*scale.smallest_sufficient)), bold(power(*scale.largest_safe)));
+}
+
+std::string fix_sentence(const WorkloadMaterial& material, std::size_t index) {
+  const SummaryRow& row = material.summary.rows[index];
+  const bool harmed = row.against_reference && row.against_reference->word == Word::worse;
+  const double lost = row.casts ? row.casts->underflow_rate() : 1;
+  std::vector<const SummaryRow*> cures;
+  for (std::size_t i = 0; i < material.summary.rows.size(); ++i) {
+    const SummaryRow& other = material.summary.rows[i];
+    if (i == index || !other.against_reference || !other.casts || other.is_twin) continue;
+    const Word word = other.against_reference->word;
+    const bool well = word == Word::equal || word == Word::better;
+    if (other.casts->underflow_rate() < lost && (well || !harmed) && word != Word::worse)
+      cures.push_back(&other);
+  }
+  std::stable_sort(cures.begin(), cures.end(), [](const SummaryRow* a, const SummaryRow* b) {
+    const auto judged = [](const SummaryRow* r) { return r->against_reference->word == Word::cannot_tell; };
+    if (judged(a) != judged(b)) return judged(b);
+    return a->casts->underflow_rate() < b->casts->underflow_rate();
+  });
+  constexpr std::size_t most_named = 2;
+  std::string names;
+  for (std::size_t i = 0; i < std::min(cures.size(), most_named); ++i)
+    names += fmt::format(
+        "{}{} ({} lost, {})", i == 0 ? "" : " and ", "<strong>" + name_html(*cures[i]) + "</strong>",
+        rate_text(cures[i]->casts->underflow_rate()), analysis::name_of(cures[i]->against_reference->word));
+  const bool many = cures.size() > 1;
+  std::string words;
+  if (harmed)
+    words = names.empty() ? "No configuration here that loses less is equal to FP32. "
+                          : fmt::format("{} {} it. ", names, many ? "fix" : "fixes");
+  else if (row.casts && row.casts->underflow == 0)
+    words = "There is nothing to fix. ";
+  else if (!names.empty())
+    words = fmt::format("{} {} less. ", names, many ? "lose" : "loses");
+  else if (row.casts)
+    words = "No configuration here loses less. ";
+  return words +
+         (material.gradients[index].snapshots.empty() ? "" : scales_clause(material.gradients[index]));
+}
+
+}  // namespace
+
+Answers answers_of(const WorkloadMaterial& material) {
+  Answers answers{.underflows = "No run of this workload has ended or recorded gradients yet.",
+                  .costs = "So what it costs is not known yet.",
+                  .fixes = "Nor is what would fix it.",
+                  .configuration = told_about(material)};
+  if (!answers.configuration) return answers;
+  const std::size_t index = *answers.configuration;
+  const RunGradients& gradients = material.gradients[index];
+  if (!gradients.snapshots.empty()) answers.tensor = worst_tensor(gradients);
+  answers.underflows = underflow_sentence(material, index, answers.tensor);
+  answers.costs = cost_sentence(material.summary, material.summary.rows[index]);
+  answers.fixes = fix_sentence(material, index);
+  if (answers.fixes.empty()) answers.fixes = "Without histograms no scale can be named.";
+  return answers;
+}
+
+}  // namespace fp16lab::reports

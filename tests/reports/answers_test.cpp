@@ -1,0 +1,117 @@
+// reports/: the three sentences of the first screen, of runs whose underflow and quality are known.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "numerics/formats/bits.hpp"
+#include "reports/page/answers.hpp"
+#include "tests/reports/report_fixture.hpp"
+
+namespace fp16lab::reports {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class AnswersOf : public Reports {
+ protected:
+  /// Three seeds of a run. Of fc1.weight `lost` in 100 gradients are 2^-30 / scale, of loss.prediction none;
+  /// the others are 2^-4: without scaling a fourth of `lost` of all is lost.
+  void runs(const std::string& level, const std::string& policy, double scale, double final_loss, int lost,
+            bool twin = false, bool recorded = true) {
+    for (const std::uint64_t seed : {1, 2, 3}) {
+      Manifest manifest;
+      manifest.config =
+          "[model]\nname = \"net\"\n[data]\nname = \"made\"\n[train]\nseed = " + std::to_string(seed) +
+          "\nperturb_ulps = " + (twin ? "1" : "0") + "\n[amp]\nlevel = \"" + level +
+          "\"\n[scaler]\npolicy = \"" + policy + "\"\ninitial_scale = " + std::to_string(scale) + "\n";
+      const std::string name = level + policy + std::to_string(scale) + (twin ? "twin" : "");
+      RunWriter writer(folder / "runs" / (name + std::to_string(seed)), manifest);
+      writer.append(StepRow{.step = 1, .loss = 1, .loss_scale = scale});
+      for (const char* tensor : {"fc1.weight", "loss.prediction", "fc2.input", "fc3.input"}) {
+        if (!recorded) break;
+        HistogramRow row{.step = 1, .tensor = tensor, .kind = "weight", .loss_scale = scale};
+        row.dtype = level == "O0" ? DType::f32 : DType::f16;
+        for (int i = 0; i < 100; ++i) {
+          const bool small = i < lost && std::string_view(tensor) == "fc1.weight";
+          const float value = small ? 0x1p-30f * static_cast<float>(scale) : 0x1p-4f;
+          row.before.count(bits_of(value));
+          row.after.count(bits_of(value <= 0x1p-25f && level != "O0" ? 0.0f : value));
+        }
+        writer.append(row);
+      }
+      // The seeds' own luck, the same in all configurations, and a little that is not.
+      const double luck = 1 + 0.1 * static_cast<double>(seed);
+      const int turn = static_cast<int>(seed) * (twin ? 2 : 3) + (scale > 1 ? 1 : 0);
+      const double own = 1 + 1e-4 * (twin || level != "O0" ? turn * turn % 7 : 0);
+      writer.append(EvaluationRow{.step = 1, .split = "test", .loss = final_loss * luck * own});
+      writer.finish(ExitState::finished);
+      folders.push_back(writer.folder());
+    }
+  }
+  Answers answers() const {
+    const RunSet set = load_runs(folders);
+    const std::vector<WorkloadSummary> summaries = summarise(set);
+    WorkloadMaterial material{&set.workloads.at(0), summaries.at(0), {}};
+    for (const Configuration& configuration : set.workloads.at(0).configurations) {
+      const auto* run = representative(set, configuration);
+      material.gradients.push_back(run == nullptr ? RunGradients{} : load_gradients(*run, 9));
+      material.explored.emplace_back();
+      if (run != nullptr) material.explored.back().push_back({run, {}});
+    }
+    return answers_of(material);
+  }
+  std::vector<std::filesystem::path> folders;
+};
+
+TEST_F(AnswersOf, AHarmedRunNamesItsCure) {
+  runs("O0", "none", 1, 0.5, 40);
+  runs("O0", "none", 1, 0.5, 40, true);
+  runs("O1", "none", 1, 0.6, 40);
+  runs("O1", "fixed", 1024, 0.5, 40);
+  const Answers said = answers();
+  EXPECT_EQ(said.underflows,
+            "In <em>FP16 no scaling</em> the casts make <strong>10 % of all non-zero gradients</strong> zero "
+            "(3 seeds); <strong>fc1.weight</strong> loses most: <strong>40 %</strong> of its own (seed 1).");
+  EXPECT_THAT(said.costs, AllOf(StartsWith("The test loss ends <strong>worse</strong> than FP32’s: "
+                                           "<strong>+18.2"),
+                                HasSubstr("FP32’s own noise, from a last bit, is ["),
+                                HasSubstr(", and it is worse than that too.")));
+  // 2^-30 survives from 2^6 on (2^-24; 2^-25 is the tie), and 2^-4 of the recorded overflows at 2^20.
+  EXPECT_EQ(said.fixes,
+            "<strong><em>FP16 S=2¹⁰</em></strong> (0 % lost, equal) fixes it. By its histograms a scale from "
+            "<strong>2⁶</strong> to <strong>2¹⁹</strong> would lose less than 0.1 % and overflow nothing.");
+  ASSERT_TRUE(said.configuration && said.tensor);
+  EXPECT_EQ(*said.configuration, 2u);
+  EXPECT_EQ(*said.tensor, 0u);
+}
+
+TEST_F(AnswersOf, ARunThatLosesNothingNeedsNoCure) {
+  runs("O0", "none", 1, 0.5, 0);
+  runs("O1", "none", 1, 0.5, 0);
+  const Answers said = answers();
+  EXPECT_THAT(said.underflows, StartsWith("<strong>Nothing underflows</strong>: "));
+  EXPECT_THAT(said.costs,
+              AllOf(StartsWith("Nothing that shows: the test loss is <strong>equal</strong> to FP32’s"),
+                    HasSubstr("no FP32 twin (sweep --twin) tells FP32’s own noise")));
+  EXPECT_THAT(said.fixes, StartsWith("There is nothing to fix. By its histograms no scaling is needed: "));
+}
+
+TEST_F(AnswersOf, WhatIsNotKnownIsSaidToBeSo) {
+  runs("O0", "none", 1, 0.5, 40);
+  Answers said = answers();
+  EXPECT_THAT(said.underflows, AllOf(HasSubstr("rounds no gradient. At a loss scale of 1, FP16 would make "
+                                               "<strong>10 % of all its non-zero gradients</strong> zero"),
+                                     HasSubstr("<strong>40 %</strong> of its own")));
+  EXPECT_EQ(said.costs, "Only FP32 has been trained, so a cost is not known.");
+
+  folders.clear();
+  runs("O1", "none", 2, 0.5, 0, false, false);
+  said = answers();
+  EXPECT_THAT(said.underflows, HasSubstr("recorded no gradient histograms"));
+  EXPECT_EQ(said.costs, "No finished FP32 run stands beside it, so the cost is not known.");
+  EXPECT_EQ(said.fixes, "Without histograms no scale can be named.");
+}
+
+}  // namespace
+}  // namespace fp16lab::reports
