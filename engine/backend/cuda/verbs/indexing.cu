@@ -22,8 +22,8 @@
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "engine/backend/cuda/verbs/tree_kernels.hpp"
 #if !defined(FP16LAB_CPU_SIMT)
-// fp16lab::cub: a namespace of ours, so that no kernel's name holds the list of architectures and nvcc's PTX for one
-// of them has the names of the library for several (CUB, util_namespace.cuh).
+// fp16lab::cub: a namespace of ours, so that no kernel's name holds the list of architectures, and nvcc's PTX
+// for one of them has the names of the library for several (CUB, util_namespace.cuh).
 #define THRUST_CUB_WRAPPED_NAMESPACE fp16lab
 #include <cub/device/device_radix_sort.cuh>
 #endif

@@ -50,8 +50,8 @@ void __cudaUnregisterFatBinary(void** handle) {
 }
 char __cudaInitModule(void**) { return 1; }
 
-void __cudaRegisterFunction(void** handle, const char* host_function, char*, const char* device_name, int, uint3*,
-                            uint3*, dim3*, dim3*, int*) {
+void __cudaRegisterFunction(void** handle, const char* host_function, char*, const char* device_name, int,
+                            uint3*, uint3*, dim3*, dim3*, int*) {
   answer("__cudaRegisterFunction", [=](Simulation& simulation) {
     simulation.registered[host_function] = {device_name, handle};
     return cudaSuccess;

@@ -87,7 +87,8 @@ TEST_F(CudartLaunch, OccupancyCountsWhatIsReserved) {
 TEST_F(CudartLaunch, KernelsWithoutATextForTheDeviceAreRefused) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(launch("nonesuch", nullptr, 0), cudaErrorInvalidDeviceFunction);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("no text of FP16LAB_PTX has the kernel nonesuch\n"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("no text of FP16LAB_PTX has the kernel nonesuch\n"));
   const char unregistered = 0;
   EXPECT_EQ(cudaLaunchKernel(&unregistered, {1, 1, 1}, {1, 1, 1}, nullptr, 0, stream_),
             cudaErrorInvalidDeviceFunction);
