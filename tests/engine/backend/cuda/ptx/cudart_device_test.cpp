@@ -103,15 +103,18 @@ TEST_F(CudartLaunch, TextsOfAnotherBuildAreNoDevice) {
   int count = -1;
   host_function("note");
   host_function("absent", 1);
-  EXPECT_EQ(cudaGetDeviceCount(&count), cudaSuccess) << "a whole source may be absent: it has texts of its own";
+  EXPECT_EQ(cudaGetDeviceCount(&count), cudaSuccess)
+      << "a whole source may be absent: it has texts of its own";
   host_function("renamed");
   host_function("changed");
   testing::internal::CaptureStderr();
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorInvalidKernelImage);
   EXPECT_EQ(count, 0);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("the texts of FP16LAB_PTX are of another build than the program: they lack 2 of the 3 kernels "
-                        "of one of its sources, first changed; build the target of the texts again"));
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      HasSubstr(
+          "the texts of FP16LAB_PTX are of another build than the program: they lack 2 of the 3 kernels "
+          "of one of its sources, first changed; build the target of the texts again"));
   __cudaUnregisterFatBinary(&units_[0]);
   testing::internal::CaptureStderr();
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorInvalidKernelImage) << "no source has a text";

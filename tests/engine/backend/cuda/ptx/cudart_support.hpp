@@ -89,8 +89,9 @@ class Cudart : public testing::Test {
   const void* host_function(const std::string& name, int unit = 0) {
     const char* const address =
         host_functions_.try_emplace(name, std::make_unique<char>()).first->second.get();
-    __cudaRegisterFunction(&units_.at(static_cast<std::size_t>(unit)), address, nullptr, host_functions_.find(name)->first.c_str(), -1, nullptr,
-                           nullptr, nullptr, nullptr, nullptr);
+    __cudaRegisterFunction(&units_.at(static_cast<std::size_t>(unit)), address, nullptr,
+                           host_functions_.find(name)->first.c_str(), -1, nullptr, nullptr, nullptr, nullptr,
+                           nullptr);
     return address;
   }
 
