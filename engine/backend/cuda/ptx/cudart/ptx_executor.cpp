@@ -63,8 +63,8 @@ Machine::Options options_for(const Capability& capability) {
   return options;
 }
 
-/// In an unnamed namespace nvcc puts a hash of the source's path into the names (_GLOBAL__N__ca871cdf_7_cast_cu).
-/// Without it a text from another folder, or one that a compiler cache gave back, has the library's names.
+/// In an unnamed namespace nvcc puts a hash of the source's path into names (_GLOBAL__N__ca871cdf_7_cast_cu).
+/// Without it a text from another folder, or out of a compiler cache, has the library's names.
 std::string without_hash_of_path(std::string_view name) {
   constexpr std::string_view begin = "_GLOBAL__N__";
   std::string kept(name);

@@ -91,8 +91,8 @@ class Simulation {
   /// Of the current device's default stream too.
   std::shared_ptr<Stream> stream(cudaStream_t handle);
   const KernelFacts& kernel(const void* host_function);
-  /// Refusal (cudaErrorInvalidKernelImage) and a line on stderr, if the texts have some kernels of a source and
-  /// not all of them, or none of any source: they are of another build than the program.
+  /// Refusal (cudaErrorInvalidKernelImage) and a line on stderr, if the texts have some kernels of a source
+  /// and not all of them, or none of any source: they are of another build than the program.
   void require_texts_of_the_program(Device& device) const;
   void set_up_from_environment();
 

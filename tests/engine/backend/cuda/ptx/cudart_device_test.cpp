@@ -98,7 +98,7 @@ TEST_F(CudartLaunch, KernelsWithoutATextForTheDeviceAreRefused) {
                "no kernel image is available for execution on the device");
 }
 
-/// Kernels of one source that are there only in part, or none of any source: the texts are not this program's.
+/// Kernels of one source are there only in part, or none of any source: the texts are not this program's.
 TEST_F(CudartLaunch, TextsOfAnotherBuildAreNoDevice) {
   int count = -1;
   host_function("note");

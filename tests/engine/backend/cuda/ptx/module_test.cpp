@@ -94,7 +94,7 @@ TEST(PtxModule, KnowsWhatAKernelDeclares) {
                std::invalid_argument);
 }
 
-/// FP16LAB_PTX names a folder: every kernel of the files below it has to consist of instructions of the table.
+/// FP16LAB_PTX names a folder: every kernel below it has to consist of instructions of the table.
 TEST(PtxModule, DecodesAllKernelsOfAFolder) {
   const char* const folder = std::getenv("FP16LAB_PTX");
   if (folder == nullptr) GTEST_SKIP() << "FP16LAB_PTX names no folder of PTX files";
