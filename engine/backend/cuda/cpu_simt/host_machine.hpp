@@ -1,5 +1,6 @@
 // The CUDA back end on the host machine: the kernels that a GPU would run, executed thread by thread on the
 // CPU. For tests, and for rehearsing what a GPU is to do; slow, and no evidence about any GPU.
+// It stays beside the PTX machine because machines without nvcc, and sanitizers, test kernels too.
 #pragma once
 
 #include <cstddef>

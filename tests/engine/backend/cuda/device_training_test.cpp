@@ -36,6 +36,26 @@ TEST_F(DeviceTraining, MixedPrecisionWithOverflowsAndHistograms) {
   EXPECT_FALSE(shown.gradients.empty());
 }
 
+/// BF16 and TF32 on tensor cores that have them; others refuse the first product by their capability.
+TEST_F(DeviceTraining, Bf16AndTf32) {
+  for (const DType dtype : {DType::bf16, DType::tf32}) {
+    SCOPED_TRACE(name_of(dtype));
+    for (const Network network : {Network::mlp, Network::convolution}) {
+      const Case setup{.network = network, .amp = {.level = Level::O1, .dtype = dtype}};
+      if (multiplies_bf16_and_tf32(cuda_status().devices.front())) {
+        expect_three_alike_on_device(setup);
+        continue;
+      }
+      try {
+        shown_by(make_cuda_backend({.gemm = GemmRoute::mma}), setup, false);
+        FAIL() << "it trained";
+      } catch (const std::invalid_argument& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("whose tensor cores multiply FP16 alone"));
+      }
+    }
+  }
+}
+
 TEST_F(DeviceTraining, FullPrecision) {
   expect_three_alike_on_device({.amp = {.level = Level::O0}, .scaler = {.policy = "none"}});
 }
