@@ -92,7 +92,7 @@ def main() -> int:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
     environment = {**os.environ, "FP16LAB_MANUAL_SOURCE": str(source), "FP16LAB_MANUAL_SITE": str(site), "NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run([program, "build", "--strict", "--quiet", "-f", ROOT / "docs/mkdocs.yml"], env=environment)
+    built = subprocess.run([program, "build", "--strict", "-f", ROOT / "docs/mkdocs.yml"], env=environment)
     if built.returncode == 0 and not unlisted:
         print(site / "index.html")
         return 0

@@ -92,6 +92,16 @@ bool is_run(const std::string& line) {
                       [&](const std::string& beginning) { return line.starts_with(beginning); });
 }
 
+std::vector<std::string> pages_that_run() {
+  std::vector<std::string> found = pages();
+  std::erase_if(found, [](const std::string& page) {
+    const std::vector<Shown> commands = commands_of(page);
+    return std::none_of(commands.begin(), commands.end(),
+                        [](const Shown& shown) { return is_run(shown.line); });
+  });
+  return found;
+}
+
 /// The words after `option`, at each place where it stands.
 std::vector<std::string> values_of(const std::vector<std::string>& words, const std::string& option) {
   std::vector<std::string> values;
@@ -152,7 +162,9 @@ TEST_P(Page, EveryCommandFindsWhatItReadsAndAFreshFolder) {
     const std::vector<std::string> words = words_of(command);
     if (words.size() > 1 && (words[1] == "sweep" || words[1] == "train") &&
         (command.find("--collect") != std::string::npos || command.find("--resume") != std::string::npos)) {
-      EXPECT_TRUE(written_.contains(values_of(words, "-o").at(0))) << line << ": nothing to continue";
+      const std::string folder = values_of(words, "-o").at(0);
+      EXPECT_TRUE(written_.contains(folder) || !folder.starts_with("results/"))
+          << line << ": nobody has begun it";
       continue;
     }
     for (std::size_t i = 2; i < words.size(); ++i) {
@@ -174,7 +186,9 @@ TEST_P(Page, EveryCommandFindsWhatItReadsAndAFreshFolder) {
   }
 }
 
-TEST_P(Page, CommandsRunAsTheyStand) {
+class RunPage : public Page {};
+
+TEST_P(RunPage, CommandsRunAsTheyStand) {
   write_config();
   write_dumps();
   std::filesystem::create_directory(folder_ / "build");
@@ -193,14 +207,14 @@ TEST_P(Page, CommandsRunAsTheyStand) {
     EXPECT_EQ(result.exit_code, 0) << line << "\n" << result.err;
     ++ran;
   }
-  if (ran == 0)
-    GTEST_SKIP() << "docs/not_run.md says why none of this page's " << commands_.size() << " commands is run";
+  EXPECT_GE(ran, 1);
 }
 
 std::string test_name(const testing::TestParamInfo<std::string>& page) {
   return std::regex_replace(page.param, std::regex("[^A-Za-z0-9]"), "_");
 }
 INSTANTIATE_TEST_SUITE_P(Manual, Page, testing::ValuesIn(pages()), test_name);
+INSTANTIATE_TEST_SUITE_P(Manual, RunPage, testing::ValuesIn(pages_that_run()), test_name);
 
 TEST(Manual, HasCommandsOfEveryKind) {
   std::set<std::string> programs;
