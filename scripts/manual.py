@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Builds the manual, one folder of pages that works from the disk, and checks every link inside of it.
+"""Builds the manual, one folder of pages, and checks every link inside of it.
 
-  scripts/manual.py                    build/manual/site/README.html, or index.html
+  scripts/manual.py                    build/manual/site/index.html
   scripts/manual.py --build DIR        below another build folder
 
 README.md, README.zh.md, docs/ and reports/findings/ are the manual, with every file that a page links to. mkdocs and its
