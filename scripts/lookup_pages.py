@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""Writes docs/lookup/ from what the program prints and from the tables of the run folder, or compares it with them.
+
+  scripts/lookup_pages.py --program build/bin/fp16lab            writes the pages
+  scripts/lookup_pages.py --program build/bin/fp16lab --check    exit code 1, and a difference, where one is stale
+"""
+
+import argparse
+import difflib
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from lookup_figures import format_bits_figure, relative_error_figure
+
+ROOT = Path(__file__).resolve().parents[1]
+RUN_SCHEMA = ROOT / "numerics/files/run/run_schema.hpp"
+RUN_ROWS = ROOT / "numerics/files/run/run_rows.hpp"
+
+
+def cell(text: object) -> str:
+    """Text in a row of a table: no line ends, and no bars, stars or angles that Markdown would read as its own."""
+    return re.sub(r"([|*<])", r"\\\1", " ".join(str(text).split()))
+
+
+def code(text: object) -> str:
+    return f"`{text}`" if str(text) else ""
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def number(value: object) -> str:
+    """A parameter's value as the command line takes it: powers of two from 2^8 on as such."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value > 0 and math.frexp(value)[0] == 0.5 and not 2**-7 < value < 2**8:
+        return f"2^{math.frexp(value)[1] - 1}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def page(title: str, made_by: str, text: str, *parts: str) -> str:
+    return "\n".join([f"# {title}\n", f"{text}\n\n*Made from `{made_by}` by `scripts/lookup_pages.py`; do not edit.*\n", *parts])
+
+
+def config_keys(known: dict) -> str:
+    sections: dict[str, list[list[str]]] = {}
+    for key in known["config_keys"]:
+        row = [code(key["name"]), code(key["default"]), cell(key["expected"]), cell(key["doc"])]
+        sections.setdefault(key["name"].split(".")[0], []).append(row)
+    head = ["key", "default", "expects", "what it is"]
+    parts = [f"## {name}\n\n{table(head, rows)}" for name, rows in sections.items()]
+    text = "Keys of a configuration in TOML, and of `--set SECTION.KEY=VALUE`. An unknown key is an error that names the nearest one."
+    return page("Configuration keys", "fp16lab list config_keys --json", text, *parts)
+
+
+def layers(known: dict) -> str:
+    parts = []
+    for layer in known["layers"]:
+        rows = [[code(a["name"]), "required" if a["required"] else code(a["default"]), cell(a["type"]), cell(a["description"])]
+                for a in layer["arguments"]]
+        arguments = "\n" + table(["argument", "default", "expects", "what it is"], rows) if rows else ""
+        parts.append(f"## {layer['name']}\n\n{cell(layer['description'])}\n{arguments}")
+    text = ("Rows of `[[model.layer]]`. Every row may also have `name`, `input`, `to_float` and `frozen`. "
+            "[Your own network](../do/own_network.md) explains rows and blocks.")
+    return page("Layers", "fp16lab list layers --json", text, *parts)
+
+
+def configs(known: dict) -> str:
+    rows = []
+    for config in known["configs"]:
+        name = Path(config["path"]).name
+        rows.append([f"[{name}](../../experiments/configs/{name})", config["command"], cell(config["description"])])
+    data = [[code(d["name"]), d["data"], code(d["package"]), cell(d["description"])] for d in known["datasets"]]
+    text = "What ships in `experiments/configs/`, by name for `-c`, and the values of `data.name`."
+    return page("Configurations and data", "fp16lab list configs datasets --json", text,
+                "## Configurations\n", table(["file", "for", "what it does"], rows),
+                "## Data\n", table(["data.name", "kind", "Debian package", "what it is"], data))
+
+
+def policies(known: dict) -> str:
+    rows, parts = [], []
+    for policy in known["policies"]:
+        values = " ".join(f"{p['name']}={number(p['default'])}" for p in policy["parameters"])
+        traits = [word for word, is_so in (("by statistics", policy["wants_statistics"]), ("by layer", policy["per_layer"]),
+                                           ("not in powers of two", not policy["power_of_two_scales"])) if is_so]
+        rows.append([code(policy["name"]), cell(policy["rule"]), ", ".join(traits), cell(policy["source"])])
+        parts.append([code(policy["name"]), code(values)])
+    meaning = {}
+    for policy in known["policies"]:
+        for parameter in policy["parameters"]:
+            meaning.setdefault(parameter["name"], set()).add(parameter["help"])
+    helps = [[code(name), cell("; ".join(sorted(texts)))] for name, texts in sorted(meaning.items())]
+    text = "`scaler.policy`, `fp16lab policy --policy` and `lab.GradScaler` take these names. S is the loss scale."
+    return page("Loss-scale policies", "fp16lab list policies --json", text,
+                table(["policy", "rule", "", "source"], rows),
+                "## Parameters and defaults\n", table(["policy", "defaults"], parts),
+                "## What parameters mean\n", table(["parameter", "what it is"], helps))
+
+
+def dialects(known: dict) -> str:
+    rules = ["uses_lists", "low_model", "batch_norm_f32", "master_weights", "low_gradients", "brings_scaler"]
+    rows, parts = [], []
+    for dialect in known["dialects"]:
+        for level in dialect["levels"]:
+            name = f"{level['level']} = {level['means']}" if "means" in level else level["level"]
+            rows.append([dialect["name"], name, level["scaler"], level["unlisted"],
+                         *("yes" if level[rule] else "" for rule in rules), cell(level["source"])])
+            lists = level.get("op_lists", {})
+            if "means" in level or not any(lists.values()):
+                continue
+            ops = [[code(op["op"]), cell(op["name"]), kind] for kind in lists for op in lists[kind]]
+            parts.append(f"## {dialect['name']} {level['level']}\n\n" + table(["op", "the framework's name", "list"], ops))
+    text = ("`amp.dialect` and `amp.level`. White operations run in 16 bits, black ones in FP32, `follows` in the widest dtype of "
+            "their inputs, banned ones are errors; `unlisted` says what the others do.")
+    return page("Dialects and levels", "fp16lab list dialects --json", text,
+                table(["dialect", "level", "scaler", "unlisted", *(rule.replace("_", " ") for rule in rules), "source"], rows), *parts)
+
+
+def formats(known: dict) -> str:
+    rows = [[code(f["name"]), code(f["bits"]), str(f["width"]), str(f["exponent_bits"]), str(f["precision"]),
+             *(f"{float(f[k]):.8g}" for k in ("max_finite", "min_normal", "min_subnormal")), "yes" if f["infinity"] else "no"]
+            for f in known["formats"]]
+    head = ["format", "bits as", "width", "exponent bits", "precision", "largest", "smallest normal", "smallest", "infinity"]
+    text = ("Precision counts the leading bit that is not stored. `inspect` takes bits after the prefix (`f16:0x3c00`), and "
+            "formats of your own as `--format EXPONENT_BITS,PRECISION`.")
+    return page("Formats", "fp16lab list formats --json", text, table(head, rows),
+                "![Bits and range of each format](../figures/format_bits.svg)\n",
+                "![Relative rounding error against magnitude](../figures/relative_error.svg)\n")
+
+
+def tensor_cores(known: dict) -> str:
+    rows = [[code(r["name"]), " ".join(r["operands"]), r["accumulator"], str(r["products_per_block"]), str(r["fraction_bits"]),
+             str(r["exponent_floor"]), code(r["output"]), code(r["dataflow"]), code(r["evidence"])] for r in known["tensor_cores"]]
+    sources = [[code(r["name"]), " ".join(r["operands"]), r["accumulator"], cell(r["hardware"]), cell(r["source"])]
+               for r in known["tensor_cores"]]
+    text = ("L products are summed in one fused block; F fraction bits are kept when terms are aligned; E0 is the least exponent of "
+            "the alignment. Evidence `hardware`: equals published captures of chips; `hardware_test`: asserted on chips by a public "
+            "test suite; `model`: as published. [Understand](../understand.md#what-a-tensor-core-adds) explains the columns.")
+    return page("Tensor cores", "fp16lab list tensor_cores --json", text,
+                table(["model", "operands", "sums", "L", "F", "E0", "output", "dataflow", "evidence"], rows),
+                "## Sources\n", table(["model", "operands", "sums", "hardware", "source"], sources))
+
+
+def comment(lines: list[str]) -> str:
+    return " ".join(re.sub(r"^\s*///?<?\s?", "", line).strip() for line in lines)
+
+
+def fields(struct: str) -> list[tuple[str, str]]:
+    """The members of a struct of run_rows.hpp with what their comments say."""
+    body = re.search(rf"^struct {struct} {{\n(.*?)^}};", RUN_ROWS.read_text(), flags=re.M | re.S).group(1)
+    found: list[tuple[str, str]] = []
+    above: list[str] = []
+    for line in body.splitlines():
+        if re.match(r"\s*///<", line) and found:
+            found[-1] = (found[-1][0], f"{found[-1][1]} {comment([line])}")
+        elif re.match(r"\s*///", line):
+            above.append(line)
+        elif "operator==" in line:
+            continue
+        elif ";" in line:
+            declared, _, behind = line.partition(";")
+            for name in re.split(r",\s*", re.sub(r"\{\}|=\s*[^,]+", "", declared).strip().split("  ")[-1]):
+                text = comment(above) if above else behind.strip().removeprefix("///<").strip()
+                found.append((name.split()[-1].strip(), text))
+            above = []
+    return found
+
+
+def head_of(struct: str) -> str:
+    """The comment above a struct of run_rows.hpp, its indented entries as a list."""
+    said: list[str] = []
+    listed = False
+    for line in re.search(rf"((?:^///.*\n)+)struct {struct} ", RUN_ROWS.read_text(), flags=re.M).group(1).splitlines():
+        text = line.removeprefix("///")
+        entry = re.match(r"   (\S+)  +(\S.*)$", text)
+        if entry:
+            said.append(f"\n- `{entry.group(1)}`: {cell(entry.group(2))}")
+        elif listed and not text.startswith("    "):
+            said.append(f"\n\n{cell(text)}")
+        else:
+            said.append((" " if said else "") + cell(text))
+        listed = bool(entry) or (listed and text.startswith("    "))
+    about = re.sub(r"^A (?:row|line) of \S+: ", "", "".join(said))
+    return about[0].upper() + re.sub(r":\n- ", ":\n\n- ", about[1:])
+
+
+def columns(name: str) -> list[str]:
+    text = re.search(rf"{name}{{(.*?)}};", RUN_SCHEMA.read_text(), flags=re.S).group(1)
+    return re.findall(r'"([^"]+)"', text)
+
+
+def run_folder(known: dict) -> str:
+    del known
+    head = RUN_SCHEMA.read_text().split("#pragma once")[0]
+    files: list[list[str]] = []
+    for line in head.splitlines():
+        entry = re.match(r"//   (\S.*?)(?:  +(.*))?$", line)
+        more = re.match(r"//  {10,}(.*)$", line)
+        if more and files:
+            files[-1][1] += " " + more.group(1)
+        elif entry:
+            files.append([entry.group(1), entry.group(2) or ""])
+    rows = [[code(name.rstrip()), cell(re.sub(r"  +", "; ", text).replace(" (numerics/files/run/replay_file.hpp)", ""))]
+            for name, text in files]
+    after = comment([line for line in head.split("//\n")[-1].splitlines() if line.startswith("//")])
+    parts = ["## Files\n", table(["file", "what it is"], rows), after + "\n"]
+    for title, struct, wanted in (("steps.csv", "StepRow", columns("step_columns")),
+                                  ("evaluations.csv", "EvaluationRow", columns("evaluation_columns"))):
+        said = dict(fields(struct))
+        about = [head_of(struct) + "\n"] if title == "steps.csv" else []
+        parts += [f"## {title}\n", *about, table(["column", "what it is"], [[code(name), cell(said[name])] for name in wanted])]
+    for title, struct in (("histograms.jsonl", "HistogramRow"), ("overflows.jsonl", "OverflowRow"), ("culprits.jsonl", "CulpritRow")):
+        rows = [[code(name), cell(text)] for name, text in fields(struct)]
+        parts += [f"## {title}\n", head_of(struct) + "\n", table(["key", "what it is"], rows)]
+    parts += ["## Memory in manifest.json\n", head_of("RunMemory") + "\n",
+              table(["key", "what it is"], [[code(name), cell(text)] for name, text in fields("RunMemory")])]
+    version = re.search(r"run_schema_version = (\d+)", RUN_SCHEMA.read_text()).group(1)
+    text = (f"What `train` writes, schema version {version}. A run is finished when its manifest says so. Every version so far is read. "
+            "`fp16lab.load_run` has the files as tables.")
+    return page("The run folder", "numerics/files/run/run_schema.hpp", text, *parts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", type=Path, required=True, help="the fp16lab to ask")
+    parser.add_argument("--check", action="store_true", help="compare with the files instead of writing them")
+    arguments = parser.parse_args()
+    known = json.loads(subprocess.run([arguments.program, "list", "--json"], check=True, capture_output=True, text=True).stdout)
+    made = {f"lookup/{make.__name__}.md": make(known)
+            for make in (config_keys, layers, configs, policies, dialects, formats, tensor_cores, run_folder)}
+    made["figures/format_bits.svg"] = format_bits_figure(known["formats"])
+    made["figures/relative_error.svg"] = relative_error_figure(known["formats"])
+
+    stale = 0
+    for name, text in made.items():
+        path = ROOT / "docs" / name
+        there = path.read_text() if path.exists() else ""
+        if there == text:
+            continue
+        stale += 1
+        if arguments.check:
+            difference = difflib.unified_diff(there.splitlines(), text.splitlines(), f"docs/{name}", "what it is now", lineterm="", n=0)
+            print(*list(difference)[:20], sep="\n")
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            print(f"docs/{name}")
+    if arguments.check and stale:
+        print(f"{stale} of {len(made)} files are stale: run scripts/lookup_pages.py --program {arguments.program}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
