@@ -54,6 +54,7 @@ class SymbolicExecutor final : public cudart::KernelExecutor {
   }
 
   int architecture() const override { return program_.architecture(); }
+  bool has(std::string_view name) const override { return program_.find(name) != nullptr; }
   const KernelFacts* find(std::string_view name) override {
     const Kernel* const kernel = program_.find(name);
     if (kernel == nullptr) return nullptr;
