@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -53,10 +54,14 @@ std::unique_ptr<probe::Device> open_device(const CommonOptions& common, const Pr
   if (!options.from.empty()) {
     if (!options.outputs.empty() || common.seed)
       throw CommandError(ExitCode::usage, "--from: the capture has its own --outputs and --seed");
-    const probe::Capture capture = probe::read_capture(options.from);
-    settings.seed = capture.seed;
-    settings.random_outputs = capture.outputs;
-    return probe::open_recorded_device(capture, settings.threads);
+    try {
+      const probe::Capture capture = probe::read_capture(options.from);
+      settings.seed = capture.seed;
+      settings.random_outputs = capture.outputs;
+      return probe::open_recorded_device(capture, settings.threads);
+    } catch (const std::runtime_error& error) {
+      throw CommandError(ExitCode::usage, fmt::format("--from: {}", error.what()));
+    }
   }
   std::string reason;
   std::unique_ptr<probe::Device> device = probe::open_cuda_device(reason);
