@@ -147,14 +147,17 @@ def run_trial(trial):
     output = done.stdout + done.stderr
     if done.returncode == 0 and "[  PASSED  ]" in output and "[  SKIPPED ]" not in output:
         return None
-    begun = re.findall(r"\[ RUN      \] (\S+)", output)
-    said = output.rpartition("[ RUN      ]")[2].splitlines()[1:] or [f"exit status {done.returncode}"]
+    # Behind the first test that fails the others are said to be skipped; where a signal ends all, none is.
+    failed = re.search(r"\[  FAILED  \] (\S+?),? ", output)
+    name = failed[1] if failed else (re.findall(r"\[ RUN      \] (\S+)", output) or [trial.name])[-1]
+    said = output.rpartition(f"[ RUN      ] {name}\n")[2].partition("[  FAILED  ]")[0].splitlines()
+    said = [line for line in said if line.strip()] or [f"exit status {done.returncode}"]
     # What a machine refuses says more than the comparison that fails behind it.
     fault = re.compile(r"C\+\+ exception|[Rr]ace|misaligned|barrier|outside|poison|terminate")
-    line = next((line for line in said if fault.search(line)), said[0])
+    line = next((line for line in said if fault.search(line)), " ".join(said))
     if done.returncode < 0:
         line = f"signal {-done.returncode}: {line}"
-    return f"{begun[-1] if begun else trial.name}: {' '.join(line.split())[:240]}"
+    return f"{name}: {' '.join(line.split())[:240]}"
 
 
 def prepare(build, unit, overlay, work, machine, verbs, tests):
@@ -182,8 +185,8 @@ def prepare(build, unit, overlay, work, machine, verbs, tests):
         program, which, environment = work / "backend_conformance", "*/cuda_on_host_*", {}
     trials = [Trial("conformance", program, (f"--gtest_filter={which}:-*VerbCases*",), environment)]
     if verbs:
-        trials.append(Trial("verb cases", program, (f"--gtest_filter=*VerbCasesGive*{which}",),
-                            {**environment, "FP16LAB_VERBS": verbs}))
+        trials.insert(0, Trial("verb cases", program, (f"--gtest_filter=*VerbCasesGive{which}",),
+                               {**environment, "FP16LAB_VERBS": verbs}))
     if machine == "ptx":
         if unit.startswith("product/"):
             trials.append(Trial("product order", build.folder / "tests/cuda_product_order",
