@@ -1,5 +1,6 @@
 """Finds places in the CUDA back end's device code where one small change should make a test fail."""
 import hashlib
+import os
 import re
 from collections import defaultdict
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ def mutations_of(file, text):
                 continue
             after = match.expand(to) if isinstance(to, str) else to(match)
             # The first character that changes is the place: rules of one kind must not mutate it twice.
-            same = next((i for i, (a, b) in enumerate(zip(match[0], after)) if a != b), 0)
+            same = len(os.path.commonprefix([match[0], after]))
             at = match.start() + same
             mutated = text[:match.start()] + after + text[match.end():]
             if after == match[0] or (at, mutated[at:at + 8]) in taken:
