@@ -1,6 +1,7 @@
 // Conformance: the verb cases by which the acceptance judges a device, every back end against plain loops.
 #include "experiments/device_acceptance/cases/verb_cases.hpp"
 
+#include <cstdlib>
 #include <map>
 #include <set>
 
@@ -24,6 +25,13 @@ const std::vector<Kept>& expected_of(const VerbCase& one, std::string_view tenso
   return entry->second;
 }
 
+/// Is the verb among those of the environment's FP16LAB_VERBS ("gemm,reduce")? Without it all are asked for.
+bool asked_for(std::string_view verb) {
+  const char* const verbs = std::getenv("FP16LAB_VERBS");
+  return verbs == nullptr ||
+         (',' + std::string(verbs) + ',').find(',' + std::string(verb) + ',') != std::string::npos;
+}
+
 /// The enumerators that the back ends have a function for.
 template <class Enum>
 std::size_t functions_of() {
@@ -41,8 +49,10 @@ TEST(VerbCases, AskForEveryFunctionOfElements) {
 }
 
 TEST_P(BackendConformance, VerbCasesGiveTheBitsOfPlainLoops) {
+  int cases = 0;
   for (const VerbCase& one : all_verb_cases()) {
-    if (!runs_on(one, backend())) continue;
+    if (!asked_for(one.verb) || !runs_on(one, backend())) continue;
+    ++cases;
     VerbRow row;
     compare_kept(one, expected_of(one, backend().tensor_core()),
                  run_case(one, backend(), CaseSize::odd, seed,
@@ -52,6 +62,7 @@ TEST_P(BackendConformance, VerbCasesGiveTheBitsOfPlainLoops) {
     EXPECT_GT(row.elements, 0u) << one.verb << ", " << one.name;
     EXPECT_TRUE(row.same()) << one.verb << ": " << testing::PrintToString(row.notes);
   }
+  EXPECT_GT(cases, 0) << "FP16LAB_VERBS names no verb that this back end runs";
 }
 
 }  // namespace
