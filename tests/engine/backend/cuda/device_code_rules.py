@@ -57,6 +57,7 @@ TABLES = {"mma_shapes": r"7MmaTile\w*?Li(\d+)ELi(\d+)ELi(\d+)ELi(\d+)ELi(\d+)EEE
 
 # What one operation takes at most in a kernel's own code. So ptxas of 12.1, 12.4, 12.9 and 13.0 has it, from
 # sm_80 to sm_120; a division by a constant has no MUFU, divisions by the same number share one.
+CUB = "_ZN7fp16lab3cub"  # the namespace that the back end gives to CUB (THRUST_CUB_WRAPPED_NAMESPACE)
 EXPANSIONS = [  # what counts it; what the PTX must have; its instructions
     (r"FCHK", r"div\.rn\.f32", {"FFMA": 5, "MUFU.RCP": 1}),
     (r"FADD\.FTZ", r"rcp\.rn\.f32", {"FFMA": 2, "MUFU.RCP": 1, "FADD.FTZ": 1}),
@@ -156,7 +157,7 @@ def has_room(kernel, _):
     keeps = kernel.architecture >= 90 and (declared or kernel.ptx.has_dynamic or kernel.shared == 1024)
     reserved = 1024 if keeps else 0  # also where only another kernel of the source has shared memory
     another = kernel.ptx.architecture != kernel.architecture
-    for_another = another and (kernel.name.startswith("_ZN3cub") or kernel.own["BPT.TRAP"])
+    for_another = another and (kernel.name.startswith(CUB) or kernel.own["BPT.TRAP"])
     if not 0 <= kernel.shared - reserved - declared <= kernel.ptx.padding and not for_another:
         yield (f"{kernel.shared} bytes of static shared memory; the PTX declares {declared}, "
                f"{reserved} are reserved")
@@ -191,7 +192,7 @@ def is_written_as_meant(kernel, _):
             yield f"PTX: {operation}: a sum in no order"
         if re.match(r"fma\.rn\.f(32|64)$", operation) and not writes_fma:
             yield f"PTX: {operation}: a contraction, or WRITES_FMA lacks this kernel"
-        if operation.startswith("ld.global.nc") and not kernel.name.startswith("_ZN3cub"):
+        if operation.startswith("ld.global.nc") and not kernel.name.startswith(CUB):
             yield f"PTX: {operation}: the same launch may write what it reads"
         if re.match(r"call\b", operation):
             yield f"PTX: {operation}: a function that is not inlined, whose operations are not counted here"
