@@ -31,8 +31,9 @@ function drawHistogram(row, zones) {
     picture.append(svg('text', {x: (from + to) / 2, y: top - 27, 'text-anchor': 'middle', class: 'zone-name'}, width < 460 ? {lost: 'lost', subnormal: 'subn.', normal: 'normal', overflow: 'over'}[key] : zoneWords[key]),
       svg('text', {x: (from + to) / 2, y: top - 12, 'text-anchor': 'middle'}, between(zones.zones[key].map(n => n / zones.finite))));
   });
-  for (const share of [0, .25, .5, .75, 1].map(part => part * peak))
-    picture.append(svg('line', {x1: left, x2: width - right, y1: y(share), y2: y(share), class: 'grid'}), svg('text', {x: left - 6, y: y(share) + 4, 'text-anchor': 'end', class: 'soft'}, `${Number((100 * share).toPrecision(2))} %`));
+  const spacing = [.01, .02, .05, .1, .2, .25].find(step => peak / step <= 5.5) ?? .25;
+  for (let share = 0; share <= peak * 1.05; share += spacing)
+    picture.append(svg('line', {x1: left, x2: width - right, y1: y(share), y2: y(share), class: 'grid'}), svg('text', {x: left - 6, y: y(share) + 4, 'text-anchor': 'end', class: 'soft'}, `${Math.round(100 * share)} %`));
   for (const [exponent, n, first, last] of zones.bins) {
     const from = x(exponent + shift), to = x(exponent + shift + 1);
     if (to <= from) continue;
@@ -62,7 +63,7 @@ function showGradients() {
   at('rates').replaceChildren(element('caption', {}, `${zones.finite.toLocaleString('en')} values that are finite and not zero, at ${power(state.scale)} in ${gradientFormats[state.format]}`),
     element('thead', {}, element('tr', {}, ['zone', 'values', 'of L1'].map((name, i) => element('th', {scope: 'col', class: i === 0 ? 'text' : ''}, name)))), element('tbody', {}, lines));
   at('direction').textContent = zones.cosine ? `The cosine between these gradients and what ${gradientFormats[state.format]} keeps of them is between ${zones.cosine[0].toFixed(3)} and ${zones.cosine[1].toFixed(3)}.` : 'Some values may overflow at this scale, so that nothing may be left of the gradient.';
-  at('advice').textContent = zones.suggested.reasoning;
+  at('advice').textContent = zones.suggested.reasoning.replace(/2\^(-?\d+)/g, (_, k) => power(k));
 }
 
 function startGradients() {

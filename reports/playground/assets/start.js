@@ -21,6 +21,7 @@ async function start() {
     return;
   }
   at('page').hidden = false;
+  window.fp16lab = askText;  // for the browser's console: fp16lab('inspect', '0.1', '')
   startNumber();
   startVectors();
   startGradients();
