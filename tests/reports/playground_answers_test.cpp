@@ -1,5 +1,5 @@
-// The playground's answers against the native library, over thousands of inputs: through fp16lab.h, whose kernels
-// are vectors and share little with what the page runs, through the fp16lab command, and in one program.
+// The playground's answers against the native library, over thousands of inputs: through fp16lab.h, whose
+// kernels are vectors and share little with what the page runs, and through the fp16lab command.
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -114,8 +114,8 @@ std::string hex_words(std::span<const std::uint32_t> words, DType format) {
   return text;
 }
 
-/// Random lines of every row of the table: any pattern, and patterns of neighbouring exponents, where alignment
-/// drops a few bits only.
+/// Random lines of every row of the table: any pattern, and patterns of neighbouring exponents, where
+/// alignment drops a few bits only.
 std::vector<DotCase> dot_cases(std::size_t each) {
   std::mt19937_64 random(2024);
   std::vector<DotCase> cases;
@@ -249,6 +249,9 @@ TEST_F(Playground, CountsZonesAsTheLibraryDoes) {
   ASSERT_EQ(rows.size(), 48u);
   const std::vector<const char*> formats{"f16", "bf16", "e4m3", "e5m2"};
   const std::vector<int> scales{-10, -3, 0, 1, 3, 8, 17, 24};
+  const auto asked = [](const HistogramRow& row) {
+    return row.step == 1 || row.step == 24 || row.step == 56;
+  };
   // What the page shows, taken from its table.
   const Json answer = seen(R"(
 const shown = [];
@@ -268,14 +271,14 @@ return {shown, problems};
                            [&] {
                              Json given = {{"rows", Json::array()}, {"formats", formats}, {"scales", scales}};
                              for (const HistogramRow& row : rows)
-                               if (row.step != 8) given["rows"].push_back({row.tensor, row.step});
+                               if (asked(row)) given["rows"].push_back({row.tensor, row.step});
                              return given;
                            }());
   ASSERT_FALSE(answer.is_null());
   EXPECT_EQ(answer.at("problems"), Json::array());
   std::size_t i = 0;
   for (const HistogramRow& row : rows) {
-    if (row.step == 8) continue;
+    if (!asked(row)) continue;
     analysis::ScaledHistograms gradients;
     gradients.add(row.before, row.loss_scale);
     for (const char* format : formats)
@@ -289,7 +292,7 @@ return {shown, problems};
         }
       }
   }
-  EXPECT_EQ(i, 42u * 4u * 8u);
+  EXPECT_EQ(i, 18u * 4u * 8u);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The playground in a headless browser. Tests are skipped where the page is not built, or there is no Chromium.
+// The playground in a headless browser. Tests are skipped where the page is not built, or where there is no
+// Chromium.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -2,8 +2,8 @@
 const pads = {a: {chosen: 0}, b: {chosen: 0}};
 
 const powersOf = name => drawnPowers[formatsOf(state.operands)[name === 'a' ? 0 : 1]] ?? drawnPowers.f16;
-// 0 is zero, n the n-th positive power of two, -n the n-th negative one.
-const levelOf = (value, [low, high]) => value === 0 ? 0 : Math.sign(value) * Math.max(1, Math.min(high - low + 1, Math.floor(Math.log2(Math.abs(value))) - low + 1));
+// 0 is zero, n the n-th positive power of two, -n the n-th negative one. Values have seven digits: a power may be a little less.
+const levelOf = (value, [low, high]) => value === 0 ? 0 : Math.sign(value) * Math.max(1, Math.min(high - low + 1, Math.floor(Math.log2(Math.abs(value)) + 1e-6) - low + 1));
 const numberOf = (level, [low]) => level === 0 ? '0' : `${level < 0 ? '-' : ''}${Math.abs(level) === 1 - low ? '1' : `2^${low + Math.abs(level) - 1}`}`;
 
 function drawPad(name) {

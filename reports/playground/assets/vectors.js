@@ -9,7 +9,7 @@ const tokens = text => text.split(/[\s,;]+/).filter(token => token !== '');
 
 const vectorExamples = [
   ['small products beside 1', {a: initial.a, b: initial.b, c: '0', operands: 'f16', accumulator: 'f32'}],
-  ['cancellation', {a: '64 2^-6 -64 2^-7', b: '64 2^-7 64 2^-6', c: '0', operands: 'f16', accumulator: 'f32'}],
+  ['cancellation', {a: '-8192 -0.5 -0.25 -0.125', b: '1024 1 1 1', c: '2^23', operands: 'f16', accumulator: 'f32'}],
   ['a block ends', {a: '64 2^-6 0 0 -64 0 0 0', b: '64 2^-6 0 0 64 0 0 0', c: '0', operands: 'f16', accumulator: 'f32'}],
   ['FP16 accumulator', {a: Array(16).fill('0.25').join(' '), b: Array(16).fill('1').join(' '), c: '2048', operands: 'f16', accumulator: 'f16'}],
   ['FP8 with 14 bits', {a: '16 2^-3 1.5 2^-2 -16 1.25', b: '16 2^-3 1.5 2^-4 15 1.75', c: '1', operands: 'e4m3', accumulator: 'f32'}],
