@@ -76,5 +76,5 @@ function startGradients() {
   for (let k = -10; k <= 24; ++k) at('scale-ticks').append(element('span', {class: k % 8 === 0 ? '' : 'minor'}, k % 2 === 0 ? power(k) : ''));
   for (const name of ['tensor', 'step', 'format', 'scale']) at(name).addEventListener('input', () => { state[name] = at(name).value; showGradients(); remember(); });
   let width = 0;
-  new ResizeObserver(() => { if (at('histogram').clientWidth !== width) { width = at('histogram').clientWidth; showGradients(); } }).observe(at('histogram'));
+  new ResizeObserver(() => { if (at('histogram').clientWidth !== width) { width = at('histogram').clientWidth; requestAnimationFrame(showGradients); } }).observe(at('histogram'));
 }

@@ -1,6 +1,6 @@
 // A number in every format: what `fp16lab inspect` finds out, as cards.
 const roundingNames = {nearest_even: 'nearest even', toward_zero: 'toward zero', upward: 'upward', downward: 'downward', nearest_away: 'nearest away'};
-const digits = x => Number(x.toPrecision(4)).toString();
+const digits = x => Math.abs(x) >= 1e5 ? x.toExponential(3) : Number(x.toPrecision(4)).toString();
 const ulps = error => error === null ? '' : error === 0 ? 'exact' : `${error > 0 ? '+' : ''}${digits(error)} ulp`;
 
 const bitsOf = code => element('p', {class: 'bits'}, [['sign', String(code.sign)], ['exponent', code.exponent], ['fraction', code.fraction]]

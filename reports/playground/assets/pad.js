@@ -15,7 +15,7 @@ function drawPad(name) {
   picture.append(svg('line', {x1: 0, x2: 100, y1: 0, y2: 0, class: 'axis', 'vector-effect': 'non-scaling-stroke'}));
   values.forEach((value, i) => {
     const level = Number.isFinite(value) ? levelOf(value, range) : top * Math.sign(value) || 0, height = 50 * Math.abs(level) / top;
-    if (level !== 0) picture.append(svg('rect', {x: i * width + width * .12, width: width * .76, y: level > 0 ? -height : 0, height, class: 'bar'}));
+    if (level !== 0) picture.append(svg('rect', {x: i * width + width * .12, width: width * .76, y: level > 0 ? -height : 0, height, class: 'stroke'}));
   });
   place.replaceChildren(picture);
   const level = levelOf(values[pad.chosen] || 0, range);

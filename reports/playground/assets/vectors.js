@@ -34,6 +34,7 @@ function answersOf(kind, accumulator, a, b, c) {
     .map(row => ({row, dot: ask('dot', row.name, first, second, accumulator, a, b, c)}));
 }
 
+const counted = (n, what) => `${n} ${what}${n === 1 ? '' : 's'}`;
 function bitsDropped(dot) {
   let terms = 0, bits = 0;
   for (const step of dot.steps)
@@ -55,7 +56,7 @@ function showResults(answers) {
       element('td', {class: 'word'}, [element('span', {class: 'group', title: 'Rows with the same letter give the same bits.'}, letter(dot)), ' ' + dot.d.bits]),
       element('td', {title: dot.d.value}, shortValue(dot.d.value)),
       element('td', {}, dot.error_ulp === null ? '–' : ulps(dot.error_ulp)),
-      element('td', {class: 'text'}, terms === 0 ? 'nothing' : element('span', {class: 'dropped'}, `${bits} bits of ${terms} term${terms === 1 ? '' : 's'}`)),
+      element('td', {class: 'text'}, terms === 0 ? 'nothing' : element('span', {class: 'dropped'}, `${counted(bits, 'bit')} of ${counted(terms, 'term')}`)),
       element('td', {class: 'text', title: row.source}, evidenceWords[row.evidence])]);
   });
   at('results').replaceChildren(element('caption', {}, 'Rows with the same letter give the same bits. Choose a row to see its steps below.'),
