@@ -182,6 +182,17 @@ constexpr std::optional<DType> dtype_called(std::string_view name) {
   return std::nullopt;
 }
 
+namespace dtype_detail {
+/// Not in visit_dtype itself: libraries in which std::string is no type of constants, as Emscripten's is,
+/// refuse one there.
+template <bool (*is)(DType)>
+[[noreturn]] void refuse(DType dtype) {
+  std::string message = "dtype " + std::string(name_of(dtype)) + "; one of";
+  for (const std::string_view name : dtype_names<is>) message += " " + std::string(name);
+  throw std::invalid_argument(message + " is needed");
+}
+}  // namespace dtype_detail
+
 /// Calls body(DTypeRow<dtype>()) and returns its result. Only rows that `is` holds for are compiled;
 /// std::invalid_argument for the others.
 template <bool (*is)(DType) = is_any, class Body>
@@ -194,9 +205,7 @@ constexpr decltype(auto) visit_dtype(DType dtype, const Body& body) {
     FP16LAB_DTYPES(FP16LAB_CASE)
 #undef FP16LAB_CASE
   }
-  std::string message = "dtype " + std::string(name_of(dtype)) + "; one of";
-  for (const std::string_view name : dtype_names<is>) message += " " + std::string(name);
-  throw std::invalid_argument(message + " is needed");
+  dtype_detail::refuse<is>(dtype);
 }
 
 /// As safetensors files spell it: "F32", "F8_E4M3", "BOOL". Empty where no file holds it.

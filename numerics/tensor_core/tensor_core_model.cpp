@@ -130,9 +130,8 @@ constexpr auto names = [] {
   return list;
 }();
 
-static_assert(std::ranges::all_of(models, [](const TensorCoreModel& row) {
-  return row.block_size <= max_block_size;
-}));
+static_assert(std::all_of(models.begin(), models.end(),
+                          [](const TensorCoreModel& row) { return row.block_size <= max_block_size; }));
 
 DType format_called(const char* what, std::span<const DType> formats, std::string_view name) {
   std::vector<std::string_view> known;

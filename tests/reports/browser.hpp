@@ -66,4 +66,17 @@ class Browser {
   std::filesystem::path profile_;
 };
 
+/// axe.min.js of $FP16LAB_AXE, else of PyPI's axe-core-python; empty where there is neither.
+inline std::string axe_core() {
+  if (const char* chosen = std::getenv("FP16LAB_AXE"); chosen != nullptr && *chosen != 0)
+    return testing_support::slurp(chosen);
+  const testing_support::Finished found = testing_support::run_program(
+      "/usr/bin/env",
+      {"python3", "-c",
+       "import importlib.util as u; s = u.find_spec('axe_core_python'); "
+       "print(s.submodule_search_locations[0] + '/axe.min.js' if s else '', end='')"},
+      std::filesystem::temp_directory_path());
+  return found.exit_code != 0 || found.out.empty() ? "" : testing_support::slurp(found.out);
+}
+
 }  // namespace fp16lab::reports

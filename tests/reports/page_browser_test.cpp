@@ -195,21 +195,8 @@ return {inner: innerWidth, page: document.scrollingElement.scrollWidth, wide: wi
   EXPECT_EQ(seen.at("wide"), Json::array());
 }
 
-/// axe.min.js of $FP16LAB_AXE, else of PyPI's axe-core-python.
-std::string axe() {
-  if (const char* chosen = std::getenv("FP16LAB_AXE"); chosen != nullptr && *chosen != 0)
-    return read_file(chosen);
-  const testing_support::Finished found = testing_support::run_program(
-      "/usr/bin/env",
-      {"python3", "-c",
-       "import importlib.util as u; s = u.find_spec('axe_core_python'); "
-       "print(s.submodule_search_locations[0] + '/axe.min.js' if s else '', end='')"},
-      ".");
-  return found.exit_code != 0 || found.out.empty() ? "" : read_file(found.out);
-}
-
 TEST_F(PageInBrowser, BreaksNoRuleOfWcag) {
-  const std::string library = axe();
+  const std::string library = axe_core();
   if (library.empty())
     GTEST_SKIP()
         << "there is no axe-core (pip install axe-core-python, or set FP16LAB_AXE to its axe.min.js)";

@@ -1,16 +1,18 @@
 // fp16lab inspect: one value in every format and rounding mode, as text or as JSON.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include <memory>
+#include <stdexcept>
 
+#include "analysis/inspection.hpp"
 #include "experiments/app/commands.hpp"
-#include "experiments/app/commands/inspect_report.hpp"
 #include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::experiments {
 namespace {
+
+using analysis::Code, analysis::FormatReport, analysis::Inspection, analysis::RoundedValue;
+using analysis::StochasticRounding;
 
 struct InspectCommand {
   CommonOptions common;
@@ -20,68 +22,7 @@ struct InspectCommand {
   bool json = false;
 };
 
-using Json = nlohmann::ordered_json;
-
 constexpr int short_digits = 7;
-
-std::vector<std::string> raised(const ExceptionFlags& flags) {
-  std::vector<std::string> names;
-  if (flags.overflow) names.emplace_back("overflow");
-  if (flags.underflow) names.emplace_back("underflow");
-  if (flags.inexact) names.emplace_back("inexact");
-  return names;
-}
-
-Decimal power_of_two(int exponent) {
-  Exact one;
-  one.kind = Exact::Kind::finite;
-  one.significand = 1;
-  return Decimal(one).scaled_by_two(exponent);
-}
-
-Json json_of(const Code& code) {
-  return {{"bits", code.hex},
-          {"sign", code.sign},
-          {"exponent", code.exponent_bits},
-          {"fraction", code.fraction_bits},
-          {"exponent_field", code.exponent},
-          {"fraction_field", code.fraction},
-          {"class", code.kind},
-          {"formula", code.formula.empty() ? Json() : Json(code.formula)},
-          {"value", code.value},
-          {"short", code.short_value}};
-}
-
-Json json_of(const FormatReport& report) {
-  const RuntimeFormat& format = report.format.format;
-  Json json = {{"format", report.format.name},
-               {"exponent_bits", format.exponent_bits},
-               {"precision", format.precision},
-               {"has_infinity", format.has_infinity},
-               {"ulp", report.ulp_exponent ? Json(power_of_two(*report.ulp_exponent).to_string()) : Json()},
-               {"ulp_exponent", report.ulp_exponent ? Json(*report.ulp_exponent) : Json()}};
-  for (const RoundedValue& rounded : report.rounded) {
-    Json entry = json_of(rounded.code);
-    entry["error"] = rounded.error ? Json(rounded.error->to_string()) : Json();
-    entry["error_ulp"] = rounded.error_ulp ? Json(*rounded.error_ulp) : Json();
-    entry["flags"] = raised(rounded.flags);
-    json["rounding"][name_of(rounded.rounding)] = std::move(entry);
-  }
-  if (report.stochastic)
-    json["stochastic"] = {{"toward_zero", json_of(report.stochastic->toward_zero)},
-                          {"away", json_of(report.stochastic->away)},
-                          {"probability_away", report.stochastic->probability_away}};
-  json["below"] = report.below ? json_of(*report.below) : Json();
-  json["above"] = report.above ? json_of(*report.above) : Json();
-  return json;
-}
-
-Json json_of(const InspectedValue& value, const std::vector<FormatReport>& reports) {
-  Json json = {{"input", value.text}, {"exact", value.exact()}};
-  if (!value.nan.empty()) json["nan"] = value.nan;
-  for (const FormatReport& report : reports) json["formats"].push_back(json_of(report));
-  return json;
-}
 
 std::string short_text(const Code& code) { return fmt::format("{} = {}", code.hex, code.short_value); }
 
@@ -111,15 +52,14 @@ void print_details(const FormatReport& report) {
              fmt::format("{} {} {}  {}", code.sign, code.exponent_bits, code.fraction_bits, code.kind));
   print_line("value", code.formula.empty() ? code.value : fmt::format("{} = {}", code.formula, code.value));
   if (report.ulp_exponent)
-    print_line("ulp", fmt::format("2^{} = {}", *report.ulp_exponent,
-                                  power_of_two(*report.ulp_exponent).to_string(short_digits)));
+    print_line("ulp", fmt::format("2^{} = {}", *report.ulp_exponent, report.ulp().to_string(short_digits)));
   if (report.below) print_line("next below", short_text(*report.below));
   if (report.above) print_line("next above", short_text(*report.above));
 
   std::size_t width = 0;
   for (const RoundedValue& rounded : report.rounded) width = std::max(width, short_text(rounded.code).size());
   for (const RoundedValue& rounded : report.rounded) {
-    const std::vector<std::string> flags = raised(rounded.flags);
+    const std::vector<std::string> flags = analysis::raised(rounded.flags);
     print_line(name_of(rounded.rounding),
                fmt::format("{:<{}}{}{}", short_text(rounded.code), width, error_text(rounded),
                            flags.empty() ? "" : fmt::format("  [{}]", fmt::join(flags, " "))));
@@ -127,7 +67,8 @@ void print_details(const FormatReport& report) {
   if (report.stochastic) print_line("stochastic", stochastic_text(*report.stochastic));
 }
 
-void print_text(const InspectedValue& value, const std::vector<FormatReport>& reports) {
+void print_text(const Inspection& inspection) {
+  const auto& [value, reports] = inspection;
   const std::string exact = value.nan.empty() ? value.exact() : value.nan;
   fmt::print("{}{}\n\n", value.text, exact == value.text ? "" : " = " + exact);
   for (const FormatReport& report : reports)
@@ -136,31 +77,27 @@ void print_text(const InspectedValue& value, const std::vector<FormatReport>& re
 }
 
 ExitCode run_inspect(const InspectCommand& command) {
-  std::vector<NamedFormat> formats;
-  for (const std::string& text : command.formats) formats.push_back(parse_format(text));
-  if (formats.empty()) formats = named_formats();
-  std::vector<Rounding> roundings;
-  for (const std::string& text : command.roundings) roundings.push_back(parse_rounding(text));
-  if (roundings.empty()) {
-    roundings.assign(std::begin(all_roundings), std::end(all_roundings));
-    roundings.push_back(Rounding::stochastic);
+  std::vector<Inspection> inspections;
+  try {
+    std::vector<analysis::NamedFormat> formats;
+    for (const std::string& text : command.formats) formats.push_back(analysis::parse_format(text));
+    std::vector<Rounding> roundings;
+    for (const std::string& text : command.roundings) roundings.push_back(analysis::parse_rounding(text));
+    std::vector<analysis::InspectedValue> values;
+    for (const std::string& text : command.values) values.push_back(analysis::parse_value(text));
+    for (const analysis::InspectedValue& value : values)
+      inspections.push_back(analysis::inspect(value, formats, roundings));
+  } catch (const std::invalid_argument& error) {
+    throw CommandError(ExitCode::usage, error.what());
   }
-  std::vector<InspectedValue> values;
-  for (const std::string& text : command.values) values.push_back(parse_value(text));
-
-  Json json = Json::array();
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    std::vector<FormatReport> reports;
-    reports.reserve(formats.size());
-    for (const NamedFormat& format : formats) reports.push_back(report_on(values[i], format, roundings));
-    if (command.json) {
-      json.push_back(json_of(values[i], reports));
-      continue;
-    }
+  if (command.json) {
+    fmt::print("{}\n", analysis::json_of(inspections, 2));
+    return ExitCode::ok;
+  }
+  for (std::size_t i = 0; i < inspections.size(); ++i) {
     if (i > 0) fmt::print("\n");
-    print_text(values[i], reports);
+    print_text(inspections[i]);
   }
-  if (command.json) fmt::print("{}\n", json.dump(2));
   return ExitCode::ok;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "analysis/inspection.hpp"
 #include "engine/amp/levels/op_lists.hpp"
 #include "engine/amp/levels/op_statistics.hpp"
 #include "engine/amp/policy.hpp"
@@ -15,7 +16,6 @@
 #include "engine/nn/network/layer_types.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/commands.hpp"
-#include "experiments/app/commands/inspect_report.hpp"
 #include "experiments/app/commands/policy_list.hpp"
 #include "experiments/app/config/config.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
@@ -30,7 +30,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json format_json(const NamedFormat& named) {
+Json format_json(const analysis::NamedFormat& named) {
   const RuntimeFormat& format = named.format;
   const auto value = [&](std::uint64_t bits) { return Decimal(format.decode(bits)).to_string(17); };
   return {{"name", named.name},
@@ -150,7 +150,8 @@ Json everything() {
     json["policies"].push_back(policy_json(policy));
   for (const engine::amp::Dialect dialect : engine::amp::all_dialects())
     json["dialects"].push_back(dialect_json(dialect));
-  for (const NamedFormat& format : named_formats()) json["formats"].push_back(format_json(format));
+  for (const analysis::NamedFormat& format : analysis::named_formats())
+    json["formats"].push_back(format_json(format));
   for (const TensorCoreModel& model : tensor_core_models())
     json["tensor_cores"].push_back(tensor_core_json(model));
   const RunConfig defaults;

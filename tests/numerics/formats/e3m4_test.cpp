@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "experiments/app/commands/inspect_report.hpp"
+#include "analysis/inspection.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/histogram/cast_counts.hpp"
@@ -63,22 +63,21 @@ TEST(E3M4, IsOneRowOfTheList) {
 }
 
 TEST(E3M4, InspectRoundsAndTakesApart) {
-  const experiments::NamedFormat format = experiments::parse_format("E3M4");
+  const analysis::NamedFormat format = analysis::parse_format("E3M4");
   const std::vector<Rounding> roundings(std::begin(all_roundings), std::end(all_roundings));
   for (const float x : telling_floats()) {
     const auto bits = fmt::format("f32:0x{:x}", bits_of(x));
-    const experiments::FormatReport report =
-        experiments::report_on(experiments::parse_value(bits), format, roundings);
+    const analysis::FormatReport report = analysis::report_on(analysis::parse_value(bits), format, roundings);
     ASSERT_EQ(report.rounded.size(), roundings.size());
-    for (const experiments::RoundedValue& value : report.rounded)
+    for (const analysis::RoundedValue& value : report.rounded)
       EXPECT_EQ(value.code.bits, rounded(x, value.rounding)) << bits << " " << name_of(value.rounding);
   }
   for (std::uint64_t code = 0; code < infinity; ++code) {
-    const auto value = experiments::parse_value(fmt::format("e3m4:0x{:02x}", code));
+    const auto value = analysis::parse_value(fmt::format("e3m4:0x{:02x}", code));
     EXPECT_EQ(value.number.value.to_double(), static_cast<double>(table().value(code))) << code;
   }
-  EXPECT_EQ(experiments::parse_value("e3m4:0xf0").exact(), "-inf");
-  EXPECT_EQ(experiments::parse_value("e3m4:0x71").exact(), "nan");
+  EXPECT_EQ(analysis::parse_value("e3m4:0xf0").exact(), "-inf");
+  EXPECT_EQ(analysis::parse_value("e3m4:0x71").exact(), "nan");
 }
 
 TEST(E3M4, ConversionsRoundAsRationalsDo) {

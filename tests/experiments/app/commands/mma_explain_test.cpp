@@ -64,6 +64,9 @@ TEST_F(MmaExplain, VoltaKeepsNothingBelowOne) {
       "  nearest    bf600000 = -7*2^-3 = -0.875\n"
       "  error      +1.46801e+07 ulp (an ulp is 2^-24), relative +1; from alignment +1.46801e+07 ulp, "
       "from rounding +0 ulp\n");
+  const nlohmann::json step = json(cancelling, "--model volta").at("steps").at(0);
+  EXPECT_EQ(step.at("terms").at(0).at("aligned"), "+ 01.00000000000000000000000");
+  EXPECT_EQ(step.at("terms").at(3).at("aligned"), "- 00.00000000000000000000000|01");
 }
 
 TEST_F(MmaExplain, AmpereAndHopperKeepABitMoreEach) {

@@ -1,8 +1,10 @@
-// What fp16lab inspect finds out about a value, before it is written as text or JSON.
+// One value in every format and rounding: its bits, neighbours and errors. What `fp16lab inspect` and the
+// playground show.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,7 +13,7 @@
 #include "numerics/formats/rounding.hpp"
 #include "numerics/formats/runtime_format.hpp"
 
-namespace fp16lab::experiments {
+namespace fp16lab::analysis {
 
 /// A format as the user names it.
 struct NamedFormat {
@@ -22,10 +24,10 @@ struct NamedFormat {
 
 const std::vector<NamedFormat>& named_formats();
 
-/// A name or a prefix in any case, or "E,P" or "E,P,numbers". CommandError (usage) otherwise.
+/// A name or a prefix in any case, or "E,P" or "E,P,numbers". std::invalid_argument otherwise.
 NamedFormat parse_format(const std::string& text);
 
-/// The name of a rounding direction. CommandError (usage) otherwise.
+/// The name of a rounding direction. std::invalid_argument otherwise.
 Rounding parse_rounding(const std::string& text);
 
 /// A value as typed, or the exact value of a typed bit pattern.
@@ -37,8 +39,8 @@ struct InspectedValue {
   std::string exact() const;  ///< all digits, "inf", "-inf" or "nan"
 };
 
-/// A number (numerics/formats/decimal.hpp) or a bit pattern, "f16:0x045e". CommandError (usage) quotes what
-/// is neither.
+/// A number (numerics/formats/decimal.hpp) or a bit pattern, "f16:0x045e". std::invalid_argument quotes
+/// what is neither.
 InspectedValue parse_value(const std::string& text);
 
 /// One code of one format, taken apart.
@@ -54,6 +56,9 @@ struct Code {
   std::string value;                         ///< exact decimal, "inf", "-inf", "nan"
   std::string short_value;                   ///< the same to 7 significant digits
 };
+
+/// "overflow", "underflow", "inexact": those that are raised.
+std::vector<std::string> raised(const ExceptionFlags& flags);
 
 struct RoundedValue {
   Rounding rounding = Rounding::nearest_even;
@@ -77,6 +82,7 @@ struct FormatReport {
   std::optional<Code> below, above;
 
   const Code& code() const { return rounded.front().code; }
+  Decimal ulp() const;  ///< where there is an ulp_exponent
 };
 
 /// Rounds `value` to `format` in each of `roundings`; the principal result is that of the first one which is
@@ -84,4 +90,16 @@ struct FormatReport {
 FormatReport report_on(const InspectedValue& value, const NamedFormat& format,
                        const std::vector<Rounding>& roundings);
 
-}  // namespace fp16lab::experiments
+struct Inspection {
+  InspectedValue value;
+  std::vector<FormatReport> formats;
+};
+
+/// report_on for each of `formats`; where there are none all named ones, and all roundings.
+Inspection inspect(const InspectedValue& value, std::span<const NamedFormat> formats,
+                   std::vector<Rounding> roundings);
+
+/// What `fp16lab inspect --json` writes: an array, an object each. One line with an `indent` of -1.
+std::string json_of(std::span<const Inspection> inspections, int indent);
+
+}  // namespace fp16lab::analysis

@@ -1,4 +1,4 @@
-#include "experiments/app/commands/inspect_report.hpp"
+#include "analysis/inspection.hpp"
 
 #include <fmt/format.h>
 
@@ -7,16 +7,15 @@
 #include <charconv>
 #include <stdexcept>
 
-#include "experiments/app/exit_code.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/text/nearest_name.hpp"
 
-namespace fp16lab::experiments {
+namespace fp16lab::analysis {
 namespace {
 
 constexpr int short_digits = 7;
 
-[[noreturn]] void usage(const std::string& message) { throw CommandError(ExitCode::usage, message); }
+[[noreturn]] void refuse(const std::string& message) { throw std::invalid_argument(message); }
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
@@ -40,11 +39,11 @@ std::optional<NamedFormat> parse_own_format(const std::string& text, const std::
             text, text,
             RuntimeFormat(exponent_bits, precision, rest.empty() ? TopBinade::specials : TopBinade::numbers)};
       } catch (const std::invalid_argument& error) {
-        usage(fmt::format("'{}': {}", typed, error.what()));
+        refuse(fmt::format("'{}': {}", typed, error.what()));
       }
     }
   }
-  usage(fmt::format("'{}': expected EXPONENT_BITS,PRECISION, such as 6,10, or 4,4,numbers", typed));
+  refuse(fmt::format("'{}': expected EXPONENT_BITS,PRECISION, such as 6,10, or 4,4,numbers", typed));
 }
 
 std::optional<NamedFormat> find_format(const std::string& text, const std::string& typed) {
@@ -142,8 +141,8 @@ NamedFormat parse_format(const std::string& text) {
   if (std::optional<NamedFormat> format = find_format(text, text)) return *format;
   std::vector<std::string> known;
   for (const NamedFormat& format : named_formats()) known.push_back(format.name);
-  usage(fmt::format("unknown format '{}': expected one of {}, or EXPONENT_BITS,PRECISION{}", text,
-                    fmt::join(known, ", "), did_you_mean(text, known)));
+  refuse(fmt::format("unknown format '{}': expected one of {}, or EXPONENT_BITS,PRECISION{}", text,
+                     fmt::join(known, ", "), did_you_mean(text, known)));
 }
 
 Rounding parse_rounding(const std::string& text) {
@@ -152,8 +151,8 @@ Rounding parse_rounding(const std::string& text) {
   known.emplace_back(name_of(Rounding::stochastic));
   for (std::size_t i = 0; i < known.size(); ++i)
     if (text == known[i]) return i < std::size(all_roundings) ? all_roundings[i] : Rounding::stochastic;
-  usage(fmt::format("unknown rounding '{}': expected one of {}{}", text, fmt::join(known, ", "),
-                    did_you_mean(text, known)));
+  refuse(fmt::format("unknown rounding '{}': expected one of {}{}", text, fmt::join(known, ", "),
+                     did_you_mean(text, known)));
 }
 
 std::string InspectedValue::exact() const {
@@ -165,27 +164,23 @@ std::string InspectedValue::exact() const {
 InspectedValue parse_value(const std::string& text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) {
-    try {
-      return {text, parse_number(text), ""};
-    } catch (const std::invalid_argument& error) {
-      usage(error.what());
-    }
+    return {text, parse_number(text), ""};
   }
   const std::optional<NamedFormat> format = find_format(text.substr(0, colon), text);
   if (!format) {
     std::string known;
     for (const NamedFormat& named : named_formats()) known += named.prefix + ":, ";
-    usage(fmt::format("'{}': expected one of the prefixes {}or EXPONENT_BITS,PRECISION:", text, known));
+    refuse(fmt::format("'{}': expected one of the prefixes {}or EXPONENT_BITS,PRECISION:", text, known));
   }
   std::string_view digits = std::string_view(text).substr(colon + 1);
   if (digits.starts_with("0x") || digits.starts_with("0X")) digits.remove_prefix(2);
   std::uint64_t bits = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), bits, 16);
   if (error == std::errc::invalid_argument || end != digits.data() + digits.size())
-    usage(fmt::format("'{}': expected hexadecimal bits, such as {}:0x3c", text, format->prefix));
+    refuse(fmt::format("'{}': expected hexadecimal bits, such as {}:0x3c", text, format->prefix));
   const int width = format->format.width;
   if (error == std::errc::result_out_of_range || (width < 64 && bits >> width != 0))
-    usage(fmt::format("'{}': {} has {} bits", text, format->name, width));
+    refuse(fmt::format("'{}': {} has {} bits", text, format->name, width));
 
   const Exact exact = format->format.decode(bits);
   InspectedValue value{text, {}, ""};
@@ -236,4 +231,28 @@ FormatReport report_on(const InspectedValue& value, const NamedFormat& named,
   return report;
 }
 
-}  // namespace fp16lab::experiments
+std::vector<std::string> raised(const ExceptionFlags& flags) {
+  std::vector<std::string> names;
+  if (flags.overflow) names.emplace_back("overflow");
+  if (flags.underflow) names.emplace_back("underflow");
+  if (flags.inexact) names.emplace_back("inexact");
+  return names;
+}
+
+Decimal FormatReport::ulp() const {
+  return Decimal(Exact{Exact::Kind::finite, false, 1, ulp_exponent.value(), false});
+}
+
+Inspection inspect(const InspectedValue& value, std::span<const NamedFormat> formats,
+                   std::vector<Rounding> roundings) {
+  if (formats.empty()) formats = named_formats();
+  if (roundings.empty()) {
+    roundings.assign(std::begin(all_roundings), std::end(all_roundings));
+    roundings.push_back(Rounding::stochastic);
+  }
+  Inspection inspection{value, {}};
+  for (const NamedFormat& format : formats) inspection.formats.push_back(report_on(value, format, roundings));
+  return inspection;
+}
+
+}  // namespace fp16lab::analysis

@@ -1,0 +1,317 @@
+#include "analysis/dot_explanation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "numerics/formats/decimal.hpp"
+#include "numerics/tensor_core/explained_dot.hpp"
+
+namespace fp16lab::analysis {
+namespace {
+
+using boost::multiprecision::cpp_int;
+using Json = nlohmann::ordered_json;
+using Kind = Exact::Kind;
+
+constexpr int short_digits = 10;       // of decimals in text, where the exact number stands beside
+constexpr int most_dropped_bits = 24;  // shown behind the last bit that is kept
+
+/// significand * 2^exponent with an odd significand; 0 is 0 * 2^0.
+struct Binary {
+  cpp_int significand;
+  int exponent = 0;
+};
+
+Binary binary_of(const Rational& x) {
+  cpp_int significand = numerator(x);
+  if (significand == 0) return {};
+  const auto twos = static_cast<int>(lsb(cpp_int(abs(significand))));
+  significand /= cpp_int(1) << twos;
+  return {significand, twos - static_cast<int>(msb(denominator(x)))};
+}
+
+/// "0", "65504", "2^-25", "-33554431*2^-25".
+std::string binary_text(const Rational& x) {
+  constexpr int longest_integer = 1 << 20;
+  if (denominator(x) == 1 && abs(x) < longest_integer) return numerator(x).str();
+  const auto [significand, exponent] = binary_of(x);
+  if (exponent == 0) return significand.str();
+  if (abs(significand) == 1) return fmt::format("{}2^{}", significand < 0 ? "-" : "", exponent);
+  return fmt::format("{}*2^{}", significand.str(), exponent);
+}
+
+Decimal decimal_of(const Rational& x) {
+  Decimal sum;
+  const auto [significand, exponent] = binary_of(x);
+  cpp_int rest = abs(significand);
+  for (int limb = 0; rest != 0; ++limb, rest >>= 32) {
+    const auto low = static_cast<std::uint32_t>(rest & 0xffffffffU);
+    // The subtraction of its negative adds the limb.
+    if (low != 0) sum = sum - Decimal(Exact{Kind::finite, x > 0, low, exponent + 32 * limb, false});
+  }
+  return sum;
+}
+
+std::string special_text(const ExplainedNumber& number) {
+  if (number.kind == Kind::nan) return "nan";
+  const char* const magnitude = number.kind == Kind::infinite ? "inf" : "0";
+  return fmt::format("{}{}", number.negative ? "-" : "", magnitude);
+}
+
+std::string binary_text(const ExplainedNumber& number) {
+  return number.kind == Kind::finite ? binary_text(number.value) : special_text(number);
+}
+
+/// All digits, or correctly rounded to `digits` of them.
+std::string decimal_text(const ExplainedNumber& number, int digits = 0) {
+  if (number.kind != Kind::finite) return special_text(number);
+  const Decimal decimal = decimal_of(number.value);
+  return digits == 0 ? decimal.to_string() : decimal.to_string(digits);
+}
+
+std::string equal_texts(const std::string& left, const std::string& right) {
+  return left == right ? left : left + " = " + right;
+}
+
+std::string bits_text(DType format, std::uint32_t word) {
+  return fmt::format("{:0{}x}", word, 2 * size_of(format));
+}
+
+/// "+ 01.0000|0110": a term in units of 2^max_exponent, in binary; what is dropped stands behind the bar.
+std::string aligned_text(const ExplainedTerm& term, const ExplainedStep& step) {
+  const int fraction_bits = step.max_exponent - step.unit_exponent;
+  const Rational unit = step.unit_exponent < 0 ? Rational(cpp_int(1), cpp_int(1) << -step.unit_exponent)
+                                               : Rational(cpp_int(1) << step.unit_exponent);
+  const auto bits_of_integer = [](const cpp_int& x, int count) {
+    std::string bits;
+    for (int i = count - 1; i >= 0; --i) bits += bit_test(x, static_cast<unsigned>(i)) ? '1' : '0';
+    return bits;
+  };
+  std::string text = bits_of_integer(numerator(Rational(abs(term.kept) / unit)), fraction_bits + 2);
+  text = fmt::format("{} {}.{}", term.number.negative ? '-' : '+', text.substr(0, 2), text.substr(2));
+  if (term.dropped == 0) return text;
+  text += '|';
+  Rational rest = abs(term.dropped) / unit;
+  for (int i = 0; rest != 0; ++i) {
+    if (i == most_dropped_bits) return text + "..";
+    rest *= 2;
+    const bool one = rest >= 1;
+    text += one ? '1' : '0';
+    if (one) rest -= 1;
+  }
+  return text;
+}
+
+/// Rows with columns as wide as their widest cell, behind `indent` blanks.
+std::string table_text(const std::vector<std::vector<std::string>>& rows, std::size_t indent) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line(indent, ' ');
+    for (std::size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}", row[i], widths[i] + 2);
+    line.resize(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+  }
+  return text;
+}
+
+std::string_view rounding_text(const TensorCoreModel& row, const ExplainedStep& step) {
+  if (!step.fused || row.output == BlockOutput::fp16_nearest_even) return "to nearest even";
+  return row.output == BlockOutput::fp32_toward_zero ? "toward zero" : "toward zero, to 14 bits";
+}
+
+/// The accumulator of a block, or the summand c of an addition; what the two blocks gave; or a product.
+std::string name_of_term(const ExplainedTerm& term) {
+  if (term.source == ExplainedTerm::Source::product) return fmt::format("a[{0}]*b[{0}]", term.k);
+  return term.source == ExplainedTerm::Source::blocks ? "blocks" : "c";
+}
+
+std::string step_text(const TensorCoreModel& row, const ExplainedStep& step, std::size_t number) {
+  const DType format = row.accumulator();
+  const bool finite = step.sum.is_finite();
+  std::string text = fmt::format("  step {}: ", number);
+  if (!step.fused)
+    text += "an addition";
+  else if (finite)
+    text += fmt::format("a fused block, max exponent {}, unit 2^{}", step.max_exponent, step.unit_exponent);
+  else
+    text += "a fused block, nothing to align";
+  text += fmt::format(", from c = {}\n", bits_text(format, step.c));
+
+  const bool aligned = step.fused && finite;
+  std::vector<std::vector<std::string>> rows{{"term", "exact"}};
+  if (aligned)
+    rows[0].insert(rows[0].end(),
+                   {"exponent", fmt::format("aligned, x 2^{}", step.max_exponent), "kept", "dropped"});
+  for (const ExplainedTerm& term : step.terms) {
+    rows.push_back({name_of_term(term), binary_text(term.number)});
+    if (aligned && term.number.kind == Kind::finite)
+      rows.back().insert(rows.back().end(), {std::to_string(term.exponent), aligned_text(term, step),
+                                             binary_text(term.kept), binary_text(term.dropped)});
+  }
+  text += table_text(rows, 4);
+  text +=
+      fmt::format("    sum {}\n", equal_texts(binary_text(step.sum), decimal_text(step.sum, short_digits)));
+  text += fmt::format("    {}: {} = {}", rounding_text(row, step), bits_text(format, step.word),
+                      equal_texts(binary_text(step.result), decimal_text(step.result, short_digits)));
+  if (finite && step.result.is_finite())
+    text += step.result.value == step.sum.value
+                ? ", exact"
+                : fmt::format(", off by {}", binary_text(Rational(step.result.value - step.sum.value)));
+  return text + '\n';
+}
+
+/// A finite dot product's error in parts: what alignments dropped, and what roundings of steps added.
+struct ErrorParts {
+  Rational alignment = 0, rounding = 0;
+};
+
+ErrorParts parts_of_error(const ExplainedDot& dot) {
+  ErrorParts parts;
+  for (const ExplainedStep& step : dot.steps) {
+    for (const ExplainedTerm& term : step.terms) parts.alignment -= term.dropped;
+    parts.rounding += step.result.value - step.sum.value;
+  }
+  return parts;
+}
+
+double in_ulps(const Rational& x, const ExplainedDot& dot) {
+  return decimal_of(x).scaled_by_two(-dot.ulp_exponent).to_double();
+}
+
+double relative(const ExplainedDot& dot) {
+  return static_cast<double>(Rational(*dot.error / abs(dot.exact.value)));
+}
+
+std::string error_text(const ExplainedDot& dot) {
+  if (!dot.error) return dot.word == dot.nearest_word ? "none" : "not finite";
+  if (*dot.error == 0) return "none, the result is the exact sum";
+  const ErrorParts parts = parts_of_error(dot);
+  std::string text = fmt::format("{:+.6g} ulp (an ulp is 2^{})", in_ulps(*dot.error, dot), dot.ulp_exponent);
+  if (dot.exact.value != 0) text += fmt::format(", relative {:+.6g}", relative(dot));
+  return text + fmt::format("; from alignment {:+.6g} ulp, from rounding {:+.6g} ulp{}",
+                            in_ulps(parts.alignment, dot), in_ulps(parts.rounding, dot),
+                            dot.word == dot.nearest_word ? "; correctly rounded" : "");
+}
+
+/// {"significand": "-3", "exponent": -25, "decimal": "..."}, all digits; "nan", "inf", "-inf" otherwise.
+Json json_of(const Rational& x) {
+  const auto [significand, exponent] = binary_of(x);
+  return {{"significand", significand.str()}, {"exponent", exponent}, {"decimal", decimal_of(x).to_string()}};
+}
+Json json_of(const ExplainedNumber& number) {
+  return number.is_finite() ? json_of(number.value) : Json(special_text(number));
+}
+Json json_of(DType format, std::uint32_t word, const ExplainedNumber& number) {
+  return {{"bits", bits_text(format, word)}, {"value", decimal_text(number)}};
+}
+
+Json json_of(const TensorCoreModel& row, const ExplainedStep& step) {
+  const bool finite = step.sum.is_finite();
+  const bool aligned = step.fused && finite;
+  Json terms = Json::array();
+  for (const ExplainedTerm& term : step.terms) {
+    Json entry = {{"term", name_of_term(term)}, {"exact", json_of(term.number)}};
+    if (aligned) {
+      const bool counts = term.number.kind == Kind::finite;
+      entry["exponent"] = counts ? Json(term.exponent) : Json();
+      entry["aligned"] = counts ? Json(aligned_text(term, step)) : Json();
+      entry["kept"] = json_of(term.kept);
+      entry["dropped"] = json_of(term.dropped);
+    }
+    terms.push_back(std::move(entry));
+  }
+  return {
+      {"step", step.fused ? "fused_block" : "addition"},
+      {"c", bits_text(row.accumulator(), step.c)},
+      {"max_exponent", aligned ? Json(step.max_exponent) : Json()},
+      {"unit_exponent", aligned ? Json(step.unit_exponent) : Json()},
+      {"terms", std::move(terms)},
+      {"sum", json_of(step.sum)},
+      {"result", json_of(row.accumulator(), step.word, step.result)},
+      {"rounding",
+       finite && step.result.is_finite() ? json_of(Rational(step.result.value - step.sum.value)) : Json()}};
+}
+
+}  // namespace
+
+ExplainedDot explained_dot(const DotLine& line) {
+  return fp16lab::explained_dot(*line.row, line.a_format, line.a, line.b_format, line.b, line.c);
+}
+
+std::string text_of(const DotLine& line, const ExplainedDot& dot) {
+  const TensorCoreModel& row = *line.row;
+  const DType format = row.accumulator();
+  std::string text = fmt::format(
+      "{}\n  {}: {} * {} -> {}, block_size {}, fraction_bits {}, exponent_floor {}, {}, {}\n", line.text,
+      row.name, name_of(line.a_format), name_of(line.b_format), name_of(format), row.block_size,
+      row.fraction_bits, row.exponent_floor, name_of(row.output), name_of(row.dataflow));
+  std::vector<std::vector<std::string>> operands;
+  for (std::size_t k = 0; k < dot.a.size(); ++k) {
+    operands.push_back({fmt::format("a[{}]", k), bits_text(line.a_format, line.a[k]), binary_text(dot.a[k]),
+                        decimal_text(dot.a[k], short_digits), fmt::format("b[{}]", k),
+                        bits_text(line.b_format, line.b[k]), binary_text(dot.b[k]),
+                        decimal_text(dot.b[k], short_digits)});
+  }
+  operands.push_back({"c", bits_text(format, line.c), binary_text(dot.c), decimal_text(dot.c, short_digits)});
+  text += table_text(operands, 2);
+  for (std::size_t i = 0; i < dot.steps.size(); ++i) text += step_text(row, dot.steps[i], i + 1);
+
+  const auto word_text = [&](std::uint32_t word, const ExplainedNumber& number) {
+    return fmt::format("{} = {}", bits_text(format, word),
+                       equal_texts(binary_text(number), decimal_text(number)));
+  };
+  std::vector<std::vector<std::string>> results{{"d", word_text(dot.word, dot.result)}};
+  if (line.captured) results.push_back({"captured", bits_text(format, *line.captured) + ", not d"});
+  results.push_back({"exact sum", equal_texts(binary_text(dot.exact), decimal_text(dot.exact))});
+  results.push_back({"nearest", word_text(dot.nearest_word, dot.nearest)});
+  results.push_back({"error", error_text(dot)});
+  return text + table_text(results, 2);
+}
+
+std::string json_of(const DotLine& line, const ExplainedDot& dot) {
+  const TensorCoreModel& row = *line.row;
+  const DType format = row.accumulator();
+  Json json = {{"line", line.number},
+               {"row",
+                {{"name", row.name},
+                 {"block_size", row.block_size},
+                 {"fraction_bits", row.fraction_bits},
+                 {"exponent_floor", row.exponent_floor},
+                 {"output", name_of(row.output)},
+                 {"dataflow", name_of(row.dataflow)},
+                 {"subnormal_accumulator", name_of(row.subnormal_accumulator)},
+                 {"underflow_zero", name_of(row.underflow_zero)}}},
+               {"a_format", name_of(line.a_format)},
+               {"b_format", name_of(line.b_format)},
+               {"accumulator", name_of(format)},
+               {"a", Json::array()},
+               {"b", Json::array()},
+               {"c", json_of(format, line.c, dot.c)},
+               {"steps", Json::array()}};
+  for (std::size_t k = 0; k < dot.a.size(); ++k) {
+    json["a"].push_back(json_of(line.a_format, line.a[k], dot.a[k]));
+    json["b"].push_back(json_of(line.b_format, line.b[k], dot.b[k]));
+  }
+  for (const ExplainedStep& step : dot.steps) json["steps"].push_back(json_of(row, step));
+  json["d"] = json_of(format, dot.word, dot.result);
+  if (line.captured) json["captured"] = bits_text(format, *line.captured);
+  json["exact"] = json_of(dot.exact);
+  json["nearest"] = json_of(format, dot.nearest_word, dot.nearest);
+  json["correctly_rounded"] = dot.word == dot.nearest_word;
+  json["ulp_exponent"] = dot.exact.is_finite() ? Json(dot.ulp_exponent) : Json();
+  json["error"] = dot.error ? json_of(*dot.error) : Json();
+  json["error_ulp"] = dot.error ? Json(in_ulps(*dot.error, dot)) : Json();
+  json["error_relative"] = dot.error && dot.exact.value != 0 ? Json(relative(dot)) : Json();
+  return json.dump() + '\n';
+}
+
+}  // namespace fp16lab::analysis

@@ -1,0 +1,37 @@
+// One dot product of a tensor core, term by term, as text or as JSON: what `fp16lab mma --explain` and the
+// playground show.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "numerics/tensor_core/explained_dot.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
+
+namespace fp16lab::analysis {
+
+/// A line of `fp16lab mma`, taken apart and answered.
+struct DotLine {
+  std::string_view text;     ///< as read
+  std::uint64_t number = 0;  ///< from 1
+  const TensorCoreModel* row = nullptr;
+  DType a_format = DType::f16, b_format = DType::f16;
+  std::span<const std::uint32_t> a, b;  ///< of equal length
+  std::uint32_t c = 0;
+  std::uint32_t d = 0;                    ///< fused_dot_add's answer
+  std::optional<std::uint32_t> captured;  ///< with --verify: the d-word of the line
+};
+
+/// Its steps (numerics/tensor_core/explained_dot.hpp).
+ExplainedDot explained_dot(const DotLine& line);
+
+/// Lines that begin with the text of the line.
+std::string text_of(const DotLine& line, const ExplainedDot& dot);
+/// One line, one object. "aligned" of a term is its bits in units of 2^max_exponent; those behind "|" are
+/// dropped, ".." stands for more of them.
+std::string json_of(const DotLine& line, const ExplainedDot& dot);
+
+}  // namespace fp16lab::analysis

@@ -1,0 +1,27 @@
+# cmake -DOUTPUT=... -DASSETS=... -DSCRIPTS="a.js b.js" -DSTYLE=... -DRECORDED=... -DLIBRARY=... -DBASE64=... -P assemble.cmake:
+# the page as one file that needs no other one.
+cmake_minimum_required(VERSION 3.25)
+file(READ "${ASSETS}/playground.html" page)
+file(READ "${STYLE}" report_style)
+file(READ "${ASSETS}/playground.css" own_style)
+file(READ "${RECORDED}" recorded)
+execute_process(COMMAND "${BASE64}" "${LIBRARY}" OUTPUT_VARIABLE library COMMAND_ERROR_IS_FATAL ANY)
+
+set(script "'use strict';\n(() => {\n")
+separate_arguments(scripts UNIX_COMMAND "${SCRIPTS}")
+foreach(file ${scripts})
+  file(READ "${ASSETS}/${file}" text)
+  string(APPEND script "${text}")
+endforeach()
+string(APPEND script "})();\n")
+
+string(REPLACE "@STYLE@" "${report_style}${own_style}" page "${page}")
+string(REPLACE "@RECORDED@" "${recorded}" page "${page}")
+string(REPLACE "@LIBRARY@" "${library}" page "${page}")
+string(REPLACE "@SCRIPT@" "${script}" page "${page}")
+file(WRITE "${OUTPUT}" "${page}")
+file(SIZE "${OUTPUT}" bytes)
+if(bytes GREATER 2000000)
+  message(FATAL_ERROR "The playground has ${bytes} bytes; a page to share has less than 2,000,000")
+endif()
+message(STATUS "${OUTPUT}: ${bytes} bytes")
