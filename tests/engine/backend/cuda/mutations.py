@@ -150,8 +150,8 @@ def run_trial(trial):
     name = failed[1] if failed else (re.findall(r"\[ RUN      \] (\S+)", output) or [trial.name])[-1]
     said = output.rpartition(f"[ RUN      ] {name}\n")[2].partition("[  FAILED  ]")[0].splitlines()
     said = [line for line in said if line.strip()] or [f"exit status {done.returncode}"]
-    # What a machine refuses says more than the comparison that fails behind it. The PTX machine says it apart;
-    # tests that provoke it say it, too, but before.
+    # What a machine refuses says more than the comparison that fails behind it. The PTX machine says it apart,
+    # and did so before for tests that provoke it.
     refused = re.findall(r"fp16lab, the PTX machine: (.*)", done.stderr)
     if refused and "C++ exception" in " ".join(said):
         return f"{name}: fault: {refused[-1][:800]}"
@@ -290,8 +290,8 @@ def print_table(results):
                         if one[machine]["verdict"] == "killed")
         faults = sum(": fault: " in one[machine]["by"] or "C++ exception" in one[machine]["by"] or
                      ": signal " in one[machine]["by"] for one in results.values())
-        print(f"  killed by a refusal of the machine: {faults}, by other results: {tests.total() - faults}; by",
-              ", ".join(f"{test} {count}" for test, count in tests.most_common(12)))
+        print(f"  killed by a refusal of the machine: {faults}, by other results: {tests.total() - faults}")
+        print("  in", ", ".join(f"{test} {count}" for test, count in tests.most_common(12)))
     for id, one in sorted(results.items()):
         alive = [machine for machine in MACHINES if one[machine]["verdict"] == "survived"]
         if alive:
