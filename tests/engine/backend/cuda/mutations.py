@@ -150,8 +150,8 @@ def run_trial(trial):
     name = failed[1] if failed else (re.findall(r"\[ RUN      \] (\S+)", output) or [trial.name])[-1]
     said = output.rpartition(f"[ RUN      ] {name}\n")[2].partition("[  FAILED  ]")[0].splitlines()
     said = [line for line in said if line.strip()] or [f"exit status {done.returncode}"]
-    # What a machine refuses says more than the comparison that fails behind it. The PTX machine says it apart,
-    # and did so before for tests that provoke it.
+    # What a machine refuses says more than the comparison that fails behind it. The PTX machine says it
+    # apart, and did so before for tests that provoke it.
     refused = re.findall(r"fp16lab, the PTX machine: (.*)", done.stderr)
     if refused and "C++ exception" in " ".join(said):
         return f"{name}: fault: {refused[-1][:800]}"
