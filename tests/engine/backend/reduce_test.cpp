@@ -24,6 +24,17 @@ TEST_P(BackendConformance, ReduceThreeLevelsOfTree) {
                    "two columns of 2^20 + 33");
 }
 
+TEST_P(BackendConformance, ReduceHasNoElementBehindTheLastWholeChunk) {
+  // One that is not there would be a +0: it would win over negative numbers, and turn a -0.
+  for (const std::int64_t extent : {1023, 1024, 1025, 2047, 2048, 2049, 3 * 1024}) {
+    Tensor out = output(Shape{}, DType::f32);
+    backend().reduce(ReduceOp::max, tensor(std::vector<float>(extent, -1.0f)), 0, out);
+    expect_same_bits(values_of<float>(out), {-1.0f}, "max of " + std::to_string(extent));
+    backend().reduce(ReduceOp::sum, tensor(std::vector<float>(extent, -0.0f)), 0, out);
+    expect_same_bits(values_of<float>(out), {-0.0f}, "sum of " + std::to_string(extent));
+  }
+}
+
 TEST_P(BackendConformance, ReduceOrderIsTreeAndNothingElse) {
   // 1, then 2^-24 in lane 1 and in lane 0's next round: a serial sum loses both, TREE adds the second to lane
   // 0 first (lost), the first in the last fold (lost); but two 2^-24 in lanes 1 and 17 meet before they reach

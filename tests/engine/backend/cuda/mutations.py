@@ -34,50 +34,48 @@ TEST_LIMIT = 600  # seconds: a loop that does not end is noticed by that
 
 GEMM = ("product/gemm.cu", "gemm", "cuda_gemm_test")
 CONVOLUTION = ("product/convolution.cu", "conv2d,conv2d_input_gradient", "cuda_convolution_test")
-# The unit that stands for a file, the verbs whose cases run, and a further test of the host machine. A header
-# is mutated in one unit that includes it.
+REDUCE = ("verbs/reduce.cu", "reduce", "cuda_tree_kernels")
+INDEXING = ("verbs/indexing.cu", "pick,place,gather_rows,scatter_rows")
+STEP = ("verbs/step.cu", "unscale,global_norm,clip_by_norm,clip_by_value", "cuda_step_test")
+WEIGHT = ("product/convolution_weight.cu", "conv2d_weight_gradient", "cuda_convolution_test")
+# Of files that begin so: the units that have their code, each with the verbs whose cases run and a further
+# test of the host machine. The first unit whose PTX a mutation changes is judged.
 UNITS = {
-    "product/convolution_weight.cu": ("product/convolution_weight.cu", "conv2d_weight_gradient",
-                                      "cuda_convolution_test"),
-    "product/convolution": CONVOLUTION,
-    "product/": GEMM,
-    "verbs/adam.cu": ("verbs/adam.cu", "adam_step,lamb_step"),
-    "verbs/cast.cu": ("verbs/cast.cu", "cast,cast_stochastic"),
-    "verbs/elementwise.cu": ("verbs/elementwise.cu", "unary,binary,scale,divide"),
-    "verbs/gradient_table.hpp": ("verbs/step.cu", "unscale,global_norm,clip_by_norm,clip_by_value,digest",
-                                 "cuda_step_test"),
-    "verbs/histogram.cu": ("verbs/histogram.cu", "histogram,count_update"),
-    "verbs/probe_counting.hpp": ("verbs/cast.cu", "cast,histogram"),
-    "verbs/indexing.cu": ("verbs/indexing.cu", "pick,place,gather_rows,scatter_rows"),
-    "verbs/lstm.cu": ("verbs/lstm.cu", "lstm_cell,lstm_cell_gradient"),
-    "verbs/memory.cu": ("verbs/memory.cu", "fill,copy,digest"),
-    "verbs/optimizers.cu": ("verbs/optimizers.cu", "sgd_step,rmsprop_step", "cuda_step_test"),
-    "verbs/updates.hpp": ("verbs/adam.cu", "adam_step", "cuda_step_test"),
-    "verbs/permute.cu": ("verbs/permute.cu", "permute,slice,insert"),
-    "verbs/pooling.cu": ("verbs/pooling.cu", "max_pool2d,pool_pick,pool_place,average_pool2d,"
-                                             "average_pool2d_transposed"),
-    "verbs/programs": ("verbs/programs.cu", "run,fill_scale", "cuda_step_test"),
-    "verbs/random.cu": ("verbs/random.cu", "fill_uniform,fill_normal,fill_bernoulli"),
-    "verbs/reduce.cu": ("verbs/reduce.cu", "reduce"),
-    "verbs/tree_kernels.hpp": ("verbs/reduce.cu", "reduce", "cuda_tree_kernels"),
-    "verbs/step.cu": ("verbs/step.cu", "unscale,global_norm,clip_by_norm,clip_by_value", "cuda_step_test"),
-    "verbs/stochastic.hpp": ("verbs/cast.cu", "cast_stochastic"),
-    "runtime/instructions.hpp": GEMM,
-    "runtime/fast_division.hpp": ("verbs/permute.cu", "permute,slice,insert"),
-    "runtime/index_fault.hpp": ("verbs/indexing.cu", "pick,place,gather_rows,scatter_rows"),
-    "runtime/packs.hpp": ("verbs/cast.cu", "cast"),
-    "runtime/": ("verbs/cast.cu", "cast"),
+    "product/convolution_weight.cu": [WEIGHT],
+    "product/convolution": [CONVOLUTION, WEIGHT],
+    "product/": [GEMM, CONVOLUTION, WEIGHT],
+    "verbs/adam.cu": [("verbs/adam.cu", "adam_step,lamb_step")],
+    "verbs/cast.cu": [("verbs/cast.cu", "cast,cast_stochastic")],
+    "verbs/elementwise.cu": [("verbs/elementwise.cu", "unary,binary,scale,divide")],
+    "verbs/gradient_table.hpp": [("verbs/step.cu", "unscale,global_norm,clip_by_norm,clip_by_value,digest",
+                                 "cuda_step_test")],
+    "verbs/histogram.cu": [("verbs/histogram.cu", "histogram,count_update")],
+    "verbs/probe_counting.hpp": [("verbs/cast.cu", "cast,histogram")],
+    "verbs/indexing.cu": [INDEXING],
+    "verbs/lstm.cu": [("verbs/lstm.cu", "lstm_cell,lstm_cell_gradient")],
+    "verbs/memory.cu": [("verbs/memory.cu", "fill,copy,digest")],
+    "verbs/optimizers.cu": [("verbs/optimizers.cu", "sgd_step,rmsprop_step", "cuda_step_test")],
+    "verbs/updates.hpp": [("verbs/adam.cu", "adam_step", "cuda_step_test")],
+    "verbs/permute.cu": [("verbs/permute.cu", "permute,slice,insert")],
+    "verbs/pooling.cu": [("verbs/pooling.cu", "max_pool2d,pool_pick,pool_place,average_pool2d,"
+                                             "average_pool2d_transposed")],
+    "verbs/programs": [("verbs/programs.cu", "run,fill_scale", "cuda_step_test")],
+    "verbs/random.cu": [("verbs/random.cu", "fill_uniform,fill_normal,fill_bernoulli")],
+    "verbs/reduce.cu": [("verbs/reduce.cu", "reduce")],
+    "verbs/tree_kernels.hpp": [REDUCE, INDEXING, STEP],
+    "verbs/step.cu": [STEP],
+    "verbs/stochastic.hpp": [("verbs/cast.cu", "cast_stochastic")],
+    "runtime/instructions.hpp": [GEMM, ("verbs/cast.cu", "cast,cast_stochastic")],
+    "runtime/fast_division.hpp": [("verbs/permute.cu", "permute,slice,insert")],
+    "runtime/index_fault.hpp": [INDEXING],
+    "runtime/packs.hpp": [("verbs/cast.cu", "cast")],
 }
 
 
-def unit_of(file):
-    """(unit, verbs, tests) of the longest entry that the name begins with."""
-    name = max((name for name in UNITS if file.startswith(name)), key=len, default=None)
-    if name is None:
-        # An own unit without verbs: its mutants meet the suite without the verb cases only.
-        return file, "", ()
-    unit, verbs, *tests = UNITS[name]
-    return unit, verbs, tuple(tests)
+def units_of(file):
+    """[(unit, verbs, further tests)] of the longest entry that the name begins with."""
+    name = max((name for name in UNITS if file.startswith(name)), key=len)
+    return [(unit, verbs, tests) for unit, verbs, *tests in UNITS[name]]
 
 
 @dataclass
@@ -152,7 +150,11 @@ def run_trial(trial):
     name = failed[1] if failed else (re.findall(r"\[ RUN      \] (\S+)", output) or [trial.name])[-1]
     said = output.rpartition(f"[ RUN      ] {name}\n")[2].partition("[  FAILED  ]")[0].splitlines()
     said = [line for line in said if line.strip()] or [f"exit status {done.returncode}"]
-    # What a machine refuses says more than the comparison that fails behind it.
+    # What a machine refuses says more than the comparison that fails behind it. The PTX machine says it
+    # apart, and did so before for tests that provoke it.
+    refused = re.findall(r"fp16lab, the PTX machine: (.*)", done.stderr)
+    if refused and "C++ exception" in " ".join(said):
+        return f"{name}: fault: {refused[-1][:800]}"
     fault = re.compile(r"C\+\+ exception|[Rr]ace|misaligned|barrier|outside|poison|terminate")
     line = next((line for line in said if fault.search(line)), " ".join(said))
     if done.returncode < 0:
@@ -217,12 +219,17 @@ def judge(build, unit, overlay, machine, verbs, tests):
 
 
 def judge_mutation(build, mutation):
-    unit, verbs, tests = unit_of(mutation.file)
     with tempfile.TemporaryDirectory(dir=build.work) as folder:
         place = Path(folder) / CUDA / mutation.file
         place.parent.mkdir(parents=True)
         place.write_text(mutation.text)
-        return {machine: judge(build, unit, Path(folder), machine, verbs, tests) for machine in MACHINES}
+        for unit, verbs, tests in units_of(mutation.file):
+            ptx = judge(build, unit, Path(folder), "ptx", verbs, tests)
+            if ptx["verdict"] != "same code":
+                host = judge(build, unit, Path(folder), "host", verbs, tests)
+                return {"unit": unit, "ptx": ptx, "host": host}
+        # Nothing that differs: the host machine's compiler need not be asked.
+        return {"unit": unit, "ptx": ptx, "host": {**ptx, "seconds": 0}}
 
 
 def digest(mutation):
@@ -281,7 +288,10 @@ def print_table(results):
               "compile")
         tests = Counter(one[machine]["by"].split("/cuda")[0].split(":")[0] for one in results.values()
                         if one[machine]["verdict"] == "killed")
-        print("  killed by", ", ".join(f"{test} {count}" for test, count in tests.most_common(12)))
+        faults = sum(": fault: " in one[machine]["by"] or "C++ exception" in one[machine]["by"] or
+                     ": signal " in one[machine]["by"] for one in results.values())
+        print(f"  killed by a refusal of the machine: {faults}, by other results: {tests.total() - faults}")
+        print("  in", ", ".join(f"{test} {count}" for test, count in tests.most_common(12)))
     for id, one in sorted(results.items()):
         alive = [machine for machine in MACHINES if one[machine]["verdict"] == "survived"]
         if alive:
@@ -309,9 +319,11 @@ def check(build, count):
     if {one.kind for one in chosen} != {rule[0] for rule in RULES}:
         faults.append("a kind has no mutation among the chosen ones")
     print(f"{len(everything)} places in {len({one.file for one in everything})} files, {len(chosen)} chosen")
-    for name in {unit_of(one.file)[0] for one in everything} if build else ():
-        if not (ROOT / CUDA / name).exists():
-            faults.append(f"{name}, which UNITS names, is no file")
+    for file in sorted({one.file for one in everything}):
+        if not any(file.startswith(name) for name in UNITS):
+            faults.append(f"{file}: UNITS names no unit for it")
+        elif not all((ROOT / CUDA / unit).exists() for unit, *_ in units_of(file)):
+            faults.append(f"{file}: a unit that UNITS names is no file")
     if build:
         with tempfile.TemporaryDirectory(dir=build.work) as nothing:
             for machine in MACHINES:
