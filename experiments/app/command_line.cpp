@@ -64,6 +64,7 @@ class Program {
         "fp16lab sweep -c demo -o results/demo --report\n"
         "fp16lab help train");
     app_.allow_extras();
+    app_.require_subcommand(0, 1);  // behind a command its name is an argument: list config_keys train
     for (const Command& command :
          {train_command(), sweep_command(), model_command(), hist_command(), replay_command(),
           compare_command(), report_command(), inspect_command(), softfloat_command(), mma_command(),

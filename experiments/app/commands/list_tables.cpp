@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -170,10 +171,23 @@ void print_datasets(const Json& rows, std::size_t columns, bool details) {
   const std::size_t width = width_of(rows, "name");
   for (const Json& row : rows) {
     const std::string package = text_of(row.at("package"));
-    print_row(fmt::format("  {:<{}}  {:<7}", text_of(row.at("name")), width, text_of(row.at("data"))),
+    print_row(fmt::format("  {:<{}}  {:<9}", text_of(row.at("name")), width, text_of(row.at("data"))),
               text_of(row.at("description")) + (package.empty() ? "" : " (" + package + ")"), columns,
               details);
   }
+}
+
+/// Numbers with six digits; with `details` all of them.
+void print_formats(const Json& rows, std::size_t, bool details) {
+  if (details) return print_table(rows);
+  fmt::print("  {:<5} {:<6} {:>5} {:>8} {:>9} {:>11} {:>12} {:>12}  {}\n", "name", "bits", "width",
+             "exponent", "precision", "largest", "least normal", "least", "Inf");
+  const auto number = [](const Json& value) { return fmt::format("{:.6g}", std::strtod(text_of(value).c_str(), nullptr)); };
+  for (const Json& row : rows)
+    fmt::print("  {:<5} {:<6} {:>5} {:>8} {:>9} {:>11} {:>12} {:>12}  {}\n", text_of(row.at("name")),
+               text_of(row.at("bits")), text_of(row.at("width")), text_of(row.at("exponent_bits")),
+               text_of(row.at("precision")), number(row.at("max_finite")), number(row.at("min_normal")),
+               number(row.at("min_subnormal")), row.at("infinity").get<bool>() ? "yes" : "no");
 }
 
 struct Section {
@@ -188,7 +202,7 @@ constexpr Section sections[] = {
     {"datasets", "data.name", print_datasets},
     {"policies", "scaler.policy: loss-scale policies", print_policies},
     {"dialects", "amp.dialect and amp.level: frameworks' mixed precision", print_dialects},
-    {"formats", "floating-point formats", [](const Json& rows, std::size_t, bool) { print_table(rows); }},
+    {"formats", "floating-point formats", print_formats},
     {"tensor_cores", "backend.tensor_core and mma --model", print_tensor_cores},
     {"config_keys", "keys of configurations and of --set", print_keys},
 };

@@ -52,8 +52,7 @@ std::string cut(std::string_view text, std::size_t columns) {
   if (width_of(text) <= columns) return std::string(text);
   while (!text.empty() && width_of(text) + 3 > columns) {
     const std::size_t blank = text.rfind(' ');
-    if (blank == std::string_view::npos) break;
-    text = text.substr(0, blank);
+    text = text.substr(0, blank != std::string_view::npos ? blank : columns > 3 ? columns - 3 : 0);
   }
   while (!text.empty() && std::string_view(" ,;:(").find(text.back()) != std::string_view::npos)
     text.remove_suffix(1);
