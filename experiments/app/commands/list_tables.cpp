@@ -180,11 +180,13 @@ void print_datasets(const Json& rows, std::size_t columns, bool details) {
 /// Numbers with six digits; with `details` all of them.
 void print_formats(const Json& rows, std::size_t, bool details) {
   if (details) return print_table(rows);
-  fmt::print("  {:<5} {:<6} {:>5} {:>8} {:>9} {:>11} {:>12} {:>12}  {}\n", "name", "bits", "width",
-             "exponent", "precision", "largest", "least normal", "least", "Inf");
-  const auto number = [](const Json& value) { return fmt::format("{:.6g}", std::strtod(text_of(value).c_str(), nullptr)); };
+  fmt::print("  {:<4} {:<5} {:>5} {:>8} {:>9} {:>12} {:>12} {:>12} {}\n", "name", "bits", "width", "exponent",
+             "precision", "largest", "least normal", "least", "Inf");
+  const auto number = [](const Json& value) {
+    return fmt::format("{:.6g}", std::strtod(text_of(value).c_str(), nullptr));
+  };
   for (const Json& row : rows)
-    fmt::print("  {:<5} {:<6} {:>5} {:>8} {:>9} {:>11} {:>12} {:>12}  {}\n", text_of(row.at("name")),
+    fmt::print("  {:<4} {:<5} {:>5} {:>8} {:>9} {:>12} {:>12} {:>12} {}\n", text_of(row.at("name")),
                text_of(row.at("bits")), text_of(row.at("width")), text_of(row.at("exponent_bits")),
                text_of(row.at("precision")), number(row.at("max_finite")), number(row.at("min_normal")),
                number(row.at("min_subnormal")), row.at("infinity").get<bool>() ? "yes" : "no");

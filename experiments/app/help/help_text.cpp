@@ -12,8 +12,9 @@
 namespace fp16lab::experiments {
 namespace {
 
-/// How much is said, from everything to what must be.
-enum class Detail { all, summary, clauses, lines };
+/// How much is said: everything; without the details of the description; what a screen has room for; that
+/// without blank lines.
+enum class Detail { all, summary, screen, dense };
 
 /// One line of a list: names on the left, what they are on the right.
 struct Entry {
@@ -98,52 +99,66 @@ std::string description_of(std::string_view text, std::size_t columns) {
   return lines;
 }
 
+/// `text` behind `begun` characters, cut to `lines` lines.
+std::string in_lines(const std::string& text, std::size_t columns, std::size_t begun, std::size_t indent,
+                     std::size_t lines) {
+  const auto fits = [lines](const std::string& shown) {
+    return static_cast<std::size_t>(std::ranges::count(shown, '\n')) < lines;
+  };
+  std::string shown = wrapped(text, columns, begun, indent);
+  std::size_t room = std::max(columns, begun + 12) - begun + (lines - 1) * (columns - indent);
+  for (; !fits(shown) && room > 8; room -= 4) shown = wrapped(cut(text, room), columns, begun, indent);
+  return shown;
+}
+
+/// Lines that each entry of a list gets.
+using Room = std::vector<std::size_t>;
+
+/// The entries from `next` on, whose room is used up as they are shown.
 std::string list_of(const std::vector<Entry>& entries, std::size_t columns, std::size_t width,
-                    Detail detail) {
+                    const Room& room, std::size_t& next) {
   std::string lines;
   for (const auto& [name, text] : entries) {
     const std::size_t begun = std::max(name.size() + 4, width);
-    std::string shown = detail >= Detail::clauses ? first_clause(text) : text;
-    std::ranges::replace(shown, '\n', ' ');
-    if (detail == Detail::lines) shown = columns > begun + 12 ? cut(shown, columns - begun) : "";
-    lines += fmt::format("  {:<{}}", name, begun - 2);
-    lines += wrapped(shown, columns, begun, width);
+    lines += fmt::format("  {:<{}}", name, begun - 2) + in_lines(text, columns, begun, width, room[next++]);
     while (lines.ends_with(' ')) lines.pop_back();
     lines += '\n';
   }
   return lines;
 }
 
-std::string text_of(const CLI::App& app, std::size_t columns, Detail detail) {
-  const std::vector<Group> groups = groups_of(app);
+/// "0 ok; 1 run failed", broken only behind what ends one code.
+std::string exit_codes(std::size_t columns, bool whole) {
+  std::string text = whole ? "Exit_codes: 0_ok; 1_run_failed (unreadable data, unwritable output, a device's "
+                             "failure); 2_usage or configuration; 3_back_end or device not there; "
+                             "4_diverged; 5_verification mismatch; 130_interrupted with state saved."
+                           : "Exit_codes: 0_ok; 1_run_failed; 2_usage; 3_back_end_not_there; 4_diverged; "
+                             "5_verification_mismatch; 130_interrupted.";
+  text = wrapped(text, columns, 0, 2) + "\n";
+  std::ranges::replace(text, '_', ' ');
+  return text;
+}
+
+std::string text_of(const CLI::App& app, std::size_t columns, Detail detail, const std::vector<Group>& groups,
+                    const Room& room) {
   constexpr std::size_t widest_name = 24;
-  std::size_t width = 0;
+  std::size_t width = 0, next = 0;
   for (const Group& group : groups)
     for (const Entry& entry : group.entries)
       width = std::max(width, std::min(entry.name.size(), widest_name));
-  const char* const between = detail == Detail::lines ? "" : "\n";
+  const char* const between = detail == Detail::dense ? "" : "\n";
   std::string text = detail == Detail::all
                          ? description_of(app.get_description(), columns)
-                         : wrapped(first_clause(app.get_description()), columns, 0, 0) + "\n";
-  if (detail != Detail::all && text.find('.') == std::string::npos) text.insert(text.size() - 1, ".");
+                         : wrapped(first_clause(app.get_description()) + ".", columns, 0, 0) + "\n";
   text += wrapped(usage_of(app), columns, 0, 7) + "\n";
   for (const Group& group : groups)
-    text += between + group.heading + ":\n" + list_of(group.entries, columns, width + 4, detail);
+    text += between + group.heading + ":\n" + list_of(group.entries, columns, width + 4, room, next);
   text += between + std::string("Examples:\n");
   std::istringstream examples(app.get_footer());
   std::size_t shown = 0;
-  for (std::string line; std::getline(examples, line) && (shown < 2 || detail < Detail::clauses); ++shown)
+  for (std::string line; std::getline(examples, line) && (shown < 2 || detail < Detail::screen); ++shown)
     text += "  " + line.substr(std::min(line.find_first_not_of(' '), line.size())) + "\n";
-  text += between;
-  text += wrapped(detail < Detail::clauses
-                      ? "Exit codes: 0 ok; 1 run failed (unreadable data, unwritable output, a device's "
-                        "failure); 2 usage or configuration; 3 back end or device not there; 4 diverged; 5 "
-                        "verification mismatch; 130 interrupted with state saved."
-                      : "Exit codes: 0 ok; 1 run failed; 2 usage; 3 back end not there; 4 diverged; 5 "
-                        "verification mismatch; 130 interrupted.",
-                  columns, 0, 2) +
-          "\n";
-  return text;
+  return text + between + exit_codes(columns, detail < Detail::screen);
 }
 
 /// Examples are commands that are copied, so they are never broken: the terminal does that.
@@ -174,12 +189,30 @@ std::string first_clause(std::string_view text) {
 }
 
 std::string help_text(const CLI::App& app, std::size_t columns, bool whole) {
-  std::string text;
-  for (const Detail detail : {Detail::all, Detail::summary, Detail::clauses, Detail::lines}) {
-    text = text_of(app, columns, detail);
-    if (whole || lines_on_screen(text, columns) <= screen_lines) break;
+  std::vector<Group> groups = groups_of(app);
+  std::vector<Entry*> entries;
+  for (Group& group : groups)
+    for (Entry& entry : group.entries) {
+      std::ranges::replace(entry.text, '\n', ' ');
+      entries.push_back(&entry);
+    }
+  Room room(entries.size(), 1000);
+  const auto fits = [columns](const std::string& text) {
+    return lines_on_screen(text, columns) <= screen_lines;
+  };
+  for (const Detail detail : {Detail::all, Detail::summary, Detail::screen}) {
+    const std::string text = text_of(app, columns, detail, groups, room);
+    if (whole || fits(text)) return text;
   }
-  return text;
+  // A line each, then more as long as there is room.
+  room.assign(entries.size(), 1);
+  for (std::size_t lines = 2; lines <= 4; ++lines)
+    for (std::size_t& its : room) {
+      const std::size_t before = its;
+      its = lines;
+      if (!fits(text_of(app, columns, Detail::dense, groups, room))) its = before;
+    }
+  return text_of(app, columns, Detail::dense, groups, room);
 }
 
 }  // namespace fp16lab::experiments

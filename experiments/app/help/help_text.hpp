@@ -15,8 +15,8 @@ namespace fp16lab::experiments {
 std::string first_clause(std::string_view text);
 
 /// Help of the program or of a command, wrapped to `columns`. It has at most screen_lines lines where 80
-/// columns or more are there: first the description, then the texts of options are cut to their first
-/// clauses, then to a line. `whole` leaves nothing out.
+/// columns or more are there: what does not fit is left out, of the description first, then the ends of the
+/// options' texts ("..."). `whole` leaves nothing out.
 std::string help_text(const CLI::App& app, std::size_t columns, bool whole);
 
 }  // namespace fp16lab::experiments

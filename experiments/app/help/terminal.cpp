@@ -54,7 +54,10 @@ std::string cut(std::string_view text, std::size_t columns) {
     const std::size_t blank = text.rfind(' ');
     text = text.substr(0, blank != std::string_view::npos ? blank : columns > 3 ? columns - 3 : 0);
   }
-  while (!text.empty() && std::string_view(" ,;:(").find(text.back()) != std::string_view::npos)
+  if (const std::size_t open = text.rfind('(');
+      open != std::string_view::npos && open > 12 && text.find(')', open) == std::string_view::npos)
+    text = text.substr(0, open);
+  while (!text.empty() && std::string_view(" .,;:(").find(text.back()) != std::string_view::npos)
     text.remove_suffix(1);
   return std::string(text) + "...";
 }
