@@ -78,12 +78,14 @@ file(INSTALL \"${completion_folder}/_fp16lab\" DESTINATION \"\${CMAKE_INSTALL_PR
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME fp16lab)
 set(CPACK_PACKAGE_VENDOR "The fp16lab maintainers")
-set(CPACK_PACKAGE_CONTACT "The fp16lab maintainers <fp16lab@localhost>")
+set(CPACK_PACKAGE_CONTACT "The fp16lab maintainers <maintainers@fp16lab.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
-set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "${PROJECT_DESCRIPTION}
- Trains one network twice, once in FP32 and once with every FP16 rounding and every tensor-core accumulation emulated bit by
- bit on the CPU, and shows where gradients underflow, what each loss-scale policy does about it, and whether training still
- converges. With the library for C++ and C, and completion for bash, zsh and fish.")
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
+"Trains one network twice, once in FP32 and once with every FP16 rounding
+and every tensor-core accumulation emulated bit by bit on the CPU, and shows
+where gradients underflow, what each loss-scale policy does about it, and
+whether training still converges. With the library for C++ and C, and
+completion for bash, zsh and fish.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)

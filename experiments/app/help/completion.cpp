@@ -158,9 +158,9 @@ _fp16lab() {
     case $line in
       :paths) compopt -o filenames 2>/dev/null ;;
       :open) compopt -o nospace 2>/dev/null ;;
-      *) line=${line%%$'\t'*} && COMPREPLY+=("${line#"$before"}") ;;
+      ?*) line=${line%%$'\t'*} && COMPREPLY+=("${line#"$before"}") ;;
     esac
-  done < <("${COMP_WORDS[0]}" completion --answer "${words[@]}" 2>/dev/null)
+  done <<<"$("${COMP_WORDS[0]}" completion --answer "${words[@]}" 2>/dev/null)"
 }
 complete -F _fp16lab fp16lab
 )";
