@@ -137,7 +137,7 @@ void add_behind(Answer& answer, const CLI::App& command, const Offers& offers,
     if (option->get_positional()) offer_of(option);
 }
 
-constexpr const char* bash_script = R"(# bash completion of fp16lab; made by: fp16lab completion bash
+constexpr const char* bash_script = R"sh(# bash completion of fp16lab; made by: fp16lab completion bash
 _fp16lab() {
   # The words as they were typed: bash has split them at = and :, too.
   local words=() i word line begun=${COMP_WORDS[COMP_CWORD]} glued=
@@ -163,9 +163,9 @@ _fp16lab() {
   done <<<"$("${COMP_WORDS[0]}" completion --answer "${words[@]}" 2>/dev/null)"
 }
 complete -F _fp16lab fp16lab
-)";
+)sh";
 
-constexpr const char* zsh_script = R"(#compdef fp16lab
+constexpr const char* zsh_script = R"sh(#compdef fp16lab
 # zsh completion of fp16lab; made by: fp16lab completion zsh
 _fp16lab() {
   local line texts values paths open
@@ -185,15 +185,15 @@ _fp16lab() {
   fi
 }
 if [[ ${funcstack[1]} == _fp16lab ]]; then _fp16lab "$@"; else compdef _fp16lab fp16lab; fi
-)";
+)sh";
 
-constexpr const char* fish_script = R"(# fish completion of fp16lab; made by: fp16lab completion fish
+constexpr const char* fish_script = R"sh(# fish completion of fp16lab; made by: fp16lab completion fish
 function __fp16lab_answer
     set -l words (commandline -opc)
     $words[1] completion --answer $words[2..-1] (commandline -ct) 2>/dev/null | string match -v -r '^:'
 end
 complete -c fp16lab -f -k -a '(__fp16lab_answer)'
-)";
+)sh";
 
 }  // namespace
 
