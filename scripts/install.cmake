@@ -93,7 +93,9 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "gnuplot-nox, fonts-dejavu-core, dataset-fashion-mnist")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "bible-kjv")
 set(CPACK_STRIP_FILES ON)
-include(CPack)
+if(PROJECT_IS_TOP_LEVEL)
+  include(CPack)
+endif()
 
 # The reference of those headers, where doxygen is.
 find_program(FP16LAB_DOXYGEN doxygen)

@@ -1,5 +1,5 @@
-// Completion in bash, zsh and fish. Each shell has a short script that asks this program, with the words typed
-// so far, what could come next: so every shell offers the same, and what this build knows.
+// Completion in bash, zsh and fish. Each shell has a short script that asks this program, with the words
+// typed so far, what could come next: so every shell offers the same, and what this build knows.
 #pragma once
 
 #include <string>
