@@ -4,6 +4,7 @@
 # offline page.
 #   ./demo.sh          reduced grid, 3 minutes of training on 2 idle cores -> results/demo/report.html
 #   ./demo.sh --full   the full grid of scales          -> results/full/report.html
+#   ./demo.sh --help   this text
 # A second run resumes: finished runs are not repeated.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -12,7 +13,7 @@ grid=demo
 case "${1:-}" in
   "") ;;
   --full) grid=full ;;
-  -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0" && exit 0 ;;
+  -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0" && exit 0 ;;
   *) echo "demo.sh: unknown argument '$1' (known: --full, --help)" >&2 && exit 2 ;;
 esac
 

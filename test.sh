@@ -3,8 +3,11 @@
 #   ./test.sh            all tests (labels fast and exhaustive; gpu tests say SKIPPED where there is no GPU)
 #   ./test.sh --torch    besides, PyTorch from PyPI (5.4 GB) and the tests that need it
 #   ./test.sh -L fast    any CTest options (behind --torch)
+#   ./test.sh --help     this text; ctest --help has CTest's options
 set -euo pipefail
 cd "$(dirname "$0")"
+
+case "${1:-}" in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0" && exit 0 ;; esac
 
 python=(scripts/test_python.sh)
 if [[ ${1:-} == --torch ]]; then

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "numerics/formats/format_range.hpp"
+#include "numerics/text/scale_text.hpp"
 
 namespace fp16lab::analysis {
 
@@ -57,12 +58,6 @@ std::string cast_text(const CulpritRow& row) {
 void name_cast(CulpritRow& row) {
   if (has_list_entry(row.op)) row.black = row.op;
   row.excluded = row.layer;
-}
-
-/// "2^24", or the number where it is no power of two.
-std::string scale_text(double scale) {
-  int exponent = 0;
-  return std::frexp(scale, &exponent) == 0.5 ? fmt::format("2^{}", exponent - 1) : fmt::format("{}", scale);
 }
 
 /// "S = 2^11 -> 2^8": the shift that the tensor needs.

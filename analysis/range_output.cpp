@@ -15,20 +15,16 @@
 #include <vector>
 
 #include "analysis/percent_text.hpp"
+#include "numerics/text/scale_text.hpp"
 
 namespace fp16lab::analysis {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string scale_name(double scale) {
-  const int k = std::ilogb(scale);
-  return std::scalbn(1.0, k) == scale ? fmt::format("2^{}", k) : fmt::format("{}", scale);
-}
-
 std::string scale_names(const std::vector<double>& ascending) {
-  if (ascending.size() < 2) return ascending.empty() ? "" : scale_name(ascending.front());
-  return scale_name(ascending.front()) + " .. " + scale_name(ascending.back());
+  if (ascending.size() < 2) return ascending.empty() ? "" : scale_text(ascending.front());
+  return scale_text(ascending.front()) + " .. " + scale_text(ascending.back());
 }
 
 /// The casts of one tensor, or one sum over all tensors a dtype.
@@ -78,7 +74,7 @@ std::string cosine_text(const std::optional<MassInterval>& cosine) {
 }
 
 std::string at_scale_text(const std::optional<double>& scale) {
-  return scale ? "loss scale " + scale_name(*scale) : "the loss scale that each tensor carried";
+  return scale ? "loss scale " + scale_text(*scale) : "the loss scale that each tensor carried";
 }
 
 std::size_t name_width(const RangeReport& report) {
@@ -113,15 +109,21 @@ void print_counts(std::ostream& out, const RangeReport& report, const RangeView&
   });
 }
 
-/// The three tensors that lose the largest shares of their values, by the upper bounds.
-void print_worst(std::ostream& out, const RangeReport& report, const RangeView& view) {
+/// The tensors that lose values, those that lose the largest shares first, by the upper bounds.
+std::vector<std::pair<std::string, RateInterval>> worst_losers(const RangeReport& report,
+                                                               const RangeView& view) {
   std::vector<std::pair<std::string, RateInterval>> losers;
   for (const std::string& name : report.tensors()) {
     const RateInterval lost = rates_of(report.tensor(name).at_scale(range_of(view.format), view.scale)).lost;
     if (lost.upper > 0) losers.emplace_back(name, lost);
   }
-  if (losers.empty()) return;
   std::ranges::stable_sort(losers, std::greater(), [](const auto& loser) { return loser.second.upper; });
+  return losers;
+}
+
+void print_worst(std::ostream& out, const RangeReport& report, const RangeView& view) {
+  auto losers = worst_losers(report, view);
+  if (losers.empty()) return;
   if (losers.size() > 3) losers.resize(3);
   std::string text;
   for (const auto& [name, lost] : losers)
@@ -321,6 +323,31 @@ void print_formats(std::ostream& out, const RangeReport& report, std::span<const
   out << '\n';
 }
 
+void print_short(std::ostream& out, const RangeReport& report, std::span<const RangeView> views,
+                 std::span<const SuggestedScale> suggestions, std::optional<int> for_run) {
+  const bool any = !report.merged().empty();
+  out << fmt::format("\nIn short, all tensors{}, percent\n", step_alone(report));
+  out << fmt::format("{:<6}  {:<18} {:>11} {:>11} {:>15}  {}\n", "format", "loss scale", "rounds to 0",
+                     "overflow", "lost L1", "most rounds to 0 in");
+  const auto row = [&](DType format, const std::optional<double>& scale, const char* which) {
+    const FormatRange range = range_of(format);
+    const ZoneRates rates = rates_of(report.merged().at_scale(range, scale));
+    const auto worst = worst_losers(report, {format, scale});
+    out << fmt::format("{:<6}  {:<18} {:>11} {:>11} {:>15}  {}\n", title_of(format),
+                       scale ? scale_text(*scale) + which : "each as recorded", percent(any, rates.lost),
+                       percent(any, rates.overflow),
+                       percent(any, report.merged().mass_at(range, scale).l1.lost.share()),
+                       worst.empty() ? "none" : worst.front().first + " " + percent(worst.front().second));
+  };
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const DType format = views[i].format;
+    const std::optional<int>& suggested = suggestions[i].suggested;
+    row(format, views[i].scale, "");
+    if (suggested) row(format, std::scalbn(1.0, *suggested), " suggested");
+    if (i == 0 && for_run && for_run != suggested) row(format, std::scalbn(1.0, *for_run), " for the run");
+  }
+}
+
 void print_casts(std::ostream& out, const RangeReport& report) {
   if (report.casts().empty()) return;
   std::size_t width = name_width(report);
@@ -331,7 +358,7 @@ void print_casts(std::ostream& out, const RangeReport& report) {
       "and "
       "Inf or NaN\n",
       report.step() ? fmt::format(" of step {}", *report.step()) : "",
-      scales.size() == 1 ? fmt::format("loss scale {}", scale_name(scales.front()))
+      scales.size() == 1 ? fmt::format("loss scale {}", scale_text(scales.front()))
                          : fmt::format("loss scales {}", scale_names(scales)));
   out << fmt::format("{:<{}}  {:<6} {:>13} {:>13} {:>13}\n", "tensor", width, "format", "values",
                      "rounded to 0", "overflowed");

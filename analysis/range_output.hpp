@@ -30,6 +30,12 @@ void print_table(std::ostream& out, const RangeReport& report, const RangeView& 
 void print_formats(std::ostream& out, const RangeReport& report, std::span<const RangeView> views,
                    std::span<const SuggestedScale> suggestions);
 
+/// What to take away, a few lines: all tensors together at the scale of each view and at the suggested
+/// one, with the tensor that loses most; `for_run`: also at 2^for_run, which the first format's whole run asks
+/// for.
+void print_short(std::ostream& out, const RangeReport& report, std::span<const RangeView> views,
+                 std::span<const SuggestedScale> suggestions, std::optional<int> for_run = {});
+
 /// What the casts of a run did at the scales that it had, whatever formats and scales are asked about;
 /// nothing if none were recorded.
 void print_casts(std::ostream& out, const RangeReport& report);

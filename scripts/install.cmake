@@ -45,7 +45,11 @@ get_property(programs GLOBAL PROPERTY FP16LAB_PROGRAMS)
 list(FILTER programs EXCLUDE REGEX "^bench_")
 set_target_properties(${programs} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+file(STRINGS CITATION.cff cited REGEX "^version: ")
+if(NOT cited STREQUAL "version: ${PROJECT_VERSION}")
+  message(FATAL_ERROR "CITATION.cff has '${cited}'; expected 'version: ${PROJECT_VERSION}', as CMakeLists.txt says")
+endif()
+install(FILES README.md CHANGELOG.md CITATION.cff DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY experiments/examples/ DESTINATION ${CMAKE_INSTALL_DATADIR}/fp16lab/examples)
 install(DIRECTORY experiments/configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/fp16lab/configs FILES_MATCHING PATTERN *.toml)
 if(TARGET fp16lab_cuda)
@@ -54,6 +58,48 @@ endif()
 foreach(kind IN LISTS FP16LAB_MPI_KINDS)
   install(TARGETS fp16lab_mpi_${kind} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/fp16lab)
 endforeach()
+
+# Completion, where shells look for it by the name of the program. Debian's zsh has a folder of its own for packages.
+set(completion_folder ${PROJECT_BINARY_DIR}/completion)
+foreach(script bash:fp16lab zsh:_fp16lab fish:fp16lab.fish)
+  string(REGEX MATCH "^([a-z]+):(.*)$" found ${script})
+  add_custom_command(OUTPUT ${completion_folder}/${CMAKE_MATCH_2}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${completion_folder}
+    COMMAND fp16lab completion ${CMAKE_MATCH_1} > ${completion_folder}/${CMAKE_MATCH_2}
+    DEPENDS fp16lab VERBATIM)
+  list(APPEND completion_scripts ${completion_folder}/${CMAKE_MATCH_2})
+endforeach()
+add_custom_target(completion ALL DEPENDS ${completion_scripts})
+install(FILES ${completion_folder}/fp16lab DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${completion_folder}/fp16lab.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+install(CODE "set(folder site-functions)
+if(CMAKE_INSTALL_PREFIX MATCHES \"/usr$\")
+  set(folder vendor-completions)
+endif()
+file(INSTALL \"${completion_folder}/_fp16lab\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/zsh/\${folder}\")")
+
+# cmake --preset deb && cmake --build --preset deb: a package for the Debian that builds it.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME fp16lab)
+set(CPACK_PACKAGE_VENDOR "The fp16lab maintainers")
+set(CPACK_PACKAGE_CONTACT "The fp16lab maintainers <maintainers@fp16lab.invalid>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
+"Trains one network twice, once in FP32 and once with every FP16 rounding
+and every tensor-core accumulation emulated bit by bit on the CPU, and shows
+where gradients underflow, what each loss-scale policy does about it, and
+whether training still converges. With the library for C++ and C, and
+completion for bash, zsh and fish.")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "gnuplot-nox, fonts-dejavu-core, dataset-fashion-mnist")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "bible-kjv")
+set(CPACK_STRIP_FILES ON)
+if(PROJECT_IS_TOP_LEVEL)
+  include(CPack)
+endif()
 
 # The reference of those headers, where doxygen is.
 find_program(FP16LAB_DOXYGEN doxygen)

@@ -35,11 +35,11 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
 
-def number(value: object) -> str:
-    """A parameter's value as the command line takes it: powers of two from 2^8 on as such."""
+def number(value: object, is_scale: bool) -> str:
+    """A parameter's value as the command line takes it: scales that are powers of two as such, and what is far from 1."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, float) and value > 0 and math.frexp(value)[0] == 0.5 and not 2**-7 < value < 2**8:
+    if isinstance(value, float) and value > 0 and math.frexp(value)[0] == 0.5 and (is_scale or not 2**-7 < value < 2**8):
         return f"2^{math.frexp(value)[1] - 1}"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -86,7 +86,7 @@ def configs(known: dict) -> str:
 def policies(known: dict) -> str:
     rows, parts = [], []
     for policy in known["policies"]:
-        values = " ".join(f"{p['name']}={number(p['default'])}" for p in policy["parameters"])
+        values = " ".join(f"{p['name']}={number(p['default'], 'scale' in p['name'])}" for p in policy["parameters"])
         traits = [word for word, is_so in (("by statistics", policy["wants_statistics"]), ("by layer", policy["per_layer"]),
                                            ("not in powers of two", not policy["power_of_two_scales"])) if is_so]
         rows.append([code(policy["name"]), cell(policy["rule"]), ", ".join(traits), cell(policy["source"])])

@@ -9,20 +9,13 @@
 #include <vector>
 
 #include "engine/amp/policies/gradient_range.hpp"
+#include "numerics/text/scale_text.hpp"
 
 namespace fp16lab::engine {
 
 namespace {
 
 using Verdict = Diagnosis::Verdict;
-
-/// "2^13", "1.5"
-std::string scale_text(double scale) {
-  int exponent = 0;
-  if (std::isfinite(scale) && scale > 0 && std::frexp(scale, &exponent) == 0.5)
-    return fmt::format("2^{}", exponent - 1);
-  return fmt::format("{:g}", scale);
-}
 
 std::string reason_of(const RunFacts& facts) {
   switch (facts.end) {
@@ -198,7 +191,7 @@ Diagnosis of_overflows(const RunFacts& facts) {
     return of(
         facts, Verdict::scale, "scale_beyond_use",
         fmt::format("S has grown to {}: gradients were so small for so long that the first ordinary one "
-                    "overflows. {} scaler.max_scale (2^24 = 16777216 is ample for most networks)",
+                    "overflows. {} scaler.max_scale (2^24 is ample for most networks)",
                     to, settings.max_scale > 0 ? "Lower" : "Set"));
   if (facts.scale == facts.scale_before_skips) return of_stuck_scale(facts);
   std::vector<std::string> ways;

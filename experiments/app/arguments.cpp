@@ -22,11 +22,6 @@
 namespace fp16lab::experiments {
 namespace {
 
-constexpr const char* exit_codes =
-    "Exit codes: 0 ok; 1 run failed (unreadable data, unwritable output, a device's failure);\n"
-    "2 usage or configuration; 3 back end or device not there; 4 diverged; 5 verification mismatch;\n"
-    "130 interrupted with state saved.";
-
 /// As many as a process's set of processors can have (cpu_set_t): default_threads() never exceeds it.
 constexpr std::int64_t most_threads = CPU_SETSIZE;
 
@@ -99,7 +94,7 @@ Option& Option::values(int count) {
 }
 Option& Option::one_of(std::initializer_list<const char*> values) {
   option_->check(CLI::IsMember(std::vector<std::string>(values.begin(), values.end())));
-  return *this;
+  return offers(offer_words({values.begin(), values.end()}));
 }
 Option& Option::at_least(std::int64_t minimum, std::int64_t maximum) {
   option_->check(integer_between(minimum, maximum));
@@ -113,14 +108,18 @@ Option& Option::not_empty(const std::string& what) {
   option_->check(something(what));
   return *this;
 }
+Option& Option::offers(Offer offer) {
+  (*offers_)[option_] = std::move(offer);
+  return *this;
+}
 
 template <class T>
 Option Options::add(const std::string& name, T& value, const std::string& help) {
-  return Option(app_->add_option(name, value, help));
+  return Option(app_->add_option(name, value, help), *offers_);
 }
 template <class T>
 Option Options::flag(const std::string& name, T& value, const std::string& help) {
-  return Option(app_->add_flag(name, value, help));
+  return Option(app_->add_flag(name, value, help), *offers_);
 }
 #define FP16LAB_OPTION_TYPE(...) \
   template Option Options::add(const std::string&, __VA_ARGS__&, const std::string&)
@@ -150,16 +149,28 @@ void Options::add_sweeping(SweepOptions& options) {
 }
 
 void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use) {
-  if (!use.config.empty())
-    app.add_option(use.bare_config ? "-c,--config,FILE" : "-c,--config", arguments.options.config, use.config)
-        ->type_name("FILE")
-        ->check(something("a file"));
+  app.set_help_flag("-h,--help", "Show this help; --help-all: every word of it");
+  const auto offer = [&arguments](CLI::Option* option, Offer what) {
+    arguments.offers[option] = std::move(what);
+  };
+  if (!use.config.empty()) {
+    CLI::Option* const config = app.add_option(use.bare_config ? "-c,--config,FILE" : "-c,--config",
+                                               arguments.options.config, use.config)
+                                    ->type_name("FILE")
+                                    ->check(something("a file"));
+    offer(config, offer_configs(use.sweeps, !use.sweeps));
+  }
   if (!use.set.empty())
-    app.add_option("--set", arguments.options.set, use.set)->type_name(use.set_type)->expected(1)->take_all();
+    offer(app.add_option("--set", arguments.options.set, use.set)
+              ->type_name(use.set_type)
+              ->expected(1)
+              ->take_all(),
+          use.set_offer());
   if (!use.out.empty())
-    app.add_option("-o,--out", arguments.options.out, use.out)
-        ->type_name("DIR")
-        ->check(something("a folder"));
+    offer(app.add_option("-o,--out", arguments.options.out, use.out)
+              ->type_name("DIR")
+              ->check(something("a folder")),
+          offer_folders());
   if (!use.seed.empty())
     app.add_option("--seed", arguments.seed, use.seed)
         ->type_name("N")
@@ -192,10 +203,6 @@ CommonOptions finish(const CommonArguments& arguments) {
   if (arguments.seed >= 0) options.seed = arguments.seed;
   options.threads = arguments.threads > 0 ? arguments.threads : default_threads();
   return options;
-}
-
-std::string footer(const std::string& examples) {
-  return fmt::format("Examples:\n{}\n\n{}", examples, exit_codes);
 }
 
 void usage_error(const std::string& message) { throw CommandError(ExitCode::usage, message); }

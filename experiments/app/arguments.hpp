@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "experiments/app/common_options.hpp"
@@ -20,11 +23,29 @@ namespace fp16lab::experiments {
 
 inline constexpr std::int64_t largest_count = 9007199254740991;  ///< doubles hold every integer up to it
 
+/// What completion offers where a value is wanted.
+struct Offer {
+  std::function<std::vector<std::string>()> words = {};  ///< "KEY=" among them wants a value behind it
+  bool folders = false, runs = false;                    ///< folders; of them, run folders as a whole
+  std::vector<std::string> files = {};                   ///< by the ends of their names; "": any
+};
+/// Of an option, or an argument; where nothing is said, nothing is offered.
+using Offers = std::map<const CLI::Option*, Offer>;
+
+Offer offer_words(std::vector<std::string> words);
+Offer offer_names(std::span<const std::string_view> names);
+Offer offer_files(std::vector<std::string> endings = {""});
+Offer offer_folders();
+Offer offer_runs(std::vector<std::string> dumps = {});  ///< and files of these endings
+Offer offer_configs(bool sweeps, bool trainings);       ///< those that come with the program, and files
+Offer offer_settings();                                 ///< KEY=VALUE of every configuration key
+Offer offer_policy_settings();                          ///< NAME=VALUE of every parameter of a policy
+
 /// One option while it is declared. A value that breaks a rule is a usage error that names option, value and
 /// rule.
 class Option {
  public:
-  explicit Option(CLI::Option* option) : option_(option) {}
+  Option(CLI::Option* option, Offers& offers) : option_(option), offers_(&offers) {}
   Option& type(const std::string& name);  ///< what --help shows for the value
   Option& group(const std::string& heading);
   Option& required();
@@ -36,16 +57,18 @@ class Option {
   Option& at_least(std::int64_t minimum, std::int64_t maximum = largest_count);
   Option& not_negative();                      ///< finite, 0 or more
   Option& not_empty(const std::string& what);  ///< "expected a file"
+  Option& offers(Offer offer);                 ///< what completion knows of it
 
  private:
   CLI::Option* option_;
+  Offers* offers_;
 };
 
 /// Where a command declares its own options. Values are written into the targets, which must live as long as
 /// the command.
 class Options {
  public:
-  explicit Options(CLI::App& app) : app_(&app) {}
+  Options(CLI::App& app, Offers& offers) : app_(&app), offers_(&offers) {}
   /// `name`: "--scale", or "RUN" for an argument. T: std::string, std::filesystem::path, std::vector of
   /// these, double, int, std::optional of int, std::int64_t or std::uint64_t.
   template <class T>
@@ -58,6 +81,7 @@ class Options {
 
  private:
   CLI::App* app_;
+  Offers* offers_;
 };
 
 /// Which of the common options a program has, and what help says of them; empty: it has no such option.
@@ -67,6 +91,8 @@ struct CommonUse {
   bool bare_config = false;  ///< may the file also stand without --config?
   std::string set = {};
   std::string set_type = "KEY=VALUE";
+  std::function<Offer()> set_offer = offer_settings;
+  bool sweeps = false;  ///< is the file a sweep's?
   std::string out = {};
   std::string seed = {};
   bool threads = false;  ///< does it work in several?
@@ -89,6 +115,7 @@ struct CommonArguments {
   CommonOptions options;
   std::int64_t seed = -1;
   int threads = 0;
+  Offers offers;
 };
 
 /// Adds them to `app`, which keeps pointers into `arguments`, and lets `app` keep what it does not know: call
@@ -100,9 +127,6 @@ void require_utf8(const std::vector<std::string>& arguments);
 
 /// The options as given, or their defaults.
 CommonOptions finish(const CommonArguments& arguments);
-
-/// What stands below a help text: examples, then the exit codes.
-std::string footer(const std::string& examples);
 
 [[noreturn]] void usage_error(const std::string& message);
 

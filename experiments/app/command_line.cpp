@@ -4,13 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstring>
-#include <sstream>
 #include <stdexcept>
 
 #include "experiments/app/arguments.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/commands.hpp"
+#include "experiments/app/help/completion.hpp"
+#include "experiments/app/help/help_text.hpp"
+#include "experiments/app/help/terminal.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/text/nearest_name.hpp"
 
@@ -46,20 +47,9 @@ std::vector<std::string> separate_values(const std::vector<std::string>& argumen
   return options;
 }
 
-/// The list of commands shows a description up to its first stop.
-class Formatter : public CLI::Formatter {
- public:
-  std::string make_subcommand(const CLI::App* command) const override {
-    const std::string& text = command->get_description();
-    std::size_t stop = 0;
-    while (stop < text.size() && (std::strchr(".:;", text[stop]) == nullptr ||
-                                  (stop + 1 < text.size() && std::strchr(" \n", text[stop + 1]) == nullptr)))
-      ++stop;
-    std::stringstream line;
-    CLI::detail::format_help(line, command->get_name(), text.substr(0, stop), get_column_width());
-    return line.str();
-  }
-};
+void print_help(const CLI::App& app, bool whole) {
+  fmt::print("{}", help_text(app, screen_columns(), whole));
+}
 
 /// The fp16lab program's commands and what they were given.
 class Program {
@@ -67,17 +57,18 @@ class Program {
   Program()
       : app_("fp16lab: FP16 and tensor-core arithmetic, loss scaling and gradient underflow, bit by bit",
              "fp16lab") {
-    app_.set_help_flag("-h,--help", "Show this help");
+    app_.set_help_flag("-h,--help", "Show this help; of a command: COMMAND --help");
     app_.set_version_flag("--version", version_line("fp16lab"));
     app_.footer(
-        footer("  fp16lab train -c classifier --set amp.level=O1 -o results/try\n"
-               "  fp16lab sweep -c demo -o results/demo --report"));
+        "fp16lab train -c classifier --set amp.level=O1 -o results/try\n"
+        "fp16lab sweep -c demo -o results/demo --report\n"
+        "fp16lab help train");
     app_.allow_extras();
-    app_.formatter(std::make_shared<Formatter>());
+    app_.require_subcommand(0, 1);  // behind a command its name is an argument: list config_keys train
     for (const Command& command :
-         {train_command(), sweep_command(), model_command(), hist_command(), replay_command(), compare_command(),
-          report_command(), inspect_command(), softfloat_command(), mma_command(), policy_command(),
-          list_command(), devices_command()})
+         {train_command(), sweep_command(), model_command(), hist_command(), replay_command(),
+          compare_command(), report_command(), inspect_command(), softfloat_command(), mma_command(),
+          policy_command(), list_command(), devices_command(), help_command(), completion_command()})
       add(command);
   }
 
@@ -86,11 +77,20 @@ class Program {
     arguments_.options.argv = arguments;
     arguments.erase(arguments.begin());
     if (arguments.empty()) usage_error(fmt::format("expected a command: {}", fmt::join(names(), ", ")));
+    if (arguments.size() > 1 && arguments[0] == "completion" && arguments[1] == "--answer") {
+      arguments.erase(arguments.begin(), arguments.begin() + 2);
+      fmt::print("{}", completion_answer(app_, arguments_.offers, arguments));
+      return ExitCode::ok;
+    }
     if (!arguments.front().starts_with("-")) {
       const std::vector<std::string> known = names();
       if (std::find(known.begin(), known.end(), arguments.front()) == known.end())
         usage_error(
             fmt::format("unknown command '{}'{}", arguments.front(), did_you_mean(arguments.front(), known)));
+    }
+    if (std::ranges::find(arguments, "--help-all") != arguments.end()) {
+      print_help(called(arguments.front()), true);
+      return ExitCode::ok;
     }
     if (arguments.front() == "inspect") {
       arguments = separate_values(arguments);
@@ -102,7 +102,7 @@ class Program {
     try {
       app_.parse(arguments);
     } catch (const CLI::CallForHelp&) {
-      fmt::print("{}", app_.help());
+      print_help(app_.get_subcommands().empty() ? app_ : *app_.get_subcommands().front(), false);
       throw;
     } catch (const CLI::CallForVersion& version) {
       fmt::print("{}\n", version.what());
@@ -126,6 +126,49 @@ class Program {
     return list;
   }
 
+  /// The command of this name, or the program.
+  const CLI::App& called(const std::string& name) {
+    for (const CLI::App* command : app_.get_subcommands([](const CLI::App*) { return true; }))
+      if (command->get_name() == name) return *command;
+    return app_;
+  }
+
+  Command help_command() {
+    return {
+        .name = "help",
+        .description = "What a command does and takes, on one screen; without one, what commands there are",
+        .examples = "fp16lab help\nfp16lab help sweep",
+        .declare = [this](Options& options) -> Command::Run {
+          auto command = std::make_shared<std::string>();
+          options.add("COMMAND", *command, "Whose help to show").offers({.words = [this] {
+            return names();
+          }});
+          return [this, command](const CommonOptions&) {
+            const std::vector<std::string> known = names();
+            if (!command->empty() && std::ranges::find(known, *command) == known.end())
+              usage_error(fmt::format("unknown command '{}'{}", *command, did_you_mean(*command, known)));
+            print_help(called(*command), false);
+            return ExitCode::ok;
+          };
+        }};
+  }
+
+  Command completion_command() {
+    return {.name = "completion",
+            .description = "A script that completes commands, options, keys and runs in a shell",
+            .examples =
+                "eval \"$(fp16lab completion bash)\"     in ~/.bashrc; zsh in ~/.zshrc, behind compinit\n"
+                "fp16lab completion fish > ~/.config/fish/completions/fp16lab.fish",
+            .declare = [](Options& options) -> Command::Run {
+              auto shell = std::make_shared<std::string>();
+              options.add("SHELL", *shell, "The shell").required().one_of({"bash", "zsh", "fish"});
+              return [shell](const CommonOptions&) {
+                fmt::print("{}", completion_script(*shell));
+                return ExitCode::ok;
+              };
+            }};
+  }
+
   void refuse_all_extras() {
     refuse_extras(app_, "fp16lab");
     for (const CLI::App* command : app_.get_subcommands())
@@ -135,8 +178,8 @@ class Program {
   void add(const Command& command) {
     CLI::App* app = app_.add_subcommand(command.name, command.description);
     add_common(*app, arguments_, command.uses);
-    Options options(*app);
-    app->footer(footer(command.examples));
+    Options options(*app, arguments_.offers);
+    app->footer(command.examples);
     app->callback(
         [this, run = command.declare(options)] { run_ = [this, run] { return run(finish(arguments_)); }; });
   }

@@ -2,12 +2,16 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string_view>
 
 #include "engine/parallel/communicator.hpp"
 #include "experiments/app/arguments.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/command_line.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
+#include "experiments/app/help/help_text.hpp"
+#include "experiments/app/help/terminal.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -35,16 +39,19 @@ int experiment_main(int argc, char** argv, const Command& command, const Experim
     CommonArguments arguments;
     arguments.options.argv = std::vector<std::string>(argv, argv + argc);
     require_utf8(arguments.options.argv);
-    app.set_help_flag("-h,--help", "Show this help");
     app.set_version_flag("--version", version_line(command.name));
     add_common(app, arguments, common_use(uses));
-    Options options(app);
+    Options options(app, arguments.offers);
     const Command::Run run = command.declare(options);
-    app.footer(footer(command.examples));
+    app.footer(command.examples);
+    if (std::find(argv + 1, argv + argc, std::string_view("--help-all")) != argv + argc) {
+      fmt::print("{}", help_text(app, screen_columns(), true));
+      return ExitCode::ok;
+    }
     try {
       app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
-      fmt::print("{}", app.help());
+      fmt::print("{}", help_text(app, screen_columns(), false));
       throw;
     } catch (const CLI::CallForVersion& version) {
       fmt::print("{}\n", version.what());

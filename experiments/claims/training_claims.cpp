@@ -16,6 +16,7 @@
 #include "numerics/formats/bits.hpp"
 #include "numerics/random/philox.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
+#include "numerics/text/scale_text.hpp"
 
 namespace fp16lab::experiments::claims {
 namespace {
@@ -56,13 +57,6 @@ class ScaleRun {
   amp::ScalePolicy policy_;
   Tensor state_;
 };
-
-/// A power of two as one, another number as it is.
-std::string scale_text(double scale) {
-  const int exponent = std::ilogb(scale);
-  return std::ldexp(1.0, exponent) == scale && exponent > 9 ? fmt::format("2^{}", exponent)
-                                                            : fmt::format("{}", scale);
-}
 
 void dynamic_scales(Backend& backend, std::vector<Said>& all) {
   const char* const topic = "Dynamic loss scale";

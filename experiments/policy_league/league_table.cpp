@@ -51,7 +51,7 @@ Cells cells_of(const std::string& policy, const Replays& replays) {
     upper = std::max(upper, replay.log2_scale_upper.back());
   }
   return {policy, growth_interval(replays), interval_text(total_skips(replays)),
-          percent_text(mean_lost_l1(replays)), scale_text(lower, upper)};
+          percent_text(mean_lost_l1(replays)), log2_range_text(lower, upper)};
 }
 
 std::string bounds(const ReplayInterval& interval) {

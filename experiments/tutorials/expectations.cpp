@@ -8,6 +8,7 @@
 #include <span>
 
 #include "experiments/tutorials/custom_step.hpp"
+#include "numerics/text/scale_text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -146,7 +147,7 @@ Asked dropped_window() {
                 verdict_of(run->skipped == 1 && untouched && equal && run->final_scale == clean->final_scale),
                 fmt::format(
                     "{} of {} steps skipped, weights {} after the first, scale {} at the end, then {} bits",
-                    run->skipped, run->steps, untouched ? "untouched" : "moved", run->final_scale,
+                    run->skipped, run->steps, untouched ? "untouched" : "moved", scale_text(run->final_scale),
                     equal ? "equal" : "other")};
           }};
 }

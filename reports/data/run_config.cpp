@@ -11,6 +11,7 @@
 
 #include <toml++/toml.h>
 
+#include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::reports {
@@ -122,11 +123,6 @@ double number_or(const FlatConfig& config, std::string_view key, double fallback
   double value = fallback;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc{} && end == text.data() + text.size() ? value : fallback;
-}
-
-std::string scale_text(double scale) {
-  const int k = scale > 0 && std::isfinite(scale) ? std::ilogb(scale) : 0;
-  return std::scalbn(1.0, k) == scale ? fmt::format("2^{}", k) : fmt::format("{}", scale);
 }
 
 std::string policy_of(const FlatConfig& config) {

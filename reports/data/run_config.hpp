@@ -57,9 +57,6 @@ std::string workload_name(const FlatConfig& config);
 /// A dtype's name for people: "f16" -> "FP16", "f32" -> "FP32", "bf16" -> "BF16", "e5m2" -> "E5M2".
 std::string format_name(std::string_view dtype);
 
-/// "2^3" where `scale` is a power of two, else the shortest decimal.
-std::string scale_text(double scale);
-
 /// Powers with raised exponents for people: "FP16 S=2^-3" -> "FP16 S=2⁻³".
 std::string pretty(std::string_view text);
 

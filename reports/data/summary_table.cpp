@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "numerics/text/scale_text.hpp"
 #include "reports/data/summary.hpp"
 
 namespace fp16lab::reports {

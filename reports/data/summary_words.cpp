@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "numerics/text/scale_text.hpp"
 #include "reports/data/summary.hpp"
 
 namespace fp16lab::reports {

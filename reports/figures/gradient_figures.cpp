@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "numerics/text/scale_text.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/figures.hpp"
 #include "reports/figures/gnuplot.hpp"

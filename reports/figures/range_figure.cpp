@@ -9,6 +9,7 @@
 
 #include "analysis/observed_output.hpp"
 #include "analysis/range_output.hpp"
+#include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/run_config.hpp"
 #include "reports/figures/figure_style.hpp"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "numerics/text/scale_text.hpp"
 #include "reports/data/league.hpp"
 #include "reports/data/run_config.hpp"
 #include "reports/page/html.hpp"

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/page/html.hpp"

@@ -167,8 +167,8 @@ Command compare_command() {
       .uses = {.out = "Folder for the table, the differences as CSV and a figure"},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<CompareCommand>();
-        options.add("A", command->a, "Run folder").required().not_empty("a folder");
-        options.add("B", command->b, "Run folder").required().not_empty("a folder");
+        options.add("A", command->a, "Run folder").required().not_empty("a folder").offers(offer_runs());
+        options.add("B", command->b, "Run folder").required().not_empty("a folder").offers(offer_runs());
         options
             .add("--threshold", command->threshold,
                  "Relative difference of a step's loss, grad_norm, loss_scale or lr from which it is counted "

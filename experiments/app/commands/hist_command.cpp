@@ -106,8 +106,10 @@ void show_dumps(const HistCommand& command, std::span<const std::filesystem::pat
   const std::string subject =
       files.size() == 1 ? files.front().filename().string() : fmt::format("{} files", files.size());
   const Question question{.formats = formats, .scale = asked.scale ? asked.scale : tensors.common_scale()};
-  show(command, tensors, subject, question, suggestions_of(tensors.report, formats),
+  const std::vector<analysis::SuggestedScale> suggestions = suggestions_of(tensors.report, formats);
+  show(command, tensors, subject, question, suggestions,
        command.json ? additions_of(dumps, tensors.common_scale()) : Json::object());
+  if (!command.json) show_short(tensors, question, suggestions);
 }
 
 ExitCode run_hist(const HistCommand& command) {
@@ -170,7 +172,9 @@ Command hist_command() {
       .uses = {.out = "Folder for the histogram as a figure", .threads = true},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<HistCommand>();
-        options.add("FILE", command->inputs, "Run folders, dumps, and quoted patterns of them").required();
+        options.add("FILE", command->inputs, "Run folders, dumps, and quoted patterns of them")
+            .required()
+            .offers(offer_runs({".npy", ".npz", ".safetensors"}));
         options
             .add("--format", command->formats,
                  fmt::format(
@@ -178,7 +182,8 @@ Command hist_command() {
                      "f16 for dumps)",
                      fmt::join(dtype_names<is_file_low_precision>, ", ")))
             .type("NAME,...")
-            .repeatable();
+            .repeatable()
+            .offers(offer_names(dtype_names<is_file_low_precision>));
         options
             .add("--include", command->include,
                  "Only tensors of this name; '*' and '?' match, \"fc1\" is all inside fc1 (repeatable)")

@@ -16,6 +16,7 @@
 #include "experiments/app/replay/fixed_scale.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/histogram/cast_counts.hpp"
+#include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -275,13 +276,14 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
       .formats = parse_formats(command.formats).value_or(std::vector<DType>{stored_format(rows)}),
       .scale = command.scale.empty() ? tensors.common_scale() : parse_scale("--scale", command.scale)};
   if (!command.common.quiet) {
-    const std::string recorded = tensors.common_scale()
-                                     ? fmt::format("loss scale {}", *tensors.common_scale())
-                                     : fmt::format("loss scales from {} to {}, which differ by tensor",
-                                                   tensors.least_scale, tensors.greatest_scale);
+    const std::string recorded =
+        tensors.common_scale()
+            ? "loss scale " + scale_text(*tensors.common_scale())
+            : fmt::format("loss scales from {} to {}, which differ by tensor",
+                          scale_text(tensors.least_scale), scale_text(tensors.greatest_scale));
     fmt::print(stderr, "{}: step {}, recorded at {}, shown in {} at {}\n", run.string(), step, recorded,
                titles_of(question.formats),
-               question.scale ? fmt::format("{}", *question.scale) : "each tensor's own");
+               question.scale ? scale_text(*question.scale) : "each tensor's own");
     for (const std::string& damage : all.damage) fmt::print(stderr, "note: {}\n", damage);
     if (all.rounded) fmt::print(stderr, "note: {}\n", behind_rounding);
   }
@@ -297,6 +299,10 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   const bool selected = !command.include.empty() || !command.exclude.empty();
   fmt::print("{}{}{}", pooled_sentence(all, selected), stored_sentence(all, selected),
              replay ? sentence(*replay) + (selected ? " This is of all tensors.\n" : "\n") : "");
+  const bool first_is_stored = stored == question.formats.begin();
+  std::fflush(stdout);
+  show_short(tensors, question, suggestions,
+             replay && first_is_stored && !selected ? replay->for_run() : std::nullopt);
 }
 
 }  // namespace fp16lab::experiments

@@ -84,6 +84,13 @@ void show(const HistCommand& command, const Tensors& tensors, const std::string&
   if (command.draws()) draw(command, tensors, subject, question);
 }
 
+void show_short(const Tensors& tensors, const Question& question,
+                std::span<const analysis::SuggestedScale> suggestions, std::optional<int> for_run) {
+  std::vector<analysis::RangeView> views;
+  for (const DType format : question.formats) views.push_back({format, question.scale});
+  analysis::print_short(std::cout, tensors.report, views, suggestions, for_run);
+}
+
 std::vector<analysis::SuggestedScale> suggestions_of(const analysis::RangeReport& report,
                                                      const std::vector<DType>& formats) {
   std::vector<analysis::SuggestedScale> suggestions;

@@ -77,6 +77,10 @@ void show(const HistCommand& command, const Tensors& tensors, const std::string&
           const Question& question, std::span<const analysis::SuggestedScale> suggestions,
           const HistJson& additions);
 
+/// The short table that hist ends with.
+void show_short(const Tensors& tensors, const Question& question,
+                std::span<const analysis::SuggestedScale> suggestions, std::optional<int> for_run = {});
+
 /// One for each format.
 std::vector<analysis::SuggestedScale> suggestions_of(const analysis::RangeReport& report,
                                                      const std::vector<DType>& formats);

@@ -147,13 +147,21 @@ Command inspect_command() {
                          "numbers "
                          "and its last code the only NaN (E4M3 is 4,4,numbers)")
                 .type("FORMAT")
-                .repeatable();
+                .repeatable()
+                .offers({.words = [] {
+                  std::vector<std::string> names;
+                  for (const analysis::NamedFormat& named : analysis::named_formats())
+                    names.push_back(named.name);
+                  return names;
+                }});
             options
                 .add("--rounding", command->roundings,
                      "Only this rounding (repeatable): nearest_even, toward_zero, upward, downward, "
                      "nearest_away, stochastic")
                 .type("MODE")
-                .repeatable();
+                .repeatable()
+                .offers(offer_words(
+                    {"nearest_even", "toward_zero", "upward", "downward", "nearest_away", "stochastic"}));
             options.flag("--json", command->json, "JSON instead of text");
             return [command](const CommonOptions& common) {
               command->common = common;

@@ -1,8 +1,9 @@
 // fp16lab list and fp16lab devices: what there is to choose from.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fnmatch.h>
 
-#include <algorithm>
-#include <iostream>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +17,7 @@
 #include "engine/nn/network/layer_types.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/commands.hpp"
+#include "experiments/app/commands/list_tables.hpp"
 #include "experiments/app/commands/policy_list.hpp"
 #include "experiments/app/config/config.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
@@ -163,146 +165,63 @@ Json everything() {
   return json;
 }
 
-std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
-
-/// What is too wide for one table: two lines a row, the parameters and where they come from.
-void print_tensor_cores() {
-  fmt::print(
-      "  L: products in a fused block; F: fraction bits kept in alignment; E0: exponent floor.\n"
-      "  fp8_as_fp16_pairs: FP8 becomes FP16, two blocks of 16 in an instruction, c added last.\n"
-      "  Evidence: hardware, equals published captures of chips; hardware_test, asserted on chips by\n"
-      "  a public test suite; model, as published. Open, with options in fp16lab mma: the exponent of\n"
-      "  a subnormal FP16 c (here emin) and the sign of a sum that rounds to zero (here kept).\n"
-      "  {:<17} {:<10} {:<3} {:>2} {:>2} {:>4}  {:<24} {}\n",
-      "name", "operands", "acc", "L", "F", "E0", "output", "evidence");
-  for (const TensorCoreModel& row : tensor_core_models()) {
-    std::string operands;
-    for (const DType format : dtypes<is_low_precision>)
-      if (row.operands.contains(format))
-        operands += (operands.empty() ? "" : " ") + std::string(name_of(format));
-    fmt::print("  {:<17} {:<10} {:<3} {:>2} {:>2} {:>4}  {:<24} {}{}\n", row.name, operands,
-               name_of(row.accumulator()), row.block_size, row.fraction_bits, row.exponent_floor,
-               name_of(row.output), name_of(row.evidence),
-               row.dataflow == Dataflow::fused_chain ? "" : fmt::format("; {}", name_of(row.dataflow)));
-    fmt::print("      {}: {}\n", row.hardware, row.source);
-  }
+/// What a pattern is compared with: the name; of a configuration, as -c takes it.
+std::string name_in_list(const Json& row) {
+  return row.contains("path") ? std::filesystem::path(row.at("path").get<std::string>()).stem().string()
+                              : row.at("name").get<std::string>();
 }
 
-/// Defaults and rule, two lines a policy.
-void print_policies() {
-  fmt::print("  Parameters, sources and what guards do: fp16lab policy --list\n");
-  for (const engine::amp::PolicyDescription& policy : engine::amp::scale_policies())
-    fmt::print("  {:<22}{}\n      {}\n", policy.name, defaults_text(policy), policy.rule);
+/// Patterns as of the shell; without a star or question mark a part of the name.
+bool matches(const std::string& name, const std::string& pattern) {
+  if (pattern.find_first_of("*?[") == std::string::npos) return name.find(pattern) != std::string::npos;
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-/// One line a level; the op lists are for --json.
-void print_dialects(const Json& dialects) {
-  fmt::print(
-      "  What amp.level means by amp.dialect. Scaler: the framework's own; *: the level brings it, so that "
-      "it is\n"
-      "  the one of scaler.policy = \"auto\" (elsewhere that is none, because the framework's user makes the "
-      "scaler).\n"
-      "  Ops of each list, and all other rules, with --json.\n"
-      "  {:<10} {:<8} {:<11} {:<17} {}\n",
-      "dialect", "level", "scaler", "parameters", "source");
-  for (const Json& dialect : dialects)
-    for (const Json& level : dialect.at("levels")) {
-      std::string parameters = "f32";
-      if (level.at("low_model").get<bool>())
-        parameters = level.at("master_weights").get<bool>() ? "low, f32 masters" : "low";
-      const std::string name = level.at("level").get<std::string>() +
-                               (level.contains("means") ? "=" + level.at("means").get<std::string>() : "");
-      fmt::print("  {:<10} {:<8} {:<11} {:<17} {}\n", dialect.at("name").get<std::string>(), name,
-                 level.at("scaler").get<std::string>() + (level.at("brings_scaler").get<bool>() ? "*" : ""),
-                 parameters, level.at("source").get<std::string>());
-    }
+Json rows_like(const Json& rows, const std::string& pattern) {
+  Json like = Json::array();
+  for (const Json& row : rows)
+    if (matches(name_in_list(row), pattern)) like.push_back(row);
+  return like;
 }
 
-/// [[model.layer]] rows: a line a type, a line an argument.
-void print_layers() {
-  fmt::print(
-      "  Rows of [[model.layer]]. Every row may have name, input (an earlier row or block, or a list of "
-      "them; \"input\": the\n"
-      "  network's, or the block's), to_float (f32, f16, bf16) and frozen as well. A block has name, layer "
-      "(its rows),\n"
-      "  repeat (copies one after the other; {{}} in its name is their number, from first = 0), and "
-      "input.\n");
-  for (const engine::nn::LayerType& type : engine::nn::layer_types()) {
-    fmt::print("  {:<20} {}{}\n", type.name, type.help, type.many_inputs ? " (two inputs or more)" : "");
-    for (const engine::nn::LayerArgument& argument : type.arguments)
-      fmt::print("      {:<16} {}{}\n", argument.name, argument.help,
-                 argument.standard   ? fmt::format(" (default {})", engine::nn::text_of(*argument.standard))
-                 : argument.optional ? ""
-                                     : " (required)");
-  }
-}
-
-/// Two lines a key: value by default and what it may be, then what it means.
-void print_keys(const Json& keys) {
-  for (const Json& key : keys)
-    fmt::print("  {} = {}  ({})\n      {}\n", text_of(key.at("name")), text_of(key.at("default")),
-               text_of(key.at("expected")), text_of(key.at("doc")));
-}
-
-/// One aligned table a section; the last column is not padded.
-void print_tables(const Json& json) {
-  bool first = true;
-  for (const auto& [section, rows] : json.items()) {
-    fmt::print("{}{}\n", first ? "" : "\n", section);
-    first = false;
-    if (section == "tensor_cores") {
-      print_tensor_cores();
-      continue;
-    }
-    if (section == "policies") {
-      print_policies();
-      continue;
-    }
-    if (section == "layers") {
-      print_layers();
-      continue;
-    }
-    if (section == "dialects") {
-      print_dialects(rows);
-      continue;
-    }
-    if (section == "config_keys") {
-      print_keys(rows);
-      continue;
-    }
-    std::vector<std::vector<std::string>> table(1);
-    for (const auto& [column, value] : rows.front().items()) table.front().push_back(column);
-    for (const Json& row : rows) {
-      table.emplace_back();
-      for (const auto& [column, value] : row.items()) table.back().push_back(text_of(value));
-    }
-    std::vector<std::size_t> widths(table.front().size());
-    for (const auto& row : table)
-      for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-    for (const auto& row : table) {
-      std::string line = " ";
-      for (std::size_t i = 0; i < row.size(); ++i)
-        line += i + 1 < row.size() ? fmt::format(" {:<{}} ", row[i], widths[i]) : " " + row[i];
-      fmt::print("{}\n", line);
-    }
-  }
-}
-
-ExitCode run_list(const std::vector<std::string>& sections, bool as_json) {
-  const Json all = everything();
-  Json json;
+/// The sections that `words` name; the last word may be a pattern, which goes into `pattern`.
+Json chosen(const Json& all, std::vector<std::string> words, std::string& pattern) {
   std::vector<std::string_view> known;
   for (const auto& [section, rows] : all.items()) known.push_back(section);
-  for (const std::string& section : sections) {
+  if (words.size() > 1 && !all.contains(words.back())) {
+    pattern = words.back();
+    words.pop_back();
+  }
+  Json json;
+  for (const std::string& section : words) {
     if (!all.contains(section))
       throw CommandError(ExitCode::usage, fmt::format("list: '{}': {}", section, known_are(section, known)));
-    json[section] = all.at(section);
+    json[section] = pattern.empty() ? all.at(section) : rows_like(all.at(section), pattern);
   }
-  if (sections.empty()) json = all;
+  bool found = false;
+  for (const auto& [section, rows] : json.items()) found = found || !rows.empty();
+  if (!pattern.empty() && !found) {
+    std::vector<std::string> names;
+    for (const std::string& section : words)
+      for (const Json& row : all.at(section)) names.push_back(name_in_list(row));
+    names.insert(names.end(), known.begin(), known.end());
+    throw CommandError(ExitCode::usage,
+                       fmt::format("list {}: nothing there is like '{}'{}", fmt::join(words, " "), pattern,
+                                   did_you_mean(pattern, names)));
+  }
+  return json;
+}
+
+ExitCode run_list(const std::vector<std::string>& words, bool as_json) {
+  const Json all = everything();
+  std::string pattern;
+  const Json json = words.empty() ? all : chosen(all, words, pattern);
   if (as_json)
     fmt::print("{}\n", json.dump(2));
+  else if (words.empty())
+    print_sections(all);
   else
-    print_tables(json);
+    print_lists(json, !pattern.empty());
   return ExitCode::ok;
 }
 
@@ -351,12 +270,17 @@ ExitCode run_devices(const CommonOptions& common, bool as_json) {
     if (engine::is_too_old(gpu)) warnings.push_back(engine::unusable_device_text(gpu, false, ""));
   for (Json& gpu : gpus) {
     for (const Json& advice : gpu.at("advice"))
-      warnings.push_back(fmt::format("{}: {}", text_of(gpu.at("name")), text_of(advice)));
+      warnings.push_back(fmt::format("{}: {}", gpu.at("name").get<std::string>(), advice.get<std::string>()));
     gpu.erase("advice");
   }
   if (!gpus.empty()) json["gpus"] = std::move(gpus);
   json["cuda"] = Json::array({software});
-  print_tables(json);
+  bool first = true;
+  for (const auto& [section, rows] : json.items()) {
+    fmt::print("{}{}\n", first ? "" : "\n", section);
+    first = false;
+    print_table(rows);
+  }
   if (!common.quiet)
     for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
   if (cuda.devices.empty()) fmt::print("\ngpus\n  none: {}\n", cuda.reason);
@@ -367,22 +291,27 @@ ExitCode run_devices(const CommonOptions& common, bool as_json) {
 
 Command list_command() {
   struct ListCommand {
-    std::vector<std::string> sections;
+    std::vector<std::string> words;
     bool json = false;
   };
   return {
       .name = "list",
       .description =
-          "Layers, configurations, data sets, policies, AMP dialects, formats, tensor cores, configuration "
-          "keys",
-      .examples = "  fp16lab list layers datasets\n  fp16lab list --json",
+          "What there is to choose from: layers, configurations, data sets, policies, dialects, formats, "
+          "tensor cores, keys. A section is one screen; with a pattern it says all of what is like it.",
+      .examples =
+          "fp16lab list\nfp16lab list policies\nfp16lab list config_keys scaler\nfp16lab list "
+          "layers '*' --json",
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<ListCommand>();
-        options.add(
-            "SECTION", command->sections,
-            "layers, configs, datasets, policies, dialects, formats, tensor_cores, config_keys; none: all");
+        options
+            .add("SECTION", command->words,
+                 "layers, configs, datasets, policies, dialects, formats, tensor_cores, config_keys; behind "
+                 "them a PATTERN: '*' and '?' match, else a part of the name")
+            .offers(offer_words({"layers", "configs", "datasets", "policies", "dialects", "formats",
+                                 "tensor_cores", "config_keys"}));
         options.flag("--json", command->json, "JSON instead of tables");
-        return [command](const CommonOptions&) { return run_list(command->sections, command->json); };
+        return [command](const CommonOptions&) { return run_list(command->words, command->json); };
       }};
 }
 

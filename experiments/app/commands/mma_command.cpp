@@ -342,26 +342,34 @@ Command mma_command() {
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<MmaCommand>();
         const std::string models = fmt::format("{}", fmt::join(tensor_core_names(), ", "));
-        options.add("--model", command->model, models + " (fp16lab list shows their rows)").type("NAME");
+        options.add("--model", command->model, models + " (fp16lab list shows their rows)")
+            .type("NAME")
+            .offers(offer_names(tensor_core_names()));
         options
             .add("FILE", command->capture,
                  "With --verify: a capture, instead of lines from the standard input")
-            .type("");
+            .type("")
+            .offers(offer_files());
         options.add("--row", command->row, "Instead of --model: a row of your own, in the keys above")
             .type("FILE.toml")
-            .not_empty("a file");
+            .not_empty("a file")
+            .offers(offer_files({".toml"}));
         std::string operands = "Operands:";
         for (const DType format : dtypes<is_low_precision>)
           operands +=
               fmt::format("{} {}{}", operands.back() == ':' ? "" : ",", name_of(format),
                           format == DType::f16 ? " (default; of --row the first that the file names)" : "");
-        options.add("--in", command->in, operands).type("FMT");
+        options.add("--in", command->in, operands)
+            .type("FMT")
+            .offers(offer_names(dtype_names<is_low_precision>));
         options
             .add("--in-b", command->in_b, "Operands of b where they differ: e4m3 with e5m2, or the reverse")
-            .type("FMT");
+            .type("FMT")
+            .offers(offer_words({"e4m3", "e5m2"}));
         options
             .add("--acc", command->acc, "Accumulator c and result d: f32 (default), f16; of --row the file's")
-            .type("FMT");
+            .type("FMT")
+            .offers(offer_words({"f32", "f16"}));
         options.flag(
             "--verify", command->verify,
             "Each line has a fourth field, the d-word of some hardware: write only lines that differ, "

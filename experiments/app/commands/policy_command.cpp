@@ -15,6 +15,7 @@
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/policy_list.hpp"
 #include "experiments/app/config/config.hpp"
+#include "experiments/app/registry.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/formats/format.hpp"
 #include "numerics/text/nearest_name.hpp"
@@ -280,13 +281,15 @@ Command policy_command() {
               "  fp16lab policy --list --json",
           .uses = {.config = "Configuration in TOML, whose policy and parameters are taken",
                    .set = "A parameter of the policy, such as --set growth_interval=4 (repeatable)",
-                   .set_type = "NAME=VALUE"},
+                   .set_type = "NAME=VALUE",
+                   .set_offer = offer_policy_settings},
           .declare = [](Options& options) -> Command::Run {
             auto command = std::make_shared<PolicyCommand>();
             options
                 .add("--policy", command->policy,
                      "Name (fp16lab policy --list shows all); default: the configuration's")
-                .type("NAME");
+                .type("NAME")
+                .offers(offer_words(policy_names()));
             options
                 .add("--trace", command->trace,
                      "A letter for each step: F, all gradients finite; O, an overflow. '-' reads the "

@@ -1,4 +1,5 @@
 #include "experiments/app/commands/policy_list.hpp"
+#include "numerics/text/scale_text.hpp"
 
 #include <fmt/format.h>
 
@@ -74,10 +75,9 @@ Json policy_json(const PolicyDescription& policy) {
 std::string value_text(const PolicyParameter& parameter, double value) {
   if (parameter.kind == PolicyParameter::Kind::boolean) return value != 0 ? "true" : "false";
   if (parameter.kind == PolicyParameter::Kind::integer) return fmt::format("{:.0f}", value);
-  int exponent = 0;
-  if (value > 0 && std::frexp(value, &exponent) == 0.5 && (exponent > 11 || exponent < -2))
-    return fmt::format("2^{}", exponent - 1);
-  return fmt::format("{}", value);
+  const bool near_one = value > 0x1p-4 && value < 0x1p11;  // factors
+  const bool is_scale = parameter.name.find("scale") != std::string_view::npos;
+  return is_scale || !near_one ? scale_text(value) : fmt::format("{}", value);
 }
 
 std::string defaults_text(const PolicyDescription& policy) {

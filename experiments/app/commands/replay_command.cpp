@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "experiments/app/commands.hpp"
+#include "experiments/app/registry.hpp"
 #include "experiments/app/replay/own_policy.hpp"
 #include "experiments/app/replay/replay.hpp"
 #include "experiments/study/study.hpp"
@@ -84,71 +85,75 @@ ExitCode run_replay(const ReplayCommand& command) {
 }  // namespace
 
 Command replay_command() {
-  return {.name = "replay",
-          .description =
-              "What every loss-scale policy would have done on a recorded run, and what it would have cost: "
-              "skipped "
-              "and wasted\n"
-              "steps, lost gradients by count and by mass, a bound on the angle. One table on stdout, and "
-              "below it "
-              "whether "
-              "the\n"
-              "run's own policy, replayed, makes the decisions that the run made; -o DIR adds replay.json, "
-              "replay.csv,\n"
-              "replay_traces.csv, claims.json and a figure. This is not what training would do: the "
-              "gradients stay the "
-              "recorded "
-              "ones,\n"
-              "where another scale would have skipped other steps and changed every later gradient. Each "
-              "tensor is "
-              "judged by the "
-              "format\n"
-              "that held it (of a run in FP32: by FP16). Where an overflow is only possible - the recorded "
-              "step held "
-              "an Inf or NaN, "
-              "only\n"
-              "gradients behind a ReLU are beyond, an older folder - both answers are followed, and the "
-              "numbers are "
-              "bounds. The "
-              "best\n"
-              "source is a run in FP32 with observe.histograms_every=1.\n"
-              "--set POLICY.PARAMETER=VALUE sets a parameter of one policy, --set scaler.PARAMETER=VALUE of "
-              "all that "
-              "have it.",
-          .examples =
-              "  fp16lab replay results/classifier --interval 20 -o results/classifier-replay\n"
-              "  fp16lab replay results/classifier --policy torch --policy lost-mass --set "
-              "torch.growth_interval=50",
-          .uses = {.set = "A policy's parameter: torch.growth_interval=20, or scaler.growth_interval=20 for "
-                          "every policy that "
-                          "has it\n(repeatable)",
-                   .set_type = "POLICY.NAME=VALUE",
-                   .out = "Folder for replay.json, the table as CSV and a figure"},
-          .declare = [](Options& options) -> Command::Run {
-            auto command = std::make_shared<ReplayCommand>();
-            options.add("RUN", command->run, "Run folder").required().not_empty("a folder");
-            options
-                .add("--policy", command->policies,
-                     "Only this policy (repeatable; fp16lab policy --list shows them; default: all)")
-                .type("NAME")
-                .repeatable();
-            options
-                .add("--interval", command->interval,
-                     "Growth intervals that are longer become N good steps, so that a short run shows what "
-                     "policies do")
-                .type("N")
-                .at_least(1);
-            options
-                .add("--steps", command->steps,
-                     "all (default): steps without histograms hold the last recorded ones; recorded: they "
-                     "are left out")
-                .type("WHICH");
-            options.flag("--json", command->json, "The content of replay.json instead of a table");
-            return [command](const CommonOptions& common) {
-              command->common = common;
-              return run_replay(*command);
-            };
-          }};
+  return {
+      .name = "replay",
+      .description =
+          "What every loss-scale policy would have done on a recorded run, and what it would have cost: "
+          "skipped "
+          "and wasted\n"
+          "steps, lost gradients by count and by mass, a bound on the angle. One table on stdout, and "
+          "below it "
+          "whether "
+          "the\n"
+          "run's own policy, replayed, makes the decisions that the run made; -o DIR adds replay.json, "
+          "replay.csv,\n"
+          "replay_traces.csv, claims.json and a figure. This is not what training would do: the "
+          "gradients stay the "
+          "recorded "
+          "ones,\n"
+          "where another scale would have skipped other steps and changed every later gradient. Each "
+          "tensor is "
+          "judged by the "
+          "format\n"
+          "that held it (of a run in FP32: by FP16). Where an overflow is only possible - the recorded "
+          "step held "
+          "an Inf or NaN, "
+          "only\n"
+          "gradients behind a ReLU are beyond, an older folder - both answers are followed, and the "
+          "numbers are "
+          "bounds. The "
+          "best\n"
+          "source is a run in FP32 with observe.histograms_every=1.\n"
+          "--set POLICY.PARAMETER=VALUE sets a parameter of one policy, --set scaler.PARAMETER=VALUE of "
+          "all that "
+          "have it.",
+      .examples =
+          "  fp16lab replay results/classifier --interval 20 -o results/classifier-replay\n"
+          "  fp16lab replay results/classifier --policy torch --policy lost-mass --set "
+          "torch.growth_interval=50",
+      .uses = {.set = "A policy's parameter: torch.growth_interval=20, or scaler.growth_interval=20 for "
+                      "every policy that "
+                      "has it\n(repeatable)",
+               .set_type = "POLICY.NAME=VALUE",
+               .set_offer = offer_policy_settings,
+               .out = "Folder for replay.json, the table as CSV and a figure"},
+      .declare = [](Options& options) -> Command::Run {
+        auto command = std::make_shared<ReplayCommand>();
+        options.add("RUN", command->run, "Run folder").required().not_empty("a folder").offers(offer_runs());
+        options
+            .add("--policy", command->policies,
+                 "Only this policy (repeatable; fp16lab policy --list shows them; default: all)")
+            .type("NAME")
+            .repeatable()
+            .offers(offer_words(policy_names()));
+        options
+            .add("--interval", command->interval,
+                 "Growth intervals that are longer become N good steps, so that a short run shows what "
+                 "policies do")
+            .type("N")
+            .at_least(1);
+        options
+            .add("--steps", command->steps,
+                 "all (default): steps without histograms hold the last recorded ones; recorded: they "
+                 "are left out")
+            .type("WHICH")
+            .offers(offer_words({"all", "recorded"}));
+        options.flag("--json", command->json, "The content of replay.json instead of a table");
+        return [command](const CommonOptions& common) {
+          command->common = common;
+          return run_replay(*command);
+        };
+      }};
 }
 
 }  // namespace fp16lab::experiments

@@ -137,7 +137,8 @@ Command report_command() {
         auto given = std::make_shared<ReportArguments>();
         options.add("RUN", given->runs, "Run folders, folders of runs (a sweep's), or what replay wrote")
             .required()
-            .not_empty("a folder");
+            .not_empty("a folder")
+            .offers(offer_runs());
         options.flag(
             "--mix-builds", given->mix_builds,
             "Compare runs of several builds of the program (commit, compiler, flags) with each other");

@@ -177,19 +177,26 @@ Command softfloat_command() {
       .uses = {},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<SoftfloatCommand>();
-        options.add(
-            "FUNCTION", command->function,
-            "FORMAT_ and add, sub, mul, mulAdd, div, rem, sqrt, roundToInt, eq, le, lt, eq_signaling, "
-            "le_quiet or lt_quiet; or TYPE_to_TYPE. Formats: f16, f32, f64, bf16, tf32, e4m3, e5m2; "
-            "integers: ui32, ui64, i32, i64");
+        options
+            .add("FUNCTION", command->function,
+                 "FORMAT_ and add, sub, mul, mulAdd, div, rem, sqrt, roundToInt, eq, le, lt, eq_signaling, "
+                 "le_quiet or lt_quiet; or TYPE_to_TYPE. Formats: f16, f32, f64, bf16, tf32, e4m3, e5m2; "
+                 "integers: ui32, ui64, i32, i64")
+            .offers({.words = [] {
+              std::vector<std::string> names;
+              for (const SoftfloatFunction& function : softfloat_functions()) names.push_back(function.name);
+              return names;
+            }});
         options
             .add("--rounding", command->rounding,
                  "near_even (default), minMag (towards zero), min (down), max (up), near_maxMag (ties away)")
-            .type("MODE");
+            .type("MODE")
+            .offers(offer_words({"near_even", "minMag", "min", "max", "near_maxMag"}));
         options
             .add("--tininess", command->tininess,
                  "Underflow is detected before or after rounding (default: after)")
-            .type("WHEN");
+            .type("WHEN")
+            .offers(offer_words({"before", "after"}));
         options.flag("--exact,!--notexact", command->exact,
                      "roundToInt and F_to_INTEGER raise inexact, or never do (default)");
         options.flag("--list", command->list, "Print all functions: name, operands, result");

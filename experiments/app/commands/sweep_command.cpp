@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "experiments/app/commands.hpp"
+#include "experiments/app/registry.hpp"
 #include "experiments/app/run/folder_claim.hpp"
 #include "experiments/app/sweep/child_process.hpp"
 #include "experiments/app/sweep/summary_output.hpp"
@@ -212,6 +213,7 @@ Command sweep_command() {
       .uses = {.config = "Sweep file in TOML",
                .bare_config = true,
                .set = "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)",
+               .sweeps = true,
                .out = "Folder of the runs (default: results/SWEEP)",
                .seed = "The one seed of all runs, in the place of the file's",
                .threads = true},
@@ -247,7 +249,12 @@ Command sweep_command() {
                  "Besides the file's variants: FP32, and amp.level=O1 under each of these loss-scale "
                  "policies; "
                  "all: every one that `policy --list` knows")
-            .separated(',');
+            .separated(',')
+            .offers({.words = [] {
+              std::vector<std::string> names = policy_names();
+              names.emplace_back("all");
+              return names;
+            }});
         return [command](const CommonOptions& common) {
           command->common = common;
           return run_sweep(*command);

@@ -102,7 +102,8 @@ Command train_command() {
                 "--tensorboard", command->request.tensorboard,
                 "Write an event file for TensorBoard: scalars of every step, exponents of observed gradients")
             .type("DIR")
-            .not_empty("a folder");
+            .not_empty("a folder")
+            .offers(offer_folders());
         options.flag("--op-stats", command->request.op_statistics,
                      "Count the ops of the first step by dtype and layer: a table with advice on stderr, "
                      "op_stats.csv in the folder");
@@ -111,7 +112,8 @@ Command train_command() {
                  "Begin with the parameters and buffers of a safetensors file, by PyTorch's names, as "
                  "train.initial")
             .type("FILE")
-            .not_empty("a file");
+            .not_empty("a file")
+            .offers(offer_files({".safetensors"}));
         options
             .add("--dump-initial", command->request.dump_initial,
                  "Write the initial parameters and buffers as safetensors, then train")

@@ -33,7 +33,7 @@ ReplayFile replay_run(const std::filesystem::path& run, const ReplayOptions& opt
 std::string interval_text(const ReplayInterval& interval);
 std::string percent_text(const ReplayInterval& share);
 /// "2^16", "2^14..2^16", "2^15.678".
-std::string scale_text(double log2_lower, double log2_upper);
+std::string log2_range_text(double log2_lower, double log2_upper);
 
 /// One row a policy, in their order.
 std::string replay_table(const ReplayFile& replay);

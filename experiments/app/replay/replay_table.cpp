@@ -47,7 +47,7 @@ std::string percent_text(const ReplayInterval& share) {
   return lower == upper ? lower : lower + ".." + upper;
 }
 
-std::string scale_text(double log2_lower, double log2_upper) {
+std::string log2_range_text(double log2_lower, double log2_upper) {
   const std::string lower = log2_text(log2_lower);
   return log2_lower == log2_upper ? lower : lower + ".." + log2_text(log2_upper);
 }
@@ -65,7 +65,7 @@ std::string replay_table(const ReplayFile& replay) {
     rows.push_back({policy.label, interval_text(policy.skips), interval_text(policy.wasted_steps),
                     known(percent_text(policy.lost_count)), known(percent_text(policy.lost_l1)),
                     known(percent_text(policy.lost_l2)), known(cosine_text(policy.cosine.lower)),
-                    scale_text(policy.log2_scale_lower.back(), policy.log2_scale_upper.back()),
+                    log2_range_text(policy.log2_scale_lower.back(), policy.log2_scale_upper.back()),
                     policy.exact ? "yes" : "bounds"});
   }
   std::array<std::size_t, headings.size()> widths{};

@@ -13,6 +13,7 @@
 #include <numeric>
 
 #include "experiments/app/process.hpp"
+#include "numerics/text/scale_text.hpp"
 
 namespace fp16lab::experiments {
 
@@ -91,12 +92,6 @@ std::string sparkline(const std::vector<double>& values, int width, bool unicode
     line += std::isfinite(*value) ? (unicode ? blocks : plain)[height] : "?";
   }
   return line;
-}
-
-std::string scale_text(double scale) {
-  const double exponent = std::log2(scale);
-  return exponent == std::floor(exponent) ? fmt::format("{:g} = 2^{}", scale, exponent)
-                                          : fmt::format("{:g}", scale);
 }
 
 std::string bar(const RangeCounts& ranges, int width, PanelStyle style) {

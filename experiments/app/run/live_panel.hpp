@@ -1,7 +1,7 @@
 // train --live: a panel on the terminal that shows how a run goes, redrawn in place.
 //
 //   classifier-seed1   step 1200/2000   loss 0.3471   312 steps/s, 3 s left
-//   scale 65536 = 2^16   skipped 3   ▂▂▃▃▄▄▅▅▁▁▂▂▃
+//   scale 2^16   skipped 3   ▂▂▃▃▄▄▅▅▁▁▂▂▃
 //   gradients of step 1200:  . lost  - subnormal  = normal  ! overflow  (of values that are not zero)
 //   fc1   ......-------==============================   12.5% lost
 // Lost is what the casts of that step made zero. A layer that was not cast shows what FP16 would lose of it:

@@ -8,6 +8,7 @@
 
 #include "engine/amp/levels/op_statistics.hpp"
 #include "engine/backend/cuda/runtime/devices.hpp"
+#include "numerics/text/scale_text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -18,12 +19,12 @@ void note_division(const RunPlan& plan) {
   const double left = scale_left_to_optimizer(plan);
   const double divided = plan.optimizer.loss_scale;
   if (left == divided) return;
-  fmt::print(stderr, "note: {} and optimizer.loss_scale = {}: every gradient is {} times what it would be\n",
-             left == 1
-                 ? "the scaler leaves no scale in the gradients"
-                 : fmt::format(
-                       "scaler.drop_overflow_update = false leaves the loss scale {} in the gradients", left),
-             divided, left / divided);
+  fmt::print(
+      stderr, "note: {} and optimizer.loss_scale = {}: every gradient is {} times what it would be\n",
+      left == 1 ? "the scaler leaves no scale in the gradients"
+                : fmt::format("scaler.drop_overflow_update = false leaves the loss scale {} in the gradients",
+                              scale_text(left)),
+      divided, left / divided);
 }
 
 /// Lists of ops and layers mean something where ops are cast. Sweeps switch levels by one setting, so it is

@@ -15,6 +15,7 @@
 #include "experiments/app/process.hpp"
 #include "experiments/app/run/continuation.hpp"
 #include "numerics/files/run/run_resume.hpp"
+#include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -100,8 +101,8 @@ void RunRecorder::show_progress(const StepRow& row) {
   if (!progress_.due() && row.step != options_.total_steps) return;
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
   const double rate = static_cast<double>(row.step - options_.first_step + 1) / elapsed.count();
-  progress_.show(fmt::format("{}: step {}/{}, loss {:.5g}, scale {:g}, {:.3g} steps/s, {} left",
-                             options_.title, row.step, options_.total_steps, row.loss, row.loss_scale, rate,
+  progress_.show(fmt::format("{}: step {}/{}, loss {:.5g}, scale {}, {:.3g} steps/s, {} left", options_.title,
+                             row.step, options_.total_steps, row.loss, scale_text(row.loss_scale), rate,
                              duration_text(static_cast<double>(options_.total_steps - row.step) / rate)));
 }
 

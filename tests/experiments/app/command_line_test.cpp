@@ -17,7 +17,7 @@ class CommandLine : public SmallRuns {};
 
 TEST_F(CommandLine, HelpGoesToStdoutWithExamplesAndExitCodes) {
   for (const char* command : {"", "train", "sweep", "hist", "replay", "compare", "report", "inspect",
-                              "softfloat", "mma", "policy", "list", "devices"}) {
+                              "softfloat", "mma", "policy", "list", "devices", "help", "completion"}) {
     std::vector<std::string> arguments{"--help"};
     if (*command != '\0') arguments.insert(arguments.begin(), command);
     const auto result = fp16lab(arguments);
@@ -43,7 +43,9 @@ TEST_F(CommandLine, HelpShowsAndCommandsTakeTheirOwnOptionsOnly) {
                                                          {"mma", {}},
                                                          {"policy", {"--config", "--set"}},
                                                          {"list", {}},
-                                                         {"devices", {}}};
+                                                         {"devices", {}},
+                                                         {"help", {}},
+                                                         {"completion", {}}};
   const std::set<std::string> threaded{"train", "sweep", "hist"};
   for (const auto& [command, options] : own) {
     const std::string help = fp16lab({command, "--help"}).out;
@@ -84,7 +86,7 @@ TEST_F(CommandLine, MistypedNamesAreErrorsWithSuggestions) {
                         "unknown option '--threds'; did you mean '--threads'?");
   expect_one_line_error(fp16lab({"list", "--jsn"}), 2, "did you mean '--json'?");
   expect_one_line_error(fp16lab({"list", "extra"}), 2, "list: 'extra': known are layers");
-  EXPECT_EQ(fp16lab({"list", "layers"}).out.find("config_keys"), std::string::npos);
+  EXPECT_EQ(fp16lab({"list", "layers"}).out.find("train.seed"), std::string::npos);
   expect_one_line_error(fp16lab({"train", "--seed", "x"}), 2, "--seed: 'x': expected an integer, 0 or more");
   expect_one_line_error(fp16lab({"train", "--threads", "0"}), 2,
                         "--threads: '0': expected an integer from 1 to 1024");

@@ -169,7 +169,7 @@ TEST_F(Mma, OptionsThatCannotBeAreRefused) {
 }
 
 TEST_F(Mma, HelpShowsFormatsOptionsAndExamples) {
-  const Finished result = run("", "--help");
+  const Finished result = run("", "--help-all");
   EXPECT_EQ(result.exit_code, 0);
   for (const char* part :
        {"a-words TAB b-words TAB c-word", "--model", "--in-b", "--verify", "--subnormal-accumulator",
@@ -180,15 +180,17 @@ TEST_F(Mma, HelpShowsFormatsOptionsAndExamples) {
 // fp16lab list shows the rows that --model chooses among, with where they come from.
 TEST_F(Mma, ListHasARowForEveryAnswer) {
   const std::string program = std::string(FP16LAB_BIN_DIR) + "/fp16lab";
-  const std::string list = testing_support::run_program(program, {"list"}, testing::TempDir()).out;
+  const std::string list = testing_support::run_program(program, {"list", "tensor_cores", "*"},
+                                                        testing::TempDir(), {{"COLUMNS", "300"}})
+                               .out;
   const std::string json = testing_support::run_program(program, {"list", "--json"}, testing::TempDir()).out;
   for (const TensorCoreModel& row : tensor_core_models()) {
     EXPECT_THAT(list, HasSubstr(std::string(row.hardware) + ": " + std::string(row.source) + '\n'));
     EXPECT_THAT(json, HasSubstr("\"source\": \"" + std::string(row.source) + '"'));
   }
-  EXPECT_THAT(
-      list, HasSubstr("  ada               e4m3 e5m2  f32 16 13 -132  fp32_toward_zero_14_bits hardware\n"));
-  EXPECT_THAT(list, HasSubstr("fp16_nearest_even        hardware; fp8_as_fp16_pairs\n"));
+  EXPECT_THAT(list,
+              HasSubstr("  ada               e4m3 e5m2 f32 16 13 -132 fp32_toward_zero_14_bits, hardware\n"));
+  EXPECT_THAT(list, HasSubstr("fp16_nearest_even, hardware; fp8_as_fp16_pairs\n"));
   for (const char* part : {"\"products_per_block\": 16", "\"fraction_bits\": 25", "\"exponent_floor\": -133",
                            "\"output\": \"fp16_nearest_even\"", "\"evidence\": \"hardware_test\"",
                            "\"accumulator\": \"f16\"", "\"underflow_zero\": \"keeps_sign\""})

@@ -297,7 +297,7 @@ TEST_F(Policy, ListsEveryPolicyWithItsParametersAndSource) {
   const std::string text = policy({"--list", "--policy", "metaseq"}).out;
   EXPECT_THAT(text, AllOf(HasSubstr("metaseq\n"), HasSubstr("source: facebookresearch/metaseq"),
                           HasSubstr("growth_interval"), HasSubstr("2^-5")));
-  EXPECT_THAT(fp16lab({"list"}).out, HasSubstr("metaseq"));
+  EXPECT_THAT(fp16lab({"list", "policies"}).out, HasSubstr("metaseq"));
 }
 
 /// What a peer's user gets without saying anything, from the peers' sources.

@@ -309,7 +309,7 @@ TEST_F(MmaRow, MistakesEndBeforeTheFirstLine) {
 }
 
 TEST_F(MmaRow, HelpNamesEveryKey) {
-  const std::string help = run("", "", "--help").out;
+  const std::string help = run("", "", "--help-all").out;
   for (const char* const key : {"name", "base", "operands", "block_size", "fraction_bits", "exponent_floor",
                                 "output", "dataflow", "subnormal_accumulator", "underflow_zero"})
     EXPECT_THAT(help, HasSubstr("\n  " + std::string(key) + "  ")) << key;

@@ -65,7 +65,7 @@ TEST(LivePanel, EightyColumns) {
   const auto lines = render(some_view(), {.columns = 80, .rows = 24}, plain);
   ASSERT_THAT(lines, SizeIs(5));
   EXPECT_EQ(lines[0], "run   step 120/200   loss 0.25   50 steps/s, 2 s left");
-  EXPECT_EQ(lines[1], "scale 65536 = 2^16   skipped 3   _.,-~=*#");
+  EXPECT_EQ(lines[1], "scale 2^16   skipped 3   _.,-~=*#");
   EXPECT_EQ(lines[2], "gradients of step 100:  . lost  - subnormal  = normal  ! overflow");
   // 80 columns - "fc1" - 2 - " 25.0% lost" (12) = 63 cells: 15.75, 15.75, 31.5, by largest remainder.
   EXPECT_EQ(lines[3],
