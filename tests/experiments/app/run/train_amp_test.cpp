@@ -163,7 +163,7 @@ TEST_F(TrainAmp, DividingNotOnceIsNotedAndRuns) {
   const auto forgotten = with("forgotten", "1", kept);
   EXPECT_EQ(forgotten.exit_code, 0) << forgotten.err;
   EXPECT_THAT(forgotten.err,
-              HasSubstr("note: scaler.drop_overflow_update = false leaves the loss scale 1024 in the "
+              HasSubstr("note: scaler.drop_overflow_update = false leaves the loss scale 2^10 in the "
                         "gradients and optimizer.loss_scale = 1: every gradient is 1024 times"));
   const auto doubled = with("doubled", "1024", {"scaler.policy=fixed", "scaler.initial_scale=1024"});
   EXPECT_EQ(doubled.exit_code, 0) << doubled.err;
