@@ -5,8 +5,8 @@
 #include <bit>
 #include <numeric>
 
-#include "engine/backend/cuda/ptx/handlers.hpp"
 #include "engine/backend/cuda/ptx/module.hpp"
+#include "engine/backend/cuda/ptx/symbolic.hpp"
 #include "engine/backend/cuda/ptx/table.hpp"
 #include "engine/backend/cuda/ptx/warp.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
@@ -25,10 +25,27 @@ std::size_t most_shared_bytes(int architecture) {
   return architecture < 90 ? 163 * 1024 : 227 * 1024;
 }
 
-/// A launch in execution.
+void check_shape(const Kernel& kernel, const Grid& grid, std::size_t shared_bytes, int architecture) {
+  const auto refuse = [&](const std::string& why) {
+    throw std::invalid_argument(fmt::format("kernel {}: {}", kernel.facts.name, why));
+  };
+  const std::uint64_t threads = std::uint64_t{grid.block_x} * grid.block_y * grid.block_z;
+  if (threads == 0 || threads > 1024 || grid.block_z > 64 || threads > kernel.facts.max_threads)
+    refuse(fmt::format("a block of ({}, {}, {}) threads; 1 to {} are possible", grid.block_x, grid.block_y,
+                       grid.block_z, std::min(1024u, kernel.facts.max_threads)));
+  if (grid.x == 0 || grid.x > 0x7fffffff || grid.y == 0 || grid.y > 65535 || grid.z == 0 || grid.z > 65535)
+    refuse(fmt::format("a grid of ({}, {}, {}) blocks", grid.x, grid.y, grid.z));
+  if (shared_bytes > most_shared_bytes(architecture))
+    refuse(fmt::format("{} bytes of shared memory; a block of sm_{} may have {}", shared_bytes, architecture,
+                       most_shared_bytes(architecture)));
+}
+
+}  // namespace
+
+/// Launches in execution, one after the other.
 class Execution {
  public:
-  Execution(Program& program, DeviceMemory::State& memory, const Machine::Options& options)
+  Execution(Program& program, DeviceMemory& memory, const Machine::Options& options)
       : program_(program), options_(options) {
     block_.memory = &memory;
     block_.options = &options_;
@@ -62,21 +79,6 @@ class Execution {
   std::uint64_t instructions_ = 0;
 };
 
-void check_shape(const Kernel& kernel, const Grid& grid, std::size_t shared_bytes, int architecture) {
-  const auto refuse = [&](const std::string& why) {
-    throw std::invalid_argument(fmt::format("kernel {}: {}", kernel.facts.name, why));
-  };
-  const std::uint64_t threads = std::uint64_t{grid.block_x} * grid.block_y * grid.block_z;
-  if (threads == 0 || threads > 1024 || grid.block_z > 64 || threads > kernel.facts.max_threads)
-    refuse(fmt::format("a block of ({}, {}, {}) threads; 1 to {} are possible", grid.block_x, grid.block_y,
-                       grid.block_z, std::min(1024u, kernel.facts.max_threads)));
-  if (grid.x == 0 || grid.x > 0x7fffffff || grid.y == 0 || grid.y > 65535 || grid.z == 0 || grid.z > 65535)
-    refuse(fmt::format("a grid of ({}, {}, {}) blocks", grid.x, grid.y, grid.z));
-  if (shared_bytes > most_shared_bytes(architecture))
-    refuse(fmt::format("{} bytes of shared memory; a block of sm_{} may have {}", shared_bytes, architecture,
-                       most_shared_bytes(architecture)));
-}
-
 void Execution::prepare(const Kernel& kernel, const Grid& grid, const void* const* parameters) {
   const Code& code = code_of(kernel);
   const std::size_t shared_bytes = grid.dynamic_shared_bytes == 0
@@ -94,7 +96,6 @@ void Execution::prepare(const Kernel& kernel, const Grid& grid, const void* cons
                 kernel.facts.parameter_bytes[i]);
   block_.shared.resize(shared_bytes);
   block_.local.resize(code.local_bytes * block_.threads);
-  block_.copies.assign(block_.threads, {});
 
   const std::uint32_t warps = (block_.threads + lanes - 1) / lanes;
   block_.watch.begin_launch(options_.watch_races, code, shared_bytes, warps);
@@ -136,10 +137,7 @@ void Execution::begin_block(std::uint64_t index) {
   block_.barrier_or = false;
   std::fill(block_.shared.begin(), block_.shared.end(), shared_poison);
   std::fill(block_.local.begin(), block_.local.end(), shared_poison);
-  for (DelayedCopies& copies : block_.copies) {
-    copies.pending.clear();
-    copies.groups.clear();
-  }
+  block_.copies.assign(block_.threads, {});
   const Code& code = *block_.code;
   for (Warp& warp : warps_) {
     const std::uint32_t left = block_.threads - warp.number * lanes;
@@ -179,7 +177,7 @@ void Execution::run_block(std::uint64_t index) {
 
 void Execution::run_warp(Warp& warp, std::uint64_t budget) {
   const Instruction* const code = block_.code->instructions.data();
-  const auto handler = options_.arithmetic == nullptr ? &Instruction::on_numbers : &Instruction::on_terms;
+  const bool on_terms = options_.terms != nullptr;
   std::uint64_t executed = 0;
   do {
     do {
@@ -188,7 +186,8 @@ void Execution::run_warp(Warp& warp, std::uint64_t budget) {
       warp.next = warp.place + 1;
       if (instruction.guard != no_operand)
         warp.active &= warp.predicate(instruction.guard) ^ (instruction.guard_negated ? all_lanes : 0);
-      if (warp.active != 0) (instruction.*handler)(warp, instruction);
+      if (warp.active != 0)
+        (on_terms && instruction.computes ? &compute_on_terms : instruction.handler)(warp, instruction);
       warp.place = warp.next;
       ++executed;
     } while (warp.mask != 0 && warp.place < warp.least_other && executed < budget);
@@ -216,23 +215,15 @@ void Execution::release_from_barrier() {
   block_.watch.meet_block();
 }
 
-}  // namespace
-
-struct Machine::State {
-  State(Program& program, DeviceMemory::State& memory, const Options& options)
-      : execution(program, memory, options) {}
-  Execution execution;
-};
-
 Machine::Machine(Program& program, DeviceMemory& memory, Options options)
-    : state_(std::make_unique<State>(program, *memory.state_, options)) {}
+    : execution_(std::make_unique<Execution>(program, memory, options)) {}
 Machine::~Machine() = default;
 
 void Machine::launch(const Kernel& kernel, const Grid& grid, const void* const* parameters) {
   const FloatingPointScope scope;
-  state_->execution.launch(kernel, grid, parameters);
+  execution_->launch(kernel, grid, parameters);
 }
 
-std::uint64_t Machine::instructions() const { return state_->execution.instructions(); }
+std::uint64_t Machine::instructions() const { return execution_->instructions(); }
 
 }  // namespace fp16lab::engine::ptx

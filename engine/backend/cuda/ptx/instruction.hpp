@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/backend/cuda/ptx/arithmetic.hpp"
-
 namespace fp16lab::engine::ptx {
 
 inline constexpr int lanes = 32;
@@ -17,10 +15,20 @@ inline constexpr std::uint32_t all_lanes = 0xffffffffu;
 inline constexpr std::uint32_t no_operand = 0xffffffffu;
 inline constexpr int register_poison = 0xa5;  ///< of each byte that nobody has written
 
+/// A fundamental type of PTX (PTX ISA, "Fundamental Types").
+struct Type {
+  char kind = 'b';  ///< u, s, f, b; 'h' for bf16, 't' for tf32; p for a predicate
+  int bits = 0;
+  constexpr int bytes() const { return bits / 8; }
+  constexpr bool is_float() const { return kind == 'f' || kind == 'h' || kind == 't'; }
+  constexpr bool operator==(const Type&) const = default;
+};
+
 enum class Space : std::uint8_t { generic, parameter, global, constant, shared, local };
 
 class Warp;
 struct Block;
+struct Row;
 struct Instruction;
 using Handler = void (*)(Warp&, const Instruction&);
 
@@ -32,24 +40,24 @@ struct Address {
 };
 
 struct Instruction {
-  Handler on_numbers = nullptr;
-  Handler on_terms = nullptr;  ///< the same one, unless it computes in floating point (Arithmetic)
+  Handler handler = nullptr;
+  const Row* row = nullptr;  ///< of the table
   // Of the text.
   std::uint32_t line = 0;
   std::uint32_t guard = no_operand;  ///< a predicate
   bool guard_negated = false;
-  bool negated = false;  ///< its predicate operand is taken negated
-  Type to, from;         ///< of its results and of its sources
-  int to_register = 0;   ///< bits of registers that may be wider than their type
+  bool negated = false;   ///< its predicate operand is taken negated
+  bool computes = false;  ///< in floating point: on terms, where the machine has them (symbolic.hpp)
+  Type to, from;          ///< of its results and of its sources
+  int to_register = 0;    ///< bits of registers that may be wider than their type
   int from_register = 0;
   Space space = Space::generic;
-  bool is_strong = false;   ///< volatile or atomic: races with no other one of its kind
-  std::uint8_t vector = 1;  ///< elements
-  FloatOperation operation = FloatOperation::none;
+  bool is_strong = false;     ///< volatile or atomic: races with no other one of its kind
+  std::uint8_t vector = 1;    ///< elements
   std::int64_t constant = 0;  ///< target of a branch, or an integer
   std::array<Address, 2> addresses;
   /// Bytes from the beginning of a warp's register file. 32 values each; of predicates 32 bits in one word.
-  std::array<std::uint32_t, 14> operands{};
+  std::array<std::uint32_t, 14> operands;
 };
 
 /// %tid.x and the like.

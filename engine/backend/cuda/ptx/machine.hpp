@@ -12,12 +12,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/backend/cuda/ptx/memory.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::engine::ptx {
@@ -43,6 +43,8 @@ class Fault : public std::runtime_error {
 
 /// A kernel as its text declares it. Decoded when it is first launched.
 struct Kernel;
+struct Module;
+class Lexer;
 struct KernelFacts {
   std::string name;                     ///< mangled
   std::string file;                     ///< the PTX file
@@ -52,31 +54,7 @@ struct KernelFacts {
   std::vector<std::size_t> parameter_offsets, parameter_bytes;  ///< in their order
 };
 
-/// Device memory: allocations with their bounds, each filled with a5 bytes when it is made. Addresses are
-/// those of host memory, so that copies are copies; no two allocations touch.
-class DeviceMemory {
- public:
-  DeviceMemory();
-  ~DeviceMemory();
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-  /// 256-byte aligned; nullptr where there is none left.
-  std::byte* allocate(std::size_t bytes, std::string_view what = "memory");
-  /// std::invalid_argument for what is no allocation's beginning.
-  void free(std::byte* address);
-  /// std::out_of_range, saying the nearest allocation, unless [address, address + bytes) lies in one.
-  void require(const std::byte* address, std::size_t bytes) const;
-  /// The allocation that holds `address`: its bounds; empty if there is none.
-  std::span<std::byte> allocation_of(const std::byte* address) const;
-
-  struct State;
-
- private:
-  friend class Machine;
-  std::unique_ptr<State> state_;
-};
-
-/// Kernels and module variables of PTX texts.
+/// Kernels and module variables of PTX texts. One thread at a time, as all of the machine.
 class Program {
  public:
   /// `memory` gets the modules' .global and .const variables and outlives the program.
@@ -90,11 +68,16 @@ class Program {
   KernelFacts facts(const Kernel& kernel) const;
   std::vector<std::string> names() const;
   /// 80 for .target sm_80; all texts must have the same.
-  int architecture() const;
-  struct State;
+  int architecture() const { return architecture_; }
 
  private:
-  std::unique_ptr<State> state_;
+  void read_variable(Module& module, Lexer& lexer, std::string_view space);
+  void read_kernel(const Module& module, Lexer& lexer);
+
+  DeviceMemory& memory_;
+  std::vector<std::unique_ptr<Module>> modules_;
+  std::map<std::string, std::unique_ptr<Kernel>, std::less<>> kernels_;
+  int architecture_ = 0;
 };
 
 struct Grid {
@@ -106,8 +89,8 @@ struct Grid {
 /// The order in which warps and blocks go; a kernel that leans on none has the same bits under all.
 enum class Order : std::uint8_t { ascending, descending, scrambled };
 
-/// How floating-point instructions compute: on numbers, or on terms (symbolic.hpp).
-class Arithmetic;
+class Symbolic;
+class Execution;
 
 class Machine {
  public:
@@ -117,7 +100,7 @@ class Machine {
     const TensorCoreModel* tf32 = nullptr;
     Order order = Order::ascending;
     bool watch_races = true;
-    Arithmetic* arithmetic = nullptr;  ///< null: numbers
+    Symbolic* terms = nullptr;  ///< what floating-point instructions make; null: numbers
   };
   Machine(Program& program, DeviceMemory& memory, Options options);
   ~Machine();
@@ -129,8 +112,7 @@ class Machine {
   std::uint64_t instructions() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<Execution> execution_;
 };
 
 }  // namespace fp16lab::engine::ptx

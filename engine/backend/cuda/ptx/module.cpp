@@ -142,11 +142,10 @@ Declaration Module::declaration(Lexer& lexer) const {
   return made;
 }
 
-Program::Program(DeviceMemory& memory) : state_(std::make_unique<State>(memory)) {}
+Program::Program(DeviceMemory& memory) : memory_(memory) {}
 Program::~Program() = default;
 
 void Program::add(std::string_view file, std::string text) {
-  const std::scoped_lock lock(state_->mutex);
   auto module = std::make_unique<Module>();
   module->file = file;
   module->text = std::move(text);
@@ -161,27 +160,27 @@ void Program::add(std::string_view file, std::string text) {
       if (!target.starts_with("sm_"))
         module->fail(line, fmt::format("target '{}', which is none of a GPU", target));
       std::from_chars(target.data() + 3, target.data() + target.size(), module->architecture);
-      if (state_->architecture != 0 && state_->architecture != module->architecture)
+      if (architecture_ != 0 && architecture_ != module->architecture)
         module->fail(line, fmt::format("it is for sm_{}, and the texts before it are for sm_{}",
-                                       module->architecture, state_->architecture));
-      state_->architecture = module->architecture;
+                                       module->architecture, architecture_));
+      architecture_ = module->architecture;
       if (lexer.accept(",")) module->fail(line, "a target with options");
     } else if (word == ".address_size") {
       if (lexer.take() != "64") module->fail(line, "addresses of other than 64 bits");
     } else if (word == ".visible" || word == ".weak") {
       continue;
     } else if (word == ".global" || word == ".const" || word == ".shared" || word == ".extern") {
-      state_->read_variable(*module, lexer, word);
+      read_variable(*module, lexer, word);
     } else if (word == ".entry") {
-      state_->read_kernel(*module, lexer);
+      read_kernel(*module, lexer);
     } else {
       module->fail(line, fmt::format("'{}', which this machine does not know outside of kernels", word));
     }
   }
-  state_->modules.push_back(std::move(module));
+  modules_.push_back(std::move(module));
 }
 
-void Program::State::read_variable(Module& module, Lexer& lexer, std::string_view space) {
+void Program::read_variable(Module& module, Lexer& lexer, std::string_view space) {
   const bool is_extern = space == ".extern";
   const std::uint32_t line = lexer.line();
   if (is_extern && (space = lexer.take()) != ".shared")
@@ -193,7 +192,7 @@ void Program::State::read_variable(Module& module, Lexer& lexer, std::string_vie
   if (space != ".shared") {
     made.variable.space = space == ".const" ? Space::constant : Space::global;
     // Memory that no initialiser speaks of is zero (PTX ISA, "Initializers").
-    std::byte* const place = memory.allocate(made.variable.bytes, made.name);
+    std::byte* const place = memory_.allocate(made.variable.bytes, made.name);
     if (place == nullptr) module.fail(line, fmt::format("no memory for {}", made.name));
     made.initial.resize(made.variable.bytes);
     std::memcpy(place, made.initial.data(), made.variable.bytes);
@@ -203,7 +202,7 @@ void Program::State::read_variable(Module& module, Lexer& lexer, std::string_vie
 }
 
 /// name(parameters) directives { body }
-void Program::State::read_kernel(const Module& module, Lexer& lexer) {
+void Program::read_kernel(const Module& module, Lexer& lexer) {
   auto kernel = std::make_unique<Kernel>();
   kernel->module = &module;
   kernel->facts.name = lexer.take();
@@ -241,13 +240,12 @@ void Program::State::read_kernel(const Module& module, Lexer& lexer) {
   const char* const end = lexer.token().empty() ? module.text.data() + module.text.size() : lexer.place();
   kernel->body = {begin, static_cast<std::size_t>(end - begin)};
   std::string name = kernel->facts.name;
-  kernels.try_emplace(std::move(name), std::move(kernel));
+  kernels_.try_emplace(std::move(name), std::move(kernel));
 }
 
 const Kernel* Program::find(std::string_view name) const {
-  const std::scoped_lock lock(state_->mutex);
-  const auto found = state_->kernels.find(name);
-  return found == state_->kernels.end() ? nullptr : found->second.get();
+  const auto found = kernels_.find(name);
+  return found == kernels_.end() ? nullptr : found->second.get();
 }
 
 KernelFacts Program::facts(const Kernel& kernel) const {
@@ -259,17 +257,9 @@ KernelFacts Program::facts(const Kernel& kernel) const {
 }
 
 std::vector<std::string> Program::names() const {
-  const std::scoped_lock lock(state_->mutex);
   std::vector<std::string> names;
-  for (const auto& [name, kernel] : state_->kernels) names.push_back(name);
+  for (const auto& [name, kernel] : kernels_) names.push_back(name);
   return names;
-}
-
-int Program::architecture() const { return state_->architecture; }
-
-const Code& code_of(const Kernel& kernel) {
-  std::call_once(kernel.decoded, [&] { kernel.code = decode(kernel); });
-  return kernel.code;
 }
 
 }  // namespace fp16lab::engine::ptx

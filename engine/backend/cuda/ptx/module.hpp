@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -83,25 +83,15 @@ struct Kernel {
   std::size_t parameter_bytes = 0;
   std::string_view body;
   std::uint32_t body_line = 0;
-  mutable std::once_flag decoded;
-  mutable Code code;
+  mutable std::optional<Code> code;  ///< as soon as somebody has asked code_of
 };
 
 /// Translates a kernel's body. std::invalid_argument "FILE:LINE: ..." for what the table does not have.
 Code decode(const Kernel& kernel);
 /// The same, once.
-const Code& code_of(const Kernel& kernel);
-
-struct Program::State {
-  explicit State(DeviceMemory& m) : memory(m) {}
-  void read_variable(Module& module, Lexer& lexer, std::string_view space);
-  void read_kernel(const Module& module, Lexer& lexer);
-
-  DeviceMemory& memory;
-  mutable std::mutex mutex;
-  std::vector<std::unique_ptr<Module>> modules;
-  std::map<std::string, std::unique_ptr<Kernel>, std::less<>> kernels;
-  int architecture = 0;
-};
+inline const Code& code_of(const Kernel& kernel) {
+  if (!kernel.code) kernel.code = decode(kernel);
+  return *kernel.code;
+}
 
 }  // namespace fp16lab::engine::ptx

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "engine/backend/cuda/ptx/instruction.hpp"
 
@@ -17,12 +18,11 @@ struct Row {
   ///   T t  of the instruction's type: of the first one that it names; of the last one
   ///   U u  the same, in a register as wide as an integer type or wider (PTX ISA 9.4.1)
   ///   W w  twice as wide            R r  of 32 bits
-  ///   H h  {low, high}, each half as wide
+  ///   H h  half as wide             S    as R, and behind a | a predicate that may be absent
   ///   P p  a predicate              n    one that may be negated
-  ///   S    as R, and behind a | a predicate that may be absent
   ///   m    an address in the space that the instruction names; s in shared memory; g in global memory
   ///   i    an integer               l    a label
-  ///   0    barrier 0                _    none at this place
+  ///   0    barrier 0
   /// Behind a letter: 1, 2 or 4, that many of them in braces; * as many as .v4 or .x4 and the like say; ?
   /// that it may be absent.
   std::string_view operands;
@@ -30,11 +30,18 @@ struct Row {
   /// The function of an instruction whose operands are known. std::invalid_argument for values that it does
   /// not take.
   Handler (*bind)(Instruction& instruction);
-  FloatOperation on_terms = FloatOperation::none;  ///< where its type is one of floating point
+  bool computes = false;  ///< where its type is one of floating point
+
+  constexpr std::string_view opcode() const { return spelling.substr(0, spelling.find('.')); }
 };
 
-/// Of one spelling there may be two rows whose operands have braces at different places.
-std::span<const Row> instruction_rows();
+/// What the parts of a word say, and the rows that spell it: none, or two whose operands have braces at
+/// different places.
+struct Spelling {
+  Instruction instruction;
+  std::vector<const Row*> rows;
+};
+Spelling spelling_of(std::string_view word);
 
 struct SpecialRegister {
   std::string_view name;
@@ -62,16 +69,10 @@ constexpr std::string_view take_word(std::string_view& list, char separator) {
   return word;
 }
 
-/// A part of a row's spelling: the words that may stand there.
+/// A part of a row's spelling: the words that may stand there, with commas between them.
 struct Part {
-  std::string_view words;  ///< with commas between them
+  std::string_view words;
   bool is_optional = false;
-
-  constexpr bool lists(std::string_view word) const {
-    for (std::string_view rest = words; !rest.empty();)
-      if (take_word(rest, ',') == word) return true;
-    return false;
-  }
 };
 constexpr Part take_part(std::string_view& spelling) {
   Part part{take_word(spelling, '.')};
@@ -79,6 +80,13 @@ constexpr Part take_part(std::string_view& spelling) {
   if (part.is_optional) part.words.remove_suffix(1);
   if (part.words.starts_with('{')) part.words = part.words.substr(1, part.words.size() - 2);
   return part;
+}
+/// Is there a word of the list for which this holds?
+template <class Test>
+constexpr bool any_word(std::string_view words, Test&& test) {
+  while (!words.empty())
+    if (test(take_word(words, ','))) return true;
+  return false;
 }
 
 }  // namespace fp16lab::engine::ptx

@@ -9,11 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/backend/cuda/ptx/instruction.hpp"
-#include "engine/backend/cuda/ptx/memory.hpp"
+#include "engine/backend/cuda/ptx/machine.hpp"
 #include "engine/backend/cuda/ptx/race_watch.hpp"
 
 namespace fp16lab::engine::ptx {
@@ -24,11 +25,11 @@ struct DelayedCopy {
   std::uint64_t from;  ///< global
   std::size_t bytes, zeros;
   std::uint32_t instruction;
+  std::size_t group;
 };
-/// Of one thread, oldest first. groups[i]: copies up to the end of group i.
 struct DelayedCopies {
-  std::vector<DelayedCopy> pending;
-  std::vector<std::size_t> groups;
+  std::vector<DelayedCopy> pending;  ///< of one thread, oldest first
+  std::size_t groups = 0;            ///< that it has committed
 };
 
 /// What the warps of a block share, and what the machine knows of the launch.
@@ -36,7 +37,7 @@ struct Block {
   const Kernel* kernel = nullptr;
   const Code* code = nullptr;
   const Machine::Options* options = nullptr;
-  DeviceMemory::State* memory = nullptr;
+  DeviceMemory* memory = nullptr;
   std::array<std::uint32_t, 3> index{}, extent{}, grid{};  ///< of the block; threads; blocks
   std::uint32_t threads = 0;
   std::vector<std::byte> parameters, shared, local;
@@ -107,7 +108,7 @@ class Warp {
   [[noreturn]] void fail(FaultKind kind, int lane, const std::string& what,
                          std::uint32_t other_place = nowhere) const;
 
-  // ---- memory (memory_access.cpp) ----
+  // ---- memory (memory.cpp) ----
 
   struct Touch {
     bool writes = false;
@@ -140,8 +141,9 @@ class Warp {
 
  private:
   std::byte* global_place(int lane, std::uint64_t address, std::size_t bytes, Touch touch);
-  std::byte* place_of(const char* space, const char* owner, std::byte* begin, std::size_t size, int lane,
+  std::byte* place_of(const char* space, const char* owner, std::span<std::byte> memory, int lane,
                       std::uint64_t address, std::size_t bytes) const;
+  void require_aligned(int lane, const char* space, std::uint64_t address, std::size_t bytes) const;
   [[noreturn]] void report_race(int lane, std::uint64_t address, Touch touch, const Access& before,
                                 bool is_global) const;
   void park(Group group);

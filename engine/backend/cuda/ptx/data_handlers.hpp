@@ -1,16 +1,12 @@
-// Loads, stores, pairs of registers, and integers between registers of several widths (PTX ISA 9.7.9).
+// Loads, stores, atomics, pairs of registers, and integers between registers of several widths (PTX ISA 9.7.9,
+// 9.7.13).
+#pragma once
+
 #include <algorithm>
 
-#include "engine/backend/cuda/ptx/handlers.hpp"
 #include "engine/backend/cuda/ptx/rows.hpp"
 
 namespace fp16lab::engine::ptx {
-
-namespace {
-
-using MemoryTypes = OneOf<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t, std::int32_t,
-                          std::uint64_t, std::int64_t>;
-using RegisterTypes = OneOf<std::uint16_t, std::uint32_t, std::uint64_t>;
 
 /// Operands: a register for each element; one that is wider than the type gets it extended.
 template <class Memory, class Register>
@@ -54,10 +50,39 @@ void store(Warp& warp, const Instruction& instruction) {
   });
 }
 
+/// Reads and writes in one. Operands: the old value (of atom), b, and c (of cas). The lambda gives the new
+/// one.
+template <class Lambda, class T>
+void update(Warp& warp, const Instruction& instruction) {
+  const bool is_atom = instruction.row->operands.starts_with('T');
+  const std::uint32_t* const sources = instruction.operands.data() + (is_atom ? 1 : 0);
+  for_each_lane(warp.active, [&](int lane) {
+    std::byte* const place =
+        warp.access(instruction.space, lane, warp.address(instruction.addresses[0], lane), sizeof(T),
+                    {.writes = true, .is_strong = true});
+    T old, made;
+    std::memcpy(&old, place, sizeof(T));
+    if constexpr (std::is_invocable_v<Lambda, T, T, T>)
+      made =
+          static_cast<T>(Lambda{}(old, warp.values<T>(sources[0])[lane], warp.values<T>(sources[1])[lane]));
+    else
+      made = static_cast<T>(Lambda{}(old, warp.values<T>(sources[0])[lane]));
+    std::memcpy(place, &made, sizeof(T));
+    if (is_atom) warp.values<T>(instruction.operands[0])[lane] = old;
+  });
+}
+template <class Lambda>
+constexpr Row atomic(std::string_view spelling, std::string_view operands, std::string_view clause, Lambda) {
+  return {spelling, operands, clause, [](Instruction& instruction) {
+            return UpdatedTypes::visit(instruction.to, false,
+                                       [](auto x) -> Handler { return &update<Lambda, decltype(x)>; });
+          }};
+}
+
 /// Operands: the whole, and its halves, the low one first.
 template <class Half>
 void pack(Warp& warp, const Instruction& instruction) {
-  using Whole = typename TwiceOf<Half>::type;
+  using Whole = decltype(widened(Half{}));
   const auto* const low = warp.values<Half>(instruction.operands[1]);
   const auto* const high = warp.values<Half>(instruction.operands[2]);
   Whole results[lanes];
@@ -67,7 +92,7 @@ void pack(Warp& warp, const Instruction& instruction) {
 }
 template <class Half>
 void unpack(Warp& warp, const Instruction& instruction) {
-  const auto* const whole = warp.values<typename TwiceOf<Half>::type>(instruction.operands[2]);
+  const auto* const whole = warp.values<decltype(widened(Half{}))>(instruction.operands[2]);
   Half low[lanes], high[lanes];
   for (int lane = 0; lane < lanes; ++lane) {
     low[lane] = static_cast<Half>(whole[lane]);
@@ -93,33 +118,31 @@ void convert_integer(Warp& warp, const Instruction& instruction) {
   warp.assign(instruction.operands[0], results);
 }
 
-}  // namespace
-
-Handler bind_load(Instruction& instruction) {
+inline Handler bind_load(Instruction& instruction) {
   return MemoryTypes::visit(instruction.to, instruction.to.kind != 's', [&](auto memory) {
-    return RegisterTypes::visit({'b', instruction.to_register}, true,
+    return RegisterTypes::visit({'u', instruction.to_register}, true,
                                 [](auto wide) -> Handler { return &load<decltype(memory), decltype(wide)>; });
   });
 }
 
-Handler bind_store(Instruction& instruction) {
+inline Handler bind_store(Instruction& instruction) {
   return MemoryTypes::visit(instruction.from, true, [&](auto memory) {
-    return RegisterTypes::visit({'b', instruction.from_register}, true, [](auto wide) -> Handler {
+    return RegisterTypes::visit({'u', instruction.from_register}, true, [](auto wide) -> Handler {
       return &store<decltype(memory), decltype(wide)>;
     });
   });
 }
 
-Handler bind_pack(Instruction& instruction) {
+inline Handler bind_pack(Instruction& instruction) {
   return instruction.to.bits == 64 ? &pack<std::uint32_t> : &pack<std::uint16_t>;
 }
-Handler bind_unpack(Instruction& instruction) {
+inline Handler bind_unpack(Instruction& instruction) {
   return instruction.to.bits == 64 ? &unpack<std::uint32_t> : &unpack<std::uint16_t>;
 }
 
-Handler bind_integer_conversion(Instruction& instruction) {
-  return RegisterTypes::visit({'b', instruction.to_register}, true, [&](auto to) {
-    return RegisterTypes::visit({'b', instruction.from_register}, true, [](auto from) -> Handler {
+inline Handler bind_integer_conversion(Instruction& instruction) {
+  return RegisterTypes::visit({'u', instruction.to_register}, true, [&](auto to) {
+    return RegisterTypes::visit({'u', instruction.from_register}, true, [](auto from) -> Handler {
       return &convert_integer<decltype(to), decltype(from)>;
     });
   });

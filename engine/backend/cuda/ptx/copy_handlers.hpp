@@ -1,20 +1,19 @@
 // Asynchronous copies to shared memory (PTX ISA 9.7.9.25.3). They arrive as late as a wait allows, with what
 // global memory holds by then; until then nobody may touch the place where they go.
+#pragma once
+
 #include <fmt/format.h>
 
 #include <bit>
 #include <stdexcept>
 
-#include "engine/backend/cuda/ptx/handlers.hpp"
 #include "engine/backend/cuda/ptx/warp.hpp"
 
 namespace fp16lab::engine::ptx {
 
-namespace {
-
 /// Addresses: in shared memory, in global memory. `constant`: bytes; operand: how many of them are copied,
 /// all if absent.
-void copy(Warp& warp, const Instruction& instruction) {
+inline void copy(Warp& warp, const Instruction& instruction) {
   const auto bytes = static_cast<std::size_t>(instruction.constant);
   for_each_lane(warp.active, [&](int lane) {
     const std::uint64_t to = warp.address(instruction.addresses[0], lane),
@@ -29,11 +28,12 @@ void copy(Warp& warp, const Instruction& instruction) {
                 fmt::format("a copy of {} bytes from {:#x}, which is not aligned", bytes, from));
     warp.access(Space::shared, lane, to, bytes, {.writes = true});
     warp.block->watch.begin_flight(to - space_begin, bytes);
-    warp.block->copies[warp.thread(lane)].pending.push_back({to, from, valid, bytes - valid, warp.place});
+    auto& [pending, groups] = warp.block->copies[warp.thread(lane)];
+    pending.push_back({to, from, valid, bytes - valid, warp.place, groups});
   });
 }
 
-void arrive(Warp& warp, int lane, const DelayedCopy& copy) {
+inline void arrive(Warp& warp, int lane, const DelayedCopy& copy) {
   std::byte* const to = warp.shared_place(lane, copy.to, copy.bytes + copy.zeros);
   // Bytes that are copied need not be a power of two.
   for (std::size_t done = 0; done < copy.bytes;) {
@@ -47,23 +47,19 @@ void arrive(Warp& warp, int lane, const DelayedCopy& copy) {
 }
 
 /// All groups of a thread but the newest `left` arrive.
-void finish_groups(Warp& warp, int lane, std::size_t left) {
+inline void finish_groups(Warp& warp, int lane, std::size_t left) {
   auto& [pending, groups] = warp.block->copies[warp.thread(lane)];
-  if (groups.size() <= left) return;
-  const auto last_group = groups.end() - static_cast<std::ptrdiff_t>(left) - 1;
-  const std::size_t arriving = *last_group;
   const std::uint32_t waiting_place = warp.place;
-  for (std::size_t i = 0; i < arriving; ++i) {
-    warp.place = pending[i].instruction;  // for messages
-    arrive(warp, lane, pending[i]);
+  std::ptrdiff_t arrived = 0;
+  for (const DelayedCopy& copy : pending) {
+    if (copy.group + left >= groups) break;
+    warp.place = copy.instruction;  // for messages
+    arrive(warp, lane, copy);
+    ++arrived;
   }
   warp.place = waiting_place;
-  pending.erase(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(arriving));
-  groups.erase(groups.begin(), last_group + 1);
-  for (std::size_t& end : groups) end -= arriving;
+  pending.erase(pending.begin(), pending.begin() + arrived);
 }
-
-}  // namespace
 
 template <int least_bytes>
 Handler bind_copy(Instruction& instruction) {
@@ -76,20 +72,15 @@ Handler bind_copy(Instruction& instruction) {
         "a copy whose address is in no register of 32 bits (shared memory) and 64 bits (global memory)");
   return &copy;
 }
-template Handler bind_copy<4>(Instruction&);
-template Handler bind_copy<16>(Instruction&);
 
-void commit_copies(Warp& warp, const Instruction&) {
-  for_each_lane(warp.active, [&](int lane) {
-    auto& [pending, groups] = warp.block->copies[warp.thread(lane)];
-    groups.push_back(pending.size());
-  });
+inline void commit_copies(Warp& warp, const Instruction&) {
+  for_each_lane(warp.active, [&](int lane) { ++warp.block->copies[warp.thread(lane)].groups; });
 }
-void wait_for_groups(Warp& warp, const Instruction& instruction) {
+inline void wait_for_groups(Warp& warp, const Instruction& instruction) {
   for_each_lane(warp.active,
                 [&](int lane) { finish_groups(warp, lane, static_cast<std::size_t>(instruction.constant)); });
 }
-void wait_for_all_copies(Warp& warp, const Instruction& instruction) {
+inline void wait_for_all_copies(Warp& warp, const Instruction& instruction) {
   commit_copies(warp, instruction);
   for_each_lane(warp.active, [&](int lane) { finish_groups(warp, lane, 0); });
 }
