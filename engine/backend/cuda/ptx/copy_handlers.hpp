@@ -27,7 +27,7 @@ inline void copy(Warp& warp, const Instruction& instruction) {
       warp.fail(FaultKind::alignment, lane,
                 fmt::format("a copy of {} bytes from {:#x}, which is not aligned", bytes, from));
     warp.access(Space::shared, lane, to, bytes, {.writes = true});
-    warp.block->watch.begin_flight(to - space_begin, bytes);
+    warp.block->watch.note_copy(to - space_begin, bytes, warp.name(lane, {.writes = true}), false);
     auto& [pending, groups] = warp.block->copies[warp.thread(lane)];
     pending.push_back({to, from, valid, bytes - valid, warp.place, groups});
   });
@@ -42,23 +42,8 @@ inline void arrive(Warp& warp, int lane, const DelayedCopy& copy) {
     done += piece;
   }
   std::memset(to + copy.bytes, 0, copy.zeros);
-  warp.block->watch.end_flight(copy.to - space_begin, copy.bytes + copy.zeros,
-                               warp.name(lane, {.writes = true}));
-}
-
-/// All groups of a thread but the newest `left` arrive.
-inline void finish_groups(Warp& warp, int lane, std::size_t left) {
-  auto& [pending, groups] = warp.block->copies[warp.thread(lane)];
-  const std::uint32_t waiting_place = warp.place;
-  std::ptrdiff_t arrived = 0;
-  for (const DelayedCopy& copy : pending) {
-    if (copy.group + left >= groups) break;
-    warp.place = copy.instruction;  // for messages
-    arrive(warp, lane, copy);
-    ++arrived;
-  }
-  warp.place = waiting_place;
-  pending.erase(pending.begin(), pending.begin() + arrived);
+  warp.block->watch.note_copy(copy.to - space_begin, copy.bytes + copy.zeros,
+                              warp.name(lane, {.writes = true}), true);
 }
 
 template <int least_bytes>
@@ -76,13 +61,24 @@ Handler bind_copy(Instruction& instruction) {
 inline void commit_copies(Warp& warp, const Instruction&) {
   for_each_lane(warp.active, [&](int lane) { ++warp.block->copies[warp.thread(lane)].groups; });
 }
+/// All groups of a thread but the newest `constant` ones arrive.
 inline void wait_for_groups(Warp& warp, const Instruction& instruction) {
-  for_each_lane(warp.active,
-                [&](int lane) { finish_groups(warp, lane, static_cast<std::size_t>(instruction.constant)); });
+  const std::uint32_t waiting_place = warp.place;
+  for_each_lane(warp.active, [&](int lane) {
+    auto& [pending, groups] = warp.block->copies[warp.thread(lane)];
+    auto copy = pending.begin();
+    for (; copy != pending.end(); ++copy) {
+      if (copy->group + static_cast<std::size_t>(instruction.constant) >= groups) break;
+      warp.place = copy->instruction;  // for messages
+      arrive(warp, lane, *copy);
+    }
+    pending.erase(pending.begin(), copy);
+    warp.place = waiting_place;
+  });
 }
 inline void wait_for_all_copies(Warp& warp, const Instruction& instruction) {
   commit_copies(warp, instruction);
-  for_each_lane(warp.active, [&](int lane) { finish_groups(warp, lane, 0); });
+  wait_for_groups(warp, instruction);
 }
 
 }  // namespace fp16lab::engine::ptx

@@ -12,15 +12,14 @@ namespace fp16lab::engine::ptx {
 template <class Memory, class Register>
 void load(Warp& warp, const Instruction& instruction) {
   const std::size_t count = instruction.vector;
-  const Address& address = instruction.addresses[0];
   const auto element = [](const std::byte* from, std::size_t i) {
     Memory value;
     std::memcpy(&value, from + i * sizeof(Memory), sizeof(Memory));
     return static_cast<Register>(value);
   };
-  if (instruction.space == Space::parameter && address.base == no_operand) {  // one value for all lanes
-    const std::byte* const from =
-        warp.access(Space::parameter, 0, warp.address(address, 0), sizeof(Memory) * count, {});
+  if (instruction.space == Space::parameter &&
+      instruction.addresses[0].base == no_operand) {  // one value for all lanes
+    const std::byte* const from = warp.access(instruction, 0, sizeof(Memory) * count, false);
     for (std::size_t i = 0; i < count; ++i) {
       Register results[lanes];
       std::fill(std::begin(results), std::end(results), element(from, i));
@@ -29,8 +28,7 @@ void load(Warp& warp, const Instruction& instruction) {
     return;
   }
   for_each_lane(warp.active, [&](int lane) {
-    const std::byte* const from = warp.access(instruction.space, lane, warp.address(address, lane),
-                                              sizeof(Memory) * count, {.is_strong = instruction.is_strong});
+    const std::byte* const from = warp.access(instruction, lane, sizeof(Memory) * count, false);
     for (std::size_t i = 0; i < count; ++i)
       warp.values<Register>(instruction.operands[i])[lane] = element(from, i);
   });
@@ -40,9 +38,7 @@ template <class Memory, class Register>
 void store(Warp& warp, const Instruction& instruction) {
   const std::size_t count = instruction.vector;
   for_each_lane(warp.active, [&](int lane) {
-    std::byte* const to =
-        warp.access(instruction.space, lane, warp.address(instruction.addresses[0], lane),
-                    sizeof(Memory) * count, {.writes = true, .is_strong = instruction.is_strong});
+    std::byte* const to = warp.access(instruction, lane, sizeof(Memory) * count, true);
     for (std::size_t i = 0; i < count; ++i) {
       const auto value = static_cast<Memory>(warp.values<Register>(instruction.operands[i])[lane]);
       std::memcpy(to + i * sizeof(Memory), &value, sizeof(Memory));
@@ -57,16 +53,14 @@ void update(Warp& warp, const Instruction& instruction) {
   const bool is_atom = instruction.row->operands.starts_with('T');
   const std::uint32_t* const sources = instruction.operands.data() + (is_atom ? 1 : 0);
   for_each_lane(warp.active, [&](int lane) {
-    std::byte* const place =
-        warp.access(instruction.space, lane, warp.address(instruction.addresses[0], lane), sizeof(T),
-                    {.writes = true, .is_strong = true});
+    std::byte* const place = warp.access(instruction, lane, sizeof(T), true);
+    const auto source = [&](int i) { return warp.values<T>(sources[i])[lane]; };
     T old, made;
     std::memcpy(&old, place, sizeof(T));
     if constexpr (std::is_invocable_v<Lambda, T, T, T>)
-      made =
-          static_cast<T>(Lambda{}(old, warp.values<T>(sources[0])[lane], warp.values<T>(sources[1])[lane]));
+      made = static_cast<T>(Lambda{}(old, source(0), source(1)));
     else
-      made = static_cast<T>(Lambda{}(old, warp.values<T>(sources[0])[lane]));
+      made = static_cast<T>(Lambda{}(old, source(0)));
     std::memcpy(place, &made, sizeof(T));
     if (is_atom) warp.values<T>(instruction.operands[0])[lane] = old;
   });

@@ -32,23 +32,47 @@ inline std::uint32_t members(Warp& warp, std::uint32_t operand) {
 /// and that it orders no threads by itself is what the race watch takes it for.
 inline void nothing(Warp&, const Instruction&) {}
 
+/// Active lanes go to the target, the others of the group to the next instruction.
 template <bool is_uniform>
 void branch(Warp& warp, const Instruction& instruction) {
-  warp.branch(static_cast<std::uint32_t>(instruction.constant), is_uniform);
+  const auto target = static_cast<std::uint32_t>(instruction.constant);
+  const std::uint32_t staying = warp.mask & ~warp.active;
+  if (staying != 0 && is_uniform)
+    warp.fail(FaultKind::barrier, std::countr_zero(warp.active), "bra.uni that not all active lanes take");
+  if (staying != 0 && target > warp.next) {
+    warp.park({target, warp.active});
+    warp.mask = staying;
+    return;
+  }
+  if (staying != 0) warp.park({warp.next, staying});
+  warp.mask = warp.active;
+  warp.next = target;
 }
 
 inline void trap(Warp& warp, const Instruction&) {
   warp.fail(FaultKind::instruction, std::countr_zero(warp.active), "the kernel traps");
 }
 
-inline void leave(Warp& warp, const Instruction&) { warp.exit_lanes(); }
+/// The active lanes end.
+inline void leave(Warp& warp, const Instruction&) {
+  for_each_lane(warp.active, [&](int lane) {
+    if (const auto& pending = warp.block->copies[warp.thread(lane)].pending; !pending.empty())
+      warp.fail(FaultKind::race, lane, "a thread ends before a copy of it has been waited for, that of",
+                pending.front().instruction);
+  });
+  warp.live &= ~warp.active;
+  warp.mask &= ~warp.active;
+}
 
 /// bar.sync, and bar.red.or: p is the disjunction of c over the block. It is .aligned, and the block goes on
 /// when all threads that have not exited are here (9.7.13.1).
 inline void block_barrier(Warp& warp, const Instruction& instruction) {
   if (const std::uint32_t c = instruction.operands[1]; c != no_operand)
     if ((predicate_of(warp, instruction, c) & warp.active) != 0) warp.block->barrier_or = true;
-  warp.wait_for_block();
+  warp.require_together(warp.live);
+  warp.next = warp.place;
+  warp.mask = 0;
+  warp.waits_for_block = true;
 }
 
 inline void warp_barrier(Warp& warp, const Instruction& instruction) {

@@ -102,7 +102,7 @@ class Machine {
     bool watch_races = true;
     Symbolic* terms = nullptr;  ///< what floating-point instructions make; null: numbers
   };
-  Machine(Program& program, DeviceMemory& memory, Options options);
+  Machine(DeviceMemory& memory, Options options);
   ~Machine();
   /// Executes all blocks of a launch. `parameters`: for each parameter, where its value lies, as
   /// cudaLaunchKernel has them. Throws Fault; std::invalid_argument for a shape outside of the kernel's

@@ -210,7 +210,7 @@ void read_parts(std::span<const std::string_view> parts, Instruction& instructio
     }
     for (const auto& [name, space] : spaces)
       if (part == name) instruction.space = space;
-    if (part == "volatile") instruction.is_strong = true;
+    if (part == "volatile" || part == "atom" || part == "red") instruction.is_strong = true;
     if (part == "v2" || part == "x2") instruction.vector = 2;
     if (part == "v4" || part == "x4") instruction.vector = 4;
   }

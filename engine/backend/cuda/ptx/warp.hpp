@@ -88,18 +88,13 @@ class Warp {
 
   // ---- control (warp.cpp) ----
 
-  /// Active lanes go to `target`, the others of the group to the next instruction.
-  void branch(std::uint32_t target, bool is_uniform);
-  /// The active lanes end.
-  void exit_lanes();
+  /// These lanes of the current group wait for others or for their turn.
+  void park(Group group);
   /// True if all of `needed` that have not exited are here; otherwise the active lanes wait for them, and the
   /// handler returns.
   bool meets(std::uint32_t needed);
   /// .aligned: Fault unless all lanes of the warp that `needed` has are active.
   void require_together(std::uint32_t needed) const;
-  /// The whole warp waits for the block, until it is released.
-  void wait_for_block();
-  void release_from_barrier();
   /// Chooses the group that goes on. False: none can, the warp waits for the block or has ended. Fault if
   /// lanes wait for lanes that never come.
   bool choose();
@@ -116,6 +111,9 @@ class Warp {
   };
   /// Host's place of an aligned access of `bytes` to this space, watched for races. Fault.
   std::byte* access(Space space, int lane, std::uint64_t address, std::size_t bytes, Touch touch);
+  std::byte* access(const Instruction& by, int lane, std::size_t bytes, bool writes) {
+    return access(by.space, lane, address(by.addresses[0], lane), bytes, {writes, by.is_strong});
+  }
   /// The same of shared memory, without the watch and with it alone: of instructions in which one lane names
   /// what others read, or which touch memory later.
   std::byte* shared_place(int lane, std::uint64_t address, std::size_t bytes) const;
@@ -146,8 +144,6 @@ class Warp {
   void require_aligned(int lane, const char* space, std::uint64_t address, std::size_t bytes) const;
   [[noreturn]] void report_race(int lane, std::uint64_t address, Touch touch, const Access& before,
                                 bool is_global) const;
-  void park(Group group);
-  void find_least_other();
 };
 
 template <class Do>

@@ -33,7 +33,7 @@ struct WarpKernel {
     std::byte* const out = memory.allocate(4 * words, "output");
     std::byte* const in = memory.allocate(4 * input.size() + 4, "input");
     std::memcpy(in, input.data(), 4 * input.size());
-    Machine machine(program, memory, options);
+    Machine machine(memory, options);
     const void* const parameters[] = {&out, &in};
     machine.launch(*program.find("warp"), {.block_x = threads}, parameters);
     std::vector<std::uint32_t> results(words);

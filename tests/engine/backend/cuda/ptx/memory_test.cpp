@@ -208,7 +208,7 @@ TEST(PtxRaces, OnlyTheLaunchCounts) {
                                                "%p1, %d0, %d1; st.global.u32 [%d3], %r0;"}
                                .text());
   std::byte* const data = memory.allocate(256);
-  Machine machine(program, memory, {});
+  Machine machine(memory, {});
   const void* const parameters[] = {&data, &data};
   for (int launch = 0; launch < 3; ++launch)
     machine.launch(*program.find("small"), {.block_x = launch == 1 ? 16u : 32u}, parameters);

@@ -83,7 +83,7 @@ TEST(PtxModule, KnowsWhatAKernelDeclares) {
   EXPECT_THROW(program.add("three.ptx", ".version 9.0\n.target sm_90\n"), std::invalid_argument);
   EXPECT_THROW(program.add("four.ptx", ".func f;"), std::invalid_argument);
 
-  Machine machine(program, memory, {});
+  Machine machine(memory, {});
   const std::uint64_t zeros[4] = {};
   const void* const parameters[] = {zeros, zeros, zeros};
   machine.launch(*program.find("k"), {.block_x = 128}, parameters);

@@ -31,7 +31,7 @@ class SymbolicExecutor final : public cudart::KernelExecutor {
                    std::shared_ptr<SymbolicDevice::State> state)
       : state_(std::move(state)),
         program_(memory),
-        machine_(program_, memory, options_for(settings.architecture)) {
+        machine_(memory, options_for(settings.architecture)) {
     for (const auto& [file, text] : texts) program_.add(file, text);
   }
 
