@@ -14,17 +14,6 @@ namespace fp16lab::engine::ptx {
 
 namespace {
 
-/// An operand as the text has it.
-struct Operand {
-  enum class Kind : std::uint8_t { name, number, address, vector } kind = Kind::name;
-  std::string_view text;     ///< name or number; of an address its base, empty where it has none
-  std::string_view second;   ///< behind |
-  bool is_negative = false;  ///< a number's sign
-  bool is_negated = false;   ///< !p
-  std::int64_t displacement = 0;
-  std::vector<Operand> elements;
-};
-
 /// A letter of Row::operands.
 struct Slot {
   char letter = 0;
@@ -49,10 +38,7 @@ std::vector<Slot> slots_of(const Row& row, std::uint8_t vector) {
 class Decoder {
  public:
   explicit Decoder(const Kernel& kernel)
-      : kernel_(kernel),
-        module_(*kernel.module),
-        lexer_(kernel.body, kernel.body_line),
-        variables_(kernel.parameters) {}
+      : kernel_(kernel), module_(*kernel.module), lexer_(kernel.body), variables_(kernel.parameters) {}
   Code run();
 
  private:
@@ -62,7 +48,6 @@ class Decoder {
 
   void directive();
   void statement();
-  Operand operand();
 
   // ---- names ----
 
@@ -123,7 +108,7 @@ class Decoder {
   std::size_t dynamic_alignment_ = 1;
   std::optional<std::uint64_t> dynamic_address_;
   std::map<std::string_view, Spelling> spellings_;
-  std::map<std::string_view, Variable> variables_;  ///< and parameters
+  Variables variables_;  ///< and parameters
   std::map<std::string_view, std::int64_t> labels_;
   std::vector<std::pair<std::size_t, std::string_view>> jumps_;
 };
@@ -131,22 +116,18 @@ class Decoder {
 // ---- text ----
 
 Code Decoder::run() {
-  int depth = 0;
-  while (!lexer_.token().empty()) {
+  do {
     line_ = lexer_.line();
-    if (lexer_.accept("{")) {
-      ++depth;
+    if (lexer_.token().empty()) fail("a { without its }");
+    if (lexer_.accept("{"))
       registers_.open_scope();
-    } else if (lexer_.accept("}")) {
-      if (--depth < 0) fail("a } without its {");
+    else if (lexer_.accept("}"))
       registers_.close_scope();
-    } else if (lexer_.token().starts_with('.')) {
+    else if (lexer_.token().starts_with('.'))
       directive();
-    } else if (!lexer_.accept(";")) {
+    else if (!lexer_.accept(";"))
       statement();
-    }
-  }
-  if (depth != 0) fail("a { without its }");
+  } while (registers_.has_scope());
   translate("ret", {}, no_operand, false);  // falling out of a kernel's end is a return
   for (const auto& [instruction, label] : jumps_) {
     const auto found = labels_.find(label);
@@ -156,9 +137,9 @@ Code Decoder::run() {
   }
   code_.dynamic_shared_offset = rounded_up(code_.static_shared_bytes, dynamic_alignment_);
   if (dynamic_address_ && *dynamic_address_ != space_begin + code_.dynamic_shared_offset)
-    module_.fail(kernel_.body_line, "shared memory is declared behind a use of .extern .shared memory");
+    module_.fail(kernel_.body.line(), "shared memory is declared behind a use of .extern .shared memory");
   if (code_.instructions.size() >= Access::most_instructions)
-    module_.fail(kernel_.body_line, "too many instructions");
+    module_.fail(kernel_.body.line(), "too many instructions");
   return std::move(code_);
 }
 
@@ -178,10 +159,10 @@ void Decoder::directive() {
     } while (lexer_.accept(","));
   } else if (word == ".shared" || word == ".local") {
     const bool is_shared = word == ".shared";
-    Declaration made = module_.declaration(lexer_);
-    made.variable.space = is_shared ? Space::shared : Space::local;
-    reserve(made.variable, is_shared ? code_.static_shared_bytes : code_.local_bytes);
-    variables_[made.name] = made.variable;
+    Variable made = module_.declaration(lexer_);
+    made.space = is_shared ? Space::shared : Space::local;
+    reserve(made, is_shared ? code_.static_shared_bytes : code_.local_bytes);
+    variables_[made.name] = made;
   } else if (word == ".pragma") {
     lexer_.next();
   } else {
@@ -205,39 +186,11 @@ void Decoder::statement() {
   }
   std::vector<Operand> operands;
   if (lexer_.token() != ";") {
-    do operands.push_back(operand());
+    do operands.push_back(module_.operand(lexer_));
     while (lexer_.accept(","));
   }
   module_.expect(lexer_, ";");
   translate(word, operands, guard, guard_negated);
-}
-
-Operand Decoder::operand() {
-  const auto is_number = [this] { return lexer_.token().substr(0, 1).find_first_of("0123456789") == 0; };
-  Operand made;
-  if (lexer_.accept("{")) {
-    made.kind = Operand::Kind::vector;
-    do made.elements.push_back(operand());
-    while (lexer_.accept(","));
-    module_.expect(lexer_, "}");
-  } else if (lexer_.accept("[")) {
-    made.kind = Operand::Kind::address;
-    if (!is_number()) made.text = lexer_.take();
-    if (made.text.empty() || lexer_.accept("+")) {
-      const bool is_negative = lexer_.accept("-");
-      made.displacement = static_cast<std::int64_t>(module_.integer(lexer_));
-      if (is_negative) made.displacement = -made.displacement;
-    }
-    module_.expect(lexer_, "]");
-  } else {
-    made.is_negated = lexer_.accept("!");
-    made.is_negative = lexer_.accept("-");
-    if (is_number()) made.kind = Operand::Kind::number;
-    made.text = lexer_.take();
-    if (!is_word(made.text)) fail(fmt::format("'{}' where an operand has to stand", made.text));
-    if (lexer_.accept("|")) made.second = lexer_.take();
-  }
-  return made;
 }
 
 // ---- operands ----
@@ -315,24 +268,17 @@ void Decoder::place_registers(Slot slot, const Operand& operand, Instruction& in
   const std::size_t needed = std::max<std::size_t>(slot.count, 1);
   if (all.size() != needed) fail(fmt::format("{} elements where {} are needed", all.size(), needed));
   Type type = is_destination ? instruction.to : instruction.from;
-  switch (slot.letter | 0x20) {
-    case 'r':
-    case 's':
-      type = {'b', 32};
-      break;
-    case 'w':
-      type.bits *= 2;
-      break;
-    case 'h':
-      type = {'b', type.bits / 2};
-      break;
-    case 'u':  // the widest register of an integer type may be wider than it (PTX ISA 9.4.1)
-      type.bits = std::max(type.bits, 16);
-      for (const Operand& element : all)
-        if (const auto found = registers_.find(element.text);
-            found && !type.is_float() && found->type.kind != 'p')
-          type.bits = std::max(type.bits, found->type.bits);
-      (is_destination ? instruction.to_register : instruction.from_register) = type.bits;
+  const int letter = slot.letter | 0x20;
+  if (letter == 'r' || letter == 's') type = {'b', 32};
+  if (letter == 'w') type.bits *= 2;
+  if (letter == 'h') type = {'b', type.bits / 2};
+  if (letter == 'u') {  // registers of an integer type may be wider than it (PTX ISA 9.4.1)
+    type.bits = std::max(type.bits, 16);
+    for (const Operand& element : all)
+      if (const auto found = registers_.find(element.text);
+          found && !type.is_float() && found->type.kind != 'p')
+        type.bits = std::max(type.bits, found->type.bits);
+    (is_destination ? instruction.to_register : instruction.from_register) = type.bits;
   }
   for (const Operand& element : all)
     instruction.operands[at++] = is_destination ? destination(element, type) : source(element, type);
@@ -346,41 +292,26 @@ void Decoder::place_operands(const std::vector<Operand>& operands, Instruction& 
     const Operand& operand = operands[next++];
     if (!operand.second.empty() && slot.letter != 'S')
       fail(fmt::format("'|{}' behind an operand", operand.second));
-    switch (slot.letter) {
-      case 'P':
-        instruction.operands[at++] = predicate(operand.text);
-        break;
-      case 'p':
-      case 'n':
-        if (operand.is_negated && slot.letter == 'p') fail("a ! that the instruction does not take");
-        instruction.negated = operand.is_negated;
-        instruction.operands[at++] = source_predicate(operand);
-        break;
-      case 'S':
-        place_registers(slot, operand, instruction, at);
-        if (!operand.second.empty()) instruction.operands[at] = predicate(operand.second);
-        ++at;
-        break;
-      case 'm':
-        instruction.addresses[address_at++] = address(operand, instruction.space);
-        break;
-      case 's':
-        instruction.addresses[address_at++] = address(operand, Space::shared);
-        break;
-      case 'g':
-        instruction.addresses[address_at++] = address(operand, Space::global);
-        break;
-      case '0':
-        if (integer(operand) != 0) fail("a barrier other than 0 of the whole block");
-        break;
-      case 'i':
-        instruction.constant = static_cast<std::int64_t>(integer(operand));
-        break;
-      case 'l':
-        jumps_.emplace_back(code_.instructions.size(), operand.text);
-        break;
-      default:
-        place_registers(slot, operand, instruction, at);
+    const char letter = slot.letter;
+    if (letter == 'P') {
+      instruction.operands[at++] = predicate(operand.text);
+    } else if (letter == 'p' || letter == 'n') {
+      if (operand.is_negated && letter == 'p') fail("a ! that the instruction does not take");
+      instruction.negated = operand.is_negated;
+      instruction.operands[at++] = source_predicate(operand);
+    } else if (letter == 'm' || letter == 's' || letter == 'g') {
+      const Space space = letter == 's' ? Space::shared : letter == 'g' ? Space::global : instruction.space;
+      instruction.addresses[address_at++] = address(operand, space);
+    } else if (letter == '0') {
+      if (integer(operand) != 0) fail("a barrier other than 0 of the whole block");
+    } else if (letter == 'i') {
+      instruction.constant = static_cast<std::int64_t>(integer(operand));
+    } else if (letter == 'l') {
+      jumps_.emplace_back(code_.instructions.size(), operand.text);
+    } else {
+      place_registers(slot, operand, instruction, at);
+      if (letter == 'S' && !operand.second.empty()) instruction.operands[at] = predicate(operand.second);
+      if (letter == 'S') ++at;
     }
   }
 }

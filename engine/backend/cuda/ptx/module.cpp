@@ -22,41 +22,23 @@ bool is_word_character(char c) {
 bool is_word(std::string_view token) { return !token.empty() && is_word_character(token[0]); }
 
 void Lexer::next() {
-  std::size_t at = 0;
-  for (; at < rest_.size(); ++at) {
-    const char c = rest_[at];
-    if (c == '\n') {
-      ++line_;
-    } else if (c == '/' && rest_.substr(at, 2) == "//") {
-      at = std::min(rest_.find('\n', at), rest_.size()) - 1;
-    } else if (c == '/' && rest_.substr(at, 2) == "/*") {
-      const std::size_t end = std::min(rest_.find("*/", at + 2), rest_.size() - 2);
-      line_ += static_cast<std::uint32_t>(std::count(rest_.begin() + static_cast<std::ptrdiff_t>(at),
-                                                     rest_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
-      at = end + 1;
-    } else if (c != ' ' && c != '\t' && c != '\r') {
-      break;
-    }
+  for (bool is_blank = true; is_blank && !rest_.empty();) {
+    std::size_t end = rest_.find_first_not_of(" \t\r\n");
+    if (rest_.starts_with("//")) end = rest_.find('\n');
+    if (rest_.starts_with("/*")) end = std::min(rest_.find("*/", 2), rest_.size() - 2) + 2;
+    is_blank = end != 0;
+    const std::string_view blank = rest_.substr(0, end);
+    line_ += static_cast<std::uint32_t>(std::count(blank.begin(), blank.end(), '\n'));
+    rest_.remove_prefix(blank.size());
   }
-  rest_.remove_prefix(at);
   std::size_t length = rest_.empty() ? 0 : 1;
-  if (is_word(rest_)) {
-    while (length < rest_.size() && is_word_character(rest_[length])) ++length;
-  } else if (rest_.starts_with('"')) {
+  if (is_word(rest_))
+    length = static_cast<std::size_t>(std::find_if_not(rest_.begin(), rest_.end(), is_word_character) -
+                                      rest_.begin());
+  else if (rest_.starts_with('"'))
     length = std::min(rest_.find('"', 1), rest_.size() - 1) + 1;
-  }
   token_ = rest_.substr(0, length);
   rest_.remove_prefix(length);
-}
-
-void Lexer::skip_braces() {
-  int depth = 0;
-  do {
-    if (token_ == "{") ++depth;
-    if (token_ == "}") --depth;
-    if (token_.empty()) return;
-    next();
-  } while (depth > 0);
 }
 
 void Module::expect(Lexer& lexer, std::string_view token) const {
@@ -92,52 +74,70 @@ std::string_view Module::text_of_line(std::uint32_t line) const {
   return rest;
 }
 
-Declaration Module::declaration(Lexer& lexer) const {
-  Declaration made;
-  std::size_t element = 0, vector = 1;
-  bool aligned = false;
+Variable Module::declaration(Lexer& lexer) const {
+  Variable made;
+  std::size_t element = 0, vector = 1, alignment = 0;
   while (lexer.token().starts_with('.')) {
     const std::uint32_t line = lexer.line();
     const std::string_view word = lexer.take();
     const Type type = type_of(word.substr(1));
-    if (word == ".align") {
-      made.variable.alignment = integer(lexer);
-      aligned = true;
-    } else if (word == ".v2" || word == ".v4") {
+    if (word == ".align")
+      alignment = integer(lexer);
+    else if (word == ".v2" || word == ".v4")
       vector = word == ".v2" ? 2 : 4;
-    } else if (word == ".ptr" || word == ".space") {
-      fail(line, fmt::format("the declaration has '{}', which this machine does not know", word));
-    } else if (type.kind != '?' && type.kind != 'p') {
+    else if (type.kind != '?' && type.kind != 'p')
       element = static_cast<std::size_t>(type.bytes()) * vector;
-    } else {
+    else
       fail(line, fmt::format("the declaration has '{}', which this machine does not know", word));
-    }
   }
   if (element == 0 || !is_word(lexer.token())) fail(lexer.line(), "a declaration without type or name");
-  if (!aligned) made.variable.alignment = element;
   made.name = lexer.take();
-  made.variable.bytes = element;
+  made.alignment = alignment != 0 ? alignment : element;
+  made.bytes = element;
   while (lexer.accept("[")) {
-    made.variable.bytes *= lexer.token() == "]" ? 0 : integer(lexer);
+    made.bytes *= lexer.token() == "]" ? 0 : integer(lexer);
     expect(lexer, "]");
   }
   if (lexer.accept("=")) {
-    made.initial.resize(made.variable.bytes);
-    std::size_t at = 0;
-    const auto one = [&] {
-      const bool negative = lexer.accept("-");
-      const std::size_t value = integer(lexer) * (negative ? std::size_t(-1) : 1);
-      if (at + element > made.initial.size()) fail(lexer.line(), "more initial values than elements");
+    const bool is_list = lexer.accept("{");
+    do {
+      const bool is_negative = lexer.accept("-");
+      const std::uint64_t value = integer(lexer) * (is_negative ? ~std::uint64_t{0} : 1);
+      const std::size_t at = made.initial.size();
+      made.initial.resize(at + element);
+      if (made.initial.size() > made.bytes) fail(lexer.line(), "more initial values than elements");
       std::memcpy(made.initial.data() + at, &value, std::min(element, sizeof(value)));
-      at += element;
-    };
-    if (lexer.accept("{")) {
-      do one();
-      while (lexer.accept(","));
-      expect(lexer, "}");
-    } else {
-      one();
+    } while (is_list && lexer.accept(","));
+    if (is_list) expect(lexer, "}");
+  }
+  return made;
+}
+
+Operand Module::operand(Lexer& lexer) const {
+  const auto is_number = [&] { return lexer.token().substr(0, 1).find_first_of("0123456789") == 0; };
+  Operand made;
+  if (lexer.accept("{")) {
+    made.kind = Operand::Kind::vector;
+    do made.elements.push_back(operand(lexer));
+    while (lexer.accept(","));
+    expect(lexer, "}");
+  } else if (lexer.accept("[")) {
+    made.kind = Operand::Kind::address;
+    if (!is_number()) made.text = lexer.take();
+    if (made.text.empty() || lexer.accept("+")) {
+      const bool is_negative = lexer.accept("-");
+      made.displacement = static_cast<std::int64_t>(integer(lexer));
+      if (is_negative) made.displacement = -made.displacement;
     }
+    expect(lexer, "]");
+  } else {
+    made.is_negated = lexer.accept("!");
+    made.is_negative = lexer.accept("-");
+    if (is_number()) made.kind = Operand::Kind::number;
+    if (!is_word(lexer.token()))
+      fail(lexer.line(), fmt::format("'{}' where an operand has to stand", lexer.token()));
+    made.text = lexer.take();
+    if (lexer.accept("|")) made.second = lexer.take();
   }
   return made;
 }
@@ -185,39 +185,39 @@ void Program::read_variable(Module& module, Lexer& lexer, std::string_view space
   const std::uint32_t line = lexer.line();
   if (is_extern && (space = lexer.take()) != ".shared")
     module.fail(line, fmt::format(".extern {}: only shared memory may come from outside", space));
-  Declaration made = module.declaration(lexer);
+  Variable made = module.declaration(lexer);
   module.expect(lexer, ";");
-  made.variable.is_extern = is_extern;
-  made.variable.space = Space::shared;
-  if (space != ".shared") {
-    made.variable.space = space == ".const" ? Space::constant : Space::global;
+  made.is_extern = is_extern;
+  made.space = space == ".shared" ? Space::shared : space == ".const" ? Space::constant : Space::global;
+  if (made.space != Space::shared) {
     // Memory that no initialiser speaks of is zero (PTX ISA, "Initializers").
-    std::byte* const place = memory_.allocate(made.variable.bytes, made.name);
+    std::byte* const place = memory_.allocate(made.bytes, made.name);
     if (place == nullptr) module.fail(line, fmt::format("no memory for {}", made.name));
-    made.initial.resize(made.variable.bytes);
-    std::memcpy(place, made.initial.data(), made.variable.bytes);
-    made.variable.address = reinterpret_cast<std::uintptr_t>(place);
+    made.initial.resize(made.bytes);
+    std::memcpy(place, made.initial.data(), made.bytes);
+    made.address = reinterpret_cast<std::uintptr_t>(place);
   }
-  module.variables.emplace(made.name, made.variable);
+  module.variables.emplace(made.name, std::move(made));
 }
 
 /// name(parameters) directives { body }
 void Program::read_kernel(const Module& module, Lexer& lexer) {
-  auto kernel = std::make_unique<Kernel>();
-  kernel->module = &module;
-  kernel->facts.name = lexer.take();
-  kernel->facts.file = module.file;
+  KernelFacts facts;
+  facts.name = lexer.take();
+  facts.file = module.file;
+  Variables parameters;
+  std::size_t parameter_bytes = 0;
   if (lexer.accept("(")) {
     while (!lexer.accept(")")) {
       module.expect(lexer, ".param");
-      Declaration made = module.declaration(lexer);
-      const std::size_t offset = rounded_up(kernel->parameter_bytes, made.variable.alignment);
-      made.variable.space = Space::parameter;
-      made.variable.address = space_begin + offset;
-      kernel->parameters.emplace(made.name, made.variable);
-      kernel->facts.parameter_offsets.push_back(offset);
-      kernel->facts.parameter_bytes.push_back(made.variable.bytes);
-      kernel->parameter_bytes = offset + made.variable.bytes;
+      Variable made = module.declaration(lexer);
+      const std::size_t offset = rounded_up(parameter_bytes, made.alignment);
+      made.space = Space::parameter;
+      made.address = space_begin + offset;
+      facts.parameter_offsets.push_back(offset);
+      facts.parameter_bytes.push_back(made.bytes);
+      parameter_bytes = offset + made.bytes;
+      parameters.emplace(made.name, made);
       lexer.accept(",");
     }
   }
@@ -230,17 +230,19 @@ void Program::read_kernel(const Module& module, Lexer& lexer) {
       values[count++] = module.integer(lexer);
     } while (lexer.accept(","));
     if (word == ".maxntid" || word == ".reqntid")
-      kernel->facts.max_threads = static_cast<std::uint32_t>(values[0] * values[1] * values[2]);
+      facts.max_threads = static_cast<std::uint32_t>(values[0] * values[1] * values[2]);
     else if (word != ".minnctapersm" && word != ".maxnreg")
       module.fail(line, fmt::format("'{}', which this machine does not know of a kernel", word));
   }
-  const char* const begin = lexer.place();
-  kernel->body_line = lexer.line();
-  lexer.skip_braces();
-  const char* const end = lexer.token().empty() ? module.text.data() + module.text.size() : lexer.place();
-  kernel->body = {begin, static_cast<std::size_t>(end - begin)};
-  std::string name = kernel->facts.name;
-  kernels_.try_emplace(std::move(name), std::move(kernel));
+  const Lexer body = lexer;
+  int depth = 0;
+  do {
+    depth += lexer.token() == "{" ? 1 : lexer.token() == "}" ? -1 : 0;
+    lexer.next();
+  } while (depth > 0 && !lexer.token().empty());
+  const std::string name = facts.name;
+  kernels_.try_emplace(
+      name, new Kernel{&module, std::move(facts), std::move(parameters), parameter_bytes, body, {}});
 }
 
 const Kernel* Program::find(std::string_view name) const {

@@ -27,6 +27,7 @@ class RegisterFile {
     declared_.resize(scopes_.back());
     scopes_.pop_back();
   }
+  bool has_scope() const { return !scopes_.empty(); }
   /// %r<42>, the registers %r0 to %r41; without a count one of this name.
   void declare(std::string_view name, Type type, std::optional<std::uint32_t> count) {
     declared_.push_back({name, type, count, make(type, count.value_or(1))});
