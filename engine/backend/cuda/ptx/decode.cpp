@@ -14,27 +14,6 @@ namespace fp16lab::engine::ptx {
 
 namespace {
 
-/// A letter of Row::operands.
-struct Slot {
-  char letter = 0;
-  std::uint8_t count = 0;  ///< of a vector; 0: no braces
-  bool is_optional = false;
-};
-std::vector<Slot> slots_of(const Row& row, std::uint8_t vector) {
-  std::vector<Slot> slots;
-  for (const char c : row.operands) {
-    if (c == '?')
-      slots.back().is_optional = true;
-    else if (c == '*')
-      slots.back().count = vector;
-    else if (c >= '1' && c <= '9')
-      slots.back().count = static_cast<std::uint8_t>(c - '0');
-    else
-      slots.push_back({c});
-  }
-  return slots;
-}
-
 class Decoder {
  public:
   explicit Decoder(const Kernel& kernel)
@@ -90,13 +69,15 @@ class Decoder {
   std::uint64_t number(const Operand& operand, Type type) const;
   Address address(const Operand& operand, Space space);
   void place_registers(Slot slot, const Operand& operand, Instruction& instruction, std::size_t& at);
-  void place_operands(const std::vector<Operand>& operands, Instruction& instruction);
+  void place_operands(std::span<const Slot> slots, std::span<const Operand> operands,
+                      Instruction& instruction);
 
   // ---- instructions ----
 
   void translate(std::string_view word, const std::vector<Operand>& operands, std::uint32_t guard,
                  bool guard_negated);
-  const Row* fitting_row(const Spelling& spelling, const std::vector<Operand>& operands) const;
+  const std::pair<const Row*, std::vector<Slot>>& fitting_row(const Spelling& spelling,
+                                                              const std::vector<Operand>& operands) const;
   void note_access(const Instruction& instruction);
 
   const Kernel& kernel_;
@@ -284,10 +265,11 @@ void Decoder::place_registers(Slot slot, const Operand& operand, Instruction& in
     instruction.operands[at++] = is_destination ? destination(element, type) : source(element, type);
 }
 
-void Decoder::place_operands(const std::vector<Operand>& operands, Instruction& instruction) {
+void Decoder::place_operands(std::span<const Slot> slots, std::span<const Operand> operands,
+                             Instruction& instruction) {
   instruction.operands.fill(no_operand);
   std::size_t at = 0, address_at = 0, next = 0;
-  for (const Slot slot : slots_of(*instruction.row, instruction.vector)) {
+  for (const Slot slot : slots) {
     if (next == operands.size()) break;  // an optional one
     const Operand& operand = operands[next++];
     if (!operand.second.empty() && slot.letter != 'S')
@@ -319,17 +301,17 @@ void Decoder::place_operands(const std::vector<Operand>& operands, Instruction& 
 // ---- instructions ----
 
 /// The row that takes so many operands, with braces where these have them.
-const Row* Decoder::fitting_row(const Spelling& spelling, const std::vector<Operand>& operands) const {
-  std::size_t most = 0;
-  for (const Row* const row : spelling.rows) {
-    const std::vector<Slot> slots = slots_of(*row, 1);
-    most = slots.size();
-    bool fits = operands.size() <= most;
-    for (std::size_t i = 0; i < most; ++i)
+const std::pair<const Row*, std::vector<Slot>>& Decoder::fitting_row(
+    const Spelling& spelling, const std::vector<Operand>& operands) const {
+  for (const auto& candidate : spelling.rows) {
+    const std::vector<Slot>& slots = candidate.second;
+    bool fits = operands.size() <= slots.size();
+    for (std::size_t i = 0; i < slots.size(); ++i)
       fits = fits && (i >= operands.size() ? slots[i].is_optional
                                            : slots[i].count != 0 || operands[i].elements.empty());
-    if (fits) return row;
+    if (fits) return candidate;
   }
+  const std::size_t most = spelling.rows.back().second.size();
   if (most != operands.size())
     fail(fmt::format("{} operands; the instruction takes {}", operands.size(), most));
   fail("braces where the instruction takes none");
@@ -357,19 +339,19 @@ void Decoder::translate(std::string_view word, const std::vector<Operand>& opera
   if (known->second.rows.empty())
     fail(fmt::format("'{}', an instruction that this machine does not have", word));
   Instruction instruction = known->second.instruction;
-  instruction.row = fitting_row(known->second, operands);
+  const auto& [row, slots] = fitting_row(known->second, operands);
+  instruction.row = row;
   instruction.line = line_;
   instruction.guard = guard;
   instruction.guard_negated = guard_negated;
-  place_operands(operands, instruction);
+  place_operands(slots, operands, instruction);
   note_access(instruction);
   try {
-    instruction.handler = instruction.row->bind(instruction);
+    instruction.handler = row->bind != nullptr ? row->bind(instruction) : row->handler;
   } catch (const std::invalid_argument& error) {
     fail(error.what());
   }
-  instruction.computes =
-      instruction.row->computes && (instruction.to.is_float() || instruction.from.is_float());
+  instruction.computes = row->computes && (instruction.to.is_float() || instruction.from.is_float());
   code_.instructions.push_back(instruction);
 }
 

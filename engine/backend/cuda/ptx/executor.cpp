@@ -49,7 +49,6 @@ class Execution {
     block_.memory = &memory;
     block_.options = &options_;
   }
-  std::uint64_t instructions() const { return instructions_; }
 
   void launch(const Kernel& kernel, const Grid& grid, const void* const* parameters) {
     prepare(kernel, grid, parameters);
@@ -165,7 +164,6 @@ class Execution {
         ++executed;
       } while (warp.mask != 0 && warp.place < warp.least_other && executed < budget);
     } while (executed < budget && warp.choose());
-    instructions_ += executed;
   }
 
   /// All warps wait or have ended: the barrier is complete if they wait at one place.
@@ -204,7 +202,6 @@ class Execution {
   std::vector<Line> files_;  ///< registers of all warps
   std::vector<std::uint32_t> order_;
   std::uint64_t random_ = 0x9e3779b97f4a7c15u;
-  std::uint64_t instructions_ = 0;
 };
 
 Machine::Machine(DeviceMemory& memory, Options options)
@@ -215,7 +212,5 @@ void Machine::launch(const Kernel& kernel, const Grid& grid, const void* const* 
   const FloatingPointScope scope;
   execution_->launch(kernel, grid, parameters);
 }
-
-std::uint64_t Machine::instructions() const { return execution_->instructions(); }
 
 }  // namespace fp16lab::engine::ptx

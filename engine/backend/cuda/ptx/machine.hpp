@@ -17,7 +17,6 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/backend/cuda/ptx/memory.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::engine::ptx {
@@ -47,11 +46,38 @@ struct Module;
 class Lexer;
 struct KernelFacts {
   std::string name;                     ///< mangled
-  std::string file;                     ///< the PTX file
   std::size_t static_shared_bytes = 0;  ///< all .shared variables that the kernel uses, with their alignments
   std::size_t local_bytes = 0;
   std::uint32_t max_threads = 1024;                             ///< .maxntid, or CUDA's limit
   std::vector<std::size_t> parameter_offsets, parameter_bytes;  ///< in their order
+};
+
+struct Cell;
+
+struct Allocation {
+  std::byte* begin = nullptr;
+  std::size_t bytes = 0;
+  std::string what;
+  std::unique_ptr<std::byte[]> storage;
+  std::vector<Cell*> pages = {};  ///< of the race watch, in launch `watched_launch`
+  std::uint64_t watched_launch = 0;
+};
+
+/// Allocations with their bounds, each filled with a5 bytes when it is made. Addresses are those of host
+/// memory, so that copies are copies; no two allocations touch.
+class DeviceMemory {
+ public:
+  /// 256-byte aligned; nullptr where there is none left.
+  std::byte* allocate(std::size_t bytes, std::string_view what = "memory");
+  /// std::invalid_argument for what is no allocation's beginning.
+  void free(std::byte* address);
+  /// The allocation that holds [address, address + bytes); null if there is none.
+  Allocation* find(std::uint64_t address, std::size_t bytes);
+  /// "behind the end of ... " and the like, for messages.
+  std::string nearest(std::uint64_t address) const;
+
+ private:
+  std::map<std::uintptr_t, Allocation> allocations_;
 };
 
 /// Kernels and module variables of PTX texts. One thread at a time, as all of the machine.
@@ -108,8 +134,6 @@ class Machine {
   /// cudaLaunchKernel has them. Throws Fault; std::invalid_argument for a shape outside of the kernel's
   /// limits.
   void launch(const Kernel& kernel, const Grid& grid, const void* const* parameters);
-  /// Instructions of warps so far.
-  std::uint64_t instructions() const;
 
  private:
   std::unique_ptr<Execution> execution_;

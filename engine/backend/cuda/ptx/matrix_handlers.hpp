@@ -33,7 +33,7 @@ void load_matrices(Warp& warp, const Instruction& instruction) {
     for (std::size_t byte = 0; byte < 16; byte += granule) {
       const int column = static_cast<int>(byte) / 2;
       const int reader = is_transposed ? 4 * column + row % 8 / 2 : 4 * (row % 8) + column / 2;
-      warp.watch_shared(reader, address + byte, granule, {});
+      warp.watch_shared(reader, address + byte, granule, 0);
     }
   }
   for (std::size_t i = 0; i < instruction.vector; ++i) {

@@ -1,5 +1,5 @@
 // Device memory, and every access of a thread to any memory: bounds, alignment, and the race watch.
-#include "engine/backend/cuda/ptx/memory.hpp"
+#include "engine/backend/cuda/ptx/machine.hpp"
 
 #include <fmt/format.h>
 
@@ -61,10 +61,11 @@ std::string DeviceMemory::nearest(std::uint64_t address) const {
 
 // ---- accesses ----
 
-void Warp::report_race(int lane, std::uint64_t address, Touch touch, const Access& before,
+void Warp::report_race(int lane, std::uint64_t address, std::uint32_t touch, const Access& before,
                        bool is_global) const {
-  const std::string what = fmt::format("it {} {} memory at {:#x},", touch.writes ? "writes" : "reads",
-                                       is_global ? "global" : "shared", address);
+  const std::string what =
+      fmt::format("it {} {} memory at {:#x},", (touch & Access::wrote) != 0 ? "writes" : "reads",
+                  is_global ? "global" : "shared", address);
   if (before.time == Access::in_flight)
     fail(FaultKind::race, lane,
          fmt::format("{} to which a copy of thread {} is on its way that nobody has waited for, of", what,
@@ -83,7 +84,7 @@ void Warp::require_aligned(int lane, const char* space, std::uint64_t address, s
         fmt::format("{0} bytes at {1:#x} of {2} memory are not aligned to {0} bytes", bytes, address, space));
 }
 
-std::byte* Warp::global_place(int lane, std::uint64_t address, std::size_t bytes, Touch touch) {
+std::byte* Warp::global_place(int lane, std::uint64_t address, std::size_t bytes, std::uint32_t touch) {
   require_aligned(lane, "global", address, bytes);
   const auto offset_in = [address](const Allocation& allocation) {
     return address - reinterpret_cast<std::uintptr_t>(allocation.begin);
@@ -118,18 +119,19 @@ std::byte* Warp::shared_place(int lane, std::uint64_t address, std::size_t bytes
   return place_of("shared", "the block", block->shared, lane, address, bytes);
 }
 
-void Warp::watch_shared(int lane, std::uint64_t address, std::size_t bytes, Touch touch) {
+void Warp::watch_shared(int lane, std::uint64_t address, std::size_t bytes, std::uint32_t touch) {
   if (const Access* const before = block->watch.note_shared(address - space_begin, bytes, name(lane, touch)))
     report_race(lane, address, touch, *before, false);
 }
 
-std::byte* Warp::access(Space space, int lane, std::uint64_t address, std::size_t bytes, Touch touch) {
+std::byte* Warp::access(Space space, int lane, std::uint64_t address, std::size_t bytes,
+                        std::uint32_t touch) {
   if (space == Space::generic) {
     const std::uint64_t window = address & window_mask;
     space = window == shared_window ? Space::shared : window == local_window ? Space::local : Space::global;
     if (space != Space::global) address &= ~window_mask;
   }
-  if (touch.writes && (space == Space::constant || space == Space::parameter))
+  if ((touch & Access::wrote) != 0 && (space == Space::constant || space == Space::parameter))
     fail(FaultKind::bounds, lane, "a write to memory that is only read");
   if (space == Space::global || space == Space::constant) return global_place(lane, address, bytes, touch);
   if (space == Space::shared) {

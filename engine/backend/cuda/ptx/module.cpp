@@ -204,7 +204,6 @@ void Program::read_variable(Module& module, Lexer& lexer, std::string_view space
 void Program::read_kernel(const Module& module, Lexer& lexer) {
   KernelFacts facts;
   facts.name = lexer.take();
-  facts.file = module.file;
   Variables parameters;
   std::size_t parameter_bytes = 0;
   if (lexer.accept("(")) {

@@ -11,22 +11,18 @@
 #include <vector>
 
 #include "engine/backend/cuda/ptx/instruction.hpp"
-#include "engine/backend/cuda/ptx/memory.hpp"
+#include "engine/backend/cuda/ptx/machine.hpp"
 
 namespace fp16lab::engine::ptx {
 
 /// One access of one thread: when (0: never), and who. Time goes on at every barrier.
 struct Access {
   std::uint32_t time = 0;
-  std::uint32_t who = 0;  ///< thread of the block, instruction, strong, wrote
+  std::uint32_t who = 0;  ///< thread of the block << 22, instruction << 2, strong, wrote
 
   static constexpr std::uint32_t wrote = 1, strong = 2, most_instructions = 1u << 20;
   /// The time of a copy on its way to memory (cp.async): nobody may touch it.
   static constexpr std::uint32_t in_flight = 0xffffffffu;
-  static constexpr std::uint32_t name(std::uint32_t thread, std::uint32_t instruction, bool is_strong,
-                                      bool writes) {
-    return thread << 22 | instruction << 2 | (is_strong ? strong : 0) | (writes ? wrote : 0);
-  }
   std::uint32_t thread() const { return who >> 22; }
   std::uint32_t instruction() const { return who >> 2 & (most_instructions - 1); }
   bool writes() const { return (who & wrote) != 0; }
@@ -50,7 +46,7 @@ class RaceWatch {
   void meet_block() { barrier_time_ = ++time_; }
   void meet_warp(std::uint32_t warp) { warp_times_[warp] = ++time_; }
 
-  /// An aligned access. The earlier one that it races with; null: none. `who`: Access::name.
+  /// An aligned access. The earlier one that it races with; null: none. `who`: as Access has it.
   const Access* note_global(Allocation& allocation, std::size_t offset, std::size_t bytes, std::uint32_t who);
   const Access* note_shared(std::size_t offset, std::size_t bytes, std::uint32_t who);
   /// A copy to shared memory, which is on its way, or has arrived.

@@ -22,6 +22,36 @@ struct Text {
   constexpr std::string_view view() const { return {characters, size - 1}; }
 };
 
+// ---- spellings ----
+
+/// Takes the first of several words off a list.
+constexpr std::string_view take_word(std::string_view& list, char separator) {
+  const std::size_t end = std::min(list.find(separator), list.size());
+  const std::string_view word = list.substr(0, end);
+  list.remove_prefix(std::min(end + 1, list.size()));
+  return word;
+}
+
+/// A part of a row's spelling: the words that may stand there, with commas between them.
+struct Part {
+  std::string_view words;
+  bool is_optional = false;
+};
+constexpr Part take_part(std::string_view& spelling) {
+  Part part{take_word(spelling, '.')};
+  part.is_optional = part.words.ends_with('?');
+  if (part.is_optional) part.words.remove_suffix(1);
+  if (part.words.starts_with('{')) part.words = part.words.substr(1, part.words.size() - 2);
+  return part;
+}
+/// Is there a word of the list for which this holds?
+template <class Test>
+constexpr bool any_word(std::string_view words, Test&& test) {
+  while (!words.empty())
+    if (test(take_word(words, ','))) return true;
+  return false;
+}
+
 // ---- types ----
 
 /// As what a value is computed: signed, as FP32 or FP64, or (and always where bits are asked for) unsigned.
@@ -35,13 +65,13 @@ constexpr Type type_for{std::is_floating_point_v<T> ? 'f'
                                                     : 'u',
                         std::is_same_v<T, bool> ? 1 : static_cast<int>(8 * sizeof(T))};
 
-/// visit(T{}) for the T of the list that `type` is computed as; it gives a handler.
+/// visit(T{}) for the T of the list that is of this type; it gives a handler.
 template <class... T>
 struct OneOf {
   template <class Visitor>
-  static Handler visit(Type type, bool as_bits, Visitor&& visitor) {
+  static Handler visit(Type type, Visitor&& visitor) {
     Handler found = nullptr;
-    ((computed_as(type, as_bits) == type_for<T> ? (found = visitor(T{}), true) : false) || ...);
+    ((type == type_for<T> ? (found = visitor(T{}), true) : false) || ...);
     return found;
   }
 };
@@ -122,14 +152,14 @@ template <Text spelling, Text operands, class Lambda, bool as_bits>
 Handler bind_lanes(Instruction& instruction) {
   static constexpr std::string_view results = types_of(spelling.view(), false),
                                     sources = types_of(spelling.view(), true);
-  return LaneTypes::visit(instruction.to, as_bits, [&](auto to) -> Handler {
+  return LaneTypes::visit(computed_as(instruction.to, as_bits), [&](auto to) -> Handler {
     using To = decltype(to);
     if constexpr (!lists<To>(results, as_bits))
       return nullptr;
     else if constexpr (results.data() == sources.data())
       return &lanewise<operands, Lambda, To, To>;
     else
-      return LaneTypes::visit(instruction.from, as_bits, [](auto from) -> Handler {
+      return LaneTypes::visit(computed_as(instruction.from, as_bits), [](auto from) -> Handler {
         if constexpr (lists<decltype(from)>(sources, as_bits))
           return &lanewise<operands, Lambda, To, decltype(from)>;
         else
@@ -142,20 +172,17 @@ Handler bind_lanes(Instruction& instruction) {
 /// their bits.
 template <Text spelling, Text operands, class Lambda>
 constexpr Row numbers(std::string_view clause, Lambda) {
-  return {spelling.view(), operands.view(), clause, &bind_lanes<spelling, operands, Lambda, false>, true};
+  return {spelling.view(),
+          operands.view(),
+          clause,
+          nullptr,
+          &bind_lanes<spelling, operands, Lambda, false>,
+          true};
 }
 /// A row of lanes whose lambda gets bits, as unsigned integers.
 template <Text spelling, Text operands, class Lambda>
 constexpr Row bits(std::string_view clause, Lambda) {
-  return {spelling.view(), operands.view(), clause, &bind_lanes<spelling, operands, Lambda, true>};
-}
-
-// ---- everything else ----
-
-/// The handler of a row that has one for all of its spellings.
-template <Handler handler>
-Handler always(Instruction&) {
-  return handler;
+  return {spelling.view(), operands.view(), clause, nullptr, &bind_lanes<spelling, operands, Lambda, true>};
 }
 
 template <class Lambda>

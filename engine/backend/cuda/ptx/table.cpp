@@ -2,7 +2,6 @@
 
 #include <functional>
 
-#include "engine/backend/cuda/ptx/copy_handlers.hpp"
 #include "engine/backend/cuda/ptx/data_handlers.hpp"
 #include "engine/backend/cuda/ptx/exchange_handlers.hpp"
 #include "engine/backend/cuda/ptx/matrix_handlers.hpp"
@@ -27,17 +26,15 @@ constexpr Row rows[] = {
     bits<"sub.{s16,u16,s32,u32,s64,u64}", "Ttt">("9.7.1.2", [](auto a, auto b) { return a - b; }),
     bits<"mul.lo.{s16,u16,s32,u32,s64,u64}", "Ttt">("9.7.1.3", [](auto a, auto b) { return modular(a) * b; }),
     numbers<"mul.hi.{s16,u16,s32,u32,s64,u64}", "Ttt">(
-        "9.7.1.3", [](auto a, auto b) { return (widened(a) * widened(b)) >> (8 * sizeof(a)); }),
-    numbers<"mul.wide.{s16,u16,s32,u32}", "Wtt">("9.7.1.3",
-                                                 [](auto a, auto b) { return widened(a) * widened(b); }),
+        "9.7.1.3", [](auto a, auto b) { return widened(a) * b >> (8 * sizeof(a)); }),
+    numbers<"mul.wide.{s16,u16,s32,u32}", "Wtt">("9.7.1.3", [](auto a, auto b) { return widened(a) * b; }),
     bits<"mad.lo.{s16,u16,s32,u32,s64,u64}", "Tttt">(
         "9.7.1.4", [](auto a, auto b, auto c) { return modular(a) * b + c; }),
     numbers<"mad.wide.{s16,u16,s32,u32}", "Wttw">(
-        "9.7.1.4", [](auto a, auto b, auto c) { return modular(widened(a) * widened(b)) + modular(c); }),
+        "9.7.1.4", [](auto a, auto b, auto c) { return modular(widened(a) * b) + modular(c); }),
     numbers<"div.{s16,u16,s32,u32,s64,u64}", "Ttt">("9.7.1.8", quotient),
     numbers<"rem.{s16,u16,s32,u32,s64,u64}", "Ttt">("9.7.1.9", remainder),
-    numbers<"abs.{s16,s32,s64}", "Tt">("9.7.1.10",
-                                       [](auto a) { return a < 0 ? 0 - modular(a) : modular(a); }),
+    numbers<"abs.{s16,s32,s64}", "Tt">("9.7.1.10", [](auto a) { return a < 0 ? -modular(a) : modular(a); }),
     bits<"neg.{s16,s32,s64}", "Tt">("9.7.1.11", [](auto a) { return 0 - a; }),
     numbers<"min.{s16,u16,s32,u32,s64,u64}", "Ttt">("9.7.1.12", least),
     numbers<"max.{s16,u16,s32,u32,s64,u64}", "Ttt">("9.7.1.13", greatest),
@@ -89,26 +86,26 @@ constexpr Row rows[] = {
     // ---- data movement and conversion ----
     bits<"mov.pred", "Pp">("9.7.9.3", same),
     bits<"mov.{b16,b32,b64,u16,u32,u64,s16,s32,s64,f32,f64}", "Tt">("9.7.9.3", same),
-    {"mov.{b32,b64}", "Th2", "9.7.9.4", &bind_pack},
-    {"mov.{b32,b64}", "H2t", "9.7.9.4", &bind_unpack},
-    {"shfl.sync.up.b32", "Srrrr", "9.7.9.6", &always<&shuffle<Shuffle::up>>},
-    {"shfl.sync.down.b32", "Srrrr", "9.7.9.6", &always<&shuffle<Shuffle::down>>},
-    {"shfl.sync.bfly.b32", "Srrrr", "9.7.9.6", &always<&shuffle<Shuffle::butterfly>>},
-    {"shfl.sync.idx.b32", "Srrrr", "9.7.9.6", &always<&shuffle<Shuffle::index>>},
+    {"mov.{b32,b64}", "Th2", "9.7.9.4", nullptr, &bind_pack},
+    {"mov.{b32,b64}", "H2t", "9.7.9.4", nullptr, &bind_unpack},
+    {"shfl.sync.up.b32", "Srrrr", "9.7.9.6", &shuffle<Shuffle::up>},
+    {"shfl.sync.down.b32", "Srrrr", "9.7.9.6", &shuffle<Shuffle::down>},
+    {"shfl.sync.bfly.b32", "Srrrr", "9.7.9.6", &shuffle<Shuffle::butterfly>},
+    {"shfl.sync.idx.b32", "Srrrr", "9.7.9.6", &shuffle<Shuffle::index>},
     bits<"prmt.b32", "Tttt">("9.7.9.7", bytes_permuted),
     {"ld.volatile?.{param,global,const,shared,local}?.{ca,cg,cs,nc}?.{v2,v4}?."
      "{b8,b16,b32,b64,u8,u16,u32,u64,s8,s16,s32,s64,f32,f64}",
-     "U*m", "9.7.9.8", &bind_load},
+     "U*m", "9.7.9.8", nullptr, &bind_load},
     {"st.volatile?.{global,shared,local}?.{wb,cg,cs}?.{v2,v4}?."
      "{b8,b16,b32,b64,u8,u16,u32,u64,s8,s16,s32,s64,f32,f64}",
-     "mu*", "9.7.9.11", &bind_store},
-    {"prefetch.global.L2", "m", "9.7.9.15", &always<&nothing>},
+     "mu*", "9.7.9.11", nullptr, &bind_store},
+    {"prefetch.global.L2", "m", "9.7.9.15", &nothing},
     bits<"cvta.to?.{global,const}.u64", "Tt">("9.7.9.20", same),
     bits<"cvta.shared.u64", "Tt">("9.7.9.20", [](auto a) { return a + shared_window; }),
     bits<"cvta.to.shared.u64", "Tt">("9.7.9.20", [](auto a) { return a - shared_window; }),
     bits<"cvta.local.u64", "Tt">("9.7.9.20", [](auto a) { return a + local_window; }),
     bits<"cvta.to.local.u64", "Tt">("9.7.9.20", [](auto a) { return a - local_window; }),
-    {"cvt.{u8,u16,u32,u64,s8,s16,s32,s64}.{u8,u16,u32,u64,s8,s16,s32,s64}", "Uu", "9.7.9.21",
+    {"cvt.{u8,u16,u32,u64,s8,s16,s32,s64}.{u8,u16,u32,u64,s8,s16,s32,s64}", "Uu", "9.7.9.21", nullptr,
      &bind_integer_conversion},
     numbers<"cvt.rn.f16.f32", "Tt">("9.7.9.21", [](float x) { return narrow<Binary16>(x).bits(); }),
     numbers<"cvt.rn.bf16.f32", "Tt">("9.7.9.21", [](float x) { return narrow<BrainFloat16>(x).bits(); }),
@@ -118,24 +115,23 @@ constexpr Row rows[] = {
     numbers<"cvt.rn.f32.f64", "Tt">("9.7.9.21", same),
     numbers<"cvt.rn.{f32,f64}.{u16,u32,u64,s16,s32,s64}", "Tt">("9.7.9.21", same),
     numbers<"cvt.rzi.{u32,u64,s32,s64}.{f32,f64}", "Tt">("9.7.9.21", [](auto x) { return std::trunc(x); }),
-    numbers<"cvt.rni.{u32,u64,s32,s64}.{f32,f64}", "Tt">("9.7.9.21",
-                                                         [](auto x) { return std::nearbyint(x); }),
-    {"cp.async.ca.shared.global", "sgir?", "9.7.9.25.3.1", &bind_copy<4>},
-    {"cp.async.cg.shared.global", "sgir?", "9.7.9.25.3.1", &bind_copy<16>},
-    {"cp.async.commit_group", "", "9.7.9.25.3.2", &always<&commit_copies>},
-    {"cp.async.wait_group", "i", "9.7.9.25.3.3", &always<&wait_for_groups>},
-    {"cp.async.wait_all", "", "9.7.9.25.3.3", &always<&wait_for_all_copies>},
+    numbers<"cvt.rni.{u32,u64,s32,s64}.{f32,f64}", "Tt">("9.7.9.21", [](auto x) { return std::rint(x); }),
+    {"cp.async.ca.shared.global", "sgir?", "9.7.9.25.3.1", nullptr, &bind_copy<4>},
+    {"cp.async.cg.shared.global", "sgir?", "9.7.9.25.3.1", nullptr, &bind_copy<16>},
+    {"cp.async.commit_group", "", "9.7.9.25.3.2", &commit_copies},
+    {"cp.async.wait_group", "i", "9.7.9.25.3.3", &wait_for_groups},
+    {"cp.async.wait_all", "", "9.7.9.25.3.3", &wait_for_all_copies},
     // ---- control ----
-    {"bra", "l", "9.7.12.3", &always<&branch<false>>},
-    {"bra.uni", "l", "9.7.12.3", &always<&branch<true>>},
-    {"ret", "", "9.7.12.6", &always<&leave>},
-    {"exit", "", "9.7.12.7", &always<&leave>},
-    {"trap", "", "9.7.19.4", &always<&trap>},
+    {"bra", "l", "9.7.12.3", &branch<false>},
+    {"bra.uni", "l", "9.7.12.3", &branch<true>},
+    {"ret", "", "9.7.12.6", &leave},
+    {"exit", "", "9.7.12.7", &leave},
+    {"trap", "", "9.7.19.4", &trap},
     // ---- barriers, atomics, votes ----
-    {"bar.sync", "0", "9.7.13.1", &always<&block_barrier>},
-    {"bar.red.or.pred", "P0n", "9.7.13.1", &always<&block_barrier>},
-    {"bar.warp.sync", "r", "9.7.13.2", &always<&warp_barrier>},
-    {"membar.{cta,gl}", "", "9.7.13.4", &always<&nothing>},  // lanes go one after the other
+    {"bar.sync", "0", "9.7.13.1", &block_barrier},
+    {"bar.red.or.pred", "P0n", "9.7.13.1", &block_barrier},
+    {"bar.warp.sync", "r", "9.7.13.2", &warp_barrier},
+    {"membar.{cta,gl}", "", "9.7.13.4", &nothing},  // lanes go one after the other
     atomic("atom.{global,shared}?.add.{u32,s32,u64,s64}", "Tmt", "9.7.13.5", sum),
     atomic("atom.{global,shared}?.min.{u32,s32,u64,s64}", "Tmt", "9.7.13.5", least),
     atomic("atom.{global,shared}?.max.{u32,s32,u64,s64}", "Tmt", "9.7.13.5", greatest),
@@ -149,51 +145,42 @@ constexpr Row rows[] = {
     atomic("red.{global,shared}?.max.{u32,s32,u64,s64}", "mt", "9.7.13.6", greatest),
     atomic("red.{global,shared}?.and.{b32,b64}", "mt", "9.7.13.6", both),
     atomic("red.{global,shared}?.or.{b32,b64}", "mt", "9.7.13.6", either),
-    {"vote.sync.ballot.b32", "Rnr", "9.7.13.9", &always<&vote<Vote::ballot>>},
-    {"vote.ballot.sync.b32", "Rnr", "9.7.13.9", &always<&vote<Vote::ballot>>},
-    {"vote.sync.any.pred", "Pnr", "9.7.13.9", &always<&vote<Vote::any>>},
-    {"vote.sync.all.pred", "Pnr", "9.7.13.9", &always<&vote<Vote::all>>},
+    {"vote.sync.ballot.b32", "Rnr", "9.7.13.9", &vote<Vote::ballot>},
+    {"vote.ballot.sync.b32", "Rnr", "9.7.13.9", &vote<Vote::ballot>},
+    {"vote.sync.any.pred", "Pnr", "9.7.13.9", &vote<Vote::any>},
+    {"vote.sync.all.pred", "Pnr", "9.7.13.9", &vote<Vote::all>},
     // ---- tensor cores ----
-    {"ldmatrix.sync.aligned.m8n8.{x1,x2,x4}.shared.b16", "R*s", "9.7.14.5.15",
-     &always<&load_matrices<false>>},
-    {"ldmatrix.sync.aligned.m8n8.{x1,x2,x4}.trans.shared.b16", "R*s", "9.7.14.5.15",
-     &always<&load_matrices<true>>},
-    {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "R4r4r2r4", "9.7.14.5.14",
-     &always<&multiply<Float16, 16>>},
+    {"ldmatrix.sync.aligned.m8n8.{x1,x2,x4}.shared.b16", "R*s", "9.7.14.5.15", &load_matrices<false>},
+    {"ldmatrix.sync.aligned.m8n8.{x1,x2,x4}.trans.shared.b16", "R*s", "9.7.14.5.15", &load_matrices<true>},
+    {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "R4r4r2r4", "9.7.14.5.14", &multiply<Float16, 16>},
     {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "R4r4r2r4", "9.7.14.5.14",
-     &always<&multiply<BFloat16, 16>>},
-    {"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", "R4r2r1r4", "9.7.14.5.14",
-     &always<&multiply<Float16, 8>>},
-    {"mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32", "R4r2r1r4", "9.7.14.5.14",
-     &always<&multiply<BFloat16, 8>>},
-    {"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "R4r4r2r4", "9.7.14.5.14",
-     &always<&multiply<float, 8>>},
-    {"mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32", "R4r2r1r4", "9.7.14.5.14",
-     &always<&multiply<float, 4>>},
+     &multiply<BFloat16, 16>},
+    {"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", "R4r2r1r4", "9.7.14.5.14", &multiply<Float16, 8>},
+    {"mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32", "R4r2r1r4", "9.7.14.5.14", &multiply<BFloat16, 8>},
+    {"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "R4r4r2r4", "9.7.14.5.14", &multiply<float, 8>},
+    {"mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32", "R4r2r1r4", "9.7.14.5.14", &multiply<float, 4>},
 };
 
 // PTX ISA 10, "Special Registers".
 constexpr SpecialRegister specials[] = {
-    special("%tid.x", [](const Block& block, std::uint32_t thread) { return thread % block.extent[0]; }),
-    special("%tid.y", [](const Block& block,
-                         std::uint32_t thread) { return thread / block.extent[0] % block.extent[1]; }),
-    special("%tid.z", [](const Block& block,
-                         std::uint32_t thread) { return thread / block.extent[0] / block.extent[1]; }),
-    special("%ntid.x", [](const Block& block, std::uint32_t) { return block.extent[0]; }),
-    special("%ntid.y", [](const Block& block, std::uint32_t) { return block.extent[1]; }),
-    special("%ntid.z", [](const Block& block, std::uint32_t) { return block.extent[2]; }),
-    special("%ctaid.x", [](const Block& block, std::uint32_t) { return block.index[0]; }),
-    special("%ctaid.y", [](const Block& block, std::uint32_t) { return block.index[1]; }),
-    special("%ctaid.z", [](const Block& block, std::uint32_t) { return block.index[2]; }),
-    special("%nctaid.x", [](const Block& block, std::uint32_t) { return block.grid[0]; }),
-    special("%nctaid.y", [](const Block& block, std::uint32_t) { return block.grid[1]; }),
-    special("%nctaid.z", [](const Block& block, std::uint32_t) { return block.grid[2]; }),
-    special("%laneid", [](const Block&, std::uint32_t thread) { return thread % lanes; }),
-    special("%lanemask_eq", [](const Block&, std::uint32_t thread) { return 1u << thread % lanes; }),
-    special("%lanemask_lt", [](const Block&, std::uint32_t thread) { return (1u << thread % lanes) - 1; }),
-    special("%lanemask_le", [](const Block&, std::uint32_t thread) { return (2u << thread % lanes) - 1; }),
-    special("%lanemask_ge", [](const Block&, std::uint32_t thread) { return ~((1u << thread % lanes) - 1); }),
-    special("%lanemask_gt", [](const Block&, std::uint32_t thread) { return ~((2u << thread % lanes) - 1); }),
+    special("%tid.x", [](auto& block, auto thread) { return thread % block.extent[0]; }),
+    special("%tid.y", [](auto& block, auto thread) { return thread / block.extent[0] % block.extent[1]; }),
+    special("%tid.z", [](auto& block, auto thread) { return thread / block.extent[0] / block.extent[1]; }),
+    special("%ntid.x", [](auto& block, auto) { return block.extent[0]; }),
+    special("%ntid.y", [](auto& block, auto) { return block.extent[1]; }),
+    special("%ntid.z", [](auto& block, auto) { return block.extent[2]; }),
+    special("%ctaid.x", [](auto& block, auto) { return block.index[0]; }),
+    special("%ctaid.y", [](auto& block, auto) { return block.index[1]; }),
+    special("%ctaid.z", [](auto& block, auto) { return block.index[2]; }),
+    special("%nctaid.x", [](auto& block, auto) { return block.grid[0]; }),
+    special("%nctaid.y", [](auto& block, auto) { return block.grid[1]; }),
+    special("%nctaid.z", [](auto& block, auto) { return block.grid[2]; }),
+    special("%laneid", [](auto&, auto thread) { return thread % lanes; }),
+    special("%lanemask_eq", [](auto&, auto thread) { return 1u << thread % lanes; }),
+    special("%lanemask_lt", [](auto&, auto thread) { return (1u << thread % lanes) - 1; }),
+    special("%lanemask_le", [](auto&, auto thread) { return (2u << thread % lanes) - 1; }),
+    special("%lanemask_ge", [](auto&, auto thread) { return ~((1u << thread % lanes) - 1); }),
+    special("%lanemask_gt", [](auto&, auto thread) { return ~((2u << thread % lanes) - 1); }),
 };
 
 /// What the parts of a spelling say that the machine has to know.
@@ -227,6 +214,21 @@ bool spells(const Row& row, std::span<const std::string_view> parts) {
   return parts.empty();
 }
 
+std::vector<Slot> slots_of(const Row& row, std::uint8_t vector) {
+  std::vector<Slot> slots;
+  for (const char c : row.operands) {
+    if (c == '?')
+      slots.back().is_optional = true;
+    else if (c == '*')
+      slots.back().count = vector;
+    else if (c >= '1' && c <= '9')
+      slots.back().count = static_cast<std::uint8_t>(c - '0');
+    else
+      slots.push_back({c});
+  }
+  return slots;
+}
+
 }  // namespace
 
 Spelling spelling_of(std::string_view word) {
@@ -236,7 +238,7 @@ Spelling spelling_of(std::string_view word) {
   if (word.ends_with('.')) parts.emplace_back();
   read_parts(parts, spelling.instruction);
   for (const Row& row : rows)
-    if (spells(row, parts)) spelling.rows.push_back(&row);
+    if (spells(row, parts)) spelling.rows.emplace_back(&row, slots_of(row, spelling.instruction.vector));
   return spelling;
 }
 

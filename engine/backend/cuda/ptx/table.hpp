@@ -26,20 +26,27 @@ struct Row {
   /// Behind a letter: 1, 2 or 4, that many of them in braces; * as many as .v4 or .x4 and the like say; ?
   /// that it may be absent.
   std::string_view operands;
-  std::string_view clause;  ///< PTX ISA 9.0
-  /// The function of an instruction whose operands are known. std::invalid_argument for values that it does
-  /// not take.
-  Handler (*bind)(Instruction& instruction);
+  std::string_view clause;    ///< PTX ISA 9.0
+  Handler handler = nullptr;  ///< of all its spellings; or:
+  /// That of an instruction whose operands are known. std::invalid_argument for values that it does not take.
+  Handler (*bind)(Instruction& instruction) = nullptr;
   bool computes = false;  ///< where its type is one of floating point
 
   constexpr std::string_view opcode() const { return spelling.substr(0, spelling.find('.')); }
+};
+
+/// A letter of Row::operands.
+struct Slot {
+  char letter = 0;
+  std::uint8_t count = 0;  ///< of a vector; 0: no braces
+  bool is_optional = false;
 };
 
 /// What the parts of a word say, and the rows that spell it: none, or two whose operands have braces at
 /// different places.
 struct Spelling {
   Instruction instruction;
-  std::vector<const Row*> rows;
+  std::vector<std::pair<const Row*, std::vector<Slot>>> rows;
 };
 Spelling spelling_of(std::string_view word);
 
@@ -59,34 +66,6 @@ constexpr Type type_of(std::string_view word) {
   const int bits = width == "8" ? 8 : width == "16" ? 16 : width == "32" ? 32 : width == "64" ? 64 : 0;
   const bool is_kind = !word.empty() && std::string_view("usfb").find(word[0]) != std::string_view::npos;
   return {bits != 0 && is_kind ? word[0] : '?', bits};
-}
-
-/// Takes the first of several words off a list.
-constexpr std::string_view take_word(std::string_view& list, char separator) {
-  const std::size_t end = std::min(list.find(separator), list.size());
-  const std::string_view word = list.substr(0, end);
-  list.remove_prefix(std::min(end + 1, list.size()));
-  return word;
-}
-
-/// A part of a row's spelling: the words that may stand there, with commas between them.
-struct Part {
-  std::string_view words;
-  bool is_optional = false;
-};
-constexpr Part take_part(std::string_view& spelling) {
-  Part part{take_word(spelling, '.')};
-  part.is_optional = part.words.ends_with('?');
-  if (part.is_optional) part.words.remove_suffix(1);
-  if (part.words.starts_with('{')) part.words = part.words.substr(1, part.words.size() - 2);
-  return part;
-}
-/// Is there a word of the list for which this holds?
-template <class Test>
-constexpr bool any_word(std::string_view words, Test&& test) {
-  while (!words.empty())
-    if (test(take_word(words, ','))) return true;
-  return false;
 }
 
 }  // namespace fp16lab::engine::ptx

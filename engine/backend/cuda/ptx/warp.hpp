@@ -105,22 +105,19 @@ class Warp {
 
   // ---- memory (memory.cpp) ----
 
-  struct Touch {
-    bool writes = false;
-    bool is_strong = false;
-  };
-  /// Host's place of an aligned access of `bytes` to this space, watched for races. Fault.
-  std::byte* access(Space space, int lane, std::uint64_t address, std::size_t bytes, Touch touch);
-  std::byte* access(const Instruction& by, int lane, std::size_t bytes, bool writes) {
-    return access(by.space, lane, address(by.addresses[0], lane), bytes, {writes, by.is_strong});
+  /// Host's place of an aligned access of `bytes` to this space, watched for races. Fault. `touch`:
+  /// Access::wrote, Access::strong.
+  std::byte* access(Space space, int lane, std::uint64_t address, std::size_t bytes, std::uint32_t touch);
+  std::byte* access(const Instruction& by, int lane, std::size_t bytes, std::uint32_t touch) {
+    return access(by.space, lane, address(by.addresses[0], lane), bytes,
+                  touch | (by.is_strong ? Access::strong : 0));
   }
   /// The same of shared memory, without the watch and with it alone: of instructions in which one lane names
   /// what others read, or which touch memory later.
   std::byte* shared_place(int lane, std::uint64_t address, std::size_t bytes) const;
-  void watch_shared(int lane, std::uint64_t address, std::size_t bytes, Touch touch);
-  std::uint32_t name(int lane, Touch touch) const {
-    return Access::name(thread(lane), place, touch.is_strong, touch.writes);
-  }
+  void watch_shared(int lane, std::uint64_t address, std::size_t bytes, std::uint32_t touch);
+  /// Access::who
+  std::uint32_t name(int lane, std::uint32_t touch) const { return thread(lane) << 22 | place << 2 | touch; }
 
   // ---- state ----
 
@@ -138,11 +135,11 @@ class Warp {
   std::vector<Group> groups;
 
  private:
-  std::byte* global_place(int lane, std::uint64_t address, std::size_t bytes, Touch touch);
+  std::byte* global_place(int lane, std::uint64_t address, std::size_t bytes, std::uint32_t touch);
   std::byte* place_of(const char* space, const char* owner, std::span<std::byte> memory, int lane,
                       std::uint64_t address, std::size_t bytes) const;
   void require_aligned(int lane, const char* space, std::uint64_t address, std::size_t bytes) const;
-  [[noreturn]] void report_race(int lane, std::uint64_t address, Touch touch, const Access& before,
+  [[noreturn]] void report_race(int lane, std::uint64_t address, std::uint32_t touch, const Access& before,
                                 bool is_global) const;
 };
 

@@ -212,7 +212,6 @@ TEST(PtxRaces, OnlyTheLaunchCounts) {
   const void* const parameters[] = {&data, &data};
   for (int launch = 0; launch < 3; ++launch)
     machine.launch(*program.find("small"), {.block_x = launch == 1 ? 16u : 32u}, parameters);
-  EXPECT_GT(machine.instructions(), 30u);
 }
 
 // ---- asynchronous copies ----

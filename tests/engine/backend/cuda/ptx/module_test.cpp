@@ -73,7 +73,6 @@ TEST(PtxModule, KnowsWhatAKernelDeclares) {
   EXPECT_EQ(program.names(), std::vector<std::string>{"k"});
   EXPECT_EQ(program.architecture(), 80);
   const KernelFacts facts = program.facts(*program.find("k"));
-  EXPECT_EQ(facts.file, "one.ptx");
   EXPECT_EQ(facts.static_shared_bytes, 48u);
   EXPECT_EQ(facts.local_bytes, 12u);
   EXPECT_EQ(facts.max_threads, 128u);
