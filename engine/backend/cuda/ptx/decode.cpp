@@ -14,6 +14,8 @@ namespace fp16lab::engine::ptx {
 
 namespace {
 
+constexpr Type predicate{'p', 1};
+
 class Decoder {
  public:
   explicit Decoder(const Kernel& kernel)
@@ -30,15 +32,6 @@ class Decoder {
 
   // ---- names ----
 
-  Register register_of(std::string_view name) const {
-    if (const auto found = registers_.find(name)) return *found;
-    fail(fmt::format("no register '{}'", name));
-  }
-  std::uint32_t predicate(std::string_view name) const {
-    const Register found = register_of(name);
-    if (found.type.kind != 'p') fail(fmt::format("'{}' is no predicate", name));
-    return found.offset;
-  }
   Variable variable_of(std::string_view name);
   static void reserve(Variable& variable, std::size_t& bytes) {
     bytes = rounded_up(bytes, variable.alignment);
@@ -48,20 +41,19 @@ class Decoder {
 
   // ---- operands ----
 
-  std::uint32_t place_of(const Register& found, std::string_view name, Type type) const {
+  std::uint32_t place_of(std::string_view name, Type type) const {
+    if (const auto found = registers_.find(name)) return place_of(name, type, *found);
+    fail(fmt::format("no register '{}'", name));
+  }
+  std::uint32_t place_of(std::string_view name, Type type, Register found) const {
     if (found.type.bits == type.bits) return found.offset;
     fail(fmt::format("register '{}' has {} bits where {} are needed", name, found.type.bits, type.bits));
   }
   std::uint32_t destination(const Operand& operand, Type type) {
-    if (operand.kind != Operand::Kind::name || operand.is_negated) fail("a destination that is no register");
-    if (operand.text == "_") return registers_.make(type);
-    return place_of(register_of(operand.text), operand.text, type);
+    if (operand.kind != Operand::Kind::name) fail("a destination that is no register");
+    return operand.text == "_" ? registers_.make(type) : place_of(operand.text, type);
   }
   std::uint32_t source(const Operand& operand, Type type);
-  std::uint32_t source_predicate(const Operand& operand) {
-    if (operand.kind != Operand::Kind::number) return predicate(operand.text);
-    return registers_.constant({'p', 1}, integer(operand) != 0 ? all_lanes : 0);
-  }
   std::uint64_t integer(const Operand& operand) const {
     if (operand.kind != Operand::Kind::number) fail("an operand that is no integer");
     return module_.integer(operand.text, line_);
@@ -74,10 +66,7 @@ class Decoder {
 
   // ---- instructions ----
 
-  void translate(std::string_view word, const std::vector<Operand>& operands, std::uint32_t guard,
-                 bool guard_negated);
-  const std::pair<const Row*, std::vector<Slot>>& fitting_row(const Spelling& spelling,
-                                                              const std::vector<Operand>& operands) const;
+  const Spelling::Form& fitting_form(const Spelling& spelling, std::span<const Operand> operands) const;
   void note_access(const Instruction& instruction);
 
   const Kernel& kernel_;
@@ -109,7 +98,8 @@ Code Decoder::run() {
     else if (!lexer_.accept(";"))
       statement();
   } while (registers_.has_scope());
-  translate("ret", {}, no_operand, false);  // falling out of a kernel's end is a return
+  lexer_ = Lexer("ret;", line_);  // falling out of a kernel's end is a return
+  statement();
   for (const auto& [instruction, label] : jumps_) {
     const auto found = labels_.find(label);
     if (found == labels_.end())
@@ -152,28 +142,6 @@ void Decoder::directive() {
   module_.expect(lexer_, ";");
 }
 
-void Decoder::statement() {
-  std::uint32_t guard = no_operand;
-  bool guard_negated = false;
-  if (lexer_.accept("@")) {
-    guard_negated = lexer_.accept("!");
-    guard = predicate(lexer_.take());
-  }
-  const std::string_view word = lexer_.take();
-  if (guard == no_operand && lexer_.accept(":")) {
-    if (!labels_.emplace(word, static_cast<std::int64_t>(code_.instructions.size())).second)
-      fail(fmt::format("label '{}' stands twice", word));
-    return;
-  }
-  std::vector<Operand> operands;
-  if (lexer_.token() != ";") {
-    do operands.push_back(module_.operand(lexer_));
-    while (lexer_.accept(","));
-  }
-  module_.expect(lexer_, ";");
-  translate(word, operands, guard, guard_negated);
-}
-
 // ---- operands ----
 
 /// A variable of the kernel or the module, or a parameter.
@@ -209,18 +177,18 @@ std::uint64_t Decoder::number(const Operand& operand, Type type) const {
     return module_.integer("0x" + std::string(text.substr(2)), line_);
   }
   const std::uint64_t value = integer(operand);
+  if (type.kind == 'p') return value != 0 ? all_lanes : 0;
   if (type.kind == 'f') fail(fmt::format("'{}' where a floating-point number has to stand", text));
   return (operand.is_negative ? 0 - value : value) & ~std::uint64_t{0} >> (64 - type.bits);
 }
 
 /// A register, special register, number or address as a source of so many bits.
 std::uint32_t Decoder::source(const Operand& operand, Type type) {
-  if (operand.is_negated) fail("a ! where no predicate stands");
   if (operand.kind == Operand::Kind::number) return registers_.constant(type, number(operand, type));
   if (operand.kind != Operand::Kind::name) fail("an operand of another kind than the instruction takes");
   auto found = registers_.find(operand.text);
   if (!found) found = registers_.special(operand.text);
-  if (found) return place_of(*found, operand.text, type);
+  if (found) return place_of(operand.text, type, *found);
   const Variable variable = variable_of(operand.text);
   if (type.bits < 32 || (type.bits == 32 && variable.address > 0xffffffffu))
     fail(fmt::format("the address of '{}' does not fit", operand.text));
@@ -250,6 +218,7 @@ void Decoder::place_registers(Slot slot, const Operand& operand, Instruction& in
   if (all.size() != needed) fail(fmt::format("{} elements where {} are needed", all.size(), needed));
   Type type = is_destination ? instruction.to : instruction.from;
   const int letter = slot.letter | 0x20;
+  if (letter == 'p' || letter == 'n') type = predicate;
   if (letter == 'r' || letter == 's') type = {'b', 32};
   if (letter == 'w') type.bits *= 2;
   if (letter == 'h') type = {'b', type.bits / 2};
@@ -261,8 +230,10 @@ void Decoder::place_registers(Slot slot, const Operand& operand, Instruction& in
         type.bits = std::max(type.bits, found->type.bits);
     (is_destination ? instruction.to_register : instruction.from_register) = type.bits;
   }
-  for (const Operand& element : all)
+  for (const Operand& element : all) {
+    if (element.is_negated && letter != 'n') fail("a ! that the instruction does not take");
     instruction.operands[at++] = is_destination ? destination(element, type) : source(element, type);
+  }
 }
 
 void Decoder::place_operands(std::span<const Slot> slots, std::span<const Operand> operands,
@@ -275,13 +246,7 @@ void Decoder::place_operands(std::span<const Slot> slots, std::span<const Operan
     if (!operand.second.empty() && slot.letter != 'S')
       fail(fmt::format("'|{}' behind an operand", operand.second));
     const char letter = slot.letter;
-    if (letter == 'P') {
-      instruction.operands[at++] = predicate(operand.text);
-    } else if (letter == 'p' || letter == 'n') {
-      if (operand.is_negated && letter == 'p') fail("a ! that the instruction does not take");
-      instruction.negated = operand.is_negated;
-      instruction.operands[at++] = source_predicate(operand);
-    } else if (letter == 'm' || letter == 's' || letter == 'g') {
+    if (letter == 'm' || letter == 's' || letter == 'g') {
       const Space space = letter == 's' ? Space::shared : letter == 'g' ? Space::global : instruction.space;
       instruction.addresses[address_at++] = address(operand, space);
     } else if (letter == '0') {
@@ -291,8 +256,9 @@ void Decoder::place_operands(std::span<const Slot> slots, std::span<const Operan
     } else if (letter == 'l') {
       jumps_.emplace_back(code_.instructions.size(), operand.text);
     } else {
+      if (letter == 'n') instruction.negated = operand.is_negated;
       place_registers(slot, operand, instruction, at);
-      if (letter == 'S' && !operand.second.empty()) instruction.operands[at] = predicate(operand.second);
+      if (!operand.second.empty()) instruction.operands[at] = place_of(operand.second, predicate);
       if (letter == 'S') ++at;
     }
   }
@@ -300,18 +266,17 @@ void Decoder::place_operands(std::span<const Slot> slots, std::span<const Operan
 
 // ---- instructions ----
 
-/// The row that takes so many operands, with braces where these have them.
-const std::pair<const Row*, std::vector<Slot>>& Decoder::fitting_row(
-    const Spelling& spelling, const std::vector<Operand>& operands) const {
-  for (const auto& candidate : spelling.rows) {
-    const std::vector<Slot>& slots = candidate.second;
-    bool fits = operands.size() <= slots.size();
-    for (std::size_t i = 0; i < slots.size(); ++i)
-      fits = fits && (i >= operands.size() ? slots[i].is_optional
-                                           : slots[i].count != 0 || operands[i].elements.empty());
-    if (fits) return candidate;
+/// Of the rows that spell the word the one that takes so many operands, with braces where these have them.
+const Spelling::Form& Decoder::fitting_form(const Spelling& spelling,
+                                            std::span<const Operand> operands) const {
+  for (const Spelling::Form& form : spelling.forms) {
+    bool fits = operands.size() <= form.operands.size();
+    for (std::size_t i = 0; i < form.operands.size(); ++i)
+      fits = fits && (i >= operands.size() ? form.operands[i].is_optional
+                                           : form.operands[i].count != 0 || operands[i].elements.empty());
+    if (fits) return form;
   }
-  const std::size_t most = spelling.rows.back().second.size();
+  const std::size_t most = spelling.forms.back().operands.size();
   if (most != operands.size())
     fail(fmt::format("{} operands; the instruction takes {}", operands.size(), most));
   fail("braces where the instruction takes none");
@@ -332,14 +297,32 @@ void Decoder::note_access(const Instruction& instruction) {
     code_.global_granule = std::min(code_.global_granule, bytes);
 }
 
-void Decoder::translate(std::string_view word, const std::vector<Operand>& operands, std::uint32_t guard,
-                        bool guard_negated) {
+void Decoder::statement() {
+  std::uint32_t guard = no_operand;
+  bool guard_negated = false;
+  if (lexer_.accept("@")) {
+    guard_negated = lexer_.accept("!");
+    guard = place_of(lexer_.take(), predicate);
+  }
+  const std::string_view word = lexer_.take();
+  if (guard == no_operand && lexer_.accept(":")) {
+    if (!labels_.emplace(word, static_cast<std::int64_t>(code_.instructions.size())).second)
+      fail(fmt::format("label '{}' stands twice", word));
+    return;
+  }
+  std::vector<Operand> operands;
+  if (lexer_.token() != ";") {
+    do operands.push_back(module_.operand(lexer_));
+    while (lexer_.accept(","));
+  }
+  module_.expect(lexer_, ";");
+
   const auto [known, is_new] = spellings_.try_emplace(word);
   if (is_new) known->second = spelling_of(word);
-  if (known->second.rows.empty())
+  if (known->second.forms.empty())
     fail(fmt::format("'{}', an instruction that this machine does not have", word));
+  const auto& [row, slots] = fitting_form(known->second, operands);
   Instruction instruction = known->second.instruction;
-  const auto& [row, slots] = fitting_row(known->second, operands);
   instruction.row = row;
   instruction.line = line_;
   instruction.guard = guard;

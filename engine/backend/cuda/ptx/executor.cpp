@@ -54,19 +54,16 @@ class Execution {
     prepare(kernel, grid, parameters);
     const std::uint64_t count = std::uint64_t{grid.x} * grid.y * grid.z;
     std::uint64_t step = 1, first = 0;
+    if (options_.order == Order::descending) step = first = count - 1;
     if (options_.order == Order::scrambled && count > 1) {
       // Another order of blocks in every launch: multiples of a number without a common divisor.
       step = random() % count | 1;
       while (std::gcd(step, count) != 1) step += 2;
       first = random() % count;
     }
-    for (std::uint64_t i = 0; i < count; ++i) {
-      std::uint64_t index = options_.order == Order::descending ? count - 1 - i : i;
-      if (options_.order == Order::scrambled)
-        index = static_cast<std::uint64_t>((__extension__ static_cast<unsigned __int128>(i) * step + first) %
-                                           count);
-      run_block(index);
-    }
+    __extension__ using Wide = unsigned __int128;
+    for (std::uint64_t i = 0; i < count; ++i)
+      run_block(static_cast<std::uint64_t>((Wide{i} * step + first) % count));
   }
 
  private:
@@ -120,15 +117,9 @@ class Execution {
       for (const auto& [offset, bytes] : code.constants)
         std::memcpy(warp.registers + offset, code.registers.data() + offset, bytes);
       for (const auto& [special, offset] : code.specials)
-        special->set(block_, warp.number * lanes, warp.values<std::uint32_t>(offset));
+        for (int lane = 0; lane < lanes; ++lane)
+          warp.values<std::uint32_t>(offset)[lane] = special->value(block_, warp.thread(lane));
     }
-  }
-
-  void order_warps() {
-    std::iota(order_.begin(), order_.end(), 0u);
-    if (options_.order == Order::descending) std::reverse(order_.begin(), order_.end());
-    if (options_.order == Order::scrambled)
-      for (std::size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[random() % i]);
   }
 
   void run_block(std::uint64_t index) {
@@ -136,7 +127,10 @@ class Execution {
     const auto has_ended = [](const Warp& warp) { return warp.live == 0; };
     while (!std::all_of(warps_.begin(), warps_.end(), has_ended)) {
       bool is_running = false;
-      order_warps();
+      std::iota(order_.begin(), order_.end(), 0u);
+      if (options_.order == Order::descending) std::reverse(order_.begin(), order_.end());
+      if (options_.order == Order::scrambled)
+        for (std::size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[random() % i]);
       for (const std::uint32_t number : order_) {
         Warp& warp = warps_[number];
         if (!warp.choose()) continue;  // an interrupted group may have others before it

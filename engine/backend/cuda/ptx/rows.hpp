@@ -149,7 +149,7 @@ void lanewise(Warp& warp, const Instruction& instruction) {
 }
 
 template <Text spelling, Text operands, class Lambda, bool as_bits>
-Handler bind_lanes(Instruction& instruction) {
+Handler bind(Instruction& instruction) {
   static constexpr std::string_view results = types_of(spelling.view(), false),
                                     sources = types_of(spelling.view(), true);
   return LaneTypes::visit(computed_as(instruction.to, as_bits), [&](auto to) -> Handler {
@@ -172,25 +172,12 @@ Handler bind_lanes(Instruction& instruction) {
 /// their bits.
 template <Text spelling, Text operands, class Lambda>
 constexpr Row numbers(std::string_view clause, Lambda) {
-  return {spelling.view(),
-          operands.view(),
-          clause,
-          nullptr,
-          &bind_lanes<spelling, operands, Lambda, false>,
-          true};
+  return {spelling.view(), operands.view(), clause, nullptr, &bind<spelling, operands, Lambda, false>, true};
 }
 /// A row of lanes whose lambda gets bits, as unsigned integers.
 template <Text spelling, Text operands, class Lambda>
 constexpr Row bits(std::string_view clause, Lambda) {
-  return {spelling.view(), operands.view(), clause, nullptr, &bind_lanes<spelling, operands, Lambda, true>};
-}
-
-template <class Lambda>
-constexpr SpecialRegister special(std::string_view name, Lambda) {
-  return {name, [](const Block& block, std::uint32_t first_thread, std::uint32_t* values) {
-            for (std::uint32_t lane = 0; lane < lanes; ++lane)
-              values[lane] = Lambda{}(block, first_thread + lane);
-          }};
+  return {spelling.view(), operands.view(), clause, nullptr, &bind<spelling, operands, Lambda, true>};
 }
 
 }  // namespace fp16lab::engine::ptx

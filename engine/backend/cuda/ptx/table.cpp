@@ -163,24 +163,24 @@ constexpr Row rows[] = {
 
 // PTX ISA 10, "Special Registers".
 constexpr SpecialRegister specials[] = {
-    special("%tid.x", [](auto& block, auto thread) { return thread % block.extent[0]; }),
-    special("%tid.y", [](auto& block, auto thread) { return thread / block.extent[0] % block.extent[1]; }),
-    special("%tid.z", [](auto& block, auto thread) { return thread / block.extent[0] / block.extent[1]; }),
-    special("%ntid.x", [](auto& block, auto) { return block.extent[0]; }),
-    special("%ntid.y", [](auto& block, auto) { return block.extent[1]; }),
-    special("%ntid.z", [](auto& block, auto) { return block.extent[2]; }),
-    special("%ctaid.x", [](auto& block, auto) { return block.index[0]; }),
-    special("%ctaid.y", [](auto& block, auto) { return block.index[1]; }),
-    special("%ctaid.z", [](auto& block, auto) { return block.index[2]; }),
-    special("%nctaid.x", [](auto& block, auto) { return block.grid[0]; }),
-    special("%nctaid.y", [](auto& block, auto) { return block.grid[1]; }),
-    special("%nctaid.z", [](auto& block, auto) { return block.grid[2]; }),
-    special("%laneid", [](auto&, auto thread) { return thread % lanes; }),
-    special("%lanemask_eq", [](auto&, auto thread) { return 1u << thread % lanes; }),
-    special("%lanemask_lt", [](auto&, auto thread) { return (1u << thread % lanes) - 1; }),
-    special("%lanemask_le", [](auto&, auto thread) { return (2u << thread % lanes) - 1; }),
-    special("%lanemask_ge", [](auto&, auto thread) { return ~((1u << thread % lanes) - 1); }),
-    special("%lanemask_gt", [](auto&, auto thread) { return ~((2u << thread % lanes) - 1); }),
+    {"%tid.x", [](auto& block, auto thread) { return thread % block.extent[0]; }},
+    {"%tid.y", [](auto& block, auto thread) { return thread / block.extent[0] % block.extent[1]; }},
+    {"%tid.z", [](auto& block, auto thread) { return thread / block.extent[0] / block.extent[1]; }},
+    {"%ntid.x", [](auto& block, auto) { return block.extent[0]; }},
+    {"%ntid.y", [](auto& block, auto) { return block.extent[1]; }},
+    {"%ntid.z", [](auto& block, auto) { return block.extent[2]; }},
+    {"%ctaid.x", [](auto& block, auto) { return block.index[0]; }},
+    {"%ctaid.y", [](auto& block, auto) { return block.index[1]; }},
+    {"%ctaid.z", [](auto& block, auto) { return block.index[2]; }},
+    {"%nctaid.x", [](auto& block, auto) { return block.grid[0]; }},
+    {"%nctaid.y", [](auto& block, auto) { return block.grid[1]; }},
+    {"%nctaid.z", [](auto& block, auto) { return block.grid[2]; }},
+    {"%laneid", [](auto&, auto thread) { return thread % lanes; }},
+    {"%lanemask_eq", [](auto&, auto thread) { return 1u << thread % lanes; }},
+    {"%lanemask_lt", [](auto&, auto thread) { return (1u << thread % lanes) - 1; }},
+    {"%lanemask_le", [](auto&, auto thread) { return (2u << thread % lanes) - 1; }},
+    {"%lanemask_ge", [](auto&, auto thread) { return ~((1u << thread % lanes) - 1); }},
+    {"%lanemask_gt", [](auto&, auto thread) { return ~((2u << thread % lanes) - 1); }},
 };
 
 /// What the parts of a spelling say that the machine has to know.
@@ -238,7 +238,7 @@ Spelling spelling_of(std::string_view word) {
   if (word.ends_with('.')) parts.emplace_back();
   read_parts(parts, spelling.instruction);
   for (const Row& row : rows)
-    if (spells(row, parts)) spelling.rows.emplace_back(&row, slots_of(row, spelling.instruction.vector));
+    if (spells(row, parts)) spelling.forms.push_back({&row, slots_of(row, spelling.instruction.vector)});
   return spelling;
 }
 

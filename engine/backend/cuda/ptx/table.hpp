@@ -46,14 +46,17 @@ struct Slot {
 /// different places.
 struct Spelling {
   Instruction instruction;
-  std::vector<std::pair<const Row*, std::vector<Slot>>> rows;
+  struct Form {
+    const Row* row;
+    std::vector<Slot> operands;
+  };
+  std::vector<Form> forms;
 };
 Spelling spelling_of(std::string_view word);
 
 struct SpecialRegister {
   std::string_view name;
-  /// Sets the values of 32 lanes, of which the first is this thread of the block.
-  void (*set)(const Block& block, std::uint32_t first_thread, std::uint32_t* values);
+  std::uint32_t (*value)(const Block& block, std::uint32_t thread);
 };
 std::span<const SpecialRegister> special_registers();
 
