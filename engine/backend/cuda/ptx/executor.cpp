@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "engine/backend/cuda/ptx/module.hpp"
-#include "engine/backend/cuda/ptx/symbolic.hpp"
 #include "engine/backend/cuda/ptx/table.hpp"
 #include "engine/backend/cuda/ptx/warp.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
@@ -38,6 +37,26 @@ void check_shape(const Kernel& kernel, const Grid& grid, std::size_t shared_byte
   if (shared_bytes > most_shared_bytes(architecture))
     refuse(fmt::format("{} bytes of shared memory; a block of sm_{} may have {}", shared_bytes, architecture,
                        most_shared_bytes(architecture)));
+}
+
+/// The handler of an instruction that computes, on the machine's terms.
+void compute_on_terms(Warp& warp, const Instruction& instruction) {
+  const std::string_view opcode = instruction.row->opcode();
+  const auto copy = [](void* to, const void* from, Type type) {
+    std::memcpy(to, from, static_cast<std::size_t>(type.bytes()));
+  };
+  for_each_lane(warp.active, [&](int lane) {
+    const auto place = [&](std::size_t operand, Type type) {
+      return warp.registers + instruction.operands[operand] + lane * type.bytes();
+    };
+    std::uint64_t sources[3] = {};
+    for (std::size_t i = 0; i < 3; ++i)
+      if (instruction.operands[i + 1] != no_operand)
+        copy(&sources[i], place(i + 1, instruction.from), instruction.from);
+    const std::uint64_t result =
+        warp.block->options->terms->operate(opcode, instruction.to, instruction.from, sources);
+    copy(place(0, instruction.to), &result, instruction.to);
+  });
 }
 
 }  // namespace
@@ -145,19 +164,23 @@ class Execution {
     const Instruction* const code = block_.code->instructions.data();
     const bool on_terms = options_.terms != nullptr;
     std::uint64_t executed = 0;
-    do {
+    try {
       do {
-        const Instruction& instruction = code[warp.place];
-        warp.active = warp.mask;
-        warp.next = warp.place + 1;
-        if (instruction.guard != no_operand)
-          warp.active &= warp.predicate(instruction.guard) ^ (instruction.guard_negated ? all_lanes : 0);
-        if (warp.active != 0)
-          (on_terms && instruction.computes ? &compute_on_terms : instruction.handler)(warp, instruction);
-        warp.place = warp.next;
-        ++executed;
-      } while (warp.mask != 0 && warp.place < warp.least_other && executed < budget);
-    } while (executed < budget && warp.choose());
+        do {
+          const Instruction& instruction = code[warp.place];
+          warp.active = warp.mask;
+          warp.next = warp.place + 1;
+          if (instruction.guard != no_operand)
+            warp.active &= warp.predicate(instruction.guard) ^ (instruction.guard_negated ? all_lanes : 0);
+          if (warp.active != 0)
+            (on_terms && instruction.computes ? &compute_on_terms : instruction.handler)(warp, instruction);
+          warp.place = warp.next;
+          ++executed;
+        } while (warp.mask != 0 && warp.place < warp.least_other && executed < budget);
+      } while (executed < budget && warp.choose());
+    } catch (const std::invalid_argument& error) {
+      warp.fail(FaultKind::instruction, std::countr_zero(warp.active), error.what());
+    }
   }
 
   /// All warps wait or have ended: the barrier is complete if they wait at one place.

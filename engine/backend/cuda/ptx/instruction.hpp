@@ -5,6 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,22 @@ struct Type {
   constexpr int bytes() const { return bits / 8; }
   constexpr bool is_float() const { return kind == 'f' || kind == 'h' || kind == 't'; }
   constexpr bool operator==(const Type&) const = default;
+};
+
+/// Given to a machine, it makes what floating-point instructions and mma.sync would compute, on patterns of
+/// bits whose meaning is its own. Everything else (moves, loads, shuffles, matrix loads, integers) carries
+/// them as they are. std::invalid_argument where an operation has no meaning; the machine adds the place.
+class Terms {
+ public:
+  virtual ~Terms() = default;
+  /// One lane of an instruction with results of type `to`. Unused operands are 0. The opcode lives as long as
+  /// the program: "fma", "add", "cvt".
+  virtual std::uint64_t operate(std::string_view opcode, Type to, Type from,
+                                const std::uint64_t (&operands)[3]) = 0;
+  /// One output of mma.sync: c and the products a[k] * b[k] in ascending k, of which the tensor core adds
+  /// `block_size` at a time.
+  virtual std::uint32_t multiply(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b,
+                                 std::uint32_t c, int block_size) = 0;
 };
 
 enum class Space : std::uint8_t { generic, parameter, global, constant, shared, local };
@@ -47,7 +65,7 @@ struct Instruction {
   std::uint32_t guard = no_operand;  ///< a predicate
   bool guard_negated = false;
   bool negated = false;   ///< its predicate operand is taken negated
-  bool computes = false;  ///< in floating point: on terms, where the machine has them (symbolic.hpp)
+  bool computes = false;  ///< in floating point: on terms, where the machine has them
   Type to, from;          ///< of its results and of its sources
   int to_register = 0;    ///< bits of registers that may be wider than their type
   int from_register = 0;

@@ -115,7 +115,7 @@ struct Grid {
 /// The order in which warps and blocks go; a kernel that leans on none has the same bits under all.
 enum class Order : std::uint8_t { ascending, descending, scrambled };
 
-class Symbolic;
+class Terms;
 class Execution;
 
 class Machine {
@@ -126,7 +126,7 @@ class Machine {
     const TensorCoreModel* tf32 = nullptr;
     Order order = Order::ascending;
     bool watch_races = true;
-    Symbolic* terms = nullptr;  ///< what floating-point instructions make; null: numbers
+    Terms* terms = nullptr;  ///< what floating-point instructions make; null: numbers
   };
   Machine(DeviceMemory& memory, Options options);
   ~Machine();

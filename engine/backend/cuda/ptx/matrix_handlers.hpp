@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "engine/backend/cuda/ptx/symbolic.hpp"
 #include "engine/backend/cuda/ptx/warp.hpp"
 #include "numerics/formats/small_float.hpp"
 #include "numerics/gemm/gemm.hpp"
@@ -91,28 +90,24 @@ void multiply(Warp& warp, const Instruction& instruction) {
     }
   };
   for_each_sum(operand, [](std::uint32_t word, std::uint32_t& sum) { sum = word; });
-  try {
-    if (options.terms != nullptr) {
-      for (int m = 0; m < 16; ++m)
-        for (int n = 0; n < 8; ++n) c[m][n] = options.terms->multiply(a[m], b[n], c[m][n], row->block_size);
-    } else {
-      Element a_elements[16 * k], b_elements[8 * k];
-      float sums[16 * 8];
-      const auto element_of = [](std::uint32_t word) {
-        if constexpr (halves)
-          return Element::from_bits(static_cast<std::uint16_t>(word));
-        else
-          return std::bit_cast<float>(word);
-      };
-      std::transform(a[0], a[0] + 16 * k, a_elements, element_of);
-      std::transform(b[0], b[0] + 8 * k, b_elements, element_of);
-      std::memcpy(sums, c, sizeof(c));
-      emulated_gemm(*row, {16, 8, k}, MatrixView<Element>{a_elements, k, false},
-                    MatrixView<Element>{b_elements, k, true}, sums, sums, 8);
-      std::memcpy(c, sums, sizeof(c));
-    }
-  } catch (const std::invalid_argument& error) {
-    warp.fail(FaultKind::instruction, 0, error.what());
+  if (options.terms != nullptr) {
+    for (int m = 0; m < 16; ++m)
+      for (int n = 0; n < 8; ++n) c[m][n] = options.terms->multiply(a[m], b[n], c[m][n], row->block_size);
+  } else {
+    Element a_elements[16 * k], b_elements[8 * k];
+    float sums[16 * 8];
+    const auto element_of = [](std::uint32_t word) {
+      if constexpr (halves)
+        return Element::from_bits(static_cast<std::uint16_t>(word));
+      else
+        return std::bit_cast<float>(word);
+    };
+    std::transform(a[0], a[0] + 16 * k, a_elements, element_of);
+    std::transform(b[0], b[0] + 8 * k, b_elements, element_of);
+    std::memcpy(sums, c, sizeof(c));
+    emulated_gemm(*row, {16, 8, k}, MatrixView<Element>{a_elements, k, false},
+                  MatrixView<Element>{b_elements, k, true}, sums, sums, 8);
+    std::memcpy(c, sums, sizeof(c));
   }
   for_each_sum(instruction.operands.data(), [](std::uint32_t& word, std::uint32_t sum) { word = sum; });
 }

@@ -22,21 +22,20 @@ bool is_word_character(char c) {
 bool is_word(std::string_view token) { return !token.empty() && is_word_character(token[0]); }
 
 void Lexer::next() {
-  for (bool is_blank = true; is_blank && !rest_.empty();) {
-    std::size_t end = rest_.find_first_not_of(" \t\r\n");
-    if (rest_.starts_with("//")) end = rest_.find('\n');
+  const auto length_of = [this](auto&& is_part) {
+    return static_cast<std::size_t>(std::find_if_not(rest_.begin(), rest_.end(), is_part) - rest_.begin());
+  };
+  while (true) {
+    std::size_t end = length_of([](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; });
+    if (rest_.starts_with("//")) end = std::min(rest_.find('\n'), rest_.size());
     if (rest_.starts_with("/*")) end = std::min(rest_.find("*/", 2), rest_.size() - 2) + 2;
-    is_blank = end != 0;
-    const std::string_view blank = rest_.substr(0, end);
-    line_ += static_cast<std::uint32_t>(std::count(blank.begin(), blank.end(), '\n'));
-    rest_.remove_prefix(blank.size());
+    if (end == 0) break;
+    line_ += static_cast<std::uint32_t>(std::count(rest_.begin(), rest_.begin() + end, '\n'));
+    rest_.remove_prefix(end);
   }
-  std::size_t length = rest_.empty() ? 0 : 1;
-  if (is_word(rest_))
-    length = static_cast<std::size_t>(std::find_if_not(rest_.begin(), rest_.end(), is_word_character) -
-                                      rest_.begin());
-  else if (rest_.starts_with('"'))
-    length = std::min(rest_.find('"', 1), rest_.size() - 1) + 1;
+  std::size_t length = std::min<std::size_t>(rest_.size(), 1);
+  if (is_word(rest_)) length = length_of(is_word_character);
+  if (rest_.starts_with('"')) length = std::min(rest_.find('"', 1), rest_.size() - 1) + 1;
   token_ = rest_.substr(0, length);
   rest_.remove_prefix(length);
 }

@@ -185,18 +185,15 @@ constexpr SpecialRegister specials[] = {
 
 /// What the parts of a spelling say that the machine has to know.
 void read_parts(std::span<const std::string_view> parts, Instruction& instruction) {
-  constexpr std::pair<std::string_view, Space> spaces[] = {{"param", Space::parameter},
-                                                           {"global", Space::global},
-                                                           {"const", Space::constant},
-                                                           {"shared", Space::shared},
-                                                           {"local", Space::local}};
+  constexpr std::string_view spaces[] = {"generic", "param", "global", "const", "shared", "local"};
   for (const std::string_view part : parts) {
     if (const Type type = type_of(part); type.kind != '?') {
       if (instruction.to.bits == 0) instruction.to = type;
       instruction.from = type;
     }
-    for (const auto& [name, space] : spaces)
-      if (part == name) instruction.space = space;
+    if (const auto* const found = std::find(std::begin(spaces), std::end(spaces), part);
+        found != std::end(spaces))
+      instruction.space = static_cast<Space>(found - spaces);
     if (part == "volatile" || part == "atom" || part == "red") instruction.is_strong = true;
     if (part == "v2" || part == "x2") instruction.vector = 2;
     if (part == "v4" || part == "x4") instruction.vector = 4;

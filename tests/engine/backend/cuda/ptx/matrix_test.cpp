@@ -2,8 +2,8 @@
 #include <bit>
 #include <set>
 
-#include "engine/backend/cuda/ptx/symbolic.hpp"
 #include "tests/engine/backend/cuda/ptx/small_kernel.hpp"
+#include "tests/engine/backend/cuda/ptx/symbolic.hpp"
 
 namespace fp16lab::engine::ptx {
 namespace {

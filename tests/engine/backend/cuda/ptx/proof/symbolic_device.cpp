@@ -29,9 +29,7 @@ class SymbolicExecutor final : public cudart::KernelExecutor {
  public:
   SymbolicExecutor(const cudart::Settings& settings, DeviceMemory& memory, const Texts& texts,
                    std::shared_ptr<SymbolicDevice::State> state)
-      : state_(std::move(state)),
-        program_(memory),
-        machine_(memory, options_for(settings.architecture)) {
+      : state_(std::move(state)), program_(memory), machine_(memory, options_for(settings.architecture)) {
     for (const auto& [file, text] : texts) program_.add(file, text);
   }
 

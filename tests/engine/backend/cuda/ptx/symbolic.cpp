@@ -1,12 +1,9 @@
-#include "engine/backend/cuda/ptx/symbolic.hpp"
+#include "tests/engine/backend/cuda/ptx/symbolic.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <stdexcept>
-
-#include "engine/backend/cuda/ptx/table.hpp"
-#include "engine/backend/cuda/ptx/warp.hpp"
 
 namespace fp16lab::engine::ptx {
 
@@ -67,25 +64,6 @@ std::vector<std::vector<Symbolic::Product>> Symbolic::chain(std::uint32_t handle
   }
   std::reverse(blocks.begin(), blocks.end());
   return blocks;
-}
-
-void compute_on_terms(Warp& warp, const Instruction& instruction) {
-  const auto& [to, from, operands] = std::tie(instruction.to, instruction.from, instruction.operands);
-  for_each_lane(warp.active, [&](int lane) {
-    std::uint64_t sources[3] = {};
-    for (std::size_t i = 0; i < 3; ++i)
-      if (operands[i + 1] != no_operand)
-        std::memcpy(&sources[i], warp.registers + operands[i + 1] + lane * from.bytes(),
-                    static_cast<std::size_t>(from.bytes()));
-    try {
-      const std::uint64_t result =
-          warp.block->options->terms->operate(instruction.row->opcode(), to, from, sources);
-      std::memcpy(warp.registers + operands[0] + lane * to.bytes(), &result,
-                  static_cast<std::size_t>(to.bytes()));
-    } catch (const std::invalid_argument& error) {
-      warp.fail(FaultKind::instruction, lane, error.what());
-    }
-  });
 }
 
 }  // namespace fp16lab::engine::ptx

@@ -2,8 +2,7 @@
 //
 // Memory holds tags: patterns of 16 or 32 bits that name elements. Every floating-point instruction makes a
 // term and gives its handle, again a pattern, which the kernel rounds, stages and stores as it would a
-// number. Everything else (moves, loads, shuffles, matrix loads, integers) carries patterns as they are. 0 is
-// +0.
+// number. 0 is +0.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@
 
 namespace fp16lab::engine::ptx {
 
-class Symbolic {
+class Symbolic final : public Terms {
  public:
   struct Product {
     std::uint32_t a = 0, b = 0;  ///< tags
@@ -33,13 +32,10 @@ class Symbolic {
   /// Tags have to lie below: up to 1fffffff, or up to 1fff for 16 bits.
   static constexpr std::uint32_t first_handle = 0x20000000, first_half_handle = 0x2000;
 
-  /// One lane of an instruction with results of type `to`. Unused operands are 0. std::invalid_argument where
-  /// the operation has no meaning; the machine adds the place.
-  std::uint64_t operate(std::string_view opcode, Type to, Type from, const std::uint64_t (&operands)[3]);
-  /// One output of mma.sync: c and the products a[k] * b[k] in ascending k, of which the tensor core adds
-  /// `block_size` at a time.
+  std::uint64_t operate(std::string_view opcode, Type to, Type from,
+                        const std::uint64_t (&operands)[3]) override;
   std::uint32_t multiply(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b, std::uint32_t c,
-                         int block_size);
+                         int block_size) override;
   /// Forgets all terms.
   void clear() { *this = {}; }
 
@@ -60,8 +56,5 @@ class Symbolic {
   std::vector<std::size_t> half_terms_;  ///< indices
   std::vector<Product> products_;
 };
-
-/// The handler of instructions that compute, on the terms of the machine.
-void compute_on_terms(Warp& warp, const Instruction& instruction);
 
 }  // namespace fp16lab::engine::ptx
