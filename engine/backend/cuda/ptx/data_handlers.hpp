@@ -117,12 +117,11 @@ void convert_integer(Warp& warp, const Instruction& instruction) {
 }
 
 inline Handler bind_load(Instruction& instruction) {
-  return MemoryTypes::visit(
-      instruction.to.kind == 's' ? instruction.to : Type{'u', instruction.to.bits}, [&](auto memory) {
-        return RegisterTypes::visit({'u', instruction.to_register}, [](auto wide) -> Handler {
-          return &load<decltype(memory), decltype(wide)>;
-        });
-      });
+  const char kind = instruction.to.kind == 's' ? 's' : 'u';
+  return MemoryTypes::visit({kind, instruction.to.bits}, [&](auto memory) {
+    return RegisterTypes::visit({'u', instruction.to_register},
+                                [](auto wide) -> Handler { return &load<decltype(memory), decltype(wide)>; });
+  });
 }
 
 inline Handler bind_store(Instruction& instruction) {
@@ -131,13 +130,6 @@ inline Handler bind_store(Instruction& instruction) {
       return &store<decltype(memory), decltype(wide)>;
     });
   });
-}
-
-inline Handler bind_pack(Instruction& instruction) {
-  return instruction.to.bits == 64 ? &pack<std::uint32_t> : &pack<std::uint16_t>;
-}
-inline Handler bind_unpack(Instruction& instruction) {
-  return instruction.to.bits == 64 ? &unpack<std::uint32_t> : &unpack<std::uint16_t>;
 }
 
 inline Handler bind_integer_conversion(Instruction& instruction) {

@@ -75,7 +75,7 @@ struct Instruction {
   std::int64_t constant = 0;  ///< target of a branch, or an integer
   std::array<Address, 2> addresses;
   /// Bytes from the beginning of a warp's register file. 32 values each; of predicates 32 bits in one word.
-  std::array<std::uint32_t, 14> operands;
+  std::array<std::uint32_t, 14> operands{};
 };
 
 /// %tid.x and the like.

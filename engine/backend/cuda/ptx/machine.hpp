@@ -43,7 +43,6 @@ class Fault : public std::runtime_error {
 /// A kernel as its text declares it. Decoded when it is first launched.
 struct Kernel;
 struct Module;
-class Lexer;
 struct KernelFacts {
   std::string name;                     ///< mangled
   std::size_t static_shared_bytes = 0;  ///< all .shared variables that the kernel uses, with their alignments
@@ -97,9 +96,6 @@ class Program {
   int architecture() const { return architecture_; }
 
  private:
-  void read_variable(Module& module, Lexer& lexer, std::string_view space);
-  void read_kernel(const Module& module, Lexer& lexer);
-
   DeviceMemory& memory_;
   std::vector<std::unique_ptr<Module>> modules_;
   std::map<std::string, std::unique_ptr<Kernel>, std::less<>> kernels_;

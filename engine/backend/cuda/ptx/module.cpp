@@ -141,45 +141,9 @@ Operand Module::operand(Lexer& lexer) const {
   return made;
 }
 
-Program::Program(DeviceMemory& memory) : memory_(memory) {}
-Program::~Program() = default;
+namespace {
 
-void Program::add(std::string_view file, std::string text) {
-  auto module = std::make_unique<Module>();
-  module->file = file;
-  module->text = std::move(text);
-  Lexer lexer(module->text, 1);
-  while (!lexer.token().empty()) {
-    const std::uint32_t line = lexer.line();
-    const std::string_view word = lexer.take();
-    if (word == ".version") {
-      lexer.next();
-    } else if (word == ".target") {
-      const std::string_view target = lexer.take();
-      if (!target.starts_with("sm_"))
-        module->fail(line, fmt::format("target '{}', which is none of a GPU", target));
-      std::from_chars(target.data() + 3, target.data() + target.size(), module->architecture);
-      if (architecture_ != 0 && architecture_ != module->architecture)
-        module->fail(line, fmt::format("it is for sm_{}, and the texts before it are for sm_{}",
-                                       module->architecture, architecture_));
-      architecture_ = module->architecture;
-      if (lexer.accept(",")) module->fail(line, "a target with options");
-    } else if (word == ".address_size") {
-      if (lexer.take() != "64") module->fail(line, "addresses of other than 64 bits");
-    } else if (word == ".visible" || word == ".weak") {
-      continue;
-    } else if (word == ".global" || word == ".const" || word == ".shared" || word == ".extern") {
-      read_variable(*module, lexer, word);
-    } else if (word == ".entry") {
-      read_kernel(*module, lexer);
-    } else {
-      module->fail(line, fmt::format("'{}', which this machine does not know outside of kernels", word));
-    }
-  }
-  modules_.push_back(std::move(module));
-}
-
-void Program::read_variable(Module& module, Lexer& lexer, std::string_view space) {
+Variable read_variable(const Module& module, Lexer& lexer, std::string_view space, DeviceMemory& memory) {
   const bool is_extern = space == ".extern";
   const std::uint32_t line = lexer.line();
   if (is_extern && (space = lexer.take()) != ".shared")
@@ -190,17 +154,17 @@ void Program::read_variable(Module& module, Lexer& lexer, std::string_view space
   made.space = space == ".shared" ? Space::shared : space == ".const" ? Space::constant : Space::global;
   if (made.space != Space::shared) {
     // Memory that no initialiser speaks of is zero (PTX ISA, "Initializers").
-    std::byte* const place = memory_.allocate(made.bytes, made.name);
+    std::byte* const place = memory.allocate(made.bytes, made.name);
     if (place == nullptr) module.fail(line, fmt::format("no memory for {}", made.name));
     made.initial.resize(made.bytes);
     std::memcpy(place, made.initial.data(), made.bytes);
     made.address = reinterpret_cast<std::uintptr_t>(place);
   }
-  module.variables.emplace(made.name, std::move(made));
+  return made;
 }
 
 /// name(parameters) directives { body }
-void Program::read_kernel(const Module& module, Lexer& lexer) {
+std::unique_ptr<Kernel> read_kernel(const Module& module, Lexer& lexer) {
   KernelFacts facts;
   facts.name = lexer.take();
   Variables parameters;
@@ -238,9 +202,50 @@ void Program::read_kernel(const Module& module, Lexer& lexer) {
     depth += lexer.token() == "{" ? 1 : lexer.token() == "}" ? -1 : 0;
     lexer.next();
   } while (depth > 0 && !lexer.token().empty());
-  const std::string name = facts.name;
-  kernels_.try_emplace(
-      name, new Kernel{&module, std::move(facts), std::move(parameters), parameter_bytes, body, {}});
+  return std::make_unique<Kernel>(
+      Kernel{&module, std::move(facts), std::move(parameters), parameter_bytes, body, {}});
+}
+
+}  // namespace
+
+Program::Program(DeviceMemory& memory) : memory_(memory) {}
+Program::~Program() = default;
+
+void Program::add(std::string_view file, std::string text) {
+  auto module = std::make_unique<Module>();
+  module->file = file;
+  module->text = std::move(text);
+  Lexer lexer(module->text, 1);
+  while (!lexer.token().empty()) {
+    const std::uint32_t line = lexer.line();
+    const std::string_view word = lexer.take();
+    if (word == ".version") {
+      lexer.next();
+    } else if (word == ".target") {
+      const std::string_view target = lexer.take();
+      if (!target.starts_with("sm_"))
+        module->fail(line, fmt::format("target '{}', which is none of a GPU", target));
+      std::from_chars(target.data() + 3, target.data() + target.size(), module->architecture);
+      if (architecture_ != 0 && architecture_ != module->architecture)
+        module->fail(line, fmt::format("it is for sm_{}, and the texts before it are for sm_{}",
+                                       module->architecture, architecture_));
+      architecture_ = module->architecture;
+      if (lexer.accept(",")) module->fail(line, "a target with options");
+    } else if (word == ".address_size") {
+      if (lexer.take() != "64") module->fail(line, "addresses of other than 64 bits");
+    } else if (word == ".visible" || word == ".weak") {
+      continue;
+    } else if (word == ".global" || word == ".const" || word == ".shared" || word == ".extern") {
+      const Variable made = read_variable(*module, lexer, word, memory_);
+      module->variables.emplace(made.name, made);
+    } else if (word == ".entry") {
+      auto kernel = read_kernel(*module, lexer);
+      kernels_.try_emplace(kernel->facts.name, std::move(kernel));
+    } else {
+      module->fail(line, fmt::format("'{}', which this machine does not know outside of kernels", word));
+    }
+  }
+  modules_.push_back(std::move(module));
 }
 
 const Kernel* Program::find(std::string_view name) const {

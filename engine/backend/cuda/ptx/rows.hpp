@@ -126,7 +126,7 @@ template <Text operands, class Lambda, class To, class From>
 void lanewise(Warp& warp, const Instruction& instruction) {
   static constexpr std::string_view letters = operands.view();
   const auto& at = instruction.operands;
-  [&]<std::size_t... i>(std::index_sequence<i...>) {
+  const auto compute_all = [&]<std::size_t... i>(std::index_sequence<i...>) {
     if constexpr (letters.find_first_not_of("Pp") == std::string_view::npos) {
       warp.assign_predicate(at[0], Lambda{}(warp.predicate(at[i + 1])...));
     } else {
@@ -144,8 +144,8 @@ void lanewise(Warp& warp, const Instruction& instruction) {
         warp.assign(at[0], results);
       }
     }
-  }
-  (std::make_index_sequence<letters.size() - 1>{});
+  };
+  compute_all(std::make_index_sequence<letters.size() - 1>{});
 }
 
 template <Text spelling, Text operands, class Lambda, bool as_bits>

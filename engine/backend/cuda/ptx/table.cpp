@@ -86,8 +86,10 @@ constexpr Row rows[] = {
     // ---- data movement and conversion ----
     bits<"mov.pred", "Pp">("9.7.9.3", same),
     bits<"mov.{b16,b32,b64,u16,u32,u64,s16,s32,s64,f32,f64}", "Tt">("9.7.9.3", same),
-    {"mov.{b32,b64}", "Th2", "9.7.9.4", nullptr, &bind_pack},
-    {"mov.{b32,b64}", "H2t", "9.7.9.4", nullptr, &bind_unpack},
+    {"mov.b32", "Th2", "9.7.9.4", &pack<std::uint16_t>},
+    {"mov.b64", "Th2", "9.7.9.4", &pack<std::uint32_t>},
+    {"mov.b32", "H2t", "9.7.9.4", &unpack<std::uint16_t>},
+    {"mov.b64", "H2t", "9.7.9.4", &unpack<std::uint32_t>},
     {"shfl.sync.up.b32", "Srrrr", "9.7.9.6", &shuffle<Shuffle::up>},
     {"shfl.sync.down.b32", "Srrrr", "9.7.9.6", &shuffle<Shuffle::down>},
     {"shfl.sync.bfly.b32", "Srrrr", "9.7.9.6", &shuffle<Shuffle::butterfly>},
