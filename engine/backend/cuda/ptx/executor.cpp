@@ -24,7 +24,7 @@ std::size_t most_shared_bytes(int architecture) {
   return architecture < 90 ? 163 * 1024 : 227 * 1024;
 }
 
-void check_shape(const Kernel& kernel, const Grid& grid, std::size_t shared_bytes, int architecture) {
+void check_shape(const Kernel& kernel, const Grid& grid, std::size_t shared_bytes) {
   const auto refuse = [&](const std::string& why) {
     throw std::invalid_argument(fmt::format("kernel {}: {}", kernel.facts.name, why));
   };
@@ -34,6 +34,7 @@ void check_shape(const Kernel& kernel, const Grid& grid, std::size_t shared_byte
                        grid.block_z, std::min(1024u, kernel.facts.max_threads)));
   if (grid.x == 0 || grid.x > 0x7fffffff || grid.y == 0 || grid.y > 65535 || grid.z == 0 || grid.z > 65535)
     refuse(fmt::format("a grid of ({}, {}, {}) blocks", grid.x, grid.y, grid.z));
+  const int architecture = kernel.module->architecture;
   if (shared_bytes > most_shared_bytes(architecture))
     refuse(fmt::format("{} bytes of shared memory; a block of sm_{} may have {}", shared_bytes, architecture,
                        most_shared_bytes(architecture)));
@@ -91,7 +92,7 @@ class Execution {
     const std::size_t shared_bytes = grid.dynamic_shared_bytes == 0
                                          ? code.static_shared_bytes
                                          : code.dynamic_shared_offset + grid.dynamic_shared_bytes;
-    check_shape(kernel, grid, shared_bytes, kernel.module->architecture);
+    check_shape(kernel, grid, shared_bytes);
     block_.code = &code;
     block_.kernel = &kernel;
     block_.extent = {grid.block_x, grid.block_y, grid.block_z};

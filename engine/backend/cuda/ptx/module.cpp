@@ -56,14 +56,6 @@ std::uint64_t Module::integer(std::string_view token, std::uint32_t line) const 
     fail(line, fmt::format("'{}' where an integer has to stand", token));
   return value;
 }
-std::uint64_t Module::integer(Lexer& lexer) const {
-  const std::uint32_t line = lexer.line();
-  return integer(lexer.take(), line);
-}
-
-void Module::fail(std::uint32_t line, const std::string& what) const {
-  throw std::invalid_argument(fmt::format("{}:{}: {}", file, line, what));
-}
 
 std::string_view Module::text_of_line(std::uint32_t line) const {
   std::string_view rest = text;

@@ -71,11 +71,16 @@ struct Module {
   int architecture = 0;
   Variables variables;
 
-  [[noreturn]] void fail(std::uint32_t line, const std::string& what) const;
+  [[noreturn]] void fail(std::uint32_t line, const std::string& what) const {
+    throw std::invalid_argument(file + ":" + std::to_string(line) + ": " + what);
+  }
   void expect(Lexer& lexer, std::string_view token) const;
   /// 17, 0x11 or 17U.
   std::uint64_t integer(std::string_view token, std::uint32_t line) const;
-  std::uint64_t integer(Lexer& lexer) const;
+  std::uint64_t integer(Lexer& lexer) const {
+    const std::uint32_t line = lexer.line();
+    return integer(lexer.take(), line);
+  }
   /// All behind ".global" and the like, up to the ; or , or ) that ends it: .align N .b8 name[N] = {...}.
   Variable declaration(Lexer& lexer) const;
   Operand operand(Lexer& lexer) const;

@@ -99,11 +99,6 @@ constexpr bool lists(std::string_view types, bool as_bits) {
 
 // ---- lanes ----
 
-struct Choices {
-  std::uint32_t mask;
-  bool operator[](int lane) const { return (mask >> lane & 1) != 0; }
-};
-
 /// An operand of this letter holds so many of these.
 template <char letter, class T>
 constexpr auto value_of() {
@@ -114,12 +109,14 @@ constexpr auto value_of() {
   else
     return T{};
 }
+/// An operand's values, by lane.
 template <char letter, class T>
 auto source(Warp& warp, std::uint32_t operand) {
   if constexpr (letter == 'p')
-    return Choices{warp.predicate(operand)};
+    return [mask = warp.predicate(operand)](int lane) { return (mask >> lane & 1) != 0; };
   else
-    return warp.values<const decltype(value_of<letter, T>())>(operand);
+    return
+        [values = warp.values<decltype(value_of<letter, T>())>(operand)](int lane) { return values[lane]; };
 }
 
 template <Text operands, class Lambda, class To, class From>
@@ -131,7 +128,7 @@ void lanewise(Warp& warp, const Instruction& instruction) {
       warp.assign_predicate(at[0], Lambda{}(warp.predicate(at[i + 1])...));
     } else {
       const auto sources = std::make_tuple(source<letters[i + 1], From>(warp, at[i + 1])...);
-      const auto compute = [&](int lane) { return Lambda{}(std::get<i>(sources)[lane]...); };
+      const auto compute = [&](int lane) { return Lambda{}(std::get<i>(sources)(lane)...); };
       if constexpr (letters[0] == 'P') {
         std::uint32_t choices = 0;
         for (int lane = 0; lane < lanes; ++lane)
