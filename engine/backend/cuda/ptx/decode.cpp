@@ -25,12 +25,8 @@ class Decoder {
  private:
   [[noreturn]] void fail(const std::string& what) const { module_.fail(line_, what); }
 
-  // ---- text ----
-
   void directive();
   void statement();
-
-  // ---- names ----
 
   Variable variable_of(std::string_view name);
   static void reserve(Variable& variable, std::size_t& bytes) {
@@ -38,8 +34,6 @@ class Decoder {
     variable.address = space_begin + bytes;
     bytes += variable.bytes;
   }
-
-  // ---- operands ----
 
   std::uint32_t place_of(std::string_view name, Type type) const {
     if (const auto found = registers_.find(name)) return place_of(name, type, *found);
@@ -63,8 +57,6 @@ class Decoder {
   void place_registers(Slot slot, const Operand& operand, Instruction& instruction, std::size_t& at);
   void place_operands(std::span<const Slot> slots, std::span<const Operand> operands,
                       Instruction& instruction);
-
-  // ---- instructions ----
 
   const Spelling::Form& fitting_form(const Spelling& spelling, std::span<const Operand> operands) const;
   void note_access(const Instruction& instruction);

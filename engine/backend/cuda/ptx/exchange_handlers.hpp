@@ -80,9 +80,9 @@ inline void warp_barrier(Warp& warp, const Instruction& instruction) {
   if ((warp.live & ~warp.active) == 0) warp.block->watch.meet_warp(warp.number);
 }
 
+enum class Shuffle : std::uint8_t { up, down, butterfly, index };
 /// 9.7.9.6: c has the clamp in bits 0-4 and the segment mask in bits 8-12. A source lane that is not active
 /// here gives an unpredictable value: poison.
-enum class Shuffle : std::uint8_t { up, down, butterfly, index };
 template <Shuffle mode>
 void shuffle(Warp& warp, const Instruction& instruction) {
   const auto& operands = instruction.operands;
@@ -109,8 +109,8 @@ void shuffle(Warp& warp, const Instruction& instruction) {
   if (operands[1] != no_operand) warp.assign_predicate(operands[1], in_range);
 }
 
-/// Operands: result, predicate, members.
 enum class Vote : std::uint8_t { ballot, any, all };
+/// Operands: result, predicate, members.
 template <Vote mode>
 void vote(Warp& warp, const Instruction& instruction) {
   const auto& operands = instruction.operands;

@@ -40,9 +40,9 @@ class Fault : public std::runtime_error {
   FaultKind kind_;
 };
 
+struct Module;
 /// A kernel as its text declares it. Decoded when it is first launched.
 struct Kernel;
-struct Module;
 struct KernelFacts {
   std::string name;                     ///< mangled
   std::size_t static_shared_bytes = 0;  ///< all .shared variables that the kernel uses, with their alignments
