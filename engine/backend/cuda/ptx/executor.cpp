@@ -108,7 +108,7 @@ class Execution {
     const std::uint32_t warps = (block_.threads + lanes - 1) / lanes;
     block_.watch.begin_launch(options_.watch_races, code, shared_bytes, warps);
     const std::size_t file_lines = code.registers.size() / sizeof(Line);
-    files_.resize(std::max(files_.size(), file_lines * warps));
+    files_.resize(std::max(files_.size(), file_lines * warps + 1));  // a kernel may have no registers
     order_.resize(warps);
     warps_.assign(warps, {});
     for (std::uint32_t i = 0; i < warps; ++i) {

@@ -1,4 +1,5 @@
 // Matrix loads and products of tensor cores, on numbers and on terms.
+#include <algorithm>
 #include <bit>
 #include <set>
 
@@ -32,7 +33,7 @@ struct WarpKernel {
     const std::size_t words = static_cast<std::size_t>(outputs) * 32;
     std::byte* const out = memory.allocate(4 * words, "output");
     std::byte* const in = memory.allocate(4 * input.size() + 4, "input");
-    std::memcpy(in, input.data(), 4 * input.size());
+    std::copy(input.begin(), input.end(), reinterpret_cast<std::uint32_t*>(in));
     Machine machine(memory, options);
     const void* const parameters[] = {&out, &in};
     machine.launch(*program.find("warp"), {.block_x = threads}, parameters);
