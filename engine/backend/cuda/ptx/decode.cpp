@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 
-#include "engine/backend/cuda/ptx/handlers.hpp"
 #include "engine/backend/cuda/ptx/module.hpp"
 #include "engine/backend/cuda/ptx/race_watch.hpp"
 #include "engine/backend/cuda/ptx/registers.hpp"
@@ -15,120 +14,52 @@ namespace fp16lab::engine::ptx {
 
 namespace {
 
-/// An operand as the text has it.
-struct Operand {
-  enum class Kind : std::uint8_t { name, number, address, vector } kind = Kind::name;
-  std::string_view text;     ///< name or number; of an address its base, empty where it has none
-  std::string_view second;   ///< behind |
-  bool is_negative = false;  ///< a number's sign
-  bool is_negated = false;   ///< !p
-  std::int64_t displacement = 0;
-  std::vector<Operand> elements;
-};
-
-/// A letter of Row::operands.
-struct Slot {
-  char letter = 0;
-  std::uint8_t count = 0;  ///< of a vector; 0: no braces
-  bool is_optional = false;
-  bool has_braces() const { return letter == 'h' || letter == 'H'; }
-  bool may_have_braces() const { return has_braces() || count != 0; }
-};
-
-std::vector<Slot> slots_of(std::string_view operands, std::uint8_t vector) {
-  std::vector<Slot> slots;
-  for (const char c : operands) {
-    if (c == '?')
-      slots.back().is_optional = true;
-    else if (c == '*')
-      slots.back().count = vector;
-    else if (c >= '1' && c <= '9')
-      slots.back().count = static_cast<std::uint8_t>(c - '0');
-    else
-      slots.push_back({c});
-  }
-  return slots;
-}
+constexpr Type predicate{'p', 1};
 
 class Decoder {
  public:
   explicit Decoder(const Kernel& kernel)
-      : kernel_(kernel), module_(*kernel.module), lexer_(kernel.body, kernel.body_line) {}
-
-  Code run() {
-    statements();
-    translate("ret", {}, {});  // falling out of a kernel's end is a return
-    for (const auto& [instruction, label] : jumps_) {
-      const auto found = labels_.find(label);
-      if (found == labels_.end())
-        module_.fail(code_.instructions[instruction].line, fmt::format("no label '{}'", label));
-      code_.instructions[instruction].constant = found->second;
-    }
-    code_.dynamic_shared_offset = rounded_up(code_.static_shared_bytes, dynamic_alignment_);
-    if (dynamic_address_ && *dynamic_address_ != space_begin + code_.dynamic_shared_offset)
-      module_.fail(kernel_.body_line, "shared memory is declared behind a use of .extern .shared memory");
-    if (code_.instructions.size() >= Access::most_instructions)
-      module_.fail(kernel_.body_line, "too many instructions");
-    return std::move(code_);
-  }
+      : kernel_(kernel), module_(*kernel.module), lexer_(kernel.body), variables_(kernel.parameters) {}
+  Code run();
 
  private:
   [[noreturn]] void fail(const std::string& what) const { module_.fail(line_, what); }
 
-  // ---- text ----
-
-  void statements();
   void directive();
   void statement();
-  Operand operand();
 
-  // ---- names ----
-
-  Register register_of(std::string_view name) const {
-    if (const auto found = registers_.find(name)) return *found;
-    fail(fmt::format("no register '{}'", name));
-  }
-  std::optional<Variable> find_variable(std::string_view name);
+  Variable variable_of(std::string_view name);
   static void reserve(Variable& variable, std::size_t& bytes) {
     bytes = rounded_up(bytes, variable.alignment);
     variable.address = space_begin + bytes;
     bytes += variable.bytes;
   }
 
-  // ---- operands ----
-
-  void check_width(const Register& found, std::string_view name, int bits) const {
-    if (found.type.bits != bits)
-      fail(fmt::format("register '{}' has {} bits where {} are needed", name, found.type.bits, bits));
+  std::uint32_t place_of(std::string_view name, Type type) const {
+    if (const auto found = registers_.find(name)) return place_of(name, type, *found);
+    fail(fmt::format("no register '{}'", name));
   }
-  std::uint32_t destination(const Operand& operand, Type type);
+  std::uint32_t place_of(std::string_view name, Type type, Register found) const {
+    if (found.type.bits == type.bits) return found.offset;
+    fail(fmt::format("register '{}' has {} bits where {} are needed", name, found.type.bits, type.bits));
+  }
+  std::uint32_t destination(const Operand& operand, Type type) {
+    if (operand.kind != Operand::Kind::name) fail("a destination that is no register");
+    return operand.text == "_" ? registers_.make(type) : place_of(operand.text, type);
+  }
   std::uint32_t source(const Operand& operand, Type type);
-  std::uint32_t predicate(std::string_view name) const {
-    const Register found = register_of(name);
-    if (found.type.kind != 'p') fail(fmt::format("'{}' is no predicate", name));
-    return found.offset;
+  std::uint64_t integer(const Operand& operand) const {
+    if (operand.kind != Operand::Kind::number) fail("an operand that is no integer");
+    return module_.integer(operand.text, line_);
   }
   std::uint64_t number(const Operand& operand, Type type) const;
   Address address(const Operand& operand, Space space);
-  std::vector<Operand> elements(const Operand& operand, std::size_t count) const;
-  int register_bits(const std::vector<Operand>& operands, Type type) const;
-
-  // ---- instructions ----
-
-  struct Guard {
-    std::uint32_t predicate = no_operand;
-    bool is_negated = false;
-  };
-  void translate(std::string_view word, const std::vector<Operand>& operands, Guard guard);
-  struct Spelling {
-    Instruction instruction;  ///< as far as its parts say
-    std::vector<const Row*> rows;
-  };
-  const Spelling& spelling_of(std::string_view word);
-  const Row& fitting_row(std::span<const Row* const> rows, const std::vector<Operand>& operands) const;
-  void place_operands(const Row& row, const std::vector<Operand>& operands, Instruction& instruction);
   void place_registers(Slot slot, const Operand& operand, Instruction& instruction, std::size_t& at);
-  void note_access(const Row& row, const Instruction& instruction);
+  void place_operands(std::span<const Slot> slots, std::span<const Operand> operands,
+                      Instruction& instruction);
+
+  const Spelling::Form& fitting_form(const Spelling& spelling, std::span<const Operand> operands) const;
+  void note_access(const Instruction& instruction);
 
   const Kernel& kernel_;
   const Module& module_;
@@ -139,28 +70,40 @@ class Decoder {
   std::size_t dynamic_alignment_ = 1;
   std::optional<std::uint64_t> dynamic_address_;
   std::map<std::string_view, Spelling> spellings_;
-  std::map<std::string_view, Variable> variables_;
+  Variables variables_;  ///< and parameters
   std::map<std::string_view, std::int64_t> labels_;
   std::vector<std::pair<std::size_t, std::string_view>> jumps_;
 };
 
-void Decoder::statements() {
-  int depth = 0;
-  while (!lexer_.token().empty()) {
+// ---- text ----
+
+Code Decoder::run() {
+  do {
     line_ = lexer_.line();
-    if (lexer_.accept("{")) {
-      ++depth;
+    if (lexer_.token().empty()) fail("a { without its }");
+    if (lexer_.accept("{"))
       registers_.open_scope();
-    } else if (lexer_.accept("}")) {
-      if (--depth < 0) fail("a } without its {");
+    else if (lexer_.accept("}"))
       registers_.close_scope();
-    } else if (lexer_.token().starts_with('.')) {
+    else if (lexer_.token().starts_with('.'))
       directive();
-    } else if (!lexer_.accept(";")) {
+    else if (!lexer_.accept(";"))
       statement();
-    }
+  } while (registers_.has_scope());
+  lexer_ = Lexer("ret;", line_);  // falling out of a kernel's end is a return
+  statement();
+  for (const auto& [instruction, label] : jumps_) {
+    const auto found = labels_.find(label);
+    if (found == labels_.end())
+      module_.fail(code_.instructions[instruction].line, fmt::format("no label '{}'", label));
+    code_.instructions[instruction].constant = found->second;
   }
-  if (depth != 0) fail("a { without its }");
+  code_.dynamic_shared_offset = rounded_up(code_.static_shared_bytes, dynamic_alignment_);
+  if (dynamic_address_ && *dynamic_address_ != space_begin + code_.dynamic_shared_offset)
+    module_.fail(kernel_.body.line(), "shared memory is declared behind a use of .extern .shared memory");
+  if (code_.instructions.size() >= Access::most_instructions)
+    module_.fail(kernel_.body.line(), "too many instructions");
+  return std::move(code_);
 }
 
 void Decoder::directive() {
@@ -179,10 +122,10 @@ void Decoder::directive() {
     } while (lexer_.accept(","));
   } else if (word == ".shared" || word == ".local") {
     const bool is_shared = word == ".shared";
-    Declaration made = module_.declaration(lexer_);
-    made.variable.space = is_shared ? Space::shared : Space::local;
-    reserve(made.variable, is_shared ? code_.static_shared_bytes : code_.local_bytes);
-    variables_[made.name] = made.variable;
+    Variable made = module_.declaration(lexer_);
+    made.space = is_shared ? Space::shared : Space::local;
+    reserve(made, is_shared ? code_.static_shared_bytes : code_.local_bytes);
+    variables_[made.name] = made;
   } else if (word == ".pragma") {
     lexer_.next();
   } else {
@@ -191,65 +134,13 @@ void Decoder::directive() {
   module_.expect(lexer_, ";");
 }
 
-void Decoder::statement() {
-  Guard guard;
-  const bool is_guarded = lexer_.accept("@");
-  if (is_guarded) {
-    guard.is_negated = lexer_.accept("!");
-    guard.predicate = predicate(lexer_.take());
-  }
-  const std::string_view word = lexer_.take();
-  if (!is_guarded && lexer_.accept(":")) {
-    if (!labels_.emplace(word, static_cast<std::int64_t>(code_.instructions.size())).second)
-      fail(fmt::format("label '{}' stands twice", word));
-    return;
-  }
-  std::vector<Operand> operands;
-  if (lexer_.token() != ";") {
-    do operands.push_back(operand());
-    while (lexer_.accept(","));
-  }
-  module_.expect(lexer_, ";");
-  translate(word, operands, guard);
-}
-
-Operand Decoder::operand() {
-  Operand made;
-  if (lexer_.accept("{")) {
-    made.kind = Operand::Kind::vector;
-    do made.elements.push_back(operand());
-    while (lexer_.accept(","));
-    module_.expect(lexer_, "}");
-    return made;
-  }
-  const auto is_number = [this] { return lexer_.token().substr(0, 1).find_first_of("0123456789") == 0; };
-  if (lexer_.accept("[")) {
-    made.kind = Operand::Kind::address;
-    if (!is_number()) made.text = lexer_.take();
-    if (made.text.empty() || lexer_.accept("+")) {
-      const bool is_negative = lexer_.accept("-");
-      made.displacement = static_cast<std::int64_t>(module_.integer(lexer_));
-      if (is_negative) made.displacement = -made.displacement;
-    }
-    module_.expect(lexer_, "]");
-    return made;
-  }
-  made.is_negated = lexer_.accept("!");
-  made.is_negative = lexer_.accept("-");
-  if (is_number()) made.kind = Operand::Kind::number;
-  made.text = lexer_.take();
-  if (!is_word(made.text)) fail(fmt::format("'{}' where an operand has to stand", made.text));
-  if (lexer_.accept("|")) made.second = lexer_.take();
-  return made;
-}
+// ---- operands ----
 
 /// A variable of the kernel or the module, or a parameter.
-std::optional<Variable> Decoder::find_variable(std::string_view name) {
-  if (const auto found = variables_.find(name); found != variables_.end()) return found->second;
-  if (const auto found = kernel_.parameters.find(name); found != kernel_.parameters.end())
-    return found->second;
+Variable Decoder::variable_of(std::string_view name) {
+  if (const auto known = variables_.find(name); known != variables_.end()) return known->second;
   const auto found = module_.variables.find(name);
-  if (found == module_.variables.end()) return {};
+  if (found == module_.variables.end()) fail(fmt::format("'{}', which is no register and no variable", name));
   Variable variable = found->second;
   if (variable.is_extern) {
     // Behind all static shared memory, which is known at the end only: nvcc declares it at the top of a
@@ -266,47 +157,34 @@ std::optional<Variable> Decoder::find_variable(std::string_view name) {
   return variable;
 }
 
-// ---- operands ----
-
-std::uint32_t Decoder::destination(const Operand& operand, Type type) {
-  if (operand.kind != Operand::Kind::name || operand.is_negated) fail("a destination that is no register");
-  if (operand.text == "_") return registers_.make(type).offset;
-  const Register found = register_of(operand.text);
-  check_width(found, operand.text, type.bits);
-  return found.offset;
-}
-
 std::uint64_t Decoder::number(const Operand& operand, Type type) const {
   const std::string_view text = operand.text;
-  const bool is_single = text.starts_with("0f") || text.starts_with("0F");
-  if (is_single || text.starts_with("0d") || text.starts_with("0D")) {
-    if (text.size() != (is_single ? 10u : 18u)) fail(fmt::format("'{}', which is no number", text));
-    if (type.bits != (is_single ? 32 : 64) || operand.is_negative)
+  const char form = text.size() < 2 || text[0] != '0' ? '0' : static_cast<char>(text[1] | 0x20);
+  if (form == 'f' || form == 'd') {
+    const int bits = form == 'f' ? 32 : 64;
+    if (text.size() != 2 + static_cast<std::size_t>(bits) / 4)
+      fail(fmt::format("'{}', which is no number", text));
+    if (type.bits != bits || operand.is_negative)
       fail(fmt::format("'{}' where {} bits are needed", text, type.bits));
     return module_.integer("0x" + std::string(text.substr(2)), line_);
   }
-  const std::uint64_t value = module_.integer(text, line_);
+  const std::uint64_t value = integer(operand);
+  if (type.kind == 'p') return value != 0 ? all_lanes : 0;
   if (type.kind == 'f') fail(fmt::format("'{}' where a floating-point number has to stand", text));
-  const std::uint64_t width = type.bits == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << type.bits) - 1;
-  return (operand.is_negative ? 0 - value : value) & width;
+  return (operand.is_negative ? 0 - value : value) & ~std::uint64_t{0} >> (64 - type.bits);
 }
 
 /// A register, special register, number or address as a source of so many bits.
 std::uint32_t Decoder::source(const Operand& operand, Type type) {
-  if (operand.is_negated) fail("a ! where no predicate stands");
-  if (operand.kind == Operand::Kind::number) return registers_.constant(type, number(operand, type)).offset;
+  if (operand.kind == Operand::Kind::number) return registers_.constant(type, number(operand, type));
   if (operand.kind != Operand::Kind::name) fail("an operand of another kind than the instruction takes");
   auto found = registers_.find(operand.text);
   if (!found) found = registers_.special(operand.text);
-  if (found) {
-    check_width(*found, operand.text, type.bits);
-    return found->offset;
-  }
-  const auto variable = find_variable(operand.text);
-  if (!variable) fail(fmt::format("'{}', which is no register and no variable", operand.text));
-  if (type.bits < 32 || (type.bits == 32 && variable->address > 0xffffffffu))
+  if (found) return place_of(operand.text, type, *found);
+  const Variable variable = variable_of(operand.text);
+  if (type.bits < 32 || (type.bits == 32 && variable.address > 0xffffffffu))
     fail(fmt::format("the address of '{}' does not fit", operand.text));
-  return registers_.constant(type, variable->address).offset;
+  return registers_.constant(type, variable.address);
 }
 
 Address Decoder::address(const Operand& operand, Space space) {
@@ -318,220 +196,137 @@ Address Decoder::address(const Operand& operand, Space space) {
       fail(fmt::format("an address in '{}', which has {} bits", operand.text, found->type.bits));
     return {found->offset, found->type.bits == 64, operand.displacement};
   }
-  const auto variable = find_variable(operand.text);
-  if (!variable) fail(fmt::format("'{}', which is no register and no variable", operand.text));
-  if (variable->space != space && !(space == Space::generic && variable->space == Space::global))
+  const Variable variable = variable_of(operand.text);
+  if (variable.space != space && !(space == Space::generic && variable.space == Space::global))
     fail(fmt::format("'{}' lies in another space than the instruction's", operand.text));
-  return {no_operand, true, static_cast<std::int64_t>(variable->address) + operand.displacement};
+  return {no_operand, true, static_cast<std::int64_t>(variable.address) + operand.displacement};
 }
 
-/// {a, b, ..} of `count` elements, or one without braces.
-std::vector<Operand> Decoder::elements(const Operand& operand, std::size_t count) const {
-  const std::vector<Operand> found =
-      operand.kind == Operand::Kind::vector ? operand.elements : std::vector<Operand>{operand};
-  if (found.size() != count) fail(fmt::format("{} elements where {} are needed", found.size(), count));
-  return found;
-}
-
-/// Of the registers that hold values of an integer type, which may be wider than it (PTX ISA 9.4.1).
-int Decoder::register_bits(const std::vector<Operand>& operands, Type type) const {
-  int bits = std::max(type.bits, 16);
-  for (const Operand& operand : operands)
-    if (const auto found = registers_.find(operand.text);
-        found && !type.is_float() && found->type.kind != 'p')
-      bits = std::max(bits, found->type.bits);
-  return bits;
-}
-
+/// {a, b, ..} of as many elements as the slot has, or one without braces.
 void Decoder::place_registers(Slot slot, const Operand& operand, Instruction& instruction, std::size_t& at) {
-  const bool is_destination = slot.letter < 'a';
+  const bool is_destination = slot.letter < 'a', is_vector = operand.kind == Operand::Kind::vector;
+  const std::span<const Operand> all = is_vector ? std::span(operand.elements) : std::span(&operand, 1);
+  const std::size_t needed = std::max<std::size_t>(slot.count, 1);
+  if (all.size() != needed) fail(fmt::format("{} elements where {} are needed", all.size(), needed));
   Type type = is_destination ? instruction.to : instruction.from;
-  const std::vector<Operand> all =
-      elements(operand, slot.has_braces() ? 2 : std::max<std::size_t>(slot.count, 1));
-  switch (slot.letter | 0x20) {
-    case 'r':
-    case 's':
-      type = {'b', 32};
-      break;
-    case 'w':
-      type.bits *= 2;
-      break;
-    case 'h':
-      type = {'b', type.bits / 2};
-      break;
-    case 'u':
-      type.bits = register_bits(all, type);
-      (is_destination ? instruction.to_register : instruction.from_register) = type.bits;
+  const int letter = slot.letter | 0x20;
+  if (letter == 'p' || letter == 'n') type = predicate;
+  if (letter == 'r' || letter == 's') type = {'b', 32};
+  if (letter == 'w') type.bits *= 2;
+  if (letter == 'h') type = {'b', type.bits / 2};
+  if (letter == 'u') {  // registers of an integer type may be wider than it (PTX ISA 9.4.1)
+    type.bits = std::max(type.bits, 16);
+    for (const Operand& element : all)
+      if (const auto found = registers_.find(element.text);
+          found && !type.is_float() && found->type.kind != 'p')
+        type.bits = std::max(type.bits, found->type.bits);
+    (is_destination ? instruction.to_register : instruction.from_register) = type.bits;
   }
-  for (const Operand& element : all)
+  for (const Operand& element : all) {
+    if (element.is_negated && letter != 'n') fail("a ! that the instruction does not take");
     instruction.operands[at++] = is_destination ? destination(element, type) : source(element, type);
+  }
 }
 
-void Decoder::place_operands(const Row& row, const std::vector<Operand>& operands, Instruction& instruction) {
+void Decoder::place_operands(std::span<const Slot> slots, std::span<const Operand> operands,
+                             Instruction& instruction) {
   instruction.operands.fill(no_operand);
   std::size_t at = 0, address_at = 0, next = 0;
-  for (const Slot slot : slots_of(row.operands, instruction.vector)) {
-    if (slot.letter == '_') {
-      ++at;
-      continue;
-    }
+  for (const Slot slot : slots) {
     if (next == operands.size()) break;  // an optional one
     const Operand& operand = operands[next++];
     if (!operand.second.empty() && slot.letter != 'S')
       fail(fmt::format("'|{}' behind an operand", operand.second));
-    switch (slot.letter) {
-      case 'P':
-        instruction.operands[at++] = predicate(operand.text);
-        break;
-      case 'p':
-      case 'n':
-        if (operand.is_negated && slot.letter == 'p') fail("a ! that the instruction does not take");
-        instruction.negated = operand.is_negated;
-        instruction.operands[at++] =
-            operand.kind == Operand::Kind::number
-                ? registers_.constant({'p', 1}, module_.integer(operand.text, line_) != 0 ? all_lanes : 0)
-                      .offset
-                : predicate(operand.text);
-        break;
-      case 'S':
-        place_registers(slot, operand, instruction, at);
-        if (!operand.second.empty()) instruction.operands[at] = predicate(operand.second);
-        ++at;
-        break;
-      case 'm':
-        instruction.addresses[address_at++] = address(operand, instruction.space);
-        break;
-      case 's':
-        instruction.addresses[address_at++] = address(operand, Space::shared);
-        break;
-      case 'g':
-        instruction.addresses[address_at++] = address(operand, Space::global);
-        break;
-      case '0':
-        if (operand.kind != Operand::Kind::number || module_.integer(operand.text, line_) != 0)
-          fail("a barrier other than 0 of the whole block");
-        break;
-      case 'i':
-        if (operand.kind != Operand::Kind::number) fail("an operand that is no integer");
-        instruction.constant = static_cast<std::int64_t>(module_.integer(operand.text, line_));
-        break;
-      case 'l':
-        jumps_.emplace_back(code_.instructions.size(), operand.text);
-        break;
-      default:
-        place_registers(slot, operand, instruction, at);
+    const char letter = slot.letter;
+    if (letter == 'm' || letter == 's' || letter == 'g') {
+      const Space space = letter == 's' ? Space::shared : letter == 'g' ? Space::global : instruction.space;
+      instruction.addresses[address_at++] = address(operand, space);
+    } else if (letter == '0') {
+      if (integer(operand) != 0) fail("a barrier other than 0 of the whole block");
+    } else if (letter == 'i') {
+      instruction.constant = static_cast<std::int64_t>(integer(operand));
+    } else if (letter == 'l') {
+      jumps_.emplace_back(code_.instructions.size(), operand.text);
+    } else {
+      if (letter == 'n') instruction.negated = operand.is_negated;
+      place_registers(slot, operand, instruction, at);
+      if (!operand.second.empty()) instruction.operands[at] = place_of(operand.second, predicate);
+      if (letter == 'S') ++at;
     }
   }
 }
 
 // ---- instructions ----
 
-/// What the parts of a spelling say that the machine has to know.
-void read_parts(std::span<const std::string_view> parts, Instruction& instruction) {
-  constexpr std::pair<std::string_view, Space> spaces[] = {{"param", Space::parameter},
-                                                           {"global", Space::global},
-                                                           {"const", Space::constant},
-                                                           {"shared", Space::shared},
-                                                           {"local", Space::local}};
-  for (const std::string_view part : parts) {
-    if (const Type type = type_of(part); type.kind != '?') {
-      if (instruction.to.bits == 0) instruction.to = type;
-      instruction.from = type;
-    }
-    for (const auto& [name, space] : spaces)
-      if (part == name) instruction.space = space;
-    if (part == "volatile") instruction.is_strong = true;
-    if (part == "v2" || part == "x2") instruction.vector = 2;
-    if (part == "v4" || part == "x4") instruction.vector = 4;
+/// Of the rows that spell the word the one that takes so many operands, with braces where these have them.
+const Spelling::Form& Decoder::fitting_form(const Spelling& spelling,
+                                            std::span<const Operand> operands) const {
+  for (const Spelling::Form& form : spelling.forms) {
+    bool fits = operands.size() <= form.operands.size();
+    for (std::size_t i = 0; i < form.operands.size(); ++i)
+      fits = fits && (i >= operands.size() ? form.operands[i].is_optional
+                                           : form.operands[i].count != 0 || operands[i].elements.empty());
+    if (fits) return form;
   }
-}
-
-/// What the parts of a word say, and the rows that spell it.
-const Decoder::Spelling& Decoder::spelling_of(std::string_view word) {
-  const auto [known, is_new] = spellings_.try_emplace(word);
-  Spelling& spelling = known->second;
-  if (!is_new) return spelling;
-  std::vector<std::string_view> parts;
-  for (std::string_view rest = word; !rest.empty();) parts.push_back(take_word(rest, '.'));
-  if (word.ends_with('.')) parts.emplace_back();
-  read_parts(parts, spelling.instruction);
-  for (const Row& row : instruction_rows()) {
-    std::size_t at = 0;
-    bool spells = true;
-    for (std::string_view rest = row.spelling; spells && !rest.empty();) {
-      const Part part = take_part(rest);
-      if (at < parts.size() && part.lists(parts[at]))
-        ++at;
-      else
-        spells = part.is_optional;
-    }
-    if (spells && at == parts.size()) spelling.rows.push_back(&row);
-  }
-  if (spelling.rows.empty()) fail(fmt::format("'{}', an instruction that this machine does not have", word));
-  return spelling;
-}
-
-/// Of these rows the one that takes so many operands, with braces where these have them.
-const Row& Decoder::fitting_row(std::span<const Row* const> rows,
-                                const std::vector<Operand>& operands) const {
-  std::size_t most = 0;
-  for (const Row* const row : rows) {
-    std::size_t next = 0;
-    bool fits = true;
-    most = 0;
-    for (const Slot slot : slots_of(row->operands, 1)) {
-      if (slot.letter == '_') continue;
-      ++most;
-      if (next == operands.size()) {
-        fits &= slot.is_optional;
-        continue;
-      }
-      const bool has_braces = operands[next++].kind == Operand::Kind::vector;
-      fits &= has_braces ? slot.may_have_braces() : !slot.has_braces();
-    }
-    if (fits && next == operands.size()) return *row;
-  }
+  const std::size_t most = spelling.forms.back().operands.size();
   if (most != operands.size())
     fail(fmt::format("{} operands; the instruction takes {}", operands.size(), most));
   fail("braces where the instruction takes none");
 }
 
 /// The watch remembers memory in pieces as small as the smallest access.
-void Decoder::note_access(const Row& row, const Instruction& instruction) {
-  int bytes = 0;
-  bool in_shared = false, in_global = false;
+void Decoder::note_access(const Instruction& instruction) {
   const Space space = instruction.space;
-  if (row.operands.find('m') != std::string_view::npos) {
-    bytes = instruction.from.bytes() * instruction.vector;
-    in_shared = space == Space::shared || space == Space::generic;
-    in_global = space == Space::global || space == Space::constant || space == Space::generic;
-  } else if (row.operands.find('g') != std::string_view::npos) {
-    bytes = static_cast<int>(instruction.constant);  // of partial copies every byte may be the last
-    in_shared = in_global = true;
-  }
+  const bool copies = instruction.row->operands.find('g') != std::string_view::npos;
+  if (!copies && instruction.row->operands.find('m') == std::string_view::npos) return;
+  // Of partial copies every byte may be the last.
+  const int bytes =
+      copies ? static_cast<int>(instruction.constant) : instruction.from.bytes() * instruction.vector;
   if (bytes == 0) return;
-  if (in_shared) code_.shared_granule = std::min(code_.shared_granule, bytes);
-  if (in_global) code_.global_granule = std::min(code_.global_granule, bytes);
+  if (copies || space == Space::shared || space == Space::generic)
+    code_.shared_granule = std::min(code_.shared_granule, bytes);
+  if (copies || space == Space::global || space == Space::constant || space == Space::generic)
+    code_.global_granule = std::min(code_.global_granule, bytes);
 }
 
-void Decoder::translate(std::string_view word, const std::vector<Operand>& operands, Guard guard) {
-  const Spelling& spelling = spelling_of(word);
-  const Row& row = fitting_row(spelling.rows, operands);
-  Instruction instruction = spelling.instruction;
+void Decoder::statement() {
+  std::uint32_t guard = no_operand;
+  bool guard_negated = false;
+  if (lexer_.accept("@")) {
+    guard_negated = lexer_.accept("!");
+    guard = place_of(lexer_.take(), predicate);
+  }
+  const std::string_view word = lexer_.take();
+  if (guard == no_operand && lexer_.accept(":")) {
+    if (!labels_.emplace(word, static_cast<std::int64_t>(code_.instructions.size())).second)
+      fail(fmt::format("label '{}' stands twice", word));
+    return;
+  }
+  std::vector<Operand> operands;
+  if (lexer_.token() != ";") {
+    do operands.push_back(module_.operand(lexer_));
+    while (lexer_.accept(","));
+  }
+  module_.expect(lexer_, ";");
+
+  const auto [known, is_new] = spellings_.try_emplace(word);
+  if (is_new) known->second = spelling_of(word);
+  if (known->second.forms.empty())
+    fail(fmt::format("'{}', an instruction that this machine does not have", word));
+  const auto& [row, slots] = fitting_form(known->second, operands);
+  Instruction instruction = known->second.instruction;
+  instruction.row = row;
   instruction.line = line_;
-  instruction.guard = guard.predicate;
-  instruction.guard_negated = guard.is_negated;
-  place_operands(row, operands, instruction);
-  note_access(row, instruction);
+  instruction.guard = guard;
+  instruction.guard_negated = guard_negated;
+  place_operands(slots, operands, instruction);
+  note_access(instruction);
   try {
-    instruction.on_numbers = instruction.on_terms = row.bind(instruction);
+    instruction.handler = row->bind != nullptr ? row->bind(instruction) : row->handler;
   } catch (const std::invalid_argument& error) {
     fail(error.what());
   }
-  if (row.on_terms != FloatOperation::none && (instruction.to.is_float() || instruction.from.is_float())) {
-    instruction.operation = row.on_terms;
-    instruction.on_terms = &compute_on_terms;
-  }
+  instruction.computes = row->computes && (instruction.to.is_float() || instruction.from.is_float());
   code_.instructions.push_back(instruction);
 }
 

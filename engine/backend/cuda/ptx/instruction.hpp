@@ -5,10 +5,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
-
-#include "engine/backend/cuda/ptx/arithmetic.hpp"
 
 namespace fp16lab::engine::ptx {
 
@@ -17,10 +17,36 @@ inline constexpr std::uint32_t all_lanes = 0xffffffffu;
 inline constexpr std::uint32_t no_operand = 0xffffffffu;
 inline constexpr int register_poison = 0xa5;  ///< of each byte that nobody has written
 
+/// A fundamental type of PTX (PTX ISA, "Fundamental Types").
+struct Type {
+  char kind = 'b';  ///< u, s, f, b; 'h' for bf16, 't' for tf32; p for a predicate
+  int bits = 0;
+  constexpr int bytes() const { return bits / 8; }
+  constexpr bool is_float() const { return kind == 'f' || kind == 'h' || kind == 't'; }
+  constexpr bool operator==(const Type&) const = default;
+};
+
+/// Given to a machine, it makes what floating-point instructions and mma.sync would compute, on patterns of
+/// bits whose meaning is its own. Everything else (moves, loads, shuffles, matrix loads, integers) carries
+/// them as they are. std::invalid_argument where an operation has no meaning; the machine adds the place.
+class Terms {
+ public:
+  virtual ~Terms() = default;
+  /// One lane of an instruction with results of type `to`. Unused operands are 0. The opcode lives as long as
+  /// the program: "fma", "add", "cvt".
+  virtual std::uint64_t operate(std::string_view opcode, Type to, Type from,
+                                const std::uint64_t (&operands)[3]) = 0;
+  /// One output of mma.sync: c and the products a[k] * b[k] in ascending k, of which the tensor core adds
+  /// `block_size` at a time.
+  virtual std::uint32_t multiply(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b,
+                                 std::uint32_t c, int block_size) = 0;
+};
+
 enum class Space : std::uint8_t { generic, parameter, global, constant, shared, local };
 
 class Warp;
 struct Block;
+struct Row;
 struct Instruction;
 using Handler = void (*)(Warp&, const Instruction&);
 
@@ -32,20 +58,20 @@ struct Address {
 };
 
 struct Instruction {
-  Handler on_numbers = nullptr;
-  Handler on_terms = nullptr;  ///< the same one, unless it computes in floating point (Arithmetic)
+  Handler handler = nullptr;
+  const Row* row = nullptr;  ///< of the table
   // Of the text.
   std::uint32_t line = 0;
   std::uint32_t guard = no_operand;  ///< a predicate
   bool guard_negated = false;
-  bool negated = false;  ///< its predicate operand is taken negated
-  Type to, from;         ///< of its results and of its sources
-  int to_register = 0;   ///< bits of registers that may be wider than their type
+  bool negated = false;   ///< its predicate operand is taken negated
+  bool computes = false;  ///< in floating point: on terms, where the machine has them
+  Type to, from;          ///< of its results and of its sources
+  int to_register = 0;    ///< bits of registers that may be wider than their type
   int from_register = 0;
   Space space = Space::generic;
-  bool is_strong = false;   ///< volatile or atomic: races with no other one of its kind
-  std::uint8_t vector = 1;  ///< elements
-  FloatOperation operation = FloatOperation::none;
+  bool is_strong = false;     ///< volatile or atomic: races with no other one of its kind
+  std::uint8_t vector = 1;    ///< elements
   std::int64_t constant = 0;  ///< target of a branch, or an integer
   std::array<Address, 2> addresses;
   /// Bytes from the beginning of a warp's register file. 32 values each; of predicates 32 bits in one word.

@@ -12,7 +12,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -41,42 +40,46 @@ class Fault : public std::runtime_error {
   FaultKind kind_;
 };
 
+struct Module;
 /// A kernel as its text declares it. Decoded when it is first launched.
 struct Kernel;
 struct KernelFacts {
   std::string name;                     ///< mangled
-  std::string file;                     ///< the PTX file
   std::size_t static_shared_bytes = 0;  ///< all .shared variables that the kernel uses, with their alignments
   std::size_t local_bytes = 0;
   std::uint32_t max_threads = 1024;                             ///< .maxntid, or CUDA's limit
   std::vector<std::size_t> parameter_offsets, parameter_bytes;  ///< in their order
 };
 
-/// Device memory: allocations with their bounds, each filled with a5 bytes when it is made. Addresses are
-/// those of host memory, so that copies are copies; no two allocations touch.
+struct Cell;
+
+struct Allocation {
+  std::byte* begin = nullptr;
+  std::size_t bytes = 0;
+  std::string what;
+  std::unique_ptr<std::byte[]> storage;
+  std::vector<Cell*> pages = {};  ///< of the race watch, in launch `watched_launch`
+  std::uint64_t watched_launch = 0;
+};
+
+/// Allocations with their bounds, each filled with a5 bytes when it is made. Addresses are those of host
+/// memory, so that copies are copies; no two allocations touch.
 class DeviceMemory {
  public:
-  DeviceMemory();
-  ~DeviceMemory();
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
   /// 256-byte aligned; nullptr where there is none left.
   std::byte* allocate(std::size_t bytes, std::string_view what = "memory");
   /// std::invalid_argument for what is no allocation's beginning.
   void free(std::byte* address);
-  /// std::out_of_range, saying the nearest allocation, unless [address, address + bytes) lies in one.
-  void require(const std::byte* address, std::size_t bytes) const;
-  /// The allocation that holds `address`: its bounds; empty if there is none.
-  std::span<std::byte> allocation_of(const std::byte* address) const;
-
-  struct State;
+  /// The allocation that holds [address, address + bytes); null if there is none.
+  Allocation* find(std::uint64_t address, std::size_t bytes);
+  /// "behind the end of ... " and the like, for messages.
+  std::string nearest(std::uint64_t address) const;
 
  private:
-  friend class Machine;
-  std::unique_ptr<State> state_;
+  std::map<std::uintptr_t, Allocation> allocations_;
 };
 
-/// Kernels and module variables of PTX texts.
+/// Kernels and module variables of PTX texts. One thread at a time, as all of the machine.
 class Program {
  public:
   /// `memory` gets the modules' .global and .const variables and outlives the program.
@@ -90,11 +93,13 @@ class Program {
   KernelFacts facts(const Kernel& kernel) const;
   std::vector<std::string> names() const;
   /// 80 for .target sm_80; all texts must have the same.
-  int architecture() const;
-  struct State;
+  int architecture() const { return architecture_; }
 
  private:
-  std::unique_ptr<State> state_;
+  DeviceMemory& memory_;
+  std::vector<std::unique_ptr<Module>> modules_;
+  std::map<std::string, std::unique_ptr<Kernel>, std::less<>> kernels_;
+  int architecture_ = 0;
 };
 
 struct Grid {
@@ -106,8 +111,8 @@ struct Grid {
 /// The order in which warps and blocks go; a kernel that leans on none has the same bits under all.
 enum class Order : std::uint8_t { ascending, descending, scrambled };
 
-/// How floating-point instructions compute: on numbers, or on terms (symbolic.hpp).
-class Arithmetic;
+class Terms;
+class Execution;
 
 class Machine {
  public:
@@ -117,20 +122,17 @@ class Machine {
     const TensorCoreModel* tf32 = nullptr;
     Order order = Order::ascending;
     bool watch_races = true;
-    Arithmetic* arithmetic = nullptr;  ///< null: numbers
+    Terms* terms = nullptr;  ///< what floating-point instructions make; null: numbers
   };
-  Machine(Program& program, DeviceMemory& memory, Options options);
+  Machine(DeviceMemory& memory, Options options);
   ~Machine();
   /// Executes all blocks of a launch. `parameters`: for each parameter, where its value lies, as
   /// cudaLaunchKernel has them. Throws Fault; std::invalid_argument for a shape outside of the kernel's
   /// limits.
   void launch(const Kernel& kernel, const Grid& grid, const void* const* parameters);
-  /// Instructions of warps so far.
-  std::uint64_t instructions() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<Execution> execution_;
 };
 
 }  // namespace fp16lab::engine::ptx

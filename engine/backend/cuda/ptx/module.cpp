@@ -22,41 +22,22 @@ bool is_word_character(char c) {
 bool is_word(std::string_view token) { return !token.empty() && is_word_character(token[0]); }
 
 void Lexer::next() {
-  std::size_t at = 0;
-  for (; at < rest_.size(); ++at) {
-    const char c = rest_[at];
-    if (c == '\n') {
-      ++line_;
-    } else if (c == '/' && rest_.substr(at, 2) == "//") {
-      at = std::min(rest_.find('\n', at), rest_.size()) - 1;
-    } else if (c == '/' && rest_.substr(at, 2) == "/*") {
-      const std::size_t end = std::min(rest_.find("*/", at + 2), rest_.size() - 2);
-      line_ += static_cast<std::uint32_t>(std::count(rest_.begin() + static_cast<std::ptrdiff_t>(at),
-                                                     rest_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
-      at = end + 1;
-    } else if (c != ' ' && c != '\t' && c != '\r') {
-      break;
-    }
+  const auto length_of = [this](auto&& is_part) {
+    return static_cast<std::size_t>(std::find_if_not(rest_.begin(), rest_.end(), is_part) - rest_.begin());
+  };
+  while (true) {
+    std::size_t end = length_of([](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; });
+    if (rest_.starts_with("//")) end = std::min(rest_.find('\n'), rest_.size());
+    if (rest_.starts_with("/*")) end = std::min(rest_.find("*/", 2), rest_.size() - 2) + 2;
+    if (end == 0) break;
+    line_ += static_cast<std::uint32_t>(std::count(rest_.begin(), rest_.begin() + end, '\n'));
+    rest_.remove_prefix(end);
   }
-  rest_.remove_prefix(at);
-  std::size_t length = rest_.empty() ? 0 : 1;
-  if (is_word(rest_)) {
-    while (length < rest_.size() && is_word_character(rest_[length])) ++length;
-  } else if (rest_.starts_with('"')) {
-    length = std::min(rest_.find('"', 1), rest_.size() - 1) + 1;
-  }
+  std::size_t length = std::min<std::size_t>(rest_.size(), 1);
+  if (is_word(rest_)) length = length_of(is_word_character);
+  if (rest_.starts_with('"')) length = std::min(rest_.find('"', 1), rest_.size() - 1) + 1;
   token_ = rest_.substr(0, length);
   rest_.remove_prefix(length);
-}
-
-void Lexer::skip_braces() {
-  int depth = 0;
-  do {
-    if (token_ == "{") ++depth;
-    if (token_ == "}") --depth;
-    if (token_.empty()) return;
-    next();
-  } while (depth > 0);
 }
 
 void Module::expect(Lexer& lexer, std::string_view token) const {
@@ -75,14 +56,6 @@ std::uint64_t Module::integer(std::string_view token, std::uint32_t line) const 
     fail(line, fmt::format("'{}' where an integer has to stand", token));
   return value;
 }
-std::uint64_t Module::integer(Lexer& lexer) const {
-  const std::uint32_t line = lexer.line();
-  return integer(lexer.take(), line);
-}
-
-void Module::fail(std::uint32_t line, const std::string& what) const {
-  throw std::invalid_argument(fmt::format("{}:{}: {}", file, line, what));
-}
 
 std::string_view Module::text_of_line(std::uint32_t line) const {
   std::string_view rest = text;
@@ -92,61 +65,145 @@ std::string_view Module::text_of_line(std::uint32_t line) const {
   return rest;
 }
 
-Declaration Module::declaration(Lexer& lexer) const {
-  Declaration made;
-  std::size_t element = 0, vector = 1;
-  bool aligned = false;
+Variable Module::declaration(Lexer& lexer) const {
+  Variable made;
+  std::size_t element = 0, vector = 1, alignment = 0;
   while (lexer.token().starts_with('.')) {
     const std::uint32_t line = lexer.line();
     const std::string_view word = lexer.take();
     const Type type = type_of(word.substr(1));
-    if (word == ".align") {
-      made.variable.alignment = integer(lexer);
-      aligned = true;
-    } else if (word == ".v2" || word == ".v4") {
+    if (word == ".align")
+      alignment = integer(lexer);
+    else if (word == ".v2" || word == ".v4")
       vector = word == ".v2" ? 2 : 4;
-    } else if (word == ".ptr" || word == ".space") {
-      fail(line, fmt::format("the declaration has '{}', which this machine does not know", word));
-    } else if (type.kind != '?' && type.kind != 'p') {
+    else if (type.kind != '?' && type.kind != 'p')
       element = static_cast<std::size_t>(type.bytes()) * vector;
-    } else {
+    else
       fail(line, fmt::format("the declaration has '{}', which this machine does not know", word));
-    }
   }
   if (element == 0 || !is_word(lexer.token())) fail(lexer.line(), "a declaration without type or name");
-  if (!aligned) made.variable.alignment = element;
   made.name = lexer.take();
-  made.variable.bytes = element;
+  made.alignment = alignment != 0 ? alignment : element;
+  made.bytes = element;
   while (lexer.accept("[")) {
-    made.variable.bytes *= lexer.token() == "]" ? 0 : integer(lexer);
+    made.bytes *= lexer.token() == "]" ? 0 : integer(lexer);
     expect(lexer, "]");
   }
   if (lexer.accept("=")) {
-    made.initial.resize(made.variable.bytes);
-    std::size_t at = 0;
-    const auto one = [&] {
-      const bool negative = lexer.accept("-");
-      const std::size_t value = integer(lexer) * (negative ? std::size_t(-1) : 1);
-      if (at + element > made.initial.size()) fail(lexer.line(), "more initial values than elements");
+    const bool is_list = lexer.accept("{");
+    do {
+      const bool is_negative = lexer.accept("-");
+      const std::uint64_t value = integer(lexer) * (is_negative ? ~std::uint64_t{0} : 1);
+      const std::size_t at = made.initial.size();
+      made.initial.resize(at + element);
+      if (made.initial.size() > made.bytes) fail(lexer.line(), "more initial values than elements");
       std::memcpy(made.initial.data() + at, &value, std::min(element, sizeof(value)));
-      at += element;
-    };
-    if (lexer.accept("{")) {
-      do one();
-      while (lexer.accept(","));
-      expect(lexer, "}");
-    } else {
-      one();
-    }
+    } while (is_list && lexer.accept(","));
+    if (is_list) expect(lexer, "}");
   }
   return made;
 }
 
-Program::Program(DeviceMemory& memory) : state_(std::make_unique<State>(memory)) {}
+Operand Module::operand(Lexer& lexer) const {
+  const auto is_number = [&] { return lexer.token().substr(0, 1).find_first_of("0123456789") == 0; };
+  Operand made;
+  if (lexer.accept("{")) {
+    made.kind = Operand::Kind::vector;
+    do made.elements.push_back(operand(lexer));
+    while (lexer.accept(","));
+    expect(lexer, "}");
+  } else if (lexer.accept("[")) {
+    made.kind = Operand::Kind::address;
+    if (!is_number()) made.text = lexer.take();
+    if (made.text.empty() || lexer.accept("+")) {
+      const bool is_negative = lexer.accept("-");
+      made.displacement = static_cast<std::int64_t>(integer(lexer));
+      if (is_negative) made.displacement = -made.displacement;
+    }
+    expect(lexer, "]");
+  } else {
+    made.is_negated = lexer.accept("!");
+    made.is_negative = lexer.accept("-");
+    if (is_number()) made.kind = Operand::Kind::number;
+    if (!is_word(lexer.token()))
+      fail(lexer.line(), fmt::format("'{}' where an operand has to stand", lexer.token()));
+    made.text = lexer.take();
+    if (lexer.accept("|")) made.second = lexer.take();
+  }
+  return made;
+}
+
+namespace {
+
+Variable read_variable(const Module& module, Lexer& lexer, std::string_view space, DeviceMemory& memory) {
+  const bool is_extern = space == ".extern";
+  const std::uint32_t line = lexer.line();
+  if (is_extern && (space = lexer.take()) != ".shared")
+    module.fail(line, fmt::format(".extern {}: only shared memory may come from outside", space));
+  Variable made = module.declaration(lexer);
+  module.expect(lexer, ";");
+  made.is_extern = is_extern;
+  made.space = space == ".shared" ? Space::shared : space == ".const" ? Space::constant : Space::global;
+  if (made.space != Space::shared) {
+    // Memory that no initialiser speaks of is zero (PTX ISA, "Initializers").
+    std::byte* const place = memory.allocate(made.bytes, made.name);
+    if (place == nullptr) module.fail(line, fmt::format("no memory for {}", made.name));
+    made.initial.resize(made.bytes);
+    std::memcpy(place, made.initial.data(), made.bytes);
+    made.address = reinterpret_cast<std::uintptr_t>(place);
+  }
+  return made;
+}
+
+/// name(parameters) directives { body }
+std::unique_ptr<Kernel> read_kernel(const Module& module, Lexer& lexer) {
+  KernelFacts facts;
+  facts.name = lexer.take();
+  Variables parameters;
+  std::size_t parameter_bytes = 0;
+  if (lexer.accept("(")) {
+    while (!lexer.accept(")")) {
+      module.expect(lexer, ".param");
+      Variable made = module.declaration(lexer);
+      const std::size_t offset = rounded_up(parameter_bytes, made.alignment);
+      made.space = Space::parameter;
+      made.address = space_begin + offset;
+      facts.parameter_offsets.push_back(offset);
+      facts.parameter_bytes.push_back(made.bytes);
+      parameter_bytes = offset + made.bytes;
+      parameters.emplace(made.name, made);
+      lexer.accept(",");
+    }
+  }
+  while (lexer.token() != "{") {
+    const std::uint32_t line = lexer.line();
+    const std::string_view word = lexer.take();
+    std::uint64_t values[3] = {1, 1, 1}, count = 0;
+    do {
+      if (count == 3) module.fail(line, "more than three extents");
+      values[count++] = module.integer(lexer);
+    } while (lexer.accept(","));
+    if (word == ".maxntid" || word == ".reqntid")
+      facts.max_threads = static_cast<std::uint32_t>(values[0] * values[1] * values[2]);
+    else if (word != ".minnctapersm" && word != ".maxnreg")
+      module.fail(line, fmt::format("'{}', which this machine does not know of a kernel", word));
+  }
+  const Lexer body = lexer;
+  int depth = 0;
+  do {
+    depth += lexer.token() == "{" ? 1 : lexer.token() == "}" ? -1 : 0;
+    lexer.next();
+  } while (depth > 0 && !lexer.token().empty());
+  return std::make_unique<Kernel>(
+      Kernel{&module, std::move(facts), std::move(parameters), parameter_bytes, body, {}});
+}
+
+}  // namespace
+
+Program::Program(DeviceMemory& memory) : memory_(memory) {}
 Program::~Program() = default;
 
 void Program::add(std::string_view file, std::string text) {
-  const std::scoped_lock lock(state_->mutex);
   auto module = std::make_unique<Module>();
   module->file = file;
   module->text = std::move(text);
@@ -161,93 +218,31 @@ void Program::add(std::string_view file, std::string text) {
       if (!target.starts_with("sm_"))
         module->fail(line, fmt::format("target '{}', which is none of a GPU", target));
       std::from_chars(target.data() + 3, target.data() + target.size(), module->architecture);
-      if (state_->architecture != 0 && state_->architecture != module->architecture)
+      if (architecture_ != 0 && architecture_ != module->architecture)
         module->fail(line, fmt::format("it is for sm_{}, and the texts before it are for sm_{}",
-                                       module->architecture, state_->architecture));
-      state_->architecture = module->architecture;
+                                       module->architecture, architecture_));
+      architecture_ = module->architecture;
       if (lexer.accept(",")) module->fail(line, "a target with options");
     } else if (word == ".address_size") {
       if (lexer.take() != "64") module->fail(line, "addresses of other than 64 bits");
     } else if (word == ".visible" || word == ".weak") {
       continue;
     } else if (word == ".global" || word == ".const" || word == ".shared" || word == ".extern") {
-      state_->read_variable(*module, lexer, word);
+      const Variable made = read_variable(*module, lexer, word, memory_);
+      module->variables.emplace(made.name, made);
     } else if (word == ".entry") {
-      state_->read_kernel(*module, lexer);
+      auto kernel = read_kernel(*module, lexer);
+      kernels_.try_emplace(kernel->facts.name, std::move(kernel));
     } else {
       module->fail(line, fmt::format("'{}', which this machine does not know outside of kernels", word));
     }
   }
-  state_->modules.push_back(std::move(module));
-}
-
-void Program::State::read_variable(Module& module, Lexer& lexer, std::string_view space) {
-  const bool is_extern = space == ".extern";
-  const std::uint32_t line = lexer.line();
-  if (is_extern && (space = lexer.take()) != ".shared")
-    module.fail(line, fmt::format(".extern {}: only shared memory may come from outside", space));
-  Declaration made = module.declaration(lexer);
-  module.expect(lexer, ";");
-  made.variable.is_extern = is_extern;
-  made.variable.space = Space::shared;
-  if (space != ".shared") {
-    made.variable.space = space == ".const" ? Space::constant : Space::global;
-    // Memory that no initialiser speaks of is zero (PTX ISA, "Initializers").
-    std::byte* const place = memory.allocate(made.variable.bytes, made.name);
-    if (place == nullptr) module.fail(line, fmt::format("no memory for {}", made.name));
-    made.initial.resize(made.variable.bytes);
-    std::memcpy(place, made.initial.data(), made.variable.bytes);
-    made.variable.address = reinterpret_cast<std::uintptr_t>(place);
-  }
-  module.variables.emplace(made.name, made.variable);
-}
-
-/// name(parameters) directives { body }
-void Program::State::read_kernel(const Module& module, Lexer& lexer) {
-  auto kernel = std::make_unique<Kernel>();
-  kernel->module = &module;
-  kernel->facts.name = lexer.take();
-  kernel->facts.file = module.file;
-  if (lexer.accept("(")) {
-    while (!lexer.accept(")")) {
-      module.expect(lexer, ".param");
-      Declaration made = module.declaration(lexer);
-      const std::size_t offset = rounded_up(kernel->parameter_bytes, made.variable.alignment);
-      made.variable.space = Space::parameter;
-      made.variable.address = space_begin + offset;
-      kernel->parameters.emplace(made.name, made.variable);
-      kernel->facts.parameter_offsets.push_back(offset);
-      kernel->facts.parameter_bytes.push_back(made.variable.bytes);
-      kernel->parameter_bytes = offset + made.variable.bytes;
-      lexer.accept(",");
-    }
-  }
-  while (lexer.token() != "{") {
-    const std::uint32_t line = lexer.line();
-    const std::string_view word = lexer.take();
-    std::uint64_t values[3] = {1, 1, 1}, count = 0;
-    do {
-      if (count == 3) module.fail(line, "more than three extents");
-      values[count++] = module.integer(lexer);
-    } while (lexer.accept(","));
-    if (word == ".maxntid" || word == ".reqntid")
-      kernel->facts.max_threads = static_cast<std::uint32_t>(values[0] * values[1] * values[2]);
-    else if (word != ".minnctapersm" && word != ".maxnreg")
-      module.fail(line, fmt::format("'{}', which this machine does not know of a kernel", word));
-  }
-  const char* const begin = lexer.place();
-  kernel->body_line = lexer.line();
-  lexer.skip_braces();
-  const char* const end = lexer.token().empty() ? module.text.data() + module.text.size() : lexer.place();
-  kernel->body = {begin, static_cast<std::size_t>(end - begin)};
-  std::string name = kernel->facts.name;
-  kernels.try_emplace(std::move(name), std::move(kernel));
+  modules_.push_back(std::move(module));
 }
 
 const Kernel* Program::find(std::string_view name) const {
-  const std::scoped_lock lock(state_->mutex);
-  const auto found = state_->kernels.find(name);
-  return found == state_->kernels.end() ? nullptr : found->second.get();
+  const auto found = kernels_.find(name);
+  return found == kernels_.end() ? nullptr : found->second.get();
 }
 
 KernelFacts Program::facts(const Kernel& kernel) const {
@@ -259,17 +254,9 @@ KernelFacts Program::facts(const Kernel& kernel) const {
 }
 
 std::vector<std::string> Program::names() const {
-  const std::scoped_lock lock(state_->mutex);
   std::vector<std::string> names;
-  for (const auto& [name, kernel] : state_->kernels) names.push_back(name);
+  for (const auto& [name, kernel] : kernels_) names.push_back(name);
   return names;
-}
-
-int Program::architecture() const { return state_->architecture; }
-
-const Code& code_of(const Kernel& kernel) {
-  std::call_once(kernel.decoded, [&] { kernel.code = decode(kernel); });
-  return kernel.code;
 }
 
 }  // namespace fp16lab::engine::ptx

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 
 namespace fp16lab::engine::ptx {
@@ -16,13 +15,8 @@ void RaceWatch::begin_launch(bool is_on, const Code& code, std::size_t shared_by
   global_granule_ = static_cast<std::size_t>(code.global_granule);
   shared_.assign(is_on ? (shared_bytes + shared_granule_ - 1) / shared_granule_ : 0, Cell{});
   warp_times_.assign(warps, 0);
-  ++launch_;
+  launch_ = ++launches;
   used_pages_ = 0;
-}
-
-void RaceWatch::begin_block(const std::array<std::uint32_t, 3>& index) {
-  begin_time_ = barrier_time_ = ++time_;
-  if (is_on_) blocks_.emplace_back(begin_time_, index);
 }
 
 /// Did this earlier access happen before one of `thread` now?
@@ -38,12 +32,6 @@ inline bool RaceWatch::races(const Access& before, Access now, bool is_global) c
   if (((before.who | now.who) & Access::wrote) == 0 || is_ordered(before, now.thread(), is_global))
     return false;
   return !(before.is_strong() && now.is_strong()) || before.time == Access::in_flight;
-}
-
-inline const Access* RaceWatch::conflict(const Cell& cell, Access now, bool is_global) const {
-  for (const Access* before : {&cell.writer, &cell.readers[0], &cell.readers[1]})
-    if (races(*before, now, is_global)) return before;
-  return nullptr;
 }
 
 void RaceWatch::remember_read(Cell& cell, Access now, bool is_global) const {
@@ -65,7 +53,8 @@ inline const Access* RaceWatch::note(Cell* cell, std::size_t bytes, std::size_t 
                                      bool is_global) {
   const Access now{time_, who};
   for (std::size_t done = 0; done < bytes; done += granule, ++cell) {
-    if (const Access* const before = conflict(*cell, now, is_global)) return before;
+    for (const Access* before : {&cell->writer, &cell->readers[0], &cell->readers[1]})
+      if (races(*before, now, is_global)) return before;
     if (!now.writes()) {
       remember_read(*cell, now, is_global);
       continue;
@@ -93,16 +82,10 @@ const Access* RaceWatch::note_global(Allocation& allocation, std::size_t offset,
               global_granule_, who, true);
 }
 
-void RaceWatch::begin_flight(std::size_t offset, std::size_t bytes) {
+void RaceWatch::note_copy(std::size_t offset, std::size_t bytes, std::uint32_t who, bool has_arrived) {
   if (!is_on_) return;
   for (std::size_t done = 0; done < bytes; done += shared_granule_)
-    shared_[(offset + done) / shared_granule_].writer.time = Access::in_flight;
-}
-
-void RaceWatch::end_flight(std::size_t offset, std::size_t bytes, std::uint32_t who) {
-  if (!is_on_) return;
-  for (std::size_t done = 0; done < bytes; done += shared_granule_)
-    shared_[(offset + done) / shared_granule_].writer = {time_, who};
+    shared_[(offset + done) / shared_granule_].writer = {has_arrived ? time_ : Access::in_flight, who};
 }
 
 std::string RaceWatch::describe(const Access& access, bool is_global) const {
@@ -114,12 +97,6 @@ std::string RaceWatch::describe(const Access& access, bool is_global) const {
     return fmt::format("thread {} of block ({}, {}, {})", access.thread(), index[0], index[1], index[2]);
   }
   return fmt::format("thread {} of this block", access.thread());
-}
-
-std::uint64_t RaceWatch::next_launch() {
-  // Pages of one machine are none of another's: each counts on from a number of its own.
-  static std::atomic<std::uint64_t> machines{1};
-  return machines++ << 40;
 }
 
 /// Pages are empty when a launch first touches them.

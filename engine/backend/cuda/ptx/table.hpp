@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "engine/backend/cuda/ptx/instruction.hpp"
 
@@ -17,29 +18,45 @@ struct Row {
   ///   T t  of the instruction's type: of the first one that it names; of the last one
   ///   U u  the same, in a register as wide as an integer type or wider (PTX ISA 9.4.1)
   ///   W w  twice as wide            R r  of 32 bits
-  ///   H h  {low, high}, each half as wide
+  ///   H h  half as wide             S    as R, and behind a | a predicate that may be absent
   ///   P p  a predicate              n    one that may be negated
-  ///   S    as R, and behind a | a predicate that may be absent
   ///   m    an address in the space that the instruction names; s in shared memory; g in global memory
   ///   i    an integer               l    a label
-  ///   0    barrier 0                _    none at this place
+  ///   0    barrier 0
   /// Behind a letter: 1, 2 or 4, that many of them in braces; * as many as .v4 or .x4 and the like say; ?
   /// that it may be absent.
   std::string_view operands;
-  std::string_view clause;  ///< PTX ISA 9.0
-  /// The function of an instruction whose operands are known. std::invalid_argument for values that it does
-  /// not take.
-  Handler (*bind)(Instruction& instruction);
-  FloatOperation on_terms = FloatOperation::none;  ///< where its type is one of floating point
+  std::string_view clause;    ///< PTX ISA 9.0
+  Handler handler = nullptr;  ///< of all its spellings; or:
+  /// That of an instruction whose operands are known. std::invalid_argument for values that it does not take.
+  Handler (*bind)(Instruction& instruction) = nullptr;
+  bool computes = false;  ///< where its type is one of floating point
+
+  constexpr std::string_view opcode() const { return spelling.substr(0, spelling.find('.')); }
 };
 
-/// Of one spelling there may be two rows whose operands have braces at different places.
-std::span<const Row> instruction_rows();
+/// A letter of Row::operands.
+struct Slot {
+  char letter = 0;
+  std::uint8_t count = 0;  ///< of a vector; 0: no braces
+  bool is_optional = false;
+};
+
+/// What the parts of a word say, and the rows that spell it: none, or two whose operands have braces at
+/// different places.
+struct Spelling {
+  Instruction instruction;
+  struct Form {
+    const Row* row;
+    std::vector<Slot> operands;
+  };
+  std::vector<Form> forms;
+};
+Spelling spelling_of(std::string_view word);
 
 struct SpecialRegister {
   std::string_view name;
-  /// Sets the values of 32 lanes, of which the first is this thread of the block.
-  void (*set)(const Block& block, std::uint32_t first_thread, std::uint32_t* values);
+  std::uint32_t (*value)(const Block& block, std::uint32_t thread);
 };
 std::span<const SpecialRegister> special_registers();
 
@@ -52,33 +69,6 @@ constexpr Type type_of(std::string_view word) {
   const int bits = width == "8" ? 8 : width == "16" ? 16 : width == "32" ? 32 : width == "64" ? 64 : 0;
   const bool is_kind = !word.empty() && std::string_view("usfb").find(word[0]) != std::string_view::npos;
   return {bits != 0 && is_kind ? word[0] : '?', bits};
-}
-
-/// Takes the first of several words off a list.
-constexpr std::string_view take_word(std::string_view& list, char separator) {
-  const std::size_t end = std::min(list.find(separator), list.size());
-  const std::string_view word = list.substr(0, end);
-  list.remove_prefix(std::min(end + 1, list.size()));
-  return word;
-}
-
-/// A part of a row's spelling: the words that may stand there.
-struct Part {
-  std::string_view words;  ///< with commas between them
-  bool is_optional = false;
-
-  constexpr bool lists(std::string_view word) const {
-    for (std::string_view rest = words; !rest.empty();)
-      if (take_word(rest, ',') == word) return true;
-    return false;
-  }
-};
-constexpr Part take_part(std::string_view& spelling) {
-  Part part{take_word(spelling, '.')};
-  part.is_optional = part.words.ends_with('?');
-  if (part.is_optional) part.words.remove_suffix(1);
-  if (part.words.starts_with('{')) part.words = part.words.substr(1, part.words.size() - 2);
-  return part;
 }
 
 }  // namespace fp16lab::engine::ptx

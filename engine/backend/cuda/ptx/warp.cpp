@@ -34,40 +34,6 @@ void Warp::park(Group group) {
   if (group.needed == 0) least_other = std::min(least_other, group.place);
 }
 
-void Warp::find_least_other() {
-  least_other = nowhere;
-  for (const Group& group : groups)
-    if (group.needed == 0) least_other = std::min(least_other, group.place);
-}
-
-void Warp::branch(std::uint32_t target, bool is_uniform) {
-  if (active == mask) {
-    next = target;
-    return;
-  }
-  if (is_uniform)
-    fail(FaultKind::barrier, std::countr_zero(active), "bra.uni that not all active lanes take");
-  const std::uint32_t staying = mask & ~active;
-  if (target <= next) {
-    park({next, staying});
-    mask = active;
-    next = target;
-  } else {
-    park({target, active});
-    mask = staying;
-  }
-}
-
-void Warp::exit_lanes() {
-  for_each_lane(active, [&](int lane) {
-    if (const DelayedCopies& copies = block->copies[thread(lane)]; !copies.pending.empty())
-      fail(FaultKind::race, lane, "a thread ends before a copy of it has been waited for, that of",
-           copies.pending.front().instruction);
-  });
-  live &= ~active;
-  mask &= ~active;
-}
-
 bool Warp::meets(std::uint32_t needed) {
   const auto waiting = std::find_if(groups.begin(), groups.end(), [this](const Group& group) {
     return group.place == place && group.needed != 0;
@@ -95,19 +61,6 @@ void Warp::require_together(std::uint32_t needed) const {
   fail(FaultKind::barrier, here, says((live >> other & 1) != 0 ? "has another guard" : "has ended"));
 }
 
-void Warp::wait_for_block() {
-  require_together(live);
-  next = place;
-  mask = 0;
-  waits_for_block = true;
-}
-
-void Warp::release_from_barrier() {
-  mask = live;
-  ++place;
-  waits_for_block = false;
-}
-
 bool Warp::choose() {
   if (waits_for_block || live == 0) return false;
   if (mask != 0) park({place, mask});
@@ -131,7 +84,9 @@ bool Warp::choose() {
   place = best->place;
   mask = best->mask;
   groups.erase(best);
-  find_least_other();
+  least_other = nowhere;
+  for (const Group& group : groups)
+    if (group.needed == 0) least_other = std::min(least_other, group.place);
   return true;
 }
 

@@ -9,11 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/backend/cuda/ptx/instruction.hpp"
-#include "engine/backend/cuda/ptx/memory.hpp"
+#include "engine/backend/cuda/ptx/machine.hpp"
 #include "engine/backend/cuda/ptx/race_watch.hpp"
 
 namespace fp16lab::engine::ptx {
@@ -24,11 +25,11 @@ struct DelayedCopy {
   std::uint64_t from;  ///< global
   std::size_t bytes, zeros;
   std::uint32_t instruction;
+  std::size_t group;
 };
-/// Of one thread, oldest first. groups[i]: copies up to the end of group i.
 struct DelayedCopies {
-  std::vector<DelayedCopy> pending;
-  std::vector<std::size_t> groups;
+  std::vector<DelayedCopy> pending;  ///< of one thread, oldest first
+  std::size_t groups = 0;            ///< that it has committed
 };
 
 /// What the warps of a block share, and what the machine knows of the launch.
@@ -36,7 +37,7 @@ struct Block {
   const Kernel* kernel = nullptr;
   const Code* code = nullptr;
   const Machine::Options* options = nullptr;
-  DeviceMemory::State* memory = nullptr;
+  DeviceMemory* memory = nullptr;
   std::array<std::uint32_t, 3> index{}, extent{}, grid{};  ///< of the block; threads; blocks
   std::uint32_t threads = 0;
   std::vector<std::byte> parameters, shared, local;
@@ -87,18 +88,13 @@ class Warp {
 
   // ---- control (warp.cpp) ----
 
-  /// Active lanes go to `target`, the others of the group to the next instruction.
-  void branch(std::uint32_t target, bool is_uniform);
-  /// The active lanes end.
-  void exit_lanes();
+  /// These lanes of the current group wait for others or for their turn.
+  void park(Group group);
   /// True if all of `needed` that have not exited are here; otherwise the active lanes wait for them, and the
   /// handler returns.
   bool meets(std::uint32_t needed);
   /// .aligned: Fault unless all lanes of the warp that `needed` has are active.
   void require_together(std::uint32_t needed) const;
-  /// The whole warp waits for the block, until it is released.
-  void wait_for_block();
-  void release_from_barrier();
   /// Chooses the group that goes on. False: none can, the warp waits for the block or has ended. Fault if
   /// lanes wait for lanes that never come.
   bool choose();
@@ -107,21 +103,21 @@ class Warp {
   [[noreturn]] void fail(FaultKind kind, int lane, const std::string& what,
                          std::uint32_t other_place = nowhere) const;
 
-  // ---- memory (memory_access.cpp) ----
+  // ---- memory (memory.cpp) ----
 
-  struct Touch {
-    bool writes = false;
-    bool is_strong = false;
-  };
-  /// Host's place of an aligned access of `bytes` to this space, watched for races. Fault.
-  std::byte* access(Space space, int lane, std::uint64_t address, std::size_t bytes, Touch touch);
+  /// Host's place of an aligned access of `bytes` to this space, watched for races. Fault. `touch`:
+  /// Access::wrote, Access::strong.
+  std::byte* access(Space space, int lane, std::uint64_t address, std::size_t bytes, std::uint32_t touch);
+  std::byte* access(const Instruction& by, int lane, std::size_t bytes, std::uint32_t touch) {
+    return access(by.space, lane, address(by.addresses[0], lane), bytes,
+                  touch | (by.is_strong ? Access::strong : 0));
+  }
   /// The same of shared memory, without the watch and with it alone: of instructions in which one lane names
   /// what others read, or which touch memory later.
   std::byte* shared_place(int lane, std::uint64_t address, std::size_t bytes) const;
-  void watch_shared(int lane, std::uint64_t address, std::size_t bytes, Touch touch);
-  std::uint32_t name(int lane, Touch touch) const {
-    return Access::name(thread(lane), place, touch.is_strong, touch.writes);
-  }
+  void watch_shared(int lane, std::uint64_t address, std::size_t bytes, std::uint32_t touch);
+  /// Access::who
+  std::uint32_t name(int lane, std::uint32_t touch) const { return thread(lane) << 22 | place << 2 | touch; }
 
   // ---- state ----
 
@@ -139,13 +135,12 @@ class Warp {
   std::vector<Group> groups;
 
  private:
-  std::byte* global_place(int lane, std::uint64_t address, std::size_t bytes, Touch touch);
-  std::byte* place_of(const char* space, const char* owner, std::byte* begin, std::size_t size, int lane,
+  std::byte* global_place(int lane, std::uint64_t address, std::size_t bytes, std::uint32_t touch);
+  std::byte* place_of(const char* space, const char* owner, std::span<std::byte> memory, int lane,
                       std::uint64_t address, std::size_t bytes) const;
-  [[noreturn]] void report_race(int lane, std::uint64_t address, Touch touch, const Access& before,
+  void require_aligned(int lane, const char* space, std::uint64_t address, std::size_t bytes) const;
+  [[noreturn]] void report_race(int lane, std::uint64_t address, std::uint32_t touch, const Access& before,
                                 bool is_global) const;
-  void park(Group group);
-  void find_least_other();
 };
 
 template <class Do>

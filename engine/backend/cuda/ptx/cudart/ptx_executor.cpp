@@ -80,7 +80,7 @@ std::string without_hash_of_path(std::string_view name) {
 class PtxExecutor final : public KernelExecutor {
  public:
   PtxExecutor(const std::string& folders, const Settings& settings, DeviceMemory& memory)
-      : program_(memory), machine_(program_, memory, options_for(capability_of(settings.architecture))) {
+      : program_(memory), machine_(memory, options_for(capability_of(settings.architecture))) {
     for (const fs::path& file : files_below(folders)) {
       std::ifstream in(file, std::ios::binary);
       program_.add(file.filename().string(), {std::istreambuf_iterator<char>(in), {}});

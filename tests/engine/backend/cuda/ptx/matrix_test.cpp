@@ -1,9 +1,10 @@
 // Matrix loads and products of tensor cores, on numbers and on terms.
+#include <algorithm>
 #include <bit>
 #include <set>
 
-#include "engine/backend/cuda/ptx/symbolic.hpp"
 #include "tests/engine/backend/cuda/ptx/small_kernel.hpp"
+#include "tests/engine/backend/cuda/ptx/symbolic.hpp"
 
 namespace fp16lab::engine::ptx {
 namespace {
@@ -32,8 +33,8 @@ struct WarpKernel {
     const std::size_t words = static_cast<std::size_t>(outputs) * 32;
     std::byte* const out = memory.allocate(4 * words, "output");
     std::byte* const in = memory.allocate(4 * input.size() + 4, "input");
-    std::memcpy(in, input.data(), 4 * input.size());
-    Machine machine(program, memory, options);
+    std::copy(input.begin(), input.end(), reinterpret_cast<std::uint32_t*>(in));
+    Machine machine(memory, options);
     const void* const parameters[] = {&out, &in};
     machine.launch(*program.find("warp"), {.block_x = threads}, parameters);
     std::vector<std::uint32_t> results(words);
@@ -226,7 +227,7 @@ TEST(PtxTerms, OfAnInstructionAreItsProductsInOrder) {
     for (const char* generation : {"ampere", "hopper"}) {
       WarpKernel kernel = multiplying(shape);
       Symbolic terms;
-      kernel.options.arithmetic = &terms;
+      kernel.options.terms = &terms;
       for (auto* row : {&kernel.options.f16, &kernel.options.bf16, &kernel.options.tf32})
         *row = &tensor_core_model(generation, row == &kernel.options.f16    ? DType::f16
                                               : row == &kernel.options.bf16 ? DType::bf16
@@ -271,7 +272,7 @@ TEST(PtxTerms, AreMadeByEveryFloatingPointInstruction) {
                                  {"mov.b32 %f2, 6", "mov.u32 %r5, 6; mov.b32 %f2, %r5"},
                                  {"mov.b32 %f3, 7", "mov.u32 %r5, 7; mov.b32 %f3, %r5"}})
     kernel.body.replace(kernel.body.find(from), std::strlen(from), to);
-  kernel.options.arithmetic = &terms;
+  kernel.options.terms = &terms;
   const std::uint64_t slot = kernel.run()[0];
   std::uint32_t begin = 0;
   const auto blocks = terms.chain(static_cast<std::uint32_t>(slot), begin);
@@ -281,10 +282,10 @@ TEST(PtxTerms, AreMadeByEveryFloatingPointInstruction) {
   EXPECT_EQ(blocks[1], (std::vector<Symbolic::Product>{{6, 6}}));
   const Symbolic::Term* const rounded = terms.find_half(static_cast<std::uint16_t>(slot >> 32));
   ASSERT_NE(rounded, nullptr);
-  EXPECT_EQ(rounded->operation, FloatOperation::convert);
+  EXPECT_EQ(rounded->opcode, "cvt");
   const Symbolic::Term* const sum = terms.find(static_cast<std::uint32_t>(rounded->operands[0]));
   ASSERT_NE(sum, nullptr);
-  EXPECT_EQ(sum->operation, FloatOperation::add);
+  EXPECT_EQ(sum->opcode, "add");
   EXPECT_EQ(sum->operands[1], 5u);
   kernel.body = "setp.lt.f32 %p1, %f1, %f2;";
   EXPECT_THAT(kernel.fault(), HasSubstr("a comparison of terms"));

@@ -49,7 +49,7 @@ struct SmallKernel {
     std::byte* const out = memory.allocate(std::size_t{8} * threads * blocks, "output");
     std::byte* const in = memory.allocate(input.size(), "input");
     std::memcpy(in, input.data(), input.size());
-    Machine machine(program, memory, options);
+    Machine machine(memory, options);
     const void* const parameters[] = {&out, &in};
     Grid grid;
     grid.x = blocks;

@@ -46,7 +46,7 @@ Proof prove(int architecture, const Texts& texts, const LibraryEpilogueCase& c) 
   Program program(memory);
   program.add("library/gemm.ptx", texts.at("backend/cuda/library/gemm.ptx"));
   Symbolic terms;
-  Machine machine(program, memory, {.arithmetic = &terms});
+  Machine machine(memory, {.terms = &terms});
   Tags tags;
   const Shape shape{c.batch, c.m, c.n};
   const Tagged& accumulators = tags.make("accumulator", shape, DType::f32);

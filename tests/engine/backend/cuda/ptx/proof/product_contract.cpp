@@ -76,24 +76,22 @@ bool OutputJudge::is(std::uint64_t operand, const ExpectedOutput::Addend& addend
   if (addend.dtype == DType::f32) return operand == addend.tag;
   if (addend.dtype == DType::bf16) return operand == std::uint64_t{addend.tag} << 16;
   const Symbolic::Term* const wide = terms_.find(static_cast<std::uint32_t>(operand));
-  return wide != nullptr && wide->operation == FloatOperation::convert && wide->type.kind == 'f' &&
-         wide->type.bits == 32 && wide->operands[0] == addend.tag;
+  return wide != nullptr && wide->opcode == "cvt" && wide->type.kind == 'f' && wide->type.bits == 32 &&
+         wide->operands[0] == addend.tag;
 }
 
 std::string OutputJudge::text_of(const Symbolic::Product& product) const {
   return fmt::format("{} {}", tags_.name(product.a), tags_.name(product.b));
 }
 
-/// Down to the chain: "convert(add([16 products: a(0, 0) b(0, 0) .. a(0, 15) b(15, 0)] ...".
+/// Down to the chain: "cvt(add([16 products: a(0, 0) b(0, 0) .. a(0, 15) b(15, 0)] ...".
 std::string OutputJudge::text_of(std::uint32_t pattern) const {
   const Symbolic::Term* const term = terms_.find(pattern);
   if (term == nullptr) return pattern == 0 ? "+0" : tags_.name(pattern);
-  if (term->operation != FloatOperation::fma)
-    return fmt::format(
-        "{}({}{}{})", name_of(term->operation), text_of(static_cast<std::uint32_t>(term->operands[0])),
-        term->operation == FloatOperation::convert ? "" : ", ",
-        term->operation == FloatOperation::convert ? ""
-                                                   : text_of(static_cast<std::uint32_t>(term->operands[1])));
+  if (term->opcode != "fma")
+    return fmt::format("{}({}{}{})", term->opcode, text_of(static_cast<std::uint32_t>(term->operands[0])),
+                       term->opcode == "cvt" ? "" : ", ",
+                       term->opcode == "cvt" ? "" : text_of(static_cast<std::uint32_t>(term->operands[1])));
   std::uint32_t begin = 0;
   const std::vector<std::vector<Symbolic::Product>> blocks = terms_.chain(pattern, begin);
   std::size_t products = 0;
@@ -109,16 +107,16 @@ std::string OutputJudge::difference(std::uint32_t pattern, const ExpectedOutput&
   std::uint32_t sum = pattern;
   if (size_of(stored_) == 2) {
     const Symbolic::Term* const rounded = terms_.find_half(static_cast<std::uint16_t>(pattern));
-    if (rounded == nullptr || rounded->operation != FloatOperation::convert || rounded->type.bits != 16 ||
+    if (rounded == nullptr || rounded->opcode != "cvt" || rounded->type.bits != 16 ||
         rounded->type.kind != (stored_ == DType::bf16 ? 'h' : 'f'))
       return told(fmt::format("expected a sum rounded to {}", name_of(stored_)),
-                  rounded == nullptr ? tags_.name(pattern) : std::string(name_of(rounded->operation)));
+                  rounded == nullptr ? tags_.name(pattern) : std::string(rounded->opcode));
     sum = static_cast<std::uint32_t>(rounded->operands[0]);
   }
   for (std::size_t i = expected.addends.size(); i > 0; --i) {
     const ExpectedOutput::Addend& addend = expected.addends[i - 1];
     const Symbolic::Term* const term = terms_.find(sum);
-    const bool adds = term != nullptr && term->operation == FloatOperation::add;
+    const bool adds = term != nullptr && term->opcode == "add";
     if (adds && is(term->operands[1], addend))
       sum = static_cast<std::uint32_t>(term->operands[0]);
     else if (adds && is(term->operands[0], addend))
@@ -141,7 +139,7 @@ std::string OutputJudge::chain_difference(std::uint32_t sum, const ExpectedOutpu
   for (std::size_t block = count; block > 0 && where.empty(); --block) {
     const std::size_t first = (block - 1) * size, products = std::min(size, padded - first);
     const Symbolic::Term* const term = terms_.find(rest);
-    if (term == nullptr || term->operation != FloatOperation::fma || term->operands[1] != 0) {
+    if (term == nullptr || term->opcode != "fma" || term->operands[1] != 0) {
       where = fmt::format("block {} of {}, k = {} .. {}, is not there", block, count, first,
                           first + products - 1);
       break;

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/cuda/ptx/symbolic.hpp"
 #include "engine/tensor/tensor.hpp"
+#include "tests/engine/backend/cuda/ptx/symbolic.hpp"
 
 namespace fp16lab::engine::ptx::test {
 

@@ -17,26 +17,8 @@
 
 namespace fp16lab::engine::ptx::test {
 
-namespace {
-
-/// Terms that can be forgotten while a machine holds their address.
-class RenewedTerms final : public Arithmetic {
- public:
-  std::uint64_t operate(FloatOperation operation, Type to, Type from, std::uint64_t a, std::uint64_t b,
-                        std::uint64_t c) override {
-    return terms->operate(operation, to, from, a, b, c);
-  }
-  std::uint32_t multiply(DType operands, std::span<const std::uint32_t> a, std::span<const std::uint32_t> b,
-                         std::uint32_t c, int block_size) override {
-    return terms->multiply(operands, a, b, c, block_size);
-  }
-  std::unique_ptr<Symbolic> terms = std::make_unique<Symbolic>();
-};
-
-}  // namespace
-
 struct SymbolicDevice::State {
-  RenewedTerms arithmetic;
+  Symbolic terms;
   std::vector<std::string> launched;
   std::string fault;
 };
@@ -47,9 +29,7 @@ class SymbolicExecutor final : public cudart::KernelExecutor {
  public:
   SymbolicExecutor(const cudart::Settings& settings, DeviceMemory& memory, const Texts& texts,
                    std::shared_ptr<SymbolicDevice::State> state)
-      : state_(std::move(state)),
-        program_(memory),
-        machine_(program_, memory, options_for(settings.architecture)) {
+      : state_(std::move(state)), program_(memory), machine_(memory, options_for(settings.architecture)) {
     for (const auto& [file, text] : texts) program_.add(file, text);
   }
 
@@ -79,7 +59,7 @@ class SymbolicExecutor final : public cudart::KernelExecutor {
       options.bf16 = &tensor_core_model(row, DType::bf16);
       options.tf32 = &tensor_core_model(row, DType::tf32);
     }
-    options.arithmetic = &state_->arithmetic;
+    options.terms = &state_->terms;
     return options;
   }
 
@@ -121,10 +101,10 @@ SymbolicDevice::~SymbolicDevice() {
 }
 
 void SymbolicDevice::begin() {
-  state_->arithmetic.terms = std::make_unique<Symbolic>();
+  state_->terms.clear();
   state_->launched.clear();
 }
-const Symbolic& SymbolicDevice::terms() const { return *state_->arithmetic.terms; }
+const Symbolic& SymbolicDevice::terms() const { return state_->terms; }
 const std::vector<std::string>& SymbolicDevice::products_launched() const { return state_->launched; }
 const std::string& SymbolicDevice::fault() const { return state_->fault; }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/backend/backend.hpp"
-#include "engine/backend/cuda/ptx/symbolic.hpp"
+#include "tests/engine/backend/cuda/ptx/symbolic.hpp"
 
 namespace fp16lab::engine::ptx::test {
 

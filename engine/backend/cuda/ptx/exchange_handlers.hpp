@@ -1,21 +1,20 @@
 // Control flow, barriers, and what the lanes of a warp tell each other (PTX ISA 9.7.12, 9.7.13, 9.7.9.6).
+#pragma once
+
 #include <fmt/format.h>
 
 #include <bit>
 
-#include "engine/backend/cuda/ptx/handlers.hpp"
 #include "engine/backend/cuda/ptx/warp.hpp"
 
 namespace fp16lab::engine::ptx {
 
-namespace {
-
-std::uint32_t predicate_of(Warp& warp, const Instruction& instruction, std::uint32_t operand) {
+inline std::uint32_t predicate_of(Warp& warp, const Instruction& instruction, std::uint32_t operand) {
   return warp.predicate(operand) ^ (instruction.negated ? all_lanes : 0);
 }
 
 /// All active lanes must name the same members, and be members.
-std::uint32_t members(Warp& warp, std::uint32_t operand) {
+inline std::uint32_t members(Warp& warp, std::uint32_t operand) {
   const std::uint32_t* const masks = warp.values<std::uint32_t>(operand);
   const std::uint32_t mask = masks[std::countr_zero(warp.active)];
   for_each_lane(warp.active, [&](int lane) {
@@ -29,38 +28,59 @@ std::uint32_t members(Warp& warp, std::uint32_t operand) {
   return mask;
 }
 
-}  // namespace
-
 /// Of an instruction that says something of memory's order or of caches: lanes here go one after the other,
 /// and that it orders no threads by itself is what the race watch takes it for.
-void nothing(Warp&, const Instruction&) {}
+inline void nothing(Warp&, const Instruction&) {}
 
+/// Active lanes go to the target, the others of the group to the next instruction.
 template <bool is_uniform>
 void branch(Warp& warp, const Instruction& instruction) {
-  warp.branch(static_cast<std::uint32_t>(instruction.constant), is_uniform);
+  const auto target = static_cast<std::uint32_t>(instruction.constant);
+  const std::uint32_t staying = warp.mask & ~warp.active;
+  if (staying != 0 && is_uniform)
+    warp.fail(FaultKind::barrier, std::countr_zero(warp.active), "bra.uni that not all active lanes take");
+  if (staying != 0 && target > warp.next) {
+    warp.park({target, warp.active});
+    warp.mask = staying;
+    return;
+  }
+  if (staying != 0) warp.park({warp.next, staying});
+  warp.mask = warp.active;
+  warp.next = target;
 }
-template void branch<true>(Warp&, const Instruction&);
-template void branch<false>(Warp&, const Instruction&);
 
-void trap(Warp& warp, const Instruction&) {
+inline void trap(Warp& warp, const Instruction&) {
   warp.fail(FaultKind::instruction, std::countr_zero(warp.active), "the kernel traps");
 }
 
-void leave(Warp& warp, const Instruction&) { warp.exit_lanes(); }
+/// The active lanes end.
+inline void leave(Warp& warp, const Instruction&) {
+  for_each_lane(warp.active, [&](int lane) {
+    if (const auto& pending = warp.block->copies[warp.thread(lane)].pending; !pending.empty())
+      warp.fail(FaultKind::race, lane, "a thread ends before a copy of it has been waited for, that of",
+                pending.front().instruction);
+  });
+  warp.live &= ~warp.active;
+  warp.mask &= ~warp.active;
+}
 
 /// bar.sync, and bar.red.or: p is the disjunction of c over the block. It is .aligned, and the block goes on
 /// when all threads that have not exited are here (9.7.13.1).
-void block_barrier(Warp& warp, const Instruction& instruction) {
+inline void block_barrier(Warp& warp, const Instruction& instruction) {
   if (const std::uint32_t c = instruction.operands[1]; c != no_operand)
     if ((predicate_of(warp, instruction, c) & warp.active) != 0) warp.block->barrier_or = true;
-  warp.wait_for_block();
+  warp.require_together(warp.live);
+  warp.next = warp.place;
+  warp.mask = 0;
+  warp.waits_for_block = true;
 }
 
-void warp_barrier(Warp& warp, const Instruction& instruction) {
+inline void warp_barrier(Warp& warp, const Instruction& instruction) {
   if (!warp.meets(members(warp, instruction.operands[0]))) return;
   if ((warp.live & ~warp.active) == 0) warp.block->watch.meet_warp(warp.number);
 }
 
+enum class Shuffle : std::uint8_t { up, down, butterfly, index };
 /// 9.7.9.6: c has the clamp in bits 0-4 and the segment mask in bits 8-12. A source lane that is not active
 /// here gives an unpredictable value: poison.
 template <Shuffle mode>
@@ -88,11 +108,8 @@ void shuffle(Warp& warp, const Instruction& instruction) {
   warp.assign(operands[0], results);
   if (operands[1] != no_operand) warp.assign_predicate(operands[1], in_range);
 }
-template void shuffle<Shuffle::up>(Warp&, const Instruction&);
-template void shuffle<Shuffle::down>(Warp&, const Instruction&);
-template void shuffle<Shuffle::butterfly>(Warp&, const Instruction&);
-template void shuffle<Shuffle::index>(Warp&, const Instruction&);
 
+enum class Vote : std::uint8_t { ballot, any, all };
 /// Operands: result, predicate, members.
 template <Vote mode>
 void vote(Warp& warp, const Instruction& instruction) {
@@ -108,8 +125,5 @@ void vote(Warp& warp, const Instruction& instruction) {
     warp.assign_predicate(operands[0], result ? all_lanes : 0);
   }
 }
-template void vote<Vote::ballot>(Warp&, const Instruction&);
-template void vote<Vote::any>(Warp&, const Instruction&);
-template void vote<Vote::all>(Warp&, const Instruction&);
 
 }  // namespace fp16lab::engine::ptx

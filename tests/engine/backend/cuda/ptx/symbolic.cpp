@@ -1,4 +1,4 @@
-#include "engine/backend/cuda/ptx/symbolic.hpp"
+#include "tests/engine/backend/cuda/ptx/symbolic.hpp"
 
 #include <fmt/format.h>
 
@@ -14,17 +14,16 @@ std::uint32_t Symbolic::handle_of(const Term& term) {
   return static_cast<std::uint32_t>(handle);
 }
 
-std::uint64_t Symbolic::operate(FloatOperation operation, Type to, Type from, std::uint64_t a,
-                                std::uint64_t b, std::uint64_t c) {
-  if (operation == FloatOperation::compare)
-    throw std::invalid_argument("a comparison of terms, which have no values");
-  if (to.bits > 32 || from.bits > 32)
-    throw std::invalid_argument(fmt::format("{} of terms in FP64", name_of(operation)));
-  if (operation == FloatOperation::fma) {
+std::uint64_t Symbolic::operate(std::string_view opcode, Type to, Type from,
+                                const std::uint64_t (&operands)[3]) {
+  const auto [a, b, c] = operands;
+  if (opcode == "setp") throw std::invalid_argument("a comparison of terms, which have no values");
+  if (to.bits > 32 || from.bits > 32) throw std::invalid_argument(fmt::format("{} of terms in FP64", opcode));
+  if (opcode == "fma") {
     products_.push_back({static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b)});
-    return handle_of({operation, to, {c, 0}, products_.size() - 1, 1});
+    return handle_of({opcode, to, {c, 0}, products_.size() - 1, 1});
   }
-  const std::uint32_t handle = handle_of({operation, to, {a, b}, 0, 0});
+  const std::uint32_t handle = handle_of({opcode, to, {a, b}, 0, 0});
   if (to.bits != 16) return handle;
   const std::size_t half = first_half_handle + half_terms_.size();
   if (half >= (to.kind == 'h' ? 0x7f80u : 0x7c00u))
@@ -33,13 +32,13 @@ std::uint64_t Symbolic::operate(FloatOperation operation, Type to, Type from, st
   return half;
 }
 
-std::uint32_t Symbolic::multiply(DType, std::span<const std::uint32_t> a, std::span<const std::uint32_t> b,
+std::uint32_t Symbolic::multiply(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b,
                                  std::uint32_t c, int block_size) {
   const auto size = static_cast<std::size_t>(block_size);
   for (std::size_t first = 0; first < a.size(); first += size) {
     const std::size_t count = std::min(size, a.size() - first), begin = products_.size();
     for (std::size_t i = first; i < first + count; ++i) products_.push_back({a[i], b[i]});
-    c = handle_of({FloatOperation::fma, {'f', 32}, {c, 0}, begin, count});
+    c = handle_of({"fma", {'f', 32}, {c, 0}, begin, count});
   }
   return c;
 }
@@ -58,8 +57,7 @@ std::vector<std::vector<Symbolic::Product>> Symbolic::chain(std::uint32_t handle
                                                             std::uint32_t& begin) const {
   std::vector<std::vector<Product>> blocks;
   begin = handle;
-  for (const Term* term = find(begin); term != nullptr && term->operation == FloatOperation::fma;
-       term = find(begin)) {
+  for (const Term* term = find(begin); term != nullptr && term->opcode == "fma"; term = find(begin)) {
     const std::span<const Product> block = products(*term);
     blocks.emplace_back(block.begin(), block.end());
     begin = static_cast<std::uint32_t>(term->operands[0]);

@@ -7,22 +7,23 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
-#include "engine/backend/cuda/ptx/arithmetic.hpp"
+#include "engine/backend/cuda/ptx/instruction.hpp"
 
 namespace fp16lab::engine::ptx {
 
-class Symbolic : public Arithmetic {
+class Symbolic final : public Terms {
  public:
   struct Product {
     std::uint32_t a = 0, b = 0;  ///< tags
     bool operator==(const Product&) const = default;
   };
-  /// An fma, or a block of mma.sync (FloatOperation::fma): `operands[0]` plus all products, by one rounding.
+  /// An fma, or a block of mma.sync (which counts as one): `operands[0]` plus all products, by one rounding.
   /// Or another operation on its operands.
   struct Term {
-    FloatOperation operation = FloatOperation::add;
+    std::string_view opcode;  ///< of the table: "fma", "add", "cvt"
     Type type;
     std::uint64_t operands[2] = {};
     std::size_t first_product = 0, product_count = 0;
@@ -31,10 +32,12 @@ class Symbolic : public Arithmetic {
   /// Tags have to lie below: up to 1fffffff, or up to 1fff for 16 bits.
   static constexpr std::uint32_t first_handle = 0x20000000, first_half_handle = 0x2000;
 
-  std::uint64_t operate(FloatOperation operation, Type to, Type from, std::uint64_t a, std::uint64_t b,
-                        std::uint64_t c) override;
-  std::uint32_t multiply(DType operands, std::span<const std::uint32_t> a, std::span<const std::uint32_t> b,
-                         std::uint32_t c, int block_size) override;
+  std::uint64_t operate(std::string_view opcode, Type to, Type from,
+                        const std::uint64_t (&operands)[3]) override;
+  std::uint32_t multiply(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b, std::uint32_t c,
+                         int block_size) override;
+  /// Forgets all terms.
+  void clear() { *this = {}; }
 
   /// The term of a handle; null for a tag. Valid until the next one is made.
   const Term* find(std::uint32_t pattern) const;
