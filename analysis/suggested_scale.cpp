@@ -19,13 +19,25 @@ struct Question {
   const ScaledHistograms& all;
   DType format;
   ScaleTargets targets;
-  std::optional<std::uint64_t> step;  ///< of a run
+  std::optional<std::uint64_t> step{};   ///< of a run
+  const RangeReport* tensors = nullptr;  ///< that `all` is of; none: of one
   FormatRange range = range_of(format);
 
   RangeCounts counts(int log2_scale) const { return all.at_scale(range, power_of_two(log2_scale)); }
   double lost_rate(int log2_scale) const { return rates_of(counts(log2_scale)).lost.upper; }
-  double lost_l1(int log2_scale) const {
-    return all.mass_at(range, power_of_two(log2_scale)).l1.lost.share().upper;
+  bool overflows(const ScaledHistograms& gradients, int log2_scale) const {
+    const double scale = power_of_two(log2_scale + targets.headroom_bits);
+    return gradients.at_scale(range, scale).overflow.upper > 0;
+  }
+  double lost_l1(const ScaledHistograms& gradients, int log2_scale) const {
+    return gradients.mass_at(range, power_of_two(log2_scale)).l1.lost.share().upper;
+  }
+  double lost_l1(int log2_scale) const { return lost_l1(all, log2_scale); }
+  /// Has more than one tensor gradients to judge by?
+  bool of_several() const {
+    return tensors && std::ranges::count_if(tensors->tensors(), [this](const std::string& name) {
+                        return !tensors->tensor(name).empty();
+                      }) > 1;
   }
   std::string headroom() const {
     return counted(static_cast<std::size_t>(targets.headroom_bits), "bit") + " of head-room";
@@ -42,17 +54,36 @@ void check(const ScaleTargets& targets) {
     throw std::invalid_argument(fmt::format("head-room of {} bits: must be >= 0", targets.headroom_bits));
 }
 
+/// smallest_sufficient_each and asks_most. What is lost never grows with the scale: a tensor that loses little
+/// at the scale which those before it ask for asks for no more.
+void ask_each(const Question& question, SuggestedScale& found) {
+  int least = min_log2_scale;
+  for (const std::string& name : question.tensors->tensors()) {
+    const ScaledHistograms& gradients = question.tensors->tensor(name);
+    if (gradients.empty()) continue;
+    while (question.lost_l1(gradients, least) >= question.targets.lost_l1) {
+      found.asks_most = name;
+      if (++least > max_log2_scale) return;
+    }
+  }
+  found.smallest_sufficient_each = least;
+}
+
 /// Everything but the reasoning.
 SuggestedScale find_scales(const Question& question) {
   const ScaleTargets& targets = question.targets;
   SuggestedScale found;
   for (int k = min_log2_scale; k <= max_log2_scale; ++k) {
-    if (question.counts(k + targets.headroom_bits).overflow.upper == 0) found.largest_safe = k;
+    if (!question.overflows(question.all, k)) found.largest_safe = k;
     if (!found.smallest_sufficient && question.lost_rate(k) < targets.lost_rate)
       found.smallest_sufficient = k;
     if (!found.smallest_sufficient_l1 && question.lost_l1(k) < targets.lost_l1)
       found.smallest_sufficient_l1 = k;
   }
+  if (question.tensors)
+    ask_each(question, found);
+  else
+    found.smallest_sufficient_each = found.smallest_sufficient_l1;
   found.suggested = found.largest_safe;
   found.at_edge = found.suggested == max_log2_scale;
   return found;
@@ -70,13 +101,38 @@ std::string about_subject(const Question& question) {
   return of.empty() ? "" : fmt::format("This is {}. ", fmt::join(of, ", "));
 }
 
+/// The first tensor that leaves less head-room at 2^log2_scale.
+std::string first_too_large(const Question& question, int log2_scale) {
+  for (const std::string& name : question.tensors->tensors())
+    if (question.overflows(question.tensors->tensor(name), log2_scale)) return name;
+  return {};
+}
+
+/// The same of each tensor on its own, where there are several: a blank and a sentence.
+std::string about_each(const SuggestedScale& suggestion, const Question& question) {
+  if (!question.of_several() || !suggestion.largest_safe) return {};
+  const std::optional<int>& least = suggestion.smallest_sufficient_each;
+  const int largest = *suggestion.largest_safe;
+  if (suggestion.fits_each()) {
+    if (least == suggestion.smallest_sufficient_l1) return " The same holds for each tensor on its own.";
+    return fmt::format(" Each tensor on its own: from 2^{} ({}) to 2^{}.", *least, suggestion.asks_most,
+                       largest);
+  }
+  const std::string none = " No loss scale does so for each tensor on its own: ";
+  if (!least) return none + fmt::format("{} loses more even at 2^{}.", suggestion.asks_most, max_log2_scale);
+  return none + fmt::format("{} loses so little only from 2^{} on, {} leaves {} only up to 2^{}.",
+                            suggestion.asks_most, *least, first_too_large(question, largest + 1),
+                            question.headroom(), largest);
+}
+
 /// Which scales lose little and leave head-room, the "scales that fit" of the tables; or why none does.
 std::string about_range(const SuggestedScale& suggestion, const Question& question) {
   const std::optional<double> greatest = question.all.greatest();
   const std::string reach =
       greatest ? fmt::format("the greatest finite gradient is {:.4g}", *greatest)
                : fmt::format("no finite gradient exceeds 2^{}", question.all.extent().largest);
-  const std::string little = fmt::format("less than {:.2g} % of L1", 100 * question.targets.lost_l1);
+  const std::string little = fmt::format("less than {:.2g} % of L1{}", 100 * question.targets.lost_l1,
+                                         question.of_several() ? " of all tensors together" : "");
   const std::optional<int>&least = suggestion.smallest_sufficient_l1, &largest = suggestion.largest_safe;
   if (!largest)
     return fmt::format("No loss scale from 2^{} on leaves {}: {}.", min_log2_scale, question.headroom(),
@@ -140,14 +196,19 @@ SuggestedScale suggest(const Question& question) {
     return suggestion;
   }
   suggestion = find_scales(question);
-  suggestion.reasoning = subject + about_range(suggestion, question) + conclusion(suggestion, question);
+  suggestion.reasoning = subject + about_range(suggestion, question) + about_each(suggestion, question) +
+                         conclusion(suggestion, question);
   return suggestion;
 }
 
 }  // namespace
 
 SuggestedScale suggest_scale(const RangeReport& report, DType format, const ScaleTargets& targets) {
-  return suggest({.all = report.merged(), .format = format, .targets = targets, .step = report.step()});
+  return suggest({.all = report.merged(),
+                  .format = format,
+                  .targets = targets,
+                  .step = report.step(),
+                  .tensors = &report});
 }
 
 SuggestedScale suggest_scale(const ScaledHistograms& gradients, DType format, const ScaleTargets& targets,

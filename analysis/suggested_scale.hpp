@@ -27,18 +27,29 @@ struct SuggestedScale {
   /// Smallest log2 scale at which the lost share of L1 (upper bound) is below its target: what vanishes may
   /// be many values and yet little of the gradient.
   std::optional<int> smallest_sufficient_l1;
+  /// Of a report: the smallest log2 scale at which each tensor loses less than that target of its own L1, and
+  /// the tensor that asks for it (where there is no such scale: that has none); "" if 2^min_log2_scale will do.
+  /// A tensor of small gradients may be lost whole where it is nothing of the L1 of all. Of one tensor alone as
+  /// smallest_sufficient_l1, and "".
+  std::optional<int> smallest_sufficient_each;
+  std::string asks_most;
   /// The scale to fix: the largest with head-room. What is lost never grows with the scale, so no other scale
   /// that keeps the head-room loses less.
   std::optional<int> suggested;
   /// `suggested` is the last scale that was looked at: a larger one may fit as well.
   bool at_edge = false;
   /// In plain words, a few sentences: what they are of, if that is one step of a run or only some of the
-  /// values; the range of scales that lose little of L1 and leave head-room; what is suggested.
+  /// values; the range of scales that lose little of L1 and leave head-room, for all tensors together and for
+  /// each on its own; what is suggested.
   std::string reasoning;
 
   /// Is there a scale with head-room that loses little of L1?
   bool fits() const {
     return largest_safe && smallest_sufficient_l1 && *smallest_sufficient_l1 <= *largest_safe;
+  }
+  /// Is there one with head-room at which each tensor loses little of its own?
+  bool fits_each() const {
+    return largest_safe && smallest_sufficient_each && *smallest_sufficient_each <= *largest_safe;
   }
 };
 

@@ -18,6 +18,7 @@ namespace fp16lab::analysis {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr FormatRange f16 = FormatRange::of<Binary16>();
@@ -187,8 +188,11 @@ TEST(SuggestedScaleByMass, ManyTinyValuesAreLittleOfTheGradient) {
   EXPECT_EQ(global.largest_safe, 24);             // the end of what is looked at
   EXPECT_EQ(global.suggested, 24);
   EXPECT_THAT(global.reasoning,
-              HasSubstr("Every loss scale from 2^-10 to 2^24 loses less than 0.049 % of L1 and"));
-  EXPECT_THAT(global.reasoning, HasSubstr("Suggested: 2^24"));
+              HasSubstr("Every loss scale from 2^-10 to 2^24 loses less than 0.049 % of L1 of all tensors "
+                        "together and leaves 2 bits of head-room: the greatest finite gradient is 0.0003662. "
+                        "Each tensor on its own: from 2^-5 (v) to 2^24. Suggested: 2^24"));
+  EXPECT_EQ(global.smallest_sufficient_each, -5);
+  EXPECT_EQ(global.asks_most, "v");
   // v alone asks for more by magnitude: all of it is lost below 2^-5.
   EXPECT_EQ(suggest_scale(report.tensor("v"), DType::f16).smallest_sufficient_l1, -5);
   EXPECT_EQ(suggest_scale(report.tensor("v"), DType::f16).smallest_sufficient, -5);
@@ -204,6 +208,41 @@ TEST(SuggestedScaleByMass, ManyTinyValuesAreLittleOfTheGradient) {
   EXPECT_EQ(both.suggested, 5);
   EXPECT_GT(*both.smallest_sufficient, *both.suggested);
   EXPECT_TRUE(both.fits());
+}
+
+TEST(SuggestedScaleByMass, SaysWhetherAScaleFitsEachTensorOnItsOwn) {
+  const auto sentence = [](std::vector<std::pair<const char*, float>> tensors) {
+    RangeReport report;
+    for (const auto& [name, value] : tensors)
+      report.add(name, histogram_of(std::vector<float>(100, value)), 1.0);
+    return suggest_scale(report, DType::f16);
+  };
+  // 1.5 * 2^-31 survives from 2^6 on; of L1 it is 2^-21 beside 1.5 * 2^-10, which has head-room up to 2^23.
+  const SuggestedScale both = sentence({{"large", 0x1.8p-10f}, {"zero", 0.0f}, {"small", 0x1.8p-31f}});
+  EXPECT_TRUE(both.fits() && both.fits_each());
+  EXPECT_EQ(both.smallest_sufficient_l1, -10);
+  EXPECT_THAT(both.reasoning, HasSubstr(" Each tensor on its own: from 2^6 (small) to 2^23."));
+  // 1.5 * 2^0 has head-room up to 2^13, and 1.5 * 2^-41 survives from 2^16 on.
+  const SuggestedScale apart = sentence({{"small", 0x1.8p-41f}, {"middle", 0x1.8p-20f}, {"large", 1.5f}});
+  EXPECT_TRUE(apart.fits());
+  EXPECT_FALSE(apart.fits_each());
+  EXPECT_EQ(apart.smallest_sufficient_each, 16);
+  EXPECT_EQ(apart.asks_most, "small");
+  EXPECT_EQ(apart.suggested, 13) << "what all together ask for";
+  EXPECT_THAT(apart.reasoning,
+              HasSubstr(" No loss scale does so for each tensor on its own: small loses so little only from "
+                        "2^16 on, large leaves 2 bits of head-room only up to 2^13. Suggested: 2^13"));
+  const SuggestedScale never = sentence({{"tiny", 0x1p-60f}, {"large", 1.5f}, {"other", 0x1p-70f}});
+  EXPECT_EQ(never.smallest_sufficient_each, std::nullopt);
+  EXPECT_THAT(never.reasoning,
+              HasSubstr(" No loss scale does so for each tensor on its own: tiny loses more even "
+                        "at 2^24. Suggested"));
+  // Of tensors alike there is nothing to say twice, and of one, nothing at all.
+  EXPECT_THAT(sentence({{"a", 0x1p-30f}, {"b", 0x1p-30f}}).reasoning,
+              HasSubstr(" The same holds for each tensor on its own. Suggested"));
+  const SuggestedScale one = sentence({{"a", 0x1p-30f}, {"zero", 0.0f}});
+  EXPECT_THAT(one.reasoning, Not(HasSubstr("tensor")));
+  EXPECT_EQ(one.smallest_sufficient_each, one.smallest_sufficient_l1);
 }
 
 TEST(SuggestedScaleByMass, SaysWhenItStandsAtTheEdgeOfWhatItLookedAt) {
@@ -368,17 +407,21 @@ TEST(RangeMassOutput, SaysWhyNoScaleFits) {
   EXPECT_THAT(table.str(),
               HasSubstr("\nScales that fit lose less than 0.049 % of L1 (2^-11, half a unit in the last "
                         "place of FP16) and leave 2 bits of head-room.\n"));
-  EXPECT_THAT(table.str(),
-              HasSubstr("No loss scale both leaves 2 bits of head-room and loses less than 0.049 % of L1; "
-                        "the gradients span more than E4M3 holds: the greatest finite gradient is 1.5."));
+  EXPECT_THAT(
+      table.str(),
+      HasSubstr("No loss scale both leaves 2 bits of head-room and loses less than 0.049 % of L1 of all "
+                "tensors together; the gradients span more than E4M3 holds: the greatest finite gradient "
+                "is 1.5. No loss scale does so for each tensor on its own: many loses so little only from "
+                "2^10 on, one leaves 2 bits of head-room only up to 2^6."));
   // 2^-10 is lost below 2^0, where 400 has less head-room than two bits.
   RangeReport tight;
   tight.add("many", histogram_of(std::vector<float>(1000, 0x1.2p-10f)), 1.0);
   tight.add("one", histogram_of({400.0f}), 1.0);
   EXPECT_THAT(
       suggest_scale(tight, DType::e4m3).reasoning,
-      StartsWith("No loss scale both leaves 2 bits of head-room and loses less than 0.049 % of L1; with less "
-                 "head-room there is one: the greatest finite gradient is 400. "));
+      StartsWith(
+          "No loss scale both leaves 2 bits of head-room and loses less than 0.049 % of L1 of all tensors "
+          "together; with less head-room there is one: the greatest finite gradient is 400. "));
   EXPECT_EQ(suggest_scale(tight, DType::e4m3, {.headroom_bits = 0}).smallest_sufficient_l1, 0);
 }
 
