@@ -99,6 +99,13 @@ bool is_tested(const Judgement& of) {
   return of.diverged == 0 && of.pairs >= fewest_pairs && of.deviation > 0;
 }
 
+void tell_percent(Judgement& of) {
+  of.mean = percent_of(of.mean);
+  of.interval = percent_of(of.interval);
+  of.adjusted = percent_of(of.adjusted);
+  if (of.detectable) of.detectable = percent_of(*of.detectable);
+}
+
 std::optional<int> seeds_to_tell(const Judgement& of) {
   const double freedom = of.pairs - 1;
   const double lowest = quantile(boost::math::chi_squared(freedom), 1 - bound_share);
@@ -118,6 +125,13 @@ std::optional<int> seeds_to_tell(const Judgement& of) {
 double loss_difference(double variant, double reference) {
   const bool comparable = variant > 0 && reference > 0 && std::isfinite(variant) && std::isfinite(reference);
   return comparable ? 100 * std::log(variant / reference) : not_a_number;
+}
+
+double percent_of(double loss_difference) { return 100 * std::expm1(loss_difference / 100); }
+
+std::optional<Interval> percent_of(const std::optional<Interval>& of_loss_differences) {
+  if (!of_loss_differences) return std::nullopt;
+  return Interval{percent_of(of_loss_differences->lower), percent_of(of_loss_differences->upper)};
 }
 
 double accuracy_difference(double variant, double reference) { return 100 * (reference - variant); }
@@ -190,6 +204,8 @@ std::vector<Judgement> judge(std::span<const PairedSample> family) {
       one.seeds_needed = seeds_to_tell(one);
     }
   }
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (family[i].is_of_losses) tell_percent(all[i]);
   return all;
 }
 

@@ -26,9 +26,13 @@ inline constexpr double stated_power = 0.8;
 inline constexpr int fewest_pairs = 3;
 inline constexpr int most_seeds = 200;  ///< above, seeds_needed says nothing
 
-/// 100 ln(variant / reference), percent; positive is worse. Of losses and bits per character, which must be
-/// above 0 and finite, else NaN.
+/// 100 ln(variant / reference); positive is worse. Of losses and bits per character, which must be above 0
+/// and finite, else NaN. Tests and margins are of these, because ratios are as far below 1 as above it; what
+/// is told is percent_of them.
 double loss_difference(double variant, double reference);
+/// 100 (exp(difference / 100) - 1): 18.86 is +20.75 %. Of a mean of such differences: how far the geometric
+/// mean of the ratios is from 1.
+double percent_of(double loss_difference);
 /// 100 (reference - variant), points; positive is worse. Of accuracies as fractions.
 double accuracy_difference(double variant, double reference);
 
@@ -36,6 +40,7 @@ struct Interval {
   double lower = 0, upper = 0;
   bool contains(double x) const { return lower <= x && x <= upper; }
 };
+std::optional<Interval> percent_of(const std::optional<Interval>& of_loss_differences);
 /// Student's interval of a mean: mean -+ t(confidence, n - 1) s / sqrt(n) (Biometrika 6, 1908). Nothing for
 /// fewer than two values, and where one is not finite. std::invalid_argument for a confidence that is not
 /// between 0 and 1.
@@ -50,6 +55,7 @@ struct PairedSample {
   int diverged = 0;                   ///< seeds in which the variant diverged and its reference did not
   int dropped = 0;                    ///< seeds without a usable reference: it diverged
   double margin = 1;                  ///< in the differences' unit, above 0
+  bool is_of_losses = false;          ///< by loss_difference: the judgement tells percent_of them
   std::uint64_t bits = 0;             ///< equal and not 0: the same runs under another name, one test
 };
 
@@ -59,7 +65,8 @@ std::string_view name_of(Word word);  ///< "equal", "better", "worse", "cannot t
 struct Judgement {
   Word word = Word::cannot_tell;
   int pairs = 0, diverged = 0, dropped = 0;
-  double mean = 0, deviation = 0;  ///< of the differences; NaN without any, and of fewer than two
+  double mean = 0;       ///< NaN without any difference
+  double deviation = 0;  ///< of the differences, also of losses; NaN of fewer than two
   double margin = 1;
   std::optional<Interval>
       interval{};  ///< 95 %, not adjusted for the family; from three pairs on that are not all equal

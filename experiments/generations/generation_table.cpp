@@ -36,6 +36,7 @@ analysis::PairedSample sample_of(const Generations& measured, const TrainedWorkl
                                  const Names& names) {
   analysis::PairedSample sample;
   sample.margin = workload.metric.margin;
+  sample.is_of_losses = !workload.metric.higher_is_better();
   for (const std::int64_t seed : measured.seeds_of(workload.name, names.first)) {
     const TrainedRun* const run = measured.find(workload.name, names.first, seed);
     const TrainedRun* const reference = measured.find(workload.name, names.second, seed);

@@ -69,8 +69,12 @@ const LeagueRow& League::row(std::string_view workload, std::string_view policy)
 
 std::optional<double> FixedScale::excess() const {
   if (differences.empty() || diverged > 0) return std::nullopt;
-  return std::accumulate(differences.begin(), differences.end(), 0.0) /
-         static_cast<double>(differences.size());
+  return analysis::percent_of(std::accumulate(differences.begin(), differences.end(), 0.0) /
+                              static_cast<double>(differences.size()));
+}
+
+std::optional<analysis::Interval> FixedScale::interval() const {
+  return analysis::percent_of(analysis::mean_interval(differences));
 }
 
 League measure_league(const SweepPlan& plan, bool quick) {

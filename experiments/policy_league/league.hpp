@@ -47,12 +47,14 @@ struct FixedScale {
   std::string workload;
   int log2_scale = 0;
   ReplayInterval lost_count{}, lost_l1{}, lost_l2{};  ///< mean over seeds
-  /// The difference of the final test loss to the FP32 run of the same seed, percent:
-  /// analysis::loss_difference, one a finite pair.
+  /// The difference of the final test loss to the FP32 run of the same seed: analysis::loss_difference, one a
+  /// finite pair.
   std::vector<double> differences{};
   std::uint64_t steps = 0, skipped = 0;
   int diverged = 0;
-  std::optional<double> excess() const;  ///< their mean; nothing without any, or where a run diverged
+  /// Their mean, and its 95 % interval, told in percent. No mean without any, or where a run diverged.
+  std::optional<double> excess() const;
+  std::optional<analysis::Interval> interval() const;
   /// Is it overflow that it costs, more than underflow? A tenth of the steps or more were skipped.
   bool overflows() const { return 10 * skipped >= steps; }
 };

@@ -108,7 +108,7 @@ std::string fixed_csv(const League& league) {
       "workload,log2_scale,lost_count_lower,lost_count_upper,replay_lost_l1_lower,replay_lost_l1_upper,"
       "lost_l2_lower,lost_l2_upper,steps,skipped,diverged,loss_difference_percent,lower,upper\n";
   for (const FixedScale& fixed : league.fixed) {
-    const auto interval = analysis::mean_interval(fixed.differences);
+    const auto interval = fixed.interval();
     text +=
         fmt::format("{},{},{},{},{},{},{},{},{},{}\n", fixed.workload, fixed.log2_scale,
                     bounds(fixed.lost_count), bounds(fixed.lost_l1), bounds(fixed.lost_l2), fixed.steps,
@@ -128,13 +128,13 @@ std::string draw_league(const League& league, const std::filesystem::path& folde
     if (!fixed.excess() || fixed.overflows()) continue;
     const auto percent = [](const ReplayInterval& share) { return 50 * (share.lower + share.upper); };
     // Without an interval (fewer than two seeds) the bar has no length.
-    costs.push_back({.workload = fixed.workload,
-                     .lost_values = percent(fixed.lost_count),
-                     .lost_l1 = percent(fixed.lost_l1),
-                     .excess = *fixed.excess(),
-                     .interval = analysis::mean_interval(fixed.differences)
-                                     .value_or(analysis::Interval{*fixed.excess(), *fixed.excess()}),
-                     .log2_scale = fixed.log2_scale});
+    costs.push_back(
+        {.workload = fixed.workload,
+         .lost_values = percent(fixed.lost_count),
+         .lost_l1 = percent(fixed.lost_l1),
+         .excess = *fixed.excess(),
+         .interval = fixed.interval().value_or(analysis::Interval{*fixed.excess(), *fixed.excess()}),
+         .log2_scale = fixed.log2_scale});
   }
   return reports::draw_prediction(league.workloads, costs, folder);
 }

@@ -31,7 +31,8 @@ nb::list judge(const std::vector<std::vector<double>>& differences, const std::v
     family.push_back({.differences = differences[i],
                       .diverged = diverged.at(i),
                       .dropped = dropped.at(i),
-                      .margin = margin});
+                      .margin = margin,
+                      .is_of_losses = unit == "%"});
   nb::list result;
   for (const analysis::Judgement& judgement : analysis::judge(family)) {
     nb::dict row;

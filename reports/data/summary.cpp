@@ -177,6 +177,11 @@ SummaryRow* find(WorkloadSummary& summary, bool SummaryRow::*is_it) {
   return found == summary.rows.end() || found->final_values.empty() ? nullptr : &*found;
 }
 
+std::optional<analysis::Interval> told(const Metric& metric,
+                                       const std::optional<analysis::Interval>& interval) {
+  return metric.higher_is_better() ? interval : analysis::percent_of(interval);
+}
+
 PairedSample add_pairs(WorkloadSummary& summary, SummaryRow& row, const SummaryRow& reference,
                        std::optional<Judgement>& place, Family& family) {
   PairedSample sample = pairs_of(summary.metric, row, reference);
@@ -254,7 +259,8 @@ std::optional<bool> SummaryRow::worse_than_noise() const {
 }
 
 PairedSample pairs_of(const Metric& metric, const SummaryRow& variant, const SummaryRow& reference) {
-  PairedSample sample{.margin = metric.margin, .bits = variant.bits};
+  PairedSample sample{
+      .margin = metric.margin, .is_of_losses = !metric.higher_is_better(), .bits = variant.bits};
   std::map<std::uint64_t, double> bases;  // the first of each seed
   for (std::size_t i = 0; i < reference.seeds.size(); ++i)
     bases.emplace(reference.seeds[i], reference.final_values[i]);
@@ -296,7 +302,7 @@ std::vector<WorkloadSummary> summarise(const RunSet& set) {
         const PairedSample pairs =
             add_pairs(summary, row, *reference, row.against_reference, against_reference);
         if (row.is_twin && pairs.diverged == 0)
-          summary.twin_band = analysis::single_run_band(pairs.differences);
+          summary.twin_band = told(summary.metric, analysis::single_run_band(pairs.differences));
       }
       if (twin != nullptr && !row.is_twin) add_pairs(summary, row, *twin, row.against_twin, against_twin);
     }

@@ -24,7 +24,7 @@ struct Metric {
 
   bool higher_is_better() const { return quantity == Quantity::accuracy; }
   std::string_view unit() const { return higher_is_better() ? "points" : "%"; }  ///< of differences
-  /// Positive is worse: analysis::accuracy_difference or loss_difference.
+  /// Positive is worse: analysis::accuracy_difference, or loss_difference, which is told by percent_of.
   double difference(double variant, double reference) const;
 };
 

@@ -34,6 +34,8 @@ std::vector<QualityColumn> quality_columns(const WorkloadFigures& input, const S
                          .color = row.is_reference ? "0x555555" : "0x" + styles[i].color.substr(1)};
     if (reference != nullptr) {
       column.values = pairs_of(metric, row, *reference).differences;
+      if (!metric.higher_is_better())
+        for (double& value : column.values) value = analysis::percent_of(value);
       column.interval = row.against_reference->interval;
       column.diverged = row.against_reference->diverged;
       column.seeds = column.diverged + row.against_reference->pairs;

@@ -137,6 +137,25 @@ TEST(Judge, OfDifferencesThatAreAllTheSameHasNoTest) {
   EXPECT_THAT(words_of(far, "%"), HasSubstr("every pair differs by the same +3 %"));
 }
 
+TEST(PairedVerdict, LossesAreTestedByLogarithmsAndToldInPercent) {
+  // Twice the loss, half of it, and 1.2 times: logarithms cancel, percents (+100, -50, +20) would not.
+  const std::vector<double> differences = {loss_difference(2, 1), loss_difference(1, 2),
+                                           loss_difference(1.2, 1)};
+  const Judgement by_logarithms = judge_one({.differences = differences});
+  const Judgement told = judge_one({.differences = differences, .is_of_losses = true});
+  EXPECT_NEAR(told.mean, 100 * (std::cbrt(1.2) - 1), 1e-12);  // the geometric mean of the ratios
+  ASSERT_TRUE(told.interval && told.detectable);
+  EXPECT_NEAR(std::log1p(told.interval->upper / 100), by_logarithms.interval->upper / 100, 1e-12);
+  EXPECT_NEAR(std::log1p(told.interval->lower / 100), by_logarithms.interval->lower / 100, 1e-12);
+  EXPECT_NEAR(std::log1p(*told.detectable / 100), *by_logarithms.detectable / 100, 1e-12);
+  EXPECT_EQ(told.p_equal, by_logarithms.p_equal);
+  EXPECT_EQ(told.p_differs, by_logarithms.p_differs);
+  EXPECT_EQ(told.word, by_logarithms.word);
+  // 0.077717 against 0.06436, as a table of losses shows them.
+  EXPECT_NEAR(judge_one({.differences = {loss_difference(0.077717, 0.06436)}, .is_of_losses = true}).mean,
+              100 * (0.077717 / 0.06436 - 1), 1e-12);
+}
+
 TEST(Judge, CountsTheSameRunsOnce) {
   // p = 0.0413 alone; with nineteen other tests of p near 1 it does not pass, with one merged group it does.
   const std::vector<double> found{0.9, 1.4, 2.9, 0.4, 3.1, 0.1}, nothing{-5, 5.1, -4.9, 5, -5.2, 4.9};

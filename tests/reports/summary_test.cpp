@@ -68,7 +68,7 @@ class Summary : public Reports {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-TEST_F(Summary, DifferencesAreThoseOfThePairsInPercentOfTheRatiosLogarithm) {
+TEST_F(Summary, DifferencesAreThoseOfThePairsToldInPercent) {
   fp32({0, 10, 20});
   fixed(3, {5, 14.9, 25.2});
   fixed(4, {0.1, 10.05, 19.9});
@@ -78,20 +78,20 @@ TEST_F(Summary, DifferencesAreThoseOfThePairsInPercentOfTheRatiosLogarithm) {
   EXPECT_TRUE(summary.rows[0].is_reference);
   const analysis::Judgement& worse = *row(summary, "FP16 S=2^3").against_reference;
   EXPECT_EQ(worse.word, Word::worse);
-  EXPECT_NEAR(worse.mean, (5 + 4.9 + 5.2) / 3, 1e-9)
+  EXPECT_NEAR(worse.mean, analysis::percent_of((5 + 4.9 + 5.2) / 3), 1e-9)
       << "100 ln of a ratio of doubles: far from an ulp of 1e-14";
   ASSERT_TRUE(worse.interval && worse.adjusted);
   EXPECT_EQ(row(summary, "FP16 S=2^4").against_reference->word, Word::equal);
   EXPECT_EQ(row(summary, "FP16 S=2^5").against_reference->word, Word::cannot_tell);
   EXPECT_FALSE(row(summary, "FP16 S=2^3").worse_than_noise().has_value()) << "there is no twin";
   EXPECT_THAT(summary.words,
-              AllOf(HasSubstr("(mean of 3 seeds)"), HasSubstr("Worse than FP32: FP16 S=2^3 (+5.03 %)."),
+              AllOf(HasSubstr("(mean of 3 seeds)"), HasSubstr("Worse than FP32: FP16 S=2^3 (+5.16 %)."),
                     HasSubstr("Equal to FP32 within 1 %: FP16 S=2^4."), HasSubstr("Cannot tell: FP16 S=2^5."),
                     Not(HasSubstr("level"))));
   const std::string table = summary_table(set(), {summary});
   EXPECT_THAT(table,
               AllOf(HasSubstr("95 % of pairs, unadjusted"), HasSubstr("equal within 1 %\n"),
-                    ::testing::ContainsRegex("FP16 S=2.3 +3 .*\\+5.03 % +\\[.4.65, .5.41\\] .*  worse\n"),
+                    ::testing::ContainsRegex("FP16 S=2.3 +3 .*\\+5.16 % +\\[.4.76, .5.56\\] .*  worse\n"),
                     HasSubstr("cannot tell (a difference of ")));
   const std::string html = page();
   EXPECT_THAT(html, AllOf(HasSubstr("class=\"verdict worse text\"><span class=\"tip\" tabindex=\"0\" "
@@ -193,19 +193,20 @@ TEST_F(Summary, WorseThanFp32sOwnNoiseIsWorseThanItsTwinToo) {
   EXPECT_EQ(within.worse_than_noise(), false);
   EXPECT_EQ(beyond.against_reference->word, Word::worse);
   EXPECT_EQ(beyond.against_twin->word, Word::worse);
-  EXPECT_NEAR(beyond.against_twin->mean, 7, 1e-9);
+  EXPECT_NEAR(beyond.against_twin->mean, analysis::percent_of(7), 1e-9);
   EXPECT_EQ(beyond.worse_than_noise(), true);
 
   ASSERT_TRUE(summary.twin_band.has_value());
-  const analysis::Interval band = *analysis::single_run_band(std::vector<double>{2.0, 2.2, 1.9, 2.1});
+  const analysis::Interval band =
+      *analysis::percent_of(analysis::single_run_band(std::vector<double>{2.0, 2.2, 1.9, 2.1}));
   EXPECT_NEAR(summary.twin_band->lower, band.lower, 1e-9);
   EXPECT_NEAR(summary.twin_band->upper, band.upper, 1e-9);
-  EXPECT_THAT(summary.words, AllOf(HasSubstr("FP16 S=2^3 (+2.05 %, not worse than FP32's twin)"),
-                                   HasSubstr("FP16 S=2^4 (+9.05 %, worse than FP32's own noise)"),
+  EXPECT_THAT(summary.words, AllOf(HasSubstr("FP16 S=2^3 (+2.07 %, not worse than FP32's twin)"),
+                                   HasSubstr("FP16 S=2^4 (+9.47 %, worse than FP32's own noise)"),
                                    HasSubstr("one such run ends within ")));
   EXPECT_THAT(summary_table(set(), {summary}),
               AllOf(HasSubstr("FP32's noise  verdict"), HasSubstr("not worse  worse\n")));
-  EXPECT_THAT(page(), AllOf(HasSubstr(">than FP32’s noise</th>"), HasSubstr("Against the twin: +7.00 %")));
+  EXPECT_THAT(page(), AllOf(HasSubstr(">than FP32’s noise</th>"), HasSubstr("Against the twin: +7.25 %")));
 }
 
 TEST_F(Summary, WhatCannotBeToldAgainstFp32OrItsTwinIsNotCalledNotWorse) {
@@ -321,7 +322,7 @@ TEST_F(Reports, BitsPerCharacterAreTheMetricWhereEveryRunHasThem) {
   // 2.0 ln 2 / ln 2: one product and one quotient, each off by at most half an ulp.
   EXPECT_NEAR(summary.rows[0].final_values.at(0), 2.0, 0x1p-51);
   EXPECT_NEAR(summary.rows[0].final_losses.at(0), 2.0 * std::log(2.0), 0x1p-51);
-  EXPECT_EQ(difference_text(summary.metric, *summary.rows[1].against_reference), "+22.31 %") << "100 ln 1.25";
+  EXPECT_EQ(difference_text(summary.metric, *summary.rows[1].against_reference), "+25.00 %");
   EXPECT_THAT(summary_table(set, {summary}), HasSubstr("bits per character"));
 
   ReportOptions options;
