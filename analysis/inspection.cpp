@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "numerics/formats/dtype.hpp"
+#include "numerics/formats/dtype_spelling.hpp"
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::analysis {
@@ -47,10 +48,10 @@ std::optional<NamedFormat> parse_own_format(const std::string& text, const std::
 }
 
 std::optional<NamedFormat> find_format(const std::string& text, const std::string& typed) {
-  const std::string wanted = lower(text);
-  for (const NamedFormat& format : named_formats())
-    if (wanted == format.prefix || wanted == lower(format.name)) return format;
-  return parse_own_format(wanted, typed);
+  if (const std::optional<DType> dtype = dtype_spelled<is_floating>(text))
+    for (const NamedFormat& format : named_formats())
+      if (format.prefix == name_of(*dtype)) return format;
+  return parse_own_format(lower(text), typed);
 }
 
 std::string formula_of(const RuntimeFormat& format, const Code& code) {

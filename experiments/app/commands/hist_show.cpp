@@ -11,6 +11,7 @@
 #include "experiments/app/commands/array_dumps.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "numerics/formats/decimal.hpp"
+#include "numerics/formats/dtype_spelling.hpp"
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/text.hpp"
 
@@ -32,7 +33,7 @@ double parse_scale(const std::string& option, const std::string& text) {
 std::optional<std::vector<DType>> parse_formats(const std::vector<std::string>& names) {
   std::vector<DType> formats;
   for (const std::string& name : split_at_commas(fmt::format("{}", fmt::join(names, ",")))) {
-    const std::optional<DType> format = dtype_called<is_file_low_precision>(name);
+    const std::optional<DType> format = dtype_spelled<is_file_low_precision>(name);
     if (!format)
       throw CommandError(ExitCode::usage, fmt::format("--format {}: {}", name,
                                                       known_are(name, dtype_names<is_file_low_precision>)));

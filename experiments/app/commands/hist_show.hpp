@@ -36,7 +36,7 @@ struct HistCommand {
 
 /// CommandError(usage) naming the option.
 double parse_scale(const std::string& option, const std::string& text);
-/// --format f16,bf16; std::nullopt: not given.
+/// --format f16,bf16, also as FP16,BF16; std::nullopt: not given.
 std::optional<std::vector<DType>> parse_formats(const std::vector<std::string>& names);
 
 /// What one report is made of, and its figures.

@@ -18,7 +18,21 @@ struct Matches {
   ~Matches() { ::globfree(&list); }
 };
 
+/// The folder that a pattern names before its first wildcard, where it is not there: "" otherwise.
+std::filesystem::path missing_folder(const std::filesystem::path& pattern) {
+  std::filesystem::path folder;
+  for (const std::filesystem::path& part : pattern.parent_path()) {
+    if (part.string().find_first_of("*?[") != std::string::npos) break;
+    folder /= part;
+    if (!std::filesystem::exists(folder)) return folder;
+  }
+  return {};
+}
+
 std::vector<std::filesystem::path> matches_of(const std::string& pattern) {
+  if (const std::filesystem::path missing = missing_folder(pattern); !missing.empty())
+    throw CommandError(ExitCode::usage,
+                       fmt::format("{}: folder {} does not exist", pattern, missing.string()));
   Matches matches;
   const int code = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &matches.list);
   if (code == GLOB_NOMATCH) throw CommandError(ExitCode::usage, fmt::format("{}: no file matches", pattern));

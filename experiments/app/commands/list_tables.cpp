@@ -69,12 +69,11 @@ void print_tensor_cores(const Json& rows, std::size_t columns, bool details) {
 void print_policies(const Json& rows, std::size_t columns, bool details) {
   const std::size_t width = width_of(rows, "name");
   for (const Json& row : rows) {
+    const engine::amp::PolicyDescription& policy = engine::amp::scale_policy(text_of(row.at("name")));
     if (!details) {
-      print_row(fmt::format("  {:<{}}", text_of(row.at("name")), width), text_of(row.at("rule")), columns,
-                false);
+      print_row(fmt::format("  {:<{}}", policy.name, width), short_rule(policy), columns, false);
       continue;
     }
-    const engine::amp::PolicyDescription& policy = engine::amp::scale_policy(text_of(row.at("name")));
     fmt::print("  {}\n", policy.name);
     print_text(text_of(row.at("rule")), columns, 6);
     if (const std::string defaults = defaults_text(policy); !defaults.empty())
@@ -202,7 +201,7 @@ constexpr Section sections[] = {
     {"layers", "types of [[model.layer]], and their arguments", print_layers},
     {"configs", "what -c takes by name", print_configs},
     {"datasets", "data.name", print_datasets},
-    {"policies", "scaler.policy: loss-scale policies", print_policies},
+    {"policies", "scaler.policy: loss-scale policies, at their defaults", print_policies},
     {"dialects", "amp.dialect and amp.level: frameworks' mixed precision", print_dialects},
     {"formats", "floating-point formats", print_formats},
     {"tensor_cores", "backend.tensor_core and mma --model", print_tensor_cores},

@@ -320,9 +320,11 @@ Command mma_command() {
   return {
       .name = "mma",
       .description =
-          "Tensor-core dot products as a filter: d = c + a.b as the hardware computes it. Input lines:\n"
+          "Tensor-core dot products as a filter: d = c + a.b as the hardware computes it.\n\n"
+          "Input lines:\n"
           "  a-words TAB b-words TAB c-word      words in hexadecimal with spaces between them, any K\n"
-          "Output: the same line, TAB, d-word. Words have 2 digits (e4m3, e5m2), 4 (f16, bf16) or 8 (f32;\n"
+          "Output: the same line, TAB, d-word.\n\n"
+          "Words have 2 digits (e4m3, e5m2), 4 (f16, bf16) or 8 (f32;\n"
           "tf32 is an FP32 register whose low 13 bits are ignored, all 8 digits required). 0x, capitals and\n"
           "missing leading zeros are fine. Empty lines and lines that begin with # pass through unchanged.\n"
           "A malformed line ends the run with exit code 2 after the answers before it.\n"
@@ -350,7 +352,9 @@ Command mma_command() {
                  "With --verify: a capture, instead of lines from the standard input")
             .type("")
             .offers(offer_files());
-        options.add("--row", command->row, "Instead of --model: a row of your own, in the keys above")
+        options
+            .add("--row", command->row,
+                 "Instead of --model: a row of your own, in the keys that --help-all explains")
             .type("FILE.toml")
             .not_empty("a file")
             .offers(offer_files({".toml"}));

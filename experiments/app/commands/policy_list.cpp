@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <cmath>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace fp16lab::experiments {
 namespace {
@@ -88,6 +91,42 @@ std::string defaults_text(const PolicyDescription& policy) {
                         value_text(parameter, parameter.fallback));
   }
   return text;
+}
+
+std::string short_rule(const PolicyDescription& policy) {
+  std::string rule(policy.rule);
+  if (rule.starts_with("as "))
+    return rule;  // what it says of a parameter differs from what another policy does
+  const auto is_letter = [&rule](std::size_t i) {
+    return i < rule.size() && (std::isalnum(static_cast<unsigned char>(rule[i])) != 0 || rule[i] == '_');
+  };
+  const auto replace = [&](std::string_view words, std::string_view by, bool whole_name = false) {
+    for (std::size_t at = 0; (at = rule.find(words, at)) != std::string::npos;) {
+      const bool within = (at > 0 && is_letter(at - 1)) || is_letter(at + words.size());
+      const std::string_view put = whole_name && within ? words : by;
+      rule.replace(at, words.size(), put);
+      at += put.size();
+    }
+  };
+  for (const PolicyParameter& parameter : policy.parameters) {
+    if (parameter.kind == PolicyParameter::Kind::boolean || !std::isfinite(parameter.fallback)) continue;
+    if (parameter.name == "hysteresis")
+      replace("hysteresis - 1", value_text(parameter, parameter.fallback - 1));
+    replace(parameter.name, value_text(parameter, parameter.fallback), true);
+  }
+  for (const auto& [words, by] : std::initializer_list<std::pair<std::string_view, std::string_view>>{
+           {"S *= 1 / ", "/ "},
+           {"S *= ", "x "},
+           {"S /= ", "/ "},
+           {" on an overflow", " on overflow"},
+           {" after 1 overflows in a row", " on overflow"},
+           {" after 1 others", " after 1 other"},
+           {" after 0 others (since the last growth, or in a row)", ""},
+           {" good steps in a row", " good steps"},
+           {"every 1 steps", "every step"},
+           {" divides the number of steps since the last overflow", " divides the steps since"}})
+    replace(words, by);
+  return rule;
 }
 
 void print_policy(const PolicyDescription& policy) {

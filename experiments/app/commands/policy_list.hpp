@@ -13,6 +13,10 @@ nlohmann::ordered_json policy_json(const engine::amp::PolicyDescription& policy)
 /// "initial_scale=65536 growth_factor=2": defaults, guards only where they do something.
 std::string defaults_text(const engine::amp::PolicyDescription& policy);
 
+/// The rule in few words, with the defaults in the place of the parameters: "x 0.5 on overflow; x 2 after
+/// 2000 good steps".
+std::string short_rule(const engine::amp::PolicyDescription& policy);
+
 /// A default or a bound as users write it: "2^24", "0.8", "true".
 std::string value_text(const engine::amp::PolicyParameter& parameter, double value);
 

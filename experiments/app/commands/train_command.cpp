@@ -61,12 +61,13 @@ Command train_command() {
           "--op-stats\n"
           "  fp16lab train -c classifier --set backend.device=cuda --graph\n"
           "  fp16lab train --resume -o results/classifier",
-      .uses = {.config = "Configuration in TOML: a file, or the name of one that fp16lab list shows",
+      .uses = {.config = "Configuration in TOML: a file, or the name of one that fp16lab list shows "
+                         "(default: classifier)",
                .bare_config = true,
                .set = "Override a configuration key (fp16lab list shows them all), such as --set "
                       "scaler.policy=dynamic; "
                       "repeatable",
-               .out = "Run folder (default: results/CONFIG-seedN)",
+               .out = "Run folder (default: results/CONFIG-seedN; train alone: results/classifier-seed1)",
                .seed = "Seed of weights and shuffling, as train.seed",
                .threads = true},
       .declare = [](Options& options) -> Command::Run {

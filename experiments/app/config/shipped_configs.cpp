@@ -26,6 +26,19 @@ std::string description_of(std::string_view line) {
   return line.starts_with('#') && first != std::string_view::npos ? std::string(line.substr(first)) : "";
 }
 
+/// The file in the same folder whose name is nearest to that of `given`; "" if none is near.
+std::string nearest_sibling(const std::filesystem::path& given) {
+  std::vector<std::string> names;
+  std::error_code gone;
+  const std::filesystem::path folder = given.has_parent_path() ? given.parent_path() : ".";
+  for (const auto& entry : std::filesystem::directory_iterator(folder, gone))
+    if (entry.path().extension() == ".toml") names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  const std::string_view nearest = nearest_name(given.filename().string(), known);
+  return nearest.empty() ? "" : std::filesystem::path(given).replace_filename(nearest).string();
+}
+
 /// Beside the program in the build tree, or where it is installed.
 std::filesystem::path folder() { return first_beside_us({FP16LAB_CONFIGS, "../share/fp16lab/configs"}); }
 
@@ -48,6 +61,10 @@ std::filesystem::path config_called(const std::filesystem::path& given) {
           ExitCode::usage,
           fmt::format("--config {}: there is no such file; fp16lab brings one of that name: -c {}",
                       given.string(), name));
+    if (const std::string sibling = nearest_sibling(given); !sibling.empty())
+      throw CommandError(
+          ExitCode::usage,
+          fmt::format("--config {}: there is no such file; did you mean '{}'?", given.string(), sibling));
     return given;
   }
   std::vector<std::string> names;

@@ -99,6 +99,14 @@ std::string description_of(std::string_view text, std::size_t columns) {
   return lines;
 }
 
+/// The paragraph of a filter that says what it reads, which every help shows; "" where there is none.
+std::string_view input_paragraph(std::string_view description) {
+  const std::size_t begin = description.find("\n\nInput lines:\n");
+  if (begin == std::string_view::npos) return {};
+  description.remove_prefix(begin + 2);
+  return description.substr(0, description.find("\n\n"));
+}
+
 /// `text` behind `begun` characters, cut to `lines` lines.
 std::string in_lines(const std::string& text, std::size_t columns, std::size_t begun, std::size_t indent,
                      std::size_t lines) {
@@ -149,7 +157,8 @@ std::string text_of(const CLI::App& app, std::size_t columns, Detail detail, con
   const char* const between = detail == Detail::dense ? "" : "\n";
   std::string text = detail == Detail::all
                          ? description_of(app.get_description(), columns)
-                         : wrapped(first_clause(app.get_description()) + ".", columns, 0, 0) + "\n";
+                         : wrapped(first_clause(app.get_description()) + ".", columns, 0, 0) + "\n" +
+                               description_of(input_paragraph(app.get_description()), columns);
   text += wrapped(usage_of(app), columns, 0, 7) + "\n";
   for (const Group& group : groups)
     text += between + group.heading + ":\n" + list_of(group.entries, columns, width + 4, room, next);

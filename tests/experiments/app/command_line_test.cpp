@@ -252,6 +252,11 @@ TEST_F(CommandLine, ShippedConfigurationsAreFoundByName) {
                                           testing::HasSubstr("did you mean 'lenet5'?")));
   EXPECT_THAT(run_inside("fp16lab", {"train", "-c", "lenet.toml"}).err,
               testing::HasSubstr("cannot read lenet.toml"));
+  testing_support::write_bytes(path("mine.toml"), "[nonesuch]\n");
+  for (const std::string& typed : {std::string("mien.toml"), path("mien.toml")})
+    expect_one_line_error(run_inside("fp16lab", {"train", "-c", typed}), 2,
+                          "there is no such file; did you mean '" +
+                              (typed == "mien.toml" ? "mine.toml" : path("mine.toml")) + "'?");
   EXPECT_THAT(run_inside("fp16lab", {"train", "-c", "configs/classifier.toml"}).err,
               testing::HasSubstr("fp16lab brings one of that name: -c classifier"));
 }

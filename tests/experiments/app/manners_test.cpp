@@ -71,6 +71,12 @@ TEST_F(Manners, HelpSaysAllWhenAsked) {
   EXPECT_THAT(all, HasSubstr("two minutes before it the run saves"));
   EXPECT_THAT(at_width("80", {"sweep", "--help"}).out, Not(HasSubstr("two minutes before it the run saves")));
   EXPECT_THAT(at_width("80", {"mma", "--help-all"}).out, HasSubstr("subnormal_accumulator  as"));
+  // What a filter reads is said on a screen too; words for what is not there are not.
+  const std::string mma = at_width("80", {"help", "mma"}).out;
+  EXPECT_THAT(mma, HasSubstr("Input lines:\n  a-words TAB b-words TAB c-word "));
+  EXPECT_THAT(mma, HasSubstr("Output: the same line, TAB, d-word.\n"));
+  EXPECT_THAT(mma, Not(HasSubstr("keys above")));
+  EXPECT_THAT(at_width("80", {"help", "train"}).out, HasSubstr("results/classifier-seed1"));
   EXPECT_EQ(fp16lab({"help"}).out, fp16lab({"--help"}).out);
   expect_one_line_error(fp16lab({"help", "trian"}), 2, "unknown command 'trian'; did you mean 'train'?");
 }
@@ -86,6 +92,15 @@ TEST_F(Manners, EverySectionOfListFitsOnAScreen) {
     EXPECT_GE(fp16lab({"list", section, "*"}).out.size(), list.out.size()) << section;
   }
   EXPECT_LE(lines_of(fp16lab({"list"}).out).size(), 12u);
+}
+
+TEST_F(Manners, TheListOfPoliciesTellsThemApart) {
+  const std::string list = at_width("80", {"list", "policies"}).out;
+  EXPECT_THAT(list, HasSubstr("\n  torch                 x 0.5 on overflow; x 2 after 2000 good steps\n"));
+  EXPECT_THAT(
+      list,
+      HasSubstr("\n  apex                  x 0.5 on overflow; x 2 after 2000 good steps, up to 2^24\n"));
+  EXPECT_THAT(list, HasSubstr("\n  none                  S = 1; "));
 }
 
 TEST_F(Manners, APatternOfListShowsAllOfWhatIsLikeIt) {

@@ -71,9 +71,20 @@ TEST_F(Hist, SaysWhereFp64LeavesFp32) {
   EXPECT_THAT(err_, HasSubstr("1 finite FP64 values are beyond FP32's largest number"));
 }
 
+TEST_F(Hist, TakesAFormatInEverySpellingThatItPrints) {
+  const json plain = hist({path("g.npy"), "--format", "f16,bf16,e4m3"});
+  for (const char* const spelled : {"FP16,BF16,E4M3", "fp16,bf16,e4m3", "F16,Bf16,e4M3"})
+    EXPECT_EQ(hist({path("g.npy"), "--format", spelled}), plain) << spelled;
+  expect_one_line_error(fp16lab({"hist", path("g.npy"), "--format", "FP61"}), 2, "--format FP61: known are");
+  expect_one_line_error(fp16lab({"hist", path("g.npy"), "--format", "FP32"}), 2, "--format FP32: known are");
+}
+
 TEST_F(Hist, MistakesAreOneLine) {
   expect_one_line_error(fp16lab({"hist", path("absent.npy")}), 2, "absent.npy: no such file or run folder");
   expect_one_line_error(fp16lab({"hist", path("*.nothing")}), 2, "*.nothing: no file matches");
+  expect_one_line_error(fp16lab({"hist", path("dumps/*.npz")}), 2,
+                        "dumps/*.npz: folder " + path("dumps") + " does not exist");
+  expect_one_line_error(fp16lab({"hist", path("d*/*.npz")}), 2, "d*/*.npz: no file matches");
   expect_one_line_error(fp16lab({"hist", folder_.string()}), 2, "a folder without a manifest.json");
   expect_one_line_error(fp16lab({"hist", path("g.npy"), "--step", "3"}), 2,
                         "--step 3: only run folders have steps");
