@@ -54,8 +54,8 @@ void check(const ScaleTargets& targets) {
     throw std::invalid_argument(fmt::format("head-room of {} bits: must be >= 0", targets.headroom_bits));
 }
 
-/// smallest_sufficient_each and asks_most. What is lost never grows with the scale: a tensor that loses little
-/// at the scale which those before it ask for asks for no more.
+/// smallest_sufficient_each and asks_most. What is lost never grows with the scale: a tensor that loses
+/// little at the scale which those before it ask for asks for no more.
 void ask_each(const Question& question, SuggestedScale& found) {
   int least = min_log2_scale;
   for (const std::string& name : question.tensors->tensors()) {

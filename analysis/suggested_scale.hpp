@@ -27,10 +27,10 @@ struct SuggestedScale {
   /// Smallest log2 scale at which the lost share of L1 (upper bound) is below its target: what vanishes may
   /// be many values and yet little of the gradient.
   std::optional<int> smallest_sufficient_l1;
-  /// Of a report: the smallest log2 scale at which each tensor loses less than that target of its own L1, and
-  /// the tensor that asks for it (where there is no such scale: that has none); "" if 2^min_log2_scale will do.
-  /// A tensor of small gradients may be lost whole where it is nothing of the L1 of all. Of one tensor alone as
-  /// smallest_sufficient_l1, and "".
+  /// Of a report: the smallest log2 scale at which each tensor loses less than that target of its own L1,
+  /// and the tensor that asks for it (where there is no such scale: that has none); "" if 2^min_log2_scale
+  /// will do. A tensor of small gradients may be lost whole where it is nothing of the L1 of all. Of one
+  /// tensor alone as smallest_sufficient_l1, and "".
   std::optional<int> smallest_sufficient_each;
   std::string asks_most;
   /// The scale to fix: the largest with head-room. What is lost never grows with the scale, so no other scale
