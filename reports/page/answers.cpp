@@ -3,9 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "analysis/suggested_scale.hpp"
+#include "numerics/text/text.hpp"
 #include "reports/data/rate_text.hpp"
 #include "reports/data/run_config.hpp"
 #include "reports/page/html.hpp"
@@ -151,35 +154,75 @@ std::string cost_sentence(const WorkloadSummary& summary, const SummaryRow& row)
                      judgement.pairs == 0 ? "has no pair" : bold(measured), noise_clause(summary));
 }
 
-/// "2¹⁶ to 2²⁰ lose less than 0.1 % and overflow nothing": by the recorded gradients.
-std::string scales_clause(const RunGradients& gradients) {
-  analysis::RangeReport report;
-  std::optional<DType> format;
+/// The format that a run rounds gradients to, and which; none where two formats ask for two scales.
+struct Rounded {
+  DType format = DType::f16;
+  std::set<std::string, std::less<>> tensors;
+};
+std::optional<Rounded> rounded_by(const RunGradients& gradients) {
+  std::optional<Rounded> rounded;
   for (std::size_t tensor = 0; tensor < gradients.tensors.size(); ++tensor) {
-    if (gradients.formats[tensor] == DType::f32) continue;
-    if (format && *format != gradients.formats[tensor]) return "";  // no one scale is right for two formats
-    format = gradients.formats[tensor];
-    for (const auto& [scale, histogram] : gradients.by_scale[tensor])
-      report.add(gradients.tensors[tensor], histogram, scale);
+    const DType format = gradients.formats[tensor];
+    if (format == DType::f32) continue;
+    if (!rounded) rounded = Rounded{.format = format, .tensors = {}};
+    if (rounded->format != format) return std::nullopt;
+    rounded->tensors.insert(gradients.tensors[tensor]);
   }
-  if (!format) return "";
-  const analysis::SuggestedScale scale = analysis::suggest_scale(report, *format, {.headroom_bits = 0});
-  const auto power = [](int k) { return pretty(fmt::format("2^{}", k)); };
-  if (!scale.smallest_sufficient || !scale.largest_safe)
-    return "By its histograms no loss scale would lose less than 0.1 % and overflow nothing.";
-  if (*scale.smallest_sufficient > *scale.largest_safe)
-    return fmt::format(
-        "By its histograms no one scale would do: less than 0.1 % is lost from {} on, and "
-        "above {} something overflows.",
-        bold(power(*scale.smallest_sufficient)), bold(power(*scale.largest_safe)));
-  if (*scale.smallest_sufficient <= analysis::min_log2_scale)
-    return fmt::format(
-        "By its histograms no scaling is needed: any scale up to {} loses less than 0.1 % and "
-        "overflows nothing.",
-        bold(power(*scale.largest_safe)));
-  return fmt::format(
-      "By its histograms a scale from {} to {} would lose less than 0.1 % and overflow nothing.",
-      bold(power(*scale.smallest_sufficient)), bold(power(*scale.largest_safe)));
+  return rounded;
+}
+
+/// Whose histograms tell which scale would do: those of FP32, where nothing was made zero before it was
+/// counted; without them the run's own.
+std::size_t best_witness(const WorkloadMaterial& material, std::size_t index) {
+  for (std::size_t i = 0; i < material.summary.rows.size(); ++i)
+    if (material.summary.rows[i].is_reference && !material.gradients[i].snapshots.empty()) return i;
+  return index;
+}
+
+/// "By FP32's histograms (seed 1, 2 steps), each tensor ... at any scale from 2⁶ (fc1.weight) to 2²².": by
+/// the criterion of fp16lab hist, of each tensor on its own.
+std::string scales_clause(const WorkloadMaterial& material, std::size_t index) {
+  const std::optional<Rounded> rounded = rounded_by(material.gradients[index]);
+  if (!rounded) return "";
+  const std::size_t witness = best_witness(material, index);
+  const RunGradients& gradients = material.gradients[witness];
+  analysis::RangeReport report;
+  for (std::size_t tensor = 0; tensor < gradients.tensors.size(); ++tensor)
+    if (rounded->tensors.contains(gradients.tensors[tensor]))
+      for (const auto& [scale, histogram] : gradients.by_scale[tensor])
+        report.add(gradients.tensors[tensor], histogram, scale);
+  if (report.merged().empty()) return "";
+
+  const analysis::ScaleTargets targets;
+  const analysis::SuggestedScale scale = analysis::suggest_scale(report, rounded->format, targets);
+  const std::optional<int>&least = scale.smallest_sufficient_each, &largest = scale.largest_safe;
+  const auto power = [](int k) { return bold(pretty(fmt::format("2^{}", k))); };
+  const std::vector<ExploredRun>& explored = material.explored[witness];
+  const std::string said_by = fmt::format(
+      "By {} histograms ({}{}), ",
+      witness == index ? "its own"
+                       : "<em>" + html_escape(pretty(material.summary.rows[witness].label)) + "</em>’s",
+      explored.empty() ? "" : fmt::format("seed {}, ", explored.front().run->seed),
+      counted(gradients.observed_steps, "step"));
+  const std::string little = fmt::format("{:.2g} % of its sum of magnitudes in {}", 100 * targets.lost_l1,
+                                         title_of(rounded->format));
+  const std::string headroom = fmt::format("{} bits of head-room", targets.headroom_bits);
+  const std::string asks_most = html_escape(scale.asks_most);
+  if (!largest) return said_by + "no loss scale leaves " + headroom + ".";
+  if (!least)
+    return said_by + fmt::format("no loss scale would do: {} loses more than {} even at {}.", asks_most,
+                                 little, power(analysis::max_log2_scale));
+  if (!scale.fits_each())
+    return said_by + fmt::format(
+                         "no one scale would do: {} loses less than {} only from {} on, and only up to {} "
+                         "are {} left.",
+                         asks_most, little, power(*least), power(*largest), headroom);
+  const std::string fits = fmt::format("each tensor loses less than {} and has {}", little, headroom);
+  if (*least <= 0 && *largest >= 0)
+    return said_by +
+           fmt::format("no scaling is needed: at 1, as at any scale up to {}, {}.", power(*largest), fits);
+  return said_by + fmt::format("{} at any scale from {}{} to {}.", fits, power(*least),
+                               asks_most.empty() ? "" : fmt::format(" ({})", asks_most), power(*largest));
 }
 
 std::string fix_sentence(const WorkloadMaterial& material, std::size_t index) {
@@ -203,9 +246,10 @@ std::string fix_sentence(const WorkloadMaterial& material, std::size_t index) {
   constexpr std::size_t most_named = 2;
   std::string names;
   for (std::size_t i = 0; i < std::min(cures.size(), most_named); ++i)
-    names += fmt::format(
-        "{}{} ({} lost, {})", i == 0 ? "" : " and ", "<strong>" + name_html(*cures[i]) + "</strong>",
-        rate_text(cures[i]->casts->underflow_rate()), analysis::name_of(cures[i]->against_reference->word));
+    names += fmt::format("{}{} ({} of values lost, {})", i == 0 ? "" : " and ",
+                         "<strong>" + name_html(*cures[i]) + "</strong>",
+                         rate_text(cures[i]->casts->underflow_rate()),
+                         analysis::name_of(cures[i]->against_reference->word));
   const bool many = cures.size() > 1;
   std::string words;
   if (harmed)
@@ -217,8 +261,7 @@ std::string fix_sentence(const WorkloadMaterial& material, std::size_t index) {
     words = fmt::format("{} {} less. ", names, many ? "lose" : "loses");
   else if (row.casts)
     words = "No configuration here loses less. ";
-  return words +
-         (material.gradients[index].snapshots.empty() ? "" : scales_clause(material.gradients[index]));
+  return words + (material.gradients[index].snapshots.empty() ? "" : scales_clause(material, index));
 }
 
 }  // namespace

@@ -15,8 +15,9 @@ using ::testing::StartsWith;
 
 class AnswersOf : public Reports {
  protected:
-  /// Three seeds of a run. Of fc1.weight `lost` in 100 gradients are 2^-30 / scale, of loss.prediction none;
-  /// the others are 2^-4: without scaling a fourth of `lost` of all is lost.
+  /// Three seeds of a run. Of fc1.weight `lost` in 100 gradients are 2^-30, the others 2^-20, before they are
+  /// scaled; those of the other tensors are recorded as 2^-4: without scaling a fourth of `lost` of all is
+  /// lost.
   void runs(const std::string& level, const std::string& policy, double scale, double final_loss, int lost,
             bool twin = false, bool recorded = true) {
     for (const std::uint64_t seed : {1, 2, 3}) {
@@ -33,8 +34,8 @@ class AnswersOf : public Reports {
         HistogramRow row{.step = 1, .tensor = tensor, .kind = "weight", .loss_scale = scale};
         row.dtype = level == "O0" ? DType::f32 : DType::f16;
         for (int i = 0; i < 100; ++i) {
-          const bool small = i < lost && std::string_view(tensor) == "fc1.weight";
-          const float value = small ? 0x1p-30f * static_cast<float>(scale) : 0x1p-4f;
+          const bool first = std::string_view(tensor) == "fc1.weight";
+          const float value = first ? (i < lost ? 0x1p-30f : 0x1p-20f) * static_cast<float>(scale) : 0x1p-4f;
           row.before.count(bits_of(value));
           row.after.count(bits_of(value <= 0x1p-25f && level != "O0" ? 0.0f : value));
         }
@@ -77,13 +78,24 @@ TEST_F(AnswersOf, AHarmedRunNamesItsCure) {
                                            "<strong>+18.2"),
                                 HasSubstr("FP32’s own noise, from a last bit, is ["),
                                 HasSubstr(", and it is worse than that too.")));
-  // 2^-30 survives from 2^6 on (2^-24; 2^-25 is the tie), and 2^-4 of the recorded overflows at 2^20.
-  EXPECT_EQ(said.fixes,
-            "<strong><em>FP16 S=2¹⁰</em></strong> (0 % lost, equal) fixes it. By its histograms a scale from "
-            "<strong>2⁶</strong> to <strong>2¹⁹</strong> would lose less than 0.1 % and overflow nothing.");
+  // 40 x 2^-30 are 6.5e-4 of the sum of fc1.weight: more than 2^-11. They survive from 2^6 on (2^-24; 2^-25
+  // is the tie), and 2^-4 leaves two bits below 65520 up to 2^17.
+  EXPECT_EQ(
+      said.fixes,
+      "<strong><em>FP16 S=2¹⁰</em></strong> (0 % of values lost, equal) fixes it. By <em>FP32</em>’s "
+      "histograms (seed 1, 1 step), each tensor loses less than 0.049 % of its sum of magnitudes in FP16 and "
+      "has 2 bits of head-room at any scale from <strong>2⁶</strong> (fc1.weight) to <strong>2¹⁷</strong>.");
   ASSERT_TRUE(said.configuration && said.tensor);
   EXPECT_EQ(*said.configuration, 2u);
   EXPECT_EQ(*said.tensor, 0u);
+}
+
+TEST_F(AnswersOf, WithoutFp32TheRunItselfTellsTheScale) {
+  runs("O1", "none", 1, 0.6, 40);
+  EXPECT_THAT(
+      answers().fixes,
+      AllOf(HasSubstr("By its own histograms (seed 1, 1 step), each tensor loses less than 0.049 % of "),
+            HasSubstr(" from <strong>2⁶</strong> (fc1.weight) to <strong>2¹⁷</strong>.")));
 }
 
 TEST_F(AnswersOf, ARunThatLosesNothingNeedsNoCure) {
@@ -94,7 +106,11 @@ TEST_F(AnswersOf, ARunThatLosesNothingNeedsNoCure) {
   EXPECT_THAT(said.costs,
               AllOf(StartsWith("Nothing that shows: the test loss is <strong>equal</strong> to FP32’s"),
                     HasSubstr("no FP32 twin (sweep --twin) tells FP32’s own noise")));
-  EXPECT_THAT(said.fixes, StartsWith("There is nothing to fix. By its histograms no scaling is needed: "));
+  EXPECT_THAT(
+      said.fixes,
+      StartsWith("There is nothing to fix. By <em>FP32</em>’s histograms (seed 1, 1 step), no scaling is "
+                 "needed: at 1, as at any scale up to <strong>2¹⁷</strong>, each tensor loses less than "
+                 "0.049 % of its sum of magnitudes in FP16 and has 2 bits of head-room."));
 }
 
 TEST_F(AnswersOf, WhatIsNotKnownIsSaidToBeSo) {
@@ -104,6 +120,7 @@ TEST_F(AnswersOf, WhatIsNotKnownIsSaidToBeSo) {
                                                "<strong>10 % of all its non-zero gradients</strong> zero"),
                                      HasSubstr("<strong>40 %</strong> of its own")));
   EXPECT_EQ(said.costs, "Only FP32 has been trained, so a cost is not known.");
+  EXPECT_THAT(said.fixes, StartsWith("By its own histograms (seed 1, 1 step), each tensor loses less than"));
 
   folders.clear();
   runs("O1", "none", 2, 0.5, 0, false, false);

@@ -69,8 +69,11 @@ TEST_F(PageInBrowser, ThreeQuestionsAreAnsweredOnTheFirstScreen) {
   EXPECT_THAT(harmed.at("costs").get<std::string>(),
               AllOf(HasSubstr("The test loss ends worse than FP32’s: +15.54 % ["),
                     HasSubstr("it is worse than that too")));
-  EXPECT_THAT(harmed.at("fixes").get<std::string>(),
-              AllOf(HasSubstr("FP16 torch"), HasSubstr(" fix it. By its histograms a scale from 2")));
+  EXPECT_THAT(
+      harmed.at("fixes").get<std::string>(),
+      AllOf(HasSubstr("FP16 torch"), HasSubstr(" of values lost, "),
+            HasSubstr(" fix it. By FP32’s histograms (seed 1, "),
+            HasSubstr(" of its sum of magnitudes in FP16 and has 2 bits of head-room at any scale from 2")));
   EXPECT_EQ(whole.at("verdict"), "equal");
   EXPECT_THAT(whole.at("costs").get<std::string>(), HasSubstr("is equal to FP32’s within 0.5 points"));
   EXPECT_THAT(seen.at("screens").at(0).at("caption").get<std::string>(),
