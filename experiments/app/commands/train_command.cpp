@@ -62,7 +62,8 @@ Command train_command() {
           "  fp16lab train -c classifier --set backend.device=cuda --graph\n"
           "  fp16lab train --resume -o results/classifier",
       .uses = {.config = "Configuration in TOML: a file, or the name of one that fp16lab list shows "
-                         "(default: classifier)",
+                         "(without: the "
+                         "classifier, with every key at its default)",
                .bare_config = true,
                .set = "Override a configuration key (fp16lab list shows them all), such as --set "
                       "scaler.policy=dynamic; "
