@@ -23,7 +23,7 @@ const letter = 6.7;  // pixels, on the average
 function keyPlaces(entries, width) {
   let x = 0, row = 0;
   return entries.map(entry => {
-    const own = 44 + letter * entry.label.length;
+    const own = 52 + letter * entry.label.length;
     if (x > 0 && x + own > width) [x, row] = [0, row + 1];
     const place = {entry, x, row};
     x += own;
@@ -32,7 +32,7 @@ function keyPlaces(entries, width) {
 }
 
 // series: [{label, points: [{x, y}], low, high, color, width, dash, stepped, marks}], low and high: edges of a band; `marks` alone: crosses.
-// x, y: {title, low, high, log, ticks, text}. `marker`: an x with a dashed line. Returns the picture.
+// x, y: {title, low, high, log, ticks, text}; y.limit: a height with a dashed line. `marker`: an x with one. Returns the picture.
 function lineChart(width, height, label, series, x, y, marker = null) {
   width = Math.max(300, width);
   const ys = series.flatMap(s => [...s.points.map(p => p.y), ...s.low ?? [], ...s.high ?? []]).filter(Number.isFinite), xs = series.flatMap(s => s.points.map(p => p.x));
@@ -70,6 +70,7 @@ function lineChart(width, height, label, series, x, y, marker = null) {
     chart.append(words(left + from + 36, at + 4, s.label));
   }
   if (marker !== null && marker >= first && marker <= last) chart.append(svg('line', {x1: place(marker), x2: place(marker), y1: top, y2: height - bottom, class: 'marker'}));
+  if (y.limit !== undefined) chart.append(svg('line', {x1: left, x2: width - right, y1: lift(y.limit), y2: lift(y.limit), class: 'marker'}));
   reading(chart, series.filter(s => s.points.length > 0), {place, left, right, top, floor: height - bottom, width, xText: v => `${x.title} ${xText(v)}`, yText});
   return chart;
 }

@@ -3,7 +3,7 @@
 // What can be drawn of a workload: [key of the configurations' curves, name, part of the run that is cut off].
 function curveKinds({configurations, split, quantity}) {
   const any = key => configurations.some(c => c[key] && c[key].step.length > 1);
-  const kinds = [['curve', 'training loss', 0], ['curve', 'its last third', 2 / 3]];
+  const kinds = [['curve', 'training loss', 0], ['curve', 'training loss, last third', 2 / 3]];
   if (any('evaluation')) kinds.push(['evaluation', `${split} loss`, 0]);
   if (any('quality')) kinds.push(['quality', `${split} ${quantity}`, 0]);
   return kinds;

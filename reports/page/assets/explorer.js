@@ -56,7 +56,7 @@ function startExplorer() {
   onChange('tensor', tensor => { state.tensor = tensor; });
   onChange('step', step => { state.step = step; }, 'input');
   const slide = scaleSlider(at('scale'), at('scale-value'), at('recorded'), at('scale-ticks'));
-  const ofWhat = () => `${tensorName()} of ${run().label}, seed ${run().seed}, step ${group().steps[state.step]}`;
+  const ofWhat = () => `${tensorName()} of “${run().label}”, seed ${run().seed}, step ${group().steps[state.step]}`;
 
   const histogram = figureIn(at('histogram'), 'zones', width => {
     const {ratio, formats, histogram, zones} = chosenValues();
@@ -91,12 +91,12 @@ function startExplorer() {
   const others = state => (state.kind === 'updates' ? data.update_formats : data.formats).filter(f => f.rounds);
   others(state).forEach((format, i) => {
     const place = element('figure');
-    at('beside').append(place);
+    at('beside').append(element('div', {}, [element('h4', {textContent: format.name}), place]));
     besides.push(figureIn(place, `zones in ${format.name}`, width => {
       const range = others(state)[i], {tensors, ratio, histogram} = chosenValues();
       const zones = addZones(tensors.map(tensor => zonesOf(group().histograms[state.step][tensor], ratioOf(tensor, state.step), range)));
       return {picture: drawHistogram(width, 230, histogram, ratio, zones, quantity(), [range], namesOfZones()),
-              caption: `${range.name} would make ${interval(zones.lost, zones.finite)} zero, keep ${interval(zones.subnormal, zones.finite)} as subnormal numbers and make ${interval(zones.overflow, zones.finite)} infinite.`};
+              caption: `${range.name} would make ${interval(zones.lost, zones.finite)} zero and keep ${interval(zones.subnormal, zones.finite)} as subnormal numbers; ${interval(zones.overflow, zones.finite)} would overflow.`};
     }));
   });
 

@@ -4,6 +4,7 @@
 const viridis = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
 // Where the colours lie: small rates are what one looks for.
 const heatStops = [0, .001, .01, .1, .4, 1];
+const heatKeys = [[0, '0 %'], [.0005, '< 0.1 %'], ...heatStops.slice(1).map(share => [share, plainPercent(share)])];
 function heatColor(rate, dark) {
   if (rate === null) return 'none';
   if (rate === 0) return 'var(--paper)';
@@ -19,11 +20,11 @@ const kindTitles = {weight: 'weight gradients', activation: 'activation gradient
 function drawHeatMap(room, {tensors, kinds, steps}, rate, chosen, choose, caption) {
   const groups = [...new Set(kinds)].sort((a, b) => (b === 'weight') - (a === 'weight')), rows = groups.flatMap(kind => [{kind}, ...tensors.map((name, tensor) => ({name, tensor})).filter(r => kinds[r.tensor] === kind)]);
   const longest = Math.max(...tensors.map(name => name.length)), dark = darkMode.matches && !printing;
-  const left = Math.min(230, Math.max(110, 16 + 6.6 * longest)), top = 4, tall = tensors.length > 40 ? 13 : tensors.length > 20 ? 17 : 22, legend = 84;
+  const left = Math.min(230, Math.max(110, 16 + 6.6 * longest)), top = 4, tall = tensors.length > 40 ? 13 : tensors.length > 20 ? 17 : 22, legend = 90;
   const fits = Math.floor((left - 14) / 6.6), name = text => text.length <= fits ? text : '…' + text.slice(-(fits - 1));
   // As wide as there is room for; on a narrow window it scrolls.
   const cell = Math.max(10, (room - left - legend - 2) / steps.length), right = left + cell * steps.length;
-  const floor = top + tall * rows.length, height = Math.max(floor + 36, top + 18 * heatStops.length + 22), width = right + legend;
+  const floor = top + tall * rows.length, height = Math.max(floor + 36, top + 18 * heatKeys.length + 22), width = right + legend;
   const map = picture(width, height, caption);
   rows.forEach((row, r) => {
     const y = top + tall * r;
@@ -42,13 +43,17 @@ function drawHeatMap(room, {tensors, kinds, steps}, rate, chosen, choose, captio
       map.append(box);
     });
   });
-  map.append(svg('rect', {x: left + cell * chosen.step, y: top - 1, width: cell, height: floor - top + 2, fill: 'none', stroke: 'var(--ink)', 'stroke-width': 1.8, 'pointer-events': 'none'}));
+  // A frame for each group: one for all would cross the groups' titles.
+  groups.forEach(kind => {
+    const own = rows.map((row, r) => row.tensor !== undefined && kinds[row.tensor] === kind ? r : -1).filter(r => r >= 0), from = top + tall * own[0];
+    map.append(svg('rect', {x: left + cell * chosen.step, y: from, width: cell, height: tall * own.length, fill: 'none', stroke: 'var(--ink)', 'stroke-width': 1.8, 'pointer-events': 'none'}));
+  });
   const every = Math.ceil(46 / cell);
   steps.forEach((step, c) => { if (c % every === 0) map.append(svg('text', {x: left + cell * (c + .5), y: floor + 17, 'text-anchor': 'middle', class: 'soft'}, step)); });
   map.append(svg('text', {x: (left + right) / 2, y: floor + 32, 'text-anchor': 'middle', class: 'soft'}, 'step'));
-  heatStops.forEach((share, i) => {
+  heatKeys.forEach(([share, name], i) => {
     const x = right + 14, y = top + 18 * i;
-    map.append(svg('rect', {x, y, width: 14, height: 14, fill: heatColor(share, dark), stroke: 'var(--line)'}), svg('text', {x: x + 20, y: y + 12, class: 'soft'}, plainPercent(share)));
+    map.append(svg('rect', {x, y, width: 14, height: 14, fill: heatColor(share, dark), stroke: 'var(--line)'}), svg('text', {x: x + 20, y: y + 12, class: 'soft'}, name));
   });
   return map;
 }

@@ -3,6 +3,8 @@ const shortZoneNames = {lost: 'to zero', subnormal: 'subn.', normal: 'normal', o
 // What an update does to a weight that has no master copy (HistogramRow of the library).
 const updateZoneNames = {lost: 'lost', subnormal: 'depends', normal: 'moves', overflow: 'over'};
 
+const rangeWords = 'A range means that a zone’s edge cuts a bin, whose values may lie on either side.';
+
 // `ratio`: wanted scale / the scale that the histogram's values carry; `what`: the quantity on the axis. Where the values
 // have several formats there are no common edges: then the zones are only named.
 function drawHistogram(width, height, histogram, ratio, zones, what, formats, names = zoneNames) {
@@ -27,9 +29,9 @@ function drawHistogram(width, height, histogram, ratio, zones, what, formats, na
     if (to - from <= 2) return;  // out of sight; the table has it
     // The last zone is too narrow to be centred over.
     const where = to === high ? {x: width - right, 'text-anchor': 'end'} : {x: (x(from) + x(to)) / 2, 'text-anchor': 'middle'};
-    const room = x(to) - x(from), name = room < 112 && names === zoneNames ? shortZoneNames[key] : names[key];
+    const room = x(to) - x(from), name = room < 7.6 * names[key].length && names === zoneNames ? shortZoneNames[key] : names[key], told = interval(zones[key], zones.finite);
     if (room < 38) return;
-    chart.append(svg('text', {...where, y: top - 25, class: 'zone-name'}, name), svg('text', {...where, y: top - 10}, interval(zones[key], zones.finite)));
+    chart.append(svg('text', {...where, y: top - 25, class: 'zone-name'}, name), svg('text', {...where, y: top - 10}, told.includes('–') && zones.finite > 0 ? [told, svg('title', {}, rangeWords)] : told));
   });
   chart.append(words(0, 13, 'share of the non-zero values', {class: 'soft'}));
   for (let i = 0; i <= 4; ++i) {
@@ -42,12 +44,19 @@ function drawHistogram(width, height, histogram, ratio, zones, what, formats, na
     const a = histogram[3] + i + shift, b = a + 1, share = n / zones.finite;
     if (b <= low || a >= high) { outside += n; return; }
     const [first, last] = range ? zonesOfBin(histogram, histogram[3] + i, ratio, range) : [2, 2], key = zoneKeys[last];
-    const fill = key === 'normal' ? 'var(--normal)' : key === 'overflow' && first !== last ? 'url(#p-edge)' : `url(#p-${key})`;
-    const from = Math.max(x(a), left), bar = svg('rect', {x: from + .6, y: y(share), width: Math.max(0, Math.min(x(b), x(high)) - from - (width < 460 ? .8 : 1.2)), height: height - bottom - y(share),
-      fill, stroke: `var(--${key})`, 'stroke-width': 1});
-    const end = e => Number.isInteger(e) ? power(e) : (2 ** e).toPrecision(4);
-    bar.append(svg('title', {}, `(${end(a)}, ${end(b)}]: ${exact(n)} values, ${percent(share)} %`));
-    chart.append(bar);
+    const from = Math.max(a, low), to = Math.min(b, high), group = svg('g', {});
+    // A bin that an edge cuts has a colour on either side of it; where only its very end lies beyond, it has one.
+    const parts = key === 'overflow' && first !== last ? [[key, from, to]] : zoneKeys.slice(first, last + 1).map((zone, k, all) =>
+      [zone, k === 0 ? from : Math.max(from, edges[first + k - 1]), k === all.length - 1 ? to : Math.min(to, edges[first + k])]);
+    for (const [zone, start, end] of parts) {
+      const left = x(start) + (start === from ? .6 : 0), right = x(end) - (end < to ? 0 : slim ? .2 : .6);
+      if (parts.length > 1 && right <= left) continue;
+      group.append(svg('rect', {x: left, y: y(share), width: Math.max(0, right - left), height: height - bottom - y(share),
+        fill: zone === 'normal' ? 'var(--normal)' : parts.length === 1 && first !== last ? 'url(#p-edge)' : `url(#p-${zone})`, stroke: `var(--${zone})`, 'stroke-width': 1}));
+    }
+    const name = e => Number.isInteger(e) ? power(e) : (2 ** e).toPrecision(4), ends = range && last > first && edges[last - 1] === b;
+    group.append(svg('title', {}, `(${name(a)}, ${name(b)}]: ${exact(n)} values, ${percent(share)} %${ends ? `; of these only ${name(b)} itself is ${names[key]}` : first !== last ? '; an edge cuts this bin' : ''}`));
+    chart.append(group);
   });
   for (const edge of range ? edges.filter(edge => edge > low && edge < high) : [])
     chart.append(svg('line', {x1: x(edge), x2: x(edge), y1: top, y2: height - bottom, class: 'axis', 'stroke-dasharray': '3 3'}));
@@ -65,8 +74,8 @@ function drawHistogram(width, height, histogram, ratio, zones, what, formats, na
 // `casts`: what the recorded cast did, at the scale that it had; null at other scales, and where nothing was cast.
 const zoneTips = {
   lost: 'Too small: rounding to nearest even makes these zero.', subnormal: 'Kept with fewer significant bits than the format has.', normal: 'Kept with all significant bits of the format.',
-  overflow: 'Too large: these become infinite.', 'made-zero': 'Counted on both sides of the cast that the run made, whatever its rounding.', 'made-infinite': 'Counted on both sides of the cast that the run made.',
-  finite: 'What the zones are shares of.', zero: 'Zero before any cast, as behind a ReLU: no underflow.', infinite: 'Infinite before the cast.', nan: 'No number before the cast.'};
+  overflow: 'Too large for the format: infinite, or NaN in E4M3, which has no infinity.', 'made-zero': 'Counted on both sides of the cast that the run made, whatever its rounding.', 'made-infinite': 'Counted on both sides of the cast that the run made.',
+  finite: 'What the zones are shares of.', zero: 'By a ReLU, say, or because an earlier cast flushed it: no underflow of this cast.', infinite: 'Infinite before the cast.', nan: 'No number before the cast.'};
 function fillRates(table, zones, factor, casts, names = zoneNames) {
   const whole = n => zones.total ? percent(n / zones.total) + ' % of all' : '–';
   const row = (key, name, value, count) => `<tr data-zone="${key}" data-lower="${count[0]}" data-upper="${count[1]}"><td>` +
@@ -75,7 +84,7 @@ function fillRates(table, zones, factor, casts, names = zoneNames) {
     zoneKeys.map(key => row(key, names[key], interval(zones[key], zones.finite), zones[key])).join('') +
     (casts ? [['made-zero', 'recorded: made zero', casts[1]], ['made-infinite', 'recorded: made Inf or NaN', casts[2]]]
       .map(([key, name, n]) => row(key, name, casts[0] > 0 ? percent(n / casts[0]) + ' %' : '–', [n, n])).join('') : '') +
-    [['finite', 'finite, not zero'], ['zero', 'exact zeros (not underflow)'], ['infinite', 'Inf when recorded'], ['nan', 'NaN when recorded']]
+    [['finite', 'finite, not zero'], ['zero', 'already zero before this cast'], ['infinite', 'Inf when recorded'], ['nan', 'NaN when recorded']]
       .filter(([key]) => zones[key] > 0 || key === 'finite' || key === 'zero')
       .map(([key, name]) => row(key, name, whole(zones[key]), [zones[key], zones[key]])).join('') + '</tbody>';
 }
