@@ -12,6 +12,7 @@
 #include "reports/data/rate_text.hpp"
 #include "reports/data/run_config.hpp"
 #include "reports/page/html.hpp"
+#include "reports/page/shown_names.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -20,8 +21,8 @@ using analysis::Word;
 
 std::string bold(std::string_view text) { return fmt::format("<strong>{}</strong>", html_escape(text)); }
 
-std::string name_html(const SummaryRow& row) {
-  return fmt::format("<em>{}</em>", html_escape(pretty(row.label)));
+std::string name_of(const WorkloadMaterial& material, std::size_t index) {
+  return name_html(material.workload->configurations[index], material.summary.rows[index]);
 }
 
 /// "dL/dy" is what papers call the gradient that the loss hands down first.
@@ -87,7 +88,7 @@ std::string underflow_sentence(const WorkloadMaterial& material, std::size_t ind
     return fmt::format(
         "{} recorded no gradient histograms (observe.histograms_every), so what underflows is "
         "not known.",
-        name_html(row));
+        name_of(material, index));
   // Two shares of two things: each says of what, and over which runs.
   const std::vector<ExploredRun>& explored = material.explored[index];
   std::string worst;
@@ -98,21 +99,20 @@ std::string underflow_sentence(const WorkloadMaterial& material, std::size_t ind
   if (!row.casts) {
     const analysis::ZoneRates rates = analysis::rates_of(gradients.at_scale(1.0));
     return fmt::format("{} rounds no gradient. At a loss scale of 1, {} would make {} zero; {}.",
-                       name_html(row), gradients.format_names(),
+                       name_of(material, index), gradients.format_names(),
                        bold(rate_text(rates.lost) + " of all its non-zero gradients"), worst);
   }
   if (row.casts->underflow == 0)
     return fmt::format("{}: of all the gradients that were recorded, the casts of {} make none zero.",
-                       bold("Nothing underflows"), name_html(row));
-  return fmt::format("In {} the casts make {} zero ({}); {}.", name_html(row),
+                       bold("Nothing underflows"), name_of(material, index));
+  return fmt::format("In {} the casts make {} zero ({}); {}.", name_of(material, index),
                      bold(underflow_text(row) + " of all non-zero gradients"),
                      row.runs == 1 ? "one seed" : fmt::format("{} seeds", row.runs), worst);
 }
 
 std::string noise_clause(const WorkloadSummary& summary) {
   if (summary.twin_band)
-    return fmt::format("FP32’s own noise, from a last bit, is {} {} a run",
-                       analysis::interval_text(summary.twin_band), summary.metric.unit());
+    return fmt::format("FP32’s own noise is {}", interval_words(summary.metric, summary.twin_band));
   const bool twin = std::any_of(summary.rows.begin(), summary.rows.end(),
                                 [](const SummaryRow& row) { return row.is_twin; });
   return twin ? "too few FP32 twins have ended to tell FP32’s own noise"
@@ -123,9 +123,8 @@ std::string cost_sentence(const WorkloadSummary& summary, const SummaryRow& row)
   if (row.is_reference) return "Only FP32 has been trained, so a cost is not known.";
   if (!row.against_reference) return "No finished FP32 run stands beside it, so the cost is not known.";
   const analysis::Judgement& judgement = *row.against_reference;
-  std::string measured = difference_text(summary.metric, judgement);
-  if (judgement.interval)
-    measured += fmt::format(" {} {}", analysis::interval_text(judgement.interval), summary.metric.unit());
+  std::string measured = difference_words(summary, row);
+  if (judgement.interval) measured += " " + interval_words(summary.metric, judgement.interval);
   const std::string metric = html_escape(summary.metric.name);
   switch (judgement.word) {
     case Word::worse: {
@@ -137,8 +136,8 @@ std::string cost_sentence(const WorkloadSummary& summary, const SummaryRow& row)
               : fmt::format("The {} ends {} than FP32’s: {}", metric, bold("worse"), bold(measured));
       return words + fmt::format("; {}{}.", noise_clause(summary),
                                  !noise   ? ""
-                                 : *noise ? ", and it is worse than that too"
-                                          : ", and it is not worse than that");
+                                 : *noise ? ", and against its twin it is worse too"
+                                          : ", and against its twin it is not worse");
     }
     case Word::better:
       return fmt::format("Nothing: the {} ends {} than FP32’s, {}; {}.", metric, bold("better"),
@@ -150,8 +149,8 @@ std::string cost_sentence(const WorkloadSummary& summary, const SummaryRow& row)
     case Word::cannot_tell:
       break;
   }
-  return fmt::format("These runs {} what it costs: {} {}; {}.", bold("cannot tell"), metric,
-                     judgement.pairs == 0 ? "has no pair" : bold(measured), noise_clause(summary));
+  return fmt::format("These runs {} what it costs: the {} {}; {}.", bold("cannot tell"), metric,
+                     judgement.pairs == 0 ? "has no pair" : "is " + bold(measured), noise_clause(summary));
 }
 
 /// The format that a run rounds gradients to, and which; none where two formats ask for two scales.
@@ -229,27 +228,27 @@ std::string fix_sentence(const WorkloadMaterial& material, std::size_t index) {
   const SummaryRow& row = material.summary.rows[index];
   const bool harmed = row.against_reference && row.against_reference->word == Word::worse;
   const double lost = row.casts ? row.casts->underflow_rate() : 1;
-  std::vector<const SummaryRow*> cures;
+  std::vector<std::size_t> cures;
   for (std::size_t i = 0; i < material.summary.rows.size(); ++i) {
     const SummaryRow& other = material.summary.rows[i];
     if (i == index || !other.against_reference || !other.casts || other.is_twin) continue;
     const Word word = other.against_reference->word;
     const bool well = word == Word::equal || word == Word::better;
-    if (other.casts->underflow_rate() < lost && (well || !harmed) && word != Word::worse)
-      cures.push_back(&other);
+    if (other.casts->underflow_rate() < lost && (well || !harmed) && word != Word::worse) cures.push_back(i);
   }
-  std::stable_sort(cures.begin(), cures.end(), [](const SummaryRow* a, const SummaryRow* b) {
-    const auto judged = [](const SummaryRow* r) { return r->against_reference->word == Word::cannot_tell; };
-    if (judged(a) != judged(b)) return judged(b);
-    return a->casts->underflow_rate() < b->casts->underflow_rate();
+  const std::vector<SummaryRow>& rows = material.summary.rows;
+  std::stable_sort(cures.begin(), cures.end(), [&rows](std::size_t a, std::size_t b) {
+    const auto open = [&rows](std::size_t i) { return rows[i].against_reference->word == Word::cannot_tell; };
+    if (open(a) != open(b)) return open(b);
+    return rows[a].casts->underflow_rate() < rows[b].casts->underflow_rate();
   });
   constexpr std::size_t most_named = 2;
   std::string names;
   for (std::size_t i = 0; i < std::min(cures.size(), most_named); ++i)
     names += fmt::format("{}{} ({} of values lost, {})", i == 0 ? "" : " and ",
-                         "<strong>" + name_html(*cures[i]) + "</strong>",
-                         rate_text(cures[i]->casts->underflow_rate()),
-                         analysis::name_of(cures[i]->against_reference->word));
+                         "<strong>" + name_of(material, cures[i]) + "</strong>",
+                         rate_text(rows[cures[i]].casts->underflow_rate()),
+                         analysis::name_of(rows[cures[i]].against_reference->word));
   const bool many = cures.size() > 1;
   std::string words;
   if (harmed)

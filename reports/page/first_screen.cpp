@@ -8,6 +8,7 @@
 #include "reports/page/answers.hpp"
 #include "reports/page/html.hpp"
 #include "reports/page/page_sections.hpp"
+#include "reports/page/shown_names.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -46,23 +47,30 @@ std::string bar_html(const WorkloadSummary& summary, const SummaryRow& row, cons
 }
 
 /// The rows of the tile: the one that the answers are about, then the others but FP32 and its twin.
-std::vector<const SummaryRow*> bars_of(const WorkloadSummary& summary, const Answers& answers) {
-  std::vector<const SummaryRow*> rows;
-  if (answers.configuration) rows.push_back(&summary.rows[*answers.configuration]);
-  for (const SummaryRow& row : summary.rows)
-    if (row.against_reference && !row.is_twin && &row != rows.front()) rows.push_back(&row);
-  std::erase_if(rows, [](const SummaryRow* row) { return !row->against_reference; });
+std::vector<std::size_t> bars_of(const WorkloadSummary& summary, const Answers& answers) {
+  std::vector<std::size_t> rows;
+  if (answers.configuration) rows.push_back(*answers.configuration);
+  for (std::size_t i = 0; i < summary.rows.size(); ++i)
+    if (!summary.rows[i].is_twin && i != answers.configuration) rows.push_back(i);
+  std::erase_if(rows, [&](std::size_t i) { return !summary.rows[i].against_reference; });
   if (rows.size() > most_bars) rows.resize(most_bars);
   return rows;
 }
 
-std::string bars_html(const WorkloadSummary& summary, const Answers& answers) {
-  const std::vector<const SummaryRow*> rows = bars_of(summary, answers);
+/// What it says of accuracies without their values, which are in the sentence above.
+std::string short_difference(const WorkloadSummary& summary, const SummaryRow& row) {
+  const std::string words = difference_words(summary, row);
+  return words.empty() ? "–" : words.substr(0, words.find(" ("));
+}
+
+std::string bars_html(const WorkloadMaterial& material, const Answers& answers) {
+  const WorkloadSummary& summary = material.summary;
+  const std::vector<std::size_t> rows = bars_of(summary, answers);
   if (rows.empty()) return "";
   Axis axis;
   if (summary.twin_band) axis.take(summary.twin_band->lower), axis.take(summary.twin_band->upper);
-  for (const SummaryRow* row : rows) {
-    const auto& judgement = *row->against_reference;
+  for (const std::size_t i : rows) {
+    const auto& judgement = *summary.rows[i].against_reference;
     if (judgement.pairs > 0) axis.take(judgement.mean);
     if (judgement.interval) axis.take(judgement.interval->lower), axis.take(judgement.interval->upper);
   }
@@ -71,54 +79,59 @@ std::string bars_html(const WorkloadSummary& summary, const Answers& answers) {
   std::string html = fmt::format(
       "<ul class=\"bars\" aria-label=\"Differences to FP32, in {} of {}; to the right is worse\">\n",
       summary.metric.unit(), html_escape(summary.metric.name));
-  for (const SummaryRow* row : rows) {
-    const analysis::Judgement& judgement = *row->against_reference;
+  for (const std::size_t i : rows) {
+    const SummaryRow& row = summary.rows[i];
+    const analysis::Judgement& judgement = *row.against_reference;
     html += fmt::format(
         "<li><span class=\"name\">{}</span>{}<span class=\"difference\">{}</span>"
         "<span class=\"word {} tip\" tabindex=\"0\" data-tip=\"{}\">{}</span></li>\n",
-        html_escape(pretty(row->label)), bar_html(summary, *row, axis),
-        judgement.pairs == 0 ? "–" : difference_text(summary.metric, judgement), css_class_of(judgement.word),
+        name_html(material.workload->configurations[i], row), bar_html(summary, row, axis),
+        short_difference(summary, row), css_class_of(judgement.word),
         html_escape(verdict_text(summary, judgement)), analysis::name_of(judgement.word));
   }
   html += "</ul>\n";
   std::string legend =
       "Dot: mean of the pairs of seeds; bar: its 95 % interval; line: FP32, worse to the right";
-  if (summary.twin_band) legend += "; grey: where one FP32 run moved by one ulp ends (95 %)";
+  if (summary.twin_band)
+    legend +=
+        "; grey: noise, where FP32 ends that is run again with every initial weight changed in its last bit "
+        "(95 %; the seeds’ spread is not in it)";
   return html + fmt::format("<p class=\"soft\">{}.</p>\n", legend);
 }
 
-std::string tile_html(const WorkloadSummary& summary, const Answers& answers) {
+std::string tile_html(const WorkloadMaterial& material, const Answers& answers) {
+  const WorkloadSummary& summary = material.summary;
   if (!answers.configuration) return "<div class=\"tile\"><p class=\"verdict\">nothing yet</p></div>\n";
   const SummaryRow& row = summary.rows[*answers.configuration];
+  const std::string name = name_html(material.workload->configurations[*answers.configuration], row);
   if (!row.against_reference)
     return fmt::format(
         "<div class=\"tile\"><p class=\"verdict soft\">no verdict</p>\n<p><strong>{}</strong> has no "
         "pair with FP32.</p></div>\n",
-        html_escape(pretty(row.label)));
+        name);
   const analysis::Judgement& judgement = *row.against_reference;
-  const std::string_view unit = summary.metric.unit();
-  std::string difference = judgement.pairs == 0 ? "" : difference_text(summary.metric, judgement);
+  std::string difference = difference_words(summary, row);
   if (judgement.diverged > 0)
     difference += fmt::format("{}{} of {} runs diverged", difference.empty() ? "" : ", ", judgement.diverged,
                               judgement.diverged + judgement.pairs);
   std::string html = fmt::format(
       "<div class=\"tile {}\">\n<p class=\"verdict {}\">{}</p>\n"
       "<p class=\"against\"><strong>{}</strong> against FP32, by {}: <strong>{}</strong>{}</p>\n",
-      css_class_of(judgement.word), css_class_of(judgement.word), analysis::name_of(judgement.word),
-      html_escape(pretty(row.label)), html_escape(summary.metric.name), difference,
+      css_class_of(judgement.word), css_class_of(judgement.word), analysis::name_of(judgement.word), name,
+      html_escape(summary.metric.name), difference,
       judgement.interval
           ? fmt::format(" <span class=\"tip\" tabindex=\"0\" data-tip=\"Student’s 95 % interval of "
                         "the mean difference to the FP32 run of the same seed, as if it were the "
-                        "only one on this page.\">{} {}</span>",
-                        analysis::interval_text(judgement.interval), unit)
+                        "only one on this page.\">{}</span>",
+                        interval_words(summary.metric, judgement.interval))
           : "");
   if (summary.twin_band)
     html += fmt::format(
-        "<p class=\"against\">FP32’s own noise, the <span class=\"tip\" tabindex=\"0\" "
-        "data-tip=\"Where one more FP32 run whose initial weights were moved by one ulp would end "
-        "with 95 %, as a difference to FP32.\">twin band</span>: {} {}</p>\n",
-        analysis::interval_text(summary.twin_band), unit);
-  return html + bars_html(summary, answers) + "</div>\n";
+        "<p class=\"against\">FP32’s own noise: <span class=\"tip\" tabindex=\"0\" data-tip=\"One more "
+        "run of FP32’s twin, which is FP32 with every initial weight changed in its last bit, would end in "
+        "this interval with 95 % probability, as a difference to FP32.\">{}</span></p>\n",
+        interval_words(summary.metric, summary.twin_band));
+  return html + bars_html(material, answers) + "</div>\n";
 }
 
 std::string answer(std::size_t index, std::string_view kind, std::string_view question,
@@ -158,7 +171,7 @@ std::string first_screen(const WorkloadMaterial& material, std::size_t index, bo
       "<section class=\"screen\" id=\"workload-{0}\" data-screen=\"{0}\" aria-label=\"{1}\">\n"
       "<h2 class=\"only-print\">{1}</h2>\n<div class=\"facts\">\n",
       index, name);
-  html += tile_html(material.summary, answers);
+  html += tile_html(material, answers);
   html += "<dl class=\"answers\">\n";
   html += answer(index, "underflows", "What underflows, and how much?", answers.underflows);
   html += answer(index, "costs", "What does it cost, against FP32 and against its own noise?", answers.costs);

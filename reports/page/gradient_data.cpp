@@ -7,6 +7,7 @@
 
 #include "analysis/observed_output.hpp"
 #include "reports/data/run_config.hpp"
+#include "reports/page/emulation.hpp"
 #include "reports/page/page_json.hpp"
 
 namespace fp16lab::reports {
@@ -155,8 +156,8 @@ Json settings_json(const Run& run) {
   for (const char* key : {"amp.level", "amp.dtype", "scaler.growth_interval", "optimizer.name"})
     settings[key] = value_or(run.config, key, "");
   settings["policy"] = run.id.precision == Precision::fp32 ? "none" : policy_of(run.config);
-  settings["tensor_core"] = run.folder.manifest.backend ? run.folder.manifest.backend->tensor_core
-                                                        : value_or(run.config, "backend.tensor_core", "");
+  settings["tensor_core"] = tensor_core_of(run);
+  settings["device"] = device_of(run);
   if (run.folder.manifest.memory) settings["masters"] = run.folder.manifest.memory->masters;
   if (run.folder.manifest.memory) settings["parameters"] = run.folder.manifest.memory->parameters;
   return settings;

@@ -33,7 +33,8 @@ std::string html_table(std::string_view caption, const std::vector<TableColumn>&
       html += ">";
       if (cell.starred)
         html +=
-            "<span class=\"star tip\" tabindex=\"0\" data-tip=\"The best beside FP32, and judged better than "
+            "<span class=\"star tip\" tabindex=\"0\" data-tip=\"The best apart from FP32, and judged better "
+            "than "
             "the next.\">★</span> ";
       html += cell.tip.empty() ? cell.html
                                : fmt::format("<span class=\"tip\" tabindex=\"0\" data-tip=\"{}\">{}</span>",

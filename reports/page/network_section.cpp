@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "numerics/text/text.hpp"
 #include "reports/page/html.hpp"
 #include "reports/page/html_table.hpp"
 #include "reports/page/page_sections.hpp"
@@ -88,11 +89,11 @@ std::string network_section(const RunSet& set, const WorkloadMaterial& material,
           "tensor "
           "cores.</p>\n";
     return fmt::format(
-        "<details><summary>The network: {} layers, {} parameters, {} multiply-adds for a batch of "
+        "<details><summary>The network: {} with {} parameters, {} multiply-adds for a batch of "
         "{}</summary>\n{}{}"
         "</details>\n",
-        model.at("layers").size(), count_text(model.at("parameters")), count_text(model.at("multiply_adds")),
-        model.at("batch_size").get<std::int64_t>(), html, drawing);
+        counted(model.at("layers").size(), "module"), count_text(model.at("parameters")),
+        count_text(model.at("multiply_adds")), model.at("batch_size").get<std::int64_t>(), html, drawing);
   } catch (const Json::exception& error) {
     throw std::runtime_error(fmt::format("the manifest's 'model' is no network's table: {}", error.what()));
   }

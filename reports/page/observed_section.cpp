@@ -110,13 +110,13 @@ std::string table_of(Observed observed, const std::vector<HistogramRow>& rows, b
 std::string observed_section(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
   std::string html;
   for (const WorkloadMaterial& item : material)
-    for (const Configuration& configuration : item.workload->configurations) {
-      const Run* const run = representative(set, configuration);
+    for (std::size_t i = 0; i < item.summary.rows.size(); ++i) {
+      const Run* const run = representative(set, item.workload->configurations[i]);
       if (run == nullptr) continue;
       for (const auto& [observed, rows] : last_rows(*run))
         html += fmt::format(
             "<details><summary>{}, {}: {} of step {}</summary>\n<p class=\"soft\">{}</p>\n{}</details>\n",
-            html_escape(item.workload->name), html_escape(pretty(configuration.label)),
+            html_escape(item.workload->name), html_escape(pretty(item.summary.rows[i].label)),
             analysis::title_of(observed), rows.front().step, words_of_kind(observed),
             table_of(observed, rows, is_watched(run->folder.manifest)));
     }

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "reports/page/emulation.hpp"
 #include "reports/page/html.hpp"
 #include "reports/page/html_table.hpp"
 #include "reports/page/page_sections.hpp"
@@ -33,9 +34,17 @@ struct Place {
   const SummaryRow* row = nullptr;
 };
 
+/// Its short name, if every workload has the same one.
+std::string name_of(const std::string& label, const std::vector<Place>& places) {
+  const std::string& shown = places.front().row->label;
+  const bool one = std::all_of(places.begin(), places.end(),
+                               [&](const Place& place) { return place.row->label == shown; });
+  return html_escape(pretty(one ? shown : label));
+}
+
 TableRow league_row(const std::string& label, const std::vector<Place>& places,
                     const std::vector<WorkloadMaterial>& material) {
-  TableRow cells{{{html_escape(pretty(label))}}, places.front().row->is_reference};
+  TableRow cells{{{name_of(label, places)}}, places.front().row->is_reference};
   std::size_t judged = 0, worse = 0;
   std::uint64_t skipped = 0, steps = 0;
   double slowdown = 0;
@@ -77,15 +86,15 @@ TableRow league_row(const std::string& label, const std::vector<Place>& places,
 
 }  // namespace
 
-std::string overview_section(const std::vector<WorkloadMaterial>& material) {
+std::string overview_section(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
   if (material.size() < 2) return "";
   std::map<std::string, std::vector<Place>> places;
-  std::vector<std::string> labels;  // in the order of the workloads' tables
+  std::vector<std::string> labels;  // as users named them, in the order of the workloads' tables
   for (std::size_t w = 0; w < material.size(); ++w)
     for (std::size_t i = 0; i < material[w].summary.rows.size(); ++i) {
-      const SummaryRow& row = material[w].summary.rows[i];
-      if (places[row.label].empty()) labels.push_back(row.label);
-      places[row.label].push_back({w, &row});
+      const std::string& label = material[w].workload->configurations[i].label;
+      if (places[label].empty()) labels.push_back(label);
+      places[label].push_back({w, &material[w].summary.rows[i]});
     }
   std::vector<TableColumn> columns{
       {"configuration", "Precision and loss scaling, the same in every workload.", true}};
@@ -94,7 +103,10 @@ std::string overview_section(const std::vector<WorkloadMaterial>& material) {
                        "Mean difference to the FP32 run of the same seed; + is worse. Then the verdict."});
   columns.push_back({"worse", "In so many workloads it is worse than FP32, of those with both."});
   columns.push_back({"skipped", "Steps without an update, of the steps of all runs."});
-  columns.push_back({"time against FP32",
+  const bool emulated = std::any_of(material.begin(), material.end(), [&](const WorkloadMaterial& item) {
+    return is_emulated(set, *item.workload);
+  });
+  columns.push_back({time_title("time against FP32", emulated),
                      "A step’s seconds over those of FP32 in the same workload, mean over workloads."});
   std::vector<TableRow> rows;
   for (const std::string& label : labels)

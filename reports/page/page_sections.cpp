@@ -9,8 +9,10 @@
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/figures/figure_style.hpp"
+#include "reports/page/emulation.hpp"
 #include "reports/page/html.hpp"
 #include "reports/page/html_table.hpp"
+#include "reports/page/shown_names.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -52,6 +54,14 @@ TableCell verdict_cell(const WorkloadSummary& summary, const SummaryRow& row) {
   return cell;
 }
 
+/// Its short name, and in smaller print what its runs are called where that is something else.
+std::string name_cell(const LineStyle& style, const Configuration& configuration, const SummaryRow& row) {
+  const std::string given = given_name(configuration, row.label);
+  return fmt::format("<span class=\"swatch\" style=\"--color:{}\"></span>{}{}", style.color,
+                     html_escape(pretty(row.label)),
+                     given.empty() ? "" : fmt::format(" <small>{}</small>", html_escape(given)));
+}
+
 /// Is it worse than FP32's own noise?
 TableCell noise_cell(const WorkloadSummary& summary, const SummaryRow& row) {
   const std::optional<bool> noise = row.worse_than_noise();
@@ -66,7 +76,7 @@ TableCell noise_cell(const WorkloadSummary& summary, const SummaryRow& row) {
                              interval, analysis::words_of(*row.against_twin, summary.metric.unit()))};
 }
 
-std::string summary_html(const WorkloadMaterial& material) {
+std::string summary_html(const RunSet& set, const WorkloadMaterial& material) {
   const WorkloadSummary& summary = material.summary;
   const std::vector<LineStyle> styles = styles_of(*material.workload);
   const bool loss_too = summary.metric.quantity != Quantity::loss;
@@ -88,7 +98,11 @@ std::string summary_html(const WorkloadMaterial& material) {
                    true}});
   if (twins)
     columns.push_back(
-        {"than FP32’s noise", "Worse than it is what is worse against FP32 and against its twin.", true});
+        {"against the FP32 twin",
+         "The twin is FP32 run again with every initial weight changed in its last bit: what differs is "
+         "noise. Worse is what is worse than FP32 and worse than the twin; not worse is what is equal to "
+         "one of them, within the margin, or better.",
+         true});
   columns.insert(
       columns.end(),
       {{"underflow",
@@ -96,7 +110,8 @@ std::string summary_html(const WorkloadMaterial& material) {
         "the casts made zero. One tensor alone may lose far more."},
        {"skipped", "Steps without an update because a gradient overflowed, over all seeds."},
        {"last scale", "The loss scale of the last step of the first seed."},
-       {"ms/step", "The median step, on the machine that trained."},
+       {time_title("ms/step", is_emulated(set, *material.workload)),
+        "The median step, on the machine that trained."},
        {"peak MiB", "Most bytes of tensors alive at once in the first two steps."}});
   std::vector<TableRow> rows;
   for (std::size_t i = 0; i < summary.rows.size(); ++i) {
@@ -114,8 +129,7 @@ std::string summary_html(const WorkloadMaterial& material) {
       return known ? std::optional<double>(value) : std::nullopt;
     };
     TableRow cells{
-        {{fmt::format("<span class=\"swatch\" style=\"background:{}\"></span>{}", styles[i].color,
-                      html_escape(pretty(row.label)))},
+        {{name_cell(styles[i], material.workload->configurations[i], row)},
          {fmt::format("{}{}", quality.seeds, row.runs > quality.seeds ? fmt::format(" of {}", row.runs) : ""),
           quality.seeds},
          {.html = row.final_values.empty() ? "–" : value_text(summary.metric, quality.mean),
@@ -159,15 +173,16 @@ std::string summary_html(const WorkloadMaterial& material) {
              html_escape(summary.metric.name),
              analysis::with_unit(summary.metric.margin, summary.metric.unit()), band) +
          html_table(summary.name, columns, rows) +
-         fmt::format("<p class=\"soft\">{}</p>\n", html_escape(pretty(leader_text(summary))));
+         fmt::format("<p class=\"soft\">{}</p>\n", html_escape(pretty(leader_text(quoted(summary)))));
 }
 
 /// "Overflows, first seed: FP16 dynamic in 3 steps, first in step 7 (fc1.weight, fc1.bias and 2 more)." Empty
 /// without any.
-std::string overflow_words(const RunSet& set, const Workload& workload) {
+std::string overflow_words(const RunSet& set, const WorkloadMaterial& material) {
   constexpr std::size_t shown = 3;
   std::string words;
-  for (const Configuration& configuration : workload.configurations) {
+  for (std::size_t c = 0; c < material.summary.rows.size(); ++c) {
+    const Configuration& configuration = material.workload->configurations[c];
     const std::vector<OverflowRow> rows = read_overflows(set.runs[configuration.runs.front()].folder.path);
     if (rows.empty()) continue;
     const std::vector<std::string>& names = rows.front().parameters;
@@ -175,9 +190,9 @@ std::string overflow_words(const RunSet& set, const Workload& workload) {
     for (std::size_t i = 0; i < std::min(shown, names.size()); ++i)
       what += (what.empty() ? "" : ", ") + names[i];
     if (names.size() > shown) what += fmt::format(" and {} more", names.size() - shown);
-    words +=
-        fmt::format("{}{} in {}, first in step {}{}", words.empty() ? "" : "; ", configuration.label,
-                    counted(rows.size(), "step"), rows.front().step, what.empty() ? "" : " (" + what + ")");
+    words += fmt::format("{}“{}” in {}, first in step {}{}", words.empty() ? "" : "; ",
+                         material.summary.rows[c].label, counted(rows.size(), "step"), rows.front().step,
+                         what.empty() ? "" : " (" + what + ")");
   }
   if (words.empty()) return "";
   return "<p class=\"soft\">Overflows, first seed: " + html_escape(pretty(words)) + ".</p>\n";
@@ -216,14 +231,14 @@ std::string scales_of(const RunSet& set, const WorkloadMaterial& material, std::
   return fmt::format(
       "<div><h3>Loss scale over steps: {0}</h3>\n<figure data-chart=\"scale\" "
       "data-workload=\"{1}\"></figure>\n{2}</div>",
-      html_escape(material.workload->name), index, overflow_words(set, *material.workload));
+      html_escape(material.workload->name), index, overflow_words(set, material));
 }
 
 std::string tables_of(const RunSet& set, const WorkloadMaterial& material, std::size_t index,
                       const std::vector<Figure>& figures, const std::filesystem::path& folder,
                       const PageDetail& detail) {
   const std::string& name = material.workload->name;
-  return fmt::format("<h3>{}</h3>\n", html_escape(name)) + summary_html(material) +
+  return fmt::format("<h3>{}</h3>\n", html_escape(name)) + summary_html(set, material) +
          fmt::format("<div class=\"pair\" data-costs=\"{}\"></div>\n", index) +
          network_section(set, material, drawing_of(find_figure(figures, name, "network-"), folder, detail));
 }

@@ -29,7 +29,7 @@ std::string words_section(const RunSet& set, const std::vector<WorkloadMaterial>
 
 /// Configurations that several workloads share, one row each: how they fare in every one of them. Empty where
 /// there are fewer than two workloads or two such configurations. (overview_section.cpp)
-std::string overview_section(const std::vector<WorkloadMaterial>& material);
+std::string overview_section(const RunSet& set, const std::vector<WorkloadMaterial>& material);
 
 /// The place of the loss scales of one workload, and its overflows in words.
 std::string scales_of(const RunSet& set, const WorkloadMaterial& material, std::size_t index);

@@ -108,8 +108,9 @@ std::string provenance_section(const RunSet& set) {
                           html_escape(file.path), html_escape(file.sha256));
     const std::string facts =
         fact("sources", "git <code>" + html_escape(m.git_hash) + "</code>") +
-        fact("CPU",
-             html_escape(fmt::format("{}, {} threads, products on {}", m.cpu, m.threads, m.gemm_target))) +
+        fact("CPU", html_escape(fmt::format("{}, {}, products on {}", m.cpu,
+                                            counted(static_cast<std::size_t>(m.threads), "thread"),
+                                            m.gemm_target))) +
         fact("GPU", m.gpu ? html_escape(*m.gpu + (m.driver ? ", driver " + *m.driver : "")) : "none") +
         fact("compiler", html_escape(m.compiler) + " <code>" + html_escape(m.flags) + "</code>") +
         fact("data", data.empty() ? "none" : data);

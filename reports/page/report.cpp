@@ -14,11 +14,13 @@
 #include "reports/figures/figures.hpp"
 #include "reports/figures/replay_figures.hpp"
 #include "reports/page/embedded_page.hpp"
+#include "reports/page/emulation.hpp"
 #include "reports/page/html.hpp"
 #include "reports/page/league_section.hpp"
 #include "reports/page/page_extent.hpp"
 #include "reports/page/page_sections.hpp"
 #include "reports/page/report_data.hpp"
+#include "reports/page/shown_names.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -37,12 +39,16 @@ std::map<Observed, RunGradients> others_of(const Run& run) {
   return others;
 }
 
-std::vector<WorkloadMaterial> collect(const RunSet& set, const PageExtent& extent) {
+/// `summaries`: of all workloads with all of their configurations.
+std::vector<WorkloadMaterial> collect(const RunSet& set, const std::vector<WorkloadSummary>& summaries,
+                                      const PageExtent& extent) {
   std::vector<WorkloadMaterial> material;
   std::size_t seeds = 0;
   for (std::size_t w = 0; w < extent.workloads.size(); ++w) {
     const Workload& workload = extent.workloads[w];
-    WorkloadMaterial item{&workload, extent.summaries[w], {}};
+    const Workload& whole = set.workloads[w];
+    WorkloadMaterial item{&workload, with_shown_names(extent.summaries[w], whole, workload), {}};
+    item.summary.words = plain_words(quoted(with_shown_names(summaries[w], whole, whole)), whole);
     for (const Configuration& configuration : workload.configurations) {
       const Run* run = representative(set, configuration);
       item.gradients.push_back(run == nullptr ? RunGradients{}
@@ -102,7 +108,8 @@ std::string subtitle_of(const PageContent& content, int follow_seconds) {
   std::string words;
   if (!content.set.runs.empty())
     words += counted(content.set.runs.size() - content.set.missing(), "run") + " of " +
-             counted(content.set.workloads.size(), "workload") + ", ";
+             counted(content.set.workloads.size(), "workload") + html_escape(emulation_words(content.set)) +
+             ", ";
   if (!content.replays.empty()) words += counted(content.replays.size(), "replay") + ", ";
   words += "written " + utc_now();
   if (follow_seconds > 0)
@@ -136,12 +143,12 @@ std::string page_of(const PageContent& content, const ReportOptions& options, co
   const std::string words =
       set.runs.empty() ? "" : words_section(set, material, extent_words(set, extent, figures));
   const std::string policies = fmt::format(
-      "<section id=\"policies\">\n<h2>Policies and replays</h2>\n<div "
+      "<section id=\"policies\">\n<h2>{}</h2>\n<div "
       "class=\"pair\">\n{}</div>\n{}</section>\n",
-      scales, league_sections(replays));
+      replays.empty() ? "Policies" : "Policies and replays", scales, league_sections(replays));
   if (!tables.empty())
     tables = fmt::format("<section id=\"tables\">\n<h2>Tables</h2>\n{}{}{}</section>\n",
-                         overview_section(material), tables, observed_section(set, material));
+                         overview_section(set, material), tables, observed_section(set, material));
   const std::string provenance = set.runs.empty() ? "" : provenance_section(set);
   const std::string data = report_data(set, material, replays, detail);
   const Slot slots[] = {{"TITLE", title},           {"SUBTITLE", subtitle},     {"STYLE", page::report_css},
@@ -172,10 +179,10 @@ std::filesystem::path write_report(const RunSet& set, const std::vector<Workload
 
   const std::filesystem::path figure_folder = make_folder(out / run_file::figures);
   const PageExtent extent = extent_of(set, summaries);
-  const std::vector<WorkloadMaterial> material = collect(set, extent);
+  const std::vector<WorkloadMaterial> material = collect(set, summaries, extent);
   std::vector<Figure> figures;
-  for (const WorkloadMaterial& item : material) {
-    const WorkloadFigures workload{set, *item.workload, item.summary, item.gradients};
+  for (std::size_t w = 0; w < material.size(); ++w) {
+    const WorkloadFigures workload{set, *material[w].workload, extent.summaries[w], material[w].gradients};
     for (Figure& figure : write_figures(workload, figure_folder)) figures.push_back(std::move(figure));
   }
   for (const ReplayFile& replay : replays)

@@ -7,6 +7,7 @@
 #include "reports/data/series.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/page/answers.hpp"
+#include "reports/page/emulation.hpp"
 #include "reports/page/page_json.hpp"
 
 namespace fp16lab::reports {
@@ -62,6 +63,7 @@ Json configuration_json(const RunSet& set, const Configuration& configuration, c
                {"underflow_rate", row.casts ? number_or_null(row.casts->underflow_rate()) : Json(nullptr)}};
   json["mean"] = number_or_null(analysis::quality_of(row.final_values).mean);
   json["level"] = value_or(set.runs[configuration.runs.front()].config, "amp.level", "");
+  json["format"] = format_name(value_or(set.runs[configuration.runs.front()].config, "amp.dtype", "f16"));
   json["twin"] = row.is_twin;
   json["seconds"] = row.seconds_per_step;
   if (row.memory)
@@ -112,12 +114,12 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
       if (item.gradients[i].snapshots.empty()) continue;
       if (answers.configuration == i) start = Json::array({runs.size(), answers.tensor.value_or(0)});
       if (explored++ >= detail.configurations) {
-        unexplored.push_back(pretty(configuration.label));
+        unexplored.push_back(pretty(item.summary.rows[i].label));
         continue;
       }
       const std::vector<ExploredRun>& seeds = item.explored[i];
       for (std::size_t k = 0; k < std::min(seeds.size(), detail.seeds); ++k)
-        runs.push_back(gradients_json(*seeds[k].run, item.workload->name, configuration.label,
+        runs.push_back(gradients_json(*seeds[k].run, item.workload->name, item.summary.rows[i].label,
                                       k == 0 ? item.gradients[i] : seeds[k].tensors.at(Observed::gradients),
                                       seeds[k].tensors, k == 0 ? detail.snapshots : detail.seed_snapshots));
     }
@@ -131,6 +133,7 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
                          {"margin", item.summary.metric.margin},
                          {"band", band ? Json::array({band->lower, band->upper}) : Json(nullptr)},
                          {"start", std::move(start)},
+                         {"emulated", is_emulated(set, *item.workload)},
                          {"configurations", std::move(configurations)},
                          {"unexplored", std::move(unexplored)}});
   }

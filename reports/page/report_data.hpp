@@ -32,7 +32,7 @@ struct WorkloadMaterial {
 };
 
 /// {"scales": [min, max], "formats", "update_formats", "workloads": [{"name", "metric", "unit", "margin",
-/// "band", "start", "configurations": [...]}], "runs": [...], "replays": [...]}: a configuration has its
+/// "band", "start", "emulated", "configurations": [...]}], "runs": [...], "replays": [...]}: a configuration has its
 /// curves, final values, what it takes, difference to FP32 (positive is worse) and word; "start" names the
 /// run and tensor that the first screen shows (answers.hpp); a run has its recorded histograms, the what-if
 /// rates, and under "check" zone counts of this library against which the page tests its own arithmetic; a

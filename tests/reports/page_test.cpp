@@ -47,7 +47,7 @@ TEST_F(Reports, PageHoldsTheRecordedNumbersAndNeedsNoNetwork) {
   EXPECT_THAT(html,
               AllOf(HasSubstr(std::string(64, 'a')), HasSubstr("0123456789abcdef0123456789abcdef01234567"),
                     HasSubstr("fp16lab sweep -c demo.toml"),
-                    HasSubstr("Overflows, first seed: FP16 torch in 2 steps, first in step 3 (fc1.weight, "
+                    HasSubstr("Overflows, first seed: “FP16 torch” in 2 steps, first in step 3 (fc1.weight, "
                               "fc1.bias, fc2.weight and 1 more).")));
 
   const Json data = embedded_data(html);
@@ -107,8 +107,9 @@ TEST_F(Reports, TheNetworkIsATableAndAGraph) {
   const std::filesystem::path run = write_synthetic_run(folder / "runs", {});
   const std::string html = read_file(
       write_report({{run}}, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
-  EXPECT_THAT(html,
-              HasSubstr("The network: 3 layers, 1010 parameters, 1.28 M multiply-adds for a batch of 128"));
+  EXPECT_THAT(
+      html,
+      HasSubstr("The network: 3 modules with 1010 parameters, 1.28 M multiply-adds for a batch of 128"));
   EXPECT_THAT(html, AllOf(HasSubstr("2 times 128 × 10 × 100*"), HasSubstr("linear, frozen, f32")));
   const std::string dot = read_file(folder / "out/figures/network-autoencoder-on-fashion-mnist.dot");
   EXPECT_THAT(dot, AllOf(HasSubstr("subgraph \"cluster_block\""), HasSubstr("\"input\" -> \"block.fc\""),
@@ -209,11 +210,11 @@ TEST_F(Reports, FullGrid) {
   const Json data = embedded_data(html);
   EXPECT_EQ(data.at("workloads").size(), 2u);
   EXPECT_EQ(data.at("runs").size(), 14u * 3u) << "every seed";
-  // What both workloads have in common, side by side: 0.0681 against 0.0583 is 100 ln 1.168, and 85.2 %
+  // What both workloads have in common, side by side: 0.0681 against 0.0583 is 1.1681, and 85.2 %
   // against 85.3 %.
   EXPECT_THAT(html,
               ::testing::ContainsRegex("<td class=\"text\">FP16 no scaling</td><td class=\"worse\" "
-                                       "data-sort=\"15.5[0-9]*\"><span [^>]*data-tip=\"worse\">.15.54 % "
+                                       "data-sort=\"16.8[0-9]*\"><span [^>]*data-tip=\"worse\">.16.81 % "
                                        "worse</span></td><td class=\"equal\" data-sort=\"0.1[0-9]*\">"
                                        "<span [^>]*data-tip=\"equal within 0.5 points[^\"]*\">.0.10 "
                                        "points equal</span></td><td data-sort=\"1\">1 of 2</td>"));

@@ -1,12 +1,15 @@
 // What a step takes at each level: bytes by class of tensor, and time.
 const memoryParts = ['weights and masters', 'their gradients', 'optimizer', 'activations'];
 
+// torch's O3 and the like have no FP32 copies to mix with.
+const levelName = ({level, fp32, format}) => (fp32 ? 'FP32' : level === 'O3' ? format : `${format} mixed`) + (level ? ` (${level})` : '');
+
 // One row a level: policies of one level take the same memory. Times are the median of its configurations.
 function levelsOf({configurations}) {
   const levels = new Map();
   for (const c of configurations) {
     if (c.twin || !(c.seconds > 0)) continue;
-    const name = `${c.level || 'one level'}${c.fp32 ? ' (FP32)' : ''}`, key = name + JSON.stringify(c.memory ?? null);
+    const name = levelName(c), key = name + JSON.stringify(c.memory ?? null);
     if (!levels.has(key)) levels.set(key, {name, memory: c.memory, seconds: [], labels: []});
     levels.get(key).seconds.push(c.seconds);
     levels.get(key).labels.push(c.label);
@@ -53,7 +56,7 @@ function startBars() {
       picture: barChart(width, `Memory of a step by level, ${workload.name}`, sized.map(l => ({name: l.name, parts: l.memory.slice(0, 4).map(b => b / 2 ** 20), cross: l.memory[4] / 2 ** 20, text: short(l.memory[4] / 2 ** 20)})), 'MiB', [...memoryParts, 'peak']),
       caption: 'Bars are bytes by shapes and dtypes at each level; the cross is the most that was alive at once in the first two steps, scratch included.'}));
     figureIn(time, `time by level ${workload.name}`, width => ({
-      picture: barChart(width, `Time of a step by level, ${workload.name}`, levels.map(l => ({name: l.name, parts: [1e3 * l.seconds], text: short(1e3 * l.seconds)})), 'ms a step', []),
-      caption: 'A step takes this long at each level, as the median, on the machine that trained; where products are emulated it says nothing about a GPU.'}));
+      picture: barChart(width, `Time of a step by level, ${workload.name}`, levels.map(l => ({name: l.name, parts: [1e3 * l.seconds], text: short(1e3 * l.seconds)})), 'ms a step' + (workload.emulated ? ' (emulated: not a GPU’s speed)' : ''), []),
+      caption: 'A step takes this long at each level, as the median, on the machine that trained.'}));
   }
 }

@@ -10,7 +10,7 @@ function boxesOf(run, index) {
   const share = n => percent(casts[0] > 0 ? n / casts[0] : 0) + ' %', number = v => v === undefined || v === null ? 'not finite' : String(Number(v.toPrecision(4)));
   const weights = run.others.find(o => o.observed === 'weights'), at_ = weights ? weights.steps.findIndex(s => s === run.steps[index]) : -1;
   const lost = at_ >= 0 ? weights.casts[at_].reduce((sum, cast) => cast ? (sum ?? [0, 0]).map((n, i) => n + cast[i]) : sum, null) : null;
-  const core = low ? `tensor core: ${set.tensor_core || 'not told'}` : 'FP32 throughout';
+  const core = low ? `${set.device === 'emulated' ? 'emulated ' : ''}${set.tensor_core ? set.tensor_core + ' ' : ''}tensor core` : 'FP32 throughout';
   const masters = set.masters > 0 ? `FP32, ${bytesText(set.masters)}` : set.parameters > 0 ? `FP32, ${bytesText(set.parameters)}` : 'FP32';
   return [
     ['Master weights', [masters], false],
@@ -48,5 +48,5 @@ function drawStep(width, run, index) {
     const out = pad + boxWidth + 22;
     arrow([[pad + boxWidth, y + tall / 2], [out, y + tall / 2], [out, pad + tall / 2], [pad + boxWidth + 3, pad + tall / 2]]);
   }
-  return {picture: chart, caption: `This is step ${exact(run.steps[index])} of ${run.label}, seed ${run.seed}, as it was recorded; shares are of all non-zero gradients of the step. A box in colour is where values were lost or an update was skipped.`};
+  return {picture: chart, caption: `This is step ${exact(run.steps[index])} of “${run.label}”, seed ${run.seed}, as it was recorded; shares are of all non-zero gradients of the step. A box in colour is where values were lost or an update was skipped.`};
 }

@@ -1,0 +1,37 @@
+// What the page calls a configuration, and how it says how far from FP32 one ended.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "reports/data/run_set.hpp"
+#include "reports/data/summary.hpp"
+
+namespace fp16lab::reports {
+
+/// "FP16 torch" of "mine: FP16 torch" where no other configuration of the workload is that; else the label.
+std::string shown_name(const Workload& workload, const Configuration& configuration);
+
+/// "mine" of "mine: FP16 torch" that is shown as "FP16 torch"; "" where the label is shown.
+std::string given_name(const Configuration& configuration, const std::string& shown);
+
+/// Its rows called by their shown names. `workload` has all configurations; `summary` may have fewer, those
+/// of `shown`.
+WorkloadSummary with_shown_names(WorkloadSummary summary, const Workload& workload, const Workload& shown);
+
+/// The same with every name in quotation marks, for sentences without markup.
+WorkloadSummary quoted(WorkloadSummary summary);
+
+/// HTML: the name set off from the sentence, and on hover what its runs are called where that is something
+/// else.
+std::string name_html(const Configuration& configuration, const SummaryRow& row);
+
+/// The mean difference to FP32 without a sign: "20.75 % higher", "0.25 points better (83.20 % against
+/// 82.95 %)", "0.00 % apart"; "" without a pair. The values are there where all seeds have pairs.
+std::string difference_words(const WorkloadSummary& summary, const SummaryRow& row);
+
+/// An interval of differences with its unit, + meaning that the metric is higher: "[-0.28, +0.78] points".
+/// "" without one.
+std::string interval_words(const Metric& metric, const std::optional<analysis::Interval>& interval);
+
+}  // namespace fp16lab::reports
