@@ -144,7 +144,8 @@ TEST_F(Reports, TimeIsAgainstFp32WhichIsInTheTable) {
                                                   {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
   const std::string overview = html.substr(html.find("<h3 id=\"overview\">"));
   // 0.03 seconds a step in FP32, 0.11 otherwise, in both workloads.
-  EXPECT_THAT(overview, AllOf(HasSubstr(">time against FP32 <small>(emulated: not a GPU’s speed)</small><"), HasSubstr(">1.00×<"), HasSubstr(">3.67×<")));
+  EXPECT_THAT(overview, AllOf(HasSubstr(">time against FP32 <small>(emulated: not a GPU’s speed)</small><"),
+                              HasSubstr(">1.00×<"), HasSubstr(">3.67×<")));
   EXPECT_THAT(overview, ::testing::ContainsRegex("<tr class=\"reference\"><td class=\"text\">FP32</td>"));
 }
 
