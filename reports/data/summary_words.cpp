@@ -48,7 +48,7 @@ std::string skip_words(const WorkloadSummary& summary, const Workload& workload)
     adaptive = {*least, *most};
   }
   for (const SummaryRow* row : adaptive)
-    words += fmt::format("{} skipped {} of {} steps and ended at a scale of {}. ", row->label, row->skipped,
+    words += fmt::format("{} skipped {} of {} steps; its first run ended at a scale of {}. ", row->label, row->skipped,
                          row->steps, scale_text(row->last_scale));
   return words;
 }
@@ -176,7 +176,7 @@ std::string leader_text(const WorkloadSummary& summary) {
   if (best.bits != 0 && best.bits == next.bits)
     return fmt::format("No ★: {} and {} are the same bit for bit.", best.label, next.label);
   const std::string interval = analysis::interval_text(judgement.interval);
-  return fmt::format("{}: {}, the best beside FP32 by its mean, against {}, the next: {}{}{}, {}.",
+  return fmt::format("{}: {}, the best apart from FP32 by its mean, against {}, the next: {}{}{}, {}.",
                      summary.leader->leads() ? "★" : "No ★", best.label, next.label,
                      difference_text(summary.metric, judgement), interval.empty() ? "" : " ", interval,
                      analysis::words_of(judgement, summary.metric.unit()));
