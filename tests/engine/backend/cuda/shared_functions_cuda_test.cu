@@ -15,7 +15,8 @@
 #include "numerics/random/philox.hpp"
 
 namespace fp16lab {
-namespace {
+// Named, so that a kernel has the same name in the program and in its PTX, which are compiled apart.
+namespace shared_functions_test {
 
 template <class Function>
 __global__ void tabulate(Function function, std::uint64_t stride, std::uint32_t* result,
@@ -177,5 +178,5 @@ TEST(SharedFunctionsOnDevice, NormalFrom) { expect_equal_bits(NormalFrom{}, stri
 TEST(SharedFunctionsOnDevice, Philox) { expect_equal_bits(RandomWord{}, 1, 1u << 20); }
 TEST(SharedFunctionsOnDevice, HistogramBin) { expect_equal_bits(HistogramBin{}, stride, strided_count); }
 
-}  // namespace
+}  // namespace shared_functions_test
 }  // namespace fp16lab
