@@ -48,8 +48,8 @@ std::string skip_words(const WorkloadSummary& summary, const Workload& workload)
     adaptive = {*least, *most};
   }
   for (const SummaryRow* row : adaptive)
-    words += fmt::format("{} skipped {} of {} steps; its first run ended at a scale of {}. ", row->label, row->skipped,
-                         row->steps, scale_text(row->last_scale));
+    words += fmt::format("{} skipped {} of {} steps; its first run ended at a scale of {}. ", row->label,
+                         row->skipped, row->steps, scale_text(row->last_scale));
   return words;
 }
 
@@ -106,7 +106,7 @@ std::string twin_words(const WorkloadSummary& summary) {
       std::string words = fmt::format("{}, every initial weight moved by one ulp: {}", row.label,
                                       analysis::words_of(*row.against_reference, summary.metric.unit()));
       if (summary.twin_band)
-        words += fmt::format("; one such run ends within {} {} of FP32 (95 %)",
+        words += fmt::format("; one such run ends within {} {} of FP32 (95 %; + is worse)",
                              analysis::interval_text(summary.twin_band), summary.metric.unit());
       return words + ". ";
     }

@@ -33,8 +33,9 @@ std::vector<QualityColumn> quality_columns(const WorkloadFigures& input, const S
     QualityColumn column{.label = pretty(row.label),
                          .color = row.is_reference ? "0x555555" : "0x" + styles[i].color.substr(1)};
     if (reference != nullptr) {
-      column.values = pairs_of(metric, row, *reference).differences;
-      if (!metric.higher_is_better())
+      const analysis::PairedSample pairs = pairs_of(metric, row, *reference);
+      column.values = pairs.differences;
+      if (pairs.is_of_losses)
         for (double& value : column.values) value = analysis::percent_of(value);
       column.interval = row.against_reference->interval;
       column.diverged = row.against_reference->diverged;
