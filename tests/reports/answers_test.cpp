@@ -74,10 +74,10 @@ TEST_F(AnswersOf, AHarmedRunNamesItsCure) {
   EXPECT_EQ(said.underflows,
             "In <em>FP16 no scaling</em> the casts make <strong>10 % of all non-zero gradients</strong> zero "
             "(3 seeds); <strong>fc1.weight</strong> loses most: <strong>40 %</strong> of its own (seed 1).");
-  EXPECT_THAT(said.costs, AllOf(StartsWith("The test loss ends <strong>worse</strong> than FP32’s: "
-                                           "<strong>20.03 % higher ["),
-                                HasSubstr("FP32’s own noise is ["),
-                                HasSubstr("and against its twin it is worse too.")));
+  EXPECT_THAT(said.costs,
+              AllOf(StartsWith("The test loss ends <strong>worse</strong> than FP32’s: "
+                               "<strong>20.03 % higher ["),
+                    HasSubstr("FP32’s own noise is ["), HasSubstr("and against its twin it is worse too.")));
   // 40 x 2^-30 are 6.5e-4 of the sum of fc1.weight: more than 2^-11. They survive from 2^6 on (2^-24; 2^-25
   // is the tie), and 2^-4 leaves two bits below 65520 up to 2^17.
   EXPECT_EQ(

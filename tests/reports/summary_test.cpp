@@ -206,7 +206,8 @@ TEST_F(Summary, WorseThanFp32sOwnNoiseIsWorseThanItsTwinToo) {
                                    HasSubstr("one such run ends within ")));
   EXPECT_THAT(summary_table(set(), {summary}),
               AllOf(HasSubstr("FP32's noise  verdict"), HasSubstr("not worse  worse\n")));
-  EXPECT_THAT(page(), AllOf(HasSubstr(">against the FP32 twin</th>"), HasSubstr("Against the twin: +7.25 %")));
+  EXPECT_THAT(page(),
+              AllOf(HasSubstr(">against the FP32 twin</th>"), HasSubstr("Against the twin: +7.25 %")));
 }
 
 TEST_F(Summary, WhatCannotBeToldAgainstFp32OrItsTwinIsNotCalledNotWorse) {
@@ -250,8 +251,8 @@ TEST_F(Summary, OnlyABestThatIsBetterThanTheNextLeads) {
   ASSERT_TRUE(summary.leader.has_value());
   EXPECT_TRUE(summary.leader->leads());
   EXPECT_EQ(summary.rows[summary.leader->row].label, "FP16 S=2^3");
-  EXPECT_THAT(page(), AllOf(HasSubstr("class=\"best\" data-sort=\"0.23"),
-                            HasSubstr("★: “FP16 S=2³”, the best")));
+  EXPECT_THAT(page(),
+              AllOf(HasSubstr("class=\"best\" data-sort=\"0.23"), HasSubstr("★: “FP16 S=2³”, the best")));
 
   const auto starless = [&](const Percents& best, const std::string& bits, const std::string& why) {
     forget();
