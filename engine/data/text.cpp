@@ -10,7 +10,7 @@
 #include <system_error>
 #include <unordered_map>
 
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/disk/sha256.hpp"
 #include "numerics/platform/own_place.hpp"
 #include "numerics/text/text.hpp"
@@ -198,7 +198,7 @@ TextLocation find_text(std::string_view name, const std::filesystem::path& path)
 }
 
 Text load_text(const TextLocation& location, Tokens tokens) {
-  const std::string bytes = read_file(location.file);
+  const std::string bytes = read_file(location.file, longest::data);
   if (bytes.empty())
     throw std::runtime_error(fmt::format("{} (chosen by {}) is empty: expected a text",
                                          location.file.string(), location.chosen_by));

@@ -255,6 +255,9 @@ int guarded(const std::string& program, const std::function<ExitCode()>& body) {
                                          : report_error(program, error.code, error.what());
   } catch (const engine::DeviceUnavailable& error) {
     return report_error(program, ExitCode::unavailable, error.what());
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report_error(program, ExitCode::run_failed,
+                        fmt::format("cannot use {}: {}", error.path1().string(), error.code().message()));
   } catch (const std::exception& error) {
     return report_error(program, ExitCode::run_failed, error.what());
   }

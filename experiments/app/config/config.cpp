@@ -13,9 +13,10 @@
 #include "experiments/app/arguments.hpp"
 #include "experiments/app/config/network_rows.hpp"
 #include "experiments/app/exit_code.hpp"
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/text/nearest_name.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -155,6 +156,8 @@ ConfigValue value_of(const ConfigKey& key, const toml::node& node, std::string_v
 }
 
 toml::table parse_toml(std::string_view text, std::string_view source) {
+  if (const std::optional<std::size_t> line = too_deep_in_toml(text))
+    refuse_config(fmt::format("{}:{}", source, *line), fmt::format("nested deeper than {}", deepest_nesting));
   try {
     return toml::parse(text, source);
   } catch (const toml::parse_error& error) {
@@ -246,10 +249,10 @@ RunConfig parse_config(std::string_view toml, std::string_view source) {
   return config;
 }
 
-RunConfig load_config(const std::filesystem::path& path) {
+RunConfig load_config(const std::filesystem::path& path, NamedHow named) {
   std::string text;
   try {
-    text = read_file(path);
+    text = read_file(path, longest::document, named);
   } catch (const std::runtime_error& error) {
     throw CommandError(ExitCode::usage, fmt::format("--config: {}", printable(error.what())));
   }
@@ -290,6 +293,7 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
     return;
   }
   toml::table table;
+  if (too_deep_in_toml(value)) fail_value(key, std::string(value), where);
   try {
     table = toml::parse(fmt::format("value = {}", value));
   } catch (const toml::parse_error&) {

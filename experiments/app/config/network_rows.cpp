@@ -9,6 +9,7 @@
 #include "engine/nn/network/layer_types.hpp"
 #include "experiments/app/config/config.hpp"
 #include "numerics/text/nearest_name.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -207,6 +208,8 @@ NetworkRows read_network_rows(const toml::table& model, std::string_view source)
 void set_network_value(NetworkRows& rows, std::string_view key, std::string_view value,
                        std::string_view where) {
   toml::table parsed;
+  if (too_deep_in_toml(value))
+    refuse_config(where, fmt::format("{}: nested deeper than {}", key, deepest_nesting));
   try {
     parsed = toml::parse(fmt::format("value = {}", value));
   } catch (const toml::parse_error&) {  // text needs no quotes

@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "experiments/app/exit_code.hpp"
+#include "numerics/files/disk/folder.hpp"
 
 namespace fp16lab::experiments {
 
@@ -39,7 +40,7 @@ std::filesystem::path program_called(const std::string& name) {
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find(':'), rest.size());
     const std::filesystem::path program = std::filesystem::path(rest.substr(0, end)) / name;
-    if (std::filesystem::is_regular_file(program) && access(program.c_str(), X_OK) == 0) return program;
+    if (is_file(program) && access(program.c_str(), X_OK) == 0) return program;
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return {};

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 #include <thread>
 
@@ -13,6 +11,8 @@
 #include "experiments/app/run/folder_claim.hpp"
 #include "experiments/app/sweep/child_process.hpp"
 #include "experiments/app/sweep/sweep_engine.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/text.hpp"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX has it in no header
@@ -24,9 +24,11 @@ std::filesystem::path job_log(const SweepPlan& plan) { return plan.folder / swee
 
 /// How many jobs ended for good, as parallel.joblog has them.
 std::size_t ended_jobs(const SweepPlan& plan) {
-  std::ifstream file(job_log(plan), std::ios::binary);
-  return static_cast<std::size_t>(
-      std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n'));
+  if (!is_there(job_log(plan))) return 0;
+  LineReader lines(job_log(plan));
+  std::size_t count = 0;
+  for (std::string_view line; lines.next(line);) ++count;
+  return count;
 }
 
 /// The whole command line. Jobs are told their tasks by number; retries and other machines are GNU
