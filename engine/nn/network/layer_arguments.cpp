@@ -7,6 +7,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "numerics/formats/fp32_range.hpp"
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::engine::nn {
@@ -47,7 +48,7 @@ bool fits(const LayerArgument& argument, const LayerValue& value) {
       return std::holds_alternative<std::vector<std::int64_t>>(value);
     case ArgumentKind::real: {
       const std::optional<double> number = number_of(value);
-      return number && std::isfinite(*number);
+      return number && fp32_holds(*number);
     }
     case ArgumentKind::boolean:
       return std::holds_alternative<bool>(value);
@@ -57,7 +58,7 @@ bool fits(const LayerArgument& argument, const LayerValue& value) {
               std::ranges::find(argument.choices, std::get<std::string>(value)) != argument.choices.end());
     case ArgumentKind::initialization: {
       const std::optional<double> deviation = number_of(value);
-      return initialization_called(value) || (deviation && std::isfinite(*deviation) && *deviation > 0);
+      return initialization_called(value) || (deviation && fp32_holds(*deviation) && *deviation > 0);
     }
   }
   throw std::logic_error("unknown kind of argument");
@@ -92,7 +93,7 @@ std::string expectation_of(const LayerArgument& argument) {
     case ArgumentKind::list:
       return "a list of integers";
     case ArgumentKind::real:
-      return "a number";
+      return "a number that FP32 holds";
     case ArgumentKind::boolean:
       return "true or false";
     case ArgumentKind::text:

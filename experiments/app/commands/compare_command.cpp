@@ -10,6 +10,7 @@
 #include "experiments/app/commands.hpp"
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
+#include "numerics/text/message.hpp"
 #include "reports/data/run_config.hpp"
 #include "reports/figures/comparison_figure.hpp"
 
@@ -133,7 +134,7 @@ void write_files(const CompareCommand& command, const analysis::RunComparison& c
   write_file_atomically(folder / "compare.json", json.str());
   write_file_atomically(folder / "compare.csv", csv.str());
   const std::string trouble = reports::draw_comparison(comparison, folder);
-  if (!trouble.empty()) fmt::print(stderr, "fp16lab compare: {}\n", trouble);
+  if (!trouble.empty()) say("fp16lab compare: {}", trouble);
 }
 
 ExitCode run_compare(const CompareCommand& command) {

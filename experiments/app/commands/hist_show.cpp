@@ -12,6 +12,7 @@
 #include "experiments/app/exit_code.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/formats/dtype_spelling.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
@@ -54,9 +55,9 @@ void draw(const HistCommand& command, const Tensors& tensors, const std::string&
     const auto [stem, problem] =
         reports::draw_range_figure(figure, tensors.drawn, tensors.report, command.common.out);
     if (!problem.empty())
-      fmt::print(stderr, "fp16lab: note: {}\n", problem);
+      say("fp16lab: note: {}", problem);
     else if (!command.common.quiet)
-      fmt::print(stderr, "figure: {}\n", (command.common.out / (stem + ".png")).string());
+      say("figure: {}", (command.common.out / (stem + ".png")).string());
   }
 }
 

@@ -148,6 +148,7 @@ struct ConfigRange {
   double maximum = std::numeric_limits<double>::infinity();
   bool minimum_excluded = false;
   bool maximum_excluded = false;
+  bool fp32 = false;  ///< it is computed with in FP32, which must hold it (fp32_holds), in the range too
 };
 
 struct ConfigKey {

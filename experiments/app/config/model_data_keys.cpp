@@ -43,7 +43,7 @@ std::vector<ConfigKey> of_data() {
       FP16LAB_KEY(data.test_size,
                   "of arrays: not 0: a part of data.train is the test set instead of data.test: below 1 a "
                   "share, else a number of examples",
-                  not_negative),
+                  in_fp64(not_negative)),
       FP16LAB_KEY(data.test_seed, "which part: drawn by this seed; 0: the last examples", counts),
       FP16LAB_KEY(data.layout,
                   "of arrays: what an example is; auto: tokens for integers wider than a byte, images where "

@@ -89,7 +89,7 @@ std::vector<ConfigKey> of_schedule() {
       FP16LAB_KEY_AS("schedule.step_factor", optimizer.schedule.step_factor,
                      "step: learning rate times this at a drop", ConfigRange{0, 1, true, false}),
       FP16LAB_KEY_AS("schedule.power", optimizer.schedule.power,
-                     "polynomial: of the share of the steps that are left", positive),
+                     "polynomial: of the share of the steps that are left", in_fp64(positive)),
       FP16LAB_KEY_AS("schedule.gamma", optimizer.schedule.gamma,
                      "exponential: learning rate times this at every step", ConfigRange{0, 1, true, false}),
   };

@@ -23,6 +23,7 @@
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/run_schema.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
@@ -295,9 +296,8 @@ void FolderClaim::acquire(std::string_view other) {
       return;
     }
     if (verdict == Verdict::unknown && !std::exchange(told, true))
-      fmt::print(stderr, "fp16lab: {}: claimed ({}); for up to {} s it is watched for a sign of life\n",
-                 folder_.string(), described(now->text),
-                 std::chrono::duration_cast<std::chrono::seconds>(timing_.patience).count());
+      say("fp16lab: {}: claimed ({}); for up to {} s it is watched for a sign of life", folder_.string(),
+          described(now->text), std::chrono::duration_cast<std::chrono::seconds>(timing_.patience).count());
   }
 }
 

@@ -110,9 +110,10 @@ std::vector<engine::data::SourceFile> PreparedRun::files() const {
   return files;
 }
 
-std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, int threads) {
+std::unique_ptr<PreparedRun> prepare_run(
+    RunPlan plan, int threads, const std::function<void(const RunPlan&, const RunData&)>& before_network) {
   ChosenBackend chosen = choose_backend(plan.config, threads);
-  return prepare_run(std::move(plan), std::move(chosen));
+  return prepare_run(std::move(plan), std::move(chosen), before_network);
 }
 
 std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, std::unique_ptr<engine::Backend> backend) {
@@ -123,7 +124,9 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, std::unique_ptr<engine::B
   return prepare_run(std::move(plan), std::move(chosen));
 }
 
-std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen) {
+std::unique_ptr<PreparedRun> prepare_run(
+    RunPlan plan, ChosenBackend chosen,
+    const std::function<void(const RunPlan&, const RunData&)>& before_network) {
   const RunConfig& config = plan.config;
   const LearningTask task = task_of(config);
   auto run = std::make_unique<PreparedRun>();
@@ -131,6 +134,7 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen) {
   chosen.backend = nullptr;
   run->chosen = std::move(chosen);
   run->data = load_data(config);
+  if (before_network && !run->chosen.gpu) before_network(plan, *run->data);
   by_usage([&] {
     run->workload.model = make_model(*run->backend, config, run->data->shape());
     load_initial(*run, config.train.initial);
@@ -181,8 +185,11 @@ RunLength RunChecker::check(const RunConfig& config) {
     by_usage([&] { complete(resolve_run(config), *run_); });
   }
   RunLength length{.steps = run_->plan.train.steps};
-  by_usage([&] { length.multiply_adds = costs_of_step(run_->plan, *run_->data).multiply_adds; });
-  length.multiply_adds *= static_cast<double>(length.steps);
+  by_usage([&] {
+    const StepCosts costs = costs_of_step(run_->plan, *run_->data);
+    length.multiply_adds = costs.multiply_adds * static_cast<double>(length.steps);
+    if (!run_->chosen.gpu) length.memory = costs.memory.peak;
+  });
   return length;
 }
 

@@ -1,6 +1,7 @@
 // From a configuration to something the trainer can run: back end, data, model, loss and options.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -31,14 +32,21 @@ struct PreparedRun {
 /// Loads and checks, and completes the plan by what the data say. CommandError(usage) for a configuration
 /// that does not fit its data, (run_failed) for data that cannot be read, (unavailable) for a missing back
 /// end.
-std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, int threads);
+/// `before_network`, unless it is empty, is called before anything of the network's size takes this machine's
+/// memory: not where it is to take a GPU's.
+std::unique_ptr<PreparedRun> prepare_run(
+    RunPlan plan, int threads,
+    const std::function<void(const RunPlan&, const RunData&)>& before_network = {});
 /// The same on a back end that the caller chose, whatever `config.backend` says.
-std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen);
+std::unique_ptr<PreparedRun> prepare_run(
+    RunPlan plan, ChosenBackend chosen,
+    const std::function<void(const RunPlan&, const RunData&)>& before_network = {});
 std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, std::unique_ptr<engine::Backend> backend);
 
 struct RunLength {
   std::uint64_t steps = 0;
   double multiply_adds = 0;  ///< of all steps' matrix products, forward and backward
+  std::uint64_t memory = 0;  ///< of this machine's, RunMemory::peak; 0 on a GPU
 };
 
 /// What an optimizer step takes, counted on a back end that computes nothing (engine/backend/counting).

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <system_error>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/files/run/run_resume.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 
@@ -150,10 +150,11 @@ bool RunRecorder::wants_op_statistics(std::uint64_t step) {
 void RunRecorder::on_op_statistics(std::uint64_t step, const engine::amp::OpStatistics& statistics) {
   write_file_atomically(writer().folder() / run_file::op_statistics, engine::amp::to_csv(statistics));
   if (options_.quiet) return;
-  fmt::print(stderr, "ops of step {}, forward passes only:\n{}", step, engine::amp::to_text(statistics));
+  say("ops of step {}, forward passes only:", step);
+  show_text(engine::amp::to_text(statistics));
   for (const engine::amp::Advice& advice : statistics.advice())
-    fmt::print(stderr, "advice: {}: {}\n", advice.layer.empty() ? "(no layer)" : advice.layer, advice.text);
-  for (const std::string& advice : options_.advice) fmt::print(stderr, "advice: {}\n", advice);
+    say("advice: {}: {}", advice.layer.empty() ? "(no layer)" : advice.layer, advice.text);
+  for (const std::string& advice : options_.advice) say("advice: {}", advice);
 }
 
 bool RunRecorder::stop_requested() { return interrupted(); }

@@ -65,6 +65,23 @@ std::string shell_line(const std::vector<std::string>& words) {
   return line;
 }
 
+namespace {
+
+/// In the child: what is caught has its default again, as after exec, SIGTERM even where it was ignored, and
+/// nothing is blocked.
+void uncatch_signals() {
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) != 0) continue;
+    if (action.sa_handler != SIG_IGN || number == SIGTERM) std::signal(number, SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+}  // namespace
+
 ChildProcess::ChildProcess(const std::filesystem::path& program, const std::vector<std::string>& arguments,
                            int output) {
   // Everything is prepared before fork: between fork and exec only async-signal-safe calls are allowed.
@@ -76,9 +93,15 @@ ChildProcess::ChildProcess(const std::filesystem::path& program, const std::vect
   argv.push_back(nullptr);
   const pid_t parent = getpid();
 
+  // A signal between fork and exec would set this program's flag in the child, and be lost.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
   pid_ = fork();
+  if (pid_ != 0) pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid_ < 0) throw std::runtime_error("cannot start a process: " + std::generic_category().message(errno));
   if (pid_ == 0) {
+    uncatch_signals();
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(127);  // it died before prctl

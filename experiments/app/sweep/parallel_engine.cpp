@@ -13,6 +13,7 @@
 #include "experiments/app/sweep/sweep_engine.hpp"
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/files/disk/read_file.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX has it in no header
@@ -92,7 +93,9 @@ SweepOutcome execute_by_parallel(const SweepPlan& plan, const CommonOptions& com
   const std::filesystem::path program = gnu_parallel();
   catch_interrupts();
   FolderClaim claim(plan.folder, "another sweep is working in it", FolderClaim::Renewal::by_owner);
-  const std::vector<std::size_t> tasks = open_tasks(plan, common, options);
+  const bool here = engine.ssh_logins.empty() && engine.ssh_login_file.empty();
+  const std::vector<std::size_t> tasks =
+      open_tasks(plan, common, options, here ? static_cast<std::size_t>(std::max(1, options.jobs)) : 0);
   SweepOutcome outcome{.done_before = plan.runs.size() - tasks.size(), .run_now = 0, .failed = {}};
   write_plan(plan, options.force);
   if (tasks.empty()) return outcome;
@@ -118,8 +121,8 @@ SweepOutcome execute_by_parallel(const SweepPlan& plan, const CommonOptions& com
     else
       outcome.failed.push_back(plan.runs[task - 1].name);
   if (!outcome.failed.empty() && !outcome.interrupted)
-    fmt::print(stderr, "sweep: parallel ended with exit code {}; {} says how its jobs ended\n", *status,
-               job_log(plan).string());
+    say("sweep: parallel ended with exit code {}; {} says how its jobs ended", *status,
+        job_log(plan).string());
   return outcome;
 }
 

@@ -12,6 +12,7 @@
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/files/disk/read_file.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -227,8 +228,7 @@ std::string slurm_dry_run(const SweepPlan& plan, const CommonOptions& common, co
     most = array_size();
   } catch (const CommandError& error) {
     if (!common.quiet)
-      fmt::print(stderr, "sweep: note: MaxArraySize is taken for Slurm's default, {}: {}\n", most,
-                 error.what());
+      say("sweep: note: MaxArraySize is taken for Slurm's default, {}: {}", most, error.what());
   }
   const Arrays arrays = make_arrays(plan, tasks, most, options, engine);
   std::string text;

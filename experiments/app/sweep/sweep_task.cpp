@@ -16,6 +16,7 @@
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/disk/sha256.hpp"
 #include "numerics/files/run/run_folder.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -65,7 +66,7 @@ std::string task_list(const SweepPlan& plan) {
 }
 
 ExitCode already_complete(const PlannedRun& run, const CommonOptions& common) {
-  if (!common.quiet) fmt::print(stderr, "sweep: {} is already complete\n", run.name);
+  if (!common.quiet) say("sweep: {} is already complete", run.name);
   return ExitCode::ok;
 }
 
