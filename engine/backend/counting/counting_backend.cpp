@@ -1,11 +1,16 @@
 #include "engine/backend/counting/counting_backend.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <numeric>
+#include <stdexcept>
 
 namespace fp16lab::engine {
 
 namespace {
+
+/// So that sums of bytes, and addresses, fit.
+constexpr std::size_t most_bytes = std::size_t{1} << 60;
 
 /// Addresses without memory behind them, but for small blocks: scalar programs are given those of numbers
 /// that belong to a step.
@@ -46,8 +51,12 @@ double CountingBackend::multiply_adds() const {
 }
 
 Tensor CountingBackend::empty(const Shape& shape, DType dtype) {
-  const auto elements = static_cast<std::size_t>(shape.element_count());
-  return {pool_.allocate(elements * size_of(dtype)), shape, dtype};
+  const std::size_t bytes = static_cast<std::size_t>(shape.element_count()) * size_of(dtype);
+  if (pool_.statistics().bytes_reserved + bytes > most_bytes)
+    throw std::invalid_argument(
+        fmt::format("tensor {} {}: with it all tensors would take more than 2^60 bytes", name_of(dtype),
+                    shape.to_string()));
+  return {pool_.allocate(bytes), shape, dtype};
 }
 
 void CountingBackend::download(const Tensor&, std::span<std::byte> host) {

@@ -13,6 +13,18 @@
 
 namespace fp16lab::experiments {
 
+/// What an optimizer step takes, counted on a back end that computes nothing (engine/backend/counting).
+/// Loss scaling takes nothing to speak of and is left out.
+struct StepCosts {
+  double multiply_adds = 0;  ///< of matrix products, forward and backward
+  RunMemory memory;
+};
+/// std::invalid_argument as prepare_run.
+StepCosts costs_of_step(const RunPlan& plan, const RunData& data);
+/// The same before anything is allocated: CommandError(usage) for a network that does not fit together, or
+/// has shapes that no memory holds.
+StepCosts checked_costs(const RunPlan& plan, const RunData& data);
+
 /// Everything that one run needs, with the lifetimes in order. Not copyable or movable: parts point at each
 /// other.
 struct PreparedRun {
@@ -22,6 +34,7 @@ struct PreparedRun {
   RunBatches batches;
   engine::Workload workload;
   RunPlan plan;                                     ///< complete
+  StepCosts costs;                                  ///< checked before the model was made
   std::optional<engine::data::SourceFile> initial;  ///< train.initial
 
   /// All that the run was made from: of the data, then of the initial weights.
@@ -40,15 +53,6 @@ struct RunLength {
   std::uint64_t steps = 0;
   double multiply_adds = 0;  ///< of all steps' matrix products, forward and backward
 };
-
-/// What an optimizer step takes, counted on a back end that computes nothing (engine/backend/counting).
-/// Loss scaling takes nothing to speak of and is left out.
-struct StepCosts {
-  double multiply_adds = 0;  ///< of matrix products, forward and backward
-  RunMemory memory;
-};
-/// std::invalid_argument as prepare_run.
-StepCosts costs_of_step(const RunPlan& plan, const RunData& data);
 
 /// Checks configurations without running them, as prepare_run does. Those that follow each other and differ
 /// only in what neither the data nor the network depends on share both.
