@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "engine/backend/checks.hpp"
+#include "engine/backend/emulated/patches.hpp"
+
 namespace fp16lab::engine {
 
 namespace {
@@ -90,19 +93,31 @@ void CountingBackend::count_convolution(std::string_view verb, const Tensor& x, 
   products_.push_back(product);
 }
 
+void CountingBackend::count_planes(const functions::Conv2dPlan& plan, bool of_gradient, DType dtype,
+                                   Layout layout) {
+  const Patches patches(plan, of_gradient ? Gather::outputs : Gather::inputs);
+  if (patches.in_place(layout)) return;
+  const std::size_t bytes = static_cast<std::size_t>(patches.planes().element_count()) * size_of(dtype);
+  most_scratch_ = std::max(most_scratch_, bytes);
+}
+
 void CountingBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
-                             const Tensor*, Tensor& out, CastProbe*) {
+                             const Tensor* bias, Tensor& out, CastProbe*) {
+  count_planes(checks::conv2d(x, weight, geometry, bias, out), false, x.dtype(), geometry.layout);
   count_convolution("conv2d", x, weight, out, geometry);
 }
 
 void CountingBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
-                                            const Conv2dGeometry& geometry, const Tensor*, Tensor& out,
+                                            const Conv2dGeometry& geometry, const Tensor* bias, Tensor& out,
                                             CastProbe*) {
+  count_planes(checks::conv2d_input_gradient(gradient, weight, geometry, bias, out), true, gradient.dtype(),
+               geometry.layout);
   count_convolution("conv2d_input_gradient", out, weight, gradient, geometry);
 }
 
 void CountingBackend::conv2d_weight_gradient(const Tensor& x, const Tensor& gradient,
                                              const Conv2dGeometry& geometry, Tensor& out, CastProbe*) {
+  count_planes(checks::conv2d_weight_gradient(x, gradient, geometry, out), false, x.dtype(), geometry.layout);
   count_convolution("conv2d_weight_gradient", x, out, gradient, geometry);
 }
 

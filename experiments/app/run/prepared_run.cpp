@@ -173,7 +173,8 @@ StepCosts costs_of_step(const RunPlan& plan, const RunData& data) {
   trainer.run();
   const double of_micro_batch = backend.multiply_adds() / static_cast<double>(2 * one.train.accumulate);
   return {.multiply_adds = of_micro_batch * static_cast<double>(plan.train.accumulate),
-          .memory = trainer.memory()};
+          .memory = trainer.memory(),
+          .scratch = backend.most_scratch()};
 }
 
 StepCosts checked_costs(const RunPlan& plan, const RunData& data) {

@@ -18,6 +18,7 @@ namespace fp16lab::experiments {
 struct StepCosts {
   double multiply_adds = 0;  ///< of matrix products, forward and backward
   RunMemory memory;
+  std::size_t scratch = 0;  ///< besides `memory`: the most that the emulated back end takes for one product
 };
 /// std::invalid_argument as prepare_run.
 StepCosts costs_of_step(const RunPlan& plan, const RunData& data);

@@ -201,7 +201,8 @@ class HostileNetworks : public testing::Test {
       costs = checked_costs(plan, *data);
       network_table(config, *data);
     });
-    const bool huge = costs.memory.peak > (std::size_t{256} << 20) || costs.multiply_adds > 2e9;
+    const bool huge =
+        costs.memory.peak + costs.scratch > (std::size_t{256} << 20) || costs.multiply_adds > 2e9;
     if (of_model.empty() && huge) return "large";
     std::unique_ptr<PreparedRun> run;
     const std::string of_train = line_of([&] { run = prepare_run(plan, 1); });
