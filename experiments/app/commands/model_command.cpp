@@ -127,6 +127,7 @@ ExitCode run_model(ModelCommand& command) {
   const RunPlan plan = resolve_run(command.common);
   const RunConfig& config = plan.config;
   const std::unique_ptr<const RunData> data = load_data(config);
+  checked_costs(plan, *data);
   Json json = network_table(config, *data);
   if (!command.drawing.empty()) {
     if (writes_to_descriptor(command.drawing, STDOUT_FILENO))

@@ -61,7 +61,9 @@ void check(const LayerRow& row) {
     const engine::nn::LayerType& type = engine::nn::layer_type(row.type);
     engine::nn::LayerArguments(type.name, type.arguments, row);
   } catch (const std::invalid_argument& error) {
-    refuse_config(row.where, error.what());
+    refuse_config(row.where, row.name.empty()
+                                 ? fmt::format("layer of type {}: {}", row.type, error.what())
+                                 : fmt::format("layer '{}' ({}): {}", row.name, row.type, error.what()));
   }
 }
 
@@ -217,6 +219,8 @@ void set_network_value(NetworkRows& rows, std::string_view key, std::string_view
   }
   const toml::node& node = *parsed.get("value");
   std::vector<std::string> known;
+  const std::vector<std::string> names = engine::nn::names_of_rows(rows);
+  std::size_t next = 0;
   for (LayerBlock& block : rows) {
     const std::string prefix = block.name.empty() ? "" : block.name + ".";
     if (!block.name.empty() && key == "model.block." + prefix + "repeat") {
@@ -224,7 +228,7 @@ void set_network_value(NetworkRows& rows, std::string_view key, std::string_view
       return;
     }
     for (LayerRow& row : block.rows) {
-      const std::string full = "model.layer." + prefix + name_of_row(rows, block, row) + ".";
+      const std::string full = "model.layer." + prefix + names[next++] + ".";
       const std::string_view argument = key.starts_with(full) ? key.substr(full.size()) : std::string_view();
       if (argument.empty() || argument.find('.') != std::string_view::npos) {
         known.push_back(full.substr(0, full.size() - 1));
@@ -264,6 +268,7 @@ std::string network_toml(const NetworkRows& rows) {
 
 std::map<std::string, std::string> network_values(const NetworkRows& rows) {
   std::map<std::string, std::string> values;
+  const std::vector<std::string> names = engine::nn::names_of_rows(rows);
   std::size_t place = 0;
   for (const LayerBlock& block : rows) {
     const std::string prefix = block.name.empty() ? "" : block.name + ".";
@@ -271,7 +276,7 @@ std::map<std::string, std::string> network_values(const NetworkRows& rows) {
     if (block.first != 0) values["model.block." + prefix + "first"] = fmt::format("{}", block.first);
     if (!block.input.empty()) values["model.block." + prefix + "input"] = toml_string(block.input);
     for (const LayerRow& row : block.rows) {
-      const std::string name = "model.layer." + prefix + name_of_row(rows, block, row);
+      const std::string name = "model.layer." + prefix + names[place];
       for (const auto& [key, value] : values_of(row)) values[name + "." + key] = value;
       values[name] = fmt::format("row {}", ++place);
     }
