@@ -16,6 +16,7 @@
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/crc32c.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
+#include "numerics/text/text.hpp"
 
 extern char** environ;
 

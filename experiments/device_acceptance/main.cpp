@@ -22,6 +22,7 @@
 #include "experiments/device_acceptance/plant.hpp"
 #include "experiments/device_acceptance/torch_times.hpp"
 #include "experiments/study/study.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -58,12 +59,6 @@ std::vector<Section> chosen(const Given& given) {
   return sections;
 }
 
-std::string typed(const std::vector<std::string>& argv) {
-  std::string text;
-  for (const std::string& word : argv) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
-
 acceptance::Settings settings_of(const CommonOptions& common, const Given& given) {
   DeviceSide side;  // a child opens it
   side.rehearsal = given.rehearse;
@@ -73,7 +68,7 @@ acceptance::Settings settings_of(const CommonOptions& common, const Given& given
                                 .quick = given.quick,
                                 .out = common.out,
                                 .torch = given.torch,
-                                .command = typed(common.argv),
+                                .command = shell_line(common.argv),
                                 .arguments = {common.argv.begin() + 1, common.argv.end()},
                                 .silence = static_cast<double>(given.silence),
                                 .progress = {}};

@@ -15,6 +15,7 @@
 #include "experiments/app/process.hpp"
 #include "numerics/files/run/replay_file.hpp"
 #include "numerics/files/run/run_schema.hpp"
+#include "numerics/text/text.hpp"
 #include "reports/data/report_input.hpp"
 #include "reports/page/report.hpp"
 
@@ -121,7 +122,7 @@ void write_report_page(const CommonOptions& common, const reports::RunSet& runs,
   options.follow_seconds = follow_seconds;
   if (!common.quiet) options.messages = &std::cerr;
   const std::filesystem::path page = reports::write_report(runs, summaries, replays, out, options);
-  if (follow_seconds == 0 || !common.quiet) fmt::print("{}\n", page.string());
+  if (follow_seconds == 0 || !common.quiet) fmt::print("{}\n", printable(page.string()));
   std::fflush(stdout);
 }
 

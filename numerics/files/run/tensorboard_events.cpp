@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "numerics/files/disk/crc32c.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab {
 
@@ -148,7 +149,7 @@ void TensorboardWriter::scalars(std::uint64_t step, double wall_time, std::span<
   Message all;
   for (const EventScalar& scalar : scalars) {
     Message value;
-    value.bytes(summary::tag, scalar.tag);
+    value.bytes(summary::tag, printable(scalar.tag));  // must be UTF-8
     value.fixed32(summary::simple_value, static_cast<float>(scalar.value));
     all.bytes(summary::value, value.text());
   }
@@ -186,7 +187,7 @@ void TensorboardWriter::exponents(std::uint64_t step, double wall_time, std::str
   histo.bytes(histogram_field::bucket_limit, limits.text());
   histo.bytes(histogram_field::bucket, buckets.text());
   Message value;
-  value.bytes(summary::tag, tag);
+  value.bytes(summary::tag, printable(tag));
   value.bytes(summary::histogram, histo.text());
   Message all;
   all.bytes(summary::value, value.text());
