@@ -18,6 +18,7 @@
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "numerics/text/nesting.hpp"
+#include "numerics/text/text.hpp"
 
 extern char** environ;
 

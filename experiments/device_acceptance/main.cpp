@@ -23,6 +23,7 @@
 #include "experiments/device_acceptance/torch_times.hpp"
 #include "experiments/study/study.hpp"
 #include "numerics/files/disk/folder.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -59,12 +60,6 @@ std::vector<Section> chosen(const Given& given) {
   return sections;
 }
 
-std::string typed(const std::vector<std::string>& argv) {
-  std::string text;
-  for (const std::string& word : argv) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
-
 acceptance::Settings settings_of(const CommonOptions& common, const Given& given) {
   DeviceSide side;  // a child opens it
   side.rehearsal = given.rehearse;
@@ -74,7 +69,7 @@ acceptance::Settings settings_of(const CommonOptions& common, const Given& given
                                 .quick = given.quick,
                                 .out = common.out,
                                 .torch = given.torch,
-                                .command = typed(common.argv),
+                                .command = shell_line(common.argv),
                                 .arguments = {common.argv.begin() + 1, common.argv.end()},
                                 .silence = static_cast<double>(given.silence),
                                 .progress = {}};

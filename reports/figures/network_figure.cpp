@@ -23,17 +23,31 @@ using Json = nlohmann::ordered_json;
 
 /// What is drawn as one box: a layer, and those that only pass its output on.
 struct Node {
-  std::string path, label;
+  std::string path;
+  std::vector<std::string> lines;  ///< below the path
   bool has_products = false;
 };
 
+/// A text as a quoted string of DOT: in labels a backslash begins an escape ("\N" is the node's name), and an
+/// ampersand an entity, which may be no character of XML.
 std::string dot_string(std::string_view text) {
   std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"') out += '\\';
+  for (const char c : printable(text)) {
+    if (c == '"' || c == '\\') out += '\\';
     out += c;
+    if (c == '&') out += "amp;";
   }
   return out + "\"";
+}
+
+/// Lines of a label, one below the other.
+std::string dot_lines(const std::vector<std::string>& lines) {
+  std::string out;
+  for (const std::string& line : lines) {
+    const std::string quoted = dot_string(line);
+    out += (out.empty() ? "" : "\\n") + quoted.substr(1, quoted.size() - 2);
+  }
+  return '"' + out + '"';
 }
 
 /// Of "layer1.0.conv1": "layer1", "layer1.0".
@@ -71,9 +85,10 @@ class Graph {
         ends += " }";
         drawn = block.size() + 1;
       }
+      std::vector<std::string> lines{node.path.substr(drawn)};
+      lines.insert(lines.end(), node.lines.begin(), node.lines.end());
       text += fmt::format("  {}{} [label={}, fillcolor=\"{}\"];{}\n", boxes, dot_string(node.path),
-                          dot_string(node.path.substr(drawn) + "\\n" + node.label),
-                          node.has_products ? "#CFE2F3" : "#FFFFFF", ends);
+                          dot_lines(lines), node.has_products ? "#CFE2F3" : "#FFFFFF", ends);
     }
     for (const auto& [from, to] : arrows_)
       text += fmt::format("  {} -> {};\n", dot_string(from), dot_string(to));
@@ -90,8 +105,8 @@ class Graph {
       const auto box = box_of_.find(source);
       if (box != box_of_.end() && readers.at(source) == 1 && blocks_of(source) == blocks_of(path)) {
         Node& node = nodes_[box->second];
-        if (node.label.ends_with(output)) node.label.resize(node.label.size() - output.size() - 2);
-        node.label += fmt::format("\\n{}\\n{}", type, output);
+        if (node.lines.back() == output) node.lines.pop_back();
+        node.lines.insert(node.lines.end(), {type, output});
         box_of_.emplace(path, box->second);
         return;
       }
@@ -106,7 +121,7 @@ class Graph {
     std::string label = type;
     if (layer.at("frozen").get<bool>()) label += ", frozen";
     if (const std::string to_float = layer.at("to_float"); !to_float.empty()) label += ", " + to_float;
-    nodes_.push_back({path, label + "\\n" + output, !layer.at("products").empty()});
+    nodes_.push_back({path, {label, output}, !layer.at("products").empty()});
   }
 
   std::vector<Node> nodes_;

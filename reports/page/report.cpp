@@ -30,7 +30,7 @@ namespace {
 constexpr std::size_t most_seeds = 120;
 
 void tell(const ReportOptions& options, const std::string& message) {
-  if (options.messages != nullptr && !message.empty()) *options.messages << message << '\n';
+  if (options.messages != nullptr && !message.empty()) *options.messages << printable(message) << '\n';
 }
 
 /// The tensors of `run` that are no gradients, in its first and its last recorded step.
@@ -114,6 +114,16 @@ std::string subtitle_of(const PageContent& content, int follow_seconds) {
   return words;
 }
 
+/// What the browser lets the page do: its own script and its own style sheet, pictures that stand in it, and nothing
+/// else, from nowhere else. Scripts draw with style attributes, which run nothing.
+std::string content_policy() {
+  return fmt::format(
+      "default-src 'none'; script-src {}; style-src 'unsafe-inline'; style-src-elem {}; style-src-attr "
+      "'unsafe-inline'; "
+      "img-src data:; base-uri 'none'; form-action 'none'",
+      policy_hash(page::report_js), policy_hash(page::report_css));
+}
+
 std::string page_of(const PageContent& content, const ReportOptions& options, const PageDetail& detail) {
   const auto& [set, extent, material, replays, figures, figure_folder] = content;
   std::string screens, scales, tables;
@@ -145,11 +155,12 @@ std::string page_of(const PageContent& content, const ReportOptions& options, co
                          overview_section(set, material), tables, observed_section(set, material));
   const std::string provenance = set.runs.empty() ? "" : provenance_section(set);
   const std::string data = report_data(set, material, replays, detail);
-  const Slot slots[] = {{"TITLE", title},           {"SUBTITLE", subtitle},     {"STYLE", page::report_css},
-                        {"NAVIGATION", head},       {"CHOICE", choice},         {"SCREENS", screens},
-                        {"WORDS", words},           {"EXPLORER", explorer},     {"POLICIES", policies},
-                        {"TABLES", tables},         {"PROVENANCE", provenance}, {"DATA", data},
-                        {"SCRIPT", page::report_js}};
+  const std::string policy = content_policy();
+  const Slot slots[] = {
+      {"POLICY", policy},     {"TITLE", title},           {"SUBTITLE", subtitle}, {"STYLE", page::report_css},
+      {"NAVIGATION", head},   {"CHOICE", choice},         {"SCREENS", screens},   {"WORDS", words},
+      {"EXPLORER", explorer}, {"POLICIES", policies},     {"TABLES", tables},     {"PROVENANCE", provenance},
+      {"DATA", data},         {"SCRIPT", page::report_js}};
   return fill_slots(page::report_html, slots);
 }
 

@@ -11,6 +11,7 @@
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/text/message.hpp"
+#include "numerics/text/text.hpp"
 #include "reports/data/run_config.hpp"
 #include "reports/figures/comparison_figure.hpp"
 
@@ -89,8 +90,9 @@ void add_histogram_notes(const analysis::HistogramsComparison& histograms, const
 
 analysis::RunComparison compare(const CompareCommand& command) {
   const RunFolder a = read_run(command.a, command.strict), b = read_run(command.b, command.strict);
-  analysis::RunComparison result{
-      .name_a = command.a.string(), .name_b = command.b.string(), .threshold = command.threshold};
+  analysis::RunComparison result{.name_a = printable(command.a.string()),
+                                 .name_b = printable(command.b.string()),
+                                 .threshold = command.threshold};
   const auto settings = [](const RunFolder& run) {
     return reports::flatten_toml(run.manifest.config, (run.path / run_file::config).string());
   };

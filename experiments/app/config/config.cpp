@@ -93,6 +93,7 @@ bool has_choice(const ConfigKey& key, std::string_view choice) {
 }
 
 std::string checked_text(const ConfigKey& key, const std::string& text, std::string_view where) {
+  require_printable(text, key.name, where);
   if (!key.choices.empty() && !has_choice(key, text))
     refuse_config(where, fmt::format("{} = \"{}\": expected {}{}", key.name, text, expectation_of(key),
                                      did_you_mean(text, key.choices)));
@@ -245,6 +246,12 @@ void refuse_config(std::string_view where, const std::string& what) {
   throw CommandError(ExitCode::usage, printable(message));
 }
 
+void require_printable(std::string_view text, std::string_view key, std::string_view where) {
+  if (!is_printable(text))
+    refuse_config(where,
+                  fmt::format("{} = \"{}\": expected text without control characters", key, printable(text)));
+}
+
 bool RunConfig::operator==(const RunConfig& other) const {
   const auto same = [&](const ConfigKey& key) { return key.read(*this) == key.read(other); };
   return data == other.data && model.rows == other.model.rows && std::ranges::all_of(config_keys(), same) &&
@@ -256,7 +263,7 @@ RunConfig parse_config(std::string_view toml, std::string_view source) {
   const toml::table root = parse_toml(toml, source);
   for (const char* const table : {"workload", "variant"})
     if (root.get(table) != nullptr && root.get(table)->is_array_of_tables())
-      refuse_config(source, fmt::format("this is a sweep: fp16lab sweep -c {}", source));
+      refuse_config(source, "this is a sweep: fp16lab sweep -c " + shell_line({std::string(source)}));
   read_table(config, root, "", source);
   const toml::table* const model = root.get_as<toml::table>("model");
   if (model != nullptr && (model->contains("layer") || model->contains("block")))

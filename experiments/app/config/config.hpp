@@ -180,6 +180,9 @@ std::string toml_string(const std::string& text);
 /// CommandError(usage) "WHERE: WHAT", in one printable line.
 [[noreturn]] void refuse_config(std::string_view where, const std::string& what);
 
+/// Refuses what printable() would change: names enter tables, figures, pages and scripts.
+void require_printable(std::string_view text, std::string_view key, std::string_view where);
+
 /// Reads TOML text over the defaults. `source` names it in messages. Throws CommandError(usage) "SOURCE:LINE:
 /// ..." on bad syntax, an unknown key (with the nearest known one), a wrong type or an impossible value.
 RunConfig parse_config(std::string_view toml, std::string_view source);

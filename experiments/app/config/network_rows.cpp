@@ -28,6 +28,7 @@ std::string place_of(const toml::node& node, std::string_view source) {
 std::string text_at(const toml::node& node, std::string_view key, const std::string& where) {
   if (!node.is_string() || node.as_string()->get().empty())
     refuse_config(where, fmt::format("{}: expected text", key));
+  require_printable(node.as_string()->get(), key, where);
   return node.as_string()->get();
 }
 
@@ -45,7 +46,10 @@ LayerValue value_at(const toml::node& node, std::string_view key, const std::str
   if (const auto* boolean = node.as_boolean()) return boolean->get();
   if (const auto* integer = node.as_integer()) return integer->get();
   if (const auto* real = node.as_floating_point()) return real->get();
-  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* text = node.as_string()) {
+    require_printable(text->get(), key, where);
+    return text->get();
+  }
   if (const toml::array* list = node.as_array();
       list != nullptr && (list->empty() || list->is_homogeneous<std::int64_t>())) {
     std::vector<std::int64_t> integers;

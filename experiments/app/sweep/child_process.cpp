@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -44,25 +43,6 @@ std::filesystem::path program_called(const std::string& name) {
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return {};
-}
-
-std::string shell_line(const std::vector<std::string>& words) {
-  const auto is_plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string_view("-_./=:,+@%").find(static_cast<char>(c)) != std::string_view::npos;
-  };
-  std::string line;
-  for (const std::string& word : words) {
-    if (!line.empty()) line += ' ';
-    if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) {
-      line += word;
-      continue;
-    }
-    line += '\'';
-    for (const char c : word) line += c == '\'' ? "'\\''" : std::string(1, c);
-    line += '\'';
-  }
-  return line;
 }
 
 namespace {

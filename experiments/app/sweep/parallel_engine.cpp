@@ -59,11 +59,13 @@ std::vector<std::string> words_of(const SweepPlan& plan, const std::vector<std::
       task_arguments(plan, std::max(1, common.threads / jobs), options.force);
   call.insert(call.end(), arguments.begin(), arguments.end());
   for (const std::string& word : call)
-    if (word.find('{') != std::string::npos)
-      throw CommandError(ExitCode::usage,
-                         fmt::format("--engine parallel: '{}': GNU parallel takes '{{' for a "
-                                     "place to fill in; expected a path without it",
-                                     printable(word)));
+    if (word.find('{') != std::string::npos || !is_printable(word))
+      throw CommandError(
+          ExitCode::usage,
+          fmt::format(
+              "--engine parallel: '{}': GNU parallel takes '{{' for a "
+              "place to fill in, and a job for a line; expected a path without control characters and '{{'",
+              printable(word)));
   words.insert(words.end(), call.begin(), call.end());
   words.emplace_back("{}");
   words.emplace_back(":::");

@@ -16,6 +16,7 @@
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/nesting.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -291,7 +292,7 @@ SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes, const std::ve
     fail("--config", error.what());
   }
   if (!root.contains("workload") && !root.contains("variant") && is_run_config(root))
-    fail(source, fmt::format("this is the configuration of one run: fp16lab train -c {}", source));
+    fail(source, "this is the configuration of one run: fp16lab train -c " + shell_line({source}));
   require_known_keys(root, source, {"workload", "variant"});
 
   std::vector<SweepWorkload> workloads;

@@ -52,7 +52,8 @@ std::vector<std::string> cells_of(std::string_view line) {
 
 /// A name that may be part of a path: not "../elsewhere".
 bool is_plain(std::string_view name) {
-  return !name.empty() && name.front() != '.' && name.find('/') == std::string_view::npos;
+  return !name.empty() && name.front() != '.' && name.find('/') == std::string_view::npos &&
+         is_printable(name);
 }
 
 /// The content of tasks.csv.
@@ -88,7 +89,8 @@ SweepPlan read_tasks(const std::filesystem::path& folder) {
   SweepPlan plan{.folder = folder, .runs = {}};
   for (std::size_t i = 1; i < lines.complete.size(); ++i) {
     std::vector<std::string> cells = cells_of(lines.complete[i]);
-    if (cells.size() != 4 || cells[0] != std::to_string(i) || !is_plain(cells[1]))
+    if (cells.size() != 4 || cells[0] != std::to_string(i) || !is_plain(cells[1]) ||
+        !is_printable(lines.complete[i]))
       fail(i + 1,
            fmt::format("expected '{},RUN,WORKLOAD,VARIANT', found '{}'", i, printable(lines.complete[i])));
     PlannedRun run{.name = std::move(cells[1]),

@@ -126,7 +126,7 @@ ReplayedPolicy policy_of(const Json& json) {
   const Json& parameters = member(json, "parameters");
   if (!parameters.is_object()) wrong_type("parameters", "an object", parameters);
   for (const auto& [name, value] : parameters.items())
-    policy.parameters.emplace_back(name, as_number(value, name));
+    policy.parameters.emplace_back(printable(name), as_number(value, name));
   policy.source = get_string(json, "source");
   policy.per_layer = get_flag(json, "per_layer");
   policy.note = get_string(json, "note");
@@ -162,16 +162,6 @@ ReplayBand band_of(const Json& json) {
 }
 
 // CSV.
-
-/// RFC 4180: in quotes, quotes doubled.
-std::string csv_text(std::string_view text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"') result += '"';
-    result += c;
-  }
-  return result + '"';
-}
 
 std::string csv_interval(const ReplayInterval& value) {
   return csv_number(value.lower) + ',' + csv_number(value.upper);
@@ -223,7 +213,7 @@ ReplayFile parse_replay(std::string_view text) {
   replay.exact = get_flag(json, "exact");
   for (const Json& note : get_array(json, "notes")) {
     if (!note.is_string()) wrong_type("notes", "an array of strings", note);
-    replay.notes.push_back(note.get<std::string>());
+    replay.notes.push_back(run_json::as_string(note, "notes"));
   }
   replay.band = band_of(member(json, "band"));
   for (const Json& policy : get_array(json, "policies")) replay.policies.push_back(policy_of(policy));

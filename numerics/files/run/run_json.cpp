@@ -147,10 +147,10 @@ Manifest parse_manifest(std::string_view text) {
   manifest.message = get_string(json, "message");
   manifest.start = get_string(json, "start");
   manifest.end = get_optional(json, "end");
-  manifest.argv = get_strings(json, "argv");
+  for (const Json& word : get_array(json, "argv")) manifest.argv.push_back(as_text(word, "argv"));
   const Json& seeds = member(json, "seeds");
   if (!seeds.is_object()) wrong_type("seeds", "an object", seeds);
-  for (const auto& [name, seed] : seeds.items()) manifest.seeds[name] = as_count(seed, name);
+  for (const auto& [name, seed] : seeds.items()) manifest.seeds[printable(name)] = as_count(seed, name);
   manifest.git_hash = get_string(json, "git_hash");
   manifest.cpu = get_string(json, "cpu");
   manifest.threads = static_cast<int>(get_integer(json, "threads"));
@@ -175,9 +175,11 @@ Manifest parse_manifest(std::string_view text) {
   if (has(json, "seconds_per_step")) manifest.seconds_per_step = get_number(json, "seconds_per_step");
   if (has(json, "model")) {
     if (!json.at("model").is_object()) wrong_type("model", "an object or null", json.at("model"));
-    manifest.model = dump(json.at("model"), -1);
+    Json model = json.at("model");
+    make_printable(model);
+    manifest.model = dump(model, -1);
   }
-  manifest.config = get_string(json, "config");
+  manifest.config = as_text(member(json, "config"), "config");
   return manifest;
 }
 

@@ -36,7 +36,13 @@ std::string dump(const Json& json, int indent);
 const Json& member(const Json& object, std::string_view key);
 double as_number(const Json& value, std::string_view key);
 std::uint64_t as_count(const Json& value, std::string_view key);
+/// Names, versions, messages: made printable (numerics/text/text.hpp), since folders are received from others and every
+/// reader shows them, in lines, figures, pages and scripts.
 std::string as_string(const Json& value, std::string_view key);
+/// What has lines of its own or is a command's word, as it stands.
+std::string as_text(const Json& value, std::string_view key);
+/// `json` with all of its strings printable.
+void make_printable(Json& json);
 
 double get_number(const Json& object, std::string_view key);
 std::int64_t get_integer(const Json& object, std::string_view key);

@@ -16,6 +16,7 @@
 
 #include "numerics/files/disk/crc32c.hpp"
 #include "numerics/files/disk/folder.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab {
 
@@ -146,7 +147,7 @@ void TensorboardWriter::scalars(std::uint64_t step, double wall_time, std::span<
   Message all;
   for (const EventScalar& scalar : scalars) {
     Message value;
-    value.bytes(summary::tag, scalar.tag);
+    value.bytes(summary::tag, printable(scalar.tag));  // must be UTF-8
     value.fixed32(summary::simple_value, static_cast<float>(scalar.value));
     all.bytes(summary::value, value.text());
   }
@@ -184,7 +185,7 @@ void TensorboardWriter::exponents(std::uint64_t step, double wall_time, std::str
   histo.bytes(histogram_field::bucket_limit, limits.text());
   histo.bytes(histogram_field::bucket, buckets.text());
   Message value;
-  value.bytes(summary::tag, tag);
+  value.bytes(summary::tag, printable(tag));
   value.bytes(summary::histogram, histo.text());
   Message all;
   all.bytes(summary::value, value.text());
