@@ -150,12 +150,12 @@ std::string times(std::size_t count, std::string_view text) {
 
 /// What small inputs cannot say: levels that a reader calls itself for, and lines beyond a block of reading.
 void add_deep_and_long(Seeds& seeds) {
-  const std::string arrays = times(100'000, "["), objects = times(40'000, R"({"a":[)");
+  const std::string arrays = times(100'000, "["), objects = times(20'000, R"({"a":[)");
   for (std::size_t i = 0; i < fp16lab::fuzz::small_run.size(); ++i) {
     const std::string chosen(1, static_cast<char>(i)), name(fp16lab::fuzz::small_run[i].first);
     if (name.ends_with(".csv"))
       seeds["run_folder/long-" + name] =
-          chosen + std::string(fp16lab::fuzz::small_run[i].second) + "4," + times(280'000, "1") + "\n";
+          chosen + std::string(fp16lab::fuzz::small_run[i].second) + "4," + times(270'000, "1") + "\n";
     else
       seeds["run_folder/deep-" + name] = chosen + R"({"step":1,"a":)" + arrays + "\n";
   }
@@ -172,7 +172,7 @@ void add_deep_and_long(Seeds& seeds) {
   for (const char* const reader : {"config", "flat_config", "tensor_core_row"}) {
     seeds[reader + std::string("/deep-key")] = dotted + " = 1\n";
     seeds[reader + std::string("/deep-table")] = "[" + dotted + "]\n";
-    seeds[reader + std::string("/deep-value")] = "a = " + times(40'000, "{a.b = [");
+    seeds[reader + std::string("/deep-value")] = "a = " + times(10'000, "{a.b = [");
   }
   seeds["flat_config/long"] = "a = [" + times(60'000, "1.5, ") + "]\n";
   seeds["tasks/long"] = "task,run,workload,variant\n1," + times(280'000, "a") + ",a,fp32\n";
