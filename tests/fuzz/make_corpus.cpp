@@ -174,7 +174,7 @@ void add_deep_and_long(Seeds& seeds) {
     seeds[reader + std::string("/deep-table")] = "[" + dotted + "]\n";
     seeds[reader + std::string("/deep-value")] = "a = " + times(10'000, "{a.b = [");
   }
-  seeds["flat_config/long"] = "a = [" + times(60'000, "1.5, ") + "]\n";
+  seeds["flat_config/long"] = "a = [" + times(50'000, "1.5, ") + "]\n";
   seeds["tasks/long"] = "task,run,workload,variant\n1," + times(280'000, "a") + ",a,fp32\n";
 }
 
