@@ -286,7 +286,7 @@ TEST_F(HostileNetworks, ProductsNameTheShape) {
   };
   EXPECT_EQ(
       refusal(every_layer::numbers, {"model.layer.left.out_features=2147483647", "data.inputs=2147483647"}),
-      "hostile:5: layer 'left' (linear): shape (2147483647, 2147483647): expected at most 2^48 elements; the "
+      "--set: layer 'left' (linear): shape (2147483647, 2147483647): expected at most 2^48 elements; the "
       "network's input gives (N, 2147483647)");
   EXPECT_EQ(refusal(every_layer::numbers, {"data.inputs=[2147483647, 2147483647]"}),
             "the network's input (N, 2147483647, 2147483647): shape (128, 2147483647, 2147483647): expected "
