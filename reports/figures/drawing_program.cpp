@@ -82,7 +82,7 @@ Drawing draw(const std::vector<std::string>& command, const std::vector<std::fil
   };
   if (code == exit_not_found) return Drawing::not_installed;
   if (code != 0) {
-    move(log);
+    if (is_file(room.path() / log)) move(log);
     return Drawing::failed;
   }
   for (const std::filesystem::path& made : entries_of(room.path()))

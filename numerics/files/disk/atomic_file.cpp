@@ -176,6 +176,7 @@ void part_from_links(const std::filesystem::path& path, std::uintmax_t keep) {
 // Two writers of one file never share a temporary one: the later rename wins, and each content is whole.
 AtomicFile::AtomicFile(std::filesystem::path path, NamedBy named_by) : path_(std::move(path)) {
   std::optional<mode_t> mode;
+  const std::filesystem::path named = path_;
   if (named_by == NamedBy::user) {
     Destination to = destination_of(path_);
     if (to.is_stream) {
@@ -191,9 +192,9 @@ AtomicFile::AtomicFile(std::filesystem::path path, NamedBy named_by) : path_(std
   for (int number = 0; descriptor_ < 0 && number < most; ++number) {
     temporary_ = number == 0 ? name : name + "-" + std::to_string(number);
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor_ < 0 && errno != EEXIST) fail_on("write", path_, errno);
+    if (descriptor_ < 0 && errno != EEXIST) fail_on("write", named, errno);
   }
-  if (descriptor_ < 0) fail_on("make a temporary file for", path_, EEXIST);
+  if (descriptor_ < 0) fail_on("make a temporary file for", named, EEXIST);
   if (mode && ::fchmod(descriptor_, *mode) != 0) fail_and_discard("write", errno);
 }
 
