@@ -57,6 +57,16 @@ CLI::Validator finite_and_not_negative() {
       "", "");
 }
 
+CLI::Validator printable_text() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        return is_printable(text)
+                   ? std::string{}
+                   : fmt::format("'{}': expected text without control characters", printable(text));
+      },
+      "", "");
+}
+
 CLI::Validator something(const std::string& what) {
   return CLI::Validator(
       [what](const std::string& text) { return text.empty() ? "'': expected " + what : std::string{}; }, "",
@@ -103,6 +113,10 @@ Option& Option::not_negative() {
 }
 Option& Option::not_empty(const std::string& what) {
   option_->check(something(what));
+  return *this;
+}
+Option& Option::name() {
+  option_->type_name("NAME")->check(printable_text());
   return *this;
 }
 Option& Option::offers(Offer offer) {
@@ -264,6 +278,9 @@ int run_and_report(const std::string& program, const std::function<ExitCode()>& 
                                          : report_error(program, error.code, error.what());
   } catch (const engine::DeviceUnavailable& error) {
     return report_error(program, ExitCode::unavailable, error.what());
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report_error(program, ExitCode::run_failed,
+                        fmt::format("cannot use {}: {}", error.path1().string(), error.code().message()));
   } catch (const std::system_error& error) {
     // What fmt::print throws does not say which file it was.
     return report_error(program, ExitCode::run_failed,

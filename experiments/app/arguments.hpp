@@ -57,6 +57,7 @@ class Option {
   Option& at_least(std::int64_t minimum, std::int64_t maximum = largest_count);
   Option& not_negative();                      ///< finite, 0 or more
   Option& not_empty(const std::string& what);  ///< "expected a file"
+  Option& name();                              ///< NAME: text without control characters
   Option& offers(Offer offer);                 ///< what completion knows of it
 
  private:

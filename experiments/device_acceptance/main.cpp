@@ -22,6 +22,8 @@
 #include "experiments/device_acceptance/plant.hpp"
 #include "experiments/device_acceptance/torch_times.hpp"
 #include "experiments/study/study.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -58,12 +60,6 @@ std::vector<Section> chosen(const Given& given) {
   return sections;
 }
 
-std::string typed(const std::vector<std::string>& argv) {
-  std::string text;
-  for (const std::string& word : argv) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
-
 acceptance::Settings settings_of(const CommonOptions& common, const Given& given) {
   DeviceSide side;  // a child opens it
   side.rehearsal = given.rehearse;
@@ -73,7 +69,7 @@ acceptance::Settings settings_of(const CommonOptions& common, const Given& given
                                 .quick = given.quick,
                                 .out = common.out,
                                 .torch = given.torch,
-                                .command = typed(common.argv),
+                                .command = shell_line(common.argv),
                                 .arguments = {common.argv.begin() + 1, common.argv.end()},
                                 .silence = static_cast<double>(given.silence),
                                 .progress = {}};
@@ -113,8 +109,8 @@ ExitCode accept_device(const CommonOptions& common, acceptance::Settings setting
   };
   settings.side = acceptance::open_device(
       settings, {.progress = show, .line = [&](const std::string& line) { print_line(mark, line); }});
-  std::filesystem::create_directories(settings.out);
-  std::filesystem::remove_all(acceptance::bundles_of(settings));  // of an earlier run
+  make_folders(settings.out);
+  remove_everything(acceptance::bundles_of(settings));  // of an earlier run
 
   const std::string question =
       "does this GPU train with the emulator's bits, how fast, and in how much memory?";

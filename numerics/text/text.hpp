@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fp16lab {
 
@@ -15,11 +16,24 @@ nlohmann::ordered_json json_number(double value);
 /// Infinities and NaN become "inf", "-inf" and "nan"; the sign of a NaN is not kept.
 std::string csv_number(double value);
 
-/// Control characters as \x1b, so that what a file holds neither breaks a line nor writes to the terminal.
+/// Any text as one line that can be shown, whoever wrote it: in messages, in comments of scripts and data files, in
+/// XML. Control characters and bytes that are not UTF-8 become \x1b; what Unicode has besides to break a line, to
+/// control a terminal (C1) or to turn the direction of text around it, and its noncharacters, become \u202e.
+/// Backslashes stay, so a text that is printable comes back as it is.
 std::string printable(std::string_view text);
 
-/// The same, cut behind 80 bytes.
+/// Does printable() leave it as it is?
+bool is_printable(std::string_view text);
+
+/// The same, cut after 80 bytes, or fewer where a character would be cut.
 std::string shown(std::string_view text);
+
+/// A text as a field of a CSV row (RFC 4180): printable, in quotes, quotes doubled.
+std::string csv_text(std::string_view text);
+
+/// A command line as a shell reads it, in one printable line: words of more than letters, digits and -_./=:,+@% stand in
+/// single quotes; those that are not printable as $'...' with escapes, which bash, zsh and ksh read, and POSIX since 2024.
+std::string shell_line(const std::vector<std::string>& words);
 
 /// "1 step", "2 steps".
 std::string counted(std::size_t count, std::string_view what);

@@ -7,6 +7,7 @@
 #include "bindings.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/formats/dtype.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::python {
 
@@ -16,10 +17,10 @@ void bind_run_folders(nb::module_& module) {
   nb::class_<RunWriter>(module, "RunWriter")
       .def(
           "__init__",
-          [](RunWriter* writer, const std::string& folder, std::string name, std::vector<std::string> argv,
+          [](RunWriter* writer, const std::string& folder, const std::string& name, std::vector<std::string> argv,
              std::string config, std::string build, int threads) {
             Manifest manifest;
-            manifest.name = std::move(name);
+            manifest.name = printable(name);  // a class may be called anything
             manifest.argv = std::move(argv);
             manifest.config = std::move(config);
             manifest.git_hash = std::move(build);

@@ -11,6 +11,7 @@
 
 #include <toml++/toml.h>
 
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 
@@ -19,11 +20,12 @@ namespace {
 
 constexpr std::string_view perturbation = "train.perturb_ulps";
 
+/// Printable, as keys are below: the configuration may be another's.
 std::string text_of(const toml::node& node) {
-  if (const auto text = node.value_exact<std::string>()) return *text;
+  if (const auto text = node.value_exact<std::string>()) return printable(*text);
   std::ostringstream stream;
   node.visit([&](const auto& value) { stream << value; });
-  return stream.str();
+  return printable(stream.str());
 }
 
 bool holds_tables(const toml::node& node) {
@@ -37,8 +39,8 @@ void flatten_rows(const toml::array& rows, const std::string& prefix, FlatConfig
   std::map<std::string, int> unnamed;
   for (const toml::node& node : rows) {
     const toml::table& row = *node.as_table();
-    const std::string type = row["type"].value_or<std::string>("");
-    std::string name = row["name"].value_or<std::string>("");
+    const std::string type = printable(row["type"].value_or<std::string>(""));
+    std::string name = printable(row["name"].value_or<std::string>(""));
     if (name.empty()) name = fmt::format("{}{}", type, ++unnamed[type]);
     std::string said = type;
     for (const auto& [key, value] : row) {
@@ -46,7 +48,7 @@ void flatten_rows(const toml::array& rows, const std::string& prefix, FlatConfig
       if (holds_tables(value))
         flatten_rows(*value.as_array(), prefix + name + ".", out);
       else
-        said += fmt::format("{}{} = {}", said.empty() ? "" : ", ", key.str(), text_of(value));
+        said += fmt::format("{}{} = {}", said.empty() ? "" : ", ", printable(key.str()), text_of(value));
     }
     out[prefix + name] = said;
   }
@@ -54,7 +56,7 @@ void flatten_rows(const toml::array& rows, const std::string& prefix, FlatConfig
 
 void flatten(const toml::table& table, const std::string& prefix, FlatConfig& out) {
   for (const auto& [key, node] : table) {
-    const std::string name = prefix + std::string(key.str());
+    const std::string name = prefix + printable(key.str());
     if (const toml::table* inner = node.as_table())
       flatten(*inner, name + ".", out);
     else if (holds_tables(node))
@@ -103,6 +105,9 @@ std::string format_name(std::string_view dtype) {
 }
 
 FlatConfig flatten_toml(std::string_view toml, std::string_view where) {
+  if (const std::optional<std::size_t> line = too_deep_in_toml(toml))
+    throw std::runtime_error(fmt::format("{}: line {} of the configuration: nested deeper than {}", where,
+                                         *line, deepest_nesting));
   try {
     FlatConfig flat;
     flatten(toml::parse(toml), "", flat);

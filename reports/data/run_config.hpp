@@ -12,7 +12,7 @@ namespace fp16lab::reports {
 /// quotes.
 using FlatConfig = std::map<std::string, std::string, std::less<>>;
 
-/// `where` names the source in the std::runtime_error of bad TOML.
+/// `where` names the source in the std::runtime_error of bad TOML. Keys and values are printable, whatever it holds.
 FlatConfig flatten_toml(std::string_view toml, std::string_view where);
 
 /// The value of a key, or `fallback` where the configuration does not have it; of a number also where it is

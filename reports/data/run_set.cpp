@@ -12,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::reports {
@@ -30,7 +31,7 @@ Run load_run(const std::filesystem::path& folder) {
   run.config = flatten_toml(run.folder.manifest.config, (folder / run_file::manifest).string());
   run.id = configuration_of(run.config);
   const std::filesystem::path clean = std::filesystem::absolute(folder).lexically_normal();
-  run.name = clean.has_filename() ? clean.filename().string() : clean.parent_path().filename().string();
+  run.name = printable((clean.has_filename() ? clean : clean.parent_path()).filename().string());
   run.seed = seed_of(run.config);
   return run;
 }
@@ -38,7 +39,7 @@ Run load_run(const std::filesystem::path& folder) {
 Run missing_run(const std::filesystem::path& planned) {
   Run run;
   run.missing = true;
-  run.name = planned.stem().string();
+  run.name = printable(planned.stem().string());
   run.folder.path = planned.parent_path().parent_path() / planned.stem();
   run.folder.manifest.config = read_file(planned);
   run.folder.manifest.state = ExitState::failed;

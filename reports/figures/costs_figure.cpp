@@ -66,7 +66,7 @@ std::vector<Figure> write_costs_figure(const WorkloadFigures& input, const std::
     if (&row == reference) reference_sum = end;
     const std::string name = pretty(row.label);
     longest = std::max(longest, text_width(name, 12));
-    tics += fmt::format("{}{} {}", tics.empty() ? "" : ", ", gnuplot_string(name), y);
+    tics += fmt::format("{}{} {}", tics.empty() ? "" : ", ", gnuplot_tic(name), y);
   }
   std::string data =
       "# from, to, position: times against FP32; then MiB of each class; peaks; half of FP32\n" + times;

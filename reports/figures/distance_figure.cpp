@@ -81,7 +81,7 @@ std::string twin_label(std::string_view words, const std::vector<const DistanceR
   const std::size_t step = steps * 3 / 4;
   const double at = range_of(twin, step).low;
   if (!std::isfinite(at)) return {};
-  return fmt::format("  set label {} at first {},{:.3g} center font \",10\" tc rgb \"#6E6E6E\"\n",
+  return fmt::format("  set label {} at first {},{:.3g} center noenhanced font \",10\" tc rgb \"#6E6E6E\"\n",
                      gnuplot_string(words), step, std::max(at / 5, 5e-8));
 }
 
@@ -111,7 +111,7 @@ std::string draw_distances(const DistanceFigure& figure, std::span<const Distanc
       of_pairs[curve.pair].push_back(&curve);
       steps = std::max(steps, curve.distances.size());
     }
-    data += fmt::format("# {}\n", workloads[block]);
+    data += gnuplot_comment(workloads[block]);
     for (std::size_t step = 0; step < steps; ++step) {
       data += fmt::format("{}", step);
       for (std::size_t i = 0; i < band_colors.size(); ++i) {

@@ -152,9 +152,9 @@ std::string coinciding_words(const std::vector<std::vector<std::size_t>>& groups
 
 std::string gnuplot_script(std::string_view stem, std::string_view title, int width, int height,
                            std::string_view body) {
+  require_drawing(body);
   return fmt::format(
-      "# {}\n"
-      "# Draws {}.svg and {}.png from {}.dat; restyle at will and run gnuplot on this file in its folder.\n"
+      "{}{}"
       "set encoding utf8\n"
       "set datafile separator \"\\t\"\n"
       "do for [kind in \"svg png\"] {{\n"
@@ -175,7 +175,11 @@ std::string gnuplot_script(std::string_view stem, std::string_view title, int wi
       "{}"
       "  unset output\n"
       "}}\n",
-      title, stem, stem, stem, width, height, 2 * width, 2 * height, gnuplot_string(stem), body);
+      gnuplot_comment(title),
+      gnuplot_comment(fmt::format("Draws {0}.svg and {0}.png from {0}.dat; restyle at will and run gnuplot "
+                                  "on this file in its folder.",
+                                  stem)),
+      width, height, 2 * width, 2 * height, gnuplot_string(stem), body);
 }
 
 }  // namespace fp16lab::reports

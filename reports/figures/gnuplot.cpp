@@ -2,14 +2,20 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <stdexcept>
+
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/text/text.hpp"
 #include "reports/figures/drawing_program.hpp"
 
 namespace fp16lab::reports {
 std::string run_gnuplot(const std::string& program, const std::filesystem::path& script) {
   const std::string name = script.filename().string(), log = name + ".log";
   const std::filesystem::path folder = script.parent_path().empty() ? "." : script.parent_path();
-  switch (draw({program, name}, folder, log)) {
+  const std::filesystem::path data = std::filesystem::path(name).replace_extension(".dat");
+  switch (draw({program, name}, {folder / name, folder / data}, folder, log)) {
     case Drawing::done:
       return {};
     case Drawing::not_installed:
@@ -30,18 +36,34 @@ void write_pair(const std::filesystem::path& folder, const std::string& stem, co
 
 std::string draw_pair(const std::filesystem::path& folder, const std::string& stem, const std::string& data,
                       const std::string& script, const std::string& program) {
-  std::filesystem::create_directories(folder);
+  make_folders(folder);
   write_pair(folder, stem, data, script);
   return run_gnuplot(program, folder / (stem + ".gp"));
 }
 
-std::string gnuplot_string(std::string_view text) {
+namespace {
+
+/// `text`, which is printable, between quotes; `markup` is what gets a backslash before it, for enhanced text.
+std::string quoted(std::string_view text, std::string_view markup) {
   std::string out = "\"";
+  bool octal = false;  // gnuplot takes a digit that follows for a part of the number
   for (const char c : text) {
-    if (c == '"' || c == '\\' || c == '`') out += '\\';
-    out += c == '\n' ? ' ' : c;
+    if (markup.find(c) != std::string_view::npos) out += "\\134";
+    octal =
+        std::string_view("\"'\\`{}@#$").find(c) != std::string_view::npos || (octal && c >= '0' && c <= '9');
+    out += octal ? fmt::format("\\{:03o}", static_cast<unsigned>(c)) : std::string(1, c);
   }
-  return out + "\"";
+  return out + '"';
+}
+
+}  // namespace
+
+std::string gnuplot_string(std::string_view text) { return quoted(printable(text), ""); }
+
+std::string gnuplot_tic(std::string_view text) {
+  std::string format;
+  for (const char c : printable(text)) format += c == '%' ? "%%" : std::string(1, c);
+  return quoted(format, "");
 }
 
 std::string gnuplot_lines(const std::vector<std::string>& lines) {
@@ -51,12 +73,67 @@ std::string gnuplot_lines(const std::vector<std::string>& lines) {
 }
 
 std::string gnuplot_bold(std::string_view text) {
-  std::string escaped;
-  for (const char c : text) {
-    if (std::string_view("{}^_@&~").find(c) != std::string_view::npos) escaped += '\\';
-    escaped += c;
+  // gnuplot 5.4 writes an escaped '&' into SVG as it is, which is no XML then.
+  std::string shown;
+  for (const char c : printable(text)) shown += c == '&' ? "＆" : std::string(1, c);
+  std::string inner = quoted(shown, "{}^_@~\\");
+  // An escaped backslash before "U+0001" makes a character of it all the same.
+  for (std::size_t at = 0; (at = inner.find("\\134U+", at)) != std::string::npos;)
+    inner.replace(at + 4, 1, "{U}");
+  return "\"{/:Bold " + inner.substr(1, inner.size() - 2) + "}\"";
+}
+
+std::string gnuplot_comment(std::string_view text) {
+  // A backslash at the end would join the next line to the comment.
+  return fmt::format("# {}{}\n", printable(text), text.ends_with('\\') ? " " : "");
+}
+
+namespace {
+
+/// A body's commands, with their string constants left out.
+std::vector<std::string> commands_of(std::string_view body) {
+  std::vector<std::string> commands(1);
+  bool in_string = false;
+  for (std::size_t i = 0; i < body.size(); ++i) {
+    const char c = body[i];
+    if (c == '\\') {  // of an escape, or before the end of a line that goes on
+      if (++i == body.size() || in_string == (body[i] == '\n'))
+        throw std::logic_error("a figure's script: a backslash stands where none may");
+    } else if (c == '"') {
+      in_string = !in_string;
+    } else if (in_string) {
+      if (c == '\n') throw std::logic_error("a figure's script: a line ends within a string");
+    } else if (std::string_view("\n;{}").find(c) != std::string_view::npos) {
+      commands.emplace_back();
+    } else {
+      commands.back() += c;
+    }
   }
-  return gnuplot_string("{/:Bold " + escaped + "}");
+  if (in_string) throw std::logic_error("a figure's script: a string does not end");
+  return commands;
+}
+
+}  // namespace
+
+void require_drawing(std::string_view body) {
+  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+  for (const std::string& command : commands_of(body)) {
+    std::vector<std::string_view> words;
+    for (std::string_view rest = command; !rest.empty();) {
+      rest.remove_prefix(std::min(rest.find_first_of(letters), rest.size()));
+      words.push_back(rest.substr(0, rest.find_first_not_of(letters)));
+      rest.remove_prefix(words.back().size());
+    }
+    if (command.find_first_not_of(' ') == std::string::npos) continue;
+    const std::string_view first = words.front();
+    const std::size_t after = command.find_first_not_of(' ', command.find(first) + first.size());
+    const bool assigns = !first.empty() && after != std::string::npos && command[after] == '=';
+    const bool draws = assigns || first == "plot" || first == "set" || first == "unset" || first == "do";
+    const bool runs = command.find_first_of("`@'!|") != std::string::npos ||
+                      std::find(words.begin(), words.end(), "system") != words.end();
+    if (!draws || runs)
+      throw std::logic_error(fmt::format("a figure's script: '{}' is no command that draws", shown(command)));
+  }
 }
 
 }  // namespace fp16lab::reports

@@ -109,7 +109,7 @@ std::vector<Figure> write_what_if_figure(const WorkloadFigures& input, const std
   double highest = 0;
   const std::string all = "all tensors";
   const auto add = [&](const std::string& name, const auto& counts_at) {
-    data += fmt::format("# {}\n", name);
+    data += gnuplot_comment(name);
     names.push_back(name);
     curves.emplace_back();
     for (int k = analysis::min_log2_scale; k <= analysis::max_log2_scale; ++k) {
@@ -231,12 +231,12 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
             height = above + below + rows * tall + (rows - 1) * between;
   for (std::size_t r = 0; r < tensors.size(); ++r)
     ytics += fmt::format("{}{} {}", r == 0 ? "" : ", ",
-                         gnuplot_string(shortened(tensors[r].name, names - 20, 10)), r);
+                         gnuplot_tic(shortened(tensors[r].name, names - 20, 10)), r);
   for (std::size_t block = 0; block < shown.size(); ++block) {
     const RunGradients& gradients = input.gradients[shown[block]];
     const std::size_t steps = gradients.snapshots.size();
     const std::string label = pretty(input.workload.configurations[shown[block]].label);
-    data += fmt::format("# {}\n", label);
+    data += gnuplot_comment(label);
     std::string xtics;
     double highest = 0;
     bool cast = false;

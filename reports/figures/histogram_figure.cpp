@@ -70,9 +70,7 @@ Blocks blocks_of(std::span<const HistogramPanel> panels, double factor) {
     const Edges edges(panel.range);
     const auto total = static_cast<double>(panel.values.finite_nonzero());
     const double shift = std::log2(panel.factor.value_or(factor));
-    std::string name = panel.name;
-    std::replace(name.begin(), name.end(), '\n', ' ');
-    blocks.data += fmt::format("# {}\n", name);
+    blocks.data += gnuplot_comment(panel.name);
     for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e) {
       if (panel.values.at(e) == 0) continue;
       const double share = 100 * static_cast<double>(panel.values.at(e)) / total, from = e + shift;

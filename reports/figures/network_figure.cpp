@@ -9,6 +9,9 @@
 #include <vector>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
+#include "numerics/text/nesting.hpp"
+#include "numerics/text/text.hpp"
 #include "reports/figures/drawing_program.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/figures.hpp"
@@ -20,17 +23,31 @@ using Json = nlohmann::ordered_json;
 
 /// What is drawn as one box: a layer, and those that only pass its output on.
 struct Node {
-  std::string path, label;
+  std::string path;
+  std::vector<std::string> lines;  ///< below the path
   bool has_products = false;
 };
 
+/// A text as a quoted string of DOT: in labels a backslash begins an escape ("\N" is the node's name), and an
+/// ampersand an entity, which may be no character of XML.
 std::string dot_string(std::string_view text) {
   std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"') out += '\\';
+  for (const char c : printable(text)) {
+    if (c == '"' || c == '\\') out += '\\';
     out += c;
+    if (c == '&') out += "amp;";
   }
   return out + "\"";
+}
+
+/// Lines of a label, one below the other.
+std::string dot_lines(const std::vector<std::string>& lines) {
+  std::string out;
+  for (const std::string& line : lines) {
+    const std::string quoted = dot_string(line);
+    out += (out.empty() ? "" : "\\n") + quoted.substr(1, quoted.size() - 2);
+  }
+  return '"' + out + '"';
 }
 
 /// Of "layer1.0.conv1": "layer1", "layer1.0".
@@ -68,9 +85,10 @@ class Graph {
         ends += " }";
         drawn = block.size() + 1;
       }
+      std::vector<std::string> lines{node.path.substr(drawn)};
+      lines.insert(lines.end(), node.lines.begin(), node.lines.end());
       text += fmt::format("  {}{} [label={}, fillcolor=\"{}\"];{}\n", boxes, dot_string(node.path),
-                          dot_string(node.path.substr(drawn) + "\\n" + node.label),
-                          node.has_products ? "#CFE2F3" : "#FFFFFF", ends);
+                          dot_lines(lines), node.has_products ? "#CFE2F3" : "#FFFFFF", ends);
     }
     for (const auto& [from, to] : arrows_)
       text += fmt::format("  {} -> {};\n", dot_string(from), dot_string(to));
@@ -87,8 +105,8 @@ class Graph {
       const auto box = box_of_.find(source);
       if (box != box_of_.end() && readers.at(source) == 1 && blocks_of(source) == blocks_of(path)) {
         Node& node = nodes_[box->second];
-        if (node.label.ends_with(output)) node.label.resize(node.label.size() - output.size() - 2);
-        node.label += fmt::format("\\n{}\\n{}", type, output);
+        if (node.lines.back() == output) node.lines.pop_back();
+        node.lines.insert(node.lines.end(), {type, output});
         box_of_.emplace(path, box->second);
         return;
       }
@@ -103,7 +121,7 @@ class Graph {
     std::string label = type;
     if (layer.at("frozen").get<bool>()) label += ", frozen";
     if (const std::string to_float = layer.at("to_float"); !to_float.empty()) label += ", " + to_float;
-    nodes_.push_back({path, label + "\\n" + output, !layer.at("products").empty()});
+    nodes_.push_back({path, {label, output}, !layer.at("products").empty()});
   }
 
   std::vector<Node> nodes_;
@@ -116,7 +134,7 @@ class Graph {
 
 std::string network_dot(std::string_view model) {
   try {
-    const Json json = Json::parse(model);
+    const Json json = parse_json(model);
     return fmt::format(
         "digraph {} {{\n  graph [fontname=\"DejaVu Sans\", fontsize=11, ranksep=0.25, nodesep=0.3, "
         "style=rounded, color=\"#999999\", fontcolor=\"#555555\"];\n"
@@ -129,22 +147,33 @@ std::string network_dot(std::string_view model) {
   }
 }
 
+namespace {
+
+/// What draws SOURCE.dot as NAME.
+std::vector<std::string> graphviz_command(const std::string& program, const std::filesystem::path& source,
+                                          const std::string& name) {
+  const std::string ending = std::filesystem::path(name).extension().string();
+  return {program, "-T" + ending.substr(1), "-o", "./" + name, "./" + source.filename().string()};
+}
+
+constexpr std::string_view no_graphviz =
+    "graphviz is not installed (Debian: graphviz), which draws networks; a .dot file needs none";
+
+}  // namespace
+
 std::string run_graphviz(const std::filesystem::path& source, const std::filesystem::path& file,
                          const std::string& program) {
-  const std::filesystem::path folder = source.parent_path();
-  const std::string ending = file.extension().string(), made = file.stem().string() + ".tmp" + ending;
   const std::string log = file.stem().string() + ".log";
-  switch (draw({program, "-T" + ending.substr(1), "-o", "./" + made, "./" + source.filename().string()},
-               folder, log)) {
+  switch (
+      draw(graphviz_command(program, source, file.filename().string()), {source}, file.parent_path(), log)) {
     case Drawing::not_installed:
-      return "graphviz is not installed (Debian: graphviz), which draws networks; a .dot file needs none";
+      return std::string(no_graphviz);
     case Drawing::failed:
       return fmt::format("graphviz cannot draw {}; its messages are in {}", file.string(),
-                         (folder / log).string());
+                         (file.parent_path() / log).string());
     case Drawing::done:
       break;
   }
-  std::filesystem::rename(folder / made, file);
   return {};
 }
 
@@ -154,14 +183,26 @@ std::string draw_network(std::string_view model, const std::filesystem::path& fi
     return fmt::format("{}: expected an ending such as .svg, .png or .dot", file.string());
   const std::string dot = network_dot(model);
   if (ending == ".dot") {
-    write_file_atomically(file, dot);
+    write_file_atomically(file, dot, NamedBy::user);
     return {};
   }
-  const std::filesystem::path source = file.parent_path() / (file.stem().string() + ".tmp.dot");
+  const PassingFolder room;
+  const std::filesystem::path source = room.path() / "network.dot";
+  const std::string drawing = "network" + ending;
   write_file_atomically(source, dot);
-  std::string problem = run_graphviz(source, file);
-  std::filesystem::remove(source);
-  return problem;
+  switch (draw(graphviz_command("dot", source, drawing), {source}, room.path(), "log")) {
+    case Drawing::not_installed:
+      return std::string(no_graphviz);
+    case Drawing::failed: {
+      const std::string words = read_file(room.path() / "log");
+      return fmt::format("graphviz cannot draw {}: {}", file.string(),
+                         shown(words.substr(0, words.find('\n'))));
+    }
+    case Drawing::done:
+      break;
+  }
+  write_file_atomically(file, read_file(room.path() / drawing, longest::table), NamedBy::user);
+  return {};
 }
 
 std::vector<Figure> write_network_figure(const WorkloadFigures& input, const std::filesystem::path& folder) {

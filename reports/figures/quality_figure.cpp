@@ -92,7 +92,7 @@ std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std
     }
     shown += column.values.size();
     longest = std::max(longest, text_width(column.label, 12));
-    tics += fmt::format("{}{} {}", tics.empty() ? "" : ", ", gnuplot_string(column.label), c + 1);
+    tics += fmt::format("{}{} {}", tics.empty() ? "" : ", ", gnuplot_tic(column.label), c + 1);
   }
   if (shown == 0) return {};
   data += std::string(block_end) + means + std::string(block_end) + intervals;
@@ -135,13 +135,14 @@ std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std
                                           : metric.name + (metric.higher_is_better() ? " (%)" : ""));
   if (lying) {
     body += fmt::format(
-        "  set xlabel {}\n  set xrange [{}:{}]\n  set yrange [{}:0.4]\n  set ytics noenhanced ({})\n"
+        "  set xlabel {} noenhanced\n  set xrange [{}:{}]\n  set yrange [{}:0.4]\n  set ytics noenhanced "
+        "({})\n"
         "  set grid xtics ytics lc rgb \"#DDDDDD\" lt 1 lw 0.7\n  set lmargin at screen {:.4f}\n  set "
         "rmargin 10\n",
         axis, low - room, high + room, last, tics, static_cast<double>(names) / width);
   } else {
-    body += fmt::format("  set ylabel {}\n  set yrange [{}:{}]\n  set xrange [0.4:{}]\n", axis, low - room,
-                        high + room, last);
+    body += fmt::format("  set ylabel {} noenhanced\n  set yrange [{}:{}]\n  set xrange [0.4:{}]\n", axis,
+                        low - room, high + room, last);
     body += fmt::format("  set xtics noenhanced rotate by -25 ({})\n  set rmargin 12\n", tics);
   }
   const auto at = [lying](double value, int end) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "numerics/files/disk/folder.hpp"
 #include "reports/data/league.hpp"
 #include "reports/data/replay_paths.hpp"
 #include "reports/data/run_config.hpp"
@@ -123,7 +124,7 @@ Figure write_traces(const ReplayFile& replay, const std::string& stem, const std
     std::set_difference(policy->skipped_upper.begin(), policy->skipped_upper.end(),
                         policy->skipped_lower.begin(), policy->skipped_lower.end(),
                         std::back_inserter(possible));
-    data += fmt::format("# {}\n", fmt::join(shown.labels, ", ")) + path_block(paths.lower) +
+    data += gnuplot_comment(fmt::format("{}", fmt::join(shown.labels, ", "))) + path_block(paths.lower) +
             path_block(paths.upper) + skip_block(policy->skipped_lower) + skip_block(possible);
     const int panel = (block - 2) / 4;
     plots += fmt::format("  set title {} offset 0,-0.6\n", title_of(shown));
@@ -187,7 +188,7 @@ Figure write_league(const ReplayFile& replay, const std::filesystem::path& folde
     std::string label = pretty(policy->label);
     if (is_yardstick(*policy)) label.insert(0, "(").append(")");
     longest = std::max(longest, text_width(label, 12));
-    tics += fmt::format("{}{} {}", tics.empty() ? "" : ", ", gnuplot_string(label), place);
+    tics += fmt::format("{}{} {}", tics.empty() ? "" : ", ", gnuplot_tic(label), place);
   }
   const std::string text = fmt::format("Policies replayed on {}: less is better", replay.run);
   const int names = static_cast<int>(longest) + 24, width = names + 800;
@@ -236,7 +237,7 @@ std::vector<Figure> write_replay_figures(const ReplayFile& replay, const std::fi
 std::string draw_replay(const ReplayFile& replay, const std::filesystem::path& folder,
                         const std::string& gnuplot) {
   if (shown_policies(replay).empty()) return {};
-  std::filesystem::create_directories(folder);
+  make_folders(folder);
   write_traces(replay, "replay", folder);
   return run_gnuplot(gnuplot, folder / "replay.gp");
 }

@@ -41,7 +41,7 @@ std::string draw_highest_scales(std::span<const std::string> workloads, std::spa
       }
     }
     if (steps.empty()) continue;
-    data += fmt::format("# {}, {} seeds\n", workload, seeds);
+    data += gnuplot_comment(fmt::format("{}, {} seeds", workload, seeds));
     for (const auto& [step, over] : steps) {
       data += fmt::format("{}\t{}\t{:.6g}\t{}\n", step, over.least, over.sum / over.seeds, over.most);
       low = std::min(low, over.least);
@@ -93,7 +93,7 @@ std::string draw_prediction(std::span<const std::string> workloads, std::span<co
                               std::max(floor, row.lost_l1), row.excess, row.interval.lower,
                               row.interval.upper, row.log2_scale);
     if (points.empty()) continue;
-    data += fmt::format("# {}\n{}\n\n", workload, points);
+    data += gnuplot_comment(workload) + points + std::string(block_end);
     const auto curve = [&](int column, bool titled) {
       return fmt::format(
           "{0} index {1} using {2}:3:4:5 with yerrorlines pt {3} ps 0.9 lw 1.3 lc rgb \"{4}\" {5}", file,

@@ -82,7 +82,7 @@ std::vector<Figure> write_loss_figure(const WorkloadFigures& input, const std::f
     const Configuration& configuration = input.workload.configurations[i];
     Band band = training_loss(input.set, configuration);
     if (band.step.empty()) continue;
-    data += fmt::format("# {}\n", configuration.label);
+    data += gnuplot_comment(configuration.label);
     for (std::size_t p = 0; p < band.step.size(); ++p)
       data += fmt::format("{}\t{}\t{}\t{}\n", band.step[p], band.mean[p], band.low[p], band.high[p]);
     data += block_end;
@@ -185,7 +185,7 @@ std::vector<Figure> write_scale_figure(const WorkloadFigures& input, const std::
       label += fmt::format(" = {} other{}", group.size() - 1, group.size() == 2 ? "" : "s");
     }
     if (!first) continue;
-    data += fmt::format("# {}\n", input.workload.configurations[shown[t]].label);
+    data += gnuplot_comment(input.workload.configurations[shown[t]].label);
     for (const auto& change : traces[t].changes) data += fmt::format("{}\t{}\n", change.step, change.scale);
     data += block_end;
     for (const auto& skip : traces[t].skipped) data += fmt::format("{}\t{}\n", skip.step, skip.scale);

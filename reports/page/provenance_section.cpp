@@ -21,16 +21,6 @@ std::string fact(std::string_view name, std::string_view value) {
   return fmt::format("<dt>{}</dt><dd>{}</dd>", name, value);
 }
 
-std::string command_line(const std::vector<std::string>& argv) {
-  std::string line;
-  for (const std::string& argument : argv) {
-    const bool plain =
-        !argument.empty() && argument.find_first_of(" \t\n\"'\\$`*?;&|<>()[]{}#~!") == std::string::npos;
-    line += (line.empty() ? "" : " ") + (plain ? argument : "'" + argument + "'");
-  }
-  return line;
-}
-
 /// What computed each group of runs: device, tensor-core row and route of the products.
 std::string computed_by(const RunSet& set) {
   struct Machine {
@@ -122,7 +112,7 @@ std::string provenance_section(const RunSet& set) {
     std::vector<std::string> commands;  // in the order of the runs
     std::set<std::string> known;
     for (const Run* run : group.runs) {
-      std::string command = html_escape(command_line(run->folder.manifest.argv));
+      std::string command = html_escape(shell_line(run->folder.manifest.argv));
       if (known.insert(command).second) commands.push_back(std::move(command));
     }
     const std::string command =

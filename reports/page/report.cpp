@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/report_input.hpp"
 #include "reports/figures/figures.hpp"
@@ -29,7 +30,7 @@ namespace {
 constexpr std::size_t most_seeds = 120;
 
 void tell(const ReportOptions& options, const std::string& message) {
-  if (options.messages != nullptr && !message.empty()) *options.messages << message << '\n';
+  if (options.messages != nullptr && !message.empty()) *options.messages << printable(message) << '\n';
 }
 
 /// The tensors of `run` that are no gradients, in its first and its last recorded step.
@@ -73,13 +74,6 @@ std::vector<WorkloadMaterial> collect(const RunSet& set, const std::vector<Workl
   return material;
 }
 
-std::filesystem::path make_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw std::runtime_error(fmt::format("cannot create {}: {}", folder.string(), error.message()));
-  return folder;
-}
-
 /// Everything that a page shows.
 struct PageContent {
   const RunSet& set;
@@ -120,6 +114,16 @@ std::string subtitle_of(const PageContent& content, int follow_seconds) {
   return words;
 }
 
+/// What the browser lets the page do: its own script and its own style sheet, pictures that stand in it, and nothing
+/// else, from nowhere else. Scripts draw with style attributes, which run nothing.
+std::string content_policy() {
+  return fmt::format(
+      "default-src 'none'; script-src {}; style-src 'unsafe-inline'; style-src-elem {}; style-src-attr "
+      "'unsafe-inline'; "
+      "img-src data:; base-uri 'none'; form-action 'none'",
+      policy_hash(page::report_js), policy_hash(page::report_css));
+}
+
 std::string page_of(const PageContent& content, const ReportOptions& options, const PageDetail& detail) {
   const auto& [set, extent, material, replays, figures, figure_folder] = content;
   std::string screens, scales, tables;
@@ -151,11 +155,12 @@ std::string page_of(const PageContent& content, const ReportOptions& options, co
                          overview_section(set, material), tables, observed_section(set, material));
   const std::string provenance = set.runs.empty() ? "" : provenance_section(set);
   const std::string data = report_data(set, material, replays, detail);
-  const Slot slots[] = {{"TITLE", title},           {"SUBTITLE", subtitle},     {"STYLE", page::report_css},
-                        {"NAVIGATION", head},       {"CHOICE", choice},         {"SCREENS", screens},
-                        {"WORDS", words},           {"EXPLORER", explorer},     {"POLICIES", policies},
-                        {"TABLES", tables},         {"PROVENANCE", provenance}, {"DATA", data},
-                        {"SCRIPT", page::report_js}};
+  const std::string policy = content_policy();
+  const Slot slots[] = {
+      {"POLICY", policy},     {"TITLE", title},           {"SUBTITLE", subtitle}, {"STYLE", page::report_css},
+      {"NAVIGATION", head},   {"CHOICE", choice},         {"SCREENS", screens},   {"WORDS", words},
+      {"EXPLORER", explorer}, {"POLICIES", policies},     {"TABLES", tables},     {"PROVENANCE", provenance},
+      {"DATA", data},         {"SCRIPT", page::report_js}};
   return fill_slots(page::report_html, slots);
 }
 
@@ -177,7 +182,9 @@ std::filesystem::path write_report(const RunSet& set, const std::vector<Workload
   std::vector<ReplayFile> replays;
   for (const std::filesystem::path& file : replay_files) replays.push_back(read_replay(file));
 
-  const std::filesystem::path figure_folder = make_folder(out / run_file::figures);
+  const std::filesystem::path figure_folder = out / run_file::figures;
+  make_folders(out);
+  make_folder_inside(figure_folder);
   const PageExtent extent = extent_of(set, summaries);
   const std::vector<WorkloadMaterial> material = collect(set, summaries, extent);
   std::vector<Figure> figures;

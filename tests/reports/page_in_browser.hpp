@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "reports/page/html.hpp"
 #include "tests/reports/browser.hpp"
 #include "tests/reports/report_fixture.hpp"
@@ -37,12 +37,18 @@ class PageInBrowser : public Reports {
               const std::string& size = "1400,1000", const std::vector<std::string>& flags = {},
               const std::string& library = "", int frame_width = 0) const {
     std::string html = read_file(page);
-    html.insert(html.find("<style>"), R"(<script>
+    const std::string allowed = "script-src ";
+    html.insert(html.find(allowed) + allowed.size(),
+                "'nonce-probe' ");  // the page's own policy, and these scripts
+    html.insert(html.find("<style>"), R"(<script nonce="probe">
 window.problems = [];
 window.addEventListener('error', event => window.problems.push(String(event.message)));
+document.addEventListener('securitypolicyviolation',
+                          event => window.problems.push(event.violatedDirective + ': ' + event.sample));
 </script>)");
-    html.insert(html.rfind("</body>"), "<script>" + library + "</script><script>(async () => {" +
-                                           std::string(script) + R"(})().then(result => {
+    const std::string script_begin = "<script nonce=\"probe\">";
+    html.insert(html.rfind("</body>"), script_begin + library + "</script>" + script_begin +
+                                           "(async () => {" + std::string(script) + R"(})().then(result => {
   const place = document.createElement('pre');
   place.id = 'probe';
   place.textContent = JSON.stringify(result).replace(/[<>&]/g, c => '\\u00' + c.charCodeAt(0).toString(16));

@@ -47,15 +47,22 @@ class Playground : public ::testing::Test {
   Json seen(const std::string& script, const Json& given = {}, const std::string& hash = "", int width = 1400,
             bool dark = false, const std::string& library = "") const {
     std::string html = slurp(page_file);
-    if (dark) html = replaced(html, "@media (prefers-color-scheme: dark)", "@media all");
+    if (dark)  // another style sheet than the policy knows
+      html = replaced(replaced(html, "@media (prefers-color-scheme: dark)", "@media all"), "style-src-elem",
+                      "unknown");
+    html = replaced(html, "script-src ",
+                    "script-src 'nonce-probe' ");  // the page's own policy, and these scripts
     html.insert(
         html.find("<style>"),
-        "<script>window.problems = []; window.addEventListener('error', event => "
+        "<script nonce=\"probe\">window.problems = []; document.addEventListener('securitypolicyviolation', "
+        "event => "
+        "problems.push(event.violatedDirective + ': ' + event.sample)); window.addEventListener('error', "
+        "event => "
         "problems.push(String(event.message))); window.addEventListener('unhandledrejection', event => "
         "problems.push(String(event.reason)));</script>");
-    html.insert(html.rfind("</body>"), replaced(replaced(replaced(R"(<script>@LIBRARY@</script>
+    html.insert(html.rfind("</body>"), replaced(replaced(replaced(R"(<script nonce="probe">@LIBRARY@</script>
 <script type="application/json" id="given">@GIVEN@</script>
-<script>(async () => {
+<script nonce="probe">(async () => {
 const by = id => document.getElementById(id), given = JSON.parse(by('given').textContent);
 const type = (id, value) => { by(id).value = value; by(id).dispatchEvent(new Event('input', {bubbles: true})); };
 const press = (id, key) => by(id).dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true, cancelable: true}));

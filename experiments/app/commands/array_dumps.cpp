@@ -21,26 +21,17 @@ std::string label_of(const ArrayFile& file, const ArrayInfo& array, bool several
   return file.format() == ArrayFormat::npy ? path : path + ":" + printable(array.name);
 }
 
-/// In a line of Python, between single quotes.
-std::string quoted(const std::string& text) {
-  std::string result = "'";
-  for (const char c : text) {
-    if (c == '\'' || c == '\\') result += '\\';
-    result += c;
-  }
-  return result + "'";
-}
-
 /// torch.save writes Python objects; its tensors as safetensors keep their dtypes, BF16 and FP8 too.
 [[noreturn]] void refuse_pytorch(const std::filesystem::path& path) {
   const std::string to = std::filesystem::path(path).replace_extension(safetensors_ending).string();
+  constexpr const char* convert =
+      "import sys, torch, safetensors.torch as s; s.save_file({k: v.clone().contiguous() for k, v in "
+      "torch.load(sys.argv[1], map_location=\"cpu\", weights_only=True).items() if torch.is_tensor(v)}, "
+      "sys.argv[2])";
   throw CommandError(
       ExitCode::usage,
-      printable(fmt::format(
-          "{}: a PyTorch file, which holds Python objects; convert it with: python3 -c \"import torch, "
-          "safetensors.torch as s; s.save_file({{k: v.clone().contiguous() for k, v in torch.load({}, "
-          "map_location='cpu', weights_only=True).items() if torch.is_tensor(v)}}, {})\"",
-          path.string(), quoted(path.string()), quoted(to))));
+      fmt::format("{}: a PyTorch file, which holds Python objects; convert it with: {}",
+                  printable(path.string()), shell_line({"python3", "-c", convert, path.string(), to})));
 }
 
 /// What is to be counted, from the headers alone.

@@ -22,6 +22,7 @@
 #include "experiments/app/commands/hist_show.hpp"
 #include "experiments/app/commands/input_paths.hpp"
 #include "experiments/app/commands/name_selection.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/formats/format_range.hpp"
@@ -114,7 +115,7 @@ void show_dumps(const HistCommand& command, std::span<const std::filesystem::pat
 ExitCode run_hist(const HistCommand& command) {
   std::vector<std::filesystem::path> runs, files;
   for (const std::filesystem::path& input : expand_inputs(command.inputs)) {
-    if (!std::filesystem::is_directory(input))
+    if (!is_folder(input))
       files.push_back(input);
     else if (is_run_folder(input))
       runs.push_back(input);

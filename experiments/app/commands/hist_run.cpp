@@ -17,6 +17,7 @@
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/histogram/cast_counts.hpp"
 #include "numerics/text/message.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 
@@ -199,7 +200,7 @@ void show_others(const HistCommand& command, const std::filesystem::path& run, c
   if (command.json) {
     std::ostringstream text;
     analysis::write_observed_json(text, command.observed, rows, formats, all.watched);
-    Json json = Json::parse(text.str());
+    Json json = parse_json(text.str());
     json["all_steps"] = pooled_json(all);
     if (command.observed == Observed::updates)
       json["all_steps"].update({{"updates", all.updates.values}, {"unmoved", all.updates.unmoved}});

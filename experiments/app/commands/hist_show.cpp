@@ -14,6 +14,7 @@
 #include "numerics/formats/dtype_spelling.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -70,7 +71,7 @@ void show(const HistCommand& command, const Tensors& tensors, const std::string&
     for (std::size_t i = 0; i < views.size(); ++i) {
       std::ostringstream text;
       analysis::write_json(text, tensors.report, views[i], suggestions[i]);
-      documents.push_back(HistJson::parse(text.str()));
+      documents.push_back(parse_json(text.str()));
     }
     HistJson json = views.size() == 1 ? documents[0] : HistJson{{"formats", std::move(documents)}};
     json.update(additions);

@@ -16,6 +16,7 @@
 #include "experiments/app/commands/policy_list.hpp"
 #include "experiments/app/config/config.hpp"
 #include "experiments/app/registry.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/formats/format.hpp"
 #include "numerics/text/message.hpp"
@@ -109,7 +110,7 @@ ScalerOptions options_of(const PolicyCommand& command) {
   if (!command.policy.empty())
     as_usage([&] { options.policy = engine::amp::scale_policy(command.policy).name; });
   if (!command.common.config.empty()) {
-    RunConfig config = load_config(command.common.config);
+    RunConfig config = load_config(command.common.config, NamedHow::by_user);
     const RunConfig file = config;
     if (!command.policy.empty()) config.scaler.policy = options.policy;
     require_policy_parameters(file, config, command.common.config.string());
@@ -123,7 +124,7 @@ ScalerOptions options_of(const PolicyCommand& command) {
 
 std::string text_of(const std::string& argument) {
   if (argument != "-") return argument;
-  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  return read_standard_input("the standard input", longest::table);
 }
 
 /// A step, before it is known at which scale it runs.

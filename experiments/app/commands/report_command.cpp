@@ -16,6 +16,7 @@
 #include "numerics/files/run/replay_file.hpp"
 #include "numerics/files/run/run_schema.hpp"
 #include "numerics/text/message.hpp"
+#include "numerics/text/text.hpp"
 #include "reports/data/report_input.hpp"
 #include "reports/page/report.hpp"
 
@@ -124,7 +125,7 @@ void write_report_page(const CommonOptions& common, const reports::RunSet& runs,
   if (!common.quiet) options.messages = &messages;
   const std::filesystem::path page = reports::write_report(runs, summaries, replays, out, options);
   for (std::string line; std::getline(messages, line);) say("{}", line);
-  if (follow_seconds == 0 || !common.quiet) print_result(page.string() + "\n");
+  if (follow_seconds == 0 || !common.quiet) print_result(printable(page.string()) + "\n");
 }
 
 Command report_command() {

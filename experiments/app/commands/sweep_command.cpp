@@ -53,7 +53,7 @@ void print_tasks(const SweepPlan& plan) {
   for (std::size_t i = 0; i < plan.runs.size(); ++i) {
     const PlannedRun& run = plan.runs[i];
     const std::optional<Claimant> owner = claimant_of(run.folder);
-    fmt::print("{},{},{},{}\n", i + 1, run.folder.string(), name_of(state_of(run)),
+    fmt::print("{},{},{},{}\n", i + 1, printable(run.folder.string()), name_of(state_of(run)),
                owner ? fmt::format("{}:{}", printable(owner->host), owner->process) : "");
   }
 }

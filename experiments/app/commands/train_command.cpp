@@ -83,7 +83,7 @@ Command train_command() {
                  "What tables and figures call this configuration, before what its settings say; a sweep "
                  "gives "
                  "its variants' names")
-            .type("NAME");
+            .name();
         options.flag(
             "--graph", command->graph,
             "Capture a step once as a CUDA graph and replay it, as train.graph; needs backend.device=cuda");

@@ -14,10 +14,11 @@
 #include "experiments/app/arguments.hpp"
 #include "experiments/app/config/network_rows.hpp"
 #include "experiments/app/exit_code.hpp"
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/formats/fp32_range.hpp"
 #include "numerics/text/nearest_name.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -92,6 +93,7 @@ bool has_choice(const ConfigKey& key, std::string_view choice) {
 }
 
 std::string checked_text(const ConfigKey& key, const std::string& text, std::string_view where) {
+  require_printable(text, key.name, where);
   if (!key.choices.empty() && !has_choice(key, text))
     refuse_config(where, fmt::format("{} = \"{}\": expected {}{}", key.name, text, expectation_of(key),
                                      did_you_mean(text, key.choices)));
@@ -170,6 +172,8 @@ ConfigValue value_of(const ConfigKey& key, const toml::node& node, std::string_v
 }
 
 toml::table parse_toml(std::string_view text, std::string_view source) {
+  if (const std::optional<std::size_t> line = too_deep_in_toml(text))
+    refuse_config(fmt::format("{}:{}", source, *line), fmt::format("nested deeper than {}", deepest_nesting));
   try {
     return toml::parse(text, source);
   } catch (const toml::parse_error& error) {
@@ -242,6 +246,12 @@ void refuse_config(std::string_view where, const std::string& what) {
   throw CommandError(ExitCode::usage, printable(message));
 }
 
+void require_printable(std::string_view text, std::string_view key, std::string_view where) {
+  if (!is_printable(text))
+    refuse_config(where,
+                  fmt::format("{} = \"{}\": expected text without control characters", key, printable(text)));
+}
+
 bool RunConfig::operator==(const RunConfig& other) const {
   const auto same = [&](const ConfigKey& key) { return key.read(*this) == key.read(other); };
   return data == other.data && model.rows == other.model.rows && std::ranges::all_of(config_keys(), same) &&
@@ -253,7 +263,7 @@ RunConfig parse_config(std::string_view toml, std::string_view source) {
   const toml::table root = parse_toml(toml, source);
   for (const char* const table : {"workload", "variant"})
     if (root.get(table) != nullptr && root.get(table)->is_array_of_tables())
-      refuse_config(source, fmt::format("this is a sweep: fp16lab sweep -c {}", source));
+      refuse_config(source, "this is a sweep: fp16lab sweep -c " + shell_line({std::string(source)}));
   read_table(config, root, "", source);
   const toml::table* const model = root.get_as<toml::table>("model");
   if (model != nullptr && (model->contains("layer") || model->contains("block")))
@@ -261,10 +271,10 @@ RunConfig parse_config(std::string_view toml, std::string_view source) {
   return config;
 }
 
-RunConfig load_config(const std::filesystem::path& path) {
+RunConfig load_config(const std::filesystem::path& path, NamedHow named) {
   std::string text;
   try {
-    text = read_file(path);
+    text = read_file(path, longest::document, named);
   } catch (const std::runtime_error& error) {
     throw CommandError(ExitCode::usage, fmt::format("--config: {}", printable(error.what())));
   }
@@ -304,6 +314,7 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
     return;
   }
   toml::table table;
+  if (too_deep_in_toml(value)) fail_value(key, std::string(value), where);
   try {
     table = toml::parse(fmt::format("value = {}", value));
   } catch (const toml::parse_error&) {

@@ -24,6 +24,7 @@
 #include "engine/nn/network/layer_row.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "engine/train/workload.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::experiments {
@@ -179,11 +180,14 @@ std::string toml_string(const std::string& text);
 /// CommandError(usage) "WHERE: WHAT", in one printable line.
 [[noreturn]] void refuse_config(std::string_view where, const std::string& what);
 
+/// Refuses what printable() would change: names enter tables, figures, pages and scripts.
+void require_printable(std::string_view text, std::string_view key, std::string_view where);
+
 /// Reads TOML text over the defaults. `source` names it in messages. Throws CommandError(usage) "SOURCE:LINE:
 /// ..." on bad syntax, an unknown key (with the nearest known one), a wrong type or an impossible value.
 RunConfig parse_config(std::string_view toml, std::string_view source);
 /// The same from a file; a missing or unreadable one is a usage error too.
-RunConfig load_config(const std::filesystem::path& path);
+RunConfig load_config(const std::filesystem::path& path, NamedHow named = NamedHow::found);
 
 /// Applies one "key=value" (of --set, or of a sweep's variant). The value is TOML; text needs no quotes, and
 /// real numbers may be written as powers of two ("2^15"). Throws CommandError(usage) that begins with

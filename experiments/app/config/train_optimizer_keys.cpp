@@ -16,8 +16,8 @@ std::vector<ConfigKey> of_train() {
   return {
       FP16LAB_KEY(train.steps, "optimizer steps; 0: as many as train.epochs gives", counts),
       FP16LAB_KEY(train.epochs, "passes over the data where train.steps is 0", counts),
-      FP16LAB_KEY(train.batch_size, "images, or windows of text, a micro-batch", positive_counts),
-      FP16LAB_KEY(train.accumulate, "micro-batches a step", positive_counts),
+      FP16LAB_KEY(train.batch_size, "images, or windows of text, a micro-batch", positive_sizes),
+      FP16LAB_KEY(train.accumulate, "micro-batches a step", positive_sizes),
       FP16LAB_KEY(train.accumulate_mode, "mean: the loss is divided by train.accumulate; sum: it is not",
                   accumulate_modes()),
       FP16LAB_KEY(train.clip_norm, "largest L2 norm of the gradients; 0: off", not_negative),

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "numerics/text/text.hpp"
 #include "reports/data/run_config.hpp"
 
 namespace fp16lab::experiments {
@@ -114,7 +115,7 @@ class StepAssembly {
 }  // namespace
 
 RecordedRun::RecordedRun(const std::filesystem::path& folder)
-    : folder_(read_run_folder(folder)), name_(without_trailing_slash(folder).filename().string()) {
+    : folder_(read_run_folder(folder)), name_(printable(without_trailing_slash(folder).filename().string())) {
   const std::string where = (folder / run_file::config).string();
   const reports::FlatConfig config = reports::flatten_toml(folder_.manifest.config, where);
   workload_ = reports::value_or(config, "model.name", "");

@@ -81,15 +81,9 @@ std::vector<std::string> gpu_advice(const RunPlan& plan, std::optional<int> ordi
   return all;
 }
 
-void note_memory(const RunPlan& plan, const RunData& data) {
-  std::uint64_t need = 0;
-  try {
-    need = costs_of_step(plan, data).memory.peak;
-  } catch (const std::exception&) {
-    return;
-  }
-  if (const std::string warning = memory_warning(need, 1, memory_limits()); !warning.empty())
-    say("warning: {}", warning);
+void note_memory(const StepCosts& costs) {
+  const std::string warning = memory_warning(costs.memory.peak + costs.scratch, 1, memory_limits());
+  if (!warning.empty()) say("warning: {}", warning);
 }
 
 void print_notes(const PreparedRun& run) {

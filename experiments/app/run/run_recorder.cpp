@@ -13,6 +13,8 @@
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/run/continuation.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/run/run_folder.hpp"
 #include "numerics/files/run/run_resume.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/scale_text.hpp"
@@ -28,9 +30,15 @@ void require_use(const std::filesystem::path& folder, FolderUse use) {
   };
   remove_temporary_files(folder);
   if (!is_run_folder(folder)) {
-    for (const auto& entry : std::filesystem::directory_iterator(folder))
-      if (!entry.path().filename().string().starts_with(run_file::claim))
+    for (const std::filesystem::path& path : entries_of(folder))
+      if (!path.filename().string().starts_with(run_file::claim))
         refuse("is not empty and holds no run; choose another folder");
+  } else if (use == FolderUse::resume) {
+    try {
+      require_plain_run(folder);
+    } catch (const std::runtime_error& error) {
+      throw CommandError(ExitCode::run_failed, fmt::format("--resume: {}", error.what()));
+    }
   } else if (use == FolderUse::begin) {
     const ExitState state = read_manifest(folder).state;
     if (is_complete(state))

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -20,6 +21,8 @@
 #include "experiments/app/run/ranks.hpp"
 #include "experiments/app/run/run_notes.hpp"
 #include "experiments/app/run/run_recorder.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/gemm/gemm.hpp"
 #include "numerics/text/message.hpp"
@@ -147,14 +150,26 @@ void check_continuation(const Continuation& found, const PreparedRun& run,
         found.step(), run.plan.train.steps));
 }
 
+bool dumps_to_stdout(const std::filesystem::path& file) {
+  return !file.empty() && writes_to_descriptor(file, STDOUT_FILENO);
+}
+
 void check_dumps(const TrainRequest& request, const Continuation* found) {
-  const auto check_folder = [](std::string_view option, const std::filesystem::path& file) {
+  const auto check = [](std::string_view option, const std::filesystem::path& file) {
+    if (file.empty()) return;
     const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
-    if (!file.empty() && !std::filesystem::is_directory(folder))
+    if (!is_folder(folder))
       usage(fmt::format("{}: {}: {} is not a folder", option, file.string(), folder.string()));
+    try {
+      require_output(file);
+    } catch (const std::runtime_error& error) {
+      usage(fmt::format("{}: {}", option, error.what()));
+    }
   };
-  check_folder("--dump-initial", request.dump_initial);
-  check_folder("--dump-gradients", request.dump_gradients);
+  check("--dump-initial", request.dump_initial);
+  check("--dump-gradients", request.dump_gradients);
+  if (dumps_to_stdout(request.dump_initial) && dumps_to_stdout(request.dump_gradients))
+    usage("--dump-initial and --dump-gradients both go to the standard output: expected one of them there");
   if (!request.dump_initial.empty() && found != nullptr && found->checkpoint)
     usage(fmt::format("--dump-initial: this run continues behind step {}; its initial weights are gone",
                       found->step()));
@@ -271,7 +286,7 @@ engine::RunResult run_on(engine::Trainer& trainer, const std::filesystem::path& 
     };
     if (std::ranges::count(differ.ranks(), all.rank()) > 0) {
       try {
-        std::filesystem::create_directories(states);
+        make_folder_inside(states);
         engine::save_checkpoint(
             state_of(all.rank()), trainer.training_state(),
             {{"host", all.hosts()[static_cast<std::size_t>(all.rank())]}, {"git_hash", git_hash()}});
@@ -291,6 +306,8 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWri
                    const FolderClaim& claim, const std::function<void(std::uint64_t)>& save_weights,
                    std::uint64_t checkpoints_kept, Ranks& ranks) {
   const std::filesystem::path& folder = writer.folder();
+  const bool stdout_is_taken =
+      dumps_to_stdout(request.dump_initial) || dumps_to_stdout(request.dump_gradients);
   std::string summary, message;
   ExitCode code = ExitCode::ok;
   try {
@@ -328,7 +345,10 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWri
   }
   // The run has ended well: whether anybody hears of it changes nothing in its folder.
   if (!message.empty()) say("fp16lab: {}: {}", folder.string(), message);
-  print_result(summary);
+  if (stdout_is_taken)
+    show_text(summary);  // a dump has the standard output
+  else
+    print_result(summary);
   return code;
 }
 

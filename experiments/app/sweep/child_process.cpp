@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -21,6 +20,7 @@
 #include <thread>
 
 #include "experiments/app/exit_code.hpp"
+#include "numerics/files/disk/folder.hpp"
 
 namespace fp16lab::experiments {
 
@@ -39,29 +39,10 @@ std::filesystem::path program_called(const std::string& name) {
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find(':'), rest.size());
     const std::filesystem::path program = std::filesystem::path(rest.substr(0, end)) / name;
-    if (std::filesystem::is_regular_file(program) && access(program.c_str(), X_OK) == 0) return program;
+    if (is_file(program) && access(program.c_str(), X_OK) == 0) return program;
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return {};
-}
-
-std::string shell_line(const std::vector<std::string>& words) {
-  const auto is_plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string_view("-_./=:,+@%").find(static_cast<char>(c)) != std::string_view::npos;
-  };
-  std::string line;
-  for (const std::string& word : words) {
-    if (!line.empty()) line += ' ';
-    if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) {
-      line += word;
-      continue;
-    }
-    line += '\'';
-    for (const char c : word) line += c == '\'' ? "'\\''" : std::string(1, c);
-    line += '\'';
-  }
-  return line;
 }
 
 namespace {

@@ -17,10 +17,6 @@ std::filesystem::path fp16lab_program();
 /// The program that a shell would start by this name; empty: none is in PATH.
 std::filesystem::path program_called(const std::string& name);
 
-/// A command line as a POSIX shell reads it: what is more than letters, digits and -_./=:,+@% stands in
-/// single quotes.
-std::string shell_line(const std::vector<std::string>& words);
-
 /// stdin is empty, stdout goes to /dev/null, stderr is shared. The child is in a process group of its own
 /// (Ctrl-C reaches the parent, which passes it on with `stop`), and is asked to stop if the parent dies. Its
 /// signals are as process.hpp says.

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 #include <thread>
 
@@ -13,6 +11,8 @@
 #include "experiments/app/run/folder_claim.hpp"
 #include "experiments/app/sweep/child_process.hpp"
 #include "experiments/app/sweep/sweep_engine.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
 
@@ -25,9 +25,11 @@ std::filesystem::path job_log(const SweepPlan& plan) { return plan.folder / swee
 
 /// How many jobs ended for good, as parallel.joblog has them.
 std::size_t ended_jobs(const SweepPlan& plan) {
-  std::ifstream file(job_log(plan), std::ios::binary);
-  return static_cast<std::size_t>(
-      std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n'));
+  if (!is_there(job_log(plan))) return 0;
+  LineReader lines(job_log(plan));
+  std::size_t count = 0;
+  for (std::string_view line; lines.next(line);) ++count;
+  return count;
 }
 
 /// The whole command line. Jobs are told their tasks by number; retries and other machines are GNU
@@ -57,11 +59,13 @@ std::vector<std::string> words_of(const SweepPlan& plan, const std::vector<std::
       task_arguments(plan, std::max(1, common.threads / jobs), options.force);
   call.insert(call.end(), arguments.begin(), arguments.end());
   for (const std::string& word : call)
-    if (word.find('{') != std::string::npos)
-      throw CommandError(ExitCode::usage,
-                         fmt::format("--engine parallel: '{}': GNU parallel takes '{{' for a "
-                                     "place to fill in; expected a path without it",
-                                     printable(word)));
+    if (word.find('{') != std::string::npos || !is_printable(word))
+      throw CommandError(
+          ExitCode::usage,
+          fmt::format(
+              "--engine parallel: '{}': GNU parallel takes '{{' for a "
+              "place to fill in, and a job for a line; expected a path without control characters and '{{'",
+              printable(word)));
   words.insert(words.end(), call.begin(), call.end());
   words.emplace_back("{}");
   words.emplace_back(":::");

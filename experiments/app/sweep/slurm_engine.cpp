@@ -10,6 +10,8 @@
 #include "experiments/app/sweep/child_process.hpp"
 #include "experiments/app/sweep/sweep_engine.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
 
@@ -56,8 +58,14 @@ std::size_t array_size() {
                      "without arrays of jobs cannot make a sweep");
 }
 
-/// A path as --output takes it.
+/// A path as --output takes it, where a backslash anywhere ends all replacement (sbatch(1), filename pattern).
 std::string as_pattern(const std::filesystem::path& path) {
+  if (path.string().find('\\') != std::string::npos)
+    throw CommandError(
+        ExitCode::usage,
+        fmt::format("--engine slurm: '{}': sbatch takes a backslash in the name of a log for a sign of "
+                    "its own; expected a path without it",
+                    printable(path.string())));
   std::string pattern;
   for (const char c : path.string()) pattern += c == '%' ? "%%" : std::string(1, c);
   return pattern;
@@ -142,8 +150,7 @@ Arrays make_arrays(const SweepPlan& plan, const std::vector<std::size_t>& tasks,
 
   std::string& script = arrays.script;
   script = "#!/bin/bash\n# Made by fp16lab sweep --engine slurm. Submitted by:\n";
-  for (const std::vector<std::string>& call : arrays.calls)
-    script += "#   " + printable(shell_line(call)) + "\n";
+  for (const std::vector<std::string>& call : arrays.calls) script += "#   " + shell_line(call) + "\n";
   script +=
       "#SBATCH --job-name=fp16lab\n#SBATCH --nodes=1\n#SBATCH --ntasks=1\n#SBATCH --open-mode=append\n"
       "#SBATCH --signal=B:TERM@120\n";
@@ -158,7 +165,7 @@ Arrays make_arrays(const SweepPlan& plan, const std::vector<std::size_t>& tasks,
 
 /// Ids of this sweep's earlier arrays that squeue still shows.
 void require_ended(const SweepPlan& plan) {
-  if (!std::filesystem::exists(jobs_of(plan))) return;
+  if (!is_there(jobs_of(plan))) return;
   std::istringstream queue(answer_of("squeue", {"--noheader", "--format=%F"}));
   std::set<std::string> queued;
   for (std::string id; queue >> id;) queued.insert(id);

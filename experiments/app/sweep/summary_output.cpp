@@ -80,8 +80,8 @@ std::string summary_csv(const std::vector<WorkloadSummary>& summaries) {
       const std::optional<bool> noise = row.worse_than_noise();
       // Names hold commas where configurations had to be told apart, so they are quoted.
       text +=
-          fmt::format("\"{}\",\"{}\",{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", summary.name,
-                      row.label, row.runs, summary.metric.name, quality.mean, quality.minimum,
+          fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", csv_text(summary.name),
+                      csv_text(row.label), row.runs, summary.metric.name, quality.mean, quality.minimum,
                       quality.maximum, summary.metric.unit(),
                       row.against_reference ? judgement_csv(*row.against_reference) : no_judgement_csv,
                       row.against_twin ? analysis::name_of(row.against_twin->word) : "",

@@ -101,7 +101,7 @@ void require_fitting(const EngineOptions& engine) {
                     "would be queued again and again: expected 10 or more, or hours as in 4:00:00",
                     engine.time));
   for (const std::string& option : engine.sbatch)
-    if (!option.starts_with("-") || option.find('\n') != std::string::npos)
+    if (!option.starts_with("-") || !is_printable(option))
       throw CommandError(ExitCode::usage,
                          fmt::format("--sbatch: '{}': expected an option of sbatch in one word, such as "
                                      "--sbatch=--account=lab",

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -15,6 +15,8 @@
 #include "experiments/app/run/folder_claim.hpp"
 #include "experiments/app/sweep/child_process.hpp"
 #include "experiments/app/sweep/sweep.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/input_file.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/text/message.hpp"
 
@@ -25,13 +27,10 @@ using Clock = std::chrono::steady_clock;
 
 /// The step of the last complete line of a growing steps.csv; 0 before the first.
 std::uint64_t last_step(const std::filesystem::path& folder) {
-  std::ifstream file(folder / run_file::steps, std::ios::binary | std::ios::ate);
-  if (!file) return 0;
-  const std::streamoff size = file.tellg();
-  const std::streamoff start = std::max<std::streamoff>(0, size - 1024);
-  file.seekg(start);
-  std::string tail(static_cast<std::size_t>(size - start), '\0');
-  file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
+  if (!is_there(folder / run_file::steps)) return 0;
+  const InputFile file(folder / run_file::steps);
+  std::string tail(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 1024)), '\0');
+  file.read(file.size() - tail.size(), std::as_writable_bytes(std::span(tail)));
   const std::size_t end = tail.rfind('\n');
   if (end == std::string::npos || end == 0) return 0;
   const std::size_t begin = tail.rfind('\n', end - 1);

@@ -12,6 +12,8 @@
 #include "experiments/app/run/train_run.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/disk/sha256.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/text/message.hpp"
@@ -28,8 +30,14 @@ std::filesystem::path file_of(const SweepPlan& plan, const PlannedRun& run) {
 
 /// Only where it is not there: ten thousand files take seconds to sync, and tasks may be reading them.
 void write_if_other(const std::filesystem::path& path, const std::string& content) {
-  if (std::filesystem::exists(path) && read_file(path) == content) return;
+  if (is_there(path) && read_file(path) == content) return;
   write_file_atomically(path, content);
+}
+
+/// Runs lie in the sweep's folder, not where links in it lead.
+void require_own_folders(const SweepPlan& plan) {
+  for (const PlannedRun& run : plan.runs)
+    if (is_there(run.folder)) make_folder_inside(run.folder);
 }
 
 std::vector<std::string> cells_of(std::string_view line) {
@@ -44,7 +52,8 @@ std::vector<std::string> cells_of(std::string_view line) {
 
 /// A name that may be part of a path: not "../elsewhere".
 bool is_plain(std::string_view name) {
-  return !name.empty() && name.front() != '.' && name.find('/') == std::string_view::npos;
+  return !name.empty() && name.front() != '.' && name.find('/') == std::string_view::npos &&
+         is_printable(name);
 }
 
 /// The content of tasks.csv.
@@ -80,7 +89,8 @@ SweepPlan read_tasks(const std::filesystem::path& folder) {
   SweepPlan plan{.folder = folder, .runs = {}};
   for (std::size_t i = 1; i < lines.complete.size(); ++i) {
     std::vector<std::string> cells = cells_of(lines.complete[i]);
-    if (cells.size() != 4 || cells[0] != std::to_string(i) || !is_plain(cells[1]))
+    if (cells.size() != 4 || cells[0] != std::to_string(i) || !is_plain(cells[1]) ||
+        !is_printable(lines.complete[i]))
       fail(i + 1,
            fmt::format("expected '{},RUN,WORKLOAD,VARIANT', found '{}'", i, printable(lines.complete[i])));
     PlannedRun run{.name = std::move(cells[1]),
@@ -116,7 +126,11 @@ std::string left_out(const SweepPlan& plan) {
 
 void write_plan(const SweepPlan& plan, bool forget) {
   const std::filesystem::path folder = plan.folder / sweep_plan;
-  std::filesystem::create_directories(folder);
+  make_folders(plan.folder);
+  make_folder_inside(folder);
+  // What engines write there, too: logs, lists of jobs.
+  for (const std::filesystem::path& path : entries_of(folder)) require_replaceable(path);
+  require_own_folders(plan);
   std::set<std::filesystem::path> written;
   for (const PlannedRun& run : plan.runs) {
     write_if_other(file_of(plan, run), to_toml(run.config));
@@ -124,16 +138,13 @@ void write_plan(const SweepPlan& plan, bool forget) {
   }
   write_if_other(folder / sweep_tasks, task_list(plan));
   if (!forget) return;
-  std::vector<std::filesystem::path> gone;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().extension() == ".toml" && !written.contains(entry.path()) &&
-        !is_run_folder(plan.folder / entry.path().stem()))
-      gone.push_back(entry.path());
-  for (const std::filesystem::path& path : gone) std::filesystem::remove(path);
+  for (const std::filesystem::path& path : entries_of(folder))
+    if (path.extension() == ".toml" && !written.contains(path) && !is_run_folder(plan.folder / path.stem()))
+      remove_file(path);
 }
 
 bool has_written_plan(const std::filesystem::path& folder) {
-  return std::filesystem::exists(folder / sweep_plan / sweep_tasks);
+  return is_there(folder / sweep_plan / sweep_tasks);
 }
 
 SweepPlan read_written_plan(const std::filesystem::path& folder, std::optional<std::size_t> only) {
@@ -163,7 +174,7 @@ void require_written_plan(const SweepPlan& plan, std::optional<std::size_t> only
   for (std::size_t i = only ? *only - 1 : 0; i < (only ? *only : plan.runs.size()); ++i) {
     const PlannedRun& run = plan.runs[i];
     const std::filesystem::path file = file_of(plan, run);
-    if (!std::filesystem::exists(file) || read_file(file) == to_toml(run.config)) continue;
+    if (!is_there(file) || read_file(file) == to_toml(run.config)) continue;
     if (const std::string what = difference_of(load_config(file), run.config); !what.empty())
       refuse(fmt::format("{}: {}", run.name, what));
   }
@@ -187,6 +198,7 @@ ExitCode run_task(const SweepPlan& plan, std::size_t number, const CommonOptions
   const PlannedRun& run = plan.runs.at(number - 1);
   if (is_kept(state_of(run), options)) return already_complete(run, common);
   catch_interrupts();
+  require_own_folders({.folder = plan.folder, .runs = {run}});
   const FolderClaim claim(run.folder, another_writer);
   const RunState state = state_of(run);  // another process may have ended it before the claim
   if (is_kept(state, options)) return already_complete(run, common);
@@ -213,7 +225,7 @@ ExitCode run_task(const SweepPlan& plan, std::size_t number, const CommonOptions
                          "--name",
                          run.variant,
                          resume ? "--resume" : "--force"};
-  std::filesystem::create_directories(plan.folder / sweep_plan);
+  make_folder_inside(plan.folder / sweep_plan);
   write_if_other(request.common.config, to_toml(run.config));
   const ExitCode code = train(request, claim);
   return code == ExitCode::diverged ? ExitCode::ok : code;

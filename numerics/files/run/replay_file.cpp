@@ -11,7 +11,10 @@
 #include <utility>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/run_json_values.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab {
@@ -123,7 +126,7 @@ ReplayedPolicy policy_of(const Json& json) {
   const Json& parameters = member(json, "parameters");
   if (!parameters.is_object()) wrong_type("parameters", "an object", parameters);
   for (const auto& [name, value] : parameters.items())
-    policy.parameters.emplace_back(name, as_number(value, name));
+    policy.parameters.emplace_back(printable(name), as_number(value, name));
   policy.source = get_string(json, "source");
   policy.per_layer = get_flag(json, "per_layer");
   policy.note = get_string(json, "note");
@@ -160,16 +163,6 @@ ReplayBand band_of(const Json& json) {
 
 // CSV.
 
-/// RFC 4180: in quotes, quotes doubled.
-std::string csv_text(std::string_view text) {
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"') result += '"';
-    result += c;
-  }
-  return result + '"';
-}
-
 std::string csv_interval(const ReplayInterval& value) {
   return csv_number(value.lower) + ',' + csv_number(value.upper);
 }
@@ -204,14 +197,7 @@ std::string to_json(const ReplayFile& replay) {
 }
 
 ReplayFile parse_replay(std::string_view text) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    throw std::runtime_error(fmt::format("not valid JSON at byte {}", error.byte));
-  } catch (const Json::out_of_range&) {
-    throw std::runtime_error("a number beyond the range of FP64");
-  }
+  const Json json = parse_json(text);
   if (const std::string schema = get_string(json, "schema"); schema != replay_schema_name)
     throw std::runtime_error(fmt::format("'schema' is '{}', not '{}'", schema, replay_schema_name));
   const Json& version = member(json, "schema_version");
@@ -227,7 +213,7 @@ ReplayFile parse_replay(std::string_view text) {
   replay.exact = get_flag(json, "exact");
   for (const Json& note : get_array(json, "notes")) {
     if (!note.is_string()) wrong_type("notes", "an array of strings", note);
-    replay.notes.push_back(note.get<std::string>());
+    replay.notes.push_back(run_json::as_string(note, "notes"));
   }
   replay.band = band_of(member(json, "band"));
   for (const Json& policy : get_array(json, "policies")) replay.policies.push_back(policy_of(policy));
@@ -278,20 +264,18 @@ std::string traces_csv(const ReplayFile& replay) {
 
 void write_replay(const std::filesystem::path& folder, const ReplayFile& replay) {
   const std::string json = to_json(replay);  // checks before anything is written
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    throw std::runtime_error(
-        fmt::format("cannot create the folder {}: {}", folder.string(), error.message()));
+  make_folders(folder);
   write_file_atomically(folder / replay_name::traces, traces_csv(replay));
   write_file_atomically(folder / replay_name::summary, summary_csv(replay));
   write_file_atomically(folder / replay_name::json, json);
 }
 
 ReplayFile read_replay(const std::filesystem::path& file_or_folder) {
-  const std::filesystem::path path =
-      std::filesystem::is_directory(file_or_folder) ? file_or_folder / replay_name::json : file_or_folder;
-  const std::string text = read_file(path);
+  std::error_code ignored;
+  const std::filesystem::path path = std::filesystem::is_directory(file_or_folder, ignored)
+                                         ? file_or_folder / replay_name::json
+                                         : file_or_folder;
+  const std::string text = read_file(path, longest::table);
   try {
     return parse_replay(text);
   } catch (const std::runtime_error& error) {

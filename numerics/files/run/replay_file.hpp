@@ -5,7 +5,7 @@
 // Keys: schema, schema_version, run, workload, total_steps, observed_steps, exact, notes, band, policies; the
 // members of the structures below, by their names; an interval is [lower, upper]. Steps count from 1, as in
 // steps.csv. Numbers are the shortest decimals that read back to the same value; "Infinity", "-Infinity" and
-// "NaN" are strings.
+// "NaN" are strings. Texts are made printable when they are read.
 #pragma once
 
 #include <cstdint>

@@ -109,8 +109,10 @@ EvaluationRow parse_evaluation_row(std::string_view line, std::span<const std::s
   const std::vector<std::string_view> f = split_fields(line, columns);
   EvaluationRow row;
   row.step = parse_count(f[0], evaluation_columns[0]);
-  row.split = f[1];
+  row.split = printable(f[1]);
   if (row.split.empty()) throw std::runtime_error("column split is empty");
+  if (row.split.find('"') != std::string::npos)
+    throw std::runtime_error(fmt::format("column split: '{}' holds a quote", row.split));
   row.loss = parse_double(f[2], evaluation_columns[2]);
   row.accuracy = parse_optional(f[3], evaluation_columns[3]);
   if (f.size() > evaluation_columns_of_version_1)

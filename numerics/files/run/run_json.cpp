@@ -6,6 +6,7 @@
 
 #include "numerics/files/run/run_json_values.hpp"
 #include "numerics/files/run/run_text.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab {
@@ -86,7 +87,7 @@ Json ranks_json(const std::optional<RankRecord>& ranks) {
 }  // namespace
 
 std::string to_json(const RunRows& rows) { return dump(rows_json(rows), -1); }
-RunRows parse_run_rows(std::string_view text) { return rows_of(parse(text)); }
+RunRows parse_run_rows(std::string_view text) { return rows_of(parse_json(text)); }
 
 std::string to_json(const Manifest& manifest) {
   Json seeds = Json::object();
@@ -122,13 +123,13 @@ std::string to_json(const Manifest& manifest) {
       {"data", std::move(data)},
       {"memory", memory_json(manifest.memory)},
       {"seconds_per_step", manifest.seconds_per_step ? json_number(*manifest.seconds_per_step) : Json()},
-      {"model", manifest.model.empty() ? Json() : parse(manifest.model)},
+      {"model", manifest.model.empty() ? Json() : parse_json(manifest.model)},
       {"config", manifest.config}};
   return dump(json, 2) + "\n";
 }
 
 Manifest parse_manifest(std::string_view text) {
-  const Json json = parse(text);
+  const Json json = parse_json(text);
   if (const std::string schema = get_string(json, "schema"); schema != run_schema_name)
     throw std::runtime_error(fmt::format("'schema' is '{}', not '{}'", schema, run_schema_name));
   if (const std::int64_t version = get_integer(json, "schema_version");
@@ -146,10 +147,10 @@ Manifest parse_manifest(std::string_view text) {
   manifest.message = get_string(json, "message");
   manifest.start = get_string(json, "start");
   manifest.end = get_optional(json, "end");
-  manifest.argv = get_strings(json, "argv");
+  for (const Json& word : get_array(json, "argv")) manifest.argv.push_back(as_text(word, "argv"));
   const Json& seeds = member(json, "seeds");
   if (!seeds.is_object()) wrong_type("seeds", "an object", seeds);
-  for (const auto& [name, seed] : seeds.items()) manifest.seeds[name] = as_count(seed, name);
+  for (const auto& [name, seed] : seeds.items()) manifest.seeds[printable(name)] = as_count(seed, name);
   manifest.git_hash = get_string(json, "git_hash");
   manifest.cpu = get_string(json, "cpu");
   manifest.threads = static_cast<int>(get_integer(json, "threads"));
@@ -174,9 +175,11 @@ Manifest parse_manifest(std::string_view text) {
   if (has(json, "seconds_per_step")) manifest.seconds_per_step = get_number(json, "seconds_per_step");
   if (has(json, "model")) {
     if (!json.at("model").is_object()) wrong_type("model", "an object or null", json.at("model"));
-    manifest.model = dump(json.at("model"), -1);
+    Json model = json.at("model");
+    make_printable(model);
+    manifest.model = dump(model, -1);
   }
-  manifest.config = get_string(json, "config");
+  manifest.config = as_text(member(json, "config"), "config");
   return manifest;
 }
 
@@ -209,7 +212,7 @@ std::string to_json_line(const HistogramRow& row) {
 }
 
 HistogramRow parse_histogram_row(std::string_view line) {
-  const Json json = parse(line);
+  const Json json = parse_json(line);
   HistogramRow row;
   row.step = get_count(json, "step");
   row.tensor = get_string(json, "tensor");

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "numerics/formats/bits.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::run_json {
 
@@ -58,9 +59,17 @@ bool get_flag(const Json& object, std::string_view key) {
   return value.get<bool>();
 }
 
-std::string as_string(const Json& value, std::string_view key) {
+std::string as_text(const Json& value, std::string_view key) {
   if (!value.is_string()) wrong_type(key, "a string", value);
   return value.get<std::string>();
+}
+
+std::string as_string(const Json& value, std::string_view key) { return printable(as_text(value, key)); }
+
+void make_printable(Json& json) {
+  if (json.is_string()) json = printable(json.get_ref<const std::string&>());
+  if (json.is_structured())
+    for (Json& part : json) make_printable(part);
 }
 
 std::string get_string(const Json& object, std::string_view key) {
@@ -105,16 +114,6 @@ std::vector<std::string> get_strings(const Json& object, std::string_view key) {
 }
 
 Json optional_string(const std::optional<std::string>& value) { return value ? Json(*value) : Json(nullptr); }
-
-Json parse(std::string_view text) {
-  try {
-    return Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    throw std::runtime_error(fmt::format("not valid JSON at byte {}", error.byte));
-  } catch (const Json::out_of_range&) {
-    throw std::runtime_error("a number beyond the range of FP64");
-  }
-}
 
 std::string dump(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);

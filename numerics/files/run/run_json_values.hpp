@@ -28,7 +28,6 @@ void append_histogram(std::string& text, const ExponentHistogram& histogram);
 /// The same of a count.
 void append_count(std::string& text, std::uint64_t count);
 
-Json parse(std::string_view text);
 /// Text of unknown origin (arguments, paths) may not be UTF-8: such bytes become U+FFFD instead of an
 /// exception. `indent` -1: one line.
 std::string dump(const Json& json, int indent);
@@ -37,7 +36,13 @@ std::string dump(const Json& json, int indent);
 const Json& member(const Json& object, std::string_view key);
 double as_number(const Json& value, std::string_view key);
 std::uint64_t as_count(const Json& value, std::string_view key);
+/// Names, versions, messages: made printable (numerics/text/text.hpp), since folders are received from others and every
+/// reader shows them, in lines, figures, pages and scripts.
 std::string as_string(const Json& value, std::string_view key);
+/// What has lines of its own or is a command's word, as it stands.
+std::string as_text(const Json& value, std::string_view key);
+/// `json` with all of its strings printable.
+void make_printable(Json& json);
 
 double get_number(const Json& object, std::string_view key);
 std::int64_t get_integer(const Json& object, std::string_view key);

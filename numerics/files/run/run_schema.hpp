@@ -18,6 +18,9 @@
 //   replay.json, replay.csv, replay_traces.csv                 whole files, of `fp16lab replay RUN -o RUN`
 //                                                              (numerics/files/run/replay_file.hpp)
 //
+// Texts are what others wrote: readers make all of them printable (numerics/text/text.hpp), apart from
+// manifest.config and the words of manifest.argv, which are told by flatten_toml() and shell_line().
+//
 // A run is finished when its manifest says so and not before: a killed run reads as `running`.
 // Numbers are the shortest decimals that read back to the same value. Non-finite ones are nan, inf, -inf in
 // CSV and the strings "NaN", "Infinity", "-Infinity" in JSON, which has no such numbers. A CSV field of an

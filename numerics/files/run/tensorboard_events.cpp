@@ -15,6 +15,8 @@
 #include <system_error>
 
 #include "numerics/files/disk/crc32c.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab {
 
@@ -116,15 +118,12 @@ std::optional<std::uint64_t> seconds_of(std::string_view name) {
 }  // namespace
 
 TensorboardWriter::TensorboardWriter(const std::filesystem::path& folder, std::uint64_t first_step) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) fail("make the folder", folder, error.value());
+  make_folders(folder);
   const double time = now();
   // TensorBoard reads a folder's files in the order of their names: this one must be the last.
   auto seconds = static_cast<std::uint64_t>(time);
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (const auto known = seconds_of(entry.path().filename().string()))
-      seconds = std::max(seconds, *known + 1);
+  for (const std::filesystem::path& path : entries_of(folder))
+    if (const auto known = seconds_of(path.filename().string())) seconds = std::max(seconds, *known + 1);
   for (int number = 0; descriptor_ < 0; ++number) {
     path_ = folder / fmt::format("{}{:010}.{}.{}.{}", name_prefix, seconds, host_name(), getpid(), number);
     descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
@@ -148,7 +147,7 @@ void TensorboardWriter::scalars(std::uint64_t step, double wall_time, std::span<
   Message all;
   for (const EventScalar& scalar : scalars) {
     Message value;
-    value.bytes(summary::tag, scalar.tag);
+    value.bytes(summary::tag, printable(scalar.tag));  // must be UTF-8
     value.fixed32(summary::simple_value, static_cast<float>(scalar.value));
     all.bytes(summary::value, value.text());
   }
@@ -186,7 +185,7 @@ void TensorboardWriter::exponents(std::uint64_t step, double wall_time, std::str
   histo.bytes(histogram_field::bucket_limit, limits.text());
   histo.bytes(histogram_field::bucket, buckets.text());
   Message value;
-  value.bytes(summary::tag, tag);
+  value.bytes(summary::tag, printable(tag));
   value.bytes(summary::histogram, histo.text());
   Message all;
   all.bytes(summary::value, value.text());

@@ -231,9 +231,14 @@ def packed(histogram: _core.Histogram) -> bytes:
 
 
 def toml(tables: Mapping[str, Mapping[str, object]]) -> str:
-    """A configuration file; JSON's strings, numbers, truth values and lists are TOML's."""
+    """A configuration file; JSON's strings, numbers, truth values and lists are TOML's, but for characters
+    beyond U+FFFF, which JSON escapes in halves, and for DEL, which it does not escape."""
+
+    def text_of(value: object) -> str:
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
     return "\n".join(
-        f"[{table}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+        f"[{table}]\n" + "".join(f"{key} = {text_of(value)}\n" for key, value in values.items())
         for table, values in tables.items()
     )
 

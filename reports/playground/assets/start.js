@@ -17,7 +17,7 @@ async function start() {
   try {
     askText = await loadLibrary();
   } catch (error) {
-    say('failure', `This browser cannot run the library: ${error.message}. Chrome 95, Firefox 100, Safari 15.2 and what came after them can.`);
+    say('failure', `This browser cannot run the library: ${error.message}. Chrome 97, Firefox 102, Safari 16 and what came after them can.`);
     return;
   }
   at('page').hidden = false;
