@@ -199,7 +199,7 @@ RunLength RunChecker::check(const RunConfig& config) {
   by_usage([&] {
     const StepCosts costs = costs_of_step(run_->plan, *run_->data);
     length.multiply_adds = costs.multiply_adds * static_cast<double>(length.steps);
-    if (!run_->chosen.gpu) length.memory = costs.memory.peak;
+    if (!run_->chosen.gpu) length.memory = costs.memory.peak + costs.scratch;
   });
   return length;
 }

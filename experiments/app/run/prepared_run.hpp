@@ -58,7 +58,7 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, std::unique_ptr<engine::B
 struct RunLength {
   std::uint64_t steps = 0;
   double multiply_adds = 0;  ///< of all steps' matrix products, forward and backward
-  std::uint64_t memory = 0;  ///< of this machine's, RunMemory::peak; 0 on a GPU
+  std::uint64_t memory = 0;  ///< of this machine, that a step takes with its scratch; 0 on a GPU
 };
 
 /// Checks configurations without running them, as prepare_run does. Those that follow each other and differ
