@@ -324,7 +324,7 @@ TEST_F(Limits, MemoryThatIsMissingIsSaidBeforeAndAfter) {
   EXPECT_EQ(result.exit_code, 1) << result.err;
   EXPECT_THAT(result.err, HasSubstr("warning: a step takes "));
   EXPECT_THAT(result.err, HasSubstr("this process (RLIMIT_AS, ulimit -v) leaves "));
-  EXPECT_THAT(result.err, HasSubstr("error: there is not enough memory"));
+  EXPECT_THAT(result.err, HasSubstr("error: out of host memory"));
   EXPECT_THAT(result.err, Not(HasSubstr("bad_alloc")));
   const Finished small = in_shell("ulimit -v 700000; exec \"$0\" \"$@\"", training("small"));
   EXPECT_EQ(small.exit_code, 0) << small.err;
