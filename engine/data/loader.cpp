@@ -27,9 +27,11 @@ Shape input_shape(const Dataset& dataset, const LoaderOptions& options) {
     if (extents.size() == 1) extents.push_back(1);
     return Shape(extents);
   }
-  if (options.padding < 0 || options.augmentation.crop_padding < 0)
-    throw std::invalid_argument(fmt::format("images cannot be padded by {} or cropped with {}",
-                                            options.padding, options.augmentation.crop_padding));
+  const auto possible = [](std::int64_t padding) { return padding >= 0 && padding <= most_padding; };
+  if (!possible(options.padding) || !possible(options.augmentation.crop_padding))
+    throw std::invalid_argument(
+        fmt::format("images cannot be padded by {} or cropped with {}: expected 0 to {}", options.padding,
+                    options.augmentation.crop_padding, most_padding));
   const ImageSize image = image_size(dataset);
   const Extent added = Extent(2) * options.padding;
   const std::int64_t height = (added + image.height).value(), width = (added + image.width).value();

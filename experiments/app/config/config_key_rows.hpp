@@ -33,8 +33,8 @@ inline constexpr double largest_integer = 9007199254740991.0;
 inline constexpr ConfigRange counts{0, largest_integer};
 inline constexpr ConfigRange positive_counts{1, largest_integer};
 /// Of what becomes an extent of a shape, or the step from one to the next.
-inline constexpr ConfigRange sizes{0, static_cast<double>(engine::largest_size)};
-inline constexpr ConfigRange positive_sizes{1, static_cast<double>(engine::largest_size)};
+inline constexpr ConfigRange sizes{0, static_cast<double>(largest_size)};
+inline constexpr ConfigRange positive_sizes{1, static_cast<double>(largest_size)};
 inline constexpr ConfigRange not_negative{0, infinity, false, true, true};
 inline constexpr ConfigRange positive{0, infinity, true, true, true};
 inline constexpr ConfigRange below_one{0, 1, false, true, true};

@@ -1,5 +1,6 @@
 // Keys model.* and data.*: what is trained, on what.
 #include "engine/data/dataset.hpp"
+#include "engine/data/loader.hpp"
 #include "experiments/app/config/config_key_rows.hpp"
 #include "experiments/app/registry.hpp"
 
@@ -8,7 +9,7 @@ namespace fp16lab::experiments::keys {
 namespace {
 
 /// Rows and columns, on each side of an image.
-constexpr ConfigRange paddings{0, 16384};
+constexpr ConfigRange paddings{0, static_cast<double>(engine::data::most_padding)};
 
 Named<engine::Layout> layouts() { return {{"nchw", engine::Layout::nchw}, {"nhwc", engine::Layout::nhwc}}; }
 

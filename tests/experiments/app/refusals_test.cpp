@@ -49,6 +49,27 @@ TEST_F(Refusals, PatternsOfParametersWhereNoParameterIsLow) {
   expect_taken({"--set", "amp.excluded=*.bias", "--set", "amp.level=O0"});
 }
 
+/// `model` and `train` refuse what no network can be in the same line.
+TEST_F(Refusals, NetworksOfImpossibleSizes) {
+  const auto both = [&](const std::vector<std::string>& settings, const std::string& part) {
+    expect_refused(settings, part);
+    const auto trained = train("run", settings);
+    std::vector<std::string> arguments{"model", path("small.toml"), "--set", "data.path=" + path("data")};
+    arguments.insert(arguments.end(), settings.begin(), settings.end());
+    const auto modelled = fp16lab(arguments);
+    EXPECT_EQ(modelled.exit_code, 2) << modelled.err;
+    EXPECT_EQ(modelled.out, "");
+    EXPECT_EQ(modelled.err.substr(modelled.err.find("error")), trained.err.substr(trained.err.find("error")));
+  };
+  const std::string widths = "model.layer.mlp1.widths=";
+  both({"--set", widths + "[4611686018427387904,10]"},
+       "layer of type mlp: widths = [4611686018427387904, 10]: expected a list of integers from 1 to "
+       "2147483647");
+  both({"--set", widths + "[2147483647,2147483647,10]"},
+       "shape (2147483647, 2147483647): expected at most 2^48 elements");
+  both({"--set", widths + "[67108864,8388608,10]"}, "shape (8388608, 67108864): expected at most 2^48");
+}
+
 /// Every layer that ops are counted for can be named, and the error names no other.
 TEST_F(Refusals, TheNamesAreThoseOfTheOps) {
   write_config();

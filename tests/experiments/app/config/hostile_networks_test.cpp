@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -292,6 +293,27 @@ TEST_F(HostileNetworks, ProductsNameTheShape) {
       refusal(every_layer::images,
               {"model.layer.stem.kernel_size=2147483647", "model.layer.stem.padding=2147483647"}),
       HasSubstr("layer 'stem' (conv2d): shape (8, 1, 2147483647, 2147483647): expected at most 2^48"));
+}
+
+/// Names, parameters and casts are found without looking at all of them: eight times the layers take eight
+/// times the time, not 64 times.
+TEST_F(HostileNetworks, ManyLayersTakeTimeInProportion) {
+  const auto seconds = [&](int layers) {
+    const std::string toml =
+        "[model]\nloss = \"mse\"\nlayer = [\n { name = \"b{}\", repeat = " + std::to_string(layers) +
+        ", layer = [ { name = \"l\", type = \"linear\", out_features = 4 }, { type = "
+        "\"relu\" } ] },\n { name = \"out\", type = \"linear\" },\n]\n[data]\nname = "
+        "\"uniform\"\ninputs = 4\n[amp]\nlevel = \"O1\"\n";
+    const RunConfig config = parse_config(toml, "hostile");
+    const RunPlan plan = resolve_run(config, "hostile");
+    const std::unique_ptr<const RunData> data = load_data(config);
+    const std::clock_t begin = std::clock();  // of this process, whatever else the machine does
+    checked_costs(plan, *data);
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  };
+  seconds(100);
+  const double few = seconds(1000), many = seconds(8000);
+  EXPECT_LT(many, 24 * few) << few << " s and " << many << " s";
 }
 
 }  // namespace

@@ -44,18 +44,18 @@ class Reading : public Files {
 TEST_F(Reading, WhatIsNoFileIsRefusedAtOnce) {
   const std::filesystem::path fifo = folder / "fifo";
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  const std::vector<std::function<void(const std::filesystem::path&)>> readers{
-      [](const auto& path) { (void)read_file(path); },
-      [](const auto& path) { (void)read_lines(path); },
-      [](const auto& path) { (void)sha256_of_file(path); },
-      [](const auto& path) { (void)InputFile(path); },
-      [](const auto& path) { (void)LineReader(path); },
-      [](const auto& path) { (void)SafetensorsReader(path); },
-      [](const auto& path) { (void)ArrayFile(path); },
-      [](const auto& path) { (void)read_replay(path); }};
+  const std::vector<std::function<void(const std::filesystem::path&)>> readers{[](const auto& path) { (void)read_file(path); },
+                                                                               [](const auto& path) { (void)read_lines(path); },
+                                                                               [](const auto& path) { (void)sha256_of_file(path); },
+                                                                               [](const auto& path) { (void)InputFile(path); },
+                                                                               [](const auto& path) { (void)LineReader(path); },
+                                                                               [](const auto& path) { (void)SafetensorsReader(path); },
+                                                                               [](const auto& path) { (void)ArrayFile(path); },
+                                                                               [](const auto& path) { (void)read_replay(path); }};
   for (const auto& read : readers)
     for (const std::filesystem::path& path : {fifo, std::filesystem::path("/dev/zero")})
-      EXPECT_THAT(message_of([&] { read(path); }), AllOf(HasSubstr(path.string()), HasSubstr("not a regular file")));
+      EXPECT_THAT(message_of([&] { read(path); }),
+                  AllOf(HasSubstr(path.string()), HasSubstr("not a regular file")));
   EXPECT_THAT(message_of([&] { (void)read_file(folder); }), HasSubstr("a folder"));
 }
 
@@ -111,7 +111,8 @@ TEST_F(Reading, APipeThatAUserNamesIsWaitedForAndBounded) {
 TEST_F(Reading, LengthsAreBounded) {
   write_raw("a", "12345");
   EXPECT_EQ(read_file(folder / "a", 5), "12345");
-  EXPECT_THAT(message_of([&] { (void)read_file(folder / "a", 4); }), HasSubstr("it has 5 bytes, more than 4"));
+  EXPECT_THAT(message_of([&] { (void)read_file(folder / "a", 4); }),
+              HasSubstr("it has 5 bytes, more than 4"));
   const std::filesystem::path large = sparse("large", std::uintmax_t{1} << 40);
   for (const std::uint64_t most : {longest::document, longest::table, longest::data})
     EXPECT_THAT(message_of([&] { (void)read_file(large, most); }), HasSubstr("1099511627776 bytes"));
@@ -121,7 +122,8 @@ TEST_F(Reading, LengthsAreBounded) {
                 }
               }),
               HasSubstr("large:1: a line of more than"));
-  EXPECT_EQ(read_file("/proc/self/stat").find(std::to_string(::getpid())), 0u) << "its length is said to be 0";
+  EXPECT_EQ(read_file("/proc/self/stat").find(std::to_string(::getpid())), 0u)
+      << "its length is said to be 0";
 }
 
 TEST_F(Reading, LinesComeWholeWhereverBlocksEnd) {
@@ -181,9 +183,9 @@ TEST(Nesting, TomlOfSixtyFourLevelsIsReadAndNoDeeperOne) {
   for (int i = 0; i < 1000; ++i) reals += "1.5, ";
   EXPECT_EQ(too_deep_in_toml(reals + "]"), std::nullopt) << "a dot in a number is no level";
   const std::string brackets(100, '[');
-  for (const std::string& text :
-       {"x = \"" + brackets + "\"", "x = '" + brackets + "'", "# " + brackets, "x = \"\"\"\n" + brackets + "\"\"\"",
-        "x = \"\\\"" + brackets + "\"", "x = '''\n'" + brackets + "'''"})
+  for (const std::string& text : {"x = \"" + brackets + "\"", "x = '" + brackets + "'", "# " + brackets,
+                                  "x = \"\"\"\n" + brackets + "\"\"\"", "x = \"\\\"" + brackets + "\"",
+                                  "x = '''\n'" + brackets + "'''"})
     EXPECT_EQ(too_deep_in_toml(text), std::nullopt) << text;
   for (const std::string& text :
        {"x = \"\"\"a\"\"\"\", y" + brackets, "x = \"a\nb = " + brackets, "x = \"\" #\n" + brackets,
@@ -197,9 +199,11 @@ TEST_F(Reading, DeepJsonIsOneErrorOfEveryFileOfARun) {
   manifest.config = "[train]\nseed = 1\n";
   { RunWriter(folder / "run", manifest).finish(ExitState::finished); }
   const auto damaged = [&](std::string_view name, const std::function<void()>& read) {
-    const std::string before = std::filesystem::exists(folder / "run" / name) ? read_file(folder / "run" / name) : "";
+    const std::string before =
+        std::filesystem::exists(folder / "run" / name) ? read_file(folder / "run" / name) : "";
     write_raw("run/" + std::string(name), deep + "\n");
-    EXPECT_THAT(message_of(read), AllOf(HasSubstr(std::string(name)), HasSubstr("byte 65: nested deeper than 64")));
+    EXPECT_THAT(message_of(read),
+                AllOf(HasSubstr(std::string(name)), HasSubstr("byte 65: nested deeper than 64")));
     write_raw("run/" + std::string(name), before);
   };
   damaged(run_file::manifest, [&] { (void)read_manifest(folder / "run"); });

@@ -56,8 +56,10 @@ TEST_F(Outputs, InAFolderOfResultsOnlyRegularFilesAreReplaced) {
   std::filesystem::create_directory(folder / "folder");
   fifo("fifo");
   const std::vector<std::string> before = names();
-  for (const auto& [name, what] :
-       {std::pair{"link", "a symbolic link"}, {"dangling", "a symbolic link"}, {"folder", "a folder"}, {"fifo", "a FIFO"}}) {
+  for (const auto& [name, what] : {std::pair{"link", "a symbolic link"},
+                                   {"dangling", "a symbolic link"},
+                                   {"folder", "a folder"},
+                                   {"fifo", "a FIFO"}}) {
     const mode_t was = kind(name);
     const auto expected = AllOf(HasSubstr((folder / name).string()), HasSubstr(what));
     EXPECT_THAT(message_of([&] { write_file_atomically(folder / name, "x"); }), expected);
@@ -139,7 +141,8 @@ TEST_F(Outputs, AUsersLinkStaysAndItsFileIsReplacedOrMade) {
                                    {"file/below", "Not a directory"}}) {
     const auto expected = AllOf(HasSubstr(name), HasSubstr(what));
     EXPECT_THAT(message_of([&, name = name] { require_output(folder / name); }), expected);
-    EXPECT_THAT(message_of([&, name = name] { write_file_atomically(folder / name, "x", NamedBy::user); }), expected);
+    EXPECT_THAT(message_of([&, name = name] { write_file_atomically(folder / name, "x", NamedBy::user); }),
+                expected);
   }
   EXPECT_EQ(names(), before);
 }
@@ -165,15 +168,16 @@ TEST_F(Outputs, AReaderThatGoesAwayIsAnErrorAndNoSignal) {
   const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
   AtomicFile file(pipe, NamedBy::user);
   ::close(reader);
-  EXPECT_THAT(message_of([&] { file.append("x"); }), AllOf(HasSubstr(pipe.string()), HasSubstr("Broken pipe")));
+  EXPECT_THAT(message_of([&] { file.append("x"); }),
+              AllOf(HasSubstr(pipe.string()), HasSubstr("Broken pipe")));
 }
 
 TEST_F(Outputs, ADescriptorIsUsedAsItIs) {
   write_raw("log", "before\n");
   const int log = ::open((folder / "log").c_str(), O_WRONLY | O_APPEND);
   std::filesystem::create_symlink("/dev/fd/" + std::to_string(log), folder / "link");
-  for (const std::string& name :
-       {"/dev/fd/" + std::to_string(log), "/proc/self/fd/" + std::to_string(log), (folder / "link").string()}) {
+  for (const std::string& name : {"/dev/fd/" + std::to_string(log), "/proc/self/fd/" + std::to_string(log),
+                                  (folder / "link").string()}) {
     require_output(name);
     write_file_atomically(name, "after\n", NamedBy::user);
     EXPECT_TRUE(writes_to_descriptor(name, log));
@@ -181,7 +185,8 @@ TEST_F(Outputs, ADescriptorIsUsedAsItIs) {
   }
   EXPECT_EQ(read_file(folder / "log"), "before\nafter\nafter\nafter\n");
   ::close(log);
-  EXPECT_THAT(message_of([&] { require_output("/dev/fd/" + std::to_string(log)); }), HasSubstr("is not open"));
+  EXPECT_THAT(message_of([&] { require_output("/dev/fd/" + std::to_string(log)); }),
+              HasSubstr("is not open"));
   const int reading_only = ::open((folder / "log").c_str(), O_RDONLY);
   EXPECT_THAT(message_of([&] { require_output("/dev/fd/" + std::to_string(reading_only)); }),
               HasSubstr("for reading only"));
