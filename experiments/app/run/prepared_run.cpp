@@ -190,7 +190,7 @@ RunLength RunChecker::check(const RunConfig& config) {
   const RunConfig made = made_from(config);
   if (run_ == nullptr || !(made == kept_)) {
     run_ = nullptr;  // its memory first
-    run_ = prepare_run(resolve_run(config), 1);
+    run_ = prepare_run(resolve_run(config), 1, before_network_);
     kept_ = made;
   } else {
     by_usage([&] { complete(resolve_run(config), *run_); });
