@@ -10,6 +10,7 @@
 #include "experiments/device_acceptance/case_section.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/run/run_schema.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {
@@ -42,9 +43,10 @@ std::vector<Claim> claims_of(const std::vector<SectionReport>& reports) {
 }
 
 /// A bar in a cell would end it.
-std::string cell(const std::string& text) {
+std::string cell(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
   std::string escaped;
-  for (const char c : text) escaped += c == '|' ? std::string("\\|") : c == '\n' ? " " : std::string(1, c);
+  for (const char c : printable(text)) escaped += c == '|' ? std::string("\\|") : std::string(1, c);
   return escaped;
 }
 
