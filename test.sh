@@ -4,20 +4,21 @@
 #   ./test.sh --torch    besides, PyTorch from PyPI (5.4 GB) and the tests that need it
 #   ./test.sh -L fast    any CTest options (behind --torch)
 #   ./test.sh --help     this text; ctest --help has CTest's options
+# FP16LAB_WERROR=ON in the environment makes the compiler's warnings errors.
 set -euo pipefail
 cd "$(dirname "$0")"
 
-case "${1:-}" in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0" && exit 0 ;; esac
+case "${1:-}" in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0" && exit 0 ;; esac
 
 python=(scripts/test_python.sh)
 if [[ ${1:-} == --torch ]]; then
   python+=(--torch)
   shift
 fi
-scripts/setup.sh
+scripts/setup.sh --tests
 "${python[@]}" --download >/dev/null 2>&1 & # while the compiler works; what fails there is told below
 download=$!
-cmake --preset release >/dev/null
+cmake --preset release -DFP16LAB_TESTS=ON ${FP16LAB_WERROR:+-DFP16LAB_WERROR="$FP16LAB_WERROR"} >/dev/null
 cmake --build --preset release
 wait "$download" || true
 ctest --preset release --parallel 2 "$@"

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::analysis {
@@ -272,7 +273,7 @@ void write_comparison_json(std::ostream& out, const RunComparison& comparison) {
   const Json json = {{"a", comparison.name_a},
                      {"b", comparison.name_b},
                      {"equal", comparison.equal()},
-                     {"claims", Json::parse(claims_json("", claims))["claims"]},
+                     {"claims", parse_json(claims_json("", claims))["claims"]},
                      {"threshold", comparison.threshold},
                      {"settings", std::move(settings)},
                      {"steps",

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the arrows of the house: which folder (and which room of engine/) may include which. Exit 1 names every
-# include that points the wrong way.
+# Checks the arrows of the house: which folder (and which room of engine/) may include which; and that what people are told
+# goes through numerics/text/message.hpp, so that losing stderr ends nothing. Exit 1 names every line that does otherwise.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,6 +27,7 @@ experiments/device_acceptance: experiments/emulated_vs_device experiments/tensor
 experiments/shapes:            experiments/device_acceptance experiments/emulated_vs_device
 '
 
+wrong=0
 # One line an include, FILE:LINE:TEXT, for one awk: a process a line would take seconds.
 awk -F: '
   BEGIN {
@@ -58,4 +59,11 @@ awk -F: '
 
   END { exit wrong }
 ' < <(grep -rnE '^[[:space:]]*#include "' --include='*.hpp' --include='*.cpp' --include='*.h' --include='*.cu' \
-  --include='*.cuh' numerics analysis engine reports experiments python/bindings) >&2
+  --include='*.cuh' numerics analysis engine reports experiments python/bindings) >&2 || wrong=1
+
+# Programs that stand alone are examples, the capture that others compile, and the CUDA runtime of the PTX machine.
+if grep -rnE '(^|[(,])[[:space:]]*stderr[[:space:]]*[,)]|std::c(err|log)\b|\bperror[[:space:]]*\(' --include='*.hpp' \
+  --include='*.cpp' --include='*.h' --include='*.cu' --include='*.cuh' numerics analysis engine reports experiments \
+  python/bindings | grep -vE '^(experiments/(examples|capture)|engine/backend/cuda/ptx/cudart)/' |
+  sed 's|$|   <- expected say or show_text of numerics/text/message.hpp|' | grep . >&2; then wrong=1; fi
+exit $wrong

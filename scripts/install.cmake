@@ -45,11 +45,29 @@ get_property(programs GLOBAL PROPERTY FP16LAB_PROGRAMS)
 list(FILTER programs EXCLUDE REGEX "^bench_")
 set_target_properties(${programs} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-file(STRINGS CITATION.cff cited REGEX "^version: ")
-if(NOT cited STREQUAL "version: ${PROJECT_VERSION}")
-  message(FATAL_ERROR "CITATION.cff has '${cited}'; expected 'version: ${PROJECT_VERSION}', as CMakeLists.txt says")
-endif()
-install(FILES README.md CHANGELOG.md CITATION.cff DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# What those files have to repeat, because their readers read nothing else.
+function(fp16lab_repeats file line)
+  file(READ ${file} text)
+  string(FIND "${text}" "\n${line}\n" place)
+  if(place EQUAL -1)
+    message(FATAL_ERROR "${file} has no line '${line}', as CMakeLists.txt says")
+  endif()
+endfunction()
+fp16lab_repeats(CITATION.cff "version: ${PROJECT_VERSION}")
+fp16lab_repeats(CITATION.cff "license: ${fp16lab_license}")
+fp16lab_repeats(python/pyproject.toml "version = \"${PROJECT_VERSION}\"")
+fp16lab_repeats(python/pyproject.toml "license = \"${fp16lab_license}\"")
+install(FILES README.md CHANGELOG.md CITATION.cff LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# What Debian wants to find as "copyright": ours, and what stands in our binaries.
+file(READ NOTICE notice)
+file(READ THIRD_PARTY_NOTICES third_party_notices)
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/copyright @ONLY CONTENT
+"@notice@
+License of fp16lab: @fp16lab_license@. Its text is the file LICENSE beside this one, on Debian also
+/usr/share/common-licenses/Apache-2.0. What follows is THIRD_PARTY_NOTICES.
+
+@third_party_notices@")
+install(FILES ${PROJECT_BINARY_DIR}/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY experiments/examples/ DESTINATION ${CMAKE_INSTALL_DATADIR}/fp16lab/examples)
 install(DIRECTORY experiments/configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/fp16lab/configs FILES_MATCHING PATTERN *.toml)
 if(TARGET fp16lab_cuda)
@@ -81,8 +99,8 @@ file(INSTALL \"${completion_folder}/_fp16lab\" DESTINATION \"\${CMAKE_INSTALL_PR
 # cmake --preset deb && cmake --build --preset deb: a package for the Debian that builds it.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME fp16lab)
-set(CPACK_PACKAGE_VENDOR "The fp16lab maintainers")
-set(CPACK_PACKAGE_CONTACT "The fp16lab maintainers <maintainers@fp16lab.invalid>")
+set(CPACK_PACKAGE_VENDOR "The fp16lab authors")
+set(CPACK_PACKAGE_CONTACT "The fp16lab authors <authors@fp16lab.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
 set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
 "Trains one network twice, once in FP32 and once with every FP16 rounding

@@ -1,17 +1,42 @@
 # Every dependency, once. The Debian packages that provide them are listed in scripts/packages.txt.
 find_package(Threads REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)  # sweeps and Thrust, in tests and benchmarks alone
 find_package(hwy CONFIG REQUIRED)
 find_package(fmt CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(tomlplusplus CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
-find_package(Boost 1.74 REQUIRED COMPONENTS context)  # fibers, for CUDA kernels on the CPU; headers: exact rationals
-find_package(benchmark CONFIG)  # benchmarks are built where it is there
-find_package(BLAS)              # OpenBLAS, the yardstick of the benchmarks
+# Headers: exact rationals. Context: fibers, for CUDA kernels on the CPU; what executes those is built where it is there.
+find_package(Boost 1.74 CONFIG REQUIRED OPTIONAL_COMPONENTS context)
 
-if(FP16LAB_TESTS)
-  find_package(GTest CONFIG REQUIRED)
-  find_library(FP16LAB_MPFR mpfr REQUIRED)  # an oracle of arithmetic and of the elementary functions
+# Of tests and benchmarks alone.
+find_package(OpenMP COMPONENTS CXX)  # sweeps, and Thrust
+find_package(benchmark CONFIG)       # benchmarks are built where it and BLAS are there
+find_package(BLAS)                   # OpenBLAS, their yardstick
+
+# Sets FP16LAB_HAVE_TESTS. AUTO builds the tests where all that they need is there; ON insists; OFF does not look.
+set(FP16LAB_HAVE_TESTS FALSE)
+if(NOT FP16LAB_TESTS MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "FP16LAB_TESTS=${FP16LAB_TESTS}: must be AUTO, ON or OFF")
+endif()
+if(NOT FP16LAB_TESTS STREQUAL "OFF")
+  find_package(GTest CONFIG)
+  find_library(FP16LAB_MPFR mpfr)  # an oracle of arithmetic and of the elementary functions
+  set(missing)
+  foreach(need GTest::gmock Boost::context OpenMP::OpenMP_CXX benchmark::benchmark BLAS::BLAS)
+    if(NOT TARGET ${need})
+      list(APPEND missing ${need})
+    endif()
+  endforeach()
+  if(NOT FP16LAB_MPFR)
+    list(APPEND missing mpfr)
+  endif()
+  list(JOIN missing ", " missing)
+  if(NOT missing)
+    set(FP16LAB_HAVE_TESTS TRUE)
+  elseif(FP16LAB_TESTS STREQUAL "ON")
+    message(FATAL_ERROR "FP16LAB_TESTS=ON, but these are missing: ${missing}. On Debian scripts/setup.sh --tests installs them.")
+  else()
+    message(STATUS "fp16lab: no tests, these are missing: ${missing} (Debian: scripts/setup.sh --tests)")
+  endif()
 endif()

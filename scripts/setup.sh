@@ -1,14 +1,19 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that fp16lab needs and that are missing (scripts/packages.txt; root or sudo), and exports
-# the King James Bible, the text of the character models, to .cache/data/bible-kjv.txt.
+# Installs the Debian packages of scripts/packages.txt that are missing (root or sudo), and exports the King James Bible,
+# the text of the character models, to .cache/data/bible-kjv.txt.
+#   scripts/setup.sh           what the demo and the Python package need: the lists [run] and [build]
+#   scripts/setup.sh --tests   besides, what tests and benchmarks need: the list [tests]
+#   scripts/setup.sh --help    this text
 # Does nothing, and needs neither network nor root, when everything is there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+lists=' [run] [build] '
 case "${1:-}" in
   "") ;;
-  -h | --help) echo "usage: scripts/setup.sh    install the missing packages of scripts/packages.txt, export the text" && exit 0 ;;
-  *) echo "scripts/setup.sh: unknown argument '$1' (there are none; see --help)" >&2 && exit 2 ;;
+  --tests) lists+='[tests] ' ;;
+  -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0" && exit 0 ;;
+  *) echo "scripts/setup.sh: unknown argument '$1' (known: --tests, --help)" >&2 && exit 2 ;;
 esac
 
 # The whole text, a verse a line, or nothing: a temporary name in the same folder, then a rename.
@@ -32,12 +37,18 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   exit 1
 fi
 
-missing=()
+missing=() wanted=no
 while IFS='|' read -r package file; do
   package=${package//[[:space:]]/}
   file=${file//[[:space:]]/}
   if [[ -z $package || $package == \#* ]]; then continue; fi
-  if [[ -n $file && -e $file ]]; then continue; fi
+  if [[ $package == \[* ]]; then
+    wanted=no
+    if [[ $lists == *" $package "* ]]; then wanted=yes; fi
+    continue
+  fi
+  if [[ $wanted == no ]]; then continue; fi
+  if [[ -n $file ]] && compgen -G "$file" >/dev/null; then continue; fi
   if [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true) != installed ]]; then
     missing+=("$package")
   fi

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "engine/amp/unmet_expectation.hpp"
+#include "numerics/formats/fp32_range.hpp"
+
 namespace fp16lab::engine::amp {
 namespace {
 
@@ -33,19 +36,31 @@ std::string expectation_of(const PolicyParameter& parameter) {
   return text;
 }
 
-void check_value(const PolicyParameter& parameter, double value) {
-  const auto narrow = static_cast<double>(static_cast<float>(value));
+std::string nearest_fp32(double value) {
+  const auto [below, above] = fp32_neighbours(value);
+  // In FP64's digits: those of FP32 would show 0.1 as 0.1.
+  return fmt::format("an FP32 number; the nearest ones are {} and {}", static_cast<double>(below),
+                     static_cast<double>(above));
+}
+
+std::string unmet_expectation(const PolicyParameter& parameter, double value) {
   bool good = std::isfinite(value) && in_range(parameter, value);
   if (parameter.kind == PolicyParameter::Kind::real)
-    good = good && std::isfinite(narrow) && in_range(parameter, narrow);
+    good = good && fp32_holds(value) && in_range(parameter, static_cast<double>(static_cast<float>(value)));
   if (parameter.kind == PolicyParameter::Kind::integer) good = good && std::trunc(value) == value;
   if (parameter.kind == PolicyParameter::Kind::boolean) good = good && (value == 0.0 || value == 1.0);
   if (!good)
-    throw std::invalid_argument(
-        fmt::format("scaler.{} = {}: must be {}", parameter.name, value, expectation_of(parameter)));
-  if (parameter.name == "initial_scale" && narrow != value)
-    throw std::invalid_argument(fmt::format(
-        "scaler.initial_scale = {}: must be an FP32 number; the nearest one is {}", value, narrow));
+    return expectation_of(parameter) +
+           (in_range(parameter, value) && std::isfinite(value) && !fp32_holds(value) ? ", which FP32 holds"
+                                                                                     : "");
+  if (parameter.name == "initial_scale" && static_cast<double>(static_cast<float>(value)) != value)
+    return nearest_fp32(value);
+  return "";
+}
+
+void check_value(const PolicyParameter& parameter, double value) {
+  if (const std::string expected = unmet_expectation(parameter, value); !expected.empty())
+    throw std::invalid_argument(fmt::format("scaler.{} = {}: must be {}", parameter.name, value, expected));
 }
 
 double PolicyValues::real(std::string_view name) const {

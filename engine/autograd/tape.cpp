@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <stdexcept>
 #include <utility>
@@ -34,12 +35,14 @@ Tensor Variable::tensor() const {
 }
 
 Variable Tape::parameter(Parameter& parameter) {
-  // A network has tens of parameters: a search in a short array beats a hash table, and clearing it keeps its
-  // memory.
-  auto found = std::find_if(parameter_leaves_.begin(), parameter_leaves_.end(),
-                            [&](const ParameterLeaf& known) { return known.parameter == &parameter; });
-  if (found == parameter_leaves_.end())
-    found = parameter_leaves_.insert(found, {.parameter = &parameter, .leaf = {}, .view = {}});
+  const auto key = reinterpret_cast<std::uintptr_t>(&parameter);
+  std::size_t place = leaf_of_.find(key, [](std::size_t) { return true; });
+  if (place == PositionTable::nowhere) {
+    place = parameter_leaves_.size();
+    leaf_of_.put(key, place);
+    parameter_leaves_.push_back({.parameter = &parameter, .leaf = {}, .view = {}});
+  }
+  ParameterLeaf* const found = &parameter_leaves_[place];
   if (found->version != parameter.version || !usable(found->leaf) ||
       found->leaf.requires_gradient() == parameter.frozen) {
     if (!is_tensor_float(parameter.value.dtype())) {
@@ -123,6 +126,7 @@ void Tape::reset() {
   nodes_.clear();
   slots_.clear();
   parameter_leaves_.clear();
+  leaf_of_.clear();
   forget_casts();
   ++generation_;
 }
@@ -164,19 +168,15 @@ Variable Tape::record(Op op, Tensor value, std::span<const Slot> slots) {
 }
 
 /// Its memory may serve another value.
-void Tape::forget_cast(const Tensor& value) {
-  std::erase_if(forward_casts_, [&value](const ForwardCast& known) { return known.result == value.data(); });
-}
+void Tape::forget_cast(const Tensor& value) { forward_casts_.erase(value.data()); }
 
 void Tape::keep_cast(const Tensor& value) {
-  forget_cast(value);
-  forward_casts_.push_back({value.data(), std::exchange(forward_probe_, {})});
+  forward_casts_.insert_or_assign(value.data(), std::exchange(forward_probe_, {}));
 }
 
 CastProbe Tape::counts_of(const Tensor& operand) {
-  const auto known = std::find_if(forward_casts_.begin(), forward_casts_.end(),
-                                  [&](const ForwardCast& cast) { return cast.result == operand.data(); });
-  if (known != forward_casts_.end() && operand.dtype() != DType::f32) return known->probe;
+  const auto known = forward_casts_.find(operand.data());
+  if (known != forward_casts_.end() && operand.dtype() != DType::f32) return known->second;
   CastProbe probe;
   backend_->histogram(operand, probe);
   return probe;
@@ -302,19 +302,20 @@ std::string Tape::describe(std::uint32_t id) const {
 }
 
 std::uint32_t Tape::inner_scope(std::string_view name) {
-  std::uint32_t last = 0;
-  for (std::uint32_t child = scopes_[scope_].first_child; child != 0; child = scopes_[child].next_sibling) {
-    const Scope& known = scopes_[child];
-    if (std::string_view(known.path).substr(known.name_offset) == name) return child;
-    last = child;
-  }
+  const std::uint64_t key = std::hash<std::string_view>()(name) + scope_;
+  const std::size_t place = inner_scopes_.find(key, [&](std::size_t id) {
+    const Scope& known = scopes_[id];
+    return known.outer == scope_ && std::string_view(known.path).substr(known.name_offset) == name;
+  });
+  if (place != PositionTable::nowhere) return static_cast<std::uint32_t>(place);
   Scope inner;
+  inner.outer = scope_;
   inner.path = scopes_[scope_].path;
   if (!inner.path.empty()) inner.path += '.';
   inner.name_offset = inner.path.size();
   inner.path += name;
   const auto id = static_cast<std::uint32_t>(scopes_.size());
-  (last == 0 ? scopes_[scope_].first_child : scopes_[last].next_sibling) = id;
+  inner_scopes_.put(key, id);
   scopes_.push_back(std::move(inner));
   return id;
 }

@@ -18,6 +18,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,7 @@
 #include "engine/autograd/vjp.hpp"
 #include "engine/backend/backend.hpp"
 #include "engine/parallel/shard_tree.hpp"
+#include "engine/tensor/position_table.hpp"
 
 namespace fp16lab::engine {
 
@@ -279,9 +281,9 @@ class Tape {
   /// The cast of a leaf to the dtype that the model sees, from Parameter::model_value.
   Variable model_view(Parameter& parameter, const Variable& leaf);
   struct Scope {
-    std::string path;                                 ///< "encoder.fc1"
-    std::size_t name_offset = 0;                      ///< where its own name begins in `path`
-    std::uint32_t first_child = 0, next_sibling = 0;  ///< 0: none (the root is nobody's child)
+    std::string path;             ///< "encoder.fc1"
+    std::size_t name_offset = 0;  ///< where its own name begins in `path`
+    std::uint32_t outer = 0;      ///< the scope that it is in
   };
   struct BackwardScratch;
   /// Where gradients are rounded stochastically now.
@@ -292,11 +294,6 @@ class Tape {
     std::int64_t rows = 0, steps = 1;  ///< of the value whose gradient it is, if its rows are time-major
   };
 
-  /// What a cast of the forward pass counted, by the memory of its result.
-  struct ForwardCast {
-    const std::byte* result = nullptr;
-    CastProbe probe;
-  };
   bool observes_forward() const { return probe_ != nullptr && probe_ == &forward_probe_; }
   void observe_forward(Op op, const Tensor& value, std::span<const Slot> slots);
   CastProbe counts_of(const Tensor& operand);
@@ -334,9 +331,10 @@ class Tape {
   GradientScales* gradient_scales_ = nullptr;
   CastProbe* probe_ = nullptr;
   ForwardObserver* forward_observer_ = nullptr;
-  CastProbe forward_probe_;                 ///< of the value to be recorded next
-  std::vector<ForwardCast> forward_casts_;  ///< since the last reset()
-  std::string forward_name_;                ///< kept for its capacity
+  CastProbe forward_probe_;  ///< of the value to be recorded next
+  /// What casts of the forward pass counted since the last reset(), by the memory of their results.
+  std::unordered_map<const std::byte*, CastProbe> forward_casts_;
+  std::string forward_name_;  ///< kept for its capacity
   GradientRounding* rounding_ = nullptr;
   int exponent_ = 0;  ///< of the cotangent of the node whose vjps run (engine/autograd/gradient_scales.hpp)
   ValueWatcher* value_watcher_ = nullptr;
@@ -345,7 +343,9 @@ class Tape {
   Tensor wide_of_;
   std::function<Tensor()> wide_value_;
   std::vector<ParameterLeaf> parameter_leaves_;  ///< of this generation
+  PositionTable leaf_of_;                        ///< in parameter_leaves_, by the parameter's address
   std::vector<Scope> scopes_{1};                 ///< [0] is the root, without a name
+  PositionTable inner_scopes_;                   ///< in scopes_, by the outer scope and the own name
   std::uint32_t scope_ = 0;
   std::vector<std::unique_ptr<BackwardScratch>> scratch_;  ///< one for each depth of nested passes
   std::size_t backward_depth_ = 0;

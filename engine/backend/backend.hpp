@@ -193,6 +193,8 @@ class Backend {
   virtual Tensor empty(const Shape& shape, DType dtype) = 0;
   /// Byte copies between host memory and a tensor of exactly that size.
   virtual void upload(std::span<const std::byte> host, Tensor& out) = 0;
+  /// Is what is uploaded ever read? Where it is not, nobody need make numbers in host memory.
+  virtual bool keeps_uploads() const { return true; }
   virtual void download(const Tensor& x, std::span<std::byte> host) = 0;
   virtual void copy(const Tensor& x, Tensor& out) = 0;  ///< same dtype and element count
   /// Every element = `value` rounded once to nearest even to the dtype. Integer dtypes take integers in

@@ -116,7 +116,7 @@ SlicePlan slice_plan(std::string_view verb, const Argument& whole, const Argumen
          fmt::format("{}, {}: their shapes differ on other axes than {}", text(whole), text(part), axis));
   if (begin < 0 || begin > shape[at] - small[at])
     fail(verb,
-         fmt::format("[{}, {}) on axis {} is not inside {}", begin, begin + small[at], axis, text(whole)));
+         fmt::format("{} from {} on, along axis {}, is not inside {}", small[at], begin, axis, text(whole)));
   require_apart(verb, whole, part);
   plan.run = small[at] * inner;
   plan.pitch = shape[at] * inner;
@@ -228,7 +228,7 @@ MatrixExtents table_and_rows(std::string_view verb, const Argument& table, const
   if (table.tensor.shape().rank() != 2) fail(verb, fmt::format("{}; (rows, columns) is needed", text(table)));
   const MatrixExtents extents{table.tensor.shape()[0], table.tensor.shape()[1]};
   const std::int64_t rows = index.tensor.element_count();
-  require_count(verb, values, rows * extents.columns,
+  require_count(verb, values, (Extent(rows) * extents.columns).value(),
                 [&] { return fmt::format("{} rows of {}", rows, extents.columns); });
   require_apart(verb, table, values);
   return extents;

@@ -48,6 +48,9 @@ std::array<WindowAxis, 2> window_axes(std::string_view verb, const Argument& x, 
     const auto require_at_least = [&](std::string_view what, std::int64_t value, std::int64_t least) {
       if (value < least)
         fail(verb, fmt::format("the {} {} is {}; it must be at least {}", axis_names[i], what, value, least));
+      if (value > largest_size)
+        fail(verb,
+             fmt::format("the {} {} is {}; it must be at most {}", axis_names[i], what, value, largest_size));
     };
     require_at_least("kernel extent", taps[i], 1);
     require_at_least("stride", stride[i], 1);
@@ -127,7 +130,7 @@ Pool2dPlan plan_of(std::string_view verb, const Argument& x, const Pool2dGeometr
   const ImageExtents input = extents_of(verb, x, geometry.layout);
   const auto axes = window_axes(verb, x, input, geometry.kernel, geometry.stride, geometry.padding, {1, 1});
   for (std::size_t i = 0; i < axes.size(); ++i)
-    if (2 * geometry.padding[i] > geometry.kernel[i])
+    if (geometry.padding[i] > geometry.kernel[i] / 2)
       fail(verb, fmt::format("the {} padding is {}; it must be at most half the kernel's {}", axis_names[i],
                              geometry.padding[i], geometry.kernel[i]));
   return {.images = input.images, .channels = input.channels, .vertical = axes[0], .horizontal = axes[1]};

@@ -13,7 +13,8 @@
 namespace fp16lab::engine::functions {
 
 /// How many windows fit: floor((input + 2 padding - dilation (taps - 1) - 1) / stride) + 1; 0 if not even
-/// one.
+/// one. All but `input` are at most `largest_size` (engine/tensor/shape.hpp), so that nothing overflows here
+/// and in WindowAxis.
 FP16LAB_HD constexpr std::int64_t window_count(std::int64_t input, std::int64_t taps, std::int64_t stride,
                                                std::int64_t padding, std::int64_t dilation) {
   const std::int64_t room = input + 2 * padding - dilation * (taps - 1) - 1;

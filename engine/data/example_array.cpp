@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <limits>
-#include <numeric>
 #include <stdexcept>
 #include <utility>
 
 #include "numerics/convert/convert.hpp"
 #include "numerics/files/arrays/array_stream.hpp"
+#include "numerics/platform/extent.hpp"
 
 namespace fp16lab::engine::data {
 namespace {
@@ -54,9 +53,7 @@ const std::vector<float>& values_of() {
 }  // namespace
 
 ExampleArray::ExampleArray(DType type, std::vector<std::int64_t> shape, std::vector<std::byte> elements)
-    : type_(type),
-      shape_(std::move(shape)),
-      elements_(std::accumulate(shape_.begin(), shape_.end(), std::int64_t{1}, std::multiplies<>())) {
+    : type_(type), shape_(std::move(shape)), elements_(product_of(shape_)) {
   if (elements_ < 1 || elements.size() % example_bytes() != 0)
     throw std::invalid_argument(fmt::format("{} bytes are no whole examples of {} elements of {}",
                                             elements.size(), elements_, name_of(type)));
@@ -68,7 +65,7 @@ ExampleArray::ExampleArray(DType type, std::vector<std::int64_t> shape, std::vec
                            bool big_endian)
     : type_(type),
       shape_(std::move(shape)),
-      elements_(std::accumulate(shape_.begin(), shape_.end(), std::int64_t{1}, std::multiplies<>())),
+      elements_(product_of(shape_)),
       pieces_(std::move(pieces)),
       big_endian_(big_endian) {
   for (const FilePiece& piece : pieces_) count_ += piece.count;

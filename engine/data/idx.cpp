@@ -12,8 +12,8 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/input_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::engine::data {
@@ -128,7 +128,7 @@ bool is_idx_file(const std::filesystem::path& path) {
 
 IdxArray read_idx(const std::filesystem::path& path, int dimensions) {
   const std::string name = path.string();
-  const std::string bytes = read_file(path);
+  const std::string bytes = read_file(path, longest::data);
   std::unique_ptr<Source> source;
   if (bytes.size() >= 2 && bytes[0] == '\x1f' && bytes[1] == '\x8b')
     source = std::make_unique<GzipSource>(bytes, name);

@@ -7,6 +7,7 @@
 
 #include "engine/data/cifar.hpp"
 #include "engine/data/dataset.hpp"
+#include "numerics/files/disk/folder.hpp"
 
 namespace fp16lab::engine::data {
 namespace {
@@ -72,7 +73,7 @@ std::vector<std::string_view> file_names(const DatasetInfo& info, Split split) {
 std::filesystem::path find_file(const std::filesystem::path& folder, std::string_view name) {
   for (const char* ending : {"", ".gz"}) {
     std::filesystem::path path = folder / (std::string(name) + ending);
-    if (std::filesystem::is_regular_file(path)) return path;
+    if (is_file(path)) return path;
   }
   return {};
 }
@@ -121,13 +122,12 @@ DatasetLocation find_dataset(std::string_view name, const std::filesystem::path&
     location = {path, "data.path"};
   } else if (set != nullptr && *set != '\0') {
     location = {set, fmt::format("${}", variable)};
-    if (std::filesystem::is_directory(location.folder / info.name)) location.folder /= info.name;
+    if (is_folder(location.folder / info.name)) location.folder /= info.name;
   } else {
     location = {std::filesystem::path(system_folder) / info.name,
                 "default; data.path or $FP16LAB_DATA say otherwise"};
   }
-  if (const auto unpacked = location.folder / cifar10_folder;
-      info.name == "cifar10" && std::filesystem::is_directory(unpacked))
+  if (const auto unpacked = location.folder / cifar10_folder; info.name == "cifar10" && is_folder(unpacked))
     location.folder = unpacked;
   for (const Split split : {Split::train, Split::test}) require_files(info, location, split);
   return location;

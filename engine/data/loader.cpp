@@ -27,12 +27,15 @@ Shape input_shape(const Dataset& dataset, const LoaderOptions& options) {
     if (extents.size() == 1) extents.push_back(1);
     return Shape(extents);
   }
-  if (options.padding < 0 || options.augmentation.crop_padding < 0)
-    throw std::invalid_argument(fmt::format("images cannot be padded by {} or cropped with {}",
-                                            options.padding, options.augmentation.crop_padding));
+  const auto possible = [](std::int64_t padding) { return padding >= 0 && padding <= most_padding; };
+  if (!possible(options.padding) || !possible(options.augmentation.crop_padding))
+    throw std::invalid_argument(
+        fmt::format("images cannot be padded by {} or cropped with {}: expected 0 to {}", options.padding,
+                    options.augmentation.crop_padding, most_padding));
   const ImageSize image = image_size(dataset);
-  const std::int64_t height = image.height + 2 * options.padding, width = image.width + 2 * options.padding;
-  if (!options.layout) return {batch, image.channels * height * width};
+  const Extent added = Extent(2) * options.padding;
+  const std::int64_t height = (added + image.height).value(), width = (added + image.width).value();
+  if (!options.layout) return {batch, (Extent(image.channels) * height * width).value()};
   return *options.layout == Layout::nchw ? Shape{batch, image.channels, height, width}
                                          : Shape{batch, height, width, image.channels};
 }
@@ -45,23 +48,11 @@ Loader::Loader(const Dataset& dataset, const Normalisation& normalisation, const
       options_(options),
       order_(dataset.count(), options.shuffle, options.seed),
       input_shape_(input_shape(dataset, options)) {
-  if (symbols()) {
-    symbols_.resize(static_cast<std::size_t>(input_shape_.element_count()));
-  } else {
-    inputs_.resize(static_cast<std::size_t>(input_shape_.element_count()));
-  }
   if (dataset.images) {
     image_ = image_size(dataset);
     const bool other_order = image_.channels > 1 && options_.layout && *options_.layout != *dataset.images;
     placed_ = other_order || options_.padding > 0 || options_.augmentation.any();
     if (placed_) image_values_.resize(static_cast<std::size_t>(dataset.inputs.elements()));
-  }
-  if (options_.targets == Targets::labels) {
-    const auto size = static_cast<std::size_t>(options_.batch_size * dataset.targets.elements());
-    if (dataset.classes > 0)
-      labels_.resize(size);
-    else
-      numbers_.resize(size);
   }
   integers_.resize(static_cast<std::size_t>(std::max(dataset.inputs.elements(), dataset.targets.elements())));
 }
@@ -136,12 +127,15 @@ Tensor Loader::inputs_of(Backend& backend, std::span<const std::uint32_t> chosen
   const Shape shape = with_rows(input_shape_, chosen.size());
   Tensor inputs = backend.empty(shape, symbols() ? DType::i32 : DType::f32);
   const auto elements = static_cast<std::size_t>(shape.element_count()), size = elements / chosen.size();
+  if (!backend.keeps_uploads()) return inputs;
   if (!symbols()) {
+    inputs_.resize(static_cast<std::size_t>(input_shape_.element_count()));
     for (std::size_t i = 0; i < chosen.size(); ++i)
       stage(dataset_->row(chosen[i]), epoch, std::span(inputs_).subspan(i * size, size));
     backend.upload(std::as_bytes(std::span(inputs_).first(elements)), inputs);
     return inputs;
   }
+  symbols_.resize(static_cast<std::size_t>(input_shape_.element_count()));
   const std::span<std::int64_t> ids = std::span(integers_).first(size);
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     to_integers(dataset_->inputs.type(), dataset_->inputs.example(dataset_->row(chosen[i]), buffer_), ids);
@@ -156,6 +150,15 @@ Tensor Loader::targets_of(Backend& backend, std::span<const std::uint32_t> chose
   const ExampleArray& targets = dataset_->targets;
   const auto size = static_cast<std::size_t>(targets.elements());
   const bool classes = dataset_->classes > 0;
+  const auto rows = static_cast<std::int64_t>(chosen.size());
+  const Shape shape = classes ? Shape{rows * targets.elements()} : Shape{rows, targets.elements()};
+  Tensor tensor = backend.empty(shape, classes ? DType::i32 : DType::f32);
+  if (!backend.keeps_uploads()) return tensor;
+  const auto whole = static_cast<std::size_t>(options_.batch_size) * size;
+  if (classes)
+    labels_.resize(whole);
+  else
+    numbers_.resize(whole);
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const std::span<const std::byte> target = targets.example(dataset_->row(chosen[i]), buffer_);
     if (!classes) {
@@ -167,10 +170,7 @@ Tensor Loader::targets_of(Backend& backend, std::span<const std::uint32_t> chose
                    labels_.begin() + static_cast<std::ptrdiff_t>(i * size),
                    [](std::int64_t label) { return static_cast<std::int32_t>(label); });
   }
-  const auto rows = static_cast<std::int64_t>(chosen.size());
-  const Shape shape = classes ? Shape{rows * targets.elements()} : Shape{rows, targets.elements()};
   const std::size_t elements = chosen.size() * size;
-  Tensor tensor = backend.empty(shape, classes ? DType::i32 : DType::f32);
   backend.upload(classes ? std::as_bytes(std::span(labels_).first(elements))
                          : std::as_bytes(std::span(numbers_).first(elements)),
                  tensor);

@@ -21,6 +21,9 @@ enum class Targets {
   inputs,  ///< an autoencoder's: the targets are the normalised inputs themselves
 };
 
+/// Of LoaderOptions::padding and Augmentation::crop_padding.
+inline constexpr std::int64_t most_padding = 16384;
+
 struct LoaderOptions {
   std::int64_t batch_size = 1;
   Targets targets = Targets::labels;
@@ -29,7 +32,7 @@ struct LoaderOptions {
   /// Of images: batches (B, C, H, W) or (B, H, W, C), whatever the order in the data set; without it they are
   /// flat, (B, features), in the data set's order.
   std::optional<Layout> layout = {};
-  /// Rows and columns added on each of the four sides of an image, of the value that 0 has.
+  /// Rows and columns added on each of the four sides of an image, of the value that 0 has; to most_padding.
   std::int64_t padding = 0;
   Augmentation augmentation = {};   ///< of images; what a crop adds has the value of 0 as well
   std::string_view split = "test";  ///< BatchSource::split; a literal

@@ -50,7 +50,6 @@ SyntheticBatches::SyntheticBatches(const SyntheticOptions& options) : options_(o
   std::vector<std::int64_t> extents{options.batch_size};
   extents.insert(extents.end(), options.inputs.begin(), options.inputs.end());
   input_shape_ = Shape(extents);
-  if (options.classes > 0) labels_.resize(static_cast<std::size_t>(options.batch_size));
 }
 
 Batch SyntheticBatches::batch(Backend& backend, std::uint64_t global_micro_batch_index) {
@@ -61,11 +60,13 @@ Batch SyntheticBatches::batch(Backend& backend, std::uint64_t global_micro_batch
     batch.targets = draw(backend, {options_.batch_size, options_.outputs}, targets, index);
     return batch;
   }
+  batch.targets = backend.empty({options_.batch_size}, DType::i32);
+  if (!backend.keeps_uploads()) return batch;
   const PhiloxStream stream = stream_of(targets, index);
   const auto classes = static_cast<std::uint64_t>(options_.classes);
+  labels_.resize(static_cast<std::size_t>(options_.batch_size));
   for (std::size_t i = 0; i < labels_.size(); ++i)
     labels_[i] = static_cast<std::int32_t>(std::uint64_t{stream.word(i)} * classes >> 32);
-  batch.targets = backend.empty({options_.batch_size}, DType::i32);
   backend.upload(std::as_bytes(std::span(labels_)), batch.targets);
   return batch;
 }

@@ -10,7 +10,7 @@
 #include <system_error>
 #include <unordered_map>
 
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/disk/sha256.hpp"
 #include "numerics/platform/own_place.hpp"
 #include "numerics/text/text.hpp"
@@ -198,7 +198,7 @@ TextLocation find_text(std::string_view name, const std::filesystem::path& path)
 }
 
 Text load_text(const TextLocation& location, Tokens tokens) {
-  const std::string bytes = read_file(location.file);
+  const std::string bytes = read_file(location.file, longest::data);
   if (bytes.empty())
     throw std::runtime_error(fmt::format("{} (chosen by {}) is empty: expected a text",
                                          location.file.string(), location.chosen_by));
@@ -222,9 +222,7 @@ std::int64_t window_count(std::int64_t symbols, std::int64_t context) {
 TextLoader::TextLoader(std::span<const std::int32_t> symbols, const TextLoaderOptions& options)
     : symbols_(symbols),
       options_(options),
-      order_(checked_window_count(symbols, options), options.shuffle, options.seed),
-      inputs_(static_cast<std::size_t>(rows_per_batch())),
-      targets_(static_cast<std::size_t>(rows_per_batch())) {}
+      order_(checked_window_count(symbols, options), options.shuffle, options.seed) {}
 
 std::uint64_t TextLoader::batches_per_epoch() const {
   return static_cast<std::uint64_t>(window_count() / options_.batch_size);
@@ -237,6 +235,11 @@ std::span<const std::uint32_t> TextLoader::windows(std::uint64_t global_micro_ba
 Batch TextLoader::part_of_batch(Backend& backend, std::uint64_t global_micro_batch_index,
                                 const BatchPart& part) {
   const std::int64_t rows = part.size(options_.batch_size);
+  Batch batch{.inputs = backend.empty(Shape{rows, options_.context}, DType::i32),
+              .targets = backend.empty(Shape{rows * options_.context}, DType::i32)};
+  if (!backend.keeps_uploads()) return batch;
+  inputs_.resize(static_cast<std::size_t>(rows_per_batch()));
+  targets_.resize(inputs_.size());
   const std::span<const std::uint32_t> chosen =
       windows(global_micro_batch_index)
           .subspan(static_cast<std::size_t>(part.begin(options_.batch_size)), static_cast<std::size_t>(rows));
@@ -246,10 +249,7 @@ Batch TextLoader::part_of_batch(Backend& backend, std::uint64_t global_micro_bat
     std::copy(window.begin(), window.end() - 1, inputs_.begin() + static_cast<std::ptrdiff_t>(b * context));
     std::copy(window.begin() + 1, window.end(), targets_.begin() + static_cast<std::ptrdiff_t>(b * context));
   }
-  Batch batch;
   const std::size_t symbols = chosen.size() * context;
-  batch.inputs = backend.empty(Shape{rows, options_.context}, DType::i32);
-  batch.targets = backend.empty(Shape{rows * options_.context}, DType::i32);
   backend.upload(std::as_bytes(std::span(inputs_).first(symbols)), batch.inputs);
   backend.upload(std::as_bytes(std::span(targets_).first(symbols)), batch.targets);
   return batch;

@@ -17,13 +17,13 @@ SelfAttention::SelfAttention(Backend& backend, std::string path, const Attention
       options_(options) {
   const std::int64_t features = options.features;
   if (options.heads < 1 || features < 1 || features % options.heads != 0) {
-    throw std::invalid_argument("SelfAttention " + path_ + ": " + std::to_string(features) +
-                                " features, " + std::to_string(options.heads) +
+    throw std::invalid_argument("SelfAttention " + path_ + ": " + std::to_string(features) + " features, " +
+                                std::to_string(options.heads) +
                                 " heads; heads must be >= 1 and divide the features");
   }
   qkv_ = &add_child(std::make_unique<Linear>(backend, path_ + ".qkv",
                                              LinearOptions{.inputs = features,
-                                                           .outputs = 3 * features,
+                                                           .outputs = (Extent(3) * features).value(),
                                                            .deviation = options.deviation,
                                                            .seed = options.seed}));
   out_ = &add_child(std::make_unique<Linear>(backend, path_ + ".out",
@@ -75,14 +75,16 @@ const Tensor& SelfAttention::mask(Backend& backend, std::int64_t steps, DType dt
   for (const Tensor& known : masks_) {
     if (known.shape()[0] == steps && known.dtype() == dtype) return known;
   }
-  const auto side = static_cast<std::size_t>(steps);
-  std::vector<float> values(side * side, 0.0f);
-  for (std::size_t row = 0; row < side; ++row) {
-    for (std::size_t column = row + 1; column < side; ++column)
-      values[row * side + column] = -std::numeric_limits<float>::infinity();
-  }
   Tensor wide = backend.empty({steps, steps}, DType::f32);
-  backend.upload(std::as_bytes(std::span(values)), wide);
+  if (backend.keeps_uploads()) {
+    const auto side = static_cast<std::size_t>(steps);
+    std::vector<float> values(side * side, 0.0f);
+    for (std::size_t row = 0; row < side; ++row) {
+      for (std::size_t column = row + 1; column < side; ++column)
+        values[row * side + column] = -std::numeric_limits<float>::infinity();
+    }
+    backend.upload(std::as_bytes(std::span(values)), wide);
+  }
   Tensor narrow = backend.empty({steps, steps}, dtype);
   backend.cast(wide, narrow);
   return masks_.emplace_back(std::move(narrow));

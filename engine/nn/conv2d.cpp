@@ -28,12 +28,12 @@ FilterLayer::FilterLayer(Backend& backend, const char* layer, std::string path, 
     : path_(add_scope(std::move(path))), geometry_(options.geometry) {
   check(layer, path_, options);
   const auto [rows, columns] = options.kernel;
-  const std::int64_t taps = rows * columns, channels = inner / geometry_.groups;
-  const std::int64_t fan_in = channels * taps, fan_out = outer * taps;
+  const std::int64_t channels = inner / geometry_.groups;
+  const Shape shape{outer, channels, rows, columns};  // so that the products of its extents fit
+  const std::int64_t taps = rows * columns, fan_in = channels * taps, fan_out = outer * taps;
   const std::string weight_name = path_ + ".weight";
-  weight_ = &add_parameter(
-      weight_name, initial_weight(backend, {outer, channels, rows, columns}, options.initialization, fan_in,
-                                  fan_out, options.seed, weight_name));
+  weight_ = &add_parameter(weight_name, initial_weight(backend, shape, options.initialization, fan_in,
+                                                       fan_out, options.seed, weight_name));
   if (!options.bias) return;
   const std::string bias_name = path_ + ".bias";
   bias_ = &add_parameter(bias_name, initial_bias(backend, {options.outputs}, options.initialization, fan_in,

@@ -45,10 +45,12 @@ const Tensor& PositionEmbedding::positions(Backend& backend, std::int64_t count)
   for (const Tensor& known : positions_) {
     if (known.shape()[0] == count) return known;
   }
-  std::vector<std::int32_t> values(static_cast<std::size_t>(count));
-  std::iota(values.begin(), values.end(), 0);
   Tensor index = backend.empty({count}, DType::i32);
-  backend.upload(std::as_bytes(std::span(values)), index);
+  if (backend.keeps_uploads()) {
+    std::vector<std::int32_t> values(static_cast<std::size_t>(count));
+    std::iota(values.begin(), values.end(), 0);
+    backend.upload(std::as_bytes(std::span(values)), index);
+  }
   return positions_.emplace_back(std::move(index));
 }
 

@@ -11,7 +11,7 @@
 namespace fp16lab::engine::nn {
 
 namespace {
-constexpr std::size_t gate_count = 4;  // i, f, g, o
+constexpr std::int64_t gate_count = 4;  // i, f, g, o
 }
 
 Lstm::Lstm(Backend& backend, std::string path, const LstmOptions& options)
@@ -21,7 +21,7 @@ Lstm::Lstm(Backend& backend, std::string path, const LstmOptions& options)
                                 std::to_string(options.hidden) + ", " + std::to_string(options.layers) +
                                 " layers; all must be >= 1");
   }
-  const std::int64_t rows = static_cast<std::int64_t>(gate_count) * options.hidden;
+  const std::int64_t rows = (Extent(gate_count) * options.hidden).value();
   const float bound = torch_bound(options.hidden);
   const auto uniform = [&](const std::string& name, const Shape& shape) {
     return &add_parameter(name, uniform_parameter(backend, shape, options.seed, name, bound));

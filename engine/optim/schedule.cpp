@@ -121,6 +121,12 @@ std::vector<float> learning_rate_table(const ScheduleOptions& options, double le
             "in (0, 1]");
   }
   const bool flat = options.name == "constant" && options.warmup_steps == 0;
+  constexpr std::uint64_t most_steps = std::uint64_t{1} << 27;  // half a GiB of rates
+  if (!flat && steps > most_steps)
+    throw std::invalid_argument(fmt::format(
+        "train.steps = {} with schedule.name = \"{}\" and schedule.warmup_steps = {}: a learning rate of its "
+        "own for each of at most {} steps",
+        steps, options.name, options.warmup_steps, most_steps));
   std::vector<float> table(flat || steps == 0 ? 1 : steps);
   double product = 1.0;
   for (std::size_t step = 0; step < table.size(); ++step) {

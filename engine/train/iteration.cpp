@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -34,17 +35,17 @@ void check(const std::vector<OptimizerGroup>& groups, const nn::Module& model) {
   if (groups.empty() || groups.size() > static_cast<std::size_t>(max_optimizers))
     refuse(fmt::format("Trainer: the method has {} optimizers: must be from 1 to {}", groups.size(),
                        max_optimizers));
-  const std::vector<Parameter*> known = model.parameters();
-  std::vector<const Parameter*> seen;
+  const std::vector<Parameter*> parameters = model.parameters();
+  const std::set<const Parameter*> known(parameters.begin(), parameters.end());
+  std::set<const Parameter*> seen;
   for (const OptimizerGroup& group : groups) {
     for (const Parameter* parameter : group.parameters) {
-      if (std::find(known.begin(), known.end(), parameter) == known.end())
+      if (!known.contains(parameter))
         refuse(fmt::format("Trainer: optimizer {} has {}, which is no parameter of the model", group.name,
                            parameter->name));
-      if (std::find(seen.begin(), seen.end(), parameter) != seen.end())
+      if (!seen.insert(parameter).second)
         refuse(fmt::format("Trainer: {} belongs to more than one optimizer, the last one {}", parameter->name,
                            group.name));
-      seen.push_back(parameter);
     }
   }
 }

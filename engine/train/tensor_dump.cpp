@@ -87,7 +87,7 @@ void dump_weights(const std::filesystem::path& path, Backend& backend, const nn:
   for_each_weight(model, [&](const std::string& name, const Tensor& tensor) {
     sources.push_back(tensor_source(backend, name, tensor));
   });
-  write_safetensors(path, std::move(sources));
+  write_safetensors(path, std::move(sources), {}, NamedBy::user);
 }
 
 namespace {
@@ -167,7 +167,8 @@ void GradientDump::write(double loss, const StepState& state, bool scaled) {
                      {"loss_scale", fmt::format("{}", state.scale)},
                      {"found_inf", found_inf ? "1" : "0"},
                      {"scaled", scaled ? "1" : "0"},
-                     {"no_gradients", std::string(no_gradients)}});
+                     {"no_gradients", std::string(no_gradients)}},
+                    NamedBy::user);
 }
 
 std::string_view GradientDump::no_gradients_of(const SafetensorsMetadata& metadata) {

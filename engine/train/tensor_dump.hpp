@@ -19,7 +19,8 @@ namespace fp16lab::engine {
 /// must live until then.
 SafetensorsSource tensor_source(Backend& backend, std::string name, const Tensor& tensor);
 
-/// Parameters and buffers under their own names: a state_dict of torch's names and shapes.
+/// Parameters and buffers under their own names: a state_dict of torch's names and shapes. A user named
+/// `path`: a pipe is written into (NamedBy::user).
 void dump_weights(const std::filesystem::path& path, Backend& backend, const nn::Module& model);
 
 /// Puts the tensors of such a file, or of a state_dict that PyTorch has saved, into a model whose parameters
@@ -36,7 +37,7 @@ void load_weights(const std::filesystem::path& path, Backend& backend, nn::Modul
 void save_weights(const std::filesystem::path& path, Backend& backend, const nn::Module& model, DType dtype,
                   SafetensorsMetadata metadata);
 
-/// What one iteration computed, for `train --dump-gradients`:
+/// What one iteration computed, for `train --dump-gradients`, into a path that the user named:
 ///   NAME                             the parameter's gradient, summed over the micro-batches, behind unscale
 ///                                    and before clipping, in the dtype that unscale leaves. Left out where
 ///                                    the backward did not reach it

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -16,7 +16,12 @@ void TensorLog::begin(ObservedSet wanted, TrainObserver& observer) {
   wanted_ = wanted;
   observer_ = &observer;
   used_ = 0;
+  places_.clear();
   unsettled_.clear();
+}
+
+std::uint64_t TensorLog::key_of(Observed observed, std::string_view name) {
+  return std::hash<std::string_view>()(name) + static_cast<std::uint64_t>(observed);
 }
 
 bool TensorLog::wants(Observed observed, std::string_view name) const {
@@ -25,16 +30,18 @@ bool TensorLog::wants(Observed observed, std::string_view name) const {
 
 template <class Predicate>
 void TensorLog::forget(const Predicate& forgotten) {
-  constexpr std::size_t nowhere = std::numeric_limits<std::size_t>::max();
-  std::vector<std::size_t> place(used_, nowhere);
+  std::vector<std::size_t> place(used_, PositionTable::nowhere);
   std::size_t kept = 0;
+  places_.clear();
   for (std::size_t i = 0; i < used_; ++i) {
     if (forgotten(entries_[i].which)) continue;
     if (kept != i) std::swap(entries_[kept], entries_[i]);
+    places_.put(key_of(entries_[kept].which.observed, entries_[kept].name), kept);
     place[i] = kept++;
   }
   used_ = kept;
-  std::erase_if(unsettled_, [&](const Unsettled& part) { return place[part.entry] == nowhere; });
+  std::erase_if(unsettled_,
+                [&](const Unsettled& part) { return place[part.entry] == PositionTable::nowhere; });
   for (Unsettled& part : unsettled_) part.entry = place[part.entry];
 }
 
@@ -49,10 +56,10 @@ void TensorLog::forget_updates(int optimizer) {
 }
 
 const TensorLog::Entry* TensorLog::find(const Which& which, std::string_view name) const {
-  const auto found = std::find_if(entries().begin(), entries().end(), [&](const Entry& entry) {
-    return entry.which == which && entry.name == name;
+  const std::size_t place = places_.find(key_of(which.observed, name), [&](std::size_t position) {
+    return entries_[position].which == which && entries_[position].name == name;
   });
-  return found == entries().end() ? nullptr : &*found;
+  return place == PositionTable::nowhere ? nullptr : &entries_[place];
 }
 
 void TensorLog::add(const Which& which, std::string_view name, const CastProbe& probe) {
@@ -60,6 +67,7 @@ void TensorLog::add(const Which& which, std::string_view name, const CastProbe& 
   const std::size_t position = known != nullptr ? static_cast<std::size_t>(known - entries_.data()) : used_;
   if (known == nullptr) {
     if (used_ == entries_.size()) entries_.emplace_back();
+    places_.put(key_of(which.observed, name), used_);
     Entry& entry = entries_[used_++];
     entry.which = which;
     entry.name = name;
@@ -86,9 +94,9 @@ void TensorLog::on_weight_cast(const Parameter& parameter, DType dtype, const Ca
 }
 
 bool TensorLog::has_weight(std::string_view name) const {
-  return std::any_of(entries().begin(), entries().end(), [name](const Entry& entry) {
-    return entry.which.observed == Observed::weights && entry.name == name;
-  });
+  return places_.find(key_of(Observed::weights, name), [&](std::size_t position) {
+    return entries_[position].which.observed == Observed::weights && entries_[position].name == name;
+  }) != PositionTable::nowhere;
 }
 
 void TensorLog::on_weight(const Parameter& parameter, const CastProbe& probe) {
@@ -135,30 +143,50 @@ void TensorLog::settle(Backend& backend, Sharding* sharding) {
   sharding->add_counts(counts);
 }
 
-void TensorLog::report_gradient(TrainObserver& observer, HistogramRow& row, std::size_t first,
-                                double loss_scale) const {
-  const Entry& entry = entries_[first];
-  const auto same = [&entry](const Entry& other) {
-    return other.which.observed == Observed::gradients && other.name == entry.name &&
-           other.which.dtype == entry.which.dtype && other.which.intermediate == entry.which.intermediate;
-  };
-  const auto before = entries().first(first), from_here = entries().subspan(first);
-  if (std::any_of(before.begin(), before.end(), same)) return;  // told already
-  int exponent = entry.which.exponent;
-  for (const Entry& use : from_here)
-    if (same(use)) exponent = std::max(exponent, use.which.exponent);
+std::vector<std::size_t> TensorLog::uses_of_gradients() const {
+  std::vector<std::size_t> next(used_, PositionTable::nowhere);
+  std::vector<std::size_t> last(used_);  // use, of a first one
+  PositionTable first_uses;
+  for (std::size_t i = 0; i < used_; ++i) {
+    const Entry& entry = entries_[i];
+    if (entry.which.observed != Observed::gradients) continue;
+    const std::uint64_t key = key_of(entry.which.observed, entry.name);
+    const std::size_t first = first_uses.find(key, [&](std::size_t position) {
+      const Entry& other = entries_[position];
+      return other.name == entry.name && other.which.dtype == entry.which.dtype &&
+             other.which.intermediate == entry.which.intermediate;
+    });
+    if (first == PositionTable::nowhere) {
+      first_uses.put(key, i);
+      last[i] = i;
+    } else {
+      next[std::exchange(last[first], i)] = i;
+    }
+  }
+  return next;
+}
+
+void TensorLog::report_gradient(TrainObserver& observer, HistogramRow& row, std::span<const std::size_t> next,
+                                std::size_t first, double loss_scale) const {
+  int exponent = entries_[first].which.exponent;
+  for (std::size_t use = first; use != PositionTable::nowhere; use = next[use])
+    exponent = std::max(exponent, entries_[use].which.exponent);
   row.loss_scale = std::ldexp(loss_scale, exponent);
   row.before = row.after = {};
-  for (const Entry& use : from_here) {
-    if (!same(use)) continue;
-    row.before += times_power_of_two(use.sum.before, exponent - use.which.exponent);
-    row.after += times_power_of_two(use.sum.after, exponent - use.which.exponent);
+  for (std::size_t use = first; use != PositionTable::nowhere; use = next[use]) {
+    const auto& [which, name, sum, of_all_ranks] = entries_[use];
+    row.before += times_power_of_two(sum.before, exponent - which.exponent);
+    row.after += times_power_of_two(sum.after, exponent - which.exponent);
   }
   observer.on_tensor(row);
 }
 
 void TensorLog::report(TrainObserver& observer, std::uint64_t step, double loss_scale) const {
+  const std::vector<std::size_t> next = uses_of_gradients();
+  std::vector<bool> told(used_);  // with an earlier use
   for (std::size_t i = 0; i < used_; ++i) {
+    if (next[i] != PositionTable::nowhere) told[next[i]] = true;
+    if (told[i]) continue;
     const auto& [which, name, sum, of_all_ranks] = entries_[i];
     if (which.part != Part::values || !wanted_.contains(which.observed) || !observer.wants_name(name))
       continue;
@@ -171,7 +199,7 @@ void TensorLog::report(TrainObserver& observer, std::uint64_t step, double loss_
                      .before = sum.before,
                      .after = sum.after};
     if (which.observed == Observed::gradients) {
-      report_gradient(observer, row, i, loss_scale);
+      report_gradient(observer, row, next, i, loss_scale);
       continue;
     }
     if (which.observed == Observed::updates) {

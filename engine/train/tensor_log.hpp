@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "engine/amp/observation.hpp"
 #include "engine/autograd/forward_observer.hpp"
 #include "engine/autograd/gradient_observer.hpp"
+#include "engine/tensor/position_table.hpp"
 #include "engine/train/observer.hpp"
 #include "numerics/histogram/cast_counts.hpp"
 
@@ -101,8 +103,13 @@ class TensorLog final : public GradientObserver, public ForwardObserver {
   void add(const Which& which, std::string_view name, const CastProbe& probe);
   std::span<const Entry> entries() const { return std::span(entries_).first(used_); }
   const Entry* find(const Which& which, std::string_view name) const;
-  void report_gradient(TrainObserver& observer, HistogramRow& row, std::size_t first,
-                       double loss_scale) const;
+  /// Under which `places_` has it.
+  static std::uint64_t key_of(Observed observed, std::string_view name);
+  /// For each entry the next use of the same gradient; `nowhere`: there is none, or it is no gradient.
+  std::vector<std::size_t> uses_of_gradients() const;
+  /// `next`: of uses_of_gradients.
+  void report_gradient(TrainObserver& observer, HistogramRow& row, std::span<const std::size_t> next,
+                       std::size_t first, double loss_scale) const;
   template <class Predicate>
   void forget(const Predicate& forgotten);
   /// What a probe counted, for the entry that it belongs to.
@@ -114,6 +121,7 @@ class TensorLog final : public GradientObserver, public ForwardObserver {
   TrainObserver* observer_ = nullptr;
   std::vector<Entry> entries_;
   std::size_t used_ = 0;  ///< entries of this iteration; the rest keeps its memory
+  PositionTable places_;  ///< of them
   std::vector<Unsettled> unsettled_;
   std::vector<CastProbe*> probes_;  ///< of unsettled_; kept for its capacity
 };

@@ -11,8 +11,15 @@
 namespace fp16lab::engine {
 
 void check(const TrainOptions& options, const amp::ScalerOptions& scaler) {
-  if (options.accumulate < 1)
-    throw std::invalid_argument(fmt::format("train.accumulate = {}: must be >= 1", options.accumulate));
+  if (options.accumulate < 1 || options.accumulate > largest_size)
+    throw std::invalid_argument(
+        fmt::format("train.accumulate = {}: must be from 1 to {}", options.accumulate, largest_size));
+  constexpr std::uint64_t most = std::uint64_t{1} << 53;
+  if (options.steps > most / static_cast<std::uint64_t>(options.accumulate))
+    throw std::invalid_argument(
+        fmt::format("train.steps = {} of train.accumulate = {}: there must be at most "
+                    "2^53 micro-batches",
+                    options.steps, options.accumulate));
   const auto check_clipping = [&](std::string_view key, double limit) {
     if (!std::isfinite(limit) || limit < 0)
       throw std::invalid_argument(fmt::format("{} = {}: must be finite and >= 0 (0: off)", key, limit));

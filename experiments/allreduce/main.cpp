@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/amp/unmet_expectation.hpp"
 #include "experiments/allreduce/allreduce_claims.hpp"
 #include "experiments/allreduce/rank_gradients.hpp"
 #include "experiments/allreduce/real_ranks.hpp"
@@ -23,6 +24,7 @@
 #include "experiments/app/run/ranks.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/formats/decimal.hpp"
+#include "numerics/formats/fp32_range.hpp"
 
 namespace fp16lab::experiments::allreduce {
 namespace {
@@ -81,8 +83,10 @@ std::optional<double> scale_of(const std::string& text) {
   } catch (const std::invalid_argument&) {
     scale = 0;
   }
-  if (!(scale > 0) || static_cast<double>(static_cast<float>(scale)) != scale)
+  if (!(scale > 0) || !fp32_holds(scale))
     usage(fmt::format("--scale: '{}': expected an FP32 number above 0, such as 2^15, or largest", text));
+  if (static_cast<double>(static_cast<float>(scale)) != scale)
+    usage(fmt::format("--scale: '{}': expected {}", text, engine::amp::nearest_fp32(scale)));
   return scale;
 }
 

@@ -4,18 +4,21 @@
 #include <sched.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <system_error>
 #include <vector>
 
 #include "engine/backend/cuda/runtime/device_errors.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
+#include "experiments/app/process.hpp"
 #include "experiments/app/run/ranks.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/text.hpp"
 
@@ -25,14 +28,8 @@ namespace {
 /// As many as a process's set of processors can have (cpu_set_t): default_threads() never exceeds it.
 constexpr std::int64_t most_threads = CPU_SETSIZE;
 
-/// One line, whatever the message was made of.
-std::string one_line(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
 int report_error(const std::string& program, ExitCode code, const std::string& message) {
-  fmt::print(stderr, "{}: error: {}\n", program, one_line(message));
+  say("{}: error: {}", program, message);
   return static_cast<int>(code);
 }
 
@@ -253,15 +250,27 @@ int report_usage(const std::string& program, const std::string& what) {
 }
 }  // namespace
 
-int guarded(const std::string& program, const std::function<ExitCode()>& body) {
+namespace {
+
+/// CommandError(run_failed) where data are lost.
+void flush_output() {
+  std::cout.flush();
+  if (result_error() != 0) throw lost_output(result_error());
+  if (std::fflush(stdout) != 0) throw lost_output(errno);
+  if (!std::cout || std::ferror(stdout) != 0)
+    throw CommandError(ExitCode::run_failed, "cannot write to the standard output");
+}
+
+int run_and_report(const std::string& program, const std::function<ExitCode()>& body) {
   try {
-    const ExitCode code = body();
-    std::cout.flush();
-    if (std::fflush(stdout) != 0 || !std::cout)
-      return report_error(program, ExitCode::run_failed, "cannot write to the standard output");
+    ExitCode code = ExitCode::ok;
+    try {
+      code = body();
+    } catch (const CLI::Success&) {
+      // --help and --version have printed
+    }
+    flush_output();
     return static_cast<int>(code);
-  } catch (const CLI::Success&) {
-    return 0;  // --help and --version have printed
   } catch (const CLI::ParseError& error) {
     return report_usage(program, error.what());
   } catch (const CommandError& error) {
@@ -269,8 +278,27 @@ int guarded(const std::string& program, const std::function<ExitCode()>& body) {
                                          : report_error(program, error.code, error.what());
   } catch (const engine::DeviceUnavailable& error) {
     return report_error(program, ExitCode::unavailable, error.what());
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report_error(program, ExitCode::run_failed,
+                        fmt::format("cannot use {}: {}", error.path1().string(), error.code().message()));
+  } catch (const std::system_error& error) {
+    // What fmt::print throws does not say which file it was.
+    return report_error(program, ExitCode::run_failed,
+                        std::ferror(stdout) != 0 ? lost_output(error.code().value()).what() : error.what());
   } catch (const std::exception& error) {
-    return report_error(program, ExitCode::run_failed, error.what());
+    return report_error(program, ExitCode::run_failed, reason_of(error));
+  }
+}
+
+}  // namespace
+
+int guarded(const std::string& program, const std::function<ExitCode()>& body) {
+  prepare_process();
+  try {
+    return run_and_report(program, body);
+  } catch (...) {  // also of what reports errors
+    say("{}: error: it ended by an error that nothing is known of", program);
+    return static_cast<int>(ExitCode::run_failed);
   }
 }
 

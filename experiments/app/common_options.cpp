@@ -9,7 +9,7 @@ namespace fp16lab::experiments {
 RunPlan resolve_run(const CommonOptions& common) { return resolve_run(common, RunConfig{}); }
 
 RunPlan resolve_run(const CommonOptions& common, const RunConfig& base) {
-  const RunConfig below = common.config.empty() ? base : load_config(common.config);
+  const RunConfig below = common.config.empty() ? base : load_config(common.config, NamedHow::by_user);
   const std::string source = common.config.empty() ? "configuration" : common.config.string();
   RunConfig config = below;
   for (const std::string& setting : common.set) apply_setting(config, setting, "--set");

@@ -1,8 +1,10 @@
 // How a command ends.
 #pragma once
 
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 namespace fp16lab::experiments {
 
@@ -23,5 +25,19 @@ class CommandError : public std::runtime_error {
       : std::runtime_error(message), code(exit_code) {}
   ExitCode code;
 };
+
+/// For data that cannot be written; `error` is an errno.
+inline CommandError lost_output(int error) {
+  return {ExitCode::run_failed,
+          "cannot write to the standard output: " + std::generic_category().message(error)};
+}
+
+/// What messages say of an error: what() is not meant for people where memory ran out.
+inline std::string reason_of(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr) return error.what();
+  return "there is not enough memory (the system or a limit refused more); a smaller train.batch_size, a "
+         "smaller "
+         "model or fewer --jobs need less";
+}
 
 }  // namespace fp16lab::experiments

@@ -12,6 +12,7 @@
 #include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/help/help_text.hpp"
 #include "experiments/app/help/terminal.hpp"
+#include "numerics/text/message.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -62,7 +63,7 @@ int experiment_main(int argc, char** argv, const Command& command, const Experim
     if (common.config.empty() && !uses.config.empty()) common.config = shipped_config(uses.config);
     if (common.out.empty()) common.out = uses.out;
     if (!common.out.empty() && !common.quiet && engine::parallel::launch_of_environment().rank == 0)
-      fmt::print(stderr, "{}: writes into {}\n", command.name, common.out.string());
+      say("{}: writes into {}", command.name, common.out.string());
     return run(common);
   });
 }

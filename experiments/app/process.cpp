@@ -4,8 +4,11 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
+
+#include "numerics/platform/standard_streams.hpp"
 
 namespace fp16lab::experiments {
 
@@ -34,8 +37,11 @@ bool is_repeated(int number) {
 
 volatile std::sig_atomic_t seen[NSIG] = {};
 
+int first_result_error = 0;
+
 extern "C" void on_interrupt(int number) {
   if (is_repeated(number)) return;
+  if (seen[number] != 0 && number != SIGINT && number != SIGTERM) return;
   if (seen[number] != 0) {
     std::signal(number, SIG_DFL);
     raise(number);  // comes when this handler returns
@@ -50,14 +56,34 @@ extern "C" void on_interrupt(int number) {
   errno = error;
 }
 
+extern "C" void on_failed_write(int /*number*/) {}
+
+/// Where `number` was not ignored.
+void handle(int number, void (*handler)(int), int flags) {
+  struct sigaction action {};
+  if (sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) return;
+  action = {};
+  action.sa_handler = handler;
+  action.sa_flags = flags;
+  sigemptyset(&action.sa_mask);
+  sigaction(number, &action, nullptr);
+}
+
 }  // namespace
 
+void prepare_process() {
+  open_standard_descriptors();
+  for (const int number : {SIGPIPE, SIGXFSZ}) handle(number, on_failed_write, SA_RESTART);
+}
+
 void catch_interrupts() {
-  struct sigaction action {};
-  action.sa_handler = on_interrupt;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  sigset_t caught;
+  sigemptyset(&caught);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGXCPU}) {
+    handle(number, on_interrupt, 0);
+    sigaddset(&caught, number);
+  }
+  pthread_sigmask(SIG_UNBLOCK, &caught, nullptr);  // whoever started the program may have blocked them
 }
 
 bool interrupted() { return interrupt_flag != 0; }
@@ -67,5 +93,13 @@ void write_on_interrupt(std::string_view text) {
   text_begin = text.data();
   text_length = static_cast<std::sig_atomic_t>(text.size());
 }
+
+void print_result(std::string_view text) noexcept {
+  if (standard_output_was_closed()) return;
+  const bool good = std::fflush(stdout) == 0 && write_text(STDOUT_FILENO, text);
+  if (!good && first_result_error == 0) first_result_error = errno;
+}
+
+int result_error() noexcept { return first_result_error; }
 
 }  // namespace fp16lab::experiments

@@ -4,7 +4,8 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstdio>
+
+#include "numerics/text/message.hpp"
 
 namespace fp16lab::experiments {
 
@@ -16,7 +17,7 @@ Progress::Progress(bool quiet)
       last_(steady_clock::now() - std::chrono::hours(1)) {}
 
 Progress::~Progress() {
-  if (open_) std::fputc('\n', stderr);
+  if (open_) show_text("\n");
 }
 
 bool Progress::due() const {
@@ -27,20 +28,18 @@ void Progress::show(const std::string& line) {
   if (quiet_) return;
   last_ = steady_clock::now();
   if (terminal_) {
-    fmt::print(stderr, "\r{}\x1b[K", line);
+    show_text(fmt::format("\r{}\x1b[K", message_line(line)));
     open_ = true;
   } else {
-    fmt::print(stderr, "{}\n", line);
+    say("{}", line);
   }
-  std::fflush(stderr);
 }
 
 void Progress::message(const std::string& line) {
   if (quiet_) return;
-  if (open_) fmt::print(stderr, "\r\x1b[K");
+  if (open_) show_text("\r\x1b[K");
   open_ = false;
-  fmt::print(stderr, "{}\n", line);
-  std::fflush(stderr);
+  say("{}", line);
 }
 
 std::string duration_text(double seconds) {

@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
-#include <cstdio>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 #include "numerics/platform/highway_targets.hpp"
+#include "numerics/text/message.hpp"
 // After highway_targets.hpp, which selects the targets.
 #include "hwy/targets.h"
 
@@ -28,7 +30,8 @@ void start_again_with_environment(char** argv) {
 #endif
   if (core != nullptr) setenv("OPENBLAS_CORETYPE", core, 1);
   execv("/proc/self/exe", argv);
-  std::perror("benchmark: cannot start again with its environment");  // go on with what there is
+  say("benchmark: cannot start again with its environment: {}",
+      std::strerror(errno));  // go on with what there is
 }
 
 void choose_targets() {

@@ -15,6 +15,7 @@
 #include "experiments/claims/claim.hpp"
 #include "experiments/study/study.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments::claims {
@@ -52,7 +53,7 @@ ExitCode run_exp_claims(const CommonOptions& common, bool json) {
   const std::string question = "which of the numbers in mixed-precision tutorials are right?";
   const std::vector<Said> all = all_claims(common.threads);
   if (!common.out.empty()) {
-    std::filesystem::create_directories(common.out);
+    make_folders(common.out);
     write_file_atomically(common.out / "exp_claims.csv", csv_of(all));
   }
   std::vector<Claim> claims;

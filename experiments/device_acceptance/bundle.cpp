@@ -15,7 +15,9 @@
 #include "experiments/device_acceptance/side_json.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/crc32c.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 extern char** environ;
@@ -204,7 +206,7 @@ std::string text_at(const Json& json, const char* key) { return printable(json.a
 Bundle read_bundle(const fs::path& folder) {
   const fs::path file = folder / "bundle.json";
   try {
-    const Json json = Json::parse(read_file(file));
+    const Json json = parse_json(read_file(file));
     if (json.at("format") != "fp16lab-bundle" || json.at("version") != 1)
       throw std::runtime_error("its format is another one");
     Bundle bundle{.section = text_at(json, "section"),

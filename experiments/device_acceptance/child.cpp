@@ -20,6 +20,9 @@
 #include "experiments/device_acceptance/side_json.hpp"
 #include "experiments/device_acceptance/watched.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
+#include "numerics/text/nesting.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {
@@ -95,7 +98,7 @@ class Exchange {
                           else
                             relay.line(line);
                         });
-    const Json answer = Json::parse(read_file(task()));
+    const Json answer = parse_json(read_file(task()));
     return answer.contains("answer") ? std::optional(answer["answer"]) : std::nullopt;
   }
 
@@ -237,7 +240,7 @@ ExitCode reproduce_in_child(const Settings& settings, const fs::path& folder, co
 }
 
 ExitCode answer_child(const fs::path& file, const Settings& given) {
-  const Json task = Json::parse(read_file(file)).at("task");
+  const Json task = parse_json(read_file(file)).at("task");
   Settings settings = given;
   settings.progress = [](const std::string& what) {
     fmt::print("{}{}\n", progress_mark, what);
@@ -252,7 +255,7 @@ ExitCode answer_child(const fs::path& file, const Settings& given) {
           static_cast<int>(reproduce(settings, fs::path(task["reproduce"].get<std::string>())));
     } else {
       settings.side = side_of(task.at("side"));
-      std::filesystem::create_directories(settings.out);
+      make_folders(settings.out);
       settings.journal = task.value("journal", "");
       settings.command = task.value("command", settings.command);
       answer = json_of(run_section(section_called(task.at("section").get<std::string>()), settings));

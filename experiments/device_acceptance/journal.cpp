@@ -4,6 +4,9 @@
 #include <utility>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
+#include "numerics/text/nesting.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {
@@ -40,9 +43,9 @@ std::string line_of(const Json& json) { return json.dump(-1, ' ', true, Json::er
 }  // namespace
 
 Journal::Journal(std::filesystem::path path) : path_(std::move(path)) {
-  if (path_.empty() || !std::filesystem::exists(path_)) return;
+  if (path_.empty() || !is_there(path_)) return;
   for (const std::string& line : read_lines(path_).complete) {
-    const Json json = Json::parse(line);
+    const Json json = parse_json(line);
     if (json.contains("begun")) {
       begun_ = json["begun"].get<std::string>();
     } else {

@@ -22,6 +22,7 @@
 #include "experiments/device_acceptance/plant.hpp"
 #include "experiments/device_acceptance/torch_times.hpp"
 #include "experiments/study/study.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -108,8 +109,8 @@ ExitCode accept_device(const CommonOptions& common, acceptance::Settings setting
   };
   settings.side = acceptance::open_device(
       settings, {.progress = show, .line = [&](const std::string& line) { print_line(mark, line); }});
-  std::filesystem::create_directories(settings.out);
-  std::filesystem::remove_all(acceptance::bundles_of(settings));  // of an earlier run
+  make_folders(settings.out);
+  remove_everything(acceptance::bundles_of(settings));  // of an earlier run
 
   const std::string question =
       "does this GPU train with the emulator's bits, how fast, and in how much memory?";

@@ -9,7 +9,9 @@
 #include "experiments/app/build_info.hpp"
 #include "experiments/device_acceptance/case_section.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/run_schema.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments::acceptance {
@@ -28,7 +30,7 @@ Json json_of(const Table& table) {
 }
 
 Json json_of(const std::string& question, const std::vector<Claim>& claims) {
-  return Json::parse(analysis::claims_json(question, claims))["claims"];
+  return parse_json(analysis::claims_json(question, claims))["claims"];
 }
 
 /// The claims of all sections that ran or failed, each under its section's name.
@@ -180,7 +182,7 @@ std::string text_of(const SectionReport& report) {
 }
 
 void write_report(const Settings& settings, const std::vector<SectionReport>& sections) {
-  std::filesystem::create_directories(settings.out);
+  make_folders(settings.out);
   write_file_atomically(settings.out / "acceptance.json", json_of(settings, sections));
   write_file_atomically(settings.out / "acceptance.md", markdown_of(settings, sections));
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/random/philox.hpp"
 
 namespace fp16lab::experiments::acceptance {
@@ -44,13 +45,13 @@ void write_split(const std::filesystem::path& folder, const std::string& prefix,
 }  // namespace
 
 void write_synthetic_images(const std::filesystem::path& folder, int training, int test) {
-  std::filesystem::create_directories(folder);
+  make_folders(folder);
   write_split(folder, "train", training);
   write_split(folder, "t10k", test);
 }
 
 void write_synthetic_text(const std::filesystem::path& file, int characters) {
-  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
+  if (file.has_parent_path()) make_folders(file.parent_path());
   const PhiloxStream words{.seed = 2026, .stream = stream_id("made_up.text")};
   std::string text;
   for (std::uint64_t word = 0; text.size() < static_cast<std::size_t>(characters); ++word) {

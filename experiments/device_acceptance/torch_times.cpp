@@ -5,7 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments::acceptance {
@@ -19,7 +20,7 @@ std::optional<double> TorchTimes::find(std::string_view system, std::string_view
 
 TorchTimes read_torch_times(const std::filesystem::path& file) {
   try {
-    const nlohmann::ordered_json json = nlohmann::ordered_json::parse(read_file(file));
+    const nlohmann::ordered_json json = parse_json(read_file(file));
     if (json.at("format") != "fp16lab-torch-amp") throw std::runtime_error("its format is another one");
     if (json.at("scale_down") != 1)
       throw std::runtime_error("it was measured with --scale-down: the sizes are not the tutorials'");

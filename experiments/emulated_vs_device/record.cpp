@@ -7,6 +7,7 @@
 
 #include "experiments/app/build_info.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -99,7 +100,7 @@ std::string csv_of(const Lockstep& lockstep, const DeviceSide& side) {
 }
 
 void write_records(const std::filesystem::path& folder, const Lockstep& lockstep, const DeviceSide& side) {
-  std::filesystem::create_directories(folder);
+  make_folders(folder);
   write_file_atomically(folder / "exp_emulated_vs_device.json", json_of(lockstep, side) + "\n");
   write_file_atomically(folder / "exp_emulated_vs_device.csv", csv_of(lockstep, side));
 }

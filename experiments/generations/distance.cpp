@@ -14,7 +14,8 @@
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/run/prepared_run.hpp"
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/run_folder.hpp"
 
 namespace fp16lab::experiments {
@@ -185,8 +186,8 @@ std::string distances_csv(const std::vector<DistanceCurve>& curves) {
 
 std::vector<DistanceCurve> read_distances(const std::filesystem::path& file) {
   std::vector<DistanceCurve> curves;
-  if (!std::filesystem::exists(file)) return curves;
-  std::istringstream lines(read_file(file));
+  if (!is_there(file)) return curves;
+  std::istringstream lines(read_file(file, longest::table));
   std::string line;
   for (std::size_t number = 1; std::getline(lines, line); ++number) {
     if (number == 1 && line == csv_header) continue;

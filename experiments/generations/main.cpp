@@ -11,6 +11,7 @@
 #include "experiments/app/progress.hpp"
 #include "experiments/generations/generations.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/text/message.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -56,7 +57,7 @@ ExitCode run_exp_generations(const CommonOptions& common, const SweepOptions& op
             write_file_atomically(common.out / "exp_generations.csv", pairs_csv(pairs));
             if (const std::string problem = draw_distances(measured.curves, common.out / "figures");
                 !problem.empty())
-              fmt::print(stderr, "exp_generations: figures: {}\n", problem);
+              say("exp_generations: figures: {}", problem);
             return measured.final_values + "\n" + pairs_text(pairs);
           },
       .decides = !quick};

@@ -14,6 +14,7 @@
 #include "experiments/paper_miniature/miniature.hpp"
 #include "experiments/study/study.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/text/message.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -37,8 +38,7 @@ ExitCode run_exp_paper_miniature(const CommonOptions& common, const SweepOptions
                         write_file_atomically(common.out / "lost_gradients.csv",
                                               lost_gradients_csv(miniature));
                         const std::string failure = draw_figures(miniature, common.out / "figures");
-                        if (!failure.empty())
-                          fmt::print(stderr, "exp_paper_miniature: figures: {}\n", failure);
+                        if (!failure.empty()) say("exp_paper_miniature: figures: {}", failure);
                         return miniature.table;
                       }});
 }

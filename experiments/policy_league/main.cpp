@@ -12,6 +12,7 @@
 #include "experiments/app/progress.hpp"
 #include "experiments/policy_league/league.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/text/message.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -36,7 +37,7 @@ ExitCode run_exp_policy_league(const CommonOptions& common, SweepOptions options
                                   write_file_atomically(common.out / "fixed_scales.csv", fixed_csv(league));
                                   if (const std::string problem = draw_league(league, common.out / "figures");
                                       !problem.empty())
-                                    fmt::print(stderr, "exp_policy_league: figures: {}\n", problem);
+                                    say("exp_policy_league: figures: {}", problem);
                                   return fmt::format("{} runs\n\n{}", plan.runs.size(), league_text(league));
                                 },
                             .decides = !quick});

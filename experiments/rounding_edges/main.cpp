@@ -15,6 +15,7 @@
 #include "numerics/arithmetic/integer_conversion.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/formats/decimal.hpp"
 
 namespace fp16lab::experiments {
@@ -410,7 +411,7 @@ ExitCode run_exp_rounding_edges(const CommonOptions& common) {
     for (const Claim& one : ledger.claims)
       csv += fmt::format("\"{}\",\"{}\",{},{},{}\n", one.topic, one.claim, one.criterion, one.measured,
                          name_of(one.verdict));
-    std::filesystem::create_directories(common.out);
+    make_folders(common.out);
     write_file_atomically(common.out / "exp_rounding_edges.csv", csv);
   }
   const std::string question = "what happens at every edge of FP16 rounding?";

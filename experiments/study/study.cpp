@@ -6,12 +6,13 @@
 #include <filesystem>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 
 namespace fp16lab::experiments {
 
 void write_claims(const CommonOptions& common, const std::string& question, std::span<const Claim> claims) {
   if (common.out.empty()) return;
-  std::filesystem::create_directories(common.out);
+  make_folders(common.out);
   write_file_atomically(common.out / claims_file, analysis::claims_json(question, claims));
 }
 

@@ -17,6 +17,7 @@
 #include "experiments/tensor_core_probe/device.hpp"
 #include "experiments/tensor_core_probe/record.hpp"
 #include "experiments/tensor_core_probe/recorded_device.hpp"
+#include "numerics/text/message.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -84,7 +85,7 @@ ExitCode run_probe(const CommonOptions& common, const ProbeOptions& options) {
   write_claims(common, probe::overall_question, probe::claims_of(probe::ask_everything(*device, before)));
   const std::vector<probe::Finding> findings =
       probe::ask_everything(*device, settings, [&](const char* what) {
-        if (!common.quiet) fmt::print(stderr, "{}\n", what);
+        if (!common.quiet) say("{}", what);
       });
   probe::write_records(common.out, info, findings);
   print_question(
@@ -93,8 +94,7 @@ ExitCode run_probe(const CommonOptions& common, const ProbeOptions& options) {
                   settings.generation.empty() ? probe::generation_of(info.capability) : settings.generation));
   const ExitCode code = conclude(common, probe::overall_question, probe::claims_of(findings));
   if (!common.quiet)
-    fmt::print(stderr, "wrote {}/probe.tsv, probe_fp16.tsv, report.md and {}\n", common.out.string(),
-               claims_file);
+    say("wrote {}/probe.tsv, probe_fp16.tsv, report.md and {}", common.out.string(), claims_file);
   return code;
 }
 

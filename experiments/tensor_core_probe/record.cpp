@@ -5,6 +5,7 @@
 #include <set>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 
 namespace fp16lab::probe {
 namespace {
@@ -64,7 +65,7 @@ std::string markdown(const DeviceInfo& info, std::span<const Finding> findings) 
 
 void write_records(const std::filesystem::path& folder, const DeviceInfo& info,
                    std::span<const Finding> findings) {
-  std::filesystem::create_directories(folder);
+  make_folders(folder);
   write_file_atomically(folder / "probe.tsv", golden_vectors(info, findings));
   write_file_atomically(folder / "probe_fp16.tsv", golden_half_vectors(info, findings));
   write_file_atomically(folder / "report.md", markdown(info, findings));

@@ -12,6 +12,7 @@
 #include "numerics/formats/dtype.hpp"
 #include "numerics/gemm/strided_gemm.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
+#include "numerics/platform/extent.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace {
@@ -128,6 +129,9 @@ void product(const char* tensor_core, int accumulator, GemmShape shape, int a_fo
              int threads) {
   require(tensor_core != nullptr, "tensor_core is null");
   require(shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "m, n and k must be at least 0");
+  for (const Extent elements :
+       {Extent(shape.m) * shape.n, Extent(shape.m) * shape.k, Extent(shape.k) * shape.n})
+    require(elements.value() <= most_elements, "a matrix must have at most 2^48 elements");
   require(d != nullptr || shape.m * shape.n == 0, "d is null");
   require(d_row_stride >= shape.n || shape.m <= 1, "d_row_stride must be at least n");
   require(threads >= 1, "threads must be at least 1");

@@ -1,6 +1,9 @@
 #include "bindings.hpp"
+#include "numerics/platform/standard_streams.hpp"
 
 NB_MODULE(_core, module) {
+  fp16lab::
+      open_standard_descriptors();  // no file that is written gets descriptor 2 of a Python without stderr
   module.doc() = "The C++ library of fp16lab; use the package fp16lab.";
   fp16lab::python::bind_rounding(module);
   fp16lab::python::bind_products(module);

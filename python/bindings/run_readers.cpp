@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
 
@@ -136,6 +137,13 @@ void bind_run_readers(nb::module_& module) {
   module.def("read_histograms", &histograms_of, nb::arg("folder"), nb::arg("tensors"),
              nb::sig("def read_histograms(folder: str, tensors: collections.abc.Sequence[str]) -> dict[str, "
                      "typing.Any]"));
+  module.def(
+      "read_document",
+      [](const std::string& path) {
+        const std::string text = read_file(path);
+        return nb::bytes(text.data(), text.size());
+      },
+      nb::arg("path"), nb::sig("def read_document(path: str) -> bytes"));
   module.def("read_overflows", &overflows_of, nb::arg("folder"),
              nb::sig("def read_overflows(folder: str) -> dict[str, typing.Any]"));
 }

@@ -45,12 +45,16 @@ class Run:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """manifest.json: arguments, commit, seeds, machine, data digests, exit state."""
-        return dict(json.loads((self.folder / "manifest.json").read_text(encoding="utf-8")))
+        return dict(json.loads(self._document("manifest.json")))
 
     @cached_property
     def config(self) -> dict[str, Any]:
         """config.toml, the resolved configuration."""
-        return tomllib.loads((self.folder / "config.toml").read_text(encoding="utf-8"))
+        return tomllib.loads(self._document("config.toml"))
+
+    def _document(self, name: str) -> str:
+        """A regular file of bounded length: nothing else is waited for."""
+        return _core.read_document(os.fspath(self.folder / name)).decode()
 
     @property
     def finished(self) -> bool:

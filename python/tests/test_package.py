@@ -80,6 +80,18 @@ def test_the_installed_files():
     assert all(".dist-info" in name or name == ".." for name in others), others  # "..": bin/fp16lab
 
 
+def test_the_licence_goes_along():
+    metadata = importlib.metadata.metadata("fp16lab")
+    files = importlib.metadata.files("fp16lab") or []
+    named = {"LICENSE", "NOTICE", "THIRD_PARTY_NOTICES"}
+    assert metadata["License-Expression"] == "Apache-2.0" and set(metadata.get_all("License-File")) == named
+    texts = {file.name: file.read_text() for file in files if "dist-info/licenses" in str(file)}
+    assert set(texts) == named
+    assert "Version 2.0, January 2004" in texts["LICENSE"] and "The fp16lab authors" in texts["NOTICE"]
+    for compiled_in in ("nanobind", "robin_map", "CLI11", "nlohmann/json", "toml++", "Highway"):
+        assert compiled_in in texts["THIRD_PARTY_NOTICES"], compiled_in
+
+
 def test_the_stub_names_what_the_module_has():
     tree = ast.parse((FOLDER / "_core.pyi").read_text())
     named = {node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}

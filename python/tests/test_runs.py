@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +109,27 @@ def test_a_killed_or_damaged_run(trained, tmp_path):
         fp16lab.load_run(trained).read_histograms("losses")
     with pytest.raises(ValueError, match='tables is \'csv\'; "numpy", "pandas" or None is needed'):
         fp16lab.load_run(trained, "csv")
+
+
+@pytest.mark.parametrize("name", ["steps.csv", "histograms.jsonl", "overflows.jsonl", "config.toml"])
+def test_a_fifo_in_a_run_folder_is_an_error_at_once(trained, tmp_path, name):
+    folder = shutil.copytree(trained, tmp_path / "run")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    signal.alarm(60)  # a hang ends the tests
+    with pytest.raises(RuntimeError, match=f"{name}: not a regular file"):
+        fp16lab.load_run(folder).config
+    signal.alarm(0)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "histograms.jsonl", "overflows.jsonl"])
+def test_deep_json_is_an_error_and_no_crash(trained, tmp_path, name):
+    folder = shutil.copytree(trained, tmp_path / "run")
+    (folder / name).write_text("[" * 100_000 + "\n")
+    with pytest.raises(RuntimeError, match="nested deeper than 64"):
+        run = fp16lab.load_run(folder)
+        run.read_histograms()
+        run.overflows
 
 
 def test_inspect_has_the_bytes_of_the_command_line():

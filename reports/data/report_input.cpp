@@ -3,12 +3,11 @@
 #include <fmt/core.h>
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <set>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
 
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/replay_file.hpp"
 #include "numerics/files/run/run_folder.hpp"
 
@@ -24,19 +23,15 @@ class Search {
   bool add(const std::filesystem::path& folder, int depth) {
     const bool run = is_run_folder(folder);
     if (run) add_once(input_.runs, folder);
-    const bool replay = std::filesystem::is_regular_file(folder / replay_name::json);
+    const bool replay = is_file(folder / replay_name::json);
     if (replay) add_once(input_.replays, folder / replay_name::json);
     if (!run) add_plan_of(folder);
     bool any = run || replay;
     // Inside a run only its replays are looked for.
     if (depth == 0) return any;
-    std::vector<std::filesystem::path> inside;
-    std::error_code error;  // a folder that may not be read holds nothing for us
-    for (const auto& entry : std::filesystem::directory_iterator(folder, error))
-      if (entry.is_directory(error) && !error) inside.push_back(entry.path());
-    std::sort(inside.begin(), inside.end());
-    for (const std::filesystem::path& path : inside)
-      if (!run || std::filesystem::is_regular_file(path / replay_name::json))
+    // A folder that may not be read holds nothing for us.
+    for (const std::filesystem::path& path : entries_of(folder))
+      if (is_folder(path) && (!run || is_file(path / replay_name::json)))
         any = add(path, run ? 0 : depth - 1) || any;
     return any;
   }
@@ -48,13 +43,8 @@ class Search {
  private:
   /// What the plan of a sweep's folder names and the folder does not hold.
   void add_plan_of(const std::filesystem::path& folder) {
-    std::vector<std::filesystem::path> missing;
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(folder / sweep_plan, error))
-      if (entry.path().extension() == ".toml" && !is_run_folder(folder / entry.path().stem()))
-        missing.push_back(entry.path());
-    std::sort(missing.begin(), missing.end());
-    for (const std::filesystem::path& planned : missing) add_missing(planned);
+    for (const std::filesystem::path& planned : entries_of(folder / sweep_plan))
+      if (planned.extension() == ".toml" && !is_run_folder(folder / planned.stem())) add_missing(planned);
   }
 
   void add_once(std::vector<std::filesystem::path>& list, const std::filesystem::path& path) {
@@ -73,13 +63,12 @@ ReportInput find_report_input(std::span<const std::filesystem::path> paths) {
   if (paths.empty()) throw std::runtime_error("nothing to report on: no folder was named");
   Search search;
   for (const std::filesystem::path& path : paths) {
-    std::error_code error;
-    if (path.parent_path().filename() == sweep_plan && std::filesystem::is_regular_file(path, error)) {
+    if (path.parent_path().filename() == sweep_plan && is_file(path)) {
       search.add_missing(path);
       continue;
     }
     const std::filesystem::path folder = path.filename() == replay_name::json ? path.parent_path() : path;
-    if (!std::filesystem::is_directory(folder.empty() ? "." : folder, error))
+    if (!is_folder(folder.empty() ? "." : folder))
       throw std::runtime_error(fmt::format("{}: no such run folder, sweep or replay", path.string()));
     if (!search.add(folder.empty() ? "." : folder, deepest_search))
       throw std::runtime_error(fmt::format(

@@ -11,6 +11,7 @@
 
 #include <toml++/toml.h>
 
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 
@@ -104,6 +105,9 @@ std::string format_name(std::string_view dtype) {
 }
 
 FlatConfig flatten_toml(std::string_view toml, std::string_view where) {
+  if (const std::optional<std::size_t> line = too_deep_in_toml(toml))
+    throw std::runtime_error(fmt::format("{}: line {} of the configuration: nested deeper than {}", where,
+                                         *line, deepest_nesting));
   try {
     FlatConfig flat;
     flatten(toml::parse(toml), "", flat);

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::reports {

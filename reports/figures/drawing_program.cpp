@@ -2,12 +2,18 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <stdlib.h>  // mkdtemp, which is POSIX
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "numerics/files/disk/folder.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -29,23 +35,60 @@ constexpr int exit_not_found = 127;
 
 }  // namespace
 
-Drawing draw(const std::vector<std::string>& command, const std::filesystem::path& folder,
-             const std::string& log) {
+PassingFolder::PassingFolder(const std::filesystem::path& inside) {
+  std::error_code error;
+  const std::filesystem::path parent = inside.empty() ? std::filesystem::temp_directory_path(error) : inside;
+  if (error) throw std::runtime_error("there is no folder for temporary files: " + error.message());
+  std::string name = (parent / ".drawing-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr)
+    throw std::runtime_error(
+        fmt::format("cannot make a folder in {}: {}", parent.string(), std::strerror(errno)));
+  path_ = std::move(name);
+}
+
+PassingFolder::~PassingFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+Drawing draw(const std::vector<std::string>& command, const std::vector<std::filesystem::path>& inputs,
+             const std::filesystem::path& folder, const std::string& log) {
+  const std::filesystem::path where = folder.empty() ? "." : folder;
+  const PassingFolder room(where);
+  std::set<std::filesystem::path> known{log};
+  for (const std::filesystem::path& input : inputs) {
+    std::error_code missing;  // which the program says
+    std::filesystem::copy_file(input, room.path() / input.filename(), missing);
+    known.insert(input.filename());
+  }
   std::vector<std::string> words = command;
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  const std::string where = folder.empty() ? "." : folder.string();
   const pid_t child = ::fork();
   if (child < 0)
     throw std::runtime_error(fmt::format("cannot start {}: {}", command.front(), std::strerror(errno)));
-  if (child == 0) become(arguments.data(), where.c_str(), log.c_str());
+  if (child == 0) become(arguments.data(), room.path().c_str(), log.c_str());
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  if (code == 0 || code == exit_not_found) std::filesystem::remove(std::filesystem::path(where) / log);
-  return code == 0 ? Drawing::done : code == exit_not_found ? Drawing::not_installed : Drawing::failed;
+  const auto move = [&](const std::filesystem::path& name) {
+    require_replaceable(where / name);
+    std::error_code error;
+    std::filesystem::rename(room.path() / name, where / name, error);
+    if (error)
+      throw std::runtime_error(fmt::format("cannot write {}: {}", (where / name).string(), error.message()));
+  };
+  if (code == exit_not_found) return Drawing::not_installed;
+  if (code != 0) {
+    move(log);
+    return Drawing::failed;
+  }
+  for (const std::filesystem::path& made : entries_of(room.path()))
+    if (is_file(made) && !known.contains(made.filename())) move(made.filename());
+  if (is_file(where / log)) remove_file(where / log);  // of an earlier failure
+  return Drawing::done;
 }
 
 }  // namespace fp16lab::reports

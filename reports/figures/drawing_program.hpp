@@ -10,10 +10,25 @@ namespace fp16lab::reports {
 /// How a program ended.
 enum class Drawing { done, not_installed, failed };
 
-/// Runs `command` (a program's name or path, and its arguments) inside `folder`, with its messages in the
-/// file `log` there, which is removed unless the program failed. std::runtime_error where no process can be
-/// made.
-Drawing draw(const std::vector<std::string>& command, const std::filesystem::path& folder,
-             const std::string& log);
+/// Runs `command` (a program's name or path, and its arguments) inside a new folder that holds copies of
+/// `inputs`, and moves what it made there into `folder`: these programs write through links, and only regular
+/// files of `folder` may be replaced. The messages of a program that failed become the file `log` of `folder`.
+/// std::runtime_error where no process or folder can be made, or `folder` holds something else of a drawing's
+/// name.
+Drawing draw(const std::vector<std::string>& command, const std::vector<std::filesystem::path>& inputs,
+             const std::filesystem::path& folder, const std::string& log);
+
+/// A new folder inside another one (empty: where temporary files belong), which goes with everything in it.
+class PassingFolder {
+ public:
+  explicit PassingFolder(const std::filesystem::path& inside = {});
+  ~PassingFolder();
+  PassingFolder(const PassingFolder&) = delete;
+  PassingFolder& operator=(const PassingFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
 
 }  // namespace fp16lab::reports

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/figures/drawing_program.hpp"
 
@@ -13,7 +14,8 @@ namespace fp16lab::reports {
 std::string run_gnuplot(const std::string& program, const std::filesystem::path& script) {
   const std::string name = script.filename().string(), log = name + ".log";
   const std::filesystem::path folder = script.parent_path().empty() ? "." : script.parent_path();
-  switch (draw({program, name}, folder, log)) {
+  const std::filesystem::path data = std::filesystem::path(name).replace_extension(".dat");
+  switch (draw({program, name}, {folder / name, folder / data}, folder, log)) {
     case Drawing::done:
       return {};
     case Drawing::not_installed:
@@ -34,7 +36,7 @@ void write_pair(const std::filesystem::path& folder, const std::string& stem, co
 
 std::string draw_pair(const std::filesystem::path& folder, const std::string& stem, const std::string& data,
                       const std::string& script, const std::string& program) {
-  std::filesystem::create_directories(folder);
+  make_folders(folder);
   write_pair(folder, stem, data, script);
   return run_gnuplot(program, folder / (stem + ".gp"));
 }

@@ -8,8 +8,8 @@
 
 namespace fp16lab::reports {
 
-/// Runs `program SCRIPT` inside the script's folder; its messages go to SCRIPT's name with ".log", which is
-/// removed when all went well. Returns an empty string, or one line that says what failed ("gnuplot is not
+/// Runs `program SCRIPT` on copies of the script and its data, and puts what it draws beside the script
+/// (drawing_program.hpp); its messages go to SCRIPT's name with ".log" where it failed. Returns an empty string, or one line that says what failed ("gnuplot is not
 /// installed ...").
 std::string run_gnuplot(const std::string& program, const std::filesystem::path& script);
 

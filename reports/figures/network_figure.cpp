@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/figures/drawing_program.hpp"
 #include "reports/figures/figure_style.hpp"
@@ -132,7 +134,7 @@ class Graph {
 
 std::string network_dot(std::string_view model) {
   try {
-    const Json json = Json::parse(model);
+    const Json json = parse_json(model);
     return fmt::format(
         "digraph {} {{\n  graph [fontname=\"DejaVu Sans\", fontsize=11, ranksep=0.25, nodesep=0.3, "
         "style=rounded, color=\"#999999\", fontcolor=\"#555555\"];\n"
@@ -145,22 +147,33 @@ std::string network_dot(std::string_view model) {
   }
 }
 
+namespace {
+
+/// What draws SOURCE.dot as NAME.
+std::vector<std::string> graphviz_command(const std::string& program, const std::filesystem::path& source,
+                                          const std::string& name) {
+  const std::string ending = std::filesystem::path(name).extension().string();
+  return {program, "-T" + ending.substr(1), "-o", "./" + name, "./" + source.filename().string()};
+}
+
+constexpr std::string_view no_graphviz =
+    "graphviz is not installed (Debian: graphviz), which draws networks; a .dot file needs none";
+
+}  // namespace
+
 std::string run_graphviz(const std::filesystem::path& source, const std::filesystem::path& file,
                          const std::string& program) {
-  const std::filesystem::path folder = source.parent_path();
-  const std::string ending = file.extension().string(), made = file.stem().string() + ".tmp" + ending;
   const std::string log = file.stem().string() + ".log";
-  switch (draw({program, "-T" + ending.substr(1), "-o", "./" + made, "./" + source.filename().string()},
-               folder, log)) {
+  switch (
+      draw(graphviz_command(program, source, file.filename().string()), {source}, file.parent_path(), log)) {
     case Drawing::not_installed:
-      return "graphviz is not installed (Debian: graphviz), which draws networks; a .dot file needs none";
+      return std::string(no_graphviz);
     case Drawing::failed:
       return fmt::format("graphviz cannot draw {}; its messages are in {}", file.string(),
-                         (folder / log).string());
+                         (file.parent_path() / log).string());
     case Drawing::done:
       break;
   }
-  std::filesystem::rename(folder / made, file);
   return {};
 }
 
@@ -170,14 +183,26 @@ std::string draw_network(std::string_view model, const std::filesystem::path& fi
     return fmt::format("{}: expected an ending such as .svg, .png or .dot", file.string());
   const std::string dot = network_dot(model);
   if (ending == ".dot") {
-    write_file_atomically(file, dot);
+    write_file_atomically(file, dot, NamedBy::user);
     return {};
   }
-  const std::filesystem::path source = file.parent_path() / (file.stem().string() + ".tmp.dot");
+  const PassingFolder room;
+  const std::filesystem::path source = room.path() / "network.dot";
+  const std::string drawing = "network" + ending;
   write_file_atomically(source, dot);
-  std::string problem = run_graphviz(source, file);
-  std::filesystem::remove(source);
-  return problem;
+  switch (draw(graphviz_command("dot", source, drawing), {source}, room.path(), "log")) {
+    case Drawing::not_installed:
+      return std::string(no_graphviz);
+    case Drawing::failed: {
+      const std::string words = read_file(room.path() / "log");
+      return fmt::format("graphviz cannot draw {}: {}", file.string(),
+                         shown(words.substr(0, words.find('\n'))));
+    }
+    case Drawing::done:
+      break;
+  }
+  write_file_atomically(file, read_file(room.path() / drawing, longest::table), NamedBy::user);
+  return {};
 }
 
 std::vector<Figure> write_network_figure(const WorkloadFigures& input, const std::filesystem::path& folder) {

@@ -9,6 +9,7 @@
 
 #include "analysis/observed_output.hpp"
 #include "analysis/range_output.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/run_config.hpp"
@@ -102,7 +103,7 @@ DrawnFigure draw_range_figure(const RangeFigure& figure, Tensors tensors, const 
                      ? fmt::format("The {} of {} tensors that lose most.", shown, tensors.size())
                      : "",
       .of_updates = figure.observed == Observed::updates};
-  std::filesystem::create_directories(folder);
+  make_folders(folder);
   return {histogram.stem,
           draw_histogram_figure(histogram,
                                 panels_of(tensors, report, figure.scale,

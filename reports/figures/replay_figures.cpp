@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "numerics/files/disk/folder.hpp"
 #include "reports/data/league.hpp"
 #include "reports/data/replay_paths.hpp"
 #include "reports/data/run_config.hpp"
@@ -236,7 +237,7 @@ std::vector<Figure> write_replay_figures(const ReplayFile& replay, const std::fi
 std::string draw_replay(const ReplayFile& replay, const std::filesystem::path& folder,
                         const std::string& gnuplot) {
   if (shown_policies(replay).empty()) return {};
-  std::filesystem::create_directories(folder);
+  make_folders(folder);
   write_traces(replay, "replay", folder);
   return run_gnuplot(gnuplot, folder / "replay.gp");
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/page/html.hpp"
 #include "reports/page/html_table.hpp"
@@ -80,7 +81,7 @@ std::string network_section(const RunSet& set, const WorkloadMaterial& material,
   const std::string* text = model_of(set, *material.workload);
   if (text == nullptr) return {};
   try {
-    const Json model = Json::parse(*text);
+    const Json model = parse_json(*text);
     bool any_unfilled = false;
     std::string html = table_html(model, any_unfilled);
     if (any_unfilled)

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/figures/figure_style.hpp"
@@ -21,7 +21,7 @@ std::string drawing_of(const Figure* figure, const std::filesystem::path& folder
   if (figure == nullptr) return "";
   if (!detail.still_figures)
     return fmt::format("<p class=\"soft\">The drawing of it is figures/{}.svg.</p>\n", figure->stem);
-  const std::string svg = read_file(folder / (figure->stem + ".svg"));
+  const std::string svg = read_file(folder / (figure->stem + ".svg"), longest::table);
   return fmt::format(
       "<figure><img class=\"still\" alt=\"{}\" src=\"{}\"><figcaption>The network as a graph; "
       "figures/{}.svg is the same picture.</figcaption></figure>\n",

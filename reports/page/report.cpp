@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/report_input.hpp"
 #include "reports/figures/figures.hpp"
@@ -71,13 +72,6 @@ std::vector<WorkloadMaterial> collect(const RunSet& set, const std::vector<Workl
     material.push_back(std::move(item));
   }
   return material;
-}
-
-std::filesystem::path make_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw std::runtime_error(fmt::format("cannot create {}: {}", folder.string(), error.message()));
-  return folder;
 }
 
 /// Everything that a page shows.
@@ -188,7 +182,9 @@ std::filesystem::path write_report(const RunSet& set, const std::vector<Workload
   std::vector<ReplayFile> replays;
   for (const std::filesystem::path& file : replay_files) replays.push_back(read_replay(file));
 
-  const std::filesystem::path figure_folder = make_folder(out / run_file::figures);
+  const std::filesystem::path figure_folder = out / run_file::figures;
+  make_folders(out);
+  make_folder_inside(figure_folder);
   const PageExtent extent = extent_of(set, summaries);
   const std::vector<WorkloadMaterial> material = collect(set, summaries, extent);
   std::vector<Figure> figures;

@@ -19,8 +19,7 @@ struct ReportOptions {
   /// The page is written again as its runs go on: browsers load it anew after so many seconds, and pictures
   /// wait for the last time. 0: this is the last time.
   int follow_seconds = 0;
-  std::ostream* messages =
-      nullptr;  ///< where a missing tool is told, one line each (the command line passes std::cerr)
+  std::ostream* messages = nullptr;  ///< where a missing tool is told, one line each
 };
 
 /// Writes `out`/figures/ (data, gnuplot script, SVG and PNG of every figure) and `out`/report.html, and

@@ -115,6 +115,12 @@ wait "$headers" || fail "the headers do not compile"
 
 # No binary knows where it was built.
 if grep -rlF "$source" "$prefix" | grep -q .; then fail "a path of the sources is in $(grep -rlF "$source" "$prefix" | head -3)"; fi
+# The licence goes along, and the notices of what is compiled in.
+documents=$(dirname "$(find "$prefix/share" -name CITATION.cff)")
+cmp "$source/LICENSE" "$documents/LICENSE" || fail "no LICENSE is installed"
+for part in NOTICE THIRD_PARTY_NOTICES; do
+  [[ $(<"$documents/copyright") == *"$(<"$source/$part")"* ]] || fail "the installed copyright lacks $part"
+done
 # The program finds its configurations where it is installed.
 answer=$(cd / && "$prefix/bin/fp16lab" train -c lenet5 --set nonesuch.key=1 2>&1 || true)
 [[ $answer == *nonesuch.key* ]] || fail "-c lenet5 is not found: $answer"

@@ -142,11 +142,48 @@ void add_runs(Seeds& seeds) {
                       R"(","algorithm_workspace_bytes":1024,"description":"tile 1","checksum":"0"})" + "\n";
 }
 
+std::string times(std::size_t count, std::string_view text) {
+  std::string all;
+  for (std::size_t i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+/// What small inputs cannot say: levels that a reader calls itself for, and lines beyond a block of reading.
+void add_deep_and_long(Seeds& seeds) {
+  const std::string arrays = times(100'000, "["), objects = times(20'000, R"({"a":[)");
+  for (std::size_t i = 0; i < fp16lab::fuzz::small_run.size(); ++i) {
+    const std::string chosen(1, static_cast<char>(i)), name(fp16lab::fuzz::small_run[i].first);
+    if (name.ends_with(".csv"))
+      seeds["run_folder/long-" + name] =
+          chosen + std::string(fp16lab::fuzz::small_run[i].second) + "4," + times(270'000, "1") + "\n";
+    else
+      seeds["run_folder/deep-" + name] = chosen + R"({"step":1,"a":)" + arrays + "\n";
+  }
+  seeds["run_folder/closed-manifest.json"] =
+      std::string(1, '\0') + R"({"schema":)" + arrays + times(100'000, "]") + "}\n";
+  seeds["replay/deep"] = R"({"schema":"fp16lab-replay","notes":)" + arrays;
+  seeds["replay/deep-objects"] = objects;
+  seeds["claim/deep"] = objects;
+  seeds["torch_times/deep"] = objects;
+  seeds["pins/deep"] = arrays + "\n" + objects + "\n";
+  seeds["safetensors/deep"] = safetensors(R"({"x":)" + arrays, "");
+  seeds["npy/deep"] = npy_header("{'descr': " + times(60'000, "[(") + ", }", 2);
+  const std::string dotted = "a" + times(30'000, ".a");
+  for (const char* const reader : {"config", "flat_config", "tensor_core_row"}) {
+    seeds[reader + std::string("/deep-key")] = dotted + " = 1\n";
+    seeds[reader + std::string("/deep-table")] = "[" + dotted + "]\n";
+    seeds[reader + std::string("/deep-value")] = "a = " + times(10'000, "{a.b = [");
+  }
+  seeds["flat_config/long"] = "a = [" + times(50'000, "1.5, ") + "]\n";
+  seeds["tasks/long"] = "task,run,workload,variant\n1," + times(280'000, "a") + ",a,fp32\n";
+}
+
 Seeds make_seeds() {
   Seeds seeds;
   add_arrays(seeds);
   add_data(seeds);
   add_runs(seeds);
+  add_deep_and_long(seeds);
   return seeds;
 }
 

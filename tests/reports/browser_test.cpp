@@ -12,6 +12,7 @@
 #include <set>
 
 #include "analysis/range_report.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/formats/bits.hpp"
 #include "numerics/histogram/cast_counts.hpp"

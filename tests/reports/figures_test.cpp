@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/formats/bits.hpp"
 #include "reports/figures/figure_style.hpp"

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/replay_file.hpp"
 #include "reports/data/league.hpp"
 #include "reports/data/replay_paths.hpp"

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "numerics/files/disk/read_file.hpp"
 #include "reports/page/page_extent.hpp"
 #include "reports/page/report.hpp"
 #include "tests/reports/report_fixture.hpp"

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "reports/page/html.hpp"
 #include "tests/reports/browser.hpp"
 #include "tests/reports/report_fixture.hpp"

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "analysis/range_report.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "reports/data/run_gradients.hpp"
 #include "reports/figures/gnuplot.hpp"
 #include "reports/figures/network_figure.hpp"

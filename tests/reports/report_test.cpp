@@ -7,6 +7,7 @@
 
 #include "analysis/range_report.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/formats/bits.hpp"
 #include "reports/data/rate_text.hpp"

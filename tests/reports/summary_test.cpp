@@ -1,5 +1,6 @@
 // reports/: final quality against FP32 and its twin in the four words, from synthetic run folders.
 #include "reports/data/summary.hpp"
+#include "numerics/files/disk/read_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +9,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "reports/page/report.hpp"
 #include "tests/reports/report_fixture.hpp"

@@ -154,11 +154,13 @@ Variable Autocast::cast(const Variable& input, DType dtype) {
   Tape& tape = input.tape();
   Parameter* const parameter = tape.parameter_of(input);
   if (parameter == nullptr) return computed();
-  const auto entry = std::find_if(cache_.begin(), cache_.end(), [&](const Entry& known) {
-    return known.parameter == parameter && known.version == parameter->version && known.dtype == dtype &&
-           known.grad_mode == tape.grad_mode();
+  const auto key = reinterpret_cast<std::uintptr_t>(parameter);
+  const std::size_t place = cached_.find(key, [&](std::size_t position) {
+    const Entry& known = cache_[position];
+    return known.version == parameter->version && known.dtype == dtype && known.grad_mode == tape.grad_mode();
   });
-  if (entry != cache_.end()) {
+  if (place != PositionTable::nowhere) {
+    Entry* const entry = &cache_[place];
     ++cache_hits_;
     // usable() compares tape, generation and id, so a Variable of a tape that was reset is never handed out.
     // Nor one from before the parameter was frozen, or thawed.
@@ -168,6 +170,7 @@ Variable Autocast::cast(const Variable& input, DType dtype) {
     return entry->variable;
   }
   const Variable variable = computed();
+  cached_.put(key, cache_.size());
   cache_.push_back({parameter, parameter->version, dtype, tape.grad_mode(), variable.tensor(), variable});
   return variable;
 }

@@ -10,6 +10,7 @@
 #include "engine/amp/levels/op_lists.hpp"
 #include "engine/autograd/cast_policy.hpp"
 #include "engine/autograd/tape.hpp"
+#include "engine/tensor/position_table.hpp"
 
 namespace fp16lab::engine::amp {
 
@@ -47,7 +48,10 @@ class Autocast final : public CastPolicy {
   ProductFormats product_formats(OpSite site) override;
   void on_product(OpSite site, const ProductShape& shape, DType dtype) override;
 
-  void clear_cache() { cache_.clear(); }
+  void clear_cache() {
+    cache_.clear();
+    cached_.clear();
+  }
   std::size_t cache_size() const { return cache_.size(); }
   /// Casts of parameters that needed no computation.
   std::uint64_t cache_hits() const { return cache_hits_; }
@@ -96,7 +100,8 @@ class Autocast final : public CastPolicy {
   bool has_patterns_ = false;
   OpSite casting_for_;  ///< the op that was decided on last: casts until the next one are its inputs'
   std::vector<ScopeRule> rules_;  ///< by scope number
-  std::vector<Entry> cache_;      ///< tens of entries: a search beats hashing, and clearing keeps the memory
+  std::vector<Entry> cache_;
+  PositionTable cached_;  ///< in cache_, by the parameter's address
   std::uint64_t cache_hits_ = 0;
   OpStatistics* statistics_ = nullptr;
   int guards_ = 0;   ///< AutocastGuards alive

@@ -10,6 +10,7 @@
 #include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
+#include "engine/backend/window_functions.hpp"
 
 namespace fp16lab::engine::ops {
 
@@ -38,6 +39,9 @@ void require_at_least(Op op, std::string_view what, const std::array<std::int64_
                       std::int64_t least) {
   if (pair[0] < least || pair[1] < least)
     reject(op, std::string(what) + " " + text(pair) + "; at least " + std::to_string(least) + " is needed");
+  if (pair[0] > largest_size || pair[1] > largest_size)
+    reject(op, std::string(what) + " " + text(pair) + "; at most " + std::to_string(largest_size) +
+                   " is possible");
 }
 
 void check_geometry(Op op, const Conv2dGeometry& geometry) {
@@ -47,30 +51,25 @@ void check_geometry(Op op, const Conv2dGeometry& geometry) {
   if (geometry.groups < 1) reject(op, std::to_string(geometry.groups) + " groups; at least 1 is needed");
 }
 
-/// floor((extent + 2 padding - dilation (kernel - 1) - 1) / stride) + 1, or 0 if no window fits.
-std::int64_t windows(std::int64_t extent, std::int64_t kernel, std::int64_t stride, std::int64_t padding,
-                     std::int64_t dilation) {
-  const std::int64_t room = extent + 2 * padding - dilation * (kernel - 1) - 1;
-  return room < 0 ? 0 : room / stride + 1;
-}
-
 /// The shape of y = conv(x, w); rejects shapes that do not fit, in words of `op`.
 Shape output_shape(Op op, const Shape& x, const Shape& weight, const Conv2dGeometry& geometry) {
   check_geometry(op, geometry);
   const Axes at = axes_of(geometry.layout);
   const std::int64_t groups = geometry.groups;
-  if (x.rank() != 4 || weight.rank() != 4 || x[at.channels] != weight[1] * groups ||
-      weight[0] % groups != 0) {
+  if (x.rank() != 4 || weight.rank() != 4 || x[at.channels] % groups != 0 ||
+      x[at.channels] / groups != weight[1] || weight[0] % groups != 0) {
     const std::string many = groups == 1 ? "" : ", " + std::to_string(groups) + " groups";
     reject(op, "x " + std::string(name_of_layout(geometry.layout)) + " and weight (K, C" +
                    (groups == 1 ? "" : " / groups") + ", R, S) do not fit: " + x.to_string() + " and " +
                    weight.to_string() + many);
   }
-  const std::int64_t p =
-      windows(x[at.height], weight[2], geometry.stride[0], geometry.padding[0], geometry.dilation[0]);
-  const std::int64_t q =
-      windows(x[at.width], weight[3], geometry.stride[1], geometry.padding[1], geometry.dilation[1]);
-  if (p < 1 || q < 1 || weight[2] < 1 || weight[3] < 1) {
+  const std::array<std::int64_t, 2> kernel{weight[2], weight[3]};
+  require_at_least(op, "kernel", kernel, 1);
+  const std::int64_t p = functions::window_count(x[at.height], kernel[0], geometry.stride[0],
+                                                 geometry.padding[0], geometry.dilation[0]);
+  const std::int64_t q = functions::window_count(x[at.width], kernel[1], geometry.stride[1],
+                                                 geometry.padding[1], geometry.dilation[1]);
+  if (p < 1 || q < 1) {
     reject(op, "no window fits: x " + x.to_string() + ", weight " + weight.to_string() + ", padding " +
                    text(geometry.padding) + ", dilation " + text(geometry.dilation));
   }
@@ -121,13 +120,15 @@ Shape transposed_shape(const Shape& x, const Shape& weight, const Conv2dGeometry
   for (const std::size_t axis : {std::size_t{0}, std::size_t{1}}) {
     const std::int64_t from = x[axis == 0 ? at.height : at.width];
     const std::int64_t taps = weight[axis == 0 ? 2 : 3];
-    extents[axis] = (from - 1) * geometry.stride[axis] - 2 * geometry.padding[axis] +
-                    geometry.dilation[axis] * (taps - 1) + output_padding[axis] + 1;
+    extents[axis] = ((Extent(from) - 1) * geometry.stride[axis] - Extent(2) * geometry.padding[axis] +
+                     (Extent(taps) - 1) * geometry.dilation[axis] + output_padding[axis] + 1)
+                        .value();
     if (from < 1 || extents[axis] < 1)
       reject(op, "nothing is left: x " + x.to_string() + ", weight " + weight.to_string() + ", padding " +
                      text(geometry.padding));
   }
-  return activation_shape(geometry.layout, x[0], weight[1] * geometry.groups, extents[0], extents[1]);
+  return activation_shape(geometry.layout, x[0], (Extent(weight[1]) * geometry.groups).value(), extents[0],
+                          extents[1]);
 }
 
 void check_bias(Op op, const Variable& bias, const Variable& weight, std::int64_t channels) {
@@ -302,7 +303,7 @@ Shape pooled_shape(Op op, const Variable& x, const Pool2dGeometry& geometry) {
   require_at_least(op, "stride", geometry.stride, 1);
   require_at_least(op, "padding", geometry.padding, 0);
   for (const std::size_t axis : {std::size_t{0}, std::size_t{1}}) {
-    if (2 * geometry.padding[axis] > geometry.kernel[axis]) {
+    if (geometry.padding[axis] > geometry.kernel[axis] / 2) {
       reject(op, "padding " + text(geometry.padding) + " is more than half the kernel " +
                      text(geometry.kernel) + ": a window could lie outside x");
     }
@@ -311,10 +312,10 @@ Shape pooled_shape(Op op, const Variable& x, const Pool2dGeometry& geometry) {
   if (shape.rank() != 4)
     reject(op, describe(x) + "; " + std::string(name_of_layout(geometry.layout)) + " is needed");
   const Axes at = axes_of(geometry.layout);
-  const std::int64_t p =
-      windows(shape[at.height], geometry.kernel[0], geometry.stride[0], geometry.padding[0], 1);
-  const std::int64_t q =
-      windows(shape[at.width], geometry.kernel[1], geometry.stride[1], geometry.padding[1], 1);
+  const std::int64_t p = functions::window_count(shape[at.height], geometry.kernel[0], geometry.stride[0],
+                                                 geometry.padding[0], 1);
+  const std::int64_t q = functions::window_count(shape[at.width], geometry.kernel[1], geometry.stride[1],
+                                                 geometry.padding[1], 1);
   if (p < 1 || q < 1) {
     reject(op, "no window fits: x " + describe(x) + ", kernel " + text(geometry.kernel) + ", padding " +
                    text(geometry.padding));

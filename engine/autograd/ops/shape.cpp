@@ -65,9 +65,8 @@ Variable permute_by(const Variable& x, const Permutation& permutation) {
 void require_range(Op op, const Variable& x, int axis, std::int64_t begin, std::int64_t extent,
                    std::int64_t whole) {
   if (begin >= 0 && extent >= 0 && begin <= whole - extent) return;
-  reject(op, "[" + std::to_string(begin) + ", " + std::to_string(begin + extent) +
-                 ") does not lie within [0, " + std::to_string(whole) + ") along axis " +
-                 std::to_string(axis) + "; x is " + describe(x));
+  reject(op, std::to_string(extent) + " from " + std::to_string(begin) + " on does not lie within [0, " +
+                 std::to_string(whole) + ") along axis " + std::to_string(axis) + "; x is " + describe(x));
 }
 
 }  // namespace
@@ -150,7 +149,7 @@ Variable concat(std::span<const Variable> parts, int axis) {
   const DType dtype = dispatched_dtype(Op::concat, parts);
   const Variable& first = parts.front();
   const int at = normalized_axis(Op::concat, first, axis);
-  std::int64_t extent = 0;
+  Extent extent = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const Shape shape = parts[i].shape();
     if (shape.rank() != first.shape().rank() ||
@@ -159,10 +158,10 @@ Variable concat(std::span<const Variable> parts, int axis) {
                              describe(first) + ": they may differ along axis " + std::to_string(at) +
                              " only");
     }
-    extent += shape[at];
+    extent = extent + shape[at];
   }
   Tape& tape = first.tape();
-  Tensor out = tape.backend().empty(with_extent(first.shape(), at, extent), dtype);
+  Tensor out = tape.backend().empty(with_extent(first.shape(), at, extent.value()), dtype);
   std::vector<Slot> slots = tape.take_slots();
   std::int64_t begin = 0;
   for (const Variable& given : parts) {

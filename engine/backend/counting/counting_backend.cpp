@@ -1,11 +1,19 @@
 #include "engine/backend/counting/counting_backend.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <numeric>
+#include <stdexcept>
+
+#include "engine/backend/checks.hpp"
+#include "engine/backend/emulated/patches.hpp"
 
 namespace fp16lab::engine {
 
 namespace {
+
+/// So that sums of bytes, and addresses, fit.
+constexpr std::size_t most_bytes = std::size_t{1} << 60;
 
 /// Addresses without memory behind them, but for small blocks: scalar programs are given those of numbers
 /// that belong to a step.
@@ -46,8 +54,12 @@ double CountingBackend::multiply_adds() const {
 }
 
 Tensor CountingBackend::empty(const Shape& shape, DType dtype) {
-  const auto elements = static_cast<std::size_t>(shape.element_count());
-  return {pool_.allocate(elements * size_of(dtype)), shape, dtype};
+  const std::size_t bytes = static_cast<std::size_t>(shape.element_count()) * size_of(dtype);
+  if (pool_.statistics().bytes_reserved + bytes > most_bytes)
+    throw std::invalid_argument(
+        fmt::format("tensor {} {}: with it all tensors would take more than 2^60 bytes", name_of(dtype),
+                    shape.to_string()));
+  return {pool_.allocate(bytes), shape, dtype};
 }
 
 void CountingBackend::download(const Tensor&, std::span<std::byte> host) {
@@ -81,19 +93,31 @@ void CountingBackend::count_convolution(std::string_view verb, const Tensor& x, 
   products_.push_back(product);
 }
 
+void CountingBackend::count_planes(const functions::Conv2dPlan& plan, bool of_gradient, DType dtype,
+                                   Layout layout) {
+  const Patches patches(plan, of_gradient ? Gather::outputs : Gather::inputs);
+  if (patches.in_place(layout)) return;
+  const std::size_t bytes = static_cast<std::size_t>(patches.planes().element_count()) * size_of(dtype);
+  most_scratch_ = std::max(most_scratch_, bytes);
+}
+
 void CountingBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
-                             const Tensor*, Tensor& out, CastProbe*) {
+                             const Tensor* bias, Tensor& out, CastProbe*) {
+  count_planes(checks::conv2d(x, weight, geometry, bias, out), false, x.dtype(), geometry.layout);
   count_convolution("conv2d", x, weight, out, geometry);
 }
 
 void CountingBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
-                                            const Conv2dGeometry& geometry, const Tensor*, Tensor& out,
+                                            const Conv2dGeometry& geometry, const Tensor* bias, Tensor& out,
                                             CastProbe*) {
+  count_planes(checks::conv2d_input_gradient(gradient, weight, geometry, bias, out), true, gradient.dtype(),
+               geometry.layout);
   count_convolution("conv2d_input_gradient", out, weight, gradient, geometry);
 }
 
 void CountingBackend::conv2d_weight_gradient(const Tensor& x, const Tensor& gradient,
                                              const Conv2dGeometry& geometry, Tensor& out, CastProbe*) {
+  count_planes(checks::conv2d_weight_gradient(x, gradient, geometry, out), false, x.dtype(), geometry.layout);
   count_convolution("conv2d_weight_gradient", x, out, gradient, geometry);
 }
 

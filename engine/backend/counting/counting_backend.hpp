@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/backend/backend.hpp"
+#include "engine/backend/window_functions.hpp"
 
 namespace fp16lab::engine {
 
@@ -27,7 +28,7 @@ struct CountedProduct {
 
 /// Tensors have addresses that must not be read; numbers that the host asks for are zero, and a loss is 0.
 /// Step states are kept and scalar programs run, so that schedules and policies do what they do. Shapes are
-/// not checked.
+/// not checked, but those of convolutions.
 class CountingBackend final : public Backend {
  public:
   /// `tensor_core`: the row whose products a network may ask for.
@@ -35,13 +36,18 @@ class CountingBackend final : public Backend {
 
   const std::vector<CountedProduct>& products() const { return products_; }
   double multiply_adds() const;
+  /// The most memory that the emulated back end takes for one of them besides its tensors, as far as that
+  /// grows with padding, dilation and stride: the planes that a convolution unrolls (emulated/patches.hpp).
+  std::size_t most_scratch() const { return most_scratch_; }
   /// Begins to count products anew.
   void clear_products() { products_.clear(); }
 
   std::string_view name() const override { return "counting"; }
   std::string_view tensor_core() const override { return tensor_core_; }
   PoolStatistics memory_statistics() const override { return pool_.statistics(); }
+  /// std::invalid_argument for what would make more than 2^60 bytes with all that was made before.
   Tensor empty(const Shape& shape, DType dtype) override;
+  bool keeps_uploads() const override { return false; }
   void upload(std::span<const std::byte>, Tensor&) override {}
   void download(const Tensor& x, std::span<std::byte> host) override;
   void copy(const Tensor&, Tensor&) override {}
@@ -104,11 +110,13 @@ class CountingBackend final : public Backend {
  private:
   void count_convolution(std::string_view verb, const Tensor& x, const Tensor& weight, const Tensor& y,
                          const Conv2dGeometry& geometry);
+  void count_planes(const functions::Conv2dPlan& plan, bool of_gradient, DType dtype, Layout layout);
 
   std::string tensor_core_;
   StoragePool pool_;
   std::map<const std::byte*, StepState> states_;
   std::vector<CountedProduct> products_;
+  std::size_t most_scratch_ = 0;
 };
 
 }  // namespace fp16lab::engine

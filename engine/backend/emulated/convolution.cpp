@@ -30,10 +30,11 @@ constexpr std::int64_t patch_elements = std::int64_t{1} << 18;
 constexpr std::int64_t fewest_positions = 256;
 constexpr std::int64_t most_positions = 2048;
 
-/// Threads worth waking for a product of that many multiply-adds.
-int useful_threads(std::int64_t multiply_adds, int threads) {
-  constexpr std::int64_t multiply_adds_per_thread = std::int64_t{1} << 19;
-  return static_cast<int>(std::clamp<std::int64_t>(multiply_adds / multiply_adds_per_thread, 1, threads));
+/// Threads worth waking for a product of so many multiply-adds.
+int useful_threads(std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
+  constexpr double multiply_adds_per_thread = 1 << 19;
+  const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  return static_cast<int>(std::clamp<double>(work / multiply_adds_per_thread, 1, threads));
 }
 
 /// Positions per block, so that every thread has its share.
@@ -85,7 +86,7 @@ void EmulatedBackend::run(const PatchProduct<T>& product) {
   const std::int64_t positions = patches.positions(), depth = patches.depth();
   const std::int64_t rows = product.rows, groups = product.groups, all_rows = groups * rows;
   if (positions == 0 || rows == 0) return;
-  const int threads = useful_threads(all_rows * depth * positions, workers_.threads());
+  const int threads = useful_threads(all_rows, positions, depth, workers_.threads());
   const std::int64_t block = block_of(positions, depth, threads);
   const std::int64_t blocks_of_group = (positions + block - 1) / block, blocks = groups * blocks_of_group;
   // Enough blocks: each thread takes some. Too few: all threads work on one after the other.
@@ -261,7 +262,7 @@ void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, c
     fill(accumulators, 0.0);
     return store(accumulators, out, probe);
   }
-  const std::int64_t threads = useful_threads(rows * depth * positions, workers_.threads());
+  const std::int64_t threads = useful_threads(rows, depth, positions, workers_.threads());
   const WeightParts parts(plan.groups, plan.group_outputs(), plan.group_inputs(),
                           (threads + plan.groups - 1) / plan.groups);
   const std::int64_t seats = parts.count() > 1 ? workers_.threads() : 1;

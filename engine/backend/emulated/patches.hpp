@@ -71,11 +71,17 @@ class Patches {
   std::int64_t plane() const { return vertical_.positions * horizontal_.positions; }
   std::int64_t positions() const { return images_ * plane(); }  ///< columns of the matrix
 
+  /// Of the unrolled planes. std::invalid_argument where no shape is so large.
+  Shape planes() const { return {images_, channels_, vertical_.slots, pitch()}; }
+  /// Is the activation itself its planes?
+  bool in_place(Layout layout) const {
+    return layout == Layout::nchw && vertical_.trivial() && horizontal_.trivial() && horizontal_.step == 1;
+  }
   /// The unrolled planes of x: x itself where nothing changes.
   template <class T>
   Tensor unrolled(Backend& backend, const Workers& workers, const Tensor& x, Layout layout) const {
     if (in_place(layout)) return x;
-    Tensor planes = backend.empty(Shape{images_, channels_, vertical_.slots, pitch()}, x.dtype());
+    Tensor planes = backend.empty(this->planes(), x.dtype());
     const T* const from = x.host<T>().data();
     T* const to = planes.host<T>().data();
     const std::int64_t row_elements = std::max<std::int64_t>(1, channels_ * pitch());
@@ -104,9 +110,6 @@ class Patches {
   }
 
  private:
-  bool in_place(Layout layout) const {
-    return layout == Layout::nchw && vertical_.trivial() && horizontal_.trivial() && horizontal_.step == 1;
-  }
   /// Slots of one row with the same remainder modulo the step lie together: a tap reads one such phase.
   std::int64_t phase_pitch() const { return (horizontal_.slots + horizontal_.step - 1) / horizontal_.step; }
   std::int64_t pitch() const { return phase_pitch() * horizontal_.step; }

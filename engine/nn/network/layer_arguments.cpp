@@ -7,16 +7,43 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "numerics/formats/fp32_range.hpp"
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::engine::nn {
 namespace {
 
-bool all_at_least(const LayerValue& value, std::int64_t least, std::size_t most_numbers) {
-  if (const auto* one = std::get_if<std::int64_t>(&value)) return *one >= least;
-  const auto* list = std::get_if<std::vector<std::int64_t>>(&value);
-  return list != nullptr && !list->empty() && list->size() <= most_numbers &&
-         std::ranges::all_of(*list, [least](std::int64_t x) { return x >= least; });
+/// What the integers of an argument may be.
+struct Bounds {
+  std::int64_t least, most;
+};
+
+Bounds bounds_of(const LayerArgument& argument) {
+  switch (argument.kind) {
+    case ArgumentKind::axis:
+      return {-Shape::max_rank, Shape::max_rank - 1};
+    case ArgumentKind::sizes:
+      return {0, argument.most};
+    default:
+      return {1, argument.most};
+  }
+}
+
+bool within(const Bounds& bounds, const LayerValue& value) {
+  const auto* const one = std::get_if<std::int64_t>(&value);
+  return one != nullptr && *one >= bounds.least && *one <= bounds.most;
+}
+
+bool all_within(const Bounds& bounds, const LayerValue& value) {
+  const auto* const list = std::get_if<std::vector<std::int64_t>>(&value);
+  return list != nullptr &&
+         std::ranges::all_of(*list, [&](std::int64_t x) { return within(bounds, LayerValue(x)); });
+}
+
+bool one_or_two_within(const Bounds& bounds, const LayerValue& value) {
+  const auto* const list = std::get_if<std::vector<std::int64_t>>(&value);
+  return list == nullptr ? within(bounds, value)
+                         : !list->empty() && list->size() <= 2 && all_within(bounds, value);
 }
 
 std::optional<double> number_of(const LayerValue& value) {
@@ -36,18 +63,16 @@ std::optional<Initialization> initialization_called(const LayerValue& value) {
 bool fits(const LayerArgument& argument, const LayerValue& value) {
   switch (argument.kind) {
     case ArgumentKind::count:
-      return std::holds_alternative<std::int64_t>(value) && std::get<std::int64_t>(value) >= 1;
-    case ArgumentKind::integer:
-      return std::holds_alternative<std::int64_t>(value);
+    case ArgumentKind::axis:
+      return within(bounds_of(argument), value);
     case ArgumentKind::counts:
-      return all_at_least(value, 1, 2);
     case ArgumentKind::sizes:
-      return all_at_least(value, 0, 2);
+      return one_or_two_within(bounds_of(argument), value);
     case ArgumentKind::list:
-      return std::holds_alternative<std::vector<std::int64_t>>(value);
+      return all_within(bounds_of(argument), value);
     case ArgumentKind::real: {
       const std::optional<double> number = number_of(value);
-      return number && std::isfinite(*number);
+      return number && fp32_holds(*number);
     }
     case ArgumentKind::boolean:
       return std::holds_alternative<bool>(value);
@@ -57,7 +82,7 @@ bool fits(const LayerArgument& argument, const LayerValue& value) {
               std::ranges::find(argument.choices, std::get<std::string>(value)) != argument.choices.end());
     case ArgumentKind::initialization: {
       const std::optional<double> deviation = number_of(value);
-      return initialization_called(value) || (deviation && std::isfinite(*deviation) && *deviation > 0);
+      return initialization_called(value) || (deviation && fp32_holds(*deviation) && *deviation > 0);
     }
   }
   throw std::logic_error("unknown kind of argument");
@@ -80,19 +105,19 @@ std::string text_of(const LayerValue& value) {
 }
 
 std::string expectation_of(const LayerArgument& argument) {
+  const auto [least, most] = bounds_of(argument);
+  const std::string bounds = fmt::format("from {} to {}", least, most);
   switch (argument.kind) {
     case ArgumentKind::count:
-      return "an integer, 1 or more";
-    case ArgumentKind::integer:
-      return "an integer";
+    case ArgumentKind::axis:
+      return "an integer " + bounds;
     case ArgumentKind::counts:
-      return "an integer or a pair of them, 1 or more";
     case ArgumentKind::sizes:
-      return "an integer or a pair of them, 0 or more";
+      return "an integer or a pair of them, " + bounds;
     case ArgumentKind::list:
-      return "a list of integers";
+      return "a list of integers " + bounds;
     case ArgumentKind::real:
-      return "a number";
+      return "a number that FP32 holds";
     case ArgumentKind::boolean:
       return "true or false";
     case ArgumentKind::text:

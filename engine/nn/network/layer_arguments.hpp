@@ -15,12 +15,12 @@
 namespace fp16lab::engine::nn {
 
 enum class ArgumentKind {
-  count,    ///< an integer, 1 or more
-  integer,  ///< any integer
-  counts,   ///< one or two integers, 1 or more: (vertical, horizontal)
-  sizes,    ///< the same, 0 or more
-  list,     ///< integers
-  real,
+  count,   ///< an integer, 1 to `most`
+  axis,    ///< an axis of a value, from the front or, negative, from the end
+  counts,  ///< one or two integers, 1 to `most`: (vertical, horizontal)
+  sizes,   ///< the same, 0 to `most`
+  list,    ///< integers, 1 to `most` each
+  real,    ///< a number that FP32 has
   boolean,
   text,
   /// An Initialization by its name, or the deviation of a normal distribution around 0 (biases are 0 then)
@@ -36,6 +36,7 @@ struct LayerArgument {
   std::string help = {};
   std::vector<std::string> choices = {};  ///< of texts
   bool optional = false;                  ///< without `standard`: it may be missing
+  std::int64_t most = largest_size;       ///< of integers that are no axes
 };
 
 /// Weights' distribution as a row gives it.
@@ -69,7 +70,7 @@ class LayerArguments {
   const LayerRow* row_;
 };
 
-/// "an integer, 1 or more": for messages and documentation.
+/// "an integer from 1 to 2147483647": for messages and documentation.
 std::string expectation_of(const LayerArgument& argument);
 /// As TOML writes it: 3, [3, 3], 1e-05, true, "same".
 std::string text_of(const LayerValue& value);

@@ -10,6 +10,8 @@
 namespace fp16lab::engine::nn {
 namespace {
 
+constexpr std::int64_t largest_number = 2147483647;  // of a block's name
+
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
   throw std::invalid_argument(where.empty() ? what : where + ": " + what);
 }
@@ -25,19 +27,28 @@ std::string numbered(const LayerBlock& block, std::int64_t number) {
 /// Places row after row; `known` is what inputs can name.
 class Placing {
  public:
-  explicit Placing(const NetworkRows& network) : network_(network) {}
+  explicit Placing(const NetworkRows& network) : row_names_(names_of_rows(network)) {}
 
   void add(const LayerBlock& block) {
     if (block.repeat < 1) refuse(block.where, "block '" + block.name + "': repeat must be 1 or more");
     if (block.rows.empty()) refuse(block.where, "block '" + block.name + "' has no rows");
+    if (block.first < 0 || block.first > largest_number)
+      refuse(block.where,
+             "block '" + block.name + "': first must be from 0 to " + std::to_string(largest_number));
     if (!block.input.empty()) last_ = find(block.where, block.input, "", network_input);
+    if (block.repeat > (most_layers - static_cast<std::int64_t>(rows_.size())) /
+                           static_cast<std::int64_t>(block.rows.size()))
+      refuse(block.where, "block '" + block.name + "': with repeat = " + std::to_string(block.repeat) +
+                              " the network would have more than " + std::to_string(most_layers) + " layers");
     for (std::int64_t i = 0; i < block.repeat; ++i) {
       const std::string path = block.name.empty() ? "" : numbered(block, block.first + i);
       const int given = last_;
-      for (const LayerRow& row : block.rows)
-        add(row, block, path.empty() ? "" : path + ".", path.empty() ? network_input : given);
+      for (std::size_t row = 0; row < block.rows.size(); ++row)
+        add(block.rows[row], row_names_[first_row_ + row], path.empty() ? "" : path + ".",
+            path.empty() ? network_input : given);
       if (!path.empty() && places_.emplace(path, last_).second) names_.push_back(path);
     }
+    first_row_ += block.rows.size();
   }
 
   std::vector<PlacedRow> finish() {
@@ -54,14 +65,15 @@ class Placing {
   }
 
  private:
-  void add(const LayerRow& row, const LayerBlock& block, const std::string& prefix, int given) {
-    const std::string path = prefix + name_of_row(network_, block, row);
+  void add(const LayerRow& row, const std::string& name, const std::string& prefix, int given) {
+    const std::string path = prefix + name;
     if (row.name == "input" || path.starts_with('.') || path.ends_with('.') ||
         path.find("..") != std::string::npos)
       refuse(row.where, "layer name '" + row.name + "': expected words with dots between them, not 'input'");
     if (places_.contains(path)) refuse(row.where, "layer '" + path + "' is there twice");
     PlacedRow placed{.path = path, .prefix = prefix, .inputs = {}, .row = &row};
-    for (const std::string& name : row.inputs) placed.inputs.push_back(find(row.where, name, prefix, given));
+    for (const std::string& input : row.inputs)
+      placed.inputs.push_back(find(row.where, input, prefix, given));
     if (row.inputs.empty()) placed.inputs.push_back(last_);
     last_ = static_cast<int>(rows_.size());
     places_.emplace(path, last_);
@@ -79,7 +91,8 @@ class Placing {
                       did_you_mean(name, known));
   }
 
-  const NetworkRows& network_;
+  std::vector<std::string> row_names_;
+  std::size_t first_row_ = 0;  ///< of the next block, in row_names_
   std::vector<PlacedRow> rows_;
   std::vector<std::string> names_;
   std::map<std::string, int> places_;
@@ -102,17 +115,16 @@ bool LayerBlock::operator==(const LayerBlock& other) const {
          rows == other.rows;
 }
 
-std::string name_of_row(const NetworkRows& network, const LayerBlock& block, const LayerRow& row) {
-  if (!row.name.empty()) return row.name;
-  int number = 1;
-  for (const LayerBlock& other : network) {
-    if (&other != &block && !(other.name.empty() && block.name.empty())) continue;
-    for (const LayerRow& before : other.rows) {
-      if (&before == &row) return row.type + std::to_string(number);
-      if (before.name.empty() && before.type == row.type) ++number;
-    }
+std::vector<std::string> names_of_rows(const NetworkRows& network) {
+  std::vector<std::string> names;
+  std::map<std::string, int> outside_blocks;
+  for (const LayerBlock& block : network) {
+    std::map<std::string, int> inside;
+    std::map<std::string, int>& count = block.name.empty() ? outside_blocks : inside;
+    for (const LayerRow& row : block.rows)
+      names.push_back(row.name.empty() ? row.type + std::to_string(++count[row.type]) : row.name);
   }
-  throw std::logic_error("name_of_row: the row is not of the network");
+  return names;
 }
 
 std::vector<PlacedRow> placed(const NetworkRows& network) {

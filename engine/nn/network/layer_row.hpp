@@ -45,6 +45,9 @@ struct LayerBlock {
 
 using NetworkRows = std::vector<LayerBlock>;
 
+/// The most rows that a network may have, each as often as its block says.
+inline constexpr std::int64_t most_layers = 200000;
+
 /// A row with its place in the network.
 struct PlacedRow {
   std::string path;               ///< "h0.mlp.fc": of parameters, random streams and records
@@ -54,13 +57,13 @@ struct PlacedRow {
 };
 inline constexpr int network_input = -1;
 
-/// The row's own name, or that of a row without one: its type and a number, "relu2" for the second such row
-/// of its block, or of all rows outside blocks.
-std::string name_of_row(const NetworkRows& network, const LayerBlock& block, const LayerRow& row);
+/// Of all rows, in their order: a row's own name, or that of a row without one, its type and a number: "relu2"
+/// for the second such row of its block, or of all rows outside blocks.
+std::vector<std::string> names_of_rows(const NetworkRows& network);
 
 /// Blocks unrolled, names made unique and inputs found. std::invalid_argument "WHERE: ..." for a name that is
 /// taken or empty in parts, an input that is no earlier row, a row whose output nothing uses, and where there
-/// are no rows.
+/// are no rows or more than `most_layers`.
 std::vector<PlacedRow> placed(const NetworkRows& network);
 
 }  // namespace fp16lab::engine::nn

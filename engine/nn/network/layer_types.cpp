@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <functional>
 #include <iterator>
-#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -150,7 +148,7 @@ std::vector<LayerType> make_types() {
       {"lstm",
        "long short-term memory over (N, T, features)",
        {{.name = "hidden_size", .kind = Kind::count, .help = "state width"},
-        {.name = "num_layers", .kind = Kind::count, .standard = one, .help = "depth"},
+        {.name = "num_layers", .kind = Kind::count, .standard = one, .help = "depth", .most = 1024},
         {.name = "dropout", .kind = Kind::real, .standard = 0.0, .help = "between layers, in [0, 1)"}},
        false,
        build_lstm},
@@ -200,15 +198,15 @@ std::vector<LayerType> make_types() {
       {"softmax",
        "exp(x) over its sum along an axis",
        {{.name = "dim",
-         .kind = Kind::integer,
+         .kind = Kind::axis,
          .standard = std::int64_t{-1},
          .help = "the axis; 0 is the batch"}},
        false,
        build_softmax},
       {"flatten",
        "merges axes",
-       {{.name = "start_dim", .kind = Kind::integer, .standard = one, .help = "the first; 0 is the batch"},
-        {.name = "end_dim", .kind = Kind::integer, .standard = std::int64_t{-1}, .help = "the last"}},
+       {{.name = "start_dim", .kind = Kind::axis, .standard = one, .help = "the first; 0 is the batch"},
+        {.name = "end_dim", .kind = Kind::axis, .standard = std::int64_t{-1}, .help = "the last"}},
        false,
        build_flatten},
       {"unflatten",
@@ -229,7 +227,7 @@ std::vector<LayerType> make_types() {
        [](const LayerPlace& p) { return joined(p, ops::multiply); }},
       {"concat",
        "its inputs one behind the other",
-       {{.name = "dim", .kind = Kind::integer, .standard = one, .help = "the axis; 0 is the batch"}},
+       {{.name = "dim", .kind = Kind::axis, .standard = one, .help = "the axis; 0 is the batch"}},
        true,
        build_concat},
   };
@@ -237,8 +235,12 @@ std::vector<LayerType> make_types() {
 
 }  // namespace
 
-std::int64_t Signal::elements() const {
-  return std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, std::multiplies<>());
+std::int64_t Signal::elements() const { return product_of(extents); }
+
+Shape Signal::shape(std::int64_t batch) const {
+  std::vector<std::int64_t> all{(Extent(batch) * rows).value()};
+  all.insert(all.end(), extents.begin(), extents.end());
+  return Shape(all);
 }
 
 std::string Signal::to_string() const {

@@ -21,6 +21,8 @@ struct Signal {
   std::int64_t vocabulary = 0;  ///< of symbols (i32): values lie in [0, vocabulary); 0: of numbers
 
   std::int64_t elements() const;  ///< of a row
+  /// Of a batch's value. std::invalid_argument where no shape is so large, or has so many axes.
+  Shape shape(std::int64_t batch) const;
   /// "(N, 16, 28, 28)"
   std::string to_string() const;
   bool operator==(const Signal&) const = default;
@@ -30,6 +32,7 @@ struct Signal {
 struct NetworkOptions {
   Signal input = {};
   std::int64_t outputs = 0;  ///< of a linear row that does not say how many: classes, symbols, targets
+  std::int64_t batch = 1;    ///< examples that it will be given at once, if not more: their shapes must be
   Layout layout = Layout::nchw;
   Initialization initialization = Initialization::torch_linear;  ///< of rows without init
   std::int64_t scale_down = 1;  ///< out_features of linear rows are divided by it

@@ -22,6 +22,15 @@ std::string shapes_text(const PlacedRow& row, std::span<const PlacedRow> rows,
   return text;
 }
 
+void require_input(const NetworkOptions& options) {
+  try {
+    options.input.shape(options.batch);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(
+        fmt::format("the network's input {}: {}", options.input.to_string(), error.what()));
+  }
+}
+
 std::int64_t element_count(const Module& module) {
   std::int64_t count = 0;
   for (const Parameter* parameter : module.parameters()) count += parameter->value.element_count();
@@ -32,6 +41,7 @@ std::int64_t element_count(const Module& module) {
 
 Network::Network(Backend& backend, const NetworkRows& rows, const NetworkOptions& options)
     : input_(options.input) {
+  require_input(options);
   const std::vector<PlacedRow> all = placed(rows);
   for (const PlacedRow& row : all) {
     std::vector<Signal> inputs;
@@ -50,6 +60,7 @@ Network::Network(Backend& backend, const NetworkRows& rows, const NetworkOptions
                         type.many_inputs ? "two or more, such as input = [\"a\", \"b\"]" : "one"));
       const bool named = !row.row->name.empty();
       BuiltLayer built = type.build({backend, row.path, row.prefix, named, arguments, inputs, options});
+      built.output.shape(options.batch);
       layers_.push_back({.path = row.path,
                          .type = type.name,
                          .inputs = std::move(names),

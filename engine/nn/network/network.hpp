@@ -28,7 +28,8 @@ struct NetworkLayer {
 class Network final : public Module {
  public:
   /// std::invalid_argument "WHERE: layer 'PATH' (TYPE): WHAT" for rows that do not fit together: placed(),
-  /// and a layer that cannot take the shapes of its inputs, whose names and shapes the message gives.
+  /// and a layer that cannot take the shapes of its inputs, or gives one that is too large for a batch: the
+  /// message has the inputs' names and shapes.
   Network(Backend& backend, const NetworkRows& rows, const NetworkOptions& options);
 
   Variable forward(Tape& tape, const Variable& x) override;

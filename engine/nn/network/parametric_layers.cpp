@@ -40,6 +40,9 @@ Conv2dOptions filters_of(const LayerPlace& place, std::int64_t inputs) {
           .seed = place.network.seed};
 }
 
+/// Cells that an LSTM computes one after the other.
+constexpr std::int64_t most_cells = 65536;
+
 /// GCC 12 destroys `output` twice where the module's constructor throws within the braces of a BuiltLayer.
 BuiltLayer built(Signal output, std::unique_ptr<Module> module) {
   return {.output = std::move(output), .module = std::move(module)};
@@ -120,8 +123,10 @@ BuiltLayer build_conv_transpose2d(const LayerPlace& place) {
   const Conv2dGeometry& geometry = filters.geometry;
   const Pair more = place.arguments.pair("output_padding");
   const auto extent = [&](std::int64_t size, std::size_t axis) {
-    const std::int64_t result = (size - 1) * geometry.stride[axis] - 2 * geometry.padding[axis] +
-                                geometry.dilation[axis] * (filters.kernel[axis] - 1) + more[axis] + 1;
+    const std::int64_t result =
+        ((Extent(size) - 1) * geometry.stride[axis] - Extent(2) * geometry.padding[axis] +
+         (Extent(filters.kernel[axis]) - 1) * geometry.dilation[axis] + more[axis] + 1)
+            .value();
     require(result >= 1, fmt::format("the output would have an extent of {}", result));
     return result;
   };
@@ -206,12 +211,16 @@ BuiltLayer build_lstm(const LayerPlace& place) {
   const Signal& input = place.inputs[0];
   require_numbers(input);
   require(input.extents.size() == 2 && input.rows == 1, "takes (N, T, features)");
-  const std::int64_t hidden = place.arguments.integer("hidden_size");
+  const std::int64_t hidden = place.arguments.integer("hidden_size"),
+                     layers = place.arguments.integer("num_layers"), steps = input.extents[0];
+  require(steps * layers <= most_cells,
+          fmt::format("num_layers = {} over T = {} steps: expected at most {} cells, one a layer and step",
+                      layers, steps, most_cells));
   return built({.extents = {input.extents[0], hidden}},
                std::make_unique<Lstm>(place.backend, place.path,
                                       LstmOptions{.inputs = input.extents[1],
                                                   .hidden = hidden,
-                                                  .layers = place.arguments.integer("num_layers"),
+                                                  .layers = layers,
                                                   .dropout = place.arguments.real("dropout"),
                                                   .seed = place.network.seed}));
 }

@@ -1,11 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <stdexcept>
 
 #include "engine/autograd/ops.hpp"
+#include "engine/backend/window_functions.hpp"
 #include "engine/nn/network/layer_builders.hpp"
 
 namespace fp16lab::engine::nn::layers {
@@ -34,7 +33,7 @@ BuiltLayer pooled(const LayerPlace& place, const Pool2dGeometry& geometry,
                   Variable (*function)(const Variable&, const Pool2dGeometry&)) {
   const Image input(place.inputs[0], geometry.layout);
   const auto extent = [&](std::int64_t size, std::size_t axis) {
-    require(2 * geometry.padding[axis] <= geometry.kernel[axis],
+    require(geometry.padding[axis] <= geometry.kernel[axis] / 2,
             fmt::format("padding {}: expected at most half of the kernel, {}", geometry.padding[axis],
                         geometry.kernel[axis]));
     return window_extent(size, geometry.kernel[axis], geometry.stride[axis], geometry.padding[axis]);
@@ -80,10 +79,11 @@ Signal Image::signal(Layout layout) const {
 
 std::int64_t window_extent(std::int64_t extent, std::int64_t kernel, std::int64_t stride,
                            std::int64_t padding, std::int64_t dilation) {
-  const std::int64_t span = dilation * (kernel - 1) + 1;
-  require(extent + 2 * padding >= span,
-          fmt::format("a window of {} does not fit into {} with a padding of {}", span, extent, padding));
-  return (extent + 2 * padding - span) / stride + 1;
+  // Arguments are at most largest_size: nothing overflows.
+  const std::int64_t count = functions::window_count(extent, kernel, stride, padding, dilation);
+  require(count > 0, fmt::format("a window of {} does not fit into {} with a padding of {}",
+                                 dilation * (kernel - 1) + 1, extent, padding));
+  return count;
 }
 
 BuiltLayer elementwise(const LayerPlace& place, Variable (*function)(const Variable&)) {
@@ -120,13 +120,13 @@ BuiltLayer build_flatten(const LayerPlace& place) {
   const std::size_t last = axis_of(place, place.arguments.integer("end_dim"), rank);
   require(first <= last, "start_dim is behind end_dim");
   Signal output{.rows = input.rows, .vocabulary = input.vocabulary};
-  std::int64_t merged = 1;
+  Extent merged = 1;
   for (std::size_t axis = std::max<std::size_t>(first, 1); axis <= last; ++axis)
-    merged *= input.extents[axis - 1];
-  if (first == 0) output.rows *= merged;
+    merged = merged * input.extents[axis - 1];
+  if (first == 0) output.rows = (merged * output.rows).value();
   for (std::size_t axis = 1; axis < rank; ++axis) {
     if (axis < first || axis > last) output.extents.push_back(input.extents[axis - 1]);
-    if (axis == first) output.extents.push_back(merged);
+    if (axis == first) output.extents.push_back(merged.value());
   }
   return {
       .output = output, .module = nullptr, .computes = false, .forward = [input, output](Tape&, Values x) {
@@ -137,8 +137,7 @@ BuiltLayer build_flatten(const LayerPlace& place) {
 BuiltLayer build_unflatten(const LayerPlace& place) {
   const Signal& input = place.inputs[0];
   const std::vector<std::int64_t> sizes = place.arguments.list("unflattened_size");
-  const std::int64_t elements =
-      std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+  const std::int64_t elements = product_of(sizes);
   require(elements == input.elements(),
           fmt::format("unflattened_size has {} elements; expected {}", elements, input.elements()));
   const Signal output{.extents = sizes, .rows = input.rows, .vocabulary = input.vocabulary};
@@ -193,7 +192,7 @@ BuiltLayer build_concat(const LayerPlace& place) {
     require(other.extents.size() == output.extents.size(), "expected shapes that differ along dim only");
     expected.extents[axis - 1] = output.extents[axis - 1];
     require(expected == output, "expected shapes that differ along dim only");
-    output.extents[axis - 1] += other.extents[axis - 1];
+    output.extents[axis - 1] = (Extent(output.extents[axis - 1]) + other.extents[axis - 1]).value();
   }
   return {.output = output, .module = nullptr, .forward = [axis](Tape&, Values x) {
             return ops::concat(x, static_cast<int>(axis));

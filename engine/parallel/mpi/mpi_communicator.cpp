@@ -18,6 +18,7 @@
 
 #include "engine/parallel/mpi/deadline.hpp"
 #include "numerics/arithmetic/array_arithmetic.hpp"
+#include "numerics/text/message.hpp"
 
 namespace fp16lab::engine::parallel {
 
@@ -37,11 +38,7 @@ constexpr std::chrono::milliseconds last_words{300};
 /// How long MPI_Abort may take to end this process.
 constexpr double abort_seconds = 5;
 
-void say(const std::string& line) {
-  // One write, so that lines of several ranks do not mix.
-  fmt::print(stderr, "{}", fmt::format("{}: error: {}\n", program_invocation_short_name, line));
-  std::fflush(stderr);
-}
+void say_error(const std::string& line) { say("{}: error: {}", program_invocation_short_name, line); }
 
 /// "Open MPI v4.1.4" of "Open MPI v4.1.4, package: ...", "MPICH 4.0.2" of "MPICH Version:      4.0.2\n...".
 std::string short_name(const std::string& description) {
@@ -118,7 +115,7 @@ class MpiCommunicator final : public Communicator {
 
   /// Ends all ranks with one line.
   [[noreturn]] void fail(const std::string& what) {
-    say(fmt::format("rank {} of {} ({}), at {}: {}", rank(), size(), host_of(rank()), place(), what));
+    say_error(fmt::format("rank {} of {} ({}), at {}: {}", rank(), size(), host_of(rank()), place(), what));
     std::this_thread::sleep_for(last_words);
     abort(exit_failed);
   }
@@ -344,8 +341,8 @@ std::unique_ptr<Communicator> make_mpi_communicator(const fp16lab_mpi_plugin& pl
   int rank = 0, ranks = 0;
   {
     const Deadline deadline(options.time_limit, [&] {
-      say(fmt::format("rank {} of {}: MPI_Init waited {} s for the other ranks", launch.rank, launch.ranks,
-                      options.time_limit));
+      say_error(fmt::format("rank {} of {}: MPI_Init waited {} s for the other ranks", launch.rank,
+                            launch.ranks, options.time_limit));
       std::_Exit(exit_failed);
     });
     if (const char* const error = plugin.start(&add_for_mpi, &rank, &ranks))

@@ -8,7 +8,9 @@
 #include "analysis/paired_verdict.hpp"
 #include "analysis/run_comparison_output.hpp"
 #include "experiments/app/commands.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/run_config.hpp"
 #include "reports/figures/comparison_figure.hpp"
@@ -27,13 +29,12 @@ struct CompareCommand {
 RunFolder read_run(const std::filesystem::path& path, bool strict) {
   if (!is_run_folder(path))
     throw CommandError(ExitCode::usage,
-                       std::filesystem::exists(path)
-                           ? fmt::format("{}: not a run folder (no manifest.json)", path.string())
-                           : fmt::format("{}: no such run folder", path.string()));
+                       is_there(path) ? fmt::format("{}: not a run folder (no manifest.json)", path.string())
+                                      : fmt::format("{}: no such run folder", path.string()));
   // Without them there is nothing to compare.
   if (read_manifest(path).state != ExitState::running)
     for (const std::string_view name : {run_file::steps, run_file::evaluations})
-      if (!std::filesystem::exists(path / name))
+      if (!is_there(path / name))
         throw CommandError(strict ? ExitCode::mismatch : ExitCode::run_failed,
                            fmt::format("{} is missing", (path / name).string()));
   return read_run_folder(path);
@@ -42,7 +43,7 @@ RunFolder read_run(const std::filesystem::path& path, bool strict) {
 /// Hands the rows of histograms.jsonl to `add`; says what is odd about the file.
 template <class Add>
 void read_histograms_of(char which, const RunFolder& run, Add add, std::vector<std::string>& notes) {
-  if (!std::filesystem::exists(run.path / run_file::histograms)) return;  // among the run's damage
+  if (!is_there(run.path / run_file::histograms)) return;  // among the run's damage
   if (const std::size_t bytes = for_each_histogram(run.path, add); bytes > 0)
     notes.push_back(fmt::format("{}: {}: the last line is cut off ({} bytes) and was left out", which,
                                 run_file::histograms, bytes));
@@ -128,14 +129,14 @@ analysis::RunComparison compare(const CompareCommand& command) {
 
 void write_files(const CompareCommand& command, const analysis::RunComparison& comparison) {
   const std::filesystem::path& folder = command.common.out;
-  std::filesystem::create_directories(folder);
+  make_folders(folder);
   std::ostringstream json, csv;
   analysis::write_comparison_json(json, comparison);
   analysis::write_comparison_csv(csv, comparison);
   write_file_atomically(folder / "compare.json", json.str());
   write_file_atomically(folder / "compare.csv", csv.str());
   const std::string trouble = reports::draw_comparison(comparison, folder);
-  if (!trouble.empty()) fmt::print(stderr, "fp16lab compare: {}\n", trouble);
+  if (!trouble.empty()) say("fp16lab compare: {}", trouble);
 }
 
 ExitCode run_compare(const CompareCommand& command) {

@@ -22,10 +22,12 @@
 #include "experiments/app/commands/hist_show.hpp"
 #include "experiments/app/commands/input_paths.hpp"
 #include "experiments/app/commands/name_selection.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/formats/format_range.hpp"
 #include "numerics/histogram/cast_counts.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/run_config.hpp"
@@ -68,22 +70,20 @@ void print_notes(const CountedDumps& dumps) {
     if (array.no_gradient)
       ++no_gradients;
     else if (++skipped <= shown_at_most)
-      fmt::print(stderr, "note: {}: '{}' is skipped: {}\n", printable(array.file.string()),
-                 printable(array.name), array.reason);
+      say("note: {}: '{}' is skipped: {}", printable(array.file.string()), printable(array.name),
+          array.reason);
   }
-  if (skipped > shown_at_most) fmt::print(stderr, "note: {} more are skipped\n", skipped - shown_at_most);
+  if (skipped > shown_at_most) say("note: {} more are skipped", skipped - shown_at_most);
   if (no_gradients > 0)
-    fmt::print(
-        stderr,
-        "note: {} tensors are left out: the dump says that they are no gradients (--include counts them)\n",
+    say("note: {} tensors are left out: the dump says that they are no gradients (--include counts them)",
         no_gradients);
   std::uint64_t below = 0, above = 0;
   for (const CountedArray& array : dumps.arrays) {
     below += array.values.below_fp32();
     above += array.values.above_fp32();
   }
-  if (below > 0) fmt::print(stderr, "note: {} FP64 values are below FP32's smallest number\n", below);
-  if (above > 0) fmt::print(stderr, "note: {} finite FP64 values are beyond FP32's largest number\n", above);
+  if (below > 0) say("note: {} FP64 values are below FP32's smallest number", below);
+  if (above > 0) say("note: {} finite FP64 values are beyond FP32's largest number", above);
 }
 
 void show_dumps(const HistCommand& command, std::span<const std::filesystem::path> files,
@@ -115,7 +115,7 @@ void show_dumps(const HistCommand& command, std::span<const std::filesystem::pat
 ExitCode run_hist(const HistCommand& command) {
   std::vector<std::filesystem::path> runs, files;
   for (const std::filesystem::path& input : expand_inputs(command.inputs)) {
-    if (!std::filesystem::is_directory(input))
+    if (!is_folder(input))
       files.push_back(input);
     else if (is_run_folder(input))
       runs.push_back(input);

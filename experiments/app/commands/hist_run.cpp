@@ -16,6 +16,8 @@
 #include "experiments/app/replay/fixed_scale.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/histogram/cast_counts.hpp"
+#include "numerics/text/message.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 
@@ -162,7 +164,7 @@ std::optional<FixedScaleReplay> replayed(const std::filesystem::path& run,
   try {
     return replay_fixed_scale(RecordedRun(run), *suggestion.suggested);
   } catch (const std::runtime_error& error) {
-    fmt::print(stderr, "note: the suggested scale was not replayed: {}\n", error.what());
+    say("note: the suggested scale was not replayed: {}", error.what());
     return std::nullopt;
   }
 }
@@ -191,14 +193,14 @@ void show_others(const HistCommand& command, const std::filesystem::path& run, c
   const std::vector<DType> formats =
       parse_formats(command.formats).value_or(std::vector<DType>{stored_format(rows)});
   if (!command.common.quiet) {
-    fmt::print(stderr, "{}: {} of step {}, for {}\n", run.string(), name_of(command.observed),
-               rows.front().step, titles_of(formats));
-    for (const std::string& damage : all.damage) fmt::print(stderr, "note: {}\n", damage);
+    say("{}: {} of step {}, for {}", run.string(), name_of(command.observed), rows.front().step,
+        titles_of(formats));
+    for (const std::string& damage : all.damage) say("note: {}", damage);
   }
   if (command.json) {
     std::ostringstream text;
     analysis::write_observed_json(text, command.observed, rows, formats, all.watched);
-    Json json = Json::parse(text.str());
+    Json json = parse_json(text.str());
     json["all_steps"] = pooled_json(all);
     if (command.observed == Observed::updates)
       json["all_steps"].update({{"updates", all.updates.values}, {"unmoved", all.updates.unmoved}});
@@ -281,11 +283,10 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
             ? "loss scale " + scale_text(*tensors.common_scale())
             : fmt::format("loss scales from {} to {}, which differ by tensor",
                           scale_text(tensors.least_scale), scale_text(tensors.greatest_scale));
-    fmt::print(stderr, "{}: step {}, recorded at {}, shown in {} at {}\n", run.string(), step, recorded,
-               titles_of(question.formats),
-               question.scale ? scale_text(*question.scale) : "each tensor's own");
-    for (const std::string& damage : all.damage) fmt::print(stderr, "note: {}\n", damage);
-    if (all.rounded) fmt::print(stderr, "note: {}\n", behind_rounding);
+    say("{}: step {}, recorded at {}, shown in {} at {}", run.string(), step, recorded,
+        titles_of(question.formats), question.scale ? scale_text(*question.scale) : "each tensor's own");
+    for (const std::string& damage : all.damage) say("note: {}", damage);
+    if (all.rounded) say("note: {}", behind_rounding);
   }
   const std::vector<analysis::SuggestedScale> suggestions = suggestions_of(tensors.report, question.formats);
   const auto stored = std::find(question.formats.begin(), question.formats.end(), stored_format(rows));

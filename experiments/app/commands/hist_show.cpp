@@ -12,7 +12,9 @@
 #include "experiments/app/exit_code.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/formats/dtype_spelling.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -53,9 +55,9 @@ void draw(const HistCommand& command, const Tensors& tensors, const std::string&
     const auto [stem, problem] =
         reports::draw_range_figure(figure, tensors.drawn, tensors.report, command.common.out);
     if (!problem.empty())
-      fmt::print(stderr, "fp16lab: note: {}\n", problem);
+      say("fp16lab: note: {}", problem);
     else if (!command.common.quiet)
-      fmt::print(stderr, "figure: {}\n", (command.common.out / (stem + ".png")).string());
+      say("figure: {}", (command.common.out / (stem + ".png")).string());
   }
 }
 
@@ -69,7 +71,7 @@ void show(const HistCommand& command, const Tensors& tensors, const std::string&
     for (std::size_t i = 0; i < views.size(); ++i) {
       std::ostringstream text;
       analysis::write_json(text, tensors.report, views[i], suggestions[i]);
-      documents.push_back(HistJson::parse(text.str()));
+      documents.push_back(parse_json(text.str()));
     }
     HistJson json = views.size() == 1 ? documents[0] : HistJson{{"formats", std::move(documents)}};
     json.update(additions);

@@ -4,8 +4,10 @@
 #include <glob.h>
 
 #include <set>
+#include <system_error>
 
 #include "experiments/app/exit_code.hpp"
+#include "numerics/files/disk/folder.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -24,7 +26,7 @@ std::filesystem::path missing_folder(const std::filesystem::path& pattern) {
   for (const std::filesystem::path& part : pattern.parent_path()) {
     if (part.string().find_first_of("*?[") != std::string::npos) break;
     folder /= part;
-    if (!std::filesystem::exists(folder)) return folder;
+    if (!is_there(folder)) return folder;
   }
   return {};
 }
@@ -48,10 +50,12 @@ std::vector<std::filesystem::path> expand_inputs(std::span<const std::filesystem
   std::vector<std::filesystem::path> paths;
   std::set<std::filesystem::path> seen;
   const auto add = [&](const std::filesystem::path& path) {
-    if (seen.insert(std::filesystem::weakly_canonical(path)).second) paths.push_back(path);
+    std::error_code error;
+    const std::filesystem::path one = std::filesystem::weakly_canonical(path, error);
+    if (seen.insert(error ? path : one).second) paths.push_back(path);
   };
   for (const std::filesystem::path& argument : arguments) {
-    if (std::filesystem::exists(argument)) {  // whatever characters its name has
+    if (is_there(argument)) {  // whatever characters its name has
       add(argument);
     } else if (argument.string().find_first_of("*?[") != std::string::npos) {
       for (const std::filesystem::path& path : matches_of(argument.string())) add(path);

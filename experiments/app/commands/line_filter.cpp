@@ -8,6 +8,8 @@
 #include <system_error>
 #include <vector>
 
+#include "numerics/files/disk/read_file.hpp"
+
 namespace fp16lab::experiments {
 namespace {
 
@@ -53,6 +55,9 @@ void filter_lines(
     if (output.size() >= block) write_all(output);
   };
   for (;;) {
+    if (held > longest::line)
+      throw std::runtime_error("the standard input has a line of more than " + std::to_string(longest::line) +
+                               " bytes");
     if (held == buffer.size()) buffer.resize(2 * buffer.size());
     const std::size_t count = read_some(buffer.data() + held, buffer.size() - held);
     const char* line = buffer.data();

@@ -25,6 +25,7 @@
 #include "numerics/formats/decimal.hpp"
 #include "numerics/gemm/gemm.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::experiments {
@@ -282,7 +283,7 @@ ExitCode run_devices(const CommonOptions& common, bool as_json) {
     print_table(rows);
   }
   if (!common.quiet)
-    for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
+    for (const std::string& warning : warnings) say("warning: {}", warning);
   if (cuda.devices.empty()) fmt::print("\ngpus\n  none: {}\n", cuda.reason);
   return ExitCode::ok;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "experiments/tensor_core_probe/capture_file.hpp"
+#include "numerics/text/message.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -51,17 +52,16 @@ ExitCode verify_capture(const std::filesystem::path& path, const std::string& mo
     differing += verdict.differences.size();
   }
   if (common.quiet && differing == 0) return ExitCode::ok;
-  fmt::print(stderr, "fp16lab: mma: {} (compute capability {}.{}, kernels for {}, {})\n", capture.device.name,
-             capture.device.capability.major, capture.device.capability.minor, capture.kernels,
-             capture.compiler);
+  say("fp16lab: mma: {} (compute capability {}.{}, kernels for {}, {})", capture.device.name,
+      capture.device.capability.major, capture.device.capability.minor, capture.kernels, capture.compiler);
   for (const probe::CaptureVerdict& verdict : verdicts) {
     const std::string which(verdict.instruction->name);
     if (verdict.model.empty())
-      fmt::print(stderr, "fp16lab: mma: {}: not compared, no row describes it\n", which);
+      say("fp16lab: mma: {}: not compared, no row describes it", which);
     else
-      fmt::print(stderr, "fp16lab: mma: {}: {} of {} outputs differ from {} ({} of questions, {} random)\n",
-                 which, verdict.differences.size(), verdict.questions + verdict.random_outputs, verdict.model,
-                 verdict.questions, verdict.random_outputs);
+      say("fp16lab: mma: {}: {} of {} outputs differ from {} ({} of questions, {} random)", which,
+          verdict.differences.size(), verdict.questions + verdict.random_outputs, verdict.model,
+          verdict.questions, verdict.random_outputs);
   }
   return differing == 0 ? ExitCode::ok : ExitCode::mismatch;
 }

@@ -16,6 +16,7 @@
 #include "experiments/app/commands/mma_explain.hpp"
 #include "experiments/app/commands/tensor_core_row.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/text.hpp"
 
@@ -309,8 +310,7 @@ ExitCode run_mma(const MmaCommand& command) {
   });
   if (!command.verify) return ExitCode::ok;
   if (!command.common.quiet || mma.answers() != 0)
-    fmt::print(stderr, "fp16lab: mma: {} of {} lines differ from {}\n", mma.answers(), mma.lines(),
-               name_of(question));
+    say("fp16lab: mma: {} of {} lines differ from {}", mma.answers(), mma.lines(), name_of(question));
   return mma.answers() == 0 ? ExitCode::ok : ExitCode::mismatch;
 }
 

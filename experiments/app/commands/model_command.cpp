@@ -1,5 +1,6 @@
 // fp16lab model: a network as a table, before anything is trained.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "experiments/app/run/network_table.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/run/run_data.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/figures/network_figure.hpp"
 
@@ -125,8 +127,15 @@ ExitCode run_model(ModelCommand& command) {
   const RunPlan plan = resolve_run(command.common);
   const RunConfig& config = plan.config;
   const std::unique_ptr<const RunData> data = load_data(config);
+  checked_costs(plan, *data);
   Json json = network_table(config, *data);
   if (!command.drawing.empty()) {
+    if (writes_to_descriptor(command.drawing, STDOUT_FILENO))
+      throw CommandError(
+          ExitCode::usage,
+          fmt::format("model: --draw: {}: the table goes to the standard output; name a file, or "
+                      "another descriptor",
+                      command.drawing));
     if (const std::string problem = reports::draw_network(json.dump(), command.drawing); !problem.empty())
       throw CommandError(ExitCode::run_failed, "model: --draw: " + problem);
   }

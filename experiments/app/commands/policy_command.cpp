@@ -16,8 +16,10 @@
 #include "experiments/app/commands/policy_list.hpp"
 #include "experiments/app/config/config.hpp"
 #include "experiments/app/registry.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/formats/format.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::experiments {
@@ -108,7 +110,7 @@ ScalerOptions options_of(const PolicyCommand& command) {
   if (!command.policy.empty())
     as_usage([&] { options.policy = engine::amp::scale_policy(command.policy).name; });
   if (!command.common.config.empty()) {
-    RunConfig config = load_config(command.common.config);
+    RunConfig config = load_config(command.common.config, NamedHow::by_user);
     const RunConfig file = config;
     if (!command.policy.empty()) config.scaler.policy = options.policy;
     require_policy_parameters(file, config, command.common.config.string());
@@ -122,7 +124,7 @@ ScalerOptions options_of(const PolicyCommand& command) {
 
 std::string text_of(const std::string& argument) {
   if (argument != "-") return argument;
-  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  return read_standard_input("the standard input", longest::table);
 }
 
 /// A step, before it is known at which scale it runs.
@@ -212,7 +214,7 @@ ExitCode run_steps(const std::vector<Step>& steps, bool has_magnitudes, const Sc
   std::cout.flush();
   if (!std::cout) throw std::runtime_error("policy: standard output cannot be written");
   if (!end) return ExitCode::ok;
-  fmt::print(stderr, "fp16lab: policy {} ends the run at step {}: {}\n", policy.name, number, *end);
+  say("fp16lab: policy {} ends the run at step {}: {}", policy.name, number, *end);
   return ExitCode::diverged;
 }
 
@@ -254,12 +256,11 @@ ExitCode run_policy(const PolicyCommand& command) {
   if (!command.common.quiet) {
     if (options.power_of_two == PowerOfTwo::warn)
       if (const std::optional<std::string> inexact = engine::amp::inexact_unscaling(options, policy))
-        fmt::print(stderr, "fp16lab: warning: {}\n", *inexact);
+        say("fp16lab: warning: {}", *inexact);
     if (engine::amp::scale_policy(policy.name).per_layer)
-      fmt::print(stderr,
-                 "fp16lab: policy {} moves scales of layers, which a trace does not have; shown is the "
-                 "loss scale\n",
-                 policy.name);
+      say("fp16lab: policy {} moves scales of layers, which a trace does not have; shown is the "
+          "loss scale",
+          policy.name);
   }
   return run_steps(steps, has_magnitudes, policy);
 }

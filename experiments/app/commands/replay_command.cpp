@@ -14,6 +14,7 @@
 #include "experiments/app/replay/replay.hpp"
 #include "experiments/study/study.hpp"
 #include "numerics/files/run/run_folder.hpp"
+#include "numerics/text/message.hpp"
 #include "reports/figures/replay_figures.hpp"
 
 namespace fp16lab::experiments {
@@ -30,7 +31,7 @@ struct ReplayCommand {
 
 /// Policies with the same note share a line.
 void print_notes(const ReplayFile& replay) {
-  for (const std::string& note : replay.notes) fmt::print(stderr, "replay: note: {}\n", note);
+  for (const std::string& note : replay.notes) say("replay: note: {}", note);
   std::vector<std::pair<std::string, std::string>> by_note;  // note, policies
   for (const ReplayedPolicy& policy : replay.policies) {
     if (policy.note.empty()) continue;
@@ -41,7 +42,7 @@ void print_notes(const ReplayFile& replay) {
     else
       same->second += ", " + policy.label;
   }
-  for (const auto& [note, policies] : by_note) fmt::print(stderr, "replay: note: {}: {}\n", policies, note);
+  for (const auto& [note, policies] : by_note) say("replay: note: {}: {}", policies, note);
 }
 
 ExitCode run_replay(const ReplayCommand& command) {
@@ -65,15 +66,15 @@ ExitCode run_replay(const ReplayCommand& command) {
     throw CommandError(ExitCode::run_failed, error.what());
   }
   if (!command.common.quiet) {
-    fmt::print(stderr, "replay: {} ({}): {} steps, {} with histograms\n", replay.run, replay.workload,
-               replay.total_steps, replay.observed_steps);
+    say("replay: {} ({}): {} steps, {} with histograms", replay.run, replay.workload, replay.total_steps,
+        replay.observed_steps);
     print_notes(replay);
   }
   if (!command.common.out.empty()) {
     write_claims(command.common, "what would every loss-scale policy have done on this run?", claims);
     write_replay(command.common.out, replay);
     const std::string problem = reports::draw_replay(replay, command.common.out);
-    if (!problem.empty()) fmt::print(stderr, "replay: no figure: {}\n", problem);
+    if (!problem.empty()) say("replay: no figure: {}", problem);
   }
   if (command.json)
     fmt::print("{}", to_json(replay));

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <iostream>
 #include <memory>
 #include <set>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -15,6 +15,7 @@
 #include "experiments/app/process.hpp"
 #include "numerics/files/run/replay_file.hpp"
 #include "numerics/files/run/run_schema.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/report_input.hpp"
 #include "reports/page/report.hpp"
@@ -120,10 +121,11 @@ void write_report_page(const CommonOptions& common, const reports::RunSet& runs,
   reports::ReportOptions options;
   options.title = "fp16lab: " + name.filename().string();
   options.follow_seconds = follow_seconds;
-  if (!common.quiet) options.messages = &std::cerr;
+  std::stringstream messages;
+  if (!common.quiet) options.messages = &messages;
   const std::filesystem::path page = reports::write_report(runs, summaries, replays, out, options);
-  if (follow_seconds == 0 || !common.quiet) fmt::print("{}\n", printable(page.string()));
-  std::fflush(stdout);
+  for (std::string line; std::getline(messages, line);) say("{}", line);
+  if (follow_seconds == 0 || !common.quiet) print_result(printable(page.string()) + "\n");
 }
 
 Command report_command() {

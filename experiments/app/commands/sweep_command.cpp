@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "experiments/app/commands.hpp"
+#include "experiments/app/process.hpp"
 #include "experiments/app/registry.hpp"
 #include "experiments/app/run/folder_claim.hpp"
 #include "experiments/app/sweep/child_process.hpp"
@@ -14,6 +15,7 @@
 #include "experiments/app/sweep/sweep.hpp"
 #include "experiments/app/sweep/sweep_engine.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/report_input.hpp"
 #include "reports/data/run_set.hpp"
@@ -77,7 +79,7 @@ SweepPlan plan_of(const SweepCommand& command) {
   if ((command.task || command.list_tasks || command.collect) && has_written_plan(plan.folder))
     require_written_plan(plan, command.task);
   else if (const std::string others = left_out(plan); !others.empty() && !common.quiet)
-    fmt::print(stderr, "sweep: note: {}\n", others);
+    say("sweep: note: {}", others);
   return plan;
 }
 
@@ -89,7 +91,7 @@ void sum_up(const SweepPlan& plan, const CommonOptions& common, bool page) {
   const std::vector<reports::WorkloadSummary> summaries = reports::summarise(runs);
   write_file_atomically(plan.folder / "summary.csv", summary_csv(summaries));
   write_file_atomically(plan.folder / "summary.json", summary_json(summaries));
-  fmt::print("{}", reports::summary_table(runs, summaries));
+  print_result(reports::summary_table(runs, summaries));
   if (!page) return;
   const std::vector<std::filesystem::path> replays = reports::find_report_input(folders).replays;
   write_report_page(common, runs, summaries, replays, plan.folder, plan.folder);
@@ -114,9 +116,9 @@ ExitCode collect(const SweepPlan& plan, const CommonOptions& common, const Sweep
   const std::size_t more = lacking.size() > most ? lacking.size() - most : 0;
   const std::size_t complete = plan.runs.size() - lacking.size();
   lacking.resize(lacking.size() - more);
-  fmt::print(stderr, "sweep: {} of {} runs are complete{}{}{}\n", complete, plan.runs.size(),
-             lacking.empty() ? "" : "; not yet: ", fmt::join(lacking, ", "),
-             more == 0 ? "" : fmt::format(" and {} more (--list-tasks has all)", more));
+  say("sweep: {} of {} runs are complete{}{}{}", complete, plan.runs.size(),
+      lacking.empty() ? "" : "; not yet: ", fmt::join(lacking, ", "),
+      more == 0 ? "" : fmt::format(" and {} more (--list-tasks has all)", more));
   return ExitCode::ok;
 }
 
@@ -141,11 +143,11 @@ ExitCode submit(const SweepPlan& plan, const SweepCommand& command) {
   if (command.common.quiet) return ExitCode::ok;
   const std::string then = "fp16lab " + shell_line({"sweep", "--collect", "-o", plan.folder.string()});
   if (submission.jobs.empty())
-    fmt::print(stderr, "sweep: nothing is left to do; table and page: {}\n", then);
+    say("sweep: nothing is left to do; table and page: {}", then);
   else
-    fmt::print(stderr, "sweep: {} in Slurm's {} {}; table and page, also while they run: {}\n",
-               counted(submission.runs, "run"), submission.jobs.size() == 1 ? "job" : "jobs",
-               fmt::join(submission.jobs, ", "), then);
+    say("sweep: {} in Slurm's {} {}; table and page, also while they run: {}",
+        counted(submission.runs, "run"), submission.jobs.size() == 1 ? "job" : "jobs",
+        fmt::join(submission.jobs, ", "), then);
   return ExitCode::ok;
 }
 

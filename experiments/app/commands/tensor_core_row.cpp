@@ -16,8 +16,9 @@
 
 #include "experiments/app/config/config.hpp"
 #include "experiments/app/exit_code.hpp"
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/nearest_name.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -78,6 +79,9 @@ std::string text_of(const toml::node& node) {
 class RowFile {
  public:
   RowFile(std::string_view toml, std::string_view source) : source_(source) {
+    if (const std::optional<std::size_t> line = too_deep_in_toml(toml))
+      refuse_config(fmt::format("{}:{}", source, *line),
+                    fmt::format("nested deeper than {}", deepest_nesting));
     try {
       table_ = toml::parse(toml, source);
     } catch (const toml::parse_error& error) {
@@ -275,7 +279,7 @@ OwnRow load_tensor_core_row(const std::filesystem::path& path, const std::string
                             const std::string& accumulator) {
   std::string text;
   try {
-    text = read_file(path);
+    text = read_file(path, longest::document, NamedHow::by_user);
   } catch (const std::runtime_error& error) {
     throw CommandError(ExitCode::usage, fmt::format("mma: --row: {}", error.what()));
   }

@@ -94,9 +94,9 @@ std::vector<ConfigKey> of_report() {
       FP16LAB_KEY_AS(
           "report.margin.loss", report.margin_loss,
           "in percent: a final loss (or bits per character) that is off FP32's by less counts as equal",
-          positive),
+          in_fp64(positive)),
       FP16LAB_KEY_AS("report.margin.accuracy", report.margin_accuracy, "the same of an accuracy, in points",
-                     positive),
+                     in_fp64(positive)),
   };
 }
 

@@ -10,12 +10,15 @@
 #include <stdexcept>
 
 #include "engine/amp/policy.hpp"
+#include "engine/amp/unmet_expectation.hpp"
 #include "experiments/app/arguments.hpp"
 #include "experiments/app/config/network_rows.hpp"
 #include "experiments/app/exit_code.hpp"
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/formats/decimal.hpp"
+#include "numerics/formats/fp32_range.hpp"
 #include "numerics/text/nearest_name.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -67,6 +70,24 @@ bool in_range(double x, const ConfigRange& range) {
   refuse_config(where, fmt::format("{} = {}: expected {}", key.name, shown, expectation_of(key)));
 }
 
+/// `value`, which was given as `shown`, if it is one that the key takes.
+double checked_real(const ConfigKey& key, double value, const std::string& shown, std::string_view where) {
+  if (key.parameter != nullptr) {
+    if (const std::string expected = engine::amp::unmet_expectation(*key.parameter, value); !expected.empty())
+      refuse_config(where, fmt::format("{} = {}: expected {}", key.name, shown, expected));
+    return value;
+  }
+  if (!in_range(value, key.range)) fail_value(key, shown, where);
+  if (key.range.fp32 &&
+      !(fp32_holds(value) && in_range(static_cast<double>(static_cast<float>(value)), key.range)))
+    refuse_config(
+        where,
+        fmt::format("{} = {}: expected {}, also in FP32, which holds 2^-149 to 3.4028235e+38 and would "
+                    "make {} of it",
+                    key.name, shown, expectation_of(key), static_cast<float>(value)));
+  return value;
+}
+
 bool has_choice(const ConfigKey& key, std::string_view choice) {
   return std::find(key.choices.begin(), key.choices.end(), choice) != key.choices.end();
 }
@@ -98,12 +119,7 @@ double parameter_of(const ConfigKey& key, const toml::node& node, std::string_vi
   } else {
     fail_value(key, shown(node), where);
   }
-  try {
-    engine::amp::check_value(*key.parameter, value);
-  } catch (const std::invalid_argument&) {
-    fail_value(key, shown(node), where);
-  }
-  return value;
+  return checked_real(key, value, shown(node), where);
 }
 
 /// `node` as a value of the key's type, checked; integers serve as real numbers.
@@ -128,8 +144,8 @@ ConfigValue value_of(const ConfigKey& key, const toml::node& node, std::string_v
     case ConfigType::integer:
       return integer_of(node);
     case ConfigType::real:
-      require(node.is_number() && in_range(*node.value<double>(), key.range));
-      return *node.value<double>();
+      require(node.is_number());
+      return checked_real(key, *node.value<double>(), shown(node), where);
     case ConfigType::boolean:
       require(node.is_boolean());
       return **node.as_boolean();
@@ -156,6 +172,8 @@ ConfigValue value_of(const ConfigKey& key, const toml::node& node, std::string_v
 }
 
 toml::table parse_toml(std::string_view text, std::string_view source) {
+  if (const std::optional<std::size_t> line = too_deep_in_toml(text))
+    refuse_config(fmt::format("{}:{}", source, *line), fmt::format("nested deeper than {}", deepest_nesting));
   try {
     return toml::parse(text, source);
   } catch (const toml::parse_error& error) {
@@ -253,10 +271,10 @@ RunConfig parse_config(std::string_view toml, std::string_view source) {
   return config;
 }
 
-RunConfig load_config(const std::filesystem::path& path) {
+RunConfig load_config(const std::filesystem::path& path, NamedHow named) {
   std::string text;
   try {
-    text = read_file(path);
+    text = read_file(path, longest::document, named);
   } catch (const std::runtime_error& error) {
     throw CommandError(ExitCode::usage, fmt::format("--config: {}", printable(error.what())));
   }
@@ -292,11 +310,11 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
     } catch (const std::invalid_argument&) {
       fail_value(key, std::string(value), where);
     }
-    if (!in_range(power, key.range)) fail_value(key, std::string(value), where);
-    key.write(config, power);
+    key.write(config, checked_real(key, power, std::string(value), where));
     return;
   }
   toml::table table;
+  if (too_deep_in_toml(value)) fail_value(key, std::string(value), where);
   try {
     table = toml::parse(fmt::format("value = {}", value));
   } catch (const toml::parse_error&) {

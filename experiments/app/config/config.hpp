@@ -24,6 +24,7 @@
 #include "engine/nn/network/layer_row.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "engine/train/workload.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::experiments {
@@ -147,6 +148,7 @@ struct ConfigRange {
   double maximum = std::numeric_limits<double>::infinity();
   bool minimum_excluded = false;
   bool maximum_excluded = false;
+  bool fp32 = false;  ///< it is computed with in FP32, which must hold it (fp32_holds), in the range too
 };
 
 struct ConfigKey {
@@ -185,7 +187,7 @@ void require_printable(std::string_view text, std::string_view key, std::string_
 /// ..." on bad syntax, an unknown key (with the nearest known one), a wrong type or an impossible value.
 RunConfig parse_config(std::string_view toml, std::string_view source);
 /// The same from a file; a missing or unreadable one is a usage error too.
-RunConfig load_config(const std::filesystem::path& path);
+RunConfig load_config(const std::filesystem::path& path, NamedHow named = NamedHow::found);
 
 /// Applies one "key=value" (of --set, or of a sweep's variant). The value is TOML; text needs no quotes, and
 /// real numbers may be written as powers of two ("2^15"). Throws CommandError(usage) that begins with

@@ -32,9 +32,17 @@ inline constexpr double infinity = std::numeric_limits<double>::infinity();
 inline constexpr double largest_integer = 9007199254740991.0;
 inline constexpr ConfigRange counts{0, largest_integer};
 inline constexpr ConfigRange positive_counts{1, largest_integer};
-inline constexpr ConfigRange not_negative{0, infinity, false, true};
-inline constexpr ConfigRange positive{0, infinity, true, true};
-inline constexpr ConfigRange below_one{0, 1, false, true};
+/// Of what becomes an extent of a shape, or the step from one to the next.
+inline constexpr ConfigRange sizes{0, static_cast<double>(largest_size)};
+inline constexpr ConfigRange positive_sizes{1, static_cast<double>(largest_size)};
+inline constexpr ConfigRange not_negative{0, infinity, false, true, true};
+inline constexpr ConfigRange positive{0, infinity, true, true, true};
+inline constexpr ConfigRange below_one{0, 1, false, true, true};
+/// Of what no step computes with.
+constexpr ConfigRange in_fp64(ConfigRange range) {
+  range.fp32 = false;
+  return range;
+}
 /// A loss scale must survive as an FP32 number with a finite reciprocal.
 inline constexpr ConfigRange scales{0x1p-126, 0x1p126};
 

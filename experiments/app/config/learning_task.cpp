@@ -51,6 +51,7 @@ std::unique_ptr<Network> make_rows(Backend& backend, const RunConfig& config, co
   return std::make_unique<Network>(backend, rows,
                                    NetworkOptions{.input = input,
                                                   .outputs = outputs,
+                                                  .batch = batch_size_of(config),
                                                   .layout = config.model.layout,
                                                   .initialization = config.model.init,
                                                   .scale_down = config.model.scale_down,

@@ -1,11 +1,15 @@
 // Keys model.* and data.*: what is trained, on what.
 #include "engine/data/dataset.hpp"
+#include "engine/data/loader.hpp"
 #include "experiments/app/config/config_key_rows.hpp"
 #include "experiments/app/registry.hpp"
 
 namespace fp16lab::experiments::keys {
 
 namespace {
+
+/// Rows and columns, on each side of an image.
+constexpr ConfigRange paddings{0, static_cast<double>(engine::data::most_padding)};
 
 Named<engine::Layout> layouts() { return {{"nchw", engine::Layout::nchw}, {"nhwc", engine::Layout::nhwc}}; }
 
@@ -18,15 +22,15 @@ std::vector<ConfigKey> of_model() {
       FP16LAB_KEY(model.label_smoothing, "of cross_entropy: shared among all classes", below_one),
       FP16LAB_KEY(model.one_hot, "of cross_entropy: computed from the probabilities of one-hot targets"),
       FP16LAB_KEY(model.huber_delta, "of huber: where the loss becomes straight", positive),
-      FP16LAB_KEY(model.noise, "of train.method = gan: numbers that the generator is given", positive_counts),
+      FP16LAB_KEY(model.noise, "of train.method = gan: numbers that the generator is given", positive_sizes),
       FP16LAB_KEY(model.init, "initial weights, where a row does not say its own",
                   named(engine::nn::all_initializations())),
       FP16LAB_KEY(model.layout, "of images: order of the axes", layouts()),
-      FP16LAB_KEY(model.context, "of text: symbols in a window", positive_counts),
+      FP16LAB_KEY(model.context, "of text: symbols in a window", positive_sizes),
       FP16LAB_KEY(model.scale_down,
                   "of synthetic data: widths (out_features of linear rows, data.inputs, data.outputs) and "
                   "train.batch_size are divided by this, nothing else changes",
-                  positive_counts),
+                  positive_sizes),
   };
 }
 
@@ -43,7 +47,7 @@ std::vector<ConfigKey> of_data() {
       FP16LAB_KEY(data.test_size,
                   "of arrays: not 0: a part of data.train is the test set instead of data.test: below 1 a "
                   "share, else a number of examples",
-                  not_negative),
+                  in_fp64(not_negative)),
       FP16LAB_KEY(data.test_seed, "which part: drawn by this seed; 0: the last examples", counts),
       FP16LAB_KEY(data.layout,
                   "of arrays: what an example is; auto: tokens for integers wider than a byte, images where "
@@ -52,7 +56,7 @@ std::vector<ConfigKey> of_data() {
       FP16LAB_KEY(data.classes,
                   "of arrays: how many there are; 0: one more than the greatest target. Of synthetic data: "
                   "0: targets are numbers",
-                  counts),
+                  sizes),
       FP16LAB_KEY(data.subset, "first n training examples, or symbols of text; 0: all", counts),
       FP16LAB_KEY(data.test_subset,
                   "first n test examples, or symbols of text (or all, where a file asks for more than there "
@@ -65,22 +69,22 @@ std::vector<ConfigKey> of_data() {
           "unit: bytes p as p/255, other numbers as they are; standard: besides, mean 0 and deviation "
           "1 over the training set, by channel",
           Choices{"unit", "standard"}),
-      FP16LAB_KEY(data.padding, "of images: rows and columns added on each side, as pixel 0", counts),
+      FP16LAB_KEY(data.padding, "of images: rows and columns added on each side, as pixel 0", paddings),
       FP16LAB_KEY(data.flip,
                   "of images: training images are mirrored left to right, every other one by chance"),
       FP16LAB_KEY(
           data.crop_padding,
           "of images: training images are moved by up to so many rows and columns by chance (a random "
           "crop of the image padded by pixel 0); 0: not",
-          counts),
+          paddings),
       FP16LAB_KEY(data.targets,
                   "labels, or inputs for an autoencoder; auto: labels for cross_entropy and of arrays, else "
                   "inputs",
                   Choices{"auto", "labels", "inputs"}),
       FP16LAB_KEY(data.batches, "of synthetic data: batches an epoch", ConfigRange{1, 4294967295}),
       FP16LAB_KEY(data.inputs, "of synthetic data: numbers of an example, or its shape, such as [3, 32, 32]",
-                  positive_counts),
-      FP16LAB_KEY(data.outputs, "of synthetic data: numbers of a target", positive_counts),
+                  positive_sizes),
+      FP16LAB_KEY(data.outputs, "of synthetic data: numbers of a target", positive_sizes),
   };
 }
 

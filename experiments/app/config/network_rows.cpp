@@ -9,6 +9,7 @@
 #include "engine/nn/network/layer_types.hpp"
 #include "experiments/app/config/config.hpp"
 #include "numerics/text/nearest_name.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -64,7 +65,9 @@ void check(const LayerRow& row) {
     const engine::nn::LayerType& type = engine::nn::layer_type(row.type);
     engine::nn::LayerArguments(type.name, type.arguments, row);
   } catch (const std::invalid_argument& error) {
-    refuse_config(row.where, error.what());
+    refuse_config(row.where, row.name.empty()
+                                 ? fmt::format("layer of type {}: {}", row.type, error.what())
+                                 : fmt::format("layer '{}' ({}): {}", row.name, row.type, error.what()));
   }
 }
 
@@ -211,6 +214,8 @@ NetworkRows read_network_rows(const toml::table& model, std::string_view source)
 void set_network_value(NetworkRows& rows, std::string_view key, std::string_view value,
                        std::string_view where) {
   toml::table parsed;
+  if (too_deep_in_toml(value))
+    refuse_config(where, fmt::format("{}: nested deeper than {}", key, deepest_nesting));
   try {
     parsed = toml::parse(fmt::format("value = {}", value));
   } catch (const toml::parse_error&) {  // text needs no quotes
@@ -218,6 +223,8 @@ void set_network_value(NetworkRows& rows, std::string_view key, std::string_view
   }
   const toml::node& node = *parsed.get("value");
   std::vector<std::string> known;
+  const std::vector<std::string> names = engine::nn::names_of_rows(rows);
+  std::size_t next = 0;
   for (LayerBlock& block : rows) {
     const std::string prefix = block.name.empty() ? "" : block.name + ".";
     if (!block.name.empty() && key == "model.block." + prefix + "repeat") {
@@ -225,7 +232,7 @@ void set_network_value(NetworkRows& rows, std::string_view key, std::string_view
       return;
     }
     for (LayerRow& row : block.rows) {
-      const std::string full = "model.layer." + prefix + name_of_row(rows, block, row) + ".";
+      const std::string full = "model.layer." + prefix + names[next++] + ".";
       const std::string_view argument = key.starts_with(full) ? key.substr(full.size()) : std::string_view();
       if (argument.empty() || argument.find('.') != std::string_view::npos) {
         known.push_back(full.substr(0, full.size() - 1));
@@ -265,6 +272,7 @@ std::string network_toml(const NetworkRows& rows) {
 
 std::map<std::string, std::string> network_values(const NetworkRows& rows) {
   std::map<std::string, std::string> values;
+  const std::vector<std::string> names = engine::nn::names_of_rows(rows);
   std::size_t place = 0;
   for (const LayerBlock& block : rows) {
     const std::string prefix = block.name.empty() ? "" : block.name + ".";
@@ -272,7 +280,7 @@ std::map<std::string, std::string> network_values(const NetworkRows& rows) {
     if (block.first != 0) values["model.block." + prefix + "first"] = fmt::format("{}", block.first);
     if (!block.input.empty()) values["model.block." + prefix + "input"] = toml_string(block.input);
     for (const LayerRow& row : block.rows) {
-      const std::string name = "model.layer." + prefix + name_of_row(rows, block, row);
+      const std::string name = "model.layer." + prefix + names[place];
       for (const auto& [key, value] : values_of(row)) values[name + "." + key] = value;
       values[name] = fmt::format("row {}", ++place);
     }

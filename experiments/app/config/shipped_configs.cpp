@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "experiments/app/exit_code.hpp"
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/platform/own_place.hpp"
 #include "numerics/text/nearest_name.hpp"
 
@@ -29,11 +30,9 @@ std::string description_of(std::string_view line) {
 /// The file in the same folder whose name is nearest to that of `given`; "" if none is near.
 std::string nearest_sibling(const std::filesystem::path& given) {
   std::vector<std::string> names;
-  std::error_code gone;
   const std::filesystem::path folder = given.has_parent_path() ? given.parent_path() : ".";
-  for (const auto& entry : std::filesystem::directory_iterator(folder, gone))
-    if (entry.path().extension() == ".toml") names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
+  for (const std::filesystem::path& path : entries_of(folder))
+    if (path.extension() == ".toml") names.push_back(path.filename().string());
   const std::vector<std::string_view> known(names.begin(), names.end());
   const std::string_view nearest = nearest_name(given.filename().string(), known);
   return nearest.empty() ? "" : std::filesystem::path(given).replace_filename(nearest).string();
@@ -78,11 +77,10 @@ std::filesystem::path config_called(const std::filesystem::path& given) {
 
 std::vector<ShippedConfig> shipped_configs() {
   std::vector<ShippedConfig> configs;
-  std::error_code gone;
-  for (const auto& entry : std::filesystem::directory_iterator(folder(), gone)) {
-    if (entry.path().extension() != ".toml") continue;
-    const Lines lines = read_lines(entry.path());
-    ShippedConfig config{.path = as_typed(entry.path())};
+  for (const std::filesystem::path& path : entries_of(folder())) {
+    if (path.extension() != ".toml") continue;
+    const Lines lines = read_lines(path);
+    ShippedConfig config{.path = as_typed(path)};
     if (!lines.complete.empty()) config.description = description_of(lines.complete.front());
     config.is_sweep = std::any_of(lines.complete.begin(), lines.complete.end(),
                                   [](const std::string& line) { return line.starts_with("[[workload]]"); });

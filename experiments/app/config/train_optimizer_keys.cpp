@@ -16,8 +16,8 @@ std::vector<ConfigKey> of_train() {
   return {
       FP16LAB_KEY(train.steps, "optimizer steps; 0: as many as train.epochs gives", counts),
       FP16LAB_KEY(train.epochs, "passes over the data where train.steps is 0", counts),
-      FP16LAB_KEY(train.batch_size, "images, or windows of text, a micro-batch", positive_counts),
-      FP16LAB_KEY(train.accumulate, "micro-batches a step", positive_counts),
+      FP16LAB_KEY(train.batch_size, "images, or windows of text, a micro-batch", positive_sizes),
+      FP16LAB_KEY(train.accumulate, "micro-batches a step", positive_sizes),
       FP16LAB_KEY(train.accumulate_mode, "mean: the loss is divided by train.accumulate; sum: it is not",
                   accumulate_modes()),
       FP16LAB_KEY(train.clip_norm, "largest L2 norm of the gradients; 0: off", not_negative),
@@ -89,7 +89,7 @@ std::vector<ConfigKey> of_schedule() {
       FP16LAB_KEY_AS("schedule.step_factor", optimizer.schedule.step_factor,
                      "step: learning rate times this at a drop", ConfigRange{0, 1, true, false}),
       FP16LAB_KEY_AS("schedule.power", optimizer.schedule.power,
-                     "polynomial: of the share of the steps that are left", positive),
+                     "polynomial: of the share of the steps that are left", in_fp64(positive)),
       FP16LAB_KEY_AS("schedule.gamma", optimizer.schedule.gamma,
                      "exponential: learning rate times this at every step", ConfigRange{0, 1, true, false}),
   };

@@ -11,7 +11,7 @@
 #include "experiments/app/config/network_rows.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/run/run_backend.hpp"
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/files/run/run_resume.hpp"
 
@@ -77,7 +77,7 @@ std::optional<Continuation> find_continuation(const std::filesystem::path& folde
   Continuation found;
   found.manifest = read_manifest(folder);
   const std::filesystem::path config = folder / run_file::config;
-  found.folder_config = std::filesystem::exists(config)
+  found.folder_config = is_there(config)
                             ? load_config(config)
                             : parse_config(found.manifest.config, (folder / run_file::manifest).string());
   found.begun_with = parse_config(found.manifest.config, (folder / run_file::manifest).string());

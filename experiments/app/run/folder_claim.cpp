@@ -20,7 +20,11 @@
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/process.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/run_schema.hpp"
+#include "numerics/text/message.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -111,7 +115,12 @@ std::string to_json(const Claimant& claimant) {
 }
 
 std::optional<Claimant> parse_claimant(std::string_view text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  nlohmann::ordered_json json;
+  try {
+    json = parse_json(text);
+  } catch (const std::runtime_error&) {
+    return std::nullopt;
+  }
   if (!json.is_object()) return std::nullopt;
   for (const char* const key : {"host", "machine", "since", "token"})
     if (!json.contains(key) || !json.at(key).is_string()) return std::nullopt;
@@ -136,9 +145,11 @@ struct FolderClaim::Sight {
   }
 
   /// Opened anew each time: that is when a network file system asks its server. Nothing where there is none.
+  /// What is no regular file is no claim of anybody: it is refused.
   static std::optional<Sight> of(const std::filesystem::path& path) {
-    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (descriptor < 0 && (errno == ENOENT || errno == ESTALE)) return std::nullopt;
+    if (descriptor < 0 && errno == ELOOP) refuse(path);
     if (descriptor < 0)
       throw CommandError(ExitCode::run_failed, fmt::format("cannot read {}: {}", path.string(),
                                                            std::generic_category().message(errno)));
@@ -146,6 +157,10 @@ struct FolderClaim::Sight {
     struct stat now {};
     std::array<char, 4096> block;
     bool good = fstat(descriptor, &now) == 0;
+    if (good && !S_ISREG(now.st_mode)) {
+      close(descriptor);
+      refuse(path);
+    }
     for (ssize_t count = 1; good && count > 0;) {
       count = read(descriptor, block.data(), block.size());
       good = count >= 0;
@@ -156,6 +171,14 @@ struct FolderClaim::Sight {
     if (!good) return std::nullopt;  // removed on the server meanwhile
     sight.renewed = now.st_mtim;
     return sight;
+  }
+
+  [[noreturn]] static void refuse(const std::filesystem::path& path) {
+    throw CommandError(
+        ExitCode::run_failed,
+        fmt::format("--out: {}: not a regular file, so no claim of this program; remove it, or "
+                    "choose another folder",
+                    path.string()));
   }
 };
 
@@ -175,7 +198,7 @@ FolderClaim::FolderClaim(std::filesystem::path folder, std::string_view other, c
       text_(to_json(self)),
       timing_(timing) {
   acquire(other);
-  descriptor_ = open(path_.c_str(), O_RDWR | O_CLOEXEC);
+  descriptor_ = open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (!held()) {  // between two lines of this function somebody waited for longer than the patience
     if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
     require_held();
@@ -194,16 +217,17 @@ FolderClaim::~FolderClaim() {
   }
   release();
   close(descriptor_);
-  rmdir(folder_.c_str());  // only where it is empty
+  if (made_folder_) rmdir(folder_.c_str());  // only where it is empty
 }
 
-void FolderClaim::make_folder() const {
+void FolderClaim::make_folder() {
   const auto fail = [&](std::string_view what, int error) {
     throw CommandError(ExitCode::run_failed, fmt::format("--out: {}: {}: {}", folder_.string(), what,
                                                          std::generic_category().message(error)));
   };
   std::error_code error;
-  std::filesystem::create_directories(folder_, error);
+  const std::filesystem::path plain = folder_.has_filename() ? folder_ : folder_.parent_path();
+  made_folder_ = std::filesystem::create_directories(plain, error) || made_folder_;
   if (error) fail("cannot make this folder", error.value());
   if (access(folder_.c_str(), W_OK | X_OK) != 0 && errno != ENOENT) fail("is not writable", errno);
 }
@@ -215,8 +239,7 @@ bool FolderClaim::make(const std::filesystem::path& path) const {
     file.append(text_);
     return file.commit_new();
   } catch (const std::runtime_error& error) {
-    if (std::filesystem::exists(folder_))
-      throw CommandError(ExitCode::run_failed, fmt::format("--out: {}", error.what()));
+    if (is_there(folder_)) throw CommandError(ExitCode::run_failed, fmt::format("--out: {}", error.what()));
     return false;
   }
 }
@@ -273,9 +296,8 @@ void FolderClaim::acquire(std::string_view other) {
       return;
     }
     if (verdict == Verdict::unknown && !std::exchange(told, true))
-      fmt::print(stderr, "fp16lab: {}: claimed ({}); for up to {} s it is watched for a sign of life\n",
-                 folder_.string(), described(now->text),
-                 std::chrono::duration_cast<std::chrono::seconds>(timing_.patience).count());
+      say("fp16lab: {}: claimed ({}); for up to {} s it is watched for a sign of life", folder_.string(),
+          described(now->text), std::chrono::duration_cast<std::chrono::seconds>(timing_.patience).count());
   }
 }
 

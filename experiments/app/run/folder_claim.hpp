@@ -60,13 +60,13 @@ class FolderClaim {
   /// Makes the folder with its parents if it is missing. A claim of another machine is watched until it is
   /// renewed or `patience` is over, which one line on stderr says. CommandError(usage) "--out: FOLDER: OTHER
   /// (host H, process P, since T)" if its owner lives, (run_failed) with the system's reason if the folder
-  /// cannot be made or written, (interrupted) if a signal ends the wait. `self`: only tests are others.
+  /// cannot be made or written or claim.json is no regular file, (interrupted) if a signal ends the wait. `self`: only tests are others.
   FolderClaim(const std::filesystem::path& folder, std::string_view other,
               Renewal renewal = Renewal::by_thread)
       : FolderClaim(folder, other, this_claimant(), Timing{}, renewal) {}
   FolderClaim(std::filesystem::path folder, std::string_view other, const Claimant& self, Timing timing,
               Renewal renewal = Renewal::by_thread);
-  /// Removes the claim if it is still this one, and the folder if nothing is in it.
+  /// Removes the claim if it is still this one, and the folder if it was made here and nothing is in it.
   ~FolderClaim();
   FolderClaim(const FolderClaim&) = delete;
   FolderClaim& operator=(const FolderClaim&) = delete;
@@ -92,7 +92,7 @@ class FolderClaim {
   };
   static bool is_stale(Verdict verdict) { return verdict == Verdict::dead || verdict == Verdict::unseen; }
 
-  void make_folder() const;
+  void make_folder();
   void acquire(std::string_view other);
   bool make(const std::filesystem::path& path) const;
   bool replace(const std::filesystem::path& path, const Sight& stale, Watch& watch) const;
@@ -105,6 +105,7 @@ class FolderClaim {
   std::string text_;  ///< of the file
   Timing timing_;
   bool took_over_unseen_ = false;
+  bool made_folder_ = false;  ///< so that it goes again if it stays empty
   std::chrono::steady_clock::time_point renewed_ = std::chrono::steady_clock::now();
   int descriptor_ = -1;  ///< of this claim's own file, whatever its name means by now
   std::mutex mutex_;

@@ -13,6 +13,7 @@
 #include <numeric>
 
 #include "experiments/app/process.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/scale_text.hpp"
 
 namespace fp16lab::experiments {
@@ -207,13 +208,12 @@ std::vector<std::string> render(const LiveView& view, PanelSize size, PanelStyle
 
 LivePanel::LivePanel(PanelStyle style) : style_(style), last_(steady_clock::now() - std::chrono::hours(1)) {
   write_on_interrupt(show_cursor);
-  if (!interrupted()) fmt::print(stderr, "{}", hide_cursor);
+  if (!interrupted()) show_text(hide_cursor);
 }
 
 LivePanel::~LivePanel() {
   write_on_interrupt({});
-  fmt::print(stderr, "{}", show_cursor);
-  std::fflush(stderr);
+  show_text(show_cursor);
 }
 
 bool LivePanel::due() const { return steady_clock::now() - last_ >= std::chrono::milliseconds(100); }
@@ -232,15 +232,13 @@ void LivePanel::draw(const LiveView& view) {
   std::string text = erased();
   drawn_ = render(view, terminal_size(), style_);
   for (const std::string& line : drawn_) text += line + "\n";
-  std::fputs(text.c_str(), stderr);  // in one piece, so that nothing flickers
-  std::fflush(stderr);
+  show_text(text);  // in one piece, so that nothing flickers
 }
 
 void LivePanel::message(const std::string& line) {
-  std::string text = erased() + line + "\n";
+  std::string text = erased() + message_line(line) + "\n";
   for (const std::string& kept : drawn_) text += kept + "\n";
-  std::fputs(text.c_str(), stderr);
-  std::fflush(stderr);
+  show_text(text);
 }
 
 PanelSize terminal_size() {

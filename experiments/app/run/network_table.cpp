@@ -34,12 +34,10 @@ std::vector<LayerCosts> forward_costs(CountingBackend& backend, Network& network
     backend.clear_products();
   });
   const engine::nn::Signal& input = network.input();
-  std::vector<std::int64_t> extents{batch * input.rows};
-  extents.insert(extents.end(), input.extents.begin(), input.extents.end());
   engine::Tape tape(backend);
   tape.set_context({.training = true, .step = backend.make_step_state({})});
   const DType dtype = input.vocabulary > 0 ? DType::i32 : DType::f32;
-  network.forward(tape, tape.constant(backend.empty(engine::Shape(extents), dtype)));
+  network.forward(tape, tape.constant(backend.empty(input.shape(batch), dtype)));
   return all;
 }
 

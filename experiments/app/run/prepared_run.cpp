@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -110,9 +111,10 @@ std::vector<engine::data::SourceFile> PreparedRun::files() const {
   return files;
 }
 
-std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, int threads) {
+std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, int threads,
+                                         const std::function<void(const StepCosts&)>& before_network) {
   ChosenBackend chosen = choose_backend(plan.config, threads);
-  return prepare_run(std::move(plan), std::move(chosen));
+  return prepare_run(std::move(plan), std::move(chosen), before_network);
 }
 
 std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, std::unique_ptr<engine::Backend> backend) {
@@ -123,7 +125,8 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, std::unique_ptr<engine::B
   return prepare_run(std::move(plan), std::move(chosen));
 }
 
-std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen) {
+std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen,
+                                         const std::function<void(const StepCosts&)>& before_network) {
   const RunConfig& config = plan.config;
   const LearningTask task = task_of(config);
   auto run = std::make_unique<PreparedRun>();
@@ -131,6 +134,8 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen) {
   chosen.backend = nullptr;
   run->chosen = std::move(chosen);
   run->data = load_data(config);
+  run->costs = checked_costs(plan, *run->data);
+  if (before_network && !run->chosen.gpu) before_network(run->costs);
   by_usage([&] {
     run->workload.model = make_model(*run->backend, config, run->data->shape());
     load_initial(*run, config.train.initial);
@@ -153,14 +158,15 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, ChosenBackend chosen) {
 
 StepCosts costs_of_step(const RunPlan& plan, const RunData& data) {
   engine::CountingBackend backend;
-  const RunBatches batches = make_batches(plan.config, data);
   engine::Workload workload;
   workload.model = make_model(backend, plan.config, data.shape());
+  const RunBatches batches = make_batches(plan.config, data);
   workload.training = batches.training.get();
   workload.loss = task_of(plan.config).loss;
   workload.method = make_method(plan.config);
   engine::TrainingPlan one = plan;
   one.train.steps = 2;  // the first one makes the optimizer's state
+  one.train.accumulate = std::min<std::int64_t>(plan.train.accumulate, 2);  // they are all alike
   one.train.graph = false;
   one.optimizer.schedule = {};  // a rate takes nothing
   one.scaler = {.policy = "none"};
@@ -168,7 +174,16 @@ StepCosts costs_of_step(const RunPlan& plan, const RunData& data) {
   engine::TrainObserver nobody;
   engine::Trainer trainer(backend, workload, one, nobody);
   trainer.run();
-  return {.multiply_adds = backend.multiply_adds() / 2, .memory = trainer.memory()};
+  const double of_micro_batch = backend.multiply_adds() / static_cast<double>(2 * one.train.accumulate);
+  return {.multiply_adds = of_micro_batch * static_cast<double>(plan.train.accumulate),
+          .memory = trainer.memory(),
+          .scratch = backend.most_scratch()};
+}
+
+StepCosts checked_costs(const RunPlan& plan, const RunData& data) {
+  StepCosts costs;
+  by_usage([&] { costs = costs_of_step(plan, data); });
+  return costs;
 }
 
 RunLength RunChecker::check(const RunConfig& config) {
@@ -181,8 +196,11 @@ RunLength RunChecker::check(const RunConfig& config) {
     by_usage([&] { complete(resolve_run(config), *run_); });
   }
   RunLength length{.steps = run_->plan.train.steps};
-  by_usage([&] { length.multiply_adds = costs_of_step(run_->plan, *run_->data).multiply_adds; });
-  length.multiply_adds *= static_cast<double>(length.steps);
+  by_usage([&] {
+    const StepCosts costs = costs_of_step(run_->plan, *run_->data);
+    length.multiply_adds = costs.multiply_adds * static_cast<double>(length.steps);
+    if (!run_->chosen.gpu) length.memory = costs.memory.peak;
+  });
   return length;
 }
 

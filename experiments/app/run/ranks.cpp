@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "numerics/text/message.hpp"
+
 namespace fp16lab::experiments {
 
 namespace parallel = engine::parallel;
@@ -51,10 +53,9 @@ std::vector<std::uint64_t> Ranks::sent_bytes() {
 ExitCode Ranks::fail(ExitCode code, const std::string& what) {
   if (agreed_) {
     if (!what.empty())
-      fmt::print(stderr, "{}: error: rank {} on {}, {}: {}\n", program_invocation_short_name,
-                 communicator_->rank(),
-                 communicator_->hosts()[static_cast<std::size_t>(communicator_->rank())],
-                 communicator_->place(), what);
+      say("{}: error: rank {} on {}, {}: {}", program_invocation_short_name, communicator_->rank(),
+          communicator_->hosts()[static_cast<std::size_t>(communicator_->rank())], communicator_->place(),
+          what);
     communicator_->abort(static_cast<int>(code));
   }
   agreed_ = true;

@@ -49,7 +49,7 @@ class Ranks {
       if (communicator_ == nullptr) throw;  // all know it
       return fail(error.code, error.what());
     } catch (const std::exception& error) {
-      return fail(ExitCode::run_failed, error.what());
+      return fail(ExitCode::run_failed, reason_of(error));
     }
   }
 

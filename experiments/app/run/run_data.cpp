@@ -341,7 +341,7 @@ double evaluated_symbols_per_character(const RunData& data, const engine::data::
 std::uint64_t steps_of(const RunConfig& config, const RunData& data) {
   if (config.train.steps > 0) return config.train.steps;
   const std::int64_t micro_batches =
-      data.training_examples(config) / batch_size_of(config) * config.train.epochs;
+      (Extent(data.training_examples(config) / batch_size_of(config)) * config.train.epochs).value();
   const std::int64_t steps = micro_batches / config.train.accumulate;
   if (steps == 0)
     throw CommandError(

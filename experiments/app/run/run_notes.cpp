@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cstdio>
+#include <exception>
 #include <utility>
 
 #include "engine/amp/levels/op_statistics.hpp"
 #include "engine/backend/cuda/runtime/devices.hpp"
+#include "experiments/app/run/memory_limits.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/scale_text.hpp"
 
 namespace fp16lab::experiments {
@@ -19,8 +21,7 @@ void note_division(const RunPlan& plan) {
   const double left = scale_left_to_optimizer(plan);
   const double divided = plan.optimizer.loss_scale;
   if (left == divided) return;
-  fmt::print(
-      stderr, "note: {} and optimizer.loss_scale = {}: every gradient is {} times what it would be\n",
+  say("note: {} and optimizer.loss_scale = {}: every gradient is {} times what it would be",
       left == 1 ? "the scaler leaves no scale in the gradients"
                 : fmt::format("scaler.drop_overflow_update = false leaves the loss scale {} in the gradients",
                               scale_text(left)),
@@ -39,33 +40,31 @@ void note_unused_lists(const RunPlan& plan) {
                                   {"amp.guard", &amp.guard}})
     if (!list->empty()) unused.emplace_back(key);
   if (!unused.empty())
-    fmt::print(stderr, "note: amp.level = {} casts nothing, so these have no effect: {}\n",
-               name_of(amp.level), fmt::join(unused, ", "));
+    say("note: amp.level = {} casts nothing, so these have no effect: {}", name_of(amp.level),
+        fmt::join(unused, ", "));
 }
 
 /// Scales that are no powers of two round every gradient twice.
 void note_unscaling(const RunPlan& plan) {
   if (!plan.scaler.enabled || plan.scaler.power_of_two != engine::amp::PowerOfTwo::warn) return;
   if (const std::optional<std::string> why = engine::amp::inexact_unscaling(plan.scaler, plan.policy))
-    fmt::print(stderr, "warning: {}\n", *why);
+    say("warning: {}", *why);
 }
 
 /// Outside the promise of the other orders.
 void note_order(const RunPlan& plan) {
   if (plan.parallel.shards == 1 || plan.parallel.wire.order != engine::parallel::SumOrder::library) return;
-  fmt::print(
-      stderr,
-      "note: parallel.order = mpi: MPI adds gradients in its own order, so that bits depend on the number of "
-      "ranks and on the library; --resume needs the same ones\n");
+  say("note: parallel.order = mpi: MPI adds gradients in its own order, so that bits depend on the number of "
+      "ranks and on the library; --resume needs the same ones");
 }
 
 /// What "auto" took, and what the device would rather have.
 void note_backend(const PreparedRun& run) {
   const RunConfig& config = run.plan.config;
-  if (config.backend.device == "auto") fmt::print(stderr, "{}\n", choice_text(run.chosen.record));
+  if (config.backend.device == "auto") say("{}", choice_text(run.chosen.record));
   if (!run.chosen.gpu) return;
   for (const std::string& advice : gpu_advice(run.plan, static_cast<int>(config.backend.ordinal)))
-    fmt::print(stderr, "warning: {}\n", advice);
+    say("warning: {}", advice);
 }
 
 }  // namespace
@@ -80,6 +79,11 @@ std::vector<std::string> gpu_advice(const RunPlan& plan, std::optional<int> ordi
       all.push_back(fmt::format("{}: {}", gpu.name, advice.text));
   }
   return all;
+}
+
+void note_memory(const StepCosts& costs) {
+  const std::string warning = memory_warning(costs.memory.peak + costs.scratch, 1, memory_limits());
+  if (!warning.empty()) say("warning: {}", warning);
 }
 
 void print_notes(const PreparedRun& run) {

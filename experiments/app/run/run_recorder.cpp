@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <system_error>
 #include <utility>
 
@@ -14,7 +13,10 @@
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/run/continuation.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/run/run_folder.hpp"
 #include "numerics/files/run/run_resume.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 
@@ -28,9 +30,15 @@ void require_use(const std::filesystem::path& folder, FolderUse use) {
   };
   remove_temporary_files(folder);
   if (!is_run_folder(folder)) {
-    for (const auto& entry : std::filesystem::directory_iterator(folder))
-      if (!entry.path().filename().string().starts_with(run_file::claim))
+    for (const std::filesystem::path& path : entries_of(folder))
+      if (!path.filename().string().starts_with(run_file::claim))
         refuse("is not empty and holds no run; choose another folder");
+  } else if (use == FolderUse::resume) {
+    try {
+      require_plain_run(folder);
+    } catch (const std::runtime_error& error) {
+      throw CommandError(ExitCode::run_failed, fmt::format("--resume: {}", error.what()));
+    }
   } else if (use == FolderUse::begin) {
     const ExitState state = read_manifest(folder).state;
     if (is_complete(state))
@@ -142,10 +150,11 @@ bool RunRecorder::wants_op_statistics(std::uint64_t step) {
 void RunRecorder::on_op_statistics(std::uint64_t step, const engine::amp::OpStatistics& statistics) {
   write_file_atomically(writer().folder() / run_file::op_statistics, engine::amp::to_csv(statistics));
   if (options_.quiet) return;
-  fmt::print(stderr, "ops of step {}, forward passes only:\n{}", step, engine::amp::to_text(statistics));
+  say("ops of step {}, forward passes only:", step);
+  show_text(engine::amp::to_text(statistics));
   for (const engine::amp::Advice& advice : statistics.advice())
-    fmt::print(stderr, "advice: {}: {}\n", advice.layer.empty() ? "(no layer)" : advice.layer, advice.text);
-  for (const std::string& advice : options_.advice) fmt::print(stderr, "advice: {}\n", advice);
+    say("advice: {}: {}", advice.layer.empty() ? "(no layer)" : advice.layer, advice.text);
+  for (const std::string& advice : options_.advice) say("advice: {}", advice);
 }
 
 bool RunRecorder::stop_requested() { return interrupted(); }

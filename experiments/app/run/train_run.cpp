@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -20,8 +21,11 @@
 #include "experiments/app/run/ranks.hpp"
 #include "experiments/app/run/run_notes.hpp"
 #include "experiments/app/run/run_recorder.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/gemm/gemm.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -50,8 +54,8 @@ Manifest make_manifest(const TrainRequest& request, const RunConfig& config, con
   return manifest;
 }
 
-void print_summary(const std::filesystem::path& folder, ExitState state, const engine::RunResult& result,
-                   const std::vector<std::uint64_t>& sent_bytes) {
+std::string summary_of(const std::filesystem::path& folder, ExitState state, const engine::RunResult& result,
+                       const std::vector<std::uint64_t>& sent_bytes) {
   nlohmann::ordered_json summary;
   summary["folder"] = folder.string();
   summary["state"] = name_of(state);
@@ -67,7 +71,7 @@ void print_summary(const std::filesystem::path& folder, ExitState state, const e
   summary["peak_tensor_bytes"] = result.peak_tensor_bytes;
   if (!sent_bytes.empty()) summary["sent_bytes"] = sent_bytes;  // by rank
   summary["state_hash"] = fmt::format("{:016x}", result.state_hash);
-  fmt::print("{}\n", summary.dump());
+  return summary.dump() + "\n";
 }
 
 std::filesystem::path default_folder(const CommonOptions& common, const RunConfig& config) {
@@ -95,9 +99,9 @@ ExitCode report_ended_run(const std::filesystem::path& folder, const Manifest& m
       std::count_if(run.steps.begin(), run.steps.end(), [](const StepRow& row) { return row.skipped; });
   if (!run.steps.empty()) summary["final_train_loss"] = json_number(run.steps.back().loss);
   if (!run.steps.empty()) summary["state_hash"] = fmt::format("{:016x}", run.steps.back().state_hash);
-  fmt::print("{}\n", summary.dump());
-  fmt::print(stderr, "fp16lab: {}: this run has {} after {} steps; nothing is left to do\n", folder.string(),
-             name_of(manifest.state), run.steps.size());
+  print_result(summary.dump() + "\n");
+  say("fp16lab: {}: this run has {} after {} steps; nothing is left to do", folder.string(),
+      name_of(manifest.state), run.steps.size());
   return manifest.state == ExitState::finished ? ExitCode::ok : ExitCode::diverged;
 }
 
@@ -146,14 +150,26 @@ void check_continuation(const Continuation& found, const PreparedRun& run,
         found.step(), run.plan.train.steps));
 }
 
+bool dumps_to_stdout(const std::filesystem::path& file) {
+  return !file.empty() && writes_to_descriptor(file, STDOUT_FILENO);
+}
+
 void check_dumps(const TrainRequest& request, const Continuation* found) {
-  const auto check_folder = [](std::string_view option, const std::filesystem::path& file) {
+  const auto check = [](std::string_view option, const std::filesystem::path& file) {
+    if (file.empty()) return;
     const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
-    if (!file.empty() && !std::filesystem::is_directory(folder))
+    if (!is_folder(folder))
       usage(fmt::format("{}: {}: {} is not a folder", option, file.string(), folder.string()));
+    try {
+      require_output(file);
+    } catch (const std::runtime_error& error) {
+      usage(fmt::format("{}: {}", option, error.what()));
+    }
   };
-  check_folder("--dump-initial", request.dump_initial);
-  check_folder("--dump-gradients", request.dump_gradients);
+  check("--dump-initial", request.dump_initial);
+  check("--dump-gradients", request.dump_gradients);
+  if (dumps_to_stdout(request.dump_initial) && dumps_to_stdout(request.dump_gradients))
+    usage("--dump-initial and --dump-gradients both go to the standard output: expected one of them there");
   if (!request.dump_initial.empty() && found != nullptr && found->checkpoint)
     usage(fmt::format("--dump-initial: this run continues behind step {}; its initial weights are gone",
                       found->step()));
@@ -209,13 +225,12 @@ RunWriter open_folder(const TrainRequest& request, const std::filesystem::path& 
 
 void announce(const Continuation& found) {
   if (!found.checkpoint) {
-    fmt::print(stderr, "resuming: no checkpoint yet, from the beginning\n");
+    say("resuming: no checkpoint yet, from the beginning");
     return;
   }
-  fmt::print(stderr, "resuming behind step {}\n", found.step());
+  say("resuming behind step {}", found.step());
   if (const std::string& hash = found.checkpoint->metadata("git_hash"); hash != git_hash())
-    fmt::print(stderr, "note: the checkpoint was written by version {}, this is {}; bits may differ\n", hash,
-               git_hash());
+    say("note: the checkpoint was written by version {}, this is {}; bits may differ", hash, git_hash());
 }
 
 /// Writes weights.safetensors after `step`; empty without amp.save_dtype.
@@ -271,12 +286,12 @@ engine::RunResult run_on(engine::Trainer& trainer, const std::filesystem::path& 
     };
     if (std::ranges::count(differ.ranks(), all.rank()) > 0) {
       try {
-        std::filesystem::create_directories(states);
+        make_folder_inside(states);
         engine::save_checkpoint(
             state_of(all.rank()), trainer.training_state(),
             {{"host", all.hosts()[static_cast<std::size_t>(all.rank())]}, {"git_hash", git_hash()}});
       } catch (const std::exception& error) {  // a disk may be what is wrong
-        fmt::print(stderr, "fp16lab: rank {}: its state could not be kept: {}\n", all.rank(), error.what());
+        say("fp16lab: rank {}: its state could not be kept: {}", all.rank(), error.what());
       }
     }
     throw engine::RanksDiffer(
@@ -291,6 +306,10 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWri
                    const FolderClaim& claim, const std::function<void(std::uint64_t)>& save_weights,
                    std::uint64_t checkpoints_kept, Ranks& ranks) {
   const std::filesystem::path& folder = writer.folder();
+  const bool stdout_is_taken =
+      dumps_to_stdout(request.dump_initial) || dumps_to_stdout(request.dump_gradients);
+  std::string summary, message;
+  ExitCode code = ExitCode::ok;
   try {
     const engine::RunResult result = run_on(trainer, folder, ranks);
     const std::vector<std::uint64_t> sent_bytes = ranks.sent_bytes();
@@ -302,25 +321,35 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWri
     const ExitState state = result.end == End::finished  ? ExitState::finished
                             : result.end == End::stopped ? ExitState::stopped
                                                          : ExitState::diverged;
-    const std::string message =
-        state == ExitState::stopped
-            ? fmt::format("interrupted with state saved, after step {}; continue with --resume", result.steps)
-        : state == ExitState::diverged ? fmt::format("diverged at step {}: {}. {}", result.steps,
-                                                     result.diagnosis->reason, result.diagnosis->text)
-                                       : "";
+    if (state == ExitState::stopped)
+      message =
+          fmt::format("interrupted with state saved, after step {}; continue with --resume", result.steps);
+    else if (state == ExitState::diverged)
+      message = fmt::format("diverged at step {}: {}. {}", result.steps, result.diagnosis->reason,
+                            result.diagnosis->text);
     claim.require_held();
     writer.finish(state, message);
-    print_summary(folder, state, result, sent_bytes);
-    if (!message.empty()) fmt::print(stderr, "fp16lab: {}: {}\n", folder.string(), message);
+    summary = summary_of(folder, state, result, sent_bytes);
+    code = exit_code_of(result);
     if (!request.dump_gradients.empty() && result.steps < request.dump_step)
-      fmt::print(stderr, "fp16lab: --dump-gradients: the run ended before step {}; {} was not written\n",
-                 request.dump_step, request.dump_gradients.string());
-    return exit_code_of(result);
+      say("fp16lab: --dump-gradients: the run ended before step {}; {} was not written", request.dump_step,
+          request.dump_gradients.string());
   } catch (const std::exception& error) {
     claim.require_held();  // where the run was overtaken, its end is not this one
-    writer.finish(ExitState::failed, error.what());
+    try {
+      writer.finish(ExitState::failed, reason_of(error));
+    } catch (const std::exception& another) {  // what failed first is what is wrong
+      say("fp16lab: {}: its end could not be recorded: {}", folder.string(), reason_of(another));
+    }
     throw;
   }
+  // The run has ended well: whether anybody hears of it changes nothing in its folder.
+  if (!message.empty()) say("fp16lab: {}: {}", folder.string(), message);
+  if (stdout_is_taken)
+    show_text(summary);  // a dump has the standard output
+  else
+    print_result(summary);
+  return code;
 }
 
 /// "precision: O1 of torch with f16".
@@ -358,13 +387,16 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
   check_dumps(request, continuation);
 
   check_ranks(request, plan, ranks.communicator());
-  const std::unique_ptr<PreparedRun> run = prepare_run(std::move(plan), common.threads);
   const bool speaks = !common.quiet && ranks.first();
+  const bool alone = ranks.communicator() == nullptr;  // of several, each has a part of the batch
+  const std::unique_ptr<PreparedRun> run =
+      prepare_run(std::move(plan), common.threads, speaks && alone ? note_memory : nullptr);
   if (speaks) {
-    fmt::print(stderr, "{}\n{}\n", run->data->found, precision_of(config));
+    say("{}", run->data->found);
+    say("{}", precision_of(config));
     print_notes(*run);
     if (ranks.communicator() != nullptr && config.checkpoint.every == 0)
-      fmt::print(stderr, "note: checkpoint.every = 0: where a rank is killed, the run begins again\n");
+      say("note: checkpoint.every = 0: where a rank is killed, the run begins again");
   }
   if (found) check_continuation(*found, *run, folder, ranks.communicator());
   RecorderOptions options = recorder_options(request, folder, config, *run, found ? found->step() : 0);

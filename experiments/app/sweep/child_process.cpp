@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "experiments/app/exit_code.hpp"
+#include "numerics/files/disk/folder.hpp"
 
 namespace fp16lab::experiments {
 
@@ -38,11 +39,28 @@ std::filesystem::path program_called(const std::string& name) {
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find(':'), rest.size());
     const std::filesystem::path program = std::filesystem::path(rest.substr(0, end)) / name;
-    if (std::filesystem::is_regular_file(program) && access(program.c_str(), X_OK) == 0) return program;
+    if (is_file(program) && access(program.c_str(), X_OK) == 0) return program;
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return {};
 }
+
+namespace {
+
+/// In the child: what is caught has its default again, as after exec, SIGTERM even where it was ignored, and
+/// nothing is blocked.
+void uncatch_signals() {
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) != 0) continue;
+    if (action.sa_handler != SIG_IGN || number == SIGTERM) std::signal(number, SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+}  // namespace
 
 ChildProcess::ChildProcess(const std::filesystem::path& program, const std::vector<std::string>& arguments,
                            int output) {
@@ -55,9 +73,15 @@ ChildProcess::ChildProcess(const std::filesystem::path& program, const std::vect
   argv.push_back(nullptr);
   const pid_t parent = getpid();
 
+  // A signal between fork and exec would set this program's flag in the child, and be lost.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
   pid_ = fork();
+  if (pid_ != 0) pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (pid_ < 0) throw std::runtime_error("cannot start a process: " + std::generic_category().message(errno));
   if (pid_ == 0) {
+    uncatch_signals();
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(127);  // it died before prctl

@@ -18,7 +18,8 @@ std::filesystem::path fp16lab_program();
 std::filesystem::path program_called(const std::string& name);
 
 /// stdin is empty, stdout goes to /dev/null, stderr is shared. The child is in a process group of its own
-/// (Ctrl-C reaches the parent, which passes it on with `stop`), and is asked to stop if the parent dies.
+/// (Ctrl-C reaches the parent, which passes it on with `stop`), and is asked to stop if the parent dies. Its
+/// signals are as process.hpp says.
 class ChildProcess {
  public:
   /// `output`: a descriptor for stdout and stderr. std::runtime_error if it cannot be started.

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 #include <thread>
 
@@ -13,6 +11,9 @@
 #include "experiments/app/run/folder_claim.hpp"
 #include "experiments/app/sweep/child_process.hpp"
 #include "experiments/app/sweep/sweep_engine.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX has it in no header
@@ -24,9 +25,11 @@ std::filesystem::path job_log(const SweepPlan& plan) { return plan.folder / swee
 
 /// How many jobs ended for good, as parallel.joblog has them.
 std::size_t ended_jobs(const SweepPlan& plan) {
-  std::ifstream file(job_log(plan), std::ios::binary);
-  return static_cast<std::size_t>(
-      std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n'));
+  if (!is_there(job_log(plan))) return 0;
+  LineReader lines(job_log(plan));
+  std::size_t count = 0;
+  for (std::string_view line; lines.next(line);) ++count;
+  return count;
 }
 
 /// The whole command line. Jobs are told their tasks by number; retries and other machines are GNU
@@ -92,7 +95,9 @@ SweepOutcome execute_by_parallel(const SweepPlan& plan, const CommonOptions& com
   const std::filesystem::path program = gnu_parallel();
   catch_interrupts();
   FolderClaim claim(plan.folder, "another sweep is working in it", FolderClaim::Renewal::by_owner);
-  const std::vector<std::size_t> tasks = open_tasks(plan, common, options);
+  const bool here = engine.ssh_logins.empty() && engine.ssh_login_file.empty();
+  const std::vector<std::size_t> tasks =
+      open_tasks(plan, common, options, here ? static_cast<std::size_t>(std::max(1, options.jobs)) : 0);
   SweepOutcome outcome{.done_before = plan.runs.size() - tasks.size(), .run_now = 0, .failed = {}};
   write_plan(plan, options.force);
   if (tasks.empty()) return outcome;
@@ -118,8 +123,8 @@ SweepOutcome execute_by_parallel(const SweepPlan& plan, const CommonOptions& com
     else
       outcome.failed.push_back(plan.runs[task - 1].name);
   if (!outcome.failed.empty() && !outcome.interrupted)
-    fmt::print(stderr, "sweep: parallel ended with exit code {}; {} says how its jobs ended\n", *status,
-               job_log(plan).string());
+    say("sweep: parallel ended with exit code {}; {} says how its jobs ended", *status,
+        job_log(plan).string());
   return outcome;
 }
 

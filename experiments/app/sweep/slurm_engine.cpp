@@ -10,6 +10,9 @@
 #include "experiments/app/sweep/child_process.hpp"
 #include "experiments/app/sweep/sweep_engine.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -162,7 +165,7 @@ Arrays make_arrays(const SweepPlan& plan, const std::vector<std::size_t>& tasks,
 
 /// Ids of this sweep's earlier arrays that squeue still shows.
 void require_ended(const SweepPlan& plan) {
-  if (!std::filesystem::exists(jobs_of(plan))) return;
+  if (!is_there(jobs_of(plan))) return;
   std::istringstream queue(answer_of("squeue", {"--noheader", "--format=%F"}));
   std::set<std::string> queued;
   for (std::string id; queue >> id;) queued.insert(id);
@@ -230,8 +233,7 @@ std::string slurm_dry_run(const SweepPlan& plan, const CommonOptions& common, co
     most = array_size();
   } catch (const CommandError& error) {
     if (!common.quiet)
-      fmt::print(stderr, "sweep: note: MaxArraySize is taken for Slurm's default, {}: {}\n", most,
-                 error.what());
+      say("sweep: note: MaxArraySize is taken for Slurm's default, {}: {}", most, error.what());
   }
   const Arrays arrays = make_arrays(plan, tasks, most, options, engine);
   std::string text;

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -108,15 +109,15 @@ void require_fitting(const EngineOptions& engine) {
 }
 
 std::vector<std::size_t> open_tasks(const SweepPlan& plan, const CommonOptions& common,
-                                    const SweepOptions& options) {
+                                    const SweepOptions& options, std::size_t jobs) {
   const Survey found = survey(plan, options, common);
   require_safe(plan, found.states, options, common);
+  note_memory(found, jobs, common);
   std::vector<std::size_t> numbers;
   for (std::size_t i = 0; i < found.states.size(); ++i)
     if (!is_kept(found.states[i], options)) numbers.push_back(i + 1);
   if (!common.quiet && numbers.size() < plan.runs.size())
-    fmt::print(stderr, "sweep: {} of {} runs are already complete\n", plan.runs.size() - numbers.size(),
-               plan.runs.size());
+    say("sweep: {} of {} runs are already complete", plan.runs.size() - numbers.size(), plan.runs.size());
   return numbers;
 }
 

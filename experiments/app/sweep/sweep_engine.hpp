@@ -34,9 +34,10 @@ void add_engine(Options& options, EngineOptions& engine);
 /// CommandError(usage) for an option of another engine than the chosen one.
 void require_fitting(const EngineOptions& engine);
 
-/// The numbers of the tasks that are left, from 1, after the checks that execute_sweep makes.
+/// The numbers of the tasks that are left, from 1, after the checks that execute_sweep makes. `jobs`: so many at
+/// a time take this machine's memory.
 std::vector<std::size_t> open_tasks(const SweepPlan& plan, const CommonOptions& common,
-                                    const SweepOptions& options);
+                                    const SweepOptions& options, std::size_t jobs = 0);
 
 /// Writes the plan and waits for GNU parallel, which gets the tasks that are left; options.jobs at a time on
 /// each machine. plan/parallel.joblog keeps what it says of them, call after call. SIGINT and SIGTERM are

@@ -13,8 +13,9 @@
 #include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/registry.hpp"
 #include "experiments/app/sweep/sweep.hpp"
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/nearest_name.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -281,7 +282,10 @@ SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes, const std::ve
   const std::string source = common.config.string();
   toml::table root;
   try {
-    root = toml::parse(read_file(common.config), source);
+    const std::string text = read_file(common.config, longest::document, NamedHow::by_user);
+    if (const std::optional<std::size_t> line = too_deep_in_toml(text))
+      fail(fmt::format("{}:{}", source, *line), fmt::format("nested deeper than {}", deepest_nesting));
+    root = toml::parse(text, source);
   } catch (const toml::parse_error& error) {
     fail(fmt::format("{}:{}", source, error.source().begin.line), std::string(error.description()));
   } catch (const std::runtime_error& error) {

@@ -2,19 +2,23 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "experiments/app/exit_code.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/app/run/folder_claim.hpp"
 #include "experiments/app/sweep/child_process.hpp"
 #include "experiments/app/sweep/sweep.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/input_file.hpp"
 #include "numerics/files/run/run_folder.hpp"
+#include "numerics/text/message.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -23,13 +27,10 @@ using Clock = std::chrono::steady_clock;
 
 /// The step of the last complete line of a growing steps.csv; 0 before the first.
 std::uint64_t last_step(const std::filesystem::path& folder) {
-  std::ifstream file(folder / run_file::steps, std::ios::binary | std::ios::ate);
-  if (!file) return 0;
-  const std::streamoff size = file.tellg();
-  const std::streamoff start = std::max<std::streamoff>(0, size - 1024);
-  file.seekg(start);
-  std::string tail(static_cast<std::size_t>(size - start), '\0');
-  file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
+  if (!is_there(folder / run_file::steps)) return 0;
+  const InputFile file(folder / run_file::steps);
+  std::string tail(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 1024)), '\0');
+  file.read(file.size() - tail.size(), std::as_writable_bytes(std::span(tail)));
   const std::size_t end = tail.rfind('\n');
   if (end == std::string::npos || end == 0) return 0;
   const std::size_t begin = tail.rfind('\n', end - 1);
@@ -60,6 +61,9 @@ class Pace {
   std::map<engine::Level, std::pair<double, double>> measured_;  ///< work, seconds
 };
 
+/// Otherwise it is 128 + signal. No signal is 2 of those that kill a child whose Ctrl-C the parent gets.
+bool has_exited(int status) { return status <= 128 || status == static_cast<int>(ExitCode::interrupted); }
+
 struct Job {
   const PlannedRun* run;
   std::size_t task;  ///< its number in the plan, from 1
@@ -86,6 +90,7 @@ class SweepRunner {
   SweepOutcome run(FolderClaim& claim) {
     const Survey found = survey(*plan_, options_, *common_);
     require_safe(*plan_, found.states, options_, *common_);
+    note_memory(found, parallel_, *common_);
     write_plan(*plan_, options_.force);
     for (std::size_t i = 0; i < plan_->runs.size(); ++i) {
       if (is_kept(found.states[i], options_))
@@ -153,8 +158,10 @@ class SweepRunner {
                                     duration_text(seconds)));
     } else if (!interrupted()) {
       outcome_.failed.push_back(run.name);
-      fmt::print(stderr, "sweep: {} failed ({} {}); the other runs go on\n", run.name,
-                 status > 128 ? "killed by signal" : "exit code", status > 128 ? status - 128 : status);
+      say("sweep: {} {} ({} {}); the other runs go on", run.name,
+          status == static_cast<int>(ExitCode::interrupted) ? "was interrupted, its state is saved"
+                                                            : "failed",
+          has_exited(status) ? "exit code" : "killed by signal", has_exited(status) ? status : status - 128);
     }
   }
 

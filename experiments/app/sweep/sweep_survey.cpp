@@ -2,15 +2,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <optional>
 #include <set>
 
 #include "experiments/app/build_info.hpp"
+#include "experiments/app/run/memory_limits.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/run/run_recorder.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/files/run/run_resume.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -136,9 +140,20 @@ Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOp
     }
     if (run.config.backend.device != "auto" || common.quiet) continue;
     const std::string choice = choice_text(checker.backend());
-    if (told.insert(choice).second) fmt::print(stderr, "{}\n", choice);
+    if (told.insert(choice).second) say("{}", choice);
   }
   return found;
+}
+
+void note_memory(const Survey& found, std::size_t jobs, const CommonOptions& common) {
+  if (common.quiet) return;
+  std::vector<std::uint64_t> needs;
+  for (const RunLength& length : found.lengths) needs.push_back(length.memory);
+  std::ranges::sort(needs, std::greater{});
+  needs.resize(std::min(needs.size(), jobs));
+  const std::uint64_t need = std::accumulate(needs.begin(), needs.end(), std::uint64_t{0});
+  if (const std::string warning = memory_warning(need, needs.size(), memory_limits()); !warning.empty())
+    say("sweep: warning: {}", warning);
 }
 
 void require_safe(const SweepPlan& plan, const std::vector<RunState>& states, const SweepOptions& options,
@@ -166,7 +181,7 @@ void require_one_build(const SweepPlan& plan, const std::vector<RunState>& state
         fmt::format("{}: {}: bits may differ; --force makes them again, --mix-builds takes them as "
                     "they are",
                     plan.folder.string(), what));
-  if (!common.quiet) fmt::print(stderr, "sweep: note: {}\n", what);
+  if (!common.quiet) say("sweep: note: {}", what);
 }
 
 RunState state_of(const PlannedRun& run) {

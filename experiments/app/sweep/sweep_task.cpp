@@ -12,8 +12,11 @@
 #include "experiments/app/run/train_run.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/disk/sha256.hpp"
 #include "numerics/files/run/run_folder.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -27,8 +30,14 @@ std::filesystem::path file_of(const SweepPlan& plan, const PlannedRun& run) {
 
 /// Only where it is not there: ten thousand files take seconds to sync, and tasks may be reading them.
 void write_if_other(const std::filesystem::path& path, const std::string& content) {
-  if (std::filesystem::exists(path) && read_file(path) == content) return;
+  if (is_there(path) && read_file(path) == content) return;
   write_file_atomically(path, content);
+}
+
+/// Runs lie in the sweep's folder, not where links in it lead.
+void require_own_folders(const SweepPlan& plan) {
+  for (const PlannedRun& run : plan.runs)
+    if (is_there(run.folder)) make_folder_inside(run.folder);
 }
 
 std::vector<std::string> cells_of(std::string_view line) {
@@ -58,7 +67,7 @@ std::string task_list(const SweepPlan& plan) {
 }
 
 ExitCode already_complete(const PlannedRun& run, const CommonOptions& common) {
-  if (!common.quiet) fmt::print(stderr, "sweep: {} is already complete\n", run.name);
+  if (!common.quiet) say("sweep: {} is already complete", run.name);
   return ExitCode::ok;
 }
 
@@ -117,7 +126,11 @@ std::string left_out(const SweepPlan& plan) {
 
 void write_plan(const SweepPlan& plan, bool forget) {
   const std::filesystem::path folder = plan.folder / sweep_plan;
-  std::filesystem::create_directories(folder);
+  make_folders(plan.folder);
+  make_folder_inside(folder);
+  // What engines write there, too: logs, lists of jobs.
+  for (const std::filesystem::path& path : entries_of(folder)) require_replaceable(path);
+  require_own_folders(plan);
   std::set<std::filesystem::path> written;
   for (const PlannedRun& run : plan.runs) {
     write_if_other(file_of(plan, run), to_toml(run.config));
@@ -125,16 +138,13 @@ void write_plan(const SweepPlan& plan, bool forget) {
   }
   write_if_other(folder / sweep_tasks, task_list(plan));
   if (!forget) return;
-  std::vector<std::filesystem::path> gone;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().extension() == ".toml" && !written.contains(entry.path()) &&
-        !is_run_folder(plan.folder / entry.path().stem()))
-      gone.push_back(entry.path());
-  for (const std::filesystem::path& path : gone) std::filesystem::remove(path);
+  for (const std::filesystem::path& path : entries_of(folder))
+    if (path.extension() == ".toml" && !written.contains(path) && !is_run_folder(plan.folder / path.stem()))
+      remove_file(path);
 }
 
 bool has_written_plan(const std::filesystem::path& folder) {
-  return std::filesystem::exists(folder / sweep_plan / sweep_tasks);
+  return is_there(folder / sweep_plan / sweep_tasks);
 }
 
 SweepPlan read_written_plan(const std::filesystem::path& folder, std::optional<std::size_t> only) {
@@ -164,7 +174,7 @@ void require_written_plan(const SweepPlan& plan, std::optional<std::size_t> only
   for (std::size_t i = only ? *only - 1 : 0; i < (only ? *only : plan.runs.size()); ++i) {
     const PlannedRun& run = plan.runs[i];
     const std::filesystem::path file = file_of(plan, run);
-    if (!std::filesystem::exists(file) || read_file(file) == to_toml(run.config)) continue;
+    if (!is_there(file) || read_file(file) == to_toml(run.config)) continue;
     if (const std::string what = difference_of(load_config(file), run.config); !what.empty())
       refuse(fmt::format("{}: {}", run.name, what));
   }
@@ -188,6 +198,7 @@ ExitCode run_task(const SweepPlan& plan, std::size_t number, const CommonOptions
   const PlannedRun& run = plan.runs.at(number - 1);
   if (is_kept(state_of(run), options)) return already_complete(run, common);
   catch_interrupts();
+  require_own_folders({.folder = plan.folder, .runs = {run}});
   const FolderClaim claim(run.folder, another_writer);
   const RunState state = state_of(run);  // another process may have ended it before the claim
   if (is_kept(state, options)) return already_complete(run, common);
@@ -214,7 +225,7 @@ ExitCode run_task(const SweepPlan& plan, std::size_t number, const CommonOptions
                          "--name",
                          run.variant,
                          resume ? "--resume" : "--force"};
-  std::filesystem::create_directories(plan.folder / sweep_plan);
+  make_folder_inside(plan.folder / sweep_plan);
   write_if_other(request.common.config, to_toml(run.config));
   const ExitCode code = train(request, claim);
   return code == ExitCode::diverged ? ExitCode::ok : code;

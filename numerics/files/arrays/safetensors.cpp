@@ -333,7 +333,7 @@ SafetensorsSource safetensors_source(std::string name, DType type, std::vector<s
 }
 
 void write_safetensors(const std::filesystem::path& path, std::vector<SafetensorsSource> sources,
-                       const SafetensorsMetadata& metadata) {
+                       const SafetensorsMetadata& metadata, NamedBy named_by) {
   std::sort(sources.begin(), sources.end(), [](const SafetensorsSource& a, const SafetensorsSource& b) {
     if (size_of(a.type) != size_of(b.type)) return size_of(a.type) > size_of(b.type);
     return a.name < b.name;
@@ -341,7 +341,7 @@ void write_safetensors(const std::filesystem::path& path, std::vector<Safetensor
   const std::string header = header_text(path, sources, metadata);
   const std::uint64_t header_bytes = header.size();
 
-  AtomicFile file(path);
+  AtomicFile file(path, named_by);
   std::string buffer(sizeof(header_bytes), '\0');
   std::memcpy(buffer.data(), &header_bytes, sizeof(header_bytes));
   file.append(buffer);

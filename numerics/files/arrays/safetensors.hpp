@@ -22,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/input_file.hpp"
 #include "numerics/formats/dtype.hpp"
 
@@ -86,8 +87,9 @@ SafetensorsSource safetensors_source(std::string name, DType type, std::vector<s
 
 /// Replaces `path` by a file of these tensors. The same input gives the same bytes, in whatever order the
 /// sources come. std::invalid_argument on an empty or repeated name, the name "__metadata__", or text that is
-/// not UTF-8; std::runtime_error if the file cannot be written.
+/// not UTF-8; std::runtime_error if the file cannot be written. `named_by`: what may be replaced or written
+/// into (atomic_file.hpp).
 void write_safetensors(const std::filesystem::path& path, std::vector<SafetensorsSource> sources,
-                       const SafetensorsMetadata& metadata = {});
+                       const SafetensorsMetadata& metadata = {}, NamedBy named_by = NamedBy::program);
 
 }  // namespace fp16lab

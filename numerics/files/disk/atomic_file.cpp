@@ -4,36 +4,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstdio>
-#include <cstring>
+#include <ctime>
+#include <optional>
+#include <span>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
+
+#include "numerics/files/disk/descriptor.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/input_file.hpp"
 
 namespace fp16lab {
 namespace {
-
-[[noreturn]] void fail(std::string_view what, const std::filesystem::path& path, int error) {
-  throw std::runtime_error("cannot " + std::string(what) + " " + path.string() + ": " + std::strerror(error));
-}
-
-/// A file descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-  int release() { return std::exchange(value_, -1); }
-
- private:
-  int value_;
-};
 
 int write_all(int descriptor, std::string_view data) {
   while (!data.empty()) {
@@ -57,28 +47,154 @@ std::string host_name() {
   return plain.empty() ? "host" : plain.substr(0, 64);
 }
 
-void sync_folder(const std::filesystem::path& file) {
-  const std::filesystem::path folder =
-      file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
-  const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (descriptor.get() < 0) fail("open folder", folder, errno);
-  // Some file systems cannot sync a folder and say EINVAL; the rename is atomic all the same.
-  if (::fsync(descriptor.get()) != 0 && errno != EINVAL) fail("sync folder", folder, errno);
+/// While it lives, a pipe whose reader is gone is EPIPE and no signal.
+class NoPipeSignal {
+ public:
+  NoPipeSignal() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoPipeSignal() {
+    constexpr timespec now{};
+    if (!was_pending_) sigtimedwait(&pipe_, nullptr, &now);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoPipeSignal(const NoPipeSignal&) = delete;
+  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
+
+ private:
+  sigset_t pipe_{}, before_{};
+  bool was_pending_ = false;
+};
+
+bool is_same(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/// Where an output goes that the user named.
+struct Destination {
+  std::filesystem::path path;  ///< without links
+  int descriptor = -1;         ///< of this process; -1: none, it is a file
+  bool is_stream = false;      ///< a FIFO or a device, to be written into
+  std::optional<mode_t> mode;  ///< of the regular file that is to be replaced
+};
+
+/// The number of a descriptor of this process that a path names: /dev/fd/3, /proc/self/fd/3; -1: none.
+int descriptor_named(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  int number = -1;
+  const auto [end, wrong] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (wrong != std::errc{} || end != name.data() + name.size() || number < 0) return -1;
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::canonical(path.parent_path(), error);
+  if (error) return -1;
+  for (const char* const own : {"/proc/self/fd", "/proc/thread-self/fd"})
+    if (std::filesystem::canonical(own, error) == folder && !error) return number;
+  return -1;
+}
+
+Destination destination_of(const std::filesystem::path& named) {
+  std::filesystem::path path = named;
+  constexpr int most_links = 40;  // as the kernel follows
+  for (int link = 0; link <= most_links; ++link) {
+    if (const int number = descriptor_named(path); number >= 0) {
+      const int flags = ::fcntl(number, F_GETFL);
+      if (flags < 0) fail_on("write to", named, "descriptor " + std::to_string(number) + " is not open");
+      if ((flags & O_ACCMODE) == O_RDONLY)
+        fail_on("write to", named, "descriptor " + std::to_string(number) + " is open for reading only");
+      return {.path = path, .descriptor = number, .is_stream = true, .mode = {}};
+    }
+    struct stat status {};
+    if (::lstat(path.c_str(), &status) != 0) {
+      if (errno != ENOENT) fail_on("write", named, errno);
+      return {.path = path, .descriptor = -1, .is_stream = false, .mode = {}};
+    }
+    if (S_ISREG(status.st_mode)) {
+      for (const int own : {STDOUT_FILENO, STDERR_FILENO})
+        if (struct stat other{}; ::fstat(own, &other) == 0 && is_same(status, other))
+          fail_on("replace", named,
+                  std::string("the standard ") + (own == STDOUT_FILENO ? "output" : "error") +
+                      " of this program goes there, and would be lost");
+      return {.path = path, .descriptor = -1, .is_stream = false, .mode = status.st_mode & mode_t{0777}};
+    }
+    if (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))
+      return {.path = path, .descriptor = -1, .is_stream = true, .mode = {}};
+    if (!S_ISLNK(status.st_mode))
+      fail_on("write", named,
+              "it is " + std::string(kind_of(status.st_mode)) +
+                  "; expected a file, a pipe or a character device");
+    std::error_code error;
+    const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+    if (error) fail_on("write", named, error.value());
+    path = path.parent_path() / target;
+  }
+  fail_on("write", named, ELOOP);
+}
+
+/// Opened for writing, and not emptied: what a user named is no file of ours.
+int open_stream(const Destination& to, const std::filesystem::path& named) {
+  const int descriptor = to.descriptor >= 0 ? ::fcntl(to.descriptor, F_DUPFD_CLOEXEC, 3)
+                                            : ::open(to.path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
+  if (descriptor < 0) fail_on("write to", named, errno);
+  return descriptor;
+}
+
+/// The length of a file's terminated lines; 0 where there is no file.
+std::uintmax_t terminated_length(const std::filesystem::path& path) {
+  if (!is_there(path)) return 0;
+  const InputFile file(path);
+  std::string block(std::size_t{1} << 16, '\0');
+  for (std::uint64_t end = file.size(); end > 0;) {
+    block.resize(static_cast<std::size_t>(std::min<std::uint64_t>(end, block.size())));
+    file.read(end - block.size(), std::as_writable_bytes(std::span(block)));
+    if (const std::size_t newline = block.rfind('\n'); newline != std::string::npos)
+      return end - block.size() + newline + 1;
+    end -= block.size();
+  }
+  return 0;
+}
+
+/// Gives `path` a file of its own, with the first `keep` bytes of the one that it shares with other names.
+void part_from_links(const std::filesystem::path& path, std::uintmax_t keep) {
+  const InputFile shared(path);
+  AtomicFile own(path);
+  std::string block(std::size_t{1} << 20, '\0');
+  for (std::uint64_t done = 0; done < keep; done += block.size()) {
+    block.resize(static_cast<std::size_t>(std::min<std::uint64_t>(keep - done, block.size())));
+    shared.read(done, std::as_writable_bytes(std::span(block)));
+    own.append(block);
+  }
+  own.commit();
 }
 
 }  // namespace
 
 // Two writers of one file never share a temporary one: the later rename wins, and each content is whole.
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(std::filesystem::path path, NamedBy named_by) : path_(std::move(path)) {
+  std::optional<mode_t> mode;
+  if (named_by == NamedBy::user) {
+    Destination to = destination_of(path_);
+    if (to.is_stream) {
+      descriptor_ = open_stream(to, path_);
+      return;
+    }
+    path_ = std::move(to.path);
+    mode = to.mode;
+  }
   const std::string name =
       path_.string() + std::string(temporary_mark) + host_name() + "-" + std::to_string(::getpid());
   constexpr int most = 1000;
   for (int number = 0; descriptor_ < 0 && number < most; ++number) {
     temporary_ = number == 0 ? name : name + "-" + std::to_string(number);
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor_ < 0 && errno != EEXIST) fail("write", path_, errno);
+    if (descriptor_ < 0 && errno != EEXIST) fail_on("write", path_, errno);
   }
-  if (descriptor_ < 0) fail("make a temporary file for", path_, EEXIST);
+  if (descriptor_ < 0) fail_on("make a temporary file for", path_, EEXIST);
+  if (mode && ::fchmod(descriptor_, *mode) != 0) fail_and_discard("write", errno);
 }
 
 bool AtomicFile::is_temporary(std::string_view name, std::string_view& whole) {
@@ -93,30 +209,34 @@ bool AtomicFile::is_temporary(std::string_view name, std::string_view& whole) {
 AtomicFile::~AtomicFile() {
   if (descriptor_ < 0) return;
   ::close(descriptor_);
-  ::unlink(temporary_.c_str());
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::fail_and_discard(std::string_view what, int error) {
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
-  ::unlink(temporary_.c_str());
-  fail(what, path_, error);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  fail_on(what, path_, error);
 }
 
 void AtomicFile::append(std::string_view piece) {
   if (descriptor_ < 0) throw std::logic_error("AtomicFile::append to " + path_.string() + " after its end");
+  std::optional<NoPipeSignal> held;
+  if (temporary_.empty()) held.emplace();
   if (const int error = write_all(descriptor_, piece); error != 0) fail_and_discard("write", error);
 }
 
 void AtomicFile::sync_and_close() {
   if (descriptor_ < 0) throw std::logic_error("AtomicFile::commit of " + path_.string() + " after its end");
-  if (::fsync(descriptor_) != 0) fail_and_discard("sync", errno);
+  if (!temporary_.empty() && ::fsync(descriptor_) != 0) fail_and_discard("sync", errno);
   if (::close(std::exchange(descriptor_, -1)) != 0) fail_and_discard("close", errno);
 }
 
 void AtomicFile::commit() {
+  if (!temporary_.empty()) require_replaceable(path_);  // else the destructor discards
   sync_and_close();
+  if (temporary_.empty()) return;
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_and_discard("rename a complete file to", errno);
-  sync_folder(path_);
+  sync_folder_of(path_);
 }
 
 bool AtomicFile::commit_new() {
@@ -132,59 +252,56 @@ bool AtomicFile::commit_new() {
   }
   if (error != 0 && error != EEXIST) fail_and_discard("link a complete file to", error);
   ::unlink(temporary_.c_str());
-  if (error == 0) sync_folder(path_);
+  if (error == 0) sync_folder_of(path_);
   return error == 0;
 }
 
-void write_file_atomically(const std::filesystem::path& path, std::string_view content) {
-  AtomicFile file(path);
+void write_file_atomically(const std::filesystem::path& path, std::string_view content, NamedBy named_by) {
+  AtomicFile file(path, named_by);
   file.append(content);
   file.commit();
 }
 
-void make_folder_durably(const std::filesystem::path& folder) {
-  if (::mkdir(folder.c_str(), 0777) == 0)
-    sync_folder(folder);  // syncs the parent, which holds its name
-  else if (errno != EEXIST)
-    fail("make folder", folder, errno);
+void require_output(const std::filesystem::path& path) {
+  const Destination to = destination_of(path);
+  if (!to.is_stream)
+    const AtomicFile made_and_discarded(path, NamedBy::user);
+  else if (to.descriptor < 0 && ::access(to.path.c_str(), W_OK) != 0)
+    fail_on("write to", path, errno);
 }
 
-std::string read_file(const std::filesystem::path& path) {
-  const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (descriptor.get() < 0) fail("read", path, errno);
-  std::string content;
-  std::array<char, 65536> block;
-  for (;;) {
-    const ssize_t count = ::read(descriptor.get(), block.data(), block.size());
-    if (count < 0) {
-      if (errno == EINTR) continue;
-      fail("read", path, errno);
-    }
-    if (count == 0) return content;
-    content.append(block.data(), static_cast<std::size_t>(count));
-  }
+bool writes_to_descriptor(const std::filesystem::path& path, int descriptor) {
+  const Destination to = destination_of(path);
+  if (to.descriptor == descriptor) return true;
+  struct stat ours {
+  }, other{};
+  if (!to.is_stream || ::fstat(descriptor, &other) != 0) return false;
+  if ((to.descriptor >= 0 ? ::fstat(to.descriptor, &ours) : ::lstat(to.path.c_str(), &ours)) != 0)
+    return false;
+  return is_same(ours, other) && !S_ISCHR(ours.st_mode);  // a terminal or /dev/null serves everybody
 }
-
-namespace {
-
-/// Length of a file's terminated lines.
-std::uintmax_t terminated_length(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return 0;
-  const std::string content = read_file(path);
-  const std::size_t last_newline = content.rfind('\n');
-  return last_newline == std::string::npos ? 0 : last_newline + 1;
-}
-
-}  // namespace
 
 LineFile::LineFile(const std::filesystem::path& path, Mode mode)
     : LineFile(path, mode == Mode::append ? terminated_length(path) : 0) {}
 
 LineFile::LineFile(std::filesystem::path path, std::uintmax_t keep) : path_(std::move(path)) {
-  Descriptor descriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (descriptor.get() < 0) fail("write", path_, errno);
-  if (::ftruncate(descriptor.get(), static_cast<off_t>(keep)) != 0) fail("truncate", path_, errno);
-  descriptor_ = descriptor.release();
+  // O_NOFOLLOW, O_NONBLOCK: for what comes between the first look and the second.
+  constexpr int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  for (;;) {
+    require_replaceable(path_);
+    Descriptor descriptor(::open(path_.c_str(), flags, 0666));
+    if (descriptor.get() < 0) fail_on("write", path_, errno);
+    struct stat status {};
+    if (::fstat(descriptor.get(), &status) != 0) fail_on("write", path_, errno);
+    if (!S_ISREG(status.st_mode)) fail_on("write", path_, "it is " + std::string(kind_of(status.st_mode)));
+    if (status.st_nlink > 1) {
+      part_from_links(path_, keep);
+      continue;
+    }
+    if (::ftruncate(descriptor.get(), static_cast<off_t>(keep)) != 0) fail_on("truncate", path_, errno);
+    descriptor_ = descriptor.release();
+    return;
+  }
 }
 
 LineFile::~LineFile() {
@@ -205,23 +322,11 @@ void LineFile::append(std::string_view line) {
     throw std::invalid_argument("a line for " + path_.string() + " holds a line break");
   buffer_.assign(line);
   buffer_ += '\n';
-  if (const int error = write_all(descriptor_, buffer_); error != 0) fail("append to", path_, error);
+  if (const int error = write_all(descriptor_, buffer_); error != 0) fail_on("append to", path_, error);
 }
 
 void LineFile::sync() {
-  if (::fsync(descriptor_) != 0) fail("sync", path_, errno);
-}
-
-Lines read_lines(const std::filesystem::path& path) {
-  const std::string content = read_file(path);
-  Lines lines;
-  std::size_t begin = 0;
-  for (std::size_t end = content.find('\n'); end != std::string::npos; end = content.find('\n', begin)) {
-    lines.complete.push_back(content.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  lines.torn_bytes = content.size() - begin;
-  return lines;
+  if (::fsync(descriptor_) != 0) fail_on("sync", path_, errno);
 }
 
 }  // namespace fp16lab

@@ -1,10 +1,22 @@
-// Writing files so that a killed process never leaves a lie behind.
+// Writing files so that a killed process never leaves a lie behind, and nothing but a file is replaced.
 //
 // A file that must be whole is written under a temporary name in the same folder, synced and renamed over the
 // old one (rename is atomic, POSIX.1-2017); then the folder is synced, so that the new name survives a power
 // cut too. A file that grows line by line is written with one write(2) a line: what was appended before a
 // SIGKILL is in the kernel and stays. Only the last line can be torn, and readers drop exactly that one.
 // Failures throw std::runtime_error with the path and the system's reason.
+//
+// What may be replaced depends on who chose the name:
+// - The program (NamedBy::program): a file of a folder of results, which may have been received from anybody.
+//   Only a regular file is replaced or continued. A symbolic link, a FIFO, a device or a folder of that name
+//   is refused, and nothing is written through it. Folders inside a folder of results are held to the same
+//   (folder.hpp); the folder that the user named may be a link.
+// - The user (NamedBy::user): an output option of a command line means what a shell's ">" means. A regular file
+//   is replaced as a whole. A symbolic link stays: the file that it names is replaced, or made where the link
+//   dangles and the folder of its target is there. A FIFO or a character device (">(...)", /dev/null) is
+//   opened and written into, and waits for a reader as the shell does; /dev/stdout, /dev/fd/N and whatever
+//   else leads to a descriptor of this process is that descriptor, so ">> log" keeps its log. Block devices,
+//   sockets and folders are refused, and so is the name of the file that this process's own words go to.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +24,16 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace fp16lab {
 
+/// Who chose the name of an output (above).
+enum class NamedBy { program, user };
+
 /// A new content for `path`, written piece by piece: at every moment `path` holds either the old content or,
-/// after commit(), the new one, complete. Without commit() the destructor discards what was written.
+/// after commit(), the new one, complete. Without commit() the destructor discards what was written. Where a
+/// user named a pipe, a device or a descriptor, pieces go there at once, and commit() only ends the writing; a
+/// reader that has gone away is an error of append(), and no signal.
 class AtomicFile {
  public:
   /// The temporary file is `path` + this + the host's name + "-" + the process id, and "-1", "-2" ... where
@@ -27,36 +43,45 @@ class AtomicFile {
   /// Is `name` the name of such a file? Those of older builds have no host. `whole`: what it was to replace.
   static bool is_temporary(std::string_view name, std::string_view& whole);
 
-  explicit AtomicFile(std::filesystem::path path);
+  /// An output of NamedBy::user that cannot be replaced or written into is refused here; one of
+  /// NamedBy::program by commit().
+  explicit AtomicFile(std::filesystem::path path, NamedBy named_by = NamedBy::program);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void append(std::string_view piece);
-  /// Syncs and renames; nothing may be appended afterwards.
+  /// Syncs and renames; nothing may be appended afterwards. std::runtime_error where something else than a
+  /// regular file has that name.
   void commit();
   /// The same where `path` is not there yet. False, and nothing is left behind, if it is: of several writers,
-  /// on any machine that shares the file system, exactly one succeeds (link(2), which NFS keeps atomic).
+  /// on any machine that shares the file system, exactly one succeeds (link(2), which NFS keeps atomic). Not
+  /// of NamedBy::user.
   [[nodiscard]] bool commit_new();
 
  private:
   [[noreturn]] void fail_and_discard(std::string_view what, int error);
   void sync_and_close();
 
-  std::filesystem::path path_, temporary_;
+  std::filesystem::path path_;       ///< where the user's links lead
+  std::filesystem::path temporary_;  ///< empty: what is written goes to path_ at once
   int descriptor_ = -1;
 };
 
 /// AtomicFile in one go.
-void write_file_atomically(const std::filesystem::path& path, std::string_view content);
+void write_file_atomically(const std::filesystem::path& path, std::string_view content,
+                           NamedBy named_by = NamedBy::program);
 
-/// Makes a folder (its parent must be there) so that it survives a power cut; an existing one is fine.
-void make_folder_durably(const std::filesystem::path& folder);
+/// Throws now what AtomicFile(path, NamedBy::user) would throw later: where a file comes at the end of long
+/// work. Opens no pipe or device.
+void require_output(const std::filesystem::path& path);
 
-/// The whole file. A missing or unreadable one throws.
-std::string read_file(const std::filesystem::path& path);
+/// Does an output that the user named go into the stream that `descriptor` (1: the standard output) is, whose
+/// other words would then be mixed with it?
+bool writes_to_descriptor(const std::filesystem::path& path, int descriptor);
 
-/// A text file that only grows, one flushed line at a time.
+/// A text file that only grows, one flushed line at a time; of NamedBy::program. A file that has another name,
+/// too (a hard link), gets a copy of its own first.
 class LineFile {
  public:
   enum class Mode {
@@ -65,7 +90,7 @@ class LineFile {
   };
 
   LineFile(const std::filesystem::path& path, Mode mode);
-  /// Continues a file behind its first `keep` bytes, which end with a newline; the rest is cut off. 0: as
+  /// Continues a file after its first `keep` bytes, which end with a newline; the rest is cut off. 0: as
   /// create.
   LineFile(std::filesystem::path path, std::uintmax_t keep);
   ~LineFile();
@@ -86,13 +111,5 @@ class LineFile {
   int descriptor_ = -1;
   std::string buffer_;
 };
-
-struct Lines {
-  std::vector<std::string> complete;  ///< without their newlines
-  std::size_t torn_bytes = 0;         ///< length of an unterminated last line, which is not in `complete`
-};
-
-/// All terminated lines of a text file.
-Lines read_lines(const std::filesystem::path& path);
 
 }  // namespace fp16lab

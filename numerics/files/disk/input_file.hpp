@@ -22,7 +22,7 @@ class DamagedBytes : public std::runtime_error {
   std::uint64_t offset_;
 };
 
-/// An open regular file. Its length is taken once, at the beginning; a file that shrinks meanwhile is an
+/// An open regular file; what is none (a FIFO, a device, a folder) is refused at once. Its length is taken once, at the beginning; a file that shrinks meanwhile is an
 /// error of read.
 class InputFile {
  public:

@@ -7,9 +7,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <fstream>
 #include <stdexcept>
 #include <vector>
+
+#include "numerics/files/disk/input_file.hpp"
 
 namespace fp16lab {
 namespace {
@@ -156,15 +157,14 @@ std::string sha256_of(std::string_view data) {
 }
 
 std::string sha256_of_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::runtime_error("cannot read " + path.string() + " for its SHA-256");
+  const InputFile file(path);
   Sha256 hash;
-  std::vector<char> block(std::size_t{1} << 20);
-  while (file) {
-    file.read(block.data(), static_cast<std::streamsize>(block.size()));
-    hash.update(std::string_view(block.data(), static_cast<std::size_t>(file.gcount())));
+  std::vector<std::byte> block(std::size_t{1} << 20);
+  for (std::uint64_t done = 0; done < file.size(); done += block.size()) {
+    block.resize(static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), file.size() - done)));
+    file.read(done, block);
+    hash.update(block);
   }
-  if (file.bad()) throw std::runtime_error("reading " + path.string() + " failed before its end");
   return hash.hex_digest();
 }
 

@@ -36,7 +36,7 @@ class Sha256 {
 };
 
 std::string sha256_of(std::string_view data);
-/// Reads the file in blocks. std::runtime_error if it cannot be read.
+/// Reads the file in blocks. std::runtime_error if it cannot be read or is no regular file.
 std::string sha256_of_file(const std::filesystem::path& path);
 
 }  // namespace fp16lab

@@ -11,7 +11,10 @@
 #include <utility>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/run_json_values.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab {
@@ -194,14 +197,7 @@ std::string to_json(const ReplayFile& replay) {
 }
 
 ReplayFile parse_replay(std::string_view text) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    throw std::runtime_error(fmt::format("not valid JSON at byte {}", error.byte));
-  } catch (const Json::out_of_range&) {
-    throw std::runtime_error("a number beyond the range of FP64");
-  }
+  const Json json = parse_json(text);
   if (const std::string schema = get_string(json, "schema"); schema != replay_schema_name)
     throw std::runtime_error(fmt::format("'schema' is '{}', not '{}'", schema, replay_schema_name));
   const Json& version = member(json, "schema_version");
@@ -268,20 +264,18 @@ std::string traces_csv(const ReplayFile& replay) {
 
 void write_replay(const std::filesystem::path& folder, const ReplayFile& replay) {
   const std::string json = to_json(replay);  // checks before anything is written
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    throw std::runtime_error(
-        fmt::format("cannot create the folder {}: {}", folder.string(), error.message()));
+  make_folders(folder);
   write_file_atomically(folder / replay_name::traces, traces_csv(replay));
   write_file_atomically(folder / replay_name::summary, summary_csv(replay));
   write_file_atomically(folder / replay_name::json, json);
 }
 
 ReplayFile read_replay(const std::filesystem::path& file_or_folder) {
-  const std::filesystem::path path =
-      std::filesystem::is_directory(file_or_folder) ? file_or_folder / replay_name::json : file_or_folder;
-  const std::string text = read_file(path);
+  std::error_code ignored;
+  const std::filesystem::path path = std::filesystem::is_directory(file_or_folder, ignored)
+                                         ? file_or_folder / replay_name::json
+                                         : file_or_folder;
+  const std::string text = read_file(path, longest::table);
   try {
     return parse_replay(text);
   } catch (const std::runtime_error& error) {

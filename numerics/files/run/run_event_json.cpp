@@ -8,6 +8,7 @@
 
 #include "numerics/files/run/run_json_values.hpp"
 #include "numerics/files/run/run_text.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab {
@@ -33,7 +34,7 @@ std::string to_json_line(const OverflowRow& row) {
 }
 
 OverflowRow parse_overflow_row(std::string_view line) {
-  const Json json = parse(line);
+  const Json json = parse_json(line);
   OverflowRow row;
   row.step = get_count(json, "step");
   const std::string kind = get_string(json, "kind");
@@ -140,7 +141,7 @@ std::string to_json_line(const CulpritRow& row) {
 }
 
 CulpritRow parse_culprit_row(std::string_view line) {
-  const Json json = parse(line);
+  const Json json = parse_json(line);
   CulpritRow row;
   row.step = get_count(json, "step");
   row.pass = get_named<CulpritPass>(json, "pass", pass_names);

@@ -4,23 +4,29 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
 
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/run_text.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab {
 namespace {
 
+/// What the schema names, the manifest first: without it nothing half deleted reads as a run.
+constexpr std::array<std::string_view, 13> run_files{
+    run_file::manifest,      run_file::config,    run_file::steps,    run_file::evaluations,
+    run_file::histograms,    run_file::overflows, run_file::culprits, run_file::weights,
+    run_file::op_statistics, run_file::report,    run_file::replay,   run_file::replay_summary,
+    run_file::replay_traces};
+constexpr std::array<std::string_view, 3> run_folders{run_file::checkpoints, run_file::ranks_differ,
+                                                      run_file::figures};
+
 std::filesystem::path make_run_folder(std::filesystem::path folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    throw std::runtime_error(
-        fmt::format("cannot create the run folder {}: {}", folder.string(), error.message()));
+  make_folders(folder);
   if (is_run_folder(folder))
     throw std::runtime_error(
         fmt::format("{} already holds a run; remove it or choose another folder", folder.string()));
@@ -45,26 +51,27 @@ std::vector<Row> read_rows(const std::filesystem::path& path, std::span<const st
                            std::size_t oldest,
                            Row (*parse)(std::string_view, std::span<const std::string_view>),
                            std::vector<std::string>& notes) {
-  const Lines lines = read_lines(path);
-  if (lines.torn_bytes > 0)
-    notes.push_back(fmt::format("{}: the last line is cut off ({} bytes) and was left out",
-                                path.filename().string(), lines.torn_bytes));
+  LineReader lines(path);
+  std::string_view line;
   std::vector<Row> rows;
   // A run killed before its header is complete has no rows.
-  if (lines.complete.empty()) return rows;
-  std::size_t present = columns.size();
-  while (present > oldest && lines.complete[0] != csv_header(columns.first(present))) --present;
-  if (lines.complete[0] != csv_header(columns.first(present)))
-    throw std::runtime_error(
-        fmt::format("{}:1: the header must be '{}'", path.string(), csv_header(columns)));
-  rows.reserve(lines.complete.size() - 1);
-  for (std::size_t i = 1; i < lines.complete.size(); ++i) {
-    try {
-      rows.push_back(parse(lines.complete[i], columns.first(present)));
-    } catch (const std::runtime_error& error) {
-      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), i + 1, printable(error.what())));
+  if (lines.next(line)) {
+    std::size_t present = columns.size();
+    while (present > oldest && line != csv_header(columns.first(present))) --present;
+    if (line != csv_header(columns.first(present)))
+      throw std::runtime_error(
+          fmt::format("{}:1: the header must be '{}'", path.string(), csv_header(columns)));
+    for (std::size_t number = 2; lines.next(line); ++number) {
+      try {
+        rows.push_back(parse(line, columns.first(present)));
+      } catch (const std::runtime_error& error) {
+        throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), number, printable(error.what())));
+      }
     }
   }
+  if (lines.torn_bytes() > 0)
+    notes.push_back(fmt::format("{}: the last line is cut off ({} bytes) and was left out",
+                                path.filename().string(), lines.torn_bytes()));
   return rows;
 }
 
@@ -88,7 +95,7 @@ RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest, const RunC
   if (keep.culprits) {
     culprits_.emplace(folder_ / run_file::culprits, keep.culprits->bytes);
   } else {
-    std::filesystem::remove(folder_ / run_file::culprits);  // of the run that begins again
+    remove_file(folder_ / run_file::culprits);  // of the run that begins again
   }
   if (keep.steps.bytes == 0) steps_.append(csv_header(step_columns));
   if (keep.evaluations.bytes == 0) evaluations_.append(csv_header(evaluation_columns));
@@ -185,15 +192,11 @@ namespace {
 
 /// Terminated lines; nothing where there is no such file.
 std::optional<std::uint64_t> count_lines(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  std::uint64_t lines = 0;
-  std::array<char, 65536> block;
-  do {
-    file.read(block.data(), block.size());
-    lines += static_cast<std::uint64_t>(std::count(block.begin(), block.begin() + file.gcount(), '\n'));
-  } while (file);
-  return lines;
+  if (!is_there(path)) return std::nullopt;
+  LineReader lines(path);
+  std::uint64_t count = 0;
+  for (std::string_view line; lines.next(line);) ++count;
+  return count;
 }
 
 /// Compares what is there with what the manifest says was written, and finds gaps in the steps.
@@ -247,9 +250,9 @@ RunFolder read_run_folder(const std::filesystem::path& folder, Manifest manifest
   run.path = folder;
   run.manifest = std::move(manifest);
   // Killed between the manifest and a line file: no rows yet. Missing from a run that ended: an error of
-  // read_lines().
+  // LineReader.
   const auto begun = [&](std::string_view name) {
-    return run.manifest.state != ExitState::running || std::filesystem::exists(folder / name);
+    return run.manifest.state != ExitState::running || is_there(folder / name);
   };
   if (begun(run_file::steps))
     run.steps = read_rows<StepRow>(folder / run_file::steps, step_columns, oldest_step_columns,
@@ -275,12 +278,9 @@ std::size_t for_each_histogram(const std::filesystem::path& folder, std::uint64_
                                const std::function<bool(const HistogramRow&, std::uint64_t)>& visit,
                                ObservedSet which) {
   const std::filesystem::path path = folder / run_file::histograms;
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::runtime_error(fmt::format("cannot read {}", path.string()));
-  file.seekg(static_cast<std::streamoff>(begin));
-  std::string line;
-  for (std::size_t number = 1; std::getline(file, line); ++number) {
-    if (file.eof()) return line.size();  // no newline at its end: torn
+  LineReader lines(path, begin);
+  std::string_view line;
+  for (std::size_t number = 1; lines.next(line); ++number) {
     HistogramRow row;
     try {
       row = parse_histogram_row(line);
@@ -290,7 +290,7 @@ std::size_t for_each_histogram(const std::filesystem::path& folder, std::uint64_
     if (which.contains(row.observed) && !visit(row, begin)) return 0;
     begin += line.size() + 1;
   }
-  return 0;
+  return lines.torn_bytes();
 }
 
 std::vector<HistogramRow> read_histograms(const std::filesystem::path& folder, ObservedSet which) {
@@ -306,13 +306,14 @@ namespace {
 template <class Row>
 std::vector<Row> read_optional_lines(const std::filesystem::path& path, Row (*parse)(std::string_view)) {
   std::vector<Row> rows;
-  if (!std::filesystem::exists(path)) return rows;
-  const Lines lines = read_lines(path);
-  for (std::size_t i = 0; i < lines.complete.size(); ++i) {
+  if (!is_there(path)) return rows;
+  LineReader lines(path);
+  std::string_view line;
+  for (std::size_t number = 1; lines.next(line); ++number) {
     try {
-      rows.push_back(parse(lines.complete[i]));
+      rows.push_back(parse(line));
     } catch (const std::runtime_error& error) {
-      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), i + 1, printable(error.what())));
+      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), number, printable(error.what())));
     }
   }
   return rows;
@@ -328,13 +329,16 @@ std::vector<CulpritRow> read_culprits(const std::filesystem::path& folder) {
   return read_optional_lines<CulpritRow>(folder / run_file::culprits, parse_culprit_row);
 }
 
+void require_plain_run(const std::filesystem::path& folder) {
+  for (const std::string_view name : run_files) require_replaceable(folder / name);
+  for (const std::string_view name : run_folders)
+    if (is_there(folder / name)) make_folder_inside(folder / name);
+  for (const StoredCheckpoint& checkpoint : stored_checkpoints(folder)) require_replaceable(checkpoint.path);
+}
+
 void remove_run(const std::filesystem::path& folder) {
-  for (const std::string_view name :
-       {run_file::manifest, run_file::config, run_file::steps, run_file::evaluations, run_file::histograms,
-        run_file::overflows, run_file::culprits, run_file::checkpoints, run_file::ranks_differ,
-        run_file::weights, run_file::op_statistics, run_file::figures, run_file::report, run_file::replay,
-        run_file::replay_summary, run_file::replay_traces})
-    std::filesystem::remove_all(folder / name);
+  for (const std::string_view name : run_files) remove_everything(folder / name);
+  for (const std::string_view name : run_folders) remove_everything(folder / name);
   std::error_code not_empty;
   std::filesystem::remove(folder, not_empty);
 }

@@ -131,6 +131,11 @@ std::vector<OverflowRow> read_overflows(const std::filesystem::path& folder);
 /// torn last line is left out.
 std::vector<CulpritRow> read_culprits(const std::filesystem::path& folder);
 
+/// Throws std::runtime_error unless what the schema names in `folder`, the claim aside, is what a run makes:
+/// regular files and folders, no links, FIFOs or devices. Before a run is continued: some of it is written
+/// only at the end.
+void require_plain_run(const std::filesystem::path& folder);
+
 /// Deletes what the schema names in `folder`, the manifest first (so that nothing half deleted reads as a
 /// run), and the folder itself if nothing else is left in it. Checkpoints included; other files stay.
 void remove_run(const std::filesystem::path& folder);

@@ -6,6 +6,7 @@
 
 #include "numerics/files/run/run_json_values.hpp"
 #include "numerics/files/run/run_text.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab {
@@ -86,7 +87,7 @@ Json ranks_json(const std::optional<RankRecord>& ranks) {
 }  // namespace
 
 std::string to_json(const RunRows& rows) { return dump(rows_json(rows), -1); }
-RunRows parse_run_rows(std::string_view text) { return rows_of(parse(text)); }
+RunRows parse_run_rows(std::string_view text) { return rows_of(parse_json(text)); }
 
 std::string to_json(const Manifest& manifest) {
   Json seeds = Json::object();
@@ -122,13 +123,13 @@ std::string to_json(const Manifest& manifest) {
       {"data", std::move(data)},
       {"memory", memory_json(manifest.memory)},
       {"seconds_per_step", manifest.seconds_per_step ? json_number(*manifest.seconds_per_step) : Json()},
-      {"model", manifest.model.empty() ? Json() : parse(manifest.model)},
+      {"model", manifest.model.empty() ? Json() : parse_json(manifest.model)},
       {"config", manifest.config}};
   return dump(json, 2) + "\n";
 }
 
 Manifest parse_manifest(std::string_view text) {
-  const Json json = parse(text);
+  const Json json = parse_json(text);
   if (const std::string schema = get_string(json, "schema"); schema != run_schema_name)
     throw std::runtime_error(fmt::format("'schema' is '{}', not '{}'", schema, run_schema_name));
   if (const std::int64_t version = get_integer(json, "schema_version");
@@ -211,7 +212,7 @@ std::string to_json_line(const HistogramRow& row) {
 }
 
 HistogramRow parse_histogram_row(std::string_view line) {
-  const Json json = parse(line);
+  const Json json = parse_json(line);
   HistogramRow row;
   row.step = get_count(json, "step");
   row.tensor = get_string(json, "tensor");

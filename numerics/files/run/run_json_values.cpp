@@ -115,16 +115,6 @@ std::vector<std::string> get_strings(const Json& object, std::string_view key) {
 
 Json optional_string(const std::optional<std::string>& value) { return value ? Json(*value) : Json(nullptr); }
 
-Json parse(std::string_view text) {
-  try {
-    return Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    throw std::runtime_error(fmt::format("not valid JSON at byte {}", error.byte));
-  } catch (const Json::out_of_range&) {
-    throw std::runtime_error("a number beyond the range of FP64");
-  }
-}
-
 std::string dump(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }

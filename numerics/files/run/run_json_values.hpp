@@ -28,7 +28,6 @@ void append_histogram(std::string& text, const ExponentHistogram& histogram);
 /// The same of a count.
 void append_count(std::string& text, std::uint64_t count);
 
-Json parse(std::string_view text);
 /// Text of unknown origin (arguments, paths) may not be UTF-8: such bytes become U+FFFD instead of an
 /// exception. `indent` -1: one line.
 std::string dump(const Json& json, int indent);

@@ -3,16 +3,17 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <fstream>
 #include <functional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/input_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/run_schema.hpp"
 #include "numerics/files/run/run_text.hpp"
 #include "numerics/text/text.hpp"
@@ -54,20 +55,16 @@ FileCut cut_behind(const LineFileFormat& format, std::uint64_t last, std::option
   const auto fail = [&](const std::string& why) {
     throw std::runtime_error(fmt::format("{}:{}: {}", path, number, printable(why)));
   };
-  std::ifstream file(format.path, std::ios::binary);
-  if (!file && written == 0 && !std::filesystem::exists(format.path)) return {};
-  if (!file) throw std::runtime_error(fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+  if (written == 0 && !is_there(format.path)) return {};
+  LineReader lines(format.path);
   FileCut cut;
-  std::string line;
-  for (; std::getline(file, line); ++number) {
-    if (file.eof()) break;  // no newline at its end: torn
+  for (std::string_view line; lines.next(line); ++number) {
     if (number == 1 && !format.header.empty()) {
       if (line != format.header) fail(fmt::format("the header must be '{}'", format.header));
     } else {
-      const std::optional<std::uint64_t> step =
-          line.starts_with(format.prefix)
-              ? number_before(std::string_view(line).substr(format.prefix.size()), ",")
-              : std::nullopt;
+      const std::optional<std::uint64_t> step = line.starts_with(format.prefix)
+                                                    ? number_before(line.substr(format.prefix.size()), ",")
+                                                    : std::nullopt;
       if (!step) fail(fmt::format("expected {}STEP,...", format.prefix));
       if (*step > last) break;
       try {
@@ -95,12 +92,11 @@ std::filesystem::path checkpoint_path(const std::filesystem::path& run_folder, s
 
 std::vector<StoredCheckpoint> stored_checkpoints(const std::filesystem::path& run_folder) {
   std::vector<StoredCheckpoint> found;
-  std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(run_folder / run_file::checkpoints, none)) {
-    const std::string name = entry.path().filename().string();
+  for (std::filesystem::path& path : entries_of(run_folder / run_file::checkpoints)) {
+    const std::string name = path.filename().string();
     if (!name.starts_with(name_prefix) || !name.ends_with(name_suffix)) continue;
     const auto step = number_before(std::string_view(name).substr(name_prefix.size()), name_suffix);
-    if (step && entry.path() == checkpoint_path(run_folder, *step)) found.push_back({*step, entry.path()});
+    if (step && path == checkpoint_path(run_folder, *step)) found.push_back({*step, std::move(path)});
   }
   std::sort(found.begin(), found.end(),
             [](const StoredCheckpoint& a, const StoredCheckpoint& b) { return a.step < b.step; });
@@ -108,42 +104,44 @@ std::vector<StoredCheckpoint> stored_checkpoints(const std::filesystem::path& ru
 }
 
 void make_checkpoint_folder(const std::filesystem::path& run_folder) {
-  make_folder_durably(run_folder / run_file::checkpoints);
+  make_folder_inside(run_folder / run_file::checkpoints);
 }
 
 void remove_old_checkpoints(const std::filesystem::path& run_folder, std::uint64_t keep) {
   const std::vector<StoredCheckpoint> all = stored_checkpoints(run_folder);
   if (keep == 0 || all.size() <= keep) return;
-  for (std::size_t i = 0; i < all.size() - keep; ++i) std::filesystem::remove(all[i].path);
+  for (std::size_t i = 0; i < all.size() - keep; ++i) remove_file(all[i].path);
 }
 
 void remove_temporary_files(const std::filesystem::path& run_folder) {
-  std::vector<std::filesystem::path> left_behind;
-  for (const std::filesystem::path& folder : {run_folder, run_folder / run_file::checkpoints}) {
-    std::error_code none;
-    for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
-      const std::string name = entry.path().filename().string();
+  const std::filesystem::path checkpoints = run_folder / run_file::checkpoints;
+  std::error_code none;
+  const bool linked = std::filesystem::is_symlink(checkpoints, none);  // another's files, then
+  for (const std::filesystem::path& folder : {run_folder, checkpoints}) {
+    if (folder == checkpoints && linked) continue;
+    for (const std::filesystem::path& path : entries_of(folder)) {
+      const std::string name = path.filename().string();
       std::string_view whole;
       if (!AtomicFile::is_temporary(name, whole)) continue;
       const bool ours = folder == run_folder ? is_whole_file(whole)
                                              : whole.starts_with(name_prefix) && whole.ends_with(name_suffix);
-      if (ours) left_behind.push_back(entry.path());
+      if (ours) remove_file(path);
     }
   }
-  for (const std::filesystem::path& file : left_behind) std::filesystem::remove(file);
 }
 
 void renew_line_files(const std::filesystem::path& run_folder) {
   for (const LineFileName& file : line_files) {
     const std::filesystem::path path = run_folder / file.name;
-    std::ifstream old(path, std::ios::binary);
-    if (!old) continue;
+    if (!is_there(path)) continue;
+    const InputFile old(path);
     AtomicFile renewed(path);
-    std::string block(1 << 20, '\0');
-    do {
-      old.read(block.data(), static_cast<std::streamsize>(block.size()));
-      renewed.append(std::string_view(block).substr(0, static_cast<std::size_t>(old.gcount())));
-    } while (old);
+    std::string block(std::size_t{1} << 20, '\0');
+    for (std::uint64_t done = 0; done < old.size(); done += block.size()) {
+      block.resize(static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), old.size() - done)));
+      old.read(done, std::as_writable_bytes(std::span(block)));
+      renewed.append(block);
+    }
     renewed.commit();
   }
 }
@@ -187,9 +185,9 @@ RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std
       rows(&RunRows::evaluations),
       [](std::string_view line, std::uint64_t) { parse_evaluation_row(line, evaluation_columns); });
   cut.histograms = jsonl(run_file::histograms, &RunRows::histograms, parse_histogram_row);
-  if (written || std::filesystem::exists(run_folder / run_file::overflows))
+  if (written || is_there(run_folder / run_file::overflows))
     cut.overflows = jsonl(run_file::overflows, &RunRows::overflows, parse_overflow_row);
-  if ((written && written->culprits > 0) || std::filesystem::exists(run_folder / run_file::culprits))
+  if ((written && written->culprits > 0) || is_there(run_folder / run_file::culprits))
     cut.culprits = jsonl(run_file::culprits, &RunRows::culprits, parse_culprit_row);
   return cut;
 }

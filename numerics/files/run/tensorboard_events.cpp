@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "numerics/files/disk/crc32c.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab {
@@ -117,15 +118,12 @@ std::optional<std::uint64_t> seconds_of(std::string_view name) {
 }  // namespace
 
 TensorboardWriter::TensorboardWriter(const std::filesystem::path& folder, std::uint64_t first_step) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) fail("make the folder", folder, error.value());
+  make_folders(folder);
   const double time = now();
   // TensorBoard reads a folder's files in the order of their names: this one must be the last.
   auto seconds = static_cast<std::uint64_t>(time);
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (const auto known = seconds_of(entry.path().filename().string()))
-      seconds = std::max(seconds, *known + 1);
+  for (const std::filesystem::path& path : entries_of(folder))
+    if (const auto known = seconds_of(path.filename().string())) seconds = std::max(seconds, *known + 1);
   for (int number = 0; descriptor_ < 0; ++number) {
     path_ = folder / fmt::format("{}{:010}.{}.{}.{}", name_prefix, seconds, host_name(), getpid(), number);
     descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);

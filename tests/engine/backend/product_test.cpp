@@ -191,6 +191,17 @@ TEST_P(BackendConformance, ConvolutionErrorsNameVerbShapesAndReason) {
         backend().conv2d(x, weight, {.stride = {0, 1}}, nullptr, out);
       },
       "conv2d: the vertical stride is 0; it must be at least 1");
+  constexpr std::int64_t most = 9223372036854775807;
+  expect_error(
+      [&] {
+        backend().conv2d(x, weight, {.padding = {most, 0}}, nullptr, out);
+      },
+      "conv2d: the vertical padding is 9223372036854775807; it must be at most 2147483647");
+  expect_error(
+      [&] {
+        backend().conv2d(x, weight, {.dilation = {1, most}}, nullptr, out);
+      },
+      "conv2d: the horizontal dilation is 9223372036854775807; it must be at most 2147483647");
   expect_error(
       [&] {
         backend().conv2d(x, weight, {.padding = {0, -1}}, nullptr, out);

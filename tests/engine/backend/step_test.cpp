@@ -261,12 +261,12 @@ TEST_P(BackendConformance, MovesRejectWhatDoesNotFit) {
   EXPECT_EQ(rejection([&] { backend().slice(x, 3, 0, part); }),
             "slice: x is f32 (2, 3, 4) and has no axis 3");
   EXPECT_EQ(rejection([&] { backend().slice(x, 1, 2, part); }),
-            "slice: [2, 4) on axis 1 is not inside x is f32 (2, 3, 4)");
+            "slice: 2 from 2 on, along axis 1, is not inside x is f32 (2, 3, 4)");
   EXPECT_THROW(backend().slice(x, 1, -1, part), std::invalid_argument);
   EXPECT_EQ(rejection([&] { backend().slice(x, 0, 0, part); }),
             "slice: x is f32 (2, 3, 4), out is f32 (2, 2, 4): their shapes differ on other axes than 0");
   EXPECT_EQ(rejection([&] { backend().insert(part, 1, 2, x); }),
-            "insert: [2, 4) on axis 1 is not inside out is f32 (2, 3, 4)");
+            "insert: 2 from 2 on, along axis 1, is not inside out is f32 (2, 3, 4)");
 }
 
 }  // namespace

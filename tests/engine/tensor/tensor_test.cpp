@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <thread>
 #include <vector>
 
+#include "engine/tensor/position_table.hpp"
 #include "engine/tensor/storage.hpp"
 
 namespace fp16lab::engine {
@@ -212,6 +214,54 @@ TEST(Shape, ChecksItsExtents) {
   EXPECT_THROW((Shape{-1}), std::invalid_argument);
   EXPECT_THROW((Shape{1, 1, 1, 1, 1, 1, 1}), std::invalid_argument);
   EXPECT_THROW((void)(Shape{2}[1]), std::out_of_range);
+}
+
+/// Whatever is computed of the extents of one shape fits.
+TEST(Shape, HasABoundedProduct) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max(), half = std::int64_t{1} << 24;
+  EXPECT_EQ((Shape{half, half}.element_count()), most_elements);
+  for (const std::vector<std::int64_t>& extents :
+       std::vector<std::vector<std::int64_t>>{{half, half, 2},
+                                              {most},
+                                              {2, most},
+                                              {4611686018427387904, 2, 2},
+                                              {4294967296, 4294967296},
+                                              {0, most},
+                                              {0, half, half, 2}}) {
+    try {
+      (void)Shape(extents);
+      ADD_FAILURE() << "a shape of too many elements";
+    } catch (const std::invalid_argument& error) {
+      const std::string what = error.what();
+      EXPECT_NE(what.find(std::to_string(extents.back())), std::string::npos) << what;
+      EXPECT_NE(what.find("expected at most 2^48 elements"), std::string::npos) << what;
+    }
+  }
+}
+
+TEST(Extent, ThrowsWhereAResultDoesNotFit) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(((Extent(3) - 1) * 4 + 2).value(), 10);
+  EXPECT_THROW(Extent(most) + 1, std::invalid_argument);
+  EXPECT_THROW(Extent(-2) - most, std::invalid_argument);
+  EXPECT_THROW(Extent(most) * 2, std::invalid_argument);
+  EXPECT_EQ(product_of(std::vector<std::int64_t>{2, 3, 7}), 42);
+  EXPECT_THROW(product_of(std::vector<std::int64_t>{most, 2}), std::invalid_argument);
+}
+
+TEST(PositionTable, FindsWhatWasPut) {
+  PositionTable table;
+  const auto any = [](std::size_t) { return true; };
+  EXPECT_EQ(table.find(7, any), PositionTable::nowhere);
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t i = 0; i < 1000; ++i) table.put(i / 2 * 64, i);  // two under every hash
+    for (std::size_t i = 0; i < 1000; ++i)
+      EXPECT_EQ(table.find(i / 2 * 64, [i](std::size_t position) { return position == i; }), i);
+    EXPECT_EQ(table.find(32, any), PositionTable::nowhere);
+    EXPECT_EQ(table.find(0, [](std::size_t) { return false; }), PositionTable::nowhere);
+    table.clear();
+    EXPECT_EQ(table.find(64, any), PositionTable::nowhere);
+  }
 }
 
 }  // namespace

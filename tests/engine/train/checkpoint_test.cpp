@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/amp/policies/torch.hpp"
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "tests/engine/train/training_run.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -1,10 +1,14 @@
-// The name of a build: the commit, and a digest of what differs from it; and what programs answer to
-// --version.
+// The name of a build: the commit, and a digest of what differs from it; what programs answer to --version; the
+// licence; and the packages that scripts/setup.sh installs.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -15,6 +19,9 @@
 
 namespace fp16lab::experiments {
 namespace {
+
+using testing::HasSubstr;
+using testing::Not;
 
 class BuildInfo : public testing::Test {
  protected:
@@ -109,6 +116,128 @@ TEST(Version, EveryProgramAnswersWithOneLineAndTheProjectsVersion) {
     EXPECT_EQ(result.out, program + own);
     EXPECT_EQ(result.err, "") << program;
   }
+}
+
+std::string source(const std::string& file) {
+  const std::filesystem::path path = std::filesystem::path(FP16LAB_SOURCE_DIR) / file;
+  EXPECT_TRUE(std::filesystem::exists(path)) << path;
+  return testing_support::slurp(path);
+}
+
+TEST(Licence, StandsTheSameEverywhere) {
+  const std::string name = FP16LAB_LICENSE, owner = "The fp16lab authors";
+  const std::string copyright = "Copyright 2026 " + owner;
+  ASSERT_EQ(name, "Apache-2.0");
+  EXPECT_THAT(source("LICENSE"),
+              HasSubstr("Apache License\n                           Version 2.0, January 2004"));
+  EXPECT_THAT(source("LICENSE"), HasSubstr("END OF TERMS AND CONDITIONS"));
+  EXPECT_TRUE(source("NOTICE").starts_with("fp16lab\n" + copyright + "\n"));
+  EXPECT_THAT(source("CITATION.cff"),
+              HasSubstr("\nlicense: " + name + "\nauthors:\n  - name: " + owner + "\n"));
+  EXPECT_THAT(source("python/pyproject.toml"), HasSubstr("\nlicense = \"" + name + "\"\n"));
+  EXPECT_THAT(source("scripts/install.cmake"), HasSubstr("set(CPACK_PACKAGE_VENDOR \"" + owner + "\")"));
+  for (const std::string page : {"README.md", "README.zh.md"})
+    EXPECT_THAT(source(page), HasSubstr("[" + name + "](LICENSE)")) << page;
+  EXPECT_THAT(source("docs/licences.md"), HasSubstr("[" + name + "](../LICENSE), " + copyright));
+  for (const std::string package : {"fp16lab", "fp16lab-c"})
+    EXPECT_THAT(testing_support::slurp(std::filesystem::path(FP16LAB_BIN_DIR) / ".." / (package + ".pc")),
+                HasSubstr("\nLicense: " + name + "\n"));
+  // A wheel takes files of its own folder alone.
+  EXPECT_THAT(source("python/pyproject.toml"),
+              HasSubstr("\nlicense-files = [\"LICENSE\", \"NOTICE\", \"THIRD_PARTY_NOTICES\"]\n"));
+  for (const std::string file : {"LICENSE", "NOTICE", "THIRD_PARTY_NOTICES"})
+    EXPECT_EQ(source("python/" + file), source(file)) << file;
+}
+
+TEST(Licence, EveryDependencyIsListedAndWhatIsCompiledInHasItsNotice) {
+  struct Project {
+    std::string name;  ///< in docs/licences.md
+    bool compiled_in;  ///< its headers or sources
+  };
+  const std::map<std::string, Project> projects{
+      {"hwy", {"Highway", true}},         {"fmt", {"fmt", true}},
+      {"ZLIB", {"zlib", false}},          {"CLI11", {"CLI11", true}},
+      {"tomlplusplus", {"toml++", true}}, {"nlohmann_json", {"nlohmann/json", true}},
+      {"Boost", {"Boost", true}},         {"nanobind", {"nanobind", true}},
+      {"OpenMP", {"libgomp", false}},     {"benchmark", {"Google Benchmark", false}},
+      {"BLAS", {"OpenBLAS", false}},      {"GTest", {"GoogleTest", false}},
+      {"CUDAToolkit", {"cuBLAS", false}}};
+  const std::string page = source("docs/licences.md"), notices = source("THIRD_PARTY_NOTICES");
+  std::set<std::string> found;
+  for (const std::string file : {"scripts/packages.cmake", "scripts/cuda.cmake", "python/CMakeLists.txt"}) {
+    const std::string text = source(file);
+    const std::regex call(R"(find_package\((\w+))");
+    for (auto match = std::sregex_iterator(text.begin(), text.end(), call); match != std::sregex_iterator();
+         ++match)
+      found.insert((*match)[1].str());
+  }
+  for (const std::string own : {"Threads", "Python", "fp16lab"}) found.erase(own);
+  EXPECT_EQ(found.size(), projects.size());
+  for (const std::string& package : found) {
+    ASSERT_TRUE(projects.contains(package)) << package << " is in no list of licences: docs/licences.md";
+    const Project& project = projects.at(package);
+    EXPECT_THAT(page, HasSubstr(project.name));
+    EXPECT_EQ(project.compiled_in, notices.find(project.name) != std::string::npos) << project.name;
+  }
+}
+
+class Setup : public testing::Test {
+ protected:
+  /// What scripts/setup.sh asks apt-get to install where nothing is installed, `bible` prints a text and `present` are
+  /// the files that are there already.
+  std::string installs(const std::vector<std::string>& arguments) {
+    const std::filesystem::path sources = temporary_.path() / "sources",
+                                programs = temporary_.path() / "programs";
+    std::filesystem::create_directories(sources / "scripts");
+    std::filesystem::create_directories(programs);
+    for (const std::string file : {"scripts/setup.sh", "scripts/packages.txt"})
+      std::filesystem::copy_file(std::filesystem::path(FP16LAB_SOURCE_DIR) / file, sources / file,
+                                 std::filesystem::copy_options::overwrite_existing);
+    const std::filesystem::path said = temporary_.path() / "said";
+    write(programs / "apt-get", "#!/bin/sh\necho \"$@\" >>'" + said.string() + "'\n");
+    write(programs / "sudo", "#!/bin/sh\nexec \"$@\"\n");
+    write(programs / "dpkg-query", "#!/bin/sh\nexit 1\n");
+    write(programs / "bible", "#!/bin/sh\necho 'Rev22:21 Amen.'\n");
+    const auto done =
+        testing_support::run_program(sources / "scripts/setup.sh", arguments, temporary_.path(),
+                                     {{"PATH", programs.string() + ":" + std::string(std::getenv("PATH"))}});
+    EXPECT_EQ(done.exit_code, 0) << done.err;
+    return testing_support::slurp(said);
+  }
+  static void write(const std::filesystem::path& file, const std::string& text) {
+    std::ofstream(file) << text;
+    std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+  }
+  testing_support::TemporaryFolder temporary_;
+};
+
+TEST_F(Setup, InstallsWhatTheDemoNeedsAndTheRestWhenAsked) {
+  const std::string demo = installs({});
+  for (const std::string package : {"g++", "cmake", "libhwy-dev", "libcli11-dev", "gnuplot-nox", "bible-kjv"})
+    EXPECT_THAT(demo, HasSubstr(" " + package));
+  for (const std::string package :
+       {"libgtest-dev", "libmpfr-dev", "libbenchmark-dev", "chromium", "context", "clang"})
+    EXPECT_THAT(demo, Not(HasSubstr(package)));
+  const std::string all = installs({"--tests"});
+  for (const std::string package : {"g++", "gnuplot-nox", "libgtest-dev", "libmpfr-dev", "libbenchmark-dev"})
+    EXPECT_THAT(all, HasSubstr(" " + package));
+}
+
+TEST_F(Setup, NamesPackagesWithoutTheirVersion) {
+  std::istringstream lines(source("scripts/packages.txt"));
+  std::set<std::string> packages;
+  for (std::string line; std::getline(lines, line);) {
+    const std::string package = line.substr(0, line.find_first_of(" |"));
+    if (package.empty() || package.starts_with('#') || package.starts_with('[')) continue;
+    EXPECT_TRUE(packages.insert(package).second) << package << " stands twice";
+    // A name such as libboost1.81-dev or libclang-rt-14-dev is one Debian's; CLI11, zlib1g and python3 are names.
+    std::string name = package;
+    for (const std::string whole : {"libcli11", "zlib1g", "python3", "json3"})
+      if (const std::size_t place = name.find(whole); place != std::string::npos)
+        name.erase(place, whole.size());
+    EXPECT_EQ(name.find_first_of("0123456789"), std::string::npos) << package;
+  }
+  EXPECT_GE(packages.size(), 25u);
 }
 
 }  // namespace

@@ -20,13 +20,16 @@ struct Sent {
 };
 /// What signals do to a process that works on until SIGUSR1: 1, nothing; 0, it was interrupted; or the one
 /// that killed it.
-int end_of(const std::vector<Sent>& signals) {
+int end_of(const std::vector<Sent>& signals, int ignored = 0) {
   std::array<int, 2> ready{};
   if (pipe(ready.data()) != 0) return -1;
   const pid_t child = fork();
   if (child == 0) {
     static volatile std::sig_atomic_t last = 0;
     std::signal(SIGUSR1, [](int) { last = 1; });
+    for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGXCPU})
+      std::signal(number, number == ignored ? SIG_IGN : SIG_DFL);
+    prepare_process();
     catch_interrupts();
     [[maybe_unused]] const ssize_t written = write(ready[1], "", 1);
     while (last == 0) usleep(1000);
@@ -59,6 +62,25 @@ TEST(Process, TheSecondSignalKills) {
 TEST(Process, OfSigtermsThatASchedulerSendsWithinTwoSecondsOneCounts) {
   EXPECT_EQ(end_of({{SIGTERM, 0}, {SIGTERM, 50}, {SIGTERM, 300}}), 0);
   EXPECT_EQ(end_of({{SIGTERM, 0}, {SIGTERM, 3100}}), SIGTERM);
+}
+
+TEST(Process, HangupsAndTheLimitOfProcessorTimeNeverKill) {
+  for (const int number : {SIGHUP, SIGXCPU}) {
+    EXPECT_EQ(end_of({{number, 0}}), 0);
+    EXPECT_EQ(end_of({{number, 0}, {number, 20}, {number, 20}, {number, 20}}), 0);
+    EXPECT_EQ(end_of({{number, 0}, {SIGTERM, 20}, {SIGCONT, 20}, {number, 20}}), 0);
+  }
+}
+
+TEST(Process, WhatWasIgnoredStaysIgnored) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGXCPU}) {
+    EXPECT_EQ(end_of({{number, 0}, {number, 20}}, number), 1) << number;
+    EXPECT_EQ(end_of({{number == SIGTERM ? SIGINT : SIGTERM, 0}}, number), 0) << number;
+  }
+}
+
+TEST(Process, ABrokenPipeAndAFileThatIsTooLargeAreErrorsOfWrite) {
+  for (const int number : {SIGPIPE, SIGXFSZ}) EXPECT_EQ(end_of({{number, 0}}), 1);
 }
 
 }  // namespace

@@ -49,6 +49,27 @@ TEST_F(Refusals, PatternsOfParametersWhereNoParameterIsLow) {
   expect_taken({"--set", "amp.excluded=*.bias", "--set", "amp.level=O0"});
 }
 
+/// `model` and `train` refuse what no network can be in the same line.
+TEST_F(Refusals, NetworksOfImpossibleSizes) {
+  const auto both = [&](const std::vector<std::string>& settings, const std::string& part) {
+    expect_refused(settings, part);
+    const auto trained = train("run", settings);
+    std::vector<std::string> arguments{"model", path("small.toml"), "--set", "data.path=" + path("data")};
+    arguments.insert(arguments.end(), settings.begin(), settings.end());
+    const auto modelled = fp16lab(arguments);
+    EXPECT_EQ(modelled.exit_code, 2) << modelled.err;
+    EXPECT_EQ(modelled.out, "");
+    EXPECT_EQ(modelled.err.substr(modelled.err.find("error")), trained.err.substr(trained.err.find("error")));
+  };
+  const std::string widths = "model.layer.mlp1.widths=";
+  both({"--set", widths + "[4611686018427387904,10]"},
+       "layer of type mlp: widths = [4611686018427387904, 10]: expected a list of integers from 1 to "
+       "2147483647");
+  both({"--set", widths + "[2147483647,2147483647,10]"},
+       "shape (2147483647, 2147483647): expected at most 2^48 elements");
+  both({"--set", widths + "[67108864,8388608,10]"}, "shape (8388608, 67108864): expected at most 2^48");
+}
+
 /// Every layer that ops are counted for can be named, and the error names no other.
 TEST_F(Refusals, TheNamesAreThoseOfTheOps) {
   write_config();
@@ -224,6 +245,71 @@ TEST_F(Refusals, NumbersOutOfRange) {
       "[[workload]]\nname = \"a\"\nconfig = \"small.toml\"\nseeds = [9007199254740992]\n"
       "[[variant]]\nname = \"b\"\n");
   expect_one_line_error(fp16lab({"sweep", "-c", path("seeds.toml")}), 2, "seeds.toml:4: seeds");
+}
+
+TEST_F(Refusals, NumbersThatFp32DoesNotHold) {
+  expect_refused(
+      {"--set", "train.clip_value=1e308"},
+      "train.clip_value = 1e+308: expected a number, 0 or more, also in FP32, which holds 2^-149 to "
+      "3.4028235e+38 and would make inf of it");
+  expect_refused({"--set", "train.clip_value=1e-60"}, "would make 0 of it");
+  expect_refused({"--set", "optimizer.beta1=0.9999999999"}, "would make 1 of it");
+  expect_refused(
+      {"--set", "scaler.initial_scale=0.1"},
+      "scaler.initial_scale = 0.1: expected an FP32 number; the nearest ones are 0.09999999403953552 "
+      "and 0.10000000149011612");
+  expect_one_line_error(
+      fp16lab({"policy", "--policy", "torch", "--set", "initial_scale=0.1", "--trace", "F"}), 2,
+      "must be an FP32 number; the nearest ones are 0.09999999403953552");
+  model_ =
+      R"(layer = [{ type = "flatten" }, { type = "linear", out_features = 16 }, { type = "layer_norm", eps = 1e308 }])";
+  expect_refused({}, "eps = 1e+308: expected a number that FP32 holds");
+}
+
+/// The class of all messages: whatever a long name or value stands in, the line is short and says what is right.
+TEST_F(Refusals, LongInputMakesNoLongMessage) {
+  write_config();
+  const std::string name(40000, 'x');
+  const std::vector<std::vector<std::string>> commands{
+      {name},
+      {"train", "--" + name},
+      {"train", name},
+      {"train", "-c", path("small.toml"), "--set", name + "=1"},
+      {"train", "-c", path("small.toml"), "--set", "train." + name + "=1"},
+      {"train", "-c", path("small.toml"), "--set", "train.steps=" + name},
+      {"train", "-c", path("small.toml"), "--set", "scaler.policy=" + name},
+      {"train", "-c", path("small.toml"), "--set", "amp.excluded=" + name},
+      {"train", "-c", path("small.toml"), "--set", "amp.white=" + name},
+      {"train", "-c", path("small.toml"), "--set", "model.layer." + name + ".widths=[1]"},
+      {"train", "-c", path("small.toml"), "--set", "data.path=" + name},
+      {"train", "-c", path("small.toml"), "-o", name},
+      {"train", "-c", path("small.toml"), "--threads", name},
+      {"list", name},
+      {"list", "policies", name},
+      {"hist", name},
+      {"replay", name},
+      {"report", name},
+      {"compare", name, name},
+      {"help", name},
+      {"mma", "--model", name},
+      {"softfloat", name},
+      {"inspect", name},
+      {"policy", "--policy", name},
+      {"policy", "--policy", "torch", "--set", name + "=1"},
+      {"sweep", "-c", name}};
+  for (const std::vector<std::string>& command : commands) {
+    const auto result = fp16lab(command);
+    EXPECT_NE(result.exit_code, 0) << command.front();
+    EXPECT_LE(result.err.size(), 2100u) << command.front() << " " << command.back().substr(0, 20);
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << command.front();
+    EXPECT_NE(result.err.find("error: "), std::string::npos) << command.front();
+  }
+  std::string many = "[[workload]]\nname = \"a\"\nconfig = \"small.toml\"\nvariants = [";
+  for (int i = 0; i < 5000; ++i) many += "\"v" + std::to_string(i) + "\", ";
+  testing_support::write_bytes(path("many.toml"), many + "]\n[[variant]]\nname = \"b\"\n");
+  const auto sweep = fp16lab({"sweep", "-c", path("many.toml")});
+  EXPECT_EQ(sweep.exit_code, 2);
+  EXPECT_LE(sweep.err.size(), 2100u);
 }
 
 /// With so many threads as are allowed a run still comes to its end.

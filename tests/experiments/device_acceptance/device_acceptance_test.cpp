@@ -19,6 +19,7 @@
 #include "experiments/device_acceptance/timing.hpp"
 #include "experiments/device_acceptance/torch_times.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/spawn.hpp"

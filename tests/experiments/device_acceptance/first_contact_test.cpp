@@ -20,6 +20,7 @@
 #include "experiments/device_acceptance/sanitizer_output.hpp"
 #include "experiments/device_acceptance/watched.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/spawn.hpp"

@@ -200,6 +200,13 @@ TEST(CInterface, MistakesAreOneSentence) {
   EXPECT_THAT(wrong(fp16lab_gemm("hopper", FP16LAB_F32, 1, 1, 1, FP16LAB_F16, {&code, 1, 1}, FP16LAB_F16,
                                  {&code, 1, 1}, nullptr, &d, 1, 0)),
               HasSubstr("threads must be at least 1"));
+  constexpr std::int64_t huge = std::int64_t{1} << 62;  // its square is 0 modulo 2^64
+  EXPECT_THAT(wrong(fp16lab_gemm("hopper", FP16LAB_F32, huge, huge, 0, FP16LAB_F16, {&code, 1, 1},
+                                 FP16LAB_F16, {&code, 1, 1}, nullptr, nullptr, huge, 1)),
+              HasSubstr("expected less than 2^63"));
+  EXPECT_THAT(wrong(fp16lab_gemm("hopper", FP16LAB_F32, 1 << 25, 1 << 25, 0, FP16LAB_F16, {&code, 1, 1},
+                                 FP16LAB_F16, {&code, 1, 1}, nullptr, &d, 1 << 25, 1)),
+              HasSubstr("at most 2^48 elements"));
   EXPECT_THAT(wrong(fp16lab_count(FP16LAB_E4M3, &code, 1, 1, nullptr, 1)), HasSubstr("histogram is null"));
   EXPECT_EQ(code, 7) << "nothing was written";
   EXPECT_EQ(d, 7);

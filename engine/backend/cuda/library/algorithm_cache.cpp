@@ -11,7 +11,10 @@
 #include <utility>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/random/philox.hpp"
+#include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::engine {
@@ -104,7 +107,7 @@ AlgorithmOutcome read_outcome(const Json& json) {
 
 /// Throws what explains it.
 Line read_line(const std::string& text) {
-  Json json = Json::parse(text);
+  Json json = parse_json(text);
   const auto noted = json.at("checksum").get<std::string>();
   json.erase("checksum");
   if (noted != checksum(json)) throw std::runtime_error("the checksum is not that of the line");
@@ -147,7 +150,7 @@ struct CacheFile {
 /// Empty if there is no such file; std::runtime_error naming file and line if it is no file of pins.
 CacheFile read_cache(const std::filesystem::path& path) {
   CacheFile file;
-  if (!std::filesystem::exists(path)) return file;
+  if (!is_there(path)) return file;
   std::size_t number = 1;
   try {
     const Lines lines = read_lines(path);
@@ -156,7 +159,7 @@ CacheFile read_cache(const std::filesystem::path& path) {
       throw std::runtime_error("the line does not end");
     }
     if (lines.complete.empty()) throw std::runtime_error("there is no header");
-    const Json header = Json::parse(lines.complete.front());
+    const Json header = parse_json(lines.complete.front());
     if (header.at("format").get<std::string>() != format_name)
       throw std::runtime_error(fmt::format("\"format\" is not \"{}\"", format_name));
     if (const int version = whole<int>(header.at("version")); version != format_version)
@@ -212,7 +215,7 @@ void AlgorithmCache::write(const ProductProblem& problem, const AlgorithmOutcome
     if (!(file.lines[i].current && file.lines[i].environment == environment_ &&
           file.lines[i].problem == problem))
       content += file.texts[i] + '\n';
-  write_file_atomically(file_, content + line.dump() + '\n');
+  write_file_atomically(file_, content + line.dump() + '\n', NamedBy::user);
 }
 
 std::size_t AlgorithmCache::Hash::operator()(const ProductProblem& problem) const {

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <utility>
 
 #include "engine/backend/checks.hpp"
 #include "engine/backend/cuda/runtime/device_errors.hpp"
 #include "engine/backend/cuda/runtime/devices.hpp"
+#include "numerics/text/message.hpp"
 
 namespace fp16lab::engine::FP16LAB_MACHINE {
 
@@ -20,10 +20,7 @@ constexpr int candidates_at_most = 16;
 /// launch, and comparing would cost a run more than it could ever give back.
 constexpr std::int64_t products_that_pay = std::int64_t{1} << 20;
 
-void print_line(std::string_view line) {
-  const std::string text = fmt::format("fp16lab: {}\n", line);
-  std::fwrite(text.data(), 1, text.size(), stderr);
-}
+void print_line(std::string_view line) { say("fp16lab: {}", line); }
 
 AlgorithmEnvironment environment_of(const CudaDevice& device, const TensorCoreModel& row,
                                     const ProductLibrary& library) {

@@ -6,6 +6,7 @@
 
 #include "engine/backend/cuda/library/algorithm_cache.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 

@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <string>
+
+#include "experiments/app/process.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -33,6 +36,26 @@ TEST(ChildProcess, AWaitHasAnEnd) {
   ChildProcess::wait_any({&late}, std::chrono::milliseconds(1));
   ChildProcess::wait_any({}, std::chrono::milliseconds(1));
   EXPECT_EQ(late.poll(), std::nullopt);
+}
+
+/// The lines of /proc/self/status that say what is blocked, ignored and caught, as `grep` has them.
+std::string signals_of_a_child() {
+  const Answer answer = ask("/bin/grep", {"-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"});
+  EXPECT_EQ(answer.status, 0);
+  return answer.text;
+}
+
+TEST(ChildProcess, BeginsWithTheSignalsThatTheProgramBeganWith) {
+  const std::string before = signals_of_a_child();
+  prepare_process();
+  catch_interrupts();
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  const auto ignored = std::signal(SIGTERM, SIG_IGN);
+  EXPECT_EQ(signals_of_a_child(), before) << "nothing blocked, and SIGTERM ends it";
+  std::signal(SIGTERM, ignored);
+  pthread_sigmask(SIG_UNBLOCK, &all, nullptr);
 }
 
 }  // namespace

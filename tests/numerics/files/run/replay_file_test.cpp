@@ -1,5 +1,6 @@
 // replay.json and the CSV files beside it.
 #include "numerics/files/run/replay_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

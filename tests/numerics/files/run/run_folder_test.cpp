@@ -1,5 +1,6 @@
 // The run folder: its round trip, its error messages, and what a kill leaves.
 #include "numerics/files/run/run_folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,6 @@
 // Continuing run folders: names of checkpoints, cuts of line files, and what killed writers leave behind.
 #include "numerics/files/run/run_resume.hpp"
+#include "numerics/files/disk/read_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
