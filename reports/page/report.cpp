@@ -175,7 +175,11 @@ std::filesystem::path write_report(const RunSet& set, const std::vector<Workload
     for (const std::string& damage : run.folder.damage)
       tell(options, fmt::format("{} is damaged: {}", run.name, damage));
   std::vector<ReplayFile> replays;
-  for (const std::filesystem::path& file : replay_files) replays.push_back(read_replay(file));
+  for (const std::filesystem::path& file : replay_files) {
+    replays.push_back(read_replay(file));
+    if (replays.back().altered)
+      tell(options, fmt::format("{}: {}", file.string(), replays.back().notes.back()));
+  }
 
   const std::filesystem::path figure_folder = make_folder(out / run_file::figures);
   const PageExtent extent = extent_of(set, summaries);

@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <stdexcept>
 #include <utility>
 
@@ -57,7 +59,9 @@ std::string host_name() {
   return plain.empty() ? "host" : plain.substr(0, 64);
 }
 
-void sync_folder(const std::filesystem::path& file) {
+}  // namespace
+
+void sync_folder_of(const std::filesystem::path& file) {
   const std::filesystem::path folder =
       file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
   const Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -65,8 +69,6 @@ void sync_folder(const std::filesystem::path& file) {
   // Some file systems cannot sync a folder and say EINVAL; the rename is atomic all the same.
   if (::fsync(descriptor.get()) != 0 && errno != EINVAL) fail("sync folder", folder, errno);
 }
-
-}  // namespace
 
 // Two writers of one file never share a temporary one: the later rename wins, and each content is whole.
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
@@ -116,7 +118,7 @@ void AtomicFile::sync_and_close() {
 void AtomicFile::commit() {
   sync_and_close();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_and_discard("rename a complete file to", errno);
-  sync_folder(path_);
+  sync_folder_of(path_);
 }
 
 bool AtomicFile::commit_new() {
@@ -132,7 +134,7 @@ bool AtomicFile::commit_new() {
   }
   if (error != 0 && error != EEXIST) fail_and_discard("link a complete file to", error);
   ::unlink(temporary_.c_str());
-  if (error == 0) sync_folder(path_);
+  if (error == 0) sync_folder_of(path_);
   return error == 0;
 }
 
@@ -144,7 +146,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view c
 
 void make_folder_durably(const std::filesystem::path& folder) {
   if (::mkdir(folder.c_str(), 0777) == 0)
-    sync_folder(folder);  // syncs the parent, which holds its name
+    sync_folder_of(folder);  // syncs the parent, which holds its name
   else if (errno != EEXIST)
     fail("make folder", folder, errno);
 }
@@ -184,6 +186,7 @@ LineFile::LineFile(std::filesystem::path path, std::uintmax_t keep) : path_(std:
   Descriptor descriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (descriptor.get() < 0) fail("write", path_, errno);
   if (::ftruncate(descriptor.get(), static_cast<off_t>(keep)) != 0) fail("truncate", path_, errno);
+  if (keep > 0) digest_.update(read_file(path_));
   descriptor_ = descriptor.release();
 }
 
@@ -192,11 +195,14 @@ LineFile::~LineFile() {
 }
 
 LineFile::LineFile(LineFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      digest_(other.digest_) {}
 
 LineFile& LineFile::operator=(LineFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(descriptor_, other.descriptor_);
+  std::swap(digest_, other.digest_);
   return *this;
 }
 
@@ -206,6 +212,12 @@ void LineFile::append(std::string_view line) {
   buffer_.assign(line);
   buffer_ += '\n';
   if (const int error = write_all(descriptor_, buffer_); error != 0) fail("append to", path_, error);
+  digest_.update(buffer_);
+}
+
+std::string LineFile::sha256() const {
+  Sha256 so_far = digest_;
+  return so_far.hex_digest();
 }
 
 void LineFile::sync() {
@@ -222,6 +234,25 @@ Lines read_lines(const std::filesystem::path& path) {
   }
   lines.torn_bytes = content.size() - begin;
   return lines;
+}
+
+std::optional<LinesDigest> digest_lines(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  LinesDigest found;
+  Sha256 all, terminated;  // `all` may be in the middle of a line
+  std::array<char, 65536> block;
+  do {
+    file.read(block.data(), block.size());
+    const std::string_view piece(block.data(), static_cast<std::size_t>(file.gcount()));
+    found.lines += static_cast<std::uint64_t>(std::count(piece.begin(), piece.end(), '\n'));
+    const std::size_t end = piece.rfind('\n') + 1;  // npos + 1 is 0
+    all.update(piece.substr(0, end));
+    if (end > 0) terminated = all;
+    all.update(piece.substr(end));
+  } while (file);
+  found.sha256 = terminated.hex_digest();
+  return found;
 }
 
 }  // namespace fp16lab

@@ -10,9 +10,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "numerics/files/disk/sha256.hpp"
 
 namespace fp16lab {
 
@@ -50,6 +53,9 @@ class AtomicFile {
 /// AtomicFile in one go.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 
+/// Waits until the disk has the name of `file` in its folder.
+void sync_folder_of(const std::filesystem::path& file);
+
 /// Makes a folder (its parent must be there) so that it survives a power cut; an existing one is fine.
 void make_folder_durably(const std::filesystem::path& folder);
 
@@ -80,11 +86,15 @@ class LineFile {
   /// Waits until the disk has everything (fsync).
   void sync();
   const std::filesystem::path& path() const { return path_; }
+  /// Of all lines, those that the file began with included; of a last one that could not be written wholly
+  /// nothing.
+  std::string sha256() const;
 
  private:
   std::filesystem::path path_;
   int descriptor_ = -1;
   std::string buffer_;
+  Sha256 digest_;
 };
 
 struct Lines {
@@ -94,5 +104,13 @@ struct Lines {
 
 /// All terminated lines of a text file.
 Lines read_lines(const std::filesystem::path& path);
+
+/// The same without holding them: how many, and the digest of all of them with their newlines.
+struct LinesDigest {
+  std::uint64_t lines = 0;
+  std::string sha256{};
+};
+/// Nothing where there is no such file, or none that can be read.
+std::optional<LinesDigest> digest_lines(const std::filesystem::path& path);
 
 }  // namespace fp16lab

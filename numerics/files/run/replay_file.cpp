@@ -12,6 +12,7 @@
 
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/run/run_json_values.hpp"
+#include "numerics/files/run/sealed_json.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab {
@@ -200,7 +201,7 @@ std::string to_json(const ReplayFile& replay) {
                        {"log2_lossless", numbers(replay.band.log2_lossless)}}},
                      {"policies", std::move(policies)}};
   // Folder names may not be UTF-8: such bytes become U+FFFD instead of an exception.
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return run_json::sealed(json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 ReplayFile parse_replay(std::string_view text) {
@@ -231,6 +232,7 @@ ReplayFile parse_replay(std::string_view text) {
   }
   replay.band = band_of(member(json, "band"));
   for (const Json& policy : get_array(json, "policies")) replay.policies.push_back(policy_of(policy));
+  replay.altered = json.contains(run_json::seal_key) && !run_json::is_sealed(text);
   return replay;
 }
 
@@ -293,7 +295,11 @@ ReplayFile read_replay(const std::filesystem::path& file_or_folder) {
       std::filesystem::is_directory(file_or_folder) ? file_or_folder / replay_name::json : file_or_folder;
   const std::string text = read_file(path);
   try {
-    return parse_replay(text);
+    ReplayFile replay = parse_replay(text);
+    if (replay.altered)
+      replay.notes.push_back(fmt::format("{} is not what fp16lab replay wrote (its SHA-256 is another one)",
+                                         path.filename().string()));
+    return replay;
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(fmt::format("{}: {}", path.string(), printable(error.what())));
   }

@@ -1,7 +1,9 @@
 // The run folder: names, columns and the manifest that writers and readers agree on; rows are in
 // run_rows.hpp.
 //
-//   manifest.json      who, what, where, how it ended          whole file, replaced atomically
+//   manifest.json      who, what, where, how it ended          whole file, replaced atomically; once the run
+//                                                               has ended, with the SHA-256 of the files
+//                                                               that grow line by line; its own last
 //   config.toml        the resolved configuration              whole file
 //   steps.csv          one row an optimizer iteration          grows line by line
 //   evaluations.csv    one row an evaluation                   grows line by line
@@ -121,6 +123,9 @@ struct BackendRecord {
 /// How many rows each line file has; headers are none.
 struct RunRows {
   std::uint64_t steps = 0, evaluations = 0, histograms = 0, overflows = 0, culprits = 0;
+  /// By file, of all its lines: what the run wrote. Of a run that is going on its last checkpoint has them;
+  /// older folders have none.
+  std::map<std::string, std::string, std::less<>> sha256{};
   bool operator==(const RunRows&) const = default;
 };
 
@@ -164,6 +169,7 @@ struct Manifest {
   std::string message{};                  ///< why it failed or diverged; usually empty
   std::vector<Resumption> resumptions{};  ///< in order; folders of schema version 1 have none
   std::optional<RunRows> rows{};          ///< written before this manifest was; absent in older folders
+  bool altered = false;                   ///< as it was read: its last member is the SHA-256 of another text
   /// The network, as `fp16lab model --json` tells it, without levels: JSON. Empty in older folders.
   std::string model{};
   std::optional<RunMemory> memory{};         ///< from the second step on; absent in older folders
