@@ -201,7 +201,7 @@ std::string to_json(const ReplayFile& replay) {
                        {"log2_lossless", numbers(replay.band.log2_lossless)}}},
                      {"policies", std::move(policies)}};
   // Folder names may not be UTF-8: such bytes become U+FFFD instead of an exception.
-  return run_json::sealed(json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 ReplayFile parse_replay(std::string_view text) {
@@ -287,7 +287,7 @@ void write_replay(const std::filesystem::path& folder, const ReplayFile& replay)
         fmt::format("cannot create the folder {}: {}", folder.string(), error.message()));
   write_file_atomically(folder / replay_name::traces, traces_csv(replay));
   write_file_atomically(folder / replay_name::summary, summary_csv(replay));
-  write_file_atomically(folder / replay_name::json, json);
+  write_file_atomically(folder / replay_name::json, run_json::sealed(json.substr(0, json.size() - 1)));
 }
 
 ReplayFile read_replay(const std::filesystem::path& file_or_folder) {

@@ -111,7 +111,8 @@ std::string summary_csv(const ReplayFile& replay);
 /// One row for every entry of a trace and every step that may be skipped.
 std::string traces_csv(const ReplayFile& replay);
 
-/// Makes `folder` if needed and writes the three files into it, each atomically, replay.json last.
+/// Makes `folder` if needed and writes the three files into it, each atomically, replay.json last and sealed
+/// (run_schema.hpp).
 void write_replay(const std::filesystem::path& folder, const ReplayFile& replay);
 /// Reads replay.json, or the one in a folder; a note says where it was altered. std::runtime_error "FILE:
 /// reason".

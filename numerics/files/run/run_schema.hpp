@@ -1,9 +1,7 @@
 // The run folder: names, columns and the manifest that writers and readers agree on; rows are in
 // run_rows.hpp.
 //
-//   manifest.json      who, what, where, how it ended          whole file, replaced atomically; once the run
-//                                                               has ended, with the SHA-256 of the files
-//                                                               that grow line by line; its own last
+//   manifest.json      who, what, where, how it ended          whole file, replaced atomically
 //   config.toml        the resolved configuration              whole file
 //   steps.csv          one row an optimizer iteration          grows line by line
 //   evaluations.csv    one row an evaluation                   grows line by line
@@ -20,7 +18,11 @@
 //   replay.json, replay.csv, replay_traces.csv                 whole files, of `fp16lab replay RUN -o RUN`
 //                                                              (numerics/files/run/replay_file.hpp)
 //
-// A run is finished when its manifest says so and not before: a killed run reads as `running`.
+// A run is finished when its manifest says so and not before: a killed run reads as `running`. The `rows` of
+// the manifest of a run that has ended have the SHA-256 of each file that grows line by line, and the last
+// member of manifest.json and of replay.json is that of the file's own bytes before it (before the comma). A
+// reader that finds others names the file, and a run that differs in its manifest, steps or evaluations is
+// left out of verdicts. SHA-256, so that `sha256sum` on any machine can say the same.
 // Numbers are the shortest decimals that read back to the same value. Non-finite ones are nan, inf, -inf in
 // CSV and the strings "NaN", "Infinity", "-Infinity" in JSON, which has no such numbers. A CSV field of an
 // absent value is empty.
