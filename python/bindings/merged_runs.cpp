@@ -103,6 +103,8 @@ void merge_runs(const std::vector<std::string>& folders, const std::string& fold
                         Observed::optimizer_state};
   for (const std::string& name : folders) {
     runs.push_back(read_run_folder(name));
+    if (const std::vector<std::string>& damage = runs.back().damage; !damage.empty())
+      throw std::invalid_argument(name + " is damaged: " + damage.front());
     require_same_steps(runs.back(), runs.front());
     for_each_histogram(
         name, [&](const HistogramRow& row) { histograms.add(row); }, all);

@@ -1,10 +1,12 @@
-// Writing run folders (numerics/files/run/run_folder.hpp).
+// Writing run folders (numerics/files/run/run_folder.hpp), and files and folders as a whole (numerics/files/disk).
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/new_folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/text/text.hpp"
@@ -93,6 +95,19 @@ void bind_run_folders(nb::module_& module) {
             writer.finish(*known, std::move(message));
           },
           nb::arg("state"), nb::arg("message") = "");
+  nb::class_<NewFolder>(module, "NewFolder")
+      .def(nb::init<const std::string&>(), nb::arg("path"))
+      .def_prop_ro("made", [](const NewFolder& folder) { return folder.made().string(); })
+      .def("commit", &NewFolder::commit, nb::arg("replace"))
+      .def(
+          "__enter__", [](NewFolder& folder) -> NewFolder& { return folder; }, nb::rv_policy::reference)
+      .def("__exit__", [](NewFolder& folder, const nb::args&) { folder.discard(); });
+  module.def(
+      "write_file_atomically",
+      [](const std::string& path, const nb::bytes& content) {
+        write_file_atomically(path, {content.c_str(), content.size()});
+      },
+      nb::arg("path"), nb::arg("content"));
 }
 
 }  // namespace fp16lab::python

@@ -82,6 +82,7 @@ nb::dict read_run(const std::string& folder) {
   result["notes"] = run.notes;
   result["damage"] = run.damage;
   result["finished"] = run.finished();
+  result["whole"] = run.whole;
   return result;
 }
 

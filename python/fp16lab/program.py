@@ -11,6 +11,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
+from . import _core
 from .arrays import codes_of
 
 PATH = Path(__file__).parent / "bin" / "fp16lab"
@@ -143,9 +144,7 @@ def report(
     if not target.parent.is_dir():
         raise ValueError(f"there is no folder {target.parent} for {target.name}")
     chosen = [folders] if isinstance(folders, (str, os.PathLike)) else list(folders)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".report-") as work:
+    with tempfile.TemporaryDirectory(prefix="fp16lab-report-") as work:
         run("report", *chosen, "--out", work, *(["--mix-builds"] if mix_builds else []))
-        page = Path(work) / "report.html"
-        page.chmod(0o644)
-        os.replace(page, target)
+        _core.write_file_atomically(os.fspath(target), (Path(work) / "report.html").read_bytes())
     return target

@@ -68,7 +68,7 @@ class Run:
 
     @property
     def damage(self) -> list[str]:
-        """What the folder lacks of what its run wrote."""
+        """What the folder lacks of what its run wrote, and what its run did not write."""
         return list(self._read["damage"])
 
     @cached_property

@@ -49,7 +49,8 @@ def verdict(
 
     A variant that diverged, or ended with a value that is not finite, where its reference did not is worse;
     pairs whose reference did are left out. Fewer than three pairs cannot tell.
-    Errors: ValueError for other numbers of runs, and for a run that has not ended or has no evaluation.
+    Errors: ValueError for other numbers of runs, and for a run that has not ended, is damaged or has no
+    evaluation.
     Source: analysis/paired_verdict.hpp.
 
     >>> fp16lab.verdict(["half-1", "half-2", "half-3"], ["full-1", "full-2", "full-3"])    # doctest: +SKIP
@@ -93,6 +94,8 @@ def verdict(
 def _last(given: Run | str | os.PathLike[str], metric: str) -> float | None:
     """The last test value; None: the run diverged."""
     run = given if isinstance(given, Run) else load_run(given)
+    if not run._read["whole"]:
+        raise ValueError(f"{run.folder} is damaged: {run.damage[0]}")
     state = run.manifest["state"]
     if state == "diverged":
         return None

@@ -103,6 +103,12 @@ def test_a_killed_or_damaged_run(trained, tmp_path):
     with pytest.raises(RuntimeError, match=r"steps\.csv:2: ") as error:
         fp16lab.load_run(folder)
     assert "\n" not in str(error.value)
+    (folder / "steps.csv").write_text(steps.replace(",0.1", ",0.2", 1))
+    run = fp16lab.load_run(folder)
+    assert run.damage == ["steps.csv is not what the run wrote (its SHA-256 is another one)"]
+    assert len(run.steps) == 12 and not run.finished
+    with pytest.raises(ValueError, match=r"run is damaged: steps\.csv is not what the run wrote"):
+        fp16lab.verdict([folder] * 3, [trained] * 3)
     with pytest.raises(FileNotFoundError, match="no run folder: it has no manifest.json"):
         fp16lab.load_run(tmp_path)
     with pytest.raises(ValueError, match="nothing that can be observed is called 'losses'"):
@@ -171,6 +177,17 @@ def test_replay_has_the_bytes_of_the_command_line(trained, tmp_path):
     with pytest.raises(fp16lab.ProgramError, match="damaged.manifest.json") as error:
         fp16lab.replay(damaged)
     assert error.value.exit_code == 1 and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("mask", [0o077, 0o002])
+def test_a_report_honours_the_umask(trained, tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        page = fp16lab.report(trained, tmp_path / "page.html")
+        fp16lab.report(trained, page)  # the one that replaces it too
+    finally:
+        os.umask(before)
+    assert page.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
 def test_report_has_the_bytes_of_the_command_line(trained, tmp_path):

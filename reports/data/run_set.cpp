@@ -219,7 +219,8 @@ class RunNotes {
       return;
     }
     const Manifest& manifest = run.folder.manifest;
-    const bool left_out = manifest.state == ExitState::finished && !run.folder.whole;
+    const bool left_out =
+        (manifest.state == ExitState::finished || manifest.state == ExitState::diverged) && !run.folder.whole;
     for (const std::string& damage : run.folder.damage)
       add("damaged", fmt::format("{} is damaged: {}{}", run.name, damage,
                                  left_out ? "; it is left out of the verdicts" : ""));

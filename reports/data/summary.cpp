@@ -23,7 +23,7 @@ using analysis::PairedSample;
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 bool is_judged(const Run& run) {
-  return run.folder.finished() || run.folder.manifest.state == ExitState::diverged;
+  return run.folder.finished() || (run.folder.manifest.state == ExitState::diverged && run.folder.whole);
 }
 
 /// The last evaluation on the test split, or the last one at all.

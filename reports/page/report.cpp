@@ -180,7 +180,11 @@ std::filesystem::path write_report(const RunSet& set, const std::vector<Workload
     for (const std::string& damage : run.folder.damage)
       tell(options, fmt::format("{} is damaged: {}", run.name, damage));
   std::vector<ReplayFile> replays;
-  for (const std::filesystem::path& file : replay_files) replays.push_back(read_replay(file));
+  for (const std::filesystem::path& file : replay_files) {
+    replays.push_back(read_replay(file));
+    if (replays.back().altered)
+      tell(options, fmt::format("{}: {}", file.string(), replays.back().notes.back()));
+  }
 
   const std::filesystem::path figure_folder = out / run_file::figures;
   make_folders(out);

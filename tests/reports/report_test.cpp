@@ -20,6 +20,7 @@
 #include "reports/page/report.hpp"
 #include "tests/reports/report_fixture.hpp"
 #include "tests/support/message_of.hpp"
+#include "tests/support/older_manifest.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -103,7 +104,7 @@ TEST_F(Reports, WhatASweepPlannedAndDoesNotHoldIsListed) {
 TEST_F(Reports, RunsOfSeveralBuildsAreTold) {
   const std::vector<std::filesystem::path> folders = small_set();
   EXPECT_EQ(load_runs(folders).builds.size(), 1u);
-  std::string manifest = read_file(folders[0] / run_file::manifest);
+  std::string manifest = testing_support::without_digests(read_file(folders[0] / run_file::manifest));
   manifest.replace(manifest.find("0123456789abcdef"), 16, "fedcba9876543210");
   write_file_atomically(folders[0] / run_file::manifest, manifest);
   const RunSet set = load_runs(folders);

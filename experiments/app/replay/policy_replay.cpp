@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace fp16lab::experiments {
@@ -45,34 +46,35 @@ double log2_of(double scale) {
   return scale > 0 ? std::log2(scale) : -std::numeric_limits<double>::infinity();
 }
 
-int compare(const engine::StepState& a, const engine::StepState& b) {
-  return std::memcmp(a.policy.data(), b.policy.data(), a.policy.size());
-}
-
 }  // namespace
 
 PolicyReplay::PolicyReplay(engine::amp::ScalePolicy policy, ReplayedPolicy row, std::size_t state_limit)
     : policy_(std::move(policy)), row_(std::move(row)), state_limit_(state_limit) {
   Node first;
-  first.state = policy_.initial;
+  first.scale = policy_.initial.scale;
+  first.policy = policy_.initial.policy;
   states_.push_back(first);
   only_certain_ = every_possible_ = first;
 }
 
-std::vector<PolicyReplay::Node> PolicyReplay::successors(const Node& node, StepJudge& judge,
-                                                         Answer possible) {
-  std::vector<Node> next;
+engine::StepState PolicyReplay::state_of(const Node& node) const {
+  engine::StepState state = policy_.initial;
+  state.scale = node.scale;
+  state.policy = node.policy;
+  return state;
+}
+
+void PolicyReplay::add_successors(const Node& node, StepJudge& judge, Answer possible,
+                                  std::vector<Node>& next) {
   if (node.stopped) {
-    next.push_back(node);
-    count(next.back().costs.wasted, true, true);
-    return next;
+    count(next.emplace_back(node).costs.wasted, true, true);
+    return;
   }
-  const double scale = node.state.scale;
-  const StepOutcome& outcome = judge.at(scale);
+  const StepOutcome& outcome = judge.at(node.scale);
   const engine::amp::GradientStatistics* statistics = nullptr;
   if (policy_.wants_statistics) {
-    statistics = &judge.statistics_at(scale);
-    rounded_statistics_ = rounded_statistics_ || !judge.counts_are_exact_at(scale);
+    statistics = &judge.statistics_at(node.scale);
+    rounded_statistics_ = rounded_statistics_ || !judge.counts_are_exact_at(node.scale);
   }
   const auto follow = [&](bool found_inf) {
     Node& after = next.emplace_back(node);
@@ -84,27 +86,40 @@ std::vector<PolicyReplay::Node> PolicyReplay::successors(const Node& node, StepJ
       count(after.costs.wasted, outcome.surely_empty, outcome.may_be_empty);
       after.costs.losses += outcome.losses;
     }
-    engine::amp::advance(policy_, after.state, {.found_inf = found_inf, .statistics = statistics});
-    after.stopped = policy_.stop != nullptr && policy_.stop(after.state, policy_.values).has_value();
+    engine::StepState state = state_of(node);
+    engine::amp::advance(policy_, state, {.found_inf = found_inf, .statistics = statistics});
+    after.scale = state.scale;
+    after.policy = state.policy;
+    after.stopped = policy_.stop != nullptr && policy_.stop(state, policy_.values).has_value();
   };
   const bool open = outcome.overflow == Overflow::possible;
   if (outcome.overflow == Overflow::no || (open && possible != Answer::overflow)) follow(false);
   if (outcome.overflow == Overflow::certain || (open && possible != Answer::none)) follow(true);
-  return next;
+}
+
+PolicyReplay::Node PolicyReplay::successor(const Node& node, StepJudge& judge, Answer possible) {
+  std::vector<Node> next;
+  add_successors(node, judge, possible, next);
+  return next.front();
 }
 
 void PolicyReplay::step_set(StepJudge& judge, std::uint64_t step) {
-  std::vector<Node> next;
-  for (const Node& node : states_)
-    for (const Node& after : successors(node, judge, Answer::both)) next.push_back(after);
-  const auto before = [](const Node& a, const Node& b) {
-    const int order = compare(a.state, b.state);
-    return order != 0 ? order < 0 : a.stopped < b.stopped;
+  for (const Node& node : states_) add_successors(node, judge, Answer::both, next_);
+  const auto compare = [](const Node& a, const Node& b) {
+    const int order = std::memcmp(a.policy.data(), b.policy.data(), a.policy.size());
+    return order != 0 ? order : static_cast<int>(a.stopped) - static_cast<int>(b.stopped);
   };
-  std::stable_sort(next.begin(), next.end(), before);
+  // Numbers are sorted in the place of nodes, which are large; equal ones stay in their order.
+  order_.resize(next_.size());
+  std::iota(order_.begin(), order_.end(), 0u);
+  std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    const int order = compare(next_[a], next_[b]);
+    return order != 0 ? order < 0 : a < b;
+  });
   states_.clear();
-  for (const Node& node : next) {
-    if (states_.empty() || before(states_.back(), node)) {
+  for (const std::uint32_t i : order_) {
+    const Node& node = next_[i];
+    if (states_.empty() || compare(states_.back(), node) != 0) {
       states_.push_back(node);
       continue;
     }
@@ -114,19 +129,32 @@ void PolicyReplay::step_set(StepJudge& judge, std::uint64_t step) {
     hull(costs.applied, node.costs.applied);
     costs.losses.widen_to(node.costs.losses);
   }
+  next_.clear();
   if (states_.size() <= state_limit_) return;
   bounded_ = false;
   unbounded_at_ = step;
   states_.clear();
 }
 
-void PolicyReplay::note_trace(std::uint64_t step, const std::vector<Node>& nodes) {
+void PolicyReplay::for_each_state(const std::function<void(const Node&)>& visit) const {
+  if (bounded_) return static_cast<void>(std::for_each(states_.begin(), states_.end(), visit));
+  visit(only_certain_);
+  visit(every_possible_);
+}
+
+void PolicyReplay::note_trace(std::uint64_t step, StepJudge& judge) {
   double lower = std::numeric_limits<double>::infinity(), upper = -lower;
-  for (const Node& node : nodes) {
-    const double log2_scale = log2_of(node.state.scale);
+  bool all = true, some = false;
+  for_each_state([&](const Node& node) {
+    const double log2_scale = log2_of(node.scale);
     lower = std::min(lower, log2_scale);
     upper = std::max(upper, log2_scale);
-  }
+    const Overflow overflow = node.stopped ? Overflow::no : judge.at(node.scale).overflow;
+    all = all && overflow == Overflow::certain;
+    some = some || overflow != Overflow::no;
+  });
+  if (all) row_.skipped_lower.push_back(step);
+  if (some) row_.skipped_upper.push_back(step);
   if (!row_.steps.empty() && row_.log2_scale_lower.back() == lower && row_.log2_scale_upper.back() == upper)
     return;
   row_.steps.push_back(step);
@@ -134,39 +162,22 @@ void PolicyReplay::note_trace(std::uint64_t step, const std::vector<Node>& nodes
   row_.log2_scale_upper.push_back(upper);
 }
 
-void PolicyReplay::note_skips(std::uint64_t step, const std::vector<Node>& nodes, StepJudge& judge) {
-  bool all = true, some = false;
-  for (const Node& node : nodes) {
-    const Overflow overflow = node.stopped ? Overflow::no : judge.at(node.state.scale).overflow;
-    all = all && overflow == Overflow::certain;
-    some = some || overflow != Overflow::no;
-  }
-  if (all) row_.skipped_lower.push_back(step);
-  if (some) row_.skipped_upper.push_back(step);
-}
-
 void PolicyReplay::take(const RecordedStep& step, StepJudge& judge) {
   const auto start = std::chrono::steady_clock::now();
-  const auto pair = [&] { return std::vector<Node>{only_certain_, every_possible_}; };
   ++steps_;
   last_step_ = step.step;
-  if (bounded_) {
-    note_trace(step.step, states_);
-    note_skips(step.step, states_, judge);
-  } else {
-    note_trace(step.step, pair());
-    note_skips(step.step, pair(), judge);
-  }
+  note_trace(step.step, judge);
   if (bounded_) step_set(judge, step.step);
-  only_certain_ = successors(only_certain_, judge, Answer::none).front();
-  every_possible_ = successors(every_possible_, judge, Answer::overflow).front();
-  if (stop_.empty())
-    for (const Node& node : bounded_ ? states_ : pair())
-      if (node.stopped) {
-        stop_ = fmt::format("{} after step {}: {}", states_.size() == 1 ? "stops" : "may stop", step.step,
-                            *policy_.stop(node.state, policy_.values));
-        break;
-      }
+  only_certain_ = successor(only_certain_, judge, Answer::none);
+  every_possible_ = successor(every_possible_, judge, Answer::overflow);
+  if (policy_.stop != nullptr && stop_.empty()) {
+    bool found = false;
+    for_each_state([&](const Node& node) {
+      if (!node.stopped || std::exchange(found, true)) return;
+      stop_ = fmt::format("{} after step {}: {}", states_.size() == 1 ? "stops" : "may stop", step.step,
+                          *policy_.stop(state_of(node), policy_.values));
+    });
+  }
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 

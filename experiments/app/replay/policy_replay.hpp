@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -36,8 +37,10 @@ class PolicyReplay {
     CountInterval skips, wasted, applied;
     Losses losses;
   };
+  /// All of a StepState that a policy reads, and no more: there may be thousands of them, every step.
   struct Node {
-    engine::StepState state{};
+    double scale = 1;
+    decltype(engine::StepState::policy) policy{};
     bool stopped = false;
     Costs costs;
   };
@@ -45,16 +48,22 @@ class PolicyReplay {
   /// What an overflow that is only possible becomes.
   enum class Answer { both, none, overflow };
 
-  std::vector<Node> successors(const Node& node, StepJudge& judge, Answer possible);
+  /// The state of a back end that `node` stands for.
+  engine::StepState state_of(const Node& node) const;
+  /// Adds one or two to `next`.
+  void add_successors(const Node& node, StepJudge& judge, Answer possible, std::vector<Node>& next);
+  Node successor(const Node& node, StepJudge& judge, Answer possible);
   void step_set(StepJudge& judge, std::uint64_t step);
-  void note_trace(std::uint64_t step, const std::vector<Node>& nodes);
+  /// Of the states that are followed.
+  void for_each_state(const std::function<void(const Node&)>& visit) const;
+  void note_trace(std::uint64_t step, StepJudge& judge);  ///< scales, and whether it is skipped
   void note_losses(const Costs& costs);
-  void note_skips(std::uint64_t step, const std::vector<Node>& nodes, StepJudge& judge);
 
   engine::amp::ScalePolicy policy_;
   ReplayedPolicy row_;
   std::size_t state_limit_;
-  std::vector<Node> states_;
+  std::vector<Node> states_, next_;  ///< next_: empty between two steps
+  std::vector<std::uint32_t> order_;
   Node only_certain_, every_possible_;
   bool bounded_ = true;  ///< states_ holds every reachable state
   std::uint64_t unbounded_at_ = 0;

@@ -26,8 +26,8 @@ struct Continuation {
   std::uint64_t step() const { return checkpoint ? checkpoint->iteration() : 0; }
 };
 
-/// Nothing if the folder holds no run. A damaged newest checkpoint is a CommandError(run_failed) that says
-/// what to do.
+/// Nothing if the folder holds no run. A damaged newest checkpoint and an altered manifest are a
+/// CommandError(run_failed) that says what to do.
 std::optional<Continuation> find_continuation(const std::filesystem::path& folder);
 
 /// The checkpoint's metadata under which the rows written before it stand

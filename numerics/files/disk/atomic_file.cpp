@@ -158,16 +158,23 @@ std::uintmax_t terminated_length(const std::filesystem::path& path) {
   return 0;
 }
 
-/// Gives `path` a file of its own, with the first `keep` bytes of the one that it shares with other names.
-void part_from_links(const std::filesystem::path& path, std::uintmax_t keep) {
-  const InputFile shared(path);
-  AtomicFile own(path);
+/// Gives `take` the first `keep` bytes of a file, a piece at a time.
+template <class Take>
+void read_beginning(const std::filesystem::path& path, std::uintmax_t keep, Take take) {
+  if (keep == 0) return;
+  const InputFile file(path);
   std::string block(std::size_t{1} << 20, '\0');
   for (std::uint64_t done = 0; done < keep; done += block.size()) {
     block.resize(static_cast<std::size_t>(std::min<std::uint64_t>(keep - done, block.size())));
-    shared.read(done, std::as_writable_bytes(std::span(block)));
-    own.append(block);
+    file.read(done, std::as_writable_bytes(std::span(block)));
+    take(block);
   }
+}
+
+/// Gives `path` a file of its own, with the first `keep` bytes of the one that it shares with other names.
+void part_from_links(const std::filesystem::path& path, std::uintmax_t keep) {
+  AtomicFile own(path);
+  read_beginning(path, keep, [&own](std::string_view block) { own.append(block); });
   own.commit();
 }
 
@@ -300,6 +307,7 @@ LineFile::LineFile(std::filesystem::path path, std::uintmax_t keep) : path_(std:
       continue;
     }
     if (::ftruncate(descriptor.get(), static_cast<off_t>(keep)) != 0) fail_on("truncate", path_, errno);
+    read_beginning(path_, keep, [this](std::string_view block) { digest_.update(block); });
     descriptor_ = descriptor.release();
     return;
   }
@@ -310,11 +318,14 @@ LineFile::~LineFile() {
 }
 
 LineFile::LineFile(LineFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      digest_(other.digest_) {}
 
 LineFile& LineFile::operator=(LineFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(descriptor_, other.descriptor_);
+  std::swap(digest_, other.digest_);
   return *this;
 }
 
@@ -324,6 +335,12 @@ void LineFile::append(std::string_view line) {
   buffer_.assign(line);
   buffer_ += '\n';
   if (const int error = write_all(descriptor_, buffer_); error != 0) fail_on("append to", path_, error);
+  digest_.update(buffer_);
+}
+
+std::string LineFile::sha256() const {
+  Sha256 so_far = digest_;
+  return so_far.hex_digest();
 }
 
 void LineFile::sync() {

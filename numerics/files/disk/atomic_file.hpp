@@ -22,8 +22,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "numerics/files/disk/sha256.hpp"
 
 namespace fp16lab {
 
@@ -105,11 +108,15 @@ class LineFile {
   /// Waits until the disk has everything (fsync).
   void sync();
   const std::filesystem::path& path() const { return path_; }
+  /// Of all lines, those that the file began with included; of a last one that could not be written wholly
+  /// nothing.
+  std::string sha256() const;
 
  private:
   std::filesystem::path path_;
   int descriptor_ = -1;
   std::string buffer_;
+  Sha256 digest_;
 };
 
 }  // namespace fp16lab

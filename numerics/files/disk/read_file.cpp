@@ -10,7 +10,9 @@
 #include <span>
 
 #include "numerics/files/disk/descriptor.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/files/disk/input_file.hpp"
+#include "numerics/files/disk/sha256.hpp"
 
 namespace fp16lab {
 namespace {
@@ -108,6 +110,19 @@ Lines read_lines(const std::filesystem::path& path) {
   }
   lines.torn_bytes = content.size() - begin;
   return lines;
+}
+
+std::optional<LinesDigest> digest_lines(const std::filesystem::path& path) {
+  if (!is_there(path)) return std::nullopt;
+  LinesDigest found;
+  Sha256 digest;
+  LineReader lines(path);
+  for (std::string_view line; lines.next(line); ++found.lines) {
+    digest.update(line);
+    digest.update("\n");
+  }
+  found.sha256 = digest.hex_digest();
+  return found;
 }
 
 }  // namespace fp16lab

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,5 +72,13 @@ struct Lines {
 
 /// All terminated lines of a text file, which is a document as above.
 Lines read_lines(const std::filesystem::path& path);
+
+/// Of the terminated lines of a file: how many, and the digest of all of them with their newlines.
+struct LinesDigest {
+  std::uint64_t lines = 0;
+  std::string sha256{};
+};
+/// Nothing where there is no such file.
+std::optional<LinesDigest> digest_lines(const std::filesystem::path& path);
 
 }  // namespace fp16lab

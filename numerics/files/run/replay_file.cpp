@@ -14,6 +14,7 @@
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/run_json_values.hpp"
+#include "numerics/files/run/sealed_json.hpp"
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
@@ -217,6 +218,7 @@ ReplayFile parse_replay(std::string_view text) {
   }
   replay.band = band_of(member(json, "band"));
   for (const Json& policy : get_array(json, "policies")) replay.policies.push_back(policy_of(policy));
+  replay.altered = json.contains(run_json::seal_key) && !run_json::is_sealed(text);
   return replay;
 }
 
@@ -267,7 +269,7 @@ void write_replay(const std::filesystem::path& folder, const ReplayFile& replay)
   make_folders(folder);
   write_file_atomically(folder / replay_name::traces, traces_csv(replay));
   write_file_atomically(folder / replay_name::summary, summary_csv(replay));
-  write_file_atomically(folder / replay_name::json, json);
+  write_file_atomically(folder / replay_name::json, run_json::sealed(json.substr(0, json.size() - 1)));
 }
 
 ReplayFile read_replay(const std::filesystem::path& file_or_folder) {
@@ -277,7 +279,11 @@ ReplayFile read_replay(const std::filesystem::path& file_or_folder) {
                                          : file_or_folder;
   const std::string text = read_file(path, longest::table);
   try {
-    return parse_replay(text);
+    ReplayFile replay = parse_replay(text);
+    if (replay.altered)
+      replay.notes.push_back(fmt::format("{} is not what fp16lab replay wrote (its SHA-256 is another one)",
+                                         path.filename().string()));
+    return replay;
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(fmt::format("{}: {}", path.string(), printable(error.what())));
   }

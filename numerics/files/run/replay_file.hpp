@@ -82,6 +82,7 @@ struct ReplayFile {
   std::vector<std::string> notes{};  ///< what the numbers rest on
   ReplayBand band{};
   std::vector<ReplayedPolicy> policies{};
+  bool altered = false;  ///< as it was read: its last member is the SHA-256 of another text
   bool operator==(const ReplayFile&) const = default;
 };
 
@@ -110,9 +111,11 @@ std::string summary_csv(const ReplayFile& replay);
 /// One row for every entry of a trace and every step that may be skipped.
 std::string traces_csv(const ReplayFile& replay);
 
-/// Makes `folder` if needed and writes the three files into it, each atomically, replay.json last.
+/// Makes `folder` if needed and writes the three files into it, each atomically, replay.json last and sealed
+/// (run_schema.hpp).
 void write_replay(const std::filesystem::path& folder, const ReplayFile& replay);
-/// Reads replay.json, or the one in a folder. std::runtime_error "FILE: reason".
+/// Reads replay.json, or the one in a folder; a note says where it was altered. std::runtime_error "FILE:
+/// reason".
 ReplayFile read_replay(const std::filesystem::path& file_or_folder);
 
 }  // namespace fp16lab

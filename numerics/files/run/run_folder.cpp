@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fstream>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -128,6 +129,14 @@ void RunWriter::append(const CulpritRow& row) {
   ++manifest_.rows->culprits;
 }
 
+RunRows RunWriter::rows() const {
+  RunRows rows = *manifest_.rows;
+  for (const LineFile* const file :
+       {&steps_, &evaluations_, &histograms_, &overflows_, culprits_ ? &*culprits_ : nullptr})
+    if (file != nullptr) rows.sha256[file->path().filename().string()] = file->sha256();
+  return rows;
+}
+
 void RunWriter::sync() {
   steps_.sync();
   evaluations_.sync();
@@ -142,6 +151,7 @@ void RunWriter::finish(ExitState state, std::string message) {
   manifest_.state = state;
   manifest_.message = std::move(message);
   manifest_.end = utc_now();
+  manifest_.rows = rows();
   std::vector<std::string> notes;
   manifest_.seconds_per_step = median_seconds(read_rows<StepRow>(folder_ / run_file::steps, step_columns,
                                                                  oldest_step_columns, parse_step_row, notes));
@@ -190,26 +200,36 @@ std::vector<std::string> builds_of(const Manifest& manifest) {
 
 namespace {
 
-/// Terminated lines; nothing where there is no such file.
-std::optional<std::uint64_t> count_lines(const std::filesystem::path& path) {
-  if (!is_there(path)) return std::nullopt;
-  LineReader lines(path);
-  std::uint64_t count = 0;
-  for (std::string_view line; lines.next(line);) ++count;
-  return count;
+constexpr std::string_view not_written = "is not what the run wrote (its SHA-256 is another one)";
+
+/// What a run that has ended says of config.toml; the manifest has the same text.
+std::string damage_of_config(const RunFolder& run) {
+  const std::filesystem::path path = run.path / run_file::config;
+  if (!is_there(path)) return fmt::format("{} is missing", run_file::config);
+  return read_file(path) == run.manifest.config
+             ? ""
+             : fmt::format("{} is not what {} says", run_file::config, run_file::manifest);
 }
 
 /// Compares what is there with what the manifest says was written, and finds gaps in the steps.
 void find_damage(RunFolder& run) {
   const bool ended = run.manifest.state != ExitState::running;
+  const bool digested = ended && run.manifest.rows && !run.manifest.rows->sha256.empty();
+  if (run.manifest.altered) {
+    run.damage.push_back(fmt::format("{} {}", run_file::manifest, not_written));
+    run.whole = false;
+  }
+  if (digested)
+    if (std::string what = damage_of_config(run); !what.empty()) run.damage.push_back(std::move(what));
   for (const LineFileName& file : line_files) {
     const bool told = file.rows == &RunRows::steps || file.rows == &RunRows::evaluations;
     const std::uint64_t written = run.manifest.rows ? *run.manifest.rows.*file.rows : 0;
-    std::optional<std::uint64_t> present = file.rows == &RunRows::steps ? run.steps.size()
-                                           : told                       ? run.evaluations.size()
-                                                                        : count_lines(run.path / file.name);
+    const std::optional<LinesDigest> found = digest_lines(run.path / file.name);
     std::string what;
-    if (!present) {
+    const std::uint64_t present = file.rows == &RunRows::steps ? run.steps.size()
+                                  : told                       ? run.evaluations.size()
+                                                               : found.value_or(LinesDigest{}).lines;
+    if (!found && !told) {
       // Older runs kept no overflows, and culprits begin with their first row. A run may have been killed
       // before it made its files, but not behind its first step.
       const bool may_lack =
@@ -218,8 +238,12 @@ void find_damage(RunFolder& run) {
         what = fmt::format("{} is missing, with {} rows", file.name, written);
       else if (!may_lack && (ended || !run.steps.empty()))
         what = fmt::format("{} is missing", file.name);
-    } else if (run.manifest.rows && (ended ? *present != written : *present < written)) {
-      what = fmt::format("{} has {} rows, but the run wrote {}", file.name, *present, written);
+    } else if (run.manifest.rows && (ended ? present != written : present < written)) {
+      what = fmt::format("{} has {} rows, but the run wrote {}", file.name, present, written);
+    } else if (digested) {
+      const auto digest = run.manifest.rows->sha256.find(file.name);
+      if (digest != run.manifest.rows->sha256.end() && digest->second != found.value_or(LinesDigest{}).sha256)
+        what = fmt::format("{} {}", file.name, not_written);
     }
     if (what.empty()) continue;
     run.damage.push_back(std::move(what));

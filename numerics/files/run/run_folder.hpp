@@ -44,12 +44,12 @@ class RunWriter {
 
   /// Waits until the disk has every row.
   void sync();
-  /// Syncs the line files, then replaces the manifest by one with this state, the message, the end time and
-  /// the median of the steps' seconds.
+  /// Syncs the line files, then replaces the manifest by one with this state, the message, the end time, the
+  /// median of the steps' seconds, and the digests of the line files.
   void finish(ExitState state, std::string message = {});
 
-  /// Written so far, those of the run that is continued included.
-  const RunRows& rows() const { return *manifest_.rows; }
+  /// Written so far, those of the run that is continued included, with their digests.
+  RunRows rows() const;
   const Manifest& manifest() const { return manifest_; }
   const std::filesystem::path& folder() const { return folder_; }
 
@@ -74,10 +74,10 @@ struct RunFolder {
   /// What was odd but harmless: "steps.csv: the last line is cut off (17 bytes) and was left out".
   std::vector<std::string> notes;
   /// What the folder lacks of what its run wrote: "histograms.jsonl is missing", "steps.csv has 30 rows, but
-  /// the run wrote 40". Of runs that are going on or were killed it is known only in part, of older folders
-  /// too.
+  /// the run wrote 40"; and what the run did not write: "steps.csv is not what the run wrote". Of runs that
+  /// are going on or were killed it is known only in part, of older folders too.
   std::vector<std::string> damage;
-  bool whole = true;  ///< none of it in `steps` and `evaluations`
+  bool whole = true;  ///< none of it in `manifest`, `steps` and `evaluations`
   /// Is some of it in this file?
   bool damaged(std::string_view file) const;
 

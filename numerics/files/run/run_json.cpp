@@ -6,6 +6,7 @@
 
 #include "numerics/files/run/run_json_values.hpp"
 #include "numerics/files/run/run_text.hpp"
+#include "numerics/files/run/sealed_json.hpp"
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
@@ -39,6 +40,7 @@ Json rows_json(const std::optional<RunRows>& rows) {
   if (!rows) return nullptr;
   Json json = Json::object();
   for (const LineFileName& file : line_files) json[std::string(file.name)] = *rows.*file.rows;
+  if (!rows->sha256.empty()) json[std::string(seal_key)] = rows->sha256;
   return json;
 }
 
@@ -46,6 +48,10 @@ RunRows rows_of(const Json& json) {
   if (!json.is_object()) wrong_type("rows", "an object or null", json);
   RunRows rows;
   for (const LineFileName& file : line_files) rows.*file.rows = get_count(json, file.name);
+  if (!json.contains(seal_key)) return rows;
+  const Json& digests = member(json, seal_key);
+  if (!digests.is_object()) wrong_type(seal_key, "an object", digests);
+  for (const auto& [name, digest] : digests.items()) rows.sha256[name] = as_string(digest, name);
   return rows;
 }
 
@@ -125,7 +131,7 @@ std::string to_json(const Manifest& manifest) {
       {"seconds_per_step", manifest.seconds_per_step ? json_number(*manifest.seconds_per_step) : Json()},
       {"model", manifest.model.empty() ? Json() : parse_json(manifest.model)},
       {"config", manifest.config}};
-  return dump(json, 2) + "\n";
+  return sealed(dump(json, 2));
 }
 
 Manifest parse_manifest(std::string_view text) {
@@ -180,6 +186,9 @@ Manifest parse_manifest(std::string_view text) {
     manifest.model = dump(model, -1);
   }
   manifest.config = as_text(member(json, "config"), "config");
+  // Of a folder that has digests, a manifest without its own was changed too.
+  manifest.altered =
+      (json.contains(seal_key) || (manifest.rows && !manifest.rows->sha256.empty())) && !is_sealed(text);
   return manifest;
 }
 

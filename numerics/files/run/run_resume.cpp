@@ -14,6 +14,7 @@
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/files/disk/input_file.hpp"
 #include "numerics/files/disk/read_file.hpp"
+#include "numerics/files/disk/sha256.hpp"
 #include "numerics/files/run/run_schema.hpp"
 #include "numerics/files/run/run_text.hpp"
 #include "numerics/text/text.hpp"
@@ -47,8 +48,10 @@ struct LineFileFormat {
 };
 
 /// What stays up to the last row whose step is at most `last`. `check` sees every row that stays and throws
-/// std::runtime_error with the reason. `written`: how many must stay, where that is known.
+/// std::runtime_error with the reason. `written` and `sha256`: how many must stay, and the digest of what stays,
+/// where that is known.
 FileCut cut_behind(const LineFileFormat& format, std::uint64_t last, std::optional<std::uint64_t> written,
+                   const std::string* sha256,
                    const std::function<void(std::string_view, std::uint64_t)>& check) {
   const std::string path = format.path.string();
   std::size_t number = 1;
@@ -58,6 +61,7 @@ FileCut cut_behind(const LineFileFormat& format, std::uint64_t last, std::option
   if (written == 0 && !is_there(format.path)) return {};
   LineReader lines(format.path);
   FileCut cut;
+  Sha256 digest;
   for (std::string_view line; lines.next(line); ++number) {
     if (number == 1 && !format.header.empty()) {
       if (line != format.header) fail(fmt::format("the header must be '{}'", format.header));
@@ -75,12 +79,19 @@ FileCut cut_behind(const LineFileFormat& format, std::uint64_t last, std::option
       ++cut.rows;
     }
     cut.bytes += line.size() + 1;
+    digest.update(line);
+    digest.update("\n");
   }
   if (cut.bytes == 0 && !format.header.empty() && written != 0)
     fail(fmt::format("the header must be '{}'", format.header));
   if (written && cut.rows != *written)
     fail(fmt::format("{} rows up to step {} end here, but {} had been written before the checkpoint",
                      cut.rows, last, *written));
+  if (sha256 != nullptr && cut.rows > 0 && digest.hex_digest() != *sha256)
+    throw std::runtime_error(fmt::format(
+        "{}: the rows up to step {} are not those that had been written before the checkpoint (their "
+        "SHA-256 is another one)",
+        path, last));
   return cut;
 }
 
@@ -159,8 +170,13 @@ RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std
   const auto rows = [&](std::uint64_t RunRows::*file) {
     return written ? std::optional((*written).*file) : std::nullopt;
   };
+  const auto digest = [&](std::string_view name) -> const std::string* {
+    if (!written) return nullptr;
+    const auto found = written->sha256.find(name);
+    return found == written->sha256.end() ? nullptr : &found->second;
+  };
   const auto jsonl = [&](std::string_view name, std::uint64_t RunRows::*file, auto parse) {
-    return cut_behind({.path = run_folder / name, .prefix = "{\"step\":"}, step, rows(file),
+    return cut_behind({.path = run_folder / name, .prefix = "{\"step\":"}, step, rows(file), digest(name),
                       [parse](std::string_view line, std::uint64_t) { parse(line); });
   };
   const std::filesystem::path steps = run_folder / run_file::steps;
@@ -176,13 +192,14 @@ RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std
                       row.state_hash, state_hash));
   };
   RunCut cut;
-  cut.steps = cut_behind({.path = steps, .header = csv_header(step_columns)}, step, {}, check);
+  cut.steps = cut_behind({.path = steps, .header = csv_header(step_columns)}, step, {},
+                         digest(run_file::steps), check);
   if (reached != step)
     throw std::runtime_error(
         fmt::format("{} ends at step {}, before its checkpoint of step {}", steps.string(), reached, step));
   cut.evaluations = cut_behind(
       {.path = run_folder / run_file::evaluations, .header = csv_header(evaluation_columns)}, step - 1,
-      rows(&RunRows::evaluations),
+      rows(&RunRows::evaluations), digest(run_file::evaluations),
       [](std::string_view line, std::uint64_t) { parse_evaluation_row(line, evaluation_columns); });
   cut.histograms = jsonl(run_file::histograms, &RunRows::histograms, parse_histogram_row);
   if (written || is_there(run_folder / run_file::overflows))

@@ -40,8 +40,8 @@ void remove_temporary_files(const std::filesystem::path& run_folder);
 /// goes nowhere. The caller holds the folder.
 void renew_line_files(const std::filesystem::path& run_folder);
 
-/// What a checkpoint says of the line files: how many rows were on disk when it was written. One line of
-/// JSON.
+/// What a checkpoint says of the line files: how many rows were on disk when it was written, and their
+/// digests. One line of JSON.
 std::string to_json(const RunRows& rows);
 /// std::runtime_error with the reason only.
 RunRows parse_run_rows(std::string_view text);
@@ -61,8 +61,8 @@ struct RunCut {
 /// evaluations.csv *at* it, because a checkpoint comes before the evaluation of its step. Torn last lines go
 /// too. Only looks. std::runtime_error "FILE:LINE: ..." if a row that stays cannot be read, if steps.csv
 /// lacks a step up to `step` or has another state_hash there, or if a file keeps other rows than were
-/// `written` when the checkpoint was. Checkpoints of older builds do not say that; beside them
-/// overflows.jsonl and culprits.jsonl may be missing.
+/// `written` when the checkpoint was (their number, their digest). Checkpoints of older builds do not say that;
+/// beside them overflows.jsonl and culprits.jsonl may be missing.
 RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std::uint64_t state_hash,
                 const std::optional<RunRows>& written = {});
 

@@ -21,7 +21,11 @@
 // Texts are what others wrote: readers make all of them printable (numerics/text/text.hpp), apart from
 // manifest.config and the words of manifest.argv, which are told by flatten_toml() and shell_line().
 //
-// A run is finished when its manifest says so and not before: a killed run reads as `running`.
+// A run is finished when its manifest says so and not before: a killed run reads as `running`. The `rows` of
+// the manifest of a run that has ended have the SHA-256 of each file that grows line by line, and the last
+// member of manifest.json and of replay.json is that of the file's own bytes before it (before the comma). A
+// reader that finds others names the file, and a run that differs in its manifest, steps or evaluations is
+// left out of verdicts. SHA-256, so that `sha256sum` on any machine can say the same.
 // Numbers are the shortest decimals that read back to the same value. Non-finite ones are nan, inf, -inf in
 // CSV and the strings "NaN", "Infinity", "-Infinity" in JSON, which has no such numbers. A CSV field of an
 // absent value is empty.
@@ -124,6 +128,9 @@ struct BackendRecord {
 /// How many rows each line file has; headers are none.
 struct RunRows {
   std::uint64_t steps = 0, evaluations = 0, histograms = 0, overflows = 0, culprits = 0;
+  /// By file, of all its lines: what the run wrote. Of a run that is going on its last checkpoint has them;
+  /// older folders have none.
+  std::map<std::string, std::string, std::less<>> sha256{};
   bool operator==(const RunRows&) const = default;
 };
 
@@ -167,6 +174,7 @@ struct Manifest {
   std::string message{};                  ///< why it failed or diverged; usually empty
   std::vector<Resumption> resumptions{};  ///< in order; folders of schema version 1 have none
   std::optional<RunRows> rows{};          ///< written before this manifest was; absent in older folders
+  bool altered = false;                   ///< as it was read: its last member is the SHA-256 of another text
   /// The network, as `fp16lab model --json` tells it, without levels: JSON. Empty in older folders.
   std::string model{};
   std::optional<RunMemory> memory{};         ///< from the second step on; absent in older folders

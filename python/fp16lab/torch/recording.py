@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -198,7 +196,7 @@ def merge(
     Histograms of gradients and activations are added: each rank counts its own part of the batch. Weights and
     optimizer state are the same everywhere, and taken from the first. The loss is the mean, an evaluation's
     over the ranks that made it; seconds are the longest. ValueError: folders with other steps or loss scales,
-    which are not ranks of one training; FileExistsError: `folder` exists (replace=True puts
+    which are not ranks of one training, and damaged ones; FileExistsError: `folder` exists (replace=True puts
     the new one in its place).
 
     >>> merge(["results/mine-rank0", "results/mine-rank1"], "results/mine")    # doctest: +SKIP
@@ -208,21 +206,17 @@ def merge(
 
 
 def new_folder(folder: str | os.PathLike[str], write: Callable[[str], object], replace: bool) -> Path:
-    """Lets `write` fill a folder beside `folder`, which then gets its name: it is there as a whole or not at
-    all. FileExistsError where it is there already, but for replace=True and a run folder."""
+    """Lets `write` fill a folder beside `folder`, which then gets its name: the old one is there or the new one, as
+    a whole (numerics/files/disk/new_folder.hpp). FileExistsError where it is there already, but for replace=True
+    and a run folder."""
     path = Path(folder)
-    if path.exists() and not (replace and (path / "manifest.json").exists()):
-        hint = "replace=True replaces a run" if (path / "manifest.json").exists() else "it holds no run"
-        raise FileExistsError(f"{path} exists ({hint}); save under another name")
     path.parent.mkdir(parents=True, exist_ok=True)
-    place = tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        write(os.path.join(place, "run"))
-        if path.exists():
-            path.rename(os.path.join(place, "earlier"))
-        os.rename(os.path.join(place, "run"), path)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+    with _core.NewFolder(os.fspath(path)) as new:  # from here on, what a killed save left is in its place
+        if path.exists() and not (replace and (path / "manifest.json").exists()):
+            hint = "replace=True replaces a run" if (path / "manifest.json").exists() else "it holds no run"
+            raise FileExistsError(f"{path} exists ({hint}); save under another name")
+        write(new.made)
+        new.commit(replace)
     return path
 
 

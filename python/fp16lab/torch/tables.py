@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import _core
+
 
 def save_csv(path: str | os.PathLike[str], heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
     """Writes the file as a whole or not at all; returns the path."""
-    target = Path(path)
-    with tempfile.NamedTemporaryFile(
-        "w", dir=target.parent, prefix=f".{target.name}-", newline="", delete=False
-    ) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(heading)
-        writer.writerows(rows)
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, target)
-    return target
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heading)
+    writer.writerows(rows)
+    _core.write_file_atomically(os.fspath(path), text.getvalue().encode())
+    return Path(path)
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:

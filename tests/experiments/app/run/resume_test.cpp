@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tests/experiments/app/run/resume_runs.hpp"
+#include "tests/support/older_manifest.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -256,6 +257,14 @@ TEST_F(Resume, LineFilesThatDoNotBelongToTheCheckpointAreRefused) {
   other[at] = other[at] == '0' ? '1' : '0';
   testing_support::write_bytes(folder_ / "run/steps.csv", other);
   expect_one_line_error(resume("run", {"--quiet"}), 1, "state_hash");
+  other = good;  // a digit of a loss
+  const std::size_t point = other.find('.', other.find("\n1,")) + 2;
+  other[point] = other[point] == '1' ? '2' : '1';
+  testing_support::write_bytes(folder_ / "run/steps.csv", other);
+  expect_one_line_error(resume("run", {"--quiet"}), 1,
+                        path("run/steps.csv") + ": the rows up to step " +
+                            std::to_string(newest_step("run")) +
+                            " are not those that had been written before the checkpoint");
   EXPECT_EQ(manifest("run").at("state"), "stopped") << "a refused resumption changes nothing";
 }
 
@@ -391,6 +400,9 @@ TEST_F(Resume, OlderCheckpointsGoThoughNoneIsWrittenAnyMore) {
   manifest["state"] = "running";
   manifest["end"] = nullptr;
   testing_support::write_bytes(path("run/manifest.json"), manifest.dump());
+  expect_one_line_error(resume("run", {"--quiet"}), 1,
+                        path("run/manifest.json") + " is not what the run wrote");
+  testing_support::write_bytes(path("run/manifest.json"), testing_support::without_digests(manifest.dump()));
   const auto resumed = resume("run");
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_EQ(checkpoints("run"), kept);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/experiments/app/sweep/sweep_runs.hpp"
+#include "tests/support/older_manifest.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -72,7 +73,7 @@ TEST_F(Sweep, ARunWhoseManifestCannotBeReadIsNotReplacedEither) {
 TEST_F(Sweep, RunsOfAnotherBuildAreToldAndNotMixedUnasked) {
   ASSERT_EQ(sweep().exit_code, 0);
   const auto rebuild = [&](const std::string& run) {
-    std::string manifest = written(run);
+    std::string manifest = testing_support::without_digests(written(run));
     const std::string key = "\"git_hash\": \"";
     const std::size_t begin = manifest.find(key) + key.size();
     manifest.replace(begin, manifest.find('"', begin) - begin, "0123456789ab-dirty-deadbeef");
@@ -173,6 +174,21 @@ TEST_F(Sweep, DamagedRunsAreNotComplete) {
   testing_support::write_bytes(path("out/small-fp32-seed1/steps.csv"), cut);
   refuse("1 of 2 runs were finished, but their records are damaged, first small-fp32-seed1: steps.csv has ");
   EXPECT_EQ(read("out/small-fp32-seed1/steps.csv"), cut);
+  std::string digit = whole;  // of a loss
+  const std::size_t point = digit.find("0.", digit.find("\n40,"));
+  digit[point + 3] = digit[point + 3] == '1' ? '2' : '1';
+  testing_support::write_bytes(path("out/small-fp32-seed1/steps.csv"), digit);
+  refuse("small-fp32-seed1: steps.csv is not what the run wrote");
+  const auto collected = sweep({"--seed", "1", "--collect"});
+  EXPECT_EQ(collected.exit_code, 0);
+  EXPECT_NE(collected.err.find("1 of 2 runs are complete; not yet: small-fp32-seed1 (damaged)"),
+            std::string::npos)
+      << collected.err;
+  EXPECT_NE(
+      collected.out.find("small-fp32-seed1 is damaged: steps.csv is not what the run wrote (its SHA-256 is "
+                         "another one); it is left out of the verdicts"),
+      std::string::npos)
+      << collected.out;
   testing_support::write_bytes(path("out/small-fp32-seed1/steps.csv"), whole);
   EXPECT_EQ(sweep(seed).exit_code, 0);
   std::filesystem::remove(path("out/small-fp32-seed1/histograms.jsonl"));
@@ -256,7 +272,7 @@ TEST_F(Sweep, ARunThatBreaksMeanwhileTakesNoOtherWithIt) {
                                "[[variant]]\nname = \"broken\"\nset = [\"train.steps=21\"]\n");
   ASSERT_EQ(train("out/small-broken-seed1", {"--set", "train.steps=21"}).exit_code, 0);
   const std::string manifest = path("out/small-broken-seed1/manifest.json");
-  std::string unfinished = testing_support::slurp(manifest);
+  std::string unfinished = testing_support::without_digests(testing_support::slurp(manifest));
   unfinished.replace(unfinished.find("\"finished\""), 10, "\"failed\"");
   testing_support::write_bytes(manifest, unfinished);
   testing_support::Spawned child(
