@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 
 namespace fp16lab {
 namespace {
@@ -31,12 +31,6 @@ constexpr std::string_view lock_name = "lock", new_name = "new", earlier_name = 
 [[noreturn]] void fail(const fs::path& path, int error) {
   throw std::runtime_error("cannot put a new folder in the place of " + path.string() + ": " +
                            std::strerror(error));
-}
-
-/// Is there anything of this name, be it a link that leads nowhere?
-bool taken(const fs::path& path) {
-  std::error_code none;
-  return fs::symlink_status(path, none).type() != fs::file_type::not_found;
 }
 
 fs::path parent_of(const fs::path& path) {
@@ -104,7 +98,7 @@ void NewFolder::recover() const {
     }
     if (::flock(lock, LOCK_EX | LOCK_NB) == 0) {
       bool restored = true;
-      if (taken(place / earlier_name) && !taken(path_))
+      if (is_there(place / earlier_name) && !is_there(path_))
         restored =
             rename_plainly(place / new_name, path_) == 0 || rename_plainly(place / earlier_name, path_) == 0;
       if (restored) remove_place(place);
@@ -140,7 +134,7 @@ void NewFolder::make_place() {
 /// False if there is something of this name.
 bool NewFolder::move_new() {
   int error = rename_with(made_, path_, RENAME_NOREPLACE);
-  if (unknown_flag(error)) error = taken(path_) ? EEXIST : rename_plainly(made_, path_);
+  if (unknown_flag(error)) error = is_there(path_) ? EEXIST : rename_plainly(made_, path_);
   if (error != 0 && error != EEXIST) fail(path_, error);
   return error == 0;
 }
