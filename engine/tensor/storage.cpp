@@ -41,10 +41,11 @@ std::size_t size_of_class(std::size_t index) {
 }
 
 /// For AddressSanitizer: the first `usable` of a block's `size` bytes may be used, the rest of its class may
-/// not.
-void show_usable([[maybe_unused]] const std::byte* address, [[maybe_unused]] std::size_t usable,
-                 [[maybe_unused]] std::size_t size) {
+/// not. Of host memory only: other addresses are not the sanitizer's.
+void show_usable([[maybe_unused]] const MemoryResource& resource, [[maybe_unused]] const std::byte* address,
+                 [[maybe_unused]] std::size_t usable, [[maybe_unused]] std::size_t size) {
 #if defined(__SANITIZE_ADDRESS__)
+  if (!resource.host_accessible()) return;
   ASAN_UNPOISON_MEMORY_REGION(address, usable);
   ASAN_POISON_MEMORY_REGION(address + usable, size - usable);
 #endif
@@ -100,7 +101,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
     block->size = bytes;
     // A recording that knows a block may have known it with another size.
     const std::size_t whole = size_of_class(size_class);
-    show_usable(block->address, block->recorded ? whole : bytes, whole);
+    show_usable(*resource_, block->address, block->recorded ? whole : bytes, whole);
     block->owner = shared_from_this();
     block->shares.store(1, std::memory_order_relaxed);
     ++statistics_.allocations;
@@ -119,7 +120,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
     statistics_.bytes_in_use -= size_of_class(block->size_class);
     block->recorded = block->recorded || recording_;  // verbs before this moment may have been recorded
     const std::size_t whole = size_of_class(block->size_class);
-    show_usable(block->address, block->recorded ? whole : 0, whole);
+    show_usable(*resource_, block->address, block->recorded ? whole : 0, whole);
     push((block->recorded ? recorded_free_ : free_)[block->size_class], block);
   }
 
@@ -143,7 +144,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
     for (Block*& list : lists)
       while (Block* block = pop(list)) {
         const std::size_t bytes = size_of_class(block->size_class);
-        show_usable(block->address, bytes, bytes);
+        show_usable(*resource_, block->address, bytes, bytes);
         resource_->deallocate(std::exchange(block->address, nullptr), bytes);
         statistics_.bytes_reserved -= bytes;
         push(spare_headers_, block);

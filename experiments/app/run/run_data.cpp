@@ -340,8 +340,13 @@ double evaluated_symbols_per_character(const RunData& data, const engine::data::
 
 std::uint64_t steps_of(const RunConfig& config, const RunData& data) {
   if (config.train.steps > 0) return config.train.steps;
-  const std::int64_t micro_batches =
-      (Extent(data.training_examples(config) / batch_size_of(config)) * config.train.epochs).value();
+  const std::int64_t of_epoch = data.training_examples(config) / batch_size_of(config);
+  constexpr std::int64_t most = std::int64_t{1} << 53;
+  if (of_epoch > 0 && config.train.epochs > most / of_epoch)
+    throw CommandError(ExitCode::usage,
+                       fmt::format("train.epochs = {} of {} micro-batches: expected at most 2^53 of them",
+                                   config.train.epochs, of_epoch));
+  const std::int64_t micro_batches = of_epoch * config.train.epochs;
   const std::int64_t steps = micro_batches / config.train.accumulate;
   if (steps == 0)
     throw CommandError(
