@@ -10,9 +10,9 @@ find_package(nlohmann_json CONFIG REQUIRED)
 find_package(Boost 1.74 CONFIG REQUIRED OPTIONAL_COMPONENTS context)
 
 # Of tests and benchmarks alone.
-find_package(OpenMP COMPONENTS CXX)  # sweeps, and Thrust
-find_package(benchmark CONFIG)       # benchmarks are built where it and BLAS are there
-find_package(BLAS)                   # OpenBLAS, their yardstick
+find_package(OpenMP QUIET COMPONENTS CXX)  # sweeps, and Thrust
+find_package(benchmark CONFIG QUIET)       # benchmarks are built where it and BLAS are there
+find_package(BLAS QUIET)                   # OpenBLAS, their yardstick
 
 # Sets FP16LAB_HAVE_TESTS. AUTO builds the tests where all that they need is there; ON insists; OFF does not look.
 set(FP16LAB_HAVE_TESTS FALSE)
@@ -20,7 +20,7 @@ if(NOT FP16LAB_TESTS MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "FP16LAB_TESTS=${FP16LAB_TESTS}: must be AUTO, ON or OFF")
 endif()
 if(NOT FP16LAB_TESTS STREQUAL "OFF")
-  find_package(GTest CONFIG)
+  find_package(GTest CONFIG QUIET)
   find_library(FP16LAB_MPFR mpfr)  # an oracle of arithmetic and of the elementary functions
   set(missing)
   foreach(need GTest::gmock Boost::context OpenMP::OpenMP_CXX benchmark::benchmark BLAS::BLAS)

@@ -254,9 +254,9 @@ namespace {
 
 /// CommandError(run_failed) where data are lost.
 void flush_output() {
-  std::cout.flush();
   if (result_error() != 0) throw lost_output(result_error());
   if (std::fflush(stdout) != 0) throw lost_output(errno);
+  std::cout.flush();
   if (!std::cout || std::ferror(stdout) != 0)
     throw CommandError(ExitCode::run_failed, "cannot write to the standard output");
 }

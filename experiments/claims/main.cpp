@@ -16,6 +16,7 @@
 #include "experiments/study/study.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/folder.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments::claims {
 namespace {
@@ -36,20 +37,14 @@ std::vector<Said> all_claims(int threads) {
   return all;
 }
 
-std::string quoted(const std::string& text) {
-  std::string result = "\"";
-  for (const char c : text) result += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return result + '"';
-}
-
 std::string csv_of(const std::vector<Said>& all) {
   std::string text = "topic,source,claim,claimed,computed,verdict,stands,command,remark\n";
   for (const Said& said : all) {
     const Claim claim = claim_of(said);
-    text +=
-        fmt::format("{},{},{},{},{},{},{},{},{}\n", quoted(said.topic), quoted(said.source),
-                    quoted(said.words), quoted(said.claimed), quoted(claim.measured), name_of(claim.verdict),
-                    is_mismatch(claim) ? 0 : 1, quoted(said.command), quoted(said.remark));
+    text += fmt::format("{},{},{},{},{},{},{},{},{}\n", csv_text(said.topic), csv_text(said.source),
+                        csv_text(said.words), csv_text(said.claimed), csv_text(claim.measured),
+                        name_of(claim.verdict), is_mismatch(claim) ? 0 : 1, csv_text(said.command),
+                        csv_text(said.remark));
   }
   return text;
 }

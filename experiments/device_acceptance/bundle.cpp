@@ -198,27 +198,32 @@ fs::path write_section_bundle(const Settings& settings, const SectionReport& rep
   return finish(folder, facts(own, folder, failure));
 }
 
+namespace {
+/// Bundles are received: their texts are made printable.
+std::string text_at(const Json& json, const char* key) { return printable(json.at(key).get<std::string>()); }
+}  // namespace
+
 Bundle read_bundle(const fs::path& folder) {
   const fs::path file = folder / "bundle.json";
   try {
     const Json json = parse_json(read_file(file));
     if (json.at("format") != "fp16lab-bundle" || json.at("version") != 1)
       throw std::runtime_error("its format is another one");
-    Bundle bundle{.section = json.at("section"),
+    Bundle bundle{.section = text_at(json, "section"),
                   .key = {},
                   .seed = json.at("seed"),
                   .quick = json.at("quick"),
                   .side = side_of(json.at("device")),
-                  .failure = json.at("failure"),
+                  .failure = text_at(json, "failure"),
                   .operands = {},
                   .outputs = {}};
     if (!json.contains("case")) return bundle;
-    bundle.key = json.at("verb").get<std::string>() + '/' + json.at("case").get<std::string>();
+    bundle.key = text_at(json, "verb") + '/' + text_at(json, "case");
     const auto size = std::ranges::find(case_sizes, json.at("size").get<std::string>());
     if (size == std::end(case_sizes)) throw std::runtime_error("'size' is full, odd or small");
     bundle.size = static_cast<CaseSize>(size - std::begin(case_sizes));
     for (const Json& output : json.at("outputs"))
-      bundle.outputs.push_back({.name = output.at("name"),
+      bundle.outputs.push_back({.name = text_at(output, "name"),
                                 .elements = output.at("elements"),
                                 .differing = output.value("differing", std::uint64_t{0}),
                                 .expected = output.at("expected_crc32c"),
@@ -243,8 +248,8 @@ Bundle read_bundle(const fs::path& folder) {
     }
     return bundle;
   } catch (const std::exception& error) {
-    throw std::runtime_error(
-        fmt::format("{}: {}; expected a bundle of exp_device_acceptance", file.string(), error.what()));
+    throw std::runtime_error(fmt::format("{}: {}; expected a bundle of exp_device_acceptance", file.string(),
+                                         printable(error.what())));
   }
 }
 

@@ -12,6 +12,7 @@
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/run_schema.hpp"
 #include "numerics/text/nesting.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {
@@ -44,9 +45,10 @@ std::vector<Claim> claims_of(const std::vector<SectionReport>& reports) {
 }
 
 /// A bar in a cell would end it.
-std::string cell(const std::string& text) {
+std::string cell(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
   std::string escaped;
-  for (const char c : text) escaped += c == '|' ? std::string("\\|") : c == '\n' ? " " : std::string(1, c);
+  for (const char c : printable(text)) escaped += c == '|' ? std::string("\\|") : std::string(1, c);
   return escaped;
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "experiments/emulated_vs_device/device_side.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments::acceptance {
 
@@ -17,11 +18,11 @@ inline nlohmann::ordered_json json_of(const DeviceSide& side) {
           {"shared_per_multiprocessor", side.shared_per_multiprocessor}};
 }
 
-/// nlohmann::json::exception where something is missing or of another kind.
+/// Texts are made printable. nlohmann::json::exception where something is missing or of another kind.
 inline DeviceSide side_of(const nlohmann::ordered_json& json) {
   return {.rehearsal = json.at("rehearsal"),
-          .description = json.at("description"),
-          .tensor_core = json.at("tensor_core"),
+          .description = printable(json.at("description").get<std::string>()),
+          .tensor_core = printable(json.at("tensor_core").get<std::string>()),
           .ordinal = json.at("ordinal"),
           .multiprocessors = json.at("multiprocessors"),
           .shared_per_block = json.at("shared_per_block"),

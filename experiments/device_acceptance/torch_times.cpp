@@ -24,7 +24,9 @@ TorchTimes read_torch_times(const std::filesystem::path& file) {
     if (json.at("format") != "fp16lab-torch-amp") throw std::runtime_error("its format is another one");
     if (json.at("scale_down") != 1)
       throw std::runtime_error("it was measured with --scale-down: the sizes are not the tutorials'");
-    TorchTimes times{.version = json.at("torch"), .device = json.at("device"), .rows = {}};
+    TorchTimes times{.version = printable(json.at("torch").get<std::string>()),
+                     .device = printable(json.at("device").get<std::string>()),
+                     .rows = {}};
     for (const auto& row : json.at("results"))
       if (row.contains("milliseconds") && row.at("milliseconds").is_number())
         times.rows.push_back(

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "experiments/app/process.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/folder.hpp"
 
@@ -28,12 +29,12 @@ std::string marked(std::string_view mark, std::string_view text) {
 }
 
 void print_question(const std::string& question, const std::string& tables, const Printing& printing) {
-  fmt::print("{}", marked(printing.mark,
-                          fmt::format("question: {}\n{}", question, tables.empty() ? "" : tables + "\n")));
+  print_result(
+      marked(printing.mark, fmt::format("question: {}\n{}", question, tables.empty() ? "" : tables + "\n")));
 }
 
 void print_rehearsal(const Printing& printing) {
-  fmt::print("{}", marked(printing.mark, "a short run that shows the form: it decides nothing\n"));
+  print_result(marked(printing.mark, "a short run that shows the form: it decides nothing\n"));
 }
 
 ExitCode exit_code_of(std::span<const Claim> claims) {
@@ -43,8 +44,8 @@ ExitCode exit_code_of(std::span<const Claim> claims) {
 ExitCode conclude(const CommonOptions& common, const std::string& question, std::span<const Claim> claims,
                   const Printing& printing) {
   write_claims(common, question, claims);
-  fmt::print("{}", marked(printing.mark,
-                          fmt::format("{}{}\n", printing.list(claims), analysis::claims_count(claims))));
+  print_result(
+      marked(printing.mark, fmt::format("{}{}\n", printing.list(claims), analysis::claims_count(claims))));
   return exit_code_of(claims);
 }
 

@@ -7,6 +7,8 @@ import ctypes.util
 import multiprocessing
 import os
 import struct
+import subprocess
+import sys
 import threading
 import time
 
@@ -202,3 +204,12 @@ def test_one_openmp_at_most():
         libraries = {line.split()[-1] for line in maps if ".so" in line}
     assert not any("libiomp" in name or "libomp" in name for name in libraries)
     assert len({name for name in libraries if "libgomp" in name}) <= 1, libraries
+
+
+def test_files_never_get_the_descriptors_of_closed_standard_streams(tmp_path):
+    """Python is started without stdin, stdout and stderr: what opens a file after the import gets another number."""
+    code = "import fp16lab, os; os._exit(os.open('file', os.O_CREAT | os.O_WRONLY))"
+    closed = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, code], cwd=tmp_path, check=False
+    )
+    assert closed.returncode > 2

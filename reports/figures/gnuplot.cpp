@@ -43,6 +43,13 @@ std::string draw_pair(const std::filesystem::path& folder, const std::string& st
 
 namespace {
 
+/// As SVG can hold it: gnuplot writes '>' as it is, which XML forbids after "]]".
+std::string drawable(std::string_view text) {
+  std::string drawn = printable(text);
+  for (std::size_t at = 0; (at = drawn.find("]]>", at)) != std::string::npos;) drawn.replace(at + 2, 1, "＞");
+  return drawn;
+}
+
 /// `text`, which is printable, between quotes; `markup` is what gets a backslash before it, for enhanced text.
 std::string quoted(std::string_view text, std::string_view markup) {
   std::string out = "\"";
@@ -58,11 +65,11 @@ std::string quoted(std::string_view text, std::string_view markup) {
 
 }  // namespace
 
-std::string gnuplot_string(std::string_view text) { return quoted(printable(text), ""); }
+std::string gnuplot_string(std::string_view text) { return quoted(drawable(text), ""); }
 
 std::string gnuplot_tic(std::string_view text) {
   std::string format;
-  for (const char c : printable(text)) format += c == '%' ? "%%" : std::string(1, c);
+  for (const char c : drawable(text)) format += c == '%' ? "%%" : std::string(1, c);
   return quoted(format, "");
 }
 
@@ -75,7 +82,7 @@ std::string gnuplot_lines(const std::vector<std::string>& lines) {
 std::string gnuplot_bold(std::string_view text) {
   // gnuplot 5.4 writes an escaped '&' into SVG as it is, which is no XML then.
   std::string shown;
-  for (const char c : printable(text)) shown += c == '&' ? "＆" : std::string(1, c);
+  for (const char c : drawable(text)) shown += c == '&' ? "＆" : std::string(1, c);
   std::string inner = quoted(shown, "{}^_@~\\");
   // An escaped backslash before "U+0001" makes a character of it all the same.
   for (std::size_t at = 0; (at = inner.find("\\134U+", at)) != std::string::npos;)
@@ -90,7 +97,7 @@ std::string gnuplot_comment(std::string_view text) {
 
 namespace {
 
-/// A body's commands, with their string constants left out.
+/// A body's commands; of a string constant one quote is left.
 std::vector<std::string> commands_of(std::string_view body) {
   std::vector<std::string> commands(1);
   bool in_string = false;
@@ -101,6 +108,7 @@ std::vector<std::string> commands_of(std::string_view body) {
         throw std::logic_error("a figure's script: a backslash stands where none may");
     } else if (c == '"') {
       in_string = !in_string;
+      if (in_string) commands.back() += c;
     } else if (in_string) {
       if (c == '\n') throw std::logic_error("a figure's script: a line ends within a string");
     } else if (std::string_view("\n;{}").find(c) != std::string_view::npos) {
@@ -117,21 +125,23 @@ std::vector<std::string> commands_of(std::string_view body) {
 
 void require_drawing(std::string_view body) {
   constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
-  for (const std::string& command : commands_of(body)) {
-    std::vector<std::string_view> words;
-    for (std::string_view rest = command; !rest.empty();) {
+  const auto word_of = [](std::string_view text) { return text.substr(0, text.find_first_not_of(letters)); };
+  const std::vector<std::string> commands = commands_of(body);
+  for (std::string_view command : commands) {
+    command.remove_prefix(std::min(command.find_first_not_of(' '), command.size()));
+    if (command.empty()) continue;
+    const std::string_view first = word_of(command);
+    std::string_view rest = command.substr(first.size());
+    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    bool draws = first == "plot" || first == "set" || first == "unset" || first == "do" ||
+                 (!first.empty() && rest.starts_with('='));
+    draws = draws && command.find_first_of("`@'!|#") == std::string_view::npos;
+    while (draws && !rest.empty()) {
       rest.remove_prefix(std::min(rest.find_first_of(letters), rest.size()));
-      words.push_back(rest.substr(0, rest.find_first_not_of(letters)));
-      rest.remove_prefix(words.back().size());
+      draws = word_of(rest) != "system";
+      rest.remove_prefix(word_of(rest).size());
     }
-    if (command.find_first_not_of(' ') == std::string::npos) continue;
-    const std::string_view first = words.front();
-    const std::size_t after = command.find_first_not_of(' ', command.find(first) + first.size());
-    const bool assigns = !first.empty() && after != std::string::npos && command[after] == '=';
-    const bool draws = assigns || first == "plot" || first == "set" || first == "unset" || first == "do";
-    const bool runs = command.find_first_of("`@'!|") != std::string::npos ||
-                      std::find(words.begin(), words.end(), "system") != words.end();
-    if (!draws || runs)
+    if (!draws)
       throw std::logic_error(fmt::format("a figure's script: '{}' is no command that draws", shown(command)));
   }
 }

@@ -141,7 +141,7 @@ std::string page_of(const PageContent& content, const ReportOptions& options, co
     explorer = page::explorer_html;
   else if (!set.runs.empty())
     explorer = "<p class=\"soft\" id=\"gradients\">These runs recorded no gradient histograms.</p>";
-  const std::string title = html_escape(options.title),
+  const std::string title = html_escape(printable(options.title)),
                     subtitle = subtitle_of(content, options.follow_seconds);
   const std::string head = navigation(content, any_gradients), choice = workload_choice(material);
   const std::string words =

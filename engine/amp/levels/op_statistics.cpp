@@ -5,6 +5,8 @@
 #include <array>
 #include <utility>
 
+#include "numerics/text/text.hpp"
+
 namespace fp16lab::engine::amp {
 
 namespace {
@@ -203,9 +205,10 @@ std::string to_csv(const OpStatistics& statistics) {
   const bool tf32 = std::any_of(counts.begin(), counts.end(), [](const OpCount& c) { return c.tf32 > 0; });
   std::string csv = fmt::format("layer,op,f16,bf16,f32,casts_to_low,casts_to_f32{}\n", tf32 ? ",tf32" : "");
   for (const OpCount& count : counts) {
-    csv += fmt::format("{},{},{},{},{},{},{}{}\n", count.layer, name_of(count.op), count.f16, count.bf16,
-                       count.f32, count.casts_to_low, count.casts_to_f32,
-                       tf32 ? fmt::format(",{}", count.tf32) : "");
+    const bool plain = count.layer.find_first_of(",\"\n") == std::string::npos;
+    csv += fmt::format("{},{},{},{},{},{},{}{}\n", plain ? count.layer : csv_text(count.layer),
+                       name_of(count.op), count.f16, count.bf16, count.f32, count.casts_to_low,
+                       count.casts_to_f32, tf32 ? fmt::format(",{}", count.tf32) : "");
   }
   return csv;
 }

@@ -10,9 +10,12 @@
 #include <vector>
 
 #include "engine/backend/backend.hpp"
-#include "engine/backend/window_functions.hpp"
 
 namespace fp16lab::engine {
+
+namespace functions {
+struct Conv2dPlan;
+}
 
 /// A product as a matrix multiplication: out (m x n) = (m x k) (k x n), `batch` of them. Convolutions are the
 /// implicit ones of Backend::conv2d, one a group.

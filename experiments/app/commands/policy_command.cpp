@@ -212,7 +212,7 @@ ExitCode run_steps(const std::vector<Step>& steps, bool has_magnitudes, const Sc
   }
   flush();
   std::cout.flush();
-  if (!std::cout) throw std::runtime_error("policy: standard output cannot be written");
+  if (!std::cout) throw std::runtime_error("cannot write to the standard output");
   if (!end) return ExitCode::ok;
   say("fp16lab: policy {} ends the run at step {}: {}", policy.name, number, *end);
   return ExitCode::diverged;

@@ -100,8 +100,17 @@ std::string checked_text(const ConfigKey& key, const std::string& text, std::str
   return text;
 }
 
+/// The shortest decimal that reads back to the same double, as TOML tells reals from integers: by a point or an
+/// exponent.
+std::string real_text(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
 /// A value for messages.
 std::string shown(const toml::node& node) {
+  if (node.is_floating_point()) return real_text(**node.as_floating_point());
   std::ostringstream text;
   node.visit([&text](const auto& value) { text << value; });
   return text.str();
@@ -392,10 +401,7 @@ std::string value_text(const RunConfig& config, const ConfigKey& key) {
     if (key.parameter->kind == Kind::boolean) return real != 0 ? "true" : "false";
     if (key.parameter->kind == Kind::integer) return fmt::format("{:.0f}", real);
   }
-  std::string text = fmt::format("{}", real);  // the shortest decimal that reads back to the same double
-  // TOML tells reals from integers by a point or an exponent.
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text;
+  return real_text(real);
 }
 
 std::string to_toml(const RunConfig& config) {

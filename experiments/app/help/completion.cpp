@@ -10,6 +10,7 @@
 
 #include "experiments/app/help/help_text.hpp"
 #include "numerics/files/run/run_folder.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -39,6 +40,7 @@ void add_paths(Answer& answer, const Offer& offer) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(real, error)) {
     const std::string name = entry.path().filename().string();
+    if (!is_printable(name)) continue;  // a line break would make two offers of it
     if ((name.starts_with(".") && !hidden) || !(folder + name).starts_with(answer.begun)) continue;
     const bool is_folder = entry.is_directory(error);
     const bool is_run = is_folder && offer.runs && is_run_folder(entry.path());

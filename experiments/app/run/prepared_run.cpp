@@ -190,7 +190,7 @@ RunLength RunChecker::check(const RunConfig& config) {
   const RunConfig made = made_from(config);
   if (run_ == nullptr || !(made == kept_)) {
     run_ = nullptr;  // its memory first
-    run_ = prepare_run(resolve_run(config), 1);
+    run_ = prepare_run(resolve_run(config), 1, before_network_);
     kept_ = made;
   } else {
     by_usage([&] { complete(resolve_run(config), *run_); });
@@ -199,7 +199,7 @@ RunLength RunChecker::check(const RunConfig& config) {
   by_usage([&] {
     const StepCosts costs = costs_of_step(run_->plan, *run_->data);
     length.multiply_adds = costs.multiply_adds * static_cast<double>(length.steps);
-    if (!run_->chosen.gpu) length.memory = costs.memory.peak;
+    if (!run_->chosen.gpu) length.memory = costs.memory.peak + costs.scratch;
   });
   return length;
 }

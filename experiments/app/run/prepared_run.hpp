@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/backend/backend.hpp"
@@ -58,19 +59,23 @@ std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, std::unique_ptr<engine::B
 struct RunLength {
   std::uint64_t steps = 0;
   double multiply_adds = 0;  ///< of all steps' matrix products, forward and backward
-  std::uint64_t memory = 0;  ///< of this machine's, RunMemory::peak; 0 on a GPU
+  std::uint64_t memory = 0;  ///< of this machine, that a step takes with its scratch; 0 on a GPU
 };
 
 /// Checks configurations without running them, as prepare_run does. Those that follow each other and differ
 /// only in what neither the data nor the network depends on share both.
 class RunChecker {
  public:
+  /// `before_network` as prepare_run has it: a check makes the network.
+  explicit RunChecker(std::function<void(const StepCosts&)> before_network = {})
+      : before_network_(std::move(before_network)) {}
   /// How long the run will be. CommandError as prepare_run.
   RunLength check(const RunConfig& config);
   /// What the last one would run on.
   const BackendRecord& backend() const { return run_->chosen.record; }
 
  private:
+  std::function<void(const StepCosts&)> before_network_;
   RunConfig kept_;  ///< of `run_`, but for what does not matter
   std::unique_ptr<PreparedRun> run_;
 };

@@ -81,9 +81,10 @@ std::vector<std::string> gpu_advice(const RunPlan& plan, std::optional<int> ordi
   return all;
 }
 
-void note_memory(const StepCosts& costs) {
+bool note_memory(const StepCosts& costs) {
   const std::string warning = memory_warning(costs.memory.peak + costs.scratch, 1, memory_limits());
   if (!warning.empty()) say("warning: {}", warning);
+  return !warning.empty();
 }
 
 void print_notes(const PreparedRun& run) {

@@ -13,8 +13,8 @@ namespace fp16lab::experiments {
 /// Lines on stderr; none where nothing is unusual.
 void print_notes(const PreparedRun& run);
 
-/// Before the network is made: a warning where a step takes more memory than there is.
-void note_memory(const StepCosts& costs);
+/// Before the network is made: a warning where a step takes more memory than there is. Says whether there was one.
+bool note_memory(const StepCosts& costs);
 
 /// What GPUs that are here (or only that one) would lack for this run's 16-bit type, a line each.
 std::vector<std::string> gpu_advice(const RunPlan& plan, std::optional<int> ordinal = {});

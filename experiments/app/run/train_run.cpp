@@ -252,7 +252,7 @@ RecorderOptions recorder_options(const TrainRequest& request, const std::filesys
   options.observed = {};
   for (const std::string& name : config.observe.tensors) options.observed.insert(*observed_of(name));
   options.observed_names = config.observe.names;
-  options.title = folder.filename().string();
+  options.title = printable(folder.filename().string());
   options.quiet = request.common.quiet;
   options.checkpoint_every = static_cast<std::uint64_t>(config.checkpoint.every);
   options.checkpoints_kept = static_cast<std::uint64_t>(config.checkpoint.keep);

@@ -10,6 +10,7 @@
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/run/memory_limits.hpp"
 #include "experiments/app/run/prepared_run.hpp"
+#include "experiments/app/run/run_notes.hpp"
 #include "experiments/app/run/run_recorder.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "numerics/files/run/run_folder.hpp"
@@ -125,7 +126,10 @@ std::string_view name_of(RunState state) {
 }
 
 Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOptions& common) {
-  RunChecker checker;
+  bool warned = common.quiet;
+  RunChecker checker([&warned](const StepCosts& costs) {
+    if (!warned) warned = experiments::note_memory(costs);
+  });
   Survey found;
   std::set<std::string> told;
   for (const PlannedRun& run : plan.runs) {

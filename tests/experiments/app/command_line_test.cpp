@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -101,6 +103,11 @@ TEST_F(CommandLine, ArgumentsThatAreNoUtf8AreOneErrorAndLeaveNothingBehind) {
   }
   expect_one_line_error(fp16lab({"train", "-c", write_config().string(), "--name", "a\xff"}), 2,
                         "argument 5, 'a\\xff', is not UTF-8: expected UTF-8; where it names a file");
+  for (const auto& [name, shown] : {std::pair{"v\nsystem(\"touch x\")\n#", "v\\x0asystem(\"touch x\")\\x0a#"},
+                                    {"\x1b[31m", "\\x1b[31m"},
+                                    {"\u202ex", "\\u202ex"}})
+    expect_one_line_error(fp16lab({"train", "-c", write_config().string(), "--name", name}), 2,
+                          fmt::format("--name: '{}': expected text without control characters", shown));
   expect_one_line_error(
       fp16lab({"train", "-c", write_config().string(), "--set", "data.path=\xc3", "-o", path("a")}), 2,
       "argument 5, 'data.path=\\xc3', is not UTF-8");

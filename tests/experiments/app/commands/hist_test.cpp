@@ -243,11 +243,14 @@ TEST_F(Hist, PyTorchFilesAreToldHowToConvert) {
     expect_one_line_error(result, 2,
                           std::string(name) +
                               ": a PyTorch file, which holds Python objects; convert it "
-                              "with: python3 -c \"import torch, safetensors.torch");
-    EXPECT_THAT(result.err,
-                HasSubstr("torch.load('" + path(name) + "', map_location='cpu', weights_only=True)"));
+                              "with: python3 -c 'import sys, torch, safetensors.torch");
+    EXPECT_THAT(result.err, HasSubstr("torch.load(sys.argv[1], map_location=\"cpu\", weights_only=True)"));
   }
-  EXPECT_THAT(fp16lab({"hist", path("m.pt")}).err, HasSubstr("'" + path("m.safetensors") + "')\""));
+  EXPECT_THAT(fp16lab({"hist", path("m.pt")}).err,
+              HasSubstr("sys.argv[2])' " + path("m.pt") + " " + path("m.safetensors") + "\n"));
+  // It is a command that people paste.
+  write_bytes(path("$(touch x)'\n.pt"), zip({stored("m/data.pkl", from_hex("80025d712e"))}));
+  EXPECT_THAT(fp16lab({"hist", path("$(touch x)'\n.pt")}).err, HasSubstr("$(touch x)\\'\\x0a.pt' $'"));
 }
 
 TEST_F(Hist, NamesCannotWriteToTheTerminal) {

@@ -192,6 +192,38 @@ TEST(Config, ImpossibleValuesAreRefused) {
   EXPECT_THAT(toml_error("[optimizer]\nlr = nan\n"), HasSubstr("expected a number, 0 or more"));
 }
 
+// Names enter tables, figures, pages and scripts.
+TEST(Config, TextsWithoutControlCharactersAreExpectedUnderEveryKey) {
+  std::size_t keys = 0;
+  for (const ConfigKey& key : config_keys()) {
+    if (key.type != ConfigType::text && key.type != ConfigType::texts) continue;
+    ++keys;
+    const auto refused = HasSubstr("expected text without control characters");
+    for (const std::string bad : {"a\nsystem(1)\n#", "a\x1b[31m", "a\u202eb", "\xc2\x9b"}) {
+      EXPECT_THAT(set_error(key.name + "=" + bad), refused) << key.name;
+      EXPECT_EQ(set_error(key.name + "=" + bad).find_first_of("\n\x1b"), std::string::npos);
+    }
+    const std::size_t dot = key.name.rfind('.');
+    const std::string value = key.type == ConfigType::text ? R"("a\nb")" : R"(["a\nb"])";
+    EXPECT_THAT(toml_error("[" + key.name.substr(0, dot) + "]\n" + key.name.substr(dot + 1) + " = " + value),
+                refused)
+        << key.name;
+  }
+  EXPECT_GT(keys, 20u);
+  for (const std::string row : {R"(type = "a\nb")", R"(type = "relu"
+name = "a\nb")",
+                                R"(type = "relu"
+input = ["a\nb"])",
+                                R"(type = "conv2d"
+out_channels = 3
+kernel_size = 3
+padding = "a\u001bb")"})
+    EXPECT_THAT(toml_error("[[model.layer]]\n" + row), HasSubstr("expected text without control characters"))
+        << row;
+  EXPECT_THAT(toml_error("[[model.block]]\nname = \"a\\u009bb\"\n[[model.block.layer]]\ntype = \"relu\""),
+              HasSubstr("expected text without control characters"));
+}
+
 TEST(Config, BadSyntaxNamesItsLine) {
   EXPECT_THAT(toml_error("[train]\nseed = \n"), StartsWith("x.toml:2:"));
 }
