@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "experiments/app/process.hpp"
@@ -129,7 +130,9 @@ void write_plan(const SweepPlan& plan, bool forget) {
   make_folders(plan.folder);
   make_folder_inside(folder);
   // What engines write there, too: logs, lists of jobs.
-  for (const std::filesystem::path& path : entries_of(folder)) require_replaceable(path);
+  for (const std::filesystem::path& path : entries_of(folder))
+    if (std::error_code none; !std::filesystem::is_directory(std::filesystem::symlink_status(path, none)))
+      require_replaceable(path);
   require_own_folders(plan);
   std::set<std::filesystem::path> written;
   for (const PlannedRun& run : plan.runs) {

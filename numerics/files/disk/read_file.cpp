@@ -66,8 +66,9 @@ struct LineReader::State {
   std::uint64_t number = 0;  ///< of the line that was given last
 };
 
-LineReader::LineReader(const std::filesystem::path& path, std::uint64_t begin)
-    : state_(new State{.file = InputFile(path), .position = begin}) {
+LineReader::LineReader(const std::filesystem::path& path, std::uint64_t begin) {
+  if (::access(path.c_str(), R_OK) != 0) fail_on("read", path, errno);
+  state_.reset(new State{.file = InputFile(path), .position = begin});
   state_->position = std::min(begin, state_->file.size());
 }
 

@@ -521,7 +521,7 @@ TEST_F(RunFolderTest, AFolderWithARunIsNotOverwritten) {
 TEST_F(RunFolderTest, UnwritableFolderIsOneClearError) {
   write_raw("file", "x");
   EXPECT_THAT(message_of([&] { RunWriter(folder / "file" / "run", some_manifest()); }),
-              AllOf(HasSubstr("cannot create the run folder"), HasSubstr("Not a directory")));
+              AllOf(HasSubstr("cannot make the folder"), HasSubstr("Not a directory")));
 }
 
 }  // namespace
