@@ -168,7 +168,8 @@ TEST_F(Reports, GnuplotProblemsAreOneLine) {
   EXPECT_THAT(run_gnuplot("false", folder / "bad.gp"),
               AllOf(HasSubstr("gnuplot failed on"), HasSubstr("bad.gp.log")));
   EXPECT_EQ(run_gnuplot("true", folder / "bad.gp"), "");
-  EXPECT_EQ(gnuplot_string("a\"b\\c"), "\"a\\\"b\\\\c\"");
+  EXPECT_EQ(gnuplot_string("a\"b\\c7"), "\"a\\042b\\134c7\"");
+  EXPECT_EQ(gnuplot_string("{7}"), "\"\\173\\067\\175\"") << "a digit behind a number would be a part of it";
 }
 
 TEST(Html, EscapesAndEncodes) {
