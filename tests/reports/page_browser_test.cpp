@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/formats/bits.hpp"
 #include "reports/page/report.hpp"

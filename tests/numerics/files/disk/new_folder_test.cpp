@@ -11,6 +11,7 @@
 #include <string>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "tests/numerics/files/files_fixture.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/struck_process.hpp"

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/disk/sha256.hpp"
 #include "numerics/files/run/replay_file.hpp"
 #include "numerics/files/run/run_folder.hpp"
