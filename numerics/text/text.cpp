@@ -106,7 +106,8 @@ std::string shell_line(const std::vector<std::string>& words) {
   std::string line;
   for (const std::string& word : words) {
     if (&word != &words.front()) line += ' ';
-    if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) {
+    // zsh takes "=word" for the path of a program.
+    if (!word.empty() && word.front() != '=' && std::all_of(word.begin(), word.end(), is_plain)) {
       line += word;
     } else if (is_printable(word)) {
       line += '\'';

@@ -229,13 +229,15 @@ std::string slurm_dry_run(const SweepPlan& plan, const CommonOptions& common, co
   const std::vector<std::size_t> tasks = open_tasks(plan, common, options);
   if (tasks.empty()) return "";
   std::size_t most = default_array_size;
+  std::string unknown;
   try {
     most = array_size();
   } catch (const CommandError& error) {
-    if (!common.quiet)
-      say("sweep: note: MaxArraySize is taken for Slurm's default, {}: {}", most, error.what());
+    unknown = error.what();
   }
   const Arrays arrays = make_arrays(plan, tasks, most, options, engine);
+  if (!unknown.empty() && !common.quiet)
+    say("sweep: note: MaxArraySize is taken for Slurm's default, {}: {}", most, unknown);
   std::string text;
   for (const std::vector<std::string>& call : arrays.calls) text += shell_line(call) + "\n";
   return text + fmt::format("\n{}:\n{}", script_of(plan).string(), arrays.script);

@@ -177,8 +177,9 @@ Manifest read_manifest(const std::filesystem::path& folder) {
   if (!is_run_folder(folder))
     throw std::runtime_error(
         fmt::format("{} is not a run folder: it has no {}", folder.string(), run_file::manifest));
+  const std::string text = read_file(path);
   try {
-    return parse_manifest(read_file(path));
+    return parse_manifest(text);
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(fmt::format("{}: {}", path.string(), printable(error.what())));
   }
