@@ -35,10 +35,11 @@ void write_if_other(const std::filesystem::path& path, const std::string& conten
   write_file_atomically(path, content);
 }
 
-/// Runs lie in the sweep's folder, not where links in it lead.
+/// Runs lie in the sweep's folder, not where links in it lead. What else is in the way of one is that run's failure.
 void require_own_folders(const SweepPlan& plan) {
   for (const PlannedRun& run : plan.runs)
-    if (is_there(run.folder)) make_folder_inside(run.folder);
+    if (std::error_code none; std::filesystem::is_symlink(std::filesystem::symlink_status(run.folder, none)))
+      make_folder_inside(run.folder);
 }
 
 std::vector<std::string> cells_of(std::string_view line) {
