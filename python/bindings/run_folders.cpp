@@ -19,8 +19,8 @@ void bind_run_folders(nb::module_& module) {
   nb::class_<RunWriter>(module, "RunWriter")
       .def(
           "__init__",
-          [](RunWriter* writer, const std::string& folder, const std::string& name, std::vector<std::string> argv,
-             std::string config, std::string build, int threads) {
+          [](RunWriter* writer, const std::string& folder, const std::string& name,
+             std::vector<std::string> argv, std::string config, std::string build, int threads) {
             Manifest manifest;
             manifest.name = printable(name);  // a class may be called anything
             manifest.argv = std::move(argv);

@@ -278,7 +278,8 @@ TEST_F(PageInBrowser, RunsNoScriptAndNoStyleSheetButItsOwn) {
   html.insert(
       html.find("</main>"),
       "<script>window.foreign = 'script'</script><img src=\"x.png\" onerror=\"window.foreign = 'handler'\">"
-      "<a id=\"link\" href=\"javascript:window.foreign = 'link'\">x</a><style>main { display: none }</style>");
+      "<a id=\"link\" href=\"javascript:window.foreign = 'link'\">x</a><style>main { display: none "
+      "}</style>");
   std::ofstream(page) << html;
   const Json seen = probed(page, R"(
 document.getElementById('link').click();

@@ -145,7 +145,8 @@ TEST_F(Twin, EveryExperimentThatSweepsTakesJobs) {
   // Two at a time do not change what is found.
   write_config();
   testing_support::write_bytes(folder_ / "regression.toml",
-                               "[model]\nname = \"autoencoder\"\nloss = \"mse\"\nlayer = [{ type = \"flatten\" }, { type = \"mlp\", widths = [8, 784] }]\n[data]\npath = \"" +
+                               "[model]\nname = \"autoencoder\"\nloss = \"mse\"\nlayer = [{ type = "
+                               "\"flatten\" }, { type = \"mlp\", widths = [8, 784] }]\n[data]\npath = \"" +
                                    path("data") + "\"\n[train]\nbatch_size = 20\nsteps = 4\n");
   const auto run = [&](const std::string& out, const std::string& jobs) {
     return run_inside("exp_underflow",

@@ -324,7 +324,8 @@ class ExpTutorials : public SmallRuns {
   testing_support::Finished run(const std::string& lr) {
     testing_support::write_bytes(
         folder_ / "tiny.toml",
-        "[model]\nname = \"regression\"\nloss = \"mse\"\nlayer = [{ type = \"mlp\", widths = [256] }]\n[data]\nname = \"uniform\"\ninputs = 256\noutputs = 256\n"
+        "[model]\nname = \"regression\"\nloss = \"mse\"\nlayer = [{ type = \"mlp\", widths = [256] "
+        "}]\n[data]\nname = \"uniform\"\ninputs = 256\noutputs = 256\n"
         "[train]\nbatch_size = 64\n[optimizer]\nmomentum = 0.0\nlr = " +
             lr + "\n[amp]\ndialect = \"paddle\"\n");
     testing_support::write_bytes(

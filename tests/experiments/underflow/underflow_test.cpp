@@ -18,8 +18,9 @@ class Underflow : public SmallRuns {
     write_config();
     testing_support::write_bytes(
         folder_ / "regression.toml",
-        "[model]\nname = \"autoencoder\"\nloss = \"mse\"\nlayer = [{ type = \"flatten\" }, { type = \"mlp\", widths = [8, 784] }]\n[data]\npath = \"" + path("data") +
-            "\"\n[train]\nbatch_size = 20\nsteps = 10\n[observe]\nhistograms_every = 5\n");
+        "[model]\nname = \"autoencoder\"\nloss = \"mse\"\nlayer = [{ type = \"flatten\" }, { type = \"mlp\", "
+        "widths = [8, 784] }]\n[data]\npath = \"" +
+            path("data") + "\"\n[train]\nbatch_size = 20\nsteps = 10\n[observe]\nhistograms_every = 5\n");
     std::vector<std::string> arguments{"-c", path("regression.toml"), "-o", path("out"), "--quiet"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return testing_support::run_program(std::string(FP16LAB_BIN_DIR) + "/exp_underflow", arguments, folder_);

@@ -118,8 +118,9 @@ TEST_F(ReplayCommandLine, ARunRecordedAtOneScaleTellsWhatItWouldLoseAtAnother) {
   // At 2^-6 about one gradient in 100,000 is lost: several seeds, so that there are some.
   for (int seed = 1; seed <= 8; ++seed) cases.push_back({"2^-6", seed});
   const auto train_at = [&](const std::string& out, const std::string& scale, int seed) {
-    train_run(out, {"model.layer.mlp1.widths=[10]", "train.steps=1", "train.evaluate_every=0", "scaler.policy=fixed",
-                    "scaler.initial_scale=" + scale, "train.seed=" + std::to_string(seed)});
+    train_run(out,
+              {"model.layer.mlp1.widths=[10]", "train.steps=1", "train.evaluate_every=0",
+               "scaler.policy=fixed", "scaler.initial_scale=" + scale, "train.seed=" + std::to_string(seed)});
   };
   std::uint64_t all_lost = 0, skips = 0;
   for (const Case& test : cases) {

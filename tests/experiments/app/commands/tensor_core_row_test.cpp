@@ -294,7 +294,7 @@ TEST_F(MmaRow, MistakesEndBeforeTheFirstLine) {
       "--model with --row: expected one of them; base = \"hopper\" in own.toml takes that model's row");
   expect_refused(whole, "", "expected --model NAME: volta, turing, ");
   expect_refused(whole, "--row absent.toml", "--row: cannot read absent.toml");
-  expect_refused(whole, "--row .", "--row: cannot read .");
+  expect_refused(whole, "--row .", "--row: .: not a regular file");
   expect_refused(whole, "--row ''", "--row");
   std::string too_large = whole;
   too_large.insert(too_large.find("block_size = ") + 13, "100");

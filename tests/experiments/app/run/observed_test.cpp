@@ -153,8 +153,9 @@ TEST_F(ObservedRuns, HistShowsEachKind) {
   }
   ASSERT_EQ(fp16lab({"report", path("run"), "-o", path("page"), "--quiet"}).exit_code, 0);
   const std::string page = read("page/report.html");
-  for (const char* part : {"<h3 id=\"tensors\">Other tensors</h3>", ": Updates against weights of step 3</summary>",
-                           ": Optimizer state of step 3</summary>", "fc1.weight.velocity"})
+  for (const char* part :
+       {"<h3 id=\"tensors\">Other tensors</h3>", ": Updates against weights of step 3</summary>",
+        ": Optimizer state of step 3</summary>", "fc1.weight.velocity"})
     EXPECT_THAT(page, HasSubstr(part));
   ASSERT_EQ(run("gradients", {"train.steps=2"}).exit_code, 0);
   ASSERT_EQ(fp16lab({"report", path("gradients"), "-o", path("plain"), "--quiet"}).exit_code, 0);

@@ -246,11 +246,11 @@ TEST_F(SweepEngine, WhatIsWrongIsSaidInOneLine) {
                         2, "GNU parallel takes '{' for a place to fill in");
   for (const auto& [name, folder, error] :
        {std::tuple{"parallel", "a\nb", "a job for a line"}, {"slurm", "a\\b", "sbatch takes a backslash"}})
-    expect_one_line_error(
-        testing_support::run_program(
-            fp16lab_binary,
-            {"sweep", "-c", write_sweep().string(), "-o", path(folder), "--engine", name, "--dry-run"}, folder_),
-        2, error);
+    expect_one_line_error(testing_support::run_program(fp16lab_binary,
+                                                       {"sweep", "-c", write_sweep().string(), "-o",
+                                                        path(folder), "--engine", name, "--dry-run"},
+                                                       folder_),
+                          2, error);
   install("sbatch", "echo 'sbatch: error: invalid partition specified: x' >&2\nexit 1\n");
   expect_one_line_error(engine("slurm"), 1,
                         "sbatch ended with exit code 1: sbatch: error: invalid partition specified: x");

@@ -119,8 +119,8 @@ TEST_F(RunFolderTest, RunRoundTripKeepsEveryBit) {
   expected.message = "loss is NaN";
   expected.start = run.manifest.start;
   expected.end = run.manifest.end;
-  expected.rows = RunRows{
-      .steps = 2, .evaluations = 2, .histograms = 1, .sha256 = run.manifest.rows.value().sha256};
+  expected.rows =
+      RunRows{.steps = 2, .evaluations = 2, .histograms = 1, .sha256 = run.manifest.rows.value().sha256};
   expected.seconds_per_step = 2;  // the greater of two
   EXPECT_EQ(run.manifest, expected);
   EXPECT_EQ(run.manifest.start.size(), 20u);
