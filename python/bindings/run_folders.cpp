@@ -9,7 +9,6 @@
 #include "numerics/files/disk/new_folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/formats/dtype.hpp"
-#include "numerics/text/text.hpp"
 
 namespace fp16lab::python {
 
@@ -22,7 +21,7 @@ void bind_run_folders(nb::module_& module) {
           [](RunWriter* writer, const std::string& folder, const std::string& name,
              std::vector<std::string> argv, std::string config, std::string build, int threads) {
             Manifest manifest;
-            manifest.name = printable(name);  // a class may be called anything
+            manifest.name = name;
             manifest.argv = std::move(argv);
             manifest.config = std::move(config);
             manifest.git_hash = std::move(build);

@@ -37,6 +37,7 @@ std::filesystem::path make_run_folder(std::filesystem::path folder) {
 /// The manifest goes first: from then on the folder is a run that is not finished.
 Manifest write_beginning(const std::filesystem::path& folder, Manifest manifest, const RunRows& kept) {
   manifest.state = ExitState::running;
+  manifest.name = printable(manifest.name);  // a class of Python may be called anything
   manifest.rows = kept;
   manifest.end.reset();
   manifest.seconds_per_step.reset();
