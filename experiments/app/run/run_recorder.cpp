@@ -170,7 +170,9 @@ void RunRecorder::on_checkpoint(const engine::TrainingState& state) {
   if (tensorboard_) tensorboard_->sync();
   make_checkpoint_folder(writer_->folder());
   SafetensorsMetadata metadata = options_.checkpoint_metadata;
-  metadata.emplace(rows_key, to_json(writer_->rows()));
+  RunRows rows = writer_->rows();
+  rows.sha256.erase(std::string(run_file::steps));  // it has times, and equal runs have equal checkpoints
+  metadata.emplace(rows_key, to_json(rows));
   save_checkpoint(checkpoint_path(writer().folder(), state.iteration), state, metadata);
   if (options_.save_weights) options_.save_weights(state.iteration);
   remove_old_checkpoints(writer().folder(), options_.checkpoints_kept);
