@@ -100,7 +100,9 @@ void bind_run_folders(nb::module_& module) {
       .def("commit", &NewFolder::commit, nb::arg("replace"))
       .def(
           "__enter__", [](NewFolder& folder) -> NewFolder& { return folder; }, nb::rv_policy::reference)
-      .def("__exit__", [](NewFolder& folder, const nb::args&) { folder.discard(); });
+      .def(
+          "__exit__", [](NewFolder& folder, const nb::args&) { folder.discard(); },
+          nb::sig("def __exit__(self, *args: object) -> None"));
   module.def(
       "write_file_atomically",
       [](const std::string& path, const nb::bytes& content) {
