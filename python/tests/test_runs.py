@@ -108,7 +108,7 @@ def test_a_killed_or_damaged_run(trained, tmp_path):
     assert run.damage == ["steps.csv is not what the run wrote (its SHA-256 is another one)"]
     assert len(run.steps) == 12 and not run.finished
     with pytest.raises(ValueError, match=r"run is damaged: steps\.csv is not what the run wrote"):
-        fp16lab.verdict([folder] * 3, [trained] * 3)
+        fp16lab.verdict([folder] * 3, [folder] * 3)
     with pytest.raises(FileNotFoundError, match="no run folder: it has no manifest.json"):
         fp16lab.load_run(tmp_path)
     with pytest.raises(ValueError, match="nothing that can be observed is called 'losses'"):
