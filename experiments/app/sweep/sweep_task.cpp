@@ -54,8 +54,9 @@ std::vector<std::string> cells_of(std::string_view line) {
 
 /// A name that may be part of a path: not "../elsewhere".
 bool is_plain(std::string_view name) {
-  return !name.empty() && name.front() != '.' && name.find('/') == std::string_view::npos &&
-         is_printable(name);
+  constexpr std::size_t longest_name = 250;  // of a file, with its ending
+  return !name.empty() && name.size() <= longest_name && name.front() != '.' &&
+         name.find('/') == std::string_view::npos && is_printable(name);
 }
 
 /// The content of tasks.csv.
