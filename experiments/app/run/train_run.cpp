@@ -228,7 +228,7 @@ void announce(const Continuation& found) {
     say("resuming: no checkpoint yet, from the beginning");
     return;
   }
-  say("resuming behind step {}", found.step());
+  say("resuming after step {}", found.step());
   if (const std::string& hash = found.checkpoint->metadata("git_hash"); hash != git_hash())
     say("note: the checkpoint was written by version {}, this is {}; bits may differ", hash, git_hash());
 }

@@ -1,4 +1,4 @@
-// Writing files so that a killed process never leaves a lie behind, and nothing but a file is replaced.
+// Writing files so that a killed process never leaves half a file for a whole one, and replaces nothing but a file.
 //
 // A file that must be whole is written under a temporary name in the same folder, synced and renamed over the
 // old one (rename is atomic, POSIX.1-2017); then the folder is synced, so that the new name survives a power

@@ -74,8 +74,8 @@ struct RunFolder {
   /// What was odd but harmless: "steps.csv: the last line is cut off (17 bytes) and was left out".
   std::vector<std::string> notes;
   /// What the folder lacks of what its run wrote: "histograms.jsonl is missing", "steps.csv has 30 rows, but
-  /// the run wrote 40"; and what the run did not write: "steps.csv is not what the run wrote". Of runs that
-  /// are going on or were killed it is known only in part, of older folders too.
+  /// the run wrote 40"; and what the run did not write: "steps.csv is not what the run wrote". Runs that
+  /// are going on or were killed, and older folders, tell only a part of it.
   std::vector<std::string> damage;
   bool whole = true;  ///< none of it in `manifest`, `steps` and `evaluations`
   /// Is some of it in this file?

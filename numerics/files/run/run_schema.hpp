@@ -128,8 +128,8 @@ struct BackendRecord {
 /// How many rows each line file has; headers are none.
 struct RunRows {
   std::uint64_t steps = 0, evaluations = 0, histograms = 0, overflows = 0, culprits = 0;
-  /// By file, of all its lines: what the run wrote. Of a run that is going on its last checkpoint has them;
-  /// older folders have none.
+  /// Of every line of a file, by its name: what the run wrote. The last checkpoint has those of a run that is
+  /// going on, except of steps.csv, whose times differ between equal runs; older folders have none.
   std::map<std::string, std::string, std::less<>> sha256{};
   bool operator==(const RunRows&) const = default;
 };

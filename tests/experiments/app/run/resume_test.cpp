@@ -103,7 +103,7 @@ TEST_F(Resume, AnInterruptedRunEndsAsTheWholeOneWould) {
   ASSERT_EQ(begin("whole", {"train.steps=" + last}).exit_code, 0);
   const auto result = resume("run", {"--set", "train.steps=" + last});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("resuming behind step " + std::to_string(step)));
+  EXPECT_THAT(result.err, HasSubstr("resuming after step " + std::to_string(step)));
   EXPECT_EQ(json::parse(result.out).at("state"), "finished");
   EXPECT_EQ(manifest("run").at("state"), "finished");
   EXPECT_EQ(manifest("run").at("resumptions").at(0).at("step"), step);

@@ -71,7 +71,7 @@ TEST_F(SweepTask, AnInterruptedTaskContinuesFromItsCheckpoint) {
   EXPECT_NE(list.out.find(",unfinished,\n"), std::string::npos) << list.out;
   const auto again = fp16lab({"sweep", "-c", config.string(), "-o", path("out"), "--task", "1"});
   EXPECT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_NE(again.err.find("resuming behind step"), std::string::npos) << again.err;
+  EXPECT_NE(again.err.find("resuming after step"), std::string::npos) << again.err;
   EXPECT_EQ(digests("out/" + all_runs[0]), digests("whole/" + all_runs[0]));
 }
 
