@@ -94,8 +94,7 @@ SweepPlan read_tasks(const std::filesystem::path& folder) {
     std::vector<std::string> cells = cells_of(lines.complete[i]);
     if (cells.size() != 4 || cells[0] != std::to_string(i) || !is_plain(cells[1]) ||
         !is_printable(lines.complete[i]))
-      fail(i + 1,
-           fmt::format("expected '{},RUN,WORKLOAD,VARIANT', found '{}'", i, printable(lines.complete[i])));
+      fail(i + 1, fmt::format("expected '{},RUN,WORKLOAD,VARIANT', found '{}'", i, shown(lines.complete[i])));
     PlannedRun run{.name = std::move(cells[1]),
                    .workload = std::move(cells[2]),
                    .variant = std::move(cells[3]),
