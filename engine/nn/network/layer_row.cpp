@@ -5,12 +5,11 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "numerics/platform/extent.hpp"
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::engine::nn {
 namespace {
-
-constexpr std::int64_t largest_number = 2147483647;  // of a block's name
 
 [[noreturn]] void refuse(const std::string& where, const std::string& what) {
   throw std::invalid_argument(where.empty() ? what : where + ": " + what);
@@ -32,9 +31,9 @@ class Placing {
   void add(const LayerBlock& block) {
     if (block.repeat < 1) refuse(block.where, "block '" + block.name + "': repeat must be 1 or more");
     if (block.rows.empty()) refuse(block.where, "block '" + block.name + "' has no rows");
-    if (block.first < 0 || block.first > largest_number)
+    if (block.first < 0 || block.first > largest_size)
       refuse(block.where,
-             "block '" + block.name + "': first must be from 0 to " + std::to_string(largest_number));
+             "block '" + block.name + "': first must be from 0 to " + std::to_string(largest_size));
     if (!block.input.empty()) last_ = find(block.where, block.input, "", network_input);
     if (block.repeat > (most_layers - static_cast<std::int64_t>(rows_.size())) /
                            static_cast<std::int64_t>(block.rows.size()))

@@ -9,9 +9,7 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
-#include <csignal>
 #include <cstdio>
-#include <ctime>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -46,30 +44,6 @@ std::string host_name() {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_') plain += c;
   return plain.empty() ? "host" : plain.substr(0, 64);
 }
-
-/// While it lives, a pipe whose reader is gone is EPIPE and no signal.
-class NoPipeSignal {
- public:
-  NoPipeSignal() {
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
-    sigset_t pending;
-    sigpending(&pending);
-    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
-    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
-  ~NoPipeSignal() {
-    constexpr timespec now{};
-    if (!was_pending_) sigtimedwait(&pipe_, nullptr, &now);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  NoPipeSignal(const NoPipeSignal&) = delete;
-  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
-
- private:
-  sigset_t pipe_{}, before_{};
-  bool was_pending_ = false;
-};
 
 bool is_same(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
@@ -228,8 +202,6 @@ void AtomicFile::fail_and_discard(std::string_view what, int error) {
 
 void AtomicFile::append(std::string_view piece) {
   if (descriptor_ < 0) throw std::logic_error("AtomicFile::append to " + path_.string() + " after its end");
-  std::optional<NoPipeSignal> held;
-  if (temporary_.empty()) held.emplace();
   if (const int error = write_all(descriptor_, piece); error != 0) fail_and_discard("write", error);
 }
 

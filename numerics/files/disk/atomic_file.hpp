@@ -36,7 +36,7 @@ enum class NamedBy { program, user };
 /// A new content for `path`, written piece by piece: at every moment `path` holds either the old content or,
 /// after commit(), the new one, complete. Without commit() the destructor discards what was written. Where a
 /// user named a pipe, a device or a descriptor, pieces go there at once, and commit() only ends the writing; a
-/// reader that has gone away is an error of append(), and no signal.
+/// reader that has gone away is an error of append(), if the process does not die of SIGPIPE, as none of ours does.
 class AtomicFile {
  public:
   /// The temporary file is `path` + this + the host's name + "-" + the process id, and "-1", "-2" ... where

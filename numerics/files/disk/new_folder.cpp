@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "numerics/files/disk/descriptor.hpp"
 #include "numerics/files/disk/folder.hpp"
 
 namespace fp16lab {
@@ -29,8 +30,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view lock_name = "lock", new_name = "new", earlier_name = "earlier", old_name = "old";
 
 [[noreturn]] void fail(const fs::path& path, int error) {
-  throw std::runtime_error("cannot put a new folder in the place of " + path.string() + ": " +
-                           std::strerror(error));
+  fail_on("put a new folder in the place of", path, error);
 }
 
 fs::path parent_of(const fs::path& path) {
