@@ -248,9 +248,6 @@ int report_usage(const std::string& program, const std::string& what) {
     return report_error(program, error.code, error.what());
   }
 }
-}  // namespace
-
-namespace {
 
 /// CommandError(run_failed) where data are lost.
 void flush_output() {

@@ -54,11 +54,11 @@ PassingFolder::~PassingFolder() {
 Drawing draw(const std::vector<std::string>& command, const std::vector<std::filesystem::path>& inputs,
              const std::filesystem::path& folder, const std::string& log) {
   const std::filesystem::path where = folder.empty() ? "." : folder;
-  const PassingFolder room(where);
+  const PassingFolder passing(where);
   std::set<std::filesystem::path> known{log};
   for (const std::filesystem::path& input : inputs) {
     std::error_code missing;  // which the program says
-    std::filesystem::copy_file(input, room.path() / input.filename(), missing);
+    std::filesystem::copy_file(input, passing.path() / input.filename(), missing);
     known.insert(input.filename());
   }
   std::vector<std::string> words = command;
@@ -68,7 +68,7 @@ Drawing draw(const std::vector<std::string>& command, const std::vector<std::fil
   const pid_t child = ::fork();
   if (child < 0)
     throw std::runtime_error(fmt::format("cannot start {}: {}", command.front(), std::strerror(errno)));
-  if (child == 0) become(arguments.data(), room.path().c_str(), log.c_str());
+  if (child == 0) become(arguments.data(), passing.path().c_str(), log.c_str());
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
@@ -76,16 +76,16 @@ Drawing draw(const std::vector<std::string>& command, const std::vector<std::fil
   const auto move = [&](const std::filesystem::path& name) {
     require_replaceable(where / name);
     std::error_code error;
-    std::filesystem::rename(room.path() / name, where / name, error);
+    std::filesystem::rename(passing.path() / name, where / name, error);
     if (error)
       throw std::runtime_error(fmt::format("cannot write {}: {}", (where / name).string(), error.message()));
   };
   if (code == exit_not_found) return Drawing::not_installed;
   if (code != 0) {
-    if (is_file(room.path() / log)) move(log);
+    if (is_file(passing.path() / log)) move(log);
     return Drawing::failed;
   }
-  for (const std::filesystem::path& made : entries_of(room.path()))
+  for (const std::filesystem::path& made : entries_of(passing.path()))
     if (is_file(made) && !known.contains(made.filename())) move(made.filename());
   if (is_file(where / log)) remove_file(where / log);  // of an earlier failure
   return Drawing::done;

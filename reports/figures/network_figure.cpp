@@ -186,22 +186,22 @@ std::string draw_network(std::string_view model, const std::filesystem::path& fi
     write_file_atomically(file, dot, NamedBy::user);
     return {};
   }
-  const PassingFolder room;
-  const std::filesystem::path source = room.path() / "network.dot";
+  const PassingFolder passing;
+  const std::filesystem::path source = passing.path() / "network.dot";
   const std::string drawing = "network" + ending;
   write_file_atomically(source, dot);
-  switch (draw(graphviz_command("dot", source, drawing), {source}, room.path(), "log")) {
+  switch (draw(graphviz_command("dot", source, drawing), {source}, passing.path(), "log")) {
     case Drawing::not_installed:
       return std::string(no_graphviz);
     case Drawing::failed: {
-      const std::string words = read_file(room.path() / "log");
+      const std::string words = read_file(passing.path() / "log");
       return fmt::format("graphviz cannot draw {}: {}", file.string(),
                          shown(words.substr(0, words.find('\n'))));
     }
     case Drawing::done:
       break;
   }
-  write_file_atomically(file, read_file(room.path() / drawing, longest::table), NamedBy::user);
+  write_file_atomically(file, read_file(passing.path() / drawing, longest::table), NamedBy::user);
   return {};
 }
 
