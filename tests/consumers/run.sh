@@ -14,9 +14,9 @@ cmake --install "$build" --prefix "$prefix" >"$work/install.log" || { cat "$work
 # All headers in one source, with their functions kept; compiled beside what follows, judged below.
 (cd "$prefix/include" && find fp16lab -name '*.hpp' | sort | sed 's/.*/#include "&"/') >"$work/all.cpp"
 contracted() { # NAME FLAGS...: writes to NAME.txt which functions of ours have a fused multiply-add
-  g++ -std=c++20 -O3 -mfma -fkeep-inline-functions -I"$prefix/include" "${@:2}" -c "$work/all.cpp" -o "$work/$1.o"
-  objdump -dC --no-show-raw-insn "$work/$1.o" |
-    awk '/^[0-9a-f]+ </ { name = $0 } /vfn?m(add|sub)/ && name ~ /<fp16lab::/ { print name }' | sort -u >"$work/$1.txt"
+  g++ -std=c++20 -O3 -mfma -w -fkeep-inline-functions -I"$prefix/include" "${@:2}" -S "$work/all.cpp" -o - |
+    awk -F: '/^[_A-Za-z][^ ]*:/ { name = $1 }
+             /^\tvfn?m(add|sub)/ && name ~ /^_ZN?[A-Z]*7fp16lab/ { print name }' | sort -u | c++filt >"$work/$1.txt"
 }
 (
   contracted contracted
