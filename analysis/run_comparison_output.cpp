@@ -60,7 +60,7 @@ std::string differences(const RunComparison& comparison) {
   differ(comparison.overflows.equal(), "overflows");
   differ(comparison.culprits.equal(), "culprits");
   if (!records.empty()) text += fmt::format(" Differing records: {}.", records);
-  if (!comparison.missing.empty()) text += " Records are missing.";
+  if (!comparison.missing.empty()) text += " Records are damaged.";
   return text;
 }
 
@@ -260,7 +260,7 @@ void print_comparison(std::ostream& out, const RunComparison& comparison, std::s
   print_evaluations(out, comparison.evaluations);
   print_tensors(out, comparison.histograms, most_tensors);
   if (comparison.notes.size() + comparison.missing.size() > 0) out << '\n';
-  for (const std::string& missing : comparison.missing) out << "Missing: " << missing << '\n';
+  for (const std::string& missing : comparison.missing) out << "Damaged: " << missing << '\n';
   for (const std::string& note : comparison.notes) out << "Note: " << note << '\n';
 }
 

@@ -266,7 +266,8 @@ int run_and_report(const std::string& program, const std::function<ExitCode()>& 
     } catch (const CLI::Success&) {
       // --help and --version have printed
     }
-    flush_output();
+    // An interrupted run has saved its state, whoever reads its output.
+    if (code != ExitCode::interrupted) flush_output();
     return static_cast<int>(code);
   } catch (const CLI::ParseError& error) {
     return report_usage(program, error.what());
@@ -279,6 +280,8 @@ int run_and_report(const std::string& program, const std::function<ExitCode()>& 
     return report_error(program, ExitCode::run_failed,
                         fmt::format("cannot use {}: {}", error.path1().string(), error.code().message()));
   } catch (const std::system_error& error) {
+    if (interrupted() && error.code() == std::errc::interrupted)
+      return report_error(program, ExitCode::interrupted, error.what());
     // What fmt::print throws does not say which file it was.
     return report_error(program, ExitCode::run_failed,
                         std::ferror(stdout) != 0 ? lost_output(error.code().value()).what() : error.what());

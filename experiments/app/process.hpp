@@ -2,7 +2,8 @@
 //
 //   signal            every program                  a run or a sweep, once catch_interrupts() was called
 //   SIGPIPE           write gives EPIPE              the same: a message is lost, and nothing else; data on stdout
-//                                                    end the command with exit 1, a run when it has ended
+//                                                    end the command with exit 1, a run when it has ended,
+//                                                    and one that is interrupted with 130 all the same
 //   SIGXFSZ           write gives EFBIG              the same: one line and exit 1, and what was saved stays
 //   SIGINT, SIGTERM   end it                         the first one: the step is finished, the state saved, exit
 //                                                    130; the second one of the same kind ends it

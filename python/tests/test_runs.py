@@ -105,7 +105,7 @@ def test_a_killed_or_damaged_run(trained, tmp_path):
     assert "\n" not in str(error.value)
     (folder / "steps.csv").write_text(steps.replace(",0.1", ",0.2", 1))
     run = fp16lab.load_run(folder)
-    assert run.damage == ["steps.csv is not what the run wrote (its SHA-256 is another one)"]
+    assert run.damage == ["steps.csv is not what the run wrote (it has another SHA-256)"]
     assert len(run.steps) == 12 and not run.finished
     with pytest.raises(ValueError, match=r"run is damaged: steps\.csv is not what the run wrote"):
         fp16lab.verdict([folder] * 3, [folder] * 3)

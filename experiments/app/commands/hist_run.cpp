@@ -243,6 +243,9 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
     throw CommandError(ExitCode::run_failed,
                        fmt::format("{}: no {} recorded: observe.tensors had others, and --tensors shows {}",
                                    run.string(), name_of(command.observed), names_of(all.recorded)));
+  if (steps.empty() && all.rows_missing)
+    throw CommandError(ExitCode::run_failed, fmt::format("{}: no histograms are left: {}", run.string(),
+                                                         fmt::join(all.damage, "; ")));
   if (steps.empty())
     throw CommandError(ExitCode::run_failed,
                        fmt::format("{}: no histograms recorded (observe.histograms_every was 0, or "

@@ -55,7 +55,8 @@ FixedScaleReplay replay_fixed_scale(const RecordedRun& run, int log2_scale) {
 
 std::string over_steps(std::uint64_t steps, bool rows_missing) {
   if (rows_missing)
-    return fmt::format("over the {} whose rows are there (rows are missing)", counted(steps, "step"));
+    return fmt::format("over the {} whose rows are there (some are missing or changed)",
+                       counted(steps, "step"));
   return steps == 1 ? "over the one recorded step" : fmt::format("over all {} recorded steps", steps);
 }
 

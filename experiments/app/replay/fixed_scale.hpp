@@ -39,7 +39,7 @@ inline constexpr int lowest_fixed_exponent = -24;
 /// Reads the run's histograms once. std::runtime_error as RecordedRun::for_each_step.
 FixedScaleReplay replay_fixed_scale(const RecordedRun& run, int log2_scale);
 
-/// "over all 12 recorded steps", or "over the 12 steps whose rows are there (rows are missing)".
+/// "over all 12 recorded steps", or "over the 12 steps whose rows are there (some are missing or changed)".
 std::string over_steps(std::uint64_t steps, bool rows_missing);
 /// "Replayed in FP16 over all 12 recorded steps: at 2^10 no gradient overflows in any of them." and what
 /// would be right where one does.

@@ -153,6 +153,9 @@ RecordedRun::RecordedRun(const std::filesystem::path& folder)
       !any && tensors.find(name_of(Observed::gradients)) == std::string::npos)
     throw std::runtime_error(fmt::format(
         "{}: observe.tensors = {}: no gradients recorded, and nothing to replay", folder.string(), tensors));
+  if (!any && folder_.damaged(run_file::histograms))
+    throw std::runtime_error(fmt::format("{}: no histograms are left to replay: {}", folder.string(),
+                                         fmt::join(folder_.damage, "; ")));
   if (!any)
     throw std::runtime_error(
         fmt::format("{}: no histograms recorded: nothing to replay; record with observe.histograms_every = 1",

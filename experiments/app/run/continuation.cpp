@@ -79,7 +79,7 @@ std::optional<Continuation> find_continuation(const std::filesystem::path& folde
   if (found.manifest.altered)
     throw CommandError(
         ExitCode::run_failed,
-        fmt::format("--resume: {} is not what the run wrote (its SHA-256 is another one); restore it "
+        fmt::format("--resume: {} is not what the run wrote (it has another SHA-256); restore it "
                     "from a copy, or begin again with --force",
                     (folder / run_file::manifest).string()));
   const std::filesystem::path config = folder / run_file::config;

@@ -113,6 +113,8 @@ Destination destination_of(const std::filesystem::path& named) {
 int open_stream(const Destination& to, const std::filesystem::path& named) {
   const int descriptor = to.descriptor >= 0 ? ::fcntl(to.descriptor, F_DUPFD_CLOEXEC, 3)
                                             : ::open(to.path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
+  if (descriptor < 0 && errno == EINTR)  // a signal came while a FIFO had no reader
+    throw std::system_error(EINTR, std::generic_category(), "cannot write to " + named.string());
   if (descriptor < 0) fail_on("write to", named, errno);
   return descriptor;
 }

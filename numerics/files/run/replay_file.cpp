@@ -281,7 +281,7 @@ ReplayFile read_replay(const std::filesystem::path& file_or_folder) {
   try {
     ReplayFile replay = parse_replay(text);
     if (replay.altered)
-      replay.notes.push_back(fmt::format("{} is not what fp16lab replay wrote (its SHA-256 is another one)",
+      replay.notes.push_back(fmt::format("{} is not what fp16lab replay wrote (it has another SHA-256)",
                                          path.filename().string()));
     return replay;
   } catch (const std::runtime_error& error) {

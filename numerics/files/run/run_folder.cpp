@@ -61,8 +61,9 @@ std::vector<Row> read_rows(const std::filesystem::path& path, std::span<const st
     std::size_t present = columns.size();
     while (present > oldest && line != csv_header(columns.first(present))) --present;
     if (line != csv_header(columns.first(present)))
-      throw std::runtime_error(
-          fmt::format("{}:1: the header must be '{}'", path.string(), csv_header(columns)));
+      throw std::runtime_error(fmt::format(
+          "{}:1: the header must be '{}'{}", path.string(), csv_header(columns),
+          line.ends_with('\r') ? ", ended by a line feed alone: a carriage return is there" : ""));
     for (std::size_t number = 2; lines.next(line); ++number) {
       try {
         rows.push_back(parse(line, columns.first(present)));
@@ -202,7 +203,7 @@ std::vector<std::string> builds_of(const Manifest& manifest) {
 
 namespace {
 
-constexpr std::string_view not_written = "is not what the run wrote (its SHA-256 is another one)";
+constexpr std::string_view not_written = "is not what the run wrote (it has another SHA-256)";
 
 /// What a run that has ended says of config.toml; the manifest has the same text.
 std::string damage_of_config(const RunFolder& run) {

@@ -47,7 +47,7 @@ TEST_F(Compare, TheSameRunTwiceHasTheSameBits) {
   const testing_support::Finished strict = compare("first", "second", {"--strict"});
   EXPECT_EQ(strict.exit_code, 5);
   EXPECT_THAT(strict.out, HasSubstr("their states part at step 25 (1 of 40 common steps"));
-  EXPECT_THAT(strict.out, HasSubstr("B: steps.csv is not what the run wrote (its SHA-256 is another one)"));
+  EXPECT_THAT(strict.out, HasSubstr("B: steps.csv is not what the run wrote (it has another SHA-256)"));
 }
 
 TEST_F(Compare, OnePairTellsNothingOfQuality) {
@@ -122,7 +122,7 @@ TEST_F(Compare, RecordsThatAreMissingAreADifference) {
         if (!record.empty()) {
           EXPECT_THAT(strict.out, HasSubstr("Differing records: " + record));
         }
-        EXPECT_THAT(strict.out, HasSubstr("Missing: " + std::string(which) + ": " + file + missing));
+        EXPECT_THAT(strict.out, HasSubstr("Damaged: " + std::string(which) + ": " + file + missing));
       }
       EXPECT_EQ(compare("whole", "cut").exit_code, 0);
     };
@@ -143,7 +143,7 @@ TEST_F(Compare, RecordsThatAreMissingAreADifference) {
     std::filesystem::remove(path(run));
   const auto both = compare("whole", "cut", {"--strict"});
   EXPECT_EQ(both.exit_code, 5);
-  EXPECT_THAT(both.out, HasSubstr("Records are missing."));
+  EXPECT_THAT(both.out, HasSubstr("Records are damaged."));
 }
 
 TEST_F(Compare, TensorsOfTwoSeeds) {

@@ -65,9 +65,15 @@ TEST_F(Hist, ARunThatLostRowsSaysSo) {
   EXPECT_THAT(result.err, HasSubstr("note: histograms.jsonl has 2 rows, but the run wrote 3\n"));
   EXPECT_THAT(
       result.out,
-      HasSubstr("Replayed in FP16 over the 2 steps whose rows are there (rows are missing): at 2^14"));
+      HasSubstr(
+          "Replayed in FP16 over the 2 steps whose rows are there (some are missing or changed): at 2^14"));
   EXPECT_THAT(result.out, Not(HasSubstr("over all")));
   EXPECT_EQ(hist({path("made")}).at("damage"), json({"histograms.jsonl has 2 rows, but the run wrote 3"}));
+  write_bytes(path("made/histograms.jsonl"), "");
+  for (const std::string command : {"hist", "replay"})
+    EXPECT_THAT(fp16lab({command, path("made")}).err,
+                HasSubstr("left" + std::string(command == "hist" ? "" : " to replay") +
+                          ": histograms.jsonl has 0 rows, but the run wrote 3"));
 }
 
 TEST_F(Hist, WhatTheCastsOfTheWholeRunDid) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -184,10 +185,11 @@ void drain(int master, std::chrono::milliseconds time) {
 
 class Terminals : public LostStreams {
  protected:
-  /// Never returns.
-  [[noreturn]] void become(int terminal, const std::vector<std::string>& arguments) const {
+  /// With stderr, or stdout too, on the terminal. Never returns.
+  [[noreturn]] void become(int terminal, const std::vector<std::string>& arguments,
+                           bool with_stdout = false) const {
     const int out = open(path("out.txt").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    dup2(out, STDOUT_FILENO);
+    dup2(with_stdout ? terminal : out, STDOUT_FILENO);
     dup2(terminal, STDERR_FILENO);
     std::vector<std::string> text{fp16lab_binary};
     text.insert(text.end(), arguments.begin(), arguments.end());
@@ -200,20 +202,20 @@ class Terminals : public LostStreams {
 };
 
 TEST_F(Terminals, ThatGoAwaySaveTheRunOrWithNohupChangeNothing) {
-  for (const bool nohup : {false, true}) {
-    const std::string run = nohup ? "nohup" : "plain";
+  for (const std::string run : {"plain", "stdout too", "nohup"}) {
+    const bool nohup = run == "nohup";
     const auto arguments_of_run = arguments(run, settings({nohup ? "train.steps=60" : "train.steps=100000"}));
     const int code = on_terminal(
         [&](int terminal) -> int {
           std::signal(SIGHUP, nohup ? SIG_IGN : SIG_DFL);
-          become(terminal, arguments_of_run);
+          become(terminal, arguments_of_run, run == "stdout too");
         },
         [&](int master) {
           for (int i = 0; i < 2000 && checkpoints(run).size() < 2; ++i)
             drain(master, std::chrono::milliseconds(5));
           close(master);
         });
-    EXPECT_EQ(code, nohup ? 0 : 130);
+    EXPECT_EQ(code, nohup ? 0 : 130) << run;
     EXPECT_EQ(manifest(run).at("state"), nohup ? "finished" : "stopped");
   }
   const auto resumed = resume("plain", {"--set", "train.steps=" + std::to_string(newest_step("plain") + 2)});
@@ -263,6 +265,17 @@ TEST_F(Signals, HangupAndTheLimitOfProcessorTimeSaveTheRun) {
     EXPECT_EQ(manifest(run).at("state"), "stopped");
     EXPECT_EQ(newest_step(run) + 1, rows(run)) << "the last step is in the checkpoint";
   }
+}
+
+TEST_F(Signals, APipeThatNobodyReadsIsLeftByAnInterrupt) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  testing_support::Spawned child(fp16lab_binary, training("run", {"--dump-initial", path("pipe")}), folder_);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_TRUE(child.running());
+  child.signal(SIGINT);
+  const Finished result = child.wait();
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("cannot write to " + path("pipe") + ": "));
 }
 
 TEST_F(Signals, TheKernelsOwnLimitOfProcessorTimeSavesTheRun) {

@@ -112,21 +112,20 @@ TEST_F(RunDigests, WhatIsDamagedTellsWhetherTheRunMayBeJudged) {
     write_run(state);
     EXPECT_THAT(damage(), IsEmpty());
     change(run_file::steps, "1,0.3333", "1,0.3332");
-    EXPECT_THAT(damage(), ElementsAre("steps.csv is not what the run wrote (its SHA-256 is another one)"));
+    EXPECT_THAT(damage(), ElementsAre("steps.csv is not what the run wrote (it has another SHA-256)"));
     EXPECT_FALSE(read_run_folder(folder).whole);
     EXPECT_TRUE(read_run_folder(folder).damaged(run_file::steps));
     change(run_file::steps, "1,0.3332", "1,0.3333");
     change(run_file::histograms, "fc1", "fc2");
     change(run_file::config, "seed = 7", "seed = 8");
-    EXPECT_THAT(damage(),
-                ElementsAre("config.toml is not what manifest.json says",
-                            "histograms.jsonl is not what the run wrote (its SHA-256 is another one)"));
+    EXPECT_THAT(damage(), ElementsAre("config.toml is not what manifest.json says",
+                                      "histograms.jsonl is not what the run wrote (it has another SHA-256)"));
     EXPECT_TRUE(read_run_folder(folder).whole) << "how it ended is known";
     std::filesystem::remove(folder / run_file::config);
     EXPECT_THAT(damage(), ::testing::Contains("config.toml is missing"));
     change(run_file::manifest, "\"train\": 7", "\"train\": 8");
     EXPECT_THAT(damage(),
-                ::testing::Contains("manifest.json is not what the run wrote (its SHA-256 is another one)"));
+                ::testing::Contains("manifest.json is not what the run wrote (it has another SHA-256)"));
     EXPECT_FALSE(read_run_folder(folder).whole);
     EXPECT_FALSE(read_run_folder(folder).finished());
   }
@@ -226,7 +225,7 @@ TEST_F(RunDigests, AReplayThatWasChangedSaysSo) {
       EXPECT_EQ(read, replay);
     } else {
       EXPECT_THAT(read.notes,
-                  ElementsAre("replay.json is not what fp16lab replay wrote (its SHA-256 is another one)"));
+                  ElementsAre("replay.json is not what fp16lab replay wrote (it has another SHA-256)"));
     }
   }
 }
