@@ -31,6 +31,11 @@ SAME_ON_BOTH = frozenset(
 )
 
 
+def listed(lists: str) -> frozenset[str]:
+    """The operations for which autocast casts by these lists, "cuda" or "cpu": their parts meet it no more."""
+    return CUDA_LISTED.union(RECURRENT) if lists == "cuda" else CPU_LISTED
+
+
 # ---- casts: at::autocast::cached_cast, promote_type and the rest of autocast_mode.h ----
 
 

@@ -15,6 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import emulated_ops, product_sums
 from .attention import attention
+from .autocast_kernels import listed
+from .autocast_scopes import thread
 from .emulated_ops import EmulationError, Handler
 from .layers import float_tensors, op_name
 from .tables import aligned, save_csv
@@ -88,6 +90,7 @@ class emulate:
         self._let_through = _operations(let_through)
         self._mode = _Emulation(self)
         self._scope: ExitStack | None = None
+        self._autocast_is_below = False  # of the parts of an operation whose own autocast has been
         self._products_seen: Counter[tuple[Any, tuple[torch.Size, ...], Any, str]] = Counter()
         self._passed: Counter[tuple[Any, Any]] = Counter()
 
@@ -197,20 +200,17 @@ class emulate:
         handler = emulated_ops.product_handler(func)
         if handler is not None:
             return handler
-        name = func._schema.name
-        if emulated_ops.passes(func):
-            return None
-        if name in self._let_through:
+        if func._schema.name in self._let_through:
             return _left_to_torch
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
             return _decomposed
-        return _refused
+        return None if emulated_ops.passes(func) else _refused
 
     def _attention(self, query: Any, *args: Any, **kwargs: Any) -> Any:
         """In the place of torch's scaled_dot_product_attention, above autograd."""
         if query.dtype in _HALVES or query.dtype == torch.float32 and self.f32 != "native":
             return attention(query, *args, **kwargs)
-        return _aten.scaled_dot_product_attention.default.decompose(query, *args, **kwargs)
+        return _in_parts(_aten.scaled_dot_product_attention.default, query, *args, **kwargs)
 
 
 _open: emulate | None = None
@@ -237,11 +237,26 @@ def _row(func: Any, shapes: str, dtype: Any, how: str, count: int) -> dict[str, 
     return {"op": op_name(func), "shapes": shapes, "dtype": name, "computed": how, "count": count}
 
 
+def _in_parts(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """The composite operation as PyTorch's own kernel computes it. (`decompose` prefers kernels in Python, which
+    torch.compile traces, and which compute some interpolations otherwise.)"""
+    return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+
+
 def _decomposed(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
-    """What inference mode leaves whole; its parts meet autocast, as they do outside of inference mode."""
-    kept = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.AutocastCPU)
-    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), kept), run._mode:
-        return func.decompose(*args, **kwargs)
+    """What inference mode leaves whole. Its parts meet autocast where they would outside of inference mode: if
+    it was on when the operation was called, and has not cast for this operation already."""
+    above, switched_off = run._autocast_is_below, torch._C._dispatch_tls_local_exclude_set()
+    with torch._C._RestorePythonTLSSnapshot():
+        on = torch.is_autocast_enabled("cpu")
+    meets = on and not above and func.name() not in listed(thread.lists())
+    kept = switched_off.remove(torch._C.DispatchKey.AutocastCPU) if meets else switched_off
+    run._autocast_is_below = not meets
+    try:
+        with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), kept), run._mode:
+            return _in_parts(func, *args, **kwargs)
+    finally:
+        run._autocast_is_below = above
 
 
 def _attended(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
