@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
+from .tensor_memory import in_memory
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ def codes_of(x: Any, name: str) -> Codes:
     """Any array as codes, without a copy where its memory can be used.
 
     Big-endian and unaligned arrays are copied, as lists are. TypeError for what has no format of ours,
-    ValueError for what is not at hand: tensors of a device, with a gradient, or sparse.
+    ValueError for what is not at hand: tensors with a gradient, and those whose memory is not their value
+    (tensor_memory.py).
     """
     if type(x) is np.ndarray:
         return _codes_of_numpy(x, name, "numpy")
@@ -168,16 +170,9 @@ def _codes_of_numpy(array: np.ndarray[Any, Any], name: str, kind: str) -> Codes:
 
 
 def _codes_of_tensor(x: Any, name: str) -> Codes:
-    torch = sys.modules["torch"]
-    if x.layout != torch.strided:
-        raise ValueError(f"{name} is a tensor of layout {x.layout}; {name}.to_dense() makes a strided one")
-    if x.device.type != "cpu":
-        raise ValueError(
-            f"{name} is on {x.device}; products and roundings run on the CPU: {name}.cpu() moves it there"
-        )
     if x.requires_grad:
         raise ValueError(f"{name} requires a gradient, which nothing here computes; {name}.detach() has none")
-    return _codes_by_dlpack(x, name, "torch")
+    return _codes_by_dlpack(in_memory(x, name), name, "torch")
 
 
 def _codes_by_dlpack(x: Any, name: str, kind: str) -> Codes:

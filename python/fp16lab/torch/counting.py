@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeGuard
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _core
+from ..tensor_memory import has_parts, in_memory, local_parts
 
 #: What a histogram counts of a tensor, by dtype. FP64 is rounded to FP32 first.
 FORMATS = {torch.float32: "f32", torch.float64: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
@@ -17,18 +19,20 @@ FORMATS = {torch.float32: "f32", torch.float64: "f32", torch.float16: "f16", tor
 
 @contextmanager
 def unseen() -> Iterator[None]:
-    """What is computed inside belongs to no graph, and to no mode such as lab.op_stats."""
-    with torch.no_grad():
-        if torch._C._len_torch_dispatch_stack() == 0:
-            yield
-        else:
-            with _disable_current_modes():
-                yield
+    """What is computed inside belongs to no graph, to no mode such as lab.op_stats, and to no transformation of
+    torch.func."""
+    with ExitStack() as scope:
+        scope.enter_context(torch.no_grad())
+        if torch._C._len_torch_dispatch_stack() > 0:
+            scope.enter_context(_disable_current_modes())
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            scope.enter_context(temporarily_clear_interpreter_stack())
+        yield
 
 
 def is_countable(value: object) -> TypeGuard[torch.Tensor]:
-    """Is it a tensor of one of `FORMATS`, with memory of its own (no meta or fake tensor)?"""
-    return isinstance(value, torch.Tensor) and value.dtype in FORMATS and value.device.type != "meta"
+    """Is it a tensor of one of `FORMATS`, with numbers in this process (no meta or fake tensor)?"""
+    return isinstance(value, torch.Tensor) and value.dtype in FORMATS and has_parts(value)
 
 
 def format_of(tensor: torch.Tensor) -> str:
@@ -43,8 +47,9 @@ def count(tensor: torch.Tensor, histogram: _core.Histogram | None = None) -> _co
     """Adds every element to `histogram` (a new one without) and returns it.
 
     `tensor`: any shape and strides, of float32, float16, bfloat16 or float64 (rounded to FP32); on a GPU it
-    is copied to the host first; of a sparse one the values are counted, the zeros between them not. TypeError
-    for other dtypes. Counts never depend on the order of elements, so a transposed tensor is not copied.
+    is copied to the host first; of a sparse one the values are counted, the zeros between them not; of a
+    DTensor this rank's part. TypeError for other dtypes. Counts never depend on the order of elements, so a
+    transposed tensor is not copied.
 
     >>> count(torch.tensor([1.0, 0.5, 0.0])).zero
     1
@@ -52,15 +57,13 @@ def count(tensor: torch.Tensor, histogram: _core.Histogram | None = None) -> _co
     histogram = _core.Histogram() if histogram is None else histogram
     name = format_of(tensor)
     with unseen():
-        codes: Any = tensor.detach()  # the library reads it by DLPack
-        if codes.is_sparse:
-            codes = codes.coalesce().values()
-        codes = codes.cpu()
-        if codes.dtype == torch.float64:
-            codes = codes.float()
-        if not codes.is_contiguous():
-            codes = codes.as_strided((codes.numel(),), (1,)) if _is_dense(codes) else codes.contiguous()
-        histogram._count(codes, name, 1)
+        for part in local_parts(tensor):
+            codes = in_memory(part.cpu(), "the tensor")
+            if codes.dtype == torch.float64:
+                codes = codes.float()
+            if not codes.is_contiguous():
+                codes = codes.as_strided((codes.numel(),), (1,)) if _is_dense(codes) else codes.contiguous()
+            histogram._count(codes, name, 1)  # which reads it by DLPack
     return histogram
 
 

@@ -127,7 +127,7 @@ def passes(func: Any) -> bool:
     """Is it torch's own by the table?"""
     space, _, name = func._schema.name.partition("::")
     if space != "aten":
-        return space in ("prim", "prims", "profiler", "c10d", "_c10d_functional")
+        return space in ("prim", "prims", "profiler", "c10d", "_c10d_functional", "fsdp")
     base = name if name.startswith("__") else name.rstrip("_")
     return (
         base in PASSES

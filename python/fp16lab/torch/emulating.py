@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..tensor_memory import in_memory
 from . import emulated_ops, product_sums
 from .attention import attention
 from .autocast_kernels import listed
@@ -172,11 +173,10 @@ class emulate:
                 raise EmulationError(f"{func.name()} of complex numbers is not emulated")
             return False
         for operand in operands:
-            if operand.layout is not torch.strided or operand.device.type != "cpu":
-                raise EmulationError(
-                    f"{func.name()}: an operand is {operand.layout} on {operand.device}; dense tensors of the"
-                    " CPU are emulated"
-                )
+            try:
+                in_memory(operand, "an operand")
+            except ValueError as error:
+                raise EmulationError(f"{func.name()}: {error}") from None
             if operand.dtype != dtype and not {operand.dtype, dtype} <= _FP8:
                 return False  # torch has an error for it
         return True
@@ -299,11 +299,18 @@ class _Emulation(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         run = self._run
+        if any([each is not torch.Tensor for each in types]):  # of wrapper classes, whose own dispatch comes next, and then its products of plain tensors
+            return NotImplemented
         try:
             handler = self._handlers[func]
         except KeyError:
             handler = self._handlers[func] = run._handler(func)
         if handler is not None:
+            if any([isinstance(each, torch.Tensor) and each.is_nested for each in args]):
+                raise EmulationError(
+                    f"{func.name()}: an operand is a nested tensor of layout torch.strided; those of layout"
+                    " torch.jagged are emulated"
+                )
             return handler(run, func, *args, **(kwargs or {}))
         first = args[0] if args else None
         run._passed[func, first.dtype if isinstance(first, torch.Tensor) else None] += 1

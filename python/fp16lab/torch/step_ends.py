@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..tensor_memory import in_memory, local_parts
 from .counting import unseen
 from .networks import STATE_NAMES, path_of
 
@@ -176,10 +177,10 @@ def hash_fold(digest: int, *numbers: float) -> int:
 
 
 def weights_digest(model: nn.Module, digest: int) -> int:
-    """Of the bytes of all parameters and buffers, in their order."""
+    """Of the bytes of all parameters and buffers, in their order; of DTensors of this rank's part."""
     crc = 0
     for tensor in (*model.parameters(), *model.buffers()):
-        if tensor.numel():
-            data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        for part in local_parts(tensor.detach()):
+            data = in_memory(part.cpu(), "a parameter").contiguous().reshape(-1).view(torch.uint8).numpy()
             crc = zlib.crc32(data.data, crc)
     return hash_fold(digest, float(crc))

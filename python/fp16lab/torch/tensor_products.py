@@ -9,6 +9,7 @@ import torch
 
 from .. import _core
 from ..products import matmul
+from ..tensor_memory import in_memory
 from . import product_sums
 
 FORMATS = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
@@ -65,14 +66,14 @@ class TensorProducts:
         if addend is not None:
             addend = addend.contiguous()
         sums = self._of().gemm(
-            a.data_ptr(),
-            b.data_ptr(),
+            _address(a),
+            _address(b),
             result.data_ptr(),
             (batch, m, n, k),
             transpose_a,
             transpose_b,
-            0 if bias is None else bias.data_ptr(),
-            0 if addend is None else addend.data_ptr(),
+            0 if bias is None else _address(bias),
+            0 if addend is None else _address(addend),
             FORMATS[a.dtype],
             FORMATS[dtype],
             self._tf32 and a.dtype == torch.float32,
@@ -105,13 +106,13 @@ class TensorProducts:
         last = _channels_last(x) or _channels_last(y)
         sums = self._of().convolve(
             direction,
-            x.data_ptr(),
+            _address(x),
             _extents(x, last),
-            weight.data_ptr(),
+            _address(weight),
             tuple(weight.shape),
-            y.data_ptr(),
+            _address(y),
             _extents(y, last),
-            0 if bias is None else bias.data_ptr(),
+            0 if bias is None else _address(bias),
             stride,
             padding,
             dilation,
@@ -128,9 +129,17 @@ class TensorProducts:
         last = _channels_last(gradient)
         result = torch.empty(gradient.shape[1], dtype=gradient.dtype)
         self._of().sum_channels(
-            gradient.data_ptr(), _extents(gradient, last), last, result.data_ptr(), FORMATS[gradient.dtype]
+            _address(gradient), _extents(gradient, last), last, result.data_ptr(), FORMATS[gradient.dtype]
         )
         return result
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Of its numbers; ValueError where its memory is not its value."""
+    plain = in_memory(tensor, "an operand")
+    if plain.data_ptr() != tensor.data_ptr():
+        raise ValueError("an operand is lazily negated or zero: resolve_neg() makes it a plain tensor")
+    return int(plain.data_ptr())
 
 
 def _dense(matrices: torch.Tensor) -> tuple[torch.Tensor, bool]:

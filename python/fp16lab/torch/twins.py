@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from .. import _core
+from ..tensor_memory import in_memory
 from .networks import path_of, unwrapped
 
 
@@ -17,7 +18,8 @@ def perturb_ulps(model: nn.Module, seed: int, ulps: int = 1) -> None:
     train.perturb_ulps of the command line moves it. No sign changes, nothing becomes zero or infinite.
     Buffers, and parameters of other dtypes, stay.
 
-    ValueError: ulps not from 1 to 2^22; a model without FP32 parameters.
+    ValueError: ulps not from 1 to 2^22; a model without FP32 parameters; parameters that are spread over ranks,
+    which are moved before that.
 
     >>> model = nn.Linear(2, 1)
     >>> before = model.weight.detach().clone()
@@ -31,7 +33,7 @@ def perturb_ulps(model: nn.Module, seed: int, ulps: int = 1) -> None:
     for name, parameter in unwrapped(model).named_parameters():
         if parameter.dtype != torch.float32:
             continue
-        values = parameter.detach().to("cpu", copy=True).contiguous()
+        values = in_memory(parameter.cpu(), name).contiguous().clone()
         _core.perturb(values.numpy(), path_of(name), ulps, seed)
         with torch.no_grad():
             parameter.copy_(values)
