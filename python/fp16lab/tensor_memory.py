@@ -40,9 +40,9 @@ def in_memory(x: Any, name: str) -> Any:
     if x.layout != torch.strided:
         raise ValueError(f"{name} is a tensor of layout {x.layout}; {name}.to_dense() makes a strided one")
     if x.device.type == "meta":
-        raise ValueError(f"{name} is on the device meta: it has no numbers")
+        raise ValueError(f"{name} is on the device meta, which keeps no numbers")
     if x.device.type != "cpu":
-        raise ValueError(f"{name} is on {x.device}; this runs on the CPU: {name}.cpu() moves it there")
+        raise ValueError(f"{name} is on {x.device}; products and roundings run on the CPU: {name}.cpu() moves it there")
     with torch.no_grad():
         x = x.detach()
         if x._is_zerotensor():

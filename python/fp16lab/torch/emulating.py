@@ -99,18 +99,20 @@ class emulate:
         global _open
         if _open is not None:
             raise RuntimeError("lab.emulate is open already: scopes do not nest")
-        scope = ExitStack()
-        scope.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
-        torch.backends.mha.set_fastpath_enabled(False)
-        self._onednn = torch._C._get_mkldnn_enabled()
-        scope.callback(torch._C._set_mkldnn_enabled, self._onednn)
-        torch._C._set_mkldnn_enabled(False)
-        library = torch.library.Library("aten", "IMPL")
-        library.impl("scaled_dot_product_attention", self._attention, "AutogradCPU")
-        scope.callback(library._destroy)
-        scope.enter_context(torch.compiler.set_stance("force_eager"))
-        scope.enter_context(self._mode)
-        self._scope, _open = scope, self
+        if torch.compiler.is_compiling():
+            raise RuntimeError("lab.emulate cannot open in a compiled function: open it around the call")
+        with ExitStack() as scope:
+            scope.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+            torch.backends.mha.set_fastpath_enabled(False)
+            self._onednn = torch._C._get_mkldnn_enabled()
+            scope.callback(torch._C._set_mkldnn_enabled, self._onednn)
+            torch._C._set_mkldnn_enabled(False)
+            library = torch.library.Library("aten", "IMPL")
+            scope.callback(library._destroy)
+            library.impl("scaled_dot_product_attention", self._attention, "AutogradCPU")
+            scope.enter_context(torch.compiler.set_stance("force_eager"))
+            scope.enter_context(self._mode)
+            self._scope, _open = scope.pop_all(), self
         return self
 
     def __exit__(self, *error: Any) -> None:

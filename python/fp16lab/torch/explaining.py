@@ -148,6 +148,7 @@ def _examine(
 
 
 def _finite_scale(model: nn.Module, step: Callable[[], torch.Tensor], scale: float) -> float:
+    scale = min(scale, 2.0**128)  # the scales of policies without a guard may be infinite
     while scale > _SMALLEST_SCALE:
         scale /= 2
         with _kept(model):

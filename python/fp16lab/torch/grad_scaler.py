@@ -10,8 +10,11 @@ import torch
 from .. import _core
 from .counting import count, format_of
 
-#: What torch calls otherwise than the configuration keys do.
-_TORCH_NAMES = {"init_scale": "initial_scale"}
+#: What torch calls otherwise than the configuration keys do, and the other way round.
+_OWN_NAMES = {"init_scale": "initial_scale"}
+_TORCHS = {"initial_scale": "init_scale"}
+#: What torch's scaler has.
+_OF_TORCH = frozenset(("initial_scale", "growth_factor", "backoff_factor", "growth_interval"))
 
 
 class GradScaler(torch.amp.GradScaler):
@@ -29,13 +32,17 @@ class GradScaler(torch.amp.GradScaler):
     PyTorch's own FP16 products reaches them as exact zeros, which no policy counts as lost: begin such a
     policy high, as its default does. `update` reads found_inf on the host: with a GPU it waits for the step.
 
-    Policy "torch" has torch's scale and growth tracker bit for bit. What torch lacks is a guard: a scale
-    stays where its reciprocal is finite in FP32 (2^-126 to 2^127); finite_guard=0 takes it away.
+    Policy "torch" is torch's own, in every call. What torch lacks is a guard: with finite_guard=1, min_scale or
+    max_scale the policy is the engine's, whose scale stays where its reciprocal is finite in FP32.
+
+    process_group: of the ranks that hold one model together (FSDP, tensor parallelism), each a part of it: an
+    overflow of one is one of all, and their histograms are added, so that all scales stay the same. Every rank
+    calls every method.
 
     ValueError: an unknown policy or parameter, a value out of range; a policy with scales of layers
-    (ada-loss, layerwise, groups), which need hooks inside of the backward pass. `update` raises
-    FloatingPointError where the policy's rule ends the training (fairseq at min_loss_scale), behind its
-    update.
+    (ada-loss, layerwise, groups), which need hooks inside of the backward pass; parameters that are spread over
+    ranks, and no process_group. `update` raises FloatingPointError where the policy's rule ends the training
+    (fairseq at min_loss_scale), after its update.
 
     >>> scaler = GradScaler("megatron", growth_interval=1000, device="cpu")
     >>> scaler.get_scale(), scaler.get_growth_interval()
@@ -47,32 +54,50 @@ class GradScaler(torch.amp.GradScaler):
     _narrow_format: str | None
 
     def __init__(
-        self, policy: str = "torch", *, device: str | None = None, enabled: bool = True, **parameters: float
+        self,
+        policy: str = "torch",
+        *,
+        device: str | None = None,
+        enabled: bool = True,
+        process_group: torch.distributed.ProcessGroup | None = None,
+        **parameters: float,
     ) -> None:
-        self._policy = _policy_of(
-            policy, {_TORCH_NAMES.get(name, name): float(value) for name, value in parameters.items()}
-        )
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
-        super().__init__(device, enabled=enabled)
+        self._group = process_group
         self._clear_statistics()
+        given = {_OWN_NAMES.get(name, name): value for name, value in parameters.items()}
+        self._policy: _core.Policy | None = None  # torch decides
+        if policy == "torch" and given.keys() <= _OF_TORCH:
+            super().__init__(device, enabled=enabled, **{_TORCHS.get(k, k): v for k, v in given.items()})
+            return
+        self._policy = _policy_of(policy, {name: float(value) for name, value in given.items()})
+        super().__init__(device, enabled=enabled)
         if self._enabled:
             self._init_scale = self._policy.scale
-            self._tell_torch_settings()
+            self._tell_torch_settings(self._policy)
 
     @property
     def policy(self) -> str:
         """The policy's name."""
-        return self._policy.name
+        return "torch" if self._policy is None else self._policy.name
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         """Ends the iteration: the policy decides the next scale. With `new_scale` it goes on from that
         one."""
         if not self._enabled:
             return
-        if new_scale is not None:
+        if self._policy is None:
             super().update(new_scale)
-            self._policy._set_scale(self.get_scale())
+            return
+        if new_scale is not None:
+            before = self._policy._state()
+            self._policy._set_scale(float(new_scale))
+            try:
+                super().update(new_scale)
+            except BaseException:
+                self._policy._set_state(before)
+                raise
             self._clear_statistics()
             return
         _, growth_tracker = self._check_scale_growth_tracker("update")
@@ -84,6 +109,7 @@ class GradScaler(torch.amp.GradScaler):
         if not flags:
             raise AssertionError("No inf checks were recorded prior to update.")
         found_inf = any(flag.item() != 0 for flag in flags)
+        self._add_statistics_of_ranks(self._policy)
         self._policy.update(
             found_inf,
             weights=self._wide if self._narrow is None else self._narrow,
@@ -98,13 +124,14 @@ class GradScaler(torch.amp.GradScaler):
             raise FloatingPointError(stop)
 
     def state_dict(self) -> dict[str, Any]:
-        """Torch's five entries, and "fp16lab": the policy's name, its parameters and its state (hexadecimal).
+        """Torch's five entries, and but for torch's own policy "fp16lab": the policy's name, its parameters and
+        its state (hexadecimal).
 
         `_growth_tracker` counts good steps in a row, from 0 again at growth_interval. Plain values only, so
         that `torch.load(weights_only=True)` reads them.
         """
         state = super().state_dict()
-        if self._enabled:
+        if self._enabled and self._policy is not None:
             state["fp16lab"] = {
                 "policy": self._policy.name,
                 "settings": dict(self._policy.settings),
@@ -120,16 +147,19 @@ class GradScaler(torch.amp.GradScaler):
         if len(state_dict) == 0:
             super().load_state_dict(state_dict)  # raises
         own = state_dict.get("fp16lab")
-        if own is None:
-            self._load_plain(state_dict)
-        elif own["policy"] != self._policy.name:
+        if own is not None and own["policy"] != self.policy:
             raise ValueError(
-                f"the state is of policy '{own['policy']}', this scaler's is '{self._policy.name}': "
+                f"the state is of policy '{own['policy']}', this scaler's is '{self.policy}': "
                 f'load it into lab.GradScaler("{own["policy"]}")'
             )
+        if self._policy is None:
+            super().load_state_dict(state_dict)
+            return
+        if own is None:
+            self._policy = self._with_plain(self._policy, state_dict)
         else:
             self._policy = _policy_of(own["policy"], own["settings"], bytes.fromhex(own["state"]))
-        self._tell_torch_settings()
+        self._tell_torch_settings(self._policy)
         super().load_state_dict(
             {
                 **super().state_dict(),
@@ -139,22 +169,26 @@ class GradScaler(torch.amp.GradScaler):
         )
 
     def set_growth_factor(self, new_factor: float) -> None:
+        super().set_growth_factor(new_factor)
         self._change("growth_factor", new_factor)
 
     def set_backoff_factor(self, new_factor: float) -> None:
+        super().set_backoff_factor(new_factor)
         self._change("backoff_factor", new_factor)
 
     def set_growth_interval(self, new_interval: int) -> None:
+        super().set_growth_interval(new_interval)
         self._change("growth_interval", new_interval)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            **super().__getstate__(),
-            "_policy": (self._policy.name, dict(self._policy.settings), self._policy._state()),
-        }
+        """A process group stays with its process."""
+        own = self._policy
+        policy = None if own is None else (own.name, dict(own.settings), own._state())
+        return {**super().__getstate__(), "_policy": policy, "_group": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({**state, "_policy": _policy_of(*state["_policy"])})
+        policy = state["_policy"]
+        super().__setstate__({**state, "_policy": None if policy is None else _policy_of(*policy)})
 
     # ---- inside
 
@@ -166,12 +200,22 @@ class GradScaler(torch.amp.GradScaler):
         allow_fp16: bool,
     ) -> dict[torch.device, torch.Tensor]:
         """The one place where torch looks at an optimizer's gradients: they still carry the scale here."""
-        if self._policy.wants_statistics:
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        self._count(parameter.grad)
-        return super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if self._group is None and _is_spread(parameter):
+                    raise ValueError(
+                        "lab.GradScaler: parameters are spread over ranks, whose loss scales would part: "
+                        "lab.GradScaler(policy, process_group=torch.distributed.group.WORLD) keeps them together"
+                    )
+                if self._policy is not None and self._policy.wants_statistics and parameter.grad is not None:
+                    self._count(parameter.grad)
+        found = super()._unscale_grads_(optimizer, inv_scale, found_inf, allow_fp16)
+        if self._group is not None:
+            # A rank without gradients looks as well.
+            one = torch.stack([flag.reshape(()).to(inv_scale.device) for flag in (*found.values(), found_inf)]).amax()
+            torch.distributed.all_reduce(one, torch.distributed.ReduceOp.MAX, self._group)
+            found = {device: one.to(device) for device in found or [inv_scale.device]}
+        return found
 
     def _count(self, gradient: torch.Tensor) -> None:
         own = format_of(gradient)
@@ -185,37 +229,65 @@ class GradScaler(torch.amp.GradScaler):
         """Of 16-bit gradients and of others; where there are 16-bit ones, only they overflow or vanish."""
         self._narrow = self._wide = self._narrow_format = None
 
-    def _tell_torch_settings(self) -> None:
+    def _add_statistics_of_ranks(self, policy: _core.Policy) -> None:
+        if self._group is None or not policy.wants_statistics:
+            return
+        ranks: list[Any] = [None] * torch.distributed.get_world_size(self._group)
+        mine = (self._wide, self._narrow, self._narrow_format)
+        torch.distributed.all_gather_object(ranks, mine, self._group)
+        self._clear_statistics()
+        for wide, narrow, format in ranks:
+            self._wide = _sum(self._wide, wide)
+            self._narrow = _sum(self._narrow, narrow)
+            self._narrow_format = self._narrow_format or format
+
+    def _tell_torch_settings(self, policy: _core.Policy) -> None:
         """Torch's own members, for its getters and state_dict: its defaults where the policy has no such
         one."""
-        settings = self._policy.settings
+        settings = policy.settings
         self._growth_factor = settings.get("growth_factor", 2.0)
         self._backoff_factor = settings.get("backoff_factor", 1.0 / self._growth_factor)
         self._growth_interval = int(settings.get("growth_interval", 2000))
 
-    def _load_plain(self, state: dict[str, Any]) -> None:
-        if self._policy.name != "torch":
-            self._policy._set_scale(state["scale"])
-            return
+    def _with_plain(self, policy: _core.Policy, state: dict[str, Any]) -> _core.Policy:
+        """The policy, with the state of a plain scaler."""
+        if policy.name != "torch":
+            policy._set_scale(state["scale"])
+            return policy
         settings = {
-            **self._policy.settings,
+            **policy.settings,
             **{name: float(state[name]) for name in ("growth_factor", "backoff_factor", "growth_interval")},
         }
         # TorchScaling::State (engine/amp/policies/torch.hpp), behind the scale of the step.
-        raw = bytearray(self._policy._state())
+        raw = bytearray(policy._state())
         struct.pack_into("<dfi", raw, 0, state["scale"], state["scale"], state["_growth_tracker"])
-        self._policy = _policy_of("torch", settings, bytes(raw))
+        return _policy_of("torch", settings, bytes(raw))
 
     def _change(self, name: str, value: float) -> None:
-        self._policy = _policy_of(
-            self._policy.name, {**self._policy.settings, name: float(value)}, self._policy._state()
-        )
-        self._tell_torch_settings()
+        own = self._policy
+        if own is not None:
+            self._policy = _policy_of(own.name, {**own.settings, name: float(value)}, own._state())
+            self._tell_torch_settings(self._policy)
+
+
+def _is_spread(parameter: torch.Tensor) -> bool:
+    """Has this rank only a part of it? FSDP marks its parameters; others are DTensors."""
+    if getattr(parameter, "_fsdp_flattened", False):
+        return torch.distributed.get_world_size() > 1
+    placements = getattr(parameter, "placements", ())
+    return any(not each.is_replicate() for each in placements) and parameter.device_mesh.size() > 1
+
+
+def _sum(first: _core.Histogram | None, second: _core.Histogram | None) -> _core.Histogram | None:
+    if first is None or second is None:
+        return first or second
+    first += second
+    return first
 
 
 def settings_of(scaler: torch.amp.GradScaler) -> dict[str, str | float]:
     """The keys of the section [scaler] in a configuration file, from the scale that it has now on."""
-    if isinstance(scaler, GradScaler):
+    if isinstance(scaler, GradScaler) and scaler._policy is not None:
         kinds = {"int": int, "float": float, "bool": bool}
         known = _core.policies()[scaler.policy]["parameters"]
         values = {name: kinds[known[name]["kind"]](value) for name, value in scaler._policy.settings.items()}

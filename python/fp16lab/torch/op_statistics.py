@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -54,24 +55,24 @@ class op_stats:
         self._tracker = LayerTracker(None if model is None else unwrapped(model))
         self._mode = _Counting(self._on_op)
         self._in_optimizer = False
-        self._hooks: list[Any] = []
+        self._scope: ExitStack | None = None
         self.counts: dict[tuple[str, str, str], dict[str, int]] = {}
 
     def __enter__(self) -> op_stats:
-        self._tracker.begin()
-        self._hooks = [
-            register_optimizer_step_pre_hook(self._set_optimizer(True)),
-            register_optimizer_step_post_hook(self._set_optimizer(False)),
-        ]
-        self._mode.__enter__()
+        with ExitStack() as scope:
+            scope.callback(self._tracker.end)
+            self._tracker.begin()
+            scope.callback(self._set_optimizer(False))
+            scope.callback(register_optimizer_step_pre_hook(self._set_optimizer(True)).remove)
+            scope.callback(register_optimizer_step_post_hook(self._set_optimizer(False)).remove)
+            scope.enter_context(self._mode)
+            self._scope = scope.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._mode.__exit__(*error)
-        self._tracker.end()
-        for hook in self._hooks:
-            hook.remove()
-        self._in_optimizer = False
+        scope, self._scope = self._scope, None
+        assert scope is not None
+        scope.__exit__(*error)
 
     def rows(self) -> list[dict[str, str | int]]:
         """A dictionary for each row, in the order of first calls."""

@@ -7,7 +7,9 @@ import math
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from functools import partial, wraps
+from types import MethodType
 from typing import Any
 
 import torch
@@ -48,19 +50,21 @@ class StepEnds:
         """Does a step end without being told?"""
         return bool(self.optimizers) or self._scaler is not None
 
-    def hook(self) -> list[Any]:
-        """Begins to listen; the returned handles have remove()."""
-        handles: list[Any] = []
+    def listen(self, scope: ExitStack) -> None:
+        """Begins to listen, until `scope` closes."""
         for optimizer in self.optimizers:
-            handles.append(optimizer.register_step_pre_hook(self._before_step))
-            handles.append(optimizer.register_step_post_hook(self._after_step))
+            scope.callback(optimizer.register_step_pre_hook(self._before_step).remove)
+            scope.callback(optimizer.register_step_post_hook(self._after_step).remove)
         if self._scaler is not None:
             update = partial(self._update, self._scaler)
             for name, wrap in (("scale", self._scale), ("unscale_", self._unscale), ("update", update)):
-                handles.append(_Wrapped(self._scaler, name, wrap))
+                _wrap(scope, self._scaler, name, wrap)
         elif self._disabled is not None:
-            handles.append(_Wrapped(self._disabled, "scale", self._scale))
-        return handles
+            _wrap(scope, self._disabled, "scale", self._scale)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Of an optimizer that is pickled while its hooks are here: nothing is watched where it is loaded."""
+        return StepEnds, ([], None, None)
 
     def note_norm(self, parameters: Iterable[torch.Tensor], scale: float) -> None:
         """Adds the gradients of `parameters`, which carry `scale`, to the norm of the step."""
@@ -137,15 +141,29 @@ class StepEnds:
 
 
 class _Wrapped:
-    """A method of one object that goes through `wrap(original, ...)` until it is removed."""
+    """A method of one object that goes through `wrap(original, ...)`; pickled, it is the method."""
 
     def __init__(self, owner: object, name: str, wrap: Callable) -> None:
-        self._owner, self._name = owner, name
         original = getattr(owner, name)
-        setattr(owner, name, wraps(original)(partial(wrap, original)))
+        self._owner, self._name = owner, name
+        self._call = wraps(original)(partial(wrap, original))
 
-    def remove(self) -> None:
-        self._owner.__dict__.pop(self._name, None)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _bound, (type(self._owner), self._name, self._owner)
+
+
+def _bound(of: type, name: str, owner: object) -> MethodType:
+    return MethodType(getattr(of, name), owner)
+
+
+def _wrap(scope: ExitStack, owner: object, name: str, wrap: Callable) -> None:
+    """Until `scope` closes, `owner`'s method goes through `wrap`."""
+    before = owner.__dict__.get(name)
+    owner.__dict__[name] = _Wrapped(owner, name, wrap)
+    scope.callback(owner.__dict__.pop if before is None else owner.__dict__.__setitem__, name, before)
 
 
 def optimizer_states(

@@ -4,9 +4,8 @@ fill."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from .. import _core
 from . import product_sums
 from .counting import count, format_of, is_countable, unseen
 from .networks import CAST_BY_AUTOCAST, first_tensor, joined, observed_modules, path_of
+from .passes import Passes
 from .recording import Counts, packed
 from .step_ends import optimizer_states
 
@@ -42,13 +42,19 @@ class StepCounts:
     def __init__(self, model: nn.Module, tensors: tuple[str, ...]) -> None:
         self._model, self._tensors = model, tensors
         self._listening = False
+        self._passes = Passes()
         self.open(False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Of a network that is pickled or copied while its hooks are here: nothing is counted of the other one."""
+        return StepCounts, (nn.Module(), ())
 
     def open(self, counting: bool) -> None:
         """A step begins; the one before is forgotten."""
         self._wanted = counting
         product_sums.listen(self, counting and self._listening)
         self._histograms: dict[_Row, tuple[_core.Histogram, _core.Histogram | None]] = {}
+        self._passes.clear()
         self._cast: dict[str, torch.dtype] = {}  # of parameters, by autocast in the step's forward pass
         self._followed = WeakIdKeyDictionary()
         self._weights_counted = False
@@ -58,18 +64,17 @@ class StepCounts:
         """Is what happens now part of a step that is counted?"""
         return self._wanted and not _uncounted
 
-    def hook(self, modules: bool) -> list[Any]:
-        """Begins to listen, to modules too or to parameters alone; the returned handles have remove()."""
-        hooks: list[Any] = []
+    def listen(self, scope: ExitStack, modules: bool) -> None:
+        """Begins to listen, to modules too or to parameters alone, until `scope` closes."""
         if "gradients" in self._tensors:
             for name, parameter in self._model.named_parameters():
                 if parameter.requires_grad:
-                    hooks.append(parameter.register_hook(partial(self._on_gradient, path_of(name), "weight")))
+                    hook = partial(self._on_gradient, path_of(name), "weight")
+                    scope.callback(parameter.register_hook(hook).remove)
         if modules:
-            self._hook_modules(hooks)
+            self._hook_modules(scope)
+        scope.callback(self._listen, False)
         self._listen(True)
-        hooks.append(SimpleNamespace(remove=partial(self._listen, False)))
-        return hooks
 
     def _listen(self, listening: bool) -> None:
         self._listening = listening
@@ -89,6 +94,7 @@ class StepCounts:
 
     def rows(self, step: int, scale: float) -> list[Counts]:
         """Gradients carry `scale`."""
+        self._passes.finish()
         found = []
         for (observed, name, kind, dtype), (before, after) in self._histograms.items():
             carried = scale if observed == "gradients" else 1.0
@@ -98,28 +104,30 @@ class StepCounts:
 
     # ---- hooks
 
-    def _hook_modules(self, hooks: list[Any]) -> None:
+    def _hook_modules(self, scope: ExitStack) -> None:
         inner = {"gradients", "activations"} & set(self._tensors)
         for path, module in observed_modules(self._model) if inner else []:
-            hooks.append(module.register_forward_pre_hook(partial(self._on_input, path), with_kwargs=True))
+            before = partial(self._on_input, path)
+            scope.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
             if "activations" in self._tensors:
-                hooks.append(module.register_forward_hook(partial(self._on_output, path)))
+                scope.callback(module.register_forward_hook(partial(self._on_output, path)).remove)
         if "gradients" in self._tensors:
-            hooks.append(self._model.register_forward_hook(self._on_prediction))
+            scope.callback(self._model.register_forward_hook(self._on_prediction).remove)
         if "weights" in self._tensors:
             for name, module in self._model.named_modules():
                 if isinstance(module, CAST_BY_AUTOCAST):
-                    hooks.append(module.register_forward_pre_hook(partial(self._on_cast, path_of(name))))
+                    hook = partial(self._on_cast, path_of(name))
+                    scope.callback(module.register_forward_pre_hook(hook).remove)
 
     @torch.compiler.disable
     def _on_input(self, path: str, module: nn.Module, args: tuple, kwargs: dict) -> None:
-        if not (self.counting and self._model.training):
+        if not self._is_part_of_step():
             return
         tensor = first_tensor(args if args else kwargs)
         if tensor is None:
             return
         name = joined(path, "input")
-        if "activations" in self._tensors and not _in_backward():
+        if "activations" in self._tensors and self._passes.counts(name):
             dtype = _autocast_dtype(tensor) if isinstance(module, CAST_BY_AUTOCAST) else None
             self._add("activations", name, "activation", tensor, dtype)
         if "gradients" in self._tensors:
@@ -127,15 +135,27 @@ class StepCounts:
 
     @torch.compiler.disable
     def _on_output(self, path: str, _: nn.Module, __: tuple, output: object) -> None:
-        tensor = first_tensor(output)
-        if self.counting and self._model.training and is_countable(tensor) and not _in_backward():
-            self._add("activations", joined(path, "output"), "activation", tensor)
+        tensor, name = first_tensor(output), joined(path, "output")
+        if is_countable(tensor) and self._is_part_of_step() and self._passes.counts(name):
+            self._add("activations", name, "activation", tensor)
+            if "gradients" not in self._tensors and tensor.requires_grad:
+                tensor.register_hook(self._on_backward)
 
     @torch.compiler.disable
     def _on_prediction(self, _: nn.Module, __: tuple, output: object) -> None:
         tensor = first_tensor(output)
-        if self.counting and self._model.training and is_countable(tensor) and tensor.ndim > 0:
+        if is_countable(tensor) and tensor.ndim > 0 and self._is_part_of_step():
             self._follow("loss.prediction", tensor)
+
+    def _is_part_of_step(self) -> bool:
+        """Of a forward pass: can it be one of a step that is counted?"""
+        if not (self.counting and self._model.training):
+            return False
+        self._passes.forward()
+        return True
+
+    def _on_backward(self, _: torch.Tensor) -> None:
+        self._passes.backward()
 
     @torch.compiler.disable
     def _on_cast(self, path: str, module: nn.Module, _: tuple) -> None:
@@ -153,6 +173,7 @@ class StepCounts:
 
     def _on_gradient(self, name: str, kind: str, gradient: torch.Tensor) -> None:
         if self.counting:
+            self._passes.backward()
             self._add("gradients", name, kind, gradient)
 
     def _add(
@@ -169,7 +190,7 @@ class StepCounts:
             else:
                 row = (observed, name, kind, format_of(rounded))
                 before = after if rounded is tensor else count(tensor)
-            self._add_to(row, before, after)
+        self._passes.add(partial(self._add_to, row, before, after))
 
     def _add_to(self, row: _Row, before: _core.Histogram, after: _core.Histogram) -> None:
         """Both sides are one histogram as long as nothing that was rounded came to this row."""
@@ -182,11 +203,6 @@ class StepCounts:
         whole += before
         if rounded is not None:
             rounded += after
-
-
-def _in_backward() -> bool:
-    """A forward pass within a backward pass is a recomputation."""
-    return torch._C._current_graph_task_id() != -1
 
 
 def _autocast_dtype(tensor: torch.Tensor) -> torch.dtype | None:

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ class watch:
         self.recording = Recording()
         self._hash = first_hash
         self._untold = False  # a step has ended whose loss may yet be told
-        self._hooks: list[Any] = []
+        self._scope: ExitStack | None = None
         self._counts = StepCounts(self._model, self._tensors)
         self._open_step()
         self._end = "stopped"
@@ -98,17 +99,19 @@ class watch:
     # ---- for users
 
     def __enter__(self) -> watch:
-        if self._hooks:
+        if self._scope is not None:
             raise RuntimeError("this watch has begun already; make another one")
         self._began = time.perf_counter()
-        self._hooks = self._counts.hook(modules=not self._compiled)
-        self._hooks += self._ends.hook()
+        with ExitStack() as scope:
+            self._counts.listen(scope, modules=not self._compiled)
+            self._ends.listen(scope)
+            self._scope = scope.pop_all()
         return self
 
     def __exit__(self, error_type: type | None, *_: object) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        scope, self._scope = self._scope, None
+        assert scope is not None
+        scope.close()
         self._end = "finished" if error_type is None else "failed"
 
     def step(
