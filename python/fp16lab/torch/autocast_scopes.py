@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 import weakref
 from collections import deque
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch.backends import mha
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 
 class Scope:
@@ -19,12 +22,33 @@ class Scope:
     def __init__(self, lists: str, switch: torch.autocast) -> None:
         self.lists = lists
         with ExitStack() as switches:
+            switches.callback(register_module_forward_pre_hook(_tells_of_other_devices()).remove)
             switches.enter_context(switch)
             if lists == "cuda":
                 switches.enter_context(_as_written)
             self.switches = switches.pop_all()
         self.first_node = torch._C._autograd._get_sequence_nr()
         self.end_node = self.first_node
+
+
+def _tells_of_other_devices() -> Callable[[Any, tuple], None]:
+    """A hook that looks at the first tensor that a module of this thread gets."""
+    own, looked = threading.get_ident(), False
+
+    def look(_: Any, args: tuple) -> None:
+        nonlocal looked
+        tensor = next((each for each in args if isinstance(each, torch.Tensor)), None)
+        if looked or tensor is None or threading.get_ident() != own:
+            return
+        looked = True
+        if tensor.device.type not in ("cpu", "meta"):
+            warnings.warn(
+                f"lab.autocast casts CPU tensors, and these are on {tensor.device}, where it has no effect:"
+                f' torch.autocast("{tensor.device.type}") is that device\'s own',
+                stacklevel=4,
+            )
+
+    return look
 
 
 #: In place of an autograd node's number: forward, in an open scope.

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from . import autocast_names
 from .autocast_kernels import overrides
 from .autocast_scopes import Scope, thread
 
@@ -15,7 +16,7 @@ from .autocast_scopes import Scope, thread
 class autocast(ContextDecorator):
     """Mixed precision on CPU tensors by CUDA's op lists.
 
-        with lab.autocast(torch.float16):              # was: torch.autocast("cuda", torch.float16)
+        with lab.autocast("cuda", torch.float16):      # was: torch.autocast("cuda", torch.float16)
             loss = loss_fn(model(x), y)
         scaler.scale(loss).backward()
 
@@ -23,13 +24,17 @@ class autocast(ContextDecorator):
     42 others stay in 16 bits on the CPU and compute in FP32 on a GPU, mv and addr the other way round, and
     binary_cross_entropy is refused on a GPU. A step under the CPU's lists is no picture of GPU training.
 
-    dtype: torch.float16 or torch.bfloat16, what products compute in.
-    lists: "cuda", or "cpu" for what torch.autocast("cpu", dtype) does.
-    enabled, cache_enabled: as torch.autocast has them. It decorates functions, too.
+    The arguments are those of torch.autocast: device_type, "cuda" or "cpu" for what torch.autocast("cpu", dtype)
+    does; dtype, what products compute in, torch.float16 (without it, too) or torch.bfloat16; enabled;
+    cache_enabled. A dtype alone may come first: lab.autocast(torch.float16), and lists= is another name of
+    device_type. It decorates functions, too.
 
-    Which lists count: those of the innermost open lab.autocast of the thread. A torch.autocast("cpu", ...)
-    inside of it, in a model's code or of torch.utils.checkpoint, switches on and off and sets the dtype, as
-    torch.autocast(x.device.type, ...) does on a GPU, and leaves the lists. A backward pass that computes
+    It casts CPU tensors, whatever it is called with; a network that gets others is told so, once a scope.
+
+    Which lists count: those of the innermost open lab.autocast of the thread. A torch.autocast("cpu", ...) or
+    torch.autocast("cuda", ...) inside of it, in a model's code or of torch.utils.checkpoint, switches on and off
+    and sets the dtype, as torch.autocast("cuda", ...) does on a GPU, and leaves the lists; what else a model says
+    about "cuda" (custom_fwd, custom_bwd, is_autocast_enabled, get_autocast_dtype) means these tensors. A backward pass that computes
     forward again does so under the lists of the first time, if that was in one of the thread's last 1024
     scopes. Outside, and in threads that have not entered, torch.autocast("cpu") is what it was.
 
@@ -53,11 +58,19 @@ class autocast(ContextDecorator):
 
     def __init__(
         self,
-        dtype: torch.dtype = torch.float16,
-        lists: str = "cuda",
+        device_type: str | torch.dtype | None = None,
+        dtype: torch.dtype | str | None = None,
         enabled: bool = True,
         cache_enabled: bool | None = None,
+        *,
+        lists: str | None = None,
     ) -> None:
+        if isinstance(device_type, torch.dtype) or isinstance(dtype, str):  # (dtype, lists)
+            device_type, dtype = dtype, device_type
+        if device_type is not None and lists is not None:
+            raise ValueError(f"lab.autocast: {device_type!r} and lists={lists!r} are two; one is needed")
+        lists = lists or device_type or "cuda"
+        dtype = dtype or torch.float16
         if dtype not in (torch.float16, torch.bfloat16):
             raise ValueError(f"lab.autocast: dtype {dtype} is not torch.float16 or torch.bfloat16")
         if lists not in ("cuda", "cpu"):
@@ -69,6 +82,7 @@ class autocast(ContextDecorator):
 
     def __enter__(self) -> autocast:
         overrides.install()
+        autocast_names.install()
         thread.open.append(Scope(self._lists, self._switch()))
         return self
 

@@ -101,6 +101,7 @@ class emulate:
             raise RuntimeError("lab.emulate is open already: scopes do not nest")
         if torch.compiler.is_compiling():
             raise RuntimeError("lab.emulate cannot open in a compiled function: open it around the call")
+        self._warn_of_switches()
         with ExitStack() as scope:
             scope.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
             torch.backends.mha.set_fastpath_enabled(False)
@@ -127,6 +128,19 @@ class emulate:
                 ' FP16 or BF16. lab.autocast(torch.float16) makes them FP16; f32="tf32" or "fma" emulates FP32',
                 stacklevel=2,
             )
+
+    def _warn_of_switches(self) -> None:
+        """Of torch's switches for a GPU's products, which are arguments here."""
+        of_cuda = torch.backends.cuda.matmul
+        for is_on, switch, argument in (
+            (of_cuda.allow_fp16_accumulation and self.accumulator == "f32", "allow_fp16_accumulation", 'accumulator="f16"'),
+            (of_cuda.fp32_precision == "tf32" and self.f32 == "native", "fp32_precision", 'f32="tf32"'),
+        ):
+            if is_on:
+                warnings.warn(
+                    f"torch.backends.cuda.matmul.{switch} is on, and lab.emulate does not follow it: {argument} emulates it",
+                    stacklevel=3,
+                )
 
     # ---- what was done
 
