@@ -19,10 +19,11 @@ _KINDS = {
     "Quantized": ("is quantized", "{0}.dequantize() has its numbers"),
     "FuncTorch": ("belongs to a transformation of torch.func, such as vmap or grad", "call this outside of it"),
     "Functionalize": ("belongs to a transformation of torch.func", "call this outside of it"),
-    "Python": ("is a {1}, which wraps other tensors", "a plain torch.Tensor is needed"),
+    "Python": ("is of class {1}, which wraps other tensors", "a plain torch.Tensor is needed"),
 }
 _HINTS = {
     "DTensor": "{0}.to_local() is this rank's part, {0}.full_tensor() the whole",
+    "AsyncCollectiveTensor": "{0}.wait() has its numbers",
     "FakeTensor": "it has no numbers",
     "FunctionalTensor": "it has no numbers",
 }
