@@ -111,7 +111,7 @@ def explain_overflow(
     finite_scale = _finite_scale(network, step, scale) if overflowed and loss_finite else None
     for culprit in culprits:
         culprit["reached"] = not loss_finite if culprit["pass"] == "forward" else bool(parameters)
-        _advise(culprit, finite_scale)
+        _advise(culprit, finite_scale, next(network.parameters()).device.type)
     culprits = culprits if overflowed else []
     if watch is not None:
         watch.note_culprits(culprits)
@@ -158,7 +158,7 @@ def _finite_scale(model: nn.Module, step: Callable[[], torch.Tensor], scale: flo
     return 0.0
 
 
-def _advise(culprit: dict[str, Any], finite_scale: float | None) -> None:
+def _advise(culprit: dict[str, Any], finite_scale: float | None, device: str) -> None:
     """The C++ engine's verdict and advice; where to cast is said in PyTorch's words, not as configuration
     keys."""
     if culprit["pass"] == "backward":
@@ -167,7 +167,7 @@ def _advise(culprit: dict[str, Any], finite_scale: float | None) -> None:
     verdict, binades, advice = _core.advice({**culprit, "op": "", "layer": ""})
     by_cast = verdict == "fp32_cast" or (culprit["cause"] == "operation" and "FP32 cast" in advice)
     if by_cast and layer:
-        advice += f": torch.autocast(enabled=False) around {layer}, with FP32 inputs"
+        advice += f': torch.autocast("{device}", enabled=False) around {layer}, with FP32 inputs'
     culprit.update(verdict=verdict, binades=binades, advice=advice)
 
 
@@ -184,7 +184,7 @@ def _loss(step: Callable[[], torch.Tensor]) -> torch.Tensor:
 
 def _times(loss: torch.Tensor, scale: float) -> torch.Tensor:
     """As GradScaler.scale does."""
-    return loss * torch.full((), scale, dtype=torch.float32, device=loss.device)
+    return loss * torch.full((), scale, dtype=torch.float64, device=loss.device).float()
 
 
 def _order_check(order: list[str], name: str) -> Callable[[torch.Tensor], None]:
