@@ -141,7 +141,11 @@ def tensor_cores(known: dict) -> str:
                for r in known["tensor_cores"]]
     text = ("L products are summed in one fused block; F fraction bits are kept when terms are aligned; E0 is the least exponent of "
             "the alignment. Evidence `hardware`: equals published captures of chips; `hardware_test`: asserted on chips by a public "
-            "test suite; `model`: as published. [Understand](../understand.md#what-a-tensor-core-adds) explains the columns.")
+            "test suite; `model`: as published. [Understand](../understand.md#what-a-tensor-core-adds) explains the columns.\n\n"
+            "**A row is one instruction, and its sum over all of K one chain; a library's product is more.** For FP8 cuBLASLt cuts K "
+            "into chains (with `use_fast_accum=False` of 128, on Ada and Hopper), may split it over blocks, takes wgmma on Hopper, and "
+            "multiplies the two scales first: a product of these rows, such as `lab.emulate`'s, is not what `torch._scaled_mm` gives on "
+            "that GPU.")
     return page("Tensor cores", "fp16lab list tensor_cores --json", text,
                 table(["model", "operands", "sums", "L", "F", "E0", "output", "dataflow", "evidence"], rows),
                 "## Sources\n", table(["model", "operands", "sums", "hardware", "source"], sources))

@@ -1,7 +1,7 @@
 // Dynamic loss scaling by the rule of torch.amp.GradScaler (aten/src/ATen/native/cuda/AmpKernels.cu).
 //
 // overflow:   S = S * backoff_factor, and the count of good steps restarts;
-// good step:  the count grows; when it reaches growth_interval, S = S * growth_factor
+// good step:  the count grows; when it is growth_interval, S = S * growth_factor
 //             unless that is not finite, and the count restarts either way.
 // S is FP32; the factors are FP64, and every product is formed in FP64 and rounded to FP32 (the kernel's
 // parameters are doubles). There is no floor: S may fall below 1, as it does in torch. An infinite S, which
@@ -56,7 +56,7 @@ struct TorchScaling {
       state.growth_tracker = 0;
       return;
     }
-    if (++state.growth_tracker < params.growth_interval) return;
+    if (++state.growth_tracker != params.growth_interval) return;  // a checkpoint's may be beyond it, for ever
     const auto grown = static_cast<float>(state.scale * params.growth_factor);
     if (is_finite(grown)) state.scale = grown;
     state.growth_tracker = 0;

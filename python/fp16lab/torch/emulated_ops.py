@@ -379,7 +379,8 @@ def _scaled_mm(
     out_dtype: Any = None,
     use_fast_accum: bool = False,
 ) -> torch.Tensor:
-    """FP8: the sums of the tensor core, times scale_a, times scale_b, + bias, each rounded to FP32, then
+    """FP8: the sums of the tensor core's instruction over all of K, which are not those of cuBLASLt (it cuts K into
+    chains and multiplies the scales first), times scale_a, times scale_b, + bias, each rounded to FP32, then
     rounded to out_dtype. Scales of the tensor, of rows of a and of columns of b."""
     run.emulates(func, a, b)
     sums = run.products.matmul_fp8(a, b)

@@ -27,6 +27,9 @@ _aten = torch.ops.aten
 _HEADER = ("op", "shapes", "dtype", "computed", "count")
 _SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}
 _HALVES = frozenset((torch.float16, torch.bfloat16))
+_SYMBOLIC = tuple(
+    getattr(torch._C._TorchDispatchModeKey, name) for name in ("FAKE", "PROXY", "FUNCTIONAL")
+)
 _COPIES = frozenset((_aten._to_copy.default, _aten.clone.default))
 _FP8 = frozenset((torch.float8_e4m3fn, torch.float8_e5m2))
 _ANOTHER_WAY = {
@@ -51,7 +54,8 @@ class emulate:
     of gradients have theirs emulated as well. An operation that multiplies and is not known is an error.
 
     model: a name of fp16lab.models(), "volta" to "blackwell-tcgen05". accumulator: "f32" or "f16", of FP16
-    products; BF16 and FP8 have sums in FP32.
+    products; BF16 and FP8 have sums in FP32. FP8 products (_scaled_mm) are one instruction's sum over all of K,
+    and not cuBLASLt's, which cuts K into chains.
     f32: what becomes of FP32 products: "native" leaves them to torch, "tf32" rounds operands to TF32 for the
     tensor core, "fma" makes one chain of fused multiply-adds over ascending k. FP64 is always torch's.
     let_through: names of operations ("torchvision::roi_align", "aten::_fft_r2c") that are on no list and are
@@ -315,8 +319,10 @@ class _Emulation(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         run = self._run
-        if any([each is not torch.Tensor for each in types]):  # of wrapper classes, whose own dispatch comes next, and then its products of plain tensors
-            return NotImplemented
+        if any([each is not torch.Tensor for each in types]):
+            if any([torch._C._get_dispatch_mode(mode) is not None for mode in _SYMBOLIC]):
+                return func(*args, **(kwargs or {}))  # shapes alone: nothing is multiplied
+            return NotImplemented  # a wrapper class's own dispatch is next; its products of plain tensors come here
         try:
             handler = self._handlers[func]
         except KeyError:

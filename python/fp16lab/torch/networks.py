@@ -17,7 +17,10 @@ def unwrapped(model: nn.Module) -> nn.Module:
     module, or one whose parameters are spread over ranks (FSDP)."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"a torch.nn.Module is needed, not {type(model).__name__}")
-    if "FullyShardedDataParallel" in type(model).__name__ or hasattr(model, "_get_fsdp_state"):
+    if any(
+        "FullyShardedDataParallel" in type(part).__name__ or hasattr(part, "_get_fsdp_state")
+        for part in model.modules()
+    ):
         raise TypeError(
             "FSDP spreads parameters over ranks, and each would be counted in pieces: use "
             "DistributedDataParallel, or watch before FSDP wraps the model"

@@ -1,0 +1,98 @@
+"""Tensor parallelism and FSDP2: lab.emulate gives the products of each rank, and lab.watch counts its part."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.multiprocessing
+from gloo import gloo
+from torch import nn
+
+import fp16lab.torch as lab
+
+X = torch.linspace(-2, 2, 48).reshape(12, 4)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def spread(kind: str) -> nn.Module:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (2,))
+    whole = network()
+    if kind == "tensor parallel":
+        return parallelize_module(whole, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    for part in (whole[0], whole[2], whole):
+        fully_shard(part, mesh=mesh)
+    return whole
+
+
+def whole(tensor):
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def emulate(kind: str) -> None:
+    """All products of a rank are emulated, with the values of one process."""
+    alone, model = network(), spread(kind)
+    with lab.emulate("hopper", f32="tf32") as run:
+        plain = alone(X)
+        plain.square().mean().backward()
+        products = run.total("emulated")
+        got = model(X)
+        got.square().mean().backward()
+    assert run.total("native") == 0 and run.total("emulated") == 2 * products
+    if kind == "FSDP2":  # computes with whole weights
+        assert torch.equal(got, plain)
+        pairs = zip(alone.parameters(), model.parameters())
+        assert all(torch.equal(whole(b.grad), a.grad) for a, b in pairs)
+    else:
+        assert torch.allclose(whole(got.wait() if hasattr(got, "wait") else got), plain, atol=1e-5)
+
+
+def watch(kind: str) -> None:
+    """Each rank counts its part."""
+    alone, model = network(), spread(kind)
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (alone, model)]
+    with (
+        lab.watch(alone, every=1, optimizer=optimizers[0], tensors=["gradients", "weights"]) as one,
+        lab.watch(model, every=1, optimizer=optimizers[1], tensors=["gradients", "weights"]) as both,
+    ):
+        for each, optimizer in zip((alone, model), optimizers):
+            each(X).square().mean().backward()
+            optimizer.step()
+    for observed in ("gradients", "weights"):
+        mine = both.histogram("0.weight", observed)
+        parts: list = [None, None]
+        torch.distributed.all_gather_object(parts, mine)
+        parts[0] += parts[1]
+        assert mine.total == 16 and parts[0].total == 32
+        if observed == "weights":  # sums of gradients have another order
+            assert parts[0].__getstate__() == one.histogram("0.weight", observed).__getstate__()
+    assert both.recording.steps[0].grad_norm == pytest.approx(one.recording.steps[0].grad_norm, rel=1e-5)
+
+
+def refuse() -> None:
+    """What cannot be watched, or moved by ulps."""
+    with pytest.raises(TypeError, match="FSDP"):
+        lab.watch(spread("FSDP2"), every=1)
+    with pytest.raises(TypeError, match="FSDP"):
+        lab.watch(nn.Sequential(spread("FSDP2")), every=1)
+    with pytest.raises(ValueError, match="DTensor"):
+        lab.perturb_ulps(spread("tensor parallel"), seed=1)
+
+
+def work(rank: int, folder: str) -> None:
+    with gloo(rank, 2, folder):
+        emulate("tensor parallel")
+        emulate("FSDP2")
+        watch("tensor parallel")
+        refuse()
+
+
+def test_spread_models_are_emulated_and_counted(tmp_path):
+    torch.multiprocessing.spawn(work, (str(tmp_path),), nprocs=2)
