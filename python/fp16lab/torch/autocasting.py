@@ -34,9 +34,10 @@ class autocast(ContextDecorator):
     Which lists count: those of the innermost open lab.autocast of the thread. A torch.autocast("cpu", ...) or
     torch.autocast("cuda", ...) inside of it, in a model's code or of torch.utils.checkpoint, switches on and off
     and sets the dtype, as torch.autocast("cuda", ...) does on a GPU, and leaves the lists; what else a model says
-    about "cuda" (custom_fwd, custom_bwd, is_autocast_enabled, get_autocast_dtype) means these tensors. A backward pass that computes
-    forward again does so under the lists of the first time, if that was in one of the thread's last 1024
-    scopes. Outside, and in threads that have not entered, torch.autocast("cpu") is what it was.
+    about "cuda" (custom_fwd, custom_bwd, is_autocast_enabled, get_autocast_dtype) means these tensors. A
+    torch.autocast("cuda") that was made before, on a machine without a GPU, has switched itself off for good. A
+    backward pass that computes forward again does so under the lists of the first time, if that was in one of the
+    thread's last 1024 scopes. Outside, and in threads that have not entered, torch.autocast("cpu") is what it was.
 
     Under CUDA's lists nn.LSTM, GRU and RNN run in FP16, under BF16 as well, as on a GPU, one operation after
     another: states round to FP16 at every step. The fused inference kernels of nn.TransformerEncoder are
@@ -69,7 +70,7 @@ class autocast(ContextDecorator):
             device_type, dtype = dtype, device_type
         if device_type is not None and lists is not None:
             raise ValueError(f"lab.autocast: {device_type!r} and lists={lists!r} are two; one is needed")
-        lists = lists or device_type or "cuda"
+        lists = lists or str(device_type or "cuda")
         dtype = dtype or torch.float16
         if dtype not in (torch.float16, torch.bfloat16):
             raise ValueError(f"lab.autocast: dtype {dtype} is not torch.float16 or torch.bfloat16")

@@ -136,13 +136,16 @@ class emulate:
     def _warn_of_switches(self) -> None:
         """Of torch's switches for a GPU's products, which are arguments here."""
         of_cuda = torch.backends.cuda.matmul
+        narrow = of_cuda.allow_fp16_accumulation and self.accumulator == "f32"
+        tf32 = of_cuda.fp32_precision == "tf32" and self.f32 == "native"
         for is_on, switch, argument in (
-            (of_cuda.allow_fp16_accumulation and self.accumulator == "f32", "allow_fp16_accumulation", 'accumulator="f16"'),
-            (of_cuda.fp32_precision == "tf32" and self.f32 == "native", "fp32_precision", 'f32="tf32"'),
+            (narrow, "allow_fp16_accumulation", 'accumulator="f16"'),
+            (tf32, "fp32_precision", 'f32="tf32"'),
         ):
             if is_on:
                 warnings.warn(
-                    f"torch.backends.cuda.matmul.{switch} is on, and lab.emulate does not follow it: {argument} emulates it",
+                    f"torch.backends.cuda.matmul.{switch} is on, and lab.emulate does not follow it: "
+                    f"{argument} emulates it",
                     stacklevel=3,
                 )
 
@@ -267,7 +270,7 @@ def _decomposed(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
     """What inference mode leaves whole. Its parts meet autocast where they would outside of inference mode: if
     it was on when the operation was called, and has not cast for this operation already."""
     above, switched_off = run._autocast_is_below, torch._C._dispatch_tls_local_exclude_set()
-    with torch._C._RestorePythonTLSSnapshot():
+    with torch._C._RestorePythonTLSSnapshot():  # type: ignore[attr-defined]
         on = torch.is_autocast_enabled("cpu")
     meets = on and not above and func.name() not in listed(thread.lists())
     kept = switched_off.remove(torch._C.DispatchKey.AutocastCPU) if meets else switched_off

@@ -69,7 +69,8 @@ class GradScaler(torch.amp.GradScaler):
         given = {_OWN_NAMES.get(name, name): value for name, value in parameters.items()}
         self._policy: _core.Policy | None = None  # torch decides
         if policy == "torch" and given.keys() <= _OF_TORCH:
-            super().__init__(device, enabled=enabled, **{_TORCHS.get(k, k): v for k, v in given.items()})
+            of_torch: dict[str, Any] = {_TORCHS.get(name, name): value for name, value in given.items()}
+            super().__init__(device, enabled=enabled, **of_torch)
             return
         self._policy = _policy_of(policy, {name: float(value) for name, value in given.items()})
         super().__init__(device, enabled=enabled)
@@ -270,7 +271,7 @@ class GradScaler(torch.amp.GradScaler):
             self._tell_torch_settings(self._policy)
 
 
-def _is_spread(parameter: torch.Tensor) -> bool:
+def _is_spread(parameter: Any) -> bool:
     """Has this rank only a part of it? FSDP marks its parameters; others are DTensors."""
     if getattr(parameter, "_fsdp_flattened", False):
         return torch.distributed.get_world_size() > 1
