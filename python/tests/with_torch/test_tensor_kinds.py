@@ -170,7 +170,7 @@ def outcome(kind: str, call: Callable[[Any], Any], x: Any) -> Any:
 def try_calls(count: int, seed: int) -> Counter[str]:
     random, seen = Random(seed), Counter()
     for number in range(count):
-        torch.manual_seed(number)
+        torch.default_generator.manual_seed(number)
         dtype = random.choice([torch.float32, torch.float16, torch.bfloat16, torch.float64])
         shape = random.randint(1, 5), random.randint(1, 9)
         x = (torch.randn(shape, dtype=torch.float64) * 2.0 ** random.randint(-12, 12)).to(dtype)
