@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.amp import autocast_mode
+from torch.jit import _builtins
 
 from .autocast_scopes import thread
 
@@ -29,11 +30,21 @@ def install() -> None:
         if _installed:
             return
         for name in ("is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype"):
-            setattr(torch, name, _of_state(getattr(torch, name)))
-        torch.get_autocast_gpu_dtype = _of_gpu(torch.get_autocast_gpu_dtype)
+            _replace(name, _of_state)
+        _replace("get_autocast_gpu_dtype", _of_gpu)
         autocast_mode._cast = _of_cast(autocast_mode._cast)
         autocast_mode.autocast.__init__ = _of_init(autocast_mode.autocast.__init__)  # type: ignore[method-assign]
         _installed = True
+
+
+def _replace(name: str, by: Callable[[Callable], Callable]) -> None:
+    """torch.jit.script goes on taking torch.NAME for the operation that it knows."""
+    original = getattr(torch, name)
+    operation = _builtins._find_builtin(original)
+    call = by(original)
+    setattr(torch, name, call)
+    if operation is not None:
+        _builtins._register_builtin(call, operation)
 
 
 def _is_ours(device: Any) -> bool:

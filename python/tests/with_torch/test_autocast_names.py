@@ -123,6 +123,8 @@ def test_no_warning_and_no_trace_is_left():
         y.sum().backward()
     after = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda"), torch.is_autocast_enabled("cpu")
     assert before == after
+    scripted = torch.jit.script(nn.TransformerEncoderLayer(8, 2, 16).eval())  # asks torch.is_autocast_enabled()
+    assert scripted(torch.ones(1, 3, 8)).shape == (1, 3, 8)
     compiled = torch.compile(lambda x: (x * 2, torch.is_autocast_enabled("cuda")), backend="eager", fullgraph=True)
     assert compiled(torch.ones(2))[1] is False
 

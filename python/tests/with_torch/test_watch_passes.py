@@ -97,6 +97,19 @@ def test_the_step_counts_once(network, body, tensors):
     assert totals(network, body, tensors) == want and len(want) >= 3
 
 
+def test_transformations_of_torch_func_are_counted(network):
+    want = totals(copy.deepcopy(network), step, ("activations",))
+    parameters = dict(network.named_parameters())
+
+    def loss(values):
+        return torch.func.functional_call(network, values, (X,)).square().mean()
+
+    assert totals(network, lambda _: torch.func.grad(loss)(parameters), ("activations",)) == want
+    stacked = {name: torch.stack([value] * 3) for name, value in parameters.items()}
+    three = totals(network, lambda _: torch.func.vmap(torch.func.grad(loss))(stacked), ("activations",))
+    assert three["last.output", "activations"] == 3 * want["last.output", "activations"]
+
+
 def test_micro_batches_add_up(network):
     want = totals(copy.deepcopy(network), step, BOTH)
     both = totals(network, lambda each: (step(each), step(each)), BOTH)
