@@ -16,7 +16,7 @@ namespace nb = nanobind;
 namespace {
 
 /// Gradients and activations are of each rank's own part of the batch. Weights and optimizer state are the same
-/// on every rank and counted once.
+/// on every rank, and counted once, or parts of one tensor (tensor parallelism): what differs is added.
 bool differs_between_ranks(Observed observed) {
   return observed == Observed::gradients || observed == Observed::activations;
 }
@@ -31,18 +31,23 @@ class MergedHistograms {
     Rows& rows = steps_[row.step];
     const auto [found, is_new] = index_[row.step].try_emplace(
         Key{row.tensor, row.observed, row.kind, row.dtype, row.loss_scale}, rows.size());
+    std::vector<ExponentHistogram>& parts = parts_[row.step][found->second];
+    const bool is_known = std::find(parts.begin(), parts.end(), row.before) != parts.end();
     if (is_new) {
       rows.push_back(row);
-    } else if (differs_between_ranks(row.observed)) {
+    } else if (differs_between_ranks(row.observed) || !is_known) {
       rows[found->second].before += row.before;
       rows[found->second].after += row.after;
     }
+    if (!differs_between_ranks(row.observed) && !is_known) parts.push_back(row.before);
   }
   const Rows& of(std::uint64_t step) { return steps_[step]; }
 
  private:
   std::map<std::uint64_t, Rows> steps_;
   std::map<std::uint64_t, std::map<Key, std::size_t>> index_;
+  /// What was added to a row of weights or optimizer state.
+  std::map<std::uint64_t, std::map<std::size_t, std::vector<ExponentHistogram>>> parts_;
 };
 
 void require_same_steps(const RunFolder& run, const RunFolder& first) {

@@ -193,11 +193,11 @@ def merge(
 ) -> Path:
     """One run folder of those that the ranks of a training saved; returns its path.
 
-    Histograms of gradients and activations are added: each rank counts its own part of the batch. Weights and
-    optimizer state are the same everywhere, and taken from the first. The loss is the mean, an evaluation's
-    over the ranks that made it; seconds are the longest. ValueError: folders with other steps or loss scales,
-    which are not ranks of one training, and damaged ones; FileExistsError: `folder` exists (replace=True puts
-    the new one in its place).
+    Histograms of gradients and activations are added: each rank counts its own part of the batch. Weights
+    and optimizer state are the same everywhere, and taken once, or parts of tensors, and added where they
+    differ. The loss is the mean, an evaluation's over the ranks that made it; seconds are the longest.
+    ValueError: folders with other steps or loss scales, which are not ranks of one training, and damaged
+    ones; FileExistsError: `folder` exists (replace=True puts the new one in its place).
 
     >>> merge(["results/mine-rank0", "results/mine-rank1"], "results/mine")    # doctest: +SKIP
     """

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.multiprocessing
 from gloo import gloo
 from torch import nn
 
+import fp16lab
 import fp16lab.torch as lab
 
 X = torch.linspace(-2, 2, 48).reshape(12, 4)
@@ -54,7 +57,7 @@ def emulate(kind: str) -> None:
         assert torch.allclose(whole(got.wait() if hasattr(got, "wait") else got), plain, atol=1e-5)
 
 
-def watch(kind: str) -> None:
+def watch(kind: str, folder: Path) -> None:
     """Each rank counts its part."""
     alone, model = network(), spread(kind)
     optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (alone, model)]
@@ -74,6 +77,18 @@ def watch(kind: str) -> None:
         if observed == "weights":  # sums of gradients have another order
             assert parts[0].__getstate__() == one.histogram("0.weight", observed).__getstate__()
     assert both.recording.steps[0].grad_norm == pytest.approx(one.recording.steps[0].grad_norm, rel=1e-5)
+    both.save(folder / "run")  # run-rank0, run-rank1
+    torch.distributed.barrier()
+    if torch.distributed.get_rank() == 0:
+        lab.merge([folder / "run-rank0", folder / "run-rank1"], folder / "run")
+        rows = fp16lab.load_run(folder / "run").histograms
+        totals = {
+            (name, observed): before.total
+            for name, observed, before in zip(rows["tensor"], rows["observed"], rows["before"])
+        }
+        for name, parameter in alone.named_parameters():
+            assert totals[name, "weights"] == parameter.numel()
+        assert totals["0.weight", "gradients"] == 32
 
 
 def refuse() -> None:
@@ -90,7 +105,7 @@ def work(rank: int, folder: str) -> None:
     with gloo(rank, 2, folder):
         emulate("tensor parallel")
         emulate("FSDP2")
-        watch("tensor parallel")
+        watch("tensor parallel", Path(folder))
         refuse()
 
 
