@@ -134,7 +134,7 @@ class emulate:
             )
 
     def _warn_of_switches(self) -> None:
-        """Of torch's switches for a GPU's products, which are arguments here."""
+        """Torch's switches for a GPU's products are arguments here."""
         of_cuda = torch.backends.cuda.matmul
         narrow = of_cuda.allow_fp16_accumulation and self.accumulator == "f32"
         tf32 = of_cuda.fp32_precision == "tf32" and self.f32 == "native"

@@ -8,7 +8,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from functools import partial, wraps
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -58,12 +58,12 @@ class StepEnds:
         if self._scaler is not None:
             update = partial(self._update, self._scaler)
             for name, wrap in (("scale", self._scale), ("unscale_", self._unscale), ("update", update)):
-                _wrap(scope, self._scaler, name, wrap)
+                scope.callback(_Wrapped(self._scaler, name, wrap).end)
         elif self._disabled is not None:
-            _wrap(scope, self._disabled, "scale", self._scale)
+            scope.callback(_Wrapped(self._disabled, "scale", self._scale).end)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Of an optimizer that is pickled while its hooks are here: nothing is watched where it is loaded."""
+        """An optimizer that is pickled with its hooks is not watched where it is loaded."""
         return StepEnds, ([], None, None)
 
     def note_norm(self, parameters: Iterable[torch.Tensor], scale: float) -> None:
@@ -141,15 +141,26 @@ class StepEnds:
 
 
 class _Wrapped:
-    """A method of one object that goes through `wrap(original, ...)`; pickled, it is the method."""
+    """A method of one object that goes through `wrap(original, ...)` until end(), in whatever order several end;
+    pickled, it is the method."""
 
     def __init__(self, owner: object, name: str, wrap: Callable) -> None:
-        original = getattr(owner, name)
-        self._owner, self._name = owner, name
-        self._call = wraps(original)(partial(wrap, original))
+        self._owner, self._name, self._before = owner, name, owner.__dict__.get(name)
+        self._original: Callable = getattr(owner, name)
+        self._wrap: Callable | None = wrap
+        owner.__dict__[name] = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
+        return self._original(*args, **kwargs) if self._wrap is None else self._wrap(self._original, *args, **kwargs)
+
+    def end(self) -> None:
+        self._wrap = None
+        methods = self._owner.__dict__
+        while isinstance(last := methods.get(self._name), _Wrapped) and last._wrap is None:
+            if last._before is None:
+                del methods[self._name]
+            else:
+                methods[self._name] = last._before
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _bound, (type(self._owner), self._name, self._owner)
@@ -157,13 +168,6 @@ class _Wrapped:
 
 def _bound(of: type, name: str, owner: object) -> MethodType:
     return MethodType(getattr(of, name), owner)
-
-
-def _wrap(scope: ExitStack, owner: object, name: str, wrap: Callable) -> None:
-    """Until `scope` closes, `owner`'s method goes through `wrap`."""
-    before = owner.__dict__.get(name)
-    owner.__dict__[name] = _Wrapped(owner, name, wrap)
-    scope.callback(owner.__dict__.pop if before is None else owner.__dict__.__setitem__, name, before)
 
 
 def optimizer_states(
@@ -195,7 +199,7 @@ def hash_fold(digest: int, *numbers: float) -> int:
 
 
 def weights_digest(model: nn.Module, digest: int) -> int:
-    """Of the bytes of all parameters and buffers, in their order; of DTensors of this rank's part."""
+    """A digest of the bytes of all parameters and buffers, in their order; a DTensor gives this rank's part."""
     crc = 0
     for tensor in (*model.parameters(), *model.buffers()):
         for part in local_parts(tensor.detach()):

@@ -46,7 +46,7 @@ class StepCounts:
         self.open(False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Of a network that is pickled or copied while its hooks are here: nothing is counted of the other one."""
+        """A network that is pickled or copied with its hooks is not counted where it is loaded."""
         return StepCounts, (nn.Module(), ())
 
     def open(self, counting: bool) -> None:
@@ -148,7 +148,7 @@ class StepCounts:
             self._follow("loss.prediction", tensor)
 
     def _is_part_of_step(self) -> bool:
-        """Of a forward pass: can it be one of a step that is counted?"""
+        """Can the forward pass under way be one of a step that is counted?"""
         if not (self.counting and self._model.training):
             return False
         self._passes.forward()
@@ -190,7 +190,11 @@ class StepCounts:
             else:
                 row = (observed, name, kind, format_of(rounded))
                 before = after if rounded is tensor else count(tensor)
-        self._passes.add(partial(self._add_to, row, before, after))
+        counting = partial(self._add_to, row, before, after)
+        if observed in ("gradients", "activations"):
+            self._passes.add(counting)
+        else:  # no pass decides about what the update finds and leaves
+            counting()
 
     def _add_to(self, row: _Row, before: _core.Histogram, after: _core.Histogram) -> None:
         """Both sides are one histogram as long as nothing that was rounded came to this row."""

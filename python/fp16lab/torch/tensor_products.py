@@ -135,7 +135,7 @@ class TensorProducts:
 
 
 def _address(tensor: torch.Tensor) -> int:
-    """Of its numbers; ValueError where its memory is not its value."""
+    """The address of its numbers; ValueError where its memory is not its value."""
     plain = in_memory(tensor, "an operand")
     if plain.data_ptr() != tensor.data_ptr():
         raise ValueError("an operand is lazily negated or zero: resolve_neg() makes it a plain tensor")

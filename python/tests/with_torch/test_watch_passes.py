@@ -140,6 +140,30 @@ def test_models_optimizers_and_scalers_are_pickled_while_they_are_watched(networ
     assert "scale" not in scaler.__dict__
 
 
+def test_watches_of_one_scaler_end_in_any_order(network):
+    scaler, optimizer = lab.GradScaler(device="cpu"), torch.optim.SGD(network.parameters(), lr=0.1)
+    both = [lab.watch(network, every=1, optimizer=optimizer, scaler=scaler) for _ in range(2)]
+    for w in both:
+        w.__enter__()
+    for w in both:
+        scaler.scale(network(X).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        w.__exit__(None)
+    assert [len(w.recording.steps) for w in both] == [1, 2]
+    assert not {"scale", "unscale_", "update"} & set(scaler.__dict__)
+
+
+def test_weights_count_after_a_backward_pass_that_raised(network):
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    network.between = Raises.apply
+    with lab.watch(network, every=1, optimizer=optimizer, tensors=["gradients", "weights"]) as w:
+        with pytest.raises(RuntimeError):
+            step(network)
+        optimizer.step()
+    assert {row.observed for row in w.recording.counts} == {"weights"}
+
+
 def test_a_scope_that_cannot_open_leaves_everything_as_it_was(network, monkeypatch):
     state = torch._C._get_mkldnn_enabled(), torch.backends.mha.get_fastpath_enabled()
     scope = lab.emulate("hopper")
