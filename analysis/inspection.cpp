@@ -14,7 +14,7 @@
 namespace fp16lab::analysis {
 namespace {
 
-constexpr int short_digits = 7;
+constexpr int digits_shown = 7;
 
 [[noreturn]] void refuse(const std::string& message) { throw std::invalid_argument(message); }
 
@@ -90,7 +90,7 @@ Code code_of(const RuntimeFormat& format, std::uint64_t bits) {
   const Decimal value(exact);
   code.formula = formula_of(format, code);
   code.value = value.to_string();
-  code.short_value = value.to_string(short_digits);
+  code.short_value = value.to_string(digits_shown);
   return code;
 }
 

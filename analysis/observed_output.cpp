@@ -3,20 +3,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "analysis/interval_json.hpp"
 #include "analysis/percent_text.hpp"
 #include "numerics/histogram/cast_counts.hpp"
 #include "numerics/histogram/zones.hpp"
 
 namespace fp16lab::analysis {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::string_view all_tensors = "all tensors";
 constexpr const char* zone_row = " {:>11} {:>11} {:>11} {:>11}";
@@ -93,8 +91,6 @@ void print_updates(std::ostream& out, std::span<const Line> lines, DType format,
     out << '\n';
   }
 }
-
-Json interval(const CountInterval& count) { return Json::array({count.lower, count.upper}); }
 
 Json cast_json(const HistogramRow& row, bool watched) {
   const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after, watched);

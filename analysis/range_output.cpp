@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -14,13 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/interval_json.hpp"
 #include "analysis/percent_text.hpp"
 #include "numerics/text/scale_text.hpp"
 
 namespace fp16lab::analysis {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string scale_names(const std::vector<double>& ascending) {
   if (ascending.size() < 2) return ascending.empty() ? "" : scale_text(ascending.front());
@@ -186,10 +184,6 @@ void print_exact(std::ostream& out, const RangeReport& report, const RangeView& 
 }
 
 // ---- JSON -------------------------------------------------------------------------------------------------
-
-Json interval(const CountInterval& count) { return Json::array({count.lower, count.upper}); }
-Json interval(const MassInterval& mass) { return Json::array({mass.lower, mass.upper}); }
-Json interval(const std::optional<MassInterval>& mass) { return mass ? interval(*mass) : Json(nullptr); }
 
 void add_zones(Json& json, const RangeCounts& counts) {
   json["lost"] = interval(counts.lost);

@@ -34,11 +34,11 @@ void note(ColumnDifference& column, std::uint64_t step, double a, double b, doub
 
 std::optional<ErrorGrowth> fit_growth(std::span<const StepPair> steps) {
   constexpr double grown = 0.1;
-  struct Point {
+  struct LogError {
     std::uint64_t step;
     double log10;
   };
-  std::vector<Point> points;
+  std::vector<LogError> points;
   for (const auto& [a, b] : steps) {
     if (!std::isfinite(a.loss) || !std::isfinite(b.loss) || a.loss == b.loss) continue;
     if (relative_difference(a.loss, b.loss) >= grown) break;
@@ -49,13 +49,13 @@ std::optional<ErrorGrowth> fit_growth(std::span<const StepPair> steps) {
       .first_step = points.front().step, .last_step = points.back().step, .points = points.size()};
   const double n = static_cast<double>(points.size());
   double mean_x = 0, mean_y = 0;
-  const auto x_of = [&](const Point& point) { return static_cast<double>(point.step - growth.first_step); };
-  for (const Point& point : points) {
+  const auto x_of = [&](const LogError& point) { return static_cast<double>(point.step - growth.first_step); };
+  for (const LogError& point : points) {
     mean_x += x_of(point) / n;
     mean_y += point.log10 / n;
   }
   double xx = 0, xy = 0, yy = 0;
-  for (const Point& point : points) {
+  for (const LogError& point : points) {
     const double x = x_of(point) - mean_x, y = point.log10 - mean_y;
     xx += x * x;
     xy += x * y;

@@ -14,6 +14,9 @@
 
 namespace fp16lab::engine::data {
 
+/// The environment variable that names the folder of data sets.
+inline constexpr std::string_view data_variable = "FP16LAB_DATA";
+
 /// A file that data came from, for manifests.
 struct SourceFile {
   std::filesystem::path path;

@@ -45,7 +45,6 @@ constexpr DatasetInfo datasets[] = {
 /// What the archive of CIFAR-10 unpacks to.
 constexpr std::string_view cifar10_folder = "cifar-10-batches-bin";
 constexpr std::string_view system_folder = "/usr/share/datasets";
-constexpr std::string_view variable = "FP16LAB_DATA";
 
 const DatasetInfo& dataset_info(std::string_view name) {
   std::string known;
@@ -90,7 +89,7 @@ std::vector<std::filesystem::path> require_files(const DatasetInfo& info, const 
                     info.name, name, idx ? ".gz" : "", location.folder.string(), location.chosen_by,
                     info.package.empty() ? std::string()
                                          : fmt::format("install the Debian package {}, or ", info.package),
-                    variable, idx ? "four IDX files" : "six files of the binary version"));
+                    data_variable, idx ? "four IDX files" : "six files of the binary version"));
   }
   return paths;
 }
@@ -117,11 +116,11 @@ DatasetLocation find_dataset(std::string_view name, const std::filesystem::path&
   const DatasetInfo& info = dataset_info(name);
   DatasetLocation location;
   // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing in fp16lab changes the environment
-  const char* const set = std::getenv(std::string(variable).c_str());
+  const char* const set = std::getenv(std::string(data_variable).c_str());
   if (!path.empty()) {
     location = {path, "data.path"};
   } else if (set != nullptr && *set != '\0') {
-    location = {set, fmt::format("${}", variable)};
+    location = {set, fmt::format("${}", data_variable)};
     if (is_folder(location.folder / info.name)) location.folder /= info.name;
   } else {
     location = {std::filesystem::path(system_folder) / info.name,

@@ -18,7 +18,6 @@
 namespace fp16lab::engine::data {
 namespace {
 
-constexpr std::string_view variable = "FP16LAB_DATA";
 /// The data set that is whatever file data.path names.
 constexpr std::string_view own_text = "text";
 
@@ -47,7 +46,7 @@ std::filesystem::path file_in(const std::filesystem::path& path, std::string_vie
           : fmt::format(
                 "run scripts/setup.sh, which exports it from the Debian package {}, or point data.path at a "
                 "text file or ${} at a folder with {}",
-                info.package, variable, file_name(info.name));
+                info.package, data_variable, file_name(info.name));
   throw std::runtime_error(fmt::format("{}: there is no file {} (chosen by {}); {}", info.name,
                                        location.file.string(), location.chosen_by, remedy));
 }
@@ -177,7 +176,7 @@ std::filesystem::path exported_text(std::string_view name) {
 TextLocation find_text(std::string_view name, const std::filesystem::path& path) {
   const DatasetInfo& info = text_info(name);
   // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing in fp16lab changes the environment
-  const char* const set = std::getenv(std::string(variable).c_str());
+  const char* const set = std::getenv(std::string(data_variable).c_str());
   TextLocation location;
   if (!path.empty()) {
     location = {file_in(path, name), "data.path"};
@@ -188,7 +187,7 @@ TextLocation find_text(std::string_view name, const std::filesystem::path& path)
     const std::filesystem::path folder(set);
     std::error_code ignored;
     const bool subfolder = std::filesystem::is_directory(folder / name, ignored);
-    location = {(subfolder ? folder / name : folder) / file_name(name), fmt::format("${}", variable)};
+    location = {(subfolder ? folder / name : folder) / file_name(name), fmt::format("${}", data_variable)};
   } else {
     location = {exported_text(name), "the folder of scripts/setup.sh"};
   }

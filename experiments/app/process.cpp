@@ -35,19 +35,19 @@ bool is_repeated(int number) {
   return false;
 }
 
-volatile std::sig_atomic_t seen[NSIG] = {};
+volatile std::sig_atomic_t signals_seen[NSIG] = {};
 
 int first_result_error = 0;
 
 extern "C" void on_interrupt(int number) {
   if (is_repeated(number)) return;
-  if (seen[number] != 0 && number != SIGINT && number != SIGTERM) return;
-  if (seen[number] != 0) {
+  if (signals_seen[number] != 0 && number != SIGINT && number != SIGTERM) return;
+  if (signals_seen[number] != 0) {
     std::signal(number, SIG_DFL);
     raise(number);  // comes when this handler returns
     return;
   }
-  seen[number] = 1;
+  signals_seen[number] = 1;
   interrupt_flag = 1;
   if (text_length == 0) return;
   const int error = errno;

@@ -81,7 +81,7 @@ constexpr LevelRules mindspore_low(Level level, bool norms_f32, std::string_view
           .source = source};
 }
 
-constexpr LevelRules mindspore_o1() {
+constexpr LevelRules mindspore_o1_rules() {
   LevelRules rules = lists(Level::O1, Unlisted::follow, "none", "mindspore/train/amp.py: _auto_white_list");
   rules.widens_white_results = true;  // "insert cast float32 after the operators"
   return rules;
@@ -89,7 +89,7 @@ constexpr LevelRules mindspore_o1() {
 
 constexpr std::array mindspore_rules = {
     fp32("mindspore/train/amp.py: _config_level"),
-    mindspore_o1(),
+    mindspore_o1_rules(),
     mindspore_low(Level::O2, true, "mindspore", "mindspore/train/amp.py: _auto_black_list, _config_level"),
     mindspore_low(Level::O3, false, "none", "mindspore/train/amp.py: auto_mixed_precision, _config_level"),
 };

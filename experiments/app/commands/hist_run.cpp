@@ -277,7 +277,7 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   if (tensors.empty())
     throw CommandError(ExitCode::usage,
                        "nothing is left to show: --include names tensors, --exclude leaves some out");
-  const Question question{
+  const HistQuestion question{
       .formats = parse_formats(command.formats).value_or(std::vector<DType>{stored_format(rows)}),
       .scale = command.scale.empty() ? tensors.common_scale() : parse_scale("--scale", command.scale)};
   if (!command.common.quiet) {

@@ -45,7 +45,7 @@ std::optional<std::vector<DType>> parse_formats(const std::vector<std::string>& 
 }
 
 void draw(const HistCommand& command, const Tensors& tensors, const std::string& subject,
-          const Question& question) {
+          const HistQuestion& question) {
   for (const DType format : question.formats) {
     const reports::RangeFigure figure{.subject = subject,
                                       .name_has_format = question.formats.size() > 1,
@@ -62,7 +62,7 @@ void draw(const HistCommand& command, const Tensors& tensors, const std::string&
 }
 
 void show(const HistCommand& command, const Tensors& tensors, const std::string& subject,
-          const Question& question, std::span<const analysis::SuggestedScale> suggestions,
+          const HistQuestion& question, std::span<const analysis::SuggestedScale> suggestions,
           const HistJson& additions) {
   std::vector<analysis::RangeView> views;
   for (const DType format : question.formats) views.push_back({format, question.scale, command.exact_mass});
@@ -87,7 +87,7 @@ void show(const HistCommand& command, const Tensors& tensors, const std::string&
   if (command.draws()) draw(command, tensors, subject, question);
 }
 
-void show_short(const Tensors& tensors, const Question& question,
+void show_short(const Tensors& tensors, const HistQuestion& question,
                 std::span<const analysis::SuggestedScale> suggestions, std::optional<int> for_run) {
   std::vector<analysis::RangeView> views;
   for (const DType format : question.formats) views.push_back({format, question.scale});

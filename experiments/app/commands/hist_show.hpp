@@ -60,7 +60,7 @@ struct Tensors {
 };
 
 /// What is asked of it.
-struct Question {
+struct HistQuestion {
   std::vector<DType> formats;   ///< not empty
   std::optional<double> scale;  ///< none: each tensor at its own
 };
@@ -69,16 +69,16 @@ using HistJson = nlohmann::ordered_json;
 
 /// One figure a format. Where one was not asked for among several, its name is that of the subject alone.
 void draw(const HistCommand& command, const Tensors& tensors, const std::string& subject,
-          const Question& question);
+          const HistQuestion& question);
 
 /// The tables or the JSON on stdout, with `additions` at the end of the JSON; the figures where they are
 /// asked for.
 void show(const HistCommand& command, const Tensors& tensors, const std::string& subject,
-          const Question& question, std::span<const analysis::SuggestedScale> suggestions,
+          const HistQuestion& question, std::span<const analysis::SuggestedScale> suggestions,
           const HistJson& additions);
 
 /// The short table that hist ends with.
-void show_short(const Tensors& tensors, const Question& question,
+void show_short(const Tensors& tensors, const HistQuestion& question,
                 std::span<const analysis::SuggestedScale> suggestions, std::optional<int> for_run = {});
 
 /// One for each format.

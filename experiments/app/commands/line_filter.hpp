@@ -1,6 +1,8 @@
 // Programs that read lines and answer each with a line, fast enough for millions of them.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -18,5 +20,15 @@ void filter_lines(
 
 /// A line as error messages quote it: cut where it is long, unprintable characters as '?'.
 std::string quoted(std::string_view line);
+
+/// The value of a hexadecimal digit; 16 for anything else.
+inline constexpr std::array<std::uint8_t, 256> digit_values = [] {
+  std::array<std::uint8_t, 256> values{};
+  values.fill(16);
+  for (std::uint8_t i = 0; i < 10; ++i) values[std::size_t{'0'} + i] = i;
+  for (std::uint8_t i = 10; i < 16; ++i)
+    values[std::size_t{'a'} + i - 10] = values[std::size_t{'A'} + i - 10] = i;
+  return values;
+}();
 
 }  // namespace fp16lab::experiments

@@ -39,7 +39,7 @@ struct MmaCommand {
   std::string subnormal_accumulator, underflow_zero, fp8_order;
 };
 
-[[noreturn]] void usage(const std::string& message) {
+[[noreturn]] void mma_usage(const std::string& message) {
   throw CommandError(ExitCode::usage, "mma: " + message);
 }
 
@@ -50,11 +50,11 @@ Choice chosen(const char* option, const std::string& name, std::initializer_list
     if (name_of(choice) == name) return choice;
     known.push_back(name_of(choice));
   }
-  usage(fmt::format("{} '{}': {}", option, name, known_are(name, known)));
+  mma_usage(fmt::format("{} '{}': {}", option, name, known_are(name, known)));
 }
 
 /// What each line asks: the row with the user's changes, and how its words are written.
-struct Question {
+struct MmaQuestion {
   OwnRow own;
   DType a_format, b_format;
 
@@ -64,22 +64,22 @@ struct Question {
 Dataflow dataflow_of(const std::string& fp8_order) {
   if (fp8_order == "pairs") return Dataflow::fp8_as_fp16_pairs;
   if (fp8_order == "halves") return Dataflow::fp8_as_fp16_halves;
-  usage(fmt::format("--fp8-order '{}': {}", fp8_order,
+  mma_usage(fmt::format("--fp8-order '{}': {}", fp8_order,
                     known_are(fp8_order, std::array<std::string_view, 2>{"pairs", "halves"})));
 }
 
 /// "hopper with f16 and f32".
-std::string name_of(const Question& question) {
+std::string name_of(const MmaQuestion& question) {
   return fmt::format("{} with {} and {}", question.row().name, name_of(question.a_format),
                      name_of(question.row().accumulator()));
 }
 
 OwnRow row_of(const MmaCommand& command) {
   if (command.model.empty() && command.row.empty())
-    usage(fmt::format("expected --model NAME: {}; or --row FILE.toml",
+    mma_usage(fmt::format("expected --model NAME: {}; or --row FILE.toml",
                       fmt::join(fp16lab::tensor_core_names(), ", ")));
   if (!command.model.empty() && !command.row.empty())
-    usage(fmt::format("--model with --row: expected one of them; base = \"{}\" in {} takes that model's row",
+    mma_usage(fmt::format("--model with --row: expected one of them; base = \"{}\" in {} takes that model's row",
                       command.model, command.row.string()));
   if (!command.row.empty()) return load_tensor_core_row(command.row, command.in, command.acc);
   const DType operands = command.in.empty() ? DType::f16 : operand_format(command.in);
@@ -89,23 +89,23 @@ OwnRow row_of(const MmaCommand& command) {
 
 /// The row that the command names, then the changes to it. An option that cannot change any result of the
 /// row is refused: who gives it expects something of it.
-Question question_of(const MmaCommand& command) {
-  if (command.json && !command.explain) usage("--json goes with --explain; answers are lines of words");
+MmaQuestion question_of(const MmaCommand& command) {
+  if (command.json && !command.explain) mma_usage("--json goes with --explain; answers are lines of words");
   try {
     OwnRow own = row_of(command);
     const DType a_format = own.operands;
     const DType b_format = command.in_b.empty() ? a_format : operand_format(command.in_b);
-    Question question{std::move(own), a_format, b_format};
+    MmaQuestion question{std::move(own), a_format, b_format};
     TensorCoreModel& row = question.own.row;
     if (a_format != b_format && !(is_fp8(a_format) && is_fp8(b_format)))
-      usage(fmt::format("--in {} with --in-b {}: only {} can be mixed", name_of(a_format), command.in_b,
+      mma_usage(fmt::format("--in {} with --in-b {}: only {} can be mixed", name_of(a_format), command.in_b,
                         fmt::join(dtype_names<is_fp8>, " and ")));
 
     const bool through_fp16 = row.dataflow != Dataflow::fused_chain;
     const std::string which = name_of(question);
     if (command.block_size) {
       if (through_fp16)
-        usage(
+        mma_usage(
             fmt::format("--block-size: {} has two blocks of 16 in an instruction of 32 products; "
                         "--fp8-order says which",
                         which));
@@ -115,7 +115,7 @@ Question question_of(const MmaCommand& command) {
     if (command.exponent_floor) row.exponent_floor = *command.exponent_floor;
     if (!command.subnormal_accumulator.empty()) {
       if (row.accumulator() != DType::f16)
-        usage(fmt::format("--subnormal-accumulator: {} has no FP16 accumulator", which));
+        mma_usage(fmt::format("--subnormal-accumulator: {} has no FP16 accumulator", which));
       row.subnormal_accumulator = chosen("--subnormal-accumulator", command.subnormal_accumulator,
                                          {SubnormalAccumulator::emin, SubnormalAccumulator::own_exponent});
     }
@@ -125,34 +125,24 @@ Question question_of(const MmaCommand& command) {
     if (!command.fp8_order.empty()) {
       const Dataflow dataflow = dataflow_of(command.fp8_order);
       if (!through_fp16)
-        usage(fmt::format("--fp8-order: {} does not go through FP16, as FP8 on hopper and blackwell does",
+        mma_usage(fmt::format("--fp8-order: {} does not go through FP16, as FP8 on hopper and blackwell does",
                           which));
       row.dataflow = dataflow;
     }
     fused_dot_add(row, a_format, {}, b_format, {}, 0);  // lets it judge the numbers
     return question;
   } catch (const std::invalid_argument& error) {
-    usage(error.what());
+    mma_usage(error.what());
   }
 }
 
 /// Hexadecimal digits of a word in a line: registers of 32 bits hold TF32 and FP32.
 int digits_of(DType format) { return 2 * static_cast<int>(size_of(format)); }
 
-/// The value of a hexadecimal digit; 16 for anything else.
-constexpr std::array<std::uint8_t, 256> digit_values = [] {
-  std::array<std::uint8_t, 256> values{};
-  values.fill(16);
-  for (std::uint8_t i = 0; i < 10; ++i) values[std::size_t{'0'} + i] = i;
-  for (std::uint8_t i = 10; i < 16; ++i)
-    values[std::size_t{'a'} + i - 10] = values[std::size_t{'A'} + i - 10] = i;
-  return values;
-}();
-
 /// One line's fields: taken apart, answered or compared, and every mistake named.
 class Mma {
  public:
-  Mma(const Question& question, const MmaCommand& command)
+  Mma(const MmaQuestion& question, const MmaCommand& command)
       : question_(question),
         verify_(command.verify),
         explain_(command.explain),
@@ -207,7 +197,7 @@ class Mma {
 
  private:
   [[noreturn]] void refuse(const std::string& mistake) const {
-    usage(fmt::format("line {}: {}: {}", number_, quoted(line_), mistake));
+    mma_usage(fmt::format("line {}: {}: {}", number_, quoted(line_), mistake));
   }
 
   void split(std::array<std::string_view, 4>& fields, std::size_t expected) const {
@@ -270,7 +260,7 @@ class Mma {
     return word(field, text, d_digits_, false);
   }
 
-  Question question_;
+  MmaQuestion question_;
   bool verify_, explain_, json_;
   int d_digits_;
   std::string_view line_;
@@ -282,7 +272,7 @@ class Mma {
 /// A capture says itself what its words are: only --model, for another generation than the device's own.
 ExitCode run_capture(const MmaCommand& command) {
   if (!command.verify)
-    usage(fmt::format("{}: a capture goes with --verify; lines of words come from the standard input",
+    mma_usage(fmt::format("{}: a capture goes with --verify; lines of words come from the standard input",
                       command.capture.string()));
   const bool plain = command.row.empty() && command.in.empty() && command.in_b.empty() &&
                      command.acc.empty() && !command.explain && !command.json && !command.block_size &&
@@ -290,12 +280,12 @@ ExitCode run_capture(const MmaCommand& command) {
                      command.subnormal_accumulator.empty() && command.underflow_zero.empty() &&
                      command.fp8_order.empty();
   if (!plain)
-    usage("of a capture only --model can be chosen: formats and rows are those of its instructions");
+    mma_usage("of a capture only --model can be chosen: formats and rows are those of its instructions");
   if (!command.model.empty()) {
     try {
       tensor_core_model(command.model);
     } catch (const std::invalid_argument& error) {
-      usage(error.what());
+      mma_usage(error.what());
     }
   }
   return verify_capture(command.capture, command.model, command.common);
@@ -303,7 +293,7 @@ ExitCode run_capture(const MmaCommand& command) {
 
 ExitCode run_mma(const MmaCommand& command) {
   if (!command.capture.empty()) return run_capture(command);
-  const Question question = question_of(command);
+  const MmaQuestion question = question_of(command);
   Mma mma(question, command);
   filter_lines([&mma](std::string_view line, std::uint64_t number, std::string& output) {
     mma(line, number, output);
@@ -343,10 +333,10 @@ Command mma_command() {
       .uses = {},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<MmaCommand>();
-        const std::string models = fmt::format("{}", fmt::join(tensor_core_names(), ", "));
+        const std::string models = fmt::format("{}", fmt::join(fp16lab::tensor_core_names(), ", "));
         options.add("--model", command->model, models + " (fp16lab list shows their rows)")
             .type("NAME")
-            .offers(offer_names(tensor_core_names()));
+            .offers(offer_names(fp16lab::tensor_core_names()));
         options
             .add("FILE", command->capture,
                  "With --verify: a capture, instead of lines from the standard input")

@@ -42,7 +42,7 @@ using engine::amp::PowerOfTwo;
 using engine::amp::ScalePolicy;
 using engine::amp::ScalerOptions;
 
-[[noreturn]] void usage(const std::string& message) {
+[[noreturn]] void policy_usage(const std::string& message) {
   throw CommandError(ExitCode::usage, "policy: " + message);
 }
 
@@ -52,7 +52,7 @@ auto as_usage(const Call& call) {
   try {
     return call();
   } catch (const std::invalid_argument& error) {
-    usage(error.what());
+    policy_usage(error.what());
   }
 }
 
@@ -64,7 +64,7 @@ double number_of(const std::string& text, const std::string& where) {
     const double infinity = std::numeric_limits<double>::infinity();
     return number.value.negative() ? -infinity : infinity;
   } catch (const std::invalid_argument& error) {
-    usage(fmt::format("{}: {}", where, error.what()));
+    policy_usage(fmt::format("{}: {}", where, error.what()));
   }
 }
 
@@ -73,14 +73,14 @@ PowerOfTwo power_of_two_of(const std::string& value, const std::string& setting)
   if (value == "warn") return PowerOfTwo::warn;
   if (value == "round_down") return PowerOfTwo::round_down;
   const std::vector<std::string_view> known = {"any", "warn", "round_down"};
-  usage(fmt::format("--set {}: {}", setting, known_are(value, known)));
+  policy_usage(fmt::format("--set {}: {}", setting, known_are(value, known)));
 }
 
 /// "growth_interval=4" or "scaler.growth_interval=4".
 void set_parameter(ScalerOptions& options, const PolicyDescription& policy, const std::string& setting) {
   const std::size_t equals = setting.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == setting.size())
-    usage(fmt::format("--set {}: expected NAME=VALUE, such as growth_interval=100", setting));
+    policy_usage(fmt::format("--set {}: expected NAME=VALUE, such as growth_interval=100", setting));
   std::string name = setting.substr(0, equals);
   const std::string value = setting.substr(equals + 1);
   if (name.starts_with("scaler.")) name = name.substr(7);
@@ -92,7 +92,7 @@ void set_parameter(ScalerOptions& options, const PolicyDescription& policy, cons
   try {
     engine::amp::require_parameter(&policy, name, besides);
   } catch (const std::invalid_argument& error) {
-    usage(fmt::format("--set {}: {}", setting, error.what()));
+    policy_usage(fmt::format("--set {}: {}", setting, error.what()));
   }
   const PolicyParameter* const parameter = policy.find(name);
   const bool is_switch = parameter->kind == PolicyParameter::Kind::boolean;
@@ -106,7 +106,7 @@ void set_parameter(ScalerOptions& options, const PolicyDescription& policy, cons
 ScalerOptions options_of(const PolicyCommand& command) {
   ScalerOptions options;
   if (command.policy.empty() && command.common.config.empty())
-    usage("expected --policy NAME, or --config FILE with a scaler.policy (--list shows all policies)");
+    policy_usage("expected --policy NAME, or --config FILE with a scaler.policy (--list shows all policies)");
   if (!command.policy.empty())
     as_usage([&] { options.policy = engine::amp::scale_policy(command.policy).name; });
   if (!command.common.config.empty()) {
@@ -148,7 +148,7 @@ std::vector<Step> steps_of_trace(const std::string& argument) {
       const bool printable = c > ' ' && c < '\x7f';
       const std::string shown =
           printable ? fmt::format("'{}'", c) : fmt::format("byte 0x{:02x}", static_cast<unsigned char>(c));
-      usage(fmt::format("--trace: {} at {}position {}: expected F (finite) or O (overflow)", shown,
+      policy_usage(fmt::format("--trace: {} at {}position {}: expected F (finite) or O (overflow)", shown,
                         from_stdin ? fmt::format("line {}, ", line) : "", position));
     }
     steps.push_back({.overflow = c == 'O'});
@@ -165,7 +165,7 @@ std::vector<Step> steps_of_amax(const std::string& argument) {
     const std::string number = text.substr(i, end - i);
     const std::string where = fmt::format("--amax: number {}", steps.size() + 1);
     const double amax = number_of(number, where);
-    if (amax < 0) usage(fmt::format("{}: '{}': expected a magnitude, 0 or more", where, number));
+    if (amax < 0) policy_usage(fmt::format("{}: '{}': expected a magnitude, 0 or more", where, number));
     steps.push_back({.amax = amax});
     i = text.find_first_not_of(separators, end);
   }
@@ -220,7 +220,7 @@ ExitCode run_steps(const std::vector<Step>& steps, bool has_magnitudes, const Sc
 
 ExitCode list(const PolicyCommand& command) {
   if (!command.trace.empty() || !command.amax.empty() || !command.common.set.empty())
-    usage("--list takes no --trace, --amax or --set");
+    policy_usage("--list takes no --trace, --amax or --set");
   std::vector<const PolicyDescription*> shown;
   if (command.policy.empty()) {
     for (const PolicyDescription& policy : engine::amp::scale_policies()) shown.push_back(&policy);
@@ -242,13 +242,13 @@ ExitCode list(const PolicyCommand& command) {
 
 ExitCode run_policy(const PolicyCommand& command) {
   if (command.list) return list(command);
-  if (command.json) usage("--json goes with --list; a trace is CSV");
+  if (command.json) policy_usage("--json goes with --list; a trace is CSV");
   const ScalerOptions options = options_of(command);
   if (command.trace.empty() == command.amax.empty())
-    usage("expected either --trace FFOFF... or --amax LIST (or --list)");
+    policy_usage("expected either --trace FFOFF... or --amax LIST (or --list)");
   const ScalePolicy policy = as_usage([&] { return engine::amp::make_scale_policy(options); });
   if (policy.wants_statistics && command.amax.empty())
-    usage(fmt::format("policy {} decides by the gradients' magnitudes: give --amax LIST instead of --trace",
+    policy_usage(fmt::format("policy {} decides by the gradients' magnitudes: give --amax LIST instead of --trace",
                       policy.name));
   const bool has_magnitudes = !command.amax.empty();
   const std::vector<Step> steps =

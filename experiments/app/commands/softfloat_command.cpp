@@ -56,19 +56,6 @@ const SoftfloatFunction& function_named(const std::string& name) {
 
 constexpr int digits_of(SoftfloatType type) { return (type.bits + 3) / 4; }
 
-/// The value of a hexadecimal digit; 16 for anything else.
-constexpr std::array<std::uint8_t, 256> digit_values = [] {
-  std::array<std::uint8_t, 256> values{};
-  values.fill(16);
-  for (std::uint8_t i = 0; i < 10; ++i) values[std::size_t{'0'} + i] = i;
-  for (std::uint8_t i = 0; i < 6; ++i) {
-    const auto value = static_cast<std::uint8_t>(10 + i);
-    values[std::size_t{'a'} + i] = value;
-    values[std::size_t{'A'} + i] = value;
-  }
-  return values;
-}();
-
 /// Takes one number of at most `bits` bits, and the blanks around it, off the line's front.
 bool take_number(std::string_view& line, int bits, std::uint64_t& value) {
   const auto blank = [](char c) { return c == ' ' || c == '\t'; };

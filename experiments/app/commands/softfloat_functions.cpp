@@ -33,7 +33,7 @@ template <>
 constexpr SoftfloatType type<bool> = {"bool", 1};
 
 using Operands = const std::uint64_t*;
-using Options = SoftfloatOptions;
+
 using Flags = ExceptionFlags;
 
 template <class F>
@@ -49,44 +49,44 @@ template <class F>
 using Predicate = bool (*)(SmallFloat<F>, SmallFloat<F>, const ArithmeticOptions&, Flags*);
 
 template <class F, Unary<F> operation>
-std::uint64_t unary(Operands x, const Options& options, Flags& flags) {
+std::uint64_t unary(Operands x, const SoftfloatOptions& options, Flags& flags) {
   return operation(number<F>(x[0]), options.arithmetic, &flags).bits();
 }
 
 template <class F, Binary<F> operation>
-std::uint64_t binary(Operands x, const Options& options, Flags& flags) {
+std::uint64_t binary(Operands x, const SoftfloatOptions& options, Flags& flags) {
   return operation(number<F>(x[0]), number<F>(x[1]), options.arithmetic, &flags).bits();
 }
 
 template <class F, Predicate<F> relation>
-std::uint64_t predicate(Operands x, const Options& options, Flags& flags) {
+std::uint64_t predicate(Operands x, const SoftfloatOptions& options, Flags& flags) {
   return relation(number<F>(x[0]), number<F>(x[1]), options.arithmetic, &flags) ? 1 : 0;
 }
 
 template <class F>
-std::uint64_t fused(Operands x, const Options& options, Flags& flags) {
+std::uint64_t fused(Operands x, const SoftfloatOptions& options, Flags& flags) {
   return fma(number<F>(x[0]), number<F>(x[1]), number<F>(x[2]), options.arithmetic, &flags).bits();
 }
 
 template <class F>
-std::uint64_t to_integral(Operands x, const Options& options, Flags& flags) {
+std::uint64_t to_integral(Operands x, const SoftfloatOptions& options, Flags& flags) {
   const auto round = options.exact ? round_to_integral_exact<F> : round_to_integral<F>;
   return round(number<F>(x[0]), options.arithmetic, &flags).bits();
 }
 
 template <class To, class From>
-std::uint64_t between_formats(Operands x, const Options& options, Flags& flags) {
+std::uint64_t between_formats(Operands x, const SoftfloatOptions& options, Flags& flags) {
   return convert<To>(number<From>(x[0]), options.arithmetic, &flags).bits();
 }
 
 template <class Int, class F>
-std::uint64_t to_int(Operands x, const Options& options, Flags& flags) {
+std::uint64_t to_int(Operands x, const SoftfloatOptions& options, Flags& flags) {
   const auto round = options.exact ? to_integer_exact<Int, F> : to_integer<Int, F>;
   return static_cast<std::make_unsigned_t<Int>>(round(number<F>(x[0]), options.arithmetic, &flags));
 }
 
 template <class F, class Int>
-std::uint64_t from_int(Operands x, const Options& options, Flags& flags) {
+std::uint64_t from_int(Operands x, const SoftfloatOptions& options, Flags& flags) {
   return from_integer<F>(static_cast<Int>(x[0]), options.arithmetic, &flags).bits();
 }
 
@@ -139,7 +139,7 @@ class Table {
   }
 
   template <class From, class To>
-  void add_conversion(std::uint64_t (*evaluate)(Operands, const Options&, Flags&)) {
+  void add_conversion(std::uint64_t (*evaluate)(Operands, const SoftfloatOptions&, Flags&)) {
     if constexpr (!std::is_same_v<From, To>)
       functions.push_back({std::string(type<From>.name) + "_to_" + std::string(type<To>.name),
                            {type<From>},

@@ -49,7 +49,7 @@ const std::vector<Key>& keys() {
   static const std::vector<Key> list{
       {"name", "what messages call the row; default: the name of the file"},
       {"base", fmt::format("a --model, whose row gives what the file leaves out: {}",
-                           fmt::join(tensor_core_names(), ", "))},
+                           fmt::join(fp16lab::tensor_core_names(), ", "))},
       {"operands", fmt::format("which formats --in may name, as a list: {}",
                                fmt::join(dtype_names<is_low_precision>, ", "))},
       {"block_size", fmt::format("L, products in a fused block: 1 to {}", max_block_size)},
@@ -184,9 +184,9 @@ std::string row_name(const RowFile& file, std::string_view source) {
 /// The row before single keys change it: base's, or one of the keys that must be there.
 TensorCoreModel starting_row(const RowFile& file, const std::vector<DType>& operands, DType operand,
                              DType accumulator) {
-  const std::string expected = fmt::format("the name of a --model: {}", fmt::join(tensor_core_names(), ", "));
+  const std::string expected = fmt::format("the name of a --model: {}", fmt::join(fp16lab::tensor_core_names(), ", "));
   const auto base = file.text("base", expected);
-  const std::span<const std::string_view> models = tensor_core_names();
+  const std::span<const std::string_view> models = fp16lab::tensor_core_names();
   if (base && std::find(models.begin(), models.end(), *base) == models.end())
     file.refuse("base", known_are(*base, models));
   try {

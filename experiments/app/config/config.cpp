@@ -109,7 +109,7 @@ std::string real_text(double value) {
 }
 
 /// A value for messages.
-std::string shown(const toml::node& node) {
+std::string shown_value(const toml::node& node) {
   if (node.is_floating_point()) return real_text(**node.as_floating_point());
   std::ostringstream text;
   node.visit([&text](const auto& value) { text << value; });
@@ -121,26 +121,26 @@ double parameter_of(const ConfigKey& key, const toml::node& node, std::string_vi
   using Kind = engine::amp::PolicyParameter::Kind;
   double value = 0;
   if (key.parameter->kind == Kind::boolean) {
-    if (!node.is_boolean()) fail_value(key, shown(node), where);
+    if (!node.is_boolean()) fail_value(key, shown_value(node), where);
     value = **node.as_boolean() ? 1.0 : 0.0;
   } else if (key.parameter->kind == Kind::integer ? node.is_integer() : node.is_number()) {
     value = *node.value<double>();
   } else {
-    fail_value(key, shown(node), where);
+    fail_value(key, shown_value(node), where);
   }
-  return checked_real(key, value, shown(node), where);
+  return checked_real(key, value, shown_value(node), where);
 }
 
 /// `node` as a value of the key's type, checked; integers serve as real numbers.
 ConfigValue value_of(const ConfigKey& key, const toml::node& node, std::string_view where) {
   const auto require = [&](bool right) {
-    if (!right) fail_value(key, shown(node), where);
+    if (!right) fail_value(key, shown_value(node), where);
   };
   const auto integer_of = [&](const toml::node& item) {
     const auto value = item.value_exact<std::int64_t>();
     if (value && *value > largest_count)
       refuse_config(where,
-                    fmt::format("{} = {}: expected integers up to {}", key.name, shown(node), largest_count));
+                    fmt::format("{} = {}: expected integers up to {}", key.name, shown_value(node), largest_count));
     require(value && in_range(static_cast<double>(*value), key.range));
     return *value;
   };
@@ -154,7 +154,7 @@ ConfigValue value_of(const ConfigKey& key, const toml::node& node, std::string_v
       return integer_of(node);
     case ConfigType::real:
       require(node.is_number());
-      return checked_real(key, *node.value<double>(), shown(node), where);
+      return checked_real(key, *node.value<double>(), shown_value(node), where);
     case ConfigType::boolean:
       require(node.is_boolean());
       return **node.as_boolean();

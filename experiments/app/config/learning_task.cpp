@@ -58,7 +58,7 @@ std::unique_ptr<Network> make_rows(Backend& backend, const RunConfig& config, co
                                                   .seed = config.train.seed});
 }
 
-void require_output(const Network& network, const Signal& expected, std::string_view what) {
+void require_network_output(const Network& network, const Signal& expected, std::string_view what) {
   const Signal& output = network.output();
   if (output.rows == expected.rows && output.elements() == expected.elements()) return;
   const engine::nn::NetworkLayer& last = network.layers().back();
@@ -80,7 +80,7 @@ std::string targets_text(const RunConfig& config) {
 std::unique_ptr<Network> make_network_of(Backend& backend, const RunConfig& config, const DataShape& shape,
                                          const NetworkRows& rows) {
   auto network = make_rows(backend, config, rows, shape.input, shape.output.elements());
-  require_output(*network, shape.output, targets_text(config));
+  require_network_output(*network, shape.output, targets_text(config));
   return network;
 }
 
@@ -170,9 +170,9 @@ std::vector<std::unique_ptr<Network>> make_networks(Backend& backend, const RunC
     const auto [generator, discriminator] = two_blocks(config, {"generator", "discriminator"});
     networks.push_back(
         make_rows(backend, config, generator, {.extents = {config.model.noise}}, shape.input.elements()));
-    require_output(*networks.back(), shape.input, fmt::format("the images of {}", config.data.name));
+    require_network_output(*networks.back(), shape.input, fmt::format("the images of {}", config.data.name));
     networks.push_back(make_rows(backend, config, discriminator, shape.input, 1));
-    require_output(*networks.back(), {.extents = {1}}, "the logit of \"real\"");
+    require_network_output(*networks.back(), {.extents = {1}}, "the logit of \"real\"");
   } else {
     networks.push_back(make_network_of(backend, config, shape, config.model.rows));
   }

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Lines of an answer.
-struct Answer {
+struct Completions {
   std::string begun;                 ///< what is there of the word
   std::string before = {};           ///< what stands before the value in that word: "--config="
   std::set<std::string> lines = {};  ///< without doubles
@@ -30,7 +30,7 @@ struct Answer {
   }
 };
 
-void add_paths(Answer& answer, const Offer& offer) {
+void add_paths(Completions& answer, const Offer& offer) {
   const std::size_t slash = answer.begun.rfind('/');
   const std::string folder = slash == std::string::npos ? "" : answer.begun.substr(0, slash + 1);
   std::string real = folder.empty() ? "." : folder;
@@ -52,7 +52,7 @@ void add_paths(Answer& answer, const Offer& offer) {
   }
 }
 
-void add_offer(Answer& answer, const Offer& offer) {
+void add_offer(Completions& answer, const Offer& offer) {
   if (offer.words) {
     const bool in_value = answer.begun.find('=') != std::string::npos;
     for (const std::string& word : offer.words()) {
@@ -93,20 +93,20 @@ int values_of(const CLI::Option& option) {
   return option.get_items_expected_min() == 0 ? 0 : option.get_type_size();
 }
 
-void add_options(Answer& answer, const CLI::App& app) {
+void add_options(Completions& answer, const CLI::App& app) {
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : names_of(*option))
       if (name.starts_with("--") && !option->get_group().empty())
         answer.add(name, first_clause(option->get_description()));
 }
 
-void add_commands(Answer& answer, const CLI::App& program) {
+void add_commands(Completions& answer, const CLI::App& program) {
   for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; }))
     answer.add(command->get_name(), first_clause(command->get_description()));
 }
 
 /// What comes behind a command: an option's value, an option, or an argument.
-void add_behind(Answer& answer, const CLI::App& command, const Offers& offers,
+void add_behind(Completions& answer, const CLI::App& command, const Offers& offers,
                 const std::vector<std::string>& words) {
   const CLI::Option* taking = nullptr;
   int left = 0;
@@ -205,7 +205,7 @@ std::string completion_script(std::string_view shell) {
 
 std::string completion_answer(const CLI::App& program, const Offers& offers,
                               const std::vector<std::string>& words) {
-  Answer answer{.begun = words.empty() ? "" : words.back()};
+  Completions answer{.begun = words.empty() ? "" : words.back()};
   const CLI::App* const command = words.size() < 2 ? nullptr : command_called(program, words.front());
   if (command != nullptr)
     add_behind(answer, *command, offers, words);

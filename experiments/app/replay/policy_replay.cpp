@@ -13,11 +13,6 @@
 namespace fp16lab::experiments {
 namespace {
 
-void hull(CountInterval& a, const CountInterval& b) {
-  a.lower = std::min(a.lower, b.lower);
-  a.upper = std::max(a.upper, b.upper);
-}
-
 void count(CountInterval& sum, bool surely, bool possibly) {
   sum.lower += surely ? 1 : 0;
   sum.upper += possibly ? 1 : 0;

@@ -16,14 +16,14 @@ namespace fp16lab::experiments {
 namespace {
 
 /// The first pass: what the steps allow.
-struct Survey {
+struct ReplaySurvey {
   ReplayBand band;
   std::uint64_t total = 0, observed = 0, silent = 0;
   std::optional<int> best;  ///< log2 of the largest scale at which no step overflows
 };
 
-Survey survey(const RecordedRun& run, bool recorded_only) {
-  Survey result;
+ReplaySurvey survey(const RecordedRun& run, bool recorded_only) {
+  ReplaySurvey result;
   StepJudge judge(run);
   run.for_each_step(recorded_only, [&](const RecordedStep& step) {
     ++result.total;
@@ -52,7 +52,7 @@ Contestant oracle(int log2_scale) {
 }
 
 std::vector<std::string> notes_of(const RecordedRun& run, const ReplayOptions& options,
-                                  const Survey& survey) {
+                                  const ReplaySurvey& survey) {
   std::vector<std::string> notes = run.notes();
   if (const std::uint64_t held = survey.total - survey.observed; held > 0)
     notes.push_back(
@@ -81,7 +81,7 @@ std::vector<std::string> notes_of(const RecordedRun& run, const ReplayOptions& o
 ReplayFile replay_run(const std::filesystem::path& folder, const ReplayOptions& options) {
   std::vector<Contestant> all = contestants(options.contestants);
   const RecordedRun run(folder);
-  const Survey seen = survey(run, options.recorded_only);
+  const ReplaySurvey seen = survey(run, options.recorded_only);
   if (options.oracle && seen.best) all.push_back(oracle(*seen.best));
 
   ReplayFile file{.run = run.name(),

@@ -5,17 +5,18 @@
 #include <limits>
 
 namespace fp16lab::experiments {
+
+void hull(CountInterval& a, const CountInterval& b) {
+  a.lower = std::min(a.lower, b.lower);
+  a.upper = std::max(a.upper, b.upper);
+}
+
 namespace {
 
 void hull(MassInterval& a, const MassInterval& b) {
   a.lower = std::min(a.lower, b.lower);
   a.upper = std::max(a.upper, b.upper);
 }
-void hull(CountInterval& a, const CountInterval& b) {
-  a.lower = std::min(a.lower, b.lower);
-  a.upper = std::max(a.upper, b.upper);
-}
-
 void add(CountInterval& a, const CountInterval& b) {
   a.lower += b.lower;
   a.upper += b.upper;

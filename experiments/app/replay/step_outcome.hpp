@@ -16,6 +16,9 @@
 
 namespace fp16lab::experiments {
 
+/// Widens `a` to hold `b`.
+void hull(CountInterval& a, const CountInterval& b);
+
 /// Would the step's check have found an infinity or NaN among the gradients of parameters?
 ///   certain   a gradient of a parameter is beyond its format (from 65520 in FP16), or was infinite or NaN at
 ///             a scale that was no larger; or it is the model's: a NaN with nothing infinite at a scale of at

@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "experiments/app/arguments.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/run/continuation.hpp"
@@ -79,8 +80,6 @@ std::filesystem::path default_folder(const CommonOptions& common, const RunConfi
   return std::filesystem::path("results") / fmt::format("{}-seed{}", name, config.train.seed);
 }
 
-[[noreturn]] void usage(const std::string& message) { throw CommandError(ExitCode::usage, message); }
-
 constexpr std::string_view way_out = "restore them from a copy, or begin again with --force";
 
 /// A run that has ended for good says again how. CommandError(run_failed) if its records are damaged.
@@ -111,7 +110,7 @@ std::optional<Continuation> find_checked(const TrainRequest& request, const std:
   std::optional<Continuation> found = find_continuation(folder);
   if (!found) {
     if (request.common.config.empty())
-      usage(fmt::format("--resume: {} holds no run; begin one with --config", folder.string()));
+      usage_error(fmt::format("--resume: {} holds no run; begin one with --config", folder.string()));
     plan = resolve_run(request.common);
     return std::nullopt;
   }
@@ -119,7 +118,7 @@ std::optional<Continuation> find_checked(const TrainRequest& request, const std:
   require_resumable(found->begun_with, plan.config, folder);
   if (found->manifest.state == ExitState::finished && !found->checkpoint &&
       other_length(found->begun_with, plan.config))
-    usage(
+    usage_error(
         fmt::format("--resume: {} holds a finished run without a checkpoint, which cannot be made longer "
                     "(checkpoint.every was 0)",
                     folder.string()));
@@ -144,7 +143,7 @@ void check_continuation(const Continuation& found, const PreparedRun& run,
   require_same_ranks(found.manifest, found.begun_with, record_of(all), folder);
   require_same_data(found.manifest, run.files());
   if (found.step() > run.plan.train.steps)
-    usage(fmt::format(
+    usage_error(fmt::format(
         "--resume: the run has made {} steps already, more than the {} that its configuration now "
         "asks for",
         found.step(), run.plan.train.steps));
@@ -159,19 +158,19 @@ void check_dumps(const TrainRequest& request, const Continuation* found) {
     if (file.empty()) return;
     const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
     if (!is_folder(folder))
-      usage(fmt::format("{}: {}: {} is not a folder", option, file.string(), folder.string()));
+      usage_error(fmt::format("{}: {}: {} is not a folder", option, file.string(), folder.string()));
     try {
       require_output(file);
     } catch (const std::runtime_error& error) {
-      usage(fmt::format("{}: {}", option, error.what()));
+      usage_error(fmt::format("{}: {}", option, error.what()));
     }
   };
   check("--dump-initial", request.dump_initial);
   check("--dump-gradients", request.dump_gradients);
   if (dumps_to_stdout(request.dump_initial) && dumps_to_stdout(request.dump_gradients))
-    usage("--dump-initial and --dump-gradients both go to the standard output: expected one of them there");
+    usage_error("--dump-initial and --dump-gradients both go to the standard output: expected one of them there");
   if (!request.dump_initial.empty() && found != nullptr && found->checkpoint)
-    usage(fmt::format("--dump-initial: this run continues behind step {}; its initial weights are gone",
+    usage_error(fmt::format("--dump-initial: this run continues behind step {}; its initial weights are gone",
                       found->step()));
 }
 
@@ -179,12 +178,12 @@ void check_dumps(const TrainRequest& request, const Continuation* found) {
 void check_ranks(const TrainRequest& request, const RunPlan& plan, engine::parallel::Communicator* all) {
   if (all == nullptr) return;
   if (all->size() > plan.parallel.shards)
-    usage(fmt::format(
+    usage_error(fmt::format(
         "parallel.shards = {} on {} ranks: a rank needs a shard; expected parallel.shards = {} or "
         "more, or fewer ranks",
         plan.parallel.shards, all->size(), std::bit_ceil(static_cast<std::uint64_t>(all->size()))));
   if (!request.dump_gradients.empty())
-    usage("--dump-gradients: no rank has the whole batch; run it in one process, with the same bits");
+    usage_error("--dump-gradients: no rank has the whole batch; run it in one process, with the same bits");
 }
 
 void dump(const TrainRequest& request, PreparedRun& run, engine::Trainer& trainer) {
@@ -194,7 +193,7 @@ void dump(const TrainRequest& request, PreparedRun& run, engine::Trainer& traine
   try {
     trainer.dump_gradients(request.dump_step, request.dump_gradients);
   } catch (const std::invalid_argument& error) {
-    usage(fmt::format("--dump-gradients: {}", error.what()));
+    usage_error(fmt::format("--dump-gradients: {}", error.what()));
   }
 }
 
@@ -363,7 +362,7 @@ std::string precision_of(const RunConfig& config) {
 /// What a run would need that is to begin, before its folder is made; nothing where the folder says it.
 RunPlan plan_of(const TrainRequest& request) {
   if (request.resume && request.force)
-    usage("--resume continues a run and --force replaces it: expected one of them");
+    usage_error("--resume continues a run and --force replaces it: expected one of them");
   const CommonOptions& common = request.common;
   return !request.resume || common.out.empty() ? resolve_run(common) : RunPlan{};
 }

@@ -135,7 +135,7 @@ void ChildProcess::kill() {
   if (!status_) ::kill(-pid_, SIGKILL);
 }
 
-Answer ask(const std::filesystem::path& program, const std::vector<std::string>& arguments) {
+ProgramAnswer ask(const std::filesystem::path& program, const std::vector<std::string>& arguments) {
   using Clock = std::chrono::steady_clock;
   constexpr auto patience = std::chrono::minutes(2);
   std::array<int, 2> ends{};
@@ -144,7 +144,7 @@ Answer ask(const std::filesystem::path& program, const std::vector<std::string>&
   ChildProcess child(program, arguments, ends[1]);
   close(ends[1]);
   const auto start = Clock::now();
-  Answer answer;
+  ProgramAnswer answer;
   for (bool open = true; open && Clock::now() - start < patience;) {
     pollfd ready{.fd = ends[0], .events = POLLIN, .revents = 0};
     constexpr int milliseconds = 100;

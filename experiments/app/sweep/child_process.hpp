@@ -48,11 +48,11 @@ class ChildProcess {
 };
 
 /// What a program said on stdout and stderr.
-struct Answer {
+struct ProgramAnswer {
   int status = 0;  ///< as ChildProcess::poll
   std::string text;
 };
 /// Waits for the program's end. CommandError(run_failed) if it takes more than two minutes.
-Answer ask(const std::filesystem::path& program, const std::vector<std::string>& arguments);
+ProgramAnswer ask(const std::filesystem::path& program, const std::vector<std::string>& arguments);
 
 }  // namespace fp16lab::experiments

@@ -36,7 +36,7 @@ std::filesystem::path slurm_program(const std::string& name) {
 
 /// CommandError(run_failed) with the program's own words if it fails.
 std::string answer_of(const std::string& name, const std::vector<std::string>& arguments) {
-  const Answer answer = ask(slurm_program(name), arguments);
+  const ProgramAnswer answer = ask(slurm_program(name), arguments);
   if (answer.status == 0) return answer.text;
   std::string words = answer.text.substr(0, answer.text.find_last_not_of('\n') + 1);
   std::replace(words.begin(), words.end(), '\n', ' ');

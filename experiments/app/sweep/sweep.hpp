@@ -90,7 +90,7 @@ struct Survey {
 Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOptions& common);
 
 /// A warning where the `jobs` runs that take most memory would not fit in what there is.
-void note_memory(const Survey& found, std::size_t jobs, const CommonOptions& common);
+void note_memory_of_runs(const Survey& found, std::size_t jobs, const CommonOptions& common);
 
 /// May the sweep go on? CommandError(usage) where it would replace a run that is worth something, take a
 /// damaged one for complete, or put runs of several builds beside each other, and `options` do not say so.

@@ -112,7 +112,7 @@ std::vector<std::size_t> open_tasks(const SweepPlan& plan, const CommonOptions& 
                                     const SweepOptions& options, std::size_t jobs) {
   const Survey found = survey(plan, options, common);
   require_safe(plan, found.states, options, common);
-  note_memory(found, jobs, common);
+  note_memory_of_runs(found, jobs, common);
   std::vector<std::size_t> numbers;
   for (std::size_t i = 0; i < found.states.size(); ++i)
     if (!is_kept(found.states[i], options)) numbers.push_back(i + 1);

@@ -90,7 +90,7 @@ class SweepRunner {
   SweepOutcome run(FolderClaim& claim) {
     const Survey found = survey(*plan_, options_, *common_);
     require_safe(*plan_, found.states, options_, *common_);
-    note_memory(found, parallel_, *common_);
+    note_memory_of_runs(found, parallel_, *common_);
     write_plan(*plan_, options_.force);
     for (std::size_t i = 0; i < plan_->runs.size(); ++i) {
       if (is_kept(found.states[i], options_))

@@ -149,7 +149,7 @@ Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOp
   return found;
 }
 
-void note_memory(const Survey& found, std::size_t jobs, const CommonOptions& common) {
+void note_memory_of_runs(const Survey& found, std::size_t jobs, const CommonOptions& common) {
   if (common.quiet) return;
   std::vector<std::uint64_t> needs;
   for (const RunLength& length : found.lengths) needs.push_back(length.memory);
