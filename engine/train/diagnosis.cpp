@@ -25,6 +25,9 @@ std::string reason_of(const RunFacts& facts) {
       return fmt::format("the loss was not finite in {} steps in a row", facts.nonfinite_losses);
     case RunFacts::End::policy_stop:
       return fmt::format("policy \"{}\" ends the run: {}", facts.policy, facts.stop_reason);
+    case RunFacts::End::no_step:
+      return fmt::format("skipped {} of {} steps, and the scale cannot fall any further", facts.skips_in_a_row,
+                         facts.skips_in_a_row);
   }
   return {};
 }
@@ -187,13 +190,17 @@ Diagnosis of_overflows(const RunFacts& facts) {
                     "the scale back and it stands at {}. Find out why nothing is learned: dead units, a "
                     "part of the model that is cut off from the loss, a loss that is constant",
                     facts.zero_steps, to));
+  if (facts.scale == facts.scale_before_skips) return of_stuck_scale(facts);
   if (facts.scale > largest_useful_scale)
     return of(
         facts, Verdict::scale, "scale_beyond_use",
-        fmt::format("S has grown to {}: gradients were so small for so long that the first ordinary one "
-                    "overflows. {} scaler.max_scale (2^24 is ample for most networks)",
-                    to, settings.max_scale > 0 ? "Lower" : "Set"));
-  if (facts.scale == facts.scale_before_skips) return of_stuck_scale(facts);
+        fmt::format("{}. {} scaler.max_scale (2^24 is ample for most networks)",
+                    facts.any_step_taken
+                        ? fmt::format("S has grown to {}: gradients were so small for so long that the first "
+                                      "ordinary one overflows", to)
+                        : fmt::format("S began at {} and has come down to {}, where ordinary gradients "
+                                      "overflow", from, to),
+                    settings.max_scale > 0 ? "Lower" : "Set"));
   std::vector<std::string> ways;
   if (!facts.any_step_taken) {
     ways = {"begin lower (scaler.initial_scale)"};

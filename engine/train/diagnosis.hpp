@@ -49,6 +49,7 @@ struct RunFacts {
     skip_limit,        ///< train.skip_limit skipped steps in a row
     nonfinite_losses,  ///< Trainer::divergence_limit losses in a row
     policy_stop,       ///< the policy's own rule; `stop_reason` has its words
+    no_step,           ///< the last step was made, none was taken, and the scale cannot fall any further
   };
   End end = End::skip_limit;
   std::string policy = "none";

@@ -116,6 +116,8 @@ class Iteration {
   /// Why the policy's rule ends the run here, or nothing. `state`: as last read. With a scale for each loss
   /// it waits.
   std::optional<std::string> policy_stop(const StepState& state) const { return scaler_->stop(state); }
+  /// Scaler::can_fall.
+  bool can_fall(const StepState& state) const { return layer_scaler_ != nullptr || scaler_->can_fall(state); }
   /// Ends it: the scaler's update, and the gradient dump where it is due. std::logic_error for a method that
   /// recorded no loss.
   void end();

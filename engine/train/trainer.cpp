@@ -403,6 +403,11 @@ RunResult Trainer::run() {
   }
   const StepState state = step_state();
   result.skipped_steps = *std::max_element(state.skipped_steps.begin(), state.skipped_steps.end());
+  if (result.end == RunResult::End::finished && iteration_ > 0 && result.skipped_steps == iteration_ &&
+      !parts_.can_fall(state)) {
+    result.end = RunResult::End::diverged;
+    result.diagnosis = diagnosis(RunFacts::End::no_step, "");
+  }
   result.final_train_loss = counters_.last_loss;
   result.state_hash = state_hash();
   result.steps = iteration_;

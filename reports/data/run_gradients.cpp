@@ -119,18 +119,4 @@ RunGradients load_gradients(const Run& run, std::size_t max_snapshots, Observed 
   return gradients;
 }
 
-std::optional<CastCounts> recorded_casts(const Run& run) {
-  std::optional<CastCounts> sum;
-  if (std::error_code error; !std::filesystem::exists(run.folder.path / run_file::histograms, error))
-    return sum;
-  const bool watched = is_watched(run.folder.manifest);
-  for_each_histogram(run.folder.path, [&sum, watched](const HistogramRow& row) {
-    if (const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after, watched)) {
-      sum = sum.value_or(CastCounts{});
-      *sum += *counts;
-    }
-  });
-  return sum;
-}
-
 }  // namespace fp16lab::reports

@@ -58,8 +58,4 @@ RunGradients load_gradients(const Run& run, std::size_t max_snapshots,
 /// The kinds other than gradients that the run's configuration asked to record (observe.tensors).
 std::vector<Observed> other_tensors(const Run& run);
 
-/// What the casts of a run's gradients did, over every observed step; none where nothing was cast or
-/// observed, or all casts were inside of PyTorch's products.
-std::optional<CastCounts> recorded_casts(const Run& run);
-
 }  // namespace fp16lab::reports

@@ -23,6 +23,7 @@ using analysis::PairedSample;
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 bool is_judged(const Run& run) {
+  if (!analysis::tells_loss(run.folder) && run.folder.evaluations.empty()) return false;
   return run.folder.finished() || (run.folder.manifest.state == ExitState::diverged && run.folder.whole);
 }
 
@@ -116,9 +117,15 @@ SummaryRow row_of(const RunSet& set, const Configuration& configuration, const M
     if (const std::optional<double> median = median_seconds(run.folder.steps)) seconds.push_back(*median);
     if (!row.memory) row.memory = run.folder.manifest.memory;
     row.steps += run.folder.steps.size();
-    if (const std::optional<CastCounts> casts = recorded_casts(run)) {
+    if (run.missing || run.folder.steps.empty()) continue;
+    analysis::Account account = analysis::account_of(run.folder);
+    if (account.casts) {
       row.casts = row.casts.value_or(CastCounts{});
-      *row.casts += *casts;
+      *row.casts += *account.casts;
+    }
+    if (!row.account || account.worse_than(*row.account)) {
+      row.account = std::move(account);
+      row.account_seed = run.seed;
     }
   }
   row.bits = bits.value();
@@ -322,7 +329,7 @@ std::vector<WorkloadSummary> summarise(const RunSet& set) {
   auto next = ahead.begin();
   for (std::size_t w = 0; w < all.size(); ++w) {
     if (all[w].leader) all[w].leader->against_next = *next++;
-    all[w].words = plain_words(all[w], set.workloads[w]);
+    all[w].words = plain_words(all[w]);
   }
   return all;
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "analysis/account.hpp"
 #include "analysis/paired_verdict.hpp"
 #include "analysis/quality.hpp"
 #include "numerics/histogram/cast_counts.hpp"
@@ -44,6 +45,9 @@ struct SummaryRow {
   /// Absent for the reference, where there is none, and without a judged run; against the twin for the twin,
   /// too.
   std::optional<analysis::Judgement> against_reference, against_twin;
+  /// What happened in the run of these in which most is wrong; nothing where none has made a step.
+  std::optional<analysis::Account> account;
+  std::uint64_t account_seed = 0;
   /// What the casts of its gradients did, counted over all observed steps and runs, each at the scale that
   /// its step had. Absent where nothing was observed or rounded: FP32 has no rate.
   std::optional<CastCounts> casts;
@@ -107,8 +111,12 @@ std::string verdict_text(const WorkloadSummary& summary, const analysis::Judgeme
 /// FP32.
 std::string leader_text(const WorkloadSummary& summary);
 
+/// What is wrong with the configurations, the worst first: the first finding that needs mending of each, of
+/// three at most, and the names of the others.
+std::vector<std::string> troubles_of(const WorkloadSummary& summary);
+
 /// The findings in a few plain sentences: WorkloadSummary::words.
-std::string plain_words(const WorkloadSummary& summary, const Workload& workload);
+std::string plain_words(const WorkloadSummary& summary);
 
 /// One aligned text table of final quality against FP32 for each workload, with the notes below: what a
 /// terminal shows.

@@ -12,6 +12,7 @@ namespace {
 using Cells = std::vector<std::string>;
 
 constexpr std::size_t widest_verdict = 56;
+constexpr std::size_t widest_sentence = 116;
 
 /// In lines of at most `width`, broken at spaces.
 std::vector<std::string> wrapped(std::string text, std::size_t width) {
@@ -97,6 +98,13 @@ std::string summary_table(const RunSet& set, const std::vector<WorkloadSummary>&
     if (summary.twin_band)
       text += fmt::format("  one FP32 run moved by one ulp ends within {} {} of FP32 (95 %)\n",
                           analysis::interval_text(summary.twin_band), summary.metric.unit());
+    for (const std::string& trouble : troubles_of(summary)) {
+      const char* begin = "  ";
+      for (const std::string& line : wrapped(trouble, widest_sentence)) {
+        text += begin + line + "\n";
+        begin = "    ";
+      }
+    }
     text += "\n";
     for (const std::string& note : summary.notes) notes += "note: " + note + "\n";
   }

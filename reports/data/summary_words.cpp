@@ -28,31 +28,6 @@ std::string join(std::vector<std::string> items) {
   return text;
 }
 
-/// One sentence a policy; of many the two that skipped the least and the most.
-std::string skip_words(const WorkloadSummary& summary, const Workload& workload) {
-  std::vector<const SummaryRow*> adaptive;
-  for (std::size_t i = 0; i < summary.rows.size(); ++i)
-    if (workload.configurations[i].id.scaling == Scaling::adaptive && summary.rows[i].steps > 0)
-      adaptive.push_back(&summary.rows[i]);
-  std::string words;
-  const bool many = adaptive.size() > most_named;
-  if (many) {
-    const auto share = [](const SummaryRow* row) {
-      return static_cast<double>(row->skipped) / static_cast<double>(row->steps);
-    };
-    const auto [least, most] =
-        std::minmax_element(adaptive.begin(), adaptive.end(),
-                            [&](const SummaryRow* a, const SummaryRow* b) { return share(a) < share(b); });
-    words = fmt::format("Of {} adaptive policies {} skipped the fewest steps, {} the most. ", adaptive.size(),
-                        (*least)->label, (*most)->label);
-    adaptive = {*least, *most};
-  }
-  for (const SummaryRow* row : adaptive)
-    words += fmt::format("{} skipped {} of {} steps; its first run ended at a scale of {}. ", row->label,
-                         row->skipped, row->steps, scale_text(row->last_scale));
-  return words;
-}
-
 /// "+16.80 %, worse than FP32's own noise", "1 of 3 diverged".
 std::string how_worse(const Metric& metric, const SummaryRow& row) {
   const Judgement& judgement = *row.against_reference;
@@ -117,20 +92,30 @@ std::string twin_words(const WorkloadSummary& summary) {
   return off ? "No FP32 twin (sweep --twin) is beside it to tell this from FP32's own noise. " : "";
 }
 
-std::string underflow_words(const WorkloadSummary& summary, const Workload& workload) {
-  std::string words;
-  for (std::size_t i = 0; i < summary.rows.size(); ++i)
-    if (const SummaryRow& row = summary.rows[i];
-        row.casts && workload.configurations[i].id.scaling == Scaling::none)
-      words += fmt::format(
-          "{}: its casts made {} of the non-zero gradients zero in the steps that were recorded. ", row.label,
-          underflow_text(row));
-  return words;
-}
-
 }  // namespace
 
-std::string plain_words(const WorkloadSummary& summary, const Workload& workload) {
+std::vector<std::string> troubles_of(const WorkloadSummary& summary) {
+  constexpr std::size_t most_told = 3;
+  std::vector<const SummaryRow*> wrong;
+  for (const SummaryRow& row : summary.rows)
+    if (row.account && row.account->worst() != nullptr) wrong.push_back(&row);
+  std::ranges::stable_sort(wrong, [](const SummaryRow* a, const SummaryRow* b) {
+    return a->account->worse_than(*b->account);
+  });
+  std::vector<std::string> told, others;
+  for (const SummaryRow* row : wrong) {
+    if (told.size() < most_told)
+      told.push_back(fmt::format("{}{}: {}", row->label,
+                                 row->runs > 1 ? fmt::format(", seed {}", row->account_seed) : "",
+                                 row->account->worst()->text));
+    else
+      others.push_back(row->label);
+  }
+  if (!others.empty()) told.push_back(fmt::format("Something is wrong in {} too.", join(others)));
+  return told;
+}
+
+std::string plain_words(const WorkloadSummary& summary) {
   const auto reference = std::find_if(summary.rows.begin(), summary.rows.end(),
                                       [](const SummaryRow& row) { return row.is_reference; });
   if (reference == summary.rows.end() || reference->final_values.empty())
@@ -139,8 +124,8 @@ std::string plain_words(const WorkloadSummary& summary, const Workload& workload
   std::string words = fmt::format("In FP32 the {} ends at {} ({}). ", summary.metric.name,
                                   value_text(summary.metric, base.mean),
                                   base.seeds > 1 ? fmt::format("mean of {} seeds", base.seeds) : "one seed");
-  words += judged_words(summary) + twin_words(summary) + underflow_words(summary, workload) +
-           skip_words(summary, workload);
+  words += judged_words(summary) + twin_words(summary);
+  for (const std::string& trouble : troubles_of(summary)) words += trouble + ' ';
   while (!words.empty() && words.back() == ' ') words.pop_back();
   return words;
 }

@@ -17,6 +17,7 @@
 namespace fp16lab::reports {
 namespace {
 
+using analysis::Trouble;
 using analysis::Word;
 
 std::string bold(std::string_view text) { return fmt::format("<strong>{}</strong>", html_escape(text)); }
@@ -30,6 +31,12 @@ std::string spoken(const std::string& tensor) {
   return tensor == "loss.prediction" ? tensor + " (dL/dy)" : tensor;
 }
 
+/// Values that are not finite, and steps that were skipped for them, come before all that underflows.
+const analysis::Finding* stopping(const SummaryRow& row) {
+  const analysis::Finding* worst = row.account ? row.account->worst() : nullptr;
+  return worst != nullptr && worst->trouble <= Trouble::overflow ? worst : nullptr;
+}
+
 std::optional<std::size_t> told_about(const WorkloadMaterial& material) {
   std::optional<std::size_t> chosen;
   double most = -1;
@@ -41,6 +48,7 @@ std::optional<std::size_t> told_about(const WorkloadMaterial& material) {
     double harm = row.casts ? row.casts->underflow_rate() : 0;
     if (row.against_reference && row.against_reference->word == Word::worse) harm += 2;
     if (fp32) harm = -0.5;
+    if (const analysis::Finding* stop = stopping(row)) harm += stop->trouble == Trouble::non_finite ? 16 : 8;
     if (harm <= most) continue;
     most = harm;
     chosen = i;
@@ -80,10 +88,14 @@ std::optional<std::size_t> worst_tensor(const RunGradients& gradients) {
   return worst;
 }
 
-std::string underflow_sentence(const WorkloadMaterial& material, std::size_t index,
+std::string trouble_sentence(const WorkloadMaterial& material, std::size_t index,
                                std::optional<std::size_t> tensor) {
   const SummaryRow& row = material.summary.rows[index];
   const RunGradients& gradients = material.gradients[index];
+  if (const analysis::Finding* stop = stopping(row))
+    return fmt::format("{}{}: {}", name_of(material, index),
+                       row.runs > 1 ? fmt::format(" (seed {})", row.account_seed) : "",
+                       bold(pretty(stop->text)));
   if (gradients.snapshots.empty())
     return fmt::format(
         "{} recorded no gradient histograms (observe.histograms_every), so what underflows is "
@@ -217,11 +229,19 @@ std::string scales_clause(const WorkloadMaterial& material, std::size_t index) {
                          "are {} left.",
                          asks_most, little, power(*least), power(*largest), headroom);
   const std::string fits = fmt::format("each tensor loses less than {} and has {}", little, headroom);
-  if (*least <= 0 && *largest >= 0)
-    return said_by +
-           fmt::format("no scaling is needed: at 1, as at any scale up to {}, {}.", power(*largest), fits);
+  if (*least <= 0 && *largest >= 0) {
+    const SummaryRow& row = material.summary.rows[index];
+    const bool well = !row.account || row.account->worst() == nullptr;
+    return said_by + fmt::format("{}at 1, as at any scale up to {}, {}.", well ? "no scaling is needed: " : "",
+                                 power(*largest), fits);
+  }
   return said_by + fmt::format("{} at any scale from {}{} to {}.", fits, power(*least),
                                asks_most.empty() ? "" : fmt::format(" ({})", asks_most), power(*largest));
+}
+
+/// As good as FP32, where FP32 was trained and the runs tell.
+bool equal_where_judged(const SummaryRow& row) {
+  return row.is_reference || !row.against_reference || row.against_reference->word == Word::equal;
 }
 
 std::string fix_sentence(const WorkloadMaterial& material, std::size_t index) {
@@ -254,8 +274,13 @@ std::string fix_sentence(const WorkloadMaterial& material, std::size_t index) {
   if (harmed)
     words = names.empty() ? "No configuration here that loses less is equal to FP32. "
                           : fmt::format("{} {} it. ", names, many ? "fix" : "fixes");
-  else if (row.casts && row.casts->underflow == 0)
+  else if (stopping(row) != nullptr)
+    words = fmt::format("Next: {}. ", html_escape(row.account->next));
+  else if (row.casts && row.account && row.account->nothing_to_fix() && equal_where_judged(row))
     words = "There is nothing to fix. ";
+  else if (row.casts && row.casts->underflow == 0)
+    words = row.account && row.account->worst() != nullptr ? html_escape(row.account->worst()->text) + " "
+                                                           : "Nothing underflows. ";
   else if (!names.empty())
     words = fmt::format("{} {} less. ", names, many ? "lose" : "loses");
   else if (row.casts)
@@ -266,7 +291,7 @@ std::string fix_sentence(const WorkloadMaterial& material, std::size_t index) {
 }  // namespace
 
 Answers answers_of(const WorkloadMaterial& material) {
-  Answers answers{.underflows = "No run of this workload has ended or recorded gradients yet.",
+  Answers answers{.wrong = "No run of this workload has ended or recorded gradients yet.",
                   .costs = "So what it costs is not known yet.",
                   .fixes = "Nor is what would fix it.",
                   .configuration = told_about(material)};
@@ -274,7 +299,7 @@ Answers answers_of(const WorkloadMaterial& material) {
   const std::size_t index = *answers.configuration;
   const RunGradients& gradients = material.gradients[index];
   if (!gradients.snapshots.empty()) answers.tensor = worst_tensor(gradients);
-  answers.underflows = underflow_sentence(material, index, answers.tensor);
+  answers.wrong = trouble_sentence(material, index, answers.tensor);
   answers.costs = cost_sentence(material.summary, material.summary.rows[index]);
   answers.fixes = fix_sentence(material, index);
   if (answers.fixes.empty()) answers.fixes = "Without histograms no scale can be named.";

@@ -173,7 +173,7 @@ std::string first_screen(const WorkloadMaterial& material, std::size_t index, bo
       index, name);
   html += tile_html(material, answers);
   html += "<dl class=\"answers\">\n";
-  html += answer(index, "underflows", "What underflows, and how much?", answers.underflows);
+  html += answer(index, "wrong", "What is wrong, and how much?", answers.wrong);
   html += answer(index, "costs", "What does it cost, against FP32 and against its own noise?", answers.costs);
   html += answer(index, "fixes", "Which scale or policy fixes it?", answers.fixes);
   html += "</dl>\n</div>\n<div class=\"views\">\n";

@@ -49,7 +49,7 @@ std::vector<WorkloadMaterial> collect(const RunSet& set, const std::vector<Workl
     const Workload& workload = extent.workloads[w];
     const Workload& whole = set.workloads[w];
     WorkloadMaterial item{&workload, with_shown_names(extent.summaries[w], whole, workload), {}};
-    item.summary.words = plain_words(quoted(with_shown_names(summaries[w], whole, whole)), whole);
+    item.summary.words = plain_words(quoted(with_shown_names(summaries[w], whole, whole)));
     for (const Configuration& configuration : workload.configurations) {
       const Run* run = representative(set, configuration);
       item.gradients.push_back(run == nullptr ? RunGradients{}

@@ -28,7 +28,7 @@ const screens = [];
 for (const button of document.querySelectorAll('[data-choose]')) {
   button.click();
   const i = Number(button.dataset.choose), screen = document.getElementById('workload-' + i), parts = {}, texts = {};
-  for (const [name, part] of Object.entries({verdict: '.verdict', bars: '.bars', underflows: '#underflows-' + i, costs: '#costs-' + i,
+  for (const [name, part] of Object.entries({verdict: '.verdict', bars: '.bars', wrong: '#wrong-' + i, costs: '#costs-' + i,
       fixes: '#fixes-' + i, histogram: '.zones svg', slider: '.zones input[type=range]', curves: '.training svg'})) {
     const node = screen.querySelector(part), box = node?.getBoundingClientRect();
     parts[name] = box ? [box.left, box.top, box.right, box.bottom, box.width * box.height].map(Math.round) : null;
@@ -66,7 +66,7 @@ TEST_F(PageInBrowser, ThreeQuestionsAreAnsweredOnTheFirstScreen) {
   const SummaryRow& row = summaries.at(0).rows.at(2);
   ASSERT_EQ(row.label, "FP16 no scaling");
   EXPECT_EQ(harmed.at("verdict"), "worse");
-  EXPECT_THAT(harmed.at("underflows").get<std::string>(),
+  EXPECT_THAT(harmed.at("wrong").get<std::string>(),
               AllOf(HasSubstr("In FP16 no scaling the casts make " + underflow_text(row) +
                               " of all non-zero gradients zero (3 seeds)"),
                     HasSubstr("% of its own (seed 1)")));

@@ -133,6 +133,17 @@ std::optional<std::string> GradScaler::stop(const StepState& state) const {
   return policy_.stop(state, policy_.values);
 }
 
+bool GradScaler::can_fall(const StepState& state) const {
+  if (policy_.wants_statistics) return true;
+  constexpr int longest_patience = 10000;  // no policy waits for so many overflows in a row
+  StepState next = state;
+  for (int i = 0; i < longest_patience; ++i) {
+    advance(policy_, next, {.found_inf = true, .statistics = nullptr, .scale = next.scale});
+    if (next.scale < state.scale) return true;
+  }
+  return false;
+}
+
 void GradScaler::minimize(ScaledOptimizer& optimizer) {
   step(optimizer);
   update();

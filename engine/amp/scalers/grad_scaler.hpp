@@ -46,6 +46,7 @@ class GradScaler final : public Scaler {
   /// The scale that update would choose, where `state` was just read of step_state().
   double next_scale(const StepState& state, const GradientStatistics* statistics) const;
   std::optional<std::string> stop(const StepState& state) const override;
+  bool can_fall(const StepState& state) const override;
   /// step and update, for one optimizer.
   void minimize(ScaledOptimizer& optimizer);
 

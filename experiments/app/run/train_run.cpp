@@ -11,8 +11,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <utility>
 
+#include "analysis/account.hpp"
 #include "experiments/app/arguments.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/process.hpp"
@@ -55,7 +57,7 @@ Manifest make_manifest(const TrainRequest& request, const RunConfig& config, con
   return manifest;
 }
 
-std::string summary_of(const std::filesystem::path& folder, ExitState state, const engine::RunResult& result,
+nlohmann::ordered_json summary_of(const std::filesystem::path& folder, ExitState state, const engine::RunResult& result,
                        const std::vector<std::uint64_t>& sent_bytes) {
   nlohmann::ordered_json summary;
   summary["folder"] = folder.string();
@@ -72,7 +74,7 @@ std::string summary_of(const std::filesystem::path& folder, ExitState state, con
   summary["peak_tensor_bytes"] = result.peak_tensor_bytes;
   if (!sent_bytes.empty()) summary["sent_bytes"] = sent_bytes;  // by rank
   summary["state_hash"] = fmt::format("{:016x}", result.state_hash);
-  return summary.dump() + "\n";
+  return summary;
 }
 
 std::filesystem::path default_folder(const CommonOptions& common, const RunConfig& config) {
@@ -300,6 +302,15 @@ engine::RunResult run_on(engine::Trainer& trainer, const std::filesystem::path& 
   }
 }
 
+/// What happened in the run goes into the summary; what is to be said of it on stderr. `message`: of its end.
+std::string tell_account(const std::filesystem::path& folder, nlohmann::ordered_json& summary, bool quiet,
+                         const std::string& message) {
+  const analysis::Account account = analysis::account_of(read_run_folder(folder));
+  summary["account"] = analysis::account_json(account);
+  if (quiet) return message;
+  return analysis::account_text(account);
+}
+
 /// Trains to the end, and says in the folder, on stdout and by the exit code how that went.
 ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWriter& writer,
                    const FolderClaim& claim, const std::function<void(std::uint64_t)>& save_weights,
@@ -307,7 +318,8 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWri
   const std::filesystem::path& folder = writer.folder();
   const bool stdout_is_taken =
       dumps_to_stdout(request.dump_initial) || dumps_to_stdout(request.dump_gradients);
-  std::string summary, message;
+  std::string message;
+  nlohmann::ordered_json summary;
   ExitCode code = ExitCode::ok;
   try {
     const engine::RunResult result = run_on(trainer, folder, ranks);
@@ -343,11 +355,14 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWri
     throw;
   }
   // The run has ended well: whether anybody hears of it changes nothing in its folder.
-  if (!message.empty()) say("fp16lab: {}: {}", folder.string(), message);
+  if (code != ExitCode::interrupted) message = tell_account(folder, summary, request.common.quiet, message);
+  std::istringstream parts(message);
+  for (std::string part; std::getline(parts, part);) say("fp16lab: {}: {}", folder.string(), part);
+  const std::string line = summary.dump() + "\n";
   if (stdout_is_taken)
-    show_text(summary);  // a dump has the standard output
+    show_text(line);  // a dump has the standard output
   else
-    print_result(summary);
+    print_result(line);
   return code;
 }
 

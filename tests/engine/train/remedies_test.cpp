@@ -171,8 +171,8 @@ TEST(Remedies, AnOverflowThatNobodyLookedFor) {
   EXPECT_EQ(unguarded.code, "unchecked_overflow");
   EXPECT_THAT(unguarded.text,
               AllOf(HasSubstr("scaler.enabled = true"), Not(HasSubstr("drop_overflow_update"))));
-  off.scaler.enabled = true;
-  EXPECT_EQ(of_net(wild, steep, off).code, "none");
+  off.scaler.enabled = true;  // now no step is taken, and S = 1 cannot fall
+  EXPECT_EQ(of_net(wild, steep, off).code, "overflow_without_scaling");
 }
 
 /// logits (a, -a, 0) for the label 1: the gradient of the hidden units is S 2a.

@@ -1,0 +1,69 @@
+// What happened in a run, in the order in which it hurts: values that are not finite, overflow and skipped
+// steps, underflow, distortion by subnormals. Said from the rows of its folder alone, so that train, sweep,
+// hist and the page say the same.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "analysis/format_fit.hpp"
+#include "numerics/files/run/run_folder.hpp"
+#include "numerics/histogram/cast_counts.hpp"
+
+namespace fp16lab::analysis {
+
+enum class Trouble {
+  non_finite,  ///< a loss, an evaluation or a gradient of a step that was taken is Inf or NaN
+  overflow,    ///< steps were skipped, or casts gave Inf or NaN
+  underflow,   ///< casts made values zero
+  distortion,  ///< values were rounded as subnormals, with fewer bits than their format has
+};
+std::string_view name_of(Trouble trouble);
+
+struct Finding {
+  Trouble trouble = Trouble::non_finite;
+  /// Does it need mending? Not: up to 1 % of skipped steps while a policy looks for its scale, and zeros that
+  /// add less than a tenth to the rounding error of every tensor (FitSums).
+  bool serious = false;
+  std::string tensor{};                  ///< the worst; of several that overflow, the one nearest to the loss
+  std::optional<std::uint64_t> since{};  ///< the first step in which it happened
+  std::string text{};                    ///< sentences for people, with the cause where it is known
+};
+
+struct Account {
+  std::vector<Finding> findings;  ///< in the order of Trouble, at most one of each
+  std::uint64_t steps = 0, skipped = 0;
+  bool counted = false;      ///< gradients were counted
+  bool counts_casts = true;  ///< and what rounded them was seen (not in a watched run)
+  /// What the casts of gradients did, each at the scale of its step; nothing where none was made or seen.
+  std::optional<CastCounts> casts{};
+  std::string next{};  ///< a command, and what it tells: "fp16lab hist results/mine (where ...)"
+
+  bool took_no_step() const { return steps > 0 && skipped == steps; }
+  /// The most serious one; nothing where none is serious.
+  const Finding* worst() const;
+  /// Is more wrong here than there? By the most serious findings, then by skipped steps and what became zero.
+  bool worse_than(const Account& other) const;
+  /// A step was taken, nothing was found that needs mending, and gradients and casts were counted to see it.
+  bool nothing_to_fix() const { return steps > skipped && worst() == nullptr && counted && counts_casts; }
+};
+
+/// Does steps.csv have losses? Not where lab.watch was told none: then all are NaN, and unknown.
+bool tells_loss(const RunFolder& run);
+
+/// Reads the rest of the folder: overflows, culprits, and every histogram of gradients, one at a time.
+Account account_of(const RunFolder& run);
+
+/// A line a finding and one with the next command; "Nothing to fix: ..." where there is nothing.
+std::string account_text(const Account& account);
+/// {"steps", "skipped", "nothing_to_fix", "findings": [{"trouble", "serious", "tensor", "since", "text"}],
+/// "next"}
+nlohmann::ordered_json account_json(const Account& account);
+
+}  // namespace fp16lab::analysis
