@@ -44,9 +44,9 @@ struct StepTally {
   StepsWith nonfinite_loss, nonfinite_taken, nonfinite_evaluation;
   StepsWith skipped, before_first, later;  ///< later: after the first step that was taken
   bool grew = false;
-  std::uint64_t falls = 0;                        ///< after the first step that was taken
+  std::uint64_t falls = 0;                         ///< after the first step that was taken
   std::uint64_t settled = 0, settled_skipped = 0;  ///< steps since the scale was found (is_serious)
-  bool told = true;  ///< the loss
+  bool told = true;                                ///< the loss
   double first_scale = 1, last_scale = 1, greatest_scale = 0;
   double skipped_least = std::numeric_limits<double>::infinity(), skipped_most = 0;  ///< scales
 
@@ -151,7 +151,8 @@ std::string trained_again(const RunFolder& run, const std::string& options, cons
 std::string looked_at_by(const RunFolder& run) {
   if (is_watched(run.manifest))
     return "lab.explain_overflow(model, closure, scale) names the first operation that gave an Inf or NaN";
-  const std::string folder = (run.path.parent_path() / (run.path.filename().string() + "-explained")).string();
+  const std::string folder =
+      (run.path.parent_path() / (run.path.filename().string() + "-explained")).string();
   const std::string again = trained_again(run, "--explain-overflow", folder);
   return again.empty() ? "fp16lab train --explain-overflow names the first operation that gave an Inf or NaN"
                        : again + " (names the first operation that gave an Inf or NaN)";
@@ -187,9 +188,9 @@ std::optional<Finding> nonfinite_finding(const RunFolder& run, const StepTally& 
     finding.since = tally.nonfinite_taken.first;
     for (auto tensor = gradients.tensors.rbegin(); tensor != gradients.tensors.rend(); ++tensor)
       if (tensor->nonfinite.count > 0 && finding.tensor.empty()) finding.tensor = tensor->name;
-    finding.text = fmt::format("Gradients were Inf or NaN in {}, and {} taken all the same.",
-                               tally.nonfinite_taken.where(),
-                               tally.nonfinite_taken.count == 1 ? "it was" : "they were");
+    finding.text =
+        fmt::format("Gradients were Inf or NaN in {}, and {} taken all the same.",
+                    tally.nonfinite_taken.where(), tally.nonfinite_taken.count == 1 ? "it was" : "they were");
   } else if (tally.nonfinite_evaluation.count > 0) {
     finding.since = tally.nonfinite_evaluation.first;
     finding.text = fmt::format("The evaluation after step {} is Inf or NaN, the training loss never was.",
@@ -223,8 +224,8 @@ std::string overflowed_tensors(const std::vector<OverflowRow>& overflows, std::s
   if (order.empty()) return "";
   std::uint64_t most = 0;
   for (const auto& [name, count] : steps) most = std::max(most, count);
-  const auto found =
-      std::find_if(order.rbegin(), order.rend(), [&](const std::string& name) { return steps[name] == most; });
+  const auto found = std::find_if(order.rbegin(), order.rend(),
+                                  [&](const std::string& name) { return steps[name] == most; });
   nearest = *found;
   return fmt::format(" Nearest to the loss, the gradient of {} was Inf or NaN in {}{}.", nearest,
                      counted(most, "step"),
@@ -276,14 +277,15 @@ std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& t
   const CulpritRow* culprit = first_of(culprits, CulpritPass::backward);
   text += told_by(culprit);
   if (tally.sinks() && culprit == nullptr)
-    text += fmt::format(" The scale fell {} times and never grew: gradients grow as training goes on, which is "
-                        "what a learning rate too high looks like.",
-                        tally.falls);
+    text += fmt::format(
+        " The scale fell {} times and never grew: gradients grow as training goes on, which is "
+        "what a learning rate too high looks like.",
+        tally.falls);
   // The words of an end by a loss that is not finite are the first finding's.
   const std::string diagnosis = tally.nonfinite_loss.count > 0 ? "" : diagnosis_of(run);
   text += diagnosis;
   if (diagnosis.empty() && tally.skipped.count > 1 && tally.skipped_least == tally.skipped_most &&
-           tally.first_scale == tally.last_scale)
+      tally.first_scale == tally.last_scale)
     text += fmt::format(" The scale never left {}: lower it, or take a policy that does.",
                         scale_text(tally.first_scale));
   return finding;
@@ -312,15 +314,15 @@ std::optional<Finding> underflow_finding(const GradientTally& gradients) {
       worst_of(gradients, [](const TensorTally& tensor) { return tensor.casts.underflow_rate(); });
   if (worst == nullptr) return std::nullopt;
   Finding finding{.trouble = Trouble::underflow, .serious = unfit > 0, .tensor = worst->name};
-  finding.text = fmt::format(
-      "Casts to {} made {} % of the finite non-zero gradients zero, most in {}: {} % of its own.",
-      title_of(gradients.format), percent(casts.underflow_rate()), worst->name,
-      percent(worst->casts.underflow_rate()));
+  finding.text =
+      fmt::format("Casts to {} made {} % of the finite non-zero gradients zero, most in {}: {} % of its own.",
+                  title_of(gradients.format), percent(casts.underflow_rate()), worst->name,
+                  percent(worst->casts.underflow_rate()));
   if (unfit == 0)
     finding.text += fmt::format(" They are so small that no tensor's rounding error grows by a tenth.");
   else
-    finding.text += fmt::format(" {} too much by it.", unfit == 1 ? "One tensor loses"
-                                                                  : fmt::format("{} tensors lose", unfit));
+    finding.text += fmt::format(" {} too much by it.",
+                                unfit == 1 ? "One tensor loses" : fmt::format("{} tensors lose", unfit));
   return finding;
 }
 
@@ -332,17 +334,17 @@ std::optional<Finding> distortion_finding(const GradientTally& gradients) {
   if (worst == nullptr) return std::nullopt;
   const auto unfit = std::ranges::count_if(
       gradients.tensors, [&excess](const TensorTally& tensor) { return excess(tensor) > 0; });
-  return Finding{
-      .trouble = Trouble::distortion,
-      .serious = true,
-      .tensor = worst->name,
-      .since = {},
-      .text = fmt::format("What stayed of {} was rounded with an error of up to {} what {} costs numbers that "
-                          "are not subnormal{}.",
-                          worst->name, ratio_text(excess(*worst)), title_of(gradients.format),
-                          unfit == 1 ? ""
-                                     : fmt::format("; {} of {} tensors had more than {:g} times", unfit,
-                                                   gradients.tensors.size(), fit_limit))};
+  return Finding{.trouble = Trouble::distortion,
+                 .serious = true,
+                 .tensor = worst->name,
+                 .since = {},
+                 .text = fmt::format(
+                     "What stayed of {} was rounded with an error of up to {} what {} costs numbers that "
+                     "are not subnormal{}.",
+                     worst->name, ratio_text(excess(*worst)), title_of(gradients.format),
+                     unfit == 1 ? ""
+                                : fmt::format("; {} of {} tensors had more than {:g} times", unfit,
+                                              gradients.tensors.size(), fit_limit))};
 }
 
 /// `explained`: the cause is named already.
@@ -387,11 +389,10 @@ bool Account::worse_than(const Account& other) const {
   const auto harm = [](const Account& account) {
     const Finding* worst = account.worst();
     const int rank = worst == nullptr ? 0 : 4 - static_cast<int>(worst->trouble);
-    return std::tuple(rank, account.took_no_step(),
-                      account.steps == 0 ? 0.0
-                                         : static_cast<double>(account.skipped) /
-                                               static_cast<double>(account.steps),
-                      account.casts ? account.casts->underflow_rate() : 0.0);
+    return std::tuple(
+        rank, account.took_no_step(),
+        account.steps == 0 ? 0.0 : static_cast<double>(account.skipped) / static_cast<double>(account.steps),
+        account.casts ? account.casts->underflow_rate() : 0.0);
   };
   return harm(*this) > harm(other);
 }
@@ -433,8 +434,9 @@ std::string account_text(const Account& account) {
   else if (account.worst() == nullptr && account.steps > account.skipped && !account.counted)
     text += "What underflows is not known: no gradients were counted (observe.histograms_every).\n";
   if (account.counted && !account.counts_casts)
-    text += "PyTorch rounds inside of its operations, where no cast can be seen: what became zero there is "
-            "among the zeros.\n";
+    text +=
+        "PyTorch rounds inside of its operations, where no cast can be seen: what became zero there is "
+        "among the zeros.\n";
   return text + "Next: " + account.next + "\n";
 }
 

@@ -49,7 +49,9 @@ std::optional<ErrorGrowth> fit_growth(std::span<const StepPair> steps) {
       .first_step = points.front().step, .last_step = points.back().step, .points = points.size()};
   const double n = static_cast<double>(points.size());
   double mean_x = 0, mean_y = 0;
-  const auto x_of = [&](const LogError& point) { return static_cast<double>(point.step - growth.first_step); };
+  const auto x_of = [&](const LogError& point) {
+    return static_cast<double>(point.step - growth.first_step);
+  };
   for (const LogError& point : points) {
     mean_x += x_of(point) / n;
     mean_y += point.log10 / n;

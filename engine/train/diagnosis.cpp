@@ -26,8 +26,8 @@ std::string reason_of(const RunFacts& facts) {
     case RunFacts::End::policy_stop:
       return fmt::format("policy \"{}\" ends the run: {}", facts.policy, facts.stop_reason);
     case RunFacts::End::no_step:
-      return fmt::format("skipped {} of {} steps, and the scale cannot fall any further", facts.skips_in_a_row,
-                         facts.skips_in_a_row);
+      return fmt::format("skipped {} of {} steps, and the scale cannot fall any further",
+                         facts.skips_in_a_row, facts.skips_in_a_row);
   }
   return {};
 }
@@ -197,9 +197,11 @@ Diagnosis of_overflows(const RunFacts& facts) {
         fmt::format("{}. {} scaler.max_scale (2^24 is ample for most networks)",
                     facts.any_step_taken
                         ? fmt::format("S has grown to {}: gradients were so small for so long that the first "
-                                      "ordinary one overflows", to)
+                                      "ordinary one overflows",
+                                      to)
                         : fmt::format("S began at {} and has come down to {}, where ordinary gradients "
-                                      "overflow", from, to),
+                                      "overflow",
+                                      from, to),
                     settings.max_scale > 0 ? "Lower" : "Set"));
   std::vector<std::string> ways;
   if (!facts.any_step_taken) {

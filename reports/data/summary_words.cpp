@@ -99,9 +99,8 @@ std::vector<std::string> troubles_of(const WorkloadSummary& summary) {
   std::vector<const SummaryRow*> wrong;
   for (const SummaryRow& row : summary.rows)
     if (row.account && row.account->worst() != nullptr) wrong.push_back(&row);
-  std::ranges::stable_sort(wrong, [](const SummaryRow* a, const SummaryRow* b) {
-    return a->account->worse_than(*b->account);
-  });
+  std::ranges::stable_sort(
+      wrong, [](const SummaryRow* a, const SummaryRow* b) { return a->account->worse_than(*b->account); });
   std::vector<std::string> told, others;
   for (const SummaryRow* row : wrong) {
     if (told.size() < most_told)

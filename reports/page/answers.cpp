@@ -89,7 +89,7 @@ std::optional<std::size_t> worst_tensor(const RunGradients& gradients) {
 }
 
 std::string trouble_sentence(const WorkloadMaterial& material, std::size_t index,
-                               std::optional<std::size_t> tensor) {
+                             std::optional<std::size_t> tensor) {
   const SummaryRow& row = material.summary.rows[index];
   const RunGradients& gradients = material.gradients[index];
   if (const analysis::Finding* stop = stopping(row))
@@ -232,8 +232,8 @@ std::string scales_clause(const WorkloadMaterial& material, std::size_t index) {
   if (*least <= 0 && *largest >= 0) {
     const SummaryRow& row = material.summary.rows[index];
     const bool well = !row.account || row.account->worst() == nullptr;
-    return said_by + fmt::format("{}at 1, as at any scale up to {}, {}.", well ? "no scaling is needed: " : "",
-                                 power(*largest), fits);
+    return said_by + fmt::format("{}at 1, as at any scale up to {}, {}.",
+                                 well ? "no scaling is needed: " : "", power(*largest), fits);
   }
   return said_by + fmt::format("{} at any scale from {}{} to {}.", fits, power(*least),
                                asks_most.empty() ? "" : fmt::format(" ({})", asks_most), power(*largest));

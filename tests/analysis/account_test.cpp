@@ -93,14 +93,15 @@ TEST_F(AccountOfRuns, NothingToFixWhereAllIsFiniteTakenAndFits) {
 TEST_F(AccountOfRuns, WithoutHistogramsNobodyKnowsWhatUnderflows) {
   const Account said = account({{8}, {8}});
   EXPECT_FALSE(said.nothing_to_fix());
-  EXPECT_THAT(account_text(said), AllOf(HasSubstr("What underflows is not known"), Not(HasSubstr("Nothing"))));
+  EXPECT_THAT(account_text(said),
+              AllOf(HasSubstr("What underflows is not known"), Not(HasSubstr("Nothing"))));
 }
 
 // tensorflow#38357: a scale held at 1 where gradients need less, and a fixed one.
 TEST_F(AccountOfRuns, NoStepTakenAtAScaleThatStays) {
-  const Account said =
-      account(std::vector<Step>(300, {65536, true}), fitting_, ExitState::diverged,
-              "diverged at step 300: skipped 300 of 300 steps, and the scale cannot fall any further. bad scale: x");
+  const Account said = account(
+      std::vector<Step>(300, {65536, true}), fitting_, ExitState::diverged,
+      "diverged at step 300: skipped 300 of 300 steps, and the scale cannot fall any further. bad scale: x");
   ASSERT_NE(said.worst(), nullptr);
   EXPECT_TRUE(said.took_no_step());
   EXPECT_EQ(said.worst()->trouble, Trouble::overflow);
@@ -117,7 +118,8 @@ TEST_F(AccountOfRuns, NoStepTakenWhileTheScaleFalls) {
   std::vector<Step> steps;
   for (int k = 32; k > 20; --k) steps.push_back({std::ldexp(1, k), true});
   const Account said = account(steps);
-  EXPECT_THAT(said.worst()->text, HasSubstr("skipped 12 of 12 steps, still searching: 2^32 to 2^21 in 12 steps."));
+  EXPECT_THAT(said.worst()->text,
+              HasSubstr("skipped 12 of 12 steps, still searching: 2^32 to 2^21 in 12 steps."));
   EXPECT_THAT(said.next, AllOf(HasSubstr("fp16lab train -c 'my net.toml' --explain-overflow -o "),
                                HasSubstr("run-explained"), Not(HasSubstr("--force"))));
   EXPECT_FALSE(said.nothing_to_fix());
@@ -150,16 +152,21 @@ TEST_F(AccountOfRuns, MoreThanOneInAHundredSkippedLaterNeedsMending) {
 }
 
 TEST_F(AccountOfRuns, ALossThatIsNoNumberComesFirst) {
-  CulpritRow culprit{.step = 3, .op = "div", .layer = "head", .tensor = "head.output", .dtype = DType::f16,
-                     .value = nan, .advice = "look at it"};
-  const Account said = account({{8}, {8}, {8, true, nan}, {8, true, nan}}, fitting_, ExitState::finished, "", {},
-                               {culprit});
+  CulpritRow culprit{.step = 3,
+                     .op = "div",
+                     .layer = "head",
+                     .tensor = "head.output",
+                     .dtype = DType::f16,
+                     .value = nan,
+                     .advice = "look at it"};
+  const Account said =
+      account({{8}, {8}, {8, true, nan}, {8, true, nan}}, fitting_, ExitState::finished, "", {}, {culprit});
   ASSERT_THAT(said.findings, SizeIs(2));
   EXPECT_EQ(said.findings[0].trouble, Trouble::non_finite);
   EXPECT_EQ(said.findings[0].since, 3u);
   EXPECT_EQ(said.findings[0].tensor, "head.output");
-  EXPECT_THAT(said.findings[0].text,
-              AllOf(HasSubstr("The loss is Inf or NaN in 2 of 4 steps, since step 3."), HasSubstr("look at it")));
+  EXPECT_THAT(said.findings[0].text, AllOf(HasSubstr("The loss is Inf or NaN in 2 of 4 steps, since step 3."),
+                                           HasSubstr("look at it")));
   EXPECT_EQ(said.findings[1].trouble, Trouble::overflow);
   EXPECT_THAT(said.next, HasSubstr("fp16lab report"));  // the operation is named already
   const Account evaluated =
@@ -169,13 +176,15 @@ TEST_F(AccountOfRuns, ALossThatIsNoNumberComesFirst) {
 
 TEST_F(AccountOfRuns, UnderflowThatCostsATensorMoreThanATenthNeedsMending) {
   const float tiny = std::ldexp(1.5f, -30);
-  const Account lost = account({{1}}, {fp16("fc1.input", of({1}), of({1})),
-                                       fp16("fc2.input", of({tiny}, 50), of({0}, 50))});
+  const Account lost =
+      account({{1}}, {fp16("fc1.input", of({1}), of({1})), fp16("fc2.input", of({tiny}, 50), of({0}, 50))});
   ASSERT_NE(lost.worst(), nullptr);
   EXPECT_EQ(lost.worst()->trouble, Trouble::underflow);
   EXPECT_EQ(lost.worst()->tensor, "fc2.input");
-  EXPECT_THAT(lost.worst()->text,
-              HasSubstr("Casts to FP16 made 98.0 % of the finite non-zero gradients zero, most in fc2.input: 100.0 %"));
+  EXPECT_THAT(
+      lost.worst()->text,
+      HasSubstr(
+          "Casts to FP16 made 98.0 % of the finite non-zero gradients zero, most in fc2.input: 100.0 %"));
   EXPECT_THAT(lost.next, HasSubstr("fp16lab hist "));
   EXPECT_EQ(lost.casts->underflow, 50u);
   // One value in many that are large: its loss is no loss.

@@ -124,8 +124,8 @@ TEST_F(AnswersOf, WhatIsNotKnownIsSaidToBeSo) {
   runs("O0", "none", 1, 0.5, 40);
   Answers said = answers();
   EXPECT_THAT(said.wrong, AllOf(HasSubstr("rounds no gradient. At a loss scale of 1, FP16 would make "
-                                               "<strong>10 % of all its non-zero gradients</strong> zero"),
-                                     HasSubstr("<strong>40 %</strong> of its own")));
+                                          "<strong>10 % of all its non-zero gradients</strong> zero"),
+                                HasSubstr("<strong>40 %</strong> of its own")));
   EXPECT_EQ(said.costs, "Only FP32 has been trained, so a cost is not known.");
   EXPECT_THAT(said.fixes, StartsWith("By its own histograms (seed 1, 1 step), each tensor loses less than"));
 

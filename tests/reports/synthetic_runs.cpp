@@ -48,7 +48,8 @@ HistogramRow histogram_row(const TensorShape& tensor, double log2_center, double
   for (int i = 0; i < samples; ++i) {
     const bool zero = uniform(random) < tensor.zero_fraction;
     double value = zero ? 0.0 : scale * std::exp2(magnitude(random));
-    if (low_precision) value = std::min(value, fp16_range.largest());  // where values overflow, steps are skipped
+    if (low_precision)
+      value = std::min(value, fp16_range.largest());  // where values overflow, steps are skipped
     row.before.count(bits_of(static_cast<float>(value)));
     const double stored = !low_precision ? value : value <= 0x1p-25 ? 0.0 : value >= 65520 ? INFINITY : value;
     row.after.count(bits_of(static_cast<float>(stored)));

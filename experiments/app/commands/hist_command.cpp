@@ -105,7 +105,8 @@ void show_dumps(const HistCommand& command, std::span<const std::filesystem::pat
   if (!command.common.quiet) print_notes(dumps);
   const std::string subject =
       files.size() == 1 ? files.front().filename().string() : fmt::format("{} files", files.size());
-  const HistQuestion question{.formats = formats, .scale = asked.scale ? asked.scale : tensors.common_scale()};
+  const HistQuestion question{.formats = formats,
+                              .scale = asked.scale ? asked.scale : tensors.common_scale()};
   const std::vector<analysis::SuggestedScale> suggestions = suggestions_of(tensors.report, formats);
   show(command, tensors, subject, question, suggestions,
        command.json ? additions_of(dumps, tensors.common_scale()) : Json::object());

@@ -65,7 +65,7 @@ Dataflow dataflow_of(const std::string& fp8_order) {
   if (fp8_order == "pairs") return Dataflow::fp8_as_fp16_pairs;
   if (fp8_order == "halves") return Dataflow::fp8_as_fp16_halves;
   mma_usage(fmt::format("--fp8-order '{}': {}", fp8_order,
-                    known_are(fp8_order, std::array<std::string_view, 2>{"pairs", "halves"})));
+                        known_are(fp8_order, std::array<std::string_view, 2>{"pairs", "halves"})));
 }
 
 /// "hopper with f16 and f32".
@@ -77,10 +77,11 @@ std::string name_of(const MmaQuestion& question) {
 OwnRow row_of(const MmaCommand& command) {
   if (command.model.empty() && command.row.empty())
     mma_usage(fmt::format("expected --model NAME: {}; or --row FILE.toml",
-                      fmt::join(fp16lab::tensor_core_names(), ", ")));
+                          fmt::join(fp16lab::tensor_core_names(), ", ")));
   if (!command.model.empty() && !command.row.empty())
-    mma_usage(fmt::format("--model with --row: expected one of them; base = \"{}\" in {} takes that model's row",
-                      command.model, command.row.string()));
+    mma_usage(
+        fmt::format("--model with --row: expected one of them; base = \"{}\" in {} takes that model's row",
+                    command.model, command.row.string()));
   if (!command.row.empty()) return load_tensor_core_row(command.row, command.in, command.acc);
   const DType operands = command.in.empty() ? DType::f16 : operand_format(command.in);
   const DType accumulator = command.acc.empty() ? DType::f32 : accumulator_format(command.acc);
@@ -99,7 +100,7 @@ MmaQuestion question_of(const MmaCommand& command) {
     TensorCoreModel& row = question.own.row;
     if (a_format != b_format && !(is_fp8(a_format) && is_fp8(b_format)))
       mma_usage(fmt::format("--in {} with --in-b {}: only {} can be mixed", name_of(a_format), command.in_b,
-                        fmt::join(dtype_names<is_fp8>, " and ")));
+                            fmt::join(dtype_names<is_fp8>, " and ")));
 
     const bool through_fp16 = row.dataflow != Dataflow::fused_chain;
     const std::string which = name_of(question);
@@ -126,7 +127,7 @@ MmaQuestion question_of(const MmaCommand& command) {
       const Dataflow dataflow = dataflow_of(command.fp8_order);
       if (!through_fp16)
         mma_usage(fmt::format("--fp8-order: {} does not go through FP16, as FP8 on hopper and blackwell does",
-                          which));
+                              which));
       row.dataflow = dataflow;
     }
     fused_dot_add(row, a_format, {}, b_format, {}, 0);  // lets it judge the numbers
@@ -273,7 +274,7 @@ class Mma {
 ExitCode run_capture(const MmaCommand& command) {
   if (!command.verify)
     mma_usage(fmt::format("{}: a capture goes with --verify; lines of words come from the standard input",
-                      command.capture.string()));
+                          command.capture.string()));
   const bool plain = command.row.empty() && command.in.empty() && command.in_b.empty() &&
                      command.acc.empty() && !command.explain && !command.json && !command.block_size &&
                      !command.fraction_bits && !command.exponent_floor &&

@@ -149,7 +149,7 @@ std::vector<Step> steps_of_trace(const std::string& argument) {
       const std::string shown =
           printable ? fmt::format("'{}'", c) : fmt::format("byte 0x{:02x}", static_cast<unsigned char>(c));
       policy_usage(fmt::format("--trace: {} at {}position {}: expected F (finite) or O (overflow)", shown,
-                        from_stdin ? fmt::format("line {}, ", line) : "", position));
+                               from_stdin ? fmt::format("line {}, ", line) : "", position));
     }
     steps.push_back({.overflow = c == 'O'});
   }
@@ -248,8 +248,8 @@ ExitCode run_policy(const PolicyCommand& command) {
     policy_usage("expected either --trace FFOFF... or --amax LIST (or --list)");
   const ScalePolicy policy = as_usage([&] { return engine::amp::make_scale_policy(options); });
   if (policy.wants_statistics && command.amax.empty())
-    policy_usage(fmt::format("policy {} decides by the gradients' magnitudes: give --amax LIST instead of --trace",
-                      policy.name));
+    policy_usage(fmt::format(
+        "policy {} decides by the gradients' magnitudes: give --amax LIST instead of --trace", policy.name));
   const bool has_magnitudes = !command.amax.empty();
   const std::vector<Step> steps =
       has_magnitudes ? steps_of_amax(command.amax) : steps_of_trace(command.trace);

@@ -184,7 +184,8 @@ std::string row_name(const RowFile& file, std::string_view source) {
 /// The row before single keys change it: base's, or one of the keys that must be there.
 TensorCoreModel starting_row(const RowFile& file, const std::vector<DType>& operands, DType operand,
                              DType accumulator) {
-  const std::string expected = fmt::format("the name of a --model: {}", fmt::join(fp16lab::tensor_core_names(), ", "));
+  const std::string expected =
+      fmt::format("the name of a --model: {}", fmt::join(fp16lab::tensor_core_names(), ", "));
   const auto base = file.text("base", expected);
   const std::span<const std::string_view> models = fp16lab::tensor_core_names();
   if (base && std::find(models.begin(), models.end(), *base) == models.end())

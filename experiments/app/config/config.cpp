@@ -139,8 +139,8 @@ ConfigValue value_of(const ConfigKey& key, const toml::node& node, std::string_v
   const auto integer_of = [&](const toml::node& item) {
     const auto value = item.value_exact<std::int64_t>();
     if (value && *value > largest_count)
-      refuse_config(where,
-                    fmt::format("{} = {}: expected integers up to {}", key.name, shown_value(node), largest_count));
+      refuse_config(where, fmt::format("{} = {}: expected integers up to {}", key.name, shown_value(node),
+                                       largest_count));
     require(value && in_range(static_cast<double>(*value), key.range));
     return *value;
   };

@@ -57,8 +57,9 @@ Manifest make_manifest(const TrainRequest& request, const RunConfig& config, con
   return manifest;
 }
 
-nlohmann::ordered_json summary_of(const std::filesystem::path& folder, ExitState state, const engine::RunResult& result,
-                       const std::vector<std::uint64_t>& sent_bytes) {
+nlohmann::ordered_json summary_of(const std::filesystem::path& folder, ExitState state,
+                                  const engine::RunResult& result,
+                                  const std::vector<std::uint64_t>& sent_bytes) {
   nlohmann::ordered_json summary;
   summary["folder"] = folder.string();
   summary["state"] = name_of(state);
@@ -170,10 +171,11 @@ void check_dumps(const TrainRequest& request, const Continuation* found) {
   check("--dump-initial", request.dump_initial);
   check("--dump-gradients", request.dump_gradients);
   if (dumps_to_stdout(request.dump_initial) && dumps_to_stdout(request.dump_gradients))
-    usage_error("--dump-initial and --dump-gradients both go to the standard output: expected one of them there");
+    usage_error(
+        "--dump-initial and --dump-gradients both go to the standard output: expected one of them there");
   if (!request.dump_initial.empty() && found != nullptr && found->checkpoint)
     usage_error(fmt::format("--dump-initial: this run continues behind step {}; its initial weights are gone",
-                      found->step()));
+                            found->step()));
 }
 
 /// What several ranks cannot do.

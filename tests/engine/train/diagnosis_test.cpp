@@ -59,7 +59,8 @@ TEST(Diagnosis, EveryCaseByItsFacts) {
   facts.scale_before_skips = facts.scale;
   expect(facts, Verdict::scale, "scale_stuck", "stayed at 2^7 through all 10 overflows");
   facts.scale = 0x1p40;
-  expect(facts, Verdict::scale, "scale_beyond_use", "S began at 2^7 and has come down to 2^40");  // whatever the numbers
+  expect(facts, Verdict::scale, "scale_beyond_use",
+         "S began at 2^7 and has come down to 2^40");  // whatever the numbers
   facts.any_step_taken = true;
   expect(facts, Verdict::scale, "scale_beyond_use", "grown to 2^40");
   facts.zero_steps = 12;
