@@ -42,13 +42,14 @@ class autocast(ContextDecorator):
     Under CUDA's lists nn.LSTM, GRU and RNN run in FP16, under BF16 as well, as on a GPU, one operation after
     another: states round to FP16 at every step. The fused inference kernels of nn.TransformerEncoder are
     off, as on a GPU, and compiled networks run uncompiled; in a compiled function torch.compile refuses the
-    scope.
+    scope. These switches are the whole process's: until the last scope ends, other threads run without the
+    fused kernels and uncompiled, and without oneDNN while an nn.LSTM is computed in a scope.
 
     Casts of parameters are kept until the outermost scope ends, as torch does, so that gradients of one
     parameter's uses add up in 16 bits; uses by products that the CPU lists as well (linear, matmul, conv2d)
     and by those that it does not (einsum, mv, lstm_cell) add up apart.
 
-    ValueError: another dtype, other lists.
+    ValueError: another dtype, other lists. RuntimeError: left where it was not entered.
 
     >>> x = torch.ones(2, 2)
     >>> with autocast(torch.float16):
@@ -84,8 +85,8 @@ class autocast(ContextDecorator):
     def __enter__(self) -> autocast:
         overrides.install()
         autocast_names.install()
-        thread.open.append(Scope(self._lists, self._switch()))
+        thread.open.append(Scope(self, self._lists, self._switch()))
         return self
 
     def __exit__(self, *error: Any) -> None:
-        thread.leave(*error)
+        thread.leave(self, *error)

@@ -40,9 +40,6 @@ class Run(Protocol):
     def emulates(self, func: Any, *operands: torch.Tensor) -> bool:
         """Counts the product; False: torch multiplies."""
 
-    def native(self, func: Any, *args: Any) -> Any:
-        """torch's own, with oneDNN as it was outside of the scope."""
-
 
 # ---- what passes, besides operations that torch marks as pointwise, views and their copies, _foreach_* and
 # _fused_* of optimizers. Trailing underscores are left out: "add" means "add_" too.
@@ -301,7 +298,7 @@ def _convolution(
     ):
         return _torchs_error(func, *given)
     if not run.emulates(func, x, weight):
-        return run.native(func, *given)
+        return func(*given)
     conv = _Convolution(func, x, weight, stride, padding, dilation, groups)
     image, filters = conv.plane(x), conv.filters(weight)
     holes = _pair(output_padding, 0, conv.flat)
@@ -337,7 +334,7 @@ def _convolution_backward(
 ) -> Any:
     given = (gradient, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups)
     if not run.emulates(func, gradient, x, weight):
-        return run.native(func, *given, output_mask)
+        return func(*given, output_mask)
     conv = _Convolution(func, x, weight, stride, padding, dilation, groups)
     image, filters, dy = conv.plane(x), conv.filters(weight), conv.plane(gradient)
     of_x = of_weight = of_bias = None

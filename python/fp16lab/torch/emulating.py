@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from .autocast_kernels import listed
 from .autocast_scopes import thread
 from .emulated_ops import EmulationError, Handler
 from .layers import float_tensors, op_name
+from .scopes import Opened, Switch, fused_encoders_off, onednn_off, uncompiled
 from .tables import aligned, save_csv
 from .tensor_products import TensorProducts
 
 _aten = torch.ops.aten
+_attention_of_torch = _aten.scaled_dot_product_attention.default
 _HEADER = ("op", "shapes", "dtype", "computed", "count")
 _SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}
 _HALVES = frozenset((torch.float16, torch.bfloat16))
@@ -65,11 +68,15 @@ class emulate:
     underflowed in them from what was zero.
 
     What is not a product stays torch's own. Attention (scaled_dot_product_attention) is its plain algorithm
-    (fp16lab.torch.attention); LSTM and GRU are decomposed; the fused path of transformer encoders is off in
-    this scope, and so is oneDNN for recurrent layers; compiled modules run uncompiled. Scopes are of one
-    thread and do not nest.
+    (fp16lab.torch.attention); LSTM and GRU are decomposed, transformer encoders too; compiled modules run
+    uncompiled. A scope belongs to the thread that enters and leaves it: each thread may have one open, and
+    products of other threads are torch's. Three switches of torch are the whole process's, so that other
+    threads compute without them: while a scope is open, the fused inference kernels of transformer encoders
+    and torch.compile are off; while an LSTM is computed in it, oneDNN is. The last scope of all threads puts
+    them back.
 
-    ValueError: a model without these formats. EmulationError (a NotImplementedError): an operation that is
+    ValueError: a model without these formats. RuntimeError: entered in a thread that has a scope open, or left in
+    another thread. EmulationError (a NotImplementedError): an operation that is
     on no list; tensors of a device; sparse, quantized or complex products; flex_attention.
 
     >>> layer = torch.nn.Linear(4, 2).half()
@@ -94,38 +101,33 @@ class emulate:
         self.products = TensorProducts(model, accumulator, f32)
         self._let_through = _operations(let_through)
         self._mode = _Emulation(self)
-        self._scope: ExitStack | None = None
+        self._opened = Opened("lab.emulate")
         self._autocast_is_below = False  # of the parts of an operation whose own autocast has been
         self._products_seen: Counter[tuple[Any, tuple[torch.Size, ...], Any, str]] = Counter()
         self._passed: Counter[tuple[Any, Any]] = Counter()
 
     def __enter__(self) -> emulate:
-        global _open
-        if _open is not None:
-            raise RuntimeError("lab.emulate is open already: scopes do not nest")
+        self._opened.require_closed()
+        if _of_thread.run is not None:
+            raise RuntimeError(
+                f'lab.emulate("{_of_thread.run.model}") is open in this thread, and scopes of one thread do not nest: '
+                "leave it first"
+            )
         if torch.compiler.is_compiling():
             raise RuntimeError("lab.emulate cannot open in a compiled function: open it around the call")
         self._warn_of_switches()
         with ExitStack() as scope:
-            scope.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
-            torch.backends.mha.set_fastpath_enabled(False)
-            self._onednn = torch._C._get_mkldnn_enabled()
-            scope.callback(torch._C._set_mkldnn_enabled, self._onednn)
-            torch._C._set_mkldnn_enabled(False)
-            library = torch.library.Library("aten", "IMPL")
-            scope.callback(library._destroy)
-            library.impl("scaled_dot_product_attention", self._attention, "AutogradCPU")
-            scope.enter_context(torch.compiler.set_stance("force_eager"))
+            scope.enter_context(fused_encoders_off)
+            scope.enter_context(_above_autograd)
+            scope.enter_context(uncompiled)
             scope.enter_context(self._mode)
-            self._scope, _open = scope.pop_all(), self
+            scope.callback(setattr, _of_thread, "run", None)
+            self._opened.hold(scope)
+            _of_thread.run = self
         return self
 
     def __exit__(self, *error: Any) -> None:
-        global _open
-        _open = None
-        scope, self._scope = self._scope, None
-        assert scope is not None
-        scope.__exit__(*error)
+        self._opened.close(*error)
         if error[0] is None and self.f32 == "native" and self.total("native") > self.total("emulated") == 0:
             warnings.warn(
                 f"lab.emulate emulated none of this scope's products ({self.total('native')}): no operand was"
@@ -207,18 +209,11 @@ class emulate:
     def count_emulated(self, func: Any, *operands: torch.Tensor) -> None:
         self._products_seen[func, tuple([t.shape for t in operands]), operands[0].dtype, "emulated"] += 1
 
-    def native(self, func: Any, *args: Any) -> Any:
-        torch._C._set_mkldnn_enabled(self._onednn)
-        try:
-            return func(*args)
-        finally:
-            torch._C._set_mkldnn_enabled(False)
-
     def _handler(self, func: Any) -> Handler | None:
         """What to do with an operation; None: it is torch's own."""
         if not isinstance(func, torch._ops.OpOverload):
             return _refused
-        if func is _aten.scaled_dot_product_attention.default:
+        if func is _attention_of_torch:
             return _attended
         handler = emulated_ops.product_handler(func)
         if handler is not None:
@@ -229,14 +224,12 @@ class emulate:
             return _decomposed
         return None if emulated_ops.passes(func) else _refused
 
-    def _attention(self, query: Any, *args: Any, **kwargs: Any) -> Any:
-        """In the place of torch's scaled_dot_product_attention, above autograd."""
-        if query.dtype in _HALVES or query.dtype == torch.float32 and self.f32 != "native":
-            return attention(query, *args, **kwargs)
-        return _in_parts(_aten.scaled_dot_product_attention.default, query, *args, **kwargs)
+
+class _OfThread(threading.local):
+    run: emulate | None = None  # the open scope
 
 
-_open: emulate | None = None
+_of_thread = _OfThread()
 
 
 def _operations(names: Iterable[str]) -> frozenset[str]:
@@ -260,10 +253,18 @@ def _row(func: Any, shapes: str, dtype: Any, how: str, count: int) -> dict[str, 
     return {"op": op_name(func), "shapes": shapes, "dtype": name, "computed": how, "count": count}
 
 
-def _in_parts(func: Any, *args: Any, **kwargs: Any) -> Any:
+def _own_kernel(func: Any, *args: Any, **kwargs: Any) -> Any:
     """The composite operation as PyTorch's own kernel computes it. (`decompose` prefers kernels in Python, which
     torch.compile traces, and which compute some interpolations otherwise.)"""
     return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+
+
+def _in_parts(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """The same in operations that the scope knows: oneDNN's LSTM is a single one."""
+    if func is not _aten.lstm.input:
+        return _own_kernel(func, *args, **kwargs)
+    with onednn_off:
+        return _own_kernel(func, *args, **kwargs)
 
 
 def _decomposed(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -282,9 +283,35 @@ def _decomposed(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
         run._autocast_is_below = above
 
 
+def _attention(run: emulate, query: Any, *args: Any, **kwargs: Any) -> Any:
+    if query.dtype in _HALVES or query.dtype == torch.float32 and run.f32 != "native":
+        return attention(query, *args, **kwargs)
+    return _in_parts(_attention_of_torch, query, *args, **kwargs)
+
+
 def _attended(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
     with run._mode:
-        return run._attention(*args, **kwargs)
+        return _attention(run, *args, **kwargs)
+
+
+def _catch_above_autograd() -> Callable[[], object]:
+    """Composite operations that are caught before autograd sees their parts. In threads without a scope they are
+    torch's own."""
+
+    def caught_attention(*args: Any, **kwargs: Any) -> Any:
+        run = _of_thread.run
+        return _own_kernel(_attention_of_torch, *args, **kwargs) if run is None else _attention(run, *args, **kwargs)
+
+    def caught_lstm(*args: Any) -> Any:
+        return (_own_kernel if _of_thread.run is None else _in_parts)(_aten.lstm.input, *args)
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl(_attention_of_torch, caught_attention, "AutogradCPU")
+    library.impl(_aten.lstm.input, caught_lstm, "AutogradCPU")
+    return library._destroy
+
+
+_above_autograd = Switch(_catch_above_autograd)
 
 
 def _left_to_torch(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:

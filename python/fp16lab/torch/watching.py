@@ -17,6 +17,7 @@ from .. import _core
 from .grad_scaler import settings_of
 from .networks import any_compiled, nonfinite_gradients, unwrapped
 from .recording import Evaluation, Recording, Step, toml
+from .scopes import Opened
 from .step_ends import StepEnds, first_hash, hash_fold, weights_digest
 from .tensor_counts import StepCounts
 
@@ -91,7 +92,7 @@ class watch:
         self.recording = Recording()
         self._hash = first_hash
         self._untold = False  # a step has ended whose loss may yet be told
-        self._scope: ExitStack | None = None
+        self._opened = Opened("lab.watch", of_thread=False)
         self._counts = StepCounts(self._model, self._tensors)
         self._open_step()
         self._end = "stopped"
@@ -99,19 +100,16 @@ class watch:
     # ---- for users
 
     def __enter__(self) -> watch:
-        if self._scope is not None:
-            raise RuntimeError("this watch has begun already; make another one")
+        self._opened.require_closed()
         self._began = time.perf_counter()
         with ExitStack() as scope:
             self._counts.listen(scope, modules=not self._compiled)
             self._ends.listen(scope)
-            self._scope = scope.pop_all()
+            self._opened.hold(scope)
         return self
 
     def __exit__(self, error_type: type | None, *_: object) -> None:
-        scope, self._scope = self._scope, None
-        assert scope is not None
-        scope.close()
+        self._opened.close()
         self._end = "finished" if error_type is None else "failed"
 
     def step(
