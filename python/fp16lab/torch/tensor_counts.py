@@ -42,6 +42,7 @@ class StepCounts:
     def __init__(self, model: nn.Module, tensors: tuple[str, ...]) -> None:
         self._model, self._tensors = model, tensors
         self._listening = False
+        self._called = False  # is the network under way, as a whole?
         self._passes = Passes()
         self.open(False)
 
@@ -105,6 +106,10 @@ class StepCounts:
     # ---- hooks
 
     def _hook_modules(self, scope: ExitStack) -> None:
+        if "activations" in self._tensors:
+            scope.callback(self._model.register_forward_pre_hook(self._on_call).remove)
+            after = self._model.register_forward_hook(self._after_call, always_call=True)
+            scope.callback(after.remove)
         inner = {"gradients", "activations"} & set(self._tensors)
         for path, module in observed_modules(self._model) if inner else []:
             before = partial(self._on_input, path)
@@ -120,6 +125,19 @@ class StepCounts:
                     scope.callback(module.register_forward_pre_hook(hook).remove)
 
     @torch.compiler.disable
+    def _on_call(self, *_: object) -> None:
+        if self._is_part_of_step():
+            self._called = True
+            self._passes.begin()
+
+    @torch.compiler.disable
+    def _after_call(self, _: nn.Module, __: tuple, output: object) -> None:
+        tensor = first_tensor(output)
+        if self._called and tensor is not None:
+            self._passes.follow(tensor)
+        self._called = False
+
+    @torch.compiler.disable
     def _on_input(self, path: str, module: nn.Module, args: tuple, kwargs: dict) -> None:
         if not self._is_part_of_step():
             return
@@ -127,6 +145,8 @@ class StepCounts:
         if tensor is None:
             return
         name = joined(path, "input")
+        if not self._called:
+            self._passes.begin()
         if "activations" in self._tensors and self._passes.counts(name):
             dtype = _autocast_dtype(tensor) if isinstance(module, CAST_BY_AUTOCAST) else None
             self._add("activations", name, "activation", tensor, dtype)
@@ -138,8 +158,7 @@ class StepCounts:
         tensor, name = first_tensor(output), joined(path, "output")
         if is_countable(tensor) and self._is_part_of_step() and self._passes.counts(name):
             self._add("activations", name, "activation", tensor)
-            if "gradients" not in self._tensors and tensor.requires_grad:
-                tensor.register_hook(self._on_backward)
+            self._passes.follow(tensor)
 
     @torch.compiler.disable
     def _on_prediction(self, _: nn.Module, __: tuple, output: object) -> None:
@@ -153,9 +172,6 @@ class StepCounts:
             return False
         self._passes.forward()
         return True
-
-    def _on_backward(self, _: torch.Tensor) -> None:
-        self._passes.backward()
 
     @torch.compiler.disable
     def _on_cast(self, path: str, module: nn.Module, _: tuple) -> None:

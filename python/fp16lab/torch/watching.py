@@ -47,6 +47,10 @@ class watch:
     weights          as the step's forward pass has them (an optimizer or a scaler is needed)
     optimizer_state  as the step leaves it: "fc1.weight.second_moment" (an optimizer is needed)
 
+    Counted are the backward passes that were completed, those of torch.autograd.grad (a gradient penalty's) too,
+    and the forward passes that they reached: none whose backward pass raised, or never came. In a step without a
+    backward pass every forward pass counts that has gradients.
+
     A row's dtype is the tensor's own, and its two histograms are the same; inputs and weights that autocast
     casts to 16 bits inside of Linear, convolutions, attention and RNNs have its dtype, and are counted before
     and after the rounding. PyTorch rounds gradients inside of its operations: what underflowed there arrives
@@ -54,8 +58,8 @@ class watch:
     what it was rounded to (a weight's gradient under autocast: f16); steps.csv has the underflow_rate.
     Numbers are kept, never tensors: about 150 bytes a tensor and counted step. Tensors on a GPU are copied to
     the host to be counted. steps.csv: loss as told to `step`, else as given to `scaler.scale` (mean over
-    micro-batches), else NaN; grad_norm as `optimizer.step` finds it, behind `scaler.unscale_`; state_hash a
-    digest of the weights in counted steps, and of norm and scale in each.
+    micro-batches), else NaN; grad_norm right after `scaler.unscale_`, before clipping, or else as `optimizer.step`
+    finds it; state_hash a digest of the weights in counted steps, and of norm and scale in each.
 
     ValueError: an unknown name in `tensors`, every < 1, what needs an optimizer without one; activations of a
     compiled module. TypeError: no module, or an FSDP one.
