@@ -220,7 +220,7 @@ class GradScaler(torch.amp.GradScaler):
 
     def _count(self, gradient: torch.Tensor) -> None:
         own = format_of(gradient)
-        if own == "f32":
+        if own in ("f32", "f64"):
             self._wide = count(gradient, self._wide)
         else:
             self._narrow = count(gradient, self._narrow)

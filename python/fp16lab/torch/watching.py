@@ -51,7 +51,8 @@ class watch:
     and the forward passes that they reached: none whose backward pass raised, or never came. In a step without a
     backward pass every forward pass counts that has gradients.
 
-    A row's dtype is the tensor's own, and its two histograms are the same; inputs and weights that autocast
+    A row's dtype is the tensor's own, and its two histograms are the same (FP64 is counted as fp16lab.histogram does,
+    and is f32 in a run folder, of which `save` warns); inputs and weights that autocast
     casts to 16 bits inside of Linear, convolutions, attention and RNNs have its dtype, and are counted before
     and after the rounding. PyTorch rounds gradients inside of its operations: what underflowed there arrives
     as exact zeros. Within lab.emulate a row of what a product gave has both sides of that rounding, and dtype is

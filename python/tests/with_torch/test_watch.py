@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 from torch import nn
 
+import fp16lab
 import fp16lab.torch as lab
 
 
@@ -334,7 +335,7 @@ def test_numbers_are_kept_and_no_tensors():
 
 
 @pytest.mark.parametrize(
-    "dtype, name", [(torch.bfloat16, "bf16"), (torch.float16, "f16"), (torch.float64, "f32")]
+    "dtype, name", [(torch.bfloat16, "bf16"), (torch.float16, "f16"), (torch.float64, "f64")]
 )
 def test_networks_of_other_dtypes(dtype, name):
     model = Net().to(dtype)
@@ -344,10 +345,29 @@ def test_networks_of_other_dtypes(dtype, name):
         optimizer.step()
     counted = rows(w, "gradients", 1)["fc1.weight"]
     assert counted.dtype == name
-    assert told(counted.before) == counts_of(model.fc1.weight.grad.float())
+    assert told(counted.before) == counts_of(model.fc1.weight.grad)
     assert w.recording.steps[0].grad_norm == pytest.approx(
         math.sqrt(sum(float(p.grad.double().square().sum()) for p in model.parameters())), rel=1e-5
     )
+
+
+def test_numbers_of_fp64_beyond_fp32(tmp_path):
+    """Tiny ones are lost and no zeros, great ones overflow and are no Infs."""
+    model = nn.Linear(6, 2).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with lab.watch(model, every=1, tensors=["gradients", "activations"], optimizer=optimizer) as w:
+        (model(torch.full((3, 6), 1e-60, dtype=torch.float64)).sum() * 1e250).backward()
+        optimizer.step()
+    inputs, bias = w.histogram("input", "activations"), w.histogram("bias")
+    assert (inputs.zones()["lost"], inputs.zero) == ((18, 18), 0)
+    assert (bias.zones()["overflow"], bias.infinite) == ((2, 2), 0)
+    assert w.histogram("weight") == fp16lab.histogram(model.weight.grad)
+    row = next(line for line in w.table().splitlines() if line.startswith("input"))
+    assert row.split()[2:] == ["f64", "18", "0.00", "100.00", "0.00", "0.00", "-", "-"]
+    with pytest.warns(UserWarning, match="input, output, loss.prediction and 2 more in FP64 saved as dtype f32"):
+        folder = w.save(tmp_path / "run")
+    assert "loss.prediction" in fp16lab.program.run("hist", folder)
+    fp16lab.program.run("replay", folder)
 
 
 def test_strides_sparse_gradients_and_flushed_subnormals():
