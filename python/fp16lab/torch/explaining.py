@@ -93,14 +93,18 @@ def explain_overflow(
     >>> told.parameters, told.finite_scale
     (['weight', 'bias'], 32768.0)
 
-    TypeError: `step` returns no loss. ValueError: a scale that is not above 0; a compiled module.
+    TypeError: no module, or one of FSDP; `step` returns no loss. ValueError: a scale that is not above 0; a compiled module.
     """
+    network = unwrapped(
+        model,
+        "lab.explain_overflow",
+        "it does the step again and looks at every gradient as a whole; explain that step of the network without FSDP",
+    )
     if any_compiled(model):
         raise ValueError(
             "torch.compile fuses the operations of this network: give lab.explain_overflow the module "
             "before compiling"
         )
-    network = unwrapped(model)
     if scale is None:
         scale = scaler.get_scale() if scaler is not None else 1.0
     if not scale > 0:

@@ -49,12 +49,16 @@ class op_stats:
     """
 
     def __init__(self, model: nn.Module | None = None) -> None:
-        if model is not None and any_compiled(model):
-            raise ValueError(
-                "torch.compile fuses the operations of this network: give lab.op_stats the module before "
-                "compiling"
-            )
-        self._tracker = LayerTracker(None if model is None else unwrapped(model))
+        network = None
+        if model is not None:
+            instead = "lab.op_stats() without a network counts operations without their layers"
+            network = unwrapped(model, "lab.op_stats", instead)
+            if any_compiled(model):
+                raise ValueError(
+                    "torch.compile fuses the operations of this network: give lab.op_stats the module before "
+                    "compiling"
+                )
+        self._tracker = LayerTracker(network)
         self._mode = _Counting(self._on_op)
         self._in_optimizer = False
         self._opened = Opened("lab.op_stats")

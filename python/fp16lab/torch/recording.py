@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from .. import _core
+from .networks import some
 from .tables import aligned
 
 
@@ -131,10 +132,10 @@ class Recording:
     def save(self, folder: str | os.PathLike[str], name: str, config: str, state: str, replace: bool) -> Path:
         """Writes a run folder (numerics/files/run/run_schema.hpp) that ended as `state` says; see
         `new_folder`. Rows of FP64 are told as f32, the widest that a folder's readers judge."""
-        wide = list(dict.fromkeys(row.tensor for row in self.counts if row.dtype == "f64"))
+        wide = dict.fromkeys(row.tensor for row in self.counts if row.dtype == "f64")
         if wide:
             warnings.warn(
-                f"{os.fspath(folder)}: {_some(wide)} in FP64 saved as dtype f32, the widest of a run folder; what lies"
+                f"{os.fspath(folder)}: {some(wide)} in FP64 saved as dtype f32, the widest of a run folder; what lies"
                 " beyond FP32's range is in the first or last bin",
                 stacklevel=3,
             )
@@ -280,12 +281,6 @@ def _line(row: Counts, format: str) -> tuple[str, ...]:
         f"{histogram.smallest:.3g}" if histogram.smallest else "-",
         f"{histogram.greatest:.3g}" if histogram.greatest else "-",
     )
-
-
-def _some(names: list[str]) -> str:
-    """The first names, and how many more."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
 
 
 def _build() -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses import FakeTensor
 
 from .. import _core
 from .grad_scaler import settings_of
@@ -63,7 +64,9 @@ class watch:
     finds it; state_hash a digest of the weights in counted steps, and of norm and scale in each.
 
     ValueError: an unknown name in `tensors`, every < 1, what needs an optimizer without one; activations of a
-    compiled module. TypeError: no module, or an FSDP one.
+    compiled module; on entering, a network on the device meta, which has no numbers. TypeError: no module, or one of
+    FSDP. A warning names, once, what cannot be counted: complex and FP8 tensors, those of wrapper classes, and
+    gradients of parameters that FSDP took over after the watch was entered.
 
     >>> model = nn.Linear(3, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -87,7 +90,12 @@ class watch:
         scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         self._compiled = isinstance(model, nn.Module) and any_compiled(model)
-        self._model = unwrapped(model)
+        self._model = unwrapped(
+            model,
+            "lab.watch",
+            "watch a DistributedDataParallel one; or enter the watch before FSDP is applied, which counts all but the "
+            "gradients of parameters",
+        )
         self._every = every
         self._tensors = (tensors,) if isinstance(tensors, str) else tuple(tensors)
         optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer or [])
@@ -106,6 +114,13 @@ class watch:
 
     def __enter__(self) -> watch:
         self._opened.require_closed()
+        for name, tensor in (*self._model.named_parameters(), *self._model.named_buffers()):
+            if tensor.device.type == "meta" or isinstance(tensor, FakeTensor):
+                kind = "on the device meta" if tensor.device.type == "meta" else "a fake tensor"
+                raise ValueError(
+                    f"lab.watch: {name} is {kind}, which has no numbers: enter it after "
+                    'model.to_empty(device="cpu") and the initialisation'
+                )
         self._began = time.perf_counter()
         with ExitStack() as scope:
             self._counts.listen(scope, modules=not self._compiled)
