@@ -61,8 +61,9 @@ class emulate:
     and not cuBLASLt's, which cuts K into chains.
     f32: what becomes of FP32 products: "native" leaves them to torch, "tf32" rounds operands to TF32 for the
     tensor core, "fma" makes one chain of fused multiply-adds over ascending k. FP64 is always torch's.
-    let_through: names of operations ("torchvision::roi_align", "aten::_fft_r2c") that are on no list and are
-    left to torch all the same; they are counted as "let through".
+    let_through: names of operations ("torchvision::roi_align", "aten::_fft_r2c") of which torch computes what would
+    be refused; that is counted as "let through". What is emulated of them ("aten::convolution" but for 3-d ones)
+    stays so. A backward pass has operations of its own ("aten::convolution_backward").
 
     A lab.watch in this scope counts what products give on both sides of their rounding, and so tells what
     underflowed in them from what was zero.
@@ -181,8 +182,9 @@ class emulate:
 
     # ---- what the table of operations asks (emulated_ops.Run)
 
-    def emulates(self, func: Any, *operands: torch.Tensor) -> bool:
-        """Counts a product; False: torch computes it."""
+    def emulates(self, func: Any, *operands: torch.Tensor, unless: str = "") -> bool:
+        """Counts a product; False: torch computes it. EmulationError: it cannot be emulated, for `unless` says why, or
+        an operand is no plain tensor."""
         dtype = operands[0].dtype
         if dtype in _HALVES:
             how = "emulated"
@@ -192,19 +194,19 @@ class emulate:
             how = "emulated"
         else:
             how = "native"
+        if dtype.is_complex:
+            raise EmulationError(f"{func.name()} of complex numbers is not emulated")
+        if how == "emulated":
+            if unless:
+                raise EmulationError(f"{func.name()}: {unless}")
+            for operand in operands:
+                try:
+                    in_memory(operand, "an operand")
+                except ValueError as error:
+                    raise EmulationError(f"{func.name()}: {error}") from None
         self._products_seen[func, tuple([t.shape for t in operands]), dtype, how] += 1
-        if how == "native":
-            if dtype.is_complex:
-                raise EmulationError(f"{func.name()} of complex numbers is not emulated")
-            return False
-        for operand in operands:
-            try:
-                in_memory(operand, "an operand")
-            except ValueError as error:
-                raise EmulationError(f"{func.name()}: {error}") from None
-            if operand.dtype != dtype and not {operand.dtype, dtype} <= _FP8:
-                return False  # torch has an error for it
-        return True
+        # Of other dtypes torch has an error for it.
+        return how == "emulated" and all([t.dtype == dtype or {t.dtype, dtype} <= _FP8 for t in operands])
 
     def count_emulated(self, func: Any, *operands: torch.Tensor) -> None:
         self._products_seen[func, tuple([t.shape for t in operands]), operands[0].dtype, "emulated"] += 1
@@ -217,7 +219,7 @@ class emulate:
             return _attended
         handler = emulated_ops.product_handler(func)
         if handler is not None:
-            return handler
+            return _or_let_through(handler)
         if func._schema.name in self._let_through:
             return _left_to_torch
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
@@ -233,7 +235,7 @@ _of_thread = _OfThread()
 
 
 def _operations(names: Iterable[str]) -> frozenset[str]:
-    """The names of let_through. ValueError: one that is no operation, or is emulated."""
+    """The names of let_through. ValueError: one that is no operation."""
     if isinstance(names, str):
         raise ValueError(f'let_through is {names!r}; a list is needed: ["{names}"]')
     for name in names:
@@ -242,9 +244,6 @@ def _operations(names: Iterable[str]) -> frozenset[str]:
             raise ValueError(
                 f'let_through: there is no operation "{name}"; "torchvision::nms" is such a name'
             )
-        packet = getattr(getattr(torch.ops, space), op)
-        if any(emulated_ops.product_handler(getattr(packet, each)) for each in packet.overloads()):
-            raise ValueError(f'let_through: "{name}" is emulated')
     return frozenset(names)
 
 
@@ -314,6 +313,25 @@ def _catch_above_autograd() -> Callable[[], object]:
 _above_autograd = Switch(_catch_above_autograd)
 
 
+def _or_let_through(product: Handler) -> Handler:
+    """Of some products there are calls that are not emulated."""
+
+    def handle(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return product(run, func, *args, **kwargs)
+        except EmulationError as error:
+            name = func._schema.name
+            if name not in run._let_through:
+                raise EmulationError(f"{error}. {_remedy(name)}") from None
+        return _left_to_torch(run, func, *args, **kwargs)
+
+    return handle
+
+
+def _remedy(name: str) -> str:
+    return f'lab.emulate(..., let_through=["{name}"]) leaves it to torch, counted as "let through"'
+
+
 def _left_to_torch(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
     dtype = tensors[0].dtype if tensors else None
@@ -334,8 +352,7 @@ def _refused(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
             return result
     raise EmulationError(
         f"{name} is on no list of lab.emulate: it may multiply matrices, and nothing here emulates it."
-        f' {_ANOTHER_WAY.get(name, "")}lab.emulate(..., let_through=["{name}"]) leaves it to torch, counted'
-        ' as "let through"'
+        f' {_ANOTHER_WAY.get(name, "")}{_remedy(name)}'
     )
 
 

@@ -356,12 +356,44 @@ def test_an_unknown_operation_can_be_let_through():
         ("aten::_fft_r2c", 'a list is needed: \\["aten::_fft_r2c"\\]'),
         (["_fft_r2c"], 'no operation "_fft_r2c"'),
         (["aten::fast_product"], 'no operation "aten::fast_product"'),
-        (["aten::mm"], '"aten::mm" is emulated'),
     ],
 )
-def test_let_through_takes_names_of_operations_that_are_not_emulated(names, told):
+def test_let_through_takes_names_of_operations(names, told):
     with pytest.raises(ValueError, match=told):
         lab.emulate(let_through=names)
+
+
+_HALF = {"dtype": torch.float16}
+_REFUSED_AT_TIMES = {
+    "aten::convolution": (
+        lambda: F.conv3d(torch.ones(1, 2, 3, 4, 4, **_HALF), torch.ones(2, 2, 2, 2, 2, **_HALF)),
+        lambda: F.conv2d(torch.ones(1, 2, 4, 4, **_HALF), torch.ones(2, 2, 2, 2, **_HALF)),
+    ),
+    "aten::_embedding_bag_forward_only": (
+        lambda: F.embedding_bag(torch.ones(1, 2).long(), torch.ones(4, 3), per_sample_weights=torch.ones(1, 2), mode="sum"),
+        lambda: F.embedding_bag(torch.ones(1, 2).long(), torch.ones(4, 3), mode="sum"),
+    ),
+    "aten::mm": (
+        lambda: torch.ones(2, 3, dtype=torch.complex64) @ torch.ones(3, 2, dtype=torch.complex64),
+        lambda: torch.ones(2, 3, **_HALF) @ torch.ones(3, 2, **_HALF),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _REFUSED_AT_TIMES)
+def test_let_through_leaves_the_calls_that_would_be_refused_and_emulates_the_others(name):
+    refused, emulated = _REFUSED_AT_TIMES[name]
+    with lab.emulate("volta") as run:
+        want = emulated()
+        with pytest.raises(lab.EmulationError, match=rf'^{name}.*let_through=\["{name}"\]\) leaves it to torch') as error:
+            refused()
+        products = run.total("emulated")
+    assert "\n" not in str(error.value) and run.total("native") == run.total("let through") == 0
+    with lab.emulate("volta", let_through=[name]) as run:
+        assert torch.equal(emulated(), want) and run.total("emulated") == products
+        result = refused()
+    assert torch.equal(result, refused())
+    assert (run.total("emulated"), run.total("let through")) == (products, 1) and name.removeprefix("aten::") in run.table()
 
 
 def test_flex_attention_is_refused():
