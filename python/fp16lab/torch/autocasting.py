@@ -67,14 +67,14 @@ class autocast(ContextDecorator):
         *,
         lists: str | None = None,
     ) -> None:
-        if isinstance(device_type, torch.dtype) or isinstance(dtype, str):  # (dtype, lists)
+        if isinstance(device_type, torch.dtype) or device_type is None and isinstance(dtype, str):  # (dtype, lists)
             device_type, dtype = dtype, device_type
         if device_type is not None and lists is not None:
             raise ValueError(f"lab.autocast: {device_type!r} and lists={lists!r} are two; one is needed")
         lists = lists or str(device_type or "cuda")
         dtype = dtype or torch.float16
         if dtype not in (torch.float16, torch.bfloat16):
-            raise ValueError(f"lab.autocast: dtype {dtype} is not torch.float16 or torch.bfloat16")
+            raise ValueError(f"lab.autocast: dtype {dtype!r} is not torch.float16 or torch.bfloat16")
         if lists not in ("cuda", "cpu"):
             raise ValueError(f'lab.autocast: lists={lists!r} is not "cuda" or "cpu"')
         self._lists = lists

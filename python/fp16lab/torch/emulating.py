@@ -76,7 +76,7 @@ class emulate:
     and torch.compile are off; while an LSTM is computed in it, oneDNN is. The last scope of all threads puts
     them back.
 
-    ValueError: a model without these formats. RuntimeError: entered in a thread that has a scope open, or left in
+    ValueError: a model without these formats. TypeError: no name. RuntimeError: entered in a thread that has a scope open, or left in
     another thread. EmulationError (a NotImplementedError): an operation that is
     on no list; tensors of a device; sparse, quantized or complex products; flex_attention.
 
@@ -98,6 +98,12 @@ class emulate:
     ) -> None:
         if f32 not in ("native", "tf32", "fma"):
             raise ValueError(f'f32 is {f32!r}; "native", "tf32" or "fma" is needed')
+        for name, value, example in (("model", model, "volta"), ("accumulator", accumulator, "f32")):
+            if not isinstance(value, str):
+                raise TypeError(
+                    f'lab.emulate: {name} is of {type(value).__name__}; a name such as "{example}" is needed'
+                    + (": the network is called in the scope" if isinstance(value, torch.nn.Module) else "")
+                )
         self.model, self.accumulator, self.f32 = model, accumulator, f32
         self.products = TensorProducts(model, accumulator, f32)
         self._let_through = _operations(let_through)
@@ -236,7 +242,7 @@ _of_thread = _OfThread()
 
 def _operations(names: Iterable[str]) -> frozenset[str]:
     """The names of let_through. ValueError: one that is no operation."""
-    if isinstance(names, str):
+    if isinstance(names, str) or not isinstance(names, Iterable):
         raise ValueError(f'let_through is {names!r}; a list is needed: ["{names}"]')
     for name in names:
         space, _, op = name.partition("::")

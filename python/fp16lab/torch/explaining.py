@@ -107,6 +107,10 @@ def explain_overflow(
         )
     if scale is None:
         scale = scaler.get_scale() if scaler is not None else 1.0
+    try:
+        scale = float(scale)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"explain_overflow: scale is {scale!r:.60}; a number above 0 that FP64 holds is needed") from None
     if not scale > 0:
         raise ValueError(f"explain_overflow(scale={scale}): must be above 0")
     with _kept(network):

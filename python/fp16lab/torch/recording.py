@@ -210,6 +210,8 @@ def merge(
 
     >>> merge(["results/mine-rank0", "results/mine-rank1"], "results/mine")    # doctest: +SKIP
     """
+    if isinstance(folders, (str, os.PathLike)):
+        raise ValueError(f'merge: folders is "{os.fspath(folders)}"; a list is needed: ["{os.fspath(folders)}", ...]')
     own = [os.fspath(each) for each in folders]
     return new_folder(folder, lambda target: _core.merge_runs(own, target), replace)
 

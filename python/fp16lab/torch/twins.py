@@ -19,7 +19,7 @@ def perturb_ulps(model: nn.Module, seed: int, ulps: int = 1) -> None:
     Buffers, and parameters of other dtypes, stay.
 
     TypeError: no module, or one of FSDP, which is moved before FSDP is applied. ValueError: ulps not from 1 to 2^22;
-    a model without FP32 parameters; parameters that are no plain tensors (DTensor), which are moved before that.
+    a seed not from 0 to 2^64 - 1; a model without FP32 parameters; parameters that are no plain tensors (DTensor), which are moved before that.
 
     >>> model = nn.Linear(2, 1)
     >>> before = model.weight.detach().clone()
@@ -27,8 +27,10 @@ def perturb_ulps(model: nn.Module, seed: int, ulps: int = 1) -> None:
     >>> bool((model.weight != before).all() and model.weight.allclose(before, 2**-22))
     True
     """
-    if not 1 <= ulps <= 1 << 22:
-        raise ValueError(f"ulps is {ulps}; a whole number from 1 to 2^22 is needed")
+    if not hasattr(ulps, "__index__") or not 1 <= ulps <= 1 << 22:
+        raise ValueError(f"perturb_ulps: ulps is {ulps!r}; a whole number from 1 to 2^22 is needed")
+    if not hasattr(seed, "__index__") or not 0 <= seed < 1 << 64:
+        raise ValueError(f"perturb_ulps: seed is {seed!r}; a whole number from 0 to 2^64 - 1 is needed")
     moved = False
     network = unwrapped(
         model,

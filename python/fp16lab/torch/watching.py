@@ -97,8 +97,10 @@ class watch:
             "gradients of parameters",
         )
         self._every = every
-        self._tensors = (tensors,) if isinstance(tensors, str) else tuple(tensors)
-        optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer or [])
+        several = not isinstance(tensors, str) and isinstance(tensors, Iterable)
+        self._tensors = tuple(tensors) if several else (tensors,)
+        several = not isinstance(optimizer, torch.optim.Optimizer) and isinstance(optimizer, Iterable)
+        optimizers: list[Any] = list(optimizer) if several else [] if optimizer is None else [optimizer]
         self._ends = StepEnds(optimizers, scaler, self)
         self._refuse_what_cannot_be_watched()
         self._config = self._config_text(optimizers, scaler)

@@ -157,6 +157,8 @@ def test_takes_the_arguments_of_torch_autocast(given):
         assert (x @ x).dtype is F32
     with pytest.raises(ValueError, match="are two; one is needed"):
         lab.autocast("cuda", lists="cpu")
+    with pytest.raises(ValueError, match="dtype 'float16' is not torch.float16"):
+        lab.autocast("cuda", "float16")
 
 
 def test_says_where_it_has_no_effect():

@@ -353,6 +353,7 @@ def test_an_unknown_operation_can_be_let_through():
 @pytest.mark.parametrize(
     "names, told",
     [
+        (3, "let_through is 3; a list is needed"),
         ("aten::_fft_r2c", 'a list is needed: \\["aten::_fft_r2c"\\]'),
         (["_fft_r2c"], 'no operation "_fft_r2c"'),
         (["aten::fast_product"], 'no operation "aten::fast_product"'),
@@ -394,6 +395,19 @@ def test_let_through_leaves_the_calls_that_would_be_refused_and_emulates_the_oth
         result = refused()
     assert torch.equal(result, refused())
     assert (run.total("emulated"), run.total("let through")) == (products, 1) and name.removeprefix("aten::") in run.table()
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        ((nn.Linear(2, 2),), 'model is of Linear; a name such as "volta" is needed: the network is called in the scope'),
+        ((None,), 'model is of NoneType; a name such as "volta" is needed'),
+        (("volta", 16), 'accumulator is of int; a name such as "f32" is needed'),
+    ],
+)
+def test_takes_names(arguments, told):
+    with pytest.raises(TypeError, match=f"^lab.emulate: {told}$"):
+        lab.emulate(*arguments)
 
 
 def test_flex_attention_is_refused():

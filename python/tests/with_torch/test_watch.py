@@ -559,6 +559,13 @@ def test_refuses_in_one_line(arguments, error, message):
 
 
 def test_refuses_what_is_no_module():
+    for call in (lab.op_stats, lambda each: lab.explain_overflow(each, lambda: None), lambda each: lab.perturb_ulps(each, 1)):
+        with pytest.raises(TypeError, match="^lab.*: a torch.nn.Module is needed, not int"):
+            call(3)
+    with pytest.raises(TypeError, match="^optimizer= takes torch.optim.Optimizer, or a list of them, not int"):
+        lab.watch(Net(), optimizer=3)
+    with pytest.raises(ValueError, match="there is no '3'"):
+        lab.watch(Net(), tensors=3)
     with pytest.raises(TypeError, match="^lab.watch: a torch.nn.Module is needed, not function"):
         lab.watch(train)
 
