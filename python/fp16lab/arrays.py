@@ -139,7 +139,7 @@ def codes_of(x: Any, name: str) -> Codes:
         try:
             array, kind = np.asarray(float(x)), "float"
         except OverflowError:
-            raise ValueError(f"{name} is a whole number that FP64 does not hold; one below 2^1024 is needed") from None
+            raise ValueError(f"{name} is beyond what FP64 holds; a number below 2^1024 is needed") from None
     else:
         try:
             array = np.asarray(x)

@@ -18,7 +18,7 @@ from .scopes import fused_encoders_off, uncompiled
 
 
 class Scope:
-    """An open or past lab.autocast: its owner, its lists, and the numbers of the autograd nodes that were made in it."""
+    """An open or past lab.autocast: its owner, its lists, and the numbers of the autograd nodes made in it."""
 
     def __init__(self, owner: object, lists: str, switch: torch.autocast) -> None:
         self.owner: object | None = owner

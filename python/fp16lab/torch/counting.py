@@ -46,10 +46,10 @@ def format_of(tensor: torch.Tensor) -> str:
 def count(tensor: torch.Tensor, histogram: _core.Histogram | None = None) -> _core.Histogram:
     """Adds every element to `histogram` (a new one without) and returns it.
 
-    `tensor`: any shape and strides, of float32, float16, bfloat16 or float64 (what lies beyond FP32's range is in the
-    first bin or the last, as fp16lab.histogram has it); on a GPU it is copied to the host first; of a sparse one the values are counted, the zeros between them not; of a
-    DTensor this rank's part. TypeError for other dtypes. Counts never depend on the order of elements, so a
-    transposed tensor is not copied.
+    `tensor`: any shape and strides, of float32, float16, bfloat16 or float64 (what lies beyond FP32's range is in
+    the first bin or the last, as fp16lab.histogram has it); on a GPU it is copied to the host first; of a sparse
+    one the values are counted, the zeros between them not; of a DTensor this rank's part. TypeError for other
+    dtypes. Counts never depend on the order of elements, so a transposed tensor is not copied.
 
     >>> count(torch.tensor([1.0, 0.5, 0.0])).zero
     1

@@ -38,8 +38,8 @@ class Run(Protocol):
         """Counts a product that is emulated elsewhere."""
 
     def emulates(self, func: Any, *operands: torch.Tensor, unless: str = "") -> bool:
-        """Counts the product; False: torch multiplies. EmulationError: it cannot be emulated, for `unless`, or because
-        an operand's memory is not its value; then nothing is counted."""
+        """Counts the product; False: torch multiplies. EmulationError, with nothing counted: it cannot be emulated,
+        because of `unless` or of an operand whose memory is not its value."""
 
 
 # ---- what passes, besides operations that torch marks as pointwise, views and their copies, _foreach_* and

@@ -76,9 +76,10 @@ class emulate:
     and torch.compile are off; while an LSTM is computed in it, oneDNN is. The last scope of all threads puts
     them back.
 
-    ValueError: a model without these formats. TypeError: no name. RuntimeError: entered in a thread that has a scope open, or left in
-    another thread. EmulationError (a NotImplementedError): an operation that is
-    on no list; tensors of a device; sparse, quantized or complex products; flex_attention.
+    ValueError: a model without these formats; let_through names no operation. TypeError: a model that is no name.
+    RuntimeError: entered in a thread that has a scope open, or left in another one. EmulationError (a
+    NotImplementedError): an operation that is on no list; tensors of a device; sparse, quantized or complex
+    products; flex_attention.
 
     >>> layer = torch.nn.Linear(4, 2).half()
     >>> with emulate("volta") as run, torch.no_grad():
@@ -117,8 +118,7 @@ class emulate:
         self._opened.require_closed()
         if _of_thread.run is not None:
             raise RuntimeError(
-                f'lab.emulate("{_of_thread.run.model}") is open in this thread, and scopes of one thread do not nest: '
-                "leave it first"
+                f'lab.emulate("{_of_thread.run.model}") is open in this thread: scopes do not nest, leave it first'
             )
         if torch.compiler.is_compiling():
             raise RuntimeError("lab.emulate cannot open in a compiled function: open it around the call")
@@ -189,8 +189,7 @@ class emulate:
     # ---- what the table of operations asks (emulated_ops.Run)
 
     def emulates(self, func: Any, *operands: torch.Tensor, unless: str = "") -> bool:
-        """Counts a product; False: torch computes it. EmulationError: it cannot be emulated, for `unless` says why, or
-        an operand is no plain tensor."""
+        """Counts a product; False: torch computes it."""
         dtype = operands[0].dtype
         if dtype in _HALVES:
             how = "emulated"

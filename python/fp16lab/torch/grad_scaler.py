@@ -41,8 +41,8 @@ class GradScaler(torch.amp.GradScaler):
 
     ValueError: an unknown policy or parameter, a value out of range; a policy with scales of layers
     (ada-loss, layerwise, groups), which need hooks inside of the backward pass; parameters that are spread over
-    ranks, and no process_group. TypeError: no process group, no number. `update` raises FloatingPointError where the policy's rule ends the training
-    (fairseq at min_loss_scale), after its update.
+    ranks, and no process_group. TypeError: a parameter that is no number, another process_group. `update` raises
+    FloatingPointError where the policy's rule ends the training (fairseq at min_loss_scale), after its update.
 
     >>> scaler = GradScaler("megatron", growth_interval=1000, device="cpu")
     >>> scaler.get_scale(), scaler.get_growth_interval()
@@ -68,8 +68,8 @@ class GradScaler(torch.amp.GradScaler):
         self._clear_statistics()
         if process_group is not None and not isinstance(process_group, _process_group_type()):
             raise TypeError(
-                f"lab.GradScaler: process_group is of {type(process_group).__name__}; a torch.distributed.ProcessGroup, "
-                "such as torch.distributed.group.WORLD, is needed"
+                f"lab.GradScaler: process_group is of {type(process_group).__name__}; a "
+                "torch.distributed.ProcessGroup, such as torch.distributed.group.WORLD, is needed"
             )
         if _OWN_NAMES.keys() & parameters.keys() and _TORCHS.keys() & parameters.keys():
             raise ValueError("lab.GradScaler: init_scale and initial_scale are one parameter; give one of them")
@@ -160,7 +160,8 @@ class GradScaler(torch.amp.GradScaler):
         own = state_dict.get("fp16lab")
         if own is not None:
             kinds = {"policy": str, "settings": dict, "state": str}
-            bad = [name for name, kind in kinds.items() if not isinstance(own, dict) or not isinstance(own.get(name), kind)]
+            given = own if isinstance(own, dict) else {}
+            bad = [name for name, kind in kinds.items() if not isinstance(given.get(name), kind)]
             if bad:
                 raise ValueError(f"the state's entry 'fp16lab' is damaged: it has no {', '.join(bad)}")
         if own is not None and own["policy"] != self.policy:

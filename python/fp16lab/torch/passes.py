@@ -20,8 +20,8 @@ class _Forward:
 
 class Passes:
     """A forward pass counts when a backward pass that reached one of its tensors has been completed, and what a
-    backward pass finds when that one has. What one found that raised does not count; nor does a forward pass of a step
-    that no completed backward pass reached, unless no backward pass of that step was seen at all.
+    backward pass finds when that one has. What one found that raised does not count; nor does a forward pass that
+    no completed backward pass reached, unless no backward pass was seen in its step at all.
 
     A forward pass without gradients (a teacher's, an average's) is none of the training, unless a backward pass
     computes it again: so does activation checkpointing with use_reentrant=True. One with them whose tensors all have

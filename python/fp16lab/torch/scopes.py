@@ -1,4 +1,4 @@
-"""What scopes have in common: they end once, in their own thread, and hold switches of torch that are the process's."""
+"""What scopes have in common: they end once, in their own thread, and hold switches of the whole process."""
 
 from __future__ import annotations
 

@@ -18,8 +18,9 @@ def perturb_ulps(model: nn.Module, seed: int, ulps: int = 1) -> None:
     train.perturb_ulps of the command line moves it. No sign changes, nothing becomes zero or infinite.
     Buffers, and parameters of other dtypes, stay.
 
-    TypeError: no module, or one of FSDP, which is moved before FSDP is applied. ValueError: ulps not from 1 to 2^22;
-    a seed not from 0 to 2^64 - 1; a model without FP32 parameters; parameters that are no plain tensors (DTensor), which are moved before that.
+    TypeError: no module, or one of FSDP, which is moved before FSDP is applied. ValueError: ulps not from 1 to
+    2^22; a seed not from 0 to 2^64 - 1; a model without FP32 parameters; parameters that are no plain tensors
+    (DTensor), which are moved before they are spread.
 
     >>> model = nn.Linear(2, 1)
     >>> before = model.weight.detach().clone()

@@ -93,14 +93,12 @@ class watch:
         self._model = unwrapped(
             model,
             "lab.watch",
-            "watch a DistributedDataParallel one; or enter the watch before FSDP is applied, which counts all but the "
-            "gradients of parameters",
+            "watch a DistributedDataParallel one; or enter the watch before FSDP is applied, which counts all but "
+            "the gradients of parameters",
         )
         self._every = every
-        several = not isinstance(tensors, str) and isinstance(tensors, Iterable)
-        self._tensors = tuple(tensors) if several else (tensors,)
-        several = not isinstance(optimizer, torch.optim.Optimizer) and isinstance(optimizer, Iterable)
-        optimizers: list[Any] = list(optimizer) if several else [] if optimizer is None else [optimizer]
+        self._tensors = _each(tensors, str)
+        optimizers = list(_each([] if optimizer is None else optimizer, torch.optim.Optimizer))
         self._ends = StepEnds(optimizers, scaler, self)
         self._refuse_what_cannot_be_watched()
         self._config = self._config_text(optimizers, scaler)
@@ -276,6 +274,11 @@ class watch:
             tables["scaler"] = settings_of(scaler)
         tables["observe"] = {"histograms_every": self._every, "tensors": list(self._tensors)}
         return toml(tables)
+
+
+def _each(given: Any, one: type) -> tuple[Any, ...]:
+    """Of a list of `one`, or a single one, which may be of a wrong type."""
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, one) else (given,)
 
 
 def _number(value: float | torch.Tensor) -> float:

@@ -99,7 +99,7 @@ def refuse() -> None:
         (lambda: lab.watch(sharded, every=1), "lab.watch: FSDP has spread .* enter the watch before FSDP is applied"),
         (lambda: lab.watch(nn.Sequential(sharded), every=1), "lab.watch: FSDP has spread"),
         (lambda: lab.perturb_ulps(sharded, 1), "lab.perturb_ulps: FSDP .* on every rank, before FSDP is applied"),
-        (lambda: lab.explain_overflow(sharded, lambda: None), "lab.explain_overflow: FSDP .* step of the network without"),
+        (lambda: lab.explain_overflow(sharded, lambda: None), "lab.explain_overflow: FSDP .* of the network without"),
         (lambda: lab.op_stats(sharded), r"lab.op_stats: FSDP .* lab.op_stats\(\) without a network"),
     ):
         with pytest.raises(TypeError, match=remedy):

@@ -400,7 +400,10 @@ def complex_numbers():
 
 @pytest.mark.parametrize(
     "make, why, activations",
-    [(wrapped, "class Wrapper, which wraps other tensors", "output"), (complex_numbers, "torch.complex64", "input, output")],
+    [
+        (wrapped, "class Wrapper, which wraps other tensors", "output"),
+        (complex_numbers, "torch.complex64", "input, output"),
+    ],
 )
 def test_what_cannot_be_counted_is_named_once(make, why, activations):
     model, x = make()
@@ -413,8 +416,8 @@ def test_what_cannot_be_counted_is_named_once(make, why, activations):
                 optimizer.step()
     lines = [str(each.message) for each in told if "lab.watch" in str(each.message)]
     assert lines == [
-        f"lab.watch does not count activations of {activations} ({why}); gradients of loss.prediction, weight ({why}); "
-        f"weights of weight ({why})"
+        f"lab.watch does not count activations of {activations} ({why}); "
+        f"gradients of loss.prediction, weight ({why}); weights of weight ({why})"
     ]
     assert {row.tensor for row in w.recording.counts} <= {"input"}
 
@@ -453,7 +456,7 @@ def test_parameters_that_come_later_are_counted():
 def test_networks_without_numbers_are_refused(tensors):
     model = nn.Sequential(nn.Linear(6, 2), nn.BatchNorm1d(2)).to("meta")
     w = lab.watch(model, every=1, tensors=[tensors], optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
-    with pytest.raises(ValueError, match=r"^lab.watch: 0.weight is on the device meta, which has no numbers: .*to_empty"):
+    with pytest.raises(ValueError, match="^lab.watch: 0.weight is on the device meta, which has no .*to_empty"):
         w.__enter__()
     assert not any(parameter._backward_hooks for parameter in model.parameters())
 
@@ -559,9 +562,9 @@ def test_refuses_in_one_line(arguments, error, message):
 
 
 def test_refuses_what_is_no_module():
-    for call in (lab.op_stats, lambda each: lab.explain_overflow(each, lambda: None), lambda each: lab.perturb_ulps(each, 1)):
+    for call in (lab.op_stats, lab.explain_overflow, lab.perturb_ulps):
         with pytest.raises(TypeError, match="^lab.*: a torch.nn.Module is needed, not int"):
-            call(3)
+            call(3, *[] if call is lab.op_stats else [1])
     with pytest.raises(TypeError, match="^optimizer= takes torch.optim.Optimizer, or a list of them, not int"):
         lab.watch(Net(), optimizer=3)
     with pytest.raises(ValueError, match="there is no '3'"):
