@@ -104,7 +104,8 @@ class StepCounts:
     def rows(self, step: int, scale: float) -> list[Counts]:
         """Gradients carry `scale`."""
         self._passes.finish()
-        self._tell_what_is_left_out()
+        if self.counting:
+            self._tell_what_is_left_out()
         found = []
         for (observed, name, kind, dtype), (before, after) in self._histograms.items():
             carried = scale if observed == "gradients" else 1.0
@@ -115,11 +116,12 @@ class StepCounts:
     # ---- hooks
 
     def _hook_parameters(self) -> None:
-        """Those that there are: they may have been replaced, or frozen, since the last time."""
+        """Those that there are: they may have been replaced, or frozen, since the last time. (What
+        torch.func.functional_call puts in their place are none.)"""
         if "gradients" not in self._tensors:
             return
         for name, parameter in self._model.named_parameters():
-            if parameter.requires_grad and parameter not in self._hooked:
+            if isinstance(parameter, nn.Parameter) and parameter.requires_grad and parameter not in self._hooked:
                 self._names.add(path_of(name))
                 self._hooked[parameter] = parameter.register_hook(
                     partial(self._on_gradient, [path_of(name)], "weight")

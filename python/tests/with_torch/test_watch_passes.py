@@ -167,6 +167,8 @@ def test_transformations_of_torch_func_are_counted(network):
         return torch.func.functional_call(network, values, (X,)).square().mean()
 
     assert totals(network, lambda _: torch.func.grad(loss)(parameters), ("activations",)) == want
+    fast = {name: value * 1 for name, value in parameters.items()}  # as MAML's: their gradients go to the parameters
+    assert totals(network, lambda _: loss(fast).backward(), BOTH) == totals(network, step, BOTH)
     stacked = {name: torch.stack([value] * 3) for name, value in parameters.items()}
     three = totals(network, lambda _: torch.func.vmap(torch.func.grad(loss))(stacked), ("activations",))
     assert three["last.output", "activations"] == 3 * want["last.output", "activations"]
