@@ -136,13 +136,23 @@ def codes_of(x: Any, name: str) -> Codes:
     if isinstance(x, (bool, np.bool_, complex)):
         raise TypeError(f"{name} is {x!r}; a floating-point number or array is needed")
     if isinstance(x, (int, float)) and not isinstance(x, np.generic):
-        array, kind = np.asarray(float(x)), "float"
+        try:
+            array, kind = np.asarray(float(x)), "float"
+        except OverflowError:
+            raise ValueError(f"{name} is beyond what FP64 holds; a number below 2^1024 is needed") from None
     else:
         try:
             array = np.asarray(x)
         except ValueError as error:
             raise ValueError(f"{name} is no array: {error}") from None
+        if array.ndim == 0 and array.dtype.kind in "OUS":
+            raise TypeError(f"{name} is {x!r:.60}; a floating-point number or array is needed")
         kind = "scalar" if isinstance(x, np.generic) else "numpy"
+        if isinstance(x, (list, tuple)) and _format_of(array.dtype) is None:
+            raise TypeError(
+                f"{name} is a {type(x).__name__} of {array.dtype}; a floating-point number or array is needed: "
+                f"numpy.array({name}, numpy.float32) makes one, where all of it are numbers"
+            )
     return _codes_of_numpy(array, name, kind)
 
 
@@ -187,7 +197,12 @@ def _codes_by_dlpack(x: Any, name: str, kind: str) -> Codes:
         raise TypeError(f"{name} is a {type(x).__name__} whose memory DLPack does not give") from None
     if format is None:
         dtype = getattr(x, "dtype", "another dtype")
-        raise TypeError(f"{name} has dtype {dtype}; arrays of {_KNOWN} are taken: {name}.float() makes one")
+        hint = f"{name}.float() makes one"
+        if "complex" in str(dtype):
+            hint = f"{name}.real and {name}.imag are two"
+        elif "float4" in str(dtype):
+            hint = f"{name}.view(torch.uint8) has its bytes, of two numbers each"
+        raise TypeError(f"{name} has dtype {dtype}; arrays of {_KNOWN} are taken: {hint}")
     return Codes(words, format, kind, None)
 
 

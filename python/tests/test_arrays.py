@@ -123,8 +123,10 @@ def test_zero_sizes_and_zero_dimensions():
         (np.zeros(2, ml_dtypes.float8_e5m2fnuz), "x has dtype float8_e5m2fnuz"),
         (np.ma.masked_array([1.0, 2.0], [0, 1]), "x is a masked array; x.filled(value) makes an array of it"),
         (True, "x is True; a floating-point number or array is needed"),
-        (None, "x has dtype object"),
-        ("0.1", "x has dtype <U3"),
+        (None, "x is None; a floating-point number or array is needed"),
+        ("0.1", "x is '0.1'; a floating-point number or array is needed"),
+        ([1, 2], "x is a list of int64; a floating-point number or array is needed: numpy.array(x, numpy.float32)"),
+        ([1.5, None], "x is a list of object; a floating-point number or array is needed: numpy.array(x, "),
     ],
 )
 def test_what_has_no_format_is_refused_in_one_line(x, line):
@@ -134,6 +136,11 @@ def test_what_has_no_format_is_refused_in_one_line(x, line):
         assert line in str(error.value) and "\n" not in str(error.value)
     with pytest.raises(TypeError):
         fp16lab.matmul(x, np.ones((2, 2), np.float16))
+
+
+def test_a_number_beyond_fp64_is_refused_in_one_line():
+    with pytest.raises(ValueError, match=r"^x is beyond what FP64 holds; a number below 2\^1024 is needed$"):
+        fp16lab.round(10**400, "f16")
 
 
 def test_a_ragged_list_is_refused_in_one_line():

@@ -10,6 +10,7 @@ import torch
 
 from .autocast_lists import CUDA_POLICIES, NO_16_BIT_KERNEL, RECURRENT, WITH_DTYPE
 from .autocast_scopes import thread
+from .scopes import onednn_off
 
 _KEY = torch._C.DispatchKey.AutocastCPU
 _BELOW = torch._C._dispatch_keyset_full_after(_KEY)
@@ -142,12 +143,8 @@ def _cudnn_rnn(op: Any) -> Callable:
     def call(args: tuple, kwargs: dict) -> Any:
         # FP16 under BF16 autocast as well: aten/src/ATen/cudnn/AutocastRNN.cpp. Where oneDNN has an FP16 LSTM
         # for the processor it would be one operation: without oneDNN the same ones run everywhere.
-        was_on = torch._C._get_mkldnn_enabled()
-        torch._C._set_mkldnn_enabled(False)
-        try:
+        with onednn_off:
             return tensors.call(args, kwargs, torch.float16, False)
-        finally:
-            torch._C._set_mkldnn_enabled(was_on)
 
     return call
 

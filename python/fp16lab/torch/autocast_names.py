@@ -9,12 +9,14 @@ one, "cuda" there is "cpu", whose tensors these are. Elsewhere, in other threads
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 import torch
 from torch.amp import autocast_mode
+from torch.cuda.amp import common
 from torch.jit import _builtins
 
 from .autocast_scopes import thread
@@ -84,6 +86,10 @@ def _of_init(original: Callable) -> Callable:
         self: Any, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None
     ) -> None:
         ours = _is_ours(device_type)  # without a GPU torch's own would not switch on
+        if device_type == "cuda" and enabled and not ours and common.amp_definitely_not_available():
+            # Torch's own warning would name the line below as its place.
+            warnings.warn("CUDA is not available or torch_xla is imported. Disabling autocast.", stacklevel=2)
+            enabled = False
         original(self, device_type, dtype, enabled and not ours, cache_enabled)
         if ours:
             self._enabled = enabled

@@ -12,20 +12,24 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch.backends import mha
 from torch.nn.modules.module import register_module_forward_pre_hook
+
+from .scopes import fused_encoders_off, uncompiled
 
 
 class Scope:
-    """An open or past lab.autocast: its lists, and the numbers of the autograd nodes that were made in it."""
+    """An open or past lab.autocast: its owner, its lists, and the numbers of the autograd nodes made in it."""
 
-    def __init__(self, lists: str, switch: torch.autocast) -> None:
+    def __init__(self, owner: object, lists: str, switch: torch.autocast) -> None:
+        self.owner: object | None = owner
         self.lists = lists
         with ExitStack() as switches:
             switches.callback(register_module_forward_pre_hook(_tells_of_other_devices()).remove)
             switches.enter_context(switch)
             if lists == "cuda":
-                switches.enter_context(_as_written)
+                switches.enter_context(fused_encoders_off)
+                if "torch._dynamo" in sys.modules:  # else nothing is compiled yet
+                    switches.enter_context(uncompiled)
             self.switches = switches.pop_all()
         self.first_node = torch._C._autograd._get_sequence_nr()
         self.end_node = self.first_node
@@ -64,8 +68,15 @@ class Thread(threading.local):
         self.casts: dict[tuple, tuple[weakref.ref, torch.Tensor]] = {}
         self.casts_of = _OPEN
 
-    def leave(self, *error: Any) -> None:
+    def leave(self, owner: object, *error: Any) -> None:
+        """The innermost scope ends, whosever it is. RuntimeError: none of this thread is `owner`'s."""
+        own = next((each for each in reversed(self.open) if each.owner is owner), None)
+        if own is None:
+            raise RuntimeError(
+                "this lab.autocast is not open in this thread: it was never entered here, or was left already"
+            )
         scope = self.open.pop()
+        own.owner, scope.owner = scope.owner, None
         scope.switches.__exit__(*error)
         scope.end_node = torch._C._autograd._get_sequence_nr()
         self.past.append(scope)
@@ -108,33 +119,4 @@ class Thread(threading.local):
         return kept[1]
 
 
-class _AsWritten:
-    """While it is open, networks run operation by operation: the switches are the process's, not a thread's.
-
-    torch.nn's transformer has fused inference kernels, which it leaves aside under CUDA's autocast. What
-    torch.compile made under other lists would run again under these: compiled networks run uncompiled.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._open = 0
-        self._restore = ExitStack()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._open == 0:
-                if "torch._dynamo" in sys.modules:
-                    self._restore.enter_context(torch.compiler.set_stance("force_eager"))
-                self._restore.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
-                mha.set_fastpath_enabled(False)
-            self._open += 1
-
-    def __exit__(self, *error: Any) -> None:
-        with self._lock:
-            self._open -= 1
-            if self._open == 0:
-                self._restore.close()
-
-
 thread = Thread()
-_as_written = _AsWritten()

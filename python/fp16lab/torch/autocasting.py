@@ -42,13 +42,14 @@ class autocast(ContextDecorator):
     Under CUDA's lists nn.LSTM, GRU and RNN run in FP16, under BF16 as well, as on a GPU, one operation after
     another: states round to FP16 at every step. The fused inference kernels of nn.TransformerEncoder are
     off, as on a GPU, and compiled networks run uncompiled; in a compiled function torch.compile refuses the
-    scope.
+    scope. These switches are the whole process's: until the last scope ends, other threads run without the
+    fused kernels and uncompiled, and without oneDNN while an nn.LSTM is computed in a scope.
 
     Casts of parameters are kept until the outermost scope ends, as torch does, so that gradients of one
     parameter's uses add up in 16 bits; uses by products that the CPU lists as well (linear, matmul, conv2d)
     and by those that it does not (einsum, mv, lstm_cell) add up apart.
 
-    ValueError: another dtype, other lists.
+    ValueError: another dtype, other lists. RuntimeError: left where it was not entered.
 
     >>> x = torch.ones(2, 2)
     >>> with autocast(torch.float16):
@@ -66,14 +67,14 @@ class autocast(ContextDecorator):
         *,
         lists: str | None = None,
     ) -> None:
-        if isinstance(device_type, torch.dtype) or isinstance(dtype, str):  # (dtype, lists)
+        if isinstance(device_type, torch.dtype) or device_type is None and isinstance(dtype, str):  # (dtype, lists)
             device_type, dtype = dtype, device_type
         if device_type is not None and lists is not None:
             raise ValueError(f"lab.autocast: {device_type!r} and lists={lists!r} are two; one is needed")
         lists = lists or str(device_type or "cuda")
         dtype = dtype or torch.float16
         if dtype not in (torch.float16, torch.bfloat16):
-            raise ValueError(f"lab.autocast: dtype {dtype} is not torch.float16 or torch.bfloat16")
+            raise ValueError(f"lab.autocast: dtype {dtype!r} is not torch.float16 or torch.bfloat16")
         if lists not in ("cuda", "cpu"):
             raise ValueError(f'lab.autocast: lists={lists!r} is not "cuda" or "cpu"')
         self._lists = lists
@@ -84,8 +85,8 @@ class autocast(ContextDecorator):
     def __enter__(self) -> autocast:
         overrides.install()
         autocast_names.install()
-        thread.open.append(Scope(self._lists, self._switch()))
+        thread.open.append(Scope(self, self._lists, self._switch()))
         return self
 
     def __exit__(self, *error: Any) -> None:
-        thread.leave(*error)
+        thread.leave(self, *error)

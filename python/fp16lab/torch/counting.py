@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .. import _core
 from ..tensor_memory import has_parts, in_memory, local_parts
 
-#: What a histogram counts of a tensor, by dtype. FP64 is rounded to FP32 first.
-FORMATS = {torch.float32: "f32", torch.float64: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+#: What a histogram counts of a tensor, by dtype.
+FORMATS = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16"}
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def is_countable(value: object) -> TypeGuard[torch.Tensor]:
 
 
 def format_of(tensor: torch.Tensor) -> str:
-    """ "f32", "f16" or "bf16"; TypeError for other dtypes."""
+    """ "f64", "f32", "f16" or "bf16"; TypeError for other dtypes."""
     if tensor.dtype not in FORMATS:
         known = ", ".join(str(dtype) for dtype in FORMATS)
         raise TypeError(f"a histogram counts {known}, not {tensor.dtype}")
@@ -46,10 +46,10 @@ def format_of(tensor: torch.Tensor) -> str:
 def count(tensor: torch.Tensor, histogram: _core.Histogram | None = None) -> _core.Histogram:
     """Adds every element to `histogram` (a new one without) and returns it.
 
-    `tensor`: any shape and strides, of float32, float16, bfloat16 or float64 (rounded to FP32); on a GPU it
-    is copied to the host first; of a sparse one the values are counted, the zeros between them not; of a
-    DTensor this rank's part. TypeError for other dtypes. Counts never depend on the order of elements, so a
-    transposed tensor is not copied.
+    `tensor`: any shape and strides, of float32, float16, bfloat16 or float64 (what lies beyond FP32's range is in
+    the first bin or the last, as fp16lab.histogram has it); on a GPU it is copied to the host first; of a sparse
+    one the values are counted, the zeros between them not; of a DTensor this rank's part. TypeError for other
+    dtypes. Counts never depend on the order of elements, so a transposed tensor is not copied.
 
     >>> count(torch.tensor([1.0, 0.5, 0.0])).zero
     1
@@ -59,8 +59,6 @@ def count(tensor: torch.Tensor, histogram: _core.Histogram | None = None) -> _co
     with unseen():
         for part in local_parts(tensor):
             codes = in_memory(part.cpu(), "the tensor")
-            if codes.dtype == torch.float64:
-                codes = codes.float()
             if not codes.is_contiguous():
                 codes = codes.as_strided((codes.numel(),), (1,)) if _is_dense(codes) else codes.contiguous()
             histogram._count(codes, name, 1)  # which reads it by DLPack

@@ -37,11 +37,9 @@ class Run(Protocol):
     def count_emulated(self, func: Any, *operands: torch.Tensor) -> None:
         """Counts a product that is emulated elsewhere."""
 
-    def emulates(self, func: Any, *operands: torch.Tensor) -> bool:
-        """Counts the product; False: torch multiplies."""
-
-    def native(self, func: Any, *args: Any) -> Any:
-        """torch's own, with oneDNN as it was outside of the scope."""
+    def emulates(self, func: Any, *operands: torch.Tensor, unless: str = "") -> bool:
+        """Counts the product; False: torch multiplies. EmulationError, with nothing counted: it cannot be emulated,
+        because of `unless` or of an operand whose memory is not its value."""
 
 
 # ---- what passes, besides operations that torch marks as pointwise, views and their copies, _foreach_* and
@@ -236,15 +234,17 @@ def _pair(values: Any, missing: int, one_dimensional: bool) -> tuple[int, int]:
     return (missing, numbers[0]) if one_dimensional else (numbers[0], numbers[1])
 
 
+def _unplanar(x: torch.Tensor) -> str:
+    """Why a convolution of it is not emulated, or nothing."""
+    if x.ndim in (3, 4):
+        return ""
+    return f"an input of {x.ndim - 2} spatial dimensions; one or two are emulated (3-d convolutions are not)"
+
+
 class _Convolution:
     """The arguments of aten.convolution, as those of a convolution of planes."""
 
-    def __init__(self, func: Any, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int):
-        if x.ndim not in (3, 4):
-            raise EmulationError(
-                f"{func.name()}: an input of {x.ndim - 2} spatial dimensions; one or two are emulated "
-                "(3-d convolutions are not)"
-            )
+    def __init__(self, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int):
         self.flat = x.ndim == 3
         self.groups = groups
         self.stride = _pair(stride, 1, self.flat)
@@ -300,9 +300,9 @@ def _convolution(
         and (bias.shape, bias.dtype) != ((channels,), x.dtype)
     ):
         return _torchs_error(func, *given)
-    if not run.emulates(func, x, weight):
-        return run.native(func, *given)
-    conv = _Convolution(func, x, weight, stride, padding, dilation, groups)
+    if not run.emulates(func, x, weight, unless=_unplanar(x)):
+        return func(*given)
+    conv = _Convolution(x, weight, stride, padding, dilation, groups)
     image, filters = conv.plane(x), conv.filters(weight)
     holes = _pair(output_padding, 0, conv.flat)
     extents = []
@@ -336,9 +336,9 @@ def _convolution_backward(
     output_mask: Any,
 ) -> Any:
     given = (gradient, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups)
-    if not run.emulates(func, gradient, x, weight):
-        return run.native(func, *given, output_mask)
-    conv = _Convolution(func, x, weight, stride, padding, dilation, groups)
+    if not run.emulates(func, gradient, x, weight, unless=_unplanar(x)):
+        return func(*given, output_mask)
+    conv = _Convolution(x, weight, stride, padding, dilation, groups)
     image, filters, dy = conv.plane(x), conv.filters(weight), conv.plane(gradient)
     of_x = of_weight = of_bias = None
     if output_mask[0]:
@@ -362,8 +362,7 @@ def _convolution_backward(
 
 def _fused_attention(run: Run, func: Any, *args: Any, **kwargs: Any) -> Any:
     """Of FP32 where torch multiplies; otherwise lab.emulate has put its own attention in its place."""
-    if run.emulates(func, *args[:3]):
-        raise EmulationError(f"{func.name()} was called directly; scaled_dot_product_attention is emulated")
+    run.emulates(func, *args[:3], unless="it was called directly; scaled_dot_product_attention is emulated")
     return func(*args, **kwargs)
 
 
@@ -382,13 +381,14 @@ def _scaled_mm(
     """FP8: the sums of the tensor core's instruction over all of K, which are not those of cuBLASLt (it cuts K into
     chains and multiplies the scales first), times scale_a, times scale_b, + bias, each rounded to FP32, then
     rounded to out_dtype. Scales of the tensor, of rows of a and of columns of b."""
-    run.emulates(func, a, b)
-    sums = run.products.matmul_fp8(a, b)
-    for scale, shape in ((scale_a, (a.shape[0], 1)), (scale_b, (1, b.shape[1]))):
+    scales = ((scale_a, (a.shape[0], 1)), (scale_b, (1, b.shape[1])))
+    unless = ""
+    for scale, shape in scales:
         if scale.numel() != 1 and tuple(scale.shape) != shape:
-            raise EmulationError(
-                f"{func.name()}: a scale of shape {tuple(scale.shape)}; one number or {shape} is emulated"
-            )
+            unless = f"a scale of shape {tuple(scale.shape)}; one number or {shape} is emulated"
+    run.emulates(func, a, b, unless=unless)
+    sums = run.products.matmul_fp8(a, b)
+    for scale, _ in scales:
         sums = sums * scale.float()
     if bias is not None:
         sums = sums + bias.float()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from .autocast_kernels import listed
 from .autocast_scopes import thread
 from .emulated_ops import EmulationError, Handler
 from .layers import float_tensors, op_name
+from .scopes import Opened, Switch, fused_encoders_off, onednn_off, uncompiled
 from .tables import aligned, save_csv
 from .tensor_products import TensorProducts
 
 _aten = torch.ops.aten
+_attention_of_torch = _aten.scaled_dot_product_attention.default
 _HEADER = ("op", "shapes", "dtype", "computed", "count")
 _SHORT = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}
 _HALVES = frozenset((torch.float16, torch.bfloat16))
@@ -58,19 +61,25 @@ class emulate:
     and not cuBLASLt's, which cuts K into chains.
     f32: what becomes of FP32 products: "native" leaves them to torch, "tf32" rounds operands to TF32 for the
     tensor core, "fma" makes one chain of fused multiply-adds over ascending k. FP64 is always torch's.
-    let_through: names of operations ("torchvision::roi_align", "aten::_fft_r2c") that are on no list and are
-    left to torch all the same; they are counted as "let through".
+    let_through: names of operations ("torchvision::roi_align", "aten::_fft_r2c") of which torch computes what would
+    be refused; that is counted as "let through". What is emulated of them ("aten::convolution" but for 3-d ones)
+    stays so. A backward pass has operations of its own ("aten::convolution_backward").
 
     A lab.watch in this scope counts what products give on both sides of their rounding, and so tells what
     underflowed in them from what was zero.
 
     What is not a product stays torch's own. Attention (scaled_dot_product_attention) is its plain algorithm
-    (fp16lab.torch.attention); LSTM and GRU are decomposed; the fused path of transformer encoders is off in
-    this scope, and so is oneDNN for recurrent layers; compiled modules run uncompiled. Scopes are of one
-    thread and do not nest.
+    (fp16lab.torch.attention); LSTM and GRU are decomposed, transformer encoders too; compiled modules run
+    uncompiled. A scope belongs to the thread that enters and leaves it: each thread may have one open, and
+    products of other threads are torch's. Three switches of torch are the whole process's, so that other
+    threads compute without them: while a scope is open, the fused inference kernels of transformer encoders
+    and torch.compile are off; while an LSTM is computed in it, oneDNN is. The last scope of all threads puts
+    them back.
 
-    ValueError: a model without these formats. EmulationError (a NotImplementedError): an operation that is
-    on no list; tensors of a device; sparse, quantized or complex products; flex_attention.
+    ValueError: a model without these formats; let_through names no operation. TypeError: a model that is no name.
+    RuntimeError: entered in a thread that has a scope open, or left in another one. EmulationError (a
+    NotImplementedError): an operation that is on no list; tensors of a device; sparse, quantized or complex
+    products; flex_attention.
 
     >>> layer = torch.nn.Linear(4, 2).half()
     >>> with emulate("volta") as run, torch.no_grad():
@@ -90,42 +99,42 @@ class emulate:
     ) -> None:
         if f32 not in ("native", "tf32", "fma"):
             raise ValueError(f'f32 is {f32!r}; "native", "tf32" or "fma" is needed')
+        for name, value, example in (("model", model, "volta"), ("accumulator", accumulator, "f32")):
+            if not isinstance(value, str):
+                raise TypeError(
+                    f'lab.emulate: {name} is of {type(value).__name__}; a name such as "{example}" is needed'
+                    + (": the network is called in the scope" if isinstance(value, torch.nn.Module) else "")
+                )
         self.model, self.accumulator, self.f32 = model, accumulator, f32
         self.products = TensorProducts(model, accumulator, f32)
         self._let_through = _operations(let_through)
         self._mode = _Emulation(self)
-        self._scope: ExitStack | None = None
+        self._opened = Opened("lab.emulate")
         self._autocast_is_below = False  # of the parts of an operation whose own autocast has been
         self._products_seen: Counter[tuple[Any, tuple[torch.Size, ...], Any, str]] = Counter()
         self._passed: Counter[tuple[Any, Any]] = Counter()
 
     def __enter__(self) -> emulate:
-        global _open
-        if _open is not None:
-            raise RuntimeError("lab.emulate is open already: scopes do not nest")
+        self._opened.require_closed()
+        if _of_thread.run is not None:
+            raise RuntimeError(
+                f'lab.emulate("{_of_thread.run.model}") is open in this thread: scopes do not nest, leave it first'
+            )
         if torch.compiler.is_compiling():
             raise RuntimeError("lab.emulate cannot open in a compiled function: open it around the call")
         self._warn_of_switches()
         with ExitStack() as scope:
-            scope.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
-            torch.backends.mha.set_fastpath_enabled(False)
-            self._onednn = torch._C._get_mkldnn_enabled()
-            scope.callback(torch._C._set_mkldnn_enabled, self._onednn)
-            torch._C._set_mkldnn_enabled(False)
-            library = torch.library.Library("aten", "IMPL")
-            scope.callback(library._destroy)
-            library.impl("scaled_dot_product_attention", self._attention, "AutogradCPU")
-            scope.enter_context(torch.compiler.set_stance("force_eager"))
+            scope.enter_context(fused_encoders_off)
+            scope.enter_context(_above_autograd)
+            scope.enter_context(uncompiled)
             scope.enter_context(self._mode)
-            self._scope, _open = scope.pop_all(), self
+            scope.callback(setattr, _of_thread, "run", None)
+            self._opened.hold(scope)
+            _of_thread.run = self
         return self
 
     def __exit__(self, *error: Any) -> None:
-        global _open
-        _open = None
-        scope, self._scope = self._scope, None
-        assert scope is not None
-        scope.__exit__(*error)
+        self._opened.close(*error)
         if error[0] is None and self.f32 == "native" and self.total("native") > self.total("emulated") == 0:
             warnings.warn(
                 f"lab.emulate emulated none of this scope's products ({self.total('native')}): no operand was"
@@ -179,7 +188,7 @@ class emulate:
 
     # ---- what the table of operations asks (emulated_ops.Run)
 
-    def emulates(self, func: Any, *operands: torch.Tensor) -> bool:
+    def emulates(self, func: Any, *operands: torch.Tensor, unless: str = "") -> bool:
         """Counts a product; False: torch computes it."""
         dtype = operands[0].dtype
         if dtype in _HALVES:
@@ -190,58 +199,49 @@ class emulate:
             how = "emulated"
         else:
             how = "native"
+        if dtype.is_complex:
+            raise EmulationError(f"{func.name()} of complex numbers is not emulated")
+        if how == "emulated":
+            if unless:
+                raise EmulationError(f"{func.name()}: {unless}")
+            for operand in operands:
+                try:
+                    in_memory(operand, "an operand")
+                except ValueError as error:
+                    raise EmulationError(f"{func.name()}: {error}") from None
         self._products_seen[func, tuple([t.shape for t in operands]), dtype, how] += 1
-        if how == "native":
-            if dtype.is_complex:
-                raise EmulationError(f"{func.name()} of complex numbers is not emulated")
-            return False
-        for operand in operands:
-            try:
-                in_memory(operand, "an operand")
-            except ValueError as error:
-                raise EmulationError(f"{func.name()}: {error}") from None
-            if operand.dtype != dtype and not {operand.dtype, dtype} <= _FP8:
-                return False  # torch has an error for it
-        return True
+        # Of other dtypes torch has an error for it.
+        return how == "emulated" and all([t.dtype == dtype or {t.dtype, dtype} <= _FP8 for t in operands])
 
     def count_emulated(self, func: Any, *operands: torch.Tensor) -> None:
         self._products_seen[func, tuple([t.shape for t in operands]), operands[0].dtype, "emulated"] += 1
-
-    def native(self, func: Any, *args: Any) -> Any:
-        torch._C._set_mkldnn_enabled(self._onednn)
-        try:
-            return func(*args)
-        finally:
-            torch._C._set_mkldnn_enabled(False)
 
     def _handler(self, func: Any) -> Handler | None:
         """What to do with an operation; None: it is torch's own."""
         if not isinstance(func, torch._ops.OpOverload):
             return _refused
-        if func is _aten.scaled_dot_product_attention.default:
+        if func is _attention_of_torch:
             return _attended
         handler = emulated_ops.product_handler(func)
         if handler is not None:
-            return handler
+            return _or_let_through(handler)
         if func._schema.name in self._let_through:
             return _left_to_torch
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
             return _decomposed
         return None if emulated_ops.passes(func) else _refused
 
-    def _attention(self, query: Any, *args: Any, **kwargs: Any) -> Any:
-        """In the place of torch's scaled_dot_product_attention, above autograd."""
-        if query.dtype in _HALVES or query.dtype == torch.float32 and self.f32 != "native":
-            return attention(query, *args, **kwargs)
-        return _in_parts(_aten.scaled_dot_product_attention.default, query, *args, **kwargs)
+
+class _OfThread(threading.local):
+    run: emulate | None = None  # the open scope
 
 
-_open: emulate | None = None
+_of_thread = _OfThread()
 
 
 def _operations(names: Iterable[str]) -> frozenset[str]:
-    """The names of let_through. ValueError: one that is no operation, or is emulated."""
-    if isinstance(names, str):
+    """The names of let_through. ValueError: one that is no operation."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
         raise ValueError(f'let_through is {names!r}; a list is needed: ["{names}"]')
     for name in names:
         space, _, op = name.partition("::")
@@ -249,9 +249,6 @@ def _operations(names: Iterable[str]) -> frozenset[str]:
             raise ValueError(
                 f'let_through: there is no operation "{name}"; "torchvision::nms" is such a name'
             )
-        packet = getattr(getattr(torch.ops, space), op)
-        if any(emulated_ops.product_handler(getattr(packet, each)) for each in packet.overloads()):
-            raise ValueError(f'let_through: "{name}" is emulated')
     return frozenset(names)
 
 
@@ -260,10 +257,18 @@ def _row(func: Any, shapes: str, dtype: Any, how: str, count: int) -> dict[str, 
     return {"op": op_name(func), "shapes": shapes, "dtype": name, "computed": how, "count": count}
 
 
-def _in_parts(func: Any, *args: Any, **kwargs: Any) -> Any:
+def _own_kernel(func: Any, *args: Any, **kwargs: Any) -> Any:
     """The composite operation as PyTorch's own kernel computes it. (`decompose` prefers kernels in Python, which
     torch.compile traces, and which compute some interpolations otherwise.)"""
     return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+
+
+def _in_parts(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """The same in operations that the scope knows: oneDNN's LSTM is a single one."""
+    if func is not _aten.lstm.input:
+        return _own_kernel(func, *args, **kwargs)
+    with onednn_off:
+        return _own_kernel(func, *args, **kwargs)
 
 
 def _decomposed(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -282,9 +287,54 @@ def _decomposed(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
         run._autocast_is_below = above
 
 
+def _attention(run: emulate, query: Any, *args: Any, **kwargs: Any) -> Any:
+    if query.dtype in _HALVES or query.dtype == torch.float32 and run.f32 != "native":
+        return attention(query, *args, **kwargs)
+    return _in_parts(_attention_of_torch, query, *args, **kwargs)
+
+
 def _attended(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
     with run._mode:
-        return run._attention(*args, **kwargs)
+        return _attention(run, *args, **kwargs)
+
+
+def _catch_above_autograd() -> Callable[[], object]:
+    """Composite operations that are caught before autograd sees their parts. In threads without a scope they are
+    torch's own."""
+
+    def caught_attention(*args: Any, **kwargs: Any) -> Any:
+        run = _of_thread.run
+        return _own_kernel(_attention_of_torch, *args, **kwargs) if run is None else _attention(run, *args, **kwargs)
+
+    def caught_lstm(*args: Any) -> Any:
+        return (_own_kernel if _of_thread.run is None else _in_parts)(_aten.lstm.input, *args)
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl(_attention_of_torch, caught_attention, "AutogradCPU")
+    library.impl(_aten.lstm.input, caught_lstm, "AutogradCPU")
+    return library._destroy
+
+
+_above_autograd = Switch(_catch_above_autograd)
+
+
+def _or_let_through(product: Handler) -> Handler:
+    """Of some products there are calls that are not emulated."""
+
+    def handle(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return product(run, func, *args, **kwargs)
+        except EmulationError as error:
+            name = func._schema.name
+            if name not in run._let_through:
+                raise EmulationError(f"{error}. {_remedy(name)}") from None
+        return _left_to_torch(run, func, *args, **kwargs)
+
+    return handle
+
+
+def _remedy(name: str) -> str:
+    return f'lab.emulate(..., let_through=["{name}"]) leaves it to torch, counted as "let through"'
 
 
 def _left_to_torch(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -307,8 +357,7 @@ def _refused(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
             return result
     raise EmulationError(
         f"{name} is on no list of lab.emulate: it may multiply matrices, and nothing here emulates it."
-        f' {_ANOTHER_WAY.get(name, "")}lab.emulate(..., let_through=["{name}"]) leaves it to torch, counted'
-        ' as "let through"'
+        f' {_ANOTHER_WAY.get(name, "")}{_remedy(name)}'
     )
 
 

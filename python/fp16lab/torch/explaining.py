@@ -93,16 +93,26 @@ def explain_overflow(
     >>> told.parameters, told.finite_scale
     (['weight', 'bias'], 32768.0)
 
-    TypeError: `step` returns no loss. ValueError: a scale that is not above 0; a compiled module.
+    TypeError: no module, or one of FSDP; `step` returns no loss. ValueError: a scale that is not above 0; a
+    compiled module.
     """
+    network = unwrapped(
+        model,
+        "lab.explain_overflow",
+        "it does the step again and looks at whole gradients; explain that step of the network without FSDP",
+    )
     if any_compiled(model):
         raise ValueError(
             "torch.compile fuses the operations of this network: give lab.explain_overflow the module "
             "before compiling"
         )
-    network = unwrapped(model)
     if scale is None:
         scale = scaler.get_scale() if scaler is not None else 1.0
+    try:
+        scale = float(scale)
+    except (TypeError, ValueError, OverflowError):
+        told = f"explain_overflow: scale is {scale!r:.40}; a number above 0 that FP64 holds is needed"
+        raise ValueError(told) from None
     if not scale > 0:
         raise ValueError(f"explain_overflow(scale={scale}): must be above 0")
     with _kept(network):

@@ -41,8 +41,8 @@ class GradScaler(torch.amp.GradScaler):
 
     ValueError: an unknown policy or parameter, a value out of range; a policy with scales of layers
     (ada-loss, layerwise, groups), which need hooks inside of the backward pass; parameters that are spread over
-    ranks, and no process_group. `update` raises FloatingPointError where the policy's rule ends the training
-    (fairseq at min_loss_scale), after its update.
+    ranks, and no process_group. TypeError: a parameter that is no number, another process_group. `update` raises
+    FloatingPointError where the policy's rule ends the training (fairseq at min_loss_scale), after its update.
 
     >>> scaler = GradScaler("megatron", growth_interval=1000, device="cpu")
     >>> scaler.get_scale(), scaler.get_growth_interval()
@@ -66,12 +66,22 @@ class GradScaler(torch.amp.GradScaler):
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self._group = process_group
         self._clear_statistics()
+        if process_group is not None and not isinstance(process_group, _process_group_type()):
+            raise TypeError(
+                f"lab.GradScaler: process_group is of {type(process_group).__name__}; a "
+                "torch.distributed.ProcessGroup, such as torch.distributed.group.WORLD, is needed"
+            )
+        if _OWN_NAMES.keys() & parameters.keys() and _TORCHS.keys() & parameters.keys():
+            raise ValueError("lab.GradScaler: init_scale and initial_scale are one parameter; give one of them")
         given = {_OWN_NAMES.get(name, name): value for name, value in parameters.items()}
         self._policy: _core.Policy | None = None  # torch decides
         if policy == "torch" and given.keys() <= _OF_TORCH:
             of_torch: dict[str, Any] = {_TORCHS.get(name, name): value for name, value in given.items()}
             super().__init__(device, enabled=enabled, **of_torch)
             return
+        for name, value in given.items():
+            if isinstance(value, str) or not hasattr(value, "__float__"):
+                raise TypeError(f"lab.GradScaler: {name} is {value!r}; a number is needed")
         self._policy = _policy_of(policy, {name: float(value) for name, value in given.items()})
         super().__init__(device, enabled=enabled)
         if self._enabled:
@@ -142,12 +152,18 @@ class GradScaler(torch.amp.GradScaler):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Of a scaler with this policy; or of a plain torch.amp.GradScaler: its scale, and with policy
-        "torch" its growth tracker and factors too. ValueError: the state of another policy."""
+        "torch" its growth tracker and factors too. ValueError: the state of another policy, or a damaged one."""
         if not self._enabled:
             return
         if len(state_dict) == 0:
             super().load_state_dict(state_dict)  # raises
         own = state_dict.get("fp16lab")
+        if own is not None:
+            kinds = {"policy": str, "settings": dict, "state": str}
+            given = own if isinstance(own, dict) else {}
+            bad = [name for name, kind in kinds.items() if not isinstance(given.get(name), kind)]
+            if bad:
+                raise ValueError(f"the state's entry 'fp16lab' is damaged: it has no {', '.join(bad)}")
         if own is not None and own["policy"] != self.policy:
             raise ValueError(
                 f"the state is of policy '{own['policy']}', this scaler's is '{self.policy}': "
@@ -159,7 +175,10 @@ class GradScaler(torch.amp.GradScaler):
         if own is None:
             self._policy = self._with_plain(self._policy, state_dict)
         else:
-            self._policy = _policy_of(own["policy"], own["settings"], bytes.fromhex(own["state"]))
+            try:
+                self._policy = _policy_of(own["policy"], own["settings"], bytes.fromhex(own["state"]))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"the state's entry 'fp16lab' is damaged: {error}") from error
         self._tell_torch_settings(self._policy)
         super().load_state_dict(
             {
@@ -220,7 +239,7 @@ class GradScaler(torch.amp.GradScaler):
 
     def _count(self, gradient: torch.Tensor) -> None:
         own = format_of(gradient)
-        if own == "f32":
+        if own in ("f32", "f64"):
             self._wide = count(gradient, self._wide)
         else:
             self._narrow = count(gradient, self._narrow)
@@ -269,6 +288,11 @@ class GradScaler(torch.amp.GradScaler):
         if own is not None:
             self._policy = _policy_of(own.name, {**own.settings, name: float(value)}, own._state())
             self._tell_torch_settings(self._policy)
+
+
+def _process_group_type() -> Any:
+    """No type where PyTorch has no torch.distributed."""
+    return torch.distributed.ProcessGroup if torch.distributed.is_available() else ()
 
 
 def _is_spread(parameter: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import nn
 
@@ -12,25 +14,30 @@ CAST_BY_AUTOCAST = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention, n
 _WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
+def unwrapped(model: nn.Module, call: str, instead: str) -> nn.Module:
     """The user's network inside of DistributedDataParallel, DataParallel and torch.compile. TypeError: no
-    module, or one whose parameters are spread over ranks (FSDP)."""
+    module, or one of FSDP, which spreads parameters over ranks: then `call` ("lab.watch") does not do what it does
+    to parameters, and `instead` says what helps."""
     if not isinstance(model, nn.Module):
-        raise TypeError(f"a torch.nn.Module is needed, not {type(model).__name__}")
-    if any(
-        "FullyShardedDataParallel" in type(part).__name__ or hasattr(part, "_get_fsdp_state")
-        for part in model.modules()
-    ):
-        raise TypeError(
-            "FSDP spreads parameters over ranks, and each would be counted in pieces: use "
-            "DistributedDataParallel, or watch before FSDP wraps the model"
-        )
+        raise TypeError(f"{call}: a torch.nn.Module is needed, not {type(model).__name__}")
+    if any(is_of_fsdp(part) for part in model.modules()):
+        raise TypeError(f"{call}: FSDP has spread the parameters of this network over ranks: {instead}")
     while isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)) or is_compiled(model):
         inner = getattr(model, "module", None) or getattr(model, "_orig_mod", None)
         if inner is None:  # compiled in place
             break
         model = inner
     return model
+
+
+def is_of_fsdp(module: nn.Module) -> bool:
+    return "FullyShardedDataParallel" in type(module).__name__ or hasattr(module, "_get_fsdp_state")
+
+
+def some(names: Iterable[str]) -> str:
+    """The first names, and how many more."""
+    names = list(names)
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def is_compiled(model: nn.Module) -> bool:

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .layers import LayerTracker, float_tensors, gives_views, op_name
 from .networks import any_compiled, unwrapped
+from .scopes import Opened
 from .tables import aligned, save_csv
 
 _COLUMNS = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64"}
@@ -37,7 +38,8 @@ class op_stats:
     another shape are left out, and those without floating-point numbers. What a backward pass recomputes
     counts as forward.
 
-    ValueError: a compiled module, whose operations are fused and not to be seen.
+    ValueError: a compiled module, whose operations are fused and not to be seen. RuntimeError: left in another
+    thread than it was entered in.
 
     >>> model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
     >>> with op_stats(model) as stats, torch.autocast("cpu", torch.float16):
@@ -47,18 +49,23 @@ class op_stats:
     """
 
     def __init__(self, model: nn.Module | None = None) -> None:
-        if model is not None and any_compiled(model):
-            raise ValueError(
-                "torch.compile fuses the operations of this network: give lab.op_stats the module before "
-                "compiling"
-            )
-        self._tracker = LayerTracker(None if model is None else unwrapped(model))
+        network = None
+        if model is not None:
+            instead = "lab.op_stats() without a network counts operations without their layers"
+            network = unwrapped(model, "lab.op_stats", instead)
+            if any_compiled(model):
+                raise ValueError(
+                    "torch.compile fuses the operations of this network: give lab.op_stats the module before "
+                    "compiling"
+                )
+        self._tracker = LayerTracker(network)
         self._mode = _Counting(self._on_op)
         self._in_optimizer = False
-        self._scope: ExitStack | None = None
+        self._opened = Opened("lab.op_stats")
         self.counts: dict[tuple[str, str, str], dict[str, int]] = {}
 
     def __enter__(self) -> op_stats:
+        self._opened.require_closed()
         with ExitStack() as scope:
             scope.callback(self._tracker.end)
             self._tracker.begin()
@@ -66,13 +73,11 @@ class op_stats:
             scope.callback(register_optimizer_step_pre_hook(self._set_optimizer(True)).remove)
             scope.callback(register_optimizer_step_post_hook(self._set_optimizer(False)).remove)
             scope.enter_context(self._mode)
-            self._scope = scope.pop_all()
+            self._opened.hold(scope)
         return self
 
     def __exit__(self, *error: Any) -> None:
-        scope, self._scope = self._scope, None
-        assert scope is not None
-        scope.__exit__(*error)
+        self._opened.close(*error)
 
     def rows(self) -> list[dict[str, str | int]]:
         """A dictionary for each row, in the order of first calls."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from pathlib import Path
 import torch
 
 from .. import _core
+from .networks import some
 from .tables import aligned
 
 
@@ -129,7 +131,14 @@ class Recording:
 
     def save(self, folder: str | os.PathLike[str], name: str, config: str, state: str, replace: bool) -> Path:
         """Writes a run folder (numerics/files/run/run_schema.hpp) that ended as `state` says; see
-        `new_folder`."""
+        `new_folder`. Rows of FP64 are told as f32, the widest that a folder's readers judge."""
+        wide = dict.fromkeys(row.tensor for row in self.counts if row.dtype == "f64")
+        if wide:
+            warnings.warn(
+                f"{os.fspath(folder)}: {some(wide)} in FP64 saved as dtype f32, the widest of a run folder; what lies"
+                " beyond FP32's range is in the first or last bin",
+                stacklevel=3,
+            )
 
         def write(target: str) -> None:
             writer = _core.RunWriter(target, name, sys.argv, config, _build(), torch.get_num_threads())
@@ -146,7 +155,7 @@ class Recording:
                         tensor=row.tensor,
                         observed=row.observed,
                         kind=row.kind,
-                        dtype=row.dtype,
+                        dtype="f32" if row.dtype == "f64" else row.dtype,
                         loss_scale=row.loss_scale,
                         before=row.before,
                         after=row.after,
@@ -201,6 +210,8 @@ def merge(
 
     >>> merge(["results/mine-rank0", "results/mine-rank1"], "results/mine")    # doctest: +SKIP
     """
+    if isinstance(folders, (str, os.PathLike)):
+        raise ValueError(f'merge: folders is "{os.fspath(folders)}"; a list is needed: ["{os.fspath(folders)}", ...]')
     own = [os.fspath(each) for each in folders]
     return new_folder(folder, lambda target: _core.merge_runs(own, target), replace)
 
@@ -269,8 +280,8 @@ def _line(row: Counts, format: str) -> tuple[str, ...]:
         share(zones["lost"]),
         share(zones["subnormal"]),
         share(beyond),
-        f"{histogram.smallest:.3g}",
-        f"{histogram.greatest:.3g}",
+        f"{histogram.smallest:.3g}" if histogram.smallest else "-",
+        f"{histogram.greatest:.3g}" if histogram.greatest else "-",
     )
 
 

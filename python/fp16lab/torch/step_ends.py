@@ -181,7 +181,7 @@ def optimizer_states(
                 if (
                     id(parameter) in names
                     and isinstance(value, torch.Tensor)
-                    and value.is_floating_point()
+                    and (value.is_floating_point() or value.is_complex())
                     and value.shape == parameter.shape
                     and key != "step"
                 ):

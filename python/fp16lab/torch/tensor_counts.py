@@ -3,6 +3,7 @@ fill."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -14,8 +15,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from .. import _core
 from . import product_sums
-from .counting import count, format_of, is_countable, unseen
-from .networks import CAST_BY_AUTOCAST, first_tensor, joined, observed_modules, path_of
+from .counting import FORMATS, count, format_of, is_countable, unseen
+from .networks import CAST_BY_AUTOCAST, first_tensor, is_of_fsdp, joined, observed_modules, path_of, some
 from .passes import Passes
 from .recording import Counts, packed
 from .step_ends import optimizer_states
@@ -42,6 +43,10 @@ class StepCounts:
     def __init__(self, model: nn.Module, tensors: tuple[str, ...]) -> None:
         self._model, self._tensors = model, tensors
         self._listening = False
+        self._hooked = WeakIdKeyDictionary()  # parameters, for their gradients
+        self._names: set[str] = set()  # of these
+        self._left_out: dict[str, dict[str, bool]] = {}  # by reason, names: told already?
+        self._called = False  # is the network under way, as a whole?
         self._passes = Passes()
         self.open(False)
 
@@ -53,10 +58,12 @@ class StepCounts:
         """A step begins; the one before is forgotten."""
         self._wanted = counting
         product_sums.listen(self, counting and self._listening)
+        if counting and self._listening:
+            self._hook_parameters()
         self._histograms: dict[_Row, tuple[_core.Histogram, _core.Histogram | None]] = {}
         self._passes.clear()
         self._cast: dict[str, torch.dtype] = {}  # of parameters, by autocast in the step's forward pass
-        self._followed = WeakIdKeyDictionary()
+        self._followed = WeakIdKeyDictionary()  # by tensor: its version and the names of its gradient
         self._weights_counted = False
 
     @property
@@ -66,11 +73,6 @@ class StepCounts:
 
     def listen(self, scope: ExitStack, modules: bool) -> None:
         """Begins to listen, to modules too or to parameters alone, until `scope` closes."""
-        if "gradients" in self._tensors:
-            for name, parameter in self._model.named_parameters():
-                if parameter.requires_grad:
-                    hook = partial(self._on_gradient, path_of(name), "weight")
-                    scope.callback(parameter.register_hook(hook).remove)
         if modules:
             self._hook_modules(scope)
         scope.callback(self._listen, False)
@@ -79,6 +81,13 @@ class StepCounts:
     def _listen(self, listening: bool) -> None:
         self._listening = listening
         product_sums.listen(self, listening and self._wanted)
+        if listening:
+            self._hook_parameters()
+        else:
+            for hook in self._hooked.values():
+                hook.remove()
+            self._hooked.clear()
+            self._names.clear()
 
     def count_weights(self) -> None:
         """As the forward pass had them: called before the update, counted once a step."""
@@ -95,6 +104,8 @@ class StepCounts:
     def rows(self, step: int, scale: float) -> list[Counts]:
         """Gradients carry `scale`."""
         self._passes.finish()
+        if self.counting:
+            self._tell_what_is_left_out()
         found = []
         for (observed, name, kind, dtype), (before, after) in self._histograms.items():
             carried = scale if observed == "gradients" else 1.0
@@ -104,8 +115,25 @@ class StepCounts:
 
     # ---- hooks
 
+    def _hook_parameters(self) -> None:
+        """Those that there are: they may have been replaced, or frozen, since the last time. (What
+        torch.func.functional_call puts in their place are none.)"""
+        if "gradients" not in self._tensors:
+            return
+        for name, parameter in self._model.named_parameters():
+            if isinstance(parameter, nn.Parameter) and parameter.requires_grad and parameter not in self._hooked:
+                self._names.add(path_of(name))
+                self._hooked[parameter] = parameter.register_hook(
+                    partial(self._on_gradient, [path_of(name)], "weight")
+                )
+
     def _hook_modules(self, scope: ExitStack) -> None:
         inner = {"gradients", "activations"} & set(self._tensors)
+        if inner:
+            scope.callback(self._model.register_forward_pre_hook(self._on_call).remove)
+        if "activations" in self._tensors:
+            after = self._model.register_forward_hook(self._after_call, always_call=True)
+            scope.callback(after.remove)
         for path, module in observed_modules(self._model) if inner else []:
             before = partial(self._on_input, path)
             scope.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
@@ -120,6 +148,21 @@ class StepCounts:
                     scope.callback(module.register_forward_pre_hook(hook).remove)
 
     @torch.compiler.disable
+    def _on_call(self, *_: object) -> None:
+        if self.counting:
+            self._hook_parameters()
+        if "activations" in self._tensors and self._is_part_of_step():
+            self._called = True
+            self._passes.begin()
+
+    @torch.compiler.disable
+    def _after_call(self, _: nn.Module, __: tuple, output: object) -> None:
+        tensor = first_tensor(output)
+        if self._called and tensor is not None:
+            self._passes.follow(tensor)
+        self._called = False
+
+    @torch.compiler.disable
     def _on_input(self, path: str, module: nn.Module, args: tuple, kwargs: dict) -> None:
         if not self._is_part_of_step():
             return
@@ -127,6 +170,8 @@ class StepCounts:
         if tensor is None:
             return
         name = joined(path, "input")
+        if "activations" in self._tensors and not self._called:
+            self._passes.begin()
         if "activations" in self._tensors and self._passes.counts(name):
             dtype = _autocast_dtype(tensor) if isinstance(module, CAST_BY_AUTOCAST) else None
             self._add("activations", name, "activation", tensor, dtype)
@@ -136,15 +181,14 @@ class StepCounts:
     @torch.compiler.disable
     def _on_output(self, path: str, _: nn.Module, __: tuple, output: object) -> None:
         tensor, name = first_tensor(output), joined(path, "output")
-        if is_countable(tensor) and self._is_part_of_step() and self._passes.counts(name):
+        if tensor is not None and self._is_part_of_step() and self._passes.counts(name):
             self._add("activations", name, "activation", tensor)
-            if "gradients" not in self._tensors and tensor.requires_grad:
-                tensor.register_hook(self._on_backward)
+            self._passes.follow(tensor)
 
     @torch.compiler.disable
     def _on_prediction(self, _: nn.Module, __: tuple, output: object) -> None:
         tensor = first_tensor(output)
-        if is_countable(tensor) and tensor.ndim > 0 and self._is_part_of_step():
+        if tensor is not None and tensor.ndim > 0 and self._is_part_of_step():
             self._follow("loss.prediction", tensor)
 
     def _is_part_of_step(self) -> bool:
@@ -153,9 +197,6 @@ class StepCounts:
             return False
         self._passes.forward()
         return True
-
-    def _on_backward(self, _: torch.Tensor) -> None:
-        self._passes.backward()
 
     @torch.compiler.disable
     def _on_cast(self, path: str, module: nn.Module, _: tuple) -> None:
@@ -166,20 +207,29 @@ class StepCounts:
                     self._cast[joined(path, path_of(name))] = dtype
 
     def _follow(self, name: str, tensor: torch.Tensor) -> None:
-        """Its gradient, once a step where several modules get the same tensor: by the name of the first."""
-        if tensor.requires_grad and not tensor.is_leaf and tensor not in self._followed:
-            self._followed[tensor] = True
-            tensor.register_hook(partial(self._on_gradient, name, "activation"))
+        """Its gradient, once a step where several modules get the same tensor: by the name of the first, or as the
+        network's prediction. What was written to in place since is another tensor."""
+        if not tensor.requires_grad or tensor.is_leaf:
+            return
+        version, names = self._followed.get(tensor, (None, []))
+        if version != tensor._version:
+            self._followed[tensor] = tensor._version, [name]
+            tensor.register_hook(partial(self._on_gradient, self._followed[tensor][1], "activation"))
+        elif name == "loss.prediction":
+            names[0] = name
 
-    def _on_gradient(self, name: str, kind: str, gradient: torch.Tensor) -> None:
+    def _on_gradient(self, names: list[str], kind: str, gradient: torch.Tensor) -> None:
         if self.counting:
             self._passes.backward()
-            self._add("gradients", name, kind, gradient)
+            self._add("gradients", names[0], kind, gradient)
 
     def _add(
         self, observed: str, name: str, kind: str, tensor: torch.Tensor, cast_to: torch.dtype | None = None
     ) -> None:
-        if not is_countable(tensor):  # complex numbers, FP8
+        if not is_countable(tensor):
+            if tensor.is_floating_point() or tensor.is_complex():
+                dtype = "" if tensor.dtype in FORMATS else f"{tensor.dtype}"
+                self._leave_out(observed, name, dtype or f"class {type(tensor).__name__}, which wraps other tensors")
             return
         with unseen():
             rounded = tensor if cast_to is None else tensor.detach().to(cast_to)
@@ -195,6 +245,33 @@ class StepCounts:
             self._passes.add(counting)
         else:  # no pass decides about what the update finds and leaves
             counting()
+
+    def _leave_out(self, observed: str, name: str, why: str) -> None:
+        self._left_out.setdefault(f"{observed}, {why}", {}).setdefault(name, False)
+
+    def _tell_what_is_left_out(self) -> None:
+        """Once."""
+        self._look_for_fsdp()
+        parts = []
+        for reason, names in self._left_out.items():
+            if not all(names.values()):
+                observed, _, why = reason.partition(", ")
+                parts.append(f"{observed} of {some(name for name in names if not names[name])} ({why})")
+                names.update(dict.fromkeys(names, True))
+        if parts:
+            warnings.warn("lab.watch does not count " + "; ".join(parts), stacklevel=2)
+
+    def _look_for_fsdp(self) -> None:
+        """It fills gradients of parameters without telling them, or puts parameters of its own in their place."""
+        left = self._names - {name for observed, name, *_ in self._histograms if observed == "gradients"}
+        parts = tuple(name for name, module in self._model.named_modules() if is_of_fsdp(module))
+        for name, parameter in self._model.named_parameters() if left else ():
+            own = path_of(name)
+            if own in left and (name.startswith(parts) or getattr(parameter, "_fsdp_flattened", False)):
+                self._leave_out("gradients", own, "FSDP, applied after lab.watch was entered")
+            left.discard(own)
+        for name in sorted(left):
+            self._leave_out("gradients", name, "no parameter of the network any more")
 
     def _add_to(self, row: _Row, before: _core.Histogram, after: _core.Histogram) -> None:
         """Both sides are one histogram as long as nothing that was rounded came to this row."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from typing import Any
 
@@ -17,9 +18,14 @@ FORMATS = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}
 _Pair = tuple[int, int]
 
 
-@cache
-def _products(model: str, accumulator: str, threads: int) -> Any:
-    return _core.TensorProducts(model, accumulator, threads)
+class _OfThread(threading.local):
+    """The C++ library's products: each has threads and memory of its own, for one caller."""
+
+    def __init__(self) -> None:
+        self.products = cache(_core.TensorProducts)
+
+
+_of_thread = _OfThread()
 
 
 class TensorProducts:
@@ -33,10 +39,10 @@ class TensorProducts:
 
     def __init__(self, model: str, accumulator: str, f32: str) -> None:
         self.model, self.accumulator, self._tf32 = model, accumulator, f32 == "tf32"
-        _products(model, accumulator, 1)
+        _of_thread.products(model, accumulator, 1)
 
     def _of(self) -> Any:
-        return _products(self.model, self.accumulator, torch.get_num_threads())
+        return _of_thread.products(self.model, self.accumulator, torch.get_num_threads())
 
     def matmul(
         self,

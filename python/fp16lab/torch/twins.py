@@ -18,8 +18,9 @@ def perturb_ulps(model: nn.Module, seed: int, ulps: int = 1) -> None:
     train.perturb_ulps of the command line moves it. No sign changes, nothing becomes zero or infinite.
     Buffers, and parameters of other dtypes, stay.
 
-    ValueError: ulps not from 1 to 2^22; a model without FP32 parameters; parameters that are spread over ranks,
-    which are moved before that.
+    TypeError: no module, or one of FSDP, which is moved before FSDP is applied. ValueError: ulps not from 1 to
+    2^22; a seed not from 0 to 2^64 - 1; a model without FP32 parameters; parameters that are no plain tensors
+    (DTensor), which are moved before they are spread.
 
     >>> model = nn.Linear(2, 1)
     >>> before = model.weight.detach().clone()
@@ -27,10 +28,17 @@ def perturb_ulps(model: nn.Module, seed: int, ulps: int = 1) -> None:
     >>> bool((model.weight != before).all() and model.weight.allclose(before, 2**-22))
     True
     """
-    if not 1 <= ulps <= 1 << 22:
-        raise ValueError(f"ulps is {ulps}; a whole number from 1 to 2^22 is needed")
+    if not hasattr(ulps, "__index__") or not 1 <= ulps <= 1 << 22:
+        raise ValueError(f"perturb_ulps: ulps is {ulps!r}; a whole number from 1 to 2^22 is needed")
+    if not hasattr(seed, "__index__") or not 0 <= seed < 1 << 64:
+        raise ValueError(f"perturb_ulps: seed is {seed!r}; a whole number from 0 to 2^64 - 1 is needed")
     moved = False
-    for name, parameter in unwrapped(model).named_parameters():
+    network = unwrapped(
+        model,
+        "lab.perturb_ulps",
+        "it moves each element by its place in the whole tensor; call it on every rank, before FSDP is applied",
+    )
+    for name, parameter in network.named_parameters():
         if parameter.dtype != torch.float32:
             continue
         values = in_memory(parameter.cpu(), name).contiguous().clone()

@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses import FakeTensor
 
 from .. import _core
 from .grad_scaler import settings_of
 from .networks import any_compiled, nonfinite_gradients, unwrapped
 from .recording import Evaluation, Recording, Step, toml
+from .scopes import Opened
 from .step_ends import StepEnds, first_hash, hash_fold, weights_digest
 from .tensor_counts import StepCounts
 
@@ -46,18 +48,25 @@ class watch:
     weights          as the step's forward pass has them (an optimizer or a scaler is needed)
     optimizer_state  as the step leaves it: "fc1.weight.second_moment" (an optimizer is needed)
 
-    A row's dtype is the tensor's own, and its two histograms are the same; inputs and weights that autocast
+    Counted are the backward passes that were completed, those of torch.autograd.grad (a gradient penalty's) too,
+    and the forward passes that they reached: none whose backward pass raised, or never came. In a step without a
+    backward pass every forward pass counts that has gradients.
+
+    A row's dtype is the tensor's own, and its two histograms are the same (FP64 is counted as fp16lab.histogram does,
+    and is f32 in a run folder, of which `save` warns); inputs and weights that autocast
     casts to 16 bits inside of Linear, convolutions, attention and RNNs have its dtype, and are counted before
     and after the rounding. PyTorch rounds gradients inside of its operations: what underflowed there arrives
     as exact zeros. Within lab.emulate a row of what a product gave has both sides of that rounding, and dtype is
     what it was rounded to (a weight's gradient under autocast: f16); steps.csv has the underflow_rate.
     Numbers are kept, never tensors: about 150 bytes a tensor and counted step. Tensors on a GPU are copied to
     the host to be counted. steps.csv: loss as told to `step`, else as given to `scaler.scale` (mean over
-    micro-batches), else NaN; grad_norm as `optimizer.step` finds it, behind `scaler.unscale_`; state_hash a
-    digest of the weights in counted steps, and of norm and scale in each.
+    micro-batches), else NaN; grad_norm right after `scaler.unscale_`, before clipping, or else as `optimizer.step`
+    finds it; state_hash a digest of the weights in counted steps, and of norm and scale in each.
 
     ValueError: an unknown name in `tensors`, every < 1, what needs an optimizer without one; activations of a
-    compiled module. TypeError: no module, or an FSDP one.
+    compiled module; on entering, a network on the device meta, which has no numbers. TypeError: no module, or one of
+    FSDP. A warning names, once, what cannot be counted: complex and FP8 tensors, those of wrapper classes, and
+    gradients of parameters that FSDP took over after the watch was entered.
 
     >>> model = nn.Linear(3, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -81,17 +90,22 @@ class watch:
         scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         self._compiled = isinstance(model, nn.Module) and any_compiled(model)
-        self._model = unwrapped(model)
+        self._model = unwrapped(
+            model,
+            "lab.watch",
+            "watch a DistributedDataParallel one; or enter the watch before FSDP is applied, which counts all but "
+            "the gradients of parameters",
+        )
         self._every = every
-        self._tensors = (tensors,) if isinstance(tensors, str) else tuple(tensors)
-        optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer or [])
+        self._tensors = _each(tensors, str)
+        optimizers = list(_each([] if optimizer is None else optimizer, torch.optim.Optimizer))
         self._ends = StepEnds(optimizers, scaler, self)
         self._refuse_what_cannot_be_watched()
         self._config = self._config_text(optimizers, scaler)
         self.recording = Recording()
         self._hash = first_hash
         self._untold = False  # a step has ended whose loss may yet be told
-        self._scope: ExitStack | None = None
+        self._opened = Opened("lab.watch", of_thread=False)
         self._counts = StepCounts(self._model, self._tensors)
         self._open_step()
         self._end = "stopped"
@@ -99,19 +113,23 @@ class watch:
     # ---- for users
 
     def __enter__(self) -> watch:
-        if self._scope is not None:
-            raise RuntimeError("this watch has begun already; make another one")
+        self._opened.require_closed()
+        for name, tensor in (*self._model.named_parameters(), *self._model.named_buffers()):
+            if tensor.device.type == "meta" or isinstance(tensor, FakeTensor):
+                kind = "on the device meta" if tensor.device.type == "meta" else "a fake tensor"
+                raise ValueError(
+                    f"lab.watch: {name} is {kind}, which has no numbers: enter it after "
+                    'model.to_empty(device="cpu") and the initialisation'
+                )
         self._began = time.perf_counter()
         with ExitStack() as scope:
             self._counts.listen(scope, modules=not self._compiled)
             self._ends.listen(scope)
-            self._scope = scope.pop_all()
+            self._opened.hold(scope)
         return self
 
     def __exit__(self, error_type: type | None, *_: object) -> None:
-        scope, self._scope = self._scope, None
-        assert scope is not None
-        scope.close()
+        self._opened.close()
         self._end = "finished" if error_type is None else "failed"
 
     def step(
@@ -256,6 +274,11 @@ class watch:
             tables["scaler"] = settings_of(scaler)
         tables["observe"] = {"histograms_every": self._every, "tensors": list(self._tensors)}
         return toml(tables)
+
+
+def _each(given: Any, one: type) -> tuple[Any, ...]:
+    """Of a list of `one`, or a single one, which may be of a wrong type."""
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, one) else (given,)
 
 
 def _number(value: float | torch.Tensor) -> float:

@@ -129,6 +129,15 @@ def test_no_warning_and_no_trace_is_left():
     assert compiled(torch.ones(2))[1] is False
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+def test_torchs_warning_names_the_users_line():
+    with lab.autocast(F16):
+        pass
+    with pytest.warns(UserWarning, match="^CUDA is not available") as told:
+        switched_off = torch.autocast("cuda", F16)
+    assert [each.filename for each in told] == [__file__] and not switched_off._enabled
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -148,6 +157,8 @@ def test_takes_the_arguments_of_torch_autocast(given):
         assert (x @ x).dtype is F32
     with pytest.raises(ValueError, match="are two; one is needed"):
         lab.autocast("cuda", lists="cpu")
+    with pytest.raises(ValueError, match="dtype 'float16' is not torch.float16"):
+        lab.autocast("cuda", "float16")
 
 
 def test_says_where_it_has_no_effect():

@@ -353,15 +353,63 @@ def test_an_unknown_operation_can_be_let_through():
 @pytest.mark.parametrize(
     "names, told",
     [
+        (3, "let_through is 3; a list is needed"),
         ("aten::_fft_r2c", 'a list is needed: \\["aten::_fft_r2c"\\]'),
         (["_fft_r2c"], 'no operation "_fft_r2c"'),
         (["aten::fast_product"], 'no operation "aten::fast_product"'),
-        (["aten::mm"], '"aten::mm" is emulated'),
     ],
 )
-def test_let_through_takes_names_of_operations_that_are_not_emulated(names, told):
+def test_let_through_takes_names_of_operations(names, told):
     with pytest.raises(ValueError, match=told):
         lab.emulate(let_through=names)
+
+
+_HALF = {"dtype": torch.float16}
+_ROWS, _PICKED = torch.ones(4, 3), torch.ones(1, 2, dtype=torch.int64)
+_REFUSED_AT_TIMES = {
+    "aten::convolution": (
+        lambda: F.conv3d(torch.ones(1, 2, 3, 4, 4, **_HALF), torch.ones(2, 2, 2, 2, 2, **_HALF)),
+        lambda: F.conv2d(torch.ones(1, 2, 4, 4, **_HALF), torch.ones(2, 2, 2, 2, **_HALF)),
+    ),
+    "aten::_embedding_bag_forward_only": (
+        lambda: nn.EmbeddingBag(4, 3, mode="sum", _weight=_ROWS)(_PICKED, per_sample_weights=torch.ones(1, 2)),
+        lambda: nn.EmbeddingBag(4, 3, mode="sum", _weight=_ROWS)(_PICKED),
+    ),
+    "aten::mm": (
+        lambda: torch.ones(2, 3, dtype=torch.complex64) @ torch.ones(3, 2, dtype=torch.complex64),
+        lambda: torch.ones(2, 3, **_HALF) @ torch.ones(3, 2, **_HALF),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _REFUSED_AT_TIMES)
+def test_let_through_leaves_the_calls_that_would_be_refused_and_emulates_the_others(name):
+    refused, emulated = _REFUSED_AT_TIMES[name]
+    with lab.emulate("volta") as run:
+        want = emulated()
+        with pytest.raises(lab.EmulationError, match=rf'^{name}.*let_through=\["{name}"\]\) leaves it to') as error:
+            refused()
+        products = run.total("emulated")
+    assert "\n" not in str(error.value) and run.total("native") == run.total("let through") == 0
+    with lab.emulate("volta", let_through=[name]) as run:
+        assert torch.equal(emulated(), want) and run.total("emulated") == products
+        result = refused()
+    assert torch.equal(result, refused())
+    assert (run.total("emulated"), run.total("let through")) == (products, 1)
+    assert name.removeprefix("aten::") in run.table()
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        ((nn.Linear(2, 2),), 'model is of Linear; a name such as "volta" is needed: the network is called in .*'),
+        ((None,), 'model is of NoneType; a name such as "volta" is needed'),
+        (("volta", 16), 'accumulator is of int; a name such as "f32" is needed'),
+    ],
+)
+def test_takes_names(arguments, told):
+    with pytest.raises(TypeError, match=f"^lab.emulate: {told}$"):
+        lab.emulate(*arguments)
 
 
 def test_flex_attention_is_refused():

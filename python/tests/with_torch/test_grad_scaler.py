@@ -363,12 +363,31 @@ def test_refuses_parameters_states_and_calls_that_do_not_fit():
         lab.GradScaler("torch", growth_factor=0.5)
     with pytest.raises(ValueError, match="growth_factor"):
         lab.GradScaler("megatron", growth_factor=0.5)
+    with pytest.raises(TypeError, match="growth_interval is '3'; a number is needed"):
+        lab.GradScaler("megatron", growth_interval="3")
+    for policy in ("torch", "megatron"):
+        with pytest.raises(ValueError, match="init_scale and initial_scale are one parameter"):
+            lab.GradScaler(policy, init_scale=2.0, initial_scale=4.0)
+        with pytest.raises(TypeError, match="process_group is of int; a torch.distributed.ProcessGroup"):
+            lab.GradScaler(policy, process_group=3)
     with pytest.raises(ValueError, match="has no parameter 'backoff_factor'"):
         lab.GradScaler("lost-mass", device="cpu").set_backoff_factor(0.5)
     with pytest.raises(ValueError, match="the state is of policy 'megatron', this scaler's is 'torch'"):
         lab.GradScaler("torch", device="cpu").load_state_dict(
             lab.GradScaler("megatron", device="cpu").state_dict()
         )
+    scaler = lab.GradScaler("megatron", device="cpu")
+    state = scaler.state_dict()
+    for own, told in (
+        ({"policy": "megatron"}, "it has no settings, state$"),
+        (3, "it has no policy, settings, state$"),
+        ({**state["fp16lab"], "state": "zz"}, "non-hexadecimal"),
+        ({**state["fp16lab"], "state": "00"}, "this is no state of a loss-scale policy"),
+        ({**state["fp16lab"], "settings": {"growth": 2.0}}, "no parameter 'growth'"),
+    ):
+        with pytest.raises(ValueError, match=f"^the state's entry 'fp16lab' is damaged: .*{told}"):
+            scaler.load_state_dict({**state, "fp16lab": own})
+    assert scaler.state_dict() == state
     with pytest.raises(AssertionError, match="_scale is None"):
         lab.GradScaler("torch", device="cpu").update()
     scaler = lab.GradScaler("torch", device="cpu")

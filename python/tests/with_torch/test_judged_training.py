@@ -157,6 +157,9 @@ def test_twins_are_those_of_the_command_line(tmp_path):
         assert parameter.detach().equal(moved[name]), name
     with pytest.raises(ValueError, match="ulps is 0"):
         lab.perturb_ulps(holder, seed=5, ulps=0)
+    for seed in (-1, "a", 1 << 64):
+        with pytest.raises(ValueError, match=r"^perturb_ulps: seed is .*; a whole number from 0 to 2\^64 - 1"):
+            lab.perturb_ulps(holder, seed)
     with pytest.raises(ValueError, match="no parameters in float32"):
         lab.perturb_ulps(nn.Linear(2, 2).half(), seed=5)
 

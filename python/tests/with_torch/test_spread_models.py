@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -93,12 +94,39 @@ def watch(kind: str, folder: Path) -> None:
 
 def refuse() -> None:
     """What cannot be watched, or moved by ulps."""
-    with pytest.raises(TypeError, match="FSDP"):
-        lab.watch(spread("FSDP2"), every=1)
-    with pytest.raises(TypeError, match="FSDP"):
-        lab.watch(nn.Sequential(spread("FSDP2")), every=1)
+    sharded = spread("FSDP2")
+    for call, remedy in (
+        (lambda: lab.watch(sharded, every=1), "lab.watch: FSDP has spread .* enter the watch before FSDP is applied"),
+        (lambda: lab.watch(nn.Sequential(sharded), every=1), "lab.watch: FSDP has spread"),
+        (lambda: lab.perturb_ulps(sharded, 1), "lab.perturb_ulps: FSDP .* on every rank, before FSDP is applied"),
+        (lambda: lab.explain_overflow(sharded, lambda: None), "lab.explain_overflow: FSDP .* of the network without"),
+        (lambda: lab.op_stats(sharded), r"lab.op_stats: FSDP .* lab.op_stats\(\) without a network"),
+    ):
+        with pytest.raises(TypeError, match=remedy):
+            call()
     with pytest.raises(ValueError, match="DTensor"):
         lab.perturb_ulps(spread("tensor parallel"), seed=1)
+
+
+def shard_after_the_watch_began() -> None:
+    """As the refusal of FSDP advises: what FSDP does not tell is named, the rest is counted."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    whole = network()
+    with lab.watch(whole, every=1, tensors=["gradients", "activations"]) as w:
+        fully_shard(whole, mesh=init_device_mesh("cpu", (2,)))
+        for number in (1, 2):
+            whole(X).square().mean().backward()
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                w.step()
+            names = "gradients of 0.weight, 0.bias, 2.weight, 2.bias (FSDP, applied after lab.watch was entered)"
+            assert [str(each.message) for each in told if "lab.watch" in str(each.message)] == (
+                [f"lab.watch does not count {names}"] if number == 1 else []
+            )
+    rows = {(row.observed, row.tensor) for row in w.recording.counts}
+    assert {("gradients", "2.input"), ("gradients", "loss.prediction"), ("activations", "0.output")} <= rows
 
 
 def work(rank: int, folder: str) -> None:
@@ -107,6 +135,7 @@ def work(rank: int, folder: str) -> None:
         emulate("FSDP2")
         watch("tensor parallel", Path(folder))
         refuse()
+        shard_after_the_watch_began()
 
 
 def test_spread_models_are_emulated_and_counted(tmp_path):

@@ -108,6 +108,10 @@ def test_what_is_not_at_hand_is_refused_in_one_line(make, line):
     assert str(error.value) == line
     with pytest.raises(TypeError, match="x has dtype torch.int64; arrays of float16"):
         fp16lab.round(torch.ones(2, dtype=torch.int64), "f16")
+    with pytest.raises(TypeError, match="torch.complex64; .* are taken: x.real and x.imag are two$"):
+        fp16lab.round(torch.ones(2, dtype=torch.complex64), "f16")
+    with pytest.raises(TypeError, match=r"taken: x.view\(torch.uint8\) has its bytes, of two numbers each$"):
+        fp16lab.round(torch.ones(2, dtype=torch.uint8).view(torch.float4_e2m1fn_x2), "f16")
 
 
 def test_torchs_flushing_of_subnormals_changes_no_bit_and_stays():

@@ -196,6 +196,8 @@ def test_ranks_merge_by_adding_histograms(tmp_path):
     assert loss == pytest.approx(sum(w.recording.steps[4].loss for w in runs) / 3)
     with pytest.raises(ValueError, match="not ranks of one training: 3 and 8 steps"):
         lab.merge([tmp_path / "rank0", training(steps=3).save(tmp_path / "short")], tmp_path / "other")
+    with pytest.raises(ValueError, match='folders is ".*rank0"; a list is needed'):
+        lab.merge(tmp_path / "rank0", tmp_path / "other")
     assert not (tmp_path / "other").exists()
     with pytest.raises(FileExistsError):
         lab.merge([tmp_path / "rank0"], merged)

@@ -62,6 +62,36 @@ def aborted_twice(network):
     aborted(network, times=2)
 
 
+def raises(loss):
+    with pytest.raises(RuntimeError):
+        loss.backward()
+
+
+def aborted_in_the_loss(network):
+    raises(Raises.apply(network(X)).square().mean())
+    step(network)
+
+
+def aborted_last(network):
+    step(network)
+    raises(Raises.apply(network(X)).square().mean())
+
+
+def aborted_between(network):
+    """Another pass raises, in the network and in parts of it, while this one waits."""
+    pending = network(X).square().mean()
+    network.between = Raises.apply
+    raises(network(X).square().mean())
+    raises(network.last(Raises.apply(network.first(X).relu())).square().mean())
+    network.between = lambda x: x
+    pending.backward()
+
+
+def tried_without_a_backward_pass(network):
+    network(X)
+    step(network)
+
+
 def taught(network):
     with torch.no_grad():
         network(X)
@@ -90,11 +120,43 @@ def totals(network, body, tensors):
 
 @pytest.mark.parametrize("tensors", [BOTH, ("gradients",), ("activations",)])
 @pytest.mark.parametrize(
-    "body", [aborted, aborted_twice, taught, checkpointed(False), checkpointed(True)], ids=lambda body: body.__name__
+    "body",
+    [aborted, aborted_twice, aborted_in_the_loss, aborted_last, aborted_between]
+    + [tried_without_a_backward_pass, taught, checkpointed(False), checkpointed(True)],
+    ids=lambda body: body.__name__,
 )
 def test_the_step_counts_once(network, body, tensors):
     want = totals(copy.deepcopy(network), step, tensors)
     assert totals(network, body, tensors) == want and len(want) >= 3
+
+
+def test_frozen_parts_and_calls_of_parts_count(network):
+    """A module whose tensors have no gradient belongs to the one that is called next."""
+    network.first.requires_grad_(False)
+
+    def in_parts(network):
+        raises(Raises.apply(network.last(network.first(X).relu())).square().mean())
+        network.last(network.first(X).relu()).square().mean().backward()
+
+    want = totals(copy.deepcopy(network), step, ("activations",))
+    assert totals(network, in_parts, ("activations",)) == want and len(want) == 3
+
+
+def test_without_any_backward_pass_all_forward_passes_count(network):
+    want = totals(copy.deepcopy(network), step, ("activations",))
+    assert totals(network, lambda network: network(X), ("activations",)) == want
+
+
+def test_a_forward_pass_of_an_earlier_step_counts_in_no_other(network):
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.0)
+    with lab.watch(network, every=1, optimizer=optimizer, tensors=["activations"]) as w:
+        late = network.first(X).sum()
+        step(network)
+        optimizer.step()
+        late.backward()
+        step(network)
+        optimizer.step()
+    assert [w.histogram("first.output", "activations", step=number).total for number in (1, 2)] == [128, 128]
 
 
 def test_transformations_of_torch_func_are_counted(network):
@@ -105,6 +167,8 @@ def test_transformations_of_torch_func_are_counted(network):
         return torch.func.functional_call(network, values, (X,)).square().mean()
 
     assert totals(network, lambda _: torch.func.grad(loss)(parameters), ("activations",)) == want
+    fast = {name: value * 1 for name, value in parameters.items()}  # as MAML's: their gradients go to the parameters
+    assert totals(network, lambda _: loss(fast).backward(), BOTH) == totals(network, step, BOTH)
     stacked = {name: torch.stack([value] * 3) for name, value in parameters.items()}
     three = totals(network, lambda _: torch.func.vmap(torch.func.grad(loss))(stacked), ("activations",))
     assert three["last.output", "activations"] == 3 * want["last.output", "activations"]
