@@ -286,6 +286,10 @@ def test_zero_is_the_models_only_where_the_step_in_fp32_has_it_too():
     told = lab.explain_overflow(model, equal_scores(model))
     assert told.culprits[0]["verdict"] == "fp32_cast"
     assert told.culprits[0]["advice"].startswith("16 bits rounded what leads here: keep this operation and ")
+    with torch.autocast("cpu", torch.float16):  # which keeps the casts of weights until it ends
+        equal_scores(model)()
+        again = lab.explain_overflow(model, equal_scores(model))
+    assert again.culprits[0]["advice"] == told.culprits[0]["advice"]
 
 
 def test_a_model_of_halves_is_run_in_fp32_and_is_afterwards_the_same():
@@ -301,6 +305,30 @@ def test_a_model_of_halves_is_run_in_fp32_and_is_afterwards_the_same():
     for parameter, place, value in weights:
         assert parameter.dtype == torch.float16 and parameter.data_ptr() == place and parameter.grad is None
         assert torch.equal(parameter, value)
+
+
+@pytest.mark.parametrize("halves", [False, True])
+def test_tries_leave_no_trace_also_inside_of_the_users_autocast(halves):
+    model = nn.Sequential(nn.BatchNorm1d(8), nn.Dropout(0.2), Between(min_max))
+    if halves:
+        model.half()
+    x = torch.full((4, 8), 0.5, dtype=torch.float16 if halves else torch.float32)
+    state = {name: (value.data_ptr(), value.clone()) for name, value in model.state_dict().items()}
+    seen = []
+
+    def step():
+        seen.append(model(x))
+        return seen[-1].float().sum()
+
+    with torch.autocast("cpu", torch.float16):
+        random = torch.get_rng_state()
+        assert "add in 2 rounded 1e-08 to zero" in str(lab.explain_overflow(model, step))
+        assert torch.equal(torch.get_rng_state(), random)
+        assert {out.dtype for out in seen} == {torch.float16, torch.float32}, "some were done in FP32"
+        for name, value in model.state_dict().items():
+            assert value.data_ptr() == state[name][0] and torch.equal(value, state[name][1])
+        assert model(x).dtype == torch.float16, "no cast of a try is kept by autocast"
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_a_step_that_cannot_be_run_in_fp32_says_why():
