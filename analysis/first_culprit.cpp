@@ -39,13 +39,31 @@ bool has_list_entry(std::string_view op) {
   return std::find(none.begin(), none.end(), op) == none.end();
 }
 
-std::string operands_text(const CulpritRow& row) {
-  std::string text;
-  for (const CulpritOperandRow& operand : row.operands)
-    text += fmt::format("{}|{}| in [{:.3g}, {:.3g}]", text.empty() ? "" : ", ", operand.name,
-                        operand.smallest, operand.greatest);
-  return text;
+/// As std::to_string, in few digits, and no NaN has a sign.
+std::string number_text(double value) { return std::isnan(value) ? "nan" : fmt::format("{:g}", value); }
+
+/// "|x| in [0.01, 2], 3 of 8 zero"
+std::string operand_text(const CulpritOperandRow& operand) {
+  const ExponentHistogram& counts = operand.histogram;
+  std::vector<std::string> facts;
+  if (counts.zero > 0) facts.push_back(fmt::format("{} of {} zero", counts.zero, counts.total()));
+  if (counts.infinite > 0) facts.push_back(fmt::format("{} of {} infinite", counts.infinite, counts.total()));
+  if (counts.nan > 0) facts.push_back(fmt::format("{} of {} NaN", counts.nan, counts.total()));
+  if (operand.smallest > 0)
+    facts.insert(facts.begin(),
+                 fmt::format("|{}| in [{:.3g}, {:.3g}]", operand.name, operand.smallest, operand.greatest));
+  const std::string text = fmt::format("{}", fmt::join(facts, ", "));
+  return operand.smallest > 0 ? text
+                              : fmt::format("|{}|: {}", operand.name, facts.empty() ? "no elements" : text);
 }
+
+std::string operands_text(const CulpritRow& row) {
+  std::vector<std::string> texts;
+  for (const CulpritOperandRow& operand : row.operands) texts.push_back(operand_text(operand));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+bool has_zero(const CulpritOperandRow& operand) { return operand.histogram.zero > 0; }
 
 /// How to keep the culprit's operation in FP32, as configuration.
 std::string cast_text(const CulpritRow& row) {
@@ -120,8 +138,12 @@ void advise_operation(CulpritRow& row) {
   const bool finite_lower = !forward && row.finite_scale && *row.finite_scale > 0;
   if (finite_lower && !(row.wide_value && std::isfinite(*row.wide_value))) return advise_scale(row);
   if (row.wide_value && !std::isfinite(*row.wide_value)) {
-    row.verdict = CulpritVerdict::model;
-    row.advice = fmt::format("the model: {} already in FP32", std::isnan(*row.wide_value) ? "NaN" : "Inf");
+    // Of no zeros, rounding to 16 bits has moved the operands by little.
+    const bool zeros = std::any_of(row.operands.begin(), row.operands.end(), has_zero);
+    row.verdict = zeros ? CulpritVerdict::unknown : CulpritVerdict::model;
+    row.advice = fmt::format("{}{} also when computed in FP32 of these operands{}",
+                             zeros ? "" : "the model: ", std::isnan(*row.wide_value) ? "NaN" : "Inf",
+                             zeros ? ", which 16 bits may have rounded" : "");
     if (!forward && row.loss_scale > 1)
       row.advice += fmt::format(", with S = {}", scale_text(row.loss_scale));
     return;
@@ -146,10 +168,12 @@ void advise_operation(CulpritRow& row) {
   if (row.tensor == "inputs") {
     row.advice =
         fmt::format("inputs beyond {}: scale the data down, or amp.low_inputs = false", name_of(row.dtype));
-  } else if (row.black.empty() && row.excluded.empty()) {
-    row.advice = "an FP32 cast would have saved it";
   } else {
-    row.advice = "an FP32 cast would have saved it: " + cast_text(row);
+    const bool has_keys = !row.black.empty() || !row.excluded.empty();
+    row.advice = fmt::format(
+        "an FP32 cast would have saved this value{}; whether the rest of the step is finite then was not "
+        "tried",
+        has_keys ? fmt::format(" ({})", cast_text(row)) : "");
   }
 }
 
@@ -206,12 +230,14 @@ std::string description(const CulpritRow& row) {
     const std::string layer = row.layer.empty() ? "" : " in " + row.layer;
     text =
         fmt::format("{}{}{}{} gave {} = {} ({})", row.pass == CulpritPass::backward ? "the backward of " : "",
-                    row.op, part, layer, place, row.value, name_of(row.dtype));
+                    row.op, part, layer, place, number_text(row.value), name_of(row.dtype));
     text += row.cause == CulpritCause::operation ? " of finite operands" : " of operands with infinities";
   } else {
-    text = fmt::format("{} = {} ({})", place, row.value, name_of(row.dtype));
+    text = fmt::format("{} = {} ({})", place, number_text(row.value), name_of(row.dtype));
   }
-  if (row.wide_value && row.dtype != DType::f32) text += fmt::format(", {:g} in FP32", *row.wide_value);
+  if (row.wide_value && row.dtype != DType::f32)
+    text += fmt::format(", {} in FP32{}", number_text(*row.wide_value),
+                        std::isfinite(*row.wide_value) ? "" : " of these operands");
   if (!row.operands.empty()) text += "; " + operands_text(row);
   return text;
 }

@@ -1,9 +1,11 @@
-// What would have saved a value that overflowed: advice from the facts of a culprit.
+// What would have saved a value that overflowed: advice from the facts of a culprit. Only lower scales have
+// been tried (`finite_scale`).
 //
 // A value that is finite in FP32, but beyond what its 16-bit dtype rounds to a finite number, would have been
 // saved by a cast to FP32; in a backward pass, by a lower loss scale too, because gradients carry S as a
 // factor: dividing S by 2^k takes k binades off every one of them. A value that is no finite number in FP32
-// either is the model's, or the data's.
+// of the same operands either is the model's, or the data's; with zeros among them it may be that 16 bits
+// rounded these.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +25,13 @@ double overflow_threshold(DType dtype);
 /// std::invalid_argument.
 std::uint64_t binades_above(double magnitude, DType dtype);
 
-/// Fills verdict, black, excluded, binades and advice from the other members. What is behind a culprit was
+/// Fills verdict, black, excluded, binades and advice from the other members. What comes after a culprit was
 /// hidden by it: `finite_scale` speaks of the whole step, everything else of this culprit only, and the
 /// advice says which is which.
 void advise(CulpritRow& row);
 
-/// "linear in fc2 gave fc2.output (8, 10)[2, 3] = inf (f16) of finite operands; 91234.5 in FP32"
+/// "linear in fc2 gave fc2.output (8, 10)[2, 3] = inf (f16) of finite operands, 91234.5 in FP32; |input| in
+/// [0.01, 2], 3 of 64 zero"
 std::string description(const CulpritRow& row);
 
 /// One line for a terminal: step, pass, description and advice.

@@ -13,6 +13,8 @@ namespace {
 
 /// Events beyond are counted as the last one: a step with so many has its culprit among the first.
 constexpr std::size_t most_events = 256;
+/// So many operations that round to zero are told apart; those beyond are counted as the last one.
+constexpr std::size_t most_roundings = std::numeric_limits<std::uint16_t>::max();
 
 /// Element i of the result depends on element i of each operand, after broadcasting.
 bool is_elementwise(Op op) {
@@ -66,18 +68,28 @@ std::string joined(std::string_view layer, std::string_view name) {
   return std::string(layer) + "." + std::string(name);
 }
 
+/// "relu of fc1"
+std::string made_by(Op op, std::string_view layer) {
+  return std::string(name_of(op)) + (layer.empty() ? "" : " of " + std::string(layer));
+}
+
 }  // namespace
 
 void CulpritFinder::clear() {
   known_.clear();
   events_.clear();
+  roundings_.clear();
   loss_scale_ = 1;
 }
 
 ValueMark CulpritFinder::counted(const Tensor& tensor) {
+  ExponentHistogram counts;
+  return counted(tensor, counts);
+}
+
+ValueMark CulpritFinder::counted(const Tensor& tensor, ExponentHistogram& counts) {
   ValueMark mark{.known = true, .nan = false, .origin = 0};
   if (!tensor.defined() || !is_tensor_float(tensor.dtype())) return mark;
-  ExponentHistogram counts;
   backend_->histogram(tensor, counts);
   mark.nan = counts.nan > 0;
   // The caller finds the op; until then it has none.
@@ -201,8 +213,7 @@ std::string CulpritFinder::name_of_operand(Tape& tape, const Variable& operand, 
   if (label != SlotLabel::none) return std::string(name_of(label));
   const Op op = tape.op_of(operand);
   if (op == Op::leaf) return "constant";
-  const std::string_view layer = tape.scope_path(tape.scope_of(operand));
-  return std::string(name_of(op)) + (layer.empty() ? "" : " of " + std::string(layer));
+  return made_by(op, tape.scope_path(tape.scope_of(operand)));
 }
 
 ValueMark CulpritFinder::mark_of(Tape& tape, const Variable& variable) {
@@ -233,18 +244,50 @@ void CulpritFinder::adopt(const Variable& variable, ValueMark mark) {
   known_[variable.id()] = {variable.generation(), mark};
 }
 
+std::uint16_t CulpritFinder::rounding_of(const Variable& variable) const {
+  const bool known =
+      variable.id() < known_.size() && known_[variable.id()].generation == variable.generation();
+  return known ? known_[variable.id()].rounding : std::uint16_t{0};
+}
+
+std::uint16_t CulpritFinder::rounding_in(Tape& tape, Op op, const Variable& result,
+                                         const ExponentHistogram& counts, std::span<const Slot> operands) {
+  if (counts.zero == 0) return 0;
+  const Tensor value = tape.value_of(result);
+  if (value.dtype() != DType::f32 && is_elementwise(op)) {
+    const Tensor wide = op == Op::cast ? tape.value_of(operands.front().input) : tape.wide_value_of(value);
+    ExponentHistogram before;
+    if (wide.defined()) backend_->histogram(wide, before);
+    if (wide.defined() && before.zero < counts.zero) {
+      const std::string name = made_by(op, tape.scope_path(tape.scope()));
+      const auto known = std::find(roundings_.begin(), roundings_.end(), name);
+      const auto index = static_cast<std::size_t>(known - roundings_.begin());
+      if (known == roundings_.end()) roundings_.push_back(name);
+      return static_cast<std::uint16_t>(std::min<std::size_t>(index + 1, most_roundings));
+    }
+  }
+  for (const Slot& slot : operands)
+    if (const std::uint16_t rounding = rounding_of(slot.input); rounding != 0) return rounding;
+  return 0;
+}
+
 void CulpritFinder::on_value(Tape& tape, Op op, const Variable& result, std::span<const Slot> operands) {
   std::vector<ValueMark> marks;
   marks.reserve(operands.size());
   for (const Slot& slot : operands) marks.push_back(mark_of(tape, slot.input));
   const Tensor value = tape.value_of(result);
-  ValueMark mark = counted(value);
+  ExponentHistogram counts;
+  ValueMark mark = counted(value, counts);
+  const std::uint16_t rounding = rounding_in(tape, op, result, counts, operands);
   if (!mark.finite()) {
     std::vector<NamedTensor> named;
     for (const Slot& slot : operands)
       if (const Tensor tensor = tape.value_of(slot.input);
-          tensor.defined() && is_tensor_float(tensor.dtype()))
+          tensor.defined() && is_tensor_float(tensor.dtype())) {
         named.push_back({name_of_operand(tape, slot.input, slot.label), tensor});
+        if (const std::uint16_t by = rounding_of(slot.input); by != 0)
+          named.back().name += " (rounded to zero by " + roundings_[by - 1] + ")";
+      }
     mark.origin = inherited(marks);
     const bool had_nan = std::any_of(marks.begin(), marks.end(), [](const ValueMark& m) { return m.nan; });
     std::uint64_t element = static_cast<std::uint64_t>(value.element_count());
@@ -268,6 +311,7 @@ void CulpritFinder::on_value(Tape& tape, Op op, const Variable& result, std::spa
     }
   }
   adopt(result, mark);
+  known_[result.id()].rounding = rounding;
 }
 
 void CulpritFinder::on_network_input(Tape& tape, const Variable& variable, const Tensor& inputs) {

@@ -4,6 +4,8 @@
 // all are, is an event, of which all facts are taken down at once, while operands are still there; what comes
 // of it inherits its number. At the end of the step those events count that have reached the loss or the
 // gradient of a parameter: a mask of -infinity in front of a softmax is an event too, and a harmless one.
+// A zero that rounding to 16 bits made is followed as well: an operand that holds one is called
+// "relu of act (rounded to zero by scale of act)".
 #pragma once
 
 #include <cstdint>
@@ -54,6 +56,7 @@ class CulpritFinder final : public ValueWatcher {
   struct Known {
     std::uint64_t generation = 0;
     ValueMark mark;
+    std::uint16_t rounding = 0;  ///< 1 + index in roundings_ of what rounded its zeros; 0: nothing known did
   };
   struct NamedTensor {
     std::string name;
@@ -61,6 +64,11 @@ class CulpritFinder final : public ValueWatcher {
   };
 
   ValueMark counted(const Tensor& tensor);
+  ValueMark counted(const Tensor& tensor, ExponentHistogram& counts);
+  std::uint16_t rounding_of(const Variable& variable) const;
+  /// Known::rounding of a result with these counts: rounded to zero here, elementwise, or before.
+  std::uint16_t rounding_in(Tape& tape, Op op, const Variable& result, const ExponentHistogram& counts,
+                            std::span<const Slot> operands);
   std::uint16_t worse(std::uint16_t a, std::uint16_t b) const;
   std::uint16_t inherited(std::span<const ValueMark> marks) const;
   bool weak(std::uint16_t origin) const { return origin != 0 && events_[origin - 1].weak; }
@@ -79,6 +87,7 @@ class CulpritFinder final : public ValueWatcher {
   Backend* backend_;
   std::vector<Known> known_;  ///< by node id
   std::vector<Event> events_;
+  std::vector<std::string> roundings_;  ///< "multiply of act": 16 bits rounded some of its results to zero
   double loss_scale_ = 1;
 };
 

@@ -73,8 +73,9 @@ TEST(FirstCulprit, ForwardAnFp32Cast) {
   EXPECT_EQ(
       culprit_line(row),
       "step 7, forward, micro-batch 0: linear in fc2 gave fc2.output (4, 3)[2, 1] = inf (f16) of finite "
-      "operands, 100000 in FP32. Advice: an FP32 cast would have saved it: amp.excluded = [\"fc2\"] or "
-      "amp.black = [\"linear\"]");
+      "operands, 100000 in FP32. Advice: an FP32 cast would have saved this value (amp.excluded = [\"fc2\"] "
+      "or "
+      "amp.black = [\"linear\"]); whether the rest of the step is finite then was not tried");
 }
 
 TEST(FirstCulprit, BackwardALowerScaleForTheWholeTensor) {
@@ -134,17 +135,51 @@ TEST(FirstCulprit, AScaleOfALayersOwnIsToldApart) {
               AllOf(HasSubstr("scale of this layer"), HasSubstr("3 binades"), Not(HasSubstr("S ="))));
 }
 
-TEST(FirstCulprit, NotANumberInFp32EitherIsTheModels) {
+CulpritOperandRow operand(const std::string& name, std::uint64_t zeros, std::uint64_t ones) {
+  CulpritOperandRow row{.name = name, .dtype = DType::f16};
+  row.histogram.zero = zeros;
+  row.histogram.bins[static_cast<std::size_t>(-1 - ExponentHistogram::min_exponent)] = ones;
+  row.smallest = row.greatest = ones > 0 ? 1.0 : 0.0;
+  return row;
+}
+
+TEST(FirstCulprit, NotANumberInFp32EitherIsTheModelsUnlessAnOperandIsZero) {
   for (const double wide : {infinity, nan}) {
     for (const CulpritPass pass : {CulpritPass::forward, CulpritPass::backward}) {
       CulpritRow row = overflow(pass);
       row.wide_value = wide;
+      row.operands = {operand("input", 0, 8)};
       advise(row);
       EXPECT_EQ(row.verdict, CulpritVerdict::model);
       EXPECT_EQ(row.black, "");
-      EXPECT_THAT(row.advice, HasSubstr(std::isnan(wide) ? "NaN already in FP32" : "Inf already in FP32"));
+      const std::string what = std::isnan(wide) ? "NaN" : "Inf";
+      EXPECT_THAT(row.advice, AllOf(HasSubstr("the model: " + what + " also when computed in FP32 of these"),
+                                    Not(HasSubstr("already"))));
+      row.operands.push_back(operand("add of act", 3, 5));
+      advise(row);
+      EXPECT_EQ(row.verdict, CulpritVerdict::unknown);
+      EXPECT_THAT(row.advice,
+                  AllOf(HasSubstr(what + " also when computed in FP32 of these operands, which 16 "
+                                         "bits may have rounded"),
+                        Not(HasSubstr("the model"))));
     }
   }
+}
+
+TEST(FirstCulprit, ADescriptionCountsZerosOfOperands) {
+  CulpritRow row = overflow(CulpritPass::forward);
+  row.op = "divide";
+  row.value = row.wide_value.emplace(-nan);
+  row.operands = {operand("x", 3, 5), operand("add of act", 8, 0), operand("fc2.weight", 0, 2)};
+  row.operands.push_back({.name = "empty"});
+  row.operands.push_back(operand("mask", 1, 1));
+  row.operands.back().histogram.infinite = 2;
+  row.operands.back().histogram.nan = 4;
+  EXPECT_EQ(
+      description(row),
+      "divide in fc2 gave fc2.output (4, 3)[2, 1] = nan (f16) of finite operands, nan in FP32 of these "
+      "operands; |x| in [1, 1], 3 of 8 zero, |add of act|: 8 of 8 zero, |fc2.weight| in [1, 1], |empty|: "
+      "no elements, |mask| in [1, 1], 1 of 8 zero, 2 of 8 infinite, 4 of 8 NaN");
 }
 
 TEST(FirstCulprit, DataAndWeightsAndScales) {

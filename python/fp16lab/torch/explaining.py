@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,14 +10,17 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from .. import _core
 from . import watching
 from .first_culprit import CulpritFinder
 from .layers import LayerTracker, float_tensors
 from .networks import any_compiled, nonfinite_gradients, path_of, unwrapped
+from .rounded_zeros import ZeroTrail
 from .tensor_counts import uncounted
+from .trying import Examined, Tries, ZeroCause, scale_text
+from .wide_operations import Call, Place, as_it_is
 
 _SMALLEST_SCALE = 2.0**-24
 
@@ -43,7 +47,7 @@ class Explanation:
 
     def __str__(self) -> str:
         if not self.overflowed:
-            return f"nothing overflowed at S = {_power(self.loss_scale)}"
+            return f"nothing overflowed at S = {scale_text(self.loss_scale)}"
         lines = [self._scales()]
         for culprit in self.culprits:
             line = f"{culprit['pass']}: {_core.description(culprit)}"
@@ -56,12 +60,12 @@ class Explanation:
 
     def _scales(self) -> str:
         """Which loss scale was asked about, and which one cleared the step."""
-        asked = f"at loss scale {_power(self.loss_scale)}, which was asked about,"
+        asked = f"at loss scale {scale_text(self.loss_scale)}, which was asked about,"
         if self.finite_scale is None:
             return f"{asked} the loss was not finite; no other scale was tried"
         if self.finite_scale == 0:
             return f"{asked} a gradient was not finite, nor at any lower one down to 2^-24 (tried)"
-        return f"{asked} a gradient was not finite; at {_power(self.finite_scale)} all are (tried)"
+        return f"{asked} a gradient was not finite; at {scale_text(self.finite_scale)} all are (tried)"
 
 
 def explain_overflow(
@@ -78,9 +82,11 @@ def explain_overflow(
     and returns the loss (one number, unscaled). It is called several times; each time with the same random
     numbers and the same buffers. The loss scale is `scale`, or the scaler's, or 1. Weights, gradients,
     buffers, random numbers, optimizer and scaler are afterwards what they were. A step with an overflow is
-    done again at half the scale, and so on, until every gradient is finite. With `watch` its run folder gets
-    the culprits, at the step that ended last; it counts nothing of what is done again. Every operation is
-    looked at once, so it costs several times a step.
+    done again at half the scale, and so on, until every gradient is finite. What no scale helps is tried in
+    FP32: all of the step, to know whether it is the model's; the operation that rounded a divisor to zero;
+    the layers for which FP16 was too narrow. Advice says how the step ended so, or why it was not tried. With
+    `watch` its run folder gets the culprits, at the step that ended last; it counts nothing of what is done
+    again. Every operation is looked at, so it costs many times a step.
 
         if scaler.get_scale() < before:                      # the step was skipped
             print(lab.explain_overflow(model, lambda: loss_fn(model(x), y), scale=before))
@@ -116,24 +122,20 @@ def explain_overflow(
     if not scale > 0:
         raise ValueError(f"explain_overflow(scale={scale}): must be above 0")
     with _kept(network):
-        culprits, parameters, loss_finite = _examine(network, step, scale)
-    overflowed = bool(parameters) or not loss_finite
-    finite_scale = _finite_scale(network, step, scale) if overflowed and loss_finite else None
-    for culprit in culprits:
-        culprit["reached"] = not loss_finite if culprit["pass"] == "forward" else bool(parameters)
-        _advise(culprit, finite_scale, next(network.parameters()).device.type)
-    culprits = culprits if overflowed else []
+        examined = _examine(network, step, scale)
+    overflowed = not examined.finite
+    finite_scale = _finite_scale(network, step, scale) if overflowed and examined.loss_finite else None
+    culprits = _advised(network, step, scale, examined, finite_scale) if overflowed else []
     if watch is not None:
         watch.note_culprits(culprits)
-    return Explanation(overflowed, scale, finite_scale, parameters, culprits)
+    return Explanation(overflowed, scale, finite_scale, examined.parameters, culprits)
 
 
 def _examine(
-    model: nn.Module, step: Callable[[], torch.Tensor], scale: float
-) -> tuple[list[dict[str, Any]], list[str], bool]:
-    """Culprits, parameters with a gradient that is not finite, and whether the loss is."""
+    model: nn.Module, step: Callable[[], torch.Tensor], scale: float, call: Call = as_it_is
+) -> Examined:
     tracker = LayerTracker(model)
-    finder = CulpritFinder(model, tracker, scale)
+    finder = CulpritFinder(model, tracker, scale, call)
     order: list[str] = []
     hooks = [model.register_forward_pre_hook(_data_check(finder), with_kwargs=True)]
     for name, parameter in model.named_parameters():
@@ -141,20 +143,34 @@ def _examine(
             finder.note("forward", "parameter", path_of(name), parameter.detach())
         if parameter.requires_grad:
             hooks.append(parameter.register_hook(_order_check(order, path_of(name))))
+    try:
+        loss = _run(tracker, finder, step, scale, finder)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return Examined(finder, order or nonfinite_gradients(model), bool(torch.isfinite(loss)))
+
+
+def _run(
+    tracker: LayerTracker,
+    mode: TorchDispatchMode,
+    step: Callable[[], torch.Tensor],
+    scale: float,
+    finder: CulpritFinder | None = None,
+) -> torch.Tensor:
+    """Forward and backward once under `mode`; gives the loss."""
     tracker.begin()
     try:
-        with finder:
+        with mode:
             loss = _loss(step)
             with _disable_current_modes():
                 scaled = _times(loss, scale)
-                if bool(torch.isfinite(loss)) and not bool(torch.isfinite(scaled)):
+                if finder and bool(torch.isfinite(loss)) and not bool(torch.isfinite(scaled)):
                     finder.note("backward", "loss_scale", "loss x loss_scale", scaled.detach())
             scaled.backward()
     finally:
         tracker.end()
-        for hook in hooks:
-            hook.remove()
-    return finder.culprits, order or nonfinite_gradients(model), bool(torch.isfinite(loss))
+    return loss
 
 
 def _finite_scale(model: nn.Module, step: Callable[[], torch.Tensor], scale: float) -> float:
@@ -168,17 +184,62 @@ def _finite_scale(model: nn.Module, step: Callable[[], torch.Tensor], scale: flo
     return 0.0
 
 
-def _advise(culprit: dict[str, Any], finite_scale: float | None, device: str) -> None:
-    """The C++ engine's verdict and advice; where to cast is said in PyTorch's words, not as configuration
-    keys."""
-    if culprit["pass"] == "backward":
-        culprit["finite_scale"] = finite_scale
-    layer = culprit.get("layer", "")
-    verdict, binades, advice = _core.advice({**culprit, "op": "", "layer": ""})
-    by_cast = verdict == "fp32_cast" or (culprit["cause"] == "operation" and "FP32 cast" in advice)
-    if by_cast and layer:
-        advice += f': torch.autocast("{device}", enabled=False) around {layer}, with FP32 inputs'
-    culprit.update(verdict=verdict, binades=binades, advice=advice)
+def _advised(
+    model: nn.Module,
+    step: Callable[[], torch.Tensor],
+    scale: float,
+    examined: Examined,
+    finite_scale: float | None,
+) -> list[dict[str, Any]]:
+    """The culprits, with verdict and advice: the C++ engine's, but for what is tried here."""
+
+    def trail(make: Callable[[LayerTracker], ZeroTrail]) -> ZeroTrail:
+        tracker = LayerTracker(model)
+        mode = make(tracker)
+        _run(tracker, mode, step, scale)
+        return mode
+
+    device = next(model.parameters()).device.type
+    tries = Tries(
+        model, device, lambda call: _examine(model, step, scale, call), trail, lambda: _kept(model)
+    )
+    places = dict(examined.finder.places)
+    causes: list[ZeroCause] = []
+    culprits = _with_logarithms(examined, tries, places)
+    for culprit in culprits:
+        backward = culprit["pass"] == "backward"
+        if backward:
+            culprit["finite_scale"] = finite_scale
+        culprit["reached"] = bool(examined.parameters) if backward else not examined.loss_finite
+        verdict, binades, advice = _core.advice({**culprit, "op": "", "layer": ""})
+        place = places.get((culprit["pass"], culprit["cause"]))
+        if place is None or verdict == "lower_scale":
+            pass
+        elif culprit["cause"] == "infinity" or not math.isfinite(culprit.get("wide_value", 0.0)):
+            verdict, advice = tries.verdict(culprit, place, advice, causes)
+        elif verdict == "fp32_cast":
+            advice = tries.cast(place)
+        elif culprit["layer"] and "FP32 cast" in advice:
+            advice += f': torch.autocast("{device}", enabled=False) around {culprit["layer"]}'
+        culprit.update(verdict=verdict, binades=binades, advice=advice)
+    return culprits
+
+
+def _with_logarithms(
+    examined: Examined, tries: Tries, places: dict[tuple[str, str], Place]
+) -> list[dict[str, Any]]:
+    """The culprits; a logarithm of zero is the forward pass's where it is finite in FP32. `places` gets where
+    it is."""
+    culprits = examined.finder.culprits
+    logs = {place: row for place, row in examined.finder.logs.items() if place.pass_ == "forward"}
+    if not logs or any(row["cause"] in ("parameter", "data") for row in culprits):
+        return culprits
+    wide = tries.in_fp32()
+    made = [place for place in logs if isinstance(wide, Examined) and not wide.fails_at(place)]
+    if not made:
+        return culprits
+    places[("forward", "operation")] = made[0]
+    return [logs[made[0]], *(row for row in culprits if row["pass"] == "backward")]
 
 
 def _loss(step: Callable[[], torch.Tensor]) -> torch.Tensor:
@@ -216,23 +277,20 @@ def _data_check(finder: CulpritFinder) -> Callable[..., None]:
 
 @contextmanager
 def _kept(model: nn.Module) -> Iterator[None]:
-    """Random numbers, buffers and gradients are afterwards what they were; gradients begin as None."""
+    """Random numbers, buffers and gradients are afterwards what they were. Gradients begin as None, and no cast
+    of a weight that autocast has kept gets in or out."""
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     for parameter, _ in gradients:
         parameter.grad = None
+    torch.clear_autocast_cache()
     try:
         with torch.random.fork_rng(), uncounted():
             yield
     finally:
+        torch.clear_autocast_cache()
         with torch.no_grad():
             for buffer, value in buffers:
                 buffer.copy_(value)
         for parameter, gradient in gradients:
             parameter.grad = gradient
-
-
-def _power(scale: float) -> str:
-    """ "2^24", or the number where it is no power of two."""
-    significand, exponent = torch.frexp(torch.tensor(scale, dtype=torch.float64))
-    return f"2^{int(exponent) - 1}" if float(significand) == 0.5 else f"{scale:g}"

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .. import _core
 from .counting import count, format_of, is_countable
 from .layers import LayerTracker, float_tensors, gives_views, node_name, op_name
 from .networks import joined, path_of
+from .wide_operations import PRODUCTS, Call, Place, Places, as_it_is, in_fp32
 
 #: Memory that nobody has written yet.
 _UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_")
@@ -37,16 +37,24 @@ _DELIBERATE = (
 )
 #: Nodes whose gradient is that of the memory they show.
 _VIEWS = ("view", "unsafe_view", "transpose", "t", "permute", "squeeze", "unsqueeze", "select", "slice")
-_PRODUCTS = ("addmm", "mm", "bmm", "convolution", "convolution_backward")
 
 
 class CulpritFinder(TorchDispatchMode):
     """Looks at every floating-point result; `culprits` has at most one for each pass, as CulpritRow's members
-    (numerics/files/run/run_rows.hpp) without verdict and advice."""
+    (numerics/files/run/run_rows.hpp) without verdict and advice.
 
-    def __init__(self, model: nn.Module, tracker: LayerTracker, loss_scale: float) -> None:
+    `call` computes the operations. `places` has where the culprits are that an operation made, by pass and
+    cause. `logs` has what the logarithms made of zeros, by place: a mask may be made so, and it is no culprit
+    then."""
+
+    def __init__(
+        self, model: nn.Module, tracker: LayerTracker, loss_scale: float, call: Call = as_it_is
+    ) -> None:
         super().__init__()
-        self._tracker, self._loss_scale = tracker, loss_scale
+        self._tracker, self._loss_scale, self._call = tracker, loss_scale, call
+        self._places = Places(tracker)
+        self.places: dict[tuple[str, str], Place] = {}
+        self.logs: dict[Place, dict[str, Any]] = {}
         self._parameters = {path_of(name): parameter.shape for name, parameter in model.named_parameters()}
         self._names = WeakIdKeyDictionary()
         for name, parameter in model.named_parameters():
@@ -68,24 +76,30 @@ class CulpritFinder(TorchDispatchMode):
     def note(self, pass_: str, cause: str, tensor: str, value: torch.Tensor, **facts: Any) -> None:
         """Takes down a culprit, unless the pass has one of this cause already."""
         if (pass_, cause) not in self._first:
-            self._first[(pass_, cause)] = {
-                "pass": pass_,
-                "cause": cause,
-                "tensor": tensor,
-                "loss_scale": self._loss_scale,
-                **_facts_of(value),
-                **facts,
-            }
+            self._first[(pass_, cause)] = self._row(pass_, cause, tensor, value, **facts)
+
+    def _row(
+        self, pass_: str, cause: str, tensor: str, value: torch.Tensor, **facts: Any
+    ) -> dict[str, Any]:
+        return {
+            "pass": pass_,
+            "cause": cause,
+            "tensor": tensor,
+            "loss_scale": self._loss_scale,
+            **_facts_of(value),
+            **facts,
+        }
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
         op = op_name(func)
+        place = self._places.next(op)
+        result = self._call(place, func, args, kwargs)
         results = [value for value in float_tensors(result) if is_countable(value)]
         if not results or op in _UNWRITTEN:
             return result
         operands = [value for value in float_tensors((args, kwargs)) if is_countable(value)]
-        layer, pass_ = self._tracker.site()
+        pass_, layer = place.pass_, place.layer
         if gives_views(func) or op == "cast":
             if operands and operands[0] in self._names:
                 self._names[results[0]] = self._names[operands[0]]
@@ -94,20 +108,19 @@ class CulpritFinder(TorchDispatchMode):
                 "gradient" if pass_ == "backward" else op + (f" of {layer}" if layer else "")
             )
         if not gives_views(func):
-            self._look(func, args, kwargs, op, layer, pass_, operands, results)
+            self._look(place, func, args, kwargs, operands, results)
         return result
 
     def _look(
         self,
+        place: Place,
         func: Any,
         args: tuple,
         kwargs: dict,
-        op: str,
-        layer: str,
-        pass_: str,
         operands: list[torch.Tensor],
         results: list[torch.Tensor],
     ) -> None:
+        pass_, layer, op, _ = place
         if (pass_, "operation") in self._first:
             return
         value = next((value for value in results if not bool(torch.isfinite(value).all())), None)
@@ -118,24 +131,27 @@ class CulpritFinder(TorchDispatchMode):
             if not has_nan or any(bool(torch.isnan(operand).any()) for operand in operands):
                 return  # inherited
             cause = "infinity"
-        elif op in _DELIBERATE and not has_nan:
+        elif op in _DELIBERATE and op != "log" and not has_nan:
             return
         else:
             cause = "operation"
         node = torch._C._current_autograd_node() if pass_ == "backward" else None
         asked = op if node is None else node_name(node)
-        wide = _in_fp32(func, args, kwargs, results.index(value)) if value.dtype != torch.float32 else value
-        self.note(
-            pass_,
-            cause,
-            self._tensor_name(op, layer, pass_, node, operands, value),
-            value,
-            op=asked,
-            part="" if op == asked else op,
-            layer=layer,
+        index = next(i for i, known in enumerate(results) if known is value)
+        wide = in_fp32(func, args, kwargs, index) if value.dtype != torch.float32 else value
+        facts = {
+            "op": asked,
+            "part": "" if op == asked else op,
+            "layer": layer,
             **_wide_facts(wide, value),
-            operands=[self._operand(operand) for operand in operands],
-        )
+            "operands": [self._operand(operand) for operand in operands],
+        }
+        tensor = self._tensor_name(op, layer, pass_, node, operands, value)
+        if op == "log" and not has_nan:
+            self.logs[place] = self._row(pass_, cause, tensor, value, **facts)
+            return
+        self.places.setdefault((pass_, cause), place)
+        self.note(pass_, cause, tensor, value, **facts)
 
     def _tensor_name(
         self, op: str, layer: str, pass_: str, node: Any, operands: list[torch.Tensor], value: torch.Tensor
@@ -144,7 +160,7 @@ class CulpritFinder(TorchDispatchMode):
         own = {
             name: shape
             for name, shape in self._parameters.items()
-            if name.rpartition(".")[0] == layer and (layer or op in _PRODUCTS)
+            if name.rpartition(".")[0] == layer and (layer or op in PRODUCTS)
         }
         if node is not None and not layer and not own:
             maker = self._maker(node, value)
@@ -213,19 +229,3 @@ def _wide_facts(wide: torch.Tensor | None, value: torch.Tensor) -> dict[str, Any
         "wide": histogram,
         "wide_greatest": histogram.greatest,
     }
-
-
-def _in_fp32(func: Any, args: tuple, kwargs: dict, index: int) -> torch.Tensor | None:
-    """The same operation on the same operands, widened; None where it takes none."""
-
-    def widened(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.dtype in (torch.float16, torch.bfloat16):
-            return value.float()
-        return torch.float32 if value in (torch.float16, torch.bfloat16) else value
-
-    try:
-        result = func(*tree_map(widened, args), **tree_map(widened, kwargs))
-    except (RuntimeError, TypeError, NotImplementedError):
-        return None
-    tensors = float_tensors(result)
-    return tensors[index] if index < len(tensors) else None

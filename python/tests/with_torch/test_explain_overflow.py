@@ -145,6 +145,8 @@ def test_a_forward_overflow_names_the_layer_and_its_value_in_fp32():
     assert culprit["wide_value"] == pytest.approx(float(exact.detach()[culprit["element"]]), rel=1e-5)
     assert culprit["nonfinite"] == int((exact.abs() >= 65520).sum())
     assert "torch.autocast(\"cpu\", enabled=False) around fc2" in str(told) and "amp." not in str(told)
+    tried = "FP32 for fc2 and fc3 (tried: the loss is finite then, a gradient is not"
+    assert culprit["advice"].startswith(tried)
 
 
 def test_data_parameters_and_the_scale_itself():
@@ -177,8 +179,186 @@ def test_no_scale_helps_where_the_gradient_itself_is_none():
         weight, lambda: weight(torch.ones(1, 1)).sqrt().sum() + weight.weight.sum(), scale=4.0
     )
     assert told.finite_scale == 0.0 and told.culprits[-1]["op"] == "sqrt"
-    assert told.culprits[-1]["verdict"] == "model" and "Inf already in FP32" in str(told)
+    assert told.culprits[-1]["verdict"] == "model"
+    assert "the model: Inf in FP32 too (the step was run in FP32)" in str(told)
     assert "nor at any lower one down to 2^-24 (tried)" in str(told)
+
+
+class Between(nn.Module):
+    """A function between two layers, of scores that are all equal."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.first, self.function, self.last = nn.Linear(8, 8), function, nn.Linear(8, 3)
+        nn.init.constant_(self.first.weight, 0.125)
+        nn.init.zeros_(self.first.bias)
+
+    def forward(self, x):
+        return self.last(self.function(self.first(x)))
+
+
+def equal_scores(model, low=True):
+    def step():
+        with torch.autocast("cpu", torch.float16, enabled=low):
+            return nn.functional.cross_entropy(model(torch.full((4, 8), 0.5)), torch.tensor([0, 1, 2, 0]))
+
+    return step
+
+
+def min_max(x, epsilon=1e-8):
+    low, high = x.min(-1, keepdim=True).values, x.max(-1, keepdim=True).values
+    return (x - low) / (high - low + epsilon)
+
+
+def centred(x):
+    return x - x.mean(-1, keepdim=True)
+
+
+def variance(x):
+    return centred(x).square().mean(-1, keepdim=True)
+
+
+#: function, operation that rounds to zero, of which constant, and what is then done with the zero
+ROUNDED = {
+    "0/0": (min_max, "add", "1e-08", "div then divides by it"),
+    "log 0": (lambda x: 1e-3 * (x - x + 1e-8).log(), "add", "1e-08", "log then takes its logarithm"),
+    "1/0": (lambda x: 1e-9 / (x - x + 1e-8), "add", "1e-08", "reciprocal then divides by it"),
+    "rsqrt 0": (lambda x: 1e-4 * (x - x + 1e-8).rsqrt(), "add", "1e-08", "rsqrt then divides by its root"),
+    "sqrt of a variance": (
+        lambda x: x + (variance(x) + 1e-8).sqrt(),
+        "add",
+        "1e-08",
+        "the backward of sqrt then divides by it",
+    ),
+    "layer norm by hand": (
+        lambda x: centred(x) / (variance(x) + 1e-8).sqrt(),
+        "add",
+        "1e-08",
+        "div then divides by it",
+    ),
+    "F.normalize": (lambda x: nn.functional.normalize(x - x), "clamp_min", "1e-12", "div then divides by it"),
+    "in place": (lambda x: 1e-9 / (x - x).add_(1e-8), "add_", "1e-08", "reciprocal then divides by it"),
+    "products": (
+        lambda x: 1e-9 / ((1e-4 * x) * (1e-4 * x)),
+        "mul",
+        "values up to 2.5e-09",
+        "reciprocal then divides by it",
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", ROUNDED)
+def test_what_16_bits_rounded_to_zero_is_named_and_no_model_is_accused(shape):
+    function, op, constant, use = ROUNDED[shape]
+    model = Between(function)
+    assert math.isfinite(float(equal_scores(model, low=False)().detach()))
+    told = lab.explain_overflow(model, equal_scores(model))
+    text = str(told)
+    assert told.overflowed and "the model" not in text and "already" not in text
+    assert f"{op} rounded {constant} to zero (FP16's smallest number is 6e-08), and {use}: keep this" in text
+    assert told.culprits[0]["verdict"] == "fp32_cast" and told.culprits[0]["reached"]
+    assert ("use 1e-4 or more instead of" in text) == constant.startswith("1e")
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_what_the_advice_about_a_zero_says_of_the_step_is_so(checkpointed):
+    models = [Between(lambda x, epsilon=epsilon: min_max(x, epsilon)) for epsilon in (1e-8, 1e-4)]
+    models[1].load_state_dict(models[0].state_dict())
+    steps = []
+    for model in models:
+        inner = model.forward
+        if checkpointed:
+            model.forward = lambda x, inner=inner: checkpoint(inner, x, use_reentrant=False)
+        steps.append(equal_scores(model))
+    text = str(lab.explain_overflow(models[0], steps[0]))
+    assert "instead of 1e-08 (tried: the loss and every gradient are finite then)" in text
+    assert all_finite(models[1], steps[1], 1.0)
+    assert text.splitlines()[2].endswith("it comes of the same zero as the one of the forward pass (tried)")
+
+
+def test_zero_is_the_models_only_where_the_step_in_fp32_has_it_too():
+    model = Between(lambda x: min_max(x, 0.0))
+    told = lab.explain_overflow(model, equal_scores(model))
+    assert told.culprits[0]["verdict"] == "model"
+    assert told.culprits[0]["advice"] == "the model: NaN in FP32 too (the step was run in FP32)"
+    with torch.no_grad():  # scores that only FP32 tells apart
+        model.first.weight.add_(1e-6 * torch.randn(8, 8))
+    told = lab.explain_overflow(model, equal_scores(model))
+    assert told.culprits[0]["verdict"] == "fp32_cast"
+    assert told.culprits[0]["advice"].startswith("16 bits rounded what leads here: keep this operation and ")
+    with torch.autocast("cpu", torch.float16):  # which keeps the casts of weights until it ends
+        equal_scores(model)()
+        again = lab.explain_overflow(model, equal_scores(model))
+    assert again.culprits[0]["advice"] == told.culprits[0]["advice"]
+
+
+def test_a_model_of_halves_is_run_in_fp32_and_is_afterwards_the_same():
+    model = Between(min_max).half()
+    weights = [(p, p.data_ptr(), p.detach().clone()) for p in model.parameters()]
+
+    def step():
+        scores = model(torch.full((4, 8), 0.5).half()).float()
+        return nn.functional.cross_entropy(scores, torch.zeros(4).long())
+
+    text = str(lab.explain_overflow(model, step))
+    assert "add rounded 1e-08 to zero" in text and "all of the step in FP32 is finite" not in text
+    for parameter, place, value in weights:
+        assert parameter.dtype == torch.float16 and parameter.data_ptr() == place and parameter.grad is None
+        assert torch.equal(parameter, value)
+
+
+@pytest.mark.parametrize("halves", [False, True])
+def test_tries_leave_no_trace_also_inside_of_the_users_autocast(halves):
+    model = nn.Sequential(nn.BatchNorm1d(8), nn.Dropout(0.2), Between(min_max))
+    if halves:
+        model.half()
+    x = torch.full((4, 8), 0.5, dtype=torch.float16 if halves else torch.float32)
+    state = {name: (value.data_ptr(), value.clone()) for name, value in model.state_dict().items()}
+    seen = []
+
+    def step():
+        seen.append(model(x))
+        return seen[-1].float().sum()
+
+    with torch.autocast("cpu", torch.float16):
+        random = torch.get_rng_state()
+        assert "add in 2 rounded 1e-08 to zero" in str(lab.explain_overflow(model, step))
+        assert torch.equal(torch.get_rng_state(), random)
+        assert {out.dtype for out in seen} == {torch.float16, torch.float32}, "some were done in FP32"
+        for name, value in model.state_dict().items():
+            assert value.data_ptr() == state[name][0] and torch.equal(value, state[name][1])
+        assert model(x).dtype == torch.float16, "no cast of a try is kept by autocast"
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_step_that_cannot_be_run_in_fp32_says_why():
+    model = Between(lambda x: min_max(x, 0.0))
+
+    def step():
+        with torch.autocast("cpu", torch.float16):
+            out = model(torch.full((4, 8), 0.5))
+        assert out.dtype == torch.float16, "halves are what comes next"
+        return out.float().sum()
+
+    [advice] = {culprit["advice"] for culprit in lab.explain_overflow(model, step).culprits}
+    assert advice == (
+        "NaN also when computed in FP32 of these operands; "
+        "the step was not tried in FP32, because halves are what comes next"
+    )
+
+
+def test_fp32_for_a_layer_is_tried_until_the_loss_is_finite():
+    model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 5))
+    x = torch.randn(8, 6) * 1e6
+    told = lab.explain_overflow(model, step_of(model, x))
+    assert told.culprits[0]["layer"] == "0" and told.culprits[0]["advice"] == (
+        "FP32 for 0 and 1 (tried: the loss and every gradient are finite then): "
+        "torch.autocast(\"cpu\", enabled=False) around 0 and around 1, with FP32 inputs"
+    )
+    y = torch.randint(5, (8,))
+    loss = nn.functional.cross_entropy(model(x), y)  # which is what it says: both in FP32
+    loss.backward()
+    assert math.isfinite(float(loss.detach())) and torch.isfinite(model[0].weight.grad).all()
 
 
 def test_infinities_of_a_mask_are_no_culprits():

@@ -101,6 +101,32 @@ TEST(Culprits, ASquareInFp16) {
   EXPECT_EQ(culprits[0].wide_value, 90000.0);
 }
 
+TEST(Culprits, WhatRoundedADivisorToZeroIsNamed) {
+  // 1e-5 is an FP16 number (a subnormal one), 1e-10 is none: 1 / 0, in FP32 of the same operands too.
+  const auto run = culprit_run(equal_rows(2, 1.0f),
+                               between(1.0f,
+                                       [](const Variable& h) {
+                                         const Variable small = ops::scale(h, 1e-5f);
+                                         const Variable none = ops::scale(small, 1e-5f);
+                                         return ops::divide(h, ops::relu(none));
+                                       }),
+                               one_step(1.0));
+  const auto culprits = culprits_of(*run);
+  ASSERT_FALSE(culprits.empty());
+  EXPECT_EQ(culprits[0].op, "divide");
+  EXPECT_EQ(culprits[0].wide_value, static_cast<double>(infinity));
+  EXPECT_EQ(operand(culprits[0], "relu of act (rounded to zero by scale of act)").histogram.zero, 10u);
+  EXPECT_EQ(operand(culprits[0], "linear of fc1").histogram.zero, 0u);
+
+  // Zeros that nobody rounded.
+  const auto exact = culprit_run(
+      equal_rows(2, 1.0f),
+      between(1.0f, [](const Variable& h) { return ops::divide(h, ops::subtract(h, h)); }), one_step(1.0));
+  const auto of_zeros = culprits_of(*exact);
+  ASSERT_FALSE(of_zeros.empty());
+  EXPECT_EQ(operand(of_zeros[0], "subtract of act").histogram.zero, 10u);
+}
+
 TEST(Culprits, AnExponentialThatTheListsPutIntoFp16) {
   const CulpritNetOptions net = between(12.0f, [](const Variable& h) { return ops::exp(h); });
   RunSetup setup = one_step(1.0);

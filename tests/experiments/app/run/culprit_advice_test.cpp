@@ -203,6 +203,25 @@ TEST(CulpritAdvice, SaysWhereNothingWasTried) {
   EXPECT_NE(rows[0].advice.find("was not tried"), std::string::npos) << rows[0].advice;
 }
 
+TEST(CulpritAdvice, ADivisorThatWasRoundedToZeroIsNotCalledTheModels) {
+  CulpritNetOptions net;
+  net.between = [](Tape& tape, const Variable& h) {
+    const ScopeGuard scope(tape, "act");
+    return ops::scale(ops::divide(h, ops::scale(ops::scale(h, 1e-5f), 1e-5f)), 1e-10f);
+  };
+  RunSetup setup = one_step(1.0);
+  const auto rows = rows_of(net, equal_rows(2, 1.0f), setup);
+  ASSERT_FALSE(rows.empty());
+  EXPECT_EQ(rows[0].verdict, CulpritVerdict::unknown) << analysis::culprit_line(rows[0]);
+  EXPECT_NE(analysis::culprit_line(rows[0]).find(
+                "|scale of act (rounded to zero by scale of act)|: 10 of 10 zero. Advice: Inf also when "
+                "computed in FP32 of these operands, which 16 bits may have rounded"),
+            std::string::npos)
+      << analysis::culprit_line(rows[0]);
+  setup.amp.excluded = {"fc1", "act"};
+  EXPECT_TRUE(rows_of(net, equal_rows(2, 1.0f), setup).empty()) << "1e-10 is an FP32 number";
+}
+
 TEST(CulpritAdvice, NothingHelpsAgainstNumbersThatAreNone) {
   auto batches = equal_rows(2, 1.0f);
   batches[0].inputs[3] = std::nanf("");
