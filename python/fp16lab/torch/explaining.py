@@ -277,8 +277,8 @@ def _data_check(finder: CulpritFinder) -> Callable[..., None]:
 
 @contextmanager
 def _kept(model: nn.Module) -> Iterator[None]:
-    """Random numbers, buffers and gradients are afterwards what they were. Gradients begin as None, and no cast
-    of a weight that autocast has kept gets in or out."""
+    """Random numbers, buffers and gradients are afterwards what they were. Gradients begin as None, and no
+    cast of a weight that autocast has kept gets in or out."""
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     for parameter, _ in gradients:
