@@ -376,7 +376,7 @@ std::string_view name_of(Trouble trouble) {
 }
 
 bool tells_loss(const RunFolder& run) {
-  return !is_watched(run.manifest) || run.manifest.config.find("loss_told = true") != std::string::npos ||
+  return !is_watched(run.manifest) ||
          std::ranges::any_of(run.steps, [](const StepRow& row) { return !std::isnan(row.loss); });
 }
 

@@ -23,7 +23,11 @@ using analysis::PairedSample;
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 bool is_judged(const Run& run) {
-  if (!analysis::tells_loss(run.folder) && run.folder.evaluations.empty()) return false;
+  // A loss that nobody told is unknown; one that is NaN gives NaN gradients in every step.
+  const std::vector<StepRow>& steps = run.folder.steps;
+  if (!analysis::tells_loss(run.folder) && run.folder.evaluations.empty() &&
+      !std::ranges::all_of(steps, &StepRow::found_inf))
+    return false;
   return run.folder.finished() || (run.folder.manifest.state == ExitState::diverged && run.folder.whole);
 }
 

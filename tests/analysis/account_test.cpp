@@ -48,6 +48,7 @@ class AccountOfRuns : public ::testing::Test {
     std::filesystem::remove_all(path);
     Manifest manifest;
     manifest.argv = {"fp16lab", "train", "-c", "my net.toml", "--force", "-o", path.string()};
+    manifest.git_hash = build_;
     RunWriter writer(path, manifest);
     std::uint64_t number = 0;
     for (const Step& step : steps) {
@@ -77,6 +78,7 @@ class AccountOfRuns : public ::testing::Test {
                            const ExponentHistogram& after) {
     return {.tensor = tensor, .dtype = DType::f16, .before = before, .after = after};
   }
+  std::string build_{};
   const std::vector<HistogramRow> fitting_{fp16("fc1.weight", of({1, 2}), of({1, 2}))};
 
  private:
@@ -204,6 +206,16 @@ TEST_F(AccountOfRuns, SubnormalsDistort) {
   ASSERT_NE(said.worst(), nullptr);
   EXPECT_EQ(said.worst()->trouble, Trouble::distortion);
   EXPECT_EQ(said.worst()->tensor, "fc1.input");
+}
+
+TEST_F(AccountOfRuns, ALossThatNobodyToldIsUnknown) {
+  build_ = "0123, torch 2.15.0";
+  const Account said = account({{8, false, nan}, {8, false, nan}}, fitting_);
+  EXPECT_EQ(said.worst(), nullptr);
+  EXPECT_THAT(said.findings, IsEmpty());
+  EXPECT_FALSE(said.nothing_to_fix());  // nobody saw the casts
+  EXPECT_THAT(account_text(said), HasSubstr("where no cast can be seen"));
+  EXPECT_EQ(account({{8}, {8, false, nan}}, fitting_).worst()->trouble, Trouble::non_finite);
 }
 
 TEST_F(AccountOfRuns, JsonHasTheSame) {

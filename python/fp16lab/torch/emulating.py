@@ -239,6 +239,11 @@ class _OfThread(threading.local):
 _of_thread = _OfThread()
 
 
+def running() -> emulate | None:
+    """The scope that is open in this thread."""
+    return _of_thread.run
+
+
 def _operations(names: Iterable[str]) -> frozenset[str]:
     """The names of let_through. ValueError: one that is no operation."""
     if isinstance(names, str) or not isinstance(names, Iterable):

@@ -19,6 +19,7 @@ from .grad_scaler import settings_of
 from .networks import any_compiled, nonfinite_gradients, unwrapped
 from .recording import Evaluation, Recording, Step, toml
 from .scopes import Opened
+from .precisions import Precisions
 from .step_ends import StepEnds, first_hash, hash_fold, weights_digest
 from .tensor_counts import StepCounts
 
@@ -63,7 +64,11 @@ class watch:
     micro-batches), else NaN; grad_norm right after `scaler.unscale_`, before clipping, or else as `optimizer.step`
     finds it; state_hash a digest of the weights in counted steps, and of norm and scale in each.
 
-    ValueError: an unknown name in `tensors`, every < 1, what needs an optimizer without one; activations of a
+    `name` is what tables and the page call this configuration, `seed` what pairs its runs with those of others;
+    dtypes of products and the tensor core of lab.emulate are recorded by themselves, so that FP32, BF16 and FP16
+    are three configurations of one network. A loss that nobody told is unknown there, not NaN.
+
+    ValueError: an unknown name in `tensors`, every < 1, seed < 0, what needs an optimizer without one; activations of a
     compiled module; on entering, a network on the device meta, which has no numbers. TypeError: no module, or one of
     FSDP. A warning names, once, what cannot be counted: complex and FP8 tensors, those of wrapper classes, and
     gradients of parameters that FSDP took over after the watch was entered.
@@ -88,6 +93,8 @@ class watch:
         tensors: Iterable[str] = ("gradients",),
         optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None = None,
         scaler: torch.amp.GradScaler | None = None,
+        name: str = "",
+        seed: int = 0,
     ) -> None:
         self._compiled = isinstance(model, nn.Module) and any_compiled(model)
         self._model = unwrapped(
@@ -100,8 +107,10 @@ class watch:
         self._tensors = _each(tensors, str)
         optimizers = list(_each([] if optimizer is None else optimizer, torch.optim.Optimizer))
         self._ends = StepEnds(optimizers, scaler, self)
-        self._refuse_what_cannot_be_watched()
-        self._config = self._config_text(optimizers, scaler)
+        self._refuse_what_cannot_be_watched(seed)
+        self._name = name or type(self._model).__name__
+        self._tables = self._tables_of(optimizers, scaler, seed)
+        self._precisions = Precisions(self._model)
         self.recording = Recording()
         self._hash = first_hash
         self._untold = False  # a step has ended whose loss may yet be told
@@ -124,6 +133,8 @@ class watch:
         self._began = time.perf_counter()
         with ExitStack() as scope:
             self._counts.listen(scope, modules=not self._compiled)
+            if not self._compiled:
+                self._precisions.listen(scope)
             self._ends.listen(scope)
             self._opened.hold(scope)
         return self
@@ -194,7 +205,8 @@ class watch:
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         if distributed and torch.distributed.get_world_size() > 1:
             folder = f"{os.fspath(folder)}-rank{torch.distributed.get_rank()}"
-        return self.recording.save(folder, type(self._model).__name__, self._config, self._end, replace)
+        config = toml({**self._tables, **self._precisions.tables()})
+        return self.recording.save(folder, self._name, config, self._end, replace)
 
     def note_culprits(self, culprits: list[dict[str, Any]]) -> None:
         """What lab.explain_overflow found, of the step that ended last. RuntimeError: none has."""
@@ -241,11 +253,13 @@ class watch:
 
     # ---- inside
 
-    def _refuse_what_cannot_be_watched(self) -> None:
+    def _refuse_what_cannot_be_watched(self, seed: int) -> None:
         for name in self._tensors:
             if name not in _OBSERVED:
                 why = "updates need a copy of every weight" if name == "updates" else f"there is no '{name}'"
                 raise ValueError(f"watch(tensors=...): {why}; known are {', '.join(_OBSERVED)}")
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise ValueError(f"watch(seed={seed!r}): a whole number, 0 or more, is needed")
         if not isinstance(self._every, int) or self._every < 1:
             raise ValueError(f"watch(every={self._every!r}): a whole number of steps, 1 or more, is needed")
         if "optimizer_state" in self._tensors and not self._ends.optimizers:
@@ -260,10 +274,13 @@ class watch:
                 'count: watch it before compiling, or tensors=["gradients", "weights"]'
             )
 
-    def _config_text(
-        self, optimizers: list[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None
-    ) -> str:
-        tables: dict[str, Mapping[str, object]] = {"model": {"name": type(self._model).__name__}}
+    def _tables_of(
+        self, optimizers: list[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None, seed: int
+    ) -> dict[str, Mapping[str, object]]:
+        tables: dict[str, Mapping[str, object]] = {
+            "model": {"name": type(self._model).__name__},
+            "train": {"seed": seed},
+        }
         if optimizers:
             tables["optimizer"] = {
                 "name": type(optimizers[0]).__name__.lower(),
@@ -273,7 +290,7 @@ class watch:
         if scaler is not None and scaler.is_enabled():
             tables["scaler"] = settings_of(scaler)
         tables["observe"] = {"histograms_every": self._every, "tensors": list(self._tensors)}
-        return toml(tables)
+        return tables
 
 
 def _each(given: Any, one: type) -> tuple[Any, ...]:

@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import subprocess
+import tomllib
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -212,3 +214,38 @@ def test_table_and_lookup():
         w.table(5)
     with pytest.raises(KeyError, match="no gradients of '7.weight' of step 4 were counted"):
         w.histogram("7.weight", step=4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "stored", "scope", "amp"),
+    [
+        (None, None, None, {"level": "O0"}),
+        (torch.float16, None, None, {"level": "O1", "dtype": "f16"}),
+        (torch.bfloat16, None, None, {"level": "O1", "dtype": "bf16"}),
+        (None, torch.bfloat16, None, {"level": "O3", "dtype": "bf16"}),
+        (torch.float16, None, "volta", {"level": "O1", "dtype": "f16"}),
+    ],
+)
+def test_a_run_knows_what_it_is(tmp_path, dtype, stored, scope, amp):
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)).to(stored or torch.float32)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(4, 8, dtype=stored or torch.float32)
+    with lab.watch(model, every=1, optimizer=optimizer, name="mine", seed=7) as w:
+        with ExitStack() as scopes:
+            if scope is not None:
+                scopes.enter_context(lab.emulate(scope))
+            with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
+                loss = model(x).float().square().mean()
+            loss.backward()
+        optimizer.step()
+    folder = w.save(tmp_path / "run")
+    config = tomllib.loads((folder / "config.toml").read_text())
+    assert config["amp"] == amp
+    assert config.get("backend") == ({"tensor_core": "volta", "accumulator": "f32"} if scope else None)
+    assert config["train"]["seed"] == 7
+    assert json.loads((folder / "manifest.json").read_text())["name"] == "mine"
+
+
+def test_a_seed_is_a_whole_number():
+    with pytest.raises(ValueError, match=r"seed=-1\)"):
+        lab.watch(nn.Linear(2, 2), seed=-1)

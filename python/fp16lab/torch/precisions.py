@@ -1,0 +1,52 @@
+"""What a watched training computes its products in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+import torch
+from torch import nn
+
+from .counting import FORMATS
+from .emulating import running
+from .networks import CAST_BY_AUTOCAST, first_tensor, observed_modules
+
+
+class Precisions:
+    """The dtypes that modules with products gave in training (without such: those of all modules without children), and
+    the tensor core that lab.emulate had them computed by."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._given: Counter[torch.dtype] = Counter()
+        self._machine: dict[str, object] = {}
+
+    def listen(self, scope: ExitStack) -> None:
+        """Until `scope` closes."""
+        modules = [module for _, module in observed_modules(self._model)]
+        products = [module for module in modules if isinstance(module, CAST_BY_AUTOCAST)]
+        for module in products or modules:
+            scope.callback(module.register_forward_hook(self._on_output).remove)
+
+    def tables(self) -> dict[str, Mapping[str, object]]:
+        """As sections of a configuration: [amp] and [backend]; empty where nothing was computed. The 16-bit or 8-bit
+        dtype that was given most often counts, for layers around it may stay FP32."""
+        if not self._given:
+            return {}
+        low = [(times, FORMATS[dtype]) for dtype, times in self._given.items() if dtype.itemsize < 4 and dtype in FORMATS]
+        stored = any(parameter.dtype.itemsize < 4 for parameter in self._model.parameters())
+        level = "O0" if not low else "O3" if stored else "O1"
+        tables: dict[str, Mapping[str, object]] = {"amp": {"level": level, **({"dtype": max(low)[1]} if low else {})}}
+        return {**tables, **({"backend": self._machine} if self._machine else {})}
+
+    @torch.compiler.disable
+    def _on_output(self, module: nn.Module, _: tuple[object, ...], output: object) -> None:
+        tensor = first_tensor(output)
+        if tensor is None or not tensor.is_floating_point() or not module.training:
+            return
+        self._given[tensor.dtype] += 1
+        run = running()
+        if run is not None:
+            self._machine = {"tensor_core": str(run.model), "accumulator": run.accumulator}
