@@ -59,7 +59,7 @@ class StepCounts:
         self._wanted = counting
         product_sums.listen(self, counting and self._listening)
         if counting and self._listening:
-            self._hook_parameters()
+            self._hook_parameters("", self._model)
         self._histograms: dict[_Row, tuple[_core.Histogram, _core.Histogram | None]] = {}
         self._passes.clear()
         self._cast: dict[str, torch.dtype] = {}  # of parameters, by autocast in the step's forward pass
@@ -82,7 +82,7 @@ class StepCounts:
         self._listening = listening
         product_sums.listen(self, listening and self._wanted)
         if listening:
-            self._hook_parameters()
+            self._hook_parameters("", self._model)
         else:
             for hook in self._hooked.values():
                 hook.remove()
@@ -115,12 +115,12 @@ class StepCounts:
 
     # ---- hooks
 
-    def _hook_parameters(self) -> None:
-        """Those that there are: they may have been replaced, or frozen, since the last time. (What
-        torch.func.functional_call puts in their place are none.)"""
+    def _hook_parameters(self, path: str, module: nn.Module) -> None:
+        """Those that there are: they may have been replaced, or frozen, since the last time, and FSDP2 has whole ones
+        during a module's forward pass alone. (What torch.func.functional_call puts in their place are none.)"""
         if "gradients" not in self._tensors:
             return
-        for name, parameter in self._model.named_parameters():
+        for name, parameter in module.named_parameters(path):
             if isinstance(parameter, nn.Parameter) and parameter.requires_grad and parameter not in self._hooked:
                 self._names.add(path_of(name))
                 self._hooked[parameter] = parameter.register_hook(
@@ -150,7 +150,7 @@ class StepCounts:
     @torch.compiler.disable
     def _on_call(self, *_: object) -> None:
         if self.counting:
-            self._hook_parameters()
+            self._hook_parameters("", self._model)
         if "activations" in self._tensors and self._is_part_of_step():
             self._called = True
             self._passes.begin()
@@ -166,6 +166,7 @@ class StepCounts:
     def _on_input(self, path: str, module: nn.Module, args: tuple, kwargs: dict) -> None:
         if not self._is_part_of_step():
             return
+        self._hook_parameters(path, module)
         tensor = first_tensor(args if args else kwargs)
         if tensor is None:
             return

@@ -70,8 +70,9 @@ class watch:
 
     ValueError: an unknown name in `tensors`, every < 1, seed < 0, what needs an optimizer without one; activations of a
     compiled module; on entering, a network on the device meta, which has no numbers. TypeError: no module, or one of
-    FSDP. A warning names, once, what cannot be counted: complex and FP8 tensors, those of wrapper classes, and
-    gradients of parameters that FSDP took over after the watch was entered.
+    FSDP. FSDP2's fully_shard may follow after the watch was entered; gradients are counted before they are reduced. A
+    warning names, once, what cannot be counted: complex and FP8 tensors, those of wrapper classes, and gradients of
+    parameters of FullyShardedDataParallel.
 
     >>> model = nn.Linear(3, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -100,8 +101,7 @@ class watch:
         self._model = unwrapped(
             model,
             "lab.watch",
-            "watch a DistributedDataParallel one; or enter the watch before FSDP is applied, which counts all but "
-            "the gradients of parameters",
+            "watch a DistributedDataParallel one; or enter it before fully_shard, and it counts whole gradients",
         )
         self._every = every
         self._tensors = _each(tensors, str)

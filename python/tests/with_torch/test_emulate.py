@@ -372,8 +372,8 @@ _REFUSED_AT_TIMES = {
         lambda: F.conv2d(torch.ones(1, 2, 4, 4, **_HALF), torch.ones(2, 2, 2, 2, **_HALF)),
     ),
     "aten::_embedding_bag_forward_only": (
-        lambda: nn.EmbeddingBag(4, 3, mode="sum", _weight=_ROWS)(_PICKED, per_sample_weights=torch.ones(1, 2)),
-        lambda: nn.EmbeddingBag(4, 3, mode="sum", _weight=_ROWS)(_PICKED),
+        lambda: F.embedding_bag(_PICKED, _ROWS, per_sample_weights=torch.ones(1, 2), mode="sum"),
+        lambda: F.embedding_bag(_PICKED, _ROWS, mode="sum"),
     ),
     "aten::mm": (
         lambda: torch.ones(2, 3, dtype=torch.complex64) @ torch.ones(3, 2, dtype=torch.complex64),

@@ -96,7 +96,7 @@ def refuse() -> None:
     """What cannot be watched, or moved by ulps."""
     sharded = spread("FSDP2")
     for call, remedy in (
-        (lambda: lab.watch(sharded, every=1), "lab.watch: FSDP has spread .* enter the watch before FSDP is applied"),
+        (lambda: lab.watch(sharded, every=1), "lab.watch: FSDP has spread .* enter it before fully_shard"),
         (lambda: lab.watch(nn.Sequential(sharded), every=1), "lab.watch: FSDP has spread"),
         (lambda: lab.perturb_ulps(sharded, 1), "lab.perturb_ulps: FSDP .* on every rank, before FSDP is applied"),
         (lambda: lab.explain_overflow(sharded, lambda: None), "lab.explain_overflow: FSDP .* of the network without"),
@@ -108,25 +108,34 @@ def refuse() -> None:
         lab.perturb_ulps(spread("tensor parallel"), seed=1)
 
 
-def shard_after_the_watch_began() -> None:
-    """As the refusal of FSDP advises: what FSDP does not tell is named, the rest is counted."""
+def shard_after_the_watch_began(by_layer: bool) -> None:
+    """As the refusal of FSDP advises: gradients are counted whole, before they are reduced."""
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
-    whole = network()
-    with lab.watch(whole, every=1, tensors=["gradients", "activations"]) as w:
-        fully_shard(whole, mesh=init_device_mesh("cpu", (2,)))
-        for number in (1, 2):
-            whole(X).square().mean().backward()
-            with warnings.catch_warnings(record=True) as told:
-                warnings.simplefilter("always")
+    def rows(shard) -> dict[str, int]:
+        whole = network()
+        with lab.watch(whole, every=1) as w:
+            sharded = shard(whole)
+            for _ in range(2):
+                sharded(X).square().mean().backward()
                 w.step()
-            names = "gradients of 0.weight, 0.bias, 2.weight, 2.bias (FSDP, applied after lab.watch was entered)"
-            assert [str(each.message) for each in told if "lab.watch" in str(each.message)] == (
-                [f"lab.watch does not count {names}"] if number == 1 else []
-            )
-    rows = {(row.observed, row.tensor) for row in w.recording.counts}
-    assert {("gradients", "2.input"), ("gradients", "loss.prediction"), ("activations", "0.output")} <= rows
+        return {row.tensor: row.before.total for row in w.recording.counts if row.step == 2}
+
+    def by_fsdp2(whole: nn.Module) -> nn.Module:
+        mesh = init_device_mesh("cpu", (2,))
+        for part in (whole[0], whole[2], whole) if by_layer else (whole,):
+            fully_shard(part, mesh=mesh)
+        return whole
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="lab.watch")
+        alone = rows(lambda whole: whole)
+        assert rows(by_fsdp2) == alone and alone["2.weight"] == 16
+    names = "gradients of 0.weight, 0.bias, 2.weight, 2.bias .FSDP, applied after lab.watch was entered"
+    with pytest.warns(UserWarning, match=f"lab.watch does not count {names}"):
+        told = rows(lambda whole: FullyShardedDataParallel(whole, device_id="cpu", use_orig_params=True))
+    assert told == {name: total for name, total in alone.items() if name.endswith(("prediction", "input"))}
 
 
 def work(rank: int, folder: str) -> None:
@@ -135,7 +144,8 @@ def work(rank: int, folder: str) -> None:
         emulate("FSDP2")
         watch("tensor parallel", Path(folder))
         refuse()
-        shard_after_the_watch_began()
+        for by_layer in (False, True):
+            shard_after_the_watch_began(by_layer)
 
 
 def test_spread_models_are_emulated_and_counted(tmp_path):
