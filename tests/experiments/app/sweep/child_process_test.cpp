@@ -40,7 +40,7 @@ TEST(ChildProcess, AWaitHasAnEnd) {
 
 /// The lines of /proc/self/status that say what is blocked, ignored and caught, as `grep` has them.
 std::string signals_of_a_child() {
-  const Answer answer = ask("/bin/grep", {"-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"});
+  const ProgramAnswer answer = ask("/bin/grep", {"-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"});
   EXPECT_EQ(answer.status, 0);
   return answer.text;
 }
