@@ -6,10 +6,10 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "analysis/first_culprit.hpp"
+#include "analysis/interval_json.hpp"
 #include "analysis/percent_text.hpp"
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/text/scale_text.hpp"
@@ -440,19 +440,20 @@ std::string account_text(const Account& account) {
   return text + "Next: " + account.next + "\n";
 }
 
-nlohmann::ordered_json account_json(const Account& account) {
-  nlohmann::ordered_json findings = nlohmann::ordered_json::array();
+std::string account_json(const Account& account) {
+  Json findings = Json::array();
   for (const Finding& finding : account.findings)
     findings.push_back({{"trouble", name_of(finding.trouble)},
                         {"serious", finding.serious},
                         {"tensor", finding.tensor},
-                        {"since", finding.since ? nlohmann::ordered_json(*finding.since) : nullptr},
+                        {"since", finding.since ? Json(*finding.since) : Json(nullptr)},
                         {"text", finding.text}});
-  return {{"steps", account.steps},
-          {"skipped", account.skipped},
-          {"nothing_to_fix", account.nothing_to_fix()},
-          {"findings", std::move(findings)},
-          {"next", account.next}};
+  const Json json = {{"steps", account.steps},
+                     {"skipped", account.skipped},
+                     {"nothing_to_fix", account.nothing_to_fix()},
+                     {"findings", std::move(findings)},
+                     {"next", account.next}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace fp16lab::analysis

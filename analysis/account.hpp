@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -64,6 +63,6 @@ Account account_of(const RunFolder& run);
 std::string account_text(const Account& account);
 /// {"steps", "skipped", "nothing_to_fix", "findings": [{"trouble", "serious", "tensor", "since", "text"}],
 /// "next"}
-nlohmann::ordered_json account_json(const Account& account);
+std::string account_json(const Account& account);
 
 }  // namespace fp16lab::analysis

@@ -308,7 +308,7 @@ engine::RunResult run_on(engine::Trainer& trainer, const std::filesystem::path& 
 std::string tell_account(const std::filesystem::path& folder, nlohmann::ordered_json& summary, bool quiet,
                          const std::string& message) {
   const analysis::Account account = analysis::account_of(read_run_folder(folder));
-  summary["account"] = analysis::account_json(account);
+  summary["account"] = nlohmann::ordered_json::parse(analysis::account_json(account));
   if (quiet) return message;
   return analysis::account_text(account);
 }

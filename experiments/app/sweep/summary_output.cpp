@@ -110,7 +110,7 @@ std::string summary_json(const std::vector<WorkloadSummary>& summaries) {
       if (row.against_twin) entry["against_twin"] = judgement_json(*row.against_twin);
       if (const std::optional<bool> noise = row.worse_than_noise()) entry["worse_than_noise"] = *noise;
       entry["underflow_rate"] = row.casts ? json_number(row.casts->underflow_rate()) : Json();
-      entry["account"] = row.account ? analysis::account_json(*row.account) : Json();
+      entry["account"] = row.account ? Json::parse(analysis::account_json(*row.account)) : Json();
       entry["steps"] = row.steps;
       entry["skipped"] = row.skipped;
       entry["last_scale"] = json_number(row.last_scale);
