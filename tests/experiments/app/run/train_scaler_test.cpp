@@ -101,6 +101,34 @@ TEST_F(TrainScaler, EndsWithADiagnosis) {
          "scale_began_too_high", "policy \"fairseq\" ends the run: ");
 }
 
+// A scale that cannot fall (fixed, or at its floor) is a failure; one that is on its way is not.
+TEST_F(TrainScaler, SaysThatNoStepWasTaken) {
+  const auto run = [&](const std::string& name, const std::vector<std::string>& settings) {
+    std::vector<std::string> all = settings;
+    all.insert(all.end(), {"train.steps=5", "amp.level=O1"});
+    return train(name, set(all));
+  };
+  for (const std::vector<std::string>& settings :
+       {std::vector<std::string>{"scaler.policy=fixed", "scaler.initial_scale=2^36"},
+        {"scaler.policy=torch", "scaler.initial_scale=2^36", "scaler.min_scale=2^36"}}) {
+    SCOPED_TRACE(settings.front());
+    const auto stuck = run("stuck-" + settings.front().substr(14), settings);
+    EXPECT_EQ(stuck.exit_code, 4);
+    EXPECT_THAT(stuck.err, AllOf(HasSubstr("No step was taken: skipped 5 of 5 steps, at a scale of 2^36"),
+                                 HasSubstr("the scale cannot fall any further"), HasSubstr("Next: ")));
+    const json account = json::parse(stuck.out)["account"];
+    EXPECT_EQ(account["skipped"], 5);
+    EXPECT_EQ(account["nothing_to_fix"], false);
+    EXPECT_EQ(account["findings"][0]["trouble"], "overflow");
+  }
+  const auto falling = run("falling", {"scaler.policy=torch", "scaler.initial_scale=2^60"});
+  EXPECT_EQ(falling.exit_code, 0);
+  EXPECT_THAT(falling.err, AllOf(HasSubstr("skipped 5 of 5 steps, still searching: 2^60 to 2^56 in 5 steps"),
+                                 HasSubstr("--explain-overflow -o ")));
+  const auto well = run("well", {"scaler.policy=fixed", "scaler.initial_scale=2^10"});
+  EXPECT_THAT(well.err, HasSubstr("Nothing to fix: every loss"));
+}
+
 TEST_F(TrainScaler, WarnsOfInexactUnscalingOnce) {
   const std::string warning = "warning: scaler.backoff_factor = 0.8 is no power of two";
   const std::vector<std::string> settings = {"scaler.policy=torch", "scaler.backoff_factor=0.8",
