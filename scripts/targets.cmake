@@ -37,7 +37,8 @@ endfunction()
 # fp16lab_library(name SOURCES ... LINK ... [PUBLIC] [TOGETHER]): a folder of the house. PUBLIC: others link it
 # (scripts/install.cmake), shared with BUILD_SHARED_LIBS; what such a library exports is what stands in our namespace.
 # TOGETHER: the compiler takes its sources eight at a time, in half of the time, for they include the same headers. So
-# no two sources may give one name to two things, not even without linkage.
+# no two sources may give one name to two things, not even without linkage. Not where numbers are computed: a call could
+# find an overload in another source's anonymous namespace.
 function(fp16lab_library name)
   cmake_parse_arguments(ARG "PUBLIC;TOGETHER" "" "SOURCES;LINK;LINK_PRIVATE" ${ARGN})
   if(ARG_PUBLIC)
