@@ -18,14 +18,14 @@ using testing::HasSubstr;
 
 class ReplayCommandLine : public SmallRuns {
  protected:
-  void train_run(const std::string& out, std::vector<std::string> set) {
+  void train_run(const std::string& out, std::vector<std::string> set, int exit_code = 0) {
     std::vector<std::string> more{"--quiet", "--threads", "1", "--set", "observe.histograms_every=1"};
     for (std::string& setting : set) {
       more.emplace_back("--set");
       more.push_back(std::move(setting));
     }
     const testing_support::Finished run = train(out, more);
-    ASSERT_EQ(run.exit_code, 0) << run.err;
+    ASSERT_EQ(run.exit_code, exit_code) << run.err;
   }
   ReplayFile replayed(const std::string& run, std::vector<std::string> more) {
     std::vector<std::string> arguments{"replay", path(run), "--json", "--quiet"};
@@ -120,7 +120,8 @@ TEST_F(ReplayCommandLine, ARunRecordedAtOneScaleTellsWhatItWouldLoseAtAnother) {
   const auto train_at = [&](const std::string& out, const std::string& scale, int seed) {
     train_run(out,
               {"model.layer.mlp1.widths=[10]", "train.steps=1", "train.evaluate_every=0",
-               "scaler.policy=fixed", "scaler.initial_scale=" + scale, "train.seed=" + std::to_string(seed)});
+               "scaler.policy=fixed", "scaler.initial_scale=" + scale, "train.seed=" + std::to_string(seed)},
+              scale == "2^22" ? 4 : 0);  // there the one step is skipped
   };
   std::uint64_t all_lost = 0, skips = 0;
   for (const Case& test : cases) {
