@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,6 +23,10 @@ class Precisions:
         self._model = model
         self._given: Counter[torch.dtype] = Counter()
         self._machine: dict[str, object] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A network that is pickled or copied with its hooks is not looked at where it is loaded."""
+        return Precisions, (nn.Module(),)
 
     def listen(self, scope: ExitStack) -> None:
         """Until `scope` closes."""

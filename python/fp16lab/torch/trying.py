@@ -223,7 +223,7 @@ def _use(culprit: dict[str, Any], place: Place) -> str:
 def _too_large(culprit: dict[str, Any]) -> bool:
     """Finite in FP32, and too large for its dtype."""
     verdict = _core.advice({**culprit, "op": "", "layer": ""})[0]
-    return culprit["cause"] == "operation" and verdict == "fp32_cast"
+    return bool(culprit["cause"] == "operation" and verdict == "fp32_cast")
 
 
 def _in_any(layers: list[str], places: list[Place]) -> Callable[[Place, list[float]], bool]:
