@@ -47,7 +47,7 @@ struct StepTally {
   std::uint64_t falls = 0;                         ///< after the first step that was taken
   std::uint64_t settled = 0, settled_skipped = 0;  ///< steps since the scale was found (is_serious)
   bool told = true;                                ///< the loss
-  double first_scale = 1, last_scale = 1, greatest_scale = 0;
+  double first_scale = 1, last_scale = 1;
   double skipped_least = std::numeric_limits<double>::infinity(), skipped_most = 0;  ///< scales
 
   explicit StepTally(const RunFolder& run) : told(tells_loss(run)) {
@@ -62,7 +62,6 @@ struct StepTally {
     if (row.loss_scale > scale) grew = true;
     if (row.loss_scale < scale && taken_steps > 0) ++falls;
     scale = last_scale = row.loss_scale;
-    greatest_scale = std::max(greatest_scale, scale);
     if (told && !std::isfinite(row.loss)) nonfinite_loss.add(row.step);
     if (row.skipped ? taken_steps > 0 : true) ++settled, settled_skipped += row.skipped ? 1 : 0;
     if (!row.skipped) {

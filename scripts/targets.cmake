@@ -34,7 +34,7 @@ function(fp16lab_compile_options target)
                                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 endfunction()
 
-# fp16lab_library(name SOURCES ... LINK ... [PUBLIC] [TOGETHER]): a folder of the house. PUBLIC: others link it
+# fp16lab_library(name SOURCES ... LINK ... [PUBLIC] [TOGETHER]): a folder of the project. PUBLIC: others link it
 # (scripts/install.cmake), shared with BUILD_SHARED_LIBS; what such a library exports is what stands in our namespace.
 # TOGETHER: the compiler takes its sources eight at a time, in half of the time, for they include the same headers. So
 # no two sources may give one name to two things, not even without linkage. Not where numbers are computed: a call could
