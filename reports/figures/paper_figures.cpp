@@ -59,7 +59,7 @@ std::string frame(std::string_view title, std::string_view x, std::string_view y
       gnuplot_string(title), gnuplot_string(x), gnuplot_string(y), first_exponent + 8, last_exponent);
 }
 
-struct Drawing {
+struct PaperDrawing {
   std::string stem, title, data{}, body{};
   int width = 860, height = 440;
 };
@@ -70,9 +70,9 @@ double moved_percent(const PaperFigures::Updates& updates) {
          static_cast<double>(std::max<std::uint64_t>(1, updates.elements));
 }
 
-Drawing updates(const PaperFigures& figures) {
+PaperDrawing updates(const PaperFigures& figures) {
   const PaperFigures::Updates &with = figures.with_masters, &without = figures.without_masters;
-  Drawing drawing{
+  PaperDrawing drawing{
       .stem = "weight-updates",
       .title = "Updates of weights, SGD at 0.01: FP32 masters take them all, FP16 weights only the large"};
   drawing.data = "# exponent e of (2^e, 2^(e+1)]\tpercent of all weights: masters\tno masters\n" +
@@ -91,9 +91,10 @@ Drawing updates(const PaperFigures& figures) {
   return drawing;
 }
 
-Drawing activation_gradients(const PaperFigures& figures) {
-  Drawing drawing{.stem = "activation-gradients",
-                  .title = "Activation gradients of FP32 training, before any cast (the paper's figure 3)"};
+PaperDrawing activation_gradients(const PaperFigures& figures) {
+  PaperDrawing drawing{
+      .stem = "activation-gradients",
+      .title = "Activation gradients of FP32 training, before any cast (the paper's figure 3)"};
   drawing.data =
       "# exponent e of (2^e, 2^(e+1)]\tpercent of the non-zero values: needs scaling\tdoes not\tSSD's bars\n";
   for (int e = first_exponent; e <= last_exponent; ++e) {
@@ -123,9 +124,9 @@ Drawing activation_gradients(const PaperFigures& figures) {
   return drawing;
 }
 
-Drawing lost_against_scale(const PaperFigures& figures) {
-  Drawing drawing{.stem = "lost-against-scale",
-                  .title = "Non-zero activation gradients that round to zero, against the loss scale"};
+PaperDrawing lost_against_scale(const PaperFigures& figures) {
+  PaperDrawing drawing{.stem = "lost-against-scale",
+                       .title = "Non-zero activation gradients that round to zero, against the loss scale"};
   drawing.data = "# log2 scale\tpercent lost: needs scaling\tdoes not\tSSD's bars, threshold 2^-24\n";
   for (std::size_t k = 0; k < figures.lost.size(); ++k)
     drawing.data += fmt::format("{}\t{:.6g}\t{:.6g}\t{:.6g}\n", k, figures.lost[k].needs_scaling,
@@ -150,7 +151,7 @@ Drawing lost_against_scale(const PaperFigures& figures) {
 }  // namespace
 
 std::string draw_paper_figures(const PaperFigures& figures, const std::filesystem::path& folder) {
-  for (const Drawing& drawing :
+  for (const PaperDrawing& drawing :
        {updates(figures), activation_gradients(figures), lost_against_scale(figures)}) {
     std::string failure =
         draw_pair(folder, drawing.stem, drawing.data,

@@ -13,7 +13,7 @@
 #include "numerics/files/run/run_folder.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace fp16lab::analysis {
+namespace fp16lab::analysis::account_test {
 namespace {
 
 using ::testing::AllOf;
@@ -263,4 +263,4 @@ TEST(FormatFit, BoundsTheErrorOfValues) {
 }
 
 }  // namespace
-}  // namespace fp16lab::analysis
+}  // namespace fp16lab::analysis::account_test

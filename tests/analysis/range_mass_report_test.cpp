@@ -13,6 +13,7 @@
 #include "analysis/range_report.hpp"
 #include "analysis/suggested_scale.hpp"
 #include "numerics/formats/bits.hpp"
+#include "tests/analysis/values.hpp"
 
 namespace fp16lab::analysis {
 namespace {
@@ -21,25 +22,12 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr FormatRange f16 = FormatRange::of<Binary16>();
-
-ExponentHistogram histogram_of(const std::vector<float>& values) {
-  ExponentHistogram histogram;
-  for (const float value : values) histogram.count(bits_of(value));
-  return histogram;
-}
-
 std::vector<float> gradients(std::uint32_t seed, int low, int high) {
   std::mt19937 engine(seed);
   std::vector<float> values;
   for (int i = 0; i < 400; ++i)
     values.push_back(std::ldexp(1.0f + static_cast<float>(engine() >> 9) * 0x1p-23f,
                                 low + static_cast<int>(engine() % static_cast<unsigned>(high - low))));
-  return values;
-}
-
-std::vector<float> times_power_of_two(std::vector<float> values, int exponent) {
-  for (float& value : values) value = std::ldexp(value, exponent);
   return values;
 }
 

@@ -14,6 +14,7 @@
 #include "analysis/range_report.hpp"
 #include "analysis/suggested_scale.hpp"
 #include "numerics/formats/bits.hpp"
+#include "tests/analysis/values.hpp"
 
 namespace fp16lab::analysis {
 namespace {
@@ -22,14 +23,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-constexpr FormatRange f16 = FormatRange::of<Binary16>();
-
-ExponentHistogram histogram_of(const std::vector<float>& values) {
-  ExponentHistogram histogram;
-  for (const float value : values) histogram.count(bits_of(value));
-  return histogram;
-}
 
 /// Zones by comparing each scaled value with the edges in double, where all of these products are exact.
 struct BruteForce {
@@ -55,11 +48,6 @@ BruteForce count_values(const std::vector<float>& values, double factor) {
       ++counts.overflow;
   }
   return counts;
-}
-
-std::vector<float> times_power_of_two(std::vector<float> values, int exponent) {
-  for (float& value : values) value = std::ldexp(value, exponent);
-  return values;
 }
 
 /// Values around every power of two from 2^-60 to 2^40, at the edges of FP16 and in between, and special

@@ -11,6 +11,7 @@
 
 #include "analysis/run_comparison_output.hpp"
 #include "numerics/formats/bits.hpp"
+#include "tests/analysis/values.hpp"
 
 namespace fp16lab::analysis {
 namespace {
@@ -18,12 +19,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-ExponentHistogram histogram_of(const std::vector<float>& values) {
-  ExponentHistogram histogram;
-  for (const float value : values) histogram.count(bits_of(value));
-  return histogram;
-}
 
 // ---- distance of distributions ----------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@
 #include "engine/autograd/custom_op.hpp"
 #include "tests/engine/autograd/support.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::autocast_test {
 namespace {
 
 using amp::Autocast;
@@ -282,4 +282,4 @@ TEST(AmpOptions, AreChecked) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::autocast_test

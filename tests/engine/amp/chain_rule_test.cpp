@@ -27,7 +27,7 @@
 #include "tests/engine/nn/support.hpp"
 #include "tests/support/lenet5.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::chain_rule_test {
 namespace {
 
 using amp::Level;
@@ -321,4 +321,4 @@ TEST(ChainRuleBound, AScaleOf1000MovesEveryElementLessThanItsRoundings) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::chain_rule_test

@@ -12,7 +12,7 @@
 #include "engine/nn/normalization.hpp"
 #include "tests/engine/amp/support.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::decorate_test {
 namespace {
 
 using amp::AmpOptions;
@@ -311,4 +311,4 @@ TEST_F(ViewTest, LowNormParametersGetLowGradients) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::decorate_test

@@ -11,7 +11,7 @@
 #include "engine/autograd/custom_op.hpp"
 #include "tests/engine/amp/support.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::dialects_test {
 namespace {
 
 using amp::Autocast;
@@ -282,4 +282,4 @@ TEST_F(DialectsTest, ProductsAreAnnouncedWithTheirShape) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::dialects_test

@@ -11,7 +11,7 @@
 #include "engine/amp/guards.hpp"
 #include "engine/amp/policy.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::guards_test {
 namespace {
 
 using amp::Guards;
@@ -131,4 +131,4 @@ TEST(Guards, InexactUnscalingNamesThePart) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::guards_test

@@ -8,7 +8,7 @@
 #include "engine/amp/levels/level.hpp"
 #include "engine/amp/levels/op_lists.hpp"
 
-namespace fp16lab::engine::amp {
+namespace fp16lab::engine::amp::level_test {
 namespace {
 
 using testing::HasSubstr;
@@ -362,4 +362,4 @@ TEST(Resolve, O0ActsOnlyForToFloat) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::amp
+}  // namespace fp16lab::engine::amp::level_test

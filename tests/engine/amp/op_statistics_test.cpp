@@ -6,7 +6,7 @@
 
 #include "engine/amp/levels/op_statistics.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::op_statistics_test {
 namespace {
 
 using amp::Advice;
@@ -201,4 +201,4 @@ TEST(DeviceAdvice, TensorCoresNeedCapability7AndBf16Needs8) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::op_statistics_test

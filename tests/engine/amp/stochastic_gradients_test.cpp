@@ -12,7 +12,7 @@
 #include "tests/engine/train/training_run.hpp"
 #include "tests/support/message_of.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::stochastic_gradients_test {
 namespace {
 
 using amp::LowRounding;
@@ -262,4 +262,4 @@ TEST(StochasticGradientsInTraining, RefusedWhereNothingIsRounded) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::stochastic_gradients_test

@@ -11,7 +11,7 @@
 #include "tests/engine/autograd/convolutions.hpp"
 #include "tests/engine/autograd/gradient_checks.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::conv_transpose_test {
 namespace {
 
 using V = std::vector<Variable>;
@@ -174,4 +174,4 @@ TEST(TransposedConvolutionUnderAutocast, ComputesInSixteenBitsAndShowsItsGradien
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::conv_transpose_test

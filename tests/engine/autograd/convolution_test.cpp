@@ -11,7 +11,7 @@
 #include "tests/engine/autograd/convolutions.hpp"
 #include "tests/engine/autograd/gradient_checks.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::convolution_test {
 namespace {
 
 using V = std::vector<Variable>;
@@ -295,4 +295,4 @@ TEST(ConvolutionBias, GradientRoundsOnce) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::convolution_test

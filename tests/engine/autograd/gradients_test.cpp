@@ -7,7 +7,7 @@
 
 #include "tests/engine/autograd/gradient_checks.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::gradients_test {
 namespace {
 
 /// `count` multiples of 1/64 in [low, low + 1), all different for count <= 64, not monotone.
@@ -429,4 +429,4 @@ TEST(BroadcastTo, KeepsNegativeZero) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::gradients_test

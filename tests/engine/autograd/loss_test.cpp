@@ -10,7 +10,7 @@
 #include "engine/amp/levels/autocast.hpp"
 #include "tests/engine/autograd/twin.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::loss_test {
 namespace {
 
 using ops::Reduction;
@@ -387,4 +387,4 @@ TEST_F(LossTest, ErrorsNameTheLossAndTheShapes) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::loss_test

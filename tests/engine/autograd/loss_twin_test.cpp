@@ -6,7 +6,7 @@
 
 #include "tests/engine/autograd/gradient_checks.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::loss_twin_test {
 namespace {
 
 using ops::Reduction;
@@ -187,4 +187,4 @@ TEST(LossTwins, CatchAWrongFactor) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::loss_twin_test

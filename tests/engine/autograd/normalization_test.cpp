@@ -11,7 +11,7 @@
 #include "engine/amp/levels/autocast.hpp"
 #include "tests/engine/autograd/twin.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::normalization_test {
 namespace {
 
 using V = std::vector<Variable>;
@@ -339,4 +339,4 @@ TEST_F(NormalizationTest, ErrorsNameTheOpAndTheShapes) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::normalization_test

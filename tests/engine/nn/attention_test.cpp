@@ -12,7 +12,7 @@
 #include "tests/engine/nn/support.hpp"
 #include "tests/support/char_model.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::attention_test {
 namespace {
 
 using Strings = std::vector<std::string>;
@@ -338,4 +338,4 @@ TEST(CharTransformer, ImpossibleOptionsAndShapesAreNamed) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::attention_test

@@ -97,7 +97,7 @@ struct ConvCase {
 };
 
 /// x (2, 2, 4, 5) or (2, 4, 5, 2), weight (3, 2, 3, 2), or (4, 1, 3, 2) in two groups, by seven loops.
-Twin conv_twin(const ConvCase& c) {
+ModuleTwin conv_twin(const ConvCase& c) {
   return [c](ScalarGraph& graph, const TwinWeights& w, const std::vector<Real>& x) {
     const Conv2dGeometry& g = c.geometry;
     const bool nhwc = g.layout == Layout::nhwc;
@@ -169,7 +169,7 @@ TEST(Conv2d, MatchesSevenLoopsInBothLayouts) {
 }
 
 /// x (2, 4, 2, 3) or (2, 2, 3, 4), weight (4, 3, 3, 2) in two groups: each input spreads over its window.
-Twin transposed_twin(const Conv2dGeometry& g, std::array<std::int64_t, 2> output_padding) {
+ModuleTwin transposed_twin(const Conv2dGeometry& g, std::array<std::int64_t, 2> output_padding) {
   return [g, output_padding](ScalarGraph&, const TwinWeights& w, const std::vector<Real>& x) {
     const bool nhwc = g.layout == Layout::nhwc;
     const std::int64_t inputs = 4, height = 2, width = 3, outputs = 6, rows = 3, columns = 2, own = 3;

@@ -92,7 +92,8 @@ inline GradientRecorder gradients_under_o1(Backend& backend, const std::function
 
 using TwinWeights = std::map<std::string, std::vector<Real>>;
 /// The module's outputs from its weights by name and its input (empty where the input is symbols).
-using Twin = std::function<std::vector<Real>(ScalarGraph&, const TwinWeights&, const std::vector<Real>&)>;
+using ModuleTwin =
+    std::function<std::vector<Real>(ScalarGraph&, const TwinWeights&, const std::vector<Real>&)>;
 
 /// The direction in which outputs and gradients are summed: weights of random sign, 8/16 to 16/16, without
 /// the period of weighted_sum(), which can cancel a bias's gradient.
@@ -138,7 +139,7 @@ inline void expect_near_twin(const std::vector<float>& values, std::span<const R
 /// parameter and for x (if it is f32), against the twin. Tape::backward must give the bits of
 /// Tape::gradients.
 inline void expect_module_matches_twin(Backend& backend, nn::Module& module, const Tensor& x,
-                                       const Twin& twin, const StepContext& context = {}) {
+                                       const ModuleTwin& twin, const StepContext& context = {}) {
   const std::vector<Parameter*> parameters = module.parameters();
   Tape tape(backend);
   tape.set_context(context);

@@ -20,7 +20,7 @@
 #include "tests/support/gan.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::culprits_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -434,4 +434,4 @@ TEST(Culprits, AResumedRunNamesTheSame) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::culprits_test

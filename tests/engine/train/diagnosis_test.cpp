@@ -12,7 +12,7 @@
 #include "engine/train/diagnosis.hpp"
 #include "tests/engine/train/mlp_run.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::diagnosis_test {
 namespace {
 
 using testing::AllOf;
@@ -214,4 +214,4 @@ TEST(Diagnosis, ThePolicysOwnEnd) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::diagnosis_test

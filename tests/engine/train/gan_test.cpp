@@ -12,7 +12,7 @@
 #include "tests/support/gan.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::gan_test {
 namespace {
 
 constexpr float learning_rate = 0.125f, momentum = 0.5f;
@@ -330,4 +330,4 @@ TEST(AdversarialTraining, TheSameBitsWithTwoThreadsAndAfterResuming) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::gan_test

@@ -15,7 +15,7 @@
 #include "tests/engine/train/recipe_support.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::gradient_penalty_test {
 namespace {
 
 constexpr double u32 = 0x1p-24, u16 = 0x1p-11;
@@ -333,4 +333,4 @@ TEST(GradientPenalty, TheSameBitsWithTwoThreadsAndAfterResuming) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::gradient_penalty_test

@@ -23,7 +23,7 @@
 #include "tests/support/gan.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::layer_scales_test {
 namespace {
 
 using testing::HasSubstr;
@@ -285,4 +285,4 @@ TEST(LayerScales, NeedWideGradients) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::layer_scales_test

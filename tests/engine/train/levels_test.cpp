@@ -17,7 +17,7 @@
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::levels_test {
 namespace {
 
 using amp::Dialect;
@@ -395,4 +395,4 @@ TEST(TrainLevels, ExportedWeightsAreRoundedOnce) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::levels_test

@@ -16,7 +16,7 @@
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::method_test {
 namespace {
 
 using ::testing::AllOf;
@@ -243,4 +243,4 @@ TEST(TrainMethod, AnIterationWithoutALossIsAMistakeOfTheMethod) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::method_test

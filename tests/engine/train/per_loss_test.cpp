@@ -18,7 +18,7 @@
 #include "tests/support/gan.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::per_loss_test {
 namespace {
 
 constexpr float learning_rate = 0x1p-10f, momentum = 0.5f;
@@ -335,4 +335,4 @@ TEST(TrainPerLoss, AMethodThatAsksForTheOneScaleIsToldSo) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::per_loss_test

@@ -24,7 +24,7 @@
 #include "tests/support/char_model.hpp"
 #include "tests/support/lenet5.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::recorded_rates_test {
 namespace {
 
 using amp::Dialect;
@@ -426,4 +426,4 @@ TEST(RecordedRates, OtherRoundingsAreRowsOfTheirOwnAndNoPolicysBusiness) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::recorded_rates_test

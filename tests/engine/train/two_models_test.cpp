@@ -11,7 +11,7 @@
 #include "tests/engine/train/recipe_support.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace fp16lab::engine::test {
+namespace fp16lab::engine::test::two_models_test {
 namespace {
 
 constexpr float learning_rate = 0.03125f, momentum = 0.5f;
@@ -279,4 +279,4 @@ TEST(TwoModels, TheSameBitsWithTwoThreadsAndAfterResuming) {
 }
 
 }  // namespace
-}  // namespace fp16lab::engine::test
+}  // namespace fp16lab::engine::test::two_models_test

@@ -15,7 +15,7 @@
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "tests/engine/parallel/order_twins.hpp"
 
-namespace fp16lab::experiments::allreduce {
+namespace fp16lab::experiments::allreduce::allreduce_test {
 namespace {
 
 using engine::parallel::mixed;
@@ -192,4 +192,4 @@ TEST(Agreement, WithoutAnOverflowAllChecksTakeTheSameStep) {
 }
 
 }  // namespace
-}  // namespace fp16lab::experiments::allreduce
+}  // namespace fp16lab::experiments::allreduce::allreduce_test

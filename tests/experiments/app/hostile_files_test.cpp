@@ -12,7 +12,7 @@
 
 #include "tests/experiments/app/small_runs.hpp"
 
-namespace fp16lab::experiments {
+namespace fp16lab::experiments::hostile_files_test {
 namespace {
 
 using ::testing::AllOf;
@@ -321,4 +321,4 @@ TEST_F(HostileFiles, ErrorsOfTheSystemAreSaidInOurWords) {
 }
 
 }  // namespace
-}  // namespace fp16lab::experiments
+}  // namespace fp16lab::experiments::hostile_files_test

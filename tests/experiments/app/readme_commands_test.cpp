@@ -14,7 +14,7 @@
 #include "tests/experiments/app/small_runs.hpp"
 #include "tests/support/array_files.hpp"
 
-namespace fp16lab::experiments {
+namespace fp16lab::experiments::readme_commands_test {
 namespace {
 
 const std::filesystem::path sources = FP16LAB_SOURCE_DIR;
@@ -264,4 +264,4 @@ TEST(Findings, CommandsParse) {
 }
 
 }  // namespace
-}  // namespace fp16lab::experiments
+}  // namespace fp16lab::experiments::readme_commands_test

@@ -12,7 +12,7 @@
 #include "tests/experiments/app/small_runs.hpp"
 #include "tests/experiments/study/judged_row.hpp"
 
-namespace fp16lab::experiments {
+namespace fp16lab::experiments::paper_miniature_test {
 namespace {
 
 using testing::HasSubstr;
@@ -192,4 +192,4 @@ TEST_F(PaperMiniature, WhatTheClaimsAreAboutMustBeInTheSweep) {
 }
 
 }  // namespace
-}  // namespace fp16lab::experiments
+}  // namespace fp16lab::experiments::paper_miniature_test

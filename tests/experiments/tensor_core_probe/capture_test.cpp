@@ -13,7 +13,7 @@
 #include "tests/support/spawn.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace fp16lab::probe {
+namespace fp16lab::probe::capture_test {
 namespace {
 
 using testing::HasSubstr;
@@ -226,4 +226,4 @@ TEST_F(CaptureFile, DamageIsNamedApartFromDifferences) {
 }
 
 }  // namespace
-}  // namespace fp16lab::probe
+}  // namespace fp16lab::probe::capture_test

@@ -1,29 +1,12 @@
 // fp16lab hist --exact-mass: sums value by value.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <cstring>
-#include <nlohmann/json.hpp>
-
-#include "tests/experiments/app/small_runs.hpp"
-#include "tests/support/array_files.hpp"
+#include "tests/experiments/app/commands/hist_fixture.hpp"
 
 namespace fp16lab::experiments {
 namespace {
 
-using namespace testing_support;
-using nlohmann::json;
 using ::testing::HasSubstr;
-
-std::string doubles(const std::vector<double>& values) {
-  std::string bytes;
-  for (const double value : values) {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof(bits));
-    bytes += little_endian(bits, 8);
-  }
-  return bytes;
-}
 
 class ExactHist : public SmallRuns {};
 

@@ -15,7 +15,7 @@
 #include "tests/support/spawn.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace fp16lab::experiments {
+namespace fp16lab::experiments::tensor_core_row_test {
 namespace {
 
 using testing::HasSubstr;
@@ -317,4 +317,4 @@ TEST_F(MmaRow, HelpNamesEveryKey) {
 }
 
 }  // namespace
-}  // namespace fp16lab::experiments
+}  // namespace fp16lab::experiments::tensor_core_row_test

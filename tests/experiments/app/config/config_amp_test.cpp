@@ -12,7 +12,7 @@
 #include "experiments/app/run/continuation.hpp"
 #include "tests/experiments/app/usage_error.hpp"
 
-namespace fp16lab::experiments {
+namespace fp16lab::experiments::config_amp_test {
 namespace {
 
 using engine::Fp8Rounding;
@@ -297,4 +297,4 @@ TEST(ConfigAmp, OnlyWhatIsSavedMayChangeInAResumedRun) {
 }
 
 }  // namespace
-}  // namespace fp16lab::experiments
+}  // namespace fp16lab::experiments::config_amp_test

@@ -35,7 +35,7 @@ struct Hostile {
   std::vector<std::string> settings;
 };
 
-const std::array<std::string, 8> numbers{
+const std::array<std::string, 8> hostile_numbers{
     "-1", "0", "1", "2147483647", "2147483648", "4294967296", "4611686018427387904", "9223372036854775807"};
 /// Allowed one by one; too much together.
 const std::array<std::string, 3> large{"2147483647", "65536", "46341"};
@@ -63,7 +63,7 @@ void add_arguments(std::vector<Hostile>& all, const std::string& toml) {
   for (const engine::nn::LayerBlock& block : rows) {
     const std::string prefix = "model.layer." + (block.name.empty() ? "" : block.name + ".");
     if (!block.name.empty())
-      for (const std::string& number : numbers)
+      for (const std::string& number : hostile_numbers)
         all.push_back({toml, {"model.block." + block.name + ".repeat=" + number}});
     for (const engine::nn::LayerRow& row : block.rows) {
       const std::string name = prefix + names[next++] + ".";
@@ -71,7 +71,7 @@ void add_arguments(std::vector<Hostile>& all, const std::string& toml) {
       for (const engine::nn::LayerArgument& argument : engine::nn::layer_type(row.type).arguments)
         if (!values_of(argument.kind, "1").empty()) integers.push_back(&argument);
       for (const engine::nn::LayerArgument* const argument : integers)
-        for (const std::string& number : numbers)
+        for (const std::string& number : hostile_numbers)
           for (const std::string& value : values_of(argument->kind, number))
             all.push_back({toml, {name + argument->name + "=" + value}});
       for (std::size_t i = 0; i < integers.size(); ++i)
@@ -90,7 +90,7 @@ void add_arguments(std::vector<Hostile>& all, const std::string& toml) {
 void add_keys(std::vector<Hostile>& all, const std::string& toml) {
   for (const ConfigKey& key : config_keys()) {
     if (key.name.starts_with("backend.")) continue;
-    for (const std::string& number : numbers) {
+    for (const std::string& number : hostile_numbers) {
       if (key.type == ConfigType::integer) all.push_back({toml, {key.name + "=" + number}});
       if (key.type == ConfigType::integers)
         for (const std::string& value : {number, "[2, " + number + ", " + number + "]"})

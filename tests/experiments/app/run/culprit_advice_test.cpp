@@ -11,7 +11,7 @@
 #include "tests/engine/train/culprit_net.hpp"
 #include "tests/support/lenet5.hpp"
 
-namespace fp16lab::experiments {
+namespace fp16lab::experiments::culprit_advice_test {
 namespace {
 
 using namespace engine;        // NOLINT(google-build-using-namespace): the engine's words, and its tests'
@@ -246,4 +246,4 @@ TEST(CulpritAdvice, NothingHelpsAgainstNumbersThatAreNone) {
 }
 
 }  // namespace
-}  // namespace fp16lab::experiments
+}  // namespace fp16lab::experiments::culprit_advice_test

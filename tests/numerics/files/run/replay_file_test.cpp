@@ -12,7 +12,7 @@
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace fp16lab {
+namespace fp16lab::replay_file_test {
 namespace {
 
 using testing::HasSubstr;
@@ -160,4 +160,4 @@ TEST(ReplayFileFolder, IsWrittenWholeAndReadByFolderOrName) {
 }
 
 }  // namespace
-}  // namespace fp16lab
+}  // namespace fp16lab::replay_file_test
