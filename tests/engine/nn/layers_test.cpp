@@ -290,7 +290,7 @@ std::vector<bool> kept(const std::string& path, std::uint64_t seed, std::uint32_
   return mask;
 }
 
-TEST(Dropout, MaskIsAFunctionOfSeedPathIterationMicroBatchAndElement) {
+TEST(DropoutModule, MaskIsAFunctionOfSeedPathIterationMicroBatchAndElement) {
   const auto backend = hopper_backend();
   const std::size_t count = 300;
   const float p = 0.25f;  // 1 - p and its reciprocal's rounding: y = round(x * float(1 / 0.75))
@@ -337,7 +337,7 @@ TEST(Dropout, MaskIsAFunctionOfSeedPathIterationMicroBatchAndElement) {
   }
 }
 
-TEST(Dropout, IsTheIdentityOutsideTrainingAndForZero) {
+TEST(DropoutModule, IsTheIdentityOutsideTrainingAndForZero) {
   const auto backend = hopper_backend();
   Tape tape(*backend);
   const Variable x = tape.input(tensor_of(*backend, {4}, {1, 2, 3, 4}));
@@ -348,7 +348,7 @@ TEST(Dropout, IsTheIdentityOutsideTrainingAndForZero) {
   EXPECT_NE(half.forward(tape, x).id(), x.id());
 }
 
-TEST(Layers, ImpossibleOptionsAreNamed) {
+TEST(LayerModules, ImpossibleOptionsAreNamed) {
   const auto backend = hopper_backend();
   EXPECT_THROW(nn::Conv2d(*backend, "c", {.inputs = 0, .outputs = 1}), std::invalid_argument);
   EXPECT_THROW(nn::Conv2d(*backend, "c", {.inputs = 1, .outputs = 1, .kernel = {0, 3}}),

@@ -482,7 +482,7 @@ TEST(Probe, RecordsCanBeReadBack) {
               HasSubstr("| P5 | mma.m16n8k8.f32.tf32: 8 products in a fused block | HOLDS |"));
 }
 
-TEST(Program, SaysThatThereIsNoGpu) {
+TEST(ProbeProgram, SaysThatThereIsNoGpu) {
   const testing_support::TemporaryFolder folder;
   const std::string program = std::string(FP16LAB_BIN_DIR) + "/exp_tensor_core_probe";
   const auto run = [&](const std::vector<std::string>& arguments) {
