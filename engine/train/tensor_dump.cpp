@@ -96,7 +96,8 @@ constexpr std::string_view batches_tracked = ".num_batches_tracked";
 
 bool holds(const SafetensorsEntry& entry, const SafetensorsEntry& wanted) {
   return entry.shape == wanted.shape &&
-         (entry.type == wanted.type || (wanted.type == DType::f32 && is_tensor_float(entry.type)));
+         (entry.type == wanted.type ||
+          (wanted.type == DType::f32 && entry.type && is_tensor_float(*entry.type)));
 }
 
 }  // namespace
@@ -130,7 +131,7 @@ void load_weights(const std::filesystem::path& path, Backend& backend, nn::Modul
       backend.upload(file.read(entry), tensor);
       continue;
     }
-    Tensor narrow = backend.empty(tensor.shape(), entry.type);
+    Tensor narrow = backend.empty(tensor.shape(), *entry.type);
     backend.upload(file.read(entry), narrow);
     backend.cast(narrow, tensor);
   }

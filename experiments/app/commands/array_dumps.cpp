@@ -40,12 +40,20 @@ struct Plan {
     std::string label;
     std::size_t file;
     ArrayInfo info;
+    std::optional<DType> taken_as;
     double recorded_scale;
   };
   std::vector<Entry> entries;
   std::vector<SkippedArray> skipped;
   std::size_t empty = 0;  ///< as in CountedDumps
 };
+
+/// Bytes and words may be the bits of numbers for which the file's format has no name.
+std::string hint_of(const ArrayInfo& array) {
+  if (array.element_bytes == 1) return " (are they FP8? --as e4m3 or --as e5m2 counts them)";
+  if (array.element_bytes == 2) return " (are they BF16 or FP16? --as bf16 or --as f16 counts them)";
+  return {};
+}
 
 /// The arrays of one file that are asked for.
 void plan_file(const ArrayFile& file, std::size_t index, bool several_files, const DumpQuestion& question,
@@ -55,12 +63,15 @@ void plan_file(const ArrayFile& file, std::size_t index, bool several_files, con
   const double scale = question.recorded_scale.value_or(engine::GradientDump::carried_scale(file.metadata()));
   const std::size_t skipped_before = plan.skipped.size(), empty_before = plan.empty;
   bool any = false;
-  for (const ArrayInfo& array : file.arrays()) {
+  for (ArrayInfo array : file.arrays()) {
     const bool taken = selection.takes(array.name);
+    std::optional<DType> taken_as;
+    for (const DType format : question.as)
+      if (taken && array.take_as(format)) taken_as = format;
     if (!array.type) {
       if (taken)
-        plan.skipped.push_back(
-            {file.path(), array.name, fmt::format("{}: {}", array.describe(), array.refusal)});
+        plan.skipped.push_back({file.path(), array.name,
+                                fmt::format("{}: {}{}", array.describe(), array.refusal, hint_of(array))});
       continue;
     }
     if (std::find(array.shape.begin(), array.shape.end(), 0u) != array.shape.end()) {
@@ -75,7 +86,7 @@ void plan_file(const ArrayFile& file, std::size_t index, bool several_files, con
     }
     std::string label = label_of(file, array, several_files);
     while (!labels.insert(label).second) label += "'";  // made printable, two names may have become one
-    plan.entries.push_back({std::move(label), index, array, scale});
+    plan.entries.push_back({std::move(label), index, std::move(array), taken_as, scale});
   }
   for (const std::string& member : file.other_members())
     plan.skipped.push_back({file.path(), member, "not a .npy member"});
@@ -111,6 +122,13 @@ CountedDumps count_dumps(std::span<const std::filesystem::path> files, const Dum
     plan_file(ArrayFile(files[i]), i, files.size() > 1, question, selection, labels, plan);
   }
   selection.check();
+  for (const DType format : question.as)
+    if (std::ranges::none_of(plan.entries,
+                             [&](const Plan::Entry& entry) { return entry.taken_as == format; }))
+      throw CommandError(
+          ExitCode::usage,
+          fmt::format("--as {}: no array of {}-byte elements without a floating-point type is asked for",
+                      name_of(format), size_of(format)));
   if (plan.entries.empty())
     throw CommandError(ExitCode::usage,
                        "nothing is left to count: --include names tensors, --exclude leaves some out");
@@ -126,7 +144,7 @@ CountedDumps count_dumps(std::span<const std::filesystem::path> files, const Dum
     if (entry.file != open) file.emplace(files[open = entry.file]);
     ValueHistogram values = count_array(*file, entry.info, bins, threads);
     dumps.arrays.push_back({std::move(entry.label), files[entry.file], file->format(), std::move(entry.info),
-                            entry.recorded_scale, std::move(values)});
+                            entry.taken_as, entry.recorded_scale, std::move(values)});
   }
   return dumps;
 }

@@ -21,7 +21,8 @@ struct CountedArray {
   std::filesystem::path file;
   ArrayFormat format = ArrayFormat::npy;
   ArrayInfo info;
-  double recorded_scale = 1;  ///< what its values carry
+  std::optional<DType> taken_as{};  ///< of bytes or words: what DumpQuestion::as says that they are
+  double recorded_scale = 1;        ///< what its values carry
   ValueHistogram values;
 };
 
@@ -43,13 +44,15 @@ struct DumpQuestion {
   std::vector<FormatRange> ranges;
   std::optional<double> scale{};           ///< to judge at, beside the scales of reports; none: as recorded
   std::optional<double> recorded_scale{};  ///< what the values carry; none: what the file says, or 1
+  std::vector<DType>
+      as{};  ///< what arrays of bytes or words are that have no floating-point type; one a size
 };
 
 /// Streams the arrays of every file that are asked for (numerics/files/arrays/array_stream.hpp), one chunk at
 /// a time. What a dump of our own (engine/train/tensor_dump.hpp) calls no gradient is left out unless it is
 /// included by name. Errors of files as thrown there; CommandError(run_failed) naming the reasons if a file
 /// has nothing that can be counted; CommandError(usage) for a file of PyTorch's, saying how to convert it,
-/// for patterns that match nothing, and if nothing is left.
+/// for patterns that match nothing, for an `as` that no array needs, and if nothing is left.
 CountedDumps count_dumps(std::span<const std::filesystem::path> files, const DumpQuestion& question,
                          NameSelection& selection, int threads);
 

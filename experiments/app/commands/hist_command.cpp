@@ -51,6 +51,7 @@ Json additions_of(const CountedDumps& dumps, const std::optional<double>& record
                       {"format", name_of(array.format)},
                       {"name", array.info.name},
                       {"dtype", array.info.dtype},
+                      {"taken_as", array.taken_as ? Json(name_of(*array.taken_as)) : Json(nullptr)},
                       {"shape", shape_json(array.info.shape)},
                       {"fortran_order", array.info.fortran_order},
                       {"recorded_scale", array.recorded_scale},
@@ -88,12 +89,21 @@ void print_notes(const CountedDumps& dumps) {
 
 void show_dumps(const HistCommand& command, std::span<const std::filesystem::path> files,
                 NameSelection& selection) {
-  const std::vector<DType> formats = parse_formats(command.formats).value_or(std::vector<DType>{DType::f16});
+  const std::vector<DType> formats =
+      parse_formats("--format", command.formats).value_or(std::vector<DType>{DType::f16});
   DumpQuestion asked;
   for (const DType format : formats) asked.ranges.push_back(range_of(format));
   if (!command.scale.empty()) asked.scale = parse_scale("--scale", command.scale);
   if (!command.recorded_scale.empty())
     asked.recorded_scale = parse_scale("--recorded-scale", command.recorded_scale);
+  asked.as = parse_formats("--as", command.as).value_or(std::vector<DType>{});
+  for (std::size_t i = 0; i + 1 < asked.as.size(); ++i)
+    for (std::size_t j = i + 1; j < asked.as.size(); ++j)
+      if (size_of(asked.as[i]) == size_of(asked.as[j]))
+        throw CommandError(
+            ExitCode::usage,
+            fmt::format("--as {},{}: both have {}; give one, and --include the arrays that it is",
+                        name_of(asked.as[i]), name_of(asked.as[j]), counted(size_of(asked.as[i]), "byte")));
   const CountedDumps dumps = count_dumps(files, asked, selection, command.common.threads);
   Tensors tensors;
   for (const CountedArray& array : dumps.arrays) {
@@ -135,6 +145,8 @@ ExitCode run_hist(const HistCommand& command) {
     throw CommandError(
         ExitCode::usage,
         fmt::format("--tensors {}: only run folders say what their tensors are", command.tensors));
+  if (!command.as.empty() && files.empty())
+    throw CommandError(ExitCode::usage, "--as: run folders know what their tensors are; it is for dumps");
   if (command.exact_mass && files.empty())
     throw CommandError(ExitCode::usage, "--exact-mass: run folders hold counts, not values; give it dumps");
   for (const std::filesystem::path& run : runs) {
@@ -169,6 +181,7 @@ Command hist_command() {
           "  fp16lab hist results/classifier --tensors updates     how many weights do not move?\n"
           "  fp16lab hist gradients.npz --format f16,bf16,e5m2     would another format do?\n"
           "  fp16lab hist step.safetensors --include fc1 --exclude '*.bias'\n"
+          "  fp16lab hist words.npy --as bf16                      uint16, because numpy has no BF16\n"
           "  fp16lab hist gradients.npz 'dumps/step-*.safetensors' --scale 2^10 -o results/hist",
       .uses = {.out = "Folder for the histogram as a figure", .threads = true},
       .declare = [](Options& options) -> Command::Run {
@@ -197,6 +210,14 @@ Command hist_command() {
             .add("--recorded-scale", command->recorded_scale,
                  "Loss scale that the values of the dumps carry (default: what a dump of ours says, else 1)")
             .type("SCALE");
+        options
+            .add("--as", command->as,
+                 "What arrays of bytes or words in dumps are, which have no floating-point type:\nf16, bf16, "
+                 "e4m3 or "
+                 "e5m2")
+            .type("NAME,...")
+            .repeatable()
+            .offers(offer_names(dtype_names<is_file_low_precision>));
         options
             .add("--scale", command->scale, "Loss scale to judge at, 2^K or a number (default: as recorded)")
             .type("SCALE");

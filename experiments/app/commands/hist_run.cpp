@@ -191,7 +191,7 @@ namespace {
 void show_others(const HistCommand& command, const std::filesystem::path& run, const AllSteps& all,
                  std::span<const HistogramRow> rows, const std::string& subject) {
   const std::vector<DType> formats =
-      parse_formats(command.formats).value_or(std::vector<DType>{stored_format(rows)});
+      parse_formats("--format", command.formats).value_or(std::vector<DType>{stored_format(rows)});
   if (!command.common.quiet) {
     say("{}: {} of step {}, for {}", run.string(), name_of(command.observed), rows.front().step,
         titles_of(formats));
@@ -278,7 +278,7 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
     throw CommandError(ExitCode::usage,
                        "nothing is left to show: --include names tensors, --exclude leaves some out");
   const HistQuestion question{
-      .formats = parse_formats(command.formats).value_or(std::vector<DType>{stored_format(rows)}),
+      .formats = parse_formats("--format", command.formats).value_or(std::vector<DType>{stored_format(rows)}),
       .scale = command.scale.empty() ? tensors.common_scale() : parse_scale("--scale", command.scale)};
   if (!command.common.quiet) {
     const std::string recorded =

@@ -32,12 +32,13 @@ double parse_scale(const std::string& option, const std::string& text) {
   return scale;
 }
 
-std::optional<std::vector<DType>> parse_formats(const std::vector<std::string>& names) {
+std::optional<std::vector<DType>> parse_formats(std::string_view option,
+                                                const std::vector<std::string>& names) {
   std::vector<DType> formats;
   for (const std::string& name : split_at_commas(fmt::format("{}", fmt::join(names, ",")))) {
     const std::optional<DType> format = dtype_spelled<is_file_low_precision>(name);
     if (!format)
-      throw CommandError(ExitCode::usage, fmt::format("--format {}: {}", name,
+      throw CommandError(ExitCode::usage, fmt::format("{} {}: {}", option, name,
                                                       known_are(name, dtype_names<is_file_low_precision>)));
     if (std::find(formats.begin(), formats.end(), *format) == formats.end()) formats.push_back(*format);
   }

@@ -27,6 +27,7 @@ struct HistCommand {
   std::string recorded_scale;               ///< what the values of dumps carry; empty: what they say, else 1
   std::optional<std::uint64_t> step;        ///< default: the last recorded one
   Observed observed = Observed::gradients;  ///< of run folders
+  std::vector<std::string> as;              ///< what bytes and words in dumps are
   bool exact_mass = false;                  ///< of dumps: also exact sums
   std::string tensors = "gradients";        ///< --tensors, as given
   bool json = false;
@@ -36,8 +37,9 @@ struct HistCommand {
 
 /// CommandError(usage) naming the option.
 double parse_scale(const std::string& option, const std::string& text);
-/// --format f16,bf16, also as FP16,BF16; std::nullopt: not given.
-std::optional<std::vector<DType>> parse_formats(const std::vector<std::string>& names);
+/// `option` f16,bf16, also as FP16,BF16; std::nullopt: not given.
+std::optional<std::vector<DType>> parse_formats(std::string_view option,
+                                                const std::vector<std::string>& names);
 
 /// What one report is made of, and its figures.
 struct Tensors {

@@ -17,8 +17,7 @@ std::string refusal_of(const NpyHeader& header) {
   const std::uint64_t bytes = header.element_bytes.value_or(0);
   switch (header.kind) {
     case 'f':
-      if (bytes != 2u && bytes != 4u && bytes != 8u)
-        return "only floating-point numbers of 2, 4 and 8 bytes are counted";
+      if (bytes != 2u && bytes != 4u && bytes != 8u) return "no number of 2, 4 or 8 bytes";
       return ordered ? "" : "its type has no byte order";
     case 'i':
     case 'u':
@@ -30,7 +29,7 @@ std::string refusal_of(const NpyHeader& header) {
     case 'O':
       return "pickled Python objects, which are never loaded";
     case 'V':
-      return "raw bytes; numpy has no BF16 or FP8: save as float32 or .safetensors";
+      return "raw bytes, and numpy has no BF16 or FP8";
     case 'S':
     case 'U':
       return "text";
@@ -155,14 +154,16 @@ class SafetensorsSourceOfArrays final : public ArrayFile::Source {
     metadata = reader_.metadata();
     arrays.reserve(reader_.entries().size());
     for (const SafetensorsEntry& entry : reader_.entries()) {
-      ArrayInfo info{
-          .name = entry.name, .dtype = std::string(file_name_of(entry.type)), .shape = entry.shape};
+      ArrayInfo info{.name = entry.name, .dtype = entry.dtype, .shape = entry.shape};
       info.element = entry.type;
       info.data_offset = reader_.offset_of(entry);
-      if (is_floating(entry.type))
+      if (!entry.type)
+        info.refusal = "its type is not counted";
+      else if (is_floating(*entry.type))
         info.type = entry.type;
       else
         info.refusal = entry.type == DType::boolean ? "booleans" : "integers";
+      if (entry.type && *entry.type != DType::boolean) info.element_bytes = size_of(*entry.type);
       arrays.push_back(std::move(info));
     }
   }
@@ -195,6 +196,9 @@ ArrayInfo array_info(const NpyHeader& header, std::string name) {
                  .fortran_order = header.fortran_order,
                  .big_endian = header.byte_order == '>'};
   if (info.refusal.empty()) info.type = info.element;
+  const bool ordered = header.byte_order != '|' || header.element_bytes == 1u;
+  if (std::string_view("fiu").contains(header.kind) ? ordered : header.kind == 'V')
+    info.element_bytes = static_cast<std::size_t>(header.element_bytes.value_or(0));
   return info;
 }
 

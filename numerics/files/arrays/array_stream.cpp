@@ -76,6 +76,13 @@ std::uint64_t ArrayInfo::element_count() const {
   return count;
 }
 
+bool ArrayInfo::take_as(DType format) {
+  if (type || element_bytes != size_of(format)) return false;
+  type = element = format;
+  refusal.clear();
+  return true;
+}
+
 std::string ArrayInfo::describe() const {
   return fmt::format("{} ({}{}){}", shown(dtype), fmt::join(shape, ", "), shape.size() == 1 ? "," : "",
                      fortran_order ? ", Fortran order" : "");

@@ -31,16 +31,6 @@ constexpr std::string_view metadata_key = "__metadata__";
 
 std::string at(std::string_view name) { return fmt::format("tensor '{}'", shown(name)); }
 
-/// "F64 F32 F16 ... I64 ...": the floating-point types, the widest first, then the others.
-std::string type_names() {
-  auto types = dtypes<is_file_type>;
-  std::ranges::stable_sort(types, std::greater(),
-                           [](DType type) { return is_floating(type) ? size_of(type) : 0; });
-  std::string names;
-  for (const DType type : types) names += fmt::format("{}{}", names.empty() ? "" : " ", file_name_of(type));
-  return names;
-}
-
 /// Bytes of `shape` elements, or nothing where that is beyond 2^64 - 1.
 std::optional<std::uint64_t> byte_count_of(std::span<const std::uint64_t> shape, std::size_t element_size) {
   std::uint64_t bytes = element_size;
@@ -77,12 +67,10 @@ class HeaderParser final : public nlohmann::json_sax<Json> {
       return true;
     }
     if (place_ != Place::entry || key_ != "dtype") return unexpected(fmt::format("\"{}\"", shown(value)));
+    entry_.dtype = value;
     for (const DType type : dtypes<is_file_type>)
-      if (file_name_of(type) == value) {
-        entry_.type = type;
-        return true;
-      }
-    return fail(fmt::format("{}: dtype '{}'; known are {}", at(entry_.name), shown(value), type_names()));
+      if (file_name_of(type) == value) entry_.type = type;
+    return true;
   }
 
   bool start_object(std::size_t) override {
@@ -192,14 +180,15 @@ class HeaderParser final : public nlohmann::json_sax<Json> {
 /// Shapes against offsets, then the offsets against each other and the file: no overlap, no hole, no rest.
 std::string check_layout(std::vector<SafetensorsEntry>& entries, std::uint64_t data_bytes) {
   for (const SafetensorsEntry& entry : entries) {
-    const std::optional<std::uint64_t> bytes = byte_count_of(entry.shape, size_of(entry.type));
     const auto offsets = [&entry] { return fmt::format("data_offsets [{}, {}]", entry.begin, entry.end); };
-    if (!bytes) return fmt::format("{}: {} has more than 2^64 bytes", at(entry.name), entry.describe());
     if (entry.end < entry.begin) return fmt::format("{}: {} run backwards", at(entry.name), offsets());
     if (entry.end > data_bytes)
       return fmt::format("{}: {} reach beyond the file's {} data bytes; the file is cut off or damaged",
                          at(entry.name), offsets(), data_bytes);
-    if (entry.byte_count() != *bytes)
+    const std::optional<std::uint64_t> bytes =
+        byte_count_of(entry.shape, entry.type ? size_of(*entry.type) : 1);
+    if (!bytes) return fmt::format("{}: {} has more than 2^64 bytes", at(entry.name), entry.describe());
+    if (entry.type && entry.byte_count() != *bytes)
       return fmt::format("{}: {} are {} bytes, but {} needs {}", at(entry.name), offsets(),
                          entry.byte_count(), entry.describe(), *bytes);
   }
@@ -257,7 +246,7 @@ std::string header_text(const std::filesystem::path& path, std::span<const Safet
 }  // namespace
 
 std::string SafetensorsEntry::describe() const {
-  return fmt::format("{} ({})", file_name_of(type), fmt::join(shape, ", "));
+  return fmt::format("{} ({})", type ? file_name_of(*type) : shown(dtype), fmt::join(shape, ", "));
 }
 
 SafetensorsReader::SafetensorsReader(std::filesystem::path path) : file_(std::move(path)) {

@@ -38,7 +38,7 @@ class Checkpoint : public ::testing::Test {
     Edit edit;
     edit.metadata = reader.metadata();
     for (const SafetensorsEntry& entry : reader.entries())
-      edit.tensors[entry.name] = safetensors_source(entry.name, entry.type, entry.shape, reader.read(entry));
+      edit.tensors[entry.name] = safetensors_source(entry.name, *entry.type, entry.shape, reader.read(entry));
     change(edit);
     std::vector<SafetensorsSource> sources;
     for (const auto& [name, source] : edit.tensors) sources.push_back(source);
@@ -276,7 +276,7 @@ TEST_F(Checkpoint, AFlippedBitInAnyTensorIsFound) {
     const std::filesystem::path file = edited(5, [&](Edit& edit) {
       std::vector<std::byte> bytes = reader.read(entry);
       bytes[bytes.size() / 2] ^= std::byte{0x10};
-      edit.tensors[entry.name] = safetensors_source(entry.name, entry.type, entry.shape, bytes);
+      edit.tensors[entry.name] = safetensors_source(entry.name, *entry.type, entry.shape, bytes);
     });
     TrainingRun run(RunSetup{});
     EXPECT_THAT(message_of([&] { run.resume(file); }), HasSubstr("tensor '" + entry.name + "'"));

@@ -321,7 +321,7 @@ TEST(TrainLevels, CountingChangesNoBit) {
 std::vector<double> numbers_in(const SafetensorsReader& reader, const std::string& name) {
   const SafetensorsEntry& entry = *reader.find(name);
   const std::vector<std::byte> bytes = reader.read(entry);
-  const std::size_t size = size_of(entry.type);
+  const std::size_t size = size_of(*entry.type);
   std::vector<double> numbers;
   for (std::size_t i = 0; i < bytes.size(); i += size) {
     if (entry.type == DType::f64) {

@@ -315,5 +315,74 @@ TEST_F(Hist, ManySmallTensorsTakeLittleMemory) {
   EXPECT_LT(result.peak_kb, 350'000) << "kB, for " << tensors << " tensors: 8 kB a tensor would be more";
 }
 
+// ---- files of types that are not counted ----------------------------------------------------------------
+
+/// The dtypes of the safetensors format that we do not count, with sizes of their own, and one that may come.
+TEST_F(Hist, TensorsOfOtherTypesAreSkippedByNameInEveryContainer) {
+  write_bytes(path("mixed.safetensors"),
+              safetensors(R"({"c":{"dtype":"C64","shape":[1],"data_offsets":[0,8]},)"
+                          R"("scales":{"dtype":"F8_E8M0","shape":[2],"data_offsets":[8,10]},)"
+                          R"("packed":{"dtype":"F4","shape":[4],"data_offsets":[10,12]},)"
+                          R"("amd":{"dtype":"F8_E4M3FNUZ","shape":[2],"data_offsets":[12,14]},)"
+                          R"("new":{"dtype":"F99","shape":[3],"data_offsets":[14,20]},)"
+                          R"("x":{"dtype":"F32","shape":[1],"data_offsets":[20,24]}})",
+                          std::string(20, '\1') + from_hex("0000803f")));
+  const json whole = hist({path("mixed.safetensors")});
+  ASSERT_EQ(whole.at("tensors").size(), 1u);
+  ASSERT_EQ(whole.at("skipped").size(), 5u);
+  EXPECT_EQ(whole.at("skipped")[1].at("name"), "scales");
+  EXPECT_EQ(whole.at("skipped")[1].at("reason"), "F8_E8M0 (2,): its type is not counted");
+  EXPECT_THAT(err_, HasSubstr("'packed' is skipped: F4 (4,): its type is not counted"));
+  EXPECT_EQ(hist({path("mixed.safetensors"), "--include", "x"}).at("skipped").size(), 0u);
+  expect_one_line_error(fp16lab({"hist", path("mixed.safetensors"), "--include", "new"}), 2,
+                        "nothing is left");
+}
+
+/// 1, 2^-20, 2^-30 and 65536: all in the bits of BF16, and the first two in those of E5M2.
+TEST_F(Hist, BytesAndWordsAreCountedAsWhatTheUserSaysThatTheyAre) {
+  const std::string bf16 = from_hex("803f 8035 8030 8047"), swapped = from_hex("3f80 3580 3080 4780");
+  write_bytes(path("u2.npy"), npy("<u2", "(4,)", bf16));
+  write_bytes(path("big.npy"), npy(">u2", "(4,)", swapped));
+  write_bytes(path("V2.npy"), npy("|V2", "(4,)", bf16));
+  write_bytes(path("words.npz"), zip({stored("i2.npy", npy("<i2", "(4,)", bf16)),
+                                      stored("half.npy", npy("<f2", "(1,)", from_hex("003c")))}));
+  write_bytes(path("words.safetensors"),
+              safetensors(R"({"w":{"dtype":"U16","shape":[4],"data_offsets":[0,8]}})", bf16));
+  for (const char* file : {"u2.npy", "big.npy", "V2.npy", "words.npz", "words.safetensors"}) {
+    SCOPED_TRACE(file);
+    const json report = hist({path(file), "--as", "bf16"});
+    const json& array = report.at("arrays")[0];
+    EXPECT_EQ(array.at("taken_as"), "bf16");
+    const json counts = tensor(report, array.at("tensor"));
+    EXPECT_EQ(counts.at("total"), 4);
+    for (const char* zone : {"lost", "subnormal", "normal", "overflow"})
+      EXPECT_EQ(counts.at(zone), json({1, 1})) << zone;
+  }
+  EXPECT_EQ(hist({path("words.npz"), "--as", "BF16"}).at("arrays")[1].at("taken_as"), nullptr)
+      << "what has a type keeps it";
+
+  const std::string e5m2 = from_hex("3c 01 7b");          // 1, 2^-16, 57344
+  write_bytes(path("f1.npy"), npy("<f1", "(3,)", e5m2));  // as ml_dtypes writes float8_e5m2
+  write_bytes(path("u1.npy"), npy("|u1", "(3,)", e5m2));
+  for (const char* file : {"f1.npy", "u1.npy"}) {
+    const json counts = hist({path(file), "--as", "e5m2", "--format", "e5m2"}).at("tensors")[0];
+    EXPECT_EQ(counts.at("subnormal"), json({1, 1})) << file;
+    EXPECT_EQ(counts.at("normal"), json({2, 2})) << file;
+  }
+  EXPECT_EQ(hist({path("u1.npy"), path("u2.npy"), "--as", "e4m3,bf16"}).at("arrays").size(), 2u);
+
+  const auto refused = [this](std::vector<std::string> arguments, const std::string& why) {
+    arguments.insert(arguments.begin(), "hist");
+    expect_one_line_error(fp16lab(arguments), 2, why);
+  };
+  expect_one_line_error(fp16lab({"hist", path("u2.npy"), "--as", "e4m3"}), 1,
+                        "nothing to count: 'u2' is <u2 (4,): integers (are they BF16 or FP16?");
+  refused({path("g.npy"), "--as", "bf16"},
+          "--as bf16: no array of 2-byte elements without a floating-point type is asked for");
+  refused({path("u1.npy"), "--as", "e4m3,e5m2"}, "--as e4m3,e5m2: both have 1 byte");
+  refused({path("u1.npy"), "--as", "f32"}, "--as f32");
+  expect_one_line_error(fp16lab({"hist", path("f1.npy")}), 1, "--as e4m3 or --as e5m2 counts them");
+}
+
 }  // namespace
 }  // namespace fp16lab::experiments

@@ -206,7 +206,7 @@ TEST_F(ObservedRuns, BuffersAndTwoNetworksComeAlong) {
   // PyTorch's state_dict counts batches besides.
   std::vector<SafetensorsSource> sources;
   for (const SafetensorsEntry& entry : loaded.entries())
-    sources.push_back(safetensors_source(entry.name, entry.type, entry.shape, loaded.read(entry)));
+    sources.push_back(safetensors_source(entry.name, *entry.type, entry.shape, loaded.read(entry)));
   const std::vector<std::byte> counter(8);
   sources.push_back(safetensors_source("bn.num_batches_tracked", DType::i64, {}, counter));
   write_safetensors(folder_ / "state_dict", std::move(sources));
@@ -252,7 +252,7 @@ TEST_F(ObservedRuns, SixteenBitsAreWidenedAndMisfitsListed) {
     if (entry.name == "fc1.bias") continue;
     std::vector<std::uint64_t> shape = entry.shape;
     if (entry.name == "fc1.weight") std::swap(shape[0], shape[1]);
-    const DType type = entry.name == "fc2.bias" ? DType::i32 : entry.type;
+    const DType type = entry.name == "fc2.bias" ? DType::i32 : *entry.type;
     sources.push_back(safetensors_source(entry.name == "fc2.weight" ? "fc2.wieght" : entry.name, type, shape,
                                          drawn.read(entry)));
   }
