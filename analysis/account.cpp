@@ -226,9 +226,11 @@ std::string overflowed_tensors(const std::vector<OverflowRow>& overflows, std::s
   const auto found = std::find_if(order.rbegin(), order.rend(),
                                   [&](const std::string& name) { return steps[name] == most; });
   nearest = *found;
-  return fmt::format(" Nearest to the loss, the gradient of {} was Inf or NaN in {}{}.", nearest,
-                     counted(most, "step"),
-                     order.size() == 1 ? "" : fmt::format(", of {} tensors with any", order.size()));
+  return fmt::format(" The gradient of {} was Inf or NaN in {}{}.", nearest, counted(most, "step"),
+                     order.size() == 1
+                         ? ""
+                         : fmt::format("; of {} parameters with such gradients it is the nearest to the loss",
+                                       order.size()));
 }
 
 std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& tally,
@@ -283,9 +285,10 @@ std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& t
   // The words of an end by a loss that is not finite are the first finding's.
   const std::string diagnosis = tally.nonfinite_loss.count > 0 ? "" : diagnosis_of(run);
   text += diagnosis;
-  if (diagnosis.empty() && tally.skipped.count > 1 && tally.skipped_least == tally.skipped_most &&
-      tally.first_scale == tally.last_scale)
-    text += fmt::format(" The scale never left {}: lower it, or take a policy that does.",
+  // Where the loss itself is not finite, no scale helps.
+  if (diagnosis.empty() && tally.nonfinite_loss.count == 0 && tally.skipped.count > 1 &&
+      tally.skipped_least == tally.skipped_most && tally.first_scale == tally.last_scale)
+    text += fmt::format(" The scale never left {}: set a lower one, or take a policy that lowers it.",
                         scale_text(tally.first_scale));
   return finding;
 }
@@ -318,7 +321,7 @@ std::optional<Finding> underflow_finding(const GradientTally& gradients) {
                   title_of(gradients.format), percent(casts.underflow_rate()), worst->name,
                   percent(worst->casts.underflow_rate()));
   if (unfit == 0)
-    finding.text += fmt::format(" They are so small that no tensor's rounding error grows by a tenth.");
+    finding.text += " Zeros in place of them raise no tensor's rounding error by a tenth.";
   else
     finding.text += fmt::format(" {} too much by it.",
                                 unfit == 1 ? "One tensor loses" : fmt::format("{} tensors lose", unfit));
@@ -333,17 +336,19 @@ std::optional<Finding> distortion_finding(const GradientTally& gradients) {
   if (worst == nullptr) return std::nullopt;
   const auto unfit = std::ranges::count_if(
       gradients.tensors, [&excess](const TensorTally& tensor) { return excess(tensor) > 0; });
-  return Finding{.trouble = Trouble::distortion,
-                 .serious = true,
-                 .tensor = worst->name,
-                 .since = {},
-                 .text = fmt::format(
-                     "What stayed of {} was rounded with an error of up to {} what {} costs numbers that "
-                     "are not subnormal{}.",
-                     worst->name, ratio_text(excess(*worst)), title_of(gradients.format),
-                     unfit == 1 ? ""
-                                : fmt::format("; {} of {} tensors had more than {:g} times", unfit,
-                                              gradients.tensors.size(), fit_limit))};
+  return Finding{
+      .trouble = Trouble::distortion,
+      .serious = true,
+      .tensor = worst->name,
+      .since = {},
+      .text = fmt::format(
+          "{} keeps fewer bits of numbers below 2^{}: by them the rounding error of {} was up to {} "
+          "what it is above that{}.",
+          title_of(gradients.format), range_of(gradients.format).smallest_normal, worst->name,
+          ratio_text(excess(*worst)),
+          unfit == 1 ? ""
+                     : fmt::format("; {} of {} tensors had more than {:g} times", unfit,
+                                   gradients.tensors.size(), fit_limit))};
 }
 
 /// `explained`: the cause is named already.

@@ -9,6 +9,11 @@ namespace fp16lab::analysis {
 
 double FitSums::ratio() const { return plain == 0 ? 1 : std::sqrt(error / plain); }
 
+FitSums FitSums::divided_by(double factor) const {
+  const double square = factor * factor;
+  return {.error = error / square, .lost = lost / square, .plain = plain / square, .overflows = overflows};
+}
+
 FitSums fit_sums(const ExponentHistogram& values, const FormatRange& range, double scale) {
   FitSums sums{.overflows = count_ranges(values, range, scale).overflow.upper > 0};
   // Of a scale that is no power of two the error is bounded by that of the next power below, at which no
@@ -18,14 +23,31 @@ FitSums fit_sums(const ExponentHistogram& values, const FormatRange& range, doub
   for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e) {
     const std::uint64_t count = values.at(e);
     if (count == 0) continue;
-    const double plain = square_of_power(e - range.precision);
-    const double kept = std::max(plain, square_of_power(range.tie_to_zero - shift));
-    const bool lost = e + 1 + shift <= range.tie_to_zero;
     const auto n = static_cast<double>(count);
-    sums.plain += n * plain;
-    sums.error += n * (lost ? square_of_power(e + 1) : kept);
-    if (lost) sums.lost += n * square_of_power(e + 1);
+    const double plain = n * square_of_power(e + 1 - range.precision) / 12;
+    const bool lost = e + 1 + shift <= range.tie_to_zero, subnormal = e + shift < range.smallest_normal;
+    const double more = lost        ? n * square_of_power(e + 1)
+                        : subnormal ? n * square_of_power(range.tie_to_zero - shift)
+                                    : 0;
+    sums.plain += plain;
+    sums.error += plain + more;
+    if (lost) sums.lost += more;
   }
+  return sums;
+}
+
+FitSums fit_sums(const ValueHistogram& values, const FormatRange& range, double scale) {
+  const int log2_scale = std::ilogb(scale);
+  const bool exact = std::scalbn(1.0, log2_scale) == scale && range.precision <= RoundingErrors::most_bits;
+  FitSums sums = exact ? FitSums{} : fit_sums(values.exponents(), range, scale);
+  if (exact) {
+    const RoundingErrors::Squares squares = values.rounding_errors().squares(range, log2_scale);
+    sums.error = squares.error;
+    sums.lost = squares.lost;
+    sums.plain = std::max(squares.plain, squares.expected_plain);
+  }
+  const double greatest = values.greatest() * scale, threshold = range.overflow_threshold();
+  sums.overflows = range.threshold_overflows ? greatest >= threshold : greatest > threshold;
   return sums;
 }
 

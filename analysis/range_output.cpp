@@ -42,22 +42,24 @@ std::vector<RecordedCast> casts_of(const RangeReport& report, const std::string*
 
 // ---- table ------------------------------------------------------------------------------------------------
 
-/// "2^4 .. 2^18": from where little of L1 is lost to where head-room ends.
+/// "2^4 .. 2^18": from where rounding is harmless to where nothing overflows.
 std::string fitting_scales(const ScaledHistograms& gradients, DType format) {
   const RangeCounts counts = gradients.at_scale(range_of(format), 1.0);
   const bool odd = counts.infinite + counts.nan > 0;
   if (gradients.empty()) return odd ? "unknown" : "any";
   const SuggestedScale suggestion = suggest_scale(gradients, format);
-  const std::optional<int>&least = suggestion.smallest_sufficient_l1, &largest = suggestion.largest_safe;
+  const std::optional<int>&least = suggestion.least, &greatest = suggestion.greatest;
   std::string text;
-  if (!largest)
-    text = fmt::format("none: even 2^{} leaves less head-room", min_log2_scale);
+  if (!greatest)
+    text = fmt::format("none: overflows even at 2^{}", least_log2_scale);
   else if (!least)
-    text = fmt::format("none: even 2^{} loses more", max_log2_scale);
-  else if (*least > *largest)
-    text = fmt::format("none: it takes 2^{} to lose little, 2^{} to have head-room", *least, *largest);
+    text = fmt::format("none: not even 2^{}", greatest_log2_scale);
+  else if (*least > *greatest)
+    text = fmt::format("none: only from 2^{} on, overflows beyond 2^{}", *least, *greatest);
+  else if (suggestion.needs_none)
+    text = "any that is usual";
   else
-    text = fmt::format("2^{} .. 2^{}", *least, *largest);
+    text = fmt::format("2^{} .. 2^{}", *least, *greatest);
   return odd ? text + " (by its finite values)" : text;
 }
 
@@ -146,12 +148,10 @@ void print_masses(std::ostream& out, const RangeReport& report, const RangeView&
                        cosine_text(gradients.cosine_at(range, view.scale)),
                        fitting_scales(gradients, view.format));
   });
-  const ScaleTargets targets;
   out << fmt::format(
-      "Scales that fit lose less than {:.2g} % of L1 (2^-11, half a unit in the last place of FP16) and "
-      "leave "
-      "{} bits of head-room.\n",
-      100 * targets.lost_l1, targets.headroom_bits);
+      "At scales that fit nothing overflows, and rounding costs at most {:g} times what {}'s precision does "
+      "by itself.\n",
+      fit_limit, title_of(view.format));
 }
 
 double share(double part, double total) { return total == 0 ? 0 : part / total; }
@@ -203,11 +203,13 @@ Json sums_json(const ZoneSums& sums) {
 Json optional_int(const std::optional<int>& value) { return value ? Json(*value) : Json(nullptr); }
 
 Json suggestion_json(const SuggestedScale& suggestion) {
-  return {{"largest_safe", optional_int(suggestion.largest_safe)},
-          {"smallest_sufficient", optional_int(suggestion.smallest_sufficient)},
-          {"smallest_sufficient_l1", optional_int(suggestion.smallest_sufficient_l1)},
+  return {{"fits", suggestion.fits()},
+          {"least", optional_int(suggestion.least)},
+          {"greatest", optional_int(suggestion.greatest)},
+          {"asks_most", suggestion.asks_most},
+          {"overflows_first", suggestion.overflows_first},
           {"suggested", optional_int(suggestion.suggested)},
-          {"at_edge", suggestion.at_edge},
+          {"needs_none", suggestion.needs_none},
           {"reasoning", suggestion.reasoning}};
 }
 
@@ -277,7 +279,7 @@ Json tensor_json(const std::string& name, const ScaledHistograms& gradients, con
     points.push_back(std::move(entry));
   }
   json["what_if"] = std::move(points);
-  json["suggestion"] = suggestion_json(suggest_scale(gradients, view.format, {}, step));
+  json["suggestion"] = suggestion_json(suggest_scale(gradients, view.format, step));
   return json;
 }
 
@@ -310,9 +312,10 @@ void print_formats(std::ostream& out, const RangeReport& report, std::span<const
                        percent(any, rates.overflow),
                        percent(any, report.merged().mass_at(range, views[i].scale).l1.lost.share()),
                        cosine_text(report.merged().cosine_at(range, views[i].scale)),
-                       suggested ? fmt::format("2^{}{}", *suggested, suggestions[i].at_edge ? " or more" : "")
-                       : any     ? "none"
-                                 : "unknown");
+                       suggestions[i].needs_none ? "needs none"
+                       : suggested               ? fmt::format("2^{}", *suggested)
+                       : any                     ? "none"
+                                                 : "unknown");
   }
   out << '\n';
 }
@@ -337,7 +340,8 @@ void print_short(std::ostream& out, const RangeReport& report, std::span<const R
     const DType format = views[i].format;
     const std::optional<int>& suggested = suggestions[i].suggested;
     row(format, views[i].scale, "");
-    if (suggested) row(format, std::scalbn(1.0, *suggested), " suggested");
+    if (suggested)
+      row(format, std::scalbn(1.0, *suggested), suggestions[i].needs_none ? ", needs none" : " suggested");
     if (i == 0 && for_run && for_run != suggested) row(format, std::scalbn(1.0, *for_run), " for the run");
   }
 }

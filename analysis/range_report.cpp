@@ -88,6 +88,14 @@ std::optional<MassInterval> ScaledHistograms::cosine_at(const FormatRange& range
   return sums.cosine();
 }
 
+FitSums ScaledHistograms::fit_at(const FormatRange& range, std::optional<double> scale) const {
+  FitSums sum;
+  for_each(scale, [&](const auto& gradients, double factor, double recorded) {
+    sum += fit_sums(gradients, range, factor).divided_by(recorded);
+  });
+  return sum;
+}
+
 std::optional<std::array<ExactMass, 4>> ScaledHistograms::exact_zones(const FormatRange& range,
                                                                       std::optional<double> scale) const {
   if (values_.empty()) return std::nullopt;
@@ -195,7 +203,7 @@ std::shared_ptr<const ValueBins> value_bins(std::span<const FormatRange> ranges,
   std::vector<ScaledFormat> formats;
   for (const FormatRange& range : ranges)
     for (const double recorded : recorded_scales) {
-      for (int k = min_log2_scale; k <= max_log2_scale + max_headroom_bits; ++k)
+      for (int k = least_log2_scale; k <= greatest_log2_scale; ++k)
         formats.push_back({range, std::scalbn(1.0, k) / recorded});
       formats.push_back({range, scale ? *scale / recorded : 1});
     }

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "analysis/format_fit.hpp"
 #include "numerics/files/run/run_schema.hpp"
 #include "numerics/formats/format_range.hpp"
 #include "numerics/histogram/cast_counts.hpp"
@@ -25,9 +26,12 @@
 
 namespace fp16lab::analysis {
 
-/// The what-if scales that reports show: 2^-10 ... 2^24.
+/// The what-if scales that tables list: 2^-10 ... 2^24.
 inline constexpr int min_log2_scale = -10;
 inline constexpr int max_log2_scale = 24;
+/// Those among which one is suggested: every power of two among FP32's normal numbers, in which scalers hold S.
+inline constexpr int least_log2_scale = -126;
+inline constexpr int greatest_log2_scale = 127;
 
 struct RateInterval {
   double lower = 0;
@@ -61,6 +65,8 @@ class ScaledHistograms {
   /// Between the gradients and what the format keeps of them at `scale`; see DirectionSums::cosine. Unknown
   /// where a value is infinite or NaN, or may become so, and where no value has a direction.
   std::optional<MassInterval> cosine_at(const FormatRange& range, std::optional<double> scale) const;
+  /// What rounding them would cost, in units of the unscaled gradients.
+  FitSums fit_at(const FormatRange& range, std::optional<double> scale) const;
   /// The exact sums of the zones (lost, subnormal, normal, overflow) in units of the values as they were
   /// added; none if only their histograms were.
   std::optional<std::array<ExactMass, 4>> exact_zones(const FormatRange& range,
@@ -140,12 +146,10 @@ struct WhatIf {
 /// One entry for each power-of-two scale from 2^min_log2_scale to 2^max_log2_scale.
 std::vector<WhatIf> what_if(const ScaledHistograms& gradients, const FormatRange& range);
 
-/// Bins in which values answer exactly all that reports and suggestions ask: at every scale of what_if, at
-/// those up to 2^max_headroom_bits above, and at `scale` (or as they are), if they carry one of
-/// `recorded_scales`.
+/// Bins in which values answer exactly all that reports ask: at every scale that may be suggested, and at `scale` (or as
+/// they are), if they carry one of `recorded_scales`.
 std::shared_ptr<const ValueBins> value_bins(std::span<const FormatRange> ranges,
                                             std::span<const double> recorded_scales,
                                             std::optional<double> scale);
-inline constexpr int max_headroom_bits = 2;
 
 }  // namespace fp16lab::analysis

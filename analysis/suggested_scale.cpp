@@ -1,97 +1,89 @@
 #include "analysis/suggested_scale.hpp"
-#include "numerics/text/text.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 #include <vector>
+
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::analysis {
 namespace {
 
-double power_of_two(int k) { return std::scalbn(1.0, k); }
-
-/// The gradients of one question, in one format.
-struct Question {
-  const ScaledHistograms& all;
-  DType format;
-  ScaleTargets targets;
-  std::optional<std::uint64_t> step{};   ///< of a run
-  const RangeReport* tensors = nullptr;  ///< that `all` is of; none: of one
-  FormatRange range = range_of(format);
-
-  RangeCounts counts(int log2_scale) const { return all.at_scale(range, power_of_two(log2_scale)); }
-  double lost_rate(int log2_scale) const { return rates_of(counts(log2_scale)).lost.upper; }
-  bool overflows(const ScaledHistograms& gradients, int log2_scale) const {
-    const double scale = power_of_two(log2_scale + targets.headroom_bits);
-    return gradients.at_scale(range, scale).overflow.upper > 0;
-  }
-  double lost_l1(const ScaledHistograms& gradients, int log2_scale) const {
-    return gradients.mass_at(range, power_of_two(log2_scale)).l1.lost.share().upper;
-  }
-  double lost_l1(int log2_scale) const { return lost_l1(all, log2_scale); }
-  /// Has more than one tensor gradients to judge by?
-  bool of_several() const {
-    return tensors && std::ranges::count_if(tensors->tensors(), [this](const std::string& name) {
-                        return !tensors->tensor(name).empty();
-                      }) > 1;
-  }
-  std::string headroom() const {
-    return counted(static_cast<std::size_t>(targets.headroom_bits), "bit") + " of head-room";
-  }
+/// A tensor with values to judge by.
+struct Judged {
+  std::string name;  ///< "" of one alone
+  const ScaledHistograms* gradients;
 };
 
-void check(const ScaleTargets& targets) {
-  if (!(targets.lost_rate > 0 && targets.lost_rate <= 1))
-    throw std::invalid_argument(fmt::format("target lost rate {}: must be in (0, 1]", targets.lost_rate));
-  if (!(targets.lost_l1 > 0 && targets.lost_l1 <= 1))
-    throw std::invalid_argument(
-        fmt::format("target lost share of L1 {}: must be in (0, 1]", targets.lost_l1));
-  if (targets.headroom_bits < 0)
-    throw std::invalid_argument(fmt::format("head-room of {} bits: must be >= 0", targets.headroom_bits));
+/// The gradients of one question, in one format.
+struct ScaleQuestion {
+  const ScaledHistograms& all;
+  std::vector<Judged> tensors;  ///< that `all` is of, without those that have no finite non-zero value
+  DType format;
+  std::optional<std::uint64_t> step{};  ///< of a run
+  std::vector<std::string> unknown{};   ///< tensors with an Inf or NaN and no finite value but zeros
+
+  FitSums fit(const Judged& tensor, int log2_scale) const {
+    return tensor.gradients->fit_at(range_of(format), std::scalbn(1.0, log2_scale));
+  }
+  bool of_several() const { return tensors.size() > 1; }
+};
+
+/// The first k from `begin` to `end` for which holds(k), which no larger one loses; none: not even `end`.
+template <class Predicate>
+std::optional<int> first_that(int begin, int end, const Predicate& holds) {
+  if (!holds(end)) return std::nullopt;
+  while (begin < end) {
+    const int middle = begin + (end - begin) / 2;
+    if (holds(middle))
+      end = middle;
+    else
+      begin = middle + 1;
+  }
+  return begin;
 }
 
-/// smallest_sufficient_each and asks_most. What is lost never grows with the scale: a tensor that loses
-/// little at the scale which those before it ask for asks for no more.
-void ask_each(const Question& question, SuggestedScale& found) {
-  int least = min_log2_scale;
-  for (const std::string& name : question.tensors->tensors()) {
-    const ScaledHistograms& gradients = question.tensors->tensor(name);
-    if (gradients.empty()) continue;
-    while (question.lost_l1(gradients, least) >= question.targets.lost_l1) {
-      found.asks_most = name;
-      if (++least > max_log2_scale) return;
+void find_range(const ScaleQuestion& question, SuggestedScale& found) {
+  int least = least_log2_scale, greatest = greatest_log2_scale;
+  bool any_least = true, any_greatest = true;
+  for (const Judged& tensor : question.tensors) {
+    // Only what asks for more than those before it is searched.
+    if (any_least && !question.fit(tensor, least).is_precise()) {
+      const auto own = first_that(least + 1, greatest_log2_scale,
+                                  [&](int k) { return question.fit(tensor, k).is_precise(); });
+      any_least = own.has_value();
+      least = own.value_or(least);
+      found.asks_most = tensor.name;
+    }
+    if (any_greatest && question.fit(tensor, greatest).overflows) {
+      const auto beyond =
+          first_that(least_log2_scale, greatest, [&](int k) { return question.fit(tensor, k).overflows; });
+      any_greatest = *beyond > least_log2_scale;
+      greatest = *beyond - 1;
+      found.overflows_first = tensor.name;
     }
   }
-  found.smallest_sufficient_each = least;
+  if (any_least) found.least = least;
+  if (any_greatest) found.greatest = greatest;
 }
 
-/// Everything but the reasoning.
-SuggestedScale find_scales(const Question& question) {
-  const ScaleTargets& targets = question.targets;
-  SuggestedScale found;
-  for (int k = min_log2_scale; k <= max_log2_scale; ++k) {
-    if (!question.overflows(question.all, k)) found.largest_safe = k;
-    if (!found.smallest_sufficient && question.lost_rate(k) < targets.lost_rate)
-      found.smallest_sufficient = k;
-    if (!found.smallest_sufficient_l1 && question.lost_l1(k) < targets.lost_l1)
-      found.smallest_sufficient_l1 = k;
+void choose(SuggestedScale& found) {
+  if (!found.greatest) return;
+  if (!found.fits()) {
+    found.suggested = std::max(*found.greatest - room_before_overflow, least_log2_scale);
+    return;
   }
-  if (question.tensors)
-    ask_each(question, found);
-  else
-    found.smallest_sufficient_each = found.smallest_sufficient_l1;
-  found.suggested = found.largest_safe;
-  found.at_edge = found.suggested == max_log2_scale;
-  return found;
+  found.needs_none = *found.least <= -room_of_none && *found.greatest >= room_of_none;
+  const int middle = (*found.least + *found.greatest + 1) >> 1;
+  found.suggested = found.needs_none ? 0 : std::max(middle, *found.greatest - most_room_above);
 }
 
 /// What it is all about, if that is not simply all values: a sentence and a blank, or nothing.
-std::string about_subject(const Question& question) {
-  const RangeCounts counts = question.counts(0);
+std::string about_subject(const ScaleQuestion& question) {
+  const RangeCounts counts = question.all.at_scale(range_of(question.format), 1.0);
   const std::uint64_t odd = counts.infinite + counts.nan;
   std::vector<std::string> of;
   if (question.step) of.push_back(fmt::format("of step {} alone", *question.step));
@@ -101,119 +93,134 @@ std::string about_subject(const Question& question) {
   return of.empty() ? "" : fmt::format("This is {}. ", fmt::join(of, ", "));
 }
 
-/// The first tensor that leaves less head-room at 2^log2_scale.
-std::string first_too_large(const Question& question, int log2_scale) {
-  for (const std::string& name : question.tensors->tensors())
-    if (question.overflows(question.tensors->tensor(name), log2_scale)) return name;
-  return {};
-}
+std::string named(const std::string& tensor) { return tensor.empty() ? "" : fmt::format(" ({})", tensor); }
 
-/// The same of each tensor on its own, where there are several: a blank and a sentence.
-std::string about_each(const SuggestedScale& suggestion, const Question& question) {
-  if (!question.of_several() || !suggestion.largest_safe) return {};
-  const std::optional<int>& least = suggestion.smallest_sufficient_each;
-  const int largest = *suggestion.largest_safe;
-  if (suggestion.fits_each()) {
-    if (least == suggestion.smallest_sufficient_l1) return " The same holds for each tensor on its own.";
-    return fmt::format(" Each tensor on its own: from 2^{} ({}) to 2^{}.", *least, suggestion.asks_most,
-                       largest);
-  }
-  const std::string none = " No loss scale does so for each tensor on its own: ";
-  if (!least) return none + fmt::format("{} loses more even at 2^{}.", suggestion.asks_most, max_log2_scale);
-  return none + fmt::format("{} loses so little only from 2^{} on, {} leaves {} only up to 2^{}.",
-                            suggestion.asks_most, *least, first_too_large(question, largest + 1),
-                            question.headroom(), largest);
-}
-
-/// Which scales lose little and leave head-room, the "scales that fit" of the tables; or why none does.
-std::string about_range(const SuggestedScale& suggestion, const Question& question) {
-  const std::optional<double> greatest = question.all.greatest();
-  const std::string reach =
-      greatest ? fmt::format("the greatest finite gradient is {:.4g}", *greatest)
-               : fmt::format("no finite gradient exceeds 2^{}", question.all.extent().largest);
-  const std::string little = fmt::format("less than {:.2g} % of L1{}", 100 * question.targets.lost_l1,
-                                         question.of_several() ? " of all tensors together" : "");
-  const std::optional<int>&least = suggestion.smallest_sufficient_l1, &largest = suggestion.largest_safe;
-  if (!largest)
-    return fmt::format("No loss scale from 2^{} on leaves {}: {}.", min_log2_scale, question.headroom(),
-                       reach);
-  if (!least) return fmt::format("No loss scale up to 2^{} loses {}.", max_log2_scale, little);
-  if (suggestion.fits()) {
-    const std::string range = *least == *largest
-                                  ? fmt::format("The loss scale 2^{}", *least)
-                                  : fmt::format("Every loss scale from 2^{} to 2^{}", *least, *largest);
-    return fmt::format("{} loses {} and leaves {}: {}.", range, little, question.headroom(), reach);
-  }
-  std::string text = fmt::format("No loss scale both leaves {} and loses {}", question.headroom(), little);
-  const CountInterval overflow = question.counts(*least).overflow;
-  if (overflow.upper == 0)
-    text += "; with less head-room there is one";
-  else if (overflow.lower > 0)
-    text += fmt::format("; the gradients span more than {} holds", title_of(question.format));
-  return fmt::format("{}: {}.", text, reach);
-}
-
-/// Whether no scaling at all would do, where it would.
-std::string about_none(const SuggestedScale& suggestion, const Question& question) {
-  const RangeCounts counts = question.counts(0);
-  if (counts.lost.upper + counts.overflow.upper > 0) return {};
-  const std::uint64_t odd = counts.infinite + counts.nan;
-  const std::string whom =
-      odd > 0 ? fmt::format("none of the {} finite values", counts.total - odd) : "no value";
-  return fmt::format(
-      " Without a loss scale {} rounds to zero or overflows in {}{}.", whom, title_of(question.format),
-      *suggestion.largest_safe < 0 ? fmt::format(", but less than {} is left", question.headroom()) : "");
-}
-
-std::string conclusion(const SuggestedScale& suggestion, const Question& question) {
-  if (!suggestion.suggested) return {};
-  const int k = *suggestion.suggested;
-  std::string text = about_none(suggestion, question);
-  text += fmt::format(" Suggested{}: 2^{}, {}; ",
-                      question.step ? fmt::format(" for step {} alone", *question.step) : "", k,
-                      suggestion.at_edge ? "the largest that was looked at (larger ones may do as well)"
-                                         : "the largest with head-room");
-  const double rate = question.lost_rate(k);
-  text += rate == 0
-              ? "nothing is lost"
-              : fmt::format("of those {} it loses least: {:.2g} % of the values, at most {:.2g} % of L1",
-                            suggestion.at_edge ? "looked at" : "with head-room", 100 * rate,
-                            100 * question.lost_l1(k));
-  if (const std::optional<MassInterval> cosine = question.all.cosine_at(question.range, power_of_two(k)))
-    text += fmt::format("; the cosine to the unrounded gradient is at least {:.6f}",
-                        std::floor(cosine->lower * 1e6) * 1e-6);
+/// "every tensor fits from 2^4 (fc1.weight) to 2^18 (fc2.weight)".
+std::string range_text(const SuggestedScale& found, const ScaleQuestion& question) {
+  const bool from_least = *found.least == least_log2_scale,
+             to_greatest = *found.greatest == greatest_log2_scale;
+  const std::string whom = question.of_several() ? "every tensor fits" : "the values fit";
+  if (from_least && to_greatest) return whom + " at every scale";
+  if (*found.least == *found.greatest) return fmt::format("{} at 2^{} alone", whom, *found.least);
+  std::string text = whom;
+  if (!from_least) text += fmt::format(" from 2^{}{}", *found.least, named(found.asks_most));
+  if (!to_greatest)
+    text += fmt::format("{} 2^{}{}", from_least ? " up to" : " to", *found.greatest,
+                        named(found.overflows_first));
   else
-    text += "; the cosine to the unrounded gradient is unknown";
-  return text + '.';
+    text += " on";
+  return text;
 }
 
-SuggestedScale suggest(const Question& question) {
-  check(question.targets);
-  SuggestedScale suggestion;
-  const std::string subject = about_subject(question);
-  if (question.all.empty()) {
-    suggestion.reasoning = subject + "There is no finite non-zero gradient to judge a scale by.";
-    return suggestion;
+std::string power_text(int k) { return k < 13 ? fmt::format("{}", 1 << k) : fmt::format("2^{}", k); }
+
+std::string about_fitting(const SuggestedScale& found, const ScaleQuestion& question) {
+  const std::string title = title_of(question.format), range = range_text(found, question);
+  const std::string meaning = fmt::format(
+      "nothing overflows, and rounding costs at most {:g} times what {}'s precision does by itself",
+      fit_limit, title);
+  if (found.needs_none) return fmt::format("{} needs no loss scale: {} ({}).", title, range, meaning);
+  const int k = *found.suggested, above = *found.greatest - k, below = k - *found.least;
+  std::string text = fmt::format("In {} {}: {}.", title, range, meaning);
+  if (*found.least <= 0 && *found.greatest >= 0) text += " Without a loss scale they fit, too.";
+  const std::string step = question.step ? fmt::format(" for step {} alone", *question.step) : "";
+  return text + fmt::format(
+                    " Suggested{}: 2^{}: gradients may become {} times as large before one overflows, and "
+                    "{} times as small before rounding costs more.",
+                    step, k, power_text(above), power_text(below));
+}
+
+/// The tensor to which rounding is worst at 2^k, and how many of them do not fit.
+std::string about_misfits(const ScaleQuestion& question, int k) {
+  const Judged* worst = nullptr;
+  double ratio = 0;
+  std::size_t misfits = 0;
+  for (const Judged& tensor : question.tensors) {
+    const double own = question.fit(tensor, k).ratio();
+    if (own > fit_limit) ++misfits;
+    if (own > ratio) {
+      ratio = own;
+      worst = &tensor;
+    }
   }
-  suggestion = find_scales(question);
-  suggestion.reasoning = subject + about_range(suggestion, question) + about_each(suggestion, question) +
-                         conclusion(suggestion, question);
-  return suggestion;
+  const std::string cost = fmt::format("rounding costs {} {:.3g} times what precision does by itself",
+                                       worst->name.empty() ? "them" : worst->name, ratio);
+  return question.of_several()
+             ? fmt::format("{} of {} tensors do not fit there; {}", misfits, question.tensors.size(), cost)
+             : cost + " there";
+}
+
+std::string about_none(const SuggestedScale& found, const ScaleQuestion& question) {
+  const std::string title = title_of(question.format);
+  const auto whom = [&](const std::string& tensor) { return tensor.empty() ? "a value" : tensor; };
+  if (!found.greatest)
+    return fmt::format("No loss scale suits {}: {} overflows even at 2^{}.", title,
+                       whom(found.overflows_first), least_log2_scale);
+  std::string text;
+  if (!question.of_several())
+    text = found.least
+               ? fmt::format(
+                     "No loss scale suits {}: the values fit only from 2^{} on, and overflow beyond 2^{}",
+                     title, *found.least, *found.greatest)
+               : fmt::format("No loss scale suits {}: the values do not fit even at 2^{}", title,
+                             greatest_log2_scale);
+  else
+    text = fmt::format(
+        "No loss scale suits every tensor in {}: {} {}, {} overflows beyond 2^{}", title, found.asks_most,
+        found.least ? fmt::format("fits only from 2^{} on", *found.least)
+                    : fmt::format("does not fit even at 2^{}", greatest_log2_scale),
+        found.overflows_first == found.asks_most ? "and it" : found.overflows_first, *found.greatest);
+  const int k = *found.suggested;
+  return text + fmt::format(". Suggested{}: 2^{}, which leaves {} before the first overflow; {}.",
+                            question.step ? fmt::format(" for step {} alone", *question.step) : "", k,
+                            counted(static_cast<std::size_t>(*found.greatest - k), "bit"),
+                            about_misfits(question, k));
+}
+
+SuggestedScale suggest(const ScaleQuestion& question) {
+  SuggestedScale found;
+  const std::string subject = about_subject(question);
+  if (question.tensors.empty()) {
+    found.reasoning = subject + "There is no finite non-zero gradient to judge a scale by.";
+    return found;
+  }
+  if (!question.unknown.empty()) {
+    found.reasoning =
+        subject +
+        fmt::format(
+            "No loss scale can be suggested: {} of {} tensors hold nothing finite but zeros, such as "
+            "{}. Record them at a lower scale.",
+            question.unknown.size(), question.unknown.size() + question.tensors.size(),
+            question.unknown.back());
+    return found;
+  }
+  find_range(question, found);
+  choose(found);
+  found.reasoning = subject + (found.fits() ? about_fitting(found, question) : about_none(found, question));
+  return found;
 }
 
 }  // namespace
 
-SuggestedScale suggest_scale(const RangeReport& report, DType format, const ScaleTargets& targets) {
-  return suggest({.all = report.merged(),
-                  .format = format,
-                  .targets = targets,
-                  .step = report.step(),
-                  .tensors = &report});
+SuggestedScale suggest_scale(const RangeReport& report, DType format) {
+  ScaleQuestion question{.all = report.merged(), .tensors = {}, .format = format, .step = report.step()};
+  for (const std::string& name : report.tensors()) {
+    const ScaledHistograms& gradients = report.tensor(name);
+    const RangeCounts counts = gradients.at_scale(range_of(format), 1.0);
+    if (!gradients.empty())
+      question.tensors.push_back({name, &gradients});
+    else if (counts.infinite + counts.nan > 0)
+      question.unknown.push_back(name);
+  }
+  if (question.tensors.size() == 1) question.tensors.front().name.clear();
+  return suggest(question);
 }
 
-SuggestedScale suggest_scale(const ScaledHistograms& gradients, DType format, const ScaleTargets& targets,
+SuggestedScale suggest_scale(const ScaledHistograms& gradients, DType format,
                              std::optional<std::uint64_t> step) {
-  return suggest({.all = gradients, .format = format, .targets = targets, .step = step});
+  ScaleQuestion question{.all = gradients, .tensors = {}, .format = format, .step = step};
+  if (!gradients.empty()) question.tensors.push_back({"", &gradients});
+  return suggest(question);
 }
 
 }  // namespace fp16lab::analysis

@@ -9,61 +9,42 @@
 
 namespace fp16lab::analysis {
 
-struct ScaleTargets {
-  int headroom_bits =
-      max_headroom_bits;    ///< gradients may still grow by 2^headroom_bits before one overflows
-  double lost_rate = 1e-3;  ///< of the finite non-zero gradients of all tensors together, strictly below
-  /// The share of their L1 that may be lost, strictly below: half a unit in the last place of FP16, which
-  /// rounding to it may change anyway. The same for all formats, so that they can be compared.
-  double lost_l1 = 0x1p-11;
-};
+/// So many powers of two on both sides of 1 that fit as well: then no loss scale is needed.
+inline constexpr int room_of_none = 8;
+/// Where no scale suits all, the suggestion leaves so many bits before the first overflow.
+inline constexpr int room_before_overflow = 2;
+/// Where they fit, more room above than this would only cost small values their bits.
+inline constexpr int most_room_above = 8;
 
+/// Exact for values that carry a power of two, bounded from counts for others: what is said to fit does fit, and a wider
+/// range may.
 struct SuggestedScale {
-  /// Largest log2 scale with head-room: at 2^headroom_bits times this scale the upper bound of the overflow
-  /// count is 0.
-  std::optional<int> largest_safe;
-  /// Smallest log2 scale at which the lost rate (upper bound) is below the target.
-  std::optional<int> smallest_sufficient;
-  /// Smallest log2 scale at which the lost share of L1 (upper bound) is below its target: what vanishes may
-  /// be many values and yet little of the gradient.
-  std::optional<int> smallest_sufficient_l1;
-  /// Of a report: the smallest log2 scale at which each tensor loses less than that target of its own L1,
-  /// and the tensor that asks for it (where there is no such scale: that has none); "" if 2^min_log2_scale
-  /// will do. A tensor of small gradients may be lost whole where it is nothing of the L1 of all. Of one
-  /// tensor alone as smallest_sufficient_l1, and "".
-  std::optional<int> smallest_sufficient_each;
-  std::string asks_most;
-  /// The scale to fix: the largest with head-room. What is lost never grows with the scale, so no other scale
-  /// that keeps the head-room loses less.
+  /// log2 of the smallest scale at which rounding is harmless to every tensor (FitSums::is_precise), and of the largest
+  /// at which nothing overflows. Neither where no scale does so. What rounding costs never grows with the scale, and
+  /// what overflows never shrinks, so every tensor fits from the one to the other, if they are in that order.
+  std::optional<int> least, greatest;
+  /// The tensors that no smaller, and no larger, scale suits. "" where there is one tensor, or the last scale that is
+  /// looked at will do.
+  std::string asks_most, overflows_first;
+  /// Of those that fit the middle one, or most_room_above below the largest, if that is more; 2^0 if none is needed. Where none suits all: room_before_overflow below the largest.
+  /// None where a tensor holds nothing finite but zeros: what it asks for is unknown.
   std::optional<int> suggested;
-  /// `suggested` is the last scale that was looked at: a larger one may fit as well.
-  bool at_edge = false;
-  /// In plain words, a few sentences: what they are of, if that is one step of a run or only some of the
-  /// values; the range of scales that lose little of L1 and leave head-room, for all tensors together and for
-  /// each on its own; what is suggested.
+  bool needs_none = false;  ///< 2^0 fits, with room_of_none to both sides
+  /// In plain words, a few sentences: what they are of, if that is one step of a run or only some of the values; which
+  /// scales fit and why no other does; what is suggested, and how much room it leaves.
   std::string reasoning;
 
-  /// Is there a scale with head-room that loses little of L1?
-  bool fits() const {
-    return largest_safe && smallest_sufficient_l1 && *smallest_sufficient_l1 <= *largest_safe;
-  }
-  /// Is there one with head-room at which each tensor loses little of its own?
-  bool fits_each() const {
-    return largest_safe && smallest_sufficient_each && *smallest_sufficient_each <= *largest_safe;
-  }
+  bool fits() const { return least && greatest && *least <= *greatest; }
 };
 
 ///   RangeReport report;
 ///   report.add("fc1.weight", counts, 1.0);  // of every tensor, and the loss scale that its values carry
 ///   std::puts(suggest_scale(report, DType::f16).reasoning.c_str());
 ///
-/// Looks at the scales 2^min_log2_scale ... 2^max_log2_scale in `format`: f32, f16, bf16, e4m3 or e5m2.
-/// `targets.lost_rate` and `lost_l1` in (0, 1], head-room >= 0, and <= max_headroom_bits where values are at
-/// hand (std::invalid_argument).
-SuggestedScale suggest_scale(const RangeReport& report, DType format, const ScaleTargets& targets = {});
-/// The suggestion for one tensor alone, as if it had a scale of its own. `step`: the step of the run that it
-/// belongs to.
+/// `format`: f32, f16, bf16, e4m3 or e5m2.
+SuggestedScale suggest_scale(const RangeReport& report, DType format);
+/// The suggestion for one tensor alone, as if it had a scale of its own. `step`: the step of the run that it belongs to.
 SuggestedScale suggest_scale(const ScaledHistograms& gradients, DType format,
-                             const ScaleTargets& targets = {}, std::optional<std::uint64_t> step = {});
+                             std::optional<std::uint64_t> step = {});
 
 }  // namespace fp16lab::analysis

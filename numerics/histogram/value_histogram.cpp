@@ -25,7 +25,7 @@ using zone_detail::Zone, zone_detail::zone_count;
 
 /// Values whose squares are summed in 128 bits before they meet longer sums: 2^22 squares of 2^106 would fit.
 /// Also a piece of work for a thread.
-constexpr std::size_t block_size = std::size_t{1} << 16;
+constexpr std::size_t block_size = RoundingErrors::most_values;
 
 constexpr std::uint64_t smallest_fp32 = bits_of(0x1p-149);
 constexpr std::uint64_t largest_fp32 = bits_of(0x1.fffffep127);
@@ -128,6 +128,7 @@ void ValueHistogram::add_block(std::span<const T> values) {
     found.push_back(bin);
   }
   add_bins(found);
+  rounding_errors_.add(values);
 }
 
 template <class T>
@@ -183,13 +184,15 @@ ValueHistogram& ValueHistogram::operator+=(const ValueHistogram& other) {
   infinite_ += other.infinite_;
   nan_ += other.nan_;
   greatest_ = std::max(greatest_, other.greatest_);
+  rounding_errors_ += other.rounding_errors_;
   add_bins(other.bins_);
   return *this;
 }
 
 bool ValueHistogram::operator==(const ValueHistogram& other) const {
   return edges_ == other.edges_ && zero_ == other.zero_ && infinite_ == other.infinite_ &&
-         nan_ == other.nan_ && greatest_ == other.greatest_ && bins_ == other.bins_;
+         nan_ == other.nan_ && greatest_ == other.greatest_ && rounding_errors_ == other.rounding_errors_ &&
+         bins_ == other.bins_;
 }
 
 std::uint64_t ValueHistogram::finite_nonzero() const {

@@ -16,6 +16,7 @@
 #include "numerics/formats/format_range.hpp"
 #include "numerics/formats/small_float.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
+#include "numerics/histogram/rounding_errors.hpp"
 #include "numerics/histogram/zones.hpp"
 
 namespace fp16lab {
@@ -86,6 +87,8 @@ class ValueHistogram {
   int greatest_exponent() const;
   /// The greatest finite magnitude; 0: there is no finite value.
   double greatest() const { return double_from_bits(greatest_); }
+  /// What rounding them to a format would cost.
+  const RoundingErrors& rounding_errors() const { return rounding_errors_; }
   /// 0 < |x| < 2^-149, FP32's smallest number; and finite beyond its largest.
   std::uint64_t below_fp32() const;
   std::uint64_t above_fp32() const;
@@ -119,7 +122,8 @@ class ValueHistogram {
   std::shared_ptr<const ValueBins> edges_;
   std::uint64_t zero_ = 0, infinite_ = 0, nan_ = 0;
   std::uint64_t greatest_ = 0;  ///< FP64 bits
-  std::vector<Bin> bins_;       ///< those with values, ascending: memory follows the values, not the edges
+  RoundingErrors rounding_errors_;
+  std::vector<Bin> bins_;  ///< those with values, ascending: memory follows the values, not the edges
 };
 
 /// zones.hpp of values, for the formats and scales of `zones`: counts are exact, and both ends of

@@ -104,14 +104,11 @@ std::string format_name(const nb::object& value) {
 }
 
 analysis::SuggestedScale suggest_scale(const ExponentHistogram& histogram, const nb::object& format,
-                                       const nb::object& recorded_scale, const nb::object& headroom_bits,
-                                       const nb::object& lost_rate, const nb::object& lost_l1) {
+                                       const nb::object& recorded_scale) {
   const FloatingPointScope scope;
   analysis::ScaledHistograms gradients;
   gradients.add(histogram, number(recorded_scale, "recorded_scale"));
-  return analysis::suggest_scale(gradients, format_of(format_name(format)),
-                                 {static_cast<int>(number(headroom_bits, "headroom_bits")),
-                                  number(lost_rate, "lost_rate"), number(lost_l1, "lost_l1")});
+  return analysis::suggest_scale(gradients, format_of(format_name(format)));
 }
 
 /// By its bits: a thread may read subnormal FP32 numbers as zeros.
@@ -145,15 +142,14 @@ void bind_histograms(nb::module_& module) {
   using analysis::SuggestedScale;
   nb::class_<SuggestedScale>(module, "SuggestedScale", R"(Which power-of-two loss scale values ask for.
 
-All are exponents k of scales 2**k, or None where no scale from 2**-10 to 2**24 will do.
+Values fit a format at a scale if nothing overflows, and rounding costs at most 1.1 times what the format's precision
+does by itself. Exponents k of scales 2**k are None where no scale from 2**-126 to 2**127 will do.
 Source: analysis/suggested_scale.hpp.)")
-      .def_ro("suggested", &SuggestedScale::suggested, "The scale to fix: the largest with head-room.")
-      .def_ro("largest_safe", &SuggestedScale::largest_safe, "The largest at which nothing overflows.")
-      .def_ro("smallest_sufficient", &SuggestedScale::smallest_sufficient,
-              "The smallest that loses few values.")
-      .def_ro("smallest_sufficient_l1", &SuggestedScale::smallest_sufficient_l1,
-              "The smallest that loses little of the sum of magnitudes.")
-      .def_ro("at_edge", &SuggestedScale::at_edge, "A larger scale than those looked at may fit as well.")
+      .def_ro("suggested", &SuggestedScale::suggested, "The scale to fix, with room to both sides.")
+      .def_ro("least", &SuggestedScale::least, "The smallest at which rounding is harmless.")
+      .def_ro("greatest", &SuggestedScale::greatest, "The largest at which nothing overflows.")
+      .def_prop_ro("fits", &SuggestedScale::fits, "Do the values fit at any scale, from least to greatest?")
+      .def_ro("needs_none", &SuggestedScale::needs_none, "They fit without a scale, with room to both sides.")
       .def_ro("reasoning", &SuggestedScale::reasoning, "The answers and why, in sentences.")
       .def_prop_ro(
           "scale",
@@ -197,16 +193,11 @@ bins decide; zero, infinite and nan are what was counted so; total is all. Error
 finite and above zero, and for an unknown format. Source: numerics/histogram/zones.hpp.)")
       .def("suggest_scale", &suggest_scale, nb::arg("format").none() = "f16",
            nb::arg("recorded_scale").none() = 1.0,
-           nb::arg("headroom_bits").none() = analysis::ScaleTargets().headroom_bits,
-           nb::arg("lost_rate").none() = analysis::ScaleTargets().lost_rate,
-           nb::arg("lost_l1").none() = analysis::ScaleTargets().lost_l1,
-           nb::sig("def suggest_scale(self, format: str = 'f16', recorded_scale: float = 1.0, "
-                   "headroom_bits: int = 2, lost_rate: float = 0.001, lost_l1: float = 0.00048828125) -> "
-                   "SuggestedScale"),
+           nb::sig(
+               "def suggest_scale(self, format: str = 'f16', recorded_scale: float = 1.0) -> SuggestedScale"),
            R"(The loss scale that these values ask for in a format, as `fp16lab hist` suggests it.
 
-recorded_scale: the scale that the values carry already. headroom_bits: they may still grow by
-2**headroom_bits. lost_rate, lost_l1: of values, and of the sum of magnitudes, that may be lost.
+recorded_scale: the scale that the values carry already. Bounded from counts: what is said to fit does fit.
 Source: analysis/suggested_scale.hpp.)")
       .def(
           "plot",

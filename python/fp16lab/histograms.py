@@ -16,11 +16,11 @@ def histogram(x: Any, threads: int | None = None) -> Histogram:
     numerics/histogram/exponent_histogram.hpp.
 
     >>> import numpy, fp16lab
-    >>> h = fp16lab.histogram(numpy.array([2.0**-26, 2.0**-20, 1.0, 0.0], numpy.float32))
+    >>> h = fp16lab.histogram(numpy.array([2.0**-26, 2.0**-20, 2.0**-10, 0.0], numpy.float32))
     >>> h.zones(format="f16")["lost"], h.zones(scale=2**12, format="f16")["lost"]
     ((1, 1), (0, 0))
     >>> h.suggest_scale("f16").suggested
-    13
+    17
     """
     codes = codes_of(x, "x")
     counts = Histogram()

@@ -204,9 +204,7 @@ std::string scales_clause(const WorkloadMaterial& material, std::size_t index) {
         report.add(gradients.tensors[tensor], histogram, scale);
   if (report.merged().empty()) return "";
 
-  const analysis::ScaleTargets targets;
-  const analysis::SuggestedScale scale = analysis::suggest_scale(report, rounded->format, targets);
-  const std::optional<int>&least = scale.smallest_sufficient_each, &largest = scale.largest_safe;
+  const analysis::SuggestedScale scale = analysis::suggest_scale(report, rounded->format);
   const auto power = [](int k) { return bold(pretty(fmt::format("2^{}", k))); };
   const std::vector<ExploredRun>& explored = material.explored[witness];
   const std::string said_by = fmt::format(
@@ -215,28 +213,35 @@ std::string scales_clause(const WorkloadMaterial& material, std::size_t index) {
                        : "<em>" + html_escape(pretty(material.summary.rows[witness].label)) + "</em>’s",
       explored.empty() ? "" : fmt::format("seed {}, ", explored.front().run->seed),
       counted(gradients.observed_steps, "step"));
-  const std::string little = fmt::format("{:.2g} % of its sum of magnitudes in {}", 100 * targets.lost_l1,
-                                         title_of(rounded->format));
-  const std::string headroom = fmt::format("{} bits of head-room", targets.headroom_bits);
-  const std::string asks_most = html_escape(scale.asks_most);
-  if (!largest) return said_by + "no loss scale leaves " + headroom + ".";
-  if (!least)
-    return said_by + fmt::format("no loss scale would do: {} loses more than {} even at {}.", asks_most,
-                                 little, power(analysis::max_log2_scale));
-  if (!scale.fits_each())
-    return said_by + fmt::format(
-                         "no one scale would do: {} loses less than {} only from {} on, and only up to {} "
-                         "are {} left.",
-                         asks_most, little, power(*least), power(*largest), headroom);
-  const std::string fits = fmt::format("each tensor loses less than {} and has {}", little, headroom);
-  if (*least <= 0 && *largest >= 0) {
+  const auto tensor = [](const std::string& name) { return name.empty() ? "it" : html_escape(name); };
+  const auto named = [](const std::string& name) {
+    return name.empty() ? "" : fmt::format(" ({})", html_escape(name));
+  };
+  if (!scale.greatest) return said_by + tensor(scale.overflows_first) + " overflows at any loss scale.";
+  if (!scale.least) return said_by + "no loss scale would do: " + tensor(scale.asks_most) + " fits none.";
+  if (!scale.fits())
+    return said_by +
+           fmt::format("no one scale would do: {} fits only from {} on, and {} overflows beyond {}.",
+                       tensor(scale.asks_most), power(*scale.least), tensor(scale.overflows_first),
+                       power(*scale.greatest));
+  const std::string fits = fmt::format(
+      "nothing overflows, and rounding costs no tensor more than {:g} times what the precision of {} costs "
+      "by itself",
+      analysis::fit_limit, title_of(rounded->format));
+  const bool at_least = *scale.least == analysis::least_log2_scale,
+             at_greatest = *scale.greatest == analysis::greatest_log2_scale;
+  const std::string up_to =
+      at_greatest ? "" : fmt::format(" to {}{}", power(*scale.greatest), named(scale.overflows_first));
+  if (*scale.least <= 0 && *scale.greatest >= 0) {
     const SummaryRow& row = material.summary.rows[index];
     const bool well = !row.account || row.account->worst() == nullptr;
-    return said_by + fmt::format("{}at 1, as at any scale up to {}, {}.",
-                                 well ? "no scaling is needed: " : "", power(*largest), fits);
+    return said_by +
+           fmt::format("{}at 1, as at any scale{}{}, {}.", well ? "no scaling is needed: " : "",
+                       at_least ? "" : fmt::format(" from {}{}", power(*scale.least), named(scale.asks_most)),
+                       at_least && !at_greatest ? " up" + up_to : up_to, fits);
   }
-  return said_by + fmt::format("{} at any scale from {}{} to {}.", fits, power(*least),
-                               asks_most.empty() ? "" : fmt::format(" ({})", asks_most), power(*largest));
+  return said_by + fmt::format("{} at any scale from {}{}{}.", fits, power(*scale.least),
+                               named(scale.asks_most), at_greatest ? " on" : up_to);
 }
 
 /// As good as FP32, where FP32 was trained and the runs tell.
@@ -279,8 +284,9 @@ std::string fix_sentence(const WorkloadMaterial& material, std::size_t index) {
   else if (row.casts && row.account && row.account->nothing_to_fix() && equal_where_judged(row))
     words = "There is nothing to fix. ";
   else if (row.casts && row.casts->underflow == 0)
-    words = row.account && row.account->worst() != nullptr ? html_escape(row.account->worst()->text) + " "
-                                                           : "Nothing underflows. ";
+    words = row.account && row.account->worst() != nullptr
+                ? html_escape(pretty(row.account->worst()->text)) + " "
+                : "Nothing underflows. ";
   else if (!names.empty())
     words = fmt::format("{} {} less. ", names, many ? "lose" : "loses");
   else if (row.casts)

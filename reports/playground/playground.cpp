@@ -206,9 +206,9 @@ Json zones(const ExponentHistogram& values, double recorded, DType format, int l
   const analysis::SuggestedScale suggestion = analysis::suggest_scale(gradients, format);
   const auto power = [](const std::optional<int>& k) { return k ? Json(*k) : Json(); };
   json["suggested"] = {{"scale", power(suggestion.suggested)},
-                       {"largest_safe", power(suggestion.largest_safe)},
-                       {"smallest_sufficient", power(suggestion.smallest_sufficient)},
-                       {"smallest_sufficient_l1", power(suggestion.smallest_sufficient_l1)},
+                       {"least", power(suggestion.least)},
+                       {"greatest", power(suggestion.greatest)},
+                       {"needs_none", suggestion.needs_none},
                        {"reasoning", suggestion.reasoning}};
   return json;
 }

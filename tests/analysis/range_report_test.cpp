@@ -166,138 +166,6 @@ TEST(RangeReportTest, ExtentBoundsTheUnscaledMagnitudes) {
   EXPECT_GE(odd.extent().largest, 0);
 }
 
-// ---- suggested scale ----------------------------------------------------------------------------
-
-TEST(SuggestedScaleTest, KnownHistogram) {
-  // 999 values of 1.5 * 2^-10 and one of 1.5 * 2^-40.
-  std::vector<float> values(999, 0x1.8p-10f);
-  values.push_back(0x1.8p-40f);
-  RangeReport report;
-  report.add("w", histogram_of(values), 1.0);
-  // Head-room of 2 bits: the greatest value, 1.5 * 2^-10, must stay below 65520 at 4 S: -10 + k + 2 <= 15, so
-  // k = 23. Lost < 0.5 %: already at 2^-10 only the one tiny value (0.1 %) is lost.
-  const SuggestedScale loose = suggest_scale(report, DType::f16, {.headroom_bits = 2, .lost_rate = 5e-3});
-  EXPECT_EQ(loose.largest_safe, 23);
-  EXPECT_EQ(loose.smallest_sufficient, -10);
-  EXPECT_TRUE(loose.fits());
-  // Strictly below 0.1 %: the tiny value must survive: -40 + k >= -25, so k = 15.
-  const SuggestedScale strict = suggest_scale(report, DType::f16, {.headroom_bits = 2, .lost_rate = 1e-3});
-  EXPECT_EQ(strict.smallest_sufficient, 15);
-  // By L1 the tiny value is nothing, and the paragraph names that one range and its end.
-  EXPECT_EQ(
-      strict.reasoning,
-      "Every loss scale from 2^-10 to 2^23 loses less than 0.049 % of L1 and leaves 2 bits of head-room: the "
-      "greatest finite gradient is 0.001465. Suggested: 2^23, the largest with head-room; nothing is lost; "
-      "the cosine to the unrounded gradient is at least 0.999999.");
-  // Each bit of head-room costs one bit of scale.
-  EXPECT_EQ(suggest_scale(report, DType::f16, {.headroom_bits = 5, .lost_rate = 1e-3}).largest_safe, 20);
-  // The same gradients recorded at another scale give the same answer.
-  RangeReport scaled;
-  for (float& value : values) value *= 0x1p12f;
-  scaled.add("w", histogram_of(values), 4096.0);
-  EXPECT_EQ(suggest_scale(scaled, DType::f16, {.headroom_bits = 2, .lost_rate = 1e-3}).smallest_sufficient,
-            15);
-  EXPECT_EQ(suggest_scale(scaled, DType::f16, {.headroom_bits = 2, .lost_rate = 1e-3}).largest_safe, 23);
-}
-
-TEST(SuggestedScaleTest, SaysSoWhenThereIsNone) {
-  RangeReport wide;  // half of the values at 2^-45, half at 2^8: FP16 holds no such span
-  std::vector<float> values(10, 0x1.8p-45f);
-  values.insert(values.end(), 10, 0x1.8p8f);
-  wide.add("w", histogram_of(values), 1.0);
-  const SuggestedScale none = suggest_scale(wide, DType::f16);
-  EXPECT_EQ(none.smallest_sufficient, 20);
-  EXPECT_EQ(none.largest_safe, 5);
-  EXPECT_TRUE(none.fits()) << "half of the values are nothing of L1";
-  EXPECT_THAT(none.reasoning, HasSubstr("of those with head-room it loses least: 50 %"));
-  RangeReport huge;
-  huge.add("w", histogram_of({0x1p40f, INFINITY}), 1.0);
-  EXPECT_EQ(suggest_scale(huge, DType::f16).largest_safe, std::nullopt);
-  EXPECT_THAT(suggest_scale(huge, DType::f16).reasoning,
-              StartsWith("This is of 1 of 2 values; the others were Inf or NaN"));
-  RangeReport tiny;
-  tiny.add("w", histogram_of({0x1p-80f}), 1.0);
-  EXPECT_EQ(suggest_scale(tiny, DType::f16).smallest_sufficient, std::nullopt);
-  EXPECT_EQ(suggest_scale(tiny, DType::f16).largest_safe, max_log2_scale);
-  EXPECT_THAT(suggest_scale(RangeReport{}, DType::f16).reasoning, HasSubstr("no finite non-zero gradient"));
-  EXPECT_THROW(suggest_scale(tiny, DType::f16, {.lost_rate = 0}), std::invalid_argument);
-  EXPECT_THROW(suggest_scale(tiny, DType::f16, {.headroom_bits = -1}), std::invalid_argument);
-}
-
-TEST(SuggestedScaleTest, SaysWhenOnlyTheHeadroomIsInTheWay) {
-  // 2^-24 and 40000: both stay at 2^0, where one bit of head-room is too much; with two, 2^-24 is lost.
-  RangeReport report;
-  report.add("w", histogram_of({0x1p-24f, 40000.0f}), 1.0);
-  const SuggestedScale tight = suggest_scale(report, DType::f16);
-  EXPECT_EQ(tight.smallest_sufficient, 0);
-  EXPECT_EQ(tight.largest_safe, -2);
-  EXPECT_THAT(
-      tight.reasoning,
-      HasSubstr("Every loss scale from 2^-10 to 2^-2 loses less than 0.049 % of L1 and leaves 2 bits of "
-                "head-room: the greatest finite gradient is 4e+04."));
-  EXPECT_THAT(tight.reasoning, HasSubstr("Without a loss scale no value rounds to zero or overflows in FP16, "
-                                         "but less than 2 bits of head-room is left."));
-  EXPECT_THAT(tight.reasoning,
-              HasSubstr("Suggested: 2^-2, the largest with head-room; of those with head-room it "
-                        "loses least: 50 % of the values"));
-  // The greatest value is not known of counts alone.
-  ExponentHistogram counted = histogram_of({0x1p-24f, 40000.0f});
-  counted.forget_extremes();
-  RangeReport counts;
-  counts.add("w", counted, 1.0);
-  EXPECT_THAT(suggest_scale(counts, DType::f16).reasoning, HasSubstr("no finite gradient exceeds 2^16."));
-}
-
-TEST(SuggestedScaleTest, WhatWasInfiniteIsNoGroundForIt) {
-  RangeReport report;
-  report.add("fine", histogram_of({0.0f, 0.5f}), 1.0);
-  report.add("burst", histogram_of({INFINITY, NAN, -INFINITY}), 1.0);
-  const SuggestedScale partly = suggest_scale(report, DType::f16);
-  EXPECT_THAT(partly.reasoning,
-              StartsWith("This is of 2 of 5 values; the others were Inf or NaN and say nothing. "));
-  EXPECT_THAT(partly.reasoning, HasSubstr("Without a loss scale none of the 2 finite values rounds to zero"));
-  EXPECT_THAT(partly.reasoning, Not(HasSubstr("no value")));
-  std::ostringstream table;
-  print_table(table, report, {DType::f16, 1.0}, partly);
-  EXPECT_THAT(table.str(), ::testing::ContainsRegex("\nburst +3 +0 +- +- +- +-  \\(2 Inf, 1 NaN\\)\n"));
-  EXPECT_THAT(table.str(), ::testing::ContainsRegex("\nburst +- +- +- +- +unknown  unknown\n"));
-  EXPECT_THAT(table.str(),
-              ::testing::ContainsRegex("\nall tensors .*  2\\^-10 .. 2\\^14 \\(by its finite values\\)\n"));
-  RangeReport burst;
-  burst.add("burst", histogram_of({INFINITY}), 1.0);
-  EXPECT_EQ(
-      suggest_scale(burst, DType::f16).reasoning,
-      "This is of 0 of 1 values; the others were Inf or NaN and say nothing. There is no finite non-zero "
-      "gradient to judge a scale by.");
-}
-
-TEST(SuggestedScaleTest, NamesTheStepThatItIsOf) {
-  HistogramRow row;
-  row.step = 40;
-  row.tensor = "w";
-  row.dtype = DType::f16;
-  row.loss_scale = 1024;
-  row.before = row.after = histogram_of({512.0f});
-  RangeReport report;
-  report.add(row);
-  const SuggestedScale suggestion = suggest_scale(report, DType::f16);
-  EXPECT_THAT(suggestion.reasoning, StartsWith("This is of step 40 alone. "));
-  EXPECT_THAT(suggestion.reasoning, HasSubstr("Suggested for step 40 alone: 2^14"));
-  EXPECT_THAT(suggestion.reasoning, HasSubstr("the greatest finite gradient is 0.5.")) << "unscaled";
-  std::ostringstream formats, table, casts;
-  const std::vector<RangeView> views{{DType::f16, 4.0}};
-  print_formats(formats, report, views, std::vector<SuggestedScale>{suggestion});
-  EXPECT_THAT(formats.str(), HasSubstr("suggested scale (step 40 alone)\n"));
-  print_table(table, report, views[0], suggestion);
-  EXPECT_THAT(table.str(), HasSubstr("scales that fit (step 40 alone)\n"));
-  print_casts(casts, report);
-  EXPECT_THAT(casts.str(),
-              HasSubstr("The casts of step 40 as they were recorded, at loss scale 2^10: of the"));
-  row.step = 41;
-  report.add(row);
-  EXPECT_THAT(suggest_scale(report, DType::f16).reasoning, Not(HasSubstr("alone")));
-}
-
 // ---- quality ------------------------------------------------------------------------------------
 
 TEST(Quality, LeavesOutWhatIsNotFiniteAndCountsIt) {
@@ -322,8 +190,7 @@ TEST(RangeOutputTest, TableAndJson) {
   EXPECT_THAT(table.str(), HasSubstr(suggestion.reasoning));
   write_json(json, report, {DType::f16, 8.0}, suggestion);
   EXPECT_THAT(json.str(), HasSubstr("\"tensor\": \"fc1.weight\""));
-  EXPECT_THAT(json.str(),
-              HasSubstr("\"smallest_sufficient\": " + std::to_string(*suggestion.smallest_sufficient)));
+  EXPECT_THAT(json.str(), HasSubstr("\"greatest\": " + std::to_string(*suggestion.greatest)));
 }
 
 TEST(RangeOutputTest, WithoutAScaleEveryTensorIsShownAtItsOwn) {

@@ -78,13 +78,14 @@ TEST_F(AnswersOf, AHarmedRunNamesItsCure) {
               AllOf(StartsWith("The test loss ends <strong>worse</strong> than FP32’s: "
                                "<strong>20.03 % higher ["),
                     HasSubstr("FP32’s own noise is ["), HasSubstr("and against its twin it is worse too.")));
-  // 40 x 2^-30 are 6.5e-4 of the sum of fc1.weight: more than 2^-11. They survive from 2^6 on (2^-24; 2^-25
-  // is the tie), and 2^-4 leaves two bits below 65520 up to 2^17.
-  EXPECT_EQ(
-      said.fixes,
-      "<strong><em>FP16 S=2¹⁰</em></strong> (0 % of values lost, equal) fixes it. By <em>FP32</em>’s "
-      "histograms (seed 1, 1 step), each tensor loses less than 0.049 % of its sum of magnitudes in FP16 and "
-      "has 2 bits of head-room at any scale from <strong>2⁶</strong> (fc1.weight) to <strong>2¹⁷</strong>.");
+  // The greatest is 2^-4, and the threshold 65520.
+  EXPECT_EQ(said.fixes,
+            "<strong><em>FP16 S=2¹⁰</em></strong> (0 % of values lost, equal) fixes it. By <em>FP32</em>’s "
+            "histograms (seed 1, 1 step), nothing overflows, and rounding costs no tensor more than 1.1 "
+            "times what the "
+            "precision of FP16 costs by itself at any scale from <strong>2⁹</strong> (fc1.weight) to "
+            "<strong>2¹⁹</strong> "
+            "(loss.prediction).");
   ASSERT_TRUE(said.configuration && said.tensor);
   EXPECT_EQ(*said.configuration, 2u);
   EXPECT_EQ(*said.tensor, 0u);
@@ -92,10 +93,10 @@ TEST_F(AnswersOf, AHarmedRunNamesItsCure) {
 
 TEST_F(AnswersOf, WithoutFp32TheRunItselfTellsTheScale) {
   runs("O1", "none", 1, 0.6, 40);
-  EXPECT_THAT(
-      answers().fixes,
-      AllOf(HasSubstr("By its own histograms (seed 1, 1 step), each tensor loses less than 0.049 % of "),
-            HasSubstr(" from <strong>2⁶</strong> (fc1.weight) to <strong>2¹⁷</strong>.")));
+  EXPECT_THAT(answers().fixes,
+              AllOf(HasSubstr("By its own histograms (seed 1, 1 step), nothing overflows, and rounding costs "
+                              "no tensor more "),
+                    HasSubstr(" from <strong>2⁹</strong> (fc1.weight) to <strong>2¹⁹</strong>")));
 }
 
 TEST_F(AnswersOf, ARunThatLosesNothingNeedsNoCure) {
@@ -107,17 +108,21 @@ TEST_F(AnswersOf, ARunThatLosesNothingNeedsNoCure) {
               AllOf(StartsWith("Nothing that shows: the test loss is <strong>equal</strong> to FP32’s"),
                     HasSubstr("no FP32 twin (sweep --twin) tells FP32’s own noise")));
   // 2^-20 is subnormal in FP16: nothing is lost, and much is distorted.
-  EXPECT_THAT(said.fixes,
-              AllOf(StartsWith("What stayed of fc1.weight was rounded with an error of up to 128 times"),
-                    HasSubstr("(seed 1, 1 step), at 1, as at any scale up to <strong>2¹⁷</strong>, ")));
+  EXPECT_THAT(
+      said.fixes,
+      AllOf(StartsWith("FP16 keeps fewer bits of numbers below 2⁻¹⁴: by them the rounding error of "
+                       "fc1.weight was up to "),
+            HasSubstr(
+                "(seed 1, 1 step), nothing overflows, and rounding costs no tensor more than 1.1 times")));
 
   folders.resize(3);  // FP32's
   runs("O1", "fixed", 1024, 0.5, 0);
   EXPECT_THAT(
       answers().fixes,
-      StartsWith("There is nothing to fix. By <em>FP32</em>’s histograms (seed 1, 1 step), no scaling is "
-                 "needed: at 1, as at any scale up to <strong>2¹⁷</strong>, each tensor loses less than "
-                 "0.049 % of its sum of magnitudes in FP16 and has 2 bits of head-room."));
+      StartsWith(
+          "There is nothing to fix. By <em>FP32</em>’s histograms (seed 1, 1 step), nothing "
+          "overflows, and rounding costs no tensor more than 1.1 times what the precision of FP16 costs by "
+          "itself at any scale from <strong>2⁷</strong> (fc1.weight)"));
 }
 
 TEST_F(AnswersOf, WhatIsNotKnownIsSaidToBeSo) {
@@ -127,7 +132,9 @@ TEST_F(AnswersOf, WhatIsNotKnownIsSaidToBeSo) {
                                           "<strong>10 % of all its non-zero gradients</strong> zero"),
                                 HasSubstr("<strong>40 %</strong> of its own")));
   EXPECT_EQ(said.costs, "Only FP32 has been trained, so a cost is not known.");
-  EXPECT_THAT(said.fixes, StartsWith("By its own histograms (seed 1, 1 step), each tensor loses less than"));
+  EXPECT_THAT(
+      said.fixes,
+      StartsWith("By its own histograms (seed 1, 1 step), nothing overflows, and rounding costs no tensor"));
 
   folders.clear();
   runs("O1", "none", 2, 0.5, 0, false, false);

@@ -64,6 +64,28 @@ Json additions_of(const CountedDumps& dumps, const std::optional<double>& record
           {"skipped", std::move(skipped)}};
 }
 
+/// Of arrays whose own type rounds small values to zero: the one with most zeros.
+void note_zeros(const CountedDumps& dumps) {
+  const CountedArray* worst = nullptr;
+  double most = 0;
+  std::size_t others = 0;
+  for (const CountedArray& array : dumps.arrays) {
+    if (*array.info.type != DType::f16 && !is_fp8(*array.info.type)) continue;
+    const double share =
+        static_cast<double>(array.values.zero()) / static_cast<double>(array.info.element_count());
+    if (share == 0) continue;
+    if (worst != nullptr) ++others;
+    if (share <= most) continue;
+    most = share;
+    worst = &array;
+  }
+  if (worst == nullptr) return;
+  say("note: {}: {:.3g} % of its values are zeros, which its own type, {}, may have made; no scale brings "
+      "them back{}",
+      worst->label, 100 * most, title_of(*worst->info.type),
+      others > 0 ? fmt::format(" (so have {})", counted(others, "other array")) : "");
+}
+
 void print_notes(const CountedDumps& dumps) {
   constexpr std::size_t shown_at_most = 10;
   std::size_t skipped = 0, no_gradients = 0;
@@ -78,6 +100,7 @@ void print_notes(const CountedDumps& dumps) {
   if (no_gradients > 0)
     say("note: {} tensors are left out: the dump says that they are no gradients (--include counts them)",
         no_gradients);
+  note_zeros(dumps);
   std::uint64_t below = 0, above = 0;
   for (const CountedArray& array : dumps.arrays) {
     below += array.values.below_fp32();

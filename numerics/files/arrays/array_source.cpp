@@ -197,7 +197,8 @@ ArrayInfo array_info(const NpyHeader& header, std::string name) {
                  .big_endian = header.byte_order == '>'};
   if (info.refusal.empty()) info.type = info.element;
   const bool ordered = header.byte_order != '|' || header.element_bytes == 1u;
-  if (std::string_view("fiu").contains(header.kind) ? ordered : header.kind == 'V')
+  const bool plain = header.kind == 'f' || header.kind == 'i' || header.kind == 'u';
+  if (plain ? ordered : header.kind == 'V')
     info.element_bytes = static_cast<std::size_t>(header.element_bytes.value_or(0));
   return info;
 }

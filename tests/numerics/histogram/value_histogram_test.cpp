@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -328,6 +329,68 @@ TEST(FixedPointSum, CarriesThroughWords) {
   tie.add(1, 0);
   EXPECT_EQ(tie.nearest(), 0x1p113 + 0x1p61);
   EXPECT_EQ((FixedPointSum<0, 2>().nearest()), 0.0);
+}
+
+// ---- errors of rounding ---------------------------------------------------------------------------------
+
+/// The nearest multiple of a power of two, ties to an even one; x >= 0.
+Rational to_multiple(const Rational& x, const Rational& spacing) {
+  const Rational quotient = x / spacing;
+  Integer whole = numerator(quotient) / denominator(quotient);
+  const Rational rest = quotient - Rational(whole), half = Rational(1) / 2;
+  if (rest > half || (rest == half && whole % 2 == 1)) ++whole;
+  return Rational(whole) * spacing;
+}
+
+TEST(RoundingErrors, AreThoseOfValuesRoundedOneByOne) {
+  std::mt19937_64 random(3);
+  std::vector<double> values{
+      1.0, 1.5, 1.25, 0x1p-25, 0x1.000002p-25, 0x1p-26, 0x1.8p-24, 0x1.ffffffffffffp-15, 1e30, 1e-30};
+  for (int i = 0; i < 200; ++i)
+    values.push_back(
+        std::ldexp(1 + static_cast<double>(random() >> 12) * 0x1p-52, static_cast<int>(random() % 60) - 45));
+  RoundingErrors errors;
+  errors.add(std::span<const double>(values));
+  for (const FormatZones& format : all_formats()) {
+    if (format.precision > RoundingErrors::most_bits) {
+      EXPECT_THROW((void)errors.squares(format.range, 0), std::invalid_argument);
+      continue;
+    }
+    for (const int k : {-30, -3, 0, 7, 40}) {
+      Rational error = 0, plain = 0;
+      for (const double value : values) {
+        const Rational x = oracle::rational(value), scale = power_of_two(k);
+        const Rational spacing = power_of_two(std::ilogb(value) + k + 1 - format.precision);
+        const Rational least = 2 * format.tie;  // the smallest subnormal number
+        const Rational rounded = to_multiple(x * scale, spacing > least ? spacing : least) / scale;
+        const Rational unlimited = to_multiple(x * scale, spacing) / scale;
+        error += (x - rounded) * (x - rounded);
+        plain += (x - unlimited) * (x - unlimited);
+      }
+      const RoundingErrors::Squares found = errors.squares(format.range, k);
+      EXPECT_NEAR(static_cast<double>(Rational(oracle::rational(found.error) / error)), 1, 1e-14)
+          << format.name << k;
+      EXPECT_NEAR(static_cast<double>(Rational(oracle::rational(found.plain) / plain)), 1, 1e-14)
+          << format.name << k;
+      EXPECT_LE(found.lost, found.error);
+    }
+  }
+}
+
+TEST(RoundingErrors, AddUpInAnyOrder) {
+  std::mt19937_64 random(4);
+  std::vector<float> values;
+  for (int i = 0; i < 3000; ++i) values.push_back(float_from_bits(static_cast<std::uint32_t>(random())));
+  const std::span<const float> all(values);
+  RoundingErrors whole, parts, others;
+  whole.add(all);
+  parts.add(all.first(1234));
+  others.add(all.subspan(1234));
+  others += parts;
+  EXPECT_EQ(whole, others);
+  EXPECT_NE(whole, parts);
+  EXPECT_THROW(whole.add(std::span<const float>(std::vector<float>(RoundingErrors::most_values + 1))),
+               std::invalid_argument);
 }
 
 }  // namespace

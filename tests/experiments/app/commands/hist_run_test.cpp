@@ -28,24 +28,24 @@ TEST_F(Hist, ARunIsJudgedInTheFormatItStored) {
 }
 
 TEST_F(Hist, TheSuggestionForARunIsReplayedOnAllItsSteps) {
-  // The last step alone would have 2^12 and more; the first one overflows there.
+  // The last step alone would have 2^19; the first one overflows there.
   MadeStep wild, tame;
   wild.tensors.push_back({.values = {32, 0x1p-10}});
-  tame.tensors.push_back({.values = {0.5, 0x1p-10}});
+  tame.tensors.push_back({.values = {0x1p-12, 0x1p-22}});
   make_run(path("made"), {wild, tame});
   const json last = hist({path("made")});
-  EXPECT_EQ(last.at("suggestion").at("suggested"), 14);
+  EXPECT_EQ(last.at("suggestion").at("suggested"), 19);
   const json& replay = last.at("suggestion_replay");
-  EXPECT_EQ(replay.at("log2_scale"), 14);
+  EXPECT_EQ(replay.at("log2_scale"), 19);
   EXPECT_EQ(replay.at("steps"), 2);
   EXPECT_EQ(replay.at("overflows"), 1);
   EXPECT_EQ(replay.at("first"), 1);
   EXPECT_EQ(replay.at("highest"), 10);
   EXPECT_THAT(
       fp16lab({"hist", path("made")}).out,
-      HasSubstr("Replayed in FP16 over all 2 recorded steps: at 2^14 gradients overflow in 1 (the first is "
+      HasSubstr("Replayed in FP16 over all 2 recorded steps: at 2^19 gradients overflow in 1 (the first is "
                 "step 1). For the run take 2^10, the largest"));
-  EXPECT_THAT(fp16lab({"hist", path("made")}).out, HasSubstr("Suggested for step 2 alone: 2^14"));
+  EXPECT_THAT(fp16lab({"hist", path("made")}).out, HasSubstr("Suggested for step 2 alone: 2^19"));
   EXPECT_EQ(replay.at("for_run"), 10);
   EXPECT_EQ(replay.at("first_certain"), 1);
   EXPECT_TRUE(replay.at("first_unknown").is_null());
@@ -55,7 +55,7 @@ TEST_F(Hist, TheSuggestionForARunIsReplayedOnAllItsSteps) {
 
 TEST_F(Hist, ARunThatLostRowsSaysSo) {
   MadeStep step;
-  step.tensors.push_back({.values = {0.5, 0x1p-10}});
+  step.tensors.push_back({.values = {0x1p-12, 0x1p-22}});
   make_run(path("made"), {step, step, step});
   EXPECT_TRUE(hist({path("made")}).at("damage").empty());
   const std::string lines = read("made/histograms.jsonl");
@@ -66,7 +66,7 @@ TEST_F(Hist, ARunThatLostRowsSaysSo) {
   EXPECT_THAT(
       result.out,
       HasSubstr(
-          "Replayed in FP16 over the 2 steps whose rows are there (some are missing or changed): at 2^14"));
+          "Replayed in FP16 over the 2 steps whose rows are there (some are missing or changed): at 2^19"));
   EXPECT_THAT(result.out, Not(HasSubstr("over all")));
   EXPECT_EQ(hist({path("made")}).at("damage"), json({"histograms.jsonl has 2 rows, but the run wrote 3"}));
   write_bytes(path("made/histograms.jsonl"), "");

@@ -163,7 +163,7 @@ TEST_F(Hist, SeveralFormatsInOneCommand) {
   const auto table = fp16lab({"hist", path("g.npy"), "--format", "f16,bf16", "-o", path("figures")});
   EXPECT_THAT(table.out, HasSubstr("All tensors at loss scale 2^0, by format"));
   EXPECT_THAT(table.out, HasSubstr("Gradients in BF16 at loss scale 2^0"));
-  EXPECT_THAT(table.out, HasSubstr("Without a loss scale no value rounds to zero or overflows in BF16."));
+  EXPECT_THAT(table.out, HasSubstr("BF16 needs no loss scale: the values fit from "));
   EXPECT_THAT(read("figures/hist-g-npy-bf16.gp"), HasSubstr("Gradient magnitudes in BF16"));
   EXPECT_TRUE(std::filesystem::exists(path("figures/hist-g-npy-f16.dat")));
   expect_one_line_error(fp16lab({"hist", path("g.npy"), "--format", "f16,fp8"}), 2,
@@ -382,6 +382,19 @@ TEST_F(Hist, BytesAndWordsAreCountedAsWhatTheUserSaysThatTheyAre) {
   refused({path("u1.npy"), "--as", "e4m3,e5m2"}, "--as e4m3,e5m2: both have 1 byte");
   refused({path("u1.npy"), "--as", "f32"}, "--as f32");
   expect_one_line_error(fp16lab({"hist", path("f1.npy")}), 1, "--as e4m3 or --as e5m2 counts them");
+}
+
+/// What underflowed before the dump was written is a zero in it.
+TEST_F(Hist, SaysThatTheTypeOfADumpMayHaveMadeItsZeros) {
+  write_bytes(path("half.npy"), npy("<f2", "(4,)", from_hex("003c 0000 0000 0100")));
+  hist({path("half.npy")});
+  EXPECT_THAT(
+      err_,
+      HasSubstr("half: 50 % of its values are zeros, which its own type, FP16, may have made; no scale"));
+  hist({path("half.npy"), "--quiet"});
+  EXPECT_EQ(err_, "");
+  hist({path("g.npy")});
+  EXPECT_EQ(err_, "") << "FP64 makes none";
 }
 
 }  // namespace
