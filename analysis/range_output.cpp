@@ -208,6 +208,7 @@ Json suggestion_json(const SuggestedScale& suggestion) {
           {"greatest", optional_int(suggestion.greatest)},
           {"asks_most", suggestion.asks_most},
           {"overflows_first", suggestion.overflows_first},
+          {"unknown", suggestion.unknown},
           {"suggested", optional_int(suggestion.suggested)},
           {"needs_none", suggestion.needs_none},
           {"reasoning", suggestion.reasoning}};

@@ -19,7 +19,7 @@ struct RangeView {
 };
 
 /// Tables of one row a tensor and one for all together: by count (values, exact zeros before the cast, and
-/// the zones of the format at the scale in percent of the finite non-zero values, "12.3", "12.1-12.5" where
+/// the zones of the format at the scale in percent of the finite non-zero values, "12.3", "12.1..12.5" where
 /// an edge cuts a bin, or "-" where there are none), by magnitude (the same zones in percent of L1 and of the
 /// sum of squares, the least cosine or "unknown", the scales that fit), and of exact sums where asked for.
 /// Then the suggestion. Without a scale the first table names that of each tensor.
@@ -45,7 +45,7 @@ void print_casts(std::ostream& out, const RangeReport& report);
 /// "values", "underflow", "overflow"}], "l1": {"total": [lower, upper], "lost", "subnormal", "normal",
 /// "overflow"}, "l2_squared": {same}, "cosine": [lower, upper] or null, "what_if": [{"log2_scale", "lost",
 /// "subnormal", "normal", "overflow", "lost_l1", "lost_l2_squared", "cosine"}], "suggestion":
-/// {"fits", "least", "greatest", "asks_most", "overflows_first", "suggested", "needs_none", "reasoning"}}], "merged": {same}, "suggestion": {same}}. Zone values are counts; those of l1 and l2_squared are shares of
+/// {"fits", "least", "greatest", "asks_most", "overflows_first", "unknown", "suggested", "needs_none", "reasoning"}}], "merged": {same}, "suggestion": {same}}. Zone values are counts; those of l1 and l2_squared are shares of
 /// the total, which is in units of the unscaled gradients. Where values are at hand both ends are the same,
 /// but for the cosine's, which is always a bound; it is null where it is unknown. "casts" are counts of what
 /// happened when the values were stored, at their own scale; empty where there was no cast. With `exact_mass`

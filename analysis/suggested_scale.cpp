@@ -185,13 +185,13 @@ SuggestedScale suggest(const ScaleQuestion& question) {
     return found;
   }
   if (!question.unknown.empty()) {
+    found.unknown = question.unknown.back();
     found.reasoning =
         subject +
         fmt::format(
             "No loss scale can be suggested: {} of {} tensors hold nothing finite but zeros, such as "
             "{}. Record them at a lower scale.",
-            question.unknown.size(), question.unknown.size() + question.tensors.size(),
-            question.unknown.back());
+            question.unknown.size(), question.unknown.size() + question.tensors.size(), found.unknown);
     return found;
   }
   find_range(question, found);

@@ -26,8 +26,9 @@ struct SuggestedScale {
   /// The tensors that no smaller, and no larger, scale suits. "" where there is one tensor, or the last scale that is
   /// looked at will do.
   std::string asks_most, overflows_first;
+  /// A tensor with an Inf or NaN and no finite value but zeros: what it asks for is unknown, and nothing is suggested.
+  std::string unknown;
   /// Of those that fit the middle one, or most_room_above below the largest, if that is more; 2^0 if none is needed. Where none suits all: room_before_overflow below the largest.
-  /// None where a tensor holds nothing finite but zeros: what it asks for is unknown.
   std::optional<int> suggested;
   bool needs_none = false;  ///< 2^0 fits, with room_of_none to both sides
   /// In plain words, a few sentences: what they are of, if that is one step of a run or only some of the values; which

@@ -217,6 +217,9 @@ std::string scales_clause(const WorkloadMaterial& material, std::size_t index) {
   const auto named = [](const std::string& name) {
     return name.empty() ? "" : fmt::format(" ({})", html_escape(name));
   };
+  if (!scale.unknown.empty())
+    return said_by + fmt::format("no scale can be told: {} holds nothing finite but zeros.",
+                                 html_escape(scale.unknown));
   if (!scale.greatest) return said_by + tensor(scale.overflows_first) + " overflows at any loss scale.";
   if (!scale.least) return said_by + "no loss scale would do: " + tensor(scale.asks_most) + " fits none.";
   if (!scale.fits())

@@ -232,7 +232,8 @@ TEST(SuggestedScaleTest, WhatWasInfiniteIsNoGroundForIt) {
       partly.reasoning,
       StartsWith("This is of 2 of 5 values; the others were Inf or NaN and say nothing. No loss scale can be "
                  "suggested: 1 of 2 tensors hold nothing finite but zeros, such as burst."));
-  EXPECT_EQ(partly.suggested, std::nullopt) << "what burst asks for is unknown";
+  EXPECT_EQ(partly.suggested, std::nullopt);
+  EXPECT_EQ(partly.unknown, "burst");
   std::ostringstream table;
   print_table(table, report, {DType::f16, 1.0}, partly);
   EXPECT_THAT(table.str(), ::testing::ContainsRegex("\nburst +3 +0 +- +- +- +-  \\(2 Inf, 1 NaN\\)\n"));
