@@ -17,7 +17,8 @@ std::string refusal_of(const NpyHeader& header) {
   const std::uint64_t bytes = header.element_bytes.value_or(0);
   switch (header.kind) {
     case 'f':
-      if (bytes != 2u && bytes != 4u && bytes != 8u) return "no number of 2, 4 or 8 bytes";
+      if (bytes != 2u && bytes != 4u && bytes != 8u)
+        return "only floating-point numbers of 2, 4 and 8 bytes are counted";
       return ordered ? "" : "its type has no byte order";
     case 'i':
     case 'u':
