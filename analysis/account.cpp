@@ -157,7 +157,8 @@ std::string looked_at_by(const RunFolder& run) {
                        : again + " (names the first operation that gave an Inf or NaN)";
 }
 
-/// " It diverged at step 20: 20 skipped steps in a row. bad scale: ...": how the run ended, as train found it.
+/// " It diverged at step 20: 20 skipped steps in a row. bad scale: ...": how the run ended, as train found
+/// it.
 std::string diagnosis_of(const RunFolder& run) {
   if (run.manifest.state != ExitState::diverged || run.manifest.message.empty()) return {};
   return fmt::format(" It {}.", run.manifest.message);

@@ -29,7 +29,8 @@ namespace fp16lab::analysis {
 /// The what-if scales that tables list: 2^-10 ... 2^24.
 inline constexpr int min_log2_scale = -10;
 inline constexpr int max_log2_scale = 24;
-/// Those among which one is suggested: every power of two among FP32's normal numbers, in which scalers hold S.
+/// Those among which one is suggested: every power of two among FP32's normal numbers, in which scalers hold
+/// S.
 inline constexpr int least_log2_scale = -126;
 inline constexpr int greatest_log2_scale = 127;
 
@@ -146,7 +147,8 @@ struct WhatIf {
 /// One entry for each power-of-two scale from 2^min_log2_scale to 2^max_log2_scale.
 std::vector<WhatIf> what_if(const ScaledHistograms& gradients, const FormatRange& range);
 
-/// Bins in which values answer exactly all that reports ask: at every scale that may be suggested, and at `scale` (or as
+/// Bins in which values answer exactly all that reports ask: at every scale that may be suggested, and at
+/// `scale` (or as
 /// they are), if they carry one of `recorded_scales`.
 std::shared_ptr<const ValueBins> value_bins(std::span<const FormatRange> ranges,
                                             std::span<const double> recorded_scales,

@@ -16,22 +16,29 @@ inline constexpr int room_before_overflow = 2;
 /// Where they fit, more room above than this would only cost small values their bits.
 inline constexpr int most_room_above = 8;
 
-/// Exact for values that carry a power of two, bounded from counts for others: what is said to fit does fit, and a wider
+/// Exact for values that carry a power of two, bounded from counts for others: what is said to fit does fit,
+/// and a wider
 /// range may.
 struct SuggestedScale {
-  /// log2 of the smallest scale at which rounding is harmless to every tensor (FitSums::is_precise), and of the largest
-  /// at which nothing overflows. Neither where no scale does so. What rounding costs never grows with the scale, and
+  /// log2 of the smallest scale at which rounding is harmless to every tensor (FitSums::is_precise), and of
+  /// the largest
+  /// at which nothing overflows. Neither where no scale does so. What rounding costs never grows with the
+  /// scale, and
   /// what overflows never shrinks, so every tensor fits from the one to the other, if they are in that order.
   std::optional<int> least, greatest;
-  /// The tensors that no smaller, and no larger, scale suits. "" where there is one tensor, or the last scale that is
+  /// The tensors that no smaller, and no larger, scale suits. "" where there is one tensor, or the last scale
+  /// that is
   /// looked at will do.
   std::string asks_most, overflows_first;
-  /// A tensor with an Inf or NaN and no finite value but zeros: what it asks for is unknown, and nothing is suggested.
+  /// A tensor with an Inf or NaN and no finite value but zeros: what it asks for is unknown, and nothing is
+  /// suggested.
   std::string unknown;
-  /// Of those that fit the middle one, or most_room_above below the largest, if that is more; 2^0 if none is needed. Where none suits all: room_before_overflow below the largest.
+  /// Of those that fit the middle one, or most_room_above below the largest, if that is more; 2^0 if none is
+  /// needed. Where none suits all: room_before_overflow below the largest.
   std::optional<int> suggested;
   bool needs_none = false;  ///< 2^0 fits, with room_of_none to both sides
-  /// In plain words, a few sentences: what they are of, if that is one step of a run or only some of the values; which
+  /// In plain words, a few sentences: what they are of, if that is one step of a run or only some of the
+  /// values; which
   /// scales fit and why no other does; what is suggested, and how much room it leaves.
   std::string reasoning;
 
@@ -44,7 +51,8 @@ struct SuggestedScale {
 ///
 /// `format`: f32, f16, bf16, e4m3 or e5m2.
 SuggestedScale suggest_scale(const RangeReport& report, DType format);
-/// The suggestion for one tensor alone, as if it had a scale of its own. `step`: the step of the run that it belongs to.
+/// The suggestion for one tensor alone, as if it had a scale of its own. `step`: the step of the run that it
+/// belongs to.
 SuggestedScale suggest_scale(const ScaledHistograms& gradients, DType format,
                              std::optional<std::uint64_t> step = {});
 

@@ -1,7 +1,11 @@
-// What rounding to few bits costs values that are at hand: sums of squared errors, for every format below FP32 at every
-// power-of-two scale, from one pass. In a format of p bits a value of the binade [2^e, 2^(e+1)) keeps p significant bits
-// where it is a normal number, fewer where it is a subnormal one, and none where it becomes zero: which of them, the
-// scale decides, but for each number of bits the error is a fact about the value. Nothing rounds before the end, so
+// What rounding to few bits costs values that are at hand: sums of squared errors, for every format below
+// FP32 at every
+// power-of-two scale, from one pass. In a format of p bits a value of the binade [2^e, 2^(e+1)) keeps p
+// significant bits
+// where it is a normal number, fewer where it is a subnormal one, and none where it becomes zero: which of
+// them, the
+// scale decides, but for each number of bits the error is a fact about the value. Nothing rounds before the
+// end, so
 // merging is addition, and neither chunks nor threads show.
 #pragma once
 
@@ -32,7 +36,8 @@ class RoundingErrors {
     double error = 0;  ///< of rounding to nearest even, overflow left aside
     double lost = 0;   ///< the part of it that becomes zero
     double plain = 0;  ///< with an unlimited exponent
-    /// The same as expected of values whose last bits are spread evenly: a twelfth of the spacing's square each.
+    /// The same as expected of values whose last bits are spread evenly: a twelfth of the spacing's square
+    /// each.
     double expected_plain = 0;
   };
   /// In units of the values, each binade's sum rounded once. `range.precision` <= most_bits
@@ -42,7 +47,8 @@ class RoundingErrors {
   bool operator==(const RoundingErrors&) const = default;
 
  private:
-  /// Of one binade, in units of the last place of FP64 in it, squared: [b]: rounded to b bits, where 0 bits leave 0 and
+  /// Of one binade, in units of the last place of FP64 in it, squared: [b]: rounded to b bits, where 0 bits
+  /// leave 0 and
   /// 2^(e+1); the last one: the values themselves. At most 2^64 squares of 2^106.
   struct Sums {
     std::uint64_t count = 0;

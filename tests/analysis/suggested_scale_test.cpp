@@ -168,7 +168,8 @@ TEST(SuggestedScaleTest, DistortionBySubnormalsDoesNotFit) {
 // ---- sentences ----------------------------------------------------------------------------------------
 
 TEST(SuggestedScaleTest, SaysWhichScalesFitAndHowMuchRoomIsLeft) {
-  // 999 values of 1.5 * 2^-10, subnormal below 2^-4, and one that is nothing beside them. 1.5 * 2^15 is below 65520.
+  // 999 values of 1.5 * 2^-10, subnormal below 2^-4, and one that is nothing beside them. 1.5 * 2^15 is below
+  // 65520.
   std::vector<float> values(999, 0x1.8p-10f);
   values.push_back(0x1.8p-40f);
   const SuggestedScale found = of_counts(values);

@@ -1,5 +1,7 @@
-// The main function of a program that holds the tests of several CTest entries (fp16lab_test in scripts/targets.cmake).
-// build/tests/NAME is a link to it; NAME.sources lists the sources of that entry, and under that name the program runs
+// The main function of a program that holds the tests of several CTest entries (fp16lab_test in
+// scripts/targets.cmake).
+// build/tests/NAME is a link to it; NAME.sources lists the sources of that entry, and under that name the
+// program runs
 // only their tests. Under its own name it runs all.
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -13,7 +15,8 @@
 
 namespace {
 
-/// Adds to --gtest_filter that tests of other sources than `sources` are left out. How many are there of these?
+/// Adds to --gtest_filter that tests of other sources than `sources` are left out. How many are there of
+/// these?
 int leave_out_others(const std::set<std::string>& sources) {
   const testing::UnitTest& all = *testing::UnitTest::GetInstance();
   std::string others;

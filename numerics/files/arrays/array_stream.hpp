@@ -9,9 +9,12 @@
 // KiB of deflated input). Every error is one std::runtime_error "PATH: [byte N:] [member 'X' | tensor 'X':]
 // what is wrong, and what was expected".
 //
-// Arrays of other types (integers, bool, complex, strings, structured, numpy's long double; F4 or F8_E8M0 of a
-// .safetensors file) are listed, with the reason why they cannot be visited. numpy has no BF16 and no FP8: extensions
-// store them as raw bytes (|V2, <f1), people as integers (<u2); neither says what they are (ArrayInfo::take_as). Integers and booleans can be read, as what they are: as data,
+// Arrays of other types (integers, bool, complex, strings, structured, numpy's long double; F4 or F8_E8M0 of
+// a
+// .safetensors file) are listed, with the reason why they cannot be visited. numpy has no BF16 and no FP8:
+// extensions
+// store them as raw bytes (|V2, <f1), people as integers (<u2); neither says what they are
+// (ArrayInfo::take_as). Integers and booleans can be read, as what they are: as data,
 // not as values to count.
 #pragma once
 
@@ -50,7 +53,8 @@ struct ArrayInfo {
   std::size_t index = 0;       ///< in ArrayFile::arrays()
 
   std::uint64_t element_count() const;
-  /// Takes the elements of an array of bytes or words, which has no floating-point type, as numbers of `format`:
+  /// Takes the elements of an array of bytes or words, which has no floating-point type, as numbers of
+  /// `format`:
   /// what numpy cannot say of BF16 and FP8. False, and nothing changes, where it has a type or another size.
   bool take_as(DType format);
   /// "<f4 (2, 3), Fortran order", for people.

@@ -5,9 +5,12 @@
 //             "data_offsets": [begin, end]}, ...}, padded with spaces at its end
 //   the rest  the tensors' elements, little-endian, row-major, without holes; offsets count from here
 //
-// (https://huggingface.co/docs/safetensors, "Format".) The reader checks all of that and trusts nothing, but for
-// the shape of a tensor whose dtype it does not know (F4, F8_E8M0, C64 and whatever comes next), which says nothing about
-// its bytes: every error is a std::runtime_error "PATH: tensor 'NAME': what, expected and actual". The writer replaces
+// (https://huggingface.co/docs/safetensors, "Format".) The reader checks all of that and trusts nothing, but
+// for
+// the shape of a tensor whose dtype it does not know (F4, F8_E8M0, C64 and whatever comes next), which says
+// nothing about
+// its bytes: every error is a std::runtime_error "PATH: tensor 'NAME': what, expected and actual". The writer
+// replaces
 // the file atomically, orders tensors by falling element size and then by name, and pads the header so that
 // the data begin at a multiple of 8: every tensor then lies on a multiple of its element size.
 #pragma once
