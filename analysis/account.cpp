@@ -6,11 +6,13 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <tuple>
 
 #include "analysis/first_culprit.hpp"
 #include "analysis/interval_json.hpp"
 #include "analysis/percent_text.hpp"
+#include "analysis/tensor_state.hpp"
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
@@ -294,11 +296,25 @@ std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& t
   return finding;
 }
 
-const TensorTally* worst_of(const GradientTally& gradients, const auto& measure) {
-  const TensorTally* worst = nullptr;
-  for (const TensorTally& tensor : gradients.tensors)
+/// Of what is said: the casts of a run, or a format at a scale.
+struct Subject {
+  std::string makes;   ///< "Casts to FP16 made", "FP16 at 2^0 makes"
+  std::string values;  ///< "gradients", "values"
+  DType format = DType::f16;
+};
+
+using States = std::span<const TensorState>;
+
+const TensorState* worst_of(States tensors, const auto& measure) {
+  const TensorState* worst = nullptr;
+  for (const TensorState& tensor : tensors)
     if (measure(tensor) > 0 && (worst == nullptr || measure(tensor) > measure(*worst))) worst = &tensor;
   return worst;
+}
+
+/// "fc1.weight", "fc1.weight in step 30"
+std::string with_step(const TensorState& tensor) {
+  return tensor.step ? fmt::format("{} in step {}", tensor.name, *tensor.step) : tensor.name;
 }
 
 /// "3.2 times"; of an error without a bound nobody reads digits.
@@ -306,21 +322,16 @@ std::string ratio_text(double ratio) {
   return ratio < 1000 ? fmt::format("{:.3g} times", ratio) : std::string("more than 1000 times");
 }
 
-std::optional<Finding> underflow_finding(const GradientTally& gradients) {
-  CastCounts casts;
-  std::size_t unfit = 0;
-  for (const TensorTally& tensor : gradients.tensors) {
-    casts += tensor.casts;
-    if (tensor.fit.loses_too_much()) ++unfit;
-  }
-  const TensorTally* worst =
-      worst_of(gradients, [](const TensorTally& tensor) { return tensor.casts.underflow_rate(); });
+std::optional<Finding> underflow_finding(States tensors, const RateInterval& lost, const Subject& subject) {
+  const auto unfit =
+      std::ranges::count_if(tensors, [](const TensorState& tensor) { return tensor.fit.loses_too_much(); });
+  const TensorState* worst =
+      worst_of(tensors, [](const TensorState& tensor) { return rates_of(tensor.counts).lost.upper; });
   if (worst == nullptr) return std::nullopt;
   Finding finding{.trouble = Trouble::underflow, .serious = unfit > 0, .tensor = worst->name};
   finding.text =
-      fmt::format("Casts to {} made {} % of the finite non-zero gradients zero, most in {}: {} % of its own.",
-                  title_of(gradients.format), percent(casts.underflow_rate()), worst->name,
-                  percent(worst->casts.underflow_rate()));
+      fmt::format("{} {} % of the finite non-zero {} zero, most in {}: {} % of its own.", subject.makes,
+                  percent(lost), subject.values, with_step(*worst), percent(rates_of(worst->counts).lost));
   if (unfit == 0)
     finding.text += " Zeros in place of them raise no tensor's rounding error by a tenth.";
   else
@@ -329,14 +340,14 @@ std::optional<Finding> underflow_finding(const GradientTally& gradients) {
   return finding;
 }
 
-std::optional<Finding> distortion_finding(const GradientTally& gradients) {
-  const auto excess = [](const TensorTally& tensor) {
+std::optional<Finding> distortion_finding(States tensors, DType format) {
+  const auto excess = [](const TensorState& tensor) {
     return tensor.fit.is_distorted() ? std::sqrt((tensor.fit.error - tensor.fit.lost) / tensor.fit.plain) : 0;
   };
-  const TensorTally* worst = worst_of(gradients, excess);
+  const TensorState* worst = worst_of(tensors, excess);
   if (worst == nullptr) return std::nullopt;
-  const auto unfit = std::ranges::count_if(
-      gradients.tensors, [&excess](const TensorTally& tensor) { return excess(tensor) > 0; });
+  const auto unfit =
+      std::ranges::count_if(tensors, [&excess](const TensorState& tensor) { return excess(tensor) > 0; });
   return Finding{
       .trouble = Trouble::distortion,
       .serious = true,
@@ -345,11 +356,81 @@ std::optional<Finding> distortion_finding(const GradientTally& gradients) {
       .text = fmt::format(
           "{} keeps fewer bits of numbers below 2^{}: by them the rounding error of {} was up to {} "
           "what it is above that{}.",
-          title_of(gradients.format), range_of(gradients.format).smallest_normal, worst->name,
-          ratio_text(excess(*worst)),
+          title_of(format), range_of(format).smallest_normal, with_step(*worst), ratio_text(excess(*worst)),
           unfit == 1 ? ""
-                     : fmt::format("; {} of {} tensors had more than {:g} times", unfit,
-                                   gradients.tensors.size(), fit_limit))};
+                     : fmt::format("; {} of {} tensors had more than {:g} times", unfit, tensors.size(),
+                                   fit_limit))};
+}
+
+/// What the casts of a run made of each gradient.
+std::vector<TensorState> states_of(const GradientTally& gradients) {
+  std::vector<TensorState> states;
+  for (const TensorTally& tensor : gradients.tensors) {
+    RangeCounts counts;
+    counts.total = tensor.casts.values;
+    counts.lost = {tensor.casts.underflow, tensor.casts.underflow};
+    counts.overflow = {tensor.casts.overflow, tensor.casts.overflow};
+    states.push_back({.name = tensor.name, .counts = counts, .fit = tensor.fit});
+  }
+  return states;
+}
+
+// ---- of values --------------------------------------------------------------------------------------------
+
+std::optional<Finding> nonfinite_values(const RangeReport& report, const FormatRange& range,
+                                        std::optional<double> scale) {
+  Finding finding{.trouble = Trouble::non_finite, .serious = true};
+  std::vector<TensorState> found;  // each in its first step
+  std::map<std::string, std::size_t> places;
+  std::set<std::string> tensors;
+  for (const std::string& entry : report.tensors()) {
+    tensors.insert(report.tensor_of(entry));
+    TensorState state{.name = report.tensor_of(entry), .step = report.step_of(entry)};
+    state.counts = report.tensor(entry).at_scale(range, scale);
+    if (state.nonfinite() == 0) continue;
+    if (state.step && (!finding.since || *state.step < *finding.since)) finding.since = state.step;
+    const auto [place, added] = places.try_emplace(state.name, found.size());
+    if (added)
+      found.push_back(std::move(state));
+    else if (state.step < found[place->second].step)
+      found[place->second] = std::move(state);
+  }
+  if (found.empty()) return std::nullopt;
+  std::ranges::stable_sort(found, [](const TensorState& a, const TensorState& b) { return a.step < b.step; });
+  finding.tensor = found.front().name;
+  finding.text = fmt::format("{} of {} tensors {} Inf or NaN", found.size(), tensors.size(),
+                             found.size() == 1 ? "holds" : "hold");
+  if (finding.since) finding.text += fmt::format(", first in step {}", *finding.since);
+  constexpr std::size_t named_at_most = 4;
+  for (std::size_t i = 0; i < std::min(found.size(), named_at_most); ++i) {
+    const RangeCounts& counts = found[i].counts;
+    finding.text += fmt::format("{} {} (", i == 0 ? ":" : ",", with_step(found[i]));
+    if (counts.infinite > 0) finding.text += fmt::format("{} Inf", counts.infinite);
+    if (counts.nan > 0) finding.text += fmt::format("{}{} NaN", counts.infinite > 0 ? ", " : "", counts.nan);
+    finding.text += fmt::format(" of {})", counted(counts.total, "value"));
+  }
+  if (found.size() > named_at_most) finding.text += fmt::format(" and {} more", found.size() - named_at_most);
+  finding.text += ".";
+  return finding;
+}
+
+std::optional<Finding> overflowing_values(States tensors, const RateInterval& overflow,
+                                          const Subject& subject) {
+  const TensorState* worst =
+      worst_of(tensors, [](const TensorState& tensor) { return rates_of(tensor.counts).overflow.upper; });
+  if (worst == nullptr) return std::nullopt;
+  const auto several = std::ranges::count_if(
+      tensors, [](const TensorState& tensor) { return tensor.counts.overflow.upper > 0; });
+  Finding finding{.trouble = Trouble::overflow, .serious = true, .tensor = worst->name, .since = worst->step};
+  finding.text = fmt::format("{} {} % of the finite non-zero {} Inf or NaN, most in {}: {} % of its own",
+                             subject.makes, percent(overflow), subject.values, with_step(*worst),
+                             percent(rates_of(worst->counts).overflow));
+  if (worst->greatest)
+    finding.text +=
+        fmt::format(", the largest {:.3g} times {}'s largest number",
+                    *worst->greatest / range_of(subject.format).largest(), title_of(subject.format));
+  finding.text += several == 1 ? "." : fmt::format(". {} of {} tensors overflow.", several, tensors.size());
+  return finding;
 }
 
 /// `explained`: the cause is named already.
@@ -408,6 +489,12 @@ Account account_of(const RunFolder& run) {
   for (const StepRow& row : run.steps)
     if (row.skipped) skipped.insert(row.step);
   const GradientTally gradients = gradients_of(run, skipped);
+  const std::vector<TensorState> states = states_of(gradients);
+  RangeCounts all;
+  for (const TensorState& tensor : states) all += tensor.counts;
+  const Subject casts{.makes = fmt::format("Casts to {} made", title_of(gradients.format)),
+                      .values = "gradients",
+                      .format = gradients.format};
   const std::vector<CulpritRow> culprits = read_culprits(run.path);
   Account account{.findings = {},
                   .steps = tally.steps,
@@ -416,10 +503,10 @@ Account account_of(const RunFolder& run) {
                   .counts_casts = !gradients.casts_unseen,
                   .casts = gradients.casts,
                   .next = {}};
-  for (std::optional<Finding>& finding :
-       std::array{nonfinite_finding(run, tally, gradients, culprits),
-                  overflow_finding(run, tally, gradients, read_overflows(run.path), culprits),
-                  underflow_finding(gradients), distortion_finding(gradients)})
+  for (std::optional<Finding>& finding : std::array{
+           nonfinite_finding(run, tally, gradients, culprits),
+           overflow_finding(run, tally, gradients, read_overflows(run.path), culprits),
+           underflow_finding(states, rates_of(all).lost, casts), distortion_finding(states, casts.format)})
     if (finding) account.findings.push_back(std::move(*finding));
   const std::string& message = run.manifest.message;
   const bool known = run.manifest.state == ExitState::diverged && !message.empty() &&
@@ -428,21 +515,43 @@ Account account_of(const RunFolder& run) {
   return account;
 }
 
-std::string account_text(const Account& account) {
+Account account_of(const RangeReport& report, DType format, std::optional<double> scale) {
+  const FormatRange range = range_of(format);
+  const std::vector<TensorState> states = states_of(report, range, scale);
+  const ZoneRates rates = rates_of(report.merged().at_scale(range, scale));
+  const Subject subject{.makes = fmt::format("{} at {} makes", title_of(format),
+                                             scale ? scale_text(*scale) : "the scales that they carry"),
+                        .values = "values",
+                        .format = format};
+  Account account{.findings = {}, .trained = false, .casts = {}, .next = {}};
+  for (std::optional<Finding>& finding :
+       std::array{nonfinite_values(report, range, scale), overflowing_values(states, rates.overflow, subject),
+                  underflow_finding(states, rates.lost, subject), distortion_finding(states, format)})
+    if (finding) account.findings.push_back(std::move(*finding));
+  return account;
+}
+
+std::string findings_text(const Account& account) {
   std::string text;
   for (const Finding& finding : account.findings) text += finding.text + "\n";
   if (account.nothing_to_fix())
-    text += account.findings.empty()
-                ? "Nothing to fix: every loss and every gradient that was counted is finite, no step was "
-                  "skipped, and every tensor fits.\n"
-                : "Nothing to fix in that.\n";
-  else if (account.worst() == nullptr && account.steps > account.skipped && !account.counted)
+    text += !account.findings.empty() ? "Nothing to fix in that.\n"
+            : !account.trained
+                ? "Nothing to fix: every value is finite, and every tensor fits.\n"
+                : "Nothing to fix: every loss and every gradient that was counted is finite, no step was "
+                  "skipped, and every tensor fits.\n";
+  else if (account.trained && account.worst() == nullptr && account.steps > account.skipped &&
+           !account.counted)
     text += "What underflows is not known: no gradients were counted (observe.histograms_every).\n";
   if (account.counted && !account.counts_casts)
     text +=
         "PyTorch rounds inside of its operations, where no cast can be seen: what became zero there is "
         "among the zeros.\n";
-  return text + "Next: " + account.next + "\n";
+  return text;
+}
+
+std::string account_text(const Account& account) {
+  return findings_text(account) + "Next: " + account.next + "\n";
 }
 
 std::string account_json(const Account& account) {

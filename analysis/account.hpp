@@ -1,6 +1,6 @@
-// What happened in a run, in the order in which it hurts: values that are not finite, overflow and skipped
-// steps, underflow, distortion by subnormals. Said from the rows of its folder alone, so that train, sweep,
-// hist and the page say the same.
+// What happened in a run, or what a format would make of the values of a dump, in the order in which it hurts:
+// values that are not finite, overflow and skipped steps, underflow, distortion by subnormals. Said of a run from
+// the rows of its folder alone, so that train, sweep, hist, lab.watch and the page say the same.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "analysis/format_fit.hpp"
+#include "analysis/range_report.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/histogram/cast_counts.hpp"
 
@@ -37,6 +37,7 @@ struct Finding {
 
 struct Account {
   std::vector<Finding> findings;  ///< in the order of Trouble, at most one of each
+  bool trained = true;            ///< it is of a run; not: of values at hand
   std::uint64_t steps = 0, skipped = 0;
   bool counted = false;      ///< gradients were counted
   bool counts_casts = true;  ///< and what rounded them was seen (not in a watched run)
@@ -49,8 +50,11 @@ struct Account {
   const Finding* worst() const;
   /// Is more wrong here than there? By the most serious findings, then by skipped steps and what became zero.
   bool worse_than(const Account& other) const;
-  /// A step was taken, nothing was found that needs mending, and gradients and casts were counted to see it.
-  bool nothing_to_fix() const { return steps > skipped && worst() == nullptr && counted && counts_casts; }
+  /// Nothing was found that needs mending; in a run a step was taken, and gradients and casts were counted to
+  /// see it.
+  bool nothing_to_fix() const {
+    return worst() == nullptr && (!trained || (steps > skipped && counted && counts_casts));
+  }
 };
 
 /// Does steps.csv have losses? Not where lab.watch was told none: then all are NaN, and unknown.
@@ -58,8 +62,13 @@ bool tells_loss(const RunFolder& run);
 
 /// Reads the rest of the folder: overflows, culprits, and every histogram of gradients, one at a time.
 Account account_of(const RunFolder& run);
+/// Of values: what `format` would make of them at `scale` (none: each at the scale that it carried). `next` is
+/// the caller's to say.
+Account account_of(const RangeReport& report, DType format, std::optional<double> scale);
 
-/// A line a finding and one with the next command; "Nothing to fix: ..." where there is nothing.
+/// A line a finding; "Nothing to fix: ..." where there is nothing; what is not known.
+std::string findings_text(const Account& account);
+/// The same, and a line with the next command.
 std::string account_text(const Account& account);
 /// {"steps", "skipped", "nothing_to_fix", "findings": [{"trouble", "serious", "tensor", "since", "text"}],
 /// "next"}

@@ -15,6 +15,7 @@
 
 #include "analysis/interval_json.hpp"
 #include "analysis/percent_text.hpp"
+#include "analysis/tensor_state.hpp"
 #include "numerics/text/scale_text.hpp"
 
 namespace fp16lab::analysis {
@@ -42,25 +43,46 @@ std::vector<RecordedCast> casts_of(const RangeReport& report, const std::string*
 
 // ---- table ------------------------------------------------------------------------------------------------
 
-/// "2^4 .. 2^18": from where rounding is harmless to where nothing overflows.
-std::string fitting_scales(const ScaledHistograms& gradients, DType format) {
-  const RangeCounts counts = gradients.at_scale(range_of(format), 1.0);
-  const bool odd = counts.infinite + counts.nan > 0;
-  if (gradients.empty()) return odd ? "unknown" : "any";
-  const SuggestedScale suggestion = suggest_scale(gradients, format);
-  const std::optional<int>&least = suggestion.least, &greatest = suggestion.greatest;
+/// "2^4 .. 2^18": from where rounding is harmless to where nothing overflows; of several steps, in each of them.
+std::string fitting_scales(std::span<const ScaledHistograms* const> steps, DType format) {
+  std::optional<int> least, greatest;
+  bool odd = false, empty = true, too_small = false, too_large = false;
+  for (const ScaledHistograms* gradients : steps) {
+    const RangeCounts counts = gradients->at_scale(range_of(format), 1.0);
+    odd = odd || counts.infinite + counts.nan > 0;
+    if (gradients->empty()) continue;
+    const SuggestedScale suggestion = suggest_scale(*gradients, format);
+    too_large = too_large || !suggestion.greatest;
+    too_small = too_small || !suggestion.least;
+    if (suggestion.least && (!least || *suggestion.least > *least)) least = suggestion.least;
+    if (suggestion.greatest && (!greatest || *suggestion.greatest < *greatest))
+      greatest = suggestion.greatest;
+    empty = false;
+  }
+  if (empty) return odd ? "unknown" : "any";
   std::string text;
-  if (!greatest)
+  if (too_large)
     text = fmt::format("none: overflows even at 2^{}", least_log2_scale);
-  else if (!least)
+  else if (too_small)
     text = fmt::format("none: not even 2^{}", greatest_log2_scale);
   else if (*least > *greatest)
     text = fmt::format("none: only from 2^{} on, overflows beyond 2^{}", *least, *greatest);
-  else if (suggestion.needs_none)
-    text = "any that is usual";
   else
     text = fmt::format("2^{} .. 2^{}", *least, *greatest);
   return odd ? text + " (by its finite values)" : text;
+}
+
+std::string fitting_scales(const ScaledHistograms& gradients, DType format) {
+  const ScaledHistograms* const one = &gradients;
+  return fitting_scales(std::span(&one, 1), format);
+}
+
+/// Of a tensor in all its steps.
+std::string fitting_scales(const RangeReport& report, const std::string& tensor, DType format) {
+  std::vector<const ScaledHistograms*> steps;
+  for (const std::string& entry : report.tensors())
+    if (report.tensor_of(entry) == tensor) steps.push_back(&report.tensor(entry));
+  return fitting_scales(steps, format);
 }
 
 /// " (step 40 alone)" where all is of one step of a run.
@@ -107,28 +129,6 @@ void print_counts(std::ostream& out, const RangeReport& report, const RangeView&
       out << fmt::format("  ({} Inf, {} NaN)", counts.infinite, counts.nan);
     out << '\n';
   });
-}
-
-/// The tensors that lose values, those that lose the largest shares first, by the upper bounds.
-std::vector<std::pair<std::string, RateInterval>> worst_losers(const RangeReport& report,
-                                                               const RangeView& view) {
-  std::vector<std::pair<std::string, RateInterval>> losers;
-  for (const std::string& name : report.tensors()) {
-    const RateInterval lost = rates_of(report.tensor(name).at_scale(range_of(view.format), view.scale)).lost;
-    if (lost.upper > 0) losers.emplace_back(name, lost);
-  }
-  std::ranges::stable_sort(losers, std::greater(), [](const auto& loser) { return loser.second.upper; });
-  return losers;
-}
-
-void print_worst(std::ostream& out, const RangeReport& report, const RangeView& view) {
-  auto losers = worst_losers(report, view);
-  if (losers.empty()) return;
-  if (losers.size() > 3) losers.resize(3);
-  std::string text;
-  for (const auto& [name, lost] : losers)
-    text += fmt::format("{}{} {} %", text.empty() ? "" : ", ", name, percent(true, lost));
-  out << "Most rounds to 0 in " << text << ".\n";
 }
 
 void print_masses(std::ostream& out, const RangeReport& report, const RangeView& view, std::size_t width) {
@@ -290,7 +290,6 @@ void print_table(std::ostream& out, const RangeReport& report, const RangeView& 
                  const SuggestedScale& suggestion) {
   const std::size_t width = name_width(report);
   print_counts(out, report, view, width);
-  if (report.tensors().size() > 1) print_worst(out, report, view);
   print_masses(out, report, view, width);
   if (view.exact_mass) print_exact(out, report, view, width);
   out << '\n' << suggestion.reasoning << '\n';
@@ -321,29 +320,63 @@ void print_formats(std::ostream& out, const RangeReport& report, std::span<const
   out << '\n';
 }
 
-void print_short(std::ostream& out, const RangeReport& report, std::span<const RangeView> views,
-                 std::span<const SuggestedScale> suggestions, std::optional<int> for_run) {
-  const bool any = !report.merged().empty();
-  out << fmt::format("\nIn short, all tensors{}, percent\n", step_alone(report));
-  out << fmt::format("{:<6}  {:<18} {:>11} {:>11} {:>15}  {}\n", "format", "loss scale", "rounds to 0",
-                     "overflow", "lost L1", "most rounds to 0 in");
-  const auto row = [&](DType format, const std::optional<double>& scale, const char* which) {
-    const FormatRange range = range_of(format);
-    const ZoneRates rates = rates_of(report.merged().at_scale(range, scale));
-    const auto worst = worst_losers(report, {format, scale});
-    out << fmt::format("{:<6}  {:<18} {:>11} {:>11} {:>15}  {}\n", title_of(format),
-                       scale ? scale_text(*scale) + which : "each as recorded", percent(any, rates.lost),
-                       percent(any, rates.overflow),
-                       percent(any, report.merged().mass_at(range, scale).l1.lost.share()),
-                       worst.empty() ? "none" : worst.front().first + " " + percent(worst.front().second));
+void print_worst(std::ostream& out, const RangeReport& report, const RangeView& view, std::size_t most) {
+  const std::vector<TensorState> states = states_of(report, range_of(view.format), view.scale);
+  const std::span<const TensorState> shown(states.data(), std::min(states.size(), most));
+  const bool steps =
+      std::ranges::any_of(states, [](const TensorState& state) { return state.step.has_value(); });
+  std::size_t width = std::string_view("all tensors").size();
+  for (const TensorState& state : shown) width = std::max(width, state.name.size());
+  out << fmt::format("{} in {} at {}, percent of the finite non-zero values\n",
+                     states.size() == 1      ? std::string("Its values")
+                     : states.size() <= most ? fmt::format("All {} tensors, the worst first,", states.size())
+                                             : fmt::format("The {} worst of {} tensors", most, states.size()),
+                     title_of(view.format), at_scale_text(view.scale));
+  out << fmt::format("{:<{}}{}  {:>13} {:>9}  {:>11} {:>11} {:>11} {:>9}  {}\n", "tensor", width,
+                     steps ? "      step" : "", "values", "Inf, NaN", "overflow", "rounds to 0", "subnormal",
+                     "error", "scales that fit" + step_alone(report));
+  const auto row = [&](const TensorState& state, const std::string& scales) {
+    const ZoneRates rates = rates_of(state.counts);
+    const bool any = rates.zero + rates.infinite + rates.nan < 1;
+    const double ratio = state.fit.ratio();
+    out << fmt::format("{:<{}}{}  {:>13} {:>9}  {:>11} {:>11} {:>11} {:>9}  {}\n", state.name, width,
+                       !steps       ? ""
+                       : state.step ? fmt::format("{:>10}", *state.step)
+                                    : std::string(10, ' '),
+                       state.counts.total, state.nonfinite(), percent(any, rates.overflow),
+                       percent(any, rates.lost), percent(any, rates.subnormal),
+                       !any || rates.overflow.upper > 0 ? "-"
+                       : ratio < 1000                   ? fmt::format("{:.2f}", std::max(ratio, 1.0))
+                                                        : std::string("> 1000"),
+                       scales);
   };
-  for (std::size_t i = 0; i < views.size(); ++i) {
-    const DType format = views[i].format;
-    const std::optional<int>& suggested = suggestions[i].suggested;
-    row(format, views[i].scale, "");
-    if (suggested)
-      row(format, std::scalbn(1.0, *suggested), suggestions[i].needs_none ? ", needs none" : " suggested");
-    if (i == 0 && for_run && for_run != suggested) row(format, std::scalbn(1.0, *for_run), " for the run");
+  for (const TensorState& state : shown) row(state, fitting_scales(report, state.name, view.format));
+  if (states.size() > 1)
+    row({.name = "all tensors",
+         .counts = report.merged().at_scale(range_of(view.format), view.scale),
+         .fit = report.merged().fit_at(range_of(view.format), view.scale)},
+        "");
+}
+
+void print_changes(std::ostream& out, const RangeReport& report) {
+  if (std::ranges::none_of(report.tensors(),
+                           [&](const std::string& name) { return report.step_of(name).has_value(); }))
+    return;
+  constexpr std::size_t told_at_most = 3;
+  const std::vector<StepChange> changes = step_changes(report);
+  if (changes.empty())
+    out << fmt::format("No tensor's largest magnitude changed {:g} times from one step to the next.\n",
+                       least_told_change);
+  for (std::size_t i = 0; i < std::min(changes.size(), told_at_most); ++i) {
+    const auto& [tensor, from, to, before, after] = changes[i];
+    out << fmt::format("From step {} to {} the largest magnitude of {} {}{}, from {:.2g} to {:.2g}", from, to,
+                       tensor, after > before ? "rose" : "fell",
+                       before == 0 || after == 0 ? "" : fmt::format(" {:.3g} times", changes[i].ratio()),
+                       before, after);
+    const std::size_t others = changes.size() - told_at_most;
+    out << (i + 1 == told_at_most && changes.size() > told_at_most
+                ? fmt::format("; {} more changed at least {:g} times.\n", others, least_told_change)
+                : ".\n");
   }
 }
 

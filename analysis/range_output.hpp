@@ -30,12 +30,14 @@ void print_table(std::ostream& out, const RangeReport& report, const RangeView& 
 void print_formats(std::ostream& out, const RangeReport& report, std::span<const RangeView> views,
                    std::span<const SuggestedScale> suggestions);
 
-/// What to take away, a few lines: all tensors together at the scale of each view and at the suggested
-/// one, with the tensor that loses most; `for_run`: also at 2^for_run, which the first format's whole run
-/// asks
-/// for.
-void print_short(std::ostream& out, const RangeReport& report, std::span<const RangeView> views,
-                 std::span<const SuggestedScale> suggestions, std::optional<int> for_run = {});
+/// The tensors with which most is wrong (TensorState::worse_than), `most` of them, a row each, and one for all
+/// together: values, those that are Inf or NaN, what overflows, rounds to 0 or is subnormal in percent, the
+/// rounding error as a multiple of what precision alone costs (FitSums::ratio), the scales that fit. Of entries
+/// that are steps, each tensor in its worst one, with the scales that fit in all.
+void print_worst(std::ostream& out, const RangeReport& report, const RangeView& view, std::size_t most);
+
+/// What changed from step to step, at most three lines; nothing where no entries are steps.
+void print_changes(std::ostream& out, const RangeReport& report);
 
 /// What the casts of a run did at the scales that it had, whatever formats and scales are asked about;
 /// nothing if none were recorded.

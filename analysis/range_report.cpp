@@ -182,6 +182,21 @@ void RangeReport::add(const HistogramRow& row, bool watched) {
     found->counts += *counts;
 }
 
+void RangeReport::is_step(std::string_view name, std::string_view tensor, std::uint64_t step) {
+  this->tensor(name);  // refuses an unknown one
+  of_steps_.insert_or_assign(std::string(name), std::pair(std::string(tensor), step));
+}
+
+std::string RangeReport::tensor_of(const std::string& name) const {
+  const auto found = of_steps_.find(name);
+  return found == of_steps_.end() ? name : found->second.first;
+}
+
+std::optional<std::uint64_t> RangeReport::step_of(const std::string& name) const {
+  const auto found = of_steps_.find(name);
+  return found == of_steps_.end() ? std::nullopt : std::optional(found->second.second);
+}
+
 const ScaledHistograms& RangeReport::tensor(std::string_view name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end())

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "analysis/format_fit.hpp"
@@ -114,6 +115,13 @@ class RangeReport {
   /// `watched`: as in cast_counts.
   void add(const HistogramRow& row, bool watched = false);
 
+  /// Says that the entry `name`, which was added before, is `tensor` in `step` of a run of which others are
+  /// further steps. An unknown name throws std::invalid_argument.
+  void is_step(std::string_view name, std::string_view tensor, std::uint64_t step);
+  /// What is_step said of an entry; its own name, and none, where nothing was said.
+  std::string tensor_of(const std::string& name) const;
+  std::optional<std::uint64_t> step_of(const std::string& name) const;
+
   /// Tensors in the order in which they were first added.
   std::span<const std::string> tensors() const { return names_; }
   /// An unknown name throws std::invalid_argument.
@@ -138,6 +146,7 @@ class RangeReport {
   std::vector<RecordedCast> casts_;
   std::set<double> cast_scales_;
   std::set<std::uint64_t> steps_;
+  std::map<std::string, std::pair<std::string, std::uint64_t>, std::less<>> of_steps_;
 };
 
 struct WhatIf {

@@ -17,8 +17,10 @@
 #include <string_view>
 #include <utility>
 
+#include "analysis/tensor_state.hpp"
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/array_dumps.hpp"
+#include "experiments/app/commands/dump_steps.hpp"
 #include "experiments/app/commands/hist_show.hpp"
 #include "experiments/app/commands/input_paths.hpp"
 #include "experiments/app/commands/name_selection.hpp"
@@ -42,10 +44,12 @@ Json shape_json(const std::vector<std::uint64_t>& shape) {
   return shape.empty() ? Json::array() : Json(shape);
 }
 
-/// "recorded_scale" is null where it differs by array.
-Json additions_of(const CountedDumps& dumps, const std::optional<double>& recorded_scale) {
-  Json arrays = Json::array(), skipped = Json::array();
-  for (const CountedArray& array : dumps.arrays)
+/// "recorded_scale" is null where it differs by array, "step" where the files are no steps.
+Json additions_of(const CountedDumps& dumps, const DumpSteps& steps, const analysis::RangeReport& report,
+                  const std::optional<double>& recorded_scale) {
+  Json arrays = Json::array(), skipped = Json::array(), changes = Json::array();
+  for (std::size_t i = 0; i < dumps.arrays.size(); ++i) {
+    const CountedArray& array = dumps.arrays[i];
     arrays.push_back({{"tensor", array.label},
                       {"file", array.file.string()},
                       {"format", name_of(array.format)},
@@ -56,11 +60,20 @@ Json additions_of(const CountedDumps& dumps, const std::optional<double>& record
                       {"fortran_order", array.info.fortran_order},
                       {"recorded_scale", array.recorded_scale},
                       {"below_fp32", array.values.below_fp32()},
-                      {"above_fp32", array.values.above_fp32()}});
+                      {"above_fp32", array.values.above_fp32()},
+                      {"step", steps.arrays.empty() ? Json(nullptr) : Json(steps.arrays[i].step)}});
+  }
   for (const SkippedArray& array : dumps.skipped)
     skipped.push_back({{"file", array.file.string()}, {"name", array.name}, {"reason", array.reason}});
+  for (const analysis::StepChange& change : analysis::step_changes(report))
+    changes.push_back({{"tensor", change.tensor},
+                       {"from", change.from},
+                       {"to", change.to},
+                       {"greatest", {change.before, change.after}}});
   return {{"recorded_scale", recorded_scale ? Json(*recorded_scale) : Json(nullptr)},
+          {"assumed", steps.told},
           {"arrays", std::move(arrays)},
+          {"changes", std::move(changes)},
           {"skipped", std::move(skipped)}};
 }
 
@@ -110,6 +123,33 @@ void print_notes(const CountedDumps& dumps) {
   if (above > 0) say("note: {} finite FP64 values are beyond FP32's largest number", above);
 }
 
+/// Where another scale would mend what is wrong, the same at that one; else the tables.
+std::string next_of(const HistCommand& command, std::span<const std::filesystem::path> files,
+                    const HistQuestion& question, const analysis::SuggestedScale& suggestion,
+                    const analysis::Finding* worst) {
+  std::vector<std::string> words{"fp16lab", "hist"};
+  if (command.separate)
+    for (const std::filesystem::path& file : files) words.push_back(file.string());
+  else
+    for (const std::filesystem::path& input : command.inputs) words.push_back(input.string());
+  const auto add = [&words](const char* option, const std::vector<std::string>& values) {
+    for (const std::string& value : values) words.insert(words.end(), {option, value});
+  };
+  add("--format", command.formats);
+  add("--include", command.include);
+  add("--exclude", command.exclude);
+  add("--as", command.as);
+  if (!command.recorded_scale.empty()) add("--recorded-scale", {command.recorded_scale});
+  if (worst != nullptr && worst->trouble != analysis::Trouble::non_finite && suggestion.suggested &&
+      question.scale != std::scalbn(1.0, *suggestion.suggested)) {
+    add("--scale", {fmt::format("2^{}", *suggestion.suggested)});
+    return shell_line(words) + " (the same at the suggested scale)";
+  }
+  if (!command.scale.empty()) add("--scale", {command.scale});
+  words.emplace_back("--all");
+  return shell_line(words) + " (every tensor, by count and by magnitude)";
+}
+
 void show_dumps(const HistCommand& command, std::span<const std::filesystem::path> files,
                 NameSelection& selection) {
   const std::vector<DType> formats =
@@ -128,9 +168,13 @@ void show_dumps(const HistCommand& command, std::span<const std::filesystem::pat
             fmt::format("--as {},{}: both have {}; give one, and --include the arrays that it is",
                         name_of(asked.as[i]), name_of(asked.as[j]), counted(size_of(asked.as[i]), "byte")));
   const CountedDumps dumps = count_dumps(files, asked, selection, command.common.threads);
+  const DumpSteps steps = steps_of(dumps);
   Tensors tensors;
-  for (const CountedArray& array : dumps.arrays) {
+  for (std::size_t i = 0; i < dumps.arrays.size(); ++i) {
+    const CountedArray& array = dumps.arrays[i];
     tensors.report.add(array.label, array.values, array.recorded_scale);
+    if (!steps.arrays.empty())
+      tensors.report.is_step(array.label, steps.arrays[i].tensor, steps.arrays[i].step);
     tensors.saw_scale(array.recorded_scale);
     if (command.draws())
       tensors.drawn.push_back({array.label, array.values.exponents(), array.recorded_scale});
@@ -141,9 +185,12 @@ void show_dumps(const HistCommand& command, std::span<const std::filesystem::pat
   const HistQuestion question{.formats = formats,
                               .scale = asked.scale ? asked.scale : tensors.common_scale()};
   const std::vector<analysis::SuggestedScale> suggestions = suggestions_of(tensors.report, formats);
-  show(command, tensors, subject, question, suggestions,
-       command.json ? additions_of(dumps, tensors.common_scale()) : Json::object());
-  if (!command.json) show_short(tensors, question, suggestions);
+  HistAnswer answer{.before = steps.told.empty() ? "" : steps.told + "\n"};
+  for (const DType format : formats)
+    answer.accounts.push_back(analysis::account_of(tensors.report, format, question.scale));
+  answer.next = next_of(command, files, question, suggestions.front(), answer.accounts.front().worst());
+  show(command, tensors, subject, question, suggestions, answer,
+       command.json ? additions_of(dumps, steps, tensors.report, tensors.common_scale()) : Json::object());
 }
 
 ExitCode run_hist(const HistCommand& command) {
@@ -170,6 +217,8 @@ ExitCode run_hist(const HistCommand& command) {
         fmt::format("--tensors {}: only run folders say what their tensors are", command.tensors));
   if (!command.as.empty() && files.empty())
     throw CommandError(ExitCode::usage, "--as: run folders know what their tensors are; it is for dumps");
+  if (command.separate && files.empty())
+    throw CommandError(ExitCode::usage, "--separate: run folders are told one by one; it is for dumps");
   if (command.exact_mass && files.empty())
     throw CommandError(ExitCode::usage, "--exact-mass: run folders hold counts, not values; give it dumps");
   for (const std::filesystem::path& run : runs) {
@@ -177,8 +226,14 @@ ExitCode run_hist(const HistCommand& command) {
     show_run(command, run, selection);
   }
   if (files.empty()) return ExitCode::ok;
-  NameSelection selection(command.include, command.exclude);
-  show_dumps(command, files, selection);
+  const std::size_t together = command.separate ? 1 : files.size();
+  for (std::size_t i = 0; i < files.size(); i += together) {
+    if (i > 0 && !command.json) fmt::print("\n");
+    if (command.separate && !command.json) fmt::print("{}:\n", printable(files[i].string()));
+    std::fflush(stdout);
+    NameSelection selection(command.include, command.exclude);
+    show_dumps(command, std::span(files).subspan(i, together), selection);
+  }
   return ExitCode::ok;
 }
 
@@ -194,6 +249,9 @@ Command hist_command() {
           "together. Dumps are counted value by value, exactly; run folders hold histograms, and say bounds "
           "where\n"
           "they leave something open. What is no gradient in a file of train --dump-gradients is left out.\n"
+          "First what is wrong, then the tensors with which most is, then which scales fit; --all lists "
+          "every\n"
+          "tensor. Several dumps with the same tensors are steps, by the number in their names.\n"
           "A layer's \".input\" is the gradient of what it reads, \"loss.prediction\" that of what the "
           "network "
           "gives.\n"
@@ -252,7 +310,11 @@ Command hist_command() {
         options.add("--step", command->step, "Recorded step (default: the last one)").type("N").at_least(0);
         options.flag("--exact-mass", command->exact_mass,
                      "Of dumps: also L1, L2 and what is lost and overflows, exactly (--json: every zone)");
-        options.flag("--json", command->json, "JSON instead of a table");
+        options.flag("--all", command->all,
+                     "Every tensor in full tables, by count and by magnitude, and every recorded cast");
+        options.flag("--separate", command->separate,
+                     "Every dump by itself (default: files with the same tensors are steps of one run)");
+        options.flag("--json", command->json, "JSON, of every tensor");
         return [command](const CommonOptions& common) {
           command->common = common;
           command->observed = *observed_of(command->tensors);

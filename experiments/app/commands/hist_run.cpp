@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "analysis/account.hpp"
 #include "analysis/observed_output.hpp"
 #include "experiments/app/commands/hist_show.hpp"
 #include "experiments/app/exit_code.hpp"
@@ -236,6 +237,18 @@ std::string names_of(ObservedSet set) {
 
 }  // namespace
 
+namespace {
+
+/// The account of a folder, damaged or not, with a next command that is not this one.
+analysis::Account account_told(const std::filesystem::path& run) {
+  analysis::Account account = analysis::account_of(read_run_folder(run));
+  if (account.next.starts_with(shell_line({"fp16lab", "hist", run.string()})))
+    account.next = shell_line({"fp16lab", "replay", run.string()}) + " (what other policies would have done)";
+  return account;
+}
+
+}  // namespace
+
 void show_run(const HistCommand& command, const std::filesystem::path& run, NameSelection& selection) {
   const AllSteps all = survey(run, command.observed, selection);
   const std::vector<std::uint64_t>& steps = all.steps;
@@ -298,15 +311,13 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
     replay = replayed(run, suggestions[static_cast<std::size_t>(stored - question.formats.begin())]);
   Json additions = {{"all_steps", pooled_json(all)}, {"damage", all.damage}};
   if (replay) additions["suggestion_replay"] = replay_json(*replay);
-  show(command, tensors, subject, question, suggestions, additions);
-  if (command.json) return;
   const bool selected = !command.include.empty() || !command.exclude.empty();
-  fmt::print("{}{}{}", pooled_sentence(all, selected), stored_sentence(all, selected),
-             replay ? sentence(*replay) + (selected ? " This is of all tensors.\n" : "\n") : "");
-  const bool first_is_stored = stored == question.formats.begin();
-  std::fflush(stdout);
-  show_short(tensors, question, suggestions,
-             replay && first_is_stored && !selected ? replay->for_run() : std::nullopt);
+  HistAnswer answer;
+  if (selected) answer.before = "Of the whole run, all tensors:\n";
+  answer.accounts.push_back(account_told(run));
+  answer.next = answer.accounts.front().next;
+  if (replay) answer.after = sentence(*replay) + (selected ? " This is of all tensors.\n" : "\n");
+  show(command, tensors, subject, question, suggestions, answer, additions);
 }
 
 }  // namespace fp16lab::experiments

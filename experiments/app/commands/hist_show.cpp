@@ -62,37 +62,77 @@ void draw(const HistCommand& command, const Tensors& tensors, const std::string&
   }
 }
 
+namespace {
+
+using Views = std::span<const analysis::RangeView>;
+using Suggestions = std::span<const analysis::SuggestedScale>;
+
+HistJson json_of(const analysis::Account& account) {
+  return parse_json(analysis::account_json(account));
+}
+
+HistJson document(const Tensors& tensors, Views views, Suggestions suggestions, const HistAnswer& answer) {
+  const bool by_format = answer.accounts.size() == views.size();
+  HistJson documents = HistJson::array();
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    std::ostringstream text;
+    analysis::write_json(text, tensors.report, views[i], suggestions[i]);
+    documents.push_back(parse_json(text.str()));
+    if (by_format) documents.back()["account"] = json_of(answer.accounts[i]);
+  }
+  HistJson json = views.size() == 1 ? documents[0] : HistJson{{"formats", std::move(documents)}};
+  if (!by_format) json["account"] = json_of(answer.accounts.front());
+  return json;
+}
+
+void print_all(std::ostream& out, const Tensors& tensors, Views views, Suggestions suggestions,
+               const HistAnswer& answer) {
+  out << answer.before << analysis::findings_text(answer.accounts.front()) << '\n';
+  if (views.size() > 1) analysis::print_formats(out, tensors.report, views, suggestions);
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    if (i > 0) out << '\n';
+    analysis::print_table(out, tensors.report, views[i], suggestions[i]);
+  }
+  analysis::print_casts(out, tensors.report);
+  analysis::print_changes(out, tensors.report);
+  out << answer.after;
+}
+
+void print_answer(std::ostream& out, const Tensors& tensors, Views views, Suggestions suggestions,
+                  const HistAnswer& answer) {
+  constexpr std::ptrdiff_t most_lines = 25, of_its_table = 3, most_tensors = 10, least_tensors = 3;
+  std::ostringstream head, tail;
+  head << answer.before << analysis::findings_text(answer.accounts.front()) << '\n';
+  if (views.size() > 1) analysis::print_formats(head, tensors.report, views, suggestions);
+  tail << '\n';
+  analysis::print_changes(tail, tensors.report);
+  for (const analysis::SuggestedScale& suggestion : suggestions) tail << suggestion.reasoning << '\n';
+  tail << answer.after << "Next: " << answer.next << '\n';
+  const auto lines = [](const std::string& text) { return std::ranges::count(text, '\n'); };
+  const std::ptrdiff_t room = most_lines - lines(head.str()) - lines(tail.str()) - of_its_table;
+  out << head.str();
+  analysis::print_worst(out, tensors.report, views.front(),
+                        static_cast<std::size_t>(std::clamp(room, least_tensors, most_tensors)));
+  out << tail.str();
+}
+
+}  // namespace
+
 void show(const HistCommand& command, const Tensors& tensors, const std::string& subject,
           const HistQuestion& question, std::span<const analysis::SuggestedScale> suggestions,
-          const HistJson& additions) {
+          const HistAnswer& answer, const HistJson& additions) {
   std::vector<analysis::RangeView> views;
   for (const DType format : question.formats) views.push_back({format, question.scale, command.exact_mass});
   if (command.json) {
-    HistJson documents = HistJson::array();
-    for (std::size_t i = 0; i < views.size(); ++i) {
-      std::ostringstream text;
-      analysis::write_json(text, tensors.report, views[i], suggestions[i]);
-      documents.push_back(parse_json(text.str()));
-    }
-    HistJson json = views.size() == 1 ? documents[0] : HistJson{{"formats", std::move(documents)}};
+    HistJson json = document(tensors, views, suggestions, answer);
     json.update(additions);
     std::cout << json.dump(2, ' ', false, HistJson::error_handler_t::replace) << '\n';
+  } else if (command.lists_all()) {
+    print_all(std::cout, tensors, views, suggestions, answer);
   } else {
-    if (views.size() > 1) analysis::print_formats(std::cout, tensors.report, views, suggestions);
-    for (std::size_t i = 0; i < views.size(); ++i) {
-      if (i > 0) std::cout << '\n';
-      analysis::print_table(std::cout, tensors.report, views[i], suggestions[i]);
-    }
-    analysis::print_casts(std::cout, tensors.report);
+    print_answer(std::cout, tensors, views, suggestions, answer);
   }
   if (command.draws()) draw(command, tensors, subject, question);
-}
-
-void show_short(const Tensors& tensors, const HistQuestion& question,
-                std::span<const analysis::SuggestedScale> suggestions, std::optional<int> for_run) {
-  std::vector<analysis::RangeView> views;
-  for (const DType format : question.formats) views.push_back({format, question.scale});
-  analysis::print_short(std::cout, tensors.report, views, suggestions, for_run);
 }
 
 std::vector<analysis::SuggestedScale> suggestions_of(const analysis::RangeReport& report,

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/account.hpp"
 #include "analysis/range_output.hpp"
 #include "experiments/app/commands/name_selection.hpp"
 #include "experiments/app/common_options.hpp"
@@ -29,10 +30,14 @@ struct HistCommand {
   Observed observed = Observed::gradients;  ///< of run folders
   std::vector<std::string> as;              ///< what bytes and words in dumps are
   bool exact_mass = false;                  ///< of dumps: also exact sums
+  bool all = false;                         ///< every tensor, in several tables
+  bool separate = false;                    ///< every dump by itself
   std::string tensors = "gradients";        ///< --tensors, as given
   bool json = false;
 
   bool draws() const { return !common.out.empty(); }
+  /// Tables of every tensor; exact sums stand nowhere else.
+  bool lists_all() const { return all || exact_mass; }
 };
 
 /// CommandError(usage) naming the option.
@@ -73,15 +78,20 @@ using HistJson = nlohmann::ordered_json;
 void draw(const HistCommand& command, const Tensors& tensors, const std::string& subject,
           const HistQuestion& question);
 
-/// The tables or the JSON on stdout, with `additions` at the end of the JSON; the figures where they are
-/// asked for.
+/// What is said beside the tensors.
+struct HistAnswer {
+  std::string before{};                       ///< lines above the account: what was assumed
+  std::vector<analysis::Account> accounts{};  ///< of a run one, of dumps one a format
+  std::string after{};                        ///< lines below the suggestions
+  std::string next{};                         ///< "fp16lab hist ... (what it tells)"
+};
+
+/// The answer on stdout, in at most 25 lines a report: account, the tensors with which most is wrong, what changed
+/// from step to step, suggestions; or with --all all tables, or the JSON, with `additions` at its end. Draws the
+/// figures where they are asked for.
 void show(const HistCommand& command, const Tensors& tensors, const std::string& subject,
           const HistQuestion& question, std::span<const analysis::SuggestedScale> suggestions,
-          const HistJson& additions);
-
-/// The short table that hist ends with.
-void show_short(const Tensors& tensors, const HistQuestion& question,
-                std::span<const analysis::SuggestedScale> suggestions, std::optional<int> for_run = {});
+          const HistAnswer& answer, const HistJson& additions);
 
 /// One for each format.
 std::vector<analysis::SuggestedScale> suggestions_of(const analysis::RangeReport& report,

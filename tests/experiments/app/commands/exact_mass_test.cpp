@@ -48,7 +48,7 @@ TEST_F(ExactHist, RunFoldersHoldNoValues) {
   expect_one_line_error(fp16lab({"hist", path("run"), "--exact-mass"}), 2,
                         "run folders hold counts, not values");
   // What their casts stored is shown beside what had been zero before.
-  const auto table = fp16lab({"hist", path("run")});
+  const auto table = fp16lab({"hist", path("run"), "--all"});
   EXPECT_THAT(table.out, HasSubstr(" as they were recorded, at loss scale"));
   EXPECT_THAT(table.out, HasSubstr("By magnitude"));
 }

@@ -124,7 +124,7 @@ TEST_F(Hist, ArraysAreCountedValueByValue) {
   const json at_one = hist({path("h.npy")});
   EXPECT_EQ(tensor(at_one, "h").at("overflow"), json({0, 0}));
   EXPECT_EQ(tensor(at_one, "h").at("lost"), json({0, 0}));
-  const auto table = fp16lab({"hist", path("h.npy")});
+  const auto table = fp16lab({"hist", path("h.npy"), "--all"});
   EXPECT_THAT(table.out, ::testing::ContainsRegex("\nh +63488 +0\\.0032 +0 +[0-9.]+ +[0-9.]+ +0\n"));
   const std::vector<std::pair<std::string, long double>> scales{
       {"1", 1}, {"3", 3}, {"2^-7", 0x1p-7L}, {"0.75", 0.75L}};
@@ -160,7 +160,7 @@ TEST_F(Hist, SeveralFormatsInOneCommand) {
   EXPECT_EQ(both.at("formats")[1].at("merged").at("overflow"), json({0, 0}));
   EXPECT_EQ(both.at("formats")[2].at("merged").at("lost"), json({4, 4}));  // 2^-20 too: the tie is 2^-17
   EXPECT_EQ(hist({path("g.npy"), "--format", "bf16"}).at("format"), "bf16");
-  const auto table = fp16lab({"hist", path("g.npy"), "--format", "f16,bf16", "-o", path("figures")});
+  const auto table = fp16lab({"hist", path("g.npy"), "--format", "f16,bf16", "-o", path("figures"), "--all"});
   EXPECT_THAT(table.out, HasSubstr("All tensors at loss scale 2^0, by format"));
   EXPECT_THAT(table.out, HasSubstr("Gradients in BF16 at loss scale 2^0"));
   EXPECT_THAT(table.out, HasSubstr("BF16 needs no loss scale: the values fit up to 2^111 ("));
