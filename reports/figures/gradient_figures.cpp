@@ -70,6 +70,13 @@ struct HeatRow {
   bool operator==(const HeatRow&) const = default;
 };
 
+/// Of a tensor in a step: a value was Inf or NaN, or its cast made one so.
+bool gave_inf_or_nan(const GradientSnapshot& snapshot, std::size_t tensor) {
+  const ExponentHistogram& values = snapshot.histograms[tensor];
+  const std::optional<CastCounts>& casts = snapshot.casts[tensor];
+  return values.infinite + values.nan + (casts ? casts->overflow : 0) > 0;
+}
+
 /// Weight gradients above, activation gradients below.
 std::vector<HeatRow> heat_rows(const WorkloadFigures& input, const std::vector<std::size_t>& shown) {
   std::vector<HeatRow> rows;
@@ -204,8 +211,9 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
       "Non-zero gradients that the casts made zero, by tensor (weights, then activations) and step, {}",
       input.workload.name);
   std::string data =
-      "# place of the step\tplace of the tensor\tpercent lost at that step's loss scale; one block a "
-      "configuration\n";
+      "# place of the step\tplace of the tensor\tpercent lost at that step's loss scale\t1 with an Inf or "
+      "NaN; "
+      "one block a configuration\n";
   std::string plots, ytics;
   const std::vector<HeatRow> tensors = heat_rows(input, shown);
   const auto weights = static_cast<std::size_t>(
@@ -218,14 +226,21 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
   const int names = 20 + static_cast<int>(std::min(longest, 260.0)),
             width = names + columns * panel + (columns - 1) * gap + box,
             tall = 24 * static_cast<int>(tensors.size()), between = 84;
+  const bool any_cross = std::ranges::any_of(shown, [&](std::size_t i) {
+    return std::ranges::any_of(input.gradients[i].snapshots, [](const GradientSnapshot& snapshot) {
+      for (std::size_t tensor = 0; tensor < snapshot.casts.size(); ++tensor)
+        if (gave_inf_or_nan(snapshot, tensor)) return true;
+      return false;
+    });
+  });
   const auto words = [](std::string_view what, const std::vector<std::string>& labels) {
     std::string list;
     for (const std::string& label : labels) list += (list.empty() ? "" : ", ") + label;
     return labels.empty() ? std::string() : fmt::format("{}: {}. ", what, list);
   };
-  const FigureNote note(
-      "FP32 casts nothing. " + words("Left out for room", left_out) + words("Without histograms", unobserved),
-      width);
+  const FigureNote note((any_cross ? "A cross: Inf or NaN. FP32 casts nothing. " : "FP32 casts nothing. ") +
+                            words("Left out for room", left_out) + words("Without histograms", unobserved),
+                        width);
   const FigureTitle title = figure_title(text, width);
   const int above = 66 + title.extra_height, below = 56 + note.height(),
             height = above + below + rows * tall + (rows - 1) * between;
@@ -239,24 +254,26 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
     data += gnuplot_comment(label);
     std::string xtics;
     double highest = 0;
-    bool cast = false;
+    bool cast = false, crosses = false;
     for (std::size_t row = 0; row < tensors.size(); ++row) {
       const auto found = std::find(gradients.tensors.begin(), gradients.tensors.end(), tensors[row].name);
       const auto tensor = static_cast<std::size_t>(found - gradients.tensors.begin());
       for (std::size_t c = 0; c < steps; ++c) {
         if (found == gradients.tensors.end()) {
-          data += fmt::format("{}\t{}\tnan\n", c, row);
+          data += fmt::format("{}\t{}\tnan\t0\n", c, row);
           continue;
         }
         const std::optional<CastCounts>& casts = gradients.snapshots[c].casts[tensor];
+        const int cross = gave_inf_or_nan(gradients.snapshots[c], tensor) ? 1 : 0;
+        crosses = crosses || cross == 1;
         if (!casts) {  // it stayed FP32, or its cast was not seen
-          data += fmt::format("{}\t{}\tnan\n", c, row);
+          data += fmt::format("{}\t{}\tnan\t{}\n", c, row, cross);
           continue;
         }
         const double lost = 100 * casts->underflow_rate();
         highest = std::max(highest, lost);
         cast = true;
-        data += fmt::format("{}\t{}\t{:.4g}\n", c, row, lost);
+        data += fmt::format("{}\t{}\t{:.4g}\t{}\n", c, row, lost, cross);
       }
     }
     data += block_end;
@@ -275,11 +292,11 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
                        "nohead front lc rgb \"#333333\" lw 1.5\n",
                        static_cast<double>(weights) - 0.5)
                  : std::string("  unset arrow 1\n");
-    plots += highest == 0 ? fmt::format(
-                                "  set label 1 \"{}\" at graph 0.5,graph 0.5 center front tc "
-                                "rgb \"#555555\"\n",
-                                cast ? "nothing rounds to zero" : "no cast was seen")
-                          : "  unset label 1\n";
+    plots += highest == 0 && !crosses ? fmt::format(
+                                            "  set label 1 \"{}\" at graph 0.5,graph 0.5 center front tc "
+                                            "rgb \"#555555\"\n",
+                                            cast ? "nothing rounds to zero" : "no cast was seen")
+                                      : "  unset label 1\n";
     plots += fmt::format("  set xrange [-0.5:{}]\n  set yrange [{}:-0.5]\n", static_cast<double>(steps) - 0.5,
                          static_cast<double>(tensors.size()) - 0.5);
     plots += block == 0
@@ -289,8 +306,15 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
                        1 - (box - 26.0) / width, 1 - (above + tall) / static_cast<double>(height),
                        14.0 / width, tall / static_cast<double>(height))
                  : "  unset colorbox\n  unset label 900\n";
-    plots += fmt::format("  plot {}.\".dat\" index {} using 1:2:3 with image pixels notitle\n",
+    plots += fmt::format("  plot {}.\".dat\" index {} using 1:2:3 with image pixels notitle",
                          gnuplot_string(stem), block);
+    if (crosses)
+      plots += fmt::format(
+          ", \\\n    {}.\".dat\" index {} using ($4 > 0 ? $1 : 1/0):2 with points pt 2 ps 0.8 lw 1.5 lc rgb "
+          "\"{}\" "
+          "notitle",
+          gnuplot_string(stem), block, overflow_color);
+    plots += "\n";
   }
   std::string body = fmt::format(
       "  set multiplot layout {},{} title {} noenhanced font \",14\" margins {:.4f},{:.4f},{:.4f},{:.4f} "

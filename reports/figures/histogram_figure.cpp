@@ -53,12 +53,14 @@ int zone_of(double from, const Edges& edges) {
 /// The data blocks, and what the axes must show.
 struct Blocks {
   std::string data =
-      "# log2 of the lower end of the bin (2^e, 2^(e+1)], scale included\tpercent of the non-zero "
-      "values\tzone (+4: an edge "
-      "lies inside); one block a tensor\n";
+      "# log2 of the lower end of the bin (2^e, 2^(e+1)], scale included; last Inf and NaN\tpercent of the "
+      "non-zero values\tzone (+4: an edge lies inside); one block a tensor\n";
   double low = 0, high = 0, tallest = 1;
-  bool cut = false;  ///< bars lie outside of the axis
+  bool cut = false;                     ///< bars lie outside of the axis
+  std::optional<double> at_infinity{};  ///< where Inf and NaN are drawn, beyond all numbers
 };
+
+std::uint64_t nonfinite(const HistogramPanel& panel) { return panel.values.infinite + panel.values.nan; }
 
 Blocks blocks_of(std::span<const HistogramPanel> panels, double factor) {
   Blocks blocks;
@@ -66,34 +68,49 @@ Blocks blocks_of(std::span<const HistogramPanel> panels, double factor) {
   const Edges fp16(fp16_range);
   blocks.low = fp16.lost - 10;
   blocks.high = std::ceil(fp16.overflow) + 3;
-  for (const HistogramPanel& panel : panels) {
-    const Edges edges(panel.range);
-    const auto total = static_cast<double>(panel.values.finite_nonzero());
+  /// bar(lower end of the bin, percent) of each.
+  const auto for_each_bar = [&](const HistogramPanel& panel, const auto& bar) {
+    const auto total = static_cast<double>(panel.values.finite_nonzero() + nonfinite(panel));
     const double shift = std::log2(panel.factor.value_or(factor));
-    blocks.data += gnuplot_comment(panel.name);
-    for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e) {
-      if (panel.values.at(e) == 0) continue;
-      const double share = 100 * static_cast<double>(panel.values.at(e)) / total, from = e + shift;
-      blocks.data += fmt::format("{:.6g}\t{:.6g}\t{}\n", from, share, zone_of(from, edges));
-      if (share > 0.05) {
-        blocks.low = std::min(blocks.low, std::floor(from) - 1);
-        blocks.high = std::max(blocks.high, std::ceil(from) + 2);
-      }
-      blocks.tallest = std::max(blocks.tallest, share);
-    }
-    if (total == 0) blocks.data += "nan\tnan\tnan\n";
-    blocks.data += "\n\n";
-  }
+    for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e)
+      if (panel.values.at(e) != 0) bar(e + shift, 100 * static_cast<double>(panel.values.at(e)) / total);
+    blocks.tallest =
+        std::max(blocks.tallest, 100 * static_cast<double>(nonfinite(panel)) / std::max(total, 1.0));
+  };
   // Far outside of all formats nothing differs any more: all zero, or all overflow.
   double lowest = fp16.lost, highest = std::ceil(fp16.overflow);
   for (const HistogramPanel& panel : panels) {
     lowest = std::min(lowest, Edges(panel.range).lost);
     highest = std::max(highest, std::ceil(Edges(panel.range).overflow));
+    for_each_bar(panel, [&](double from, double share) {
+      if (share > 0.05) {
+        blocks.low = std::min(blocks.low, std::floor(from) - 1);
+        blocks.high = std::max(blocks.high, std::ceil(from) + 2);
+      }
+      blocks.tallest = std::max(blocks.tallest, share);
+    });
   }
   const double low = std::max(blocks.low, lowest - 26), high = std::min(blocks.high, highest + 26);
   blocks.cut = low > blocks.low || high < blocks.high;
   blocks.low = low;
   blocks.high = high;
+  if (std::ranges::any_of(panels, [](const HistogramPanel& panel) { return nonfinite(panel) > 0; }))
+    blocks.at_infinity = (blocks.high += 3) - 2;
+  for (const HistogramPanel& panel : panels) {
+    const Edges edges(panel.range);
+    blocks.data += gnuplot_comment(panel.name);
+    for_each_bar(panel, [&](double from, double share) {
+      blocks.data += fmt::format("{:.6g}\t{:.6g}\t{}\n", from, share, zone_of(from, edges));
+    });
+    if (nonfinite(panel) > 0)
+      blocks.data += fmt::format("{:.6g}\t{:.6g}\t{}\n", *blocks.at_infinity,
+                                 100 * static_cast<double>(nonfinite(panel)) /
+                                     static_cast<double>(panel.values.finite_nonzero() + nonfinite(panel)),
+                                 static_cast<int>(overflow));
+    else if (panel.values.finite_nonzero() == 0)
+      blocks.data += "nan\tnan\tnan\n";
+    blocks.data += "\n\n";
+  }
   return blocks;
 }
 
@@ -121,6 +138,7 @@ std::string frame(const HistogramFigure& figure, std::span<const HistogramPanel>
                                            : "Percent of the non-zero values against magnitude, scale "
                                              "included") +
                             std::string(blocks.cut ? "; bars outside of the axis are in the rates. " : ". ") +
+                            (blocks.at_infinity ? "The bar at the right edge: Inf and NaN. " : "") +
                             figure.caption,
                         layout.width);
   layout.above = 84 + title.extra_height;
@@ -198,15 +216,17 @@ std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& f
   const Edges edges(panel.range);
   const analysis::ZoneRates rates = analysis::rates_of(
       panel.counts.value_or(count_ranges(panel.values, panel.range, panel.factor.value_or(figure.factor))));
-  const std::string zeros = "exact zeros " + rate_text(rates.zero);
+  const std::uint64_t infinite = panel.values.infinite, nan = panel.values.nan;
+  std::string zeros = "exact zeros " + rate_text(rates.zero);
+  if (nan > 0) zeros = fmt::format("{} NaN, ", nan) + zeros;
+  if (infinite > 0) zeros = fmt::format("{} Inf, ", infinite) + zeros;
   const int width = layout.columns == 1 ? layout.width - left_edge - right_edge : panel_width - 10;
   std::string body = zone_commands(edges, blocks);
   body += fmt::format(
       "  set label 1 {} at graph 0,graph 1.17 left\n"
-      "  set label 2 {} at graph 1,graph 1.17 right font \"DejaVu Sans,10\" tc rgb "
-      "\"#555555\"\n",
+      "  set label 2 {} at graph 1,graph 1.17 right font \"DejaVu Sans,10\" tc rgb \"{}\"\n",
       gnuplot_bold(shortened(panel.name, width - text_width(zeros, 10) - 16, 12, true)),
-      gnuplot_string(zeros));
+      gnuplot_string(zeros), infinite + nan > 0 ? overflow_color : "#555555");
   // Each zone has its rate above it, in its colour; the last one is too narrow to be centred over.
   const auto zone_rate = [&](int label, const analysis::RateInterval& rate, const std::string& x,
                              std::string_view alignment, std::string_view color) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "analysis/observed_output.hpp"
-#include "analysis/range_output.hpp"
+#include "analysis/tensor_state.hpp"
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
@@ -54,17 +54,14 @@ std::vector<HistogramPanel> panels_of(Tensors tensors, const analysis::RangeRepo
   };
   if (tensors.size() == 1) return {panel(tensors.front())};
   std::vector<std::size_t> order;
-  std::vector<double> rates;
+  std::vector<analysis::TensorState> states;
   for (const ScaledTensor& tensor : tensors) {
     order.push_back(order.size());
-    rates.push_back(analysis::rates_of(report.tensor(tensor.name).at_scale(range, scale)).lost.middle());
+    states.push_back(analysis::state_of(report, tensor.name, range, scale));
   }
-  if (order.size() >= max_histogram_panels) {
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return rates[a] > rates[b]; });
-    order.resize(max_histogram_panels - 1);
-    std::sort(order.begin(), order.end());
-  }
+  std::ranges::stable_sort(order,
+                           [&](std::size_t a, std::size_t b) { return states[a].worse_than(states[b]); });
+  order.resize(std::min(order.size(), max_histogram_panels - 1));
   std::vector<HistogramPanel> panels;
   if (std::optional<HistogramPanel> merged = merged_panel(tensors, report, scale, range))
     panels.push_back(std::move(*merged));
@@ -100,7 +97,7 @@ DrawnFigure draw_range_figure(const RangeFigure& figure, Tensors tensors, const 
       .stem = stem_of(figure),
       .title = printable(title_of(figure)),
       .caption = shown < tensors.size()
-                     ? fmt::format("The {} of {} tensors that lose most.", shown, tensors.size())
+                     ? fmt::format("The {} of {} tensors with which most is wrong.", shown, tensors.size())
                      : "",
       .of_updates = figure.observed == Observed::updates};
   make_folders(folder);

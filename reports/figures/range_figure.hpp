@@ -33,7 +33,7 @@ struct DrawnFigure {
 };
 
 /// hist-SUBJECT, with a kind of tensors other than gradients and the format where needed: a panel of all
-/// tensors together, then one each of those that lose the largest share of their values, in their own order.
+/// tensors together, then one each, the worst first (TensorState::worse_than), as many as there is room for.
 /// `report` holds the same tensors by name; at least one.
 DrawnFigure draw_range_figure(const RangeFigure& figure, std::span<const ScaledTensor> tensors,
                               const analysis::RangeReport& report, const std::filesystem::path& folder);

@@ -76,7 +76,13 @@ Loss loss_of(const RunGradients& gradients, std::size_t tensor) {
   return {analysis::rates_of(counts).lost.middle(), counts.total - counts.zero};
 }
 
-std::optional<std::size_t> worst_tensor(const RunGradients& gradients) {
+/// The one that the account names where that is what stopped the training; else the one that loses most.
+std::optional<std::size_t> worst_tensor(const RunGradients& gradients,
+                                        const std::optional<analysis::Account>& account) {
+  if (account && account->worst() != nullptr && account->worst()->trouble <= analysis::Trouble::overflow) {
+    const auto named = std::ranges::find(gradients.tensors, account->worst()->tensor);
+    if (named != gradients.tensors.end()) return static_cast<std::size_t>(named - gradients.tensors.begin());
+  }
   std::optional<std::size_t> worst;
   Loss most;
   for (std::size_t tensor = 0; tensor < gradients.tensors.size(); ++tensor) {
@@ -307,7 +313,8 @@ Answers answers_of(const WorkloadMaterial& material) {
   if (!answers.configuration) return answers;
   const std::size_t index = *answers.configuration;
   const RunGradients& gradients = material.gradients[index];
-  if (!gradients.snapshots.empty()) answers.tensor = worst_tensor(gradients);
+  if (!gradients.snapshots.empty())
+    answers.tensor = worst_tensor(gradients, material.summary.rows[index].account);
   answers.wrong = trouble_sentence(material, index, answers.tensor);
   answers.costs = cost_sentence(material.summary, material.summary.rows[index]);
   answers.fixes = fix_sentence(material, index);

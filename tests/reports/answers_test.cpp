@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "numerics/formats/bits.hpp"
 #include "reports/page/answers.hpp"
 #include "tests/reports/report_fixture.hpp"
@@ -35,7 +37,7 @@ class AnswersOf : public Reports {
         row.dtype = level == "O0" ? DType::f32 : DType::f16;
         for (int i = 0; i < 100; ++i) {
           const bool first = std::string_view(tensor) == "fc1.weight";
-          const float value = first ? (i < lost ? 0x1p-30f : 0x1p-20f) * static_cast<float>(scale) : 0x1p-4f;
+          const float value = first ? (i < lost ? 0x1p-30f : usual) * static_cast<float>(scale) : 0x1p-4f;
           row.before.count(bits_of(value));
           row.after.count(bits_of(value <= 0x1p-25f && level != "O0" ? 0.0f : value));
         }
@@ -63,6 +65,7 @@ class AnswersOf : public Reports {
     return answers_of(material);
   }
   std::vector<std::filesystem::path> folders;
+  float usual = 0x1p-20f;  ///< the gradients of fc1.weight that are not lost
 };
 
 TEST_F(AnswersOf, AHarmedRunNamesItsCure) {
@@ -123,6 +126,23 @@ TEST_F(AnswersOf, ARunThatLosesNothingNeedsNoCure) {
           "There is nothing to fix. By <em>FP32</em>’s histograms (seed 1, 1 step), nothing "
           "overflows, and rounding costs no tensor more than 1.1 times what the precision of FP16 costs by "
           "itself at any scale from <strong>2⁷</strong> (fc1.weight)"));
+}
+
+TEST_F(AnswersOf, WhereAllFitsNoScalingIsNeeded) {
+  usual = 0x1p-4f;
+  runs("O0", "none", 1, 0.5, 0);
+  runs("O1", "none", 1, 0.5, 0);
+  EXPECT_THAT(answers().fixes, AllOf(StartsWith("There is nothing to fix. By <em>FP32</em>’s histograms"),
+                                     HasSubstr("no scaling is needed: at 1, as at any scale from <strong>2⁻⁸"
+                                               "</strong> (")));
+}
+
+TEST_F(AnswersOf, ATensorWithNothingFiniteTellsNoScale) {
+  usual = INFINITY;
+  runs("O1", "none", 1, 0.5, 0);
+  EXPECT_THAT(answers().fixes,
+              HasSubstr("By its own histograms (seed 1, 1 step), no scale can be told: fc1.weight "
+                        "holds nothing finite but zeros."));
 }
 
 TEST_F(AnswersOf, WhatIsNotKnownIsSaidToBeSo) {
