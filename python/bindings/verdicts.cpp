@@ -1,4 +1,5 @@
-// Paired statistics over seeds (analysis/paired_verdict.hpp), and the twin that is their null.
+// What happened in a run (analysis/account.hpp); paired statistics over seeds (analysis/paired_verdict.hpp), and the
+// twin that is their null.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -8,9 +9,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "analysis/account.hpp"
 #include "analysis/paired_verdict.hpp"
 #include "bindings.hpp"
 #include "engine/nn/perturbation.hpp"
+#include "numerics/files/run/run_folder.hpp"
 #include "numerics/random/philox.hpp"
 
 namespace fp16lab::python {
@@ -21,6 +24,12 @@ namespace {
 
 nb::object interval_of(const std::optional<analysis::Interval>& interval) {
   return interval ? nb::object(nb::make_tuple(interval->lower, interval->upper)) : nb::none();
+}
+
+/// The findings, and the next command.
+nb::tuple account_of(const std::string& folder) {
+  const analysis::Account account = analysis::account_of(read_run_folder(folder));
+  return nb::make_tuple(analysis::findings_text(account), account.next);
 }
 
 /// One dictionary for each (differences, diverged, dropped) of the family.
@@ -58,6 +67,8 @@ void perturb(const nb::ndarray<float, nb::c_contig, nb::device::cpu>& values, st
 }  // namespace
 
 void bind_verdicts(nb::module_& module) {
+  module.def("account_of", &account_of, nb::arg("folder"),
+             nb::sig("def account_of(folder: str) -> tuple[str, str]"));
   module.def(
       "judge", &judge, nb::arg("differences"), nb::arg("diverged"), nb::arg("dropped"), nb::arg("margin"),
       nb::arg("unit"),

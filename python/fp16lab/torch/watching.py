@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
+import tempfile
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -194,9 +197,10 @@ class watch:
         return self.recording.histogram(tensor, observed, step)
 
     def table(self, step: int | None = None, format: str = "f16") -> str:
-        """A line a tensor of one counted step, the last one without `step`: where its values lie in
-        `format`."""
-        return self.recording.table(step, format)
+        """What happened so far, as `fp16lab hist` says it of the saved run, and the next command; then a line a
+        tensor of one counted step, the last one without `step`: where its values lie in `format`."""
+        lines = self.recording.table(step, format)
+        return f"{self._account()}\n{lines}" if self.recording.counts else lines
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = False) -> Path:
         """Writes a run folder and returns its path. In a distributed training each rank writes its own,
@@ -205,8 +209,7 @@ class watch:
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         if distributed and torch.distributed.get_world_size() > 1:
             folder = f"{os.fspath(folder)}-rank{torch.distributed.get_rank()}"
-        config = toml({**self._tables, **self._precisions.tables()})
-        return self.recording.save(folder, self._name, config, self._end, replace)
+        return self.recording.save(folder, self._name, self._config(), self._end, replace)
 
     def note_culprits(self, culprits: list[dict[str, Any]]) -> None:
         """What lab.explain_overflow found, of the step that ended last. RuntimeError: none has."""
@@ -216,6 +219,21 @@ class watch:
         self.recording.culprits.setdefault(number, []).extend(
             {**culprit, "step": number} for culprit in culprits
         )
+
+    def _config(self) -> str:
+        return toml({**self._tables, **self._precisions.tables()})
+
+    def _account(self) -> str:
+        """Of the run folder that `save` would write now."""
+        with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # `save` says again what is wide
+            run = self.recording.save(Path(place) / "run", self._name, self._config(), self._end, False)
+            findings, then = _core.account_of(os.fspath(run))
+        saved = "results/mine"
+        then = then.replace(shlex.quote(os.fspath(run)), saved)
+        if then.startswith("fp16lab "):
+            then = f'w.save("{saved}"), then {then}'
+        return f"{findings}Next: {then}\n"
 
     # ---- a step; StepEnds calls these
 

@@ -1,6 +1,7 @@
 """lab.watch within lab.emulate: both sides of the rounding of what products give."""
 
 import csv
+import json
 import subprocess
 
 import pytest
@@ -82,9 +83,11 @@ def test_the_run_folder_tells_what_underflowed(tmp_path):
     with open(folder / "steps.csv") as file:
         rates = [float(line["underflow_rate"]) for line in csv.DictReader(file)]
     assert share > 0 and sum(rates) / 2 == pytest.approx(share)
-    told = subprocess.run(["fp16lab", "hist", folder], capture_output=True, text=True, check=True).stdout
-    assert f"{sum(r.underflowed for r in rows)} of {sum(r.values for r in rows)}" in told
-    lost = {line.split()[0]: line.split()[5] for line in w.table().splitlines()[2:]}
+    told = subprocess.run(["fp16lab", "hist", folder, "--json"], capture_output=True, text=True, check=True).stdout
+    (casts,) = json.loads(told)["all_steps"]["casts"]
+    assert casts["underflow"] == sum(r.underflowed for r in rows) and casts["values"] == sum(r.values for r in rows)
+    lines = w.table().split("\n\n")[1].splitlines()[2:]
+    lost = {line.split()[0]: line.split()[5] for line in lines}
     found = row_of_step(rows, "2.weight", 2)
     assert float(lost["2.weight"]) == pytest.approx(100 * found.underflowed / found.before.total, abs=0.01)
 

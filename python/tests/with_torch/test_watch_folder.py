@@ -64,7 +64,7 @@ ALL = ("gradients", "activations", "weights", "optimizer_state")
 def test_hist_shows_a_run(program, tmp_path):
     path = training(tensors=ALL, every=2).save(tmp_path / "mine")
     assert path == tmp_path / "mine"
-    shown = program("hist", path)
+    shown = program("hist", path, "--all")
     assert "2.weight" in shown and "loss.prediction" in shown and "step 8" in shown
     manifest = json.loads((path / "manifest.json").read_text())
     assert manifest["state"] == "finished" and "torch" in manifest["git_hash"]
@@ -83,12 +83,21 @@ def test_hist_and_report_say_what_they_cannot_see(program, tmp_path):
     total, infinite, nan, zero = (sum(getattr(each, zone) for each in counts) for zone in zones)
     assert infinite > 0
     bad = {row.step for row in w.recording.counts if row.after.infinite or row.after.nan}
+    told = json.loads(program("hist", path, "--json"))
+    assert told["all_steps"]["as_stored"] == {
+        "values": total,
+        "zero": zero,
+        "infinite": infinite,
+        "nan": nan,
+        "steps_not_finite": sorted(bad),
+    }
     shown = program("hist", path)
-    assert (
-        f"Recorded over all 8 recorded steps, as PyTorch stored them: of {total} values "
-        f"{infinite} are Inf, {nan} NaN and {zero} zero; Inf or NaN in {len(bad)} steps, first in step 1 ("
-    ) in shown
-    assert "no cast can be seen" in shown and "the casts to" not in shown and "became Inf or NaN" not in shown
+    skipped = sum(step.skipped for step in w.recording.steps)
+    assert shown.startswith(f"Skipped {skipped} of 8 steps")
+    assert "no cast can be seen" in shown and "Casts to" not in shown
+    # The table says the same, and what to do next.
+    account, next_line = shown.split("\n\n")[0], "Next: "
+    assert w.table().startswith(account + "\n" + next_line) and "/tmp" not in w.table()
     weights = program("hist", path, "--tensors", "weights")  # autocast's casts are seen
     assert f"the casts to FP16 rounded 0 of {8 * (12 * 32 + 32 + 32 * 5 + 5)} finite" in weights
     program("report", path, "-o", tmp_path / "out")
@@ -208,8 +217,9 @@ def test_ranks_merge_by_adding_histograms(tmp_path):
 def test_table_and_lookup():
     w = training(every=4, tensors=ALL)
     table = w.table()
-    assert table.startswith("step 8, in f16") and "2.weight.second_moment" in table
-    assert w.table(4, "bf16").startswith("step 4, in bf16")
+    assert "\n\nstep 8, in f16" in table and "2.weight.second_moment" in table
+    assert table.startswith("Nothing to fix") and '\nNext: w.save("results/mine"), then fp16lab ' in table
+    assert "\n\nstep 4, in bf16" in w.table(4, "bf16")
     with pytest.raises(KeyError, match="step 5 was not counted; counted are 1, 4, 8"):
         w.table(5)
     with pytest.raises(KeyError, match="no gradients of '7.weight' of step 4 were counted"):
