@@ -312,6 +312,14 @@ const TensorState* worst_of(States tensors, const auto& measure) {
   return worst;
 }
 
+/// How many tensors have something in a step.
+std::size_t tensors_with(States tensors, const auto& what) {
+  std::set<std::string_view> names;
+  for (const TensorState& tensor : tensors)
+    if (what(tensor)) names.insert(tensor.name);
+  return names.size();
+}
+
 /// "fc1.weight", "fc1.weight in step 30"
 std::string with_step(const TensorState& tensor) {
   return tensor.step ? fmt::format("{} in step {}", tensor.name, *tensor.step) : tensor.name;
@@ -323,8 +331,8 @@ std::string ratio_text(double ratio) {
 }
 
 std::optional<Finding> underflow_finding(States tensors, const RateInterval& lost, const Subject& subject) {
-  const auto unfit =
-      std::ranges::count_if(tensors, [](const TensorState& tensor) { return tensor.fit.loses_too_much(); });
+  const std::size_t unfit =
+      tensors_with(tensors, [](const TensorState& tensor) { return tensor.fit.loses_too_much(); });
   const TensorState* worst =
       worst_of(tensors, [](const TensorState& tensor) { return rates_of(tensor.counts).lost.upper; });
   if (worst == nullptr) return std::nullopt;
@@ -335,31 +343,33 @@ std::optional<Finding> underflow_finding(States tensors, const RateInterval& los
   if (unfit == 0)
     finding.text += " Zeros in place of them raise no tensor's rounding error by a tenth.";
   else
-    finding.text += fmt::format(" {} too much by it.",
-                                unfit == 1 ? "One tensor loses" : fmt::format("{} tensors lose", unfit));
+    finding.text += fmt::format(
+        " In {} that alone makes the rounding error more than {:g} times what {}'s precision costs.",
+        counted(unfit, "tensor"), fit_limit, title_of(subject.format));
   return finding;
 }
 
 std::optional<Finding> distortion_finding(States tensors, DType format) {
-  const auto excess = [](const TensorState& tensor) {
-    return tensor.fit.is_distorted() ? std::sqrt((tensor.fit.error - tensor.fit.lost) / tensor.fit.plain) : 0;
+  const auto ratio = [](const TensorState& tensor) {
+    return tensor.fit.is_distorted() ? tensor.fit.ratio() : 0;
   };
-  const TensorState* worst = worst_of(tensors, excess);
+  const TensorState* worst = worst_of(tensors, ratio);
   if (worst == nullptr) return std::nullopt;
-  const auto unfit =
-      std::ranges::count_if(tensors, [&excess](const TensorState& tensor) { return excess(tensor) > 0; });
+  const std::size_t unfit =
+      tensors_with(tensors, [&ratio](const TensorState& tensor) { return ratio(tensor) > 0; });
   return Finding{
       .trouble = Trouble::distortion,
       .serious = true,
       .tensor = worst->name,
       .since = {},
       .text = fmt::format(
-          "{} keeps fewer bits of numbers below 2^{}: by them the rounding error of {} was up to {} "
-          "what it is above that{}.",
-          title_of(format), range_of(format).smallest_normal, with_step(*worst), ratio_text(excess(*worst)),
-          unfit == 1 ? ""
-                     : fmt::format("; {} of {} tensors had more than {:g} times", unfit, tensors.size(),
-                                   fit_limit))};
+          "{} keeps fewer bits of numbers below 2^{}: the rounding error of {} was up to {} what it is "
+          "above that{}.",
+          title_of(format), range_of(format).smallest_normal, with_step(*worst), ratio_text(ratio(*worst)),
+          unfit == 1
+              ? ""
+              : fmt::format("; {} of {} tensors had more than {:g} times", unfit,
+                            tensors_with(tensors, [](const TensorState&) { return true; }), fit_limit))};
 }
 
 /// What the casts of a run made of each gradient.
@@ -415,21 +425,23 @@ std::optional<Finding> nonfinite_values(const RangeReport& report, const FormatR
 }
 
 std::optional<Finding> overflowing_values(States tensors, const RateInterval& overflow,
-                                          const Subject& subject) {
+                                          const Subject& subject, std::optional<double> scale) {
   const TensorState* worst =
       worst_of(tensors, [](const TensorState& tensor) { return rates_of(tensor.counts).overflow.upper; });
   if (worst == nullptr) return std::nullopt;
-  const auto several = std::ranges::count_if(
-      tensors, [](const TensorState& tensor) { return tensor.counts.overflow.upper > 0; });
+  const std::size_t several =
+      tensors_with(tensors, [](const TensorState& tensor) { return tensor.counts.overflow.upper > 0; });
   Finding finding{.trouble = Trouble::overflow, .serious = true, .tensor = worst->name, .since = worst->step};
   finding.text = fmt::format("{} {} % of the finite non-zero {} Inf or NaN, most in {}: {} % of its own",
                              subject.makes, percent(overflow), subject.values, with_step(*worst),
                              percent(rates_of(worst->counts).overflow));
-  if (worst->greatest)
-    finding.text +=
-        fmt::format(", the largest {:.3g} times {}'s largest number",
-                    *worst->greatest / range_of(subject.format).largest(), title_of(subject.format));
-  finding.text += several == 1 ? "." : fmt::format(". {} of {} tensors overflow.", several, tensors.size());
+  if (worst->magnitudes && scale)
+    finding.text += fmt::format(", the largest {:.3g} times {}'s largest number",
+                                worst->magnitudes->greatest * *scale / range_of(subject.format).largest(),
+                                title_of(subject.format));
+  finding.text += several == 1 ? "."
+                               : fmt::format(". {} of {} tensors overflow.", several,
+                                             tensors_with(tensors, [](const TensorState&) { return true; }));
   return finding;
 }
 
@@ -517,16 +529,17 @@ Account account_of(const RunFolder& run) {
 
 Account account_of(const RangeReport& report, DType format, std::optional<double> scale) {
   const FormatRange range = range_of(format);
-  const std::vector<TensorState> states = states_of(report, range, scale);
+  std::vector<TensorState> states;  // of each tensor in each step
+  for (const std::string& entry : report.tensors()) states.push_back(state_of(report, entry, range, scale));
   const ZoneRates rates = rates_of(report.merged().at_scale(range, scale));
   const Subject subject{.makes = fmt::format("{} at {} makes", title_of(format),
                                              scale ? scale_text(*scale) : "the scales that they carry"),
                         .values = "values",
                         .format = format};
   Account account{.findings = {}, .trained = false, .casts = {}, .next = {}};
-  for (std::optional<Finding>& finding :
-       std::array{nonfinite_values(report, range, scale), overflowing_values(states, rates.overflow, subject),
-                  underflow_finding(states, rates.lost, subject), distortion_finding(states, format)})
+  for (std::optional<Finding>& finding : std::array{
+           nonfinite_values(report, range, scale), overflowing_values(states, rates.overflow, subject, scale),
+           underflow_finding(states, rates.lost, subject), distortion_finding(states, format)})
     if (finding) account.findings.push_back(std::move(*finding));
   return account;
 }

@@ -1,6 +1,6 @@
-// What happened in a run, or what a format would make of the values of a dump, in the order in which it hurts:
-// values that are not finite, overflow and skipped steps, underflow, distortion by subnormals. Said of a run from
-// the rows of its folder alone, so that train, sweep, hist, lab.watch and the page say the same.
+// What happened in a run, or what a format would make of the values of a dump, in the order in which it
+// hurts: values that are not finite, overflow and skipped steps, underflow, distortion by subnormals. Said of
+// a run from the rows of its folder alone, so that train, sweep, hist, lab.watch and the page say the same.
 #pragma once
 
 #include <cstdint>
@@ -57,13 +57,17 @@ struct Account {
   }
 };
 
+/// What comes next where a training in PyTorch gave an Inf or NaN.
+inline constexpr std::string_view explained_in_pytorch =
+    "lab.explain_overflow(model, closure, scale) names the first operation that gave an Inf or NaN";
+
 /// Does steps.csv have losses? Not where lab.watch was told none: then all are NaN, and unknown.
 bool tells_loss(const RunFolder& run);
 
 /// Reads the rest of the folder: overflows, culprits, and every histogram of gradients, one at a time.
 Account account_of(const RunFolder& run);
-/// Of values: what `format` would make of them at `scale` (none: each at the scale that it carried). `next` is
-/// the caller's to say.
+/// Of values: what `format` would make of them at `scale` (none: each at the scale that it carried). `next`
+/// is the caller's to say.
 Account account_of(const RangeReport& report, DType format, std::optional<double> scale);
 
 /// A line a finding; "Nothing to fix: ..." where there is nothing; what is not known.

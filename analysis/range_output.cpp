@@ -43,7 +43,8 @@ std::vector<RecordedCast> casts_of(const RangeReport& report, const std::string*
 
 // ---- table ------------------------------------------------------------------------------------------------
 
-/// "2^4 .. 2^18": from where rounding is harmless to where nothing overflows; of several steps, in each of them.
+/// "2^4 .. 2^18": from where rounding is harmless to where nothing overflows; of several steps, in each of
+/// them.
 std::string fitting_scales(std::span<const ScaledHistograms* const> steps, DType format) {
   std::optional<int> least, greatest;
   bool odd = false, empty = true, too_small = false, too_large = false;
@@ -83,6 +84,12 @@ std::string fitting_scales(const RangeReport& report, const std::string& tensor,
   for (const std::string& entry : report.tensors())
     if (report.tensor_of(entry) == tensor) steps.push_back(&report.tensor(entry));
   return fitting_scales(steps, format);
+}
+
+/// "1.8e-05..7e-05"
+std::string magnitudes_text(const std::optional<ScaledHistograms::Magnitudes>& magnitudes) {
+  if (!magnitudes || magnitudes->greatest == 0) return "-";
+  return fmt::format("{:.2g}..{:.2g}", magnitudes->smallest, magnitudes->greatest);
 }
 
 /// " (step 40 alone)" where all is of one step of a run.
@@ -332,19 +339,20 @@ void print_worst(std::ostream& out, const RangeReport& report, const RangeView& 
                      : states.size() <= most ? fmt::format("All {} tensors, the worst first,", states.size())
                                              : fmt::format("The {} worst of {} tensors", most, states.size()),
                      title_of(view.format), at_scale_text(view.scale));
-  out << fmt::format("{:<{}}{}  {:>13} {:>9}  {:>11} {:>11} {:>11} {:>9}  {}\n", "tensor", width,
-                     steps ? "      step" : "", "values", "Inf, NaN", "overflow", "rounds to 0", "subnormal",
-                     "error", "scales that fit" + step_alone(report));
+  out << fmt::format("{:<{}}{}  {:>13} {:>9}  {:>17}  {:>9} {:>11} {:>11} {:>8}  {}\n", "tensor", width,
+                     steps ? "      step" : "", "values", "Inf, NaN", "magnitudes", "overflow", "rounds to 0",
+                     "subnormal", "error",
+                     steps ? "scales that fit all steps" : "scales that fit" + step_alone(report));
   const auto row = [&](const TensorState& state, const std::string& scales) {
     const ZoneRates rates = rates_of(state.counts);
     const bool any = rates.zero + rates.infinite + rates.nan < 1;
     const double ratio = state.fit.ratio();
-    out << fmt::format("{:<{}}{}  {:>13} {:>9}  {:>11} {:>11} {:>11} {:>9}  {}\n", state.name, width,
+    out << fmt::format("{:<{}}{}  {:>13} {:>9}  {:>17}  {:>9} {:>11} {:>11} {:>8}  {}\n", state.name, width,
                        !steps       ? ""
                        : state.step ? fmt::format("{:>10}", *state.step)
                                     : std::string(10, ' '),
-                       state.counts.total, state.nonfinite(), percent(any, rates.overflow),
-                       percent(any, rates.lost), percent(any, rates.subnormal),
+                       state.counts.total, state.nonfinite(), magnitudes_text(state.magnitudes),
+                       percent(any, rates.overflow), percent(any, rates.lost), percent(any, rates.subnormal),
                        !any || rates.overflow.upper > 0 ? "-"
                        : ratio < 1000                   ? fmt::format("{:.2f}", std::max(ratio, 1.0))
                                                         : std::string("> 1000"),
@@ -354,7 +362,8 @@ void print_worst(std::ostream& out, const RangeReport& report, const RangeView& 
   if (states.size() > 1)
     row({.name = "all tensors",
          .counts = report.merged().at_scale(range_of(view.format), view.scale),
-         .fit = report.merged().fit_at(range_of(view.format), view.scale)},
+         .fit = report.merged().fit_at(range_of(view.format), view.scale),
+         .magnitudes = report.merged().magnitudes()},
         "");
 }
 

@@ -30,10 +30,11 @@ void print_table(std::ostream& out, const RangeReport& report, const RangeView& 
 void print_formats(std::ostream& out, const RangeReport& report, std::span<const RangeView> views,
                    std::span<const SuggestedScale> suggestions);
 
-/// The tensors with which most is wrong (TensorState::worse_than), `most` of them, a row each, and one for all
-/// together: values, those that are Inf or NaN, what overflows, rounds to 0 or is subnormal in percent, the
-/// rounding error as a multiple of what precision alone costs (FitSums::ratio), the scales that fit. Of entries
-/// that are steps, each tensor in its worst one, with the scales that fit in all.
+/// The tensors with which most is wrong (TensorState::worse_than), `most` of them, a row each, and one for
+/// all together: values, those that are Inf or NaN, the smallest and greatest magnitude, what overflows,
+/// rounds to 0 or is subnormal in percent, the rounding error as a multiple of what precision alone costs
+/// (FitSums::ratio), the scales that fit. Of entries that are steps, each tensor in its worst one, with the
+/// scales that fit in all.
 void print_worst(std::ostream& out, const RangeReport& report, const RangeView& view, std::size_t most);
 
 /// What changed from step to step, at most three lines; nothing where no entries are steps.

@@ -140,14 +140,20 @@ ScaledHistograms::Extent ScaledHistograms::extent() const {
   return extent;
 }
 
-std::optional<double> ScaledHistograms::greatest() const {
-  double greatest = 0;
+std::optional<ScaledHistograms::Magnitudes> ScaledHistograms::magnitudes() const {
+  Magnitudes all;
+  const auto include = [&all](double smallest, double greatest) {
+    if (smallest == 0) return;
+    all.smallest = all.smallest == 0 ? smallest : std::min(all.smallest, smallest);
+    all.greatest = std::max(all.greatest, greatest);
+  };
   for (const auto& [recorded, histogram] : histograms_) {
     if (!histogram.extremes_known()) return std::nullopt;
-    greatest = std::max(greatest, float_from_bits(histogram.greatest) / recorded);
+    include(float_from_bits(histogram.smallest) / recorded, float_from_bits(histogram.greatest) / recorded);
   }
-  for (const auto& [recorded, values] : values_) greatest = std::max(greatest, values.greatest() / recorded);
-  return greatest;
+  for (const auto& [recorded, values] : values_)
+    include(values.smallest() / recorded, values.greatest() / recorded);
+  return all;
 }
 
 ScaledHistograms& RangeReport::named(std::string_view tensor) {

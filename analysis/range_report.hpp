@@ -83,9 +83,12 @@ class ScaledHistograms {
   };
   bool empty() const;  ///< no finite non-zero value
   Extent extent() const;
-  /// The greatest finite unscaled magnitude; none where counts do not say
-  /// (ExponentHistogram::extremes_known).
-  std::optional<double> greatest() const;
+  /// The smallest finite unscaled magnitude above zero and the greatest, both 0 where there is none; nothing
+  /// where counts do not say (ExponentHistogram::extremes_known).
+  struct Magnitudes {
+    double smallest = 0, greatest = 0;
+  };
+  std::optional<Magnitudes> magnitudes() const;
 
  private:
   /// sum(what, factor, recorded) over all scales, `what` being values or a histogram, `factor` what they are

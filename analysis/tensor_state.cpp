@@ -21,12 +21,11 @@ bool TensorState::worse_than(const TensorState& other) const {
 TensorState state_of(const RangeReport& report, const std::string& entry, const FormatRange& range,
                      std::optional<double> scale) {
   const ScaledHistograms& values = report.tensor(entry);
-  const std::optional<double> greatest = values.greatest();
   return {.name = report.tensor_of(entry),
           .step = report.step_of(entry),
           .counts = values.at_scale(range, scale),
           .fit = values.fit_at(range, scale),
-          .greatest = greatest && scale ? std::optional(*greatest * *scale) : std::nullopt};
+          .magnitudes = values.magnitudes()};
 }
 
 std::vector<TensorState> states_of(const RangeReport& report, const FormatRange& range,
@@ -57,11 +56,11 @@ std::vector<StepChange> step_changes(const RangeReport& report) {
   std::map<std::string, std::map<std::uint64_t, double>> greatest;  // by tensor and step
   for (const std::string& entry : report.tensors()) {
     const std::optional<std::uint64_t> step = report.step_of(entry);
-    const std::optional<double> magnitude = report.tensor(entry).greatest();
-    if (!step || !magnitude) continue;
+    const std::optional<ScaledHistograms::Magnitudes> magnitudes = report.tensor(entry).magnitudes();
+    if (!step || !magnitudes) continue;
     auto& steps = greatest[report.tensor_of(entry)];
     if (steps.empty()) order.push_back(report.tensor_of(entry));
-    steps[*step] = *magnitude;
+    steps[*step] = magnitudes->greatest;
   }
   std::vector<StepChange> changes;
   for (const std::string& tensor : order) {

@@ -17,8 +17,8 @@ struct TensorState {
   std::optional<std::uint64_t> step{};  ///< of several steps: the one in which it is worst
   RangeCounts counts{};
   FitSums fit{};
-  /// The greatest finite magnitude at that scale, where it is known.
-  std::optional<double> greatest{};
+  /// Of the finite values without a loss scale, where they are known.
+  std::optional<ScaledHistograms::Magnitudes> magnitudes{};
 
   std::uint64_t nonfinite() const { return counts.infinite + counts.nan; }
   /// Is more wrong here than there? Inf and NaN first, then what overflows, then a rounding error beyond
@@ -30,7 +30,8 @@ struct TensorState {
 TensorState state_of(const RangeReport& report, const std::string& entry, const FormatRange& range,
                      std::optional<double> scale);
 /// One for each tensor, the worst first; equal ones in the report's order. Where the entries of a report are
-/// steps (RangeReport::is_step), each tensor in its worst step. `scale`: none: as in ScaledHistograms::at_scale.
+/// steps (RangeReport::is_step), each tensor in its worst step. `scale`: none: as in
+/// ScaledHistograms::at_scale.
 std::vector<TensorState> states_of(const RangeReport& report, const FormatRange& range,
                                    std::optional<double> scale);
 
@@ -44,8 +45,8 @@ struct StepChange {
 };
 /// A change of less than this is told of no tensor.
 inline constexpr double least_told_change = 2;
-/// Of each tensor its greatest change, if it is at least least_told_change; the greatest first. Of entries that
-/// are steps, and where magnitudes are known (ScaledHistograms::greatest).
+/// Of each tensor its greatest change, if it is at least least_told_change; the greatest first. Of entries
+/// that are steps, and where magnitudes are known.
 std::vector<StepChange> step_changes(const RangeReport& report);
 
 }  // namespace fp16lab::analysis

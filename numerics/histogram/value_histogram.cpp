@@ -111,6 +111,7 @@ void ValueHistogram::add_block(std::span<const T> values) {
     } else if (magnitude >= Binary64::infinity) {
       ++(magnitude == Binary64::infinity ? infinite_ : nan_);
     } else {
+      if (smallest_ == 0 || magnitude < smallest_) smallest_ = magnitude;
       greatest_ = std::max(greatest_, magnitude);
       const std::uint64_t significand = significand_of(magnitude, field_of(magnitude));
       Sums& sums = table[edges_->bin_of(magnitude)];
@@ -183,6 +184,7 @@ ValueHistogram& ValueHistogram::operator+=(const ValueHistogram& other) {
   zero_ += other.zero_;
   infinite_ += other.infinite_;
   nan_ += other.nan_;
+  if (smallest_ == 0 || (other.smallest_ != 0 && other.smallest_ < smallest_)) smallest_ = other.smallest_;
   greatest_ = std::max(greatest_, other.greatest_);
   rounding_errors_ += other.rounding_errors_;
   add_bins(other.bins_);
@@ -191,8 +193,8 @@ ValueHistogram& ValueHistogram::operator+=(const ValueHistogram& other) {
 
 bool ValueHistogram::operator==(const ValueHistogram& other) const {
   return edges_ == other.edges_ && zero_ == other.zero_ && infinite_ == other.infinite_ &&
-         nan_ == other.nan_ && greatest_ == other.greatest_ && rounding_errors_ == other.rounding_errors_ &&
-         bins_ == other.bins_;
+         nan_ == other.nan_ && smallest_ == other.smallest_ && greatest_ == other.greatest_ &&
+         rounding_errors_ == other.rounding_errors_ && bins_ == other.bins_;
 }
 
 std::uint64_t ValueHistogram::finite_nonzero() const {

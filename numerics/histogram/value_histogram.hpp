@@ -85,7 +85,8 @@ class ValueHistogram {
   /// must be one. FP64's subnormals are all in that of -1023.
   int smallest_exponent() const;
   int greatest_exponent() const;
-  /// The greatest finite magnitude; 0: there is no finite value.
+  /// The smallest finite magnitude that is not zero, and the greatest; 0: there is none.
+  double smallest() const { return double_from_bits(smallest_); }
   double greatest() const { return double_from_bits(greatest_); }
   /// What rounding them to a format would cost.
   const RoundingErrors& rounding_errors() const { return rounding_errors_; }
@@ -121,7 +122,7 @@ class ValueHistogram {
 
   std::shared_ptr<const ValueBins> edges_;
   std::uint64_t zero_ = 0, infinite_ = 0, nan_ = 0;
-  std::uint64_t greatest_ = 0;  ///< FP64 bits
+  std::uint64_t smallest_ = 0, greatest_ = 0;  ///< FP64 bits
   RoundingErrors rounding_errors_;
   std::vector<Bin> bins_;  ///< those with values, ascending: memory follows the values, not the edges
 };

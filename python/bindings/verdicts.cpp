@@ -1,5 +1,5 @@
-// What happened in a run (analysis/account.hpp); paired statistics over seeds (analysis/paired_verdict.hpp), and the
-// twin that is their null.
+// What happened in a run (analysis/account.hpp); paired statistics over seeds (analysis/paired_verdict.hpp),
+// and the twin that is their null.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>

@@ -20,10 +20,10 @@ struct DumpSteps {
   std::string told;               ///< what was assumed, a sentence; "" of a single file
 };
 
-/// Files with the same tensors are steps, in the order of the number in their names ("step-500.npz"): the first
-/// number in which all of them differ. Without such a number they are steps 1, 2, ... as given. Of .npy files,
-/// which hold one array each, those of a folder are one step, and the number is the folder's. Other files are
-/// parts of one whole.
+/// Files with the same tensors are steps, in the order of the number in their names ("step-500.npz"): the
+/// first number in which all of them differ. Without such a number they are steps 1, 2, ... as given. Of .npy
+/// files, which hold one array each, those of a folder are one step, and the number is the folder's. Other
+/// files are parts of one whole.
 DumpSteps steps_of(const CountedDumps& dumps);
 
 }  // namespace fp16lab::experiments

@@ -123,10 +123,14 @@ void print_notes(const CountedDumps& dumps) {
   if (above > 0) say("note: {} finite FP64 values are beyond FP32's largest number", above);
 }
 
-/// Where another scale would mend what is wrong, the same at that one; else the tables.
+/// What explains an Inf or NaN; where another scale would mend what is wrong, the same at that one; else the
+/// tables.
 std::string next_of(const HistCommand& command, std::span<const std::filesystem::path> files,
                     const HistQuestion& question, const analysis::SuggestedScale& suggestion,
                     const analysis::Finding* worst) {
+  if (worst != nullptr && worst->trouble == analysis::Trouble::non_finite)
+    return std::string(analysis::explained_in_pytorch) +
+           " (of a training in PyTorch; docs/nan.md has the others)";
   std::vector<std::string> words{"fp16lab", "hist"};
   if (command.separate)
     for (const std::filesystem::path& file : files) words.push_back(file.string());
@@ -140,8 +144,7 @@ std::string next_of(const HistCommand& command, std::span<const std::filesystem:
   add("--exclude", command.exclude);
   add("--as", command.as);
   if (!command.recorded_scale.empty()) add("--recorded-scale", {command.recorded_scale});
-  if (worst != nullptr && worst->trouble != analysis::Trouble::non_finite && suggestion.suggested &&
-      question.scale != std::scalbn(1.0, *suggestion.suggested)) {
+  if (worst != nullptr && suggestion.suggested && question.scale != std::scalbn(1.0, *suggestion.suggested)) {
     add("--scale", {fmt::format("2^{}", *suggestion.suggested)});
     return shell_line(words) + " (the same at the suggested scale)";
   }

@@ -67,9 +67,7 @@ namespace {
 using Views = std::span<const analysis::RangeView>;
 using Suggestions = std::span<const analysis::SuggestedScale>;
 
-HistJson json_of(const analysis::Account& account) {
-  return parse_json(analysis::account_json(account));
-}
+HistJson json_of(const analysis::Account& account) { return parse_json(analysis::account_json(account)); }
 
 HistJson document(const Tensors& tensors, Views views, Suggestions suggestions, const HistAnswer& answer) {
   const bool by_format = answer.accounts.size() == views.size();
@@ -110,9 +108,11 @@ void print_answer(std::ostream& out, const Tensors& tensors, Views views, Sugges
   tail << answer.after << "Next: " << answer.next << '\n';
   const auto lines = [](const std::string& text) { return std::ranges::count(text, '\n'); };
   const std::ptrdiff_t room = most_lines - lines(head.str()) - lines(tail.str()) - of_its_table;
+  const bool nearly_all = tensors.report.tensors().size() <= most_tensors + 2;
   out << head.str();
-  analysis::print_worst(out, tensors.report, views.front(),
-                        static_cast<std::size_t>(std::clamp(room, least_tensors, most_tensors)));
+  analysis::print_worst(
+      out, tensors.report, views.front(),
+      static_cast<std::size_t>(std::clamp(room, least_tensors, most_tensors + (nearly_all ? 2 : 0))));
   out << tail.str();
 }
 

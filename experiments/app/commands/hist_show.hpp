@@ -86,9 +86,9 @@ struct HistAnswer {
   std::string next{};                         ///< "fp16lab hist ... (what it tells)"
 };
 
-/// The answer on stdout, in at most 25 lines a report: account, the tensors with which most is wrong, what changed
-/// from step to step, suggestions; or with --all all tables, or the JSON, with `additions` at its end. Draws the
-/// figures where they are asked for.
+/// The answer on stdout, in at most 25 lines a report: account, the tensors with which most is wrong, what
+/// changed from step to step, suggestions; or with --all all tables, or the JSON, with `additions` at its
+/// end. Draws the figures where they are asked for.
 void show(const HistCommand& command, const Tensors& tensors, const std::string& subject,
           const HistQuestion& question, std::span<const analysis::SuggestedScale> suggestions,
           const HistAnswer& answer, const HistJson& additions);

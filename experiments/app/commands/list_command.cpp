@@ -137,7 +137,8 @@ Json layer_json(const engine::nn::LayerType& type) {
 }
 
 Json everything() {
-  Json json;
+  Json json = {{"layers", Json::array()},
+               {"configs", Json::array()}};  // where none are installed, there is no row
   for (const engine::nn::LayerType& type : engine::nn::layer_types())
     json["layers"].push_back(layer_json(type));
   for (const ShippedConfig& config : shipped_configs())
