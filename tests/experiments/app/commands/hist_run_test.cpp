@@ -100,7 +100,7 @@ TEST_F(Hist, WhatTheCastsOfTheWholeRunDid) {
                                    " of " + std::to_string(values) + " finite non-zero values to zero ("));
   EXPECT_THAT(table.out, HasSubstr("The casts of step 4 as they were recorded, at loss scale 2^-14: "));
   const std::string note =
-      "note: recorded behind rounding: what a cast had flushed to zero at the recorded scale";
+      "note: recorded after rounding: what a cast had flushed to zero at the recorded scale";
   EXPECT_THAT(table.err, HasSubstr(note));
   EXPECT_EQ(table.err.find(note), table.err.rfind(note));
   const json all = hist({path("run")}).at("all_steps");
