@@ -12,7 +12,7 @@
 #include "analysis/first_culprit.hpp"
 #include "analysis/interval_json.hpp"
 #include "analysis/percent_text.hpp"
-#include "analysis/tensor_state.hpp"
+#include "analysis/tensor_findings.hpp"
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
@@ -24,6 +24,10 @@ namespace {
 constexpr double most_skipped = 0.01;
 /// So many falls after the first step that was taken, without a growth, are a scale that sinks.
 constexpr std::uint64_t sinking_falls = 8;
+/// A loss so many times its first value has grown out of all proportion (as engine/train/diagnosis.hpp).
+constexpr double grown_loss = 10;
+/// A loss that is lost for good after at most so many updates was lost by them, as far as rows can tell.
+constexpr std::uint64_t first_updates = 3;
 
 /// Steps of a run that have something in common.
 struct StepsWith {
@@ -40,6 +44,13 @@ struct StepsWith {
   }
 };
 
+/// Does the cause lie in what the model was given, or put there itself, whatever the updates were?
+bool is_of_data(const CulpritRow* culprit) {
+  return culprit != nullptr &&
+         (culprit->cause == CulpritCause::data || culprit->cause == CulpritCause::constant ||
+          culprit->cause == CulpritCause::infinity);
+}
+
 /// What steps.csv and evaluations.csv say.
 struct StepTally {
   std::uint64_t steps = 0, taken_steps = 0;
@@ -51,6 +62,13 @@ struct StepTally {
   bool told = true;                                ///< the loss
   double first_scale = 1, last_scale = 1;
   double skipped_least = std::numeric_limits<double>::infinity(), skipped_most = 0;  ///< scales
+  // Up to the first step whose loss or gradients were not finite, and with its loss:
+  std::uint64_t trouble = 0, updates = 0;  ///< that step (0: none), and the steps taken before it
+  std::optional<double> first_loss;
+  double greatest_loss = 0;  ///< finite magnitude
+  double rate = 0;  ///< learning rate of the last update before it, or, without one, of the last of all
+  double last_loss = 0;
+  bool came_back = false;  ///< a finite loss after one that was not
 
   explicit StepTally(const RunFolder& run) : told(tells_loss(run)) {
     double scale = 0;
@@ -64,6 +82,7 @@ struct StepTally {
     if (row.loss_scale > scale) grew = true;
     if (row.loss_scale < scale && taken_steps > 0) ++falls;
     scale = last_scale = row.loss_scale;
+    follow_loss(row);
     if (told && !std::isfinite(row.loss)) nonfinite_loss.add(row.step);
     if (row.skipped ? taken_steps > 0 : true) ++settled, settled_skipped += row.skipped ? 1 : 0;
     if (!row.skipped) {
@@ -76,12 +95,51 @@ struct StepTally {
     skipped_least = std::min(skipped_least, scale);
     skipped_most = std::max(skipped_most, scale);
   }
+  void follow_loss(const StepRow& row) {
+    const bool finite = std::isfinite(row.loss);
+    last_loss = row.loss;
+    if (finite && nonfinite_loss.count > 0) came_back = true;
+    if (trouble > 0) {
+      if (updates == 0 && !row.skipped) rate = row.lr;
+      return;
+    }
+    if (finite && !first_loss) first_loss = row.loss;
+    if (finite) greatest_loss = std::max(greatest_loss, std::fabs(row.loss));
+    if (!finite || row.found_inf || row.skipped || !std::isfinite(row.grad_norm)) {
+      trouble = row.step;
+    } else {
+      ++updates;
+      rate = row.lr;
+    }
+  }
   /// Were too many skipped after the scale was found: after its first growth, after its last fall where it
   /// never grew, after the first step that was taken where it never moved?
   bool skips_too_many() const {
     return static_cast<double>(settled_skipped) > most_skipped * static_cast<double>(settled) || sinks();
   }
   bool sinks() const { return !grew && falls >= sinking_falls; }
+  /// The scale fell and has not grown: whether it is found yet cannot be seen.
+  bool searches() const { return !grew && skipped.count > 0 && last_scale < first_scale; }
+  /// " (it was 0.1)"; "" where it is not known.
+  std::string rate_text() const { return rate > 0 ? fmt::format(" (it was {:.4g})", rate) : ""; }
+  /// " The loss had grown from ...": where rows show that updates were too large; "" where they do not.
+  /// `culprit`: the first of a forward pass, if it is known. One in the data, or put there by the model
+  /// itself, has nothing to do with updates, and an operation need not: then the loss has to have grown.
+  std::string too_large_updates(const CulpritRow* culprit) const {
+    if (trouble == 0 || updates == 0 || !first_loss || is_of_data(culprit)) return {};
+    const double limit = grown_loss * std::fabs(*first_loss);
+    std::string what;
+    if (limit > 0 && greatest_loss > limit && !(std::fabs(last_loss) <= limit))
+      what = fmt::format("The loss had grown from {:.4g} to {:.4g} by step {}, before anything overflowed",
+                         *first_loss, greatest_loss, trouble);
+    else if ((culprit == nullptr || culprit->cause == CulpritCause::parameter) && updates <= first_updates &&
+             nonfinite_loss.count > 1 && nonfinite_loss.first == trouble && !came_back)
+      what =
+          fmt::format("No loss was finite after the update of step {}, and nothing had overflowed before it",
+                      trouble - 1);
+    if (what.empty()) return {};
+    return fmt::format(" {}, which is what a learning rate too high looks like{}.", what, rate_text());
+  }
 };
 
 /// What histograms.jsonl says of one gradient, over all steps and in all formats.
@@ -130,8 +188,14 @@ GradientTally gradients_of(const RunFolder& run, const std::set<std::uint64_t>& 
   return all;
 }
 
-/// The command that trained, with more options and another folder; empty where train did not.
-std::string trained_again(const RunFolder& run, const std::string& options, const std::string& folder) {
+/// "scaler.policy" of "scaler.policy=torch"
+std::string_view key_of(std::string_view setting) { return setting.substr(0, setting.find('=')); }
+
+/// The command that trained, with more options and another folder, whose name ends with `suffix`; empty where
+/// train did not. Of the options that were given, --explain-overflow is left out, and settings of keys that are
+/// set now.
+std::string trained_again(const RunFolder& run, const std::vector<std::string>& options,
+                          std::string_view suffix) {
   const std::vector<std::string>& given = run.manifest.argv;
   if (given.size() < 2 || given[1] != "train" || is_watched(run.manifest)) return {};
   std::vector<std::string> words{"fp16lab", "train"};
@@ -140,21 +204,27 @@ std::string trained_again(const RunFolder& run, const std::string& options, cons
       ++i;
       continue;
     }
-    if (given[i] != "--force" && given[i] != "--resume" && given[i] != options &&
+    if (given[i] == "--set" && i + 1 < given.size() &&
+        std::ranges::any_of(options, [&](const std::string& option) {
+          return option.find('=') != std::string::npos && key_of(option) == key_of(given[i + 1]);
+        })) {
+      ++i;
+      continue;
+    }
+    if (given[i] != "--force" && given[i] != "--resume" && given[i] != "--explain-overflow" &&
         !given[i].starts_with("--out="))
       words.push_back(given[i]);
   }
-  words.push_back(options);
-  words.insert(words.end(), {"-o", folder});
+  words.insert(words.end(), options.begin(), options.end());
+  const std::string name = fmt::format("{}-{}", run.path.filename().string(), suffix);
+  words.insert(words.end(), {"-o", (run.path.parent_path() / name).string()});
   return shell_line(words);
 }
 
 std::string looked_at_by(const RunFolder& run) {
   if (is_watched(run.manifest))
-    return "lab.explain_overflow(model, closure, scale) names the first operation that gave an Inf or NaN";
-  const std::string folder =
-      (run.path.parent_path() / (run.path.filename().string() + "-explained")).string();
-  const std::string again = trained_again(run, "--explain-overflow", folder);
+    return std::string(explained_in_pytorch);
+  const std::string again = trained_again(run, {"--explain-overflow"}, "explained");
   return again.empty() ? "fp16lab train --explain-overflow names the first operation that gave an Inf or NaN"
                        : again + " (names the first operation that gave an Inf or NaN)";
 }
@@ -171,6 +241,36 @@ const CulpritRow* first_of(const std::vector<CulpritRow>& culprits, CulpritPass 
   const auto found =
       std::ranges::find_if(culprits, [pass](const CulpritRow& row) { return row.pass == pass; });
   return found == culprits.end() ? nullptr : &*found;
+}
+
+/// The lowest of the scales at which the steps that overflowed were finite when they were done again, and how
+/// many steps that were.
+struct FiniteScale {
+  double lowest = 0;  ///< 0: it is not known of all of them, or one is finite at none
+  std::uint64_t steps = 0;
+};
+FiniteScale finite_scale_of(const std::vector<CulpritRow>& culprits) {
+  FiniteScale found{.lowest = std::numeric_limits<double>::infinity()};
+  std::set<std::uint64_t> steps;
+  for (const CulpritRow& row : culprits) {
+    if (row.pass != CulpritPass::backward) continue;
+    steps.insert(row.step);
+    found.lowest = std::min(found.lowest, row.finite_scale.value_or(0));
+  }
+  found.steps = steps.size();
+  if (steps.empty()) found.lowest = 0;
+  return found;
+}
+
+/// Does the diagnosis of the run's end ask for a lower learning rate?
+bool blames_rate(const std::string& diagnosis) {
+  return diagnosis.find("ower optimizer.lr") != std::string::npos;  // "Lower ..." or "a lower ..."
+}
+
+/// Is something said of the learning rate from the rows? Not where the diagnosis has said it, nor where it
+/// found that overflows went into the weights unseen.
+bool leaves_rate_open(const std::string& diagnosis) {
+  return !blames_rate(diagnosis) && diagnosis.find("nobody looks for overflows") == std::string::npos;
 }
 
 std::string told_by(const CulpritRow* culprit) {
@@ -204,6 +304,7 @@ std::optional<Finding> nonfinite_finding(const RunFolder& run, const StepTally& 
   finding.text += told_by(culprit);
   const std::string diagnosis = diagnosis_of(run);
   finding.text += diagnosis;
+  if (leaves_rate_open(diagnosis)) finding.text += tally.too_large_updates(culprit);
   if (diagnosis.empty() && culprit == nullptr && tally.nonfinite_loss.count > 0)
     finding.text += " The loss scale does not enter the forward pass, so no scale helps.";
   return finding;
@@ -250,8 +351,11 @@ std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& t
     finding.serious = true;
     text = fmt::format("No step was taken: skipped {} of {} steps, ", tally.skipped.count, tally.steps);
     const bool falling = tally.last_scale < tally.first_scale && run.manifest.state != ExitState::diverged;
-    text += falling ? fmt::format("still searching: {} to {} in {}.", scale_text(tally.first_scale),
-                                  scale_text(tally.last_scale), counted(tally.steps, "step"))
+    text += falling ? fmt::format(
+                          "still searching: {} to {} in {}. More steps let it find its scale, and a "
+                          "lower scaler.initial_scale starts nearer to it.",
+                          scale_text(tally.first_scale), scale_text(tally.last_scale),
+                          counted(tally.steps, "step"))
                     : scales_text(tally.first_scale, tally.last_scale) + ".";
   } else if (tally.skipped.count > 0) {
     finding.serious = tally.skips_too_many();
@@ -280,13 +384,21 @@ std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& t
   if (!finding.serious) return finding;
   const CulpritRow* culprit = first_of(culprits, CulpritPass::backward);
   text += told_by(culprit);
-  if (tally.sinks() && culprit == nullptr)
-    text += fmt::format(
-        " The scale fell {} times and never grew: gradients grow as training goes on, which is "
-        "what a learning rate too high looks like.",
-        tally.falls);
+  const FiniteScale finite = finite_scale_of(culprits);
+  if (culprit != nullptr && finite.lowest > 0 && finite.lowest < culprit->finite_scale.value_or(0))
+    text += fmt::format(" Of {} that were done again, the lowest such scale is {}.",
+                        counted(finite.steps, "step"), scale_text(finite.lowest));
   // The words of an end by a loss that is not finite are the first finding's.
   const std::string diagnosis = tally.nonfinite_loss.count > 0 ? "" : diagnosis_of(run);
+  const std::string too_large = tally.nonfinite_loss.count == 0 && leaves_rate_open(diagnosis)
+                                    ? tally.too_large_updates(first_of(culprits, CulpritPass::forward))
+                                    : "";
+  text += too_large;
+  if (tally.sinks() && culprit == nullptr && too_large.empty() && !blames_rate(diagnosis))
+    text += fmt::format(
+        " The scale fell {} times and never grew: gradients grow as training goes on, which is "
+        "what a learning rate too high looks like{}.",
+        tally.falls, tally.rate_text());
   text += diagnosis;
   // Where the loss itself is not finite, no scale helps.
   if (diagnosis.empty() && tally.nonfinite_loss.count == 0 && tally.skipped.count > 1 &&
@@ -294,82 +406,6 @@ std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& t
     text += fmt::format(" The scale never left {}: set a lower one, or take a policy that lowers it.",
                         scale_text(tally.first_scale));
   return finding;
-}
-
-/// Of what is said: the casts of a run, or a format at a scale.
-struct Subject {
-  std::string makes;   ///< "Casts to FP16 made", "FP16 at 2^0 makes"
-  std::string values;  ///< "gradients", "values"
-  DType format = DType::f16;
-};
-
-using States = std::span<const TensorState>;
-
-const TensorState* worst_of(States tensors, const auto& measure) {
-  const TensorState* worst = nullptr;
-  for (const TensorState& tensor : tensors)
-    if (measure(tensor) > 0 && (worst == nullptr || measure(tensor) > measure(*worst))) worst = &tensor;
-  return worst;
-}
-
-/// How many tensors have something in a step.
-std::size_t tensors_with(States tensors, const auto& what) {
-  std::set<std::string_view> names;
-  for (const TensorState& tensor : tensors)
-    if (what(tensor)) names.insert(tensor.name);
-  return names.size();
-}
-
-/// "fc1.weight", "fc1.weight in step 30"
-std::string with_step(const TensorState& tensor) {
-  return tensor.step ? fmt::format("{} in step {}", tensor.name, *tensor.step) : tensor.name;
-}
-
-/// "3.2 times"; of an error without a bound nobody reads digits.
-std::string ratio_text(double ratio) {
-  return ratio < 1000 ? fmt::format("{:.3g} times", ratio) : std::string("more than 1000 times");
-}
-
-std::optional<Finding> underflow_finding(States tensors, const RateInterval& lost, const Subject& subject) {
-  const std::size_t unfit =
-      tensors_with(tensors, [](const TensorState& tensor) { return tensor.fit.loses_too_much(); });
-  const TensorState* worst =
-      worst_of(tensors, [](const TensorState& tensor) { return rates_of(tensor.counts).lost.upper; });
-  if (worst == nullptr) return std::nullopt;
-  Finding finding{.trouble = Trouble::underflow, .serious = unfit > 0, .tensor = worst->name};
-  finding.text =
-      fmt::format("{} {} % of the finite non-zero {} zero, most in {}: {} % of its own.", subject.makes,
-                  percent(lost), subject.values, with_step(*worst), percent(rates_of(worst->counts).lost));
-  if (unfit == 0)
-    finding.text += " Zeros in place of them raise no tensor's rounding error by a tenth.";
-  else
-    finding.text += fmt::format(
-        " In {} that alone makes the rounding error more than {:g} times what {}'s precision costs.",
-        counted(unfit, "tensor"), fit_limit, title_of(subject.format));
-  return finding;
-}
-
-std::optional<Finding> distortion_finding(States tensors, DType format) {
-  const auto ratio = [](const TensorState& tensor) {
-    return tensor.fit.is_distorted() ? tensor.fit.ratio() : 0;
-  };
-  const TensorState* worst = worst_of(tensors, ratio);
-  if (worst == nullptr) return std::nullopt;
-  const std::size_t unfit =
-      tensors_with(tensors, [&ratio](const TensorState& tensor) { return ratio(tensor) > 0; });
-  return Finding{
-      .trouble = Trouble::distortion,
-      .serious = true,
-      .tensor = worst->name,
-      .since = {},
-      .text = fmt::format(
-          "{} keeps fewer bits of numbers below 2^{}: the rounding error of {} was up to {} what it is "
-          "above that{}.",
-          title_of(format), range_of(format).smallest_normal, with_step(*worst), ratio_text(ratio(*worst)),
-          unfit == 1
-              ? ""
-              : fmt::format("; {} of {} tensors had more than {:g} times", unfit,
-                            tensors_with(tensors, [](const TensorState&) { return true; }), fit_limit))};
 }
 
 /// What the casts of a run made of each gradient.
@@ -385,73 +421,96 @@ std::vector<TensorState> states_of(const GradientTally& gradients) {
   return states;
 }
 
-// ---- of values --------------------------------------------------------------------------------------------
-
-std::optional<Finding> nonfinite_values(const RangeReport& report, const FormatRange& range,
-                                        std::optional<double> scale) {
-  Finding finding{.trouble = Trouble::non_finite, .serious = true};
-  std::vector<TensorState> found;  // each in its first step
-  std::map<std::string, std::size_t> places;
-  std::set<std::string> tensors;
-  for (const std::string& entry : report.tensors()) {
-    tensors.insert(report.tensor_of(entry));
-    TensorState state{.name = report.tensor_of(entry), .step = report.step_of(entry)};
-    state.counts = report.tensor(entry).at_scale(range, scale);
-    if (state.nonfinite() == 0) continue;
-    if (state.step && (!finding.since || *state.step < *finding.since)) finding.since = state.step;
-    const auto [place, added] = places.try_emplace(state.name, found.size());
-    if (added)
-      found.push_back(std::move(state));
-    else if (state.step < found[place->second].step)
-      found[place->second] = std::move(state);
-  }
-  if (found.empty()) return std::nullopt;
-  std::ranges::stable_sort(found, [](const TensorState& a, const TensorState& b) { return a.step < b.step; });
-  finding.tensor = found.front().name;
-  finding.text = fmt::format("{} of {} tensors {} Inf or NaN", found.size(), tensors.size(),
-                             found.size() == 1 ? "holds" : "hold");
-  if (finding.since) finding.text += fmt::format(", first in step {}", *finding.since);
-  constexpr std::size_t named_at_most = 4;
-  for (std::size_t i = 0; i < std::min(found.size(), named_at_most); ++i) {
-    const RangeCounts& counts = found[i].counts;
-    finding.text += fmt::format("{} {} (", i == 0 ? ":" : ",", with_step(found[i]));
-    if (counts.infinite > 0) finding.text += fmt::format("{} Inf", counts.infinite);
-    if (counts.nan > 0) finding.text += fmt::format("{}{} NaN", counts.infinite > 0 ? ", " : "", counts.nan);
-    finding.text += fmt::format(" of {})", counted(counts.total, "value"));
-  }
-  if (found.size() > named_at_most) finding.text += fmt::format(" and {} more", found.size() - named_at_most);
-  finding.text += ".";
-  return finding;
+/// Does the configuration of the run have this line?
+bool is_set(const RunFolder& run, std::string_view line) {
+  return run.manifest.config.find(fmt::format("\n{}\n", line)) != std::string::npos;
 }
 
-std::optional<Finding> overflowing_values(States tensors, const RateInterval& overflow,
-                                          const Subject& subject, std::optional<double> scale) {
-  const TensorState* worst =
-      worst_of(tensors, [](const TensorState& tensor) { return rates_of(tensor.counts).overflow.upper; });
-  if (worst == nullptr) return std::nullopt;
-  const std::size_t several =
-      tensors_with(tensors, [](const TensorState& tensor) { return tensor.counts.overflow.upper > 0; });
-  Finding finding{.trouble = Trouble::overflow, .serious = true, .tensor = worst->name, .since = worst->step};
-  finding.text = fmt::format("{} {} % of the finite non-zero {} Inf or NaN, most in {}: {} % of its own",
-                             subject.makes, percent(overflow), subject.values, with_step(*worst),
-                             percent(rates_of(worst->counts).overflow));
-  if (worst->magnitudes && scale)
-    finding.text += fmt::format(", the largest {:.3g} times {}'s largest number",
-                                worst->magnitudes->greatest * *scale / range_of(subject.format).largest(),
-                                title_of(subject.format));
-  finding.text += several == 1 ? "."
-                               : fmt::format(". {} of {} tensors overflow.", several,
-                                             tensors_with(tensors, [](const TensorState&) { return true; }));
-  return finding;
+/// `amp.black=["exp","div"]`: what the run's list holds already, and one entry more.
+std::string longer_list(const RunFolder& run, std::string_view key, const std::string& entry) {
+  const std::string& config = run.manifest.config;
+  const std::string begin = fmt::format("\n{} = [", key);
+  std::string entries;
+  if (const std::size_t found = config.find(begin); found != std::string::npos)
+    for (std::size_t i = found + begin.size(); i < config.size() && config[i] != ']'; ++i)
+      if (config[i] != ' ' && config[i] != '\n') entries += config[i];
+  if (!entries.empty() && !entries.ends_with(',')) entries += ',';
+  return fmt::format("amp.{}=[{}\"{}\"]", key, entries, entry);
+}
+
+/// The training that keeps the operation in FP32 which gave the first Inf or NaN of a forward pass; or, where
+/// no list does, the one that shows whether the format has a part in it. Empty: neither.
+std::string forward_mended_by(const RunFolder& run, const CulpritRow& culprit) {
+  const bool reads_lists = !is_set(run, "level = \"O2\"") && !is_set(run, "level = \"O3\"");
+  std::string setting;
+  if (!culprit.black.empty() && (reads_lists || culprit.excluded.empty()))
+    setting = longer_list(run, "black", culprit.black);
+  else if (!culprit.excluded.empty())
+    setting = longer_list(run, "excluded", culprit.excluded);
+  if (!setting.empty()) {
+    const std::string again = trained_again(run, {"--set", setting}, "in-fp32");
+    return again.empty() ? again : again + " (keeps that operation in FP32)";
+  }
+  if (is_set(run, "level = \"O0\"") || is_of_data(&culprit)) return {};
+  const std::string again = trained_again(run, {"--set", "amp.level=O0"}, "fp32");
+  return again.empty() ? again : again + " (whether 16 bits have a part in it)";
+}
+
+/// The training at the scale at which no step overflowed that was done again; where none is known and the
+/// scale never moved, the one with a policy that lowers it. Empty: neither.
+std::string backward_mended_by(const RunFolder& run, const StepTally& tally,
+                               const std::vector<CulpritRow>& culprits) {
+  const double lowest = finite_scale_of(culprits).lowest;
+  if (lowest > 0) {
+    const std::string scale = scale_text(lowest);
+    std::vector<std::string> options{"--set", "scaler.initial_scale=" + scale};
+    if (run.manifest.message.find("lower scaler.min_scale") != std::string::npos)
+      options.insert(options.end(), {"--set", "scaler.min_scale=" + scale});
+    if (is_set(run, "policy = \"none\"")) options.insert(options.end(), {"--set", "scaler.policy=fixed"});
+    const std::string again = trained_again(run, options, "lower-scale");
+    return again.empty()
+               ? again
+               : fmt::format("{} (at S = {} every step that was done again was finite)", again, scale);
+  }
+  const bool tried =
+      std::ranges::any_of(culprits, [](const CulpritRow& row) { return row.finite_scale == 0.0; });
+  if (tried || tally.first_scale != tally.last_scale || tally.skipped.count != tally.steps) return {};
+  const std::string again = trained_again(run, {"--set", "scaler.policy=torch"}, "torch");
+  return again.empty() ? again : again + " (a policy that lowers the scale at every overflow)";
+}
+
+/// What mends what is known to be wrong. Empty: the rows do not tell.
+std::string mended_by(const RunFolder& run, const StepTally& tally, const Finding& worst,
+                      const std::vector<CulpritRow>& culprits) {
+  const CulpritRow* forward = first_of(culprits, CulpritPass::forward);
+  const std::string diagnosis = diagnosis_of(run);
+  const bool too_fast =
+      blames_rate(diagnosis) || (leaves_rate_open(diagnosis) && !tally.too_large_updates(forward).empty());
+  if (too_fast && tally.rate > 0) {
+    const std::string again =
+        trained_again(run, {"--set", fmt::format("optimizer.lr={:.4g}", tally.rate / 10)}, "lower-rate");
+    if (!again.empty())
+      return again + " (whether a tenth of the learning rate trains; if not, a tenth of that)";
+  }
+  std::vector<std::string> checks;
+  for (const char* const key : {"scaler.enabled", "scaler.drop_overflow_update"})
+    if (!leaves_rate_open(diagnosis) && diagnosis.find(fmt::format("{} = true", key)) != std::string::npos)
+      checks.insert(checks.end(), {"--set", fmt::format("{}=true", key)});
+  if (const std::string again = trained_again(run, checks, "checked"); !checks.empty() && !again.empty())
+    return again + " (the scaler looks for overflows)";
+  if (worst.trouble == Trouble::non_finite) return forward == nullptr ? "" : forward_mended_by(run, *forward);
+  return first_of(culprits, CulpritPass::backward) == nullptr ? "" : backward_mended_by(run, tally, culprits);
 }
 
 /// `explained`: the cause is named already.
-std::string next_of(const RunFolder& run, const Account& account, bool explained) {
+std::string next_of(const RunFolder& run, const StepTally& tally, const Account& account,
+                    const std::vector<CulpritRow>& culprits, bool explained) {
   const std::string folder = run.path.string();
   const Finding* worst = account.worst();
-  if (worst != nullptr && (worst->trouble == Trouble::non_finite || worst->trouble == Trouble::overflow) &&
-      !explained)
-    return looked_at_by(run);
+  if (worst != nullptr && (worst->trouble == Trouble::non_finite || worst->trouble == Trouble::overflow)) {
+    if (std::string mended = mended_by(run, tally, *worst, culprits); !mended.empty()) return mended;
+    if (!explained) return looked_at_by(run);
+  }
   if (worst != nullptr && account.counted && worst->trouble != Trouble::non_finite)
     return shell_line({"fp16lab", "hist", folder}) + " (which scale would do)";
   return shell_line({"fp16lab", "report", folder}) + " (figures and a page)";
@@ -514,6 +573,9 @@ Account account_of(const RunFolder& run) {
                   .counted = gradients.any,
                   .counts_casts = !gradients.casts_unseen,
                   .casts = gradients.casts,
+                  .searching = tally.searches()
+                                   ? std::optional(std::pair(tally.first_scale, tally.last_scale))
+                                   : std::nullopt,
                   .next = {}};
   for (std::optional<Finding>& finding : std::array{
            nonfinite_finding(run, tally, gradients, culprits),
@@ -523,24 +585,7 @@ Account account_of(const RunFolder& run) {
   const std::string& message = run.manifest.message;
   const bool known = run.manifest.state == ExitState::diverged && !message.empty() &&
                      message.find("--explain-overflow") == std::string::npos;
-  account.next = next_of(run, account, known || !culprits.empty());
-  return account;
-}
-
-Account account_of(const RangeReport& report, DType format, std::optional<double> scale) {
-  const FormatRange range = range_of(format);
-  std::vector<TensorState> states;  // of each tensor in each step
-  for (const std::string& entry : report.tensors()) states.push_back(state_of(report, entry, range, scale));
-  const ZoneRates rates = rates_of(report.merged().at_scale(range, scale));
-  const Subject subject{.makes = fmt::format("{} at {} makes", title_of(format),
-                                             scale ? scale_text(*scale) : "the scales that they carry"),
-                        .values = "values",
-                        .format = format};
-  Account account{.findings = {}, .trained = false, .casts = {}, .next = {}};
-  for (std::optional<Finding>& finding : std::array{
-           nonfinite_values(report, range, scale), overflowing_values(states, rates.overflow, subject, scale),
-           underflow_finding(states, rates.lost, subject), distortion_finding(states, format)})
-    if (finding) account.findings.push_back(std::move(*finding));
+  account.next = next_of(run, tally, account, culprits, known || !culprits.empty());
   return account;
 }
 
@@ -553,8 +598,14 @@ std::string findings_text(const Account& account) {
                 ? "Nothing to fix: every value is finite, and every tensor fits.\n"
                 : "Nothing to fix: every loss and every gradient that was counted is finite, no step was "
                   "skipped, and every tensor fits.\n";
-  else if (account.trained && account.worst() == nullptr && account.steps > account.skipped &&
-           !account.counted)
+  else if (account.searching && account.worst() == nullptr && account.steps > account.skipped)
+    text += fmt::format(
+        "Not judged yet: the scale fell from {} to {} and has not grown once in {}, so how many it skips "
+        "once "
+        "it is found is not known.\n",
+        scale_text(account.searching->first), scale_text(account.searching->second),
+        counted(account.steps, "step"));
+  if (account.trained && account.worst() == nullptr && account.steps > account.skipped && !account.counted)
     text += "What underflows is not known: no gradients were counted (observe.histograms_every).\n";
   if (account.counted && !account.counts_casts)
     text +=

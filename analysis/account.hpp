@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "analysis/range_report.hpp"
@@ -27,8 +28,8 @@ std::string_view name_of(Trouble trouble);
 
 struct Finding {
   Trouble trouble = Trouble::non_finite;
-  /// Does it need mending? Not: up to 1 % of skipped steps while a policy looks for its scale, and zeros that
-  /// add less than a tenth to the rounding error of every tensor (FitSums).
+  /// Does it need mending? Not: steps that are skipped while a policy looks for its scale, up to 1 % later,
+  /// and zeros that add less than a tenth to the rounding error of every tensor (FitSums).
   bool serious = false;
   std::string tensor{};                  ///< the worst; of several that overflow, the one nearest to the loss
   std::optional<std::uint64_t> since{};  ///< the first step in which it happened
@@ -43,6 +44,9 @@ struct Account {
   bool counts_casts = true;  ///< and what rounded them was seen (not in a watched run)
   /// What the casts of gradients did, each at the scale of its step; nothing where none was made or seen.
   std::optional<CastCounts> casts{};
+  /// From where to where the scale has fallen, if it has not grown once: how many steps it skips once it is
+  /// found is not known then.
+  std::optional<std::pair<double, double>> searching{};
   std::string next{};  ///< a command, and what it tells: "fp16lab hist results/mine (where ...)"
 
   bool took_no_step() const { return steps > 0 && skipped == steps; }
@@ -50,10 +54,10 @@ struct Account {
   const Finding* worst() const;
   /// Is more wrong here than there? By the most serious findings, then by skipped steps and what became zero.
   bool worse_than(const Account& other) const;
-  /// Nothing was found that needs mending; in a run a step was taken, and gradients and casts were counted to
-  /// see it.
+  /// Nothing was found that needs mending; in a run a step was taken, the scale is found, and gradients and
+  /// casts were counted to see it.
   bool nothing_to_fix() const {
-    return worst() == nullptr && (!trained || (steps > skipped && counted && counts_casts));
+    return worst() == nullptr && (!trained || (steps > skipped && !searching && counted && counts_casts));
   }
 };
 

@@ -242,6 +242,50 @@ std::string description(const CulpritRow& row) {
   return text;
 }
 
+bool ToldOnce::is_new(const std::string& kind, std::uint64_t step, double loss_scale) {
+  const auto found = std::ranges::find(kinds_, kind, &Kind::name);
+  if (found == kinds_.end()) {
+    kinds_.push_back({.name = kind, .told = step});
+    return true;
+  }
+  if (found->told == step || (found->count > 0 && found->last == step)) return false;  // another micro-batch
+  if (found->count++ == 0) {
+    found->first = step;
+    found->lowest = found->highest = loss_scale;
+  }
+  found->last = step;
+  found->lowest = std::min(found->lowest, loss_scale);
+  found->highest = std::max(found->highest, loss_scale);
+  return false;
+}
+
+std::vector<std::string> ToldOnce::again() const {
+  std::vector<std::string> lines;
+  for (const Kind& kind : kinds_) {
+    if (kind.count == 0) continue;
+    const std::string steps = kind.count == 1 ? fmt::format("step {}", kind.first)
+                              : kind.count == kind.last - kind.first + 1
+                                  ? fmt::format("steps {} to {}", kind.first, kind.last)
+                                  : fmt::format("{} steps from {} to {}", kind.count, kind.first, kind.last);
+    const std::string scales =
+        kind.lowest == kind.highest
+            ? "a scale of " + scale_text(kind.lowest)
+            : fmt::format("scales from {} down to {}", scale_text(kind.highest), scale_text(kind.lowest));
+    lines.push_back(kinds_.size() == 1 ? fmt::format("the same in {}, at {}", steps, scales)
+                                       : fmt::format("the same as in step {} ({}) in {}, at {}", kind.told,
+                                                     kind.name, steps, scales));
+  }
+  return lines;
+}
+
+std::string kind_of(const CulpritRow& row) {
+  if (row.op.empty()) return fmt::format("{} in the {} pass", row.tensor, name_of(row.pass));
+  const std::string part = row.part.empty() ? "" : fmt::format(" ({})", row.part);
+  const std::string layer = row.layer.empty() ? "" : " in " + row.layer;
+  return fmt::format("{}{}{}{} gave {}", row.pass == CulpritPass::backward ? "the backward of " : "", row.op,
+                     part, layer, row.tensor);
+}
+
 std::string culprit_line(const CulpritRow& row) {
   return fmt::format("step {}, {}, micro-batch {}: {}. Advice: {}{}", row.step, name_of(row.pass),
                      row.micro_batch, description(row), row.advice.empty() ? "none" : row.advice,

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "numerics/files/run/run_schema.hpp"
 #include "numerics/formats/dtype.hpp"
@@ -36,5 +37,26 @@ std::string description(const CulpritRow& row);
 
 /// One line for a terminal: step, pass, description and advice.
 std::string culprit_line(const CulpritRow& row);
+
+/// What is told of a step the first time, and of those after it in which the same happened in one line at the
+/// end: "the same in steps 2 to 20, at scales from 2^59 down to 2^41".
+class ToldOnce {
+ public:
+  /// Is it the first of its kind?
+  bool is_new(const std::string& kind, std::uint64_t step, double loss_scale);
+  /// A line for each kind that came again; it names the kind where there were several.
+  std::vector<std::string> again() const;
+
+ private:
+  struct Kind {
+    std::string name;
+    std::uint64_t told = 0;                        ///< the step in which it was new
+    std::uint64_t count = 0, first = 0, last = 0;  ///< of the steps after it
+    double lowest = 0, highest = 0;
+  };
+  std::vector<Kind> kinds_;
+};
+/// "the backward of cast in loss gave loss.prediction": what two culprits have in common that are the same.
+std::string kind_of(const CulpritRow& row);
 
 }  // namespace fp16lab::analysis

@@ -76,7 +76,7 @@ class GzipSource final : public Source {
         ended_ = true;
         if (consumed() != bytes_.size())
           throw std::runtime_error(
-              fmt::format("{}: {} bytes behind the end of the gzip stream at compressed byte {}", name_,
+              fmt::format("{}: {} bytes after the end of the gzip stream at compressed byte {}", name_,
                           bytes_.size() - consumed(), consumed()));
       } else if (code == Z_BUF_ERROR && stream_.avail_in == 0 && consumed() == bytes_.size()) {
         throw std::runtime_error(fmt::format(

@@ -10,6 +10,7 @@
 
 #include "engine/amp/policies/gradient_range.hpp"
 #include "numerics/text/scale_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::engine {
 
@@ -20,14 +21,16 @@ using Verdict = Diagnosis::Verdict;
 std::string reason_of(const RunFacts& facts) {
   switch (facts.end) {
     case RunFacts::End::skip_limit:
-      return fmt::format("{} skipped steps in a row (train.skip_limit)", facts.skips_in_a_row);
+      return fmt::format("{} in a row (train.skip_limit)", counted(facts.skips_in_a_row, "skipped step"));
     case RunFacts::End::nonfinite_losses:
-      return fmt::format("the loss was not finite in {} steps in a row", facts.nonfinite_losses);
+      return facts.nonfinite_losses == 1
+                 ? "the last loss was not finite"
+                 : fmt::format("the loss was not finite in {} steps in a row", facts.nonfinite_losses);
     case RunFacts::End::policy_stop:
       return fmt::format("policy \"{}\" ends the run: {}", facts.policy, facts.stop_reason);
     case RunFacts::End::no_step:
-      return fmt::format("skipped {} of {} steps, and the scale cannot fall any further",
-                         facts.skips_in_a_row, facts.skips_in_a_row);
+      return fmt::format("skipped {} of {}, and the scale cannot fall any further", facts.skips_in_a_row,
+                         counted(facts.skips_in_a_row, "step"));
   }
   return {};
 }
@@ -90,8 +93,9 @@ std::optional<Diagnosis> of_divergence(const RunFacts& facts) {
 
 Diagnosis of_nonfinite_weights(const RunFacts& facts) {
   const RunSettings& settings = facts.settings;
-  const std::string what = fmt::format("{} holds {} NaN or infinite values", facts.weights.first,
-                                       facts.weights.nan + facts.weights.infinite);
+  const std::string what =
+      fmt::format("{} holds {}", facts.weights.first,
+                  counted(facts.weights.nan + facts.weights.infinite, "NaN or infinite value"));
   if (facts.weights_began_nonfinite)
     return of(facts, Verdict::model, "weights_not_finite",
               what +
@@ -164,11 +168,13 @@ Diagnosis of_stuck_scale(const RunFacts& facts) {
   if (!answers)
     ways.emplace_back(
         "take a policy that answers to every overflow (scaler.policy = \"torch\" or \"lost-mass\")");
-  return of(
-      facts, Verdict::scale, "scale_stuck",
-      fmt::format(
-          "S stayed at {} through all {} overflows, so each step overflows as the one before. To go on, {}",
-          scale_text(facts.scale), facts.skips_in_a_row, either(ways)));
+  const std::string how =
+      facts.skips_in_a_row == 1
+          ? "at the one overflow, so the next step would overflow as that one did"
+          : fmt::format("through all {} overflows, so each step overflows as the one before",
+                        facts.skips_in_a_row);
+  return of(facts, Verdict::scale, "scale_stuck",
+            fmt::format("S stayed at {} {}. To go on, {}", scale_text(facts.scale), how, either(ways)));
 }
 
 Diagnosis of_overflows(const RunFacts& facts) {
@@ -179,17 +185,23 @@ Diagnosis of_overflows(const RunFacts& facts) {
   if (facts.counts && nan_without_overflow(*facts.counts))
     return of(
         facts, Verdict::model, "nan_before_rounding",
-        fmt::format("{} gradients are NaN before anything was rounded to FP16, and none of the others is "
-                    "infinite or beyond 65504: no overflow made them, and no scale helps. Look for 0/0, or "
-                    "the derivative of a root at 0, in the backward pass; {}",
-                    facts.counts->weight.nan + facts.counts->activation.nan, first_operation(facts)));
+        fmt::format(
+            "{} NaN before anything was rounded to FP16, and none of the others is "
+            "infinite or beyond 65504: no overflow made them, and no scale helps. Look for 0/0, or "
+            "the derivative of a root at 0, in the backward pass; {}",
+            facts.counts->weight.nan + facts.counts->activation.nan == 1
+                ? "1 gradient is"
+                : fmt::format("{} gradients are", facts.counts->weight.nan + facts.counts->activation.nan),
+            first_operation(facts)));
   if (facts.zero_steps > 0)
     return of(
         facts, Verdict::model, "zero_gradients",
-        fmt::format("all gradients were exactly zero in the last {} steps that were taken, so nothing held "
-                    "the scale back and it stands at {}. Find out why nothing is learned: dead units, a "
-                    "part of the model that is cut off from the loss, a loss that is constant",
-                    facts.zero_steps, to));
+        fmt::format(
+            "all gradients were exactly zero in the last {} taken, so nothing held "
+            "the scale back and it stands at {}. Find out why nothing is learned: dead units, a "
+            "part of the model that is cut off from the loss, a loss that is constant",
+            facts.zero_steps == 1 ? "step that was" : fmt::format("{} steps that were", facts.zero_steps),
+            to));
   if (facts.scale == facts.scale_before_skips) return of_stuck_scale(facts);
   if (facts.scale > largest_useful_scale)
     return of(
@@ -228,10 +240,11 @@ Diagnosis of_overflows(const RunFacts& facts) {
     ways.emplace_back("let it back off further (scaler.backoff_factor, or scaler.policy = \"lost-mass\")");
   if (!settings.rescues) ways.emplace_back("rescue such steps (scaler.rescue)");
   if (ways.empty()) ways.emplace_back("begin lower (scaler.initial_scale)");
-  return of(facts, Verdict::scale, "scale_too_high",
-            fmt::format("gradients have become too large for S faster than it came down: from {} to {} in {} "
-                        "skipped steps. To go on, {}",
-                        from, to, facts.skips_in_a_row, either(ways)));
+  return of(
+      facts, Verdict::scale, "scale_too_high",
+      fmt::format("gradients have become too large for S faster than it came down: from {} to {} in {}. "
+                  "To go on, {}",
+                  from, to, counted(facts.skips_in_a_row, "skipped step"), either(ways)));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Why a run ended early: a bad loss scale, or a bad model. Decided from what the run has recorded; nothing is
 // run again.
 //
-// The loss scale enters a step behind its forward pass and leaves it before the update. So what is not finite
+// The loss scale enters a step after its forward pass and leaves it before the update. So what is not finite
 // before any scaling (the loss, the weights), or at S <= 1, is not the scale's doing; an overflow that a
 // smaller S would avoid is. A run whose loss or weights had grown out of all proportion before anything was
 // not finite diverged by its updates: it does so in FP32. What to do never names what the run has already
@@ -47,7 +47,7 @@ struct RunSettings {
 struct RunFacts {
   enum class End {
     skip_limit,        ///< train.skip_limit skipped steps in a row
-    nonfinite_losses,  ///< Trainer::divergence_limit losses in a row
+    nonfinite_losses,  ///< Trainer::divergence_limit losses in a row, or the run's last one
     policy_stop,       ///< the policy's own rule; `stop_reason` has its words
     no_step,           ///< the last step was made, none was taken, and the scale cannot fall any further
   };

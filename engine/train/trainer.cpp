@@ -401,6 +401,12 @@ RunResult Trainer::run() {
     if (observer_->wants_checkpoint(iteration_, moment)) observer_->on_checkpoint(training_state());
     if (moment == RunMoment::going_on && evaluation_due()) evaluate();
   }
+  // What this run trained is lost, as far as its last step can tell; evaluations say the rest.
+  const bool ends_nonfinite = result.end == RunResult::End::finished && !std::isfinite(counters_.last_loss);
+  if (ends_nonfinite) {
+    result.end = RunResult::End::diverged;
+    result.diagnosis = diagnosis(RunFacts::End::nonfinite_losses, "");
+  }
   const StepState state = step_state();
   result.skipped_steps = *std::max_element(state.skipped_steps.begin(), state.skipped_steps.end());
   if (result.end == RunResult::End::finished && iteration_ > 0 && result.skipped_steps == iteration_ &&
@@ -412,7 +418,7 @@ RunResult Trainer::run() {
   result.state_hash = state_hash();
   result.steps = iteration_;
   result.final_loss_scale = last_.scale;
-  if (result.end == RunResult::End::finished && workload_->evaluation != nullptr) {
+  if ((result.end == RunResult::End::finished || ends_nonfinite) && workload_->evaluation != nullptr) {
     const EvaluationRow record = evaluate();
     result.evaluation_loss = record.loss;
     result.evaluation_accuracy = record.accuracy;

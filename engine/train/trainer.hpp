@@ -63,7 +63,7 @@ struct RunResult {
 
 class Trainer {
  public:
-  /// Loss non-finite on so many consecutive iterations ends a run as diverged.
+  /// Loss non-finite on so many consecutive iterations ends a run as diverged; in the last one, too.
   static constexpr std::uint64_t divergence_limit = 50;
 
   /// All references must outlive the trainer. Decorates the model as the level says (so a low level wants a
@@ -76,10 +76,10 @@ class Trainer {
   Trainer(Backend& backend, Workload& workload, const TrainOptions& train, const AmpOptions& amp,
           const ScalerOptions& scaler, const OptimizerOptions& optimizer, TrainObserver& observer);
 
-  /// Steps until the end, a stop request, or divergence (losses that are not finite, train.skip_limit, or the
-  /// rule of the policy itself); evaluates on the way and at the end (not after divergence). After resume()
-  /// it continues as the uninterrupted run would have, beginning with the evaluation that is due at the
-  /// checkpoint's step.
+  /// Steps until the end, a stop request, or divergence (losses that are not finite, train.skip_limit, a rule
+  /// of the policy; at the end a last loss that is not finite, or no step taken); evaluates on the way, and
+  /// after the last step unless none was taken. After resume() it continues as the uninterrupted run would
+  /// have, beginning with the evaluation that is due at the checkpoint's step.
   RunResult run();
 
   /// Puts the trainer, fresh from its constructor, behind the checkpoint's iteration. std::runtime_error

@@ -25,7 +25,7 @@ bool takes_value(const std::string& argument) {
   return false;
 }
 
-/// `inspect -1.5 --json`: numbers with a sign are values, not options. Moves all values behind a "--".
+/// `inspect -1.5 --json`: numbers with a sign are values, not options. Moves all values after a "--".
 std::vector<std::string> separate_values(const std::vector<std::string>& arguments) {
   std::vector<std::string> options, values;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -64,7 +64,7 @@ class Program {
         "fp16lab sweep -c demo -o results/demo --report\n"
         "fp16lab help train");
     app_.allow_extras();
-    app_.require_subcommand(0, 1);  // behind a command its name is an argument: list config_keys train
+    app_.require_subcommand(0, 1);  // after a command its name is an argument: list config_keys train
     for (const Command& command :
          {train_command(), sweep_command(), model_command(), hist_command(), replay_command(),
           compare_command(), report_command(), inspect_command(), softfloat_command(), mma_command(),
@@ -157,7 +157,7 @@ class Program {
     return {.name = "completion",
             .description = "A script that completes commands, options, keys and runs in a shell",
             .examples =
-                "eval \"$(fp16lab completion bash)\"     in ~/.bashrc; zsh in ~/.zshrc, behind compinit\n"
+                "eval \"$(fp16lab completion bash)\"     in ~/.bashrc; zsh in ~/.zshrc, after compinit\n"
                 "fp16lab completion fish > ~/.config/fish/completions/fp16lab.fish",
             .declare = [](Options& options) -> Command::Run {
               auto shell = std::make_shared<std::string>();

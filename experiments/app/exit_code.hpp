@@ -13,7 +13,7 @@ enum class ExitCode : int {
   run_failed = 1,
   usage = 2,          ///< command line or configuration
   unavailable = 3,    ///< a back end or device that is not here
-  diverged = 4,       ///< skip limit, or loss non-finite on 50 consecutive steps
+  diverged = 4,       ///< a skip limit, no step possible, or a loss not finite (50 in a row, or the last)
   mismatch = 5,       ///< a verification or an experiment's claim failed
   interrupted = 130,  ///< Ctrl-C; what was done is saved
 };

@@ -234,7 +234,7 @@ Capture parse_capture(std::string_view text) {
     }
   }
   while (lines.next())
-    if (!lines.line().empty()) lines.refuse("expected nothing behind the end");
+    if (!lines.line().empty()) lines.refuse("expected nothing after the end");
   return capture;
 }
 

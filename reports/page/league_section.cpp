@@ -54,7 +54,7 @@ std::string league_table(const ReplayFile& replay) {
   const std::vector<TableColumn> columns{
       {"policy", "The rule that moves the loss scale; its parameters and source on hover.", true},
       {"skips", "Skipped steps."},
-      {"wasted", "Steps skipped, or without any non-zero weight gradient, or behind the policy’s stop."},
+      {"wasted", "Steps skipped, or without any non-zero weight gradient, or after the policy’s stop."},
       {"unused",
        "Share of the gradients’ L1 mass that no update used, every step counting alike: a skipped step loses "
        "all of it, the others what rounds to zero."},

@@ -197,6 +197,34 @@ TEST(FirstCulprit, DataAndWeightsAndScales) {
   EXPECT_EQ(verdict_of(CulpritCause::loss_scale), CulpritVerdict::lower_scale);
 }
 
+TEST(FirstCulprit, WhatComesAgainIsOneLineAtTheEnd) {
+  ToldOnce told;
+  EXPECT_TRUE(told.is_new("a", 1, 0x1p16));
+  EXPECT_TRUE(told.again().empty());
+  EXPECT_FALSE(told.is_new("a", 1, 0x1p16));  // another micro-batch
+  EXPECT_TRUE(told.again().empty());
+  EXPECT_FALSE(told.is_new("a", 2, 0x1p15));
+  EXPECT_EQ(told.again(), std::vector<std::string>{"the same in step 2, at a scale of 2^15"});
+  for (int step = 3; step <= 20; ++step)
+    EXPECT_FALSE(told.is_new("a", static_cast<std::uint64_t>(step), std::ldexp(1, 17 - step)));
+  EXPECT_EQ(told.again(),
+            std::vector<std::string>{"the same in steps 2 to 20, at scales from 2^15 down to 2^-3"});
+  EXPECT_TRUE(told.is_new("b", 21, 1));
+  EXPECT_FALSE(told.is_new("b", 23, 2));
+  EXPECT_FALSE(told.is_new("b", 30, 2));
+  EXPECT_EQ(told.again(), (std::vector<std::string>{
+                              "the same as in step 1 (a) in steps 2 to 20, at scales from 2^15 down to 2^-3",
+                              "the same as in step 21 (b) in 2 steps from 23 to 30, at a scale of 2^1"}));
+  CulpritRow row = overflow(CulpritPass::backward);
+  const std::string kind = kind_of(row);
+  row.step = 9;
+  row.loss_scale = 3;
+  row.element = 7;
+  EXPECT_EQ(kind_of(row), kind);
+  row.pass = CulpritPass::forward;
+  EXPECT_NE(kind_of(row), kind);
+}
+
 TEST(FirstCulprit, UnknownStaysUnknown) {
   CulpritRow row = overflow(CulpritPass::forward);
   row.wide_value.reset();

@@ -2,6 +2,7 @@
 #include <array>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "engine/amp/levels/level.hpp"
 #include "numerics/text/nearest_name.hpp"
@@ -167,13 +168,18 @@ const LevelRules& level_rules(Dialect dialect, Level level) {
     if (rules.level == meant) return rules;
   std::string known;
   for (const Level one : levels_of(dialect)) known += (known.empty() ? "" : ", ") + std::string(name_of(one));
-  std::string others;
+  std::vector<std::string_view> others;
   for (const Dialect other : all_dialects())
     for (const Level one : levels_of(other))
-      if (one == level) others += (others.empty() ? "" : ", ") + std::string(name_of(other));
+      if (one == level) others.push_back(name_of(other));
+  std::string way;  // "; for O2 set amp.dialect to paddle, mindspore or apex"
+  for (std::size_t i = 0; i < others.size(); ++i)
+    way += (i == 0                   ? "; for " + std::string(name_of(level)) + " set amp.dialect to "
+            : i + 1 == others.size() ? std::string(" or ")
+                                     : std::string(", ")) +
+           std::string(others[i]);
   throw std::invalid_argument("amp.level = \"" + std::string(name_of(level)) + "\": amp.dialect = \"" +
-                              std::string(name_of(dialect)) + "\" has " + known +
-                              (others.empty() ? "" : "; that level is of " + others));
+                              std::string(name_of(dialect)) + "\" has " + known + way);
 }
 
 }  // namespace fp16lab::engine::amp

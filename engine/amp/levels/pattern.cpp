@@ -45,7 +45,7 @@ void check_used(const std::vector<ToFloat>& entries, const NetworkNames& names) 
     throw std::invalid_argument("amp.to_float = \"" + entry->pattern + "=" +
                                 std::string(fp16lab::name_of(entry->dtype)) +
                                 "\": later entries take all that it names, and the last match counts; leave "
-                                "it out, or put it behind them");
+                                "it out, or put it after them");
   }
 }
 

@@ -22,7 +22,7 @@ struct FairseqScaling {
   static constexpr std::string_view name = "fairseq";
   static constexpr std::string_view rule =
       "S /= growth_factor on an overflow if tolerance of the steps since the last change overflowed; the run "
-      "ends at an overflow behind which S would be min_loss_scale or less; S *= growth_factor whenever "
+      "ends at an overflow after which S would be min_loss_scale or less; S *= growth_factor whenever "
       "growth_interval divides the number of steps since the last overflow";
   static constexpr std::string_view source =
       "facebookresearch/fairseq fairseq/optim/dynamic_loss_scaler.py, DynamicLossScaler";

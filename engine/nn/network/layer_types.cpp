@@ -226,7 +226,7 @@ std::vector<LayerType> make_types() {
        true,
        [](const LayerPlace& p) { return joined(p, ops::multiply); }},
       {"concat",
-       "its inputs one behind the other",
+       "its inputs one after the other",
        {{.name = "dim", .kind = Kind::axis, .standard = one, .help = "the axis; 0 is the batch"}},
        true,
        build_concat},

@@ -118,7 +118,7 @@ BuiltLayer build_flatten(const LayerPlace& place) {
   const std::size_t rank = input.extents.size() + 1;
   const std::size_t first = axis_of(place, place.arguments.integer("start_dim"), rank);
   const std::size_t last = axis_of(place, place.arguments.integer("end_dim"), rank);
-  require(first <= last, "start_dim is behind end_dim");
+  require(first <= last, "start_dim comes after end_dim");
   Signal output{.rows = input.rows, .vocabulary = input.vocabulary};
   Extent merged = 1;
   for (std::size_t axis = std::max<std::size_t>(first, 1); axis <= last; ++axis)

@@ -59,7 +59,7 @@ void add_notes(char which, const RunFolder& run, std::vector<std::string>& notes
                                 run.manifest.message.empty() ? "" : " (" + run.manifest.message + ")"));
   }
   for (const Resumption& resumption : run.manifest.resumptions)
-    notes.push_back(fmt::format("{}: continued behind step {} at {} by {}", which, resumption.step,
+    notes.push_back(fmt::format("{}: continued after step {} at {} by {}", which, resumption.step,
                                 resumption.time, resumption.git_hash));
 }
 

@@ -308,7 +308,7 @@ Command list_command() {
         auto command = std::make_shared<ListCommand>();
         options
             .add("SECTION", command->words,
-                 "layers, configs, datasets, policies, dialects, formats, tensor_cores, config_keys; behind "
+                 "layers, configs, datasets, policies, dialects, formats, tensor_cores, config_keys; after "
                  "them a PATTERN: '*' and '?' match, else a part of the name")
             .offers(offer_words({"layers", "configs", "datasets", "policies", "dialects", "formats",
                                  "tensor_cores", "config_keys"}));

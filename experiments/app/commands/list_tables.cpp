@@ -234,8 +234,8 @@ void print_sections(const Json& all) {
   for (const Section& section : sections)
     print_row(fmt::format("  {:<12} {:>4}", section.name, all.at(section.name).size()), section.what, columns,
               true);
-  print_text("fp16lab list SECTION shows one; with a PATTERN behind it, all about what is like that.",
-             columns, 0);
+  print_text("fp16lab list SECTION shows one; with a PATTERN after it, all about what is like that.", columns,
+             0);
 }
 
 void print_lists(const Json& json, bool details) {

@@ -368,12 +368,12 @@ Command mma_command() {
         options.flag(
             "--verify", command->verify,
             "Each line has a fourth field, the d-word of some hardware: write only lines that differ, "
-            "with our d-word behind them; exit code 5 if there is one");
+            "with our d-word after them; exit code 5 if there is one");
         options.flag(
             "--explain", command->explain,
             "Instead of the answer every step: operands, aligned terms and what they lose, sums, "
             "roundings, the exact sum and the error in ulp; with --verify of lines that differ. Bits "
-            "behind | are dropped, .. stands for more of them; the error is d minus the exact sum");
+            "after | are dropped, .. stands for more of them; the error is d minus the exact sum");
         options.flag("--json", command->json,
                      "With --explain: JSON, one object a line; comments are left out");
         const std::string open = "What published models leave open";

@@ -110,7 +110,7 @@ Command replay_command() {
           "step held "
           "an Inf or NaN, "
           "only\n"
-          "gradients behind a ReLU are beyond, an older folder - both answers are followed, and the "
+          "gradients after a ReLU are beyond, an older folder - both answers are followed, and the "
           "numbers are "
           "bounds. The "
           "best\n"

@@ -153,7 +153,7 @@ Command softfloat_command() {
       .description =
           "Scalar arithmetic as a filter for Berkeley TestFloat: each input line holds one call's operands "
           "in\n"
-          "hexadecimal (a result and flags behind them are ignored), each output line these operands, the "
+          "hexadecimal (a result and flags after them are ignored), each output line these operands, the "
           "result "
           "and\nthe exception flags (1 inexact, 2 underflow, 4 overflow, 8 divide by zero, 16 invalid). "
           "Integers "

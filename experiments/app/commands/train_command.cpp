@@ -32,7 +32,7 @@ std::uint64_t step_number(const std::string& option, const std::string& text) {
   return step;
 }
 
-/// Flags that stand for a configuration key come behind the settings of `common`. A bad step is a usage
+/// Flags that stand for a configuration key come after the settings of `common`. A bad step is a usage
 /// error.
 void finish(TrainCommand& command) {
   TrainRequest& request = command.request;

@@ -54,7 +54,7 @@ std::vector<ConfigKey> of_parallel() {
       FP16LAB_KEY_AS(
           "parallel.predivide", parallel.wire.predivide,
           "what gradients are divided by before they are added: 1, the root of parallel.shards, or n, "
-          "parallel.shards; the rest comes behind the sum",
+          "parallel.shards; the rest comes after the sum",
           named(parallel::all_predivides())),
       FP16LAB_KEY_AS("parallel.order", parallel.wire.order,
                      "in which gradients are added: a binary tree, or as NCCL does over as many ranks as "

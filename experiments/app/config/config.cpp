@@ -49,6 +49,21 @@ bool is_section(std::string_view name) {
   return std::any_of(config_keys().begin(), config_keys().end(), holds);
 }
 
+std::string_view field_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+
+/// "optimizer.lr" for "train.lr": the only key that has this field, which stands in another section. Nothing
+/// where a field of the section that was named is nearly that one.
+std::string_view key_of_another_section(std::string_view name) {
+  const std::string_view field = field_of(name), section = name.substr(0, name.size() - field.size());
+  std::vector<std::string_view> same_field, neighbours;
+  for (const ConfigKey& key : config_keys()) {
+    if (field_of(key.name) == field) same_field.push_back(key.name);
+    if (std::string_view(key.name).starts_with(section)) neighbours.push_back(field_of(key.name));
+  }
+  return same_field.size() == 1 && nearest_name(field, neighbours).empty() ? same_field.front()
+                                                                           : std::string_view();
+}
+
 const ConfigKey& find_key(std::string_view name, std::string_view where) {
   for (const ConfigKey& key : config_keys())
     if (key.name == name) return key;
@@ -58,6 +73,8 @@ const ConfigKey& find_key(std::string_view name, std::string_view where) {
   for (const ConfigKey& key : config_keys())
     if (key.name.ends_with("." + std::string(name)))
       refuse_config(where, fmt::format("unknown key '{}'; did you mean '{}'?", name, key.name));
+  if (const std::string_view key = key_of_another_section(name); !key.empty())
+    refuse_config(where, fmt::format("unknown key '{}'; did you mean '{}'?", name, key));
   refuse_config(where, fmt::format("unknown key '{}'{}", name, did_you_mean(name, known_names())));
 }
 

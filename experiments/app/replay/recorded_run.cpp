@@ -53,7 +53,7 @@ class StepAssembly {
 
   void begin(std::uint64_t step) {
     if (step < current_.step || step == 0)
-      fail(fmt::format("step {} behind step {}: the rows must be in the order of the steps", step,
+      fail(fmt::format("step {} comes after step {}: the rows must be in the order of the steps", step,
                        current_.step));
     if (current_.step != 0) emit();
     current_ = RecordedStep{};

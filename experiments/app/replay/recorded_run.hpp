@@ -44,7 +44,7 @@ struct RecordedStep {
 
 /// A note for readers about runs that rounded (RecordedRun::rounded).
 inline constexpr std::string_view behind_rounding =
-    "recorded behind rounding: what a cast had flushed to zero at the recorded scale stays zero at every "
+    "recorded after rounding: what a cast had flushed to zero at the recorded scale stays zero at every "
     "other";
 
 class RecordedRun {

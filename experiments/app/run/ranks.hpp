@@ -33,7 +33,7 @@ class Ranks {
 
   /// What `body` gives on the first rank, and ok on the others: when any rank ends with another code, a
   /// launcher kills what still runs, and the first rank may not have said its line yet. An error before `agree`
-  /// ends all ranks: the first one throws that of the lowest rank that has one (CommandError). An error behind
+  /// ends all ranks: the first one throws that of the lowest rank that has one (CommandError). An error after
   /// `agree` ends all ranks at once, with this rank's line, but for RanksDiffer, which all ranks throw.
   template <class Body>
   ExitCode run(const Body& body) {

@@ -125,7 +125,7 @@ void RunRecorder::on_culprits(std::uint64_t step, std::vector<CulpritRow> rows) 
   for (CulpritRow& row : rows) {
     analysis::advise(row);
     writer().append(row);
-    message(analysis::culprit_line(row));
+    if (culprits_.is_new(analysis::kind_of(row), step, row.loss_scale)) message(analysis::culprit_line(row));
   }
   if (rows.empty())
     message(
@@ -133,6 +133,10 @@ void RunRecorder::on_culprits(std::uint64_t step, std::vector<CulpritRow> rows) 
                     "happened between "
                     "them and the update",
                     step));
+}
+
+void RunRecorder::tell_culprits_again() {
+  for (const std::string& line : culprits_.again()) message(line);
 }
 
 void RunRecorder::message(const std::string& line) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/first_culprit.hpp"
 #include "engine/train/observer.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/app/run/folder_claim.hpp"
@@ -44,7 +45,7 @@ struct RecorderOptions {
   std::uint64_t checkpoint_every = 0;         ///< and at the run's end; 0: only where it is stopped early
   std::uint64_t checkpoints_kept = 0;         ///< newest ones; 0: all
   SafetensorsMetadata checkpoint_metadata{};  ///< besides the engine's own
-  /// Called with the step behind every checkpoint, to write weights.safetensors; empty: nobody wants that.
+  /// Called with the step after every checkpoint, to write weights.safetensors; empty: nobody wants that.
   std::function<void(std::uint64_t)> save_weights{};
   std::vector<std::string> advice{};    ///< about the GPUs that are here, printed with the op statistics
   LiveMode live = LiveMode::off;        ///< a panel in the place of the progress line
@@ -72,7 +73,9 @@ class RunRecorder final : public engine::TrainObserver {
   bool wants_overflows() override { return true; }
   bool wants_culprits() override { return options_.explain_overflow; }
   void on_overflow(const OverflowRow& row) override;
+  /// Of those alike the first is explained; tell_culprits_again() says in which steps they came again.
   void on_culprits(std::uint64_t step, std::vector<CulpritRow> rows) override;
+  void tell_culprits_again();
   bool wants_op_statistics(std::uint64_t step) override;
   void on_op_statistics(std::uint64_t step, const engine::amp::OpStatistics& statistics) override;
   bool stop_requested() override;
@@ -93,6 +96,7 @@ class RunRecorder final : public engine::TrainObserver {
   Progress progress_;
   std::optional<LiveFeed> live_;
   std::optional<TensorboardFeed> tensorboard_;
+  analysis::ToldOnce culprits_;
   std::vector<std::string> unseen_names_;  ///< patterns that have named nothing so far
   std::chrono::steady_clock::time_point start_;
 };

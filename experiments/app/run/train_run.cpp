@@ -129,8 +129,10 @@ std::optional<Continuation> find_checked(const TrainRequest& request, const std:
 }
 
 bool has_ended(const Continuation& found, const RunConfig& config) {
-  return found.manifest.state == ExitState::diverged ||
-         (found.manifest.state == ExitState::finished && !other_length(found.begun_with, config));
+  // A run may have diverged by its last loss alone: with more steps it goes on from its last checkpoint.
+  const bool made_all_steps = found.step() > 0 && found.step() == found.begun_with.train.steps;
+  if (found.manifest.state == ExitState::diverged && !made_all_steps) return true;
+  return is_complete(found.manifest.state) && !other_length(found.begun_with, config);
 }
 
 /// Null: one process.
@@ -174,7 +176,7 @@ void check_dumps(const TrainRequest& request, const Continuation* found) {
     usage_error(
         "--dump-initial and --dump-gradients both go to the standard output: expected one of them there");
   if (!request.dump_initial.empty() && found != nullptr && found->checkpoint)
-    usage_error(fmt::format("--dump-initial: this run continues behind step {}; its initial weights are gone",
+    usage_error(fmt::format("--dump-initial: this run continues after step {}; its initial weights are gone",
                             found->step()));
 }
 
@@ -314,9 +316,10 @@ std::string tell_account(const std::filesystem::path& folder, nlohmann::ordered_
 }
 
 /// Trains to the end, and says in the folder, on stdout and by the exit code how that went.
-ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWriter& writer,
-                   const FolderClaim& claim, const std::function<void(std::uint64_t)>& save_weights,
-                   std::uint64_t checkpoints_kept, Ranks& ranks) {
+ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunRecorder& recorder,
+                   RunWriter& writer, const FolderClaim& claim,
+                   const std::function<void(std::uint64_t)>& save_weights, std::uint64_t checkpoints_kept,
+                   Ranks& ranks) {
   const std::filesystem::path& folder = writer.folder();
   const bool stdout_is_taken =
       dumps_to_stdout(request.dump_initial) || dumps_to_stdout(request.dump_gradients);
@@ -325,10 +328,11 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunWri
   ExitCode code = ExitCode::ok;
   try {
     const engine::RunResult result = run_on(trainer, folder, ranks);
+    recorder.tell_culprits_again();
     const std::vector<std::uint64_t> sent_bytes = ranks.sent_bytes();
     claim.require_held();
     if (save_weights) save_weights(result.steps);
-    // A kill behind the last checkpoint may have come before older ones were removed.
+    // A kill after the last checkpoint may have come before older ones were removed.
     remove_old_checkpoints(folder, checkpoints_kept);
     using End = engine::RunResult::End;
     const ExitState state = result.end == End::finished  ? ExitState::finished
@@ -433,7 +437,7 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
   }
   RunWriter writer = open_folder(request, folder, *claim, config, *run, continuation, ranks);
   recorder.write_to(writer, *claim);
-  return carry_out(request, trainer, writer, *claim, weights_writer(folder, config, *run),
+  return carry_out(request, trainer, recorder, writer, *claim, weights_writer(folder, config, *run),
                    static_cast<std::uint64_t>(config.checkpoint.keep), ranks);
 }
 

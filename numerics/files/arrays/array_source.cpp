@@ -67,7 +67,7 @@ void check_data_bytes(const NpyHeader& header, std::uint64_t available) {
         header.data_offset + available,
         fmt::format("the data end here, after {} of the {} bytes of {}", available, *expected, what));
   throw DamagedBytes(header.data_offset + *expected,
-                     fmt::format("{} bytes behind the {} bytes of {}; one file holds one array",
+                     fmt::format("{} bytes after the {} bytes of {}; one file holds one array",
                                  available - *expected, *expected, what));
 }
 

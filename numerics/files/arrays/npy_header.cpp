@@ -66,7 +66,7 @@ class HeaderText {
          {std::pair{descr, "descr"}, std::pair{order, "fortran_order"}, std::pair{shape, "shape"}})
       if (!seen) fail(fmt::format("the header has no '{}'", key));
     skip_space();
-    if (position_ != text_.size()) fail("text behind the header's '}'");
+    if (position_ != text_.size()) fail("text after the header's '}'");
   }
 
  private:

@@ -255,7 +255,7 @@ std::vector<ZipMember> read_zip_directory(const InputFile& file) {
   }
   if (position != bytes.size())
     file.fail_at(directory.offset + position,
-                 fmt::format("{} bytes behind the {} members of the central directory",
+                 fmt::format("{} bytes after the {} members of the central directory",
                              bytes.size() - position, directory.entries));
 
   struct Extent {

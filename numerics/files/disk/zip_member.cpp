@@ -141,7 +141,7 @@ void ZipMemberReader::check_end() {
     }
     const std::uint64_t unused = stream.avail_in + (member_.compressed_size - consumed_);
     consumed_ -= stream.avail_in;
-    if (unused > 0) fail(fmt::format("{} bytes behind the end of its deflated data", unused));
+    if (unused > 0) fail(fmt::format("{} bytes after the end of its deflated data", unused));
   }
   if (crc32_ != member_.crc32)
     fail(fmt::format("the content has CRC-32 {:08x}, expected {:08x}; it is damaged", crc32_, member_.crc32));

@@ -94,7 +94,7 @@ enum class ExitState {
   running,   ///< still at work, or killed
   finished,  ///< all steps done
   stopped,   ///< asked to end early
-  diverged,  ///< loss non-finite for long, or skip limit
+  diverged,  ///< a loss not finite (50 in a row, or the last), a skip limit, or no step that could be taken
   failed,    ///< an error; `message` says which
 };
 std::string_view name_of(ExitState state);

@@ -184,17 +184,18 @@ TEST(ResolveRefuses, UnknownNames) {
 }
 
 TEST(ResolveRefuses, ALevelThatTheDialectDoesNotHave) {
-  EXPECT_EQ(
-      refusal({.level = Level::O2, .dialect = Dialect::torch}),
-      "amp.level = \"O2\": amp.dialect = \"torch\" has O0, O1; that level is of paddle, mindspore, apex");
-  EXPECT_EQ(
-      refusal({.level = Level::O3, .dialect = Dialect::paddle}),
-      "amp.level = \"O3\": amp.dialect = \"paddle\" has O0, OD, O1, O2; that level is of mindspore, apex");
-  EXPECT_EQ(
-      refusal({.level = Level::OD, .dialect = Dialect::mindspore}),
-      "amp.level = \"OD\": amp.dialect = \"mindspore\" has O0, O1, O2, O3, auto; that level is of paddle");
+  EXPECT_EQ(refusal({.level = Level::O2, .dialect = Dialect::torch}),
+            "amp.level = \"O2\": amp.dialect = \"torch\" has O0, O1; for O2 set amp.dialect to paddle, "
+            "mindspore or apex");
+  EXPECT_EQ(refusal({.level = Level::O3, .dialect = Dialect::paddle}),
+            "amp.level = \"O3\": amp.dialect = \"paddle\" has O0, OD, O1, O2; for O3 set amp.dialect to "
+            "mindspore or apex");
+  EXPECT_EQ(refusal({.level = Level::OD, .dialect = Dialect::mindspore}),
+            "amp.level = \"OD\": amp.dialect = \"mindspore\" has O0, O1, O2, O3, auto; for OD set "
+            "amp.dialect to paddle");
   EXPECT_EQ(refusal({.level = Level::automatic, .dialect = Dialect::apex}),
-            "amp.level = \"auto\": amp.dialect = \"apex\" has O0, O1, O2, O3; that level is of mindspore");
+            "amp.level = \"auto\": amp.dialect = \"apex\" has O0, O1, O2, O3; for auto set amp.dialect "
+            "to mindspore");
 }
 
 TEST(ResolveRefuses, ADtypeThatIsNotLow) {

@@ -124,7 +124,7 @@ TEST_F(DataTest, DamagedCompressionIsNamed) {
   EXPECT_THAT(read_error("crc.gz", wrong_crc, 1),
               AllOf(HasSubstr("damaged gzip data at compressed byte"), HasSubstr("check")));
   EXPECT_THAT(read_error("garbage.gz", good + "garbage", 1),
-              HasSubstr("7 bytes behind the end of the gzip stream"));
+              HasSubstr("7 bytes after the end of the gzip stream"));
   // The stream is whole, what it holds is not.
   EXPECT_THAT(read_error("inner.gz", gzipped(idx_bytes({5001}, elements)), 1),
               AllOf(HasSubstr("truncated at byte 5008"), HasSubstr("expected 5001"), HasSubstr("got 5000")));

@@ -58,6 +58,9 @@ TEST(Diagnosis, EveryCaseByItsFacts) {
   expect(facts, Verdict::scale, "scale_began_too_high", "S began at 2^16");
   facts.scale_before_skips = facts.scale;
   expect(facts, Verdict::scale, "scale_stuck", "stayed at 2^7 through all 10 overflows");
+  facts.skips_in_a_row = 1;
+  expect(facts, Verdict::scale, "scale_stuck", "S stayed at 2^7 at the one overflow, so the next step would");
+  facts.skips_in_a_row = 10;
   facts.scale = 0x1p40;
   expect(facts, Verdict::scale, "scale_beyond_use",
          "S began at 2^7 and has come down to 2^40");  // whatever the numbers

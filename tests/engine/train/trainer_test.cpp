@@ -184,6 +184,25 @@ TEST(Trainer, FiftyNonFiniteLossesEndTheRun) {
   EXPECT_FALSE(std::isfinite(result.final_train_loss));
 }
 
+// Fewer than fifty, but the last one among them: what was trained is lost.
+TEST(Trainer, ARunWhoseLastLossIsNotFiniteHasDiverged) {
+  MlpRunSetup setup;
+  setup.optimizer = {.learning_rate = 1e38};
+  setup.train.steps = 20;
+  MlpRun run(setup);
+  const RunResult result = run.trainer.run();
+  EXPECT_EQ(result.end, RunResult::End::diverged);
+  EXPECT_EQ(result.steps, 20u);
+  ASSERT_TRUE(result.diagnosis.has_value());
+  EXPECT_NE(result.diagnosis->reason.find("the loss was not finite in "), std::string::npos);
+  EXPECT_NE(result.diagnosis->text.find("optimizer.lr"), std::string::npos);
+  EXPECT_EQ(result.evaluation_loss.has_value(), !run.recorder.evaluations.empty());
+  // Until the last loss of a run that is cut, nobody knows.
+  MlpRun stopped(setup);
+  stopped.recorder.stop_after = 5;
+  EXPECT_EQ(stopped.trainer.run().end, RunResult::End::stopped);
+}
+
 TEST(Trainer, StopsOnRequest) {
   MlpRunSetup setup;
   setup.train.steps = 50;

@@ -148,6 +148,10 @@ TEST(Config, UnknownKeysGetTheirLineAndASuggestion) {
             "x.toml:5: unknown key 'scaler.polcy'; did you mean 'scaler.policy'?");
   EXPECT_EQ(toml_error("[trian]\nseed = 1\n"), "x.toml:1: unknown section 'trian'; did you mean 'train'?");
   EXPECT_EQ(set_error("train.sede=3"), "--set: unknown key 'train.sede'; did you mean 'train.seed'?");
+  // A key by its own name, in another section; unless one in this section is nearly it.
+  EXPECT_EQ(set_error("train.lr=3"), "--set: unknown key 'train.lr'; did you mean 'optimizer.lr'?");
+  EXPECT_EQ(set_error("amp.policy=torch"), "--set: unknown key 'amp.policy'; did you mean 'scaler.policy'?");
+  EXPECT_EQ(set_error("model.seed=3"), "--set: unknown key 'model.seed'; did you mean 'train.seed'?");
   EXPECT_EQ(set_error("steps=3"), "--set: unknown key 'steps'; did you mean 'train.steps'?");
   EXPECT_EQ(set_error("zzzzzzzzzzzzzz=3"), "--set: unknown key 'zzzzzzzzzzzzzz'");
   EXPECT_THAT(set_error("train=3"), HasSubstr("'train' is a section, not a key"));
@@ -397,7 +401,7 @@ TEST(Config, MistakesInRowsSayWhatIsRight) {
   RunConfig level = regression();
   level.amp.level = engine::Level::O2;
   EXPECT_THAT(usage_error_of([&] { resolve_run(level, "x.toml"); }),
-              HasSubstr("has O0, O1; that level is of paddle, mindspore, apex"));
+              HasSubstr("has O0, O1; for O2 set amp.dialect to paddle, mindspore or apex"));
   const RunConfig branched = parse_config(
       "[model]\n[[model.block]]\nname = \"b\"\ninput = \"input\"\n[[model.block.layer]]\ntype = \"flatten\"\n"
       "[[model.layer]]\ntype = \"linear\"\nname = \"out\"\n",

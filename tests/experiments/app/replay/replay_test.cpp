@@ -353,7 +353,7 @@ TEST_F(Replay, SaysWhatIsWrongWithARun) {
            R"(,"before":)" + empty + R"(,"after":)" + empty + "}";
   };
   append(row("1", "1"));
-  EXPECT_THAT(error(), HasSubstr("histograms.jsonl:3: step 1 behind step 2"));
+  EXPECT_THAT(error(), HasSubstr("histograms.jsonl:3: step 1 comes after step 2"));
   std::filesystem::remove_all(folder());
   make_run(folder(), {weights({1}), weights({1})});
   append(row("2", "0"));

@@ -361,6 +361,24 @@ TEST_F(Resume, WhatCannotBeResumedSaysWhatCan) {
   EXPECT_EQ(resume("diverged").exit_code, 4);
 }
 
+// Its last loss is not finite, and yet it may be made longer, as a finished one.
+TEST_F(Resume, ARunThatDivergedInItsLastStepGoesOn) {
+  const std::vector<std::string> lost{"optimizer.name=sgd", "optimizer.lr=1e30", "scaler.initial_scale=1"};
+  const auto with_steps = [&](const std::string& steps) {
+    std::vector<std::string> all = lost;
+    all.push_back("train.steps=" + steps);
+    return all;
+  };
+  const auto cut = begin("cut", with_steps("6"));
+  ASSERT_EQ(cut.exit_code, 4) << cut.err;
+  EXPECT_EQ(manifest("cut")["state"], "diverged");
+  EXPECT_EQ(resume("cut").exit_code, 4);
+  EXPECT_EQ(rows("cut"), 7u) << "nothing is left to do";
+  EXPECT_EQ(resume("cut", {"--set", "train.steps=8"}).exit_code, 4);
+  ASSERT_EQ(begin("whole", with_steps("8")).exit_code, 4);
+  EXPECT_EQ(column("cut/steps.csv", "state_hash"), column("whole/steps.csv", "state_hash"));
+}
+
 TEST_F(Resume, WhatAKilledWriterLeftBehindIsCleanedUp) {
   begin_and_interrupt("run");
   for (const char* name : {"run/manifest.json.tmp-1", "run/config.toml.tmp-22",
@@ -404,7 +422,7 @@ TEST_F(Resume, DumpsFitTheSteps) {
   begin_and_interrupt("run");
   const std::string step = std::to_string(newest_step("run"));
   expect_one_line_error(resume("run", {"--dump-initial", path("i"), "--quiet"}), 2,
-                        "continues behind step " + step);
+                        "continues after step " + step);
   expect_one_line_error(resume("run", {"--dump-gradients", step, path("g"), "--quiet"}), 2,
                         "--dump-gradients: dump_gradients: step " + step);
   expect_one_line_error(fp16lab(arguments("new", {"--dump-gradients", "0", path("g"), "--quiet"})), 2, "'0'");

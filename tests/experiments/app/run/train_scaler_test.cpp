@@ -101,6 +101,20 @@ TEST_F(TrainScaler, EndsWithADiagnosis) {
          "scale_began_too_high", "policy \"fairseq\" ends the run: ");
 }
 
+// Nineteen losses of twenty are NaN, and the policy goes on.
+TEST_F(TrainScaler, ALastLossThatIsNoNumberIsADivergence) {
+  for (const std::string level : {"O0", "O1"}) {
+    SCOPED_TRACE(level);
+    const auto result =
+        train("lost-" + level, set({"optimizer.lr=1e30", "train.steps=6", "amp.level=" + level}));
+    EXPECT_EQ(result.exit_code, 4) << result.err;
+    EXPECT_EQ(json::parse(result.out)["state"], "diverged");
+    EXPECT_EQ(json::parse(result.out)["diagnosis"], "learning_rate_too_high");
+    EXPECT_THAT(result.err, AllOf(HasSubstr("Lower optimizer.lr (it is 1e+30)"),
+                                  HasSubstr("--set optimizer.lr=1e+29 -o ")));
+  }
+}
+
 // A scale that cannot fall (fixed, or at its floor) is a failure; one that is on its way is not.
 TEST_F(TrainScaler, SaysThatNoStepWasTaken) {
   const auto run = [&](const std::string& name, const std::vector<std::string>& settings) {
@@ -123,8 +137,9 @@ TEST_F(TrainScaler, SaysThatNoStepWasTaken) {
   }
   const auto falling = run("falling", {"scaler.policy=torch", "scaler.initial_scale=2^60"});
   EXPECT_EQ(falling.exit_code, 0);
-  EXPECT_THAT(falling.err, AllOf(HasSubstr("skipped 5 of 5 steps, still searching: 2^60 to 2^56 in 5 steps"),
-                                 HasSubstr("--explain-overflow -o ")));
+  EXPECT_THAT(falling.err,
+              AllOf(HasSubstr("skipped 5 of 5 steps, still searching: 2^60 to 2^56 in 5 steps. More "),
+                    HasSubstr("--explain-overflow -o ")));
   const auto well = run("well", {"scaler.policy=fixed", "scaler.initial_scale=2^10"});
   EXPECT_THAT(well.err, HasSubstr("Nothing to fix: every loss"));
 }

@@ -68,7 +68,7 @@ TEST_F(ArrayDamage, Npy) {
         "byte 10: the header does not end with a newline"},
        {good_npy.substr(0, 135), "byte 135: the data end here, after 7 of the 8 bytes of <f4 (2,)"},
        {good_npy.substr(0, 128), "byte 128: the data end here, after 0 of the 8 bytes of <f4 (2,)"},
-       {good_npy + good_npy, "byte 136: 136 bytes behind the 8 bytes of <f4 (2,); one file holds one array"},
+       {good_npy + good_npy, "byte 136: 136 bytes after the 8 bytes of <f4 (2,); one file holds one array"},
        {shape("(3,)"), "byte 136: the data end here, after 8 of the 12 bytes of <f4 (3,)"},
        {shape("(4611686018427387904,)"),
         "byte 10: shape (4611686018427387904) of '<f4' has 2^64 bytes or more"},
@@ -100,7 +100,7 @@ TEST_F(ArrayDamage, Npy) {
        {header("['descr']"), "byte 10: expected '{' in the header, found '['"},
        {header("{'descr' '<f4'}"), "byte 19: expected ':' in the header, found '''"},
        {header("{'descr': '<f4', 'fortran_order': False, 'shape': (2,)} x"),
-        "byte 66: text behind the header's '}'"},
+        "byte 66: text after the header's '}'"},
        {header("{\x1b[31m"), "byte 11: expected a string in the header, found '\\x1b'"}});
 }
 
@@ -183,7 +183,7 @@ TEST_F(ArrayDamage, Npz) {
        {changed(good, 230, little_endian(2, 2) + little_endian(2, 2)),
         "byte 222: 2 members in a central directory of 51 bytes, which has room for 1"},
        {changed(good, 230, little_endian(0, 4)),
-        "byte 171: 51 bytes behind the 0 members of the central directory"},
+        "byte 171: 51 bytes after the 0 members of the central directory"},
        {changed(good, 234, "\x34"),
         "byte 222: the central directory is said to have 52 bytes at byte 171, but ends at byte 222"},
        {changed(good, 238, "\xff\xff\xff\x7f"),
@@ -236,8 +236,7 @@ TEST_F(ArrayDamage, Npz) {
         "byte 135: member 'w.npy': its 100 bytes end in the middle of the deflated data"},
        {deflated_with("\7" + stream.substr(1)),
         "byte 36: member 'w.npy': damaged deflated data (invalid block type)"},
-       {deflated_with(stream + "xy"),
-        "byte 176: member 'w.npy': 2 bytes behind the end of its deflated data"},
+       {deflated_with(stream + "xy"), "byte 176: member 'w.npy': 2 bytes after the end of its deflated data"},
        {deflated_with(deflated_in_stored_blocks(good_npy + "x")),
         "byte 177: member 'w.npy': more than its 136 bytes of content"},
        {deflated_with(deflated_in_stored_blocks(good_npy.substr(0, 130))),
