@@ -43,13 +43,14 @@ function(fp16lab_compile_together target batch)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow -Wshadow=local>)
 endfunction()
 
-# fp16lab_library(name SOURCES ... LINK ... [PUBLIC] [TOGETHER]): a folder of the project. PUBLIC: others link it
-# (scripts/install.cmake), shared with BUILD_SHARED_LIBS; what such a library exports is what stands in our namespace.
-# TOGETHER: the compiler takes its sources eight at a time, in half of the time, for they include the same headers. So
-# no two sources may give one name to two things, not even without linkage. Not where numbers are computed: a call could
-# find an overload in another source's anonymous namespace.
+# fp16lab_library(name SOURCES ... LINK ... [PUBLIC] [TOGETHER] [EXCEPT REGEX]): a folder of the project. PUBLIC: others
+# link it (scripts/install.cmake), shared with BUILD_SHARED_LIBS; what such a library exports is what stands in our
+# namespace. TOGETHER: the compiler takes its sources eight at a time, in half of the time, for they include the same
+# headers. So no two sources may give one name to two things, not even without linkage. EXCEPT: its sources that are taken
+# one at a time all the same, which is where numbers are computed: a call could find an overload in another source's
+# anonymous namespace.
 function(fp16lab_library name)
-  cmake_parse_arguments(ARG "PUBLIC;TOGETHER" "" "SOURCES;LINK;LINK_PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "PUBLIC;TOGETHER" "EXCEPT" "SOURCES;LINK;LINK_PRIVATE" ${ARGN})
   if(ARG_PUBLIC)
     set(exports ${PROJECT_SOURCE_DIR}/scripts/exports.map)
     add_library(${name} ${ARG_SOURCES})
@@ -61,8 +62,12 @@ function(fp16lab_library name)
     add_library(${name} STATIC ${ARG_SOURCES})
   endif()
   fp16lab_compile_options(${name})
-  if(ARG_TOGETHER)
+  if(ARG_TOGETHER AND NOT ARG_EXCEPT)
     fp16lab_compile_together(${name} 8)
+  elseif(ARG_TOGETHER)  # warnings are those of a source alone
+    list(FILTER ARG_SOURCES INCLUDE REGEX ${ARG_EXCEPT})
+    set_source_files_properties(${ARG_SOURCES} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
   endif()
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PUBLIC ${ARG_LINK} PRIVATE ${ARG_LINK_PRIVATE})

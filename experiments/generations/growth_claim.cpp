@@ -24,7 +24,7 @@ std::optional<double> rate_of(const std::vector<DistanceCurve>& curves, const st
   return found == curves.end() ? std::nullopt : growth_rate(found->distances, growth_low, growth_high);
 }
 
-double mean_of(const std::vector<double>& values) {
+double average_of(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
   return sum / static_cast<double>(values.size());
@@ -33,13 +33,13 @@ double mean_of(const std::vector<double>& values) {
 /// An interval of logarithms, as a ratio.
 std::string ratio_text(const std::vector<double>& logs, const std::optional<analysis::Interval>& interval) {
   if (logs.empty()) return "no rate";
-  if (!interval) return fmt::format("{:.2f} times, no interval", std::exp(mean_of(logs)));
-  return fmt::format("{:.2f} times [{:.2f}, {:.2f}]", std::exp(mean_of(logs)), std::exp(interval->lower),
+  if (!interval) return fmt::format("{:.2f} times, no interval", std::exp(average_of(logs)));
+  return fmt::format("{:.2f} times [{:.2f}, {:.2f}]", std::exp(average_of(logs)), std::exp(interval->lower),
                      std::exp(interval->upper));
 }
 
 std::string rates_text(const std::vector<double>& rates) {
-  return rates.empty() ? std::string("never in that range") : fmt::format("{:.3f} a step", mean_of(rates));
+  return rates.empty() ? std::string("never in that range") : fmt::format("{:.3f} a step", average_of(rates));
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ Answer judge_growth(const std::vector<DistanceCurve>& curves) {
         }
       if (of_seed.size() < generation_pairs.size()) continue;
       ulps.push_back(*ulp);
-      logs.push_back(mean_of(of_seed));
+      logs.push_back(average_of(of_seed));
       by_seed[seed].push_back(logs.back());
     }
     answer.notes.push_back(
@@ -78,7 +78,7 @@ Answer judge_growth(const std::vector<DistanceCurve>& curves) {
   }
   std::vector<double> means;
   for (const auto& [seed, logs] : by_seed)
-    if (logs.size() == workloads.size()) means.push_back(mean_of(logs));
+    if (logs.size() == workloads.size()) means.push_back(average_of(logs));
   const std::optional<analysis::Interval> interval = analysis::mean_interval(means);
   const double most = std::log(largest_growth_ratio);
   answer.measured = fmt::format("{} over {} seeds", ratio_text(means, interval), means.size());

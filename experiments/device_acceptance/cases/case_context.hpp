@@ -28,6 +28,9 @@ inline constexpr Data all_data[] = {Data::ordinary, Data::wide, Data::special, D
                                     Data::training};
 std::string name_of(Data data);
 
+/// What most verbs take.
+inline constexpr DType floats[] = {DType::f32, DType::f16, DType::bf16};
+
 /// Random numbers, a pure function of the stream.
 class RandomNumbers {
  public:

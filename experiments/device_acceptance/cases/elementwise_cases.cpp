@@ -16,8 +16,6 @@ using engine::Shape;
 using engine::Tensor;
 using engine::UnaryOp;
 
-constexpr DType floats[] = {DType::f32, DType::f16, DType::bf16};
-
 /// All enumerators, in their order.
 constexpr std::pair<UnaryOp, const char*> unary_ops[] = {
     {UnaryOp::negate, "negate"},

@@ -14,8 +14,6 @@ namespace {
 using engine::CastProbe;
 using engine::Tensor;
 
-constexpr DType floats[] = {DType::f32, DType::f16, DType::bf16};
-
 /// A step's worth of verbs on memory that stays.
 struct SmallStep {
   Tensor a, b, product, sum;

@@ -10,30 +10,28 @@ using engine::CastProbe;
 using engine::Shape;
 using engine::Tensor;
 
-constexpr DType floats[] = {DType::f32, DType::f16, DType::bf16};
-
-struct Extents {
+struct LstmExtents {
   std::int64_t steps, batch, hidden;
   Shape all(std::int64_t gates) const { return {steps * batch, gates * hidden}; }
   Shape step(std::int64_t gates) const { return {batch, gates * hidden}; }
 };
 
 /// One unit; strips that end in the middle of a vector; rows longer than a strip; many blocks.
-std::vector<Extents> extents(CaseContext& c) {
-  std::vector<Extents> all{{3, c.extent(64, 4), c.extent(256, 33)}};
+std::vector<LstmExtents> lstm_extents(CaseContext& c) {
+  std::vector<LstmExtents> all{{3, c.extent(64, 4), c.extent(256, 33)}};
   if (c.odd())
-    for (const Extents& more :
-         {Extents{1, 1, 1}, {2, 3, 5}, {3, 1, 31}, {2, 2, 257}, {2, 2, 1025}, {2, 70, 5}})
+    for (const LstmExtents& more :
+         {LstmExtents{1, 1, 1}, {2, 3, 5}, {3, 1, 31}, {2, 2, 257}, {2, 2, 1025}, {2, 70, 5}})
       all.push_back(more);
   return all;
 }
 
-std::string name_of(DType dtype, Data data, const Extents& e, std::int64_t step) {
+std::string name_of(DType dtype, Data data, const LstmExtents& e, std::int64_t step) {
   return fmt::format("{} {} {} steps of {}x{}, step {}", fp16lab::name_of(dtype), acceptance::name_of(data),
                      e.steps, e.batch, e.hidden, step);
 }
 
-void run_cell(CaseContext& c, DType dtype, Data data, const Extents& e) {
+void run_cell(CaseContext& c, DType dtype, Data data, const LstmExtents& e) {
   const Tensor products = c.random(e.all(4), dtype, data);
   Tensor gates = c.output(e.all(4), dtype), cells = c.output(e.all(1), dtype),
          outputs = c.output(e.all(1), dtype), hidden = c.output(e.step(1), dtype);
@@ -54,7 +52,7 @@ void run_cell(CaseContext& c, DType dtype, Data data, const Extents& e) {
 }
 
 /// Of gates and states that need not be those of a cell.
-void run_gradient(CaseContext& c, DType dtype, DType to, Data data, const Extents& e) {
+void run_gradient(CaseContext& c, DType dtype, DType to, Data data, const LstmExtents& e) {
   const Tensor gates = c.random(e.all(4), dtype, data), cells = c.random(e.all(1), dtype, data),
                gradient = c.random(e.all(1), dtype, data);
   Tensor all = c.output(e.all(4), to);
@@ -100,10 +98,10 @@ void add_lstm_cases(std::vector<VerbCase>& cases) {
     for (const Data data : {Data::training, Data::ordinary, Data::wide, Data::special}) {
       const std::string name = fmt::format("{} {}", fp16lab::name_of(dtype), acceptance::name_of(data));
       cases.push_back({"lstm_cell", name, [=](CaseContext& c) {
-                         for (const Extents& e : extents(c)) run_cell(c, dtype, data, e);
+                         for (const LstmExtents& e : lstm_extents(c)) run_cell(c, dtype, data, e);
                        }});
       cases.push_back({"lstm_cell_gradient", name, [=](CaseContext& c) {
-                         for (const Extents& e : extents(c)) {
+                         for (const LstmExtents& e : lstm_extents(c)) {
                            run_gradient(c, dtype, dtype, data, e);
                            if (dtype != DType::f32) run_gradient(c, dtype, DType::f32, data, e);
                          }

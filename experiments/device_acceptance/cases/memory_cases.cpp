@@ -13,8 +13,6 @@ namespace {
 using engine::Shape;
 using engine::Tensor;
 
-constexpr DType floats[] = {DType::f32, DType::f16, DType::bf16};
-
 PhiloxStream dropout_stream() {
   return {.seed = 11, .stream = stream_id("fc1.dropout"), .iteration = 0, .micro_batch = 2};
 }

@@ -13,8 +13,6 @@ using engine::StepState;
 using engine::Tensor;
 using engine::WeightStore;
 
-constexpr DType floats[] = {DType::f32, DType::f16, DType::bf16};
-
 /// body(weight, gradient, step, data of the moments, name): taken and skipped steps, dtypes of weights and
 /// gradients.
 template <class Body>

@@ -14,8 +14,6 @@ using engine::Pool2dGeometry;
 using engine::Shape;
 using engine::Tensor;
 
-constexpr DType floats[] = {DType::f32, DType::f16, DType::bf16};
-
 struct Pooling {
   std::int64_t images, channels, height, width;
   Pool2dGeometry geometry = {};

@@ -17,7 +17,7 @@ using engine::Tensor;
 
 constexpr DType operands[] = {DType::f32, DType::f16, DType::bf16, DType::tf32};
 
-struct Extents {
+struct ProductExtents {
   std::int64_t m, n, k;
 };
 
@@ -31,8 +31,8 @@ struct Epilogue {
 /// Operands of `format`, and the dtype in which they are stored: TF32 lives in FP32.
 constexpr DType stored_dtype(DType format) { return format == DType::tf32 ? DType::f32 : format; }
 
-void product(CaseContext& c, DType format, const Extents& x, bool transpose_a, bool transpose_b, Data data,
-             const Epilogue& epilogue, std::int64_t batch = 0) {
+void product(CaseContext& c, DType format, const ProductExtents& x, bool transpose_a, bool transpose_b,
+             Data data, const Epilogue& epilogue, std::int64_t batch = 0) {
   const DType dtype = stored_dtype(format);
   const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
     return batch > 0 ? Shape{batch, rows, columns} : Shape{rows, columns};
@@ -63,7 +63,7 @@ void product(CaseContext& c, DType format, const Extents& x, bool transpose_a, b
 void odd_products(CaseContext& c, DType format) {
   const DType dtype = stored_dtype(format);
   struct Odd {
-    Extents x;
+    ProductExtents x;
     bool transpose_a, transpose_b;
     std::int64_t batch = 0;
   };
@@ -125,9 +125,9 @@ void add_gemm_cases(std::vector<VerbCase>& cases, DType format) {
     if (c.odd()) odd_products(c, format);
   });
   add("edges", [=](CaseContext& c) {
-    for (const Extents& x :
-         {Extents{1, 1, 1}, Extents{1, c.extent(1000, 40), 1}, Extents{c.extent(1000, 40), 1, 3},
-          Extents{16, 8, 0}, Extents{3, 5, c.extent(4096, 200)}})
+    for (const ProductExtents& x : {ProductExtents{1, 1, 1}, ProductExtents{1, c.extent(1000, 40), 1},
+                                    ProductExtents{c.extent(1000, 40), 1, 3}, ProductExtents{16, 8, 0},
+                                    ProductExtents{3, 5, c.extent(4096, 200)}})
       product(c, format, x, false, false, Data::cancelling, {.bias = dtype, .probe = true, .out = dtype});
   });
   add("batched", [=](CaseContext& c) {

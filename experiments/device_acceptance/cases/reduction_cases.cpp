@@ -11,8 +11,6 @@ using engine::ReduceOp;
 using engine::Shape;
 using engine::Tensor;
 
-constexpr DType floats[] = {DType::f32, DType::f16, DType::bf16};
-
 /// `axis`, which may be negative, is dropped or kept with an extent of 1.
 void reduced(CaseContext& c, ReduceOp op, const Shape& shape, int axis, DType dtype, Data data,
              bool keep = false) {

@@ -16,8 +16,6 @@ using engine::Shape;
 using engine::StepState;
 using engine::Tensor;
 
-constexpr DType floats[] = {DType::f32, DType::f16, DType::bf16};
-
 /// A list as a training step has it: several dtypes, sizes and alignments, one empty.
 std::vector<Tensor> gradients(CaseContext& c, Data data) {
   return {c.random({c.extent(300, 30), c.extent(257, 25)}, DType::f32, data),

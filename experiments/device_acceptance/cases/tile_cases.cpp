@@ -15,7 +15,7 @@ using engine::Tensor;
 using tile::Outputs;
 using tile::Size;
 
-constexpr DType floats[] = {DType::f16, DType::bf16, DType::f32};
+constexpr DType tile_formats[] = {DType::f16, DType::bf16, DType::f32};
 
 /// A planner and the tiles that it chooses among.
 struct Planner {
@@ -151,7 +151,7 @@ const char* verb_of(ConvolutionPass pass) {
 
 std::vector<TiledProduct> tiled_products(const tile::Gpu& gpu) {
   std::vector<TiledProduct> all;
-  for (const DType dtype : floats) {
+  for (const DType dtype : tile_formats) {
     const Planner planner = planner_of_products(dtype);
     for (std::size_t i = 0; i < planner.sizes; ++i) {
       const auto size = static_cast<Size>(i);
@@ -174,7 +174,7 @@ std::vector<TiledConvolution> tiled_convolutions(const tile::Gpu& gpu) {
                                     {.pass = weight_gradient, .layout = Layout::nchw},
                                     {.pass = weight_gradient, .layout = Layout::nhwc}};
   std::vector<TiledConvolution> all;
-  for (const DType dtype : floats) {
+  for (const DType dtype : tile_formats) {
     const Planner planner = planner_of_convolutions(dtype);
     for (std::size_t i = 0; i < planner.sizes; ++i)
       for (TiledConvolution one : kinds) {
