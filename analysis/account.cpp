@@ -192,8 +192,8 @@ GradientTally gradients_of(const RunFolder& run, const std::set<std::uint64_t>& 
 std::string_view key_of(std::string_view setting) { return setting.substr(0, setting.find('=')); }
 
 /// The command that trained, with more options and another folder, whose name ends with `suffix`; empty where
-/// train did not. Of the options that were given, --explain-overflow is left out, and settings of keys that are
-/// set now.
+/// train did not. Of the options that were given, --explain-overflow is left out, and settings of keys that
+/// are set now.
 std::string trained_again(const RunFolder& run, const std::vector<std::string>& options,
                           std::string_view suffix) {
   const std::vector<std::string>& given = run.manifest.argv;
@@ -222,11 +222,12 @@ std::string trained_again(const RunFolder& run, const std::vector<std::string>& 
 }
 
 std::string looked_at_by(const RunFolder& run) {
-  if (is_watched(run.manifest))
-    return std::string(explained_in_pytorch);
+  if (is_watched(run.manifest)) return std::string(explained_in_pytorch);
   const std::string again = trained_again(run, {"--explain-overflow"}, "explained");
-  return again.empty() ? "fp16lab train --explain-overflow names the first operation that gave an Inf or NaN"
-                       : again + " (names the first operation that gave an Inf or NaN)";
+  return again.empty()
+             ? "fp16lab train --explain-overflow names the first operation that gave an Inf or NaN"
+             : again +
+                   " (names the first operation that gave an Inf or NaN, and the scale at which none does)";
 }
 
 /// " It diverged at step 20: 20 skipped steps in a row. bad scale: ...": how the run ended, as train found
@@ -337,6 +338,16 @@ std::string overflowed_tensors(const std::vector<OverflowRow>& overflows, std::s
                                        order.size()));
 }
 
+/// A diagnosis whose reason, that no step was taken, stands above already.
+std::string without_the_count(const std::string& diagnosis, const StepTally& tally) {
+  const std::string reason =
+      fmt::format("skipped {} of {}, and the scale cannot fall any further. bad scale: ", tally.skipped.count,
+                  counted(tally.steps, "step"));
+  const std::size_t found = diagnosis.find(reason);
+  if (found == std::string::npos) return diagnosis;
+  return " The scale cannot fall any further. Bad scale: " + diagnosis.substr(found + reason.size());
+}
+
 std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& tally,
                                         const GradientTally& gradients,
                                         const std::vector<OverflowRow>& overflows,
@@ -399,7 +410,7 @@ std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& t
         " The scale fell {} times and never grew: gradients grow as training goes on, which is "
         "what a learning rate too high looks like{}.",
         tally.falls, tally.rate_text());
-  text += diagnosis;
+  text += without_the_count(diagnosis, tally);
   // Where the loss itself is not finite, no scale helps.
   if (diagnosis.empty() && tally.nonfinite_loss.count == 0 && tally.skipped.count > 1 &&
       tally.skipped_least == tally.skipped_most && tally.first_scale == tally.last_scale)
@@ -509,7 +520,10 @@ std::string next_of(const RunFolder& run, const StepTally& tally, const Account&
   const Finding* worst = account.worst();
   if (worst != nullptr && (worst->trouble == Trouble::non_finite || worst->trouble == Trouble::overflow)) {
     if (std::string mended = mended_by(run, tally, *worst, culprits); !mended.empty()) return mended;
-    if (!explained) return looked_at_by(run);
+    // What tells the scale at which a step is finite comes before what a recorded step would ask for.
+    const bool scale_unknown =
+        worst->trouble == Trouble::overflow && first_of(culprits, CulpritPass::backward) == nullptr;
+    if (!explained || scale_unknown) return looked_at_by(run);
   }
   if (worst != nullptr && account.counted && worst->trouble != Trouble::non_finite)
     return shell_line({"fp16lab", "hist", folder}) + " (which scale would do)";

@@ -113,7 +113,7 @@ TEST_F(AnswersOf, ARunThatLosesNothingNeedsNoCure) {
   // 2^-20 is subnormal in FP16: nothing is lost, and much is distorted.
   EXPECT_THAT(
       said.fixes,
-      AllOf(StartsWith("FP16 keeps fewer bits of numbers below 2⁻¹⁴: by them the rounding error of "
+      AllOf(StartsWith("FP16 keeps fewer bits of numbers below 2⁻¹⁴: the rounding error of "
                        "fc1.weight was up to "),
             HasSubstr(
                 "(seed 1, 1 step), nothing overflows, and rounding costs no tensor more than 1.1 times")));
@@ -133,7 +133,7 @@ TEST_F(AnswersOf, WhereAllFitsNoScalingIsNeeded) {
   runs("O0", "none", 1, 0.5, 0);
   runs("O1", "none", 1, 0.5, 0);
   EXPECT_THAT(answers().fixes, AllOf(StartsWith("There is nothing to fix. By <em>FP32</em>’s histograms"),
-                                     HasSubstr("no scaling is needed: at 1, as at any scale from <strong>2⁻⁸"
+                                     HasSubstr("no scaling is needed: at 1, as at any scale from <strong>2⁻⁹"
                                                "</strong> (")));
 }
 

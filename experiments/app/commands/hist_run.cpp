@@ -239,12 +239,18 @@ std::string names_of(ObservedSet set) {
 
 namespace {
 
-/// The account of a folder, damaged or not, with a next command that is not this one.
-analysis::Account account_told(const std::filesystem::path& run) {
-  analysis::Account account = analysis::account_of(read_run_folder(run));
-  if (account.next.starts_with(shell_line({"fp16lab", "hist", run.string()})))
-    account.next = shell_line({"fp16lab", "replay", run.string()}) + " (what other policies would have done)";
-  return account;
+/// The account of a folder, with a next command that is not this one. Nothing where the folder is damaged so
+/// that only its histograms can be read, which survey() has noted.
+std::optional<analysis::Account> account_told(const std::filesystem::path& run) {
+  try {
+    analysis::Account account = analysis::account_of(read_run_folder(run));
+    if (account.next.starts_with(shell_line({"fp16lab", "hist", run.string()})))
+      account.next =
+          shell_line({"fp16lab", "replay", run.string()}) + " (what other policies would have done)";
+    return account;
+  } catch (const std::runtime_error&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -313,9 +319,14 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   if (replay) additions["suggestion_replay"] = replay_json(*replay);
   const bool selected = !command.include.empty() || !command.exclude.empty();
   HistAnswer answer;
-  if (selected) answer.before = "Of the whole run, all tensors:\n";
-  answer.accounts.push_back(account_told(run));
-  answer.next = answer.accounts.front().next;
+  if (std::optional<analysis::Account> account = account_told(run)) {
+    if (selected) answer.before = "Of the whole run, all tensors:\n";
+    answer.accounts.push_back(std::move(*account));
+    answer.next = answer.accounts.front().next;
+  } else {  // of the step that is shown
+    answer.accounts.push_back(analysis::account_of(tensors.report, question.formats.front(), question.scale));
+    answer.next = shell_line({"fp16lab", "hist", run.string(), "--all"}) + " (every tensor of the step)";
+  }
   if (replay) answer.after = sentence(*replay) + (selected ? " This is of all tensors.\n" : "\n");
   show(command, tensors, subject, question, suggestions, answer, additions);
 }

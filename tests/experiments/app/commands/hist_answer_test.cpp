@@ -49,7 +49,8 @@ TEST_F(HistAnswer, NamesWhatIsNotFinite) {
               StartsWith("1 of 2 tensors holds Inf or NaN: a (1 NaN of 2 values).\n"
                          "FP16 at 2^0 makes 96.2 % of the finite non-zero values zero, most in b: 98.0 % of "
                          "its own."));
-  EXPECT_THAT(told, ContainsRegex("\na +2 +1 .*\nb +51 +0 +0 +98\\.0 "));
+  EXPECT_THAT(told,
+              ContainsRegex("\na +2 +1 +0\\.001\\.\\.0\\.001 .*\nb +51 +0 +1e-09\\.\\.0\\.001 +0 +98\\.0 "));
   const json account = hist({path("n.npz")}).at("account");
   EXPECT_EQ(account.at("findings")[0].at("trouble"), "non_finite");
   EXPECT_EQ(account.at("findings")[0].at("tensor"), "a");
@@ -67,7 +68,7 @@ TEST_F(HistAnswer, NamesWhatOverflowsAndByHowMuch) {
   EXPECT_THAT(
       told, StartsWith("FP16 at 2^16 makes 9.1 % of the finite non-zero values Inf or NaN, most in w2: 50.0 "
                        "% of its own, the largest 100 times FP16's largest number.\n"));
-  EXPECT_THAT(told, ContainsRegex("error  scales that fit\nw2 +2 +0 +50\\.0 "));
+  EXPECT_THAT(told, ContainsRegex("error  scales that fit\nw2 +2 +0 +0\\.001\\.\\.1e\\+02 +50\\.0 "));
   EXPECT_THAT(
       told, HasSubstr("Next: fp16lab hist " + path("big.npz") + " --scale '2^3' (the same at the suggested"));
   EXPECT_THAT(answer({path("big.npz")}),
@@ -107,12 +108,26 @@ TEST_F(HistAnswer, StepsOfOneRunFitOnOneScreen) {
   EXPECT_EQ(report.at("arrays")[0].at("step"), 1000) << "in the order of the names";
   EXPECT_LE(lines(answer({path("step-*.npz"), "--format", "f16,bf16,e4m3,e5m2"})), 25);
   EXPECT_GT(lines(answer({path("step-*.npz"), "--all"})), 500) << "every tensor of every step";
+  EXPECT_THAT(told,
+              HasSubstr("\nNext: lab.explain_overflow(model, closure, scale) names the first operation"));
 
   const std::string separate = answer({path("step-*.npz"), "--separate"});
   EXPECT_EQ(separate.find("taken as"), std::string::npos);
   for (const int step : {9, 499, 500, 1000})
     EXPECT_THAT(separate, HasSubstr(path("step-" + std::to_string(step) + ".npz") + ":\n"));
   EXPECT_LE(lines(separate), 4 * 27);
+}
+
+/// A tensor that the table shows in its worst step is judged in all of them.
+TEST_F(HistAnswer, EveryStepOfATensorIsJudged) {
+  // b loses in step 1 what it does not in step 2, where it holds a NaN.
+  npz_of("s1.npz", {{"a", {0x1p-30, 0x1p-31}}, {"b", {0x1p-30, 0x1p-31}}});
+  npz_of("s2.npz", {{"a", {0x1p-30, 0.5}}, {"b", {NAN, 0.5}}});
+  const std::string told = answer({path("s?.npz")});
+  EXPECT_THAT(told,
+              HasSubstr("zero, most in a in step 1: 100.0 % of its own. In 2 tensors that alone makes the "
+                        "rounding error more than 1.1 times what FP16's precision costs."));
+  EXPECT_THAT(told, ContainsRegex("scales that fit all steps\nb +2 +2 +1 +0\\.5\\.\\.0\\.5 .*\na +1 "));
 }
 
 TEST_F(HistAnswer, WhichNumberIsTheStep) {
