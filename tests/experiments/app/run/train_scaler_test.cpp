@@ -129,7 +129,7 @@ TEST_F(TrainScaler, SaysThatNoStepWasTaken) {
     const auto stuck = run("stuck-" + settings.front().substr(14), settings);
     EXPECT_EQ(stuck.exit_code, 4);
     EXPECT_THAT(stuck.err, AllOf(HasSubstr("No step was taken: skipped 5 of 5 steps, at a scale of 2^36"),
-                                 HasSubstr("the scale cannot fall any further"), HasSubstr("Next: ")));
+                                 HasSubstr("The scale cannot fall any further"), HasSubstr("Next: ")));
     const json account = json::parse(stuck.out)["account"];
     EXPECT_EQ(account["skipped"], 5);
     EXPECT_EQ(account["nothing_to_fix"], false);
