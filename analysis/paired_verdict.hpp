@@ -1,18 +1,22 @@
 // Is a variant equal to its reference, better or worse? Paired statistics over seeds: runs of one seed share
-// their weights and their batches, so the luck of the seed is in both and leaves with the difference.  Four
-// words, decided in this order: worse        a run diverged where its reference did not cannot tell  fewer
-// than three pairs equal        two one-sided t tests (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987)
-// against -+ the margin: the larger p passes Benjamini-Hochberg (J. R. Stat. Soc. B 57, 1995) at 5 % in the
-// family's equivalence tests worse, better  the two-sided paired t test passes Holm's procedure (Scand. J.
-// Statist. 6, 1979) at 5 % in the family's difference tests: of 100 tables without a difference at most 5 say
-// one cannot tell  else, with what could have been seen and how many seeds would tell Left out of the
-// difference tests are pairs so small that they would be equal whatever their signs: rms sqrt(1 + t(0.95, n -
-// 1)^2 / (n - 1)) <= margin, alone and unadjusted. They can only be equal, or not tell. This selection costs
-// nothing: without a difference, of normal values, t is independent of their sum of squares (Bourgon,
-// Gentleman, Huber, PNAS 107, 2010), so what is left has the p that it would have had. (Leaving out what is
-// *called* equal would not do: that looks at the mean.) The margin is fixed before the runs; no data move it.
-// Differences are taken for independent and normal; from skewed ones (exponential, five pairs) some 10 % of
-// tables say a difference that is none.
+// their weights and their batches, so the luck of the seed is in both and leaves with the difference.
+//
+// Four words, decided in this order:
+//   worse        a run diverged where its reference did not
+//   cannot tell  fewer than three pairs
+//   equal        two one-sided t tests (Schuirmann, J. Pharmacokinet. Biopharm. 15, 1987) against -+ the
+//                margin: the larger p passes Benjamini-Hochberg (J. R. Stat. Soc. B 57, 1995) at 5 % in the
+//                family's equivalence tests
+//   worse, better  the two-sided paired t test passes Holm's procedure (Scand. J. Statist. 6, 1979) at 5 % in
+//                the family's difference tests: of 100 tables without a difference at most 5 say one
+//   cannot tell  else, with what could have been seen and how many seeds would tell
+// Left out of the difference tests are pairs so small that they would be equal, alone and unadjusted, whatever
+// their signs: rms sqrt(1 + t(0.95, n - 1)^2 / (n - 1)) <= margin. They can only be equal, or not tell. This
+// selection costs nothing: without a difference, of normal values, t is independent of their sum of squares
+// (Bourgon, Gentleman, Huber, PNAS 107, 2010), so what is left has the p that it would have had. (Leaving out
+// what is *called* equal would not do: that looks at the mean.)
+// The margin is fixed before the runs; no data move it. Differences are taken for independent and normal; from
+// skewed ones (exponential, five pairs) some 10 % of tables say a difference that is none.
 #pragma once
 
 #include <cstdint>
