@@ -15,8 +15,9 @@
 // selection costs nothing: without a difference, of normal values, t is independent of their sum of squares
 // (Bourgon, Gentleman, Huber, PNAS 107, 2010), so what is left has the p that it would have had. (Leaving out
 // what is *called* equal would not do: that looks at the mean.)
-// The margin is fixed before the runs; no data move it. Differences are taken for independent and normal; from
-// skewed ones (exponential, five pairs) some 10 % of tables say a difference that is none.
+// The margin is fixed before the runs; no data move it. Differences are taken for independent and normal. Of
+// skewed ones without a difference (exponential, five seeds) 13 % of single pairs say one, and 21 to 43 % of
+// tables with 4 to 40 noisy pairs.
 #pragma once
 
 #include <cstdint>
