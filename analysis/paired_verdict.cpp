@@ -67,8 +67,8 @@ Tests tests_of(const Judgement& of) {
           .differs = 2 * cdf(complement(distribution, std::abs(of.mean) / error))};
 }
 
-/// Which of the tests pass, and the largest p that does.
-double passing_p(std::vector<double> p) {
+/// Benjamini and Hochberg's: the largest p that passes, or -1.
+double discovered_p(std::vector<double> p) {
   std::sort(p.begin(), p.end());
   double passes = -1;
   for (std::size_t k = 0; k < p.size(); ++k)
@@ -76,6 +76,27 @@ double passing_p(std::vector<double> p) {
       passes = p[k];
   return passes;
 }
+
+/// Holm's: every p at the level that its step asks for, until the first that fails.
+class HolmSteps {
+ public:
+  explicit HolmSteps(std::vector<double> p) : ascending_(std::move(p)) {
+    std::sort(ascending_.begin(), ascending_.end());
+    for (const double each : ascending_) {
+      if (each > level_of(each)) break;
+      passes_ = each;
+    }
+  }
+  bool passes(double p) const { return p <= passes_; }
+  double level_of(double p) const {
+    const auto smaller = std::lower_bound(ascending_.begin(), ascending_.end(), p) - ascending_.begin();
+    return family_error_rate / static_cast<double>(std::ssize(ascending_) - smaller);
+  }
+
+ private:
+  std::vector<double> ascending_;
+  double passes_ = -1;  ///< the largest
+};
 
 Judgement described(const PairedSample& sample) {
   if (!(sample.margin > 0))
@@ -99,6 +120,14 @@ bool is_tested(const Judgement& of) {
   return of.diverged == 0 && of.pairs >= fewest_pairs && of.deviation > 0;
 }
 
+/// Would its pairs be equal whatever their signs?
+bool is_small(const Judgement& of) {
+  const double n = of.pairs;
+  const double t = quantile(boost::math::students_t(n - 1), 1 - level);
+  const double squares = of.mean * of.mean + of.deviation * of.deviation * (n - 1) / n;
+  return std::sqrt(squares * (1 + t * t / (n - 1))) <= of.margin;
+}
+
 void tell_percent(Judgement& of) {
   of.mean = percent_of(of.mean);
   of.interval = percent_of(of.interval);
@@ -106,16 +135,28 @@ void tell_percent(Judgement& of) {
   if (of.detectable) of.detectable = percent_of(*of.detectable);
 }
 
+/// The least margin / deviation at which the equivalence test of so many pairs has the stated power.
+double least_ratio(int pairs) {
+  thread_local std::map<int, double> known;
+  if (const auto found = known.find(pairs); found != known.end()) return found->second;
+  double low = 0.01, high = 100;
+  while (high - low > 1e-10 * high) {
+    const double middle = 0.5 * (low + high);
+    (equivalence_power(pairs, middle) < stated_power ? low : high) = middle;
+  }
+  return known[pairs] = high;
+}
+
 std::optional<int> seeds_to_tell(const Judgement& of) {
   const double freedom = of.pairs - 1;
   const double lowest = quantile(boost::math::chi_squared(freedom), 1 - bound_share);
   const double ratio = of.margin / (of.deviation * std::sqrt(freedom / lowest));
-  if (equivalence_power(most_seeds, ratio) < stated_power) return std::nullopt;
+  if (ratio < least_ratio(most_seeds)) return std::nullopt;
   int fails = 2, tells = most_seeds;  // power rises with the number of pairs
-  if (equivalence_power(fails, ratio) >= stated_power) return fails;
+  if (ratio >= least_ratio(fails)) return fails;
   while (tells - fails > 1) {
     const int middle = (fails + tells) / 2;
-    (equivalence_power(middle, ratio) >= stated_power ? tells : fails) = middle;
+    (ratio >= least_ratio(middle) ? tells : fails) = middle;
   }
   return std::max(tells, fewest_pairs);
 }
@@ -174,11 +215,10 @@ std::vector<Judgement> judge(std::span<const PairedSample> family) {
     one.p_differs = tests.differs;
     if (sample.bits != 0 && !seen.emplace(sample.bits, all.size()).second) continue;
     equal.push_back(tests.equal);
-    differs.push_back(tests.differs);
+    if (!is_small(one)) differs.push_back(tests.differs);
   }
-  const double most_equal = passing_p(equal), most_differs = passing_p(differs);
-  const auto selected = static_cast<double>(
-      std::count_if(differs.begin(), differs.end(), [&](double p) { return p <= most_differs; }));
+  const double most_equal = discovered_p(equal);
+  const HolmSteps holm(std::move(differs));
 
   for (std::size_t i = 0; i < all.size(); ++i) {
     Judgement& one = all[i];
@@ -191,10 +231,8 @@ std::vector<Judgement> judge(std::span<const PairedSample> family) {
       if (std::abs(one.mean) <= one.margin) one.word = Word::equal;
       continue;
     }
-    one.differs = *one.p_differs <= most_differs;
-    if (one.differs)
-      one.adjusted = mean_interval(family[i].differences,
-                                   1 - selected * false_discovery_rate / static_cast<double>(differs.size()));
+    one.differs = !is_small(one) && holm.passes(*one.p_differs);
+    if (one.differs) one.adjusted = mean_interval(family[i].differences, 1 - holm.level_of(*one.p_differs));
     if (*one.p_equal <= most_equal) {
       one.word = Word::equal;
     } else if (one.differs) {

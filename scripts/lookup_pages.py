@@ -59,6 +59,14 @@ def config_keys(known: dict) -> str:
     return page("Configuration keys", "fp16lab list config_keys --json", text, *parts)
 
 
+def framework_names(known: dict) -> str:
+    rows = [[code(n["name"]), n["frameworks"], code(n["key"]), cell(n["note"])] for n in known["framework_names"]]
+    text = ("What frameworks call the keys of a configuration. Such a name in a configuration or in `--set` is an error that names the key. "
+            "[Mixed precision as each framework means it](../do/frameworks.md) has the levels.")
+    return page("Frameworks' names", "fp16lab list framework_names --json", text,
+                table(["their name", "of", "key here", "where the value is another one"], rows))
+
+
 def layers(known: dict) -> str:
     parts = []
     for layer in known["layers"]:
@@ -237,7 +245,7 @@ def main() -> int:
     arguments = parser.parse_args()
     known = json.loads(subprocess.run([arguments.program, "list", "--json"], check=True, capture_output=True, text=True).stdout)
     made = {f"lookup/{make.__name__}.md": make(known)
-            for make in (config_keys, layers, configs, policies, dialects, formats, tensor_cores, run_folder)}
+            for make in (config_keys, framework_names, layers, configs, policies, dialects, formats, tensor_cores, run_folder)}
     made["figures/format_bits.svg"] = format_bits_figure(known["formats"])
     made["figures/relative_error.svg"] = relative_error_figure(known["formats"])
 

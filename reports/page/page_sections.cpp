@@ -49,7 +49,7 @@ TableCell verdict_cell(const WorkloadSummary& summary, const SummaryRow& row) {
   if (word < text.size()) cell.html += fmt::format(" <small>{}</small>", html_escape(text.substr(word + 1)));
   cell.css_class = fmt::format("verdict {}", css_class_of(judgement.word));
   if (judgement.adjusted)
-    cell.tip = fmt::format("Adjusted for the selection among all pairs of this page: {} {}.",
+    cell.tip = fmt::format("At the level of its test among those of this page: {} {}.",
                            analysis::interval_text(judgement.adjusted), summary.metric.unit());
   return cell;
 }
@@ -165,11 +165,13 @@ std::string summary_html(const RunSet& set, const WorkloadMaterial& material) {
              "<p class=\"soft\">At the end of training: {}, paired with the FP32 run of the same seed; + is "
              "worse. "
              "“Equal” means within {}, a margin that was fixed before the runs. All pairs of this page are "
-             "one family of "
-             "tests (Benjamini–Hochberg, 5 %); intervals are not adjusted for it, those of “worse” and "
-             "“better” on hover are.{} Underflow is of all gradients together and recorded: what the runs' "
-             "own "
-             "casts made zero, at the scale of each step; FP32 casts nothing.</p>\n",
+             "one family of tests: of such tables without any difference at most 5 % say one (Holm). "
+             "Intervals are "
+             "not adjusted for it, those of “worse” and “better” on hover are.{} Underflow is of all "
+             "gradients "
+             "together and recorded: what the runs' own casts made zero, at the scale of each step; FP32 "
+             "casts "
+             "nothing.</p>\n",
              html_escape(summary.metric.name),
              analysis::with_unit(summary.metric.margin, summary.metric.unit()), band) +
          html_table(summary.name, columns, rows) +

@@ -20,6 +20,7 @@
 #include "experiments/app/commands/list_tables.hpp"
 #include "experiments/app/commands/policy_list.hpp"
 #include "experiments/app/config/config.hpp"
+#include "experiments/app/config/framework_names.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/run/run_backend.hpp"
 #include "numerics/formats/decimal.hpp"
@@ -164,6 +165,9 @@ Json everything() {
                                    {"default", value_text(defaults, key)},
                                    {"expected", expectation_of(key)},
                                    {"doc", key.doc}});
+  for (const FrameworkName& row : framework_names())
+    json["framework_names"].push_back(
+        {{"name", row.name}, {"frameworks", row.frameworks}, {"key", row.key}, {"note", row.note}});
   return json;
 }
 
@@ -296,25 +300,25 @@ Command list_command() {
     std::vector<std::string> words;
     bool json = false;
   };
-  return {
-      .name = "list",
-      .description =
-          "What there is to choose from: layers, configurations, data sets, policies, dialects, formats, "
-          "tensor cores, keys. A section is one screen; with a pattern it says all of what is like it.",
-      .examples =
-          "fp16lab list\nfp16lab list policies\nfp16lab list config_keys scaler\nfp16lab list "
-          "layers '*' --json",
-      .declare = [](Options& options) -> Command::Run {
-        auto command = std::make_shared<ListCommand>();
-        options
-            .add("SECTION", command->words,
-                 "layers, configs, datasets, policies, dialects, formats, tensor_cores, config_keys; after "
-                 "them a PATTERN: '*' and '?' match, else a part of the name")
-            .offers(offer_words({"layers", "configs", "datasets", "policies", "dialects", "formats",
-                                 "tensor_cores", "config_keys"}));
-        options.flag("--json", command->json, "JSON instead of tables");
-        return [command](const CommonOptions&) { return run_list(command->words, command->json); };
-      }};
+  return {.name = "list",
+          .description =
+              "What there is to choose from: layers, configurations, data sets, policies, dialects, formats, "
+              "tensor cores, keys and what frameworks call them. A section is one screen; with a pattern it "
+              "says all of what is like it.",
+          .examples =
+              "fp16lab list\nfp16lab list policies\nfp16lab list config_keys scaler\nfp16lab list "
+              "layers '*' --json",
+          .declare = [](Options& options) -> Command::Run {
+            auto command = std::make_shared<ListCommand>();
+            options
+                .add("SECTION", command->words,
+                     "layers, configs, datasets, policies, dialects, formats, tensor_cores, config_keys, "
+                     "framework_names; after them a PATTERN: '*' and '?' match, else a part of the name")
+                .offers(offer_words({"layers", "configs", "datasets", "policies", "dialects", "formats",
+                                     "tensor_cores", "config_keys", "framework_names"}));
+            options.flag("--json", command->json, "JSON instead of tables");
+            return [command](const CommonOptions&) { return run_list(command->words, command->json); };
+          }};
 }
 
 Command devices_command() {

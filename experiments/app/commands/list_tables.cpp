@@ -191,6 +191,17 @@ void print_formats(const Json& rows, std::size_t, bool details) {
                number(row.at("min_subnormal")), row.at("infinity").get<bool>() ? "yes" : "no");
 }
 
+void print_framework_names(const Json& rows, std::size_t columns, bool details) {
+  const std::size_t width = width_of(rows, "name");
+  for (const Json& row : rows) {
+    const std::string note = text_of(row.at("note"));
+    print_row(fmt::format("  {:<{}} ", text_of(row.at("name")), width),
+              fmt::format("{} ({}){}", text_of(row.at("key")), text_of(row.at("frameworks")),
+                          note.empty() ? "" : ": " + note),
+              columns, details);
+  }
+}
+
 struct Section {
   const char* name;
   const char* what;
@@ -206,6 +217,7 @@ constexpr Section sections[] = {
     {"formats", "floating-point formats", print_formats},
     {"tensor_cores", "backend.tensor_core and mma --model", print_tensor_cores},
     {"config_keys", "keys of configurations and of --set", print_keys},
+    {"framework_names", "what frameworks call these keys", print_framework_names},
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "engine/amp/policy.hpp"
 #include "engine/amp/unmet_expectation.hpp"
 #include "experiments/app/arguments.hpp"
+#include "experiments/app/config/framework_names.hpp"
 #include "experiments/app/config/network_rows.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "numerics/files/disk/read_file.hpp"
@@ -73,6 +74,10 @@ const ConfigKey& find_key(std::string_view name, std::string_view where) {
   for (const ConfigKey& key : config_keys())
     if (key.name.ends_with("." + std::string(name)))
       refuse_config(where, fmt::format("unknown key '{}'; did you mean '{}'?", name, key.name));
+  if (const FrameworkName* known = framework_name(name))
+    refuse_config(where,
+                  fmt::format("unknown key '{}'; {} of {} is {} here{}", name, known->name, known->frameworks,
+                              known->key, known->note.empty() ? "" : fmt::format(" ({})", known->note)));
   if (const std::string_view key = key_of_another_section(name); !key.empty())
     refuse_config(where, fmt::format("unknown key '{}'; did you mean '{}'?", name, key));
   refuse_config(where, fmt::format("unknown key '{}'{}", name, did_you_mean(name, known_names())));

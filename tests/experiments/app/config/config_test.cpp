@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "experiments/app/config/framework_names.hpp"
 #include "experiments/app/config/learning_task.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/run/prepared_run.hpp"
@@ -154,6 +155,14 @@ TEST(Config, UnknownKeysGetTheirLineAndASuggestion) {
   EXPECT_EQ(set_error("model.seed=3"), "--set: unknown key 'model.seed'; did you mean 'train.seed'?");
   EXPECT_EQ(set_error("steps=3"), "--set: unknown key 'steps'; did you mean 'train.steps'?");
   EXPECT_EQ(set_error("zzzzzzzzzzzzzz=3"), "--set: unknown key 'zzzzzzzzzzzzzz'");
+  // A framework's own word, wherever it is put.
+  EXPECT_EQ(set_error("scaler.init_loss_scaling=1024"),
+            "--set: unknown key 'scaler.init_loss_scaling'; init_loss_scaling of paddle is "
+            "scaler.initial_scale here");
+  EXPECT_EQ(set_error("use_pure_fp16=true"),
+            "--set: unknown key 'use_pure_fp16'; use_pure_fp16 of paddle is amp.level here (true there is "
+            "amp.level = "
+            "\"O2\")");
   EXPECT_THAT(set_error("train=3"), HasSubstr("'train' is a section, not a key"));
 }
 
@@ -486,6 +495,19 @@ TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
   EXPECT_EQ(swept, (std::set<std::string>{"demo", "full", "generations", "networks", "paper_miniature",
                                           "policy_league", "pure_16bit", "pure_bf16", "scaling_candidates",
                                           "scaling_matters", "tutorials", "underflow"}));
+}
+
+TEST(FrameworkNames, AreOfKeysThatThereAreAndNoKeysThemselves) {
+  const auto keys = config_keys();
+  for (const FrameworkName& row : framework_names()) {
+    EXPECT_TRUE(std::ranges::any_of(keys, [&](const ConfigKey& key) { return key.name == row.key; }))
+        << row.key;
+    EXPECT_FALSE(std::ranges::any_of(
+        keys, [&](const ConfigKey& key) { return key.name.ends_with("." + std::string(row.name)); }))
+        << row.name << " is a key itself";
+    EXPECT_EQ(framework_name("scaler." + std::string(row.name)), &row) << "named once";
+  }
+  EXPECT_EQ(framework_name("scaler.initial_scale"), nullptr);
 }
 
 }  // namespace
