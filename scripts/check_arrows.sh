@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the arrows of the house: which folder (and which room of engine/) may include which; and that what people are told
+# Checks the arrows between modules: which folder (and which part of engine/) may include which; and that what people are told
 # goes through numerics/text/message.hpp, so that losing stderr ends nothing. Exit 1 names every line that does otherwise.
 set -euo pipefail
 cd "$(dirname "$0")/.."
