@@ -15,7 +15,7 @@ case "${1:-}" in
   *) echo "scripts/lines.sh: unknown argument '$1' (--help is known)" >&2 && exit 2 ;;
 esac
 
-if [[ $(git rev-parse --show-toplevel 2>/dev/null) != "$PWD" ]]; then
+if [[ $(git rev-parse --show-toplevel 2>/dev/null) != "$(pwd -P)" ]]; then
   echo "Skipped: lines by module: no git checkout"
   exit 0
 fi
