@@ -43,9 +43,9 @@ def verdict(
 
     runs, reference: folders (or load_run's) of trainings, one for each seed, in the same order: run i of both
     shares its seed. With several variants, give them by name: their tests are one family (Holm for a
-    difference, Benjamini and Hochberg for equality), and the result is a Verdict for each name. metric: "loss" (differences in percent; tests and
-    margin are of 100 ln of the ratio) or "accuracy" (in points), of the last "test" evaluation. margin: what
-    counts as equal, in the same unit, fixed before the runs.
+    difference, Benjamini and Hochberg for equality), and the result is a Verdict for each name. metric: "loss"
+    (differences in percent; tests and margin are of 100 ln of the ratio) or "accuracy" (in points), of the last
+    "test" evaluation. margin: what counts as equal, in the same unit, fixed before the runs.
 
     A variant that diverged, or ended with a value that is not finite, where its reference did not is worse;
     pairs whose reference did are left out. Fewer than three pairs cannot tell.

@@ -112,7 +112,7 @@ std::string summary_table(const RunSet& set, const std::vector<WorkloadSummary>&
     text +=
         "vs FP32: mean difference to the FP32 run of the same seed, + is worse; then Student's interval of "
         "it, as if it were\n"
-        "  the only pair. Verdicts take all pairs together (Benjamini-Hochberg, 5 %); what could be seen and "
+        "  the only pair. Verdicts take all pairs together (Holm, 5 %); what could be seen and "
         "how many seeds\n"
         "  would tell (both with a power of 80 %) do not\n"
         "ms/step: the median; peak: the most bytes of tensors alive at once in the first two steps\n"
