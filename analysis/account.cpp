@@ -619,6 +619,8 @@ std::string findings_text(const Account& account) {
         "it is found is not known.\n",
         scale_text(account.searching->first), scale_text(account.searching->second),
         counted(account.steps, "step"));
+  if (!account.trained && account.findings.empty() && !account.counted)
+    text += "Not judged: every value is zero.\n";
   if (account.trained && account.worst() == nullptr && account.steps > account.skipped && !account.counted)
     text += "What underflows is not known: no gradients were counted (observe.histograms_every).\n";
   if (account.counted && !account.counts_casts)

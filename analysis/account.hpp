@@ -40,7 +40,7 @@ struct Account {
   std::vector<Finding> findings;  ///< in the order of Trouble, at most one of each
   bool trained = true;            ///< it is of a run; not: of values at hand
   std::uint64_t steps = 0, skipped = 0;
-  bool counted = false;      ///< gradients were counted
+  bool counted = false;      ///< gradients were counted; of values: one is finite and not 0
   bool counts_casts = true;  ///< and what rounded them was seen (not in a watched run)
   /// What the casts of gradients did, each at the scale of its step; nothing where none was made or seen.
   std::optional<CastCounts> casts{};
@@ -57,7 +57,7 @@ struct Account {
   /// Nothing was found that needs mending; in a run a step was taken, the scale is found, and gradients and
   /// casts were counted to see it.
   bool nothing_to_fix() const {
-    return worst() == nullptr && (!trained || (steps > skipped && !searching && counted && counts_casts));
+    return worst() == nullptr && counted && (!trained || (steps > skipped && !searching && counts_casts));
   }
 };
 

@@ -151,7 +151,8 @@ Account account_of(const RangeReport& report, DType format, std::optional<double
                                              scale ? scale_text(*scale) : "the scales that they carry"),
                         .values = "values",
                         .format = format};
-  Account account{.findings = {}, .trained = false, .casts = {}, .next = {}};
+  Account account{
+      .findings = {}, .trained = false, .counted = !report.merged().empty(), .casts = {}, .next = {}};
   for (std::optional<Finding>& finding : std::array{
            nonfinite_values(report, range, scale), overflowing_values(states, rates.overflow, subject, scale),
            underflow_finding(states, rates.lost, subject), distortion_finding(states, format)})

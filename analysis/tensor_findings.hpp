@@ -11,7 +11,7 @@
 
 namespace fp16lab::analysis {
 
-/// Of what is said: the casts of a run, or a format at a scale.
+/// What is spoken about: the casts of a run, or a format at a scale.
 struct Subject {
   std::string makes;   ///< "Casts to FP16 made", "FP16 at 2^0 makes"
   std::string values;  ///< "gradients", "values"

@@ -87,7 +87,10 @@ DumpSteps steps_of(const CountedDumps& dumps) {
   const bool folders = units.size() < files.size() || dumps.arrays.front().format == ArrayFormat::npy;
   result.told = fmt::format(
       "{} {} with the same {}: taken as {} of one run, {} (--separate reports {} one by one).", units.size(),
-      folders ? "folders" : "files", counted(tensors[units.front()].size(), "tensor"), step_names(ascending),
+      folders ? "folders" : "files",
+      tensors[units.front()].size() == 1 ? std::string("tensor")
+                                         : fmt::format("{} tensors", tensors[units.front()].size()),
+      step_names(ascending),
       numbers ? "by the numbers in their names" : "in the order given, since no number tells them apart",
       folders ? "their files" : "them");
   return result;

@@ -320,7 +320,7 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   const bool selected = !command.include.empty() || !command.exclude.empty();
   HistAnswer answer;
   if (std::optional<analysis::Account> account = account_told(run)) {
-    if (selected) answer.before = "Of the whole run, all tensors:\n";
+    if (selected) answer.before = "This is of the whole run and all tensors:\n";
     answer.accounts.push_back(std::move(*account));
     answer.next = answer.accounts.front().next;
   } else {  // of the step that is shown

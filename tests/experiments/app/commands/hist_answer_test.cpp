@@ -13,6 +13,7 @@
 namespace fp16lab::experiments {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -116,6 +117,18 @@ TEST_F(HistAnswer, StepsOfOneRunFitOnOneScreen) {
   for (const int step : {9, 499, 500, 1000})
     EXPECT_THAT(separate, HasSubstr(path("step-" + std::to_string(step) + ".npz") + ":\n"));
   EXPECT_LE(lines(separate), 4 * 27);
+}
+
+/// Gradients that died, or that a cast made zero before they were written, are nothing to praise.
+TEST_F(HistAnswer, OnlyZerosAreNotJudged) {
+  npz_of("zeros.npz", {{"w", {0, 0}}, {"b", {0}}});
+  EXPECT_THAT(answer({path("zeros.npz")}), StartsWith("Not judged: every value is zero.\n"));
+  EXPECT_EQ(hist({path("zeros.npz")}).at("account").at("nothing_to_fix"), false);
+  npz_of("w1.npz", {{"w", {1}}});
+  npz_of("w2.npz", {{"w", {0}}});
+  EXPECT_THAT(answer({path("w?.npz")}),
+              AllOf(StartsWith("2 files with the same tensor: taken as steps 1, 2 of one run"),
+                    HasSubstr("From step 1 to 2 the largest magnitude of w fell, from 1 to 0.\n")));
 }
 
 /// A tensor that the table shows in its worst step is judged in all of them.

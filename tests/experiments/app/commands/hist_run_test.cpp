@@ -112,7 +112,7 @@ TEST_F(Hist, WhatTheCastsOfTheWholeRunDid) {
   EXPECT_EQ(all.at("casts")[0].at("underflow"), underflow);
   EXPECT_EQ(all.at("casts")[0].at("values"), values);
   const std::string part = fp16lab({"hist", path("run"), "--include", "fc1"}).out;
-  EXPECT_THAT(part, StartsWith("Of the whole run, all tensors:\nCasts to FP16 made "));
+  EXPECT_THAT(part, StartsWith("This is of the whole run and all tensors:\nCasts to FP16 made "));
   EXPECT_THAT(part, HasSubstr(" This is of all tensors.\n"));
   // The account of a run is the one that train wrote.
   EXPECT_EQ(hist({path("run")}).at("account").at("findings"),
