@@ -76,16 +76,13 @@ std::optional<TensorCoreModel> row_for(const Instruction& instruction, Capabilit
   if (!has_shape(capability, instruction)) return std::nullopt;
   if (generation.empty()) generation = generation_of(capability);
   if (instruction.unit == Unit::wgmma) generation = "hopper-wgmma";
-  // The sm_120 family multiplies FP8 natively, with the numbers of tcgen05 but the exponent floor of mma.
-  const bool native_fp8 = generation == "blackwell" && capability.major == 12 && is_fp8(instruction.operands);
-  if (native_fp8) generation = "blackwell-tcgen05";
-  for (TensorCoreModel row : tensor_core_models()) {
-    if (row.name != generation || !row.operands.contains(instruction.operands) ||
-        row.accumulator() != instruction.accumulator)
-      continue;
-    if (native_fp8 && row.accumulator() == DType::f16) row.exponent_floor = -22;
-    return row;
-  }
+  // The sm_120 family multiplies FP8 natively, with the numbers of tcgen05.
+  if (generation == "blackwell" && capability.major == 12 && is_fp8(instruction.operands))
+    generation = "blackwell-tcgen05";
+  for (const TensorCoreModel& row : tensor_core_models())
+    if (row.name == generation && row.operands.contains(instruction.operands) &&
+        row.accumulator() == instruction.accumulator)
+      return row;
   return std::nullopt;
 }
 

@@ -51,7 +51,7 @@ Hypothesis hypothesis_of(std::string name, const Instruction& in, const TensorCo
                                                             : " dataflow -> fp8_as_fp16_halves";
   if (row.subnormal_accumulator != claim.subnormal_accumulator)
     change += " subnormal_accumulator -> own_exponent";
-  if (row.underflow_zero != claim.underflow_zero) change += " underflow_zero -> positive";
+  if (row.underflow_zero != claim.underflow_zero) change += " underflow_zero -> keeps_sign";
   return {std::move(name), std::move(change), dot_product_of(row, in.operands)};
 }
 

@@ -75,8 +75,11 @@ Question tail_of_eight(const Instruction& in, const TensorCoreModel& row) {
 
 /// P1: 2^-25 is half of FP16's least number, a tie that only a visible tiny term breaks.
 Question exponent_floor_of_half(const Instruction& in, const TensorCoreModel& row) {
-  Question question{
-      "P1", fmt::format("{}: exponent floor E0 = {} (MMA-Sim)", in.name, row.exponent_floor), in, {}, {}};
+  Question question{"P1",
+                    fmt::format("{}: exponent floor E0 = {} (MMA-Sim 2.1.1)", in.name, row.exponent_floor),
+                    in,
+                    {},
+                    {}};
   for (int m = 40; m <= 48; ++m) {
     Vector vector{m == 45 ? "V37" : m == 47 ? "V38" : fmt::format("P1-2^-{}", m), {}, {}};
     vector.a = {power(in.operands, -12)};
@@ -106,11 +109,10 @@ Question subnormal_accumulator(const Instruction& in, const TensorCoreModel& row
   return question;
 }
 
-/// P3: negative sums below the least number, in the instruction's last block: a later one would make +0 of
-/// -0.
+/// P3: negative sums below the least number, in the instruction's last block: a later one would make +0 of -0.
 Question underflow_zero(const Instruction& in, const TensorCoreModel& row) {
   Question question{"P3",
-                    fmt::format("{}: a negative sum that rounds to zero gives -0 (MMA-Sim 2026)", in.name),
+                    fmt::format("{}: a negative sum that rounds to zero gives +0 (MMA-Sim 2.1.1)", in.name),
                     in,
                     {},
                     {}};
@@ -130,10 +132,10 @@ Question underflow_zero(const Instruction& in, const TensorCoreModel& row) {
     // Dropped whole before the addition: no sum that could have a sign.
     add("P3-dropped", 0x1p-85f, -0x1p-85f);
   }
-  TensorCoreModel positive = row;
-  positive.underflow_zero = UnderflowZero::positive;
-  question.hypotheses = {hypothesis_of("-0", in, row, row),
-                         hypothesis_of("+0 (MMA-Sim before)", in, row, positive)};
+  TensorCoreModel signed_zero = row;
+  signed_zero.underflow_zero = UnderflowZero::keeps_sign;
+  question.hypotheses = {hypothesis_of("+0", in, row, row),
+                         hypothesis_of("-0 (Khattak & Mikaitis)", in, row, signed_zero)};
   return question;
 }
 

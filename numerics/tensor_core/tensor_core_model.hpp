@@ -81,8 +81,9 @@ enum class Dataflow : std::uint8_t {
 /// -2^-41: 0002 with emin, 0001 with the value's own.
 enum class SubnormalAccumulator : std::uint8_t { emin, own_exponent };
 
-/// The sign of a negative non-zero sum that rounds to zero. Open: -0 in MMA-Sim since 2026, in Khattak &
-/// Mikaitis, TC-EFT and cicuvc; +0 in MMA-Sim before. No published hardware row shows it.
+/// The sign of a negative non-zero sum that rounds to zero. +0 in MMA-Sim since 2.1.0 (2026) and in a model
+/// that reports 65,536 comparisons a format with an RTX 5090; -0 in the code of Khattak & Mikaitis, in TC-EFT and
+/// cicuvc. No published capture of a data-centre chip shows it.
 enum class UnderflowZero : std::uint8_t { keeps_sign, positive };
 
 /// How well the row is known (see each row's `source`).
@@ -108,13 +109,14 @@ struct TensorCoreModel {
   int fraction_bits;  ///< F: bits kept below 2^emax in alignment
   BlockOutput output;
   /// E0: the exponent that a zero term contributes. It cannot be seen with FP8 operands, nor with FP16
-  /// operands and FP32 output. Khattak & Mikaitis have it higher by one for FP16 output (open).
+  /// operands and FP32 output. With FP16 output MMA-Sim and Khattak & Mikaitis have 4 - F0; no published capture
+  /// shows it.
   int exponent_floor;
   Evidence evidence;
   std::string_view source;
   Dataflow dataflow = Dataflow::fused_chain;
   SubnormalAccumulator subnormal_accumulator = SubnormalAccumulator::emin;
-  UnderflowZero underflow_zero = UnderflowZero::keeps_sign;
+  UnderflowZero underflow_zero = UnderflowZero::positive;
 
   constexpr DType accumulator() const {
     return output == BlockOutput::fp16_nearest_even ? DType::f16 : DType::f32;

@@ -81,8 +81,8 @@ inline TensorCoreModel row_of(const TensorCoreVector& v) {
       row.exponent_floor = std::stoi(value);
     else if (option == "--subnormal-accumulator=own_exponent")
       row.subnormal_accumulator = SubnormalAccumulator::own_exponent;
-    else if (option == "--underflow-zero=positive")
-      row.underflow_zero = UnderflowZero::positive;
+    else if (option == "--underflow-zero=keeps_sign")
+      row.underflow_zero = UnderflowZero::keeps_sign;
     else if (option == "--fp8-order=halves")
       row.dataflow = Dataflow::fp8_as_fp16_halves;
     else

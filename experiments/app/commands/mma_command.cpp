@@ -384,7 +384,7 @@ Command mma_command() {
             .group(open);
         options
             .add("--underflow-zero", command->underflow_zero,
-                 "A negative sum that rounds to zero: keeps_sign (default) or positive")
+                 "A negative sum that rounds to zero: positive (default) or keeps_sign")
             .type("RULE")
             .group(open);
         options

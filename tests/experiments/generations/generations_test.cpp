@@ -34,7 +34,7 @@ TEST(GenerationRows, TheTableSaysWhichAreOneFunction) {
   EXPECT_FALSE(
       same_function(tensor_core_model("hopper"), tensor_core_model("hopper", DType::f16, DType::f16)));
   TensorCoreModel changed = tensor_core_model("hopper");
-  changed.underflow_zero = UnderflowZero::positive;
+  changed.underflow_zero = UnderflowZero::keeps_sign;
   EXPECT_FALSE(same_function(changed, tensor_core_model("hopper")));
 }
 

@@ -81,7 +81,7 @@ TEST(Capture, FindsTheRightHypothesisInTheFile) {
   EmulatedDevice device(hopper);
   device.change_row = [](const Instruction& in, TensorCoreModel& row) {
     if (in.k == 8 && in.unit == Unit::mma && in.operands != DType::tf32) row.fraction_bits = 24;
-    if (in.operands == DType::bf16) row.underflow_zero = UnderflowZero::positive;
+    if (in.operands == DType::bf16) row.underflow_zero = UnderflowZero::keeps_sign;
   };
   const Capture capture = parse_capture(rehearsed_capture(device));
   const std::unique_ptr<Device> recorded = open_recorded_device(capture, 2);
@@ -91,7 +91,7 @@ TEST(Capture, FindsTheRightHypothesisInTheFile) {
     const std::string& measured = finding.claim.measured;
     if (measured.find("'L = 8, F = 24'; the table must change: row 'hopper'") != std::string::npos)
       ++conclusions["tail of eight"];
-    if (measured.find("underflow_zero -> positive") != std::string::npos) ++conclusions["underflow"];
+    if (measured.find("underflow_zero -> keeps_sign") != std::string::npos) ++conclusions["underflow"];
   }
   EXPECT_EQ(conclusions["tail of eight"], 3);
   EXPECT_EQ(conclusions["underflow"], 2);

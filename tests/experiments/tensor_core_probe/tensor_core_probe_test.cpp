@@ -156,31 +156,28 @@ TEST(Probe, RefutesWithTheRightHypothesis) {
     };
   };
   const std::vector<Mutation> mutations{
-      {"P1", hopper, floor_up,
-       "'E0 = -21'; the table must change: row 'hopper' with f16 operands, f16 accumulator: "
-       "exponent_floor -22 -> -21",
-       2},  // wgmma's -133 is as good as -132
-      {"P1", hopper, floor_down, "'E0 <= -23'", 2},
-      {"P1", ampere, floor_up, "'E0 = -20'", 2},
-      {"P1", turing, floor_up, "'E0 = -20'", 1},
+      {"P1", hopper, floor_up, "'E0 = -20'; the table must change: row 'hopper", 3},
+      {"P1", hopper, floor_down, "exponent_floor -21 -> -22", 3},
+      {"P1", ampere, floor_up, "'E0 = -19'", 2},
+      {"P1", turing, floor_up, "'E0 = -19'", 1},
       {"P1", hopper,
        [](const Instruction& in, TensorCoreModel& row) {
          if (in.unit == Unit::wgmma) row.exponent_floor = -22;
        },
-       "row 'hopper-wgmma' with f16 operands, f16 accumulator: exponent_floor -133 -> -22", 1},
+       "row 'hopper-wgmma' with f16 operands, f16 accumulator: exponent_floor -21 -> -22", 1},
       {"P2", hopper,
        [](const Instruction&, TensorCoreModel& row) {
          row.subnormal_accumulator = SubnormalAccumulator::own_exponent;
        },
        "subnormal_accumulator -> own_exponent", 3},
       {"P3", hopper,
-       [](const Instruction&, TensorCoreModel& row) { row.underflow_zero = UnderflowZero::positive; },
-       "underflow_zero -> positive", 8},
+       [](const Instruction&, TensorCoreModel& row) { row.underflow_zero = UnderflowZero::keeps_sign; },
+       "underflow_zero -> keeps_sign", 8},
       {"P3", ampere,
        [](const Instruction& in, TensorCoreModel& row) {
-         if (in.operands == DType::bf16) row.underflow_zero = UnderflowZero::positive;
+         if (in.operands == DType::bf16) row.underflow_zero = UnderflowZero::keeps_sign;
        },
-       "underflow_zero -> positive", 2},
+       "underflow_zero -> keeps_sign", 2},
       {"P12", hopper,
        [](const Instruction& in, TensorCoreModel& row) {
          if (in.k == 8) row.fraction_bits = 24;
@@ -332,14 +329,8 @@ TEST(Probe, RandomOperandsSeeEveryParameter) {
       {"F - 1", [](const Instruction&, TensorCoreModel& row) { --row.fraction_bits; }, truncates},
       {"F + 1", [](const Instruction&, TensorCoreModel& row) { ++row.fraction_bits; }, truncates},
       {"L / 2", [](const Instruction&, TensorCoreModel& row) { row.block_size /= 2; }, long_block},
-      {"E0 + 1", [](const Instruction&, TensorCoreModel& row) { ++row.exponent_floor; },
-       [&](const Instruction& in, const TensorCoreModel& row) {
-         return small_products(in, row) || (row.exponent_floor == -22 && in.operands == DType::f16);
-       }},
-      {"E0 - 1", [](const Instruction&, TensorCoreModel& row) { --row.exponent_floor; },
-       [&](const Instruction& in, const TensorCoreModel& row) {
-         return small_products(in, row) || (row.exponent_floor == -22 && in.operands == DType::f16);
-       }},
+      {"E0 + 1", [](const Instruction&, TensorCoreModel& row) { ++row.exponent_floor; }, small_products},
+      {"E0 - 1", [](const Instruction&, TensorCoreModel& row) { --row.exponent_floor; }, small_products},
       {"own exponent",
        [](const Instruction&, TensorCoreModel& row) {
          row.subnormal_accumulator = SubnormalAccumulator::own_exponent;
@@ -347,8 +338,8 @@ TEST(Probe, RandomOperandsSeeEveryParameter) {
        [&](const Instruction& in, const TensorCoreModel& row) {
          return half(in, row) && fused(in, row) && in.operands == DType::f16;
        }},
-      {"positive underflow",
-       [](const Instruction&, TensorCoreModel& row) { row.underflow_zero = UnderflowZero::positive; },
+      {"signed underflow",
+       [](const Instruction&, TensorCoreModel& row) { row.underflow_zero = UnderflowZero::keeps_sign; },
        [&](const Instruction& in, const TensorCoreModel& row) {
          return small_products(in, row) || (half(in, row) && in.operands == DType::f16);
        }},
@@ -377,6 +368,21 @@ TEST(Probe, RandomOperandsSeeEveryParameter) {
   };
   for (const Finding& finding : compare_with_emulator(device, settings))
     EXPECT_EQ(finding.claim.verdict, Verdict::fails) << "NaN\n" << text_of(finding);
+}
+
+// Sums in FP16 show their floor rarely: a tie at 2^-25 that a term just above or below it breaks.
+TEST(Probe, RandomOperandsSeeTheFloorOfHalfSums) {
+  EmulatedDevice device(hopper);
+  for (const int change : {1, -1}) {
+    device.change_row = [change](const Instruction&, TensorCoreModel& row) { row.exponent_floor += change; };
+    for (const Opcode opcode :
+         {Opcode::mma_m16n8k8_f16_f16, Opcode::mma_m16n8k16_f16_f16, Opcode::wgmma_m64n8k16_f16_f16}) {
+      const Instruction& in = instruction(opcode);
+      const DotProduct claimed = dot_product_of(row_for(in, hopper).value(), in.operands);
+      EXPECT_GT(compare_random(device, in, Distribution::floor, 1, 100'000, 2, claimed).differing, 0U)
+          << in.name << ' ' << change;
+    }
+  }
 }
 
 TEST(Probe, ClaimsAndCriteriaStandBeforeTheRun) {

@@ -75,7 +75,7 @@ Line random_line(const TensorCoreModel& row, DType a_format, DType b_format, Ran
   TensorCoreModel& model = line.row;
   if (random.one_in(2)) {
     model.subnormal_accumulator = SubnormalAccumulator::own_exponent;
-    model.underflow_zero = UnderflowZero::positive;
+    model.underflow_zero = UnderflowZero::keeps_sign;
     model.fraction_bits = 1 + static_cast<int>(random.below(48));
     if (model.dataflow != Dataflow::fused_chain)
       model.dataflow = Dataflow::fp8_as_fp16_halves;

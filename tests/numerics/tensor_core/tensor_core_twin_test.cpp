@@ -112,7 +112,7 @@ std::string text(const Case& x) {
 /// What other hardware would do: any of the row's numbers and choices changed.
 void change_row(TensorCoreModel& row, Generator& random) {
   if (random.one_in(2)) row.subnormal_accumulator = SubnormalAccumulator::own_exponent;
-  if (random.one_in(2)) row.underflow_zero = UnderflowZero::positive;
+  if (random.one_in(2)) row.underflow_zero = UnderflowZero::keeps_sign;
   if (random.one_in(2)) row.exponent_floor += random.between(-1, 1);
   if (random.one_in(8)) row.exponent_floor = random.between(-160, 40);
   if (random.one_in(4)) row.fraction_bits += random.between(-1, 1);

@@ -193,7 +193,7 @@ TEST_F(Mma, ListHasARowForEveryAnswer) {
   EXPECT_THAT(list, HasSubstr("fp16_nearest_even, hardware; fp8_as_fp16_pairs\n"));
   for (const char* part : {"\"products_per_block\": 16", "\"fraction_bits\": 25", "\"exponent_floor\": -133",
                            "\"output\": \"fp16_nearest_even\"", "\"evidence\": \"hardware_test\"",
-                           "\"accumulator\": \"f16\"", "\"underflow_zero\": \"keeps_sign\""})
+                           "\"accumulator\": \"f16\"", "\"underflow_zero\": \"positive\""})
     EXPECT_THAT(json, HasSubstr(part));
 }
 

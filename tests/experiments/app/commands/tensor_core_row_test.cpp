@@ -53,7 +53,7 @@ TEST(TensorCoreRow, EveryKeyIsRead) {
   const OwnRow own = parse_tensor_core_row(
       "name = \"mine\"\noperands = [\"e5m2\", \"e4m3\"]\nfraction_bits = 0x30\nexponent_floor = -1000\n"
       "output = \"fp16_nearest_even\"\ndataflow = \"fp8_as_fp16_halves\"\n"
-      "subnormal_accumulator = \"own_exponent\"\nunderflow_zero = \"positive\"\n",
+      "subnormal_accumulator = \"own_exponent\"\nunderflow_zero = \"keeps_sign\"\n",
       "own.toml");
   EXPECT_EQ(own.row.name, "mine");
   EXPECT_EQ(own.operands, DType::e5m2) << "the first of the list";
@@ -62,7 +62,7 @@ TEST(TensorCoreRow, EveryKeyIsRead) {
   expected.exponent_floor = -1000;
   expected.dataflow = Dataflow::fp8_as_fp16_halves;
   expected.subnormal_accumulator = SubnormalAccumulator::own_exponent;
-  expected.underflow_zero = UnderflowZero::positive;
+  expected.underflow_zero = UnderflowZero::keeps_sign;
   expect_equal(own.row, expected);
 }
 
