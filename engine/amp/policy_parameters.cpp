@@ -24,7 +24,7 @@ std::string expectation_of(const PolicyParameter& parameter) {
     return std::isfinite(value) && value != 0 && std::abs(std::log2(std::abs(value))) >= 31 &&
                    std::exp2(std::round(std::log2(value))) == value
                ? fmt::format("2^{:g}", std::log2(value))
-               : fmt::format("{:.17g}", value);
+               : fmt::format("{}", value);
   };
   std::string text = parameter.kind == PolicyParameter::Kind::integer ? "an integer" : "a finite number";
   if (std::isfinite(parameter.minimum))

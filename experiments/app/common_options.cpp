@@ -12,12 +12,14 @@ RunPlan resolve_run(const CommonOptions& common, const RunConfig& base) {
   const RunConfig below = common.config.empty() ? base : load_config(common.config, NamedHow::by_user);
   const std::string source = common.config.empty() ? "configuration" : common.config.string();
   RunConfig config = below;
-  for (const std::string& setting : common.set) apply_setting(config, setting, "--set");
+  std::vector<std::string> left_out = apply_settings(config, common.set, "--set");
   if (common.seed) config.train.seed = static_cast<std::uint64_t>(*common.seed);
   resolve_scaler_policy(config, source);
   require_policy_parameters(below, config, source);
   require_policy_parameters(common.set, config, "--set");
-  return resolve_run(std::move(config), source);
+  RunPlan plan = resolve_run(std::move(config), source);
+  plan.left_out = std::move(left_out);
+  return plan;
 }
 
 }  // namespace fp16lab::experiments

@@ -29,7 +29,7 @@ RunConfig configured(const std::string& system, const std::vector<std::string>& 
   RunConfig config = load_config(found->path);
   if (system.starts_with("paddle"))
     apply_setting(config, fmt::format("model.scale_down={}", scale_down), "exp_claims");
-  for (const std::string& setting : settings) apply_setting(config, setting, "exp_claims");
+  apply_settings(config, settings, "exp_claims");
   resolve_run(config, "exp_claims");
   return config;
 }

@@ -21,7 +21,7 @@ RunConfig tutorial_config(const Settings& settings, const std::string& system,
   if (settings.rehearsal()) all.emplace_back("model.scale_down=256");
   all.insert(all.end(), set.begin(), set.end());
   RunConfig config = load_config(shipped_config(system + ".toml"));
-  for (const std::string& setting : all) apply_setting(config, setting, "acceptance");
+  apply_settings(config, all, "acceptance");
   config.backend.device = "cuda";  // what the configuration is checked for
   config.backend.tensor_core = settings.side.tensor_core;
   resolve_run(config, "acceptance");

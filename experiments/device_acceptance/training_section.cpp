@@ -123,7 +123,7 @@ RunConfig config_of(const Run& run, const Settings& settings, const Data& data) 
   RunConfig config = load_config(shipped_config(run.config + ".toml"));
   std::vector<std::string> set = run.set;
   if (settings.rehearsal()) std::ranges::copy(rehearsal_sizes(run), std::back_inserter(set));
-  for (const std::string& setting : set) apply_setting(config, setting, "acceptance");
+  apply_settings(config, set, "acceptance");
   config.data.path = data.path_of(run);
   config.backend.device = "cuda";  // what the configuration is checked for
   config.backend.tensor_core = settings.side.tensor_core;

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cmath>
 #include <map>
-#include <sstream>
 #include <stdexcept>
 
 #include <toml++/toml.h>
@@ -14,6 +13,7 @@
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
+#include "numerics/text/toml_text.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -23,9 +23,7 @@ constexpr std::string_view perturbation = "train.perturb_ulps";
 /// Printable, as keys are below: the configuration may be another's.
 std::string text_of(const toml::node& node) {
   if (const auto text = node.value_exact<std::string>()) return printable(*text);
-  std::ostringstream stream;
-  node.visit([&](const auto& value) { stream << value; });
-  return printable(stream.str());
+  return printable(toml_text(node));
 }
 
 bool holds_tables(const toml::node& node) {

@@ -9,7 +9,6 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
+#include "numerics/text/toml_text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -69,12 +69,6 @@ std::vector<std::string_view> key_names() {
   return names;
 }
 
-std::string text_of(const toml::node& node) {
-  std::ostringstream text;
-  node.visit([&text](const auto& value) { text << value; });
-  return text.str();
-}
-
 /// The keys of a file, each read by its type and range.
 class RowFile {
  public:
@@ -101,7 +95,7 @@ class RowFile {
   [[noreturn]] void refuse(std::string_view name, const std::string& what) const {
     const toml::node& node = table_.at(name);
     refuse_config(fmt::format("{}:{}", source_, node.source().begin.line),
-                  fmt::format("{} = {}: {}", name, shown(text_of(node)), what));
+                  fmt::format("{} = {}: {}", name, shown(toml_text(node)), what));
   }
   [[noreturn]] void refuse_file(const std::string& what) const { refuse_config(source_, what); }
 
@@ -143,7 +137,7 @@ class RowFile {
     if (list == nullptr || list->empty())
       refuse(name, fmt::format("expected a list such as [\"f16\"] of {}", fmt::join(known, ", ")));
     for (const toml::node& node : *list) {
-      const std::string item = node.is_string() ? node.as_string()->get() : text_of(node);
+      const std::string item = node.is_string() ? node.as_string()->get() : toml_text(node);
       const auto format = dtype_called<is_low_precision>(item);
       if (!node.is_string() || !format)
         refuse(name, fmt::format("'{}': {}", shown(item), known_are(item, known)));

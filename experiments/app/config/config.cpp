@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 #include <stdexcept>
 
 #include "engine/amp/policy.hpp"
@@ -21,6 +20,7 @@
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
+#include "numerics/text/toml_text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -122,46 +122,30 @@ std::string checked_text(const ConfigKey& key, const std::string& text, std::str
   return text;
 }
 
-/// The shortest decimal that reads back to the same double, as TOML tells reals from integers: by a point or an
-/// exponent.
-std::string real_text(double value) {
-  std::string text = fmt::format("{}", value);
-  if (text.find_first_of(".en") == std::string::npos) text += ".0";
-  return text;
-}
-
-/// A value for messages.
-std::string shown_value(const toml::node& node) {
-  if (node.is_floating_point()) return real_text(**node.as_floating_point());
-  std::ostringstream text;
-  node.visit([&text](const auto& value) { text << value; });
-  return text.str();
-}
-
 /// TOML has the type that the parameter says; reals may be written as integers.
 double parameter_of(const ConfigKey& key, const toml::node& node, std::string_view where) {
   using Kind = engine::amp::PolicyParameter::Kind;
   double value = 0;
   if (key.parameter->kind == Kind::boolean) {
-    if (!node.is_boolean()) fail_value(key, shown_value(node), where);
+    if (!node.is_boolean()) fail_value(key, toml_text(node), where);
     value = **node.as_boolean() ? 1.0 : 0.0;
   } else if (key.parameter->kind == Kind::integer ? node.is_integer() : node.is_number()) {
     value = *node.value<double>();
   } else {
-    fail_value(key, shown_value(node), where);
+    fail_value(key, toml_text(node), where);
   }
-  return checked_real(key, value, shown_value(node), where);
+  return checked_real(key, value, toml_text(node), where);
 }
 
 /// `node` as a value of the key's type, checked; integers serve as real numbers.
 ConfigValue value_of(const ConfigKey& key, const toml::node& node, std::string_view where) {
   const auto require = [&](bool right) {
-    if (!right) fail_value(key, shown_value(node), where);
+    if (!right) fail_value(key, toml_text(node), where);
   };
   const auto integer_of = [&](const toml::node& item) {
     const auto value = item.value_exact<std::int64_t>();
     if (value && *value > largest_count)
-      refuse_config(where, fmt::format("{} = {}: expected integers up to {}", key.name, shown_value(node),
+      refuse_config(where, fmt::format("{} = {}: expected integers up to {}", key.name, toml_text(node),
                                        largest_count));
     require(value && in_range(static_cast<double>(*value), key.range));
     return *value;
@@ -176,7 +160,7 @@ ConfigValue value_of(const ConfigKey& key, const toml::node& node, std::string_v
       return integer_of(node);
     case ConfigType::real:
       require(node.is_number());
-      return checked_real(key, *node.value<double>(), shown_value(node), where);
+      return checked_real(key, *node.value<double>(), toml_text(node), where);
     case ConfigType::boolean:
       require(node.is_boolean());
       return **node.as_boolean();
@@ -254,6 +238,16 @@ std::vector<std::string> split_list(const ConfigKey& key, std::string_view text,
     begin = comma + 1;
   }
   return items;
+}
+
+/// The loss-scale policy that a run of this configuration has; null where its dialect does not have its level.
+const engine::amp::PolicyDescription* policy_of(RunConfig config) {
+  try {
+    resolve_scaler_policy(config);
+  } catch (const std::invalid_argument&) {
+    return nullptr;
+  }
+  return &engine::amp::scale_policy(config.scaler.policy);
 }
 
 }  // namespace
@@ -353,6 +347,27 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
   }
   if (table.size() != 1) fail_value(key, std::string(value), where);
   key.write(config, value_of(key, *table.get("value"), where));
+}
+
+std::vector<std::string> apply_settings(RunConfig& config, const std::vector<std::string>& settings,
+                                        std::string_view where) {
+  const auto before = config.scaler.parameters;
+  const engine::amp::PolicyDescription* const meant = before.empty() ? nullptr : policy_of(config);
+  for (const std::string& setting : settings) apply_setting(config, setting, where);
+  const engine::amp::PolicyDescription* const chosen = before.empty() ? nullptr : policy_of(config);
+  if (meant == chosen || meant == nullptr || chosen == nullptr) return {};
+  std::vector<std::string> gone;
+  for (const auto& [name, value] : before) {
+    const auto gives = [&name = name](const std::string& setting) {
+      return policy_parameter_of(setting) == name;
+    };
+    if (std::ranges::any_of(settings, gives)) continue;
+    if (chosen->find(name) != nullptr)
+      gone.push_back(fmt::format("scaler.{} = {} was meant for the policy {}; {} takes its own default", name,
+                                 real_text(value), meant->name, chosen->name));
+    config.scaler.parameters.erase(name);
+  }
+  return gone;
 }
 
 void resolve_scaler_policy(RunConfig& config) {

@@ -194,6 +194,12 @@ RunConfig load_config(const std::filesystem::path& path, NamedHow named = NamedH
 /// `where`. A list of texts may be written as in TOML, ["add", "relu"], or short: add,relu.
 void apply_setting(RunConfig& config, std::string_view setting, std::string_view where);
 
+/// apply_setting for each, in order. Where another loss-scale policy runs afterwards than before, it takes its own
+/// defaults: parameters that the configuration had, and no setting gives, were meant for the other one and go.
+/// Result: what goes though the policy has it too, a sentence each.
+std::vector<std::string> apply_settings(RunConfig& config, const std::vector<std::string>& settings,
+                                        std::string_view where);
+
 /// Puts the policy that amp.level brings in amp.dialect ("none" if it brings none) in the place of
 /// scaler.policy = "auto", once all settings are there. std::invalid_argument for a level that the dialect
 /// does not have.

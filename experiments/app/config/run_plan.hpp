@@ -14,6 +14,7 @@ namespace fp16lab::experiments {
 /// until the data are known (experiments/app/run/prepared_run.hpp).
 struct RunPlan : engine::TrainingPlan {
   RunConfig config;  ///< as given, with the policy in the place of "auto"
+  std::vector<std::string> left_out{};  ///< what was given and does not count, a sentence each
 };
 
 /// Resolves and checks amp.*, scaler.* and what they mean for train.*, backend.tensor_core and

@@ -88,6 +88,7 @@ bool note_memory(const StepCosts& costs) {
 }
 
 void print_notes(const PreparedRun& run) {
+  for (const std::string& sentence : run.plan.left_out) say("note: {}", sentence);
   note_division(run.plan);
   note_unused_lists(run.plan);
   note_unscaling(run.plan);

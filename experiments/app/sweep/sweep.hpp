@@ -26,6 +26,7 @@ struct PlannedRun {
 struct SweepPlan {
   std::filesystem::path folder;
   std::vector<PlannedRun> runs;
+  std::vector<std::string> left_out{};  ///< what was given and does not count, a sentence each
 };
 
 /// One [[workload]] or [[variant]] of a sweep file.

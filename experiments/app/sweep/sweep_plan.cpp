@@ -205,6 +205,13 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
   plan.folder = common.out;
   std::set<std::string> names;
   GivenParameters parameters;
+  const auto note = [&plan](const PlannedRun& run, const std::vector<std::string>& sentences) {
+    for (const std::string& sentence : sentences) {
+      std::string line = fmt::format("{}-{}: {}", run.workload, run.variant, sentence);
+      if (std::ranges::find(plan.left_out, line) == plan.left_out.end())
+        plan.left_out.push_back(std::move(line));
+    }
+  };
   for (const SweepWorkload& workload : workloads) {
     require_known_variants(workload, variants);
     RunConfig alone = workload.config;
@@ -221,10 +228,10 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
         run.name = fmt::format("{}-{}-seed{}", workload.name, variant.name, seed);
         run.folder = plan.folder / run.name;
         run.config = workload.config;
-        for (const std::string& setting : variant.set) apply_setting(run.config, setting, variant.where);
+        note(run, apply_settings(run.config, variant.set, variant.where));
         RunConfig of_variant = run.config;
         resolve_scaler_policy(of_variant, run.name);
-        for (const std::string& setting : common.set) apply_setting(run.config, setting, "--set");
+        note(run, apply_settings(run.config, common.set, "--set"));
         run.config.train.seed = seed;
         resolve_scaler_policy(run.config, run.name);
         for (const auto& [name, value] : workload.config.scaler.parameters)
@@ -245,7 +252,7 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
 }
 
 void add_twins(SweepPlan& plan) {
-  SweepPlan all{.folder = plan.folder, .runs = {}};
+  SweepPlan all{.folder = plan.folder, .runs = {}, .left_out = plan.left_out};
   std::map<std::string, std::uint64_t> ulps;  // by name
   for (const PlannedRun& run : plan.runs) ulps.emplace(run.name, run.config.train.perturb_ulps);
   bool any = false, any_unmoved = false;
@@ -303,8 +310,8 @@ SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes, const std::ve
     workload.where = line_of(source, *table);
     require_plain_name(workload.name, workload.where);
     workload.config = load_config(common.config.parent_path() / required_text(*table, source, "config"));
-    for (const std::string& setting : optional_texts(*table, source, "set"))
-      if (!keep_sizes) apply_setting(workload.config, setting, workload.where);
+    const std::vector<std::string> settings = optional_texts(*table, source, "set");
+    if (!keep_sizes) apply_settings(workload.config, settings, workload.where);
     workload.seeds = seeds_of(*table, source);
     workload.variants = optional_texts(*table, source, "variants", "names");
     if (table->contains("variants") && workload.variants.empty())

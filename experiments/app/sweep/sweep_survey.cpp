@@ -132,6 +132,8 @@ Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOp
   });
   Survey found;
   std::set<std::string> told;
+  if (!common.quiet)
+    for (const std::string& sentence : plan.left_out) say("sweep: note: {}", sentence);
   for (const PlannedRun& run : plan.runs) {
     const RunState state = state_of(run);
     found.states.push_back(state);

@@ -2,6 +2,8 @@
 // parses, reads only what an earlier one of the page has written, and takes no folder that another one has
 // filled. Then they are typed as they stand, in a folder that looks like a checkout, trainings with two steps
 // and small data; docs/not_run.md says which are not, and why.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include <set>
 #include <sstream>
 
+#include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "tests/experiments/app/shown_commands.hpp"
 #include "tests/experiments/app/small_runs.hpp"
@@ -251,6 +254,59 @@ TEST(Manual, BothLanguagesHaveTheSameCommands) {
     ASSERT_EQ(english.size(), chinese.size());
     for (std::size_t i = 0; i < english.size(); ++i) EXPECT_EQ(english[i].line, chinese[i].line);
   }
+}
+
+/// The settings that the comments of a shipped file show, those of a line together; a line that begins with one goes
+/// on where the line before did.
+std::vector<std::vector<std::string>> settings_in_comments(const std::filesystem::path& file) {
+  const std::regex setting("--set '?([^ ',)]+(,[^ ',)]+)*)");
+  std::vector<std::vector<std::string>> all;
+  std::istringstream lines(testing_support::slurp(file));
+  bool goes_on = false;
+  for (std::string line; std::getline(lines, line);) {
+    std::vector<std::string> found;
+    for (std::sregex_iterator at(line.begin(), line.end(), setting), end; at != end; ++at) {
+      found.push_back((*at)[1]);
+      if (found.back().ends_with('.')) found.back().pop_back();
+    }
+    const bool begins = line.starts_with("#") &&
+                        line.substr(1, line.find("--set") - 1).find_first_not_of(' ') == std::string::npos;
+    if (!line.starts_with("#") || found.empty()) {
+      goes_on = false;
+    } else if (begins && goes_on) {
+      std::ranges::copy(found, std::back_inserter(all.back()));
+    } else {
+      all.push_back(found);
+      goes_on = begins;
+    }
+  }
+  return all;
+}
+
+class ShippedComments : public SmallRuns {};
+
+TEST_F(ShippedComments, TheirSettingsTrain) {
+  write_config();
+  std::size_t trained = 0;
+  for (const ShippedConfig& config : shipped_configs()) {
+    if (config.is_sweep) continue;
+    for (const std::vector<std::string>& settings : settings_in_comments(config.path)) {
+      const std::string name = config.path.stem().string();
+      std::vector<std::string> words{
+          "train", "--quiet", "-c", config.path.string(), "-o", path(fmt::format("run{}", ++trained))};
+      const auto set = [&words](const std::string& setting) {
+        words.insert(words.end(), {"--set", setting});
+      };
+      if (name.starts_with("paddle")) set("model.scale_down=64");
+      for (const std::string& setting : settings) set(setting);
+      for (const char* const setting : {"train.steps=2", "data.test_subset=0", "checkpoint.every=0"})
+        set(setting);
+      const auto result =
+          testing_support::run_program(fp16lab_binary, words, folder_, {{"FP16LAB_DATA", path("data")}});
+      EXPECT_EQ(result.exit_code, 0) << fmt::format("{}", fmt::join(words, " ")) << "\n" << result.err;
+    }
+  }
+  EXPECT_GE(trained, 25U);
 }
 
 TEST(Findings, CommandsParse) {

@@ -1,4 +1,6 @@
 // The keys of mixed precision: how lists may be written, what becomes of them, and what cannot go together.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -211,6 +213,34 @@ TEST(ConfigAmp, ALevelBringsItsScalerWhereTheFrameworksDoes) {
   RunConfig impossible = with({"amp.level=OD"});
   EXPECT_THAT(usage_error_of([&] { resolve_scaler_policy(impossible, "x.toml"); }),
               AllOf(StartsWith("x.toml: amp.level = \"OD\""), HasSubstr("has O0, O1")));
+}
+
+// A file's parameters were meant for its own policy: another one starts with its own defaults.
+TEST(ConfigAmp, AnotherPolicyTakesItsOwnDefaults) {
+  const RunConfig file =
+      parse_config("[scaler]\npolicy = \"fixed\"\ninitial_scale = 1024\n[amp]\nlevel = \"O1\"\n", "x.toml");
+  struct Row {
+    std::vector<std::string> settings;
+    double initial_scale;
+    std::size_t sentences;
+  };
+  for (const Row& row :
+       {Row{{}, 1024, 0}, Row{{"scaler.policy=fixed"}, 1024, 0}, Row{{"scaler.policy=torch"}, 65536, 1},
+        Row{{"scaler.policy=dynamic"}, 65536, 1},
+        Row{{"scaler.policy=torch", "scaler.initial_scale=8"}, 8, 0},
+        Row{{"scaler.initial_scale=8", "scaler.policy=torch"}, 8, 0},
+        Row{{"amp.dialect=apex", "scaler.policy=auto"}, 65536, 1}, Row{{"scaler.policy=none"}, 1, 0}}) {
+    RunConfig config = file;
+    const std::vector<std::string> gone = apply_settings(config, row.settings, "--set");
+    EXPECT_EQ(gone.size(), row.sentences) << fmt::format("{}", fmt::join(row.settings, " "));
+    EXPECT_EQ(resolve_run(config).policy.initial.scale, row.initial_scale)
+        << fmt::format("{}", fmt::join(row.settings, " "));
+  }
+  RunConfig config = file;
+  EXPECT_THAT(
+      apply_settings(config, {"scaler.policy=megatron"}, "--set"),
+      testing::ElementsAre("scaler.initial_scale = 1024.0 was meant for the policy fixed; megatron takes its "
+                           "own default"));
 }
 
 TEST(ConfigAmp, GradientsThatStayScaledAreNeitherWatchedNorClipped) {
