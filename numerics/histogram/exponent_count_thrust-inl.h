@@ -33,7 +33,7 @@ inline constexpr std::uint32_t row_of_zero = ExponentHistogram::bin_count, row_o
 /// The columns that are added first make so many sums a row.
 inline constexpr std::uint32_t part_count = 64;
 /// Elements that are counted at once: a counter has 32 bits.
-inline constexpr std::uint64_t most_elements = std::uint64_t{1} << 31;
+inline constexpr std::uint64_t counted_at_once = std::uint64_t{1} << 31;
 
 /// Where strips lie, and the counters of a column: threads of a GPU that stand side by side read side by side;
 /// a thread of a CPU has memory of its own.
@@ -113,7 +113,7 @@ struct JoinParts {
   }
 };
 
-/// totals[row] of elements[0 .. size), size <= most_elements. `table` has room for layout.table_size()
+/// totals[row] of elements[0 .. size), size <= counted_at_once. `table` has room for layout.table_size()
 /// counters, `parts` for row_count * part_count and `totals` for row_count; all in memory that the policy's
 /// algorithms work on.
 template <class Policy, class T>

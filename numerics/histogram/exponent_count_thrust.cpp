@@ -25,9 +25,9 @@ void count_all(std::span<const T> values, ExponentHistogram& histogram) {
   std::vector<std::uint32_t> table(layout.table_size());
   std::vector<std::uint64_t> parts(std::size_t{row_count} * part_count);
   std::array<std::uint64_t, row_count> totals;
-  for (std::size_t begin = 0; begin < values.size(); begin += most_elements) {
+  for (std::size_t begin = 0; begin < values.size(); begin += counted_at_once) {
     const std::span<const T> part =
-        values.subspan(begin, std::min<std::size_t>(most_elements, values.size() - begin));
+        values.subspan(begin, std::min<std::size_t>(counted_at_once, values.size() - begin));
     count_by_strips(THRUST_NS_QUALIFIER::omp::par, part.data(), part.size(), layout, table.data(),
                     parts.data(), totals.data());
     add_totals(totals.data(), histogram);

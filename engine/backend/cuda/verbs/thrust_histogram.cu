@@ -36,9 +36,9 @@ void count_by_thrust(CudaBackend& backend, const Tensor& x, ExponentHistogram& o
   const auto policy = thrust::cuda::par.on(static_cast<cudaStream_t>(backend.runtime().stream()));
   with_element_type(x.dtype(), [&](auto tag) {
     using T = decltype(tag);
-    for (std::uint64_t begin = 0; begin < size; begin += most_elements) {
+    for (std::uint64_t begin = 0; begin < size; begin += counted_at_once) {
       try {
-        count_by_strips(policy, elements<const T>(x) + begin, std::min(most_elements, size - begin), layout,
+        count_by_strips(policy, elements<const T>(x) + begin, std::min(counted_at_once, size - begin), layout,
                         reinterpret_cast<std::uint32_t*>(table.data()),
                         reinterpret_cast<std::uint64_t*>(parts.data()),
                         reinterpret_cast<std::uint64_t*>(totals.data()));
