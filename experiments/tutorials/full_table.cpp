@@ -69,10 +69,13 @@ std::string row_of(const Tutorial& tutorial, const Column& column, const std::op
   const TheirResult& theirs = *their_result(tutorial.system, column.variant);
   const TheirResult& their_fp32 = *their_result(tutorial.system, tutorial.columns.front().variant);
   const bool is_fp32 = &theirs == &their_fp32;
-  std::string row = fmt::format("| {} | {} | {} | ", column.title, theirs.loss,
-                                is_fp32 ? "" : percent(theirs.loss, their_fp32.loss));
-  if (!run) return row + "not run | | | |\n";
-  if (!run->finished()) return row + fmt::format("stopped after step {} | | | |\n", run->steps.size());
+  const std::string begin = fmt::format("| {} | {} | {} | ", column.title, theirs.loss,
+                                        is_fp32 ? "" : percent(theirs.loss, their_fp32.loss));
+  const auto without = [&](const std::string& why) {
+    return fmt::format("{}{} | | | {} | |\n", begin, why, theirs.seconds.value());
+  };
+  if (!run) return without("not run");
+  if (!run->finished()) return without(fmt::format("stopped after step {}", run->steps.size()));
   const std::size_t batches = accumulated(*run);
   const bool compares = !is_fp32 && fp32 && fp32->finished() && fp32->steps.size() >= batches;
   double seconds = 0;
@@ -81,31 +84,31 @@ std::string row_of(const Tutorial& tutorial, const Column& column, const std::op
     seconds += step.seconds;
     skipped += step.skipped ? 1 : 0;
   }
-  return row + fmt::format("{:.7f} | {} | {} of {} | {:.0f} |\n", run->steps.back().loss,
-                           compares ? percent(run->steps.back().loss, mean_loss(*fp32, batches)) : "",
-                           skipped, run->steps.size(), seconds);
+  return begin + fmt::format("{:.7f} | {} | {} of {} | {} | {:.0f} |\n", run->steps.back().loss,
+                             compares ? percent(run->steps.back().loss, mean_loss(*fp32, batches)) : "",
+                             skipped, run->steps.size(), theirs.seconds.value(), seconds);
 }
 
 }  // namespace
 
 std::string full_size_tables(const std::filesystem::path& folder) {
   std::string text;
+  bool any = false;
   for (const Tutorial& tutorial : tutorials()) {
     std::vector<std::optional<RunFolder>> runs;
-    bool any = false;
     for (const Column& column : tutorial.columns) {
       runs.push_back(run_of(folder, tutorial, column));
       any = any || runs.back();
     }
-    if (!any) continue;
     text += fmt::format(
-        "{}{}\n\n| | loss, theirs | from FP32 | loss, ours | from FP32 | skipped steps | seconds, ours |\n"
-        "|---|---|---|---|---|---|---|\n",
+        "{}{}\n\n| | loss, theirs | from FP32 | loss, ours | from FP32 | skipped steps | seconds, theirs | "
+        "ours "
+        "|\n|---|---|---|---|---|---|---|---|\n",
         text.empty() ? "" : "\n", tutorial.title);
     for (std::size_t i = 0; i < runs.size(); ++i)
       text += row_of(tutorial, tutorial.columns[i], runs[i], runs.front());
   }
-  if (text.empty())
+  if (!any)
     throw CommandError(ExitCode::usage,
                        fmt::format("--runs {}: no run of tutorials_full.toml is there; make them with cmake "
                                    "--build build --target tutorials_full",

@@ -6,8 +6,8 @@
 
 namespace fp16lab::experiments {
 
-/// Markdown: a table for each tutorial that has a run in the folder of a sweep (configs/tutorials_full.toml), a
-/// row for each of its results: loss, and distance from FP32, theirs and ours. A run that is not there or not
+/// Markdown: a table for each tutorial, of runs in the folder of a sweep (configs/tutorials_full.toml), a row for
+/// each of its results: loss, and distance from FP32, theirs and ours. A run that is not there or not
 /// finished has no figures but how far it came. "Loss" is the tutorials' measure, that of the last batch before
 /// its step; where ten batches are accumulated, our steps record the mean of the ten, and the distance is from
 /// FP32's mean over the same ten batches.
