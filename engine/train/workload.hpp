@@ -71,7 +71,7 @@ struct TrainingPlan {
 
 /// std::invalid_argument as amp::resolve, amp::make_scale_policy, check and amp::scales_layers, and for
 /// optimizer.kahan where weights are FP32 or rounded stochastically; and for several shards with what they
-/// cannot be had with: scales of layers, recorded steps, gradients that are rounded stochastically.
+/// cannot be had with: scales of layers, recorded steps, gradients that are cleared to zeros.
 /// `optimizer`'s stochastic_rounding and seed are those of `amp` and `train`.
 TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp,
                            const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer,
