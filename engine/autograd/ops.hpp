@@ -196,11 +196,16 @@ enum class Reduction { none, mean, sum };
 /// target i32 (rows).
 Variable softmax_cross_entropy(const Variable& logits, const Tensor& target,
                                Reduction reduction = Reduction::mean);
-/// -sum over classes of p * log_softmax(x), with p (rows, classes) >= 0; mean: over rows. p need not add up
-/// to 1: the gradient is that of this formula, sum(p) softmax(x) - p, and so 0 where p is. Fused kernels
-/// (MindSpore's) return softmax(x) - p whatever the sum.
+/// What the gradient of the logits is where the probabilities of a row do not add up to 1.
+enum class SoftmaxGradient {
+  formula,  ///< sum(p) softmax(x) - p, the formula's own, and so 0 where p is (torch)
+  fused,    ///< softmax(x) - p whatever the sum, as kernels of Paddle (cross_entropy_with_softmax_grad with
+            ///< soft_label) and MindSpore (SoftmaxCrossEntropyWithLogits) compute it
+};
+/// -sum over classes of p * log_softmax(x), with p (rows, classes) >= 0; mean: over rows, those of zeros too.
 Variable softmax_cross_entropy(const Variable& logits, const Variable& probabilities,
-                               Reduction reduction = Reduction::mean);
+                               Reduction reduction = Reduction::mean,
+                               SoftmaxGradient gradient = SoftmaxGradient::formula);
 /// (prediction - target)^2; mean over *all* elements. Equal shapes, as the four below.
 Variable mse_loss(const Variable& prediction, const Variable& target, Reduction reduction = Reduction::mean);
 Variable l1_loss(const Variable& prediction, const Variable& target, Reduction reduction = Reduction::mean);

@@ -64,6 +64,27 @@ std::int64_t greatest(const NamedArray& array, std::int64_t limit, std::string_v
   return most;
 }
 
+/// Of soft labels: the extent of the last axis. 0: an example has a single number.
+std::int64_t classes_of_rows(const ExampleArray& targets) {
+  return targets.shape().empty() ? 0 : targets.shape().back();
+}
+
+/// Soft labels need not add up to 1, and rows of zeros count for nothing.
+void check_probabilities(const NamedArray& array) {
+  std::vector<float> values;
+  std::int64_t seen = 0;
+  array.values.visit({}, [&](std::span<const std::byte> bytes) {
+    values.resize(bytes.size() / size_of(array.values.type()));
+    to_floats(array.values.type(), bytes, values);
+    for (const float value : values) {
+      if (!(value >= 0) || std::isinf(value))
+        array.fail(fmt::format("element {}, of example {}, is {}: expected a probability, 0 or more", seen,
+                               seen / array.values.elements(), value));
+      ++seen;
+    }
+  });
+}
+
 bool is_channel_count(std::int64_t extent) { return extent == 1 || extent == 3 || extent == 4; }
 
 ExampleKind kind_of(const NamedArray& inputs) {
@@ -111,9 +132,16 @@ Pair find_pair(ArrayFiles& files, const std::vector<std::string>& entries, const
     pair.targets->fail(fmt::format("{}: expected {} targets, one for each example of {}",
                                    shape_text(pair.targets->values), pair.inputs.values.count(),
                                    pair.inputs.name));
-  if (options.classes_expected && !is_integer(pair.targets->values.type()))
-    pair.targets->fail(shape_text(pair.targets->values) +
-                       ": cross_entropy expects integers, the classes; for numbers take another model.loss");
+  const ExampleArray& targets = pair.targets->values;
+  const std::int64_t classes = classes_of_rows(targets);
+  if (options.classes_expected && !is_integer(targets.type()) &&
+      (classes < 2 || (options.classes != 0 && options.classes != classes)))
+    pair.targets->fail(fmt::format(
+        "{}: cross_entropy expects integers, the classes, or soft labels, a probability for each of {}, ({}, "
+        "{}); "
+        "for numbers take another model.loss",
+        shape_text(targets), options.classes == 0 ? "two or more classes" : "data.classes",
+        pair.inputs.values.count(), options.classes == 0 ? "classes" : fmt::format("{}", options.classes)));
   return pair;
 }
 
@@ -163,7 +191,14 @@ SplitDataset load_arrays(const ArraysOptions& options) {
     pairs.push_back(find_pair(files, options.test, options,
                               "data.test, or take a part of the training arrays with data.test_size"));
     require_same_examples(pairs[1].inputs, pairs[0].inputs);
-    if (options.targets) require_same_examples(*pairs[1].targets, *pairs[0].targets);
+    if (options.targets) {
+      require_same_examples(*pairs[1].targets, *pairs[0].targets);
+      if (const DType type = pairs[0].targets->values.type();
+          options.classes_expected && is_integer(type) != is_integer(pairs[1].targets->values.type()))
+        pairs[1].targets->fail(fmt::format("{}: expected what {} has ({}): classes, or soft labels, in both",
+                                           shape_text(pairs[1].targets->values), pairs[0].targets->name,
+                                           name_of(type)));
+    }
   }
   const ExampleKind kind = options.kind == ExampleKind::automatic ? kind_of(pairs[0].inputs) : options.kind;
 
@@ -176,6 +211,11 @@ SplitDataset load_arrays(const ArraysOptions& options) {
     if (!options.targets) continue;
     sets[i].targets = pairs[i].targets->values;
     if (!options.classes_expected) continue;
+    if (sets[i].soft = !is_integer(sets[i].targets.type()); sets[i].soft) {
+      check_probabilities(*pairs[i].targets);
+      classes = classes_of_rows(sets[i].targets);
+      continue;
+    }
     const std::int64_t limit = options.classes == 0 ? most_symbols : options.classes;
     classes = std::max(classes, 1 + greatest(*pairs[i].targets, limit, "a class"));
   }

@@ -41,8 +41,8 @@ struct ArraysOptions {
   std::uint64_t test_seed = 1;
   ExampleKind kind = ExampleKind::automatic;
   bool targets = true;           ///< false: entries for targets are not read
-  bool classes_expected = true;  ///< are targets classes, or numbers?
-  std::int64_t classes = 0;      ///< 0: one more than the greatest target
+  bool classes_expected = true;  ///< are targets classes (floating point: soft labels), or numbers?
+  std::int64_t classes = 0;      ///< 0: one more than the greatest target, or as many as soft labels have
   std::int64_t subset = 0;       ///< first examples of the training set; 0: all
   std::int64_t test_subset = 0;  ///< of the test set
 };
@@ -54,7 +54,7 @@ struct SplitDataset {
 /// Arrays are read when a batch needs them, but for deflated members of .npz, IDX, and what has 64 MiB at
 /// most (ExampleArray): these are held in memory. Tokens and classes are read once and checked: they lie in
 /// [0, vocabulary) and [0, classes), of both sets together. Targets (N, 1) and (N, T) are one and T an
-/// example. std::runtime_error "PATH: ..." for files that are missing, damaged or do not fit each other, with
+/// example; soft labels are (N, classes) or (N, T, classes), and so are read and checked: finite, 0 or more. std::runtime_error "PATH: ..." for files that are missing, damaged or do not fit each other, with
 /// what was expected and what was found; std::invalid_argument for options that cannot be.
 SplitDataset load_arrays(const ArraysOptions& options);
 

@@ -10,7 +10,8 @@
 namespace fp16lab::engine::data {
 
 /// inputs: f32 images (B, features), (B, C, H, W) or (B, H, W, C), or i32 symbols (B, T).
-/// targets: i32 labels (B), i32 next symbols (B * T), or f32 (B, outputs) for regression.
+/// targets: i32 labels (B), i32 next symbols (B * T), f32 (B, classes) soft labels, or f32 (B, outputs) for
+/// regression.
 struct Batch {
   Tensor inputs;
   Tensor targets;

@@ -29,13 +29,19 @@ struct Dataset {
   ExampleArray targets{};  ///< without examples: there are none, and only inputs can be learnt
   /// The order of an example's axes if it is an image, (C, H, W) or (H, W, C).
   std::optional<Layout> images{};
-  std::int64_t vocabulary = 0;        ///< inputs are symbols in [0, vocabulary); 0: numbers
-  std::int64_t classes = 0;           ///< targets are in [0, classes), one or several an example; 0: numbers
+  std::int64_t vocabulary = 0;  ///< inputs are symbols in [0, vocabulary); 0: numbers
+  std::int64_t classes = 0;     ///< targets are in [0, classes), one or several an example; 0: numbers
+  /// Targets are no classes but a probability for each of them, (..., classes): soft labels.
+  bool soft = false;
   std::vector<std::uint32_t> rows{};  ///< the examples that the set has, of those of the arrays; empty: all
   std::vector<SourceFile> files{};
 
   std::int64_t count() const {
     return rows.empty() ? inputs.count() : static_cast<std::int64_t>(rows.size());
+  }
+  /// Classes, or rows of probabilities, of an example; 1 where targets are numbers.
+  std::int64_t answers() const {
+    return classes == 0 ? 1 : soft ? targets.elements() / classes : targets.elements();
   }
   /// Where example `index` lies in the arrays.
   std::uint32_t row(std::uint32_t index) const { return rows.empty() ? index : rows[index]; }

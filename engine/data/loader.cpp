@@ -62,8 +62,7 @@ std::uint64_t Loader::batches_per_epoch() const {
 }
 
 std::int64_t Loader::rows_per_batch() const {
-  const bool classes = options_.targets == Targets::labels && dataset_->classes > 0;
-  return options_.batch_size * (classes ? dataset_->targets.elements() : 1);
+  return options_.batch_size * (options_.targets == Targets::labels ? dataset_->answers() : 1);
 }
 
 std::span<const std::uint32_t> Loader::indices(std::uint64_t global_micro_batch_index) {
@@ -149,9 +148,10 @@ Tensor Loader::inputs_of(Backend& backend, std::span<const std::uint32_t> chosen
 Tensor Loader::targets_of(Backend& backend, std::span<const std::uint32_t> chosen) {
   const ExampleArray& targets = dataset_->targets;
   const auto size = static_cast<std::size_t>(targets.elements());
-  const bool classes = dataset_->classes > 0;
-  const auto rows = static_cast<std::int64_t>(chosen.size());
-  const Shape shape = classes ? Shape{rows * targets.elements()} : Shape{rows, targets.elements()};
+  const bool classes = dataset_->classes > 0 && !dataset_->soft;
+  const auto rows = static_cast<std::int64_t>(chosen.size()) * dataset_->answers();
+  const Shape shape =
+      classes ? Shape{rows} : Shape{rows, dataset_->soft ? dataset_->classes : targets.elements()};
   Tensor tensor = backend.empty(shape, classes ? DType::i32 : DType::f32);
   if (!backend.keeps_uploads()) return tensor;
   const auto whole = static_cast<std::size_t>(options_.batch_size) * size;

@@ -30,7 +30,26 @@ Tensor probabilities(Backend& backend, const Tensor& targets, std::int64_t class
   return all;
 }
 
+/// (1 - smoothing) times these, and smoothing / classes more.
+Tensor smoothed(Backend& backend, const Tensor& soft, float smoothing) {
+  if (smoothing == 0.0f) return soft;
+  Tensor kept = backend.empty({1}, DType::f32), share = backend.empty({1}, DType::f32);
+  backend.fill(kept, 1.0 - static_cast<double>(smoothing));
+  backend.fill(share, static_cast<double>(smoothing) / static_cast<double>(soft.shape()[-1]));
+  Tensor all = backend.empty(soft.shape(), DType::f32);
+  backend.binary(BinaryOp::multiply, soft, kept, all);
+  backend.binary(BinaryOp::add, all, share, all);
+  return all;
+}
+
 Variable cross_entropy(const LossOptions& loss, const Variable& logits, const Tensor& targets) {
+  if (targets.dtype() == DType::f32) {
+    Tape& tape = logits.tape();
+    const ScopeGuard scope(tape, "loss");
+    return ops::softmax_cross_entropy(logits,
+                                      tape.constant(smoothed(tape.backend(), targets, loss.label_smoothing)),
+                                      ops::Reduction::mean, loss.soft);
+  }
   if (!loss.one_hot && loss.label_smoothing == 0.0f) return cross_entropy_loss(logits, targets);
   Tape& tape = logits.tape();
   const ScopeGuard scope(tape, "loss");

@@ -23,7 +23,7 @@ inline Variable mse_loss(const Variable& prediction, const Tensor& target) {
 
 /// What a network is trained to make small; the mean over the batch.
 enum class LossKind {
-  cross_entropy,    ///< of softmax; logits (rows, classes), targets i32 (rows)
+  cross_entropy,    ///< of softmax; logits (rows, classes), targets i32 (rows) or f32 (rows, classes)
   mse,              ///< mean over batch and outputs; targets f32, as many as outputs; likewise those below
   l1,               ///< |error|
   huber,            ///< e^2 / 2 up to `delta`, then straight
@@ -38,11 +38,12 @@ struct LossOptions {
   LossOptions(LossKind which = LossKind::cross_entropy) : kind(which) {}  // NOLINT: a kind is a loss
   LossKind kind;
   /// Of cross_entropy, in [0, 1): the target's probability is 1 - s + s / classes, the others' s / classes
-  /// (Szegedy et al. 2016; torch.nn.CrossEntropyLoss).
+  /// (Szegedy et al. 2016; torch.nn.CrossEntropyLoss); soft labels p become (1 - s) p + s / classes.
   float label_smoothing = 0;
   /// Cross entropy from probabilities, as tutorials with one-hot targets compute it. Implied by smoothing.
   bool one_hot = false;
-  float delta = 1;  ///< of huber, > 0
+  ops::SoftmaxGradient soft = ops::SoftmaxGradient::formula;  ///< of cross_entropy of soft labels
+  float delta = 1;                                            ///< of huber, > 0
 };
 
 /// Scalar. Targets of equal element count but another shape take the output's.

@@ -44,6 +44,7 @@ struct OptimizerOptions {
   /// (seed, "<parameter>/rounding", iteration). As kahan: not both, and some weight has 16 bits.
   bool stochastic_rounding = false;
   std::uint64_t seed = 0;
+  bool set_to_zero = false;  ///< what clear_gradients() leaves: zeros, or nothing (Paddle's clear_grad)
 };
 
 /// The update rules by name: sgd, adam, adamw, rmsprop, lamb, adam_weight_decay.
@@ -84,9 +85,11 @@ class Optimizer : public amp::ScaledOptimizer {
 
   void begin_iteration(Tensor& step);
   /// none: the next backward stores, and parameters that it does not reach are left alone. zero: gradients
-  /// are kept as zeros, so that momentum and weight decay also move parameters that the next backward does
-  /// not reach.
-  void clear_gradients(ClearTo to = ClearTo::none);
+  /// are kept as zeros, so that momentum, moments and weight decay also move parameters that the next backward
+  /// does not reach, forward passes leave their memory alone, and a gradient of -0 becomes +0.
+  void clear_gradients(ClearTo to);
+  /// As OptimizerOptions::set_to_zero says.
+  void clear_gradients() { clear_gradients(options_.set_to_zero ? ClearTo::zero : ClearTo::none); }
   /// Those of the parameters that a backward has reached, in parameter order; valid until the next call.
   std::span<Tensor> gradients();
   /// State tensors in parameter order; behind them "<parameter>.compensation" with kahan, in its parameter's

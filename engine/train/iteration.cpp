@@ -84,8 +84,8 @@ Iteration::Iteration(Backend& backend, Workload& workload, TrainingMethod& metho
     if (group.parameters.empty())
       refuse(
           fmt::format("Trainer: optimizer {} has nothing to train, all parameters are frozen", group.name));
-    optimizers_.push_back(optim::make_optimizer(backend, group.parameters, plan.optimizer, plan.train.steps,
-                                                static_cast<int>(optimizers_.size())));
+    optimizers_.push_back(optim::make_optimizer(backend, group.parameters, plan.optimizer_of(group.name),
+                                                plan.train.steps, static_cast<int>(optimizers_.size())));
     sharding_.add_group(optimizers_.back()->parameters());
   }
   names_.resize(groups_.size());

@@ -31,24 +31,36 @@ double read_scalar(Backend& backend, const Tensor& scalar) {
   return static_cast<double>(value);
 }
 
-/// Rows of `logits` (batch, classes) whose first greatest element is at the target. NaN is never the
-/// greatest.
-std::uint64_t count_correct(Backend& backend, const Tensor& logits, const Tensor& targets) {
-  const Tensor wide = widened(backend, logits);
+/// Where the first greatest element of each row stands; -1 where the greatest is NaN.
+std::vector<std::int32_t> greatest_of_rows(Backend& backend, const Tensor& matrix) {
+  const Tensor wide = widened(backend, matrix);
   const auto rows = static_cast<std::size_t>(wide.shape()[0]),
              columns = static_cast<std::size_t>(wide.shape()[1]);
-  std::vector<float> scores(rows * columns);
-  std::vector<std::int32_t> labels(rows);
-  backend.download(wide, std::as_writable_bytes(std::span(scores)));
-  backend.download(targets, std::as_writable_bytes(std::span(labels)));
-  std::uint64_t correct = 0;
+  std::vector<float> values(rows * columns);
+  std::vector<std::int32_t> greatest(rows);
+  backend.download(wide, std::as_writable_bytes(std::span(values)));
   for (std::size_t row = 0; row < rows; ++row) {
+    const float* const begin = values.data() + row * columns;
     std::size_t best = 0;
-    for (std::size_t column = 1; column < columns; ++column) {
-      if (scores[row * columns + column] > scores[row * columns + best]) best = column;
-    }
-    if (!std::isnan(scores[row * columns + best]) && static_cast<std::size_t>(labels[row]) == best) ++correct;
+    for (std::size_t column = 1; column < columns; ++column)
+      if (begin[column] > begin[best]) best = column;
+    greatest[row] = std::isnan(begin[best]) ? -1 : static_cast<std::int32_t>(best);
   }
+  return greatest;
+}
+
+/// Rows of `logits` (batch, classes) whose first greatest element is at the target: the class, or the first
+/// greatest probability of a soft label (class 0 of one of zeros, as argmax has it). NaN is never the greatest.
+std::uint64_t count_correct(Backend& backend, const Tensor& logits, const Tensor& targets) {
+  const std::vector<std::int32_t> answers = greatest_of_rows(backend, logits);
+  std::vector<std::int32_t> labels(answers.size());
+  if (targets.dtype() == DType::i32)
+    backend.download(targets, std::as_writable_bytes(std::span(labels)));
+  else
+    labels = greatest_of_rows(backend, targets);
+  std::uint64_t correct = 0;
+  for (std::size_t row = 0; row < answers.size(); ++row)
+    if (answers[row] >= 0 && answers[row] == labels[row]) ++correct;
   return correct;
 }
 
@@ -62,7 +74,15 @@ std::string optimizers_text(Iteration& parts) {
   return text;
 }
 
-RunSettings settings_of(const TrainingPlan& plan) {
+/// Of several optimizers the greatest learning rate, and whether all of them are adaptive.
+RunSettings settings_of(const TrainingPlan& plan, Iteration& parts) {
+  double learning_rate = 0;
+  bool adaptive = true;
+  for (std::size_t group = 0; group < parts.optimizer_count(); ++group) {
+    const optim::OptimizerOptions& options = parts.optimizer(group).options();
+    learning_rate = std::max(learning_rate, options.learning_rate);
+    adaptive = adaptive && options.name != "sgd";
+  }
   const amp::PolicySettings& given = plan.policy.values;
   const auto bound = [&given](const char* name) {
     const auto found = given.find(name);
@@ -70,8 +90,8 @@ RunSettings settings_of(const TrainingPlan& plan) {
   };
   return {
       .fp32 = plan.amp.level == Level::O0,
-      .learning_rate = plan.optimizer.learning_rate,
-      .adaptive = plan.optimizer.name != "sgd",
+      .learning_rate = learning_rate,
+      .adaptive = adaptive,
       .optimizer_scale = plan.optimizer.loss_scale,
       .clips_norm = plan.train.clip_norm > 0,
       .sums_micro_batches = plan.train.accumulate > 1 && plan.train.accumulate_mode == AccumulateMode::sum,
@@ -100,7 +120,7 @@ Trainer::Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan,
       parameters_(workload.model->parameters()),
       buffers_(workload.model->buffers()),
       culprits_(backend),
-      settings_(settings_of(plan)),
+      settings_(settings_of(plan, parts_)),
       last_(step_state()) {
   check_graph(options_, backend, *method_);
   if (options_.graph) recorded_.emplace(backend, *method_, parts_, tensor_log_, parameters_);

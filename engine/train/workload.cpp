@@ -2,9 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 
 #include "engine/amp/scalers/layer_scaler.hpp"
 
@@ -63,21 +65,38 @@ void check_shards(const TrainingPlan& plan) {
   if (amp::scales_layers(plan.scaler))
     refuse(fmt::format("scaler.policy = \"{}\"", plan.scaler.policy),
            "scales of layers are decided inside a backward pass, by what one shard has");
+  if (plan.optimizer.set_to_zero ||
+      std::ranges::any_of(plan.own_optimizers, [](const auto& own) { return own.second.set_to_zero; }))
+    refuse("optimizer.set_to_zero = true", "gradients of a shard are added to none");
   if (plan.train.graph)
     refuse("train.graph = true", "shards are added by the host, which a recorded step does not wait for");
 }
 
 }  // namespace
 
+optim::OptimizerOptions TrainingPlan::optimizer_of(std::string_view group) const {
+  const auto own = own_optimizers.find(group);
+  if (own == own_optimizers.end()) return optimizer;
+  optim::OptimizerOptions options = own->second;
+  options.schedule = optimizer.schedule;
+  options.loss_scale = optimizer.loss_scale;
+  options.kahan = optimizer.kahan;
+  options.stochastic_rounding = optimizer.stochastic_rounding;
+  options.seed = optimizer.seed;
+  return options;
+}
+
 TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp,
                            const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer,
-                           const ParallelOptions& parallel) {
+                           const ParallelOptions& parallel,
+                           std::map<std::string, optim::OptimizerOptions, std::less<>> own_optimizers) {
   TrainingPlan plan{.train = train,
                     .amp = amp::resolve(amp),
                     .scaler = scaler,
                     .policy = amp::make_scale_policy(scaler),
                     .optimizer = optimizer,
-                    .parallel = parallel};
+                    .parallel = parallel,
+                    .own_optimizers = std::move(own_optimizers)};
   check(train, scaler);
   check_shards(plan);
   amp::scales_layers(scaler, plan.amp);

@@ -2,7 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "engine/amp/levels/level.hpp"
 #include "engine/amp/policy.hpp"
@@ -56,15 +60,23 @@ struct TrainingPlan {
   amp::ScalePolicy policy;  ///< that `scaler` names, also where it is not enabled
   optim::OptimizerOptions optimizer;
   ParallelOptions parallel = {};
+  /// Of groups of the method (OptimizerGroup::name) that have options of their own.
+  std::map<std::string, optim::OptimizerOptions, std::less<>> own_optimizers = {};
+
+  /// What a group's optimizer is made of: its own options or `optimizer`, with what all optimizers of a run
+  /// share as `optimizer` has it: the schedule, the loss scale that is left to them, and how 16-bit weights are
+  /// rounded.
+  optim::OptimizerOptions optimizer_of(std::string_view group) const;
 };
 
 /// std::invalid_argument as amp::resolve, amp::make_scale_policy, check and amp::scales_layers, and for
 /// optimizer.kahan where weights are FP32 or rounded stochastically; and for several shards with what they
-/// cannot be had with: scales of layers, recorded steps, gradients that are rounded stochastically.
+/// cannot be had with: scales of layers, recorded steps, gradients that are cleared to zeros.
 /// `optimizer`'s stochastic_rounding and seed are those of `amp` and `train`.
 TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp,
                            const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer,
-                           const ParallelOptions& parallel = {});
+                           const ParallelOptions& parallel = {},
+                           std::map<std::string, optim::OptimizerOptions, std::less<>> own_optimizers = {});
 
 /// What the patterns of amp::AmpOptions can name where this model is trained.
 amp::NetworkNames network_names(const nn::Module& model);

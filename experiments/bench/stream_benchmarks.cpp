@@ -187,10 +187,10 @@ const Case cases[] = {
        benchmark::DoNotOptimize(histogram);
      },
      read_whole},
-    {"count_exponents/thrust_sort", "count",
+    {"count_exponents/thrust", "count",
      [](Arrays& x, int) {
        ExponentHistogram histogram;
-       if (have_thrust_counting()) count_exponents_by_sorting(std::span<const float>(x.wide), histogram);
+       if (have_thrust_counting()) count_exponents_by_thrust(std::span<const float>(x.wide), histogram);
        benchmark::DoNotOptimize(histogram);
      },
      [](Arrays& x, int t) {

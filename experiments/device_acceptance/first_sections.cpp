@@ -6,7 +6,6 @@
 #include <iterator>
 #include <string_view>
 
-#include "engine/backend/cuda/verbs/sorted_histogram.hpp"
 #include "experiments/device_acceptance/case_section.hpp"
 #include "experiments/device_acceptance/cases/tile_cases.hpp"
 
@@ -28,17 +27,13 @@ void add_verb(std::vector<VerbCase>& cases, std::string_view verb) {
                        [&](const VerbCase& one) { return one.verb == verb; });
 }
 
-/// CUB's sort and run lengths against the emulated back end's counts. The machine of rehearsals has no CUB.
-VerbCase sorted_case(Data data, bool has_cub) {
-  return {"sorted_histogram", name_of(data), [=](CaseContext& c) {
+/// Thrust's counts against the emulated back end's.
+VerbCase counting_case(Data data) {
+  return {"histogram", name_of(data), [=](CaseContext& c) {
             for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
               for (const std::int64_t size : {std::int64_t{1}, c.extent(200003, 2003)}) {
-                const engine::Tensor x = c.random({size}, dtype, data);
                 ExponentHistogram counts;
-                if (has_cub && c.backend().name() == "cuda")
-                  engine::sorted_histogram(c.backend(), x, counts);
-                else
-                  c.backend().histogram(x, counts);
+                c.backend().histogram(c.random({size}, dtype, data), counts);
                 c.keep(fmt::format("{} of {}", size, fp16lab::name_of(dtype)), counts);
               }
           }};
@@ -130,8 +125,7 @@ Goals count_goals(const Settings&) { return case_goals("counts and scattered row
 CaseList count_cases(const Settings& settings) {
   CaseList list{{}, size_of_cases(settings)};
   // Ordinary data has neither Inf nor NaN, special data has both.
-  for (const Data data : {Data::ordinary, Data::special})
-    list.cases.push_back(sorted_case(data, !settings.rehearsal()));
+  for (const Data data : {Data::ordinary, Data::special}) list.cases.push_back(counting_case(data));
   for (const char* verb : {"histogram", "scatter_rows"}) add_verb(list.cases, verb);
   return list;
 }

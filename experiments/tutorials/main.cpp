@@ -14,6 +14,7 @@
 #include "experiments/app/progress.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "experiments/tutorials/expectations.hpp"
+#include "experiments/tutorials/full_table.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 
 namespace fp16lab::experiments {
@@ -64,6 +65,7 @@ ExitCode run_exp_tutorials(const CommonOptions& common, bool full) {
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
   bool full = false;
+  std::string runs;
   return experiment_main(
       argc, argv,
       {.name = "exp_tutorials",
@@ -74,7 +76,14 @@ int main(int argc, char** argv) {
            [&](Options& options) {
              options.flag("--full", full,
                           "the tutorials' own sizes (gigabytes of memory, and hours without a GPU)");
-             return [&](const CommonOptions& common) { return run_exp_tutorials(common, full); };
+             options.add("--runs", runs,
+                         "only print the tables of Paddle's tutorials beside the runs of this folder "
+                         "(tutorials_full.toml)");
+             return [&](const CommonOptions& common) {
+               if (runs.empty()) return run_exp_tutorials(common, full);
+               fmt::print("{}", full_size_tables(runs));
+               return ExitCode::ok;
+             };
            }},
       {.out = "results/exp_tutorials", .config = "tutorials.toml"});
 }

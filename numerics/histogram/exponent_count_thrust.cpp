@@ -16,19 +16,21 @@
 namespace fp16lab {
 namespace {
 
-/// Elements whose keys are sorted at once: 64 MiB of keys, and as much again while they are merged.
-constexpr std::size_t part_size = std::size_t{1} << 24;
+/// Strips, so that the threads that OpenMP gives have several each.
+constexpr std::uint32_t strips = 64;
 
 template <class T>
 void count_all(std::span<const T> values, ExponentHistogram& histogram) {
-  std::vector<std::uint32_t> keys(std::min(values.size(), part_size));
-  std::array<std::uint64_t, edge_count> ends;
-  std::array<std::uint64_t, slot_count> counts;
-  for (std::size_t begin = 0; begin < values.size(); begin += part_size) {
-    const std::span<const T> part = values.subspan(begin, std::min(part_size, values.size() - begin));
-    count_by_sorting(THRUST_NS_QUALIFIER::omp::par, part.data(), static_cast<std::ptrdiff_t>(part.size()),
-                     keys.data(), ends.data(), counts.data());
-    add_counts(counts.data(), histogram);
+  const StripLayout layout{.strips = strips, .side_by_side = false};
+  std::vector<std::uint32_t> table(layout.table_size());
+  std::vector<std::uint64_t> parts(std::size_t{row_count} * part_count);
+  std::array<std::uint64_t, row_count> totals;
+  for (std::size_t begin = 0; begin < values.size(); begin += counted_at_once) {
+    const std::span<const T> part =
+        values.subspan(begin, std::min<std::size_t>(counted_at_once, values.size() - begin));
+    count_by_strips(THRUST_NS_QUALIFIER::omp::par, part.data(), part.size(), layout, table.data(),
+                    parts.data(), totals.data());
+    add_totals(totals.data(), histogram);
   }
 }
 
@@ -36,13 +38,13 @@ void count_all(std::span<const T> values, ExponentHistogram& histogram) {
 
 bool have_thrust_counting() { return true; }
 
-void count_exponents_by_sorting(std::span<const float> values, ExponentHistogram& histogram) {
+void count_exponents_by_thrust(std::span<const float> values, ExponentHistogram& histogram) {
   count_all(values, histogram);
 }
-void count_exponents_by_sorting(std::span<const Float16> values, ExponentHistogram& histogram) {
+void count_exponents_by_thrust(std::span<const Float16> values, ExponentHistogram& histogram) {
   count_all(values, histogram);
 }
-void count_exponents_by_sorting(std::span<const BFloat16> values, ExponentHistogram& histogram) {
+void count_exponents_by_thrust(std::span<const BFloat16> values, ExponentHistogram& histogram) {
   count_all(values, histogram);
 }
 

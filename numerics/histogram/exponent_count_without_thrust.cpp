@@ -7,20 +7,20 @@ namespace {
 
 [[noreturn]] void refuse() {
   throw std::runtime_error(
-      "count_exponents_by_sorting: built without Thrust; install libthrust-dev and configure again");
+      "count_exponents_by_thrust: built without Thrust; install libthrust-dev and configure again");
 }
 
 }  // namespace
 
 bool have_thrust_counting() { return false; }
 
-void count_exponents_by_sorting(std::span<const float> /*values*/, ExponentHistogram& /*histogram*/) {
+void count_exponents_by_thrust(std::span<const float> /*values*/, ExponentHistogram& /*histogram*/) {
   refuse();
 }
-void count_exponents_by_sorting(std::span<const Float16> /*values*/, ExponentHistogram& /*histogram*/) {
+void count_exponents_by_thrust(std::span<const Float16> /*values*/, ExponentHistogram& /*histogram*/) {
   refuse();
 }
-void count_exponents_by_sorting(std::span<const BFloat16> /*values*/, ExponentHistogram& /*histogram*/) {
+void count_exponents_by_thrust(std::span<const BFloat16> /*values*/, ExponentHistogram& /*histogram*/) {
   refuse();
 }
 

@@ -8,11 +8,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "analysis/range_report.hpp"
 #include "analysis/suggested_scale.hpp"
 #include "bindings.hpp"
+#include "engine/backend/cuda/cuda_backend.hpp"
+#include "engine/backend/host_histogram.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
@@ -73,6 +76,31 @@ void count(ExponentHistogram& histogram, const Codes& codes, std::string_view fo
       count_as<Element>(histogram, codes, threads);
     else
       count_widened<Element>(histogram, codes, threads);
+  });
+}
+
+/// The GPU that counts; made once, and never destroyed: the driver may be gone before this library is.
+engine::Backend& counting_device() {
+  static engine::Backend& device =
+      *engine::make_cuda_backend({.gemm = engine::GemmRoute::mma}).release();
+  return device;
+}
+
+void count_on_device(ExponentHistogram& histogram, const Codes& codes, std::string_view format) {
+  static std::mutex one_at_a_time;
+  visit_dtype<is_floating>(format_of(format), [&](auto row) {
+    using Element = typename decltype(row)::Element;
+    if constexpr (is_tensor_float(DTypeOf<Element>::value)) {
+      if (codes.itemsize() != sizeof(Element))
+        throw std::invalid_argument("codes have another size than their format");
+      const std::span values(static_cast<const Element*>(codes.data()), codes.size());
+      const nb::gil_scoped_release unlocked;
+      const std::lock_guard lock(one_at_a_time);
+      engine::count_exponents_on(counting_device(), values, histogram);
+    } else {
+      throw std::invalid_argument(
+          "device=\"cuda\" counts float32, float16 and bfloat16; expected one of these, or device=\"cpu\"");
+    }
   });
 }
 
@@ -172,6 +200,7 @@ Source: numerics/histogram.
     (1, 1)
 )")
       .def(nb::init<>())
+      .def("_count_on_device", &count_on_device, nb::arg("codes").noconvert(), nb::arg("format"))
       .def("_count", &count, nb::arg("codes").noconvert(), nb::arg("format"), nb::arg("threads"))
       .def_prop_ro("bins", &bins, nb::rv_policy::move, "A copy of the 278 counts, uint64.")
       .def_ro("zero", &ExponentHistogram::zero)

@@ -8,12 +8,13 @@ from ._core import Histogram
 from .arrays import codes_of, thread_count
 
 
-def histogram(x: Any, threads: int | None = None) -> Histogram:
+def histogram(x: Any, threads: int | None = None, device: str = "cpu") -> Histogram:
     """Counts the magnitudes of x by binary exponent.
 
     x: any shape and strides; dtypes as in round. A dense array is read in place, whatever its
-    order. Counts never depend on threads. Errors: ValueError or TypeError in one line. Source:
-    numerics/histogram/exponent_histogram.hpp.
+    order. Counts never depend on threads. device: "cpu", or "cuda", where a GPU counts what is
+    copied to it in parts: float32, float16 and bfloat16 alone. Errors: ValueError or TypeError in
+    one line; RuntimeError where there is no GPU. Source: numerics/histogram/exponent_histogram.hpp.
 
     >>> import numpy, fp16lab
     >>> h = fp16lab.histogram(numpy.array([2.0**-26, 2.0**-20, 2.0**-10, 0.0], numpy.float32))
@@ -22,9 +23,14 @@ def histogram(x: Any, threads: int | None = None) -> Histogram:
     >>> h.suggest_scale("f16").suggested
     17
     """
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f'device is {device!r}; expected "cpu" or "cuda"')
     codes = codes_of(x, "x")
-    counts = Histogram()
-    counts._count(codes.words.ravel(order="K"), codes.format, thread_count(threads))
+    counts, words = Histogram(), codes.words.ravel(order="K")
+    if device == "cuda":
+        counts._count_on_device(words, codes.format)
+    else:
+        counts._count(words, codes.format, thread_count(threads))
     return counts
 
 

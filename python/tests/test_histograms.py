@@ -46,6 +46,19 @@ def test_counts_are_those_of_frexp(name):
         assert fp16lab.histogram(x, threads) == h
 
 
+def test_a_gpu_counts_the_same_or_says_in_one_line_that_there_is_none():
+    for x, wrong in ((np.zeros(3), "float32, float16 and bfloat16"), (np.ones(3, np.float16), "expected")):
+        with pytest.raises(ValueError, match=wrong):
+            fp16lab.histogram(x, device="cuda" if x.dtype == np.float64 else "gpu")
+    x = float32_patterns().view(np.float32)
+    try:
+        counts = fp16lab.histogram(x, device="cuda")
+    except RuntimeError as error:
+        assert "\n" not in str(error)
+        pytest.skip(str(error))
+    assert counts == fp16lab.histogram(x)
+
+
 def test_fp64_counts_what_is_beyond_fp32_in_the_outer_bins():
     x = np.array([1e-300, 2.0**-149, 2.0**-149 * 1.5, 1.0, 1e300, 0.0, np.inf, np.nan])
     h = fp16lab.histogram(x)

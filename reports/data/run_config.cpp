@@ -205,7 +205,8 @@ FlatConfig workload_settings(const FlatConfig& config) {
     if (starts_with_any(key, {"amp.", "scaler.", "backend.", "observe.", "checkpoint.", "report."})) continue;
     if (key == "train.seed" || key == "train.evaluate_every" || key == "train.skip_limit" ||
         key == "data.path" || key == "optimizer.loss_scale" || key == "optimizer.kahan" ||
-        key == perturbation || is_unread(config, key) ||
+        key == perturbation || is_unread(config, key) || (key == "data.shuffle" && value == "true") ||
+        (key == "optimizer.set_to_zero" && value == "false") ||
         (key == "train.initial" && value.find_first_not_of("'\"") == std::string::npos))  // older folders
       continue;
     settings.emplace(key, value);

@@ -155,16 +155,6 @@ void OpStatistics::clear() {
   products_.clear();
 }
 
-std::vector<Advice> device_advice(int major, int minor, DType low) {
-  if (low != DType::f16 && low != DType::bf16 && low != DType::tf32) return {};
-  const int needed = low == DType::f16 ? 7 : 8;
-  if (major >= needed) return {};
-  return {
-      {"", fmt::format("a device of compute capability {}.{} has no tensor cores for {}: {}.0 ({}) or above "
-                       "would be right",
-                       major, minor, format_name(low), needed, needed == 8 ? "Ampere" : "Volta")}};
-}
-
 std::string to_text(const OpStatistics& statistics) {
   std::vector<Row> rows = {
       {"op", "layer", "FP16", "BF16", "FP32", "casts to 16 bits", "casts to FP32", "TF32"}};

@@ -65,9 +65,6 @@ class OpStatistics {
   std::vector<Product> products_;  ///< each (layer, op, shape) once
 };
 
-/// The advice about a device: capability below 7.0 has no tensor cores, below 8.0 none for bf16 and tf32.
-std::vector<Advice> device_advice(int major, int minor, DType low);
-
 /// The table as text, aligned, with a line of totals: "op  layer  FP16  BF16  FP32  casts to 16 bits  casts
 /// to FP32"; behind them "TF32", where an op computed in it.
 std::string to_text(const OpStatistics& statistics);

@@ -100,7 +100,8 @@ Variable softmax_cross_entropy(const Variable& logits, const Tensor& target, Red
   return reduced(subtract(log_sum, picked(shifted, target)), reduction, result);
 }
 
-Variable softmax_cross_entropy(const Variable& logits, const Variable& probabilities, Reduction reduction) {
+Variable softmax_cross_entropy(const Variable& logits, const Variable& probabilities, Reduction reduction,
+                               SoftmaxGradient gradient) {
   const auto [x, p, result] = enter_pair(Op::softmax_cross_entropy, logits, probabilities);
   check_logits(x);
   Tape& tape = x.tape();
@@ -116,10 +117,18 @@ Variable softmax_cross_entropy(const Variable& logits, const Variable& probabili
   const auto spread = [](const Variable& g, const Variable& over) {
     return negate(multiply(reshape(g, {g.shape()[0], 1}), over));
   };
+  const auto towards_p = [log_q, spread](const Variable& g, const Variable&) { return spread(g, log_q); };
   const Variable losses =
-      tape.record(Op::softmax_cross_entropy, rows,
-                  {{log_q, [p = p, spread](const Variable& g, const Variable&) { return spread(g, p); }},
-                   {p, [log_q, spread](const Variable& g, const Variable&) { return spread(g, log_q); }}});
+      gradient == SoftmaxGradient::formula
+          ? tape.record(
+                Op::softmax_cross_entropy, rows,
+                {{log_q, [p = p, spread](const Variable& g, const Variable&) { return spread(g, p); }},
+                 {p, towards_p}})
+          : tape.record(
+                Op::softmax_cross_entropy, rows,
+                {{x, [p = p, log_q, spread](const Variable& g,
+                                            const Variable&) { return spread(g, subtract(p, exp(log_q))); }},
+                 {p, towards_p}});
   return reduced(losses, reduction, result);
 }
 

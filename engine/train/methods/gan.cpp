@@ -45,7 +45,8 @@ class Frozen {
 
 std::vector<OptimizerGroup> AdversarialTraining::groups(nn::Module& model) const {
   const nn::Gan& gan = gan_of(model);
-  return {{"generator", gan.generator().parameters()}, {"discriminator", gan.discriminator().parameters()}};
+  return {{std::string(names[0]), gan.generator().parameters()},
+          {std::string(names[1]), gan.discriminator().parameters()}};
 }
 
 void AdversarialTraining::run(Iteration& iteration) {

@@ -24,6 +24,8 @@
 // one fixed noise.
 #pragma once
 
+#include <array>
+#include <string_view>
 #include <vector>
 
 #include "engine/nn/models/gan.hpp"
@@ -33,7 +35,9 @@ namespace fp16lab::engine {
 
 class AdversarialTraining final : public TrainingMethod {
  public:
-  /// "generator" and "discriminator". std::invalid_argument for a model that is no nn::Gan.
+  /// Of its groups.
+  static constexpr std::array<std::string_view, 2> names{"generator", "discriminator"};
+  /// std::invalid_argument for a model that is no nn::Gan.
   std::vector<OptimizerGroup> groups(nn::Module& model) const override;
   int losses() const override { return 2; }
   void run(Iteration& iteration) override;

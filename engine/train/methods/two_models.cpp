@@ -19,7 +19,8 @@ nn::ModelPair& pair_of(nn::Module& model) {
 
 std::vector<OptimizerGroup> TwoModels::groups(nn::Module& model) const {
   const nn::ModelPair& pair = pair_of(model);
-  return {{"model0", pair.first().parameters()}, {"model1", pair.second().parameters()}};
+  return {{std::string(names[0]), pair.first().parameters()},
+          {std::string(names[1]), pair.second().parameters()}};
 }
 
 void TwoModels::run(Iteration& iteration) {

@@ -18,6 +18,9 @@
 // train.clip_value apply to model 0.
 #pragma once
 
+#include <array>
+#include <string_view>
+
 #include "engine/nn/models/model_pair.hpp"
 #include "engine/train/method.hpp"
 
@@ -25,7 +28,9 @@ namespace fp16lab::engine {
 
 class TwoModels final : public TrainingMethod {
  public:
-  /// "model0" and "model1". std::invalid_argument for a model that is no nn::ModelPair.
+  /// Of its groups.
+  static constexpr std::array<std::string_view, 2> names{"model0", "model1"};
+  /// std::invalid_argument for a model that is no nn::ModelPair.
   std::vector<OptimizerGroup> groups(nn::Module& model) const override;
   bool recordable() const override { return true; }
   int losses() const override { return static_cast<int>(nn::ModelPair::combinations.size()); }

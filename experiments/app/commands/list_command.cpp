@@ -9,7 +9,6 @@
 
 #include "analysis/inspection.hpp"
 #include "engine/amp/levels/op_lists.hpp"
-#include "engine/amp/levels/op_statistics.hpp"
 #include "engine/amp/policy.hpp"
 #include "engine/backend/cuda/runtime/devices.hpp"
 #include "engine/backend/cuda/runtime/no_device.hpp"
@@ -236,9 +235,9 @@ Json gpu_json(const engine::CudaDevice& gpu) {
   const std::string_view row = tensor_core_of(gpu.capability_major, gpu.capability_minor);
   Json advice = Json::array();
   for (const DType low : {DType::f16, DType::bf16, DType::tf32})
-    for (const engine::amp::Advice& lacking :
-         engine::amp::device_advice(gpu.capability_major, gpu.capability_minor, low))
-      advice.push_back(lacking.text);
+    if (std::string lacking = engine::lacking_text(gpu, low);
+        !lacking.empty() && (advice.empty() || advice.back() != lacking))
+      advice.push_back(std::move(lacking));
   return {{"ordinal", gpu.ordinal},
           {"name", gpu.name},
           {"compute_capability", fmt::format("{}.{}", gpu.capability_major, gpu.capability_minor)},
@@ -272,11 +271,8 @@ ExitCode run_devices(const CommonOptions& common, bool as_json) {
     return ExitCode::ok;
   }
   std::vector<std::string> warnings;
-  for (const engine::CudaDevice& gpu : cuda.devices)
-    if (engine::is_too_old(gpu)) warnings.push_back(engine::unusable_device_text(gpu, false, ""));
   for (Json& gpu : gpus) {
-    for (const Json& advice : gpu.at("advice"))
-      warnings.push_back(fmt::format("{}: {}", gpu.at("name").get<std::string>(), advice.get<std::string>()));
+    for (const Json& advice : gpu.at("advice")) warnings.push_back(advice.get<std::string>());
     gpu.erase("advice");
   }
   if (!gpus.empty()) json["gpus"] = std::move(gpus);

@@ -36,7 +36,7 @@ std::string section_of(const ConfigKey& key) { return key.name.substr(0, key.nam
 
 std::vector<std::string> known_sections() {
   std::vector<std::string> sections;
-  for (const ConfigKey& key : config_keys()) {
+  for (const ConfigKey& key : all_config_keys()) {
     std::string section = section_of(key);
     if (sections.empty() || sections.back() != section) sections.push_back(std::move(section));
   }
@@ -47,7 +47,7 @@ std::vector<std::string> known_sections() {
 bool is_section(std::string_view name) {
   const std::string prefix = std::string(name) + ".";
   const auto holds = [&prefix](const ConfigKey& key) { return key.name.starts_with(prefix); };
-  return std::any_of(config_keys().begin(), config_keys().end(), holds);
+  return std::ranges::any_of(all_config_keys(), holds);
 }
 
 std::string_view field_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
@@ -66,7 +66,7 @@ std::string_view key_of_another_section(std::string_view name) {
 }
 
 const ConfigKey& find_key(std::string_view name, std::string_view where) {
-  for (const ConfigKey& key : config_keys())
+  for (const ConfigKey& key : all_config_keys())
     if (key.name == name) return key;
   // A section in the place of a key ("[train]" written as "train = 3") deserves its own words.
   if (is_section(name)) refuse_config(where, fmt::format("'{}' is a section, not a key", name));
@@ -279,7 +279,8 @@ void require_printable(std::string_view text, std::string_view key, std::string_
 
 bool RunConfig::operator==(const RunConfig& other) const {
   const auto same = [&](const ConfigKey& key) { return key.read(*this) == key.read(other); };
-  return data == other.data && model.rows == other.model.rows && std::ranges::all_of(config_keys(), same) &&
+  return data == other.data && model.rows == other.model.rows &&
+         std::ranges::all_of(all_config_keys(), same) &&
          (scaler.policy != automatic_policy || scaler.parameters == other.scaler.parameters);
 }
 
@@ -444,14 +445,15 @@ std::string value_text(const RunConfig& config, const ConfigKey& key) {
 std::string to_toml(const RunConfig& config) {
   std::string text;
   std::string section;
-  for (const ConfigKey& key : config_keys()) {
+  for (const ConfigKey& key : all_config_keys()) {
+    const std::string value = value_text(config, key);
+    if (value.empty()) continue;
     if (section_of(key) != section) {
       if (section == "model") text += network_toml(config.model.rows);
       section = section_of(key);
       text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
     }
-    const std::string value = value_text(config, key);
-    if (!value.empty()) text += fmt::format("{} = {}\n", key.name.substr(section.size() + 1), value);
+    text += fmt::format("{} = {}\n", key.name.substr(section.size() + 1), value);
   }
   return text;
 }

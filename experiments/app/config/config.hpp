@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,6 +54,7 @@ struct DataConfig {
   std::int64_t subset = 0;
   std::int64_t test_subset = 0;
   bool test_subset_is_set = false;  ///< by apply_setting: then fewer will not do; no key of its own
+  bool shuffle = true;
   engine::data::Tokens tokens = engine::data::Tokens::bytes;
   std::vector<std::string> train{"x_train", "y_train"};
   std::vector<std::string> test{"x_test", "y_test"};
@@ -112,6 +114,11 @@ struct ReportConfig {
   bool operator==(const ReportConfig&) const = default;
 };
 
+/// The value of a key as files have it. Nothing: a parameter that the configured loss-scale policy does not
+/// have, or what a model's own section does not say.
+using ConfigValue = std::variant<std::monostate, std::string, std::int64_t, double, bool,
+                                 std::vector<std::int64_t>, std::vector<std::string>>;
+
 /// The value of scaler.policy until resolve_scaler_policy.
 inline constexpr std::string_view automatic_policy = "auto";
 
@@ -122,6 +129,9 @@ struct RunConfig {
   TrainConfig train;
   /// With schedule.*. `schedule.total_steps` 0: with the run.
   engine::optim::OptimizerOptions optimizer{.learning_rate = 0.05, .momentum = 0.9};
+  /// What [optimizer.generator] and its like say: by model, then by the field of [optimizer]. Nothing else of
+  /// a model's optimizer differs from `optimizer`.
+  std::map<std::string, std::map<std::string, ConfigValue>> own_optimizers;
   engine::amp::AmpOptions amp;
   engine::amp::ScalerOptions scaler{.policy = std::string(automatic_policy)};
   BackendConfig backend;
@@ -133,11 +143,6 @@ struct RunConfig {
   /// policy uses.
   bool operator==(const RunConfig& other) const;
 };
-
-/// The value of a key as files have it. Nothing: a parameter that the configured loss-scale policy does not
-/// have.
-using ConfigValue = std::variant<std::monostate, std::string, std::int64_t, double, bool,
-                                 std::vector<std::int64_t>, std::vector<std::string>>;
 
 /// What a key's values are. A parameter of loss-scale policies is a double here, whatever its kind.
 enum class ConfigType { text, integer, real, boolean, integers, texts, parameter };
@@ -167,6 +172,10 @@ struct ConfigKey {
 
 /// Every key, in the order of the resolved config.toml: sections in one piece.
 std::span<const ConfigKey> config_keys();
+/// Behind them those of sections that repeat keys of [optimizer] for one of two models, such as
+/// [optimizer.generator]: all but optimizer.kahan and optimizer.loss_scale, which belong to the run's level and
+/// scaler. Where they are not set they read as nothing.
+std::span<const ConfigKey> all_config_keys();
 
 /// "an integer, 1 or more", "one of none, fixed, dynamic": for messages and documentation.
 std::string expectation_of(const ConfigKey& key);

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "engine/train/methods/gan.hpp"
+#include "engine/train/methods/two_models.hpp"
 #include "experiments/app/config/config_key_rows.hpp"
 
 namespace fp16lab::experiments {
@@ -29,19 +31,54 @@ std::string choices_text(const std::vector<std::string>& choices) {
   return text;
 }
 
-}  // namespace
+/// The keys of [optimizer.MODEL].
+void add_optimizer_of(std::string_view model, std::vector<ConfigKey>& all) {
+  constexpr std::string_view section = "optimizer.";
+  for (const ConfigKey& base : keys::of_optimizer()) {
+    const std::string field = base.name.substr(section.size());
+    if (field == "kahan" || field == "loss_scale") continue;
+    ConfigKey own = base;
+    own.name = fmt::format("{}{}.{}", section, model, field);
+    own.read = [model = std::string(model), field](const RunConfig& config) -> ConfigValue {
+      const auto said = config.own_optimizers.find(model);
+      if (said == config.own_optimizers.end()) return {};
+      const auto value = said->second.find(field);
+      return value == said->second.end() ? ConfigValue() : value->second;
+    };
+    own.write = [model = std::string(model), field](RunConfig& config, const ConfigValue& value) {
+      config.own_optimizers[model][field] = value;
+    };
+    all.push_back(std::move(own));
+  }
+}
 
-std::span<const ConfigKey> config_keys() {
-  static const std::vector<ConfigKey> table = [] {
-    std::vector<ConfigKey> all;
+/// The keys of the table, and how many of them stand in config_keys().
+struct KeyTable {
+  std::vector<ConfigKey> all;
+  std::size_t listed = 0;
+};
+
+const KeyTable& key_table() {
+  static const KeyTable table = [] {
+    KeyTable made;
+    std::vector<ConfigKey>& all = made.all;
     for (const auto& section : {keys::of_model, keys::of_data, keys::of_train, keys::of_optimizer,
                                 keys::of_schedule, keys::of_amp, keys::of_scaler, keys::of_backend,
                                 keys::of_parallel, keys::of_observe, keys::of_checkpoint, keys::of_report})
       std::ranges::move(section(), std::back_inserter(all));
-    return all;
+    made.listed = all.size();
+    for (const auto& models : {engine::TwoModels::names, engine::AdversarialTraining::names})
+      for (const std::string_view model : models) add_optimizer_of(model, all);
+    return made;
   }();
   return table;
 }
+
+}  // namespace
+
+std::span<const ConfigKey> config_keys() { return all_config_keys().first(key_table().listed); }
+
+std::span<const ConfigKey> all_config_keys() { return key_table().all; }
 
 std::string expectation_of(const ConfigKey& key) {
   switch (key.type) {

@@ -84,8 +84,9 @@ std::unique_ptr<Network> make_network_of(Backend& backend, const RunConfig& conf
   return network;
 }
 
-/// The two blocks of these names.
-std::array<NetworkRows, 2> two_blocks(const RunConfig& config, std::array<std::string_view, 2> names) {
+/// The blocks of a method that trains two networks.
+std::array<NetworkRows, 2> two_blocks(const RunConfig& config) {
+  const std::span<const std::string_view> names = models_of(config.train.method);
   const std::vector<LayerBlock>& blocks = config.model.rows;
   if (blocks.size() != 2 || blocks[0].name != names[0] || blocks[1].name != names[1] ||
       blocks[0].repeat != 1 || blocks[1].repeat != 1)
@@ -151,6 +152,9 @@ LearningTask task_of(const RunConfig& config) {
   LearningTask task{.data = kind_of(config), .loss = config.model.loss};
   task.loss.label_smoothing = static_cast<float>(config.model.label_smoothing);
   task.loss.one_hot = config.model.one_hot;
+  if (config.amp.dialect == engine::amp::Dialect::paddle ||
+      config.amp.dialect == engine::amp::Dialect::mindspore)
+    task.loss.soft = engine::ops::SoftmaxGradient::fused;
   task.loss.delta = static_cast<float>(config.model.huber_delta);
   if (config.model.loss != LossKind::cross_entropy || config.train.method == "gan")
     task.metric = Quantity::loss;
@@ -160,14 +164,20 @@ LearningTask task_of(const RunConfig& config) {
   return task;
 }
 
+std::span<const std::string_view> models_of(std::string_view method) {
+  if (method == "two_models") return engine::TwoModels::names;
+  if (method == "gan") return engine::AdversarialTraining::names;
+  return {};
+}
+
 std::vector<std::unique_ptr<Network>> make_networks(Backend& backend, const RunConfig& config,
                                                     const DataShape& shape) {
   std::vector<std::unique_ptr<Network>> networks;
   if (config.train.method == "two_models") {
-    for (const NetworkRows& rows : two_blocks(config, {"model0", "model1"}))
+    for (const NetworkRows& rows : two_blocks(config))
       networks.push_back(make_network_of(backend, config, shape, rows));
   } else if (config.train.method == "gan") {
-    const auto [generator, discriminator] = two_blocks(config, {"generator", "discriminator"});
+    const auto [generator, discriminator] = two_blocks(config);
     networks.push_back(
         make_rows(backend, config, generator, {.extents = {config.model.noise}}, shape.input.elements()));
     require_network_output(*networks.back(), shape.input, fmt::format("the images of {}", config.data.name));

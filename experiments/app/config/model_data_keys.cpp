@@ -54,14 +54,18 @@ std::vector<ConfigKey> of_data() {
                   "one axis can be channels",
                   named(engine::data::all_example_kinds())),
       FP16LAB_KEY(data.classes,
-                  "of arrays: how many there are; 0: one more than the greatest target. Of synthetic data: "
-                  "0: targets are numbers",
+                  "of arrays: how many there are; 0: one more than the greatest target, or as many as soft "
+                  "labels have. Of synthetic data: 0: targets are numbers",
                   sizes),
       FP16LAB_KEY(data.subset, "first n training examples, or symbols of text; 0: all", counts),
       FP16LAB_KEY(data.test_subset,
                   "first n test examples, or symbols of text (or all, where a file asks for more than there "
                   "are); 0: all",
                   counts),
+      FP16LAB_KEY(
+          data.shuffle,
+          "training examples, or windows of text, in an order that train.seed draws anew for each epoch; "
+          "false: in the order of their rows, in every epoch"),
       FP16LAB_KEY(data.tokens, "of text: what a symbol is; words: with the space before them, or marks",
                   named(engine::data::all_tokens())),
       FP16LAB_KEY(

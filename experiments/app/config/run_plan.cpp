@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -89,12 +91,37 @@ void check_method(const RunPlan& plan) {
   engine::check_graph(plan.train, *method);
 }
 
+/// What [optimizer.MODEL] sections make of [optimizer]. std::invalid_argument for a model that the method does
+/// not train.
+std::map<std::string, engine::optim::OptimizerOptions, std::less<>> own_optimizers(const RunConfig& config) {
+  const std::span<const std::string_view> models = models_of(config.train.method);
+  std::map<std::string, engine::optim::OptimizerOptions, std::less<>> all;
+  for (const auto& [model, said] : config.own_optimizers) {
+    if (std::ranges::find(models, model) == models.end())
+      throw std::invalid_argument(fmt::format(
+          "optimizer.{}.{}: train.method = \"{}\" trains no such model; expected {}", model,
+          said.begin()->first, config.train.method,
+          models.empty() ? "what [optimizer] says alone" : fmt::format("{}", fmt::join(models, " or "))));
+    RunConfig whole = config;
+    for (const auto& [field, value] : said) {
+      const auto key = std::ranges::find(config_keys(), "optimizer." + field, &ConfigKey::name);
+      key->write(whole, value);
+    }
+    if (whole.optimizer.nesterov && whole.optimizer.momentum == 0)
+      throw std::invalid_argument(fmt::format(
+          "optimizer.{}.nesterov = true: expected an optimizer.{}.momentum above 0", model, model));
+    all.emplace(model, whole.optimizer);
+  }
+  return all;
+}
+
 /// std::invalid_argument.
 RunPlan resolved(RunConfig config) {
   resolve_scaler_policy(config);
   engine::amp::AmpOptions amp = config.amp;
   for (std::string& row : to_float_of(config.model.rows)) amp.to_float.push_back(std::move(row));
-  RunPlan plan{engine::plan_training(config.train, amp, config.scaler, config.optimizer, config.parallel),
+  RunPlan plan{engine::plan_training(config.train, amp, config.scaler, config.optimizer, config.parallel,
+                                     own_optimizers(config)),
                std::move(config)};
   check_products(plan, plan.config.backend);
   engine::check(plan.parallel, plan.config.train.batch_size);

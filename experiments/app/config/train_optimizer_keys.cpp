@@ -26,7 +26,9 @@ std::vector<ConfigKey> of_train() {
       FP16LAB_KEY(
           train.method,
           "how a step goes. gradient_penalty: the norm of the loss's gradient joins the loss; two_models "
-          "and gan: two blocks, each a network with an optimizer",
+          "and gan: two blocks, each a network with an optimizer, of which sections such as "
+          "[optimizer.generator] "
+          "say what [optimizer] does not say for both",
           training_methods()),
       FP16LAB_KEY(train.penalty, "of gradient_penalty: weight of the gradient's norm in the loss",
                   not_negative),
@@ -69,6 +71,11 @@ std::vector<ConfigKey> of_optimizer() {
           optimizer.kahan,
           "16-bit weights without master weights keep what rounding takes from their updates, and add "
           "it to the next one (Kahan's sum)"),
+      FP16LAB_KEY(
+          optimizer.set_to_zero,
+          "gradients are cleared to zeros, so that momentum and weight decay also move weights that a "
+          "step's losses do not reach, and keep their memory; false: to nothing, and such weights stay "
+          "(clear_grad(set_to_zero) of paddle)"),
       FP16LAB_KEY(optimizer.loss_scale,
                   "divides every gradient: what scaler.drop_overflow_update = false leaves to the optimizer",
                   scales),

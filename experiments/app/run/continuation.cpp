@@ -119,13 +119,13 @@ bool other_length(const RunConfig& begun_with, const RunConfig& now) {
 
 void require_resumable(const RunConfig& begun_with, const RunConfig& now,
                        const std::filesystem::path& folder) {
-  for (const ConfigKey& key : config_keys()) {
+  for (const ConfigKey& key : all_config_keys()) {
     const std::string before = value_text(begun_with, key);
     const std::string after = value_text(now, key);
     if (before == after || is_free(key) || (is_length(key) && !schedule_follows_length(begun_with))) continue;
     if (same_arithmetic(key, begun_with, now)) continue;
     refuse_other_bits(
-        key.name, after, before, folder,
+        key.name, after.empty() ? "not set" : after, before.empty() ? "nothing" : before, folder,
         is_length(key) ? fmt::format("its {} schedule ends with the run", begun_with.optimizer.schedule.name)
                        : std::string(other_bits));
   }

@@ -54,6 +54,8 @@ void check_optimizer(const RunPlan& plan, const PreparedRun& run) {
                         : fmt::format("train.epochs = {}, of {} steps", train.epochs, plan.train.steps),
         schedule.name, schedule.warmup_steps));
   engine::optim::make_optimizer(*run.backend, {}, plan.optimizer, plan.train.steps);
+  for (const auto& [model, options] : plan.own_optimizers)
+    engine::optim::make_optimizer(*run.backend, {}, plan.optimizer_of(model), plan.train.steps);
 }
 
 /// Does `work`; CommandError(usage) for what it finds wrong with the configuration.

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "engine/backend/cuda/runtime/devices.hpp"
+#include "engine/backend/cuda/runtime/no_device.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/exit_code.hpp"
@@ -48,6 +49,26 @@ ChosenBackend cuda(const BackendConfig& config) {
   return chosen;
 }
 
+/// What the device that was found lacks for this run's products; else nothing.
+std::string missing_products(const RunConfig& config, const BackendRecord& found) {
+  const RunPlan plan = resolve_run(config);
+  BackendConfig there = config.backend;
+  there.device = found.device;
+  there.tensor_core = found.tensor_core;
+  try {
+    check_products(plan, there);
+    return {};
+  } catch (const std::invalid_argument& error) {
+    for (const engine::CudaDevice& device : engine::cuda_status().devices)
+      if (device.ordinal == config.backend.ordinal)
+        if (std::string missing = engine::missing_products_text(
+                device, plan.amp.low == DType::tf32 ? DType::tf32 : DType::bf16);
+            !missing.empty())
+          return missing;
+    return error.what();
+  }
+}
+
 }  // namespace
 
 ChosenBackend choose_backend(const RunConfig& config, int threads) {
@@ -58,9 +79,12 @@ ChosenBackend choose_backend(const RunConfig& config, int threads) {
   if (reason.empty() || asked.device == "cuda") {
     try {
       ChosenBackend chosen = cuda(asked);
-      if (asked.device == "auto")
+      if (asked.device == "cuda") return chosen;
+      reason = missing_products(config, chosen.record);
+      if (reason.empty()) {
         chosen.record.note = fmt::format("found {}", chosen.gpu.value_or("a device"));
-      return chosen;
+        return chosen;
+      }
     } catch (const engine::DeviceUnavailable& unavailable) {
       if (asked.device == "cuda") throw CommandError(ExitCode::unavailable, unavailable.what());
       reason = unavailable.what();

@@ -142,8 +142,11 @@ std::string examples_text(const engine::data::Dataset& set) {
 
 std::string targets_text(const engine::data::Dataset& set) {
   if (set.targets.count() == 0) return "no targets";
-  const std::int64_t each = set.targets.elements();
-  if (set.classes == 0) return fmt::format("{} targets each", each);
+  if (set.classes == 0) return fmt::format("{} targets each", set.targets.elements());
+  const std::int64_t each = set.answers();
+  if (set.soft)
+    return fmt::format("soft labels of {} classes{}", set.classes,
+                       each == 1 ? "" : fmt::format(", {} rows each", each));
   return each == 1 ? fmt::format("{} classes", set.classes)
                    : fmt::format("{} targets each of {} classes", each, set.classes);
 }
@@ -181,7 +184,7 @@ DataShape shape_of(const RunConfig& config, const engine::data::Dataset& set) {
   if (task_of(config).targets == engine::data::Targets::inputs)
     shape.output = shape.input;
   else if (set.classes > 0)
-    shape.output = {.extents = {set.classes}, .rows = set.targets.elements()};
+    shape.output = {.extents = {set.classes}, .rows = set.answers()};
   else
     shape.output = {.extents = {set.targets.elements()}};
   return shape;
@@ -225,7 +228,7 @@ RunBatches example_batches(const RunConfig& config, const RunData& data) {
   engine::data::LoaderOptions options{
       .batch_size = config.train.batch_size,
       .targets = task_of(config).targets,
-      .shuffle = true,
+      .shuffle = config.data.shuffle,
       .seed = config.train.seed,
       .layout = config.model.layout,
       .padding = config.data.padding,
@@ -243,7 +246,7 @@ RunBatches example_batches(const RunConfig& config, const RunData& data) {
 RunBatches text_batches(const RunConfig& config, const RunData& data) {
   engine::data::TextLoaderOptions options{.batch_size = config.train.batch_size,
                                           .context = config.model.context,
-                                          .shuffle = true,
+                                          .shuffle = config.data.shuffle,
                                           .seed = config.train.seed};
   RunBatches batches;
   batches.training = std::make_unique<engine::data::TextLoader>(data.training_text, options);

@@ -6,8 +6,8 @@
 #include <exception>
 #include <utility>
 
-#include "engine/amp/levels/op_statistics.hpp"
 #include "engine/backend/cuda/runtime/devices.hpp"
+#include "engine/backend/cuda/runtime/no_device.hpp"
 #include "experiments/app/run/memory_limits.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/scale_text.hpp"
@@ -58,26 +58,23 @@ void note_order(const RunPlan& plan) {
       "ranks and on the library; --resume needs the same ones");
 }
 
-/// What "auto" took, and what the device would rather have.
+/// What "auto" took; a warning where a GPU is there that cannot do it.
 void note_backend(const PreparedRun& run) {
   const RunConfig& config = run.plan.config;
-  if (config.backend.device == "auto") say("{}", choice_text(run.chosen.record));
-  if (!run.chosen.gpu) return;
-  for (const std::string& advice : gpu_advice(run.plan, static_cast<int>(config.backend.ordinal)))
-    say("warning: {}", advice);
+  if (config.backend.device != "auto") return;
+  const bool unfit =
+      !run.chosen.gpu && needs_emulation(config).empty() && !engine::cuda_status().devices.empty();
+  say("{}{}", unfit ? "warning: " : "", choice_text(run.chosen.record));
 }
 
 }  // namespace
 
-std::vector<std::string> gpu_advice(const RunPlan& plan, std::optional<int> ordinal) {
+std::vector<std::string> gpu_advice(const RunPlan& plan) {
   std::vector<std::string> all;
   if (plan.amp.level == engine::Level::O0) return all;
-  for (const engine::CudaDevice& gpu : engine::cuda_status().devices) {
-    if (ordinal && gpu.ordinal != *ordinal) continue;
-    for (const engine::amp::Advice& advice :
-         engine::amp::device_advice(gpu.capability_major, gpu.capability_minor, plan.amp.low))
-      all.push_back(fmt::format("{}: {}", gpu.name, advice.text));
-  }
+  for (const engine::CudaDevice& gpu : engine::cuda_status().devices)
+    if (std::string lacking = engine::lacking_text(gpu, plan.amp.low); !lacking.empty())
+      all.push_back(std::move(lacking));
   return all;
 }
 

@@ -2,7 +2,6 @@
 // lacks.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,7 @@ void print_notes(const PreparedRun& run);
 /// Before the network is made: a warning where a step takes more memory than there is. Says whether there was one.
 bool note_memory(const StepCosts& costs);
 
-/// What GPUs that are here (or only that one) would lack for this run's 16-bit type, a line each.
-std::vector<std::string> gpu_advice(const RunPlan& plan, std::optional<int> ordinal = {});
+/// What GPUs that are here lack for this run's products, a line each.
+std::vector<std::string> gpu_advice(const RunPlan& plan);
 
 }  // namespace fp16lab::experiments

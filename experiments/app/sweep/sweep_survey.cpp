@@ -94,7 +94,7 @@ void require_undamaged(const SweepPlan& plan, const std::vector<RunState>& state
 }  // namespace
 
 std::string difference_of(const RunConfig& there, const RunConfig& here) {
-  for (const ConfigKey& key : config_keys()) {
+  for (const ConfigKey& key : all_config_keys()) {
     const std::string mine = value_text(here, key), other = value_text(there, key);
     if (mine == other) continue;
     const auto shown = [](const std::string& value) {

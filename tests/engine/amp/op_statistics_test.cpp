@@ -185,20 +185,5 @@ TEST(OpAdvice, NchwIsSlowerForConvolutionsOf16Bits) {
   EXPECT_THAT(advice[0].text, AllOf(HasSubstr("NCHW"), HasSubstr("NHWC would be right")));
 }
 
-TEST(DeviceAdvice, TensorCoresNeedCapability7AndBf16Needs8) {
-  const auto text = [](int major, int minor, DType low) {
-    const auto advice = amp::device_advice(major, minor, low);
-    EXPECT_LE(advice.size(), 1u);
-    return advice.empty() ? std::string() : advice[0].text;
-  };
-  EXPECT_THAT(text(6, 1, DType::f16), AllOf(HasSubstr("6.1"), HasSubstr("FP16"), HasSubstr("7.0 (Volta)")));
-  EXPECT_EQ(text(7, 0, DType::f16), "");
-  EXPECT_EQ(text(9, 0, DType::f16), "");
-  EXPECT_THAT(text(6, 1, DType::bf16), AllOf(HasSubstr("BF16"), HasSubstr("8.0 (Ampere)")));
-  EXPECT_THAT(text(7, 5, DType::bf16), AllOf(HasSubstr("7.5"), HasSubstr("8.0 (Ampere)")));
-  EXPECT_EQ(text(8, 0, DType::bf16), "");
-  EXPECT_EQ(text(5, 0, DType::f32), "") << "FP32 needs none";
-}
-
 }  // namespace
 }  // namespace fp16lab::engine::test::op_statistics_test

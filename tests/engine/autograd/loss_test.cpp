@@ -54,6 +54,39 @@ TEST_F(LossTest, ARowOfZeroProbabilitiesHasNoLossAndNoGradient) {
   }
 }
 
+TEST_F(LossTest, FusedKernelsTakeTheProbabilitiesOfARowToAddUpToOne) {
+  // Paddle's cross_entropy_with_softmax_grad with soft_label, and MindSpore's SoftmaxCrossEntropyWithLogits:
+  // softmax(x) - p, in FP64 here. One row adds up to 1, one to 2, one is of zeros.
+  const std::vector<float> logits{0.5f, -1, 2, 0.25f, 1, 1, -3, 0, 0.5f, -1, 2, 0.25f};
+  const std::vector<float> targets{0.25f, 0.25f, 0.5f, 0, 2, 0, 0, 0, 0, 0, 0, 0};
+  const Variable x = input({3, 4}, logits), p = constant({3, 4}, targets);
+  const Variable fused = ops::softmax_cross_entropy(x, p, Reduction::none, ops::SoftmaxGradient::fused),
+                 formula = ops::softmax_cross_entropy(x, p, Reduction::none);
+  EXPECT_EQ(values(fused), values(formula)) << "the loss is the same";
+  const std::vector<float> g = gradient(ops::sum(fused), x), own = gradient(ops::sum(formula), x);
+  for (std::size_t row = 0; row < 3; ++row) {
+    double sum = 0, total = 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+      sum += std::exp(static_cast<double>(logits[4 * row + i]));
+      total += static_cast<double>(targets[4 * row + i]);
+    }
+    for (std::size_t i = 4 * row; i < 4 * row + 4; ++i) {
+      const double softmax = std::exp(static_cast<double>(logits[i])) / sum,
+                   target = static_cast<double>(targets[i]);
+      EXPECT_NEAR(g[i], softmax - target, 16 * u) << i;
+      EXPECT_NEAR(own[i], total * softmax - target, 32 * u) << i;
+    }
+  }
+  EXPECT_NE(g, own);
+  tape.reset();
+  // Under a mean the rows share its division, those of zeros too; and the gradient can be differentiated.
+  const Variable y = input({3, 4}, logits);
+  const Variable mean =
+      ops::softmax_cross_entropy(y, constant({3, 4}, targets), Reduction::mean, ops::SoftmaxGradient::fused);
+  const std::vector<float> of_mean = gradient(mean, y);
+  for (std::size_t i = 0; i < of_mean.size(); ++i) EXPECT_NEAR(of_mean[i], g[i] / 3, 4 * u);
+}
+
 // ---- reductions -----------------------------------------------------------------------------------
 
 TEST_F(LossTest, SixteenMillionSquaredErrorsAccumulateSafely) {

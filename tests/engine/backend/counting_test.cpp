@@ -1,8 +1,9 @@
-// Exponents are counted in five places: one by one, by the CPU's vector kernels, by the verb of each back
-// end, and by sorting with Thrust, on OpenMP threads and on a GPU. Counts and extremes are the same.
+// Exponents are counted in four ways: one by one, by the CPU's vector kernels, by the kernels of each back end, and
+// by Thrust, on OpenMP threads and on a GPU, whose verb it is. Counts and extremes are the same, of values in
+// host memory too.
 #include <random>
 
-#include "engine/backend/cuda/verbs/sorted_histogram.hpp"
+#include "engine/backend/host_histogram.hpp"
 #include "numerics/histogram/exponent_count_thrust.hpp"
 #include "tests/engine/backend/conformance.hpp"
 
@@ -52,17 +53,14 @@ class BackendCounting : public BackendConformance {
     count_exponents(std::span<const T>(values), vectors, 2);
     EXPECT_EQ(vectors, expected);
     if (have_thrust_counting()) {
-      ExponentHistogram sorted;
-      count_exponents_by_sorting(std::span<const T>(values), sorted);
-      EXPECT_EQ(sorted, expected);
+      ExponentHistogram by_thrust;
+      count_exponents_by_thrust(std::span<const T>(values), by_thrust);
+      EXPECT_EQ(by_thrust, expected);
     }
-    if (GetParam().name == "cuda") {
-      ExponentHistogram sorted;
-      sorted_histogram(backend(), x, sorted);
-      EXPECT_EQ(sorted, expected);
-    } else {
-      ExponentHistogram sorted;
-      EXPECT_THROW(sorted_histogram(backend(), x, sorted), std::invalid_argument);
+    for (const std::size_t at_once : {std::size_t{1} << 24, std::size_t{4097}}) {
+      ExponentHistogram of_host;
+      count_exponents_on(backend(), std::span<const T>(values), of_host, at_once);
+      EXPECT_EQ(of_host, expected) << "in parts of " << at_once;
     }
   }
 };

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/data/loader.hpp"
 #include "numerics/files/disk/sha256.hpp"
 #include "tests/support/array_files.hpp"
@@ -241,8 +242,10 @@ TEST_F(Arrays, TargetsAreClassesOrNumbers) {
   EXPECT_THAT(error_of(options("<i4", "(4,)", from_hex("00000000 02000000 ffffffff 01000000"))),
               HasSubstr("array 'y': element 2, of example 2, is -1: expected a class from 0"));
   EXPECT_THAT(error_of(options("<u8", "(4,)", std::string(32, '\xff'))), HasSubstr("is 9223372036854775807"));
-  EXPECT_THAT(error_of(options("<f4", "(4,)", std::string(16, '\0'))),
-              HasSubstr("f32 (4,): cross_entropy expects integers, the classes"));
+  EXPECT_THAT(
+      error_of(options("<f4", "(4,)", std::string(16, '\0'))),
+      HasSubstr("f32 (4,): cross_entropy expects integers, the classes, or soft labels, a probability for "
+                "each of two or more classes, (4, classes)"));
   ArraysOptions numbers = options("<f4", "(4, 2)", std::string(32, '\0'));
   numbers.classes_expected = false;
   EXPECT_EQ(load_arrays(numbers).training.classes, 0);
@@ -250,6 +253,47 @@ TEST_F(Arrays, TargetsAreClassesOrNumbers) {
   EXPECT_THAT(
       error_of(options("<i4", "(3,)", std::string(12, '\0'))),
       AllOf(HasSubstr("i32 (3,): expected 4 targets, one for each example of"), HasSubstr("array 'x'")));
+}
+
+TEST_F(Arrays, SoftLabelsAreAProbabilityForEachClass) {
+  const auto options = [&](const std::string& descr, const std::string& shape, const std::string& bytes) {
+    write("p.npz", zip({stored("x.npy", npy("<f4", "(4, 1)", std::string(16, '\0'))),
+                        stored("y.npy", npy(descr, shape, bytes))}));
+    return with_split("p.npz");
+  };
+  // Four rows of three halves: 1 0 0, 0.5 0.25 0.25, zeros, 2 0 0: they need not add up to 1.
+  const std::string halves = from_hex("003c 0000 0000 0038 0034 0034 0000 0000 0000 0040 0000 0000");
+  ArraysOptions soft = options("<f2", "(4, 3)", halves);
+  soft.test_seed = 0;
+  const SplitDataset data = load_arrays(soft);
+  EXPECT_TRUE(data.training.soft && data.test.soft);
+  EXPECT_EQ(data.training.classes, 3);
+  EXPECT_EQ(data.training.answers(), 1);
+  const auto backend = make_emulated_backend(tensor_core_model("hopper"), 1);
+  const Normalisation none;
+  Loader loader(data.training, none, {.batch_size = 2, .shuffle = false});
+  EXPECT_EQ(loader.rows_per_batch(), 2);
+  for (const std::uint64_t index : {0, 1}) {  // an epoch has one batch
+    const Tensor targets = loader.batch(*backend, index).targets;
+    ASSERT_EQ(targets.shape(), (Shape{2, 3}));
+    std::vector<float> values(6);
+    backend->download(targets, std::as_writable_bytes(std::span(values)));
+    EXPECT_THAT(values, ElementsAre(1.0f, 0.0f, 0.0f, 0.5f, 0.25f, 0.25f));
+  }
+  soft.classes = 3;
+  EXPECT_EQ(load_arrays(soft).training.classes, 3);
+  soft.classes = 4;
+  EXPECT_THAT(error_of(soft), HasSubstr("a probability for each of data.classes, (4, 4)"));
+
+  EXPECT_EQ(load_arrays(options("<f2", "(4, 1, 3)", halves)).training.answers(), 1);
+  const SplitDataset rows = load_arrays(options("<f4", "(4, 2, 2)", std::string(64, '\0')));
+  EXPECT_EQ(rows.training.classes, 2);
+  EXPECT_EQ(rows.training.answers(), 2) << "two rows an example";
+  for (const auto& [bits, text] : {std::pair{"000080bf", "-1"}, {"0000807f", "inf"}, {"0000c07f", "nan"}})
+    EXPECT_THAT(
+        error_of(options("<f4", "(4, 2)", std::string(20, '\0') + from_hex(bits) + std::string(8, '\0'))),
+        HasSubstr(std::string("array 'y': element 5, of example 2, is ") + text +
+                  ": expected a probability, 0 or more"));
 }
 
 TEST_F(Arrays, ASplitIsAShareOrANumberAndTheSameEveryTime) {

@@ -113,6 +113,49 @@ TEST(TrainMethod, TwoOptimizersOfTheSameKindDoWhatOneDoes) {
   }
 }
 
+/// A network with a weight that its forward pass does not use.
+class WithSpareWeight final : public nn::Module {
+ public:
+  explicit WithSpareWeight(Backend& backend)
+      : spare_(add_parameter("spare", tensor_of(backend, {2}, {1, -2}))),
+        net_(add_child(std::make_unique<StatefulNet>(backend))) {}
+  Variable forward(Tape& tape, const Variable& x) override { return net_.forward(tape, x); }
+  const Parameter& spare() const { return spare_; }
+
+ private:
+  Parameter& spare_;
+  StatefulNet& net_;
+};
+
+TEST(TrainMethod, GradientsClearedToZerosMoveWhatNoLossReaches) {
+  // clear_grad(set_to_zero) of Paddle. SGD by hand: v = 0.5 v + 0.25 w, w -= 0.125 v, all of it exact.
+  RunSetup setup = adam_at_o1();
+  setup.train.steps = 4;
+  setup.optimizer = {.name = "sgd", .learning_rate = 0.125, .momentum = 0.5, .weight_decay = 0.25};
+  const auto trained = [&](bool set_to_zero) {
+    setup.optimizer.set_to_zero = set_to_zero;
+    auto run = std::make_unique<MethodRun>(
+        class_batches(7), [](Backend& backend) { return std::make_unique<WithSpareWeight>(backend); },
+        MethodRun::MakeMethod(), setup);
+    run->trainer.run();
+    return run;
+  };
+  const auto none = trained(false), zero = trained(true);
+  auto others = none->weights(), same = zero->weights();
+  EXPECT_THAT(others.front(), ElementsAre(1.0f, -2.0f)) << "it stays";
+  for (std::size_t i = 0; i < 2; ++i) {
+    float w = i == 0 ? 1.0f : -2.0f, v = 0;
+    for (int step = 0; step < 4; ++step) {
+      v = 0.5f * v + 0.25f * w;
+      w -= 0.125f * v;
+    }
+    EXPECT_EQ(same.front()[i], w) << "weight decay and momentum act on zeros";
+  }
+  others.erase(others.begin());
+  same.erase(same.begin());
+  EXPECT_EQ(others, same) << "all other weights have the same bits";
+}
+
 TEST(TrainMethod, SkippingIsPerOptimizerAndBackingOffIsNot) {
   RunSetup setup = adam_at_o1();
   setup.train.steps = 3;

@@ -3,14 +3,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
+#include <chrono>
 #include <cmath>
+#include <csignal>
+#include <filesystem>
 #include <iterator>
+#include <thread>
 
 #include "engine/train/trainer.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "experiments/tutorials/expectations.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "tests/experiments/app/small_runs.hpp"
 
 namespace fp16lab::experiments {
@@ -362,6 +369,103 @@ TEST_F(ExpTutorials, FullLeavesOutWhatMakesTheRunsSmall) {
       {"-c", path("grid.toml"), "-o", path("out"), "--quiet", "--full", "--set", "train.steps=1"}, folder_);
   EXPECT_THAT(result.exit_code, testing::AnyOf(0, 5)) << result.err;
   EXPECT_EQ(column("out/exp_tutorials.csv", "weights"), (std::vector<std::string>{"65536", "65536"}));
+}
+
+/// scripts/tutorials_full.sh, at small sizes.
+class TutorialsAtFullSize : public SmallRuns {
+ protected:
+  const std::vector<std::string> small_{
+      "--threads",       "1",     "--set",         "model.scale_down=128", "--set",
+      "data.batches=20", "--set", "train.epochs=1"};
+
+  testing_support::Finished script(const std::string& out) const {
+    std::vector<std::string> arguments{FP16LAB_SOURCE_DIR "/scripts/tutorials_full.sh", FP16LAB_BIN_DIR,
+                                       path(out)};
+    arguments.insert(arguments.end(), small_.begin(), small_.end());
+    return testing_support::run_program("/bin/bash", arguments, folder_);
+  }
+  std::vector<std::string> task(int number, const std::string& out) const {
+    std::vector<std::string> arguments{"sweep",
+                                       "-c",
+                                       FP16LAB_SOURCE_DIR "/experiments/configs/tutorials_full.toml",
+                                       "-o",
+                                       path(out),
+                                       "--quiet",
+                                       "--task",
+                                       std::to_string(number)};
+    arguments.insert(arguments.end(), small_.begin(), small_.end());
+    return arguments;
+  }
+};
+
+TEST_F(TutorialsAtFullSize, StoppedAndStartedAgainEndsWithTheSameBits) {
+  const auto whole = script("whole");
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  EXPECT_EQ(whole.out, read("whole/tables.md"));
+  // The script was at its sixth run, which is killed between two checkpoints.
+  ASSERT_EQ(fp16lab(task(1, "killed")).exit_code, 0);
+  {
+    testing_support::Spawned child(fp16lab_binary, task(6, "killed"), folder_);
+    const std::filesystem::path third =
+        folder_ / "killed/paddle_linear9-o1-add-seed1/checkpoints/step-000003.safetensors";
+    for (int i = 0; i < 60000 && !std::filesystem::exists(third) && child.running(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    child.signal(SIGKILL);
+    ASSERT_EQ(child.wait().exit_code, 128 + SIGKILL) << "it was killed in the middle";
+  }
+  const auto again = script("killed");
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err, testing::AllOf(HasSubstr("paddle_mlp3-fp32-seed1: complete"),
+                                        HasSubstr("paddle_linear9-o1-add-seed1: unfinished")))
+      << "what was done is kept";
+  std::size_t runs = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "whole")) {
+    if (!std::filesystem::exists(entry.path() / "steps.csv")) continue;
+    const std::string name = entry.path().filename().string();
+    ++runs;
+    EXPECT_EQ(column("killed/" + name + "/steps.csv", "state_hash"),
+              column("whole/" + name + "/steps.csv", "state_hash"))
+        << name;
+    EXPECT_FALSE(std::filesystem::exists(entry.path() / "checkpoints")) << name;
+  }
+  EXPECT_EQ(runs, 10u);
+  // A row for each column of both tutorials, with their figures as they printed them; so has the finding.
+  const std::string finding =
+      read_file(FP16LAB_SOURCE_DIR "/reports/findings/tutorials_at_full_size/README.md", longest::document);
+  for (const char* const row :
+       {"| FP32 | 1.24519622 |  | ", "| O1 | 1.24815702 | +0.238 % | ",
+        "| O2, no master weights | 1.25423336 | ", "| O1, ten batches accumulated | 1.25602019 | ",
+        "| FP32 | 0.6486028 |  | ", "| O1 | 0.6486219 | +0.003 % | ",
+        "| O1, static graph (scale from 128) | 0.6486222 | ",
+        "| O2, no master weights | 0.6743 | +3.962 % | ",
+        "| O2, guard on eight of nine layers | 0.6691731 | ", "| O1, ten batches accumulated | 0.6602017 | "})
+    for (const std::string& text : {whole.out, finding}) EXPECT_THAT(text, HasSubstr(row));
+  const auto losses = column("whole/paddle_linear9-fp32-seed1/steps.csv", "loss");
+  ASSERT_EQ(losses.size(), 20u);
+  EXPECT_THAT(whole.out, HasSubstr(fmt::format("| FP32 | 0.6486028 |  | {:.7f} |  | 0 of 20 | ",
+                                               std::stod(losses.back()))));
+  // Ten batches are compared with FP32's last ten.
+  double ten = 0;
+  for (std::size_t i = 10; i < 20; ++i) ten += std::stod(losses[i]) / 10;
+  const double accumulated =
+      std::stod(column("whole/paddle_linear9-o1-accumulate10-seed1/steps.csv", "loss").back());
+  EXPECT_THAT(whole.out, HasSubstr(fmt::format("{:.7f} | {:+.3f} % | 0 of 2 | ", accumulated,
+                                               100 * (accumulated / ten - 1))));
+}
+
+TEST_F(TutorialsAtFullSize, NoFigureStandsForARunThatWasNotMade) {
+  const auto table = [&](const std::string& runs) {
+    return testing_support::run_program(FP16LAB_BIN_DIR "/exp_tutorials", {"--runs", path(runs)}, folder_);
+  };
+  std::filesystem::create_directories(folder_ / "none");
+  const auto nothing = table("none");
+  EXPECT_EQ(nothing.exit_code, 2);
+  EXPECT_THAT(nothing.err, HasSubstr("no run of tutorials_full.toml is there"));
+  ASSERT_EQ(fp16lab(task(1, "some")).exit_code, 0);
+  const auto one = table("some");
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_THAT(one.out, HasSubstr("| O1 | 1.24815702 | +0.238 % | not run | | | 1.294 | |\n"));
+  EXPECT_THAT(one.out, HasSubstr("| FP32 | 0.6486028 |  | not run | | | 0.529 | |\n"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Counting by sorting against counting one by one. Without Thrust's headers these tests say SKIPPED.
+// Counting by Thrust against counting one by one. Without Thrust's headers these tests say SKIPPED.
 #include "numerics/histogram/exponent_count_thrust.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ class ThrustCounting : public testing::Test {
   void SetUp() override {
     if (have_thrust_counting()) return;
     ExponentHistogram histogram;
-    EXPECT_THROW(count_exponents_by_sorting(std::span<const float>(), histogram), std::runtime_error);
+    EXPECT_THROW(count_exponents_by_thrust(std::span<const float>(), histogram), std::runtime_error);
     GTEST_SKIP() << "built without libthrust-dev";
   }
 };
@@ -25,13 +25,13 @@ class ThrustCounting : public testing::Test {
 TEST_F(ThrustCounting, EqualsCountingOneByOne) {
   for (const std::size_t n : {0u, 1u, 2u, 63u, 4097u, 250001u}) {
     const std::vector<float> values = random_patterns(n, static_cast<std::uint32_t>(n) + 1);
-    ExponentHistogram expected, sorted;
+    ExponentHistogram expected, counted;
     for (const float x : values) expected.count(bits_of(x));
-    count_exponents_by_sorting(std::span<const float>(values), sorted);
-    EXPECT_EQ(sorted, expected) << n;
-    count_exponents_by_sorting(std::span<const float>(values), sorted);  // it adds
+    count_exponents_by_thrust(std::span<const float>(values), counted);
+    EXPECT_EQ(counted, expected) << n;
+    count_exponents_by_thrust(std::span<const float>(values), counted);  // it adds
     expected += expected;
-    EXPECT_EQ(sorted, expected) << n;
+    EXPECT_EQ(counted, expected) << n;
   }
 }
 
@@ -45,11 +45,11 @@ TEST_F(ThrustCounting, AllCodesOfSixteenBits) {
     expected_halves.count(bits_of(widen(halves.back())));
     expected_brains.count(code << 16);
   }
-  ExponentHistogram sorted_halves, sorted_brains;
-  count_exponents_by_sorting(std::span<const Float16>(halves), sorted_halves);
-  count_exponents_by_sorting(std::span<const BFloat16>(brains), sorted_brains);
-  EXPECT_EQ(sorted_halves, expected_halves);
-  EXPECT_EQ(sorted_brains, expected_brains);
+  ExponentHistogram counted_halves, counted_brains;
+  count_exponents_by_thrust(std::span<const Float16>(halves), counted_halves);
+  count_exponents_by_thrust(std::span<const BFloat16>(brains), counted_brains);
+  EXPECT_EQ(counted_halves, expected_halves);
+  EXPECT_EQ(counted_brains, expected_brains);
 }
 
 }  // namespace

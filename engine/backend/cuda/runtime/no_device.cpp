@@ -35,4 +35,20 @@ std::string unusable_device_text(const CudaDevice& device, bool has_code, std::s
       device.name, major, minor, architectures, major, minor);
 }
 
+std::string missing_products_text(const CudaDevice& device, DType operands) {
+  const bool low = operands == DType::bf16 || operands == DType::tf32;
+  if (!low || is_too_old(device) || multiplies_bf16_and_tf32(device)) return "";
+  return fmt::format(
+      "{} has compute capability {}.{}, whose tensor cores multiply FP16 alone; {} products on a device need "
+      "8.0 "
+      "(sm_80) or newer",
+      device.name, device.capability_major, device.capability_minor,
+      operands == DType::tf32 ? "TF32" : "BF16");
+}
+
+std::string lacking_text(const CudaDevice& device, DType operands) {
+  return is_too_old(device) ? unusable_device_text(device, false, "")
+                            : missing_products_text(device, operands);
+}
+
 }  // namespace fp16lab::engine

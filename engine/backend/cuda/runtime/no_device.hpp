@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "engine/backend/cuda/runtime/devices.hpp"
+#include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::engine {
 
@@ -15,5 +16,10 @@ std::string no_device_text(int driver_version, int runtime_version, std::string_
 /// Why this one cannot be used; "": it can. `has_code`: does the program have kernels for it, which was built
 /// for `architectures` ("sm 80, 90")?
 std::string unusable_device_text(const CudaDevice& device, bool has_code, std::string_view architectures);
+
+/// Why it has no products of these operands (f16, bf16, tf32), though it can be used; "": it has.
+std::string missing_products_text(const CudaDevice& device, DType operands);
+/// What it lacks for products of these operands: the one or the other, "" for nothing.
+std::string lacking_text(const CudaDevice& device, DType operands);
 
 }  // namespace fp16lab::engine

@@ -10,7 +10,6 @@
 #include <string>
 
 #include "engine/backend/cuda/runtime/no_device.hpp"
-#include "engine/backend/cuda/verbs/sorted_histogram.hpp"
 #include "fp16lab_seam.h"  // FP16LAB_SEAM, which the build makes (scripts/seam.cmake)
 #include "numerics/platform/own_place.hpp"
 
@@ -108,13 +107,6 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
 
 std::unique_ptr<MemoryResource> make_cuda_memory(int device) {
   return plugin("device memory", "").make_memory(device);
-}
-
-void sorted_histogram(Backend& backend, const Tensor& x, ExponentHistogram& out) {
-  if (loaded().plugin == nullptr)
-    throw std::invalid_argument("sorted_histogram: the back end is " + std::string(backend.name()) +
-                                "; expected the one that make_cuda_backend makes");
-  loaded().plugin->sorted_histogram(backend, x, out);
 }
 
 }  // namespace fp16lab::engine

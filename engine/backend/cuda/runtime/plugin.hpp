@@ -15,14 +15,13 @@
 
 namespace fp16lab::engine {
 
-/// What the library offers: the functions of cuda_backend.hpp, devices.hpp and verbs/sorted_histogram.hpp.
+/// What the library offers: the functions of cuda_backend.hpp and devices.hpp.
 struct CudaPlugin {
   const char* seam;  ///< plugin_seam() of its build
   CudaStatus (*status)();
   bool (*has_code_for)(const CudaDevice&);
   std::unique_ptr<Backend> (*make_backend)(const CudaOptions&);
   std::unique_ptr<MemoryResource> (*make_memory)(int device);
-  void (*sorted_histogram)(Backend&, const Tensor&, ExponentHistogram&);
 };
 
 /// The name of its one exported function, `const CudaPlugin* fp16lab_cuda_plugin()`.

@@ -1,7 +1,6 @@
 // The one function that libfp16lab_cuda.so exports (plugin.hpp).
 #include "engine/backend/cuda/runtime/plugin.hpp"
 #include "engine/backend/cuda/verbs/programs.hpp"
-#include "engine/backend/cuda/verbs/sorted_histogram.hpp"
 #include "fp16lab_seam.h"
 
 namespace fp16lab::engine {
@@ -12,8 +11,7 @@ constexpr CudaPlugin offered{.seam = FP16LAB_SEAM,
                              .status = &cuda_status,
                              .has_code_for = &has_code_for,
                              .make_backend = &make_cuda_backend,
-                             .make_memory = &make_cuda_memory,
-                             .sorted_histogram = &sorted_histogram};
+                             .make_memory = &make_cuda_memory};
 
 }  // namespace
 

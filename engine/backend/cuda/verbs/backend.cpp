@@ -110,12 +110,9 @@ CudaBackend::CudaBackend(const CudaOptions& options, const ProductLibraryFactory
 CudaBackend::~CudaBackend() = default;
 
 void CudaBackend::require_products(std::string_view verb, DType operands, bool tf32) const {
-  const CudaDevice& device = runtime_.device();
-  if ((operands != DType::bf16 && !tf32) || multiplies_bf16_and_tf32(device)) return;
-  throw std::invalid_argument(fmt::format(
-      "{}: {} has compute capability {}.{}, whose tensor cores multiply FP16 alone; {} products "
-      "need 8.0 or newer, or backend.device = \"emulated\"",
-      verb, device.name, device.capability_major, device.capability_minor, tf32 ? "TF32" : "BF16"));
+  const std::string missing = missing_products_text(runtime_.device(), tf32 ? DType::tf32 : operands);
+  if (!missing.empty())
+    throw std::invalid_argument(fmt::format("{}: {}, or backend.device = \"emulated\"", verb, missing));
 }
 
 Tensor CudaBackend::empty(const Shape& shape, DType dtype) {

@@ -210,6 +210,15 @@ TEST(UnusableDevice, IsToldTheMinimumOrHowToBuildForIt) {
   const CudaDevice ada{.name = "L4", .capability_major = 8, .capability_minor = 9};
   EXPECT_TRUE(multiplies_bf16_and_tf32(ada));
   EXPECT_EQ(unusable_device_text(ada, true, "sm 80, 90"), "");
+  EXPECT_EQ(lacking_text(volta, DType::bf16), unusable_device_text(volta, false, ""))
+      << "one reason is enough";
+  EXPECT_EQ(lacking_text(turing, DType::bf16),
+            "Tesla T4 has compute capability 7.5, whose tensor cores multiply FP16 alone; BF16 products on a "
+            "device "
+            "need 8.0 (sm_80) or newer");
+  for (const DType operands : {DType::f16, DType::f32}) EXPECT_EQ(lacking_text(turing, operands), "");
+  for (const DType operands : {DType::f16, DType::bf16, DType::tf32})
+    EXPECT_EQ(lacking_text(ada, operands), "");
   EXPECT_EQ(unusable_device_text(ada, false, "sm 90"),
             "L4 has compute capability 8.9, but this program was built for sm 90; configure with "
             "-DCMAKE_CUDA_ARCHITECTURES=89, or use backend.device = \"emulated\"");

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/backend/cuda/cpu_simt/host_machine.hpp"
+#include "engine/backend/cuda/runtime/no_device.hpp"
 #include "engine/backend/cuda/runtime/plugin.hpp"
 #include "engine/backend/cuda/verbs/programs.hpp"
 #include "fp16lab_seam.h"
@@ -12,16 +13,11 @@ namespace fp16lab::engine {
 
 namespace {
 
-/// The generation that "auto" is: of the environment's FP16LAB_PRETENDED_TENSOR_CORE, else hopper.
+/// The generation that "auto" is: of the environment's FP16LAB_PRETENDED_TENSOR_CORE, else hopper. volta: a
+/// device that is too old.
 std::string pretended() {
   const char* const name = std::getenv("FP16LAB_PRETENDED_TENSOR_CORE");
   return name == nullptr ? "hopper" : name;
-}
-
-std::unique_ptr<Backend> make_backend(const CudaOptions& options) {
-  CudaOptions chosen = options;
-  if (chosen.tensor_core == "auto") chosen.tensor_core = pretended();
-  return cpu_simt::make_cuda_backend_on_cpu(chosen);
 }
 
 CudaStatus one_device() {
@@ -30,10 +26,18 @@ CudaStatus one_device() {
   status.driver_version = status.runtime_version = 13000;
   CudaDevice device;
   device.name = "a CPU that executes kernels";
-  device.capability_major = pretended() == "turing" ? 7 : 9;
+  device.capability_major = pretended() == "hopper" ? 9 : 7;
   device.capability_minor = pretended() == "turing" ? 5 : 0;
   status.devices.push_back(device);
   return status;
+}
+
+std::unique_ptr<Backend> make_backend(const CudaOptions& options) {
+  if (const std::string why = unusable_device_text(one_device().devices.front(), true, ""); !why.empty())
+    throw DeviceUnavailable(why);
+  CudaOptions chosen = options;
+  if (chosen.tensor_core == "auto") chosen.tensor_core = pretended();
+  return cpu_simt::make_cuda_backend_on_cpu(chosen);
 }
 
 constexpr CudaPlugin offered {
@@ -43,8 +47,7 @@ constexpr CudaPlugin offered {
   .seam = FP16LAB_SEAM,
 #endif
   .status = &one_device, .has_code_for = [](const CudaDevice&) { return true; },
-  .make_backend = &make_backend, .make_memory = [](int) { return cpu_simt::make_pretended_device_memory(); },
-  .sorted_histogram = [](Backend&, const Tensor&, ExponentHistogram&) {}
+  .make_backend = &make_backend, .make_memory = [](int) { return cpu_simt::make_pretended_device_memory(); }
 };
 
 }  // namespace

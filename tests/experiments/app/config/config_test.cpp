@@ -494,7 +494,7 @@ TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
                             "conv_autoencoder", "deep_narrow", "gpt_words"}));
   EXPECT_EQ(swept, (std::set<std::string>{"demo", "full", "generations", "networks", "paper_miniature",
                                           "policy_league", "pure_16bit", "pure_bf16", "scaling_candidates",
-                                          "scaling_matters", "tutorials", "underflow"}));
+                                          "scaling_matters", "tutorials", "tutorials_full", "underflow"}));
 }
 
 TEST(FrameworkNames, AreOfKeysThatThereAreAndNoKeysThemselves) {

@@ -64,6 +64,52 @@ TEST_F(CudaPlugin, ATuringGpuTrainsInFp16AndRefusesTheRestByItsCapability) {
   }
 }
 
+/// Where "auto" finds a GPU that does not do what the run asks for, it says so, and what this program takes.
+TEST_F(CudaPlugin, AutoWarnsWhereAGpuIsThereThatCannotDoIt) {
+  const auto automatic = [&](const std::string& generation, const std::string& dtype, const std::string& out,
+                             const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = on("auto", out);
+    arguments.insert(arguments.end(), {"--set", "amp.level=O1", "--set", "amp.dtype=" + dtype});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto result = testing_support::run_program(fp16lab_binary, arguments, folder_,
+                                                     {{"FP16LAB_CUDA_PLUGIN", FP16LAB_SIMT_PLUGIN},
+                                                      {"FP16LAB_PRETENDED_TENSOR_CORE", generation},
+                                                      {"CUDA_VISIBLE_DEVICES", ""}});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.err;
+  };
+  const std::string emulated = "warning: backend.device = \"auto\": emulated (tensor cores: hopper; ";
+  const std::string turing =
+      "a CPU that executes kernels has compute capability 7.5, whose tensor cores multiply FP16 "
+      "alone; ";
+  EXPECT_THAT(automatic("turing", "bf16", "bf16"),
+              HasSubstr(emulated + turing + "BF16 products on a device need 8.0 (sm_80) or newer)"));
+  EXPECT_THAT(automatic("turing", "tf32", "tf32"),
+              HasSubstr(emulated + turing + "TF32 products on a device need 8.0 (sm_80) or newer)"));
+  EXPECT_THAT(automatic("volta", "f16", "volta"),
+              HasSubstr(emulated +
+                        "a CPU that executes kernels has compute capability 7.0; the CUDA back end needs 7.5 "
+                        "(sm_75) or newer"));
+  // None where the device does it, or where only the emulation can.
+  EXPECT_THAT(automatic("turing", "f16", "f16"), ::testing::Not(HasSubstr("warning")));
+  EXPECT_THAT(automatic("turing", "f16", "fp8", {"--set", "backend.accumulator=f16"}),
+              ::testing::Not(HasSubstr("warning")));
+  const auto listed = [&](const std::string& generation) {
+    return testing_support::run_program(
+               fp16lab_binary, {"devices"}, folder_,
+               {{"FP16LAB_CUDA_PLUGIN", FP16LAB_SIMT_PLUGIN}, {"FP16LAB_PRETENDED_TENSOR_CORE", generation}})
+        .err;
+  };
+  EXPECT_EQ(listed("hopper"), "");
+  EXPECT_EQ(listed("volta"),
+            "warning: a CPU that executes kernels has compute capability 7.0; the CUDA back end needs 7.5 "
+            "(sm_75) or "
+            "newer: use backend.device = \"emulated\"\n");
+  EXPECT_EQ(listed("turing"), "warning: " + turing +
+                                  "BF16 products on a device need 8.0 (sm_80) or newer\nwarning: " + turing +
+                                  "TF32 products on a device need 8.0 (sm_80) or newer\n");
+}
+
 /// Exceptions of the library are the program's: a wrong row is refused with exit code 3, not an abort.
 TEST_F(CudaPlugin, ItsErrorsAreOneLine) {
   auto arguments = on("cuda", "out");

@@ -209,6 +209,72 @@ TEST_F(OwnData, NumbersAsTargetsAndInputsAsTheirOwn) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "bad"));
 }
 
+TEST_F(OwnData, SoftLabelsAreLearntAsTheFrameworksDo) {
+  const auto label = [](std::size_t i) { return hashed(static_cast<std::uint32_t>(i)) % 3; };
+  write_bytes(folder_ / "x.npy", npy("<f4", "(120, 3)", float_bytes(360, [&](std::size_t i) {
+                                       return (i % 3 == label(i / 3) ? 1.0f : 0.0f) +
+                                              static_cast<float>(hashed(static_cast<std::uint32_t>(i)) % 64) /
+                                                  128;
+                                     })));
+  write_bytes(folder_ / "hard.npy", npy("|u1", "(120,)", bytes_of(120, 1, label)));
+  write_bytes(folder_ / "soft.npy", npy("<f4", "(120, 3)", float_bytes(360, [&](std::size_t i) {
+                                          return i % 3 == label(i / 3) ? 1.0f : 0.0f;
+                                        })));
+  write_bytes(folder_ / "zeros.npy", npy("<f4", "(120, 3)", std::string(1440, '\0')));
+  const auto on = [&](const std::string& out, const std::string& targets,
+                      std::vector<std::string> more = {}) {
+    return trained(
+        out,
+        "[model]\nlayer = [{ name = \"fc\", type = \"linear\" }]\n[train]\nepochs = 4\nbatch_size = "
+        "10\n[data]\nname = \"arrays\"\npath = \"" +
+            folder_.string() + "\"\ntrain = [\"x\", \"" + targets + "\"]\ntest_size = 20\n",
+        set(more));
+  };
+  // One-hot targets of floating point are those that model.one_hot makes of classes, smoothing included.
+  for (const std::string smoothing : {"0", "0.25"}) {
+    const json hard = on("hard" + smoothing, "hard",
+                         {"model.one_hot=true", "model.label_smoothing=" + smoothing}),
+               soft = on("soft" + smoothing, "soft", {"model.label_smoothing=" + smoothing});
+    EXPECT_EQ(soft.at("state_hash"), hard.at("state_hash")) << smoothing;
+    EXPECT_EQ(soft.at("evaluation_loss"), hard.at("evaluation_loss")) << smoothing;
+    EXPECT_EQ(soft.at("evaluation_accuracy"), hard.at("evaluation_accuracy")) << smoothing;
+  }
+  // Rows of zeros have no loss. The formula then has no gradient; the kernels of two frameworks return softmax.
+  for (const auto& [dialect, moves] :
+       {std::pair{"torch", false}, {"apex", false}, {"paddle", true}, {"mindspore", true}}) {
+    const std::string out = std::string("zeros-") + dialect;
+    on(out, "zeros", {std::string("amp.dialect=") + dialect});
+    for (const std::string& loss : column(out + "/steps.csv", "loss"))
+      EXPECT_EQ(std::stod(loss), 0.0) << dialect;
+    EXPECT_EQ(std::stod(column(out + "/steps.csv", "grad_norm").front()) > 0, moves) << dialect;
+  }
+}
+
+TEST_F(OwnData, RowsInTheirOrder) {
+  // 30 rows and 20 to test with; the second ten repeat the first, so that one epoch over them is two over ten.
+  const auto x = [](std::size_t i) {
+    return static_cast<float>(hashed(static_cast<std::uint32_t>(i % 30)) % 1000) / 1000;
+  };
+  write_bytes(folder_ / "x.npy", npy("<f4", "(40, 3)", float_bytes(120, x)));
+  write_bytes(folder_ / "y.npy",
+              npy("<f4", "(40, 1)", float_bytes(40, [&](std::size_t i) { return x(3 * i); })));
+  const auto on = [&](const std::string& out, const std::vector<std::string>& more) {
+    return trained(out,
+                   "[model]\nloss = \"mse\"\nlayer = [{ name = \"fc\", type = \"linear\" "
+                   "}]\n[train]\nbatch_size = "
+                   "5\n[data]\nname = \"arrays\"\npath = \"" +
+                       folder_.string() + "\"\ntrain = [\"x\", \"y\"]\ntest_size = 20\ntest_seed = 0\n",
+                   set(more))
+        .at("state_hash");
+  };
+  const json two = on("two", {"data.shuffle=false", "data.subset=10", "train.epochs=2"});
+  EXPECT_EQ(two, on("one", {"data.shuffle=false", "train.epochs=1"}));
+  EXPECT_NE(two, on("shuffled", {"data.subset=10", "train.epochs=2"}));
+  EXPECT_EQ(on("asked", {"data.shuffle=true", "data.subset=10", "train.epochs=2"}),
+            on("default", {"data.subset=10", "train.epochs=2"}));
+  EXPECT_THAT(read("two/config.toml"), HasSubstr("shuffle = false"));
+}
+
 TEST_F(OwnData, DrawnImagesOfAnyShape) {
   const std::string data = "name = \"normal\"\ninputs = [3, 12, 8]\nclasses = 7\nbatches = 4\n";
   const json run = trained("drawn", convolution(data));

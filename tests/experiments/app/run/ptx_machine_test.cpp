@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -69,6 +71,15 @@ TEST_F(PtxMachine, SaysThatItIsNoGpu) {
   ASSERT_EQ(listed.exit_code, 0) << listed.err;
   EXPECT_THAT(nlohmann::json::parse(listed.out).at("gpus").at(0).at("name").get<std::string>(),
               HasSubstr("no GPU"));
+}
+
+/// backend.gemm = cublas calls it; without a GPU it can only be linked.
+TEST_F(PtxMachine, TheLibraryIsLinkedWithCublas) {
+  std::ostringstream bytes;
+  bytes << std::ifstream(FP16LAB_PLUGIN, std::ios::binary).rdbuf();
+  const std::string library = bytes.str();
+  for (const char* const symbol : {"libcublasLt.so", "cublasLtMatmul"})
+    EXPECT_NE(library.find(symbol), std::string::npos);
 }
 
 /// As a driver without code for a device does.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <numbers>
@@ -108,6 +109,71 @@ TEST_P(RecipesOfTheirOwn, GoOnWithTheSameBitsAfterAKill) {
   EXPECT_THAT(skipped, testing::Contains("0"));
 }
 
+/// The methods that train two models.
+class RecipesOfTwo : public Recipes {
+ protected:
+  static std::array<std::string, 2> models() {
+    return GetParam() == "recipe_gan" ? std::array<std::string, 2>{"generator", "discriminator"}
+                                      : std::array<std::string, 2>{"model0", "model1"};
+  }
+};
+
+TEST_P(RecipesOfTwo, EachHasASectionForItsOptimizer) {
+  const auto [first, second] = models();
+  const std::string one = "optimizer." + first + ".", two = "optimizer." + second + ".";
+  const auto trained = [&](const std::string& out, std::vector<std::string> settings) {
+    settings.insert(settings.end(), {"train.steps=6", "observe.histograms_every=0", "checkpoint.every=3"});
+    const auto result = run(out, settings);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return column(out + "/steps.csv", "state_hash");
+  };
+  // What both sections say is what [optimizer] says, and what a section does not say is [optimizer]'s.
+  const auto both = trained("both", {"optimizer.lr=0.003", "optimizer.weight_decay=0.01"});
+  EXPECT_EQ(both, trained("apart", {"optimizer.lr=0.5", "optimizer.weight_decay=0.01", one + "lr=0.003",
+                                    two + "lr=0.003"}));
+  const auto other =
+      trained("other", {"optimizer.lr=0.003", "optimizer.weight_decay=0.01", two + "lr=0.004"});
+  EXPECT_NE(both, other);
+  // Every weight of a network of rows is reached by its loss: cleared to zeros it moves as it does without them.
+  EXPECT_EQ(both, trained("zeros",
+                          {"optimizer.lr=0.003", "optimizer.weight_decay=0.01", two + "set_to_zero=true"}));
+  EXPECT_EQ(column("other/steps.csv", "lr").back(), "0.003000000026077032") << "the first one's, in FP32";
+
+  // Other rules side by side: a checkpoint knows both, and goes on with the same bits.
+  const std::vector<std::string> rules{one + "name=sgd", one + "momentum=0.5", two + "name=rmsprop",
+                                       two + "lr=0.001"};
+  const auto mixed = trained("mixed", rules);
+  std::filesystem::remove(folder_ / "mixed/checkpoints/step-000006.safetensors");
+  EXPECT_THAT(
+      read("mixed/config.toml"),
+      testing::AllOf(testing::HasSubstr("[optimizer." + first + "]\nname = \"sgd\"\nmomentum = 0.5\n"),
+                     testing::HasSubstr("[optimizer." + second + "]\nname = \"rmsprop\"\nlr = 0.001\n")));
+  EXPECT_THAT(read("mixed/checkpoints/step-000003.safetensors"),
+              testing::HasSubstr(first + ": sgd, " + second + ": rmsprop"));
+  expect_one_line_error(
+      fp16lab({"train", "--resume", "-o", path("mixed"), "--quiet", "--set", two + "lr=0.002"}), 2,
+      two + "lr = 0.002, but the run in ");
+  const auto resumed = fp16lab({"train", "--resume", "-o", path("mixed"), "--quiet"});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(column("mixed/steps.csv", "state_hash"), mixed);
+}
+
+TEST_P(RecipesOfTwo, ASectionOfNoModelIsRefused) {
+  const auto [first, second] = models();
+  const std::string strange = first == "model0" ? "generator" : "model1";
+  expect_one_line_error(run("run", {"optimizer." + strange + ".lr=0.1"}), 2,
+                        "optimizer." + strange + ".lr: train.method = ");
+  expect_one_line_error(run("run", {"optimizer.critic.lr=0.1"}), 2, "unknown key 'optimizer.critic.lr'");
+  expect_one_line_error(run("run", {"optimizer." + first + ".lr=-1"}), 2,
+                        "optimizer." + first + ".lr = -1: expected a number, 0 or more");
+  expect_one_line_error(run("run", {"optimizer." + second + ".nesterov=true", "optimizer.momentum=0"}), 2,
+                        "expected an optimizer." + second + ".momentum above 0");
+  expect_one_line_error(run("run", {"optimizer." + second + ".kahan=true"}), 2, "unknown key");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shipped, RecipesOfTwo, testing::Values("recipe_gan", "recipe_two_models"),
+                         [](const auto& named) { return named.param; });
+
 INSTANTIATE_TEST_SUITE_P(Shipped, Recipes,
                          testing::Values("recipe_accumulation", "recipe_clipping", "recipe_gan",
                                          "recipe_gradient_penalty", "recipe_two_models"),
@@ -136,6 +202,10 @@ TEST_F(RecipeErrors, WidthsThatDoNotFitAreOneClearError) {
   fails("recipe_gan", "model.block.generator.repeat=2", "expected two [[model.block]]");
   fails("recipe_two_models", "model.layer.model1.mlp1.widths=[16,7]", "ends with (N, 7)");
   fails("recipe_gradient_penalty", "train.penalty=-1", "train.penalty");
+  fails("recipe_clipping", "optimizer.generator.lr=0.1",
+        "optimizer.generator.lr: train.method = \"supervised\" trains no such model; expected what "
+        "[optimizer] says "
+        "alone");
 }
 
 }  // namespace

@@ -312,6 +312,10 @@ TEST_F(Shards, WhatShardsCannotBeHadWith) {
       "run.toml: parallel.shards = 4 with train.graph = true: shards are added by the host, which a recorded "
       "step does not wait for; one of the two must be off");
   EXPECT_EQ(
+      refusal({"optimizer.set_to_zero=true"}),
+      "run.toml: parallel.shards = 4 with optimizer.set_to_zero = true: gradients of a shard are added to "
+      "none; one of the two must be off");
+  EXPECT_EQ(
       refusal({"observe.explain_overflow=true"}),
       "run.toml: parallel.shards = 4 with observe.explain_overflow = true: values are followed in one shard "
       "only; expected parallel.shards = 1 for it");
