@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=232000
+budget=233000
 
 case "${1:-}" in
   '') ;;

@@ -13,7 +13,7 @@ namespace fp16lab::experiments {
 /// The engine's plan, and where it comes from. `train.steps` and `optimizer.schedule.total_steps` may be 0
 /// until the data are known (experiments/app/run/prepared_run.hpp).
 struct RunPlan : engine::TrainingPlan {
-  RunConfig config;  ///< as given, with the policy in the place of "auto"
+  RunConfig config;                     ///< as given, with the policy in the place of "auto"
   std::vector<std::string> left_out{};  ///< what was given and does not count, a sentence each
 };
 

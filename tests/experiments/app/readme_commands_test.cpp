@@ -246,7 +246,8 @@ TEST(Manual, EveryRowOfCommandsThatAreNotRunFitsOne) {
 }
 
 TEST(Manual, BothLanguagesHaveTheSameCommands) {
-  for (const char* const page : {"README", "docs/start", "docs/understand", "docs/nan", "docs/do/frameworks"}) {
+  for (const char* const page :
+       {"README", "docs/start", "docs/understand", "docs/nan", "docs/do/frameworks"}) {
     SCOPED_TRACE(page);
     const std::vector<Shown> english = commands_of(page + std::string(".md"));
     const std::vector<Shown> chinese = commands_of(page + std::string(".zh.md"));
@@ -257,7 +258,7 @@ TEST(Manual, BothLanguagesHaveTheSameCommands) {
 }
 
 /// The settings that the comments of a shipped file show, those of a line together; a line that begins with one goes
-/// on where the line before did.
+/// on where the line before ended.
 std::vector<std::vector<std::string>> settings_in_comments(const std::filesystem::path& file) {
   const std::regex setting("--set '?([^ ',)]+(,[^ ',)]+)*)");
   std::vector<std::vector<std::string>> all;
@@ -271,14 +272,12 @@ std::vector<std::vector<std::string>> settings_in_comments(const std::filesystem
     }
     const bool begins = line.starts_with("#") &&
                         line.substr(1, line.find("--set") - 1).find_first_not_of(' ') == std::string::npos;
-    if (!line.starts_with("#") || found.empty()) {
-      goes_on = false;
-    } else if (begins && goes_on) {
+    if (!line.starts_with("#")) found.clear();
+    if (begins && goes_on)
       std::ranges::copy(found, std::back_inserter(all.back()));
-    } else {
+    else if (!found.empty())
       all.push_back(found);
-      goes_on = begins;
-    }
+    goes_on = !found.empty();
   }
   return all;
 }
