@@ -81,8 +81,7 @@ void count(ExponentHistogram& histogram, const Codes& codes, std::string_view fo
 
 /// The GPU that counts; made once, and never destroyed: the driver may be gone before this library is.
 engine::Backend& counting_device() {
-  static engine::Backend& device =
-      *engine::make_cuda_backend({.gemm = engine::GemmRoute::mma}).release();
+  static engine::Backend& device = *engine::make_cuda_backend({.gemm = engine::GemmRoute::mma}).release();
   return device;
 }
 

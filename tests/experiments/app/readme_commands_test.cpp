@@ -243,7 +243,8 @@ TEST(Manual, EveryRowOfCommandsThatAreNotRunFitsOne) {
 }
 
 TEST(Manual, BothLanguagesHaveTheSameCommands) {
-  for (const char* const page : {"README", "docs/start", "docs/understand", "docs/nan", "docs/do/frameworks"}) {
+  for (const char* const page :
+       {"README", "docs/start", "docs/understand", "docs/nan", "docs/do/frameworks"}) {
     SCOPED_TRACE(page);
     const std::vector<Shown> english = commands_of(page + std::string(".md"));
     const std::vector<Shown> chinese = commands_of(page + std::string(".zh.md"));
