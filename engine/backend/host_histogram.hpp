@@ -12,9 +12,10 @@
 
 namespace fp16lab::engine {
 
-/// Adds every element (float, Float16, BFloat16) to `out`: the counts of count_exponents. The values go to the
-/// back end's memory in parts of `at_once` elements (at least 1), one after another, and its verb histogram
-/// counts them; a GPU does that by Thrust. Throws what `empty`, `upload` and `histogram` of the back end throw.
+/// Adds every element (float, Float16, BFloat16) to `out`: the counts of count_exponents. The values go to
+/// the back end's memory in parts of `at_once` elements (at least 1), one after another, and its verb
+/// histogram counts them; a GPU does that by Thrust. Throws what `empty`, `upload` and `histogram` of the
+/// back end throw.
 template <class T>
 void count_exponents_on(Backend& backend, std::span<const T> values, ExponentHistogram& out,
                         std::size_t at_once = std::size_t{1} << 24) {

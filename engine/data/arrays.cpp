@@ -69,7 +69,7 @@ std::int64_t classes_of_rows(const ExampleArray& targets) {
   return targets.shape().empty() ? 0 : targets.shape().back();
 }
 
-/// Soft labels need not add up to 1, and rows of zeros count for nothing.
+/// A row of them need not add up to 1.
 void check_probabilities(const NamedArray& array) {
   std::vector<float> values;
   std::int64_t seen = 0;
@@ -137,9 +137,8 @@ Pair find_pair(ArrayFiles& files, const std::vector<std::string>& entries, const
   if (options.classes_expected && !is_integer(targets.type()) &&
       (classes < 2 || (options.classes != 0 && options.classes != classes)))
     pair.targets->fail(fmt::format(
-        "{}: cross_entropy expects integers, the classes, or soft labels, a probability for each of {}, ({}, "
-        "{}); "
-        "for numbers take another model.loss",
+        "{}: cross_entropy expects integers, the classes, or soft labels, a probability for each of {}, "
+        "({}, {}); for numbers take another model.loss",
         shape_text(targets), options.classes == 0 ? "two or more classes" : "data.classes",
         pair.inputs.values.count(), options.classes == 0 ? "classes" : fmt::format("{}", options.classes)));
   return pair;

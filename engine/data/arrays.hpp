@@ -53,9 +53,10 @@ struct SplitDataset {
 
 /// Arrays are read when a batch needs them, but for deflated members of .npz, IDX, and what has 64 MiB at
 /// most (ExampleArray): these are held in memory. Tokens and classes are read once and checked: they lie in
-/// [0, vocabulary) and [0, classes), of both sets together. Targets (N, 1) and (N, T) are one and T an
-/// example; soft labels are (N, classes) or (N, T, classes), and so are read and checked: finite, 0 or more. std::runtime_error "PATH: ..." for files that are missing, damaged or do not fit each other, with
-/// what was expected and what was found; std::invalid_argument for options that cannot be.
+/// [0, vocabulary) and [0, classes), of both sets together; so are soft labels, which are finite, 0 or more.
+/// Targets (N, 1) and (N, T) are one and T an example; soft labels are (N, classes) or (N, T, classes).
+/// std::runtime_error "PATH: ..." for files that are missing, damaged or do not fit each other, with what was
+/// expected and what was found; std::invalid_argument for options that cannot be.
 SplitDataset load_arrays(const ArraysOptions& options);
 
 }  // namespace fp16lab::engine::data

@@ -42,8 +42,7 @@ struct LoaderOptions {
 /// batch holds, and how they are changed, is a pure function of (options, index), so resuming needs no state.
 /// Inputs are f32, or i32 (B, ...) where they are symbols; targets i32 (B * targets of an example) where they
 /// are classes, f32 (B * rows of an example, classes) where they are soft labels, else f32 (B, numbers of a
-/// target). The data set must outlive the loader. Once warm, no batch
-/// allocates memory.
+/// target). The data set must outlive the loader. Once warm, no batch allocates memory.
 class Loader final : public BatchSource {
  public:
   /// std::invalid_argument unless 1 <= batch_size <= dataset.count(), for a padding, or augmentation of what

@@ -85,8 +85,8 @@ class Optimizer : public amp::ScaledOptimizer {
 
   void begin_iteration(Tensor& step);
   /// none: the next backward stores, and parameters that it does not reach are left alone. zero: gradients
-  /// are kept as zeros, so that momentum, moments and weight decay also move parameters that the next backward
-  /// does not reach, forward passes leave their memory alone, and a gradient of -0 becomes +0.
+  /// are kept as zeros, so that momentum, moments and weight decay also move parameters that the next
+  /// backward does not reach, forward passes leave their memory alone, and a gradient of -0 becomes +0.
   void clear_gradients(ClearTo to);
   /// As OptimizerOptions::set_to_zero says.
   void clear_gradients() { clear_gradients(options_.set_to_zero ? ClearTo::zero : ClearTo::none); }

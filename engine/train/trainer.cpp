@@ -50,7 +50,8 @@ std::vector<std::int32_t> greatest_of_rows(Backend& backend, const Tensor& matri
 }
 
 /// Rows of `logits` (batch, classes) whose first greatest element is at the target: the class, or the first
-/// greatest probability of a soft label (class 0 of one of zeros, as argmax has it). NaN is never the greatest.
+/// greatest probability of a soft label (class 0 of one of zeros, as argmax has it). NaN is never the
+/// greatest.
 std::uint64_t count_correct(Backend& backend, const Tensor& logits, const Tensor& targets) {
   const std::vector<std::int32_t> answers = greatest_of_rows(backend, logits);
   std::vector<std::int32_t> labels(answers.size());

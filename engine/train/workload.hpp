@@ -64,8 +64,8 @@ struct TrainingPlan {
   std::map<std::string, optim::OptimizerOptions, std::less<>> own_optimizers = {};
 
   /// What a group's optimizer is made of: its own options or `optimizer`, with what all optimizers of a run
-  /// share as `optimizer` has it: the schedule, the loss scale that is left to them, and how 16-bit weights are
-  /// rounded.
+  /// share as `optimizer` has it: the schedule, the loss scale that is left to them, and how 16-bit weights
+  /// are rounded.
   optim::OptimizerOptions optimizer_of(std::string_view group) const;
 };
 

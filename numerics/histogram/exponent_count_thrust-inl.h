@@ -1,6 +1,6 @@
-// Counting exponents by strips: every strip of the elements counts into a column of a table, whose columns are
-// added afterwards. One algorithm of Thrust's parallel primitives for the OpenMP back end and for CUDA. It
-// reads every element once and needs no atomic operation and no memory but its table.
+// Counting exponents by strips: every strip of the elements counts into a column of a table, whose columns
+// are added afterwards. One algorithm of Thrust's parallel primitives for the OpenMP back end and for CUDA.
+// It reads every element once and needs no atomic operation and no memory but its table.
 //
 // Included by exactly two sources: numerics/histogram/exponent_count_thrust.cpp with the Thrust that compiles
 // for OpenMP, and engine/backend/cuda/verbs/thrust_histogram.cu with the one that comes with nvcc. They are
@@ -35,8 +35,8 @@ inline constexpr std::uint32_t part_count = 64;
 /// Elements that are counted at once: a counter has 32 bits.
 inline constexpr std::uint64_t counted_at_once = std::uint64_t{1} << 31;
 
-/// Where strips lie, and the counters of a column: threads of a GPU that stand side by side read side by side;
-/// a thread of a CPU has memory of its own.
+/// Where strips lie, and the counters of a column: threads of a GPU that stand side by side read side by
+/// side; a thread of a CPU has memory of its own.
 struct StripLayout {
   std::uint32_t strips = 1;
   bool side_by_side = false;

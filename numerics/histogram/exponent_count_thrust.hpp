@@ -1,6 +1,6 @@
 // count_exponents once more, by another algorithm in another library: Thrust, on OpenMP threads. It is the
-// algorithm by which a GPU counts tensors (engine/backend/cuda/verbs/thrust_histogram.hpp), so that equal counts
-// here test it where there is none. count_exponents is what a CPU counts with.
+// algorithm by which a GPU counts tensors (engine/backend/cuda/verbs/thrust_histogram.hpp), so that equal
+// counts here test it where there is none. count_exponents is what a CPU counts with.
 #pragma once
 
 #include <span>

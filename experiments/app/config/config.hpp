@@ -173,8 +173,8 @@ struct ConfigKey {
 /// Every key, in the order of the resolved config.toml: sections in one piece.
 std::span<const ConfigKey> config_keys();
 /// Behind them those of sections that repeat keys of [optimizer] for one of two models, such as
-/// [optimizer.generator]: all but optimizer.kahan and optimizer.loss_scale, which belong to the run's level and
-/// scaler. Where they are not set they read as nothing.
+/// [optimizer.generator]: all but optimizer.kahan and optimizer.loss_scale, which belong to the run's level
+/// and scaler. Where they are not set they read as nothing.
 std::span<const ConfigKey> all_config_keys();
 
 /// "an integer, 1 or more", "one of none, fixed, dynamic": for messages and documentation.

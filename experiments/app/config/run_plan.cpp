@@ -91,8 +91,8 @@ void check_method(const RunPlan& plan) {
   engine::check_graph(plan.train, *method);
 }
 
-/// What [optimizer.MODEL] sections make of [optimizer]. std::invalid_argument for a model that the method does
-/// not train.
+/// What [optimizer.MODEL] sections make of [optimizer]. std::invalid_argument for a model that the method
+/// does not train.
 std::map<std::string, engine::optim::OptimizerOptions, std::less<>> own_optimizers(const RunConfig& config) {
   const std::span<const std::string_view> models = models_of(config.train.method);
   std::map<std::string, engine::optim::OptimizerOptions, std::less<>> all;

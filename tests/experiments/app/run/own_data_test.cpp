@@ -239,7 +239,8 @@ TEST_F(OwnData, SoftLabelsAreLearntAsTheFrameworksDo) {
     EXPECT_EQ(soft.at("evaluation_loss"), hard.at("evaluation_loss")) << smoothing;
     EXPECT_EQ(soft.at("evaluation_accuracy"), hard.at("evaluation_accuracy")) << smoothing;
   }
-  // Rows of zeros have no loss. The formula then has no gradient; the kernels of two frameworks return softmax.
+  // Rows of zeros have no loss. The formula then has no gradient; the kernels of two frameworks return
+  // softmax.
   for (const auto& [dialect, moves] :
        {std::pair{"torch", false}, {"apex", false}, {"paddle", true}, {"mindspore", true}}) {
     const std::string out = std::string("zeros-") + dialect;
@@ -251,7 +252,8 @@ TEST_F(OwnData, SoftLabelsAreLearntAsTheFrameworksDo) {
 }
 
 TEST_F(OwnData, RowsInTheirOrder) {
-  // 30 rows and 20 to test with; the second ten repeat the first, so that one epoch over them is two over ten.
+  // 30 rows and 20 to test with; the second ten repeat the first, so that one epoch over them is two over
+  // ten.
   const auto x = [](std::size_t i) {
     return static_cast<float>(hashed(static_cast<std::uint32_t>(i % 30)) % 1000) / 1000;
   };

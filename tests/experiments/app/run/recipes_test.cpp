@@ -134,7 +134,8 @@ TEST_P(RecipesOfTwo, EachHasASectionForItsOptimizer) {
   const auto other =
       trained("other", {"optimizer.lr=0.003", "optimizer.weight_decay=0.01", two + "lr=0.004"});
   EXPECT_NE(both, other);
-  // Every weight of a network of rows is reached by its loss: cleared to zeros it moves as it does without them.
+  // Every weight of a network of rows is reached by its loss: cleared to zeros it moves as it does without
+  // them.
   EXPECT_EQ(both, trained("zeros",
                           {"optimizer.lr=0.003", "optimizer.weight_decay=0.01", two + "set_to_zero=true"}));
   EXPECT_EQ(column("other/steps.csv", "lr").back(), "0.003000000026077032") << "the first one's, in FP32";
