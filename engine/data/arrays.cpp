@@ -64,7 +64,7 @@ std::int64_t greatest(const NamedArray& array, std::int64_t limit, std::string_v
   return most;
 }
 
-/// Of soft labels: the extent of the last axis. 0: an example has a single number.
+/// How many probabilities a soft label has: the extent of the last axis. 0: an example has a single number.
 std::int64_t classes_of_rows(const ExampleArray& targets) {
   return targets.shape().empty() ? 0 : targets.shape().back();
 }

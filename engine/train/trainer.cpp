@@ -75,7 +75,7 @@ std::string optimizers_text(Iteration& parts) {
   return text;
 }
 
-/// Of several optimizers the greatest learning rate, and whether all of them are adaptive.
+/// The greatest learning rate of all optimizers, and whether all of them are adaptive.
 RunSettings settings_of(const TrainingPlan& plan, Iteration& parts) {
   double learning_rate = 0;
   bool adaptive = true;

@@ -53,7 +53,7 @@ std::size_t accumulated(const RunFolder& run) {
   return static_cast<std::size_t>(reports::number_or(config, "train.accumulate", 1));
 }
 
-/// Of the last `steps` steps.
+/// The mean of the last `steps` steps.
 double mean_loss(const RunFolder& run, std::size_t steps) {
   double sum = 0;
   for (std::size_t i = run.steps.size() - steps; i < run.steps.size(); ++i) sum += run.steps[i].loss;

@@ -25,7 +25,7 @@
 namespace fp16lab {
 namespace {  // NOLINT(google-build-namespaces): see above
 
-/// Rows of the table: those of the bins, and behind them these. Counts are added; of the extremes, whose rows
+/// Rows of the table: those of the bins, and after them these. Counts are added; of the extremes, whose rows
 /// are the last two, the greatest is taken, so the smallest magnitude m is kept as infinity - m.
 inline constexpr std::uint32_t row_of_zero = ExponentHistogram::bin_count, row_of_infinity = row_of_zero + 1,
                                row_of_nan = row_of_zero + 2, row_of_smallest = row_of_zero + 3,
@@ -91,7 +91,7 @@ struct CountStrip {
 FP16LAB_HD inline std::uint64_t joined(std::uint32_t row, std::uint64_t a, std::uint64_t b) {
   return row < row_of_smallest ? a + b : a > b ? a : b;
 }
-/// Of the columns part, part + part_count, ... of a row; index = row * part_count + part.
+/// For the columns part, part + part_count, ... of a row; index = row * part_count + part.
 struct JoinColumns {
   const std::uint32_t* table;
   StripLayout layout;

@@ -172,7 +172,7 @@ struct ConfigKey {
 
 /// Every key, in the order of the resolved config.toml: sections in one piece.
 std::span<const ConfigKey> config_keys();
-/// Behind them those of sections that repeat keys of [optimizer] for one of two models, such as
+/// After them those of sections that repeat keys of [optimizer] for one of two models, such as
 /// [optimizer.generator]: all but optimizer.kahan and optimizer.loss_scale, which belong to the run's level
 /// and scaler. Where they are not set they read as nothing.
 std::span<const ConfigKey> all_config_keys();

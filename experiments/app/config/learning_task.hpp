@@ -45,7 +45,7 @@ std::unique_ptr<engine::nn::Module> make_model(engine::Backend& backend, const R
 std::vector<std::unique_ptr<engine::nn::Network>> make_networks(engine::Backend& backend,
                                                                 const RunConfig& config,
                                                                 const DataShape& shape);
-/// Of a method that trains two networks: their names, which blocks and sections of optimizers have. Else
+/// The names of the two networks that a method trains, which blocks and sections of optimizers have. Else
 /// nothing.
 std::span<const std::string_view> models_of(std::string_view method);
 /// train.method; null: Supervised.
