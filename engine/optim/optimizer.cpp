@@ -58,6 +58,8 @@ std::span<const std::string_view> optimizer_names() {
   return names;
 }
 
+bool reads_betas(std::string_view name) { return name != "sgd" && name != "rmsprop"; }
+
 float gradient_factor(const OptimizerOptions& options) {
   return static_cast<float>(1.0 / options.loss_scale);
 }
@@ -128,9 +130,10 @@ std::span<Tensor> Optimizer::gradients() {
 
 void Optimizer::apply(Tensor& step) {
   gradients_.clear();  // no share of their memory: the next backward pass may want it in another dtype
+  const bool betas = reads_betas(options_.name);
   const AdvanceSteps advance{.optimizer = static_cast<std::uint64_t>(index_),
-                             .beta1 = static_cast<float>(options_.beta1),
-                             .beta2 = static_cast<float>(options_.beta2)};
+                             .beta1 = betas ? static_cast<float>(options_.beta1) : 1.0f,
+                             .beta2 = betas ? static_cast<float>(options_.beta2) : 1.0f};
   backend_->run(scalar_program("optimizer.advance_steps", &advance_steps_program, advance), step);
   for (std::size_t which = 0; which < parameters_.size(); ++which) {
     Parameter& parameter = *parameters_[which];

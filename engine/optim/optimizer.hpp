@@ -50,6 +50,9 @@ struct OptimizerOptions {
 /// The update rules by name: sgd, adam, adamw, rmsprop, lamb, adam_weight_decay.
 std::span<const std::string_view> optimizer_names();
 
+/// Does the rule keep first and second moments, by beta1 and beta2? Only then do their powers advance with its steps.
+bool reads_betas(std::string_view name);
+
 /// float(1 / loss_scale), what the step verbs multiply gradients by: one FP64 division, rounded once.
 float gradient_factor(const OptimizerOptions& options);
 
@@ -69,8 +72,8 @@ using amp::NamedTensor;
 
 /// Base of all optimizers: the common order of an iteration.
 ///   begin_iteration: learning rate of this iteration from the table; optimizer 0 counts iterations (+= 1);
-///   apply (through Scaler::step): taken_steps, skipped_steps and beta powers advance, then one verb per
-///   parameter.
+///   apply (through Scaler::step): taken_steps, skipped_steps and, where the rule reads betas, their powers
+///   advance, then one verb per parameter.
 class Optimizer : public amp::ScaledOptimizer {
  public:
   Optimizer(Backend& backend, std::vector<Parameter*> parameters, const OptimizerOptions& options,

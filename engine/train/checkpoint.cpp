@@ -89,7 +89,8 @@ void save_checkpoint(const std::filesystem::path& path, const TrainingState& sta
                                {"iteration", fmt::format("{}", step.iteration)},
                                {"policy", state.policy},
                                {"optimizer", state.optimizer},
-                               {"state_hash", hex(state.state_hash)}};
+                               {"state_hash", hex(state.state_hash)},
+                               {"state_hash_version", fmt::format("{}", state_hash_version)}};
   std::vector<SafetensorsSource> sources;
   for (const Field& field : fields_of(step, counters)) {
     sources.push_back(safetensors_source(std::string(field.name), field.type, field.shape, field.bytes));
@@ -128,6 +129,7 @@ CheckpointFile::CheckpointFile(const std::filesystem::path& path) : reader_(path
                      version > checkpoint_version ? "; it was written by a newer one" : ""));
   iteration_ = number("iteration", 10);
   state_hash_ = number("state_hash", 16);
+  if (find_metadata("state_hash_version") != nullptr) state_hash_version_ = number("state_hash_version", 10);
 }
 
 void CheckpointFile::fail(const std::string& what) const {

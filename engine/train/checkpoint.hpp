@@ -9,8 +9,8 @@
 //                         them
 //   scaler.layer_scales, scaler.layer_counts   with scales of layers (engine/amp/scalers/layer_scaler.hpp)
 //   run.FIELD             what Trainer::run counts: consecutive non-finite losses and skips, the last loss
-//   __metadata__          format, version, iteration, policy, optimizer, state_hash, "digest.TENSOR" of every
-//                         tensor above, and what the caller adds (configuration, git hash)
+//   __metadata__          format, version, iteration, policy, optimizer, state_hash and its version,
+//                         "digest.TENSOR" of every tensor above, and what the caller adds (configuration, git hash)
 //
 // The order of the data and all random numbers are pure functions of (seed, iteration, micro-batch)
 // (engine/data/batch_source.hpp, numerics/random/philox.hpp): the iteration *is* their state. A checkpoint
@@ -32,6 +32,9 @@ namespace fp16lab::engine {
 inline constexpr std::string_view checkpoint_format = "fp16lab-checkpoint";
 /// Rises when an older reader would misread the file. 2: the counters of StepState are per optimizer.
 inline constexpr int checkpoint_version = 2;
+/// What Trainer::state_hash() covers. 2: of beta1^t and beta2^t only those that a rule of the run reads; 1, before,
+/// had all of them.
+inline constexpr int state_hash_version = 2;
 
 /// What decides about the end of a run, besides StepState.
 struct RunCounters {
@@ -67,6 +70,8 @@ class CheckpointFile {
   const std::filesystem::path& path() const { return reader_.path(); }
   std::uint64_t iteration() const { return iteration_; }
   std::uint64_t state_hash() const { return state_hash_; }
+  /// What state_hash() covers: state_hash_version, or 1 in files of builds before there was a version.
+  std::uint64_t state_hash_version() const { return state_hash_version_; }
   /// A metadata value; an error if it is missing.
   const std::string& metadata(const std::string& key) const;
   /// The same; nullptr if it is missing.
@@ -86,6 +91,7 @@ class CheckpointFile {
   SafetensorsReader reader_;
   std::uint64_t iteration_ = 0;
   std::uint64_t state_hash_ = 0;
+  std::uint64_t state_hash_version_ = 1;
 };
 
 }  // namespace fp16lab::engine

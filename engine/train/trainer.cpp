@@ -349,6 +349,17 @@ void Trainer::resume(const CheckpointFile& checkpoint) {
     throw std::runtime_error(fmt::format("{}: the loaded state has the state_hash {:016x}, expected {:016x}",
                                          checkpoint.path().string(), state_hash(), checkpoint.state_hash()));
   }
+  if (checkpoint.state_hash_version() < state_hash_version) forget_unread_powers();
+}
+
+/// Version 1 of the state_hash covers powers of beta1 and beta2 that no rule of the run reads.
+void Trainer::forget_unread_powers() {
+  for (std::size_t group = 0; group < parts_.optimizer_count(); ++group)
+    if (!optim::reads_betas(parts_.optimizer(group).name())) {
+      last_.beta1_power[group] = 1;
+      last_.beta2_power[group] = 1;
+    }
+  backend_->write_step_state(last_, parts_.step_memory());
 }
 
 /// Counts what is not finite; the exponent of the highest bin that holds a finite value.

@@ -115,6 +115,7 @@ class Trainer {
   void do_step(StepKind kind, bool counted);
   StepRow record_step();
   std::vector<NamedDigest> digests();
+  void forget_unread_powers();
   void report_tensors(StepRow& row, const StepState& state);
   void report_overflow(const StepRow& row, const StepState& state);
   Diagnosis diagnosis(RunFacts::End end, const std::string& stop_reason);

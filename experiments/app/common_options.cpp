@@ -1,5 +1,7 @@
 #include "experiments/app/common_options.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "experiments/app/config/run_plan.hpp"
@@ -15,8 +17,9 @@ RunPlan resolve_run(const CommonOptions& common, const RunConfig& base) {
   std::vector<std::string> left_out = apply_settings(config, common.set, "--set");
   if (common.seed) config.train.seed = static_cast<std::uint64_t>(*common.seed);
   resolve_scaler_policy(config, source);
-  require_policy_parameters(below, config, source);
-  require_policy_parameters(common.set, config, "--set");
+  require_read(common.set, config, "--set");
+  if (!common.config.empty()) require_read(settings_unread(below), config, source);
+  std::ranges::move(leave_out_unread(config), std::back_inserter(left_out));
   RunPlan plan = resolve_run(std::move(config), source);
   plan.left_out = std::move(left_out);
   return plan;

@@ -30,6 +30,7 @@ RunConfig configured(const std::string& system, const std::vector<std::string>& 
   if (system.starts_with("paddle"))
     apply_setting(config, fmt::format("model.scale_down={}", scale_down), "exp_claims");
   apply_settings(config, settings, "exp_claims");
+  leave_out_unread(config);
   resolve_run(config, "exp_claims");
   return config;
 }
@@ -98,8 +99,10 @@ void of_linear9(int threads, std::vector<Said>& all) {
   all.push_back({"Levels", source, "O2 with fp16_guard on 8 of 9 layers ends between them: 0.6691731",
                  "+3.17 %", percent(guarded.apart), Verdict::holds,
                  judge_statement(guarded.apart > 0 && guarded.apart < bare.apart), guarded.command});
-  const auto accumulated = system.compare({"amp.level=O1", "train.accumulate=10"});
-  const auto once = system.compare({"amp.level=O1", "train.accumulate=10", "train.steps=1"});
+  const auto accumulated =
+      system.compare({"amp.level=O1", "train.accumulate=10", "train.accumulate_mode=sum"});
+  const auto once =
+      system.compare({"amp.level=O1", "train.accumulate=10", "train.accumulate_mode=sum", "train.steps=1"});
   all.push_back(
       {"Levels", source, "an accumulation of 10 ends at 0.6602017", "+1.79 %",
        fmt::format("{} after its second and last update, {} before it", percent(accumulated.apart),
@@ -135,7 +138,8 @@ void of_mlp3(int threads, std::vector<Said>& all) {
            "network that does not move. That gives less than +0.73 %, which is within what another draw of "
            "weights does (see O1); that the tutorial's weights did not move is our inference",
            100 * bare.run.weights.still())});
-  const auto accumulated = system.compare({"amp.level=O1", "train.accumulate=10"});
+  const auto accumulated =
+      system.compare({"amp.level=O1", "train.accumulate=10", "train.accumulate_mode=sum"});
   all.push_back({"Levels", source, "accumulation ends at 1.25602019", "+0.87 %", percent(accumulated.apart),
                  Verdict::fails, judge_statement(accumulated.apart > same_loss), accumulated.command,
                  elsewhere});

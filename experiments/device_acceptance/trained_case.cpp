@@ -24,6 +24,7 @@ RunConfig tutorial_config(const Settings& settings, const std::string& system,
   apply_settings(config, all, "acceptance");
   config.backend.device = "cuda";  // what the configuration is checked for
   config.backend.tensor_core = settings.side.tensor_core;
+  leave_out_unread(config);
   resolve_run(config, "acceptance");
   return config;
 }

@@ -129,6 +129,7 @@ RunConfig config_of(const Run& run, const Settings& settings, const Data& data) 
   config.backend.tensor_core = settings.side.tensor_core;
   config.train.steps =
       static_cast<std::int64_t>(settings.sized<std::uint64_t>(run.steps, run.quick_steps, 2));
+  leave_out_unread(config);
   resolve_run(config, "acceptance");
   return config;
 }

@@ -34,7 +34,9 @@ struct Given {
 
 ExitCode run_exp_emulated_vs_device(const CommonOptions& common, const Given& given) {
   LockstepOptions lockstep{.histograms_every = count_of("--histograms-every", given.histograms_every)};
-  RunConfig config = resolve_run(common).config;
+  CommonOptions of_both = common;
+  of_both.set.emplace_back("backend.device=auto");  // what only a device reads is read here
+  RunConfig config = resolve_run(of_both).config;
   const engine::CudaOptions device{.gemm = gemm_route(config.backend.gemm),
                                    .algorithm_cache_file = config.backend.pins};
   if (device.gemm == engine::GemmRoute::cublas_any_order)

@@ -111,10 +111,12 @@ ScalerOptions options_of(const PolicyCommand& command) {
     as_usage([&] { options.policy = engine::amp::scale_policy(command.policy).name; });
   if (!command.common.config.empty()) {
     RunConfig config = load_config(command.common.config, NamedHow::by_user);
-    const RunConfig file = config;
-    if (!command.policy.empty()) config.scaler.policy = options.policy;
-    require_policy_parameters(file, config, command.common.config.string());
+    const std::vector<std::string> unread = settings_unread(config);
+    if (!command.policy.empty())
+      for (const std::string& sentence : apply_settings(config, {"scaler.policy=" + options.policy}, "--policy"))
+        say("note: {}", sentence);
     resolve_scaler_policy(config);
+    require_read(unread, config, command.common.config.string());
     options = config.scaler;
   }
   const PolicyDescription& policy = engine::amp::scale_policy(options.policy);

@@ -29,6 +29,12 @@ Named<engine::amp::LowRounding> low_roundings() {
           {"stochastic_gradients", stochastic_gradients}};
 }
 
+/// What concerns the casts of ops: nothing is cast at O0 but what amp.to_float names.
+std::vector<ReadWith> anything_cast() {
+  return {{.key = "amp.level", .values = {"O0"}, .others = true},
+          {.key = "amp.to_float", .values = {"[]"}, .others = true}};
+}
+
 /// Of any loss-scale policies that have it.
 ConfigKey parameter_key(const engine::amp::PolicyParameter& parameter) {
   const std::string name(parameter.name);
@@ -53,57 +59,71 @@ ConfigKey parameter_key(const engine::amp::PolicyParameter& parameter) {
       .write = write,
       .doc = fmt::format("{} (of {})", parameter.help, common ? "every policy" : users),
       .range = {parameter.minimum, parameter.maximum, parameter.minimum_excluded, parameter.maximum_excluded},
-      .parameter = &parameter};
+      .parameter = &parameter,
+      .readers = {{{.key = "scaler.enabled", .values = {"true"}}}}};
 }
 
 }  // namespace
 
 std::vector<ConfigKey> of_amp() {
-  return {
-      FP16LAB_KEY(amp.level, "O0: FP32; others as amp.dialect means them (fp16lab list shows each)",
-                  named(engine::amp::all_levels())),
-      FP16LAB_KEY(amp.dtype,
-                  "the 16-bit type, called low below; tf32, at O1 and OD: tensors stay FP32, and operands of "
-                  "low products are rounded to TF32 (torch's allow_tf32)",
-                  Named<DType>{{"f16", DType::f16}, {"bf16", DType::bf16}, {"tf32", DType::tf32}}),
-      FP16LAB_KEY(amp.dialect, "whose levels and op lists", named(engine::amp::all_dialects())),
-      FP16LAB_KEY(amp.white,
-                  "ops that compute in low besides the dialect's own, by our name or the dialect's"),
-      FP16LAB_KEY(amp.black, "ops that compute in FP32 besides the dialect's own"),
-      FP16LAB_KEY(amp.excluded, "patterns of layers that stay FP32; * stands for any characters, ? for one"),
-      FP16LAB_KEY(amp.use_guard,
-                  "low only inside guarded regions: amp.guard, and what a model guards itself"),
-      FP16LAB_KEY(amp.guard, "patterns of guarded layers, with amp.use_guard"),
-      FP16LAB_KEY(amp.to_float,
-                  "PATTERN=DTYPE (f32, f16, bf16): layers that compute in that type; wins over all else"),
-      FP16LAB_KEY(amp.keep_batchnorm_fp32,
-                  "of a low model: BatchNorm's parameters stay FP32; auto: as the level says",
-                  auto_or_bool()),
-      FP16LAB_KEY(amp.master_weights,
-                  "of a low model: FP32 weights behind the low ones; auto: as the level says",
-                  auto_or_bool()),
-      FP16LAB_KEY(amp.master_gradients, "of a low model: gradients add up in FP32; auto: as the level says",
-                  auto_or_bool()),
-      FP16LAB_KEY(amp.low_inputs, "the network's inputs are cast to low; auto: as the level says",
-                  auto_or_bool()),
-      FP16LAB_KEY(amp.low_loss, "the loss is computed from low outputs and rounded to low; auto: no",
-                  auto_or_bool()),
-      FP16LAB_KEY(amp.use_promote, "of paddle's O2: false makes ops in no list low, whatever their inputs"),
-      FP16LAB_KEY(amp.allow_banned, "of apex: compute banned ops in FP32 instead of refusing them"),
-      FP16LAB_KEY(amp.fp8_operands, "an experiment: operands of products are rounded to FP8 first",
-                  fp8_formats()),
-      FP16LAB_KEY(amp.fp8_gradients, "the same for the gradients in the products of the backward pass",
-                  fp8_formats()),
-      FP16LAB_KEY(
-          amp.rounding,
-          "to 16 bits; stochastic: up or down by chance, right on average: gradients in backward passes, and "
-          "updates of 16-bit weights without master weights (the others: one of the two)",
-          low_roundings()),
-      FP16LAB_KEY_AS("amp.save_dtype", checkpoint.save_dtype,
-                     "also write weights.safetensors, cast to this type, with every checkpoint and at the "
-                     "end; empty: no",
-                     saved_dtypes()),
-  };
+  return all_as(
+      KeyRole::configuration,
+      {
+          FP16LAB_KEY(amp.level, "O0: FP32; others as amp.dialect means them (fp16lab list shows each)",
+                      named(engine::amp::all_levels())),
+          FP16LAB_KEY(
+              amp.dtype,
+              "the 16-bit type, called low below; tf32, at O1 and OD: tensors stay FP32, and operands of "
+              "low products are rounded to TF32 (torch's allow_tf32)",
+              Named<DType>{{"f16", DType::f16}, {"bf16", DType::bf16}, {"tf32", DType::tf32}})
+              .read_unless("amp.level", {"O0"}),
+          FP16LAB_KEY(amp.dialect, "whose levels and op lists", named(engine::amp::all_dialects())),
+          FP16LAB_KEY(amp.white,
+                      "ops that compute in low besides the dialect's own, by our name or the dialect's")
+              .read_by(anything_cast()),
+          FP16LAB_KEY(amp.black, "ops that compute in FP32 besides the dialect's own")
+              .read_by(anything_cast()),
+          FP16LAB_KEY(amp.excluded,
+                      "patterns of layers that stay FP32; * stands for any characters, ? for one")
+              .read_by(anything_cast()),
+          FP16LAB_KEY(amp.use_guard,
+                      "low only inside guarded regions: amp.guard, and what a model guards itself")
+              .read_by(anything_cast()),
+          FP16LAB_KEY(amp.guard, "patterns of guarded layers, with amp.use_guard")
+              .read_with("amp.use_guard", {"true"}),
+          FP16LAB_KEY(amp.to_float,
+                      "PATTERN=DTYPE (f32, f16, bf16): layers that compute in that type; wins over all else"),
+          FP16LAB_KEY(amp.keep_batchnorm_fp32,
+                      "of a low model: BatchNorm's parameters stay FP32; auto: as the level says",
+                      auto_or_bool()),
+          FP16LAB_KEY(amp.master_weights,
+                      "of a low model: FP32 weights behind the low ones; auto: as the level says",
+                      auto_or_bool()),
+          FP16LAB_KEY(amp.master_gradients,
+                      "of a low model: gradients add up in FP32; auto: as the level says", auto_or_bool()),
+          FP16LAB_KEY(amp.low_inputs, "the network's inputs are cast to low; auto: as the level says",
+                      auto_or_bool()),
+          FP16LAB_KEY(amp.low_loss, "the loss is computed from low outputs and rounded to low; auto: no",
+                      auto_or_bool()),
+          FP16LAB_KEY(amp.use_promote,
+                      "of paddle's O2: false makes ops in no list low, whatever their inputs"),
+          FP16LAB_KEY(amp.allow_banned, "of apex: compute banned ops in FP32 instead of refusing them"),
+          FP16LAB_KEY(amp.fp8_operands, "an experiment: operands of products are rounded to FP8 first",
+                      fp8_formats()),
+          FP16LAB_KEY(amp.fp8_gradients, "the same for the gradients in the products of the backward pass",
+                      fp8_formats()),
+          FP16LAB_KEY(amp.rounding,
+                      "to 16 bits; stochastic: up or down by chance, right on average: gradients in backward "
+                      "passes, and "
+                      "updates of 16-bit weights without master weights (the others: one of the two)",
+                      low_roundings()),
+          FP16LAB_KEY_AS(
+              "amp.save_dtype", checkpoint.save_dtype,
+              "also write weights.safetensors, cast to this type, with every checkpoint and at the "
+              "end; empty: no",
+              saved_dtypes())
+              .as(KeyRole::watching),
+      });
 }
 
 std::vector<ConfigKey> of_scaler() {
@@ -119,7 +139,9 @@ std::vector<ConfigKey> of_scaler() {
       FP16LAB_KEY(scaler.power_of_two,
                   "scales that are no powers of two make unscaling inexact: take them, say so, or use the "
                   "power below",
-                  powers_of_two()),
+                  powers_of_two())
+          .read_unless("scaler.policy", {"none"})
+          .read_with("scaler.enabled", {"true"}),
       FP16LAB_KEY(scaler.enabled, "false: nothing is scaled, unscaled, checked or skipped"),
       FP16LAB_KEY(scaler.drop_overflow_update,
                   "false (policies none and fixed): gradients are neither checked nor unscaled and every "
@@ -134,10 +156,12 @@ std::vector<ConfigKey> of_scaler() {
                   ConfigRange{0, 1000}),
       FP16LAB_KEY(scaler.groups,
                   "of layerwise and groups: PATTERN=SCALE, layers by a pattern of their weights' names and "
-                  "the scale that they begin with (\"fc1=2^8\", \"*=2^4\"); the first match counts"),
+                  "the scale that they begin with (\"fc1=2^8\", \"*=2^4\"); the first match counts")
+          .read_with("scaler.policy", {"layerwise", "groups"})
+          .read_with("scaler.enabled", {"true"}),
   };
   keys.insert(keys.end(), others.begin(), others.end());
-  return keys;
+  return all_as(KeyRole::configuration, std::move(keys));
 }
 
 }  // namespace fp16lab::experiments::keys

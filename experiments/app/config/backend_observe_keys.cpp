@@ -15,27 +15,38 @@ Choices observed_tensors() {
 }  // namespace
 
 std::vector<ConfigKey> of_backend() {
-  return {
-      FP16LAB_KEY(backend.device, "auto: cuda where a device can run it, else emulated",
-                  Choices{"emulated", "cuda", "auto"}),
-      FP16LAB_KEY(backend.tensor_core,
-                  "whose matrix arithmetic FP16 products follow; auto: emulated hopper, or the device's own",
-                  auto_or(tensor_core_names())),
-      FP16LAB_KEY(
-          backend.accumulator,
-          "of emulated: what tensor cores sum products of FP16 in; those of FP8 are summed in FP32 always",
-          Choices{"f32", "f16"}),
-      FP16LAB_KEY(backend.ordinal, "of cuda: which device, as fp16lab devices numbers them",
-                  ConfigRange{0, 2147483647}),
-      FP16LAB_KEY(
-          backend.gemm,
-          "of cuda: who multiplies. mma: our own kernel; cublas: cuBLASLt where it was seen to give the same "
-          "bits; auto: whichever suits a shape; cublas-any-order: what is fastest, whatever its bits",
-          Choices{"auto", "mma", "cublas", "cublas-any-order"}),
-      FP16LAB_KEY(backend.pins,
-                  "of cuda: a file that keeps from run to run which algorithms of cuBLASLt give the same "
-                  "bits; empty: none"),
-  };
+  return all_as(
+      KeyRole::configuration,
+      {
+          FP16LAB_KEY(backend.device, "auto: cuda where a device can run it, else emulated",
+                      Choices{"emulated", "cuda", "auto"})
+              .as(KeyRole::machine),
+          FP16LAB_KEY(
+              backend.tensor_core,
+              "whose matrix arithmetic FP16 products follow; auto: emulated hopper, or the device's own",
+              auto_or(tensor_core_names())),
+          FP16LAB_KEY(backend.accumulator,
+                      "of emulated: what tensor cores sum products of FP16 in; those of FP8 are summed in "
+                      "FP32 always",
+                      Choices{"f32", "f16"}),
+          FP16LAB_KEY(backend.ordinal, "of cuda: which device, as fp16lab devices numbers them",
+                      ConfigRange{0, 2147483647})
+              .as(KeyRole::machine)
+              .read_unless("backend.device", {"emulated"}),
+          FP16LAB_KEY(
+              backend.gemm,
+              "of cuda: who multiplies. mma: our own kernel; cublas: cuBLASLt where it was seen to give the "
+              "same "
+              "bits; auto: whichever suits a shape; cublas-any-order: what is fastest, whatever its bits",
+              Choices{"auto", "mma", "cublas", "cublas-any-order"})
+              .as(KeyRole::machine)
+              .read_unless("backend.device", {"emulated"}),
+          FP16LAB_KEY(backend.pins,
+                      "of cuda: a file that keeps from run to run which algorithms of cuBLASLt give the same "
+                      "bits; empty: none")
+              .as(KeyRole::machine)
+              .read_unless("backend.device", {"emulated"}),
+      });
 }
 
 std::vector<ConfigKey> of_parallel() {
@@ -47,57 +58,73 @@ std::vector<ConfigKey> of_parallel() {
           "of so many shards on any number of ranks of mpirun up to it. A power of two",
           ConfigRange{1, static_cast<double>(parallel::most_shards)}),
       FP16LAB_KEY(parallel.sync_batch_norm,
-                  "BatchNorm takes the statistics of all shards together, not of each"),
+                  "BatchNorm takes the statistics of all shards together, not of each")
+          .read_unless("parallel.shards", {"1"}),
       FP16LAB_KEY_AS("parallel.wire", parallel.wire.wire,
                      "what gradients are rounded to before they are added, and every partial sum",
-                     named(parallel::wire_formats())),
+                     named(parallel::wire_formats()))
+          .read_unless("parallel.shards", {"1"}),
       FP16LAB_KEY_AS(
           "parallel.predivide", parallel.wire.predivide,
           "what gradients are divided by before they are added: 1, the root of parallel.shards, or n, "
           "parallel.shards; the rest comes after the sum",
-          named(parallel::all_predivides())),
+          named(parallel::all_predivides()))
+          .read_unless("parallel.shards", {"1"}),
       FP16LAB_KEY_AS("parallel.order", parallel.wire.order,
                      "in which gradients are added: a binary tree, or as NCCL does over as many ranks as "
                      "shards; mpi: MPI_Allreduce itself, whose bits may depend on the ranks",
-                     named(parallel::all_sum_orders())),
+                     named(parallel::all_sum_orders()))
+          .read_unless("parallel.shards", {"1"}),
       FP16LAB_KEY(parallel.time_limit,
                   "seconds that a rank waits for messages of others; then it names them and the run ends",
-                  ConfigRange{1, 1e6}),
+                  ConfigRange{1, 1e6})
+          .as(KeyRole::machine)
+          .read_unless("parallel.shards", {"1"}),
   };
 }
 
 std::vector<ConfigKey> of_observe() {
-  return {
-      FP16LAB_KEY(observe.histograms_every, "steps between histograms of what observe.tensors says; 0: none",
-                  counts),
-      FP16LAB_KEY(observe.tensors,
-                  "what is counted: gradients and activations before and after their casts, weights and "
-                  "their copies in 16 bits, updates against weights, moments and momenta. Same bits",
-                  observed_tensors()),
-      FP16LAB_KEY(observe.names,
-                  "patterns of the tensors that are counted, such as \"layer1.*\"; empty: all"),
-      FP16LAB_KEY(observe.explain_overflow,
-                  "find the operation that made the first Inf or NaN of every step with an overflow (slower, "
-                  "same bits)"),
-  };
+  return all_as(
+      KeyRole::watching,
+      {
+          FP16LAB_KEY(observe.histograms_every,
+                      "steps between histograms of what observe.tensors says; 0: none", counts),
+          FP16LAB_KEY(observe.tensors,
+                      "what is counted: gradients and activations before and after their casts, weights and "
+                      "their copies in 16 bits, updates against weights, moments and momenta. Same bits",
+                      observed_tensors())
+              .read_unless("observe.histograms_every", {"0"}),
+          FP16LAB_KEY(observe.names,
+                      "patterns of the tensors that are counted, such as \"layer1.*\"; empty: all")
+              .read_unless("observe.histograms_every", {"0"}),
+          FP16LAB_KEY(
+              observe.explain_overflow,
+              "find the operation that made the first Inf or NaN of every step with an overflow (slower, "
+              "same bits)"),
+      });
 }
 
 std::vector<ConfigKey> of_checkpoint() {
-  return {
-      FP16LAB_KEY(checkpoint.every, "steps between checkpoints; 0: none", counts),
-      FP16LAB_KEY(checkpoint.keep, "newest checkpoints that stay in the run folder; 0: all", counts),
-  };
+  return all_as(
+      KeyRole::watching,
+      {
+          FP16LAB_KEY(checkpoint.every, "steps between checkpoints; 0: none", counts),
+          FP16LAB_KEY(checkpoint.keep, "newest checkpoints that stay in the run folder; 0: all", counts)
+              .read_unless("checkpoint.every", {"0"}),
+      });
 }
 
 std::vector<ConfigKey> of_report() {
-  return {
-      FP16LAB_KEY_AS(
-          "report.margin.loss", report.margin_loss,
-          "in percent: a final loss (or bits per character) that is off FP32's by less counts as equal",
-          in_fp64(positive)),
-      FP16LAB_KEY_AS("report.margin.accuracy", report.margin_accuracy, "the same of an accuracy, in points",
-                     in_fp64(positive)),
-  };
+  return all_as(
+      KeyRole::watching,
+      {
+          FP16LAB_KEY_AS(
+              "report.margin.loss", report.margin_loss,
+              "in percent: a final loss (or bits per character) that is off FP32's by less counts as equal",
+              in_fp64(positive)),
+          FP16LAB_KEY_AS("report.margin.accuracy", report.margin_accuracy,
+                         "the same of an accuracy, in points", in_fp64(positive)),
+      });
 }
 
 }  // namespace fp16lab::experiments::keys

@@ -240,16 +240,6 @@ std::vector<std::string> split_list(const ConfigKey& key, std::string_view text,
   return items;
 }
 
-/// The loss-scale policy that a run of this configuration has; null where its dialect does not have its level.
-const engine::amp::PolicyDescription* policy_of(RunConfig config) {
-  try {
-    resolve_scaler_policy(config);
-  } catch (const std::invalid_argument&) {
-    return nullptr;
-  }
-  return &engine::amp::scale_policy(config.scaler.policy);
-}
-
 }  // namespace
 
 std::string toml_string(const std::string& text) {
@@ -278,8 +268,11 @@ void require_printable(std::string_view text, std::string_view key, std::string_
 }
 
 bool RunConfig::operator==(const RunConfig& other) const {
-  const auto same = [&](const ConfigKey& key) { return key.read(*this) == key.read(other); };
-  return data == other.data && model.rows == other.model.rows &&
+  const auto same = [&](const ConfigKey& key) {
+    const bool read = is_read(*this, key);
+    return read == is_read(other, key) && (!read || key.read(*this) == key.read(other));
+  };
+  return model.rows == other.model.rows && data.test_subset_is_set == other.data.test_subset_is_set &&
          std::ranges::all_of(all_config_keys(), same) &&
          (scaler.policy != automatic_policy || scaler.parameters == other.scaler.parameters);
 }
@@ -350,27 +343,6 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
   key.write(config, value_of(key, *table.get("value"), where));
 }
 
-std::vector<std::string> apply_settings(RunConfig& config, const std::vector<std::string>& settings,
-                                        std::string_view where) {
-  const auto before = config.scaler.parameters;
-  const engine::amp::PolicyDescription* const meant = before.empty() ? nullptr : policy_of(config);
-  for (const std::string& setting : settings) apply_setting(config, setting, where);
-  const engine::amp::PolicyDescription* const chosen = before.empty() ? nullptr : policy_of(config);
-  if (meant == chosen || meant == nullptr || chosen == nullptr) return {};
-  std::vector<std::string> gone;
-  for (const auto& [name, value] : before) {
-    const auto gives = [&name = name](const std::string& setting) {
-      return policy_parameter_of(setting) == name;
-    };
-    if (std::ranges::any_of(settings, gives)) continue;
-    if (chosen->find(name) != nullptr)
-      gone.push_back(fmt::format("scaler.{} = {} was meant for the policy {}; {} takes its own default", name,
-                                 real_text(value), meant->name, chosen->name));
-    config.scaler.parameters.erase(name);
-  }
-  return gone;
-}
-
 void resolve_scaler_policy(RunConfig& config) {
   if (config.scaler.policy != automatic_policy) return;
   const engine::amp::LevelRules& rules = engine::amp::level_rules(config.amp.dialect, config.amp.level);
@@ -383,40 +355,6 @@ void resolve_scaler_policy(RunConfig& config, std::string_view where) {
     resolve_scaler_policy(config);
   } catch (const std::invalid_argument& error) {
     refuse_config(where, error.what());
-  }
-}
-
-std::string policy_parameter_of(std::string_view setting) {
-  constexpr std::string_view section = "scaler.";
-  std::string_view key = trimmed(setting.substr(0, setting.find('=')));
-  if (!key.starts_with(section)) return {};
-  key.remove_prefix(section.size());
-  const auto parameters = engine::amp::policy_parameters();
-  const bool known = std::any_of(parameters.begin(), parameters.end(),
-                                 [key](const engine::amp::PolicyParameter& p) { return p.name == key; });
-  return known ? std::string(key) : std::string();
-}
-
-void require_policy_parameters(const RunConfig& given, const RunConfig& config, std::string_view where) {
-  RunConfig resolved = given;
-  resolve_scaler_policy(resolved, where);
-  const engine::amp::PolicyDescription& own = engine::amp::scale_policy(resolved.scaler.policy);
-  for (const auto& [name, value] : given.scaler.parameters) {
-    if (own.find(name) != nullptr) continue;
-    require_policy_parameters(std::vector{"scaler." + name}, config, where);
-  }
-}
-
-void require_policy_parameters(const std::vector<std::string>& settings, const RunConfig& config,
-                               std::string_view where) {
-  for (const std::string& setting : settings) {
-    const std::string name = policy_parameter_of(setting);
-    if (name.empty()) continue;
-    try {
-      engine::amp::require_parameter(&engine::amp::scale_policy(config.scaler.policy), name);
-    } catch (const std::invalid_argument& error) {
-      refuse_config(where, fmt::format("{}: {}", setting, error.what()));
-    }
   }
 }
 
@@ -447,7 +385,7 @@ std::string to_toml(const RunConfig& config) {
   std::string section;
   for (const ConfigKey& key : all_config_keys()) {
     const std::string value = value_text(config, key);
-    if (value.empty()) continue;
+    if (value.empty() || !is_read(config, key)) continue;
     if (section_of(key) != section) {
       if (section == "model") text += network_toml(config.model.rows);
       section = section_of(key);

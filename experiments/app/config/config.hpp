@@ -139,8 +139,8 @@ struct RunConfig {
   CheckpointConfig checkpoint;
   engine::ParallelOptions parallel;
   ReportConfig report;
-  /// Equal where a run could not tell them apart: parameters of loss-scale policies by the values that the
-  /// policy uses.
+  /// Equal where a run could not tell them apart: keys that are read by their values, and parameters of
+  /// loss-scale policies by the values that the policy uses.
   bool operator==(const RunConfig& other) const;
 };
 
@@ -156,6 +156,22 @@ struct ConfigRange {
   bool fp32 = false;  ///< it is computed with in FP32, which must hold it (fp32_holds), in the range too
 };
 
+/// What a key belongs to. A run that goes on (--resume) takes other values of machine and watching keys: no bit
+/// of a step depends on them, but on a back end that does not promise the others' bits.
+enum class KeyRole {
+  workload,       ///< what is trained, on what: runs of one workload are compared with each other
+  configuration,  ///< in which precision, at which loss scale, on whose arithmetic, from weights moved by how much
+  machine,        ///< where it runs, and where files lie
+  watching,       ///< what is looked at and kept, and when a run that fails ends
+};
+
+/// Values of another key with which a run reads a key.
+struct ReadWith {
+  std::string key;                  ///< "optimizer.name"
+  std::vector<std::string> values;  ///< as plain_value has them: "sgd"
+  bool others = false;              ///< all but these
+};
+
 struct ConfigKey {
   std::string name;  ///< "scaler.policy"
   ConfigType type = ConfigType::text;
@@ -168,6 +184,16 @@ struct ConfigKey {
       choices{};  ///< of strings; empty: any text. "true" and "false" may be written bare
   /// The parameter of a loss-scale policy that the key sets; else null.
   const engine::amp::PolicyParameter* parameter = nullptr;
+  KeyRole role = KeyRole::workload;
+  /// Who reads it: each of these must hold by one of its alternatives, whose keys are read themselves. Empty:
+  /// every run.
+  std::vector<std::vector<ReadWith>> readers{};
+
+  ConfigKey as(KeyRole what) &&;
+  /// Adds to `readers`.
+  ConfigKey read_with(std::string key, std::vector<std::string> values) &&;
+  ConfigKey read_unless(std::string key, std::vector<std::string> values) &&;
+  ConfigKey read_by(std::vector<ReadWith> alternatives) &&;
 };
 
 /// Every key, in the order of the resolved config.toml: sections in one piece.
@@ -176,6 +202,19 @@ std::span<const ConfigKey> config_keys();
 /// [optimizer.generator]: all but optimizer.kahan and optimizer.loss_scale, which belong to the run's level
 /// and scaler. Where they are not set they read as nothing.
 std::span<const ConfigKey> all_config_keys();
+
+/// Does a run of this configuration read the key? One that it does not read changes neither a bit nor an output.
+bool is_read(const RunConfig& config, const ConfigKey& key);
+/// "optimizer.name = adam does not read it; sgd does". Empty where the key is read.
+std::string why_unread(const RunConfig& config, const ConfigKey& key);
+/// The same of the key that a "key=value" sets; what a network's rows say is read always.
+std::string why_unread(const RunConfig& config, std::string_view setting);
+/// "key = value" for each key that nothing reads and that has another value than its default.
+std::vector<std::string> settings_unread(const RunConfig& config);
+/// Gives those their defaults. Result: a sentence each.
+std::vector<std::string> leave_out_unread(RunConfig& config);
+/// CommandError(usage) that begins with `where` for a "key=value" whose key `config` does not read.
+void require_read(const std::vector<std::string>& settings, const RunConfig& config, std::string_view where);
 
 /// "an integer, 1 or more", "one of none, fixed, dynamic": for messages and documentation.
 std::string expectation_of(const ConfigKey& key);
@@ -205,7 +244,7 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
 
 /// apply_setting for each, in order. Where another loss-scale policy runs afterwards than before, it takes its own
 /// defaults: parameters that the configuration had, and no setting gives, were meant for the other one and go.
-/// Result: what goes though the policy has it too, a sentence each.
+/// Result: what goes though the policy has it too, a sentence each. (leave_out_unread says what else goes.)
 std::vector<std::string> apply_settings(RunConfig& config, const std::vector<std::string>& settings,
                                         std::string_view where);
 
@@ -215,19 +254,7 @@ std::vector<std::string> apply_settings(RunConfig& config, const std::vector<std
 void resolve_scaler_policy(RunConfig& config);
 /// CommandError(usage) that begins with `where` instead.
 void resolve_scaler_policy(RunConfig& config, std::string_view where);
-/// The parameter of loss-scale policies that a "key=value" sets: "growth_interval" of
-/// "scaler.growth_interval=20"; empty where it sets another key.
-std::string policy_parameter_of(std::string_view setting);
-
-/// Whoever chooses another policy over a file that gives parameters to its own need not take them back: a
-/// parameter that `given` has must be one of its own policy or of the policy that runs, which `config` has.
-/// CommandError(usage) that begins with `where`, with the nearest name, otherwise.
-void require_policy_parameters(const RunConfig& given, const RunConfig& config, std::string_view where);
-/// The parameters that `settings` (of --set) give must be those of the configured policy.
-void require_policy_parameters(const std::vector<std::string>& settings, const RunConfig& config,
-                               std::string_view where);
-
-/// The resolved configuration with every key; parse_config gives back an equal one.
+/// The resolved configuration with every key that is read; parse_config gives back an equal one.
 std::string to_toml(const RunConfig& config);
 
 }  // namespace fp16lab::experiments

@@ -27,6 +27,13 @@ std::vector<ConfigKey> of_observe(), of_checkpoint(), of_report();  // the same
 
 using Choices = std::vector<std::string>;
 
+/// Gives the role to the rows that do not say their own.
+inline std::vector<ConfigKey> all_as(KeyRole role, std::vector<ConfigKey> rows) {
+  for (ConfigKey& row : rows)
+    if (row.role == KeyRole::workload) row.role = role;
+  return rows;
+}
+
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 /// The largest integer up to which every integer is a double: ranges are kept in doubles.
 inline constexpr double largest_integer = 9007199254740991.0;

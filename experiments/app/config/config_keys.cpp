@@ -6,9 +6,9 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "engine/train/methods/gan.hpp"
-#include "engine/train/methods/two_models.hpp"
 #include "experiments/app/config/config_key_rows.hpp"
+#include "experiments/app/config/learning_task.hpp"
+#include "experiments/app/registry.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -32,7 +32,7 @@ std::string choices_text(const std::vector<std::string>& choices) {
 }
 
 /// The keys of [optimizer.MODEL].
-void add_optimizer_of(std::string_view model, std::vector<ConfigKey>& all) {
+void add_optimizer_of(std::string_view method, std::string_view model, std::vector<ConfigKey>& all) {
   constexpr std::string_view section = "optimizer.";
   for (const ConfigKey& base : keys::of_optimizer()) {
     const std::string field = base.name.substr(section.size());
@@ -46,9 +46,16 @@ void add_optimizer_of(std::string_view model, std::vector<ConfigKey>& all) {
       return value == said->second.end() ? ConfigValue() : value->second;
     };
     own.write = [model = std::string(model), field](RunConfig& config, const ConfigValue& value) {
-      config.own_optimizers[model][field] = value;
+      if (std::holds_alternative<std::monostate>(value))
+        config.own_optimizers[model].erase(field);
+      else
+        config.own_optimizers[model][field] = value;
     };
-    all.push_back(std::move(own));
+    for (std::vector<ReadWith>& alternatives : own.readers)
+      for (ReadWith& with : alternatives)
+        if (with.key.starts_with(section))
+          with.key = fmt::format("{}{}.{}", section, model, with.key.substr(section.size()));
+    all.push_back(std::move(own).read_with("train.method", {std::string(method)}));
   }
 }
 
@@ -67,14 +74,32 @@ const KeyTable& key_table() {
                                 keys::of_parallel, keys::of_observe, keys::of_checkpoint, keys::of_report})
       std::ranges::move(section(), std::back_inserter(all));
     made.listed = all.size();
-    for (const auto& models : {engine::TwoModels::names, engine::AdversarialTraining::names})
-      for (const std::string_view model : models) add_optimizer_of(model, all);
+    for (const std::string& method : training_methods())
+      for (const std::string_view model : models_of(method)) add_optimizer_of(method, model, all);
     return made;
   }();
   return table;
 }
 
 }  // namespace
+
+ConfigKey ConfigKey::as(KeyRole what) && {
+  role = what;
+  return std::move(*this);
+}
+
+ConfigKey ConfigKey::read_with(std::string key, std::vector<std::string> values) && {
+  return std::move(*this).read_by({{.key = std::move(key), .values = std::move(values)}});
+}
+
+ConfigKey ConfigKey::read_unless(std::string key, std::vector<std::string> values) && {
+  return std::move(*this).read_by({{.key = std::move(key), .values = std::move(values), .others = true}});
+}
+
+ConfigKey ConfigKey::read_by(std::vector<ReadWith> alternatives) && {
+  readers.push_back(std::move(alternatives));
+  return std::move(*this);
+}
 
 std::span<const ConfigKey> config_keys() { return all_config_keys().first(key_table().listed); }
 

@@ -113,8 +113,6 @@ void check_task(const RunConfig& config, std::string_view where) {
     refuse_config(where, fmt::format("model.loss = \"{}\" on {}: {}", name_of(config.model.loss),
                                      config.data.name, what));
   };
-  if (!cross_entropy && (config.model.label_smoothing != 0 || config.model.one_hot))
-    refuse("model.label_smoothing and model.one_hot are of cross_entropy");
   if (kind == DataKind::text && !cross_entropy) refuse("text has symbols; expected cross_entropy");
   if (kind == DataKind::synthetic && cross_entropy && config.data.classes == 0)
     refuse("its targets are numbers; expected data.classes, or another loss");
@@ -124,14 +122,6 @@ void check_task(const RunConfig& config, std::string_view where) {
     refuse("pixels are no classes; expected data.targets = \"labels\", or another loss");
   if (kind == DataKind::images && !cross_entropy && !learns_inputs(config))
     refuse("labels are classes; expected cross_entropy, or data.targets = \"inputs\"");
-  if (!images && (config.data.targets == "inputs" || config.data.padding != 0 || config.data.flip ||
-                  config.data.crop_padding != 0))
-    refuse("data.targets = \"inputs\", data.padding, data.flip and data.crop_padding are of images");
-  if (kind != DataKind::arrays && config.data.test_size != 0)
-    refuse("data.test_size is of data.name = \"arrays\"; this data set has a test set");
-  if (kind != DataKind::text && config.data.tokens != engine::data::Tokens::bytes)
-    refuse_config(where, fmt::format("data.tokens = \"{}\": {} is no text; expected \"bytes\"",
-                                     name_of(config.data.tokens), config.data.name));
   if (!images && (config.train.method == "two_models" || config.train.method == "gan"))
     refuse_config(where,
                   fmt::format("train.method = \"{}\": expected a data.name of images", config.train.method));

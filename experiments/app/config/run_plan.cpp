@@ -60,28 +60,6 @@ bool multiplies(std::string_view tensor_core, DType format) {
   });
 }
 
-/// Keys that only make sense with data that is made, or with data that is read.
-void check_synthetic(const RunConfig& config, std::string_view where) {
-  if (task_of(config).data != engine::data::DataKind::synthetic) {
-    if (config.model.scale_down != 1)
-      refuse_config(where,
-                    fmt::format("model.scale_down = {}: the sizes of {} are what they are; expected 1, or "
-                                "synthetic data",
-                                config.model.scale_down, config.data.name));
-    return;
-  }
-  if (!config.data.path.empty())
-    refuse_config(where,
-                  fmt::format("data.path = \"{}\": {} is drawn from train.seed, not read; expected \"\"",
-                              config.data.path, config.data.name));
-  if (config.data.subset != 0 || config.data.test_subset != 0)
-    refuse_config(
-        where,
-        fmt::format(
-            "data.subset = {}, data.test_subset = {}: of {} there is what data.batches says; expected 0",
-            config.data.subset, config.data.test_subset, config.data.name));
-}
-
 /// What the training method cannot do, in the engine's own words.
 void check_method(const RunPlan& plan) {
   std::unique_ptr<engine::TrainingMethod> method = std::make_unique<engine::Supervised>();
@@ -91,25 +69,16 @@ void check_method(const RunPlan& plan) {
   engine::check_graph(plan.train, *method);
 }
 
-/// What [optimizer.MODEL] sections make of [optimizer]. std::invalid_argument for a model that the method
-/// does not train.
+/// What [optimizer.MODEL] sections make of [optimizer].
 std::map<std::string, engine::optim::OptimizerOptions, std::less<>> own_optimizers(const RunConfig& config) {
-  const std::span<const std::string_view> models = models_of(config.train.method);
   std::map<std::string, engine::optim::OptimizerOptions, std::less<>> all;
   for (const auto& [model, said] : config.own_optimizers) {
-    if (std::ranges::find(models, model) == models.end())
-      throw std::invalid_argument(fmt::format(
-          "optimizer.{}.{}: train.method = \"{}\" trains no such model; expected {}", model,
-          said.begin()->first, config.train.method,
-          models.empty() ? "what [optimizer] says alone" : fmt::format("{}", fmt::join(models, " or "))));
+    if (said.empty()) continue;
     RunConfig whole = config;
     for (const auto& [field, value] : said) {
       const auto key = std::ranges::find(config_keys(), "optimizer." + field, &ConfigKey::name);
       key->write(whole, value);
     }
-    if (whole.optimizer.nesterov && whole.optimizer.momentum == 0)
-      throw std::invalid_argument(fmt::format(
-          "optimizer.{}.nesterov = true: expected an optimizer.{}.momentum above 0", model, model));
     all.emplace(model, whole.optimizer);
   }
   return all;
@@ -144,18 +113,10 @@ RunPlan resolve_run(RunConfig config) {
 }
 
 RunPlan resolve_run(RunConfig config, std::string_view where) {
+  require_read(settings_unread(config), config, where);
   check_task(config, where);
-  check_synthetic(config, where);
   if (config.train.steps == 0 && config.train.epochs == 0)
     refuse_config(where, "train.steps and train.epochs are both 0: expected one of them to be 1 or more");
-  if (config.train.graph && config.backend.device == "emulated")
-    refuse_config(
-        where,
-        "train.graph = true: only a device replays steps; expected backend.device = \"cuda\" with it, or "
-        "train.graph "
-        "= false");
-  if (config.optimizer.nesterov && config.optimizer.momentum == 0)
-    refuse_config(where, "optimizer.nesterov = true: expected an optimizer.momentum above 0");
   try {
     RunPlan plan = resolved(std::move(config));
     check_method(plan);

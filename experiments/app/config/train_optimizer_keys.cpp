@@ -15,11 +15,13 @@ Named<engine::AccumulateMode> accumulate_modes() {
 std::vector<ConfigKey> of_train() {
   return {
       FP16LAB_KEY(train.steps, "optimizer steps; 0: as many as train.epochs gives", counts),
-      FP16LAB_KEY(train.epochs, "passes over the data where train.steps is 0", counts),
+      FP16LAB_KEY(train.epochs, "passes over the data where train.steps is 0", counts)
+          .read_with("train.steps", {"0"}),
       FP16LAB_KEY(train.batch_size, "images, or windows of text, a micro-batch", positive_sizes),
       FP16LAB_KEY(train.accumulate, "micro-batches a step", positive_sizes),
       FP16LAB_KEY(train.accumulate_mode, "mean: the loss is divided by train.accumulate; sum: it is not",
-                  accumulate_modes()),
+                  accumulate_modes())
+          .read_unless("train.accumulate", {"1"}),
       FP16LAB_KEY(train.clip_norm, "largest L2 norm of the gradients; 0: off", not_negative),
       FP16LAB_KEY(train.clip_value, "largest magnitude of a gradient's element, after clip_norm; 0: off",
                   not_negative),
@@ -31,7 +33,8 @@ std::vector<ConfigKey> of_train() {
           "say what [optimizer] does not say for both",
           training_methods()),
       FP16LAB_KEY(train.penalty, "of gradient_penalty: weight of the gradient's norm in the loss",
-                  not_negative),
+                  not_negative)
+          .read_with("train.method", {"gradient_penalty"}),
       FP16LAB_KEY(train.seed, "of weights and shuffling, up to 9007199254740991", counts),
       FP16LAB_KEY(train.initial,
                   "safetensors file of the initial weights, by the names that --dump-initial gives them; "
@@ -39,13 +42,19 @@ std::vector<ConfigKey> of_train() {
       FP16LAB_KEY(train.perturb_ulps,
                   "every non-zero initial weight is moved by this many FP32 ulps, up or down by train.seed: "
                   "what training makes of that by itself. 0: none",
-                  ConfigRange{0, 4194304}),
-      FP16LAB_KEY(train.evaluate_every, "steps; 0: only at the end", counts),
+                  ConfigRange{0, 4194304})
+          .as(KeyRole::configuration),
+      FP16LAB_KEY(train.evaluate_every, "steps; 0: only at the end", counts).as(KeyRole::watching),
       FP16LAB_KEY(train.skip_limit, "consecutive skipped steps that end the run as diverged; 0: no limit",
-                  counts),
+                  counts)
+          .as(KeyRole::watching)
+          .read_with("scaler.enabled", {"true"})
+          .read_with("scaler.drop_overflow_update", {"true"}),
       FP16LAB_KEY(
           train.graph,
-          "of cuda: a step is captured once as a CUDA graph and replayed, with the same bits (--graph)"),
+          "of cuda: a step is captured once as a CUDA graph and replayed, with the same bits (--graph)")
+          .as(KeyRole::machine)
+          .read_unless("backend.device", {"emulated"}),
   };
 }
 
@@ -53,24 +62,34 @@ std::vector<ConfigKey> of_optimizer() {
   return {
       FP16LAB_KEY(optimizer.name, "the update rule", optimizer_names()),
       FP16LAB_KEY_AS("optimizer.lr", optimizer.learning_rate, "learning rate", not_negative),
-      FP16LAB_KEY(optimizer.momentum, "of sgd and rmsprop", below_one),
+      FP16LAB_KEY(optimizer.momentum, "of sgd and rmsprop", below_one)
+          .read_with("optimizer.name", {"sgd", "rmsprop"}),
       FP16LAB_KEY(optimizer.dampening, "of sgd: the gradient enters the momentum times 1 minus this",
-                  below_one),
-      FP16LAB_KEY(optimizer.nesterov, "of sgd; needs a momentum, and no dampening"),
+                  below_one)
+          .read_with("optimizer.name", {"sgd"})
+          .read_unless("optimizer.momentum", {"0.0"}),
+      FP16LAB_KEY(optimizer.nesterov, "of sgd; needs a momentum, and no dampening")
+          .read_with("optimizer.name", {"sgd"})
+          .read_unless("optimizer.momentum", {"0.0"}),
       FP16LAB_KEY(optimizer.weight_decay,
                   "L2 for sgd, adam and rmsprop, decoupled for adamw, a part of the update for lamb and "
                   "adam_weight_decay",
                   not_negative),
-      FP16LAB_KEY(optimizer.beta1, "of adam, adamw, lamb and adam_weight_decay", below_one),
-      FP16LAB_KEY(optimizer.beta2, "of adam, adamw, lamb and adam_weight_decay", below_one),
-      FP16LAB_KEY(optimizer.alpha, "of rmsprop: how much of its averages stays", below_one),
+      FP16LAB_KEY(optimizer.beta1, "of adam, adamw, lamb and adam_weight_decay", below_one)
+          .read_unless("optimizer.name", {"sgd", "rmsprop"}),
+      FP16LAB_KEY(optimizer.beta2, "of adam, adamw, lamb and adam_weight_decay", below_one)
+          .read_unless("optimizer.name", {"sgd", "rmsprop"}),
+      FP16LAB_KEY(optimizer.alpha, "of rmsprop: how much of its averages stays", below_one)
+          .read_with("optimizer.name", {"rmsprop"}),
       FP16LAB_KEY(optimizer.centered,
-                  "of rmsprop: divide by the deviation of the gradients from their average"),
-      FP16LAB_KEY(optimizer.epsilon, "of all but sgd", positive),
+                  "of rmsprop: divide by the deviation of the gradients from their average")
+          .read_with("optimizer.name", {"rmsprop"}),
+      FP16LAB_KEY(optimizer.epsilon, "of all but sgd", positive).read_unless("optimizer.name", {"sgd"}),
       FP16LAB_KEY(
           optimizer.kahan,
           "16-bit weights without master weights keep what rounding takes from their updates, and add "
-          "it to the next one (Kahan's sum)"),
+          "it to the next one (Kahan's sum)")
+          .as(KeyRole::configuration),
       FP16LAB_KEY(
           optimizer.set_to_zero,
           "gradients are cleared to zeros, so that momentum and weight decay also move weights that a "
@@ -78,7 +97,8 @@ std::vector<ConfigKey> of_optimizer() {
           "(clear_grad(set_to_zero) of paddle)"),
       FP16LAB_KEY(optimizer.loss_scale,
                   "divides every gradient: what scaler.drop_overflow_update = false leaves to the optimizer",
-                  scales),
+                  scales)
+          .as(KeyRole::configuration),
   };
 }
 
@@ -88,17 +108,23 @@ std::vector<ConfigKey> of_schedule() {
       FP16LAB_KEY_AS("schedule.warmup_steps", optimizer.schedule.warmup_steps,
                      "linear rise to optimizer.lr, of any schedule", counts),
       FP16LAB_KEY_AS("schedule.total_steps", optimizer.schedule.total_steps,
-                     "cosine, linear, polynomial: where they end; 0: with the run", counts),
+                     "cosine, linear, polynomial: where they end; 0: with the run", counts)
+          .read_with("schedule.name", {"cosine", "linear", "polynomial"}),
       FP16LAB_KEY_AS("schedule.minimum_factor", optimizer.schedule.minimum_factor,
-                     "cosine, linear, polynomial: last learning rate over the first", ConfigRange{0, 1}),
+                     "cosine, linear, polynomial: last learning rate over the first", ConfigRange{0, 1})
+          .read_with("schedule.name", {"cosine", "linear", "polynomial"}),
       FP16LAB_KEY_AS("schedule.step_interval", optimizer.schedule.step_interval, "step: steps between drops",
-                     counts),
+                     counts)
+          .read_with("schedule.name", {"step"}),
       FP16LAB_KEY_AS("schedule.step_factor", optimizer.schedule.step_factor,
-                     "step: learning rate times this at a drop", ConfigRange{0, 1, true, false}),
+                     "step: learning rate times this at a drop", ConfigRange{0, 1, true, false})
+          .read_with("schedule.name", {"step"}),
       FP16LAB_KEY_AS("schedule.power", optimizer.schedule.power,
-                     "polynomial: of the share of the steps that are left", in_fp64(positive)),
+                     "polynomial: of the share of the steps that are left", in_fp64(positive))
+          .read_with("schedule.name", {"polynomial"}),
       FP16LAB_KEY_AS("schedule.gamma", optimizer.schedule.gamma,
-                     "exponential: learning rate times this at every step", ConfigRange{0, 1, true, false}),
+                     "exponential: learning rate times this at every step", ConfigRange{0, 1, true, false})
+          .read_with("schedule.name", {"exponential"}),
   };
 }
 

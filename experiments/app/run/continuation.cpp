@@ -26,22 +26,15 @@ bool is_length(const ConfigKey& key) {
   return std::find(length_keys.begin(), length_keys.end(), key.name) != length_keys.end();
 }
 
-bool is_free(const ConfigKey& key) {
-  return key.name.starts_with("observe.") || key.name.starts_with("checkpoint.") ||
-         key.name.starts_with("report.") || key.name == "train.evaluate_every" || key.name == "train.graph" ||
-         key.name == "data.path" || key.name == "amp.save_dtype" || key.name == "backend.ordinal" ||
-         key.name == "parallel.time_limit" || key.name == "backend.pins";
-}
-
 /// Do two values mean the same bits? Rows are compared as far as the configurations say them, devices not at
 /// all (the rest is require_same_arithmetic's), and all routes but one promise each other's bits.
 bool same_arithmetic(const ConfigKey& key, const RunConfig& before, const RunConfig& after) {
-  if (key.name == "backend.device") return true;
   if (key.name == "backend.tensor_core") {
     const auto row = configured_tensor_core(before.backend), now = configured_tensor_core(after.backend);
     return !row || !now || *row == *now;
   }
-  return key.name == "backend.gemm" && before.backend.gemm != any_order && after.backend.gemm != any_order;
+  if (key.name == "backend.gemm") return before.backend.gemm != any_order && after.backend.gemm != any_order;
+  return key.role == KeyRole::machine || key.role == KeyRole::watching;
 }
 
 [[noreturn]] void refuse_other_bits(std::string_view key, std::string_view after, std::string_view before,
@@ -120,9 +113,10 @@ bool other_length(const RunConfig& begun_with, const RunConfig& now) {
 void require_resumable(const RunConfig& begun_with, const RunConfig& now,
                        const std::filesystem::path& folder) {
   for (const ConfigKey& key : all_config_keys()) {
+    if (!is_read(begun_with, key) && !is_read(now, key)) continue;
     const std::string before = value_text(begun_with, key);
     const std::string after = value_text(now, key);
-    if (before == after || is_free(key) || (is_length(key) && !schedule_follows_length(begun_with))) continue;
+    if (before == after || (is_length(key) && !schedule_follows_length(begun_with))) continue;
     if (same_arithmetic(key, begun_with, now)) continue;
     refuse_other_bits(
         key.name, after.empty() ? "not set" : after, before.empty() ? "nothing" : before, folder,

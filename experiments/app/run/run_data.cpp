@@ -80,15 +80,6 @@ void describe_synthetic(const RunConfig& config, RunData& data) {
 /// Nothing is to be learnt but the training images themselves, so an evaluation goes over them again.
 void draw_images(const RunConfig& config, RunData& data) {
   constexpr std::int64_t count = 1024, side = 32, classes = 10;
-  for (const auto& [key, subset] :
-       {std::pair{"data.subset", config.data.subset}, {"data.test_subset", config.data.test_subset}})
-    if (subset != 0)
-      throw std::invalid_argument(
-          fmt::format("{} = {}: {} are always {} images; expected 0", key, subset, config.data.name, count));
-  if (!config.data.path.empty())
-    throw std::invalid_argument(
-        fmt::format("data.path = \"{}\": {} are drawn from train.seed, not read; expected \"\"",
-                    config.data.path, config.data.name));
   data.training = data.test = engine::data::random_images(count, side, classes, config.train.seed);
   data.found = fmt::format("data: {}, drawn from seed {}: {} images of {} x {} with labels 0 to {}",
                            config.data.name, config.train.seed, count, side, side, classes - 1);

@@ -1,7 +1,6 @@
 #include "experiments/app/run/run_notes.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <exception>
 #include <utility>
@@ -26,22 +25,6 @@ void note_division(const RunPlan& plan) {
                 : fmt::format("scaler.drop_overflow_update = false leaves the loss scale {} in the gradients",
                               scale_text(left)),
       divided, left / divided);
-}
-
-/// Lists of ops and layers mean something where ops are cast. Sweeps switch levels by one setting, so it is
-/// no error.
-void note_unused_lists(const RunPlan& plan) {
-  if (plan.amp.acts()) return;
-  const engine::AmpOptions& amp = plan.config.amp;
-  std::vector<std::string> unused;
-  for (const auto& [key, list] : {std::pair{"amp.white", &amp.white},
-                                  {"amp.black", &amp.black},
-                                  {"amp.excluded", &amp.excluded},
-                                  {"amp.guard", &amp.guard}})
-    if (!list->empty()) unused.emplace_back(key);
-  if (!unused.empty())
-    say("note: amp.level = {} casts nothing, so these have no effect: {}", name_of(amp.level),
-        fmt::join(unused, ", "));
 }
 
 /// Scales that are no powers of two round every gradient twice.
@@ -87,7 +70,6 @@ bool note_memory(const StepCosts& costs) {
 void print_notes(const PreparedRun& run) {
   for (const std::string& sentence : run.plan.left_out) say("note: {}", sentence);
   note_division(run.plan);
-  note_unused_lists(run.plan);
   note_unscaling(run.plan);
   note_order(run.plan);
   note_backend(run);

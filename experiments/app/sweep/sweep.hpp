@@ -36,6 +36,8 @@ struct SweepWorkload {
   std::vector<std::uint64_t> seeds;
   std::vector<std::string> variants = {};  ///< names of those that it takes part in; empty: all
   std::string where = "sweep";             ///< for messages
+  /// "key=value" of its file and its own list: some run must read those that the file alone does not.
+  std::vector<std::string> given = {};
 };
 struct SweepVariant {
   std::string name;

@@ -163,38 +163,22 @@ void require_plain_name(const std::string& name, const std::string& where) {
                      name));
 }
 
-/// Parameters of loss-scale policies as they are given to many runs at once: to the whole sweep, a workload
-/// or a variant. Each must mean something to one of those runs at least, as `replay --set scaler.NAME=VALUE`
-/// has it; or to the policy that the same place chose, where --set put another one in its stead.
-class GivenParameters {
+/// Keys as they are given to many runs at once: to the whole sweep, a workload or a variant. Each must mean something
+/// to one of those runs at least, or to what the same place chose where --set chose otherwise.
+class GivenKeys {
  public:
   void add(const std::string& where, const std::string& setting, const RunConfig& config) {
-    const std::string name = policy_parameter_of(setting);
-    if (name.empty()) return;
-    Given& given = given_[{where, name}];
-    if (given.policies.empty()) given.setting = setting;
-    given.policies.push_back(engine::amp::scale_policy(config.scaler.policy).name);
+    const auto [given, first] = why_unread_.try_emplace({where, setting});
+    if (first || !given->second.empty()) given->second = why_unread(config, setting);
   }
-  void require_used() const {
-    for (const auto& [key, given] : given_) {
-      const auto& [where, name] = key;
-      const bool used =
-          std::any_of(given.policies.begin(), given.policies.end(), [&name = name](std::string_view policy) {
-            return engine::amp::scale_policy(policy).find(name) != nullptr;
-          });
-      if (used) continue;
-      RunConfig config;
-      config.scaler.policy = given.policies.back();
-      require_policy_parameters(std::vector{given.setting}, config, where);
-    }
+  void require_read_once() const {
+    for (const auto& [given, why] : why_unread_)
+      if (!why.empty()) refuse_config(given.first, fmt::format("{}: {}", given.second, why));
   }
 
  private:
-  struct Given {
-    std::string setting;
-    std::vector<std::string_view> policies;  ///< of the runs that it is given to
-  };
-  std::map<std::pair<std::string, std::string>, Given> given_;  ///< by place and name
+  /// By place and "key=value"; empty once a run reads the key.
+  std::map<std::pair<std::string, std::string>, std::string> why_unread_;
 };
 
 }  // namespace
@@ -204,7 +188,7 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
   SweepPlan plan;
   plan.folder = common.out;
   std::set<std::string> names;
-  GivenParameters parameters;
+  GivenKeys keys;
   const auto note = [&plan](const PlannedRun& run, const std::vector<std::string>& sentences) {
     for (const std::string& sentence : sentences) {
       std::string line = fmt::format("{}-{}: {}", run.workload, run.variant, sentence);
@@ -214,9 +198,6 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
   };
   for (const SweepWorkload& workload : workloads) {
     require_known_variants(workload, variants);
-    RunConfig alone = workload.config;
-    resolve_scaler_policy(alone, workload.where);
-    const engine::amp::PolicyDescription& own = engine::amp::scale_policy(alone.scaler.policy);
     for (const SweepVariant& variant : variants) {
       if (!joins(workload, variant)) continue;
       const std::vector<std::uint64_t> seeds =
@@ -234,20 +215,20 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
         note(run, apply_settings(run.config, common.set, "--set"));
         run.config.train.seed = seed;
         resolve_scaler_policy(run.config, run.name);
-        for (const auto& [name, value] : workload.config.scaler.parameters)
-          if (own.find(name) == nullptr) parameters.add(workload.where, "scaler." + name, run.config);
+        for (const std::string& setting : workload.given) keys.add(workload.where, setting, run.config);
         for (const std::string& setting : variant.set) {
-          parameters.add(variant.where, setting, of_variant);
-          parameters.add(variant.where, setting, run.config);
+          keys.add(variant.where, setting, of_variant);
+          keys.add(variant.where, setting, run.config);
         }
-        for (const std::string& setting : common.set) parameters.add("--set", setting, run.config);
+        for (const std::string& setting : common.set) keys.add("--set", setting, run.config);
+        note(run, leave_out_unread(run.config));
         resolve_run(run.config, run.name);
         if (!names.insert(run.name).second) fail("sweep", fmt::format("the run {} appears twice", run.name));
         plan.runs.push_back(std::move(run));
       }
     }
   }
-  parameters.require_used();
+  keys.require_read_once();
   return plan;
 }
 
@@ -311,7 +292,11 @@ SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes, const std::ve
     require_plain_name(workload.name, workload.where);
     workload.config = load_config(common.config.parent_path() / required_text(*table, source, "config"));
     const std::vector<std::string> settings = optional_texts(*table, source, "set");
-    if (!keep_sizes) apply_settings(workload.config, settings, workload.where);
+    workload.given = settings_unread(workload.config);
+    if (!keep_sizes) {
+      apply_settings(workload.config, settings, workload.where);
+      workload.given.insert(workload.given.end(), settings.begin(), settings.end());
+    }
     workload.seeds = seeds_of(*table, source);
     workload.variants = optional_texts(*table, source, "variants", "names");
     if (table->contains("variants") && workload.variants.empty())

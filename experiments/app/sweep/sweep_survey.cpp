@@ -95,7 +95,10 @@ void require_undamaged(const SweepPlan& plan, const std::vector<RunState>& state
 
 std::string difference_of(const RunConfig& there, const RunConfig& here) {
   for (const ConfigKey& key : all_config_keys()) {
-    const std::string mine = value_text(here, key), other = value_text(there, key);
+    const auto of = [&key](const RunConfig& config) {
+      return is_read(config, key) ? value_text(config, key) : std::string();
+    };
+    const std::string mine = of(here), other = of(there);
     if (mine == other) continue;
     const auto shown = [](const std::string& value) {
       return value.empty() ? std::string("not set") : value;

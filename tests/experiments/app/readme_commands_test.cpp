@@ -201,9 +201,13 @@ TEST_P(RunPage, CommandsRunAsTheyStand) {
   for (const auto& [shown, command] : commands_) {
     if (!is_run(shown)) continue;
     std::string line = shown;
-    if (command.starts_with("fp16lab train "))
-      line = std::regex_replace(line, std::regex("--dump-gradients [0-9]+"), "--dump-gradients 1") +
-             " --set train.steps=2 --set data.test_subset=0";
+    if (command.starts_with("fp16lab train ")) {
+      line = std::regex_replace(line, std::regex("--dump-gradients [0-9]+"), "--dump-gradients 1");
+      line = std::regex_replace(line, std::regex(" --set train.epochs=[0-9]+"), "") + " --set train.steps=2";
+      for (const std::string& config : values_of(words_of(command), "-c"))
+        if (load_config(config_called(std::filesystem::path(config).filename())).data.test_subset != 0)
+          line += " --set data.test_subset=0";
+    }
     const auto result =
         testing_support::run_program("/bin/sh", {"-c", "cd \"$0\" && " + line, folder_.string()}, folder_,
                                      {{"FP16LAB_DATA", path("data")}});
@@ -298,8 +302,8 @@ TEST_F(ShippedComments, TheirSettingsTrain) {
       };
       if (name.starts_with("paddle")) set("model.scale_down=64");
       for (const std::string& setting : settings) set(setting);
-      for (const char* const setting : {"train.steps=2", "data.test_subset=0", "checkpoint.every=0"})
-        set(setting);
+      if (load_config(config.path).data.test_subset != 0) set("data.test_subset=0");
+      for (const char* const setting : {"train.steps=2", "checkpoint.every=0"}) set(setting);
       const auto result =
           testing_support::run_program(fp16lab_binary, words, folder_, {{"FP16LAB_DATA", path("data")}});
       EXPECT_EQ(result.exit_code, 0) << fmt::format("{}", fmt::join(words, " ")) << "\n" << result.err;

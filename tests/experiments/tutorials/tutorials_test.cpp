@@ -210,6 +210,7 @@ TEST(Tutorials, TheLossThatTheTutorialsPrintIsThatOfTheLastBatchBeforeItsStep) {
   config.optimizer.learning_rate = 0;
   const double tenth = last_loss(10);
   config.train.accumulate = 10;
+  config.train.accumulate_mode = engine::AccumulateMode::sum;
   EXPECT_EQ(last_loss(2), tenth);
 }
 

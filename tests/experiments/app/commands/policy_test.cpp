@@ -185,8 +185,11 @@ TEST_F(Policy, TakesTheScalerOfAConfiguration) {
   EXPECT_THAT(column_of(policy({"-c", path("c.toml"), "--trace", "O"}).out, "scale"), ElementsAre("512"));
   EXPECT_THAT(column_of(policy({"-c", path("c.toml"), "--set", "hysteresis=2", "--trace", "O"}).out, "scale"),
               ElementsAre("1024"));
-  EXPECT_THAT(column_of(policy({"-c", path("c.toml"), "--policy", "torch", "--trace", "O"}).out, "scale"),
-              ElementsAre("512"));
+  const auto torch = policy({"-c", path("c.toml"), "--policy", "torch", "--trace", "O"});
+  EXPECT_THAT(column_of(torch.out, "scale"), ElementsAre("32768")) << "half of torch's own 2^16";
+  EXPECT_THAT(
+      torch.err,
+      HasSubstr("scaler.initial_scale = 1024.0 was meant for the policy megatron; torch takes its own"));
 }
 
 TEST_F(Policy, MistakesAreOneLine) {

@@ -263,7 +263,11 @@ TEST_F(LearningTasks, TextThatDoesNotFitIsOneClearError) {
   fails({"data.subset=2881"}, 2, "data.subset = 2881: expected at most 2880");
   fails({"data.test_subset=321"}, 2, "data.test_subset = 321: expected at most 320");
   fails({"data.name=fashion-mnist", "data.path=" + image_folder()}, 2,
-        "layer 'embedding' (embedding): takes symbols, not numbers");
+        "model.context=16: data.name = fashion-mnist");
+  expect_one_line_error(fp16lab({"train", "-c", configs + "charlm_lstm.toml", "-o", path("run"), "--set",
+                                 "data.name=fashion-mnist", "--set", "data.path=" + image_folder(), "--set",
+                                 "data.test_subset=0"}),
+                        2, "layer 'embedding' (embedding): takes symbols, not numbers");
   testing_support::write_bytes(path("empty.txt"), "");
   fails({"data.path=" + path("empty.txt")}, 1, "is empty");
 }

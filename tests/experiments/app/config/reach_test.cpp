@@ -30,6 +30,7 @@ class Reach : public testing::Test {
         apply_setting(config, setting, "reach");
       apply_setting(config, "amp.level=" + level, "reach");
       for (const std::string& setting : settings) apply_setting(config, setting, "reach");
+      leave_out_unread(config);
       const auto run = prepare_run(resolve_run(config, "reach"), 1);
       engine::TrainObserver nobody;
       engine::Trainer trainer(*run->backend, run->workload, run->plan, nobody);

@@ -174,10 +174,9 @@ TEST_F(Resume, SettingsThatWouldChangeBitsAreRefusedByName) {
   const std::string before = read("run/manifest.json") + read("run/steps.csv") + read("run/config.toml");
   for (const char* setting :
        {"train.batch_size=10", "train.accumulate=2", "train.clip_norm=1", "train.clip_value=1",
-        "train.seed=9", "train.skip_limit=5", "train.perturb_ulps=1", "optimizer.lr=0.002",
-        "optimizer.name=sgd", "amp.level=O0", "scaler.policy=fixed", "scaler.growth_interval=8",
-        "model.layer.mlp1.widths=[8,10]", "data.subset=100", "backend.tensor_core=volta",
-        "schedule.name=step"}) {
+        "train.seed=9", "train.perturb_ulps=1", "optimizer.lr=0.002", "optimizer.name=sgd", "amp.level=O0",
+        "scaler.policy=fixed", "scaler.growth_interval=8", "model.layer.mlp1.widths=[8,10]",
+        "data.subset=100", "backend.tensor_core=volta", "schedule.name=step"}) {
     const std::string key = std::string(setting).substr(0, std::string(setting).find('='));
     std::vector<std::string> more{"--set", setting, "--quiet"};
     if (std::string_view(setting) == "schedule.name=step")
@@ -193,6 +192,30 @@ TEST_F(Resume, SettingsThatWouldChangeBitsAreRefusedByName) {
   // Other data behind the same path.
   testing_support::write_small_fashion(folder_ / "data", 399, 100);
   expect_one_line_error(resume("run", {"--quiet"}), 2, "the data have changed");
+}
+
+// Version 1 of the state_hash had powers of beta1 and beta2 for sgd too, which reads neither.
+TEST_F(Resume, ARunOfTheFirstStateHashGoesOnWithTheSecond) {
+  std::filesystem::copy(FP16LAB_SOURCE_DIR "/tests/golden/run_folders/state_hash_1", folder_ / "old",
+                        std::filesystem::copy_options::recursive);
+  const auto four_steps = [&](const std::vector<std::string>& from, const std::string& folder) {
+    std::vector<std::string> arguments{"train", "--quiet", "--set", "train.steps=4", "-o", path(folder)};
+    arguments.insert(arguments.end(), from.begin(), from.end());
+    const auto result = fp16lab(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+  };
+  const auto before = column("old/steps.csv", "state_hash");
+  four_steps({"-c", path("old/config.toml")}, "fresh");
+  four_steps({"--resume"}, "old");
+  const auto fresh = column("fresh/steps.csv", "state_hash"), resumed = column("old/steps.csv", "state_hash");
+  ASSERT_EQ(resumed.size(), 4U);
+  ASSERT_EQ(before.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(resumed[i], before[i]);
+    EXPECT_NE(resumed[i], fresh[i]) << "0.9^t";
+    EXPECT_EQ(resumed[i + 2], fresh[i + 2]);
+  }
+  EXPECT_EQ(column("old/steps.csv", "loss"), column("fresh/steps.csv", "loss"));
 }
 
 TEST_F(Resume, ATwinIsContinuedFromItsCheckpointNotPerturbedAgain) {
