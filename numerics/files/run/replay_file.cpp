@@ -33,7 +33,6 @@ static void read_json(const run_json::Json& json, std::string_view key, ReplayIn
 
 namespace {
 
-using run_json::get_string;
 using run_json::Json;
 using run_json::member;
 
@@ -112,13 +111,7 @@ std::string to_json(const ReplayFile& replay) {
 
 ReplayFile parse_replay(std::string_view text) {
   const Json json = parse_json(text);
-  if (const std::string schema = get_string(json, "schema"); schema != replay_schema_name)
-    throw std::runtime_error(fmt::format("'schema' is '{}', not '{}'", schema, replay_schema_name));
-  const Json& version = member(json, "schema_version");
-  if (!version.is_number_integer() || version.get<std::int64_t>() < 1 ||
-      version.get<std::int64_t>() > replay_schema_version)
-    throw std::runtime_error(fmt::format("schema version {}, but this build reads versions 1 to {}",
-                                         version.dump(), replay_schema_version));
+  run_json::require_schema(json, replay_schema_name, replay_schema_version);
   ReplayFile replay;
   run_json::read_members(json, replay);
   if (const std::string error = error_of(replay); !error.empty()) throw std::runtime_error(error);

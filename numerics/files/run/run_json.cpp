@@ -52,12 +52,7 @@ std::string to_json(const Manifest& manifest) {
 
 Manifest parse_manifest(std::string_view text) {
   const Json json = parse_json(text);
-  if (const std::string schema = get_string(json, "schema"); schema != run_schema_name)
-    throw std::runtime_error(fmt::format("'schema' is '{}', not '{}'", schema, run_schema_name));
-  if (const std::int64_t version = get_integer(json, "schema_version");
-      version < 1 || version > run_schema_version)
-    throw std::runtime_error(
-        fmt::format("schema version {}, but this build reads versions 1 to {}", version, run_schema_version));
+  require_schema(json, run_schema_name, run_schema_version);
   Manifest manifest;
   read_members(json, manifest);
   // Of a folder that has digests, a manifest without its own was changed too.

@@ -76,8 +76,13 @@ std::string as_document(const Json& value, std::string_view key) {
   return dump(document, -1);
 }
 
-std::string get_string(const Json& object, std::string_view key) {
-  return as_string(member(object, key), key);
+void require_schema(const Json& document, std::string_view name, int version) {
+  if (const std::string schema = as_string(member(document, "schema"), "schema"); schema != name)
+    throw std::runtime_error(fmt::format("'schema' is '{}', not '{}'", schema, name));
+  const Json& given = member(document, "schema_version");
+  if (!given.is_number_integer() || given < 1 || given > version)
+    throw std::runtime_error(
+        fmt::format("schema version {}, but this build reads versions 1 to {}", dump(given, -1), version));
 }
 
 DType as_dtype(const Json& value, std::string_view key) {

@@ -42,6 +42,8 @@ ExponentHistogram as_histogram(const Json& value, std::string_view key);
 
 std::int64_t get_integer(const Json& object, std::string_view key);
 std::uint64_t get_count(const Json& object, std::string_view key);
-std::string get_string(const Json& object, std::string_view key);
+
+/// Refuses a document whose members schema and schema_version are not `name` and 1 to `version`.
+void require_schema(const Json& document, std::string_view name, int version);
 
 }  // namespace fp16lab::run_json
