@@ -184,8 +184,9 @@ TEST(ConfigAmp, ALevelBringsItsScalerWhereTheFrameworksDoes) {
        {Row{"torch", "O0", "none"}, Row{"torch", "O1", "none"}, Row{"paddle", "OD", "none"},
         Row{"paddle", "O1", "none"}, Row{"paddle", "O2", "none"}, Row{"mindspore", "O0", "none"},
         Row{"mindspore", "O1", "none"}, Row{"mindspore", "O2", "mindspore"}, Row{"mindspore", "O3", "none"},
-        Row{"mindspore", "auto", "mindspore"}, Row{"apex", "O0", "none"}, Row{"apex", "O1", "apex"},
-        Row{"apex", "O2", "apex"}, Row{"apex", "O3", "none"}}) {
+        Row{"mindspore", "auto", "none"}, Row{"mindspore", "auto-r1.7", "mindspore"},
+        Row{"apex", "O0", "none"}, Row{"apex", "O1", "apex"}, Row{"apex", "O2", "apex"},
+        Row{"apex", "O3", "none"}}) {
     const std::vector<std::string> level{std::string("amp.dialect=") + row.dialect,
                                          std::string("amp.level=") + row.level};
     const std::string where = std::string(row.dialect) + " " + row.level;

@@ -225,7 +225,8 @@ TEST(Config, ImpossibleValuesAreRefused) {
         "checkpoint.keep=-1",         "train.clip_value=-1",       "train.clip_norm=-1",
         "observe.histograms_every=-1"})
     EXPECT_THAT(set_error(setting), HasSubstr("expected")) << setting;
-  EXPECT_EQ(set_error("amp.level=O7"), "--set: amp.level = \"O7\": expected one of O0, OD, O1, O2, O3, auto");
+  EXPECT_EQ(set_error("amp.level=O7"),
+            "--set: amp.level = \"O7\": expected one of O0, OD, O1, O2, O3, auto, auto-r1.7");
   EXPECT_THAT(set_error("backend.tensor_core=hoper"), HasSubstr("did you mean 'hopper'?"));
   EXPECT_THAT(toml_error("[optimizer]\nlr = nan\n"), HasSubstr("expected a number, 0 or more"));
 }
