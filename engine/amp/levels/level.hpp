@@ -90,9 +90,9 @@ enum class LowRounding { nearest, stochastic, stochastic_weights, stochastic_gra
 /// "fc2" matches the scopes "fc2" and "fc2.gate", not "fc21".
 struct AmpOptions {
   Level level = Level::O0;
-  /// low: f16 or bf16; ignored at O0. tf32 at levels of op lists alone (OD, O1, auto): all tensors stay FP32, and
-  /// products that would be low round their operands to TF32 on the way into the tensor core, as PyTorch's
-  /// allow_tf32 lets them.
+  /// low: f16 or bf16; ignored at O0. tf32 at levels of op lists alone (OD, O1, auto): tensors stay FP32,
+  /// and products that would be low round their operands to TF32 on the way into the tensor core, as
+  /// PyTorch's allow_tf32 lets them.
   DType dtype = DType::f16;
   Dialect dialect = Dialect::torch;
   std::vector<std::string> white =
@@ -104,7 +104,7 @@ struct AmpOptions {
       {};  ///< Fp16Region objects (engine/amp/levels/autocast.hpp); elsewhere FP32
   /// "PATTERN=DTYPE", such as "fc3=f32": wins over lists, levels, excluded and guard; the last match counts.
   std::vector<std::string> to_float = {};
-  /// BatchNorm's parameters stay FP32; in mindspore it decides in what BatchNorm and LayerNorm compute as well:
+  /// BatchNorm's parameters stay FP32; in mindspore it also decides in what BatchNorm and LayerNorm compute:
   /// true as at O2, false as at O3.
   std::optional<bool> keep_batchnorm_fp32 = {};
   std::optional<bool> master_weights = {};

@@ -88,7 +88,7 @@ constexpr LevelRules mindspore_o1_rules() {
   return rules;
 }
 
-/// 2.x decides primitive by primitive; WithLossCell casts what the network gives to FP32, and there is no scaler.
+/// 2.x decides primitive by primitive, without a scaler; WithLossCell casts what the network gives to FP32.
 constexpr LevelRules mindspore_auto_rules() {
   LevelRules rules = lists(Level::automatic, Unlisted::follow, "none",
                            "mindspore/train/amp.py (2.10): AMP_AUTO_WHITE_LIST, AMP_AUTO_BLACK_LIST, "

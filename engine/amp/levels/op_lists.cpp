@@ -180,9 +180,9 @@ constexpr std::array mindspore_black = {
 };
 // AMP_AUTO_WHITE_LIST, AMP_AUTO_BLACK_LIST (auto of 2.x, read from 2.10.0): primitives, not cells, so that
 // nn.Dense and nn.Conv2d are MatMul or Conv2D and then BiasAdd, which takes the wider of its inputs as every
-// primitive without a list does. Dense is what mint.nn.Linear calls. ReduceSum is in no list, SumExt (mint.sum)
-// is; LSTM is in none, and nn.SoftmaxCrossEntropyWithLogits and nn.MSELoss, whose inputs are FP32 by then, are
-// not either: our losses are nn.CrossEntropyLoss (LogSoftmax, NLLLoss) and mint's.
+// primitive without a list does. Dense is what mint.nn.Linear calls. ReduceSum is in no list, SumExt
+// (mint.sum) is; LSTM is in none. nn.SoftmaxCrossEntropyWithLogits and nn.MSELoss, whose inputs are FP32 by
+// then, are in none either: our losses are nn.CrossEntropyLoss (LogSoftmax, NLLLoss) and mint's.
 constexpr std::array mindspore_auto_white = {
     white(Op::matmul, "MatMul"),
     white(Op::matmul, "MatMulExt"),

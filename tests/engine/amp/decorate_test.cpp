@@ -147,7 +147,7 @@ TEST_F(DecorateTest, RoundsValuesOnceWithoutMasterWeights) {
   EXPECT_THAT(values_of(*backend, norm.value), testing::ElementsAre(1.0f + 0x1p-11f, 70000.0f));
 }
 
-/// apex/amp/_initialize.py: model.to(float16) casts buffers too; convert_network leaves affine BatchNorms alone.
+/// apex/amp/_initialize.py: model.to(float16) casts buffers too; convert_network leaves BatchNorms alone.
 TEST_F(DecorateTest, RunningStatisticsAreLowWhereApexCastsTheWholeModel) {
   const auto dtype_of = [&](const AmpOptions& options) {
     Tensor statistic = tensor_of(*backend, {1}, {1.0f + 0x1p-11f});

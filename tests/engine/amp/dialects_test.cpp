@@ -242,8 +242,8 @@ TEST_F(DialectsTest, PaddleAddsTheBiasOfALinearLayerAsAnOpOfItsOwn) {
   EXPECT_EQ(linear(options, DType::f32), "linear f16, f16") << "one verb, one rounding";
 }
 
-/// A convolution's bias likewise (python/paddle/nn/functional/conv.py; mindspore/nn/layer/conv.py), with the bits
-/// of the product, rounded, and of an addition, rounded.
+/// A convolution's bias likewise (paddle/nn/functional/conv.py; mindspore/nn/layer/conv.py), with the bits of
+/// the product, rounded, and of an addition, rounded.
 TEST_F(DialectsTest, TheBiasOfAConvolutionIsAnOpOfItsOwnWhereThatOfALinearLayerIs) {
   const auto image = [&](const Shape& shape, float value, DType dtype) {
     Tensor wide = backend->empty(shape, DType::f32), narrow = backend->empty(shape, dtype);

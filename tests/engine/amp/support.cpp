@@ -118,8 +118,8 @@ struct Row {
 //              black at O1. Linear is matmul_v2 and elementwise_add.
 //   mindspore  mindspore/train/amp.py: AMP_WHITE_LIST (with casts around each cell), AMP_BLACK_LIST
 //              (_OutputTo16); auto: AMP_AUTO_WHITE_LIST, AMP_AUTO_BLACK_LIST of 2.10, where nn.Dense is
-//              MatMul and BiasAdd. sum is SumExt, the losses are LogSoftmax and NLLLoss, MSELossExt, L1LossExt,
-//              SmoothL1Loss and BCEWithLogitsLoss.
+//              MatMul and BiasAdd. sum is SumExt, the losses are LogSoftmax and NLLLoss, MSELossExt,
+//              L1LossExt, SmoothL1Loss and BCEWithLogitsLoss.
 //   apex       apex/amp/lists/*.py (commit cb65b8ed^); O2 and O3 patch no functions
 // Two rows that no framework has: conv2d_weight_gradient is never called under autocast (conv2d's company in
 // torch and apex); mean is FP32 in our torch (its FP16 kernel accumulates in FP32, which is that but for a

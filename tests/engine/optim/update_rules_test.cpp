@@ -256,7 +256,7 @@ TEST_F(UpdateRules, AdamWeightDecayIsBitExact) {
             expected);
 }
 
-/// mindspore/nn/optim/adam.py: eps=1e-6 of AdamWeightDecay, 1e-8 of Adam; torch's Adam, AdamW and RMSprop 1e-8.
+/// mindspore/nn/optim/adam.py: eps=1e-6 of AdamWeightDecay, 1e-8 of Adam; torch: Adam, AdamW, RMSprop 1e-8.
 TEST_F(UpdateRules, EpsilonIsTheRulesWhereNoneIsGiven) {
   EXPECT_EQ(optim::epsilon_of("adam_weight_decay"), 1e-6);
   for (const char* const name : {"adam", "adamw", "rmsprop"})
