@@ -126,6 +126,11 @@ std::vector<ConfigKey> of_scaler() {
       FP16LAB_KEY(scaler.drop_overflow_update,
                   "false (policies none and fixed): gradients are neither checked nor unscaled and every "
                   "step is taken; optimizer.loss_scale has to divide"),
+      FP16LAB_KEY(scaler.on_overflow,
+                  "what becomes of a step with an overflow; zero: gradients become 0 and the optimizer steps "
+                  "(static graphs of paddle; not its adam and adamw, which skip)",
+                  Named<engine::amp::OnOverflow>{{"skip", engine::amp::OnOverflow::skip},
+                                                 {"zero", engine::amp::OnOverflow::zero}}),
       FP16LAB_KEY(scaler.per_loss,
                   "of models with several losses (two_models, gan): each loss has a scale of its own; "
                   "records show that of loss 0"),

@@ -216,6 +216,22 @@ TEST(ConfigAmp, ALevelBringsItsScalerWhereTheFrameworksDoes) {
               AllOf(StartsWith("x.toml: amp.level = \"OD\""), HasSubstr("has O0, O1")));
 }
 
+// python/paddle/static/amp/decorator.py, apply_gradients: Adam and AdamW get found_inf.
+TEST(ConfigAmp, ZerosInPlaceOfASkippedStepAreForRulesThatStepInPaddle) {
+  const std::vector<std::string> zero{"amp.level=O1", "scaler.policy=paddle-static",
+                                      "scaler.on_overflow=zero"};
+  const auto and_also = [&](const std::string& setting) {
+    std::vector<std::string> all = zero;
+    all.push_back(setting);
+    return check(all);
+  };
+  EXPECT_EQ(check(zero), "no error");
+  EXPECT_EQ(and_also("optimizer.name=lamb"), "no error");
+  for (const char* const rule : {"adam", "adamw"})
+    EXPECT_THAT(and_also(fmt::format("optimizer.name={}", rule)),
+                HasSubstr(fmt::format("scaler.on_overflow = \"zero\" with optimizer.name = \"{}\"", rule)));
+}
+
 // A file's parameters were meant for its own policy: another one starts with its own defaults.
 TEST(ConfigAmp, AnotherPolicyTakesItsOwnDefaults) {
   const RunConfig file =
