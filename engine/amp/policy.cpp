@@ -91,6 +91,13 @@ void require_checks(const ScalerOptions& options, const PolicyDescription& polic
                   options.policy));
 }
 
+void require_checks_to_zero(const ScalerOptions& options) {
+  if (options.on_overflow == OnOverflow::skip || options.drop_overflow_update) return;
+  throw std::invalid_argument(
+      "scaler.on_overflow = \"zero\" with scaler.drop_overflow_update = false: no gradient is checked then; "
+      "expected \"skip\"");
+}
+
 Guards guards_of(const PolicyValues& values, PowerOfTwo power_of_two) {
   const double ceiling = values.real("max_scale");
   return {.min_scale = values.real("min_scale"),
@@ -153,6 +160,7 @@ std::optional<double> ScalerOptions::parameter(std::string_view name) const {
 ScalePolicy make_scale_policy(const ScalerOptions& options) {
   const PolicyDescription& description = scale_policy(options.policy);
   require_checks(options, description);
+  require_checks_to_zero(options);
   const PolicySettings settings = options.settings();
   for (const auto& [name, value] : settings) require_parameter(nullptr, name);
   const PolicyValues values = values_of(description, settings);

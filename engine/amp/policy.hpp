@@ -38,6 +38,15 @@ enum class PowerOfTwo {
   round_down,  ///< the step uses the power of two below (Guards::round_to_power_of_two)
 };
 
+/// What becomes of a step whose gradients hold an Inf or NaN.
+enum class OnOverflow {
+  skip,  ///< no byte of weights or optimizer state changes
+  /// Paddle's static graph (update_loss_scaling): gradients become 0 and the optimizer steps. Momentum and
+  /// weight decay go on, and the step counts as taken. Paddle's Adam and AdamW are given found_inf and skip
+  /// all the same (python/paddle/static/amp/decorator.py, apply_gradients).
+  zero,
+};
+
 /// One policy for all configurations. Options are named where they are given: {.policy = "torch",
 /// .initial_scale = 4}.
 struct ScalerOptions {
@@ -64,6 +73,7 @@ struct ScalerOptions {
   /// false (MindSpore; constant policies only): gradients are neither checked nor unscaled, every step is
   /// taken, and the division by S is the optimizer's (OptimizerOptions::loss_scale) or the caller's.
   bool drop_overflow_update = true;
+  OnOverflow on_overflow = OnOverflow::skip;  ///< zero: not with drop_overflow_update = false
   /// A scale for each loss of a training method that has several (engine/train/method.hpp; PerLossScaler).
   /// Not with drop_overflow_update = false.
   bool per_loss = false;

@@ -51,8 +51,9 @@ class CastPolicy {
   /// `input` in `dtype`, as a differentiable Variable of the same tape. May reuse an earlier cast of a
   /// parameter.
   virtual Variable cast(const Variable& input, DType dtype) = 0;
-  /// Is linear one verb (torch, MindSpore), or matmul and add with a decision each (Paddle)?
-  virtual bool fuses_linear() const { return true; }
+  /// Is the bias of linear, conv2d and conv_transpose2d a part of the product (torch, MindSpore's cells), or
+  /// an add with a decision of its own (Paddle, MindSpore's primitives)? Linear is matmul and add then.
+  virtual bool fuses_bias() const { return true; }
   /// The formats of a product's operands: FP8 of 16-bit ones, TF32 of FP32 ones.
   virtual ProductFormats product_formats(OpSite) { return {}; }
   /// Told of an op that says itself in which dtype it computes (engine/autograd/custom_op.hpp), before its

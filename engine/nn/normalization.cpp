@@ -22,13 +22,15 @@ void check_features(const char* module, const std::string& path, std::int64_t fe
 }
 
 /// running = (1 - momentum) * running + (momentum * correction) * batch: two products and a sum, each
-/// rounded.
+/// rounded; one of 16 bits is rounded once more, where it is stored.
 void update_running(Backend& backend, float momentum, float correction, const Tensor& batch,
                     Tensor& running) {
   Tensor share = backend.empty(batch.shape(), DType::f32);
   backend.scale(batch, momentum * correction, share);
-  backend.scale(running, 1.0f - momentum, running);
-  backend.binary(BinaryOp::add, running, share, running);
+  Tensor wide = widened(backend, running);
+  backend.scale(wide, 1.0f - momentum, wide);
+  backend.binary(BinaryOp::add, wide, share, wide);
+  if (running.dtype() != DType::f32) backend.cast(wide, running);
 }
 
 }  // namespace
@@ -88,7 +90,9 @@ Variable BatchNorm::forward(Tape& tape, const Variable& x) {
   const ScopeGuard scope(tape, path_);
   const Variable weight = tape.parameter(*weight_), bias = tape.parameter(*bias_);
   if (!tape.context().training) {
-    return ops::batch_norm_inference(x, running_mean_->value, running_variance_->value, weight, bias,
+    Backend& backend = tape.backend();
+    return ops::batch_norm_inference(x, widened(backend, running_mean_->value),
+                                     widened(backend, running_variance_->value), weight, bias,
                                      options_.epsilon, options_.layout);
   }
   const std::int64_t count = x.shape().element_count() / options_.features / stack_height(tape);

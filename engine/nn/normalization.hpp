@@ -70,7 +70,9 @@ struct BatchNormOptions {
 /// Ioffe & Szegedy 2015. BatchNorm1d for x (N, C), BatchNorm2d for 4-d x. While the tape's context is
 /// training it takes the batch's statistics and updates "<path>.running_mean" and "<path>.running_var" (f32
 /// buffers, 0 and 1) in place, also in a step that is skipped afterwards (as torch); otherwise it uses the
-/// running ones. std::invalid_argument for a training batch with one value per channel (as torch).
+/// running ones. Buffers that a level keeps in 16 bits (amp::decorate_statistic) are computed with in FP32
+/// and rounded where they are stored, as by torch (aten/src/ATen/native/cuda/Normalization.cuh).
+/// std::invalid_argument for a training batch with one value per channel (as torch).
 class BatchNorm final : public Module {
  public:
   BatchNorm(Backend& backend, std::string path, const BatchNormOptions& options);

@@ -9,7 +9,7 @@ Adam::Adam(Backend& backend, std::vector<Parameter*> parameters, const Optimizer
     : Optimizer(backend, std::move(parameters), options, steps, index),
       adam_{.beta1 = static_cast<float>(options.beta1),
             .beta2 = static_cast<float>(options.beta2),
-            .epsilon = static_cast<float>(options.epsilon),
+            .epsilon = static_cast<float>(epsilon_of(options)),
             .weight_decay = static_cast<float>(options.weight_decay),
             .decoupled_decay = options.name == "adamw",
             .uncorrected = options.name == "adam_weight_decay",

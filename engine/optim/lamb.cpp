@@ -9,7 +9,7 @@ Lamb::Lamb(Backend& backend, std::vector<Parameter*> parameters, const Optimizer
     : Optimizer(backend, std::move(parameters), options, steps, index),
       lamb_{.beta1 = static_cast<float>(options.beta1),
             .beta2 = static_cast<float>(options.beta2),
-            .epsilon = static_cast<float>(options.epsilon),
+            .epsilon = static_cast<float>(epsilon_of(options)),
             .weight_decay = static_cast<float>(options.weight_decay),
             .gradient_factor = gradient_factor(options)} {
   for (const Parameter* parameter : this->parameters()) {

@@ -31,7 +31,7 @@ void check(const OptimizerOptions& options) {
   require(non_negative(options.weight_decay), "weight_decay", options.weight_decay, "finite and >= 0");
   require(non_negative(options.momentum), "momentum", options.momentum, "finite and >= 0");
   require(non_negative(options.dampening), "dampening", options.dampening, "finite and >= 0");
-  require(non_negative(options.epsilon), "epsilon", options.epsilon, "finite and >= 0");
+  require(non_negative(epsilon_of(options)), "epsilon", epsilon_of(options), "finite and >= 0");
   require(options.beta1 >= 0.0 && options.beta1 < 1.0, "beta1", options.beta1, "in [0, 1)");
   require(options.beta2 >= 0.0 && options.beta2 < 1.0, "beta2", options.beta2, "in [0, 1)");
   require(options.alpha >= 0.0 && options.alpha < 1.0, "alpha", options.alpha, "in [0, 1)");
@@ -59,6 +59,12 @@ std::span<const std::string_view> optimizer_names() {
 }
 
 bool reads_betas(std::string_view name) { return name != "sgd" && name != "rmsprop"; }
+
+double epsilon_of(std::string_view rule) { return rule == "adam_weight_decay" ? 1e-6 : 1e-8; }
+
+double epsilon_of(const OptimizerOptions& options) {
+  return options.epsilon.value_or(epsilon_of(options.name));
+}
 
 float gradient_factor(const OptimizerOptions& options) {
   return static_cast<float>(1.0 / options.loss_scale);

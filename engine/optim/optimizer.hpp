@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,7 +31,7 @@ struct OptimizerOptions {
   double alpha = 0.99;  ///< rmsprop: in [0, 1)
   bool centered =
       false;  ///< rmsprop: divides by the deviation of the gradients, not by their root mean square
-  double epsilon = 1e-8;  ///< of all but sgd: >= 0
+  std::optional<double> epsilon = {};  ///< of all but sgd: >= 0; nothing: as epsilon_of says
   /// Every gradient is multiplied by float(1 / loss_scale) first: MindSpore's way to divide where the scaler
   /// leaves it to the optimizer (ScalerOptions::drop_overflow_update = false). Weight decay is added
   /// afterwards, to the unscaled gradient (MindSpore adds loss_scale times the decay before: equal but for
@@ -52,6 +53,11 @@ std::span<const std::string_view> optimizer_names();
 
 /// Does the rule keep first and second moments, by beta1 and beta2? Only then do their powers advance with its steps.
 bool reads_betas(std::string_view name);
+/// The epsilon that the rule of this name has where none is given: 1e-6 of adam_weight_decay
+/// (mindspore/nn/optim/adam.py, AdamWeightDecay), 1e-8 of the others.
+double epsilon_of(std::string_view rule);
+/// The one that the options give, or their rule's.
+double epsilon_of(const OptimizerOptions& options);
 
 /// float(1 / loss_scale), what the step verbs multiply gradients by: one FP64 division, rounded once.
 float gradient_factor(const OptimizerOptions& options);

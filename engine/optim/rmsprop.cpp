@@ -8,7 +8,7 @@ Rmsprop::Rmsprop(Backend& backend, std::vector<Parameter*> parameters, const Opt
                  std::uint64_t steps, int index)
     : Optimizer(backend, std::move(parameters), options, steps, index),
       rmsprop_{.alpha = static_cast<float>(options.alpha),
-               .epsilon = static_cast<float>(options.epsilon),
+               .epsilon = static_cast<float>(epsilon_of(options)),
                .momentum = static_cast<float>(options.momentum),
                .centered = options.centered,
                .weight_decay = static_cast<float>(options.weight_decay),

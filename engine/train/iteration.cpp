@@ -78,7 +78,9 @@ Iteration::Iteration(Backend& backend, Workload& workload, TrainingMethod& metho
   if (scaler_->checks()) rescue_limit_ = static_cast<std::uint64_t>(scaler.rescue);
   const std::vector<Parameter*> parameters = workload.model->parameters();
   amp::check_patterns(autocast_.plan(), network_names(*workload.model));
-  amp::decorate(backend, parameters, autocast_.plan());  // before optimizers look at the parameters
+  amp::decorate(backend, parameters, autocast_.plan());       // before optimizers look at the parameters
+  for (nn::Buffer* const buffer : workload.model->buffers())  // all are running statistics
+    amp::decorate_statistic(backend, buffer->name, buffer->value, autocast_.plan());
   for (OptimizerGroup& group : groups_) {
     std::erase_if(group.parameters, [](const Parameter* parameter) { return parameter->frozen; });
     if (group.parameters.empty())

@@ -55,6 +55,21 @@ void check(const TrainOptions& options, const amp::ScalerOptions& scaler) {
 
 namespace {
 
+/// Of Paddle's static rule, as Paddle has it.
+void check_on_overflow(const TrainingPlan& plan) {
+  if (plan.scaler.on_overflow == amp::OnOverflow::skip) return;
+  const auto check_rule = [](std::string_view key, std::string_view rule) {
+    if (rule == "adam" || rule == "adamw")
+      throw std::invalid_argument(fmt::format(
+          "scaler.on_overflow = \"zero\" with {} = \"{}\": Paddle's Adam and AdamW skip the step all "
+          "the same; expected \"skip\", or another rule",
+          key, rule));
+  };
+  check_rule("optimizer.name", plan.optimizer.name);
+  for (const auto& [group, options] : plan.own_optimizers)
+    check_rule(fmt::format("optimizer.{}.name", group), options.name);
+}
+
 void check_shards(const TrainingPlan& plan) {
   parallel::check_shard_count(plan.parallel.shards);
   if (plan.parallel.shards == 1) return;
@@ -98,6 +113,7 @@ TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp
                     .parallel = parallel,
                     .own_optimizers = std::move(own_optimizers)};
   check(train, scaler);
+  check_on_overflow(plan);
   check_shards(plan);
   amp::scales_layers(scaler, plan.amp);
   if (optimizer.kahan && !plan.amp.low_weights())

@@ -120,7 +120,7 @@ DType Autocast::result_dtype(OpSite site, DType computed) {
   return computed;
 }
 
-bool Autocast::fuses_linear() const { return plan_.dialect != Dialect::paddle; }
+bool Autocast::fuses_bias() const { return engine::amp::fuses_bias(plan_.dialect, plan_.level); }
 
 bool Autocast::rounds_to_tf32(OpSite site) {
   if (!plan_.product_formats.tf32) return false;

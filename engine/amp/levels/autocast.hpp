@@ -44,7 +44,7 @@ class Autocast final : public CastPolicy {
   DType result_dtype(OpSite site, DType computed) override;
   void on_custom_op(OpSite site, DType dtype) override;
   Variable cast(const Variable& input, DType dtype) override;
-  bool fuses_linear() const override;
+  bool fuses_bias() const override;
   ProductFormats product_formats(OpSite site) override;
   void on_product(OpSite site, const ProductShape& shape, DType dtype) override;
 

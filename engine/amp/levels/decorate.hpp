@@ -22,4 +22,8 @@ ParameterPlan plan_of(const AmpPlan& plan, const Parameter& parameter);
 /// decorated already (its value or dtypes are not FP32).
 void decorate(Backend& backend, std::span<Parameter* const> parameters, const AmpPlan& plan);
 
+/// The same of a running statistic of BatchNorm (f32), by its name as a parameter's: it has the dtype of
+/// its layer's parameters where LevelRules::low_statistics says so, rounded in place of the FP32 one.
+void decorate_statistic(Backend& backend, std::string_view name, Tensor& statistic, const AmpPlan& plan);
+
 }  // namespace fp16lab::engine::amp

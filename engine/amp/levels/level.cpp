@@ -14,7 +14,8 @@ namespace fp16lab::engine::amp {
 namespace {
 
 constexpr std::array dialects = {Dialect::torch, Dialect::paddle, Dialect::mindspore, Dialect::apex};
-constexpr std::array levels = {Level::O0, Level::OD, Level::O1, Level::O2, Level::O3, Level::automatic};
+constexpr std::array levels = {
+    Level::O0, Level::OD, Level::O1, Level::O2, Level::O3, Level::automatic, Level::automatic_r1_7};
 
 template <class Choice, std::size_t count>
 Choice choice_from_name(std::string_view key, std::string_view name,
@@ -66,8 +67,11 @@ std::vector<Op> ops_from_names(const AmpOptions& options, std::string_view key,
              "no op of this name, neither ours nor " + std::string(name_of(options.dialect)) + "'s" +
                  did_you_mean(name, known_op_names(options.dialect)));
     }
-    if (options.dialect == Dialect::paddle && *op == Op::linear)
-      refuse(key, quoted(name), "under paddle a linear layer is matmul_v2 and elementwise_add; name those");
+    if (*op == Op::linear && !fuses_bias(options.dialect, options.level))
+      refuse(key, quoted(name),
+             options.dialect == Dialect::paddle
+                 ? "under paddle a linear layer is matmul_v2 and elementwise_add; name those"
+                 : "at " + named(options) + " a dense layer is MatMul and BiasAdd; name those");
     ops.push_back(*op);
   }
   return ops;
@@ -125,6 +129,17 @@ std::vector<ToFloat> to_float_of(const AmpOptions& options) {
 
 // ---- overrides ----
 
+/// mindspore/train/amp.py, _auto_mixed_precision_process: "O2" if keep_batchnorm_fp32, else "O3", whichever
+/// level is named. Its other path says the same cell by cell: network.to_float(float16), and then
+/// _do_keep_batchnorm_fp32 wraps what the black list names, LayerNorm as well. The scaler stays the level's.
+void keep_norms_as_mindspore(bool keep, AmpPlan& plan) {
+  const LevelRules named = plan.rules;
+  plan.level = keep ? Level::O2 : Level::O3;
+  plan.rules = level_rules(Dialect::mindspore, plan.level);
+  plan.rules.scaler = named.scaler;
+  plan.rules.brings_scaler = named.brings_scaler;
+}
+
 void check_override(const AmpOptions& options, const LevelRules& rules, std::string_view key,
                     const std::optional<bool>& value) {
   if (!value || rules.low_model) return;
@@ -143,6 +158,8 @@ void apply_overrides(const AmpOptions& options, AmpPlan& plan) {
   check_override(options, rules, "low_inputs", options.low_inputs);
   check_override(options, rules, "low_loss", options.low_loss);
   if (!rules.low_model) return;
+  if (options.dialect == Dialect::mindspore && options.keep_batchnorm_fp32)
+    keep_norms_as_mindspore(*options.keep_batchnorm_fp32, plan);
 
   // python/paddle/amp/auto_cast.py, need_keep_fp32: LayerNorm's parameters stay FP32 for float16 only.
   if (options.dialect == Dialect::paddle) rules.layer_norm_f32 = plan.low == DType::f16;
@@ -237,7 +254,8 @@ std::string_view name_of(Dialect dialect) {
 }
 
 std::string_view name_of(Level level) {
-  constexpr std::array<std::string_view, levels.size()> names = {"O0", "OD", "O1", "O2", "O3", "auto"};
+  constexpr std::array<std::string_view, levels.size()> names = {"O0", "OD",   "O1",       "O2",
+                                                                 "O3", "auto", "auto-r1.7"};
   return names[static_cast<std::size_t>(level)];
 }
 

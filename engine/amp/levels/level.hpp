@@ -1,4 +1,4 @@
-// Levels: what O0, OD, O1, O2, O3 and auto mean in each framework's dialect, as data.
+// Levels: what O0, OD, O1, O2, O3, auto and auto-r1.7 mean in each framework's dialect, as data.
 //
 // A level says two things: what happens at op dispatch (op lists, engine/amp/levels/op_lists.hpp) and what
 // the model is made of (dtypes of parameters, gradients, inputs and outputs). AmpOptions is what a user
@@ -22,12 +22,13 @@ namespace fp16lab::engine::amp {
 enum class Dialect { torch, paddle, mindspore, apex };
 
 enum class Level {
-  O0,         ///< FP32
-  OD,         ///< paddle: only the white list in 16 bits
-  O1,         ///< op lists on FP32 parameters
-  O2,         ///< a 16-bit model (norms in FP32), with or without master weights
-  O3,         ///< 16 bits throughout
-  automatic,  ///< "auto", mindspore: O2 on a GPU, which is what both back ends stand for
+  O0,              ///< FP32
+  OD,              ///< paddle: only the white list in 16 bits
+  O1,              ///< op lists on FP32 parameters
+  O2,              ///< a 16-bit model (norms in FP32), with or without master weights
+  O3,              ///< 16 bits throughout
+  automatic,       ///< "auto", mindspore 2.x: lists of primitives, on FP32 parameters
+  automatic_r1_7,  ///< "auto-r1.7", mindspore before 2.x: O2 on a GPU, which both back ends stand for
 };
 
 std::span<const Dialect> all_dialects();
@@ -39,6 +40,10 @@ Dialect dialect_from_name(std::string_view name);
 Level level_from_name(std::string_view name);
 /// The levels that a dialect has, O0 first.
 std::span<const Level> levels_of(Dialect dialect);
+
+/// Is the bias of a linear layer or a convolution a part of the product, so that one list entry decides about
+/// both? Not in paddle, nor in mindspore's auto: see CastPolicy::fuses_bias.
+bool fuses_bias(Dialect dialect, Level level);
 
 /// What becomes of an op that is in no list.
 enum class Unlisted {
@@ -57,6 +62,7 @@ struct LevelRules {
   bool low_model = false;              ///< parameters are low, but those of norms that stay FP32:
   bool batch_norm_f32 = true;
   bool layer_norm_f32 = true;        ///< paddle: for f16 only
+  bool low_statistics = false;       ///< BatchNorm's running statistics are low where its parameters are
   bool master_weights = true;        ///< of a low model: FP32 values behind the low ones
   bool low_gradients = false;        ///< of a low model: gradients add up in low
   bool unscales_to_f32 = true;       ///< of low gradients with master weights
@@ -84,9 +90,9 @@ enum class LowRounding { nearest, stochastic, stochastic_weights, stochastic_gra
 /// "fc2" matches the scopes "fc2" and "fc2.gate", not "fc21".
 struct AmpOptions {
   Level level = Level::O0;
-  /// low: f16 or bf16; ignored at O0. tf32 at levels of op lists alone (OD, O1): all tensors stay FP32, and
-  /// products that would be low round their operands to TF32 on the way into the tensor core, as PyTorch's
-  /// allow_tf32 lets them.
+  /// low: f16 or bf16; ignored at O0. tf32 at levels of op lists alone (OD, O1, auto): tensors stay FP32,
+  /// and products that would be low round their operands to TF32 on the way into the tensor core, as
+  /// PyTorch's allow_tf32 lets them.
   DType dtype = DType::f16;
   Dialect dialect = Dialect::torch;
   std::vector<std::string> white =
@@ -98,6 +104,8 @@ struct AmpOptions {
       {};  ///< Fp16Region objects (engine/amp/levels/autocast.hpp); elsewhere FP32
   /// "PATTERN=DTYPE", such as "fc3=f32": wins over lists, levels, excluded and guard; the last match counts.
   std::vector<std::string> to_float = {};
+  /// BatchNorm's parameters stay FP32; in mindspore it also decides in what BatchNorm and LayerNorm compute:
+  /// true as at O2, false as at O3.
   std::optional<bool> keep_batchnorm_fp32 = {};
   std::optional<bool> master_weights = {};
   std::optional<bool> master_gradients = {};  ///< true: gradients of a low model add up in FP32
@@ -115,7 +123,7 @@ struct AmpOptions {
 /// AmpOptions after resolution: checked, and nothing open.
 struct AmpPlan {
   Dialect dialect = Dialect::torch;
-  Level level = Level::O0;  ///< never automatic
+  Level level = Level::O0;  ///< never automatic_r1_7
   DType low = DType::f16;   ///< tf32: of products alone, see AmpOptions::dtype
   LevelRules rules = {};    ///< with the user's overrides; all false at O0
   bool low_loss = false;

@@ -88,9 +88,19 @@ constexpr LevelRules mindspore_o1_rules() {
   return rules;
 }
 
+/// 2.x decides primitive by primitive, without a scaler; WithLossCell casts what the network gives to FP32.
+constexpr LevelRules mindspore_auto_rules() {
+  LevelRules rules = lists(Level::automatic, Unlisted::follow, "none",
+                           "mindspore/train/amp.py (2.10): AMP_AUTO_WHITE_LIST, AMP_AUTO_BLACK_LIST, "
+                           "_config_level, _add_loss_network");
+  rules.f32_outputs = true;
+  return rules;
+}
+
 constexpr std::array mindspore_rules = {
     fp32("mindspore/train/amp.py: _config_level"),
     mindspore_o1_rules(),
+    mindspore_auto_rules(),
     mindspore_low(Level::O2, true, "mindspore", "mindspore/train/amp.py: _auto_black_list, _config_level"),
     mindspore_low(Level::O3, false, "none", "mindspore/train/amp.py: auto_mixed_precision, _config_level"),
 };
@@ -103,6 +113,7 @@ constexpr LevelRules apex_low(Level level, bool guarded, std::string_view scaler
           .low_model = true,
           .batch_norm_f32 = guarded,
           .layer_norm_f32 = false,
+          .low_statistics = true,  // model.to(float16), where convert_network does not keep BatchNorm's
           .master_weights = guarded,
           .low_gradients = true,
           .unscales_to_f32 = guarded,  // unscaled from the model's gradients into the master weights'
@@ -128,7 +139,8 @@ constexpr std::array apex_rules = {
 
 constexpr std::array torch_levels = {Level::O0, Level::O1};
 constexpr std::array paddle_levels = {Level::O0, Level::OD, Level::O1, Level::O2};
-constexpr std::array mindspore_levels = {Level::O0, Level::O1, Level::O2, Level::O3, Level::automatic};
+constexpr std::array mindspore_levels = {Level::O0, Level::O1,        Level::O2,
+                                         Level::O3, Level::automatic, Level::automatic_r1_7};
 constexpr std::array apex_levels = {Level::O0, Level::O1, Level::O2, Level::O3};
 
 std::span<const LevelRules> rules_of(Dialect dialect) {
@@ -161,9 +173,13 @@ std::span<const Level> levels_of(Dialect dialect) {
   throw std::logic_error("amp: unknown dialect");
 }
 
+bool fuses_bias(Dialect dialect, Level level) {
+  return dialect != Dialect::paddle && !(dialect == Dialect::mindspore && level == Level::automatic);
+}
+
 const LevelRules& level_rules(Dialect dialect, Level level) {
-  // "auto" (mindspore/train/amp.py: _check_level) is O2 on a GPU, O3 on Ascend.
-  const Level meant = dialect == Dialect::mindspore && level == Level::automatic ? Level::O2 : level;
+  // r1.7's "auto" (mindspore/train/amp.py: _check_level) is O2 on a GPU, O3 on Ascend.
+  const Level meant = dialect == Dialect::mindspore && level == Level::automatic_r1_7 ? Level::O2 : level;
   for (const LevelRules& rules : rules_of(dialect))
     if (rules.level == meant) return rules;
   std::string known;

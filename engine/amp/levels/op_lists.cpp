@@ -102,7 +102,7 @@ constexpr std::array torch_lists = {
 // OD has the white list only, O2 the white list and the extra black one. FP16 and BF16 differ in ops that
 // this engine does not have (fake_quantize_*, fused_attention); other snapshots of Paddle have an empty black
 // list for BF16.
-//   * Linear is matmul_v2 and elementwise_add.
+//   * Linear is matmul_v2 and elementwise_add, a convolution with a bias conv2d and elementwise_add.
 //   * max_pool2d is pool2d, unlisted; max_pool2d_with_index (white) is what return_mask = True calls.
 //   * F.mse_loss is a subtraction, square and reduce_mean, F.l1_loss abs and reduce_mean: whole losses here,
 //     in FP32 because their reductions are.
@@ -160,7 +160,7 @@ constexpr auto paddle_o2 = joined(paddle_white, paddle_extra_black, paddle_names
 // ---- mindspore ----
 
 // mindspore/train/amp.py: AMP_WHITE_LIST (O1), AMP_BLACK_LIST (O2). Cells and primitives under one name each;
-// O3 has no list. nn.Dense is one op here as there.
+// O3 has no list. nn.Dense is one op here, as the cell is there.
 constexpr std::array mindspore_white = {
     white(Op::matmul, "MatMul"),
     white(Op::matmul, "BatchMatMul"),
@@ -178,10 +178,71 @@ constexpr std::array mindspore_black = {
     black(Op::batch_norm, "BatchNorm1d"),
     black(Op::layer_norm, "LayerNorm"),
 };
+// AMP_AUTO_WHITE_LIST, AMP_AUTO_BLACK_LIST (auto of 2.x, read from 2.10.0): primitives, not cells, so that
+// nn.Dense and nn.Conv2d are MatMul or Conv2D and then BiasAdd, which takes the wider of its inputs as every
+// primitive without a list does. Dense is what mint.nn.Linear calls. ReduceSum is in no list, SumExt
+// (mint.sum) is; LSTM is in none. nn.SoftmaxCrossEntropyWithLogits and nn.MSELoss, whose inputs are FP32 by
+// then, are in none either: our losses are nn.CrossEntropyLoss (LogSoftmax, NLLLoss) and mint's.
+constexpr std::array mindspore_auto_white = {
+    white(Op::matmul, "MatMul"),
+    white(Op::matmul, "MatMulExt"),
+    white(Op::matmul, "BatchMatMul"),
+    white(Op::matmul, "BatchMatMulExt"),
+    white(Op::matmul, "Einsum"),
+    white(Op::matmul, "Mv"),
+    white(Op::linear, "Dense"),
+    white(Op::linear, "Addmm"),
+    white(Op::linear, "Addbmm"),
+    white(Op::linear, "Addmv"),
+    white(Op::linear, "Baddbmm"),
+    white(Op::conv2d, "Conv2D"),
+    white(Op::conv2d, "Conv2DExt"),
+    white(Op::conv2d, "Convolution"),
+    white(Op::conv_transpose2d, "Conv2DTranspose"),
+    white(Op::conv_transpose2d, "ConvTranspose2D"),
+};
+constexpr std::array mindspore_auto_black = {
+    black(Op::exp, "Exp"),
+    black(Op::log, "Log"),
+    black(Op::log1p, "Log1p"),
+    black(Op::reciprocal_square_root, "Rsqrt"),
+    black(Op::sum, "SumExt"),
+    black(Op::softmax, "Softmax"),
+    black(Op::log_softmax, "LogSoftmax"),
+    black(Op::log_softmax, "LogSoftmaxExt"),
+    black(Op::layer_norm, "LayerNorm"),
+    black(Op::layer_norm, "LayerNormExt"),
+    black(Op::group_norm, "GroupNorm"),
+    black(Op::batch_norm, "BatchNorm"),
+    black(Op::batch_norm, "BatchNormExt"),
+    black(Op::softmax_cross_entropy, "NLLLoss"),
+    black(Op::softmax_cross_entropy, "NLLLoss2d"),
+    black(Op::mse_loss, "MSELossExt"),
+    black(Op::l1_loss, "L1LossExt"),
+    black(Op::huber_loss, "SmoothL1Loss"),
+    black(Op::binary_cross_entropy_with_logits, "BCEWithLogitsLoss"),
+};
+constexpr std::array mindspore_bias_add = {follows(Op::add, "BiasAdd")};
+
+/// Names of ops that auto alone lists, at the other levels.
+constexpr std::array mindspore_listed_names = {
+    follows(Op::exp, "Exp"),
+    follows(Op::log, "Log"),
+    follows(Op::log1p, "Log1p"),
+    follows(Op::reciprocal_square_root, "Rsqrt"),
+    follows(Op::sum, "ReduceSum"),
+    follows(Op::softmax, "Softmax"),
+    follows(Op::log_softmax, "LogSoftmax"),
+    follows(Op::group_norm, "GroupNorm"),
+    follows(Op::softmax_cross_entropy, "SoftmaxCrossEntropyWithLogits"),
+    follows(Op::mse_loss, "MSELoss"),
+    follows(Op::l1_loss, "L1Loss"),
+    follows(Op::huber_loss, "HuberLoss"),
+    follows(Op::binary_cross_entropy_with_logits, "BCEWithLogitsLoss"),
+};
 constexpr std::array mindspore_names = {
     follows(Op::conv2d_weight_gradient, "Conv2DBackpropFilter"),
     follows(Op::rms_norm, "RmsNorm"),
-    follows(Op::group_norm, "GroupNorm"),
     follows(Op::max_pool2d, "MaxPool"),
     follows(Op::average_pool2d, "AvgPool"),
     follows(Op::add, "Add"),
@@ -191,18 +252,13 @@ constexpr std::array mindspore_names = {
     follows(Op::maximum, "Maximum"),
     follows(Op::minimum, "Minimum"),
     follows(Op::negate, "Neg"),
-    follows(Op::exp, "Exp"),
-    follows(Op::log, "Log"),
-    follows(Op::log1p, "Log1p"),
     follows(Op::square_root, "Sqrt"),
-    follows(Op::reciprocal_square_root, "Rsqrt"),
     follows(Op::absolute, "Abs"),
     follows(Op::sign, "Sign"),
     follows(Op::sigmoid, "Sigmoid"),
     follows(Op::tanh, "Tanh"),
     follows(Op::erf, "Erf"),
     follows(Op::gelu, "GeLU"),
-    follows(Op::sum, "ReduceSum"),
     follows(Op::max, "ReduceMax"),
     follows(Op::mean, "ReduceMean"),
     follows(Op::reshape, "Reshape"),
@@ -212,17 +268,13 @@ constexpr std::array mindspore_names = {
     follows(Op::concat, "Concat"),
     follows(Op::embedding, "Embedding"),
     follows(Op::dropout, "Dropout"),
-    follows(Op::softmax, "Softmax"),
-    follows(Op::log_softmax, "LogSoftmax"),
-    follows(Op::softmax_cross_entropy, "SoftmaxCrossEntropyWithLogits"),
-    follows(Op::mse_loss, "MSELoss"),
-    follows(Op::l1_loss, "L1Loss"),
-    follows(Op::huber_loss, "HuberLoss"),
     follows(Op::binary_cross_entropy, "BCELoss"),
-    follows(Op::binary_cross_entropy_with_logits, "BCEWithLogitsLoss"),
 };
-constexpr auto mindspore_o1 = joined(mindspore_white, mindspore_names);
-constexpr auto mindspore_o2 = joined(mindspore_black, mindspore_names);
+constexpr auto mindspore_o1 = joined(mindspore_white, mindspore_listed_names, mindspore_names);
+constexpr auto mindspore_o2 = joined(mindspore_black, mindspore_listed_names, mindspore_names);
+constexpr auto mindspore_o3 = joined(mindspore_listed_names, mindspore_names);
+constexpr auto mindspore_auto =
+    joined(mindspore_auto_white, mindspore_auto_black, mindspore_bias_add, mindspore_names);
 
 // ---- apex ----
 
@@ -281,7 +333,8 @@ std::span<const OpListRow> op_lists(Dialect dialect, Level level, [[maybe_unused
       return level == Level::O1 ? std::span<const OpListRow>(paddle_o1) : paddle_o2;
     case Dialect::mindspore:
       if (level == Level::O1) return mindspore_o1;
-      return level == Level::O3 ? std::span<const OpListRow>(mindspore_names) : mindspore_o2;
+      if (level == Level::O3) return mindspore_o3;
+      return level == Level::automatic ? std::span<const OpListRow>(mindspore_auto) : mindspore_o2;
     case Dialect::apex:
       return level == Level::O1 ? std::span<const OpListRow>(apex_lists) : std::span<const OpListRow>();
   }

@@ -107,8 +107,34 @@ void Scaler::step(ScaledOptimizer& optimizer, std::string_view call) {
   if (slot.stage == Stage::stepped)
     throw misuse(Kind::step_twice, call, optimizer, "the optimizer has already stepped; call update first");
   if (slot.stage != Stage::unscaled) unscale(optimizer, call);
-  optimizer.apply(step_);
+  if (checks() && options_.on_overflow == OnOverflow::zero)
+    apply_with_zeros(optimizer);
+  else
+    optimizer.apply(step_);
   slot.stage = Stage::stepped;
+}
+
+void Scaler::apply_with_zeros(ScaledOptimizer& optimizer) {
+  if (!finite_.defined()) {
+    set_aside_ = backend_->empty(Shape{}, DType::f32);
+    finite_ = backend_->empty(Shape{}, DType::f32);
+  }
+  const SetAsideFoundInf aside{.optimizer = static_cast<std::uint64_t>(optimizer.index()),
+                               .found_inf = reinterpret_cast<float*>(set_aside_.data()),
+                               .finite = reinterpret_cast<float*>(finite_.data())};
+  backend_->run(scalar_program("scaler.set_aside_found_inf", &set_aside_found_inf_program, aside), step_);
+  for (Parameter* const parameter : optimizer.parameters()) {
+    if (!parameter->has_gradient) continue;
+    Tensor& gradient = parameter->gradient;
+    Tensor finite = finite_;
+    if (gradient.dtype() != DType::f32) {
+      finite = backend_->empty(Shape{}, gradient.dtype());
+      backend_->cast(finite_, finite);
+    }
+    backend_->binary(BinaryOp::select_positive, finite, gradient, gradient);
+  }
+  optimizer.apply(step_);
+  backend_->run(scalar_program("scaler.bring_back_found_inf", &bring_back_found_inf_program, aside), step_);
 }
 
 void Scaler::clear_found_inf(Tensor& state) const {

@@ -142,6 +142,9 @@ class Scaler {
   Tensor seed_of(const Tensor& state, DType dtype) const;
   virtual void unscale(ScaledOptimizer& optimizer, std::string_view call) = 0;
   void step(ScaledOptimizer& optimizer, std::string_view call);
+  /// Lets the optimizer step as ScalerOptions::on_overflow = zero says: with zeros where found_inf is set.
+  /// found_inf is 0 only while it does, so that policies and records see the overflow.
+  void apply_with_zeros(ScaledOptimizer& optimizer);
   /// No optimizer of `state` has seen an overflow.
   void clear_found_inf(Tensor& state) const;
 
@@ -151,6 +154,8 @@ class Scaler {
   Tensor step_;
   PerOptimizer<Slot> slots_{};
   std::vector<Tensor> gradients_;  ///< scratch, kept for its capacity
+  Tensor set_aside_;               ///< f32 scalars, of apply_with_zeros: found_inf,
+  Tensor finite_;                  ///< and 1 without an overflow, else 0
 };
 
 /// One of the two, as the options say. `policy`: make_scale_policy(options); `losses`: of the training

@@ -10,6 +10,7 @@
 #include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
+#include "engine/autograd/ops/product.hpp"
 #include "engine/backend/window_functions.hpp"
 
 namespace fp16lab::engine::ops {
@@ -244,13 +245,31 @@ Variable transposed(const Variable& x, const Variable& w, const Variable& bias,
   return spread(op, x, w, bias, shape, announced(op, x, transposed_product(shape, w, geometry), geometry));
 }
 
+/// Is there a bias, and is its addition an op of its own? Paddle calls conv2d and then add
+/// (python/paddle/nn/functional/conv.py, _conv_nd and conv2d_transpose), MindSpore Conv2D and then BiasAdd
+/// (mindspore/nn/layer/conv.py, Conv2d.construct).
+bool adds_bias_apart(Op op, const Variable& x, const Variable& bias) {
+  const CastPolicy* const policy = tape_of(op, x).cast_policy();
+  return bias.defined() && policy != nullptr && !policy->fuses_bias();
+}
+
+Variable with_bias(const Variable& y, const Variable& bias, Layout layout) {
+  const Shape as = layout == Layout::nchw ? Shape{bias.shape()[0], 1, 1} : bias.shape();
+  return add_bias(y, bias, as,
+                  [layout](const Variable& g, const Variable&) { return sum_of_channels(g, layout); });
+}
+
 }  // namespace
 
 Variable conv2d(const Variable& x, const Variable& weight, const Variable& bias,
                 const Conv2dGeometry& geometry) {
-  if (!bias.defined()) {
+  const bool apart = adds_bias_apart(Op::conv2d, x, bias);
+  if (!bias.defined() || apart) {
     const auto inputs = dispatched<2>(Op::conv2d, {x, weight});
-    return convolved(inputs[0], inputs[1], {}, geometry);
+    const Variable y = convolved(inputs[0], inputs[1], {}, geometry);
+    if (!apart) return y;
+    check_bias(Op::conv2d, bias, weight, y.shape()[axes_of(geometry.layout).channels]);
+    return with_bias(y, bias, geometry.layout);
   }
   const auto inputs = dispatched<3>(Op::conv2d, {x, weight, bias});
   return convolved(inputs[0], inputs[1], inputs[2], geometry);
@@ -258,9 +277,13 @@ Variable conv2d(const Variable& x, const Variable& weight, const Variable& bias,
 
 Variable conv_transpose2d(const Variable& x, const Variable& weight, const Variable& bias,
                           const Conv2dGeometry& geometry, const std::array<std::int64_t, 2>& output_padding) {
-  if (!bias.defined()) {
+  const bool apart = adds_bias_apart(Op::conv_transpose2d, x, bias);
+  if (!bias.defined() || apart) {
     const auto inputs = dispatched<2>(Op::conv_transpose2d, {x, weight});
-    return transposed(inputs[0], inputs[1], {}, geometry, output_padding);
+    const Variable y = transposed(inputs[0], inputs[1], {}, geometry, output_padding);
+    if (!apart) return y;
+    check_bias(Op::conv_transpose2d, bias, weight, y.shape()[axes_of(geometry.layout).channels]);
+    return with_bias(y, bias, geometry.layout);
   }
   const auto inputs = dispatched<3>(Op::conv_transpose2d, {x, weight, bias});
   return transposed(inputs[0], inputs[1], inputs[2], geometry, output_padding);

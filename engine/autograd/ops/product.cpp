@@ -155,15 +155,11 @@ Variable linear_product(Op op, const Variable& x, const Variable& w, const Varia
   return recorded(op, value, {slot_x, slot_w, slot_b});
 }
 
-namespace {
-
-/// y + bias, whose gradient has the layer's name for it. No vjp needs the product itself: the sum takes its
-/// place, in its memory, so that a layer leaves one activation behind and not two.
-Variable add_bias(const Variable& product, const Variable& bias) {
+Variable add_bias(const Variable& product, const Variable& bias, const Shape& as, Vjp of_bias) {
   const auto inputs = dispatched<2>(Op::add, {product, bias});
   const Variable y = inputs[0], b = inputs[1];
   Tape& tape = y.tape();
-  const Tensor bias_value = b.tensor();
+  const Tensor bias_value = b.tensor().reshaped(as);
   Tensor out = y.tensor();
   tape.drop_value(y);
   tape.drop_value(product);  // y, or what a policy has cast to y
@@ -175,29 +171,30 @@ Variable add_bias(const Variable& product, const Variable& bias) {
     out = std::move(sum);
   }
   const Slot slot_y = {y, [](const Variable& g, const Variable&) { return g; }};
-  const Slot slot_b = {b,
-                       [steps = tape.row_steps()](const Variable& g, const Variable&) {
-                         return sum_of_rows(in_rows(g), steps);
-                       },
-                       SlotLabel::bias};
+  const Slot slot_b = {b, std::move(of_bias), SlotLabel::bias};
   return recorded(Op::add, out, {slot_y, slot_b});
 }
 
-/// As Paddle computes it: two ops, of which a list may name one only.
+namespace {
+
+/// Two ops, of which a list may name one only: Paddle's matmul_v2 and elementwise_add; MindSpore's MatMul and
+/// BiasAdd.
 Variable unfused_linear(const Variable& input, const Variable& weight, const Variable& bias) {
   const auto inputs = dispatched<2>(Op::matmul, {input, weight});
   const Variable y = linear_product(Op::matmul, inputs[0], inputs[1], {});
   if (!bias.defined()) return y;
   if (!(bias.shape() == Shape{y.shape()[-1]}))
     reject(Op::linear, "bias " + describe(bias) + " for weight " + describe(weight));
-  return add_bias(y, bias);
+  return add_bias(y, bias, bias.shape(), [steps = y.tape().row_steps()](const Variable& g, const Variable&) {
+    return sum_of_rows(in_rows(g), steps);
+  });
 }
 
 }  // namespace
 
 Variable linear(const Variable& input, const Variable& weight, const Variable& bias) {
   const CastPolicy* const policy = tape_of(Op::linear, input).cast_policy();
-  if (policy != nullptr && !policy->fuses_linear()) return unfused_linear(input, weight, bias);
+  if (policy != nullptr && !policy->fuses_bias()) return unfused_linear(input, weight, bias);
   if (!bias.defined()) {
     const auto inputs = dispatched<2>(Op::linear, {input, weight});
     return linear_product(Op::linear, inputs[0], inputs[1], {});

@@ -34,4 +34,9 @@ Variable product(const Variable& a, const Variable& b, Transpose transpose, cons
 Variable linear_product(Op op, const Variable& x, const Variable& weight, const Variable& bias,
                         std::optional<Formats> formats = {});
 
+/// product + bias as an add of its own, whose bias has the layer's name for it; the bias broadcasts in the
+/// shape `as`, and `of_bias` gives its gradient. No vjp needs the product itself: the sum takes its place, in
+/// its memory, so that a layer leaves one activation behind and not two.
+Variable add_bias(const Variable& product, const Variable& bias, const Shape& as, Vjp of_bias);
+
 }  // namespace fp16lab::engine::ops

@@ -109,6 +109,8 @@ Json level_json(engine::amp::Dialect dialect, engine::amp::Level level) {
                {"low_model", rules.low_model},
                {"batch_norm_f32", rules.batch_norm_f32},
                {"layer_norm_f32", rules.layer_norm_f32},
+               {"low_statistics", rules.low_statistics},
+               {"fuses_bias", engine::amp::fuses_bias(dialect, rules.level)},
                {"master_weights", rules.master_weights},
                {"low_gradients", rules.low_gradients},
                {"unscales_to_f32", rules.unscales_to_f32},

@@ -71,11 +71,11 @@ std::vector<ConfigKey> of_amp() {
       {
           FP16LAB_KEY(amp.level, "O0: FP32; others as amp.dialect means them (fp16lab list shows each)",
                       named(engine::amp::all_levels())),
-          FP16LAB_KEY(
-              amp.dtype,
-              "the 16-bit type, called low below; tf32, at O1 and OD: tensors stay FP32, and operands of "
-              "low products are rounded to TF32 (torch's allow_tf32)",
-              Named<DType>{{"f16", DType::f16}, {"bf16", DType::bf16}, {"tf32", DType::tf32}})
+          FP16LAB_KEY(amp.dtype,
+                      "the 16-bit type, called low below; tf32, at O1, OD and auto: tensors stay FP32, and "
+                      "operands of "
+                      "low products are rounded to TF32 (torch's allow_tf32)",
+                      Named<DType>{{"f16", DType::f16}, {"bf16", DType::bf16}, {"tf32", DType::tf32}})
               .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.dialect, "whose levels and op lists", named(engine::amp::all_dialects())),
           FP16LAB_KEY(amp.white,
@@ -93,9 +93,11 @@ std::vector<ConfigKey> of_amp() {
               .read_with("amp.use_guard", {"true"}),
           FP16LAB_KEY(amp.to_float,
                       "PATTERN=DTYPE (f32, f16, bf16): layers that compute in that type; wins over all else"),
-          FP16LAB_KEY(amp.keep_batchnorm_fp32,
-                      "of a low model: BatchNorm's parameters stay FP32; auto: as the level says",
-                      auto_or_bool()),
+          FP16LAB_KEY(
+              amp.keep_batchnorm_fp32,
+              "of a low model: BatchNorm's parameters stay FP32; of mindspore: BatchNorm and LayerNorm "
+              "compute in FP32 (true, as at O2) or low (false, as at O3); auto: as the level says",
+              auto_or_bool()),
           FP16LAB_KEY(amp.master_weights,
                       "of a low model: FP32 weights behind the low ones; auto: as the level says",
                       auto_or_bool()),
@@ -129,8 +131,8 @@ std::vector<ConfigKey> of_amp() {
 std::vector<ConfigKey> of_scaler() {
   std::vector<ConfigKey> keys{
       FP16LAB_KEY(scaler.policy,
-                  "how the loss scale moves; auto: as the level brings it (mindspore's O2, apex's O1 and "
-                  "O2), else none",
+                  "how the loss scale moves; auto: as the level brings it (mindspore's O2 and "
+                  "auto-r1.7, apex's O1 and O2), else none",
                   auto_or(policy_names())),
   };
   for (const engine::amp::PolicyParameter& parameter : engine::amp::policy_parameters())
@@ -146,6 +148,11 @@ std::vector<ConfigKey> of_scaler() {
       FP16LAB_KEY(scaler.drop_overflow_update,
                   "false (policies none and fixed): gradients are neither checked nor unscaled and every "
                   "step is taken; optimizer.loss_scale has to divide"),
+      FP16LAB_KEY(scaler.on_overflow,
+                  "what becomes of a step with an overflow; zero: gradients become 0 and the optimizer steps "
+                  "(static graphs of paddle; not its adam and adamw, which skip)",
+                  Named<engine::amp::OnOverflow>{{"skip", engine::amp::OnOverflow::skip},
+                                                 {"zero", engine::amp::OnOverflow::zero}}),
       FP16LAB_KEY(scaler.per_loss,
                   "of models with several losses (two_models, gan): each loss has a scale of its own; "
                   "records show that of loss 0"),

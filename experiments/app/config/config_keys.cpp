@@ -31,6 +31,15 @@ std::string choices_text(const std::vector<std::string>& choices) {
   return text;
 }
 
+/// What a model's own section means by a field that it does not say: the epsilon of its own rule, where
+/// [optimizer] gives none either; else nothing.
+ConfigValue unsaid(const RunConfig& config, const std::map<std::string, ConfigValue>& said,
+                   std::string_view field) {
+  const auto rule = said.find("name");
+  if (field != "epsilon" || config.optimizer.epsilon || rule == said.end()) return {};
+  return engine::optim::epsilon_of(std::get<std::string>(rule->second));
+}
+
 /// The keys of [optimizer.MODEL].
 void add_optimizer_of(std::string_view method, std::string_view model, std::vector<ConfigKey>& all) {
   constexpr std::string_view section = "optimizer.";
@@ -43,7 +52,7 @@ void add_optimizer_of(std::string_view method, std::string_view model, std::vect
       const auto said = config.own_optimizers.find(model);
       if (said == config.own_optimizers.end()) return {};
       const auto value = said->second.find(field);
-      return value == said->second.end() ? ConfigValue() : value->second;
+      return value == said->second.end() ? unsaid(config, said->second, field) : value->second;
     };
     own.write = [model = std::string(model), field](RunConfig& config, const ConfigValue& value) {
       if (std::holds_alternative<std::monostate>(value))

@@ -1,4 +1,6 @@
 // Keys train.*, optimizer.* and schedule.*: how steps go.
+#include <fmt/format.h>
+
 #include "experiments/app/config/config_key_rows.hpp"
 #include "experiments/app/registry.hpp"
 
@@ -8,6 +10,21 @@ namespace {
 
 Named<engine::AccumulateMode> accumulate_modes() {
   return {{"mean", engine::AccumulateMode::mean}, {"sum", engine::AccumulateMode::sum}};
+}
+
+/// Where it is not given it reads as the update rule's.
+ConfigKey epsilon_key() {
+  return {
+      .name = "optimizer.epsilon",
+      .type = ConfigType::real,
+      .read = [](const RunConfig& config) -> ConfigValue {
+        return engine::optim::epsilon_of(config.optimizer);
+      },
+      .write = [](RunConfig& config,
+                  const ConfigValue& value) { config.optimizer.epsilon = std::get<double>(value); },
+      .doc = fmt::format("of all but sgd; where it is not given {} of adam_weight_decay, {} of the others",
+                         engine::optim::epsilon_of("adam_weight_decay"), engine::optim::epsilon_of("adam")),
+      .range = positive};
 }
 
 }  // namespace
@@ -84,7 +101,7 @@ std::vector<ConfigKey> of_optimizer() {
       FP16LAB_KEY(optimizer.centered,
                   "of rmsprop: divide by the deviation of the gradients from their average")
           .read_with("optimizer.name", {"rmsprop"}),
-      FP16LAB_KEY(optimizer.epsilon, "of all but sgd", positive).read_unless("optimizer.name", {"sgd"}),
+      epsilon_key().read_unless("optimizer.name", {"sgd"}),
       FP16LAB_KEY(
           optimizer.kahan,
           "16-bit weights without master weights keep what rounding takes from their updates, and add "

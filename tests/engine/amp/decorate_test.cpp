@@ -147,6 +147,44 @@ TEST_F(DecorateTest, RoundsValuesOnceWithoutMasterWeights) {
   EXPECT_THAT(values_of(*backend, norm.value), testing::ElementsAre(1.0f + 0x1p-11f, 70000.0f));
 }
 
+/// apex/amp/_initialize.py: model.to(float16) casts buffers too; convert_network leaves BatchNorms alone.
+TEST_F(DecorateTest, RunningStatisticsAreLowWhereApexCastsTheWholeModel) {
+  const auto dtype_of = [&](const AmpOptions& options) {
+    Tensor statistic = tensor_of(*backend, {1}, {1.0f + 0x1p-11f});
+    amp::decorate_statistic(*backend, "bn.running_mean", statistic, amp::resolve(options));
+    return statistic.dtype();
+  };
+  EXPECT_EQ(dtype_of({.level = Level::O3, .dialect = Dialect::apex}), f16);
+  EXPECT_EQ(dtype_of({.level = Level::O3, .dtype = bf16, .dialect = Dialect::apex}), bf16);
+  EXPECT_EQ(dtype_of({.level = Level::O2, .dialect = Dialect::apex, .keep_batchnorm_fp32 = false}), f16);
+  EXPECT_EQ(dtype_of({.level = Level::O3, .dialect = Dialect::apex, .keep_batchnorm_fp32 = true}), f32);
+  EXPECT_EQ(dtype_of({.level = Level::O3, .dialect = Dialect::apex, .excluded = {"bn"}}), f32);
+  EXPECT_EQ(dtype_of({.level = Level::O2, .dialect = Dialect::apex}), f32);
+  EXPECT_EQ(dtype_of({.level = Level::O1, .dialect = Dialect::apex}), f32);
+  EXPECT_EQ(dtype_of({.level = Level::O2, .dialect = Dialect::paddle, .keep_batchnorm_fp32 = false}), f32);
+  EXPECT_EQ(dtype_of({.level = Level::O3, .dialect = Dialect::mindspore}), f32) << "parameters, stored FP32";
+}
+
+/// aten/src/ATen/native/cuda/Normalization.cuh: a step of the average in FP32, rounded where it is stored.
+TEST_F(DecorateTest, LowRunningStatisticsAreRoundedOnceAStep) {
+  nn::BatchNorm norm(*backend, "bn", {.features = 1, .momentum = 0.5f});
+  for (nn::Buffer* const buffer : norm.buffers())
+    amp::decorate_statistic(*backend, buffer->name, buffer->value,
+                            amp::resolve({.level = Level::O3, .dialect = Dialect::apex}));
+  Tape tape(*backend);
+  const Variable x = tape.constant(tensor_of(*backend, {2, 1}, {1.0f + 0x1p-12f, 3.0f + 0x1p-12f}));
+  tape.set_context({.training = true});
+  norm.forward(tape, x);
+  // Of the mean 2 + 2^-12: 0.5 * 0 + 0.5 * (2 + 2^-12) = 1 + 2^-13, which FP16 rounds to 1. Of the variance,
+  // unbiased 2: 0.5 * 1 + 0.5 * 2.
+  EXPECT_EQ(norm.buffers()[0]->value.dtype(), f16);
+  EXPECT_THAT(values_of(*backend, norm.buffers()[0]->value), testing::ElementsAre(1.0f));
+  EXPECT_THAT(values_of(*backend, norm.buffers()[1]->value), testing::ElementsAre(1.5f));
+  tape.set_context({.training = false});
+  const Tensor y = norm.forward(tape, tape.constant(tensor_of(*backend, {1, 1}, {1.0f}))).tensor();
+  EXPECT_THAT(values_of(*backend, y), testing::ElementsAre(0.0f)) << "the rounded mean counts";
+}
+
 TEST_F(DecorateTest, MasterWeightsKeepTheirBits) {
   Parameter& weight = make("fc.weight", ParameterRole::weight, {1.0f + 0x1p-11f, 70000.0f});
   const auto before = bytes_of(*backend, weight.value);

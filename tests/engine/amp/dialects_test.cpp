@@ -1,6 +1,8 @@
 // Every op of every dialect at every level in both 16-bit dtypes: the dtype it computes in, and the one it
 // hands on; and what is told of calls, casts and products.
 #include <array>
+#include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -136,16 +138,38 @@ TEST_F(DialectsTest, EveryLevelOfEveryDialectIsAColumnOrFp32) {
   for (const Dialect dialect : amp::all_dialects()) {
     EXPECT_EQ(amp::levels_of(dialect).front(), Level::O0);
     for (const Level level : amp::levels_of(dialect))
-      columns += level == Level::O0 || level == Level::automatic ? 0 : 1;
+      columns += level == Level::O0 || level == Level::automatic_r1_7 ? 0 : 1;
   }
   EXPECT_EQ(columns, dialect_levels().size());
 }
 
-/// auto is O2 on a GPU (mindspore/train/amp.py, _check_level).
-TEST_F(DialectsTest, AutoIsO2) {
-  const amp::AmpPlan plan = amp::resolve({.level = Level::automatic, .dialect = Dialect::mindspore});
+/// r1.7's auto is O2 on a GPU (mindspore/train/amp.py, _check_level); 2.x's has lists of its own.
+TEST_F(DialectsTest, AutoOfR17IsO2) {
+  const amp::AmpPlan plan = amp::resolve({.level = Level::automatic_r1_7, .dialect = Dialect::mindspore});
   EXPECT_EQ(plan.level, Level::O2);
   EXPECT_EQ(plan.rules.source, amp::level_rules(Dialect::mindspore, Level::O2).source);
+  EXPECT_EQ(amp::resolve({.level = Level::automatic, .dialect = Dialect::mindspore}).level, Level::automatic);
+}
+
+/// mindspore/train/amp.py: keep_batchnorm_fp32 decides in what the norms compute, whichever level is named.
+TEST_F(DialectsTest, KeepBatchnormChoosesBetweenMindSporesO2AndO3) {
+  const auto norms = [&](Level level, std::optional<bool> keep) {
+    Autocast autocast(tape, {.level = level, .dialect = Dialect::mindspore, .keep_batchnorm_fp32 = keep});
+    std::string seen;
+    for (const OpCall& call : op_calls())
+      if (call.op == Op::batch_norm || call.op == Op::layer_norm || call.op == Op::matmul)
+        seen += text(see(autocast, call, {DType::f16, DType::f16})) + ", ";
+    return seen;
+  };
+  const std::string kept = "f16 -> f16, f32 -> f16, f32 -> f16, ",
+                    low = "f16 -> f16, f16 -> f16, f16 -> f16, ";
+  EXPECT_EQ(norms(Level::O2, {}), kept);
+  EXPECT_EQ(norms(Level::O2, true), kept);
+  EXPECT_EQ(norms(Level::O2, false), low) << "LayerNorm too: it is in the black list";
+  EXPECT_EQ(norms(Level::O3, {}), low);
+  EXPECT_EQ(norms(Level::O3, false), low);
+  EXPECT_EQ(norms(Level::O3, true), kept);
+  EXPECT_EQ(norms(Level::automatic_r1_7, false), low);
 }
 
 TEST_F(DialectsTest, O0CastsNothingAndAsksNobody) {
@@ -212,8 +236,49 @@ TEST_F(DialectsTest, PaddleAddsTheBiasOfALinearLayerAsAnOpOfItsOwn) {
   EXPECT_EQ(linear(options, DType::f16), "matmul f16, add f16, f16");
   options = {.level = Level::OD, .dialect = Dialect::paddle};
   EXPECT_EQ(linear(options, DType::f16), "matmul f16, add f32, f32");
+  options = {.level = Level::automatic, .dialect = Dialect::mindspore};
+  EXPECT_EQ(linear(options, DType::f32), "matmul f16, add f32, f32") << "BiasAdd takes the wider type";
   options = {.level = Level::O1, .dialect = Dialect::torch};
   EXPECT_EQ(linear(options, DType::f32), "linear f16, f16") << "one verb, one rounding";
+}
+
+/// A convolution's bias likewise (paddle/nn/functional/conv.py; mindspore/nn/layer/conv.py), with the bits of
+/// the product, rounded, and of an addition, rounded.
+TEST_F(DialectsTest, TheBiasOfAConvolutionIsAnOpOfItsOwnWhereThatOfALinearLayerIs) {
+  const auto image = [&](const Shape& shape, float value, DType dtype) {
+    Tensor wide = backend->empty(shape, DType::f32), narrow = backend->empty(shape, dtype);
+    backend->fill(wide, value);
+    backend->cast(wide, narrow);
+    return tape.constant(narrow);
+  };
+  const auto convolution = [&](const amp::AmpOptions& options, DType parameters, Layout layout,
+                               bool transposed) {
+    Autocast autocast(tape, options);
+    amp::OpStatistics statistics;
+    autocast.set_statistics(&statistics);
+    const AutocastGuard guard(tape, autocast);
+    const Variable x = image({1, 1, 1, 1}, 1 + 0x1p-10f, DType::f32), bias = image({1}, 0x1p-10f, parameters),
+                   weight = image({1, 1, 1, 1}, 1 + 0x1p-10f, parameters);
+    const Variable y = transposed ? ops::conv_transpose2d(x, weight, bias, {.layout = layout})
+                                  : ops::conv2d(x, weight, bias, {.layout = layout});
+    std::string seen;
+    for (const amp::OpCount& count : statistics.by_layer())
+      seen += std::string(name_of(count.op)) + (count.f16 == 1 ? " f16, " : " f32, ");
+    // 1 + 2^-9 + 2^-20: the last term is lost where the product is rounded to FP16 before the sum.
+    return seen + std::to_string(static_cast<int>(std::ldexp(values_of(*backend, y.tensor())[0] - 1, 20)));
+  };
+  const amp::AmpOptions o1{.level = Level::O1, .dialect = Dialect::paddle},
+      automatic{.level = Level::automatic, .dialect = Dialect::mindspore},
+      o2{.level = Level::O2, .dialect = Dialect::paddle};
+  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+    EXPECT_EQ(convolution(o1, f32, layout, false), "conv2d f16, add f32, 3072");
+    EXPECT_EQ(convolution(automatic, f32, layout, false), "conv2d f16, add f32, 3072");
+    EXPECT_EQ(convolution(automatic, f32, layout, true), "conv_transpose2d f16, add f32, 3072");
+    EXPECT_EQ(convolution(o2, DType::f16, layout, false), "conv2d f16, add f16, 3072");
+    EXPECT_EQ(convolution({.level = Level::O0}, f32, layout, false), "conv2d f32, 3073");
+  }
+  EXPECT_EQ(convolution(o1, f32, Layout::nchw, true), "conv_transpose2d f32, add f32, 3073") << "unlisted";
+  EXPECT_EQ(convolution({.level = Level::O1}, f32, Layout::nchw, false), "conv2d f16, 3072") << "torch";
 }
 
 // ---- statistics ----

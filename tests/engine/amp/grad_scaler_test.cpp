@@ -55,6 +55,51 @@ TEST_F(NoScalerTest, ScalesByOneAndSkipsOverflows) {
   EXPECT_EQ(state().skipped_steps[0], 6u);
 }
 
+/// Paddle's static rule: update_loss_scaling writes zeros (phi/kernels/impl/amp_kernel_impl.h, LazyZeros), an
+/// optimizer that is not given found_inf steps.
+class ZeroingScalerTest : public ScalerTest {
+ protected:
+  ZeroingScalerTest()
+      : ScalerTest({.policy = "dynamic",
+                    .initial_scale = 65536,
+                    .growth_interval = 4,
+                    .on_overflow = amp::OnOverflow::zero}) {}
+};
+
+TEST_F(ZeroingScalerTest, AnOverflowLeavesZerosAndTheOptimizerSteps) {
+  iterate(65536.0f);
+  const std::vector<float> moved = values_of(*backend, a.value);
+  EXPECT_EQ(moved, (std::vector<float>{0.5f, 2.0f - 0x1p-17f}));
+  // Momentum goes on without a gradient, of both elements, though one of them was finite.
+  float velocity = 1.0f, w = 0.5f;
+  for (const auto& [value, dtype] :
+       {std::pair{infinity, DType::f32}, {nan, DType::f32}, {infinity, DType::f16}}) {
+    begin();
+    give(a, value, dtype);
+    scaler.unscale(*first);
+    scaler.step(*first);
+    EXPECT_EQ(values_of(*backend, a.gradient), (std::vector<float>{0.0f, 0.0f}));
+    EXPECT_EQ(state().found_inf[0], 1.0f) << "policies and records see it";
+    scaler.update();
+    velocity *= 0.9f;
+    w -= 0.5f * velocity;
+    EXPECT_FLOAT_EQ(values_of(*backend, a.value)[0], w);
+  }
+  EXPECT_EQ(scale(), 8192.0) << "three overflows";
+  EXPECT_EQ(state().taken_steps[0], 4u);
+  EXPECT_EQ(state().skipped_steps[0], 0u);
+  iterate(8192.0f);
+  EXPECT_EQ(state().found_inf[0], 0.0f);
+}
+
+TEST(ZeroingScaler, NeedsTheCheck) {
+  EXPECT_THAT(message_of([] {
+                amp::make_scale_policy(
+                    {.policy = "fixed", .drop_overflow_update = false, .on_overflow = amp::OnOverflow::zero});
+              }),
+              HasSubstr("scaler.on_overflow = \"zero\" with scaler.drop_overflow_update = false"));
+}
+
 // ---- seeds --------------------------------------------------------------------------------------
 
 TEST_F(GradScalerTest, SeedIsTheScaleAndUnscaleUndoesIt) {

@@ -29,6 +29,7 @@ std::string marks_of(const LevelRules& rules) {
   if (rules.batch_norm_f32) marks += 'B';
   if (rules.layer_norm_f32) marks += 'N';
   if (rules.master_weights) marks += 'W';
+  if (rules.low_statistics) marks += 's';
   if (rules.low_gradients) marks += 'g';
   if (rules.unscales_to_f32) marks += 'u';
   if (rules.low_inputs) marks += 'i';
@@ -52,14 +53,15 @@ TEST(Levels, SayWhatTheFrameworksTablesSay) {
       {Dialect::mindspore, Level::O1, "L", "none"},
       {Dialect::mindspore, Level::O2, "LmBNWuio", "mindspore"},
       {Dialect::mindspore, Level::O3, "mWuio", "none"},
+      {Dialect::mindspore, Level::automatic, "L", "none"},
       {Dialect::apex, Level::O0, "", "none"},
       {Dialect::apex, Level::O1, "L", "apex"},
-      {Dialect::apex, Level::O2, "mBWguio", "apex"},
-      {Dialect::apex, Level::O3, "mgio", "none"},
+      {Dialect::apex, Level::O2, "mBWsguio", "apex"},
+      {Dialect::apex, Level::O3, "msgio", "none"},
   };
   std::size_t levels = 0;
   for (const Dialect dialect : all_dialects()) levels += levels_of(dialect).size();
-  EXPECT_EQ(levels, rows.size() + 1) << "and mindspore's auto";
+  EXPECT_EQ(levels, rows.size() + 1) << "and mindspore's auto of r1.7";
   for (const Row& row : rows) {
     const LevelRules& rules = level_rules(row.dialect, row.level);
     const std::string where = std::string(name_of(row.dialect)) + " " + std::string(name_of(row.level));
@@ -76,14 +78,18 @@ TEST(Levels, SayWhatTheFrameworksTablesSay) {
         << where;
     EXPECT_EQ(rules.narrows_black_results, row.dialect == Dialect::mindspore && row.level == Level::O2)
         << where;
+    // WithLossCell casts what the network gives, at auto too.
+    EXPECT_EQ(rules.f32_outputs && !rules.low_model,
+              row.dialect == Dialect::mindspore && row.level == Level::automatic)
+        << where;
     EXPECT_EQ(rules.unlisted, row.level == Level::OD ? Unlisted::wide : Unlisted::follow) << where;
   }
 }
 
 TEST(Levels, HaveNamesThatReadBack) {
-  for (const Level level : {Level::O0, Level::OD, Level::O1, Level::O2, Level::O3, Level::automatic})
-    EXPECT_EQ(level_from_name(name_of(level)), level);
+  for (const Level level : all_levels()) EXPECT_EQ(level_from_name(name_of(level)), level);
   EXPECT_EQ(name_of(Level::automatic), "auto");
+  EXPECT_EQ(name_of(Level::automatic_r1_7), "auto-r1.7");
   for (const Dialect dialect : all_dialects()) EXPECT_EQ(dialect_from_name(name_of(dialect)), dialect);
 }
 
@@ -177,7 +183,8 @@ std::string refusal(const AmpOptions& options) {
 }
 
 TEST(ResolveRefuses, UnknownNames) {
-  EXPECT_EQ(refusal([] { level_from_name("O4"); }), "amp.level = \"O4\": known are O0, OD, O1, O2, O3, auto");
+  EXPECT_EQ(refusal([] { level_from_name("O4"); }),
+            "amp.level = \"O4\": known are O0, OD, O1, O2, O3, auto, auto-r1.7");
   EXPECT_THAT(refusal([] { dialect_from_name("padle"); }),
               testing::AllOf(HasSubstr("amp.dialect = \"padle\": known are torch, paddle, mindspore, apex"),
                              HasSubstr("did you mean 'paddle'?")));
@@ -191,7 +198,7 @@ TEST(ResolveRefuses, ALevelThatTheDialectDoesNotHave) {
             "amp.level = \"O3\": amp.dialect = \"paddle\" has O0, OD, O1, O2; for O3 set amp.dialect to "
             "mindspore or apex");
   EXPECT_EQ(refusal({.level = Level::OD, .dialect = Dialect::mindspore}),
-            "amp.level = \"OD\": amp.dialect = \"mindspore\" has O0, O1, O2, O3, auto; for OD set "
+            "amp.level = \"OD\": amp.dialect = \"mindspore\" has O0, O1, O2, O3, auto, auto-r1.7; for OD set "
             "amp.dialect to paddle");
   EXPECT_EQ(refusal({.level = Level::automatic, .dialect = Dialect::apex}),
             "amp.level = \"auto\": amp.dialect = \"apex\" has O0, O1, O2, O3; for auto set amp.dialect "
@@ -234,6 +241,8 @@ TEST(ResolveRefuses, PaddlesLinearInAList) {
   EXPECT_EQ(
       refusal({.level = Level::O1, .dialect = Dialect::paddle, .white = {"linear"}}),
       "amp.white = \"linear\": under paddle a linear layer is matmul_v2 and elementwise_add; name those");
+  EXPECT_EQ(refusal({.level = Level::automatic, .dialect = Dialect::mindspore, .black = {"Dense"}}),
+            "amp.black = \"Dense\": at mindspore's auto a dense layer is MatMul and BiasAdd; name those");
 }
 
 /// apex/amp/frontend.py: "It doesn't make sense to use master_weights with O1."
@@ -315,18 +324,22 @@ TEST(Resolve, AppliesOverrides) {
 
   options = {.level = Level::O2, .dialect = Dialect::mindspore};
   options.keep_batchnorm_fp32 = false;
-  EXPECT_EQ(marks_of(resolve(options).rules), "LmNWuio");
+  EXPECT_EQ(marks_of(resolve(options).rules), "mWuio") << "as O3's";
+  EXPECT_EQ(resolve(options).rules.scaler, "mindspore") << "but for the scaler";
   options.master_weights = false;
-  EXPECT_EQ(marks_of(resolve(options).rules), "LmNgio") << "without FP32 values no FP32 gradients";
+  EXPECT_EQ(marks_of(resolve(options).rules), "mgio") << "without FP32 values no FP32 gradients";
   options.master_gradients = false;
-  EXPECT_EQ(marks_of(resolve(options).rules), "LmNgio");
+  EXPECT_EQ(marks_of(resolve(options).rules), "mgio");
   options.master_weights = true;
-  EXPECT_EQ(marks_of(resolve(options).rules), "LmNWguio") << "low ones, unscaled into FP32";
+  EXPECT_EQ(marks_of(resolve(options).rules), "mWguio") << "low ones, unscaled into FP32";
+  options = {.level = Level::O3, .dialect = Dialect::mindspore, .keep_batchnorm_fp32 = true};
+  EXPECT_EQ(marks_of(resolve(options).rules), "LmBNWuio") << "as O2's";
+  EXPECT_EQ(resolve(options).rules.scaler, "none");
 
   options = {.level = Level::O3, .dialect = Dialect::apex};
   options.keep_batchnorm_fp32 = true;
   options.master_weights = true;
-  EXPECT_EQ(marks_of(resolve(options).rules), "mBWgio") << "apex allows both overrides";
+  EXPECT_EQ(marks_of(resolve(options).rules), "mBWsgio") << "apex allows both overrides";
 }
 
 TEST(Resolve, KeepsListsPatternsAndFormats) {

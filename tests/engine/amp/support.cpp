@@ -100,6 +100,7 @@ constexpr std::array columns = {
     DialectLevel{amp::Dialect::mindspore, amp::Level::O1},
     DialectLevel{amp::Dialect::mindspore, amp::Level::O2},
     DialectLevel{amp::Dialect::mindspore, amp::Level::O3},
+    DialectLevel{amp::Dialect::mindspore, amp::Level::automatic},
     DialectLevel{amp::Dialect::apex, amp::Level::O1},
     DialectLevel{amp::Dialect::apex, amp::Level::O2},
     DialectLevel{amp::Dialect::apex, amp::Level::O3},
@@ -116,298 +117,300 @@ struct Row {
 //              rms_norm and bce_loss are in none of them; mse_loss and l1_loss end in reduce_mean, which is
 //              black at O1. Linear is matmul_v2 and elementwise_add.
 //   mindspore  mindspore/train/amp.py: AMP_WHITE_LIST (with casts around each cell), AMP_BLACK_LIST
-//              (_OutputTo16)
+//              (_OutputTo16); auto: AMP_AUTO_WHITE_LIST, AMP_AUTO_BLACK_LIST of 2.10, where nn.Dense is
+//              MatMul and BiasAdd. sum is SumExt, the losses are LogSoftmax and NLLLoss, MSELossExt,
+//              L1LossExt, SmoothL1Loss and BCEWithLogitsLoss.
 //   apex       apex/amp/lists/*.py (commit cb65b8ed^); O2 and O3 patch no functions
 // Two rows that no framework has: conv2d_weight_gradient is never called under autocast (conv2d's company in
 // torch and apex); mean is FP32 in our torch (its FP16 kernel accumulates in FP32, which is that but for a
 // rounding). clang-format off
 constexpr std::array rows = {
     //                                             torch paddle mindspore apex
-    //                                             1     D12    123       123
+    //                                             1     D12    123a      123
     Row{Op::matmul,
         "W"
         "WWW"
-        "wMM"
+        "wMMW"
         "WMM"},
     Row{Op::linear,
         "W"
         "---"
-        "wMM"
+        "wMM-"
         "WMM"},
     Row{Op::conv2d,
         "W"
         "WWW"
-        "wMM"
+        "wMMW"
         "WMM"},
     Row{Op::conv2d_input_gradient,
         "W"
         "BFM"
-        "wMM"
+        "wMMF"
         "WMM"},
     Row{Op::conv2d_weight_gradient,
         "W"
         "BFM"
-        "FMM"
+        "FMMF"
         "WMM"},
     Row{Op::conv_transpose2d,
         "W"
         "BFM"
-        "wMM"
+        "wMMW"
         "WMM"},
     Row{Op::lstm,
         "W"
         "BFM"
-        "wMM"
+        "wMMF"
         "WMM"},
     Row{Op::max_pool2d,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::average_pool2d,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::add,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::subtract,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::multiply,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::divide,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::maximum,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::minimum,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::select_positive,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::scale,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::divide_constant,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::negate,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::relu,
         "F"
         "BFF"
-        "wFF"
+        "wFFF"
         "FFF"},
     Row{Op::exp,
         "B"
         "BBF"
-        "FFF"
+        "FFFB"
         "BFF"},
     Row{Op::log,
         "B"
         "BBF"
-        "FFF"
+        "FFFB"
         "BFF"},
     Row{Op::log1p,
         "B"
         "BFF"
-        "FFF"
+        "FFFB"
         "FFF"},
     Row{Op::square_root,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::reciprocal_square_root,
         "B"
         "BBF"
-        "FFF"
+        "FFFB"
         "BFF"},
     Row{Op::absolute,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::sign,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::sigmoid,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::tanh,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::erf,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::gelu,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "BFF"},
     Row{Op::sum,
         "B"
         "BBF"
-        "FFF"
+        "FFFB"
         "BFF"},
     Row{Op::max,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::mean,
         "B"
         "BBF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::reshape,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::broadcast_to,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::permute,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::slice,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::place_slice,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::concat,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::pick,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::place,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::embedding,
         "F"
         "BBB"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::scatter_rows,
         "F"
         "BBB"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::dropout,
         "F"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::softmax,
         "B"
         "BBF"
-        "FFF"
+        "FFFB"
         "BFF"},
     Row{Op::log_softmax,
         "B"
         "BBF"
-        "FFF"
+        "FFFB"
         "BFF"},
     Row{Op::layer_norm,
         "B"
         "BBF"
-        "FbF"
+        "FbFB"
         "BFF"},
     Row{Op::rms_norm,
         "B"
         "BFF"
-        "FFF"
+        "FFFF"
         "FFF"},
     Row{Op::group_norm,
         "B"
         "BBF"
-        "FFF"
+        "FFFB"
         "BFF"},
     Row{Op::batch_norm,
         "F"
         "BFF"
-        "FbF"
+        "FbFB"
         "FFF"},
     Row{Op::softmax_cross_entropy,
         "B"
         "BBF"
-        "FFF"
+        "FFFB"
         "BFF"},
     Row{Op::mse_loss,
         "B"
         "BBF"
-        "FFF"
+        "FFFB"
         "BFF"},
     Row{Op::l1_loss,
         "B"
         "BBF"
-        "FFF"
+        "FFFB"
         "BFF"},
     Row{Op::huber_loss,
         "B"
         "BBF"
-        "FFF"
+        "FFFB"
         "BFF"},
     Row{Op::binary_cross_entropy,
         "R"
         "BFF"
-        "FFF"
+        "FFFF"
         "RFF"},
     Row{Op::binary_cross_entropy_with_logits,
         "B"
         "BBF"
-        "FFF"
+        "FFFB"
         "BFF"},
 };
 // clang-format on

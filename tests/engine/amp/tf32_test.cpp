@@ -242,7 +242,7 @@ TEST_F(Tf32, ShapesAreAdvisedInMultiplesOfFour) {
 TEST_F(Tf32, RefusedWhereTensorsWouldBeStoredInIt) {
   for (const auto& [dialect, level] : {std::pair{Dialect::paddle, Level::O2},
                                        {Dialect::mindspore, Level::O3},
-                                       {Dialect::mindspore, Level::automatic},
+                                       {Dialect::mindspore, Level::automatic_r1_7},
                                        {Dialect::apex, Level::O2}}) {
     const std::string message = message_of([&, &dialect = dialect, &level = level] {
       amp::resolve({.level = level, .dtype = DType::tf32, .dialect = dialect});

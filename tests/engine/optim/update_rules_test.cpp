@@ -256,6 +256,23 @@ TEST_F(UpdateRules, AdamWeightDecayIsBitExact) {
             expected);
 }
 
+/// mindspore/nn/optim/adam.py: eps=1e-6 of AdamWeightDecay, 1e-8 of Adam; torch: Adam, AdamW, RMSprop 1e-8.
+TEST_F(UpdateRules, EpsilonIsTheRulesWhereNoneIsGiven) {
+  EXPECT_EQ(optim::epsilon_of("adam_weight_decay"), 1e-6);
+  for (const char* const name : {"adam", "adamw", "rmsprop"})
+    EXPECT_EQ(optim::epsilon_of(name), 1e-8) << name;
+  for (const std::string_view name : optim::optimizer_names()) {
+    const OptimizerOptions open{.name = std::string(name), .learning_rate = 0.01};
+    OptimizerOptions given = open;
+    given.epsilon = optim::epsilon_of(name);
+    // Gradients so small that epsilon counts.
+    const std::vector<Values> tiny{{0x1p-20f, -0x1p-22f, 0x1p-24f}};
+    EXPECT_EQ(run(open, start, tiny), run(given, start, tiny)) << name;
+    given.epsilon = 1e-3;
+    if (name != "sgd") EXPECT_NE(run(open, start, tiny), run(given, start, tiny)) << name;
+  }
+}
+
 // ---- all of them --------------------------------------------------------------------------------
 
 TEST_F(UpdateRules, ASkippedIterationMovesNothing) {

@@ -130,7 +130,7 @@ TEST_F(CommandLine, BadConfigurationsAreUsageErrors) {
                         "train.batch_size = 0: expected an integer");
   expect_one_line_error(train("run", {"--set", "optimizer.lr=-1"}), 2, "optimizer.lr");
   expect_one_line_error(train("run", {"--set", "amp.level=O7"}), 2,
-                        "expected one of O0, OD, O1, O2, O3, auto");
+                        "expected one of O0, OD, O1, O2, O3, auto, auto-r1.7");
   expect_one_line_error(train("run", {"--set", "backend.tensor_core=hoper"}), 2, "did you mean 'hopper'?");
   expect_one_line_error(train("run", {"--set", "model.layer.mlp1.widths=[11]"}), 2,
                         "the network ends with (N, 11), 'mlp1' (mlp); expected (N, 10)");

@@ -44,6 +44,8 @@ constexpr auto programs_with(amp::PolicyList<Policies...>) {
   return std::array{
       entry<&amp::clear_found_inf_program>("scaler.clear_found_inf"),
       entry<&amp::merge_found_inf_program>("scaler.merge_found_inf"),
+      entry<&amp::set_aside_found_inf_program>("scaler.set_aside_found_inf"),
+      entry<&amp::bring_back_found_inf_program>("scaler.bring_back_found_inf"),
       entry<&amp::run_policy<Policies>>(amp::policy_program_name<Policies>.data())...,
       entry<&optim::begin_iteration_program>("optimizer.begin_iteration"),
       entry<&optim::advance_steps_program>("optimizer.advance_steps"),

@@ -185,8 +185,9 @@ TEST(ConfigAmp, ALevelBringsItsScalerWhereTheFrameworksDoes) {
        {Row{"torch", "O0", "none"}, Row{"torch", "O1", "none"}, Row{"paddle", "OD", "none"},
         Row{"paddle", "O1", "none"}, Row{"paddle", "O2", "none"}, Row{"mindspore", "O0", "none"},
         Row{"mindspore", "O1", "none"}, Row{"mindspore", "O2", "mindspore"}, Row{"mindspore", "O3", "none"},
-        Row{"mindspore", "auto", "mindspore"}, Row{"apex", "O0", "none"}, Row{"apex", "O1", "apex"},
-        Row{"apex", "O2", "apex"}, Row{"apex", "O3", "none"}}) {
+        Row{"mindspore", "auto", "none"}, Row{"mindspore", "auto-r1.7", "mindspore"},
+        Row{"apex", "O0", "none"}, Row{"apex", "O1", "apex"}, Row{"apex", "O2", "apex"},
+        Row{"apex", "O3", "none"}}) {
     const std::vector<std::string> level{std::string("amp.dialect=") + row.dialect,
                                          std::string("amp.level=") + row.level};
     const std::string where = std::string(row.dialect) + " " + row.level;
@@ -214,6 +215,22 @@ TEST(ConfigAmp, ALevelBringsItsScalerWhereTheFrameworksDoes) {
   RunConfig impossible = with({"amp.level=OD"});
   EXPECT_THAT(usage_error_of([&] { resolve_scaler_policy(impossible, "x.toml"); }),
               AllOf(StartsWith("x.toml: amp.level = \"OD\""), HasSubstr("has O0, O1")));
+}
+
+// python/paddle/static/amp/decorator.py, apply_gradients: Adam and AdamW get found_inf.
+TEST(ConfigAmp, ZerosInPlaceOfASkippedStepAreForRulesThatStepInPaddle) {
+  const std::vector<std::string> zero{"amp.level=O1", "scaler.policy=paddle-static",
+                                      "scaler.on_overflow=zero"};
+  const auto and_also = [&](const std::string& setting) {
+    std::vector<std::string> all = zero;
+    all.push_back(setting);
+    return check(all);
+  };
+  EXPECT_EQ(check(zero), "no error");
+  EXPECT_EQ(and_also("optimizer.name=lamb"), "no error");
+  for (const char* const rule : {"adam", "adamw"})
+    EXPECT_THAT(and_also(fmt::format("optimizer.name={}", rule)),
+                HasSubstr(fmt::format("scaler.on_overflow = \"zero\" with optimizer.name = \"{}\"", rule)));
 }
 
 // A file's parameters were meant for its own policy: another one starts with its own defaults.

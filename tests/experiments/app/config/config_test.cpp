@@ -45,6 +45,31 @@ TEST(Config, DefaultsSurviveTheRoundTrip) {
   EXPECT_EQ(parse_config("", "empty"), defaults);
 }
 
+// One key, whose default follows the update rule; also of a model's own rule.
+TEST(Config, EpsilonFollowsTheUpdateRule) {
+  const auto epsilon_in = [](const RunConfig& config, std::string_view model = {}) {
+    const engine::TrainingPlan plan = resolve_run(config);
+    return engine::optim::epsilon_of(model.empty() ? plan.optimizer : plan.optimizer_of(model));
+  };
+  EXPECT_EQ(epsilon_in(with("optimizer.name=adam")), 1e-8);
+  EXPECT_EQ(epsilon_in(with("optimizer.name=adam_weight_decay")), 1e-6);
+  RunConfig config = with("optimizer.name=adam_weight_decay");
+  EXPECT_THAT(to_toml(config), HasSubstr("epsilon = 1e-06\n"));
+  EXPECT_EQ(parse_config(to_toml(config), "resolved"), config);
+  apply_setting(config, "optimizer.epsilon=1e-8", "--set");
+  EXPECT_EQ(epsilon_in(config), 1e-8);
+
+  config = with("train.method=gan");
+  apply_setting(config, "optimizer.generator.name=adam_weight_decay", "--set");
+  for (const RunConfig& same : {config, parse_config(to_toml(config), "resolved")}) {
+    EXPECT_EQ(same, config);
+    EXPECT_EQ(epsilon_in(same, "generator"), 1e-6);
+    EXPECT_EQ(epsilon_in(same, "discriminator"), 1e-8);
+  }
+  apply_setting(config, "optimizer.epsilon=1e-4", "--set");
+  EXPECT_EQ(epsilon_in(config, "generator"), 1e-4) << "[optimizer] speaks for both";
+}
+
 /// A value of the parameter that is not its default, under a policy that has it.
 void set_another_value(RunConfig& config, const ConfigKey& key) {
   const engine::amp::PolicyParameter* parameter = nullptr;
@@ -203,7 +228,8 @@ TEST(Config, ImpossibleValuesAreRefused) {
         "checkpoint.keep=-1",         "train.clip_value=-1",       "train.clip_norm=-1",
         "observe.histograms_every=-1"})
     EXPECT_THAT(set_error(setting), HasSubstr("expected")) << setting;
-  EXPECT_EQ(set_error("amp.level=O7"), "--set: amp.level = \"O7\": expected one of O0, OD, O1, O2, O3, auto");
+  EXPECT_EQ(set_error("amp.level=O7"),
+            "--set: amp.level = \"O7\": expected one of O0, OD, O1, O2, O3, auto, auto-r1.7");
   EXPECT_THAT(set_error("backend.tensor_core=hoper"), HasSubstr("did you mean 'hopper'?"));
   EXPECT_THAT(toml_error("[optimizer]\nlr = nan\n"), HasSubstr("expected a number, 0 or more"));
 }
