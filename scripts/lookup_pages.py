@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/lookup/ from what the program prints and from the tables of the run folder, or compares it with them.
+"""Writes docs/lookup/ from what the program prints, or compares it with them.
 
   scripts/lookup_pages.py --program build/bin/fp16lab            writes the pages
   scripts/lookup_pages.py --program build/bin/fp16lab --check    exit code 1, and a difference, where one is stale
@@ -18,7 +18,6 @@ from lookup_figures import format_bits_figure, relative_error_figure
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN_SCHEMA = ROOT / "numerics/files/run/run_schema.hpp"
-RUN_ROWS = ROOT / "numerics/files/run/run_rows.hpp"
 
 
 def cell(text: object) -> str:
@@ -159,83 +158,30 @@ def tensor_cores(known: dict) -> str:
                 "## Sources\n", table(["model", "operands", "sums", "hardware", "source"], sources))
 
 
-def comment(lines: list[str]) -> str:
-    return " ".join(re.sub(r"^\s*///?<?\s?", "", line).strip() for line in lines)
-
-
-def fields(struct: str) -> list[tuple[str, str]]:
-    """The members of a struct of run_rows.hpp with what their comments say."""
-    body = re.search(rf"^struct {struct} {{\n(.*?)^}};", RUN_ROWS.read_text(), flags=re.M | re.S).group(1)
-    found: list[tuple[str, str]] = []
-    above: list[str] = []
-    for line in body.splitlines():
-        if re.match(r"\s*///<", line) and found:
-            found[-1] = (found[-1][0], f"{found[-1][1]} {comment([line])}")
-        elif re.match(r"\s*///", line):
-            above.append(line)
-        elif "operator==" in line:
-            continue
-        elif ";" in line:
-            declared, _, behind = line.partition(";")
-            for name in re.split(r",\s*", re.sub(r"\{\}|=\s*[^,]+", "", declared).strip().split("  ")[-1]):
-                text = comment(above) if above else behind.strip().removeprefix("///<").strip()
-                found.append((name.split()[-1].strip(), text))
-            above = []
-    return found
-
-
-def head_of(struct: str) -> str:
-    """The comment above a struct of run_rows.hpp, its indented entries as a list."""
-    said: list[str] = []
-    listed = False
-    for line in re.search(rf"((?:^///.*\n)+)struct {struct} ", RUN_ROWS.read_text(), flags=re.M).group(1).splitlines():
-        text = line.removeprefix("///")
-        entry = re.match(r"   (\S+)  +(\S.*)$", text)
-        if entry:
-            said.append(f"\n- `{entry.group(1)}`: {cell(entry.group(2))}")
-        elif listed and not text.startswith("    "):
-            said.append(f"\n\n{cell(text)}")
-        else:
-            said.append((" " if said else "") + cell(text))
-        listed = bool(entry) or (listed and text.startswith("    "))
-    about = re.sub(r"^A (?:row|line) of \S+: ", "", "".join(said))
-    return about[0].upper() + re.sub(r":\n- ", ":\n\n- ", about[1:])
-
-
-def columns(name: str) -> list[str]:
-    text = re.search(rf"{name}{{(.*?)}};", RUN_SCHEMA.read_text(), flags=re.S).group(1)
-    return re.findall(r'"([^"]+)"', text)
-
-
 def run_folder(known: dict) -> str:
-    del known
     head = RUN_SCHEMA.read_text().split("#pragma once")[0]
-    files: list[list[str]] = []
-    for line in head.splitlines():
-        entry = re.match(r"//   (\S.*?)(?:  +(.*))?$", line)
-        more = re.match(r"//  {10,}(.*)$", line)
-        if more and files:
-            files[-1][1] += " " + more.group(1)
-        elif entry:
-            files.append([entry.group(1), entry.group(2) or ""])
-    rows = [[code(name.rstrip()), cell(re.sub(r"  +", "; ", text).replace(" (numerics/files/run/replay_file.hpp)", ""))]
-            for name, text in files]
-    after = comment([line for line in head.split("//\n")[-1].splitlines() if line.startswith("//")])
-    parts = ["## Files\n", table(["file", "what it is"], rows), after + "\n"]
-    for title, struct, wanted in (("steps.csv", "StepRow", columns("step_columns")),
-                                  ("evaluations.csv", "EvaluationRow", columns("evaluation_columns"))):
-        said = dict(fields(struct))
-        about = [head_of(struct) + "\n"] if title == "steps.csv" else []
-        parts += [f"## {title}\n", *about, table(["column", "what it is"], [[code(name), cell(said[name])] for name in wanted])]
-    for title, struct in (("histograms.jsonl", "HistogramRow"), ("overflows.jsonl", "OverflowRow"), ("culprits.jsonl", "CulpritRow")):
-        rows = [[code(name), cell(text)] for name, text in fields(struct)]
-        parts += [f"## {title}\n", head_of(struct) + "\n", table(["key", "what it is"], rows)]
-    parts += ["## Memory in manifest.json\n", head_of("RunMemory") + "\n",
-              table(["key", "what it is"], [[code(name), cell(text)] for name, text in fields("RunMemory")])]
+    about = " ".join(re.sub(r"^//", "", line).strip() for line in head.split("//\n")[-1].splitlines())
+    files = [[code(r["name"]), cell(r["written"])] for r in known["records"] if r["written"]]
+    parts = ["## Files\n", table(["file", "what it is"], files), about + "\n",
+             "A flag is 0 or 1 in CSV, and a hash 16 hex digits there. Since: the first schema version of the file that has it. "
+             "No value: an empty field in CSV; in JSON null, or the key is missing.\n"]
+    inside: dict[str, dict] = {r["name"]: r for r in known["records"]}
+    for record in known["records"]:
+        if not record["fields"] or ": " in record["name"] or record["name"] == "replay.json":
+            continue
+        text, *lines = record["description"].split("\n")
+        rows: list[list[str]] = []
+        for field in record["fields"]:
+            part = inside.get(f"{record['name']}: {field['name']}", {"description": "", "fields": []})
+            about = [{**field, "description": ". ".join(filter(None, (field["description"], part["description"])))}]
+            rows += [[code(f["name"]), cell(f["type"]) + (", or none" if f["optional"] else ""), f["unit"], str(f["since"]), cell(f["description"])]
+                     for f in about + [{**f, "name": f"{field['name']}.{f['name']}"} for f in part["fields"]]]
+        parts += [f"## {record['name']}\n", cell(text) + "\n", *(cell(line) + "\n" * (not line.startswith("- ") or line == lines[-2]) for line in lines),
+                  table(["name", "type", "unit", "since", "what it is"], rows)]
     version = re.search(r"run_schema_version = (\d+)", RUN_SCHEMA.read_text()).group(1)
     text = (f"What `train` writes, schema version {version}. A run is finished when its manifest says so. Every version so far is read. "
             "`fp16lab.load_run` has the files as tables.")
-    return page("The run folder", "numerics/files/run/run_schema.hpp", text, *parts)
+    return page("The run folder", "fp16lab list records --json", text, *parts)
 
 
 def main() -> int:

@@ -9,7 +9,6 @@
 #include <string>
 #include <string_view>
 
-#include "numerics/files/run/run_rows.hpp"
 #include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::python {
@@ -25,8 +24,6 @@ void bind_rounding(nanobind::module_& module);
 void bind_products(nanobind::module_& module);
 void bind_histograms(nanobind::module_& module);
 void bind_tensor_products(nanobind::module_& module);
-/// Of a dictionary with its members' names (bindings/culprits.cpp); TypeError or ValueError where it is none.
-CulpritRow culprit_of(const nanobind::dict& facts);
 void bind_culprits(nanobind::module_& module);
 void bind_merged_runs(nanobind::module_& module);
 void bind_policies(nanobind::module_& module);

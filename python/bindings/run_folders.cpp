@@ -1,14 +1,9 @@
-// Writing run folders (numerics/files/run/run_folder.hpp), and files and folders as a whole (numerics/files/disk).
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
-#include <nanobind/stl/vector.h>
-
-#include "bindings.hpp"
+// Writing run folders (numerics/files/run/run_folder.hpp), and files and folders as a whole
+// (numerics/files/disk).
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/new_folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
-#include "numerics/formats/dtype.hpp"
+#include "records.hpp"
 
 namespace fp16lab::python {
 
@@ -30,66 +25,29 @@ void bind_run_folders(nb::module_& module) {
           },
           nb::arg("folder"), nb::arg("name"), nb::arg("argv"), nb::arg("config"), nb::arg("build"),
           nb::arg("threads"))
+      // What a row lacks has its default; ValueError for a name that it has not (run_rows.hpp).
       .def(
-          "step",
-          [](RunWriter& writer, std::uint64_t step, double loss, double loss_scale, bool found_inf,
-             bool skipped, double grad_norm, double lr, std::optional<double> underflow_rate,
-             std::uint64_t state_hash, double seconds, std::optional<double> epoch) {
-            writer.append(StepRow{step, loss, loss_scale, found_inf, skipped, grad_norm, lr, underflow_rate,
-                                  state_hash, seconds, epoch});
-          },
-          nb::kw_only(), nb::arg("step"), nb::arg("loss"), nb::arg("loss_scale"), nb::arg("found_inf"),
-          nb::arg("skipped"), nb::arg("grad_norm"), nb::arg("lr"), nb::arg("underflow_rate").none(),
-          nb::arg("state_hash"), nb::arg("seconds"), nb::arg("epoch").none())
+          "step", [](RunWriter& writer, const nb::kwargs& row) { writer.append(row_of<StepRow>(row)); },
+          nb::sig("def step(self, **row: typing.Any) -> None"))
       .def(
           "histogram",
-          [](RunWriter& writer, std::uint64_t step, std::string tensor, std::string_view observed,
-             std::string kind, std::string_view dtype, double loss_scale, const ExponentHistogram& before,
-             const ExponentHistogram& after, std::optional<std::uint64_t> unmoved) {
-            HistogramRow row;
-            row.step = step;
-            row.tensor = std::move(tensor);
-            const auto known = observed_of(observed);
-            if (!known)
-              throw std::invalid_argument("nothing that can be observed is called " + std::string(observed));
-            row.observed = *known;
-            row.kind = std::move(kind);
-            row.dtype = format_of(dtype);
-            row.loss_scale = loss_scale;
-            row.unmoved = unmoved;
-            row.before = before;
-            row.after = after;
-            writer.append(row);
-          },
-          nb::kw_only(), nb::arg("step"), nb::arg("tensor"), nb::arg("observed"), nb::arg("kind"),
-          nb::arg("dtype"), nb::arg("loss_scale"), nb::arg("before"), nb::arg("after"),
-          nb::arg("unmoved").none())
+          [](RunWriter& writer, const nb::kwargs& row) { writer.append(row_of<HistogramRow>(row)); },
+          nb::sig("def histogram(self, **row: typing.Any) -> None"))
       .def(
           "overflow",
-          [](RunWriter& writer, std::uint64_t step, double loss_scale, std::vector<std::string> optimizers,
-             std::vector<std::string> parameters) {
-            OverflowRow row;
-            row.step = step;
-            row.loss_scale = loss_scale;
-            row.optimizers = std::move(optimizers);
-            row.parameters = std::move(parameters);
-            writer.append(row);
-          },
-          nb::kw_only(), nb::arg("step"), nb::arg("loss_scale"), nb::arg("optimizers"), nb::arg("parameters"))
+          [](RunWriter& writer, const nb::kwargs& row) { writer.append(row_of<OverflowRow>(row)); },
+          nb::sig("def overflow(self, **row: typing.Any) -> None"))
       .def(
           "evaluation",
-          [](RunWriter& writer, std::uint64_t step, std::string split, double loss,
-             std::optional<double> accuracy) {
-            writer.append(
-                EvaluationRow{.step = step, .split = std::move(split), .loss = loss, .accuracy = accuracy});
-          },
-          nb::kw_only(), nb::arg("step"), nb::arg("split"), nb::arg("loss"), nb::arg("accuracy").none())
-      .def("culprit", [](RunWriter& writer, const nb::dict& facts) { writer.append(culprit_of(facts)); })
+          [](RunWriter& writer, const nb::kwargs& row) { writer.append(row_of<EvaluationRow>(row)); },
+          nb::sig("def evaluation(self, **row: typing.Any) -> None"))
+      .def("culprit",
+           [](RunWriter& writer, const nb::dict& facts) { writer.append(row_of<CulpritRow>(facts)); })
       .def("sync", &RunWriter::sync)
       .def(
           "finish",
           [](RunWriter& writer, std::string_view state, std::string message) {
-            const auto known = exit_state_of(state);
+            const auto known = enumerator_called<ExitState>(state);
             if (!known) throw std::invalid_argument("there is no exit state " + std::string(state));
             writer.finish(*known, std::move(message));
           },

@@ -13,8 +13,11 @@ import numpy as np
 
 from . import _core
 
-OBSERVED = ("gradients", "activations", "weights", "updates", "optimizer_state")
-_FLAGS = ("found_inf", "skipped", "intermediate")
+_TABLES = {"steps": "steps.csv", "evaluations": "evaluations.csv", "histograms": "histograms.jsonl", "overflows": "overflows.jsonl"}
+#: By table: (name, type, unit, meaning) of each column, as the C++ library describes it.
+_FIELDS = {table: _core.record_fields(file) for table, file in _TABLES.items()}
+OBSERVED = tuple(next(kind for name, kind, *_ in _FIELDS["histograms"] if name == "observed").split(", "))
+_FLAGS = {name for fields in _FIELDS.values() for name, kind, *_ in fields if kind == "flag"}
 
 
 class Run:
@@ -22,8 +25,8 @@ class Run:
 
     Tables (steps, evaluations, histograms, overflows) are pandas.DataFrames where pandas is there and numpy
     arrays with named fields elsewhere: run.steps["loss"] is a column of both. What a row lacks is NaN.
-    Columns are those of the files (numerics/files/run/run_rows.hpp); state_hash is a whole number, before and
-    after are Histograms.
+    Columns are those of the files (numerics/files/run/run_rows.hpp), and the docstring of each table has them;
+    state_hash is a whole number, before and after are Histograms.
     """
 
     def __init__(self, folder: str | os.PathLike[str], tables: str | None = None) -> None:
@@ -73,22 +76,22 @@ class Run:
 
     @cached_property
     def steps(self) -> Any:
-        """A row an optimizer iteration: step, loss, loss_scale, found_inf, skipped, grad_norm, lr, ..."""
+        """A row an optimizer iteration."""
         return self._table(self._read["steps"])
 
     @cached_property
     def evaluations(self) -> Any:
-        """A row an evaluation: step, split, loss, accuracy, bits_per_character."""
+        """A row an evaluation."""
         return self._table(self._read["evaluations"])
 
     @cached_property
     def histograms(self) -> Any:
-        """A row a tensor and step: step, tensor, observed, dtype, loss_scale, before, after, ..."""
+        """A row a tensor and step."""
         return self.read_histograms(OBSERVED)
 
     @cached_property
     def overflows(self) -> Any:
-        """A row a step that overflowed: step, kind, loss_scale, optimizers, parameters, rescued."""
+        """A row a step that overflowed; rescued is True or False where lower scales were tried."""
         return self._table(_core.read_overflows(os.fspath(self.folder)))
 
     def read_histograms(self, tensors: str | Sequence[str] = "gradients") -> Any:
@@ -110,6 +113,13 @@ class Run:
         for name, values in arrays.items():
             table[name] = values
         return table
+
+
+for _table, _fields in _FIELDS.items():
+    _of_table = getattr(Run, _table)
+    _of_table.__doc__ = "\n".join(
+        [_of_table.__doc__, "", *(f"{name} ({kind}): {meaning}" for name, kind, _, meaning in _fields)]
+    )
 
 
 def _column(name: str, values: Any) -> np.ndarray[Any, Any]:

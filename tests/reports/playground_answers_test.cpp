@@ -7,7 +7,7 @@
 
 #include "analysis/range_report.hpp"
 #include "numerics/c_interface/fp16lab.h"
-#include "numerics/files/run/run_text.hpp"
+#include "numerics/files/run/record_json.hpp"
 #include "numerics/formats/bits.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "tests/reports/playground_in_browser.hpp"
@@ -240,7 +240,7 @@ std::vector<HistogramRow> recorded_rows() {
   std::ifstream file(std::filesystem::path(FP16LAB_SOURCE_DIR) /
                      "reports/playground/recorded/histograms.jsonl");
   std::vector<HistogramRow> rows;
-  for (std::string line; std::getline(file, line);) rows.push_back(parse_histogram_row(line));
+  for (std::string line; std::getline(file, line);) rows.push_back(run_json::parse_json_line<HistogramRow>(line));
   return rows;
 }
 

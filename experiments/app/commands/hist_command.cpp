@@ -320,7 +320,7 @@ Command hist_command() {
         options.flag("--json", command->json, "JSON, of every tensor");
         return [command](const CommonOptions& common) {
           command->common = common;
-          command->observed = *observed_of(command->tensors);
+          command->observed = *enumerator_called<Observed>(command->tensors);
           return run_hist(*command);
         };
       }};

@@ -22,6 +22,7 @@
 #include "experiments/app/config/framework_names.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/run/run_backend.hpp"
+#include "numerics/files/run/record.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/gemm/gemm.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
@@ -136,6 +137,21 @@ Json layer_json(const engine::nn::LayerType& type) {
   return {{"name", type.name}, {"arguments", std::move(arguments)}, {"description", type.help}};
 }
 
+Json record_json(const RecordDescription& record) {
+  Json fields = Json::array();
+  for (const FieldDescription& field : record.fields)
+    fields.push_back({{"name", field.name},
+                      {"type", field.type},
+                      {"unit", field.unit},
+                      {"since", field.since},
+                      {"optional", field.optional},
+                      {"description", field.help}});
+  return {{"name", record.file},
+          {"written", record.what},
+          {"fields", std::move(fields)},
+          {"description", record.help}};
+}
+
 Json everything() {
   Json json = {{"layers", Json::array()},
                {"configs", Json::array()}};  // where none are installed, there is no row
@@ -167,6 +183,7 @@ Json everything() {
   for (const FrameworkName& row : framework_names())
     json["framework_names"].push_back(
         {{"name", row.name}, {"frameworks", row.frameworks}, {"key", row.key}, {"note", row.note}});
+  for (const RecordDescription& record : described_records()) json["records"].push_back(record_json(record));
   return json;
 }
 
@@ -296,25 +313,27 @@ Command list_command() {
     std::vector<std::string> words;
     bool json = false;
   };
-  return {.name = "list",
-          .description =
-              "What there is to choose from: layers, configurations, data sets, policies, dialects, formats, "
-              "tensor cores, keys and what frameworks call them. A section is one screen; with a pattern it "
-              "says all of what is like it.",
-          .examples =
-              "fp16lab list\nfp16lab list policies\nfp16lab list config_keys scaler\nfp16lab list "
-              "layers '*' --json",
-          .declare = [](Options& options) -> Command::Run {
-            auto command = std::make_shared<ListCommand>();
-            options
-                .add("SECTION", command->words,
-                     "layers, configs, datasets, policies, dialects, formats, tensor_cores, config_keys, "
-                     "framework_names; after them a PATTERN: '*' and '?' match, else a part of the name")
-                .offers(offer_words({"layers", "configs", "datasets", "policies", "dialects", "formats",
-                                     "tensor_cores", "config_keys", "framework_names"}));
-            options.flag("--json", command->json, "JSON instead of tables");
-            return [command](const CommonOptions&) { return run_list(command->words, command->json); };
-          }};
+  return {
+      .name = "list",
+      .description =
+          "What there is to choose from: layers, configurations, data sets, policies, dialects, formats, "
+          "tensor cores, keys, what frameworks call them, and the files of run folders. A section is one "
+          "screen; with a pattern it "
+          "says all of what is like it.",
+      .examples =
+          "fp16lab list\nfp16lab list policies\nfp16lab list config_keys scaler\nfp16lab list "
+          "layers '*' --json",
+      .declare = [](Options& options) -> Command::Run {
+        auto command = std::make_shared<ListCommand>();
+        options
+            .add("SECTION", command->words,
+                 "layers, configs, datasets, policies, dialects, formats, tensor_cores, config_keys, "
+                 "framework_names, records; after them a PATTERN: '*' and '?' match, else a part of the name")
+            .offers(offer_words({"layers", "configs", "datasets", "policies", "dialects", "formats",
+                                 "tensor_cores", "config_keys", "framework_names", "records"}));
+        options.flag("--json", command->json, "JSON instead of tables");
+        return [command](const CommonOptions&) { return run_list(command->words, command->json); };
+      }};
 }
 
 Command devices_command() {

@@ -202,6 +202,27 @@ void print_framework_names(const Json& rows, std::size_t columns, bool details) 
   }
 }
 
+/// A line a file, or a record inside one; with `details` a line a column or key: name, unit, since which
+/// schema.
+void print_records(const Json& rows, std::size_t columns, bool details) {
+  const std::size_t width = width_of(rows, "name");
+  for (const Json& row : rows) {
+    const std::string written = text_of(row.at("written"));
+    const std::string what =
+        text_of(row.at("description")).substr(0, text_of(row.at("description")).find('\n'));
+    print_row(fmt::format("  {:<{}}", text_of(row.at("name")), width), written.empty() ? what : written,
+              columns, details);
+    if (!details) continue;
+    if (!written.empty() && !what.empty()) print_text(what, columns, 6);
+    for (const Json& field : row.at("fields"))
+      print_row(fmt::format("      {:<16} {:<3} {:>2}", text_of(field.at("name")), text_of(field.at("unit")),
+                            text_of(field.at("since"))),
+                fmt::format("{} ({})", text_of(field.at("description")), text_of(field.at("type"))), columns,
+                true);
+  }
+  if (details) print_text("After a name stand its unit and the first schema version that has it.", columns);
+}
+
 struct Section {
   const char* name;
   const char* what;
@@ -218,6 +239,7 @@ constexpr Section sections[] = {
     {"tensor_cores", "backend.tensor_core and mma --model", print_tensor_cores},
     {"config_keys", "keys of configurations and of --set", print_keys},
     {"framework_names", "what frameworks call these keys", print_framework_names},
+    {"records", "files of run folders: columns, units, meaning", print_records},
 };
 
 }  // namespace

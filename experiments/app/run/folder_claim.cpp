@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 #include <stdexcept>
@@ -22,6 +21,7 @@
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/files/disk/read_file.hpp"
+#include "numerics/files/run/record_json.hpp"
 #include "numerics/files/run/run_schema.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/nesting.hpp"
@@ -106,33 +106,16 @@ Claimant this_claimant() {
   return self;
 }
 
-std::string to_json(const Claimant& claimant) {
-  const nlohmann::ordered_json json = {
-      {"host", claimant.host},       {"machine", claimant.machine},
-      {"process", claimant.process}, {"process_start", claimant.process_start},
-      {"since", claimant.since},     {"token", claimant.token}};
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-}
+std::string to_json(const Claimant& claimant) { return run_json::to_json_line(claimant) + "\n"; }
 
 std::optional<Claimant> parse_claimant(std::string_view text) {
-  nlohmann::ordered_json json;
   try {
-    json = parse_json(text);
+    Claimant claimant;
+    run_json::read_members(parse_json(text), claimant);
+    return claimant;
   } catch (const std::runtime_error&) {
     return std::nullopt;
   }
-  if (!json.is_object()) return std::nullopt;
-  for (const char* const key : {"host", "machine", "since", "token"})
-    if (!json.contains(key) || !json.at(key).is_string()) return std::nullopt;
-  if (!json.contains("process") || !json.at("process").is_number_integer() ||
-      !json.contains("process_start") || !json.at("process_start").is_number_unsigned())
-    return std::nullopt;
-  return Claimant{.host = json.at("host"),
-                  .machine = json.at("machine"),
-                  .process = json.at("process"),
-                  .process_start = json.at("process_start"),
-                  .since = json.at("since"),
-                  .token = json.at("token")};
 }
 
 /// A claim's file at one moment.

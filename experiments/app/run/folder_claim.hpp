@@ -4,8 +4,8 @@
 // several claimants gets the folder, and its modification time is renewed while its owner lives. A claim is
 // stale when its process is seen to be dead (same machine), or when a watcher has seen no renewal for
 // `patience` of its own time: clocks of two hosts are never compared. A stale claim is replaced by rename(2),
-// and a claim is removed, only by the one who has made claim.json.next, in the same way as a claim itself; one
-// that died while it had that is followed in the same way, under claim.json.next.next. An owner that was
+// and a claim is removed, only by the one who has made claim.json.next, in the same way as a claim itself;
+// one that died while it had that is followed in the same way, under claim.json.next.next. An owner that was
 // overtaken because it was stopped or cut off finds another token in the file.
 #pragma once
 
@@ -21,17 +21,20 @@
 #include <thread>
 #include <utility>
 
+#include "numerics/files/run/record.hpp"
+
 namespace fp16lab::experiments {
 
-/// What a claim says.
 struct Claimant {
-  std::string host{};               ///< for people
-  std::string machine{};            ///< boot and process id name space: where `process` means something
-  std::int64_t process = 0;         ///< process id
-  std::uint64_t process_start = 0;  ///< clock ticks since boot: ids come again
-  std::string since{};              ///< UTC
-  std::string token{};              ///< random, 32 hex digits
-  bool operator==(const Claimant&) const = default;
+  FP16LAB_RECORD(Claimant, "claim.json", 1, "Whose the folder is while somebody writes in it.");
+  FP16LAB_FIELD(std::string, host, {}, "for people", .as_it_is = true);
+  FP16LAB_FIELD(std::string, machine, {}, "boot and process id name space: where `process` means something",
+                .as_it_is = true);
+  FP16LAB_FIELD(std::int64_t, process, 0, "process id");
+  FP16LAB_FIELD(std::uint64_t, process_start, 0, "clock ticks since boot: ids come again");
+  FP16LAB_FIELD(std::string, since, {}, "UTC", .as_it_is = true);
+  FP16LAB_FIELD(std::string, token, {}, "random, 32 hex digits", .as_it_is = true);
+  FP16LAB_RECORD_END(Claimant);
 };
 
 /// This process, with a new token.
@@ -60,7 +63,8 @@ class FolderClaim {
   /// Makes the folder with its parents if it is missing. A claim of another machine is watched until it is
   /// renewed or `patience` is over, which one line on stderr says. CommandError(usage) "--out: FOLDER: OTHER
   /// (host H, process P, since T)" if its owner lives, (run_failed) with the system's reason if the folder
-  /// cannot be made or written or claim.json is no regular file, (interrupted) if a signal ends the wait. `self`: only tests are others.
+  /// cannot be made or written or claim.json is no regular file, (interrupted) if a signal ends the wait.
+  /// `self`: only tests are others.
   FolderClaim(const std::filesystem::path& folder, std::string_view other,
               Renewal renewal = Renewal::by_thread)
       : FolderClaim(folder, other, this_claimant(), Timing{}, renewal) {}

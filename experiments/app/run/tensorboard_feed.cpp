@@ -1,7 +1,9 @@
 #include "experiments/app/run/tensorboard_feed.hpp"
 
 #include <chrono>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fp16lab::experiments {
@@ -10,6 +12,23 @@ namespace {
 
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// What the row's description calls a curve, under its name after `group`.
+template <class Row>
+void write_curves(TensorboardWriter& writer, const Row& row, const std::string& group) {
+  std::vector<std::pair<std::string, double>> values;
+  for_each_field<Row>([&](const auto& field) {
+    if (!field.traits.curve) return;
+    const auto& value = row.*field.member;
+    if constexpr (std::is_arithmetic_v<std::remove_cvref_t<decltype(value)>>)
+      values.emplace_back(group + std::string(field.name), static_cast<double>(value));
+    else if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::optional<double>>)
+      if (value) values.emplace_back(group + std::string(field.name), *value);
+  });
+  std::vector<EventScalar> scalars;
+  for (const auto& [tag, value] : values) scalars.push_back({tag, value});
+  writer.scalars(row.step, wall_time(), scalars);
 }
 
 }  // namespace
@@ -23,21 +42,8 @@ void TensorboardFeed::on_tensor(const HistogramRow& row) {
   writer_.scalars(row.step, wall_time(), std::vector{unmoved});
 }
 
-void TensorboardFeed::on_step(const StepRow& row) {
-  std::vector<EventScalar> scalars = {{"loss", row.loss},
-                                      {"loss_scale", row.loss_scale},
-                                      {"grad_norm", row.grad_norm},
-                                      {"lr", row.lr},
-                                      {"skipped", row.skipped ? 1.0 : 0.0}};
-  if (row.underflow_rate) scalars.push_back({"underflow_rate", *row.underflow_rate});
-  writer_.scalars(row.step, wall_time(), scalars);
-}
+void TensorboardFeed::on_step(const StepRow& row) { write_curves(writer_, row, ""); }
 
-void TensorboardFeed::on_evaluation(const EvaluationRow& row) {
-  std::vector<EventScalar> scalars = {{"evaluation/loss", row.loss}};
-  if (row.accuracy) scalars.push_back({"evaluation/accuracy", *row.accuracy});
-  if (row.bits_per_character) scalars.push_back({"evaluation/bits_per_character", *row.bits_per_character});
-  writer_.scalars(row.step, wall_time(), scalars);
-}
+void TensorboardFeed::on_evaluation(const EvaluationRow& row) { write_curves(writer_, row, "evaluation/"); }
 
 }  // namespace fp16lab::experiments

@@ -9,11 +9,10 @@
 
 namespace fp16lab::experiments {
 
-/// Scalars of every step: loss, loss_scale, grad_norm, lr, skipped; underflow_rate of observed ones. Of an
+/// Scalars of every step and, as "evaluation/NAME", of every evaluation: what run_rows.hpp calls a curve. Of an
 /// observed step a histogram "exponents/TENSOR" of every gradient, before rounding and with the loss scale in
 /// it; "activations/TENSOR", "weights/TENSOR" and so on of other tensors; of updates also a scalar
-/// "unmoved/TENSOR". Of evaluations evaluation/loss and, where there are such, evaluation/accuracy and
-/// evaluation/bits_per_character.
+/// "unmoved/TENSOR".
 class TensorboardFeed {
  public:
   TensorboardFeed(const std::filesystem::path& folder, std::uint64_t first_step)

@@ -255,7 +255,7 @@ RecorderOptions recorder_options(const TrainRequest& request, const std::filesys
   options.total_steps = run.plan.train.steps;
   options.histograms_every = static_cast<std::uint64_t>(config.observe.histograms_every);
   options.observed = {};
-  for (const std::string& name : config.observe.tensors) options.observed.insert(*observed_of(name));
+  for (const std::string& name : config.observe.tensors) options.observed.insert(*enumerator_called<Observed>(name));
   options.observed_names = config.observe.names;
   options.title = printable(folder.filename().string());
   options.quiet = request.common.quiet;

@@ -5,8 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <optional>
 #include <string_view>
+
+#include "numerics/files/run/named_enum.hpp"
 
 namespace fp16lab {
 
@@ -16,16 +17,8 @@ enum class Observed : std::uint8_t { gradients, activations, weights, updates, o
 inline constexpr std::array all_observed{Observed::gradients, Observed::activations, Observed::weights,
                                          Observed::updates, Observed::optimizer_state};
 
-constexpr std::string_view name_of(Observed observed) {
-  constexpr std::array<std::string_view, all_observed.size()> names{"gradients", "activations", "weights",
-                                                                    "updates", "optimizer_state"};
-  return names[static_cast<std::size_t>(observed)];
-}
-
-constexpr std::optional<Observed> observed_of(std::string_view name) {
-  for (const Observed observed : all_observed)
-    if (name_of(observed) == name) return observed;
-  return std::nullopt;
+constexpr std::array<std::string_view, all_observed.size()> names_of(Observed) {
+  return {"gradients", "activations", "weights", "updates", "optimizer_state"};
 }
 
 /// Any of them.

@@ -13,34 +13,28 @@
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/files/disk/read_file.hpp"
-#include "numerics/files/run/run_json_values.hpp"
+#include "numerics/files/run/record_csv.hpp"
+#include "numerics/files/run/record_json.hpp"
 #include "numerics/files/run/sealed_json.hpp"
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab {
+
+static void append_json(std::string& text, const ReplayInterval& interval) {
+  run_json::append_value(text, std::vector{interval.lower, interval.upper});
+}
+
+static void read_json(const run_json::Json& json, std::string_view key, ReplayInterval& interval) {
+  if (!json.is_array() || json.size() != 2) run_json::wrong_type(key, "[lower, upper]", json);
+  interval = {run_json::as_number(json[0], key), run_json::as_number(json[1], key)};
+  if (interval.lower > interval.upper) run_json::wrong_type(key, "[lower, upper] with lower <= upper", json);
+}
+
 namespace {
 
-using run_json::as_count;
-using run_json::as_number;
-using run_json::get_array;
-using run_json::get_flag;
-using run_json::get_string;
 using run_json::Json;
 using run_json::member;
-using run_json::wrong_type;
-
-// Writing.
-
-Json numbers(const std::vector<double>& values) {
-  Json array = Json::array();
-  for (const double value : values) array.push_back(json_number(value));
-  return array;
-}
-
-Json interval(const ReplayInterval& value) {
-  return Json::array({json_number(value.lower), json_number(value.upper)});
-}
 
 constexpr ReplayInterval unknown_share{0, 1};
 /// What is lost, each with its key.
@@ -74,179 +68,88 @@ std::string band_error(const ReplayBand& band) {
                      band.log2_highest.size(), band.log2_one_percent.size(), band.log2_lossless.size());
 }
 
-Json policy_json(const ReplayedPolicy& policy) {
-  Json parameters = Json::object();
-  for (const auto& [name, value] : policy.parameters) parameters[name] = json_number(value);
-  Json json{{"name", policy.name},
-            {"label", policy.label},
-            {"parameters", std::move(parameters)},
-            {"source", policy.source},
-            {"per_layer", policy.per_layer},
-            {"note", policy.note},
-            {"replayed", policy.replayed},
-            {"exact", policy.exact},
-            {"steps", policy.steps},
-            {"log2_scale_lower", numbers(policy.log2_scale_lower)},
-            {"log2_scale_upper", numbers(policy.log2_scale_upper)},
-            {"skipped_lower", policy.skipped_lower},
-            {"skipped_upper", policy.skipped_upper},
-            {"skips", interval(policy.skips)},
-            {"wasted_steps", interval(policy.wasted_steps)},
-            {"seconds", json_number(policy.seconds)}};
-  for (const auto& [key, share] : losses)
-    json[key] = policy.any_applied ? interval(policy.*share) : Json(nullptr);
-  return json;
+}  // namespace
+
+static void append_json(std::string& text, const ReplayedPolicy& policy) {
+  run_json::append_members(text += '{', policy);
+  for (const auto& [key, share] : losses) {
+    text.append(",\"").append(key).append("\":");
+    run_json::append_value(text, policy.any_applied ? std::optional(policy.*share) : std::nullopt);
+  }
+  text += '}';
 }
 
-// Reading.
-
-std::vector<double> get_numbers(const Json& object, std::string_view key) {
-  std::vector<double> values;
-  for (const Json& item : get_array(object, key)) values.push_back(as_number(item, key));
-  return values;
-}
-
-std::vector<std::uint64_t> get_counts(const Json& object, std::string_view key) {
-  std::vector<std::uint64_t> values;
-  for (const Json& item : get_array(object, key)) values.push_back(as_count(item, key));
-  return values;
-}
-
-ReplayInterval get_interval(const Json& object, std::string_view key) {
-  const Json& value = member(object, key);
-  if (!value.is_array() || value.size() != 2) wrong_type(key, "[lower, upper]", value);
-  const ReplayInterval interval{as_number(value[0], key), as_number(value[1], key)};
-  if (interval.lower > interval.upper) wrong_type(key, "[lower, upper] with lower <= upper", value);
-  return interval;
-}
-
-ReplayedPolicy policy_of(const Json& json) {
-  ReplayedPolicy policy;
-  policy.name = get_string(json, "name");
-  policy.label = get_string(json, "label");
-  const Json& parameters = member(json, "parameters");
-  if (!parameters.is_object()) wrong_type("parameters", "an object", parameters);
-  for (const auto& [name, value] : parameters.items())
-    policy.parameters.emplace_back(printable(name), as_number(value, name));
-  policy.source = get_string(json, "source");
-  policy.per_layer = get_flag(json, "per_layer");
-  policy.note = get_string(json, "note");
-  policy.replayed = get_flag(json, "replayed");
-  policy.exact = get_flag(json, "exact");
-  policy.steps = get_counts(json, "steps");
-  policy.log2_scale_lower = get_numbers(json, "log2_scale_lower");
-  policy.log2_scale_upper = get_numbers(json, "log2_scale_upper");
-  policy.skipped_lower = get_counts(json, "skipped_lower");
-  policy.skipped_upper = get_counts(json, "skipped_upper");
-  policy.skips = get_interval(json, "skips");
-  policy.wasted_steps = get_interval(json, "wasted_steps");
+static void read_json(const Json& json, std::string_view, ReplayedPolicy& policy) {
+  run_json::read_members(json, policy);
   policy.any_applied = !member(json, losses.front().first).is_null();
   for (const auto& [key, share] : losses) {
     const Json& value = member(json, key);
     if (value.is_null() == policy.any_applied)
       throw std::runtime_error(
           fmt::format("policy '{}': '{}' must be null with 'lost_count', and only then", policy.label, key));
-    policy.*share = policy.any_applied ? get_interval(json, key) : unknown_share;
+    policy.*share = unknown_share;
+    if (policy.any_applied) read_json(value, key, policy.*share);
   }
-  policy.seconds = as_number(member(json, "seconds"), "seconds");
-  if (const std::string error = trace_error(policy); !error.empty()) throw std::runtime_error(error);
-  return policy;
 }
 
-ReplayBand band_of(const Json& json) {
-  ReplayBand band{.steps = get_counts(json, "steps"),
-                  .log2_highest = get_numbers(json, "log2_highest"),
-                  .log2_one_percent = get_numbers(json, "log2_one_percent"),
-                  .log2_lossless = get_numbers(json, "log2_lossless")};
-  if (const std::string error = band_error(band); !error.empty()) throw std::runtime_error(error);
-  return band;
+/// Why the traces of a replay cannot be right, or an empty string.
+static std::string error_of(const ReplayFile& replay) {
+  std::string error = band_error(replay.band);
+  for (const ReplayedPolicy& policy : replay.policies)
+    if (error.empty()) error = trace_error(policy);
+  return error;
 }
-
-// CSV.
-
-std::string csv_interval(const ReplayInterval& value) {
-  return csv_number(value.lower) + ',' + csv_number(value.upper);
-}
-
-}  // namespace
 
 std::string to_json(const ReplayFile& replay) {
-  if (const std::string error = band_error(replay.band); !error.empty())
+  if (const std::string error = error_of(replay); !error.empty())
     throw std::invalid_argument("replay.json: " + error);
-  Json policies = Json::array();
-  for (const ReplayedPolicy& policy : replay.policies) {
-    if (const std::string error = trace_error(policy); !error.empty())
-      throw std::invalid_argument("replay.json: " + error);
-    policies.push_back(policy_json(policy));
-  }
-  const Json json = {{"schema", replay_schema_name},
-                     {"schema_version", replay_schema_version},
-                     {"run", replay.run},
-                     {"workload", replay.workload},
-                     {"total_steps", replay.total_steps},
-                     {"observed_steps", replay.observed_steps},
-                     {"exact", replay.exact},
-                     {"notes", replay.notes},
-                     {"band",
-                      {{"steps", replay.band.steps},
-                       {"log2_highest", numbers(replay.band.log2_highest)},
-                       {"log2_one_percent", numbers(replay.band.log2_one_percent)},
-                       {"log2_lossless", numbers(replay.band.log2_lossless)}}},
-                     {"policies", std::move(policies)}};
-  // Folder names may not be UTF-8: such bytes become U+FFFD instead of an exception.
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::string text =
+      fmt::format(R"({{"schema":"{}","schema_version":{})", replay_schema_name, replay_schema_version);
+  run_json::append_members(text, replay);
+  return text += "}\n";
 }
 
 ReplayFile parse_replay(std::string_view text) {
   const Json json = parse_json(text);
-  if (const std::string schema = get_string(json, "schema"); schema != replay_schema_name)
-    throw std::runtime_error(fmt::format("'schema' is '{}', not '{}'", schema, replay_schema_name));
-  const Json& version = member(json, "schema_version");
-  if (!version.is_number_integer() || version.get<std::int64_t>() < 1 ||
-      version.get<std::int64_t>() > replay_schema_version)
-    throw std::runtime_error(fmt::format("schema version {}, but this build reads versions 1 to {}",
-                                         version.dump(), replay_schema_version));
+  run_json::require_schema(json, replay_schema_name, replay_schema_version);
   ReplayFile replay;
-  replay.run = get_string(json, "run");
-  replay.workload = get_string(json, "workload");
-  replay.total_steps = as_count(member(json, "total_steps"), "total_steps");
-  replay.observed_steps = as_count(member(json, "observed_steps"), "observed_steps");
-  replay.exact = get_flag(json, "exact");
-  for (const Json& note : get_array(json, "notes")) {
-    if (!note.is_string()) wrong_type("notes", "an array of strings", note);
-    replay.notes.push_back(run_json::as_string(note, "notes"));
-  }
-  replay.band = band_of(member(json, "band"));
-  for (const Json& policy : get_array(json, "policies")) replay.policies.push_back(policy_of(policy));
+  run_json::read_members(json, replay);
+  if (const std::string error = error_of(replay); !error.empty()) throw std::runtime_error(error);
   replay.altered = json.contains(run_json::seal_key) && !run_json::is_sealed(text);
   return replay;
 }
 
 std::string summary_csv(const ReplayFile& replay) {
-  std::string csv = std::string(replay_summary_columns) + '\n';
-  const auto columns =
-      static_cast<std::size_t>(std::count(replay_summary_columns.begin(), replay_summary_columns.end(), ','));
+  std::string csv = csv_header<ReplaySummaryRow>() + '\n';
   for (const ReplayedPolicy& policy : replay.policies) {
-    csv += policy.name + ',' + csv_text(policy.label);
-    if (!policy.replayed || policy.steps.empty()) {
-      csv += std::string(columns - 1, ',') + '\n';
-      continue;
+    ReplaySummaryRow row{.policy = policy.name, .label = policy.label};
+    if (policy.replayed && !policy.steps.empty()) {
+      const auto put = [](const ReplayInterval& interval, auto& lower, auto& upper) {
+        lower = interval.lower;
+        upper = interval.upper;
+      };
+      row.exact = policy.exact;
+      put(policy.skips, row.skips_lower, row.skips_upper);
+      put(policy.wasted_steps, row.wasted_lower, row.wasted_upper);
+      if (policy.any_applied) {
+        put(policy.lost_count, row.lost_count_lower, row.lost_count_upper);
+        put(policy.lost_l1, row.lost_l1_lower, row.lost_l1_upper);
+        put(policy.lost_l2, row.lost_l2_lower, row.lost_l2_upper);
+        put(policy.cosine, row.cosine_lower, row.cosine_upper);
+      }
+      row.final_log2_scale_lower = policy.log2_scale_lower.back();
+      row.final_log2_scale_upper = policy.log2_scale_upper.back();
+      row.seconds = policy.seconds;
     }
-    csv += fmt::format(",{},{},{}", policy.exact ? 1 : 0, csv_interval(policy.skips),
-                       csv_interval(policy.wasted_steps));
-    for (const auto& [key, share] : losses)
-      csv += ',' + (policy.any_applied ? csv_interval(policy.*share) : ",");
-    csv += fmt::format(",{},{},{}\n", csv_number(policy.log2_scale_lower.back()),
-                       csv_number(policy.log2_scale_upper.back()), csv_number(policy.seconds));
+    csv += to_csv(row) + '\n';
   }
   return csv;
 }
 
 std::string traces_csv(const ReplayFile& replay) {
-  std::string csv = std::string(replay_trace_columns) + '\n';
+  std::string csv = csv_header<ReplayTraceRow>() + '\n';
   for (const ReplayedPolicy& policy : replay.policies) {
     if (policy.steps.empty()) continue;
-    const std::string head = policy.name + ',' + csv_text(policy.label);
     std::vector<std::uint64_t> rows;
     std::set_union(policy.steps.begin(), policy.steps.end(), policy.skipped_upper.begin(),
                    policy.skipped_upper.end(), std::back_inserter(rows));
@@ -254,11 +157,16 @@ std::string traces_csv(const ReplayFile& replay) {
     for (const std::uint64_t step : rows) {
       while (entry + 1 < policy.steps.size() && policy.steps[entry + 1] <= step) ++entry;
       const auto in = [step](const std::vector<std::uint64_t>& steps) {
-        return std::binary_search(steps.begin(), steps.end(), step) ? 1 : 0;
+        return std::binary_search(steps.begin(), steps.end(), step);
       };
-      csv += fmt::format("{},{},{},{},{},{}\n", head, step, csv_number(policy.log2_scale_lower[entry]),
-                         csv_number(policy.log2_scale_upper[entry]), in(policy.skipped_lower),
-                         in(policy.skipped_upper));
+      csv += to_csv(ReplayTraceRow{.policy = policy.name,
+                                   .label = policy.label,
+                                   .step = step,
+                                   .log2_scale_lower = policy.log2_scale_lower[entry],
+                                   .log2_scale_upper = policy.log2_scale_upper[entry],
+                                   .skipped_lower = in(policy.skipped_lower),
+                                   .skipped_upper = in(policy.skipped_upper)}) +
+             '\n';
     }
   }
   return csv;

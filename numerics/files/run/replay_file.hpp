@@ -2,10 +2,9 @@
 // -o DIR`, read by reports/. Beside it lie replay.csv (the summary, one row a policy) and replay_traces.csv
 // (the scales).
 //
-// Keys: schema, schema_version, run, workload, total_steps, observed_steps, exact, notes, band, policies; the
-// members of the structures below, by their names; an interval is [lower, upper]. Steps count from 1, as in
-// steps.csv. Numbers are the shortest decimals that read back to the same value; "Infinity", "-Infinity" and
-// "NaN" are strings. Texts are made printable when they are read.
+// The keys are schema, schema_version and what is described below. Steps count from 1, as in steps.csv.
+// Numbers are the shortest decimals that read back to the same value; "Infinity", "-Infinity" and "NaN" are
+// strings. Texts are made printable when they are read.
 #pragma once
 
 #include <cstdint>
@@ -30,60 +29,114 @@ struct ReplayInterval {
   bool operator==(const ReplayInterval&) const = default;
 };
 
-/// One policy, or another row of the same kind (the best fixed scale in hindsight).
 struct ReplayedPolicy {
-  std::string name{};   ///< "torch"; of the yardstick "oracle"
-  std::string label{};  ///< for figures and tables; differs from `name` where one policy is there twice
-  std::vector<std::pair<std::string, double>> parameters{};  ///< all of them, in the policy's order
-  std::string source{};                                      ///< repository and path, or publication
-  bool per_layer = false;  ///< scales of tensors move: the traces are the smallest and the largest of them
-  std::string note{};      ///< what a reader of this row must know ("stops at step 17: ..."); usually empty
-  bool replayed = true;  ///< false: it cannot be replayed from histograms; `note` says why, the rest is empty
-  bool exact = true;     ///< every trace and count below has equal ends, except masses read from counts
-
-  /// The scale trace, in steps where a bound changes; each entry holds up to the next one. The first entry is
-  /// the first step of the replay, the last entry its last step.
-  std::vector<std::uint64_t> steps{};
-  std::vector<double> log2_scale_lower{};  ///< as long as `steps`
-  std::vector<double> log2_scale_upper{};
-  std::vector<std::uint64_t> skipped_lower{};  ///< steps that are skipped for certain, ascending
-  std::vector<std::uint64_t> skipped_upper{};  ///< those and the ones that may be
-
-  ReplayInterval skips{};  ///< skipped steps
-  ReplayInterval
-      wasted_steps{};  ///< skipped, or left without any non-zero weight gradient, or behind the policy's stop
-  bool any_applied =
-      true;  ///< false: no step was, so nothing is known of what is lost: the next four are [0, 1]
-  // Over all steps that are not skipped:
-  ReplayInterval lost_count{};  ///< share of the finite non-zero gradient values that become zero
-  ReplayInterval lost_l1{};     ///< the same of the sum of magnitudes, in the gradients' own units
-  ReplayInterval lost_l2{};     ///< the same of the root of the sum of squares
-  ReplayInterval cosine{1, 1};  ///< of the angle between the gradients and what FP16 keeps of them
-  double seconds = 0;           ///< this policy's part of the replay
-
-  bool operator==(const ReplayedPolicy&) const = default;
+  using Parameters = std::vector<std::pair<std::string, double>>;
+  FP16LAB_RECORD(ReplayedPolicy, "replay.json: policies", 1,
+                 "One policy, or another row of the same kind (the best fixed scale in hindsight). The scale "
+                 "trace has the steps where a bound changes; each entry holds up to the next one; the first "
+                 "entry is the first step of the replay, the last entry its last step. lost_count, lost_l1, "
+                 "lost_l2 and cosine follow, as in replay.csv.");
+  FP16LAB_FIELD(std::string, name, {}, "\"torch\"; of the yardstick \"oracle\"");
+  FP16LAB_FIELD(std::string, label, {},
+                "for figures and tables; differs from `name` where one policy is there twice");
+  FP16LAB_FIELD(Parameters, parameters, {}, "all of them, in the policy's order");
+  FP16LAB_FIELD(std::string, source, {}, "repository and path, or publication");
+  FP16LAB_FIELD(bool, per_layer, false,
+                "scales of tensors move: the traces are the smallest and the largest of them");
+  FP16LAB_FIELD(std::string, note, {},
+                "what a reader of this row must know (\"stops at step 17: ...\"); usually empty");
+  FP16LAB_FIELD(bool, replayed, true,
+                "false: it cannot be replayed from histograms; `note` says why, the rest is empty");
+  FP16LAB_FIELD(bool, exact, true, "every trace and count has equal ends, except masses read from counts");
+  FP16LAB_FIELD(std::vector<std::uint64_t>, steps, {}, "of the scale trace");
+  FP16LAB_FIELD(std::vector<double>, log2_scale_lower, {}, "as long as `steps`");
+  FP16LAB_FIELD(std::vector<double>, log2_scale_upper, {}, "as long as `steps`");
+  FP16LAB_FIELD(std::vector<std::uint64_t>, skipped_lower, {},
+                "steps that are skipped for certain, ascending");
+  FP16LAB_FIELD(std::vector<std::uint64_t>, skipped_upper, {}, "those and the ones that may be");
+  FP16LAB_FIELD(ReplayInterval, skips, {}, "skipped steps, [lower, upper]");
+  FP16LAB_FIELD(
+      ReplayInterval, wasted_steps, {},
+      "[lower, upper]: skipped, or left without any non-zero weight gradient, or after the policy's stop");
+  FP16LAB_FIELD(double, seconds, 0, "this policy's part of the replay", .unit = "s");
+  bool any_applied = true;  ///< false: no step was; the next four are then [0, 1], and null in JSON
+  // Over all steps that are not skipped (ReplaySummaryRow says what they are):
+  ReplayInterval lost_count{};
+  ReplayInterval lost_l1{};
+  ReplayInterval lost_l2{};
+  ReplayInterval cosine{1, 1};
+  FP16LAB_RECORD_END(ReplayedPolicy);
 };
 
-/// The scales that a run allowed, step by step, as binary logarithms of powers of two.
 struct ReplayBand {
-  std::vector<std::uint64_t> steps{};      ///< those with histograms of finite values
-  std::vector<double> log2_highest{};      ///< the largest that cannot overflow
-  std::vector<double> log2_one_percent{};  ///< the smallest that loses at most 1 % of the L1 norm
-  std::vector<double> log2_lossless{};     ///< the smallest that loses nothing
-  bool operator==(const ReplayBand&) const = default;
+  FP16LAB_RECORD(ReplayBand, "replay.json: band", 1,
+                 "The scales that a run allowed, step by step, as binary logarithms of powers of two.");
+  FP16LAB_FIELD(std::vector<std::uint64_t>, steps, {}, "those with histograms of finite values");
+  FP16LAB_FIELD(std::vector<double>, log2_highest, {}, "the largest that cannot overflow");
+  FP16LAB_FIELD(std::vector<double>, log2_one_percent, {},
+                "the smallest that loses at most 1 % of the L1 norm");
+  FP16LAB_FIELD(std::vector<double>, log2_lossless, {}, "the smallest that loses nothing");
+  FP16LAB_RECORD_END(ReplayBand);
 };
 
 struct ReplayFile {
-  std::string run{};                 ///< the run folder's name
-  std::string workload{};            ///< its model.name
-  std::uint64_t total_steps = 0;     ///< that the replay went through
-  std::uint64_t observed_steps = 0;  ///< of them, with histograms
-  bool exact = true;                 ///< every policy's row is exact, and so are the steps
-  std::vector<std::string> notes{};  ///< what the numbers rest on
-  ReplayBand band{};
-  std::vector<ReplayedPolicy> policies{};
+  FP16LAB_RECORD(ReplayFile, "replay.json", 1,
+                 "What every loss-scale policy would have done on a recorded run.");
+  FP16LAB_FIELD(std::string, run, {}, "the run folder's name");
+  FP16LAB_FIELD(std::string, workload, {}, "its model.name");
+  FP16LAB_FIELD(std::uint64_t, total_steps, 0, "that the replay went through");
+  FP16LAB_FIELD(std::uint64_t, observed_steps, 0, "of them, with histograms");
+  FP16LAB_FIELD(bool, exact, true, "every policy's row is exact, and so are the steps");
+  FP16LAB_FIELD(std::vector<std::string>, notes, {}, "what the numbers rest on");
+  FP16LAB_FIELD(ReplayBand, band, {}, "the scales that the run allowed");
+  FP16LAB_FIELD(std::vector<ReplayedPolicy>, policies, {}, "that were replayed");
   bool altered = false;  ///< as it was read: its last member is the SHA-256 of another text
-  bool operator==(const ReplayFile&) const = default;
+  FP16LAB_RECORD_END(ReplayFile);
+};
+
+/// Policies that were not replayed have a name and a label alone.
+struct ReplaySummaryRow {
+  using Number = std::optional<double>;
+  FP16LAB_RECORD(ReplaySummaryRow, "replay.csv", 1,
+                 "One policy over the whole replay. What is lost is counted over all steps that are not "
+                 "skipped; where there is none, nothing is known of it.");
+  FP16LAB_FIELD(std::string, policy, {}, "its name");
+  FP16LAB_FIELD(std::string, label, {}, "tells rows of one policy apart", .quoted = true);
+  FP16LAB_FIELD(std::optional<bool>, exact, {}, "every count has equal ends, except masses read from counts");
+  FP16LAB_FIELD(Number, skips_lower, {}, "skipped steps, at least");
+  FP16LAB_FIELD(Number, skips_upper, {}, "at most");
+  FP16LAB_FIELD(
+      Number, wasted_lower, {},
+      "steps skipped, or left without any non-zero weight gradient, or after the policy's stop, at least");
+  FP16LAB_FIELD(Number, wasted_upper, {}, "at most");
+  FP16LAB_FIELD(Number, lost_count_lower, {},
+                "share of the finite non-zero gradient values that become zero, at least");
+  FP16LAB_FIELD(Number, lost_count_upper, {}, "at most");
+  FP16LAB_FIELD(Number, lost_l1_lower, {},
+                "the same of the sum of magnitudes, in the gradients' own units, at least");
+  FP16LAB_FIELD(Number, lost_l1_upper, {}, "at most");
+  FP16LAB_FIELD(Number, lost_l2_lower, {}, "the same of the root of the sum of squares, at least");
+  FP16LAB_FIELD(Number, lost_l2_upper, {}, "at most");
+  FP16LAB_FIELD(Number, cosine_lower, {},
+                "of the angle between the gradients and what FP16 keeps of them, at least");
+  FP16LAB_FIELD(Number, cosine_upper, {}, "at most");
+  FP16LAB_FIELD(Number, final_log2_scale_lower, {}, "binary logarithm of the last scale, at least");
+  FP16LAB_FIELD(Number, final_log2_scale_upper, {}, "at most");
+  FP16LAB_FIELD(Number, seconds, {}, "this policy's part of the replay", .unit = "s");
+  FP16LAB_RECORD_END(ReplaySummaryRow);
+};
+
+struct ReplayTraceRow {
+  FP16LAB_RECORD(ReplayTraceRow, "replay_traces.csv", 1,
+                 "One entry of a policy's scale trace, or a step that it may have skipped.");
+  FP16LAB_FIELD(std::string, policy, {}, "its name");
+  FP16LAB_FIELD(std::string, label, {}, "tells rows of one policy apart", .quoted = true);
+  FP16LAB_FIELD(std::uint64_t, step, 0, "counts from 1");
+  FP16LAB_FIELD(double, log2_scale_lower, 0, "binary logarithm of the scale from this step on, at least");
+  FP16LAB_FIELD(double, log2_scale_upper, 0, "at most");
+  FP16LAB_FIELD(bool, skipped_lower, false, "the step is skipped for certain");
+  FP16LAB_FIELD(bool, skipped_upper, false, "or may be");
+  FP16LAB_RECORD_END(ReplayTraceRow);
 };
 
 namespace replay_name {
@@ -91,14 +144,6 @@ inline constexpr std::string_view json = run_file::replay;
 inline constexpr std::string_view summary = run_file::replay_summary;
 inline constexpr std::string_view traces = run_file::replay_traces;
 }  // namespace replay_name
-
-inline constexpr std::string_view replay_summary_columns =
-    "policy,label,exact,skips_lower,skips_upper,wasted_lower,wasted_upper,lost_count_lower,lost_count_upper,"
-    "lost_l1_lower,lost_l1_upper,lost_l2_lower,lost_l2_upper,cosine_lower,cosine_upper,final_log2_scale_"
-    "lower,"
-    "final_log2_scale_upper,seconds";
-inline constexpr std::string_view replay_trace_columns =
-    "policy,label,step,log2_scale_lower,log2_scale_upper,skipped_lower,skipped_upper";
 
 /// The text of replay.json. std::invalid_argument, naming the policy, if its traces differ in length.
 std::string to_json(const ReplayFile& replay);

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <stdexcept>
 #include <system_error>
@@ -11,20 +10,12 @@
 
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/files/disk/read_file.hpp"
-#include "numerics/files/run/run_text.hpp"
+#include "numerics/files/run/record_csv.hpp"
+#include "numerics/files/run/record_json.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab {
 namespace {
-
-/// What the schema names, the manifest first: without it nothing half deleted reads as a run.
-constexpr std::array<std::string_view, 13> run_files{
-    run_file::manifest,      run_file::config,    run_file::steps,    run_file::evaluations,
-    run_file::histograms,    run_file::overflows, run_file::culprits, run_file::weights,
-    run_file::op_statistics, run_file::report,    run_file::replay,   run_file::replay_summary,
-    run_file::replay_traces};
-constexpr std::array<std::string_view, 3> run_folders{run_file::checkpoints, run_file::ranks_differ,
-                                                      run_file::figures};
 
 std::filesystem::path make_run_folder(std::filesystem::path folder) {
   make_folders(folder);
@@ -47,34 +38,39 @@ Manifest write_beginning(const std::filesystem::path& folder, Manifest manifest,
   return manifest;
 }
 
-/// Rows of a file that has `columns`, or the first `oldest` or more of them (an older schema).
-template <class Row>
-std::vector<Row> read_rows(const std::filesystem::path& path, std::span<const std::string_view> columns,
-                           std::size_t oldest,
-                           Row (*parse)(std::string_view, std::span<const std::string_view>),
-                           std::vector<std::string>& notes) {
-  LineReader lines(path);
+/// A function of each line, its number given; a torn last line is left out, and its length returned. What
+/// `read` throws is told with file and line.
+template <class Read>
+std::size_t for_each_line(const std::filesystem::path& path, std::uint64_t begin, const Read& read) {
+  LineReader lines(path, begin);
   std::string_view line;
-  std::vector<Row> rows;
-  // A run killed before its header is complete has no rows.
-  if (lines.next(line)) {
-    std::size_t present = columns.size();
-    while (present > oldest && line != csv_header(columns.first(present))) --present;
-    if (line != csv_header(columns.first(present)))
-      throw std::runtime_error(fmt::format(
-          "{}:1: the header must be '{}'{}", path.string(), csv_header(columns),
-          line.ends_with('\r') ? ", ended by a line feed alone: a carriage return is there" : ""));
-    for (std::size_t number = 2; lines.next(line); ++number) {
-      try {
-        rows.push_back(parse(line, columns.first(present)));
-      } catch (const std::runtime_error& error) {
-        throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), number, printable(error.what())));
-      }
+  for (std::size_t number = 1; lines.next(line); ++number) {
+    try {
+      read(line, number);
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), number, printable(error.what())));
     }
   }
-  if (lines.torn_bytes() > 0)
+  return lines.torn_bytes();
+}
+
+/// Rows of a CSV file that has all of their columns, or those of an older schema.
+template <class Row>
+std::vector<Row> read_rows(const std::filesystem::path& path, std::vector<std::string>& notes) {
+  std::vector<Row> rows;
+  std::size_t columns = field_count<Row>;
+  // A run killed before its header is complete has no rows.
+  const std::size_t torn = for_each_line(path, 0, [&](std::string_view line, std::size_t number) {
+    if (number > 1) return rows.push_back(parse_csv<Row>(line, columns));
+    while (columns > oldest_columns<Row>() && line != csv_header<Row>(columns)) --columns;
+    if (line != csv_header<Row>(columns))
+      throw std::runtime_error(fmt::format(
+          "the header must be '{}'{}", csv_header<Row>(),
+          line.ends_with('\r') ? ", ended by a line feed alone: a carriage return is there" : ""));
+  });
+  if (torn > 0)
     notes.push_back(fmt::format("{}: the last line is cut off ({} bytes) and was left out",
-                                path.filename().string(), lines.torn_bytes()));
+                                path.filename().string(), torn));
   return rows;
 }
 
@@ -100,8 +96,8 @@ RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest, const RunC
   } else {
     remove_file(folder_ / run_file::culprits);  // of the run that begins again
   }
-  if (keep.steps.bytes == 0) steps_.append(csv_header(step_columns));
-  if (keep.evaluations.bytes == 0) evaluations_.append(csv_header(evaluation_columns));
+  if (keep.steps.bytes == 0) steps_.append(csv_header<StepRow>());
+  if (keep.evaluations.bytes == 0) evaluations_.append(csv_header<EvaluationRow>());
 }
 
 RunWriter RunWriter::resume(const std::filesystem::path& folder, Manifest manifest, std::uint64_t step,
@@ -118,16 +114,16 @@ void RunWriter::append(const EvaluationRow& row) {
   ++manifest_.rows->evaluations;
 }
 void RunWriter::append(const HistogramRow& row) {
-  histograms_.append(to_json_line(row));
+  histograms_.append(run_json::to_json_line(row));
   ++manifest_.rows->histograms;
 }
 void RunWriter::append(const OverflowRow& row) {
-  overflows_.append(to_json_line(row));
+  overflows_.append(run_json::to_json_line(row));
   ++manifest_.rows->overflows;
 }
 void RunWriter::append(const CulpritRow& row) {
   if (!culprits_) culprits_.emplace(folder_ / run_file::culprits, LineFile::Mode::create);
-  culprits_->append(to_json_line(row));
+  culprits_->append(run_json::to_json_line(row));
   ++manifest_.rows->culprits;
 }
 
@@ -155,8 +151,7 @@ void RunWriter::finish(ExitState state, std::string message) {
   manifest_.end = utc_now();
   manifest_.rows = rows();
   std::vector<std::string> notes;
-  manifest_.seconds_per_step = median_seconds(read_rows<StepRow>(folder_ / run_file::steps, step_columns,
-                                                                 oldest_step_columns, parse_step_row, notes));
+  manifest_.seconds_per_step = median_seconds(read_rows<StepRow>(folder_ / run_file::steps, notes));
   write_file_atomically(folder_ / run_file::manifest, to_json(manifest_));
 }
 
@@ -281,13 +276,9 @@ RunFolder read_run_folder(const std::filesystem::path& folder, Manifest manifest
   const auto begun = [&](std::string_view name) {
     return run.manifest.state != ExitState::running || is_there(folder / name);
   };
-  if (begun(run_file::steps))
-    run.steps = read_rows<StepRow>(folder / run_file::steps, step_columns, oldest_step_columns,
-                                   parse_step_row, run.notes);
+  if (begun(run_file::steps)) run.steps = read_rows<StepRow>(folder / run_file::steps, run.notes);
   if (begun(run_file::evaluations))
-    run.evaluations =
-        read_rows<EvaluationRow>(folder / run_file::evaluations, evaluation_columns,
-                                 evaluation_columns_of_version_1, parse_evaluation_row, run.notes);
+    run.evaluations = read_rows<EvaluationRow>(folder / run_file::evaluations, run.notes);
   find_damage(run);
   return run;
 }
@@ -310,7 +301,7 @@ std::size_t for_each_histogram(const std::filesystem::path& folder, std::uint64_
   for (std::size_t number = 1; lines.next(line); ++number) {
     HistogramRow row;
     try {
-      row = parse_histogram_row(line);
+      row = run_json::parse_json_line<HistogramRow>(line);
     } catch (const std::runtime_error& error) {
       throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), number, printable(error.what())));
     }
@@ -331,41 +322,37 @@ namespace {
 
 /// The rows of a JSONL file that may be missing.
 template <class Row>
-std::vector<Row> read_optional_lines(const std::filesystem::path& path, Row (*parse)(std::string_view)) {
+std::vector<Row> read_optional_lines(const std::filesystem::path& path) {
   std::vector<Row> rows;
-  if (!is_there(path)) return rows;
-  LineReader lines(path);
-  std::string_view line;
-  for (std::size_t number = 1; lines.next(line); ++number) {
-    try {
-      rows.push_back(parse(line));
-    } catch (const std::runtime_error& error) {
-      throw std::runtime_error(fmt::format("{}:{}: {}", path.string(), number, printable(error.what())));
-    }
-  }
+  if (is_there(path))
+    for_each_line(path, 0, [&](std::string_view line, std::size_t) {
+      rows.push_back(run_json::parse_json_line<Row>(line));
+    });
   return rows;
 }
 
 }  // namespace
 
 std::vector<OverflowRow> read_overflows(const std::filesystem::path& folder) {
-  return read_optional_lines<OverflowRow>(folder / run_file::overflows, parse_overflow_row);
+  return read_optional_lines<OverflowRow>(folder / run_file::overflows);
 }
 
 std::vector<CulpritRow> read_culprits(const std::filesystem::path& folder) {
-  return read_optional_lines<CulpritRow>(folder / run_file::culprits, parse_culprit_row);
+  return read_optional_lines<CulpritRow>(folder / run_file::culprits);
 }
 
 void require_plain_run(const std::filesystem::path& folder) {
-  for (const std::string_view name : run_files) require_replaceable(folder / name);
-  for (const std::string_view name : run_folders)
-    if (is_there(folder / name)) make_folder_inside(folder / name);
+  for (const RunFileName& file : run_folder_files) {
+    if (!file.is_folder)
+      require_replaceable(folder / file.name);
+    else if (is_there(folder / file.name))
+      make_folder_inside(folder / file.name);
+  }
   for (const StoredCheckpoint& checkpoint : stored_checkpoints(folder)) require_replaceable(checkpoint.path);
 }
 
 void remove_run(const std::filesystem::path& folder) {
-  for (const std::string_view name : run_files) remove_everything(folder / name);
-  for (const std::string_view name : run_folders) remove_everything(folder / name);
+  for (const RunFileName& file : run_folder_files) remove_everything(folder / file.name);
   std::error_code not_empty;
   std::filesystem::remove(folder, not_empty);
 }

@@ -36,8 +36,6 @@ double as_number(const Json& value, std::string_view key) {
   wrong_type(key, "a number, \"NaN\", \"Infinity\" or \"-Infinity\"", value);
 }
 
-double get_number(const Json& object, std::string_view key) { return as_number(member(object, key), key); }
-
 std::uint64_t as_count(const Json& value, std::string_view key) {
   if (!value.is_number_unsigned()) wrong_type(key, "a whole number >= 0", value);
   return value.get<std::uint64_t>();
@@ -53,12 +51,6 @@ std::uint64_t get_count(const Json& object, std::string_view key) {
   return as_count(member(object, key), key);
 }
 
-bool get_flag(const Json& object, std::string_view key) {
-  const Json& value = member(object, key);
-  if (!value.is_boolean()) wrong_type(key, "true or false", value);
-  return value.get<bool>();
-}
-
 std::string as_text(const Json& value, std::string_view key) {
   if (!value.is_string()) wrong_type(key, "a string", value);
   return value.get<std::string>();
@@ -66,76 +58,45 @@ std::string as_text(const Json& value, std::string_view key) {
 
 std::string as_string(const Json& value, std::string_view key) { return printable(as_text(value, key)); }
 
+namespace {
+
 void make_printable(Json& json) {
   if (json.is_string()) json = printable(json.get_ref<const std::string&>());
   if (json.is_structured())
     for (Json& part : json) make_printable(part);
 }
 
-std::string get_string(const Json& object, std::string_view key) {
-  return as_string(member(object, key), key);
+}  // namespace
+
+std::string as_document(const Json& value, std::string_view key) {
+  if (value.is_null()) return {};
+  if (!value.is_object()) wrong_type(key, "an object or null", value);
+  Json document = value;
+  make_printable(document);
+  return dump(document, -1);
 }
 
-std::optional<std::string> get_optional(const Json& object, std::string_view key) {
-  const Json& value = member(object, key);
-  if (value.is_null()) return std::nullopt;
-  return as_string(value, key);
+void require_schema(const Json& document, std::string_view name, int version) {
+  if (const std::string schema = as_string(member(document, "schema"), "schema"); schema != name)
+    throw std::runtime_error(fmt::format("'schema' is '{}', not '{}'", shown(schema), name));
+  const Json& given = member(document, "schema_version");
+  if (!given.is_number_integer() || given < 1 || given > version)
+    throw std::runtime_error(fmt::format("schema version {}, but this build reads versions 1 to {}",
+                                         shown(dump(given, -1)), version));
 }
 
-DType get_dtype(const Json& object, std::string_view key) {
-  const std::string name = get_string(object, key);
+DType as_dtype(const Json& value, std::string_view key) {
+  const std::string name = as_string(value, key);
   if (const std::optional<DType> dtype = dtype_called<is_file_float>(name)) return *dtype;
   auto known = dtypes<is_file_float>;
   std::ranges::sort(known);  // by id
   std::string names;
   for (const DType dtype : known) names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(dtype));
-  throw std::runtime_error(fmt::format("'{}' is '{}'; known are {}", key, name, names));
+  throw std::runtime_error(fmt::format("'{}' is '{}'; known are {}", key, shown(name), names));
 }
-
-Observed get_observed(const Json& object, std::string_view key) {
-  const std::string name = get_string(object, key);
-  if (const std::optional<Observed> observed = observed_of(name)) return *observed;
-  std::string names;
-  for (const Observed known : all_observed)
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(known));
-  throw std::runtime_error(fmt::format("'{}' is '{}'; known are {}", key, name, names));
-}
-
-const Json& get_array(const Json& object, std::string_view key) {
-  const Json& value = member(object, key);
-  if (!value.is_array()) wrong_type(key, "an array", value);
-  return value;
-}
-
-std::vector<std::string> get_strings(const Json& object, std::string_view key) {
-  std::vector<std::string> strings;
-  for (const Json& item : get_array(object, key)) strings.push_back(as_string(item, key));
-  return strings;
-}
-
-Json optional_string(const std::optional<std::string>& value) { return value ? Json(*value) : Json(nullptr); }
 
 std::string dump(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
-Json histogram_json(const ExponentHistogram& histogram) {
-  int first = 0, last = ExponentHistogram::bin_count;
-  const auto count = [&](int i) { return histogram.bins[static_cast<std::size_t>(i)]; };
-  while (first < last && count(first) == 0) ++first;
-  while (last > first && count(last - 1) == 0) --last;
-  Json counts = Json::array();
-  for (int i = first; i < last; ++i) counts.push_back(count(i));
-  Json json{{"zero", histogram.zero},
-            {"inf", histogram.infinite},
-            {"nan", histogram.nan},
-            {"first_exponent", first == last ? 0 : ExponentHistogram::min_exponent + first},
-            {"counts", std::move(counts)}};
-  if (histogram.greatest != 0) {
-    json["smallest"] = static_cast<double>(float_from_bits(histogram.smallest));
-    json["greatest"] = static_cast<double>(float_from_bits(histogram.greatest));
-  }
-  return json;
 }
 
 void append_count(std::string& text, std::uint64_t count) {
@@ -173,7 +134,7 @@ namespace {
 
 /// The FP32 bits of json[key], which must be a number of bin `exponent`.
 std::uint32_t extreme_of(const Json& json, std::string_view key, int exponent) {
-  const double value = get_number(json, key);
+  const double value = as_number(member(json, key), key);
   const auto narrow = static_cast<float>(value);
   const std::uint32_t bits = bits_of(narrow);
   if (!(value > 0) || static_cast<double>(narrow) != value || bits >= Binary32::infinity ||
@@ -185,13 +146,13 @@ std::uint32_t extreme_of(const Json& json, std::string_view key, int exponent) {
 
 }  // namespace
 
-ExponentHistogram histogram_of(const Json& object, std::string_view key) {
-  const Json& json = member(object, key);
+ExponentHistogram as_histogram(const Json& json, std::string_view key) {
   ExponentHistogram histogram;
   histogram.zero = get_count(json, "zero");
   histogram.infinite = get_count(json, "inf");
   histogram.nan = get_count(json, "nan");
-  const Json& counts = get_array(json, "counts");
+  const Json& counts = member(json, "counts");
+  if (!counts.is_array()) wrong_type("counts", "an array", counts);
   const std::int64_t first = get_integer(json, "first_exponent");
   const std::int64_t end = first + static_cast<std::int64_t>(counts.size());
   if (first < ExponentHistogram::min_exponent || end > ExponentHistogram::max_exponent + 1)

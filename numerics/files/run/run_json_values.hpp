@@ -6,12 +6,9 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "numerics/files/run/observed.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
 
@@ -19,11 +16,8 @@ namespace fp16lab::run_json {
 
 using Json = nlohmann::ordered_json;
 
-Json optional_string(const std::optional<std::string>& value);  ///< null where there is none
-/// The bins from the first to the last that counted something; `smallest` and `greatest` where they are
-/// known.
-Json histogram_json(const ExponentHistogram& histogram);
-/// dump(histogram_json(histogram), -1) behind `text`, ten times as fast: a run writes thousands of them.
+/// After `text`: the bins from the first to the last that counted something; `smallest` and `greatest` where
+/// they are known. Without a tree of JSON it is ten times as fast: a run writes thousands of them.
 void append_histogram(std::string& text, const ExponentHistogram& histogram);
 /// The same of a count.
 void append_count(std::string& text, std::uint64_t count);
@@ -36,24 +30,20 @@ std::string dump(const Json& json, int indent);
 const Json& member(const Json& object, std::string_view key);
 double as_number(const Json& value, std::string_view key);
 std::uint64_t as_count(const Json& value, std::string_view key);
-/// Names, versions, messages: made printable (numerics/text/text.hpp), since folders are received from others and every
-/// reader shows them, in lines, figures, pages and scripts.
+/// Names, versions, messages: made printable (numerics/text/text.hpp), since folders are received from others
+/// and every reader shows them, in lines, figures, pages and scripts.
 std::string as_string(const Json& value, std::string_view key);
 /// What has lines of its own or is a command's word, as it stands.
 std::string as_text(const Json& value, std::string_view key);
-/// `json` with all of its strings printable.
-void make_printable(Json& json);
+/// An object in one line of JSON, its strings made printable; "" where it is null.
+std::string as_document(const Json& value, std::string_view key);
+DType as_dtype(const Json& value, std::string_view key);
+ExponentHistogram as_histogram(const Json& value, std::string_view key);
 
-double get_number(const Json& object, std::string_view key);
 std::int64_t get_integer(const Json& object, std::string_view key);
 std::uint64_t get_count(const Json& object, std::string_view key);
-bool get_flag(const Json& object, std::string_view key);
-std::string get_string(const Json& object, std::string_view key);
-std::optional<std::string> get_optional(const Json& object, std::string_view key);  ///< none where it is null
-DType get_dtype(const Json& object, std::string_view key);
-Observed get_observed(const Json& object, std::string_view key);
-const Json& get_array(const Json& object, std::string_view key);
-std::vector<std::string> get_strings(const Json& object, std::string_view key);
-ExponentHistogram histogram_of(const Json& object, std::string_view key);
+
+/// Refuses a document whose members schema and schema_version are not `name` and 1 to `version`.
+void require_schema(const Json& document, std::string_view name, int version);
 
 }  // namespace fp16lab::run_json

@@ -15,8 +15,9 @@
 #include "numerics/files/disk/input_file.hpp"
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/disk/sha256.hpp"
+#include "numerics/files/run/record_csv.hpp"
+#include "numerics/files/run/record_json.hpp"
 #include "numerics/files/run/run_schema.hpp"
-#include "numerics/files/run/run_text.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab {
@@ -185,27 +186,27 @@ RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std
     if (number != reached + 1)
       throw std::runtime_error(fmt::format("step {} follows step {}", number, reached));
     reached = number;
-    const StepRow row = parse_step_row(line, step_columns);
+    const StepRow row = parse_csv<StepRow>(line);
     if (number == step && row.state_hash != state_hash)
       throw std::runtime_error(
           fmt::format("step {} has the state_hash {:016x}, but its checkpoint has {:016x}", number,
                       row.state_hash, state_hash));
   };
   RunCut cut;
-  cut.steps = cut_behind({.path = steps, .header = csv_header(step_columns)}, step, {},
-                         digest(run_file::steps), check);
+  cut.steps =
+      cut_behind({.path = steps, .header = csv_header<StepRow>()}, step, {}, digest(run_file::steps), check);
   if (reached != step)
     throw std::runtime_error(
         fmt::format("{} ends at step {}, before its checkpoint of step {}", steps.string(), reached, step));
-  cut.evaluations = cut_behind(
-      {.path = run_folder / run_file::evaluations, .header = csv_header(evaluation_columns)}, step - 1,
-      rows(&RunRows::evaluations), digest(run_file::evaluations),
-      [](std::string_view line, std::uint64_t) { parse_evaluation_row(line, evaluation_columns); });
-  cut.histograms = jsonl(run_file::histograms, &RunRows::histograms, parse_histogram_row);
+  cut.evaluations =
+      cut_behind({.path = run_folder / run_file::evaluations, .header = csv_header<EvaluationRow>()},
+                 step - 1, rows(&RunRows::evaluations), digest(run_file::evaluations),
+                 [](std::string_view line, std::uint64_t) { parse_csv<EvaluationRow>(line); });
+  cut.histograms = jsonl(run_file::histograms, &RunRows::histograms, run_json::parse_json_line<HistogramRow>);
   if (written || is_there(run_folder / run_file::overflows))
-    cut.overflows = jsonl(run_file::overflows, &RunRows::overflows, parse_overflow_row);
+    cut.overflows = jsonl(run_file::overflows, &RunRows::overflows, run_json::parse_json_line<OverflowRow>);
   if ((written && written->culprits > 0) || is_there(run_folder / run_file::culprits))
-    cut.culprits = jsonl(run_file::culprits, &RunRows::culprits, parse_culprit_row);
+    cut.culprits = jsonl(run_file::culprits, &RunRows::culprits, run_json::parse_json_line<CulpritRow>);
   return cut;
 }
 

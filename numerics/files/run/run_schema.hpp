@@ -1,22 +1,5 @@
-// The run folder: names, columns and the manifest that writers and readers agree on; rows are in
-// run_rows.hpp.
-//
-//   manifest.json      who, what, where, how it ended          whole file, replaced atomically
-//   config.toml        the resolved configuration              whole file
-//   steps.csv          one row an optimizer iteration          grows line by line
-//   evaluations.csv    one row an evaluation                   grows line by line
-//   histograms.jsonl   one JSON object a tensor and step       grows line by line
-//   overflows.jsonl    one JSON object a step with an overflow  grows line by line; empty where there was
-//                                                               none
-//   culprits.jsonl     one JSON object a culprit               grows line by line; only with
-//                                                              observe.explain_overflow
-//   checkpoints/step-000100.safetensors                        whole files, the newest ones kept
-//   weights.safetensors                                        whole file, replaced atomically, with
-//                                                              amp.save_dtype
-//   op_stats.csv                                               whole file, of a run with --op-stats
-//   figures/, report.html                                      written by reports/
-//   replay.json, replay.csv, replay_traces.csv                 whole files, of `fp16lab replay RUN -o RUN`
-//                                                              (numerics/files/run/replay_file.hpp)
+// The run folder: its files, the manifest, and what writers and readers agree on. run_folder_files says what
+// each file is, run_rows.hpp and replay_file.hpp what a row of it holds (`fp16lab list records`).
 //
 // Texts are what others wrote: readers make all of them printable (numerics/text/text.hpp), apart from
 // manifest.config and the words of manifest.argv, which are told by flatten_toml() and shell_line().
@@ -75,20 +58,36 @@ inline constexpr std::string_view replay_traces = "replay_traces.csv";
 /// Whose the folder is while somebody writes in it (experiments/app/run/folder_claim.hpp); no run leaves it.
 inline constexpr std::string_view claim = "claim.json";
 }  // namespace run_file
+/// What the schema names, the manifest first: without it nothing half deleted reads as a run.
+struct RunFileName {
+  std::string_view name;
+  std::string_view what;
+  bool is_folder = false;
+};
+inline constexpr std::array<RunFileName, 16> run_folder_files{{
+    {run_file::manifest, "who, what, where, how it ended; whole file, replaced atomically"},
+    {run_file::config, "the resolved configuration; whole file"},
+    {run_file::steps, "one row an optimizer iteration; grows line by line"},
+    {run_file::evaluations, "one row an evaluation; grows line by line"},
+    {run_file::histograms, "one JSON object a tensor and step; grows line by line"},
+    {run_file::overflows,
+     "one JSON object a step with an overflow; grows line by line; empty where there was none"},
+    {run_file::culprits, "one JSON object a culprit; grows line by line; only with observe.explain_overflow"},
+    {run_file::checkpoints, "step-000100.safetensors ...: whole files, the newest ones kept", true},
+    {run_file::ranks_differ, "step-000100-rank-1.safetensors ...: of a run whose ranks came to differ", true},
+    {run_file::weights, "whole file, replaced atomically, with amp.save_dtype"},
+    {run_file::op_statistics, "whole file, of a run with --op-stats"},
+    {run_file::figures, "written by reports", true},
+    {run_file::report, "written by reports"},
+    {run_file::replay, "whole file, of fp16lab replay RUN -o RUN"},
+    {run_file::replay_summary, "whole file, beside replay.json"},
+    {run_file::replay_traces, "whole file, beside replay.json"},
+}};
+
 /// In the folder of a sweep, beside its runs: NAME.toml is the configuration of a run that it means to make
 /// in NAME, and tasks.csv lists those of the last plan in their order.
 inline constexpr std::string_view sweep_plan = "plan";
 inline constexpr std::string_view sweep_tasks = "tasks.csv";
-
-inline constexpr std::array<std::string_view, 11> step_columns{
-    "step", "loss",           "loss_scale", "found_inf", "skipped", "grad_norm",
-    "lr",   "underflow_rate", "state_hash", "seconds",   "epoch"};
-/// How many of them the oldest folders have.
-inline constexpr std::size_t oldest_step_columns = 10;
-inline constexpr std::array<std::string_view, 5> evaluation_columns{"step", "split", "loss", "accuracy",
-                                                                    "bits_per_character"};
-/// How many of them a folder of schema version 1 has.
-inline constexpr std::size_t evaluation_columns_of_version_1 = 4;
 
 enum class ExitState {
   running,   ///< still at work, or killed
@@ -97,32 +96,35 @@ enum class ExitState {
   diverged,  ///< a loss not finite (50 in a row, or the last), a skip limit, or no step that could be taken
   failed,    ///< an error; `message` says which
 };
-std::string_view name_of(ExitState state);
-std::optional<ExitState> exit_state_of(std::string_view name);
+constexpr std::array<std::string_view, 5> names_of(ExitState) {
+  return {"running", "finished", "stopped", "diverged", "failed"};
+}
 
 struct DataFile {
-  std::string path{};
-  std::string sha256{};  ///< 64 hex digits
-  bool operator==(const DataFile&) const = default;
+  FP16LAB_RECORD(DataFile, "manifest.json: data", 1, "A file that the run read its data from.");
+  FP16LAB_FIELD(std::string, path, {}, "as it was opened");
+  FP16LAB_FIELD(std::string, sha256, {}, "64 hex digits");
+  FP16LAB_RECORD_END(DataFile);
 };
 
-/// A run that was continued after a kill or an interruption.
 struct Resumption {
-  std::uint64_t step = 0;  ///< the last step of the checkpoint; 0: from the beginning
-  std::string time{};      ///< UTC
-  std::string git_hash{};  ///< of the sources that continued it
-  bool operator==(const Resumption&) const = default;
+  FP16LAB_RECORD(Resumption, "manifest.json: resumptions", 2,
+                 "A run was continued after a kill or an interruption.");
+  FP16LAB_FIELD(std::uint64_t, step, 0, "the last step of the checkpoint; 0: from the beginning");
+  FP16LAB_FIELD(std::string, time, {}, "UTC");
+  FP16LAB_FIELD(std::string, git_hash, {}, "of the sources that continued it");
+  FP16LAB_RECORD_END(Resumption);
 };
 
-/// What computed a run.
 struct BackendRecord {
-  std::string device{};                     ///< "emulated" or "cuda"
-  std::string tensor_core{};                ///< the row that products of 16 bits follow
-  std::string note{};                       ///< why backend.device = "auto" took it; else empty
-  std::optional<std::string> capability{};  ///< of the GPU, "9.0"
-  std::optional<std::string> runtime{};     ///< version of CUDA's libraries, "13.0"
-  std::optional<std::string> gemm{};        ///< backend.gemm
-  bool operator==(const BackendRecord&) const = default;
+  FP16LAB_RECORD(BackendRecord, "manifest.json: backend", 2, "What computed the run.");
+  FP16LAB_FIELD(std::string, device, {}, "\"emulated\" or \"cuda\"");
+  FP16LAB_FIELD(std::string, tensor_core, {}, "the row that products of 16 bits follow");
+  FP16LAB_FIELD(std::string, note, {}, "why backend.device = \"auto\" took it; else empty");
+  FP16LAB_FIELD(std::optional<std::string>, capability, {}, "of the GPU, \"9.0\"");
+  FP16LAB_FIELD(std::optional<std::string>, runtime, {}, "version of CUDA's libraries, \"13.0\"");
+  FP16LAB_FIELD(std::optional<std::string>, gemm, {}, "backend.gemm");
+  FP16LAB_RECORD_END(BackendRecord);
 };
 
 /// How many rows each line file has; headers are none.
@@ -144,44 +146,54 @@ inline constexpr std::array<LineFileName, 5> line_files{{{run_file::steps, &RunR
                                                          {run_file::overflows, &RunRows::overflows},
                                                          {run_file::culprits, &RunRows::culprits}}};
 
-/// The processes that trained together.
 struct RankRecord {
-  std::string library{};             ///< what moved their bytes: "Open MPI v4.1.4"
-  std::vector<std::string> hosts{};  ///< by rank
-  bool operator==(const RankRecord&) const = default;
+  FP16LAB_RECORD(RankRecord, "manifest.json: ranks", 3, "The processes that trained together.");
+  FP16LAB_FIELD(std::string, library, {}, "what moved their bytes: \"Open MPI v4.1.4\"");
+  FP16LAB_FIELD(std::vector<std::string>, hosts, {}, "by rank");
+  FP16LAB_RECORD_END(RankRecord);
 };
 
 struct Manifest {
-  std::string
-      name{};  ///< what the user calls this configuration (train --name, a sweep's variant); usually empty
-  std::vector<std::string> argv{};
-  std::string config{};    ///< the resolved TOML, the same text as config.toml
-  std::string git_hash{};  ///< of the sources, with "-dirty-DIGEST" where they had changed
-  std::map<std::string, std::uint64_t> seeds{};  ///< by purpose: {"train": 1}
-  std::string cpu{};
-  int threads = 1;
-  std::string compiler{};
-  std::string flags{};
-  std::string gemm_target{};         ///< the vector target that ran the products: "avx512"
-  std::optional<std::string> gpu{};  ///< absent where no GPU took part
-  std::optional<std::string> driver{};
-  std::optional<BackendRecord> backend{};  ///< absent in folders from before there were several
-  std::optional<RankRecord> ranks{};       ///< absent where one process trained
-  std::vector<DataFile> data{};
-  std::string start{};               ///< UTC, "2026-01-31T12:34:56Z"
-  std::optional<std::string> end{};  ///< absent while running
-  ExitState state = ExitState::running;
-  std::string message{};                  ///< why it failed or diverged; usually empty
-  std::vector<Resumption> resumptions{};  ///< in order; folders of schema version 1 have none
-  std::optional<RunRows> rows{};          ///< written before this manifest was; absent in older folders
-  bool altered = false;                   ///< as it was read: its last member is the SHA-256 of another text
-  /// The network, as `fp16lab model --json` tells it, without levels: JSON. Empty in older folders.
-  std::string model{};
-  std::optional<RunMemory> memory{};         ///< from the second step on; absent in older folders
-  std::optional<double> seconds_per_step{};  ///< the median, once the run has ended
-
-  bool operator==(const Manifest&) const = default;
+  using Seeds = std::map<std::string, std::uint64_t>;
+  FP16LAB_RECORD(Manifest, "manifest.json", 1,
+                 "Who made the run, with what and where, and how it ended. `schema` and `schema_version` "
+                 "come first, `sha256` last.");
+  FP16LAB_FIELD(std::string, name, {},
+                "what the user calls this configuration (train --name, a sweep's variant); usually empty",
+                .since = 2);
+  FP16LAB_FIELD(ExitState, state, ExitState::running, "how it ended; running: it is at work, or was killed");
+  FP16LAB_FIELD(std::string, message, {}, "why it failed or diverged; usually empty");
+  FP16LAB_FIELD(std::string, start, {}, "UTC, \"2026-01-31T12:34:56Z\"");
+  FP16LAB_FIELD(std::optional<std::string>, end, {}, "UTC; none while it is running");
+  FP16LAB_FIELD(std::vector<Resumption>, resumptions, {}, "in order", .since = 2);
+  FP16LAB_FIELD(std::optional<RunRows>, rows, {},
+                "of each file that grows line by line, written before this manifest was", .since = 2);
+  FP16LAB_FIELD(std::vector<std::string>, argv, {}, "the command line", .as_it_is = true);
+  FP16LAB_FIELD(Seeds, seeds, {}, "by purpose: {\"train\": 1}");
+  FP16LAB_FIELD(std::string, git_hash, {}, "of the sources, with \"-dirty-DIGEST\" where they had changed");
+  FP16LAB_FIELD(std::string, cpu, {}, "its name");
+  FP16LAB_FIELD(int, threads, 1, "that computed");
+  FP16LAB_FIELD(std::string, compiler, {}, "and its version");
+  FP16LAB_FIELD(std::string, flags, {}, "of the compiler");
+  FP16LAB_FIELD(std::string, gemm_target, {}, "the vector target that ran the products: \"avx512\"");
+  FP16LAB_FIELD(std::optional<std::string>, gpu, {}, "none where no GPU took part");
+  FP16LAB_FIELD(std::optional<std::string>, driver, {}, "of the GPU");
+  FP16LAB_FIELD(std::optional<BackendRecord>, backend, {}, "device and versions", .since = 2);
+  FP16LAB_FIELD(std::optional<RankRecord>, ranks, {}, "none where one process trained", .since = 3);
+  FP16LAB_FIELD(std::vector<DataFile>, data, {}, "by their digests");
+  FP16LAB_FIELD(std::optional<RunMemory>, memory, {}, "from the second step on", .since = 3);
+  FP16LAB_FIELD(std::optional<double>, seconds_per_step, {}, "the median, once the run has ended", .since = 3,
+                .unit = "s");
+  FP16LAB_FIELD(std::string, model, {}, "the network, as `fp16lab model --json` tells it, without levels",
+                .since = 3, .json = true);
+  FP16LAB_FIELD(std::string, config, {}, "the resolved TOML, the same text as config.toml", .as_it_is = true);
+  bool altered = false;  ///< as it was read: its last member is the SHA-256 of another text
+  FP16LAB_RECORD_END(Manifest);
 };
+
+/// The text of manifest.json, sealed, and its reader: std::runtime_error with the reason only.
+std::string to_json(const Manifest& manifest);
+Manifest parse_manifest(std::string_view text);
 
 /// The current time as manifests write it: "2026-01-31T12:34:56Z".
 std::string utc_now();

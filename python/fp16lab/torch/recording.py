@@ -8,7 +8,7 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -159,39 +159,16 @@ class Recording:
                         loss_scale=row.loss_scale,
                         before=row.before,
                         after=row.after,
-                        unmoved=None,
                     )
                     row = next(rows, None)
                 if step.step in self.overflows:
-                    writer.overflow(
-                        step=step.step,
-                        loss_scale=step.loss_scale,
-                        optimizers=[],
-                        parameters=self.overflows[step.step],
-                    )
+                    named = self.overflows[step.step]
+                    writer.overflow(step=step.step, loss_scale=step.loss_scale, parameters=named)
                 for culprit in self.culprits.get(step.step, ()):
                     writer.culprit(culprit)
-                underflow = lost / values if values else None
-                writer.step(
-                    step=step.step,
-                    loss=step.loss,
-                    loss_scale=step.loss_scale,
-                    found_inf=step.found_inf,
-                    skipped=step.skipped,
-                    grad_norm=step.grad_norm,
-                    lr=step.lr,
-                    underflow_rate=underflow,
-                    state_hash=step.state_hash,
-                    seconds=step.seconds,
-                    epoch=None,
-                )
+                writer.step(**asdict(step), underflow_rate=lost / values if values else None)
             for evaluation in self.evaluations:
-                writer.evaluation(
-                    step=evaluation.step,
-                    split=evaluation.split,
-                    loss=evaluation.loss,
-                    accuracy=evaluation.accuracy,
-                )
+                writer.evaluation(**asdict(evaluation))
             writer.finish(state)
 
         return new_folder(folder, write, replace)

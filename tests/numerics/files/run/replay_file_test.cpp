@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/run/record_csv.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -122,12 +123,12 @@ TEST(ReplayFileText, RefusesToWriteTracesThatCannotBe) {
 TEST(ReplayFileText, CsvHasOneRowAPolicyAndOneAnEvent) {
   EXPECT_EQ(
       summary_csv(example()),
-      std::string(replay_summary_columns) +
+      csv_header<ReplaySummaryRow>() +
           "\n"
           "torch,\"torch, \"\"fast\"\"\",0,1,2,1,3,0.25,0.5,1e-300,2.9802322387695312e-08,0,0.1,0.99,1,14,15,"
           "0.125\n"
           "layerwise,\"layerwise\",,,,,,,,,,,,,,,,\n");
-  EXPECT_EQ(traces_csv(example()), std::string(replay_trace_columns) +
+  EXPECT_EQ(traces_csv(example()), csv_header<ReplayTraceRow>() +
                                        "\n"
                                        "torch,\"torch, \"\"fast\"\"\",1,16,16,0,0\n"
                                        "torch,\"torch, \"\"fast\"\"\",2,16,16,1,1\n"
@@ -139,7 +140,7 @@ TEST(ReplayFileText, CsvHasOneRowAPolicyAndOneAnEvent) {
   const std::string last =
       csv.substr(csv.rfind("layerwise,\"") == std::string::npos ? 0 : csv.rfind("layerwise,\""));
   EXPECT_EQ(std::count(last.begin(), last.end(), ','),
-            std::count(replay_summary_columns.begin(), replay_summary_columns.end(), ','));
+            static_cast<std::ptrdiff_t>(field_count<ReplaySummaryRow>) - 1);
 }
 
 TEST(ReplayFileFolder, IsWrittenWholeAndReadByFolderOrName) {

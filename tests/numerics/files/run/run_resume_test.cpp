@@ -8,8 +8,9 @@
 #include <fstream>
 
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/run/record_csv.hpp"
+#include "numerics/files/run/record_json.hpp"
 #include "numerics/files/run/run_folder.hpp"
-#include "numerics/files/run/run_text.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -231,7 +232,7 @@ TEST_F(RunResume, RowsThatContradictThemselvesAreRefusedWithTheirPlace) {
     for (const std::string& text : lines) file << text << '\n';
   };
   const auto error = [&] { return message_of([&] { find_cut(folder, 9, 109); }); };
-  const std::string good = to_json_line(row);
+  const std::string good = run_json::to_json_line(row);
   replace(run_file::histograms, 8, good);
   EXPECT_EQ(find_cut(folder, 9, 109).histograms.rows, 18u);
   std::string more = good;
@@ -267,8 +268,8 @@ TEST_F(RunResume, AFileWithoutRowsBeginsAnewWithItsHeader) {
   remove_run(folder);
   write_run();
   const RunRows later{.steps = 5, .evaluations = 4, .histograms = 10, .overflows = 1};
-  for (const auto& [name, header] : {std::pair{run_file::evaluations, csv_header(evaluation_columns)},
-                                     {run_file::steps, csv_header(step_columns)}}) {
+  for (const auto& [name, header] : {std::pair{run_file::evaluations, csv_header<EvaluationRow>()},
+                                     {run_file::steps, csv_header<StepRow>()}}) {
     const std::string good = read_file(folder / name);
     std::ofstream(folder / name, std::ios::binary).flush();
     EXPECT_THAT(message_of([&] { find_cut(folder, 5, 105, later); }),
