@@ -106,7 +106,16 @@ std::optional<double> ErrorGrowth::doubling_steps() const {
   return std::log10(2.0) / log10_per_step;
 }
 
-StepsComparison compare_steps(std::span<const StepRow> a, std::span<const StepRow> b, double threshold) {
+StepsOfTwoVersions steps_of_two_versions(const Manifest& a, const Manifest& b) {
+  const auto last_of_first = [](const Manifest& run) {
+    return run.state_hash_version < 2 ? std::numeric_limits<std::uint64_t>::max() : run.first_state_hash_until;
+  };
+  const auto [after, up_to] = std::minmax(last_of_first(a), last_of_first(b));
+  return {after, up_to};
+}
+
+StepsComparison compare_steps(std::span<const StepRow> a, std::span<const StepRow> b, double threshold,
+                              StepsOfTwoVersions other_hashes) {
   StepsComparison result;
   const auto rows_a = by_step(a), rows_b = by_step(b);
   for (const auto& [step, row] : rows_a) {
@@ -120,7 +129,9 @@ StepsComparison compare_steps(std::span<const StepRow> a, std::span<const StepRo
   result.equal = result.only_a == 0 && result.only_b == 0;
   for (const auto& [row_a, row_b] : result.common) {
     const std::uint64_t step = row_a.step;
-    if (row_a.state_hash != row_b.state_hash) {
+    if (row_a.state_hash != row_b.state_hash && step > other_hashes.after && step <= other_hashes.up_to) {
+      ++result.states_of_two_versions;
+    } else if (row_a.state_hash != row_b.state_hash) {
       ++result.state_differences;
       if (!result.first_state_difference) result.first_state_difference = step;
     }

@@ -61,14 +61,22 @@ struct StepsComparison {
   std::size_t only_a = 0, only_b = 0;
   std::optional<std::uint64_t> first_state_difference{};  ///< first step whose state_hash differs
   std::size_t state_differences = 0;
+  std::size_t states_of_two_versions = 0;  ///< not equal, and never to be compared: no difference
   ColumnDifference loss{}, grad_norm{}, loss_scale{}, lr{};
   std::size_t skips_a = 0, skips_b = 0, skip_differences = 0;  ///< in the common steps
   std::optional<ErrorGrowth> growth{};
   /// Every step in both, and every column but the seconds.
   bool equal = true;
 };
+/// The steps whose state_hash is of version 1 in one run and of version 2 in the other: after `after` up to `up_to`.
+struct StepsOfTwoVersions {
+  std::uint64_t after = 0, up_to = 0;
+};
+StepsOfTwoVersions steps_of_two_versions(const Manifest& a, const Manifest& b);
+
 /// `threshold` >= 0 is relative.
-StepsComparison compare_steps(std::span<const StepRow> a, std::span<const StepRow> b, double threshold);
+StepsComparison compare_steps(std::span<const StepRow> a, std::span<const StepRow> b, double threshold,
+                              StepsOfTwoVersions other_hashes = {});
 
 struct EvaluationPair {
   EvaluationRow a, b;

@@ -33,6 +33,14 @@ std::string step_text(const std::optional<std::uint64_t>& step) {
 std::string differences(const RunComparison& comparison) {
   const StepsComparison& steps = comparison.steps;
   if (steps.common.empty()) return "There is no step that both runs have: nothing to compare.";
+  const std::string apart =
+      steps.states_of_two_versions == 0
+          ? ""
+          : fmt::format(" The state_hash of {} steps is of version 1 in one run and 2 in the other, and says nothing.",
+                        steps.states_of_two_versions);
+  if (comparison.equal() && !apart.empty())
+    return fmt::format("Everything recorded in {} steps is the same, as far as can be compared.{}", steps.common.size(),
+                       apart);
   if (comparison.equal())
     return fmt::format(
         "The runs are the same, bit for bit: the states of all {} steps, and everything recorded.",
@@ -42,6 +50,8 @@ std::string differences(const RunComparison& comparison) {
     text = fmt::format(
         "The runs differ: their states part at step {} ({} of {} common steps have other states).",
         *steps.first_state_difference, steps.state_differences, steps.common.size());
+  else if (!apart.empty())
+    text = "What was recorded differs; no state that can be compared does." + apart;
   else if (steps.only_a + steps.only_b > 0)
     text = fmt::format(
         "The states of the {} common steps are the same; one run has steps that the other has not.",
@@ -282,6 +292,7 @@ void write_comparison_json(std::ostream& out, const RunComparison& comparison) {
                        {"only_b", steps.only_b},
                        {"first_state_difference", optional(steps.first_state_difference)},
                        {"state_differences", steps.state_differences},
+                       {"states_of_two_versions", steps.states_of_two_versions},
                        {"loss", column_json(steps.loss)},
                        {"grad_norm", column_json(steps.grad_norm)},
                        {"loss_scale", column_json(steps.loss_scale)},

@@ -46,7 +46,7 @@ JudgedSweep::JudgedSweep(const SweepPlan& plan) {
   if (folders.empty())
     throw CommandError(ExitCode::run_failed, fmt::format("{}: none of its {} runs is there",
                                                          plan.folder.string(), plan.runs.size()));
-  set_ = reports::load_runs(folders, missing);
+  set_ = reports::load_runs(folders, missing, effective_toml);
   set_.workloads = grouped(plan, set_.runs);
   // The plan's names tell apart what settings alone do not, so none of its seeds is there twice.
   std::erase_if(set_.notes, [](const std::string& note) { return note.ends_with(" occurs more than once"); });

@@ -72,18 +72,6 @@ bool starts_with_any(std::string_view key, std::initializer_list<std::string_vie
 
 bool sums_in_f16(const FlatConfig& config) { return value_or(config, "backend.accumulator", "f32") == "f16"; }
 
-/// Keys of an optimizer or a schedule that only the named one reads; older folders do not have them.
-bool is_unread(const FlatConfig& config, std::string_view key) {
-  const auto is = [&](std::string_view chosen, std::string_view name) {
-    return value_or(config, chosen, "") == name;
-  };
-  if (key == "optimizer.dampening") return !is("optimizer.name", "sgd") || number_or(config, key, 0) == 0;
-  if (key == "optimizer.alpha" || key == "optimizer.centered") return !is("optimizer.name", "rmsprop");
-  if (key == "schedule.power") return !is("schedule.name", "polynomial");
-  if (key == "schedule.gamma") return !is("schedule.name", "exponential");
-  return false;
-}
-
 /// How 16-bit weights take their updates, and gradients are rounded, where that is not by rounding to
 /// nearest.
 bool stores_otherwise(std::string_view key, const std::string& value) {
@@ -205,9 +193,7 @@ FlatConfig workload_settings(const FlatConfig& config) {
     if (starts_with_any(key, {"amp.", "scaler.", "backend.", "observe.", "checkpoint.", "report."})) continue;
     if (key == "train.seed" || key == "train.evaluate_every" || key == "train.skip_limit" ||
         key == "data.path" || key == "optimizer.loss_scale" || key == "optimizer.kahan" ||
-        key == perturbation || is_unread(config, key) || (key == "data.shuffle" && value == "true") ||
-        (key == "optimizer.set_to_zero" && value == "false") ||
-        (key == "train.initial" && value.find_first_not_of("'\"") == std::string::npos))  // older folders
+        key == "train.graph" || key == "parallel.time_limit" || key == perturbation)
       continue;
     settings.emplace(key, value);
   }

@@ -25,10 +25,14 @@ std::uint64_t seed_of(const FlatConfig& config) {
   return seed;
 }
 
-Run load_run(const std::filesystem::path& folder) {
+FlatConfig flat_config(const std::string& toml, const EffectiveConfig& effective, const std::string& where) {
+  return flatten_toml(effective ? effective(toml) : toml, where);
+}
+
+Run load_run(const std::filesystem::path& folder, const EffectiveConfig& effective) {
   Run run;
   run.folder = read_run_folder(folder);
-  run.config = flatten_toml(run.folder.manifest.config, (folder / run_file::manifest).string());
+  run.config = flat_config(run.folder.manifest.config, effective, (folder / run_file::manifest).string());
   run.id = configuration_of(run.config);
   const std::filesystem::path clean = std::filesystem::absolute(folder).lexically_normal();
   run.name = printable((clean.has_filename() ? clean : clean.parent_path()).filename().string());
@@ -36,14 +40,14 @@ Run load_run(const std::filesystem::path& folder) {
   return run;
 }
 
-Run missing_run(const std::filesystem::path& planned) {
+Run missing_run(const std::filesystem::path& planned, const EffectiveConfig& effective) {
   Run run;
   run.missing = true;
   run.name = printable(planned.stem().string());
   run.folder.path = planned.parent_path().parent_path() / planned.stem();
   run.folder.manifest.config = read_file(planned);
   run.folder.manifest.state = ExitState::failed;
-  run.config = flatten_toml(run.folder.manifest.config, planned.string());
+  run.config = flat_config(run.folder.manifest.config, effective, planned.string());
   run.id = configuration_of(run.config);
   run.seed = seed_of(run.config);
   return run;
@@ -286,15 +290,15 @@ std::size_t RunSet::missing() const {
 }
 
 RunSet load_runs(std::span<const std::filesystem::path> folders,
-                 std::span<const std::filesystem::path> missing) {
+                 std::span<const std::filesystem::path> missing, const EffectiveConfig& effective) {
   if (folders.empty()) throw std::runtime_error("no run folders to report on");
   RunSet set;
-  for (const std::filesystem::path& folder : folders) set.runs.push_back(load_run(folder));
+  for (const std::filesystem::path& folder : folders) set.runs.push_back(load_run(folder, effective));
   for (const Run& run : set.runs)
     for (std::string& build : builds_of(run.folder.manifest))
       if (std::find(set.builds.begin(), set.builds.end(), build) == set.builds.end())
         set.builds.push_back(std::move(build));
-  for (const std::filesystem::path& planned : missing) set.runs.push_back(missing_run(planned));
+  for (const std::filesystem::path& planned : missing) set.runs.push_back(missing_run(planned, effective));
 
   Groups by_settings;
   std::vector<std::vector<std::size_t>> members;

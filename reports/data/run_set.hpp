@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,11 +50,15 @@ struct RunSet {
   std::size_t missing() const;      ///< how many of `runs`
 };
 
+/// What a build makes of the text of a run's configuration: what counts of it, as it would write it today. Nothing: the
+/// text.
+using EffectiveConfig = std::function<std::string(const std::string& toml)>;
+
 /// Reads everything but histograms. A folder that is no run, or a damaged one, throws std::runtime_error; so
 /// does an empty list. Runs that have not finished are kept and noted; so are those of `missing`:
 /// configurations, as a sweep's plan keeps them (fp16lab::sweep_plan), whose run is not there.
 RunSet load_runs(std::span<const std::filesystem::path> folders,
-                 std::span<const std::filesystem::path> missing = {});
+                 std::span<const std::filesystem::path> missing = {}, const EffectiveConfig& effective = {});
 
 /// The run whose gradients stand for a configuration: the first finished one that has histograms, else the
 /// first that has histograms, else nullptr.

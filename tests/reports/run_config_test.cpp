@@ -54,22 +54,6 @@ TEST(RunConfig, Tf32HasFp32sRangeSoNobodyMissesAScale) {
   EXPECT_EQ(configuration_of(config_of("amp.level = \"O1\"\namp.dtype = \"tf32\"")).label, "TF32");
 }
 
-TEST(RunConfig, KeysThatTheOptimizerDoesNotReadTellNoWorkloadsApart) {
-  const auto settings = [](const std::string& optimizer, const std::string& schedule,
-                           const std::string& rest) {
-    return workload_settings(
-        config_of("optimizer.name = \"" + optimizer + "\"\nschedule.name = \"" + schedule + "\"\n" + rest));
-  };
-  const std::string unread =
-      "optimizer.alpha = 0.9\noptimizer.centered = true\noptimizer.dampening = 0.0\nschedule.power = 2.0\n"
-      "schedule.gamma = 0.5";
-  EXPECT_EQ(settings("sgd", "cosine", unread), settings("sgd", "cosine", ""));
-  EXPECT_NE(settings("sgd", "cosine", "optimizer.dampening = 0.5"), settings("sgd", "cosine", ""));
-  EXPECT_NE(settings("rmsprop", "cosine", unread), settings("rmsprop", "cosine", ""));
-  EXPECT_NE(settings("sgd", "polynomial", unread), settings("sgd", "polynomial", ""));
-  EXPECT_NE(settings("sgd", "exponential", unread), settings("sgd", "exponential", ""));
-}
-
 TEST(RunConfig, APolicyHasOneNameAndEveryOtherOneIsAdaptive) {
   const FlatConfig old_name =
       config_of("amp.level = \"O1\"\nscaler.policy = \"dynamic\"\nscaler.initial_scale = 8.0");

@@ -94,10 +94,12 @@ analysis::RunComparison compare(const CompareCommand& command) {
                                  .name_b = printable(command.b.string()),
                                  .threshold = command.threshold};
   const auto settings = [](const RunFolder& run) {
-    return reports::flatten_toml(run.manifest.config, (run.path / run_file::config).string());
+    const std::string where = (run.path / run_file::config).string();
+    return reports::flatten_toml(effective_toml(run.manifest.config), where);
   };
   result.settings = analysis::differing_settings(settings(a), settings(b));
-  result.steps = analysis::compare_steps(a.steps, b.steps, command.threshold);
+  result.steps = analysis::compare_steps(a.steps, b.steps, command.threshold,
+                                          analysis::steps_of_two_versions(a.manifest, b.manifest));
   result.evaluations = analysis::compare_evaluations(a.evaluations, b.evaluations);
   analysis::HistogramComparer comparer;
   read_histograms_of(

@@ -46,7 +46,7 @@ struct ReportArguments {
 bool report(const CommonOptions& common, const ReportArguments& given, const reports::ReportInput& input,
             int follow_seconds) {
   const reports::RunSet runs =
-      input.runs.empty() ? reports::RunSet{} : reports::load_runs(input.runs, input.missing);
+      input.runs.empty() ? reports::RunSet{} : reports::load_runs(input.runs, input.missing, effective_toml);
   if (!given.mix_builds) require_one_build(runs);
   const bool goes_on = std::any_of(runs.runs.begin(), runs.runs.end(), [](const reports::Run& run) {
     return run.missing || run.folder.manifest.state == ExitState::running;

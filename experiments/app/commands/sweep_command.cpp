@@ -87,7 +87,7 @@ SweepPlan plan_of(const SweepCommand& command) {
 void sum_up(const SweepPlan& plan, const CommonOptions& common, bool page) {
   const auto& [folders, missing] = runs_of(plan);
   if (folders.empty()) return;
-  const reports::RunSet runs = reports::load_runs(folders, missing);
+  const reports::RunSet runs = reports::load_runs(folders, missing, effective_toml);
   const std::vector<reports::WorkloadSummary> summaries = reports::summarise(runs);
   write_file_atomically(plan.folder / "summary.csv", summary_csv(summaries));
   write_file_atomically(plan.folder / "summary.json", summary_json(summaries));

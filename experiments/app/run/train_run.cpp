@@ -40,6 +40,7 @@ Manifest make_manifest(const TrainRequest& request, const RunConfig& config, con
   manifest.argv = request.common.argv;
   manifest.config = to_toml(config);
   manifest.git_hash = git_hash();
+  manifest.state_hash_version = engine::state_hash_version;
   manifest.seeds = {{"train", config.train.seed}};
   // Synthetic data come from no file: their seed says where they came from.
   if (run.data->kind == engine::data::DataKind::synthetic) manifest.seeds.emplace("data", config.train.seed);
@@ -219,6 +220,10 @@ RunWriter open_folder(const TrainRequest& request, const std::filesystem::path& 
   manifest.ranks = together;
   manifest.config = to_toml(config);
   manifest.resumptions.push_back({found->step(), utc_now(), git_hash()});
+  if (manifest.state_hash_version < engine::state_hash_version) {
+    manifest.state_hash_version = engine::state_hash_version;
+    manifest.first_state_hash_until = found->step();
+  }
   try {
     if (claim.took_over_unseen()) renew_line_files(folder);
     return RunWriter::resume(folder, std::move(manifest), found->step(),
@@ -236,6 +241,10 @@ void announce(const Continuation& found) {
   say("resuming after step {}", found.step());
   if (const std::string& hash = found.checkpoint->metadata("git_hash"); hash != git_hash())
     say("note: the checkpoint was written by version {}, this is {}; bits may differ", hash, git_hash());
+  if (const std::uint64_t before = found.checkpoint->state_hash_version(); before != engine::state_hash_version)
+    say("note: steps up to {} have a state_hash of version {}, later ones of version {}, which leaves out powers of "
+        "beta1 and beta2 that no rule reads",
+        found.step(), before, engine::state_hash_version);
 }
 
 /// Writes weights.safetensors after `step`; empty without amp.save_dtype.
