@@ -274,6 +274,11 @@ bool leaves_rate_open(const std::string& diagnosis) {
   return !blames_rate(diagnosis) && diagnosis.find("nobody looks for overflows") == std::string::npos;
 }
 
+/// Does the configuration of the run have this line?
+bool is_set(const RunFolder& run, std::string_view line) {
+  return run.manifest.config.find(fmt::format("\n{}\n", line)) != std::string::npos;
+}
+
 std::string told_by(const CulpritRow* culprit) {
   return culprit == nullptr ? "" : fmt::format(" First, in {}.", culprit_line(*culprit));
 }
@@ -291,9 +296,12 @@ std::optional<Finding> nonfinite_finding(const RunFolder& run, const StepTally& 
     finding.since = tally.nonfinite_taken.first;
     for (auto tensor = gradients.tensors.rbegin(); tensor != gradients.tensors.rend(); ++tensor)
       if (tensor->nonfinite.count > 0 && finding.tensor.empty()) finding.tensor = tensor->name;
-    finding.text =
-        fmt::format("Gradients were Inf or NaN in {}, and {} taken all the same.",
-                    tally.nonfinite_taken.where(), tally.nonfinite_taken.count == 1 ? "it was" : "they were");
+    finding.text = fmt::format("Gradients were Inf or NaN in {}, and ", tally.nonfinite_taken.where());
+    const bool one = tally.nonfinite_taken.count == 1;
+    if (is_set(run, "on_overflow = \"zero\""))
+      finding.text += fmt::format("{} taken with zeros for gradients.", one ? "it was" : "they were");
+    else
+      finding.text += fmt::format("{} taken all the same.", one ? "it was" : "they were");
   } else if (tally.nonfinite_evaluation.count > 0) {
     finding.since = tally.nonfinite_evaluation.first;
     finding.text = fmt::format("The evaluation after step {} is Inf or NaN, the training loss never was.",
@@ -430,11 +438,6 @@ std::vector<TensorState> states_of(const GradientTally& gradients) {
     states.push_back({.name = tensor.name, .counts = counts, .fit = tensor.fit});
   }
   return states;
-}
-
-/// Does the configuration of the run have this line?
-bool is_set(const RunFolder& run, std::string_view line) {
-  return run.manifest.config.find(fmt::format("\n{}\n", line)) != std::string::npos;
 }
 
 /// `amp.black=["exp","div"]`: what the run's list holds already, and one entry more.

@@ -108,7 +108,8 @@ std::optional<double> ErrorGrowth::doubling_steps() const {
 
 StepsOfTwoVersions steps_of_two_versions(const Manifest& a, const Manifest& b) {
   const auto last_of_first = [](const Manifest& run) {
-    return run.state_hash_version < 2 ? std::numeric_limits<std::uint64_t>::max() : run.first_state_hash_until;
+    return run.state_hash_version < 2 ? std::numeric_limits<std::uint64_t>::max()
+                                      : run.first_state_hash_until;
   };
   const auto [after, up_to] = std::minmax(last_of_first(a), last_of_first(b));
   return {after, up_to};

@@ -33,14 +33,15 @@ std::string step_text(const std::optional<std::uint64_t>& step) {
 std::string differences(const RunComparison& comparison) {
   const StepsComparison& steps = comparison.steps;
   if (steps.common.empty()) return "There is no step that both runs have: nothing to compare.";
-  const std::string apart =
-      steps.states_of_two_versions == 0
-          ? ""
-          : fmt::format(" The state_hash of {} steps is of version 1 in one run and 2 in the other, and says nothing.",
-                        steps.states_of_two_versions);
+  const std::string apart = steps.states_of_two_versions == 0
+                                ? ""
+                                : fmt::format(
+                                      " The state_hash of {} steps is of version 1 in one run and 2 in the "
+                                      "other, and says nothing.",
+                                      steps.states_of_two_versions);
   if (comparison.equal() && !apart.empty())
-    return fmt::format("Everything recorded in {} steps is the same, as far as can be compared.{}", steps.common.size(),
-                       apart);
+    return fmt::format("Everything recorded in {} steps is the same, as far as can be compared.{}",
+                       steps.common.size(), apart);
   if (comparison.equal())
     return fmt::format(
         "The runs are the same, bit for bit: the states of all {} steps, and everything recorded.",

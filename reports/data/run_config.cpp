@@ -19,6 +19,7 @@ namespace fp16lab::reports {
 namespace {
 
 constexpr std::string_view perturbation = "train.perturb_ulps";
+constexpr std::string_view on_overflow = "scaler.on_overflow";
 
 /// Printable, as keys are below: the configuration may be another's.
 std::string text_of(const toml::node& node) {
@@ -71,6 +72,8 @@ bool starts_with_any(std::string_view key, std::initializer_list<std::string_vie
 }
 
 bool sums_in_f16(const FlatConfig& config) { return value_or(config, "backend.accumulator", "f32") == "f16"; }
+
+bool saturates(const FlatConfig& config) { return value_or(config, "backend.overflow", "") == "saturate"; }
 
 /// How 16-bit weights take their updates, and gradients are rounded, where that is not by rounding to
 /// nearest.
@@ -150,6 +153,8 @@ ConfigurationId configuration_of(const FlatConfig& config) {
       break;
   }
   if (id.precision == Precision::low && sums_in_f16(config)) id.label += ", FP16 acc";
+  if (id.precision == Precision::low && saturates(config)) id.label += ", saturating";
+  if (value_or(config, on_overflow, "skip") == "zero") id.label += ", zeros at overflow";
   if (value_or(config, "optimizer.kahan", "false") == "true") id.label += ", Kahan";
   if (std::string rounding = value_or(config, "amp.rounding", "nearest"); rounding != "nearest") {
     std::replace(rounding.begin(), rounding.end(), '_', ' ');
@@ -169,17 +174,19 @@ FlatConfig configuration_settings(const FlatConfig& config) {
   for (const auto& [key, value] : config) {
     const bool precision = key == "amp.level" || (id.precision == Precision::low && key.starts_with("amp.") &&
                                                   key != "amp.rounding");
-    const bool scaling = key == "scaler.policy" ||
-                         (id.scaling == Scaling::fixed && key == "scaler.initial_scale") ||
-                         (id.scaling == Scaling::adaptive && key.starts_with("scaler."));
+    const bool scaling =
+        key == "scaler.policy" || (id.scaling == Scaling::fixed && key == "scaler.initial_scale") ||
+        (id.scaling == Scaling::adaptive && key.starts_with("scaler.") && key != on_overflow) ||
+        (key == on_overflow && value == "zero");  // older folders do not have it
     // Who divides by the scale; where nobody says otherwise, the scaler does.
     const bool division =
         (key == "scaler.drop_overflow_update" && value == "false" && id.scaling != Scaling::none) ||
         (key == "optimizer.loss_scale" && number_or(config, key, 1.0) != 1.0);
-    // Older folders do not have the accumulator.
+    // Older folders do not have the accumulator, nor what overflows give.
     const bool machine =
         key == "backend.device" || (id.precision == Precision::low && key.starts_with("backend.") &&
-                                    (key != "backend.accumulator" || sums_in_f16(config)));
+                                    (key != "backend.accumulator" || sums_in_f16(config)) &&
+                                    (key != "backend.overflow" || saturates(config)));
     const bool perturbed = key == perturbation && id.perturb_ulps != 0;
     if (precision || scaling || division || machine || perturbed || stores_otherwise(key, value))
       settings.emplace(key, key == "scaler.policy" ? policy_of(config) : value);

@@ -39,6 +39,7 @@ class AccountOfRuns : public ::testing::Test {
     bool skipped = false;
     double loss = 0.5;
     double lr = 0.25;
+    bool zeroed = false;  ///< taken, with zeros for gradients
   };
   /// A run of these steps; `rows` are added to the last one.
   Account account(const std::vector<Step>& steps, const std::vector<HistogramRow>& rows = {},
@@ -59,9 +60,9 @@ class AccountOfRuns : public ::testing::Test {
       writer.append(StepRow{.step = number,
                             .loss = step.loss,
                             .loss_scale = step.scale,
-                            .found_inf = step.skipped,
+                            .found_inf = step.skipped || step.zeroed,
                             .skipped = step.skipped,
-                            .grad_norm = step.skipped ? infinity : 1.0,
+                            .grad_norm = step.skipped || step.zeroed ? infinity : 1.0,
                             .lr = step.lr});
       if (step.skipped)
         writer.append(OverflowRow{.step = number,
@@ -182,6 +183,14 @@ TEST_F(AccountOfRuns, MoreThanOneInAHundredSkippedLaterNeedsMending) {
   EXPECT_TRUE(account(steps, fitting_).nothing_to_fix());
   steps[160].skipped = true;
   EXPECT_FALSE(account(steps, fitting_).nothing_to_fix());
+}
+
+TEST_F(AccountOfRuns, AnOverflowThatIsTakenSaysWithWhat) {
+  const std::vector<Step> steps{{8}, {.scale = 8, .zeroed = true}, {.scale = 4, .zeroed = true}};
+  EXPECT_THAT(account_text(account(steps)), HasSubstr("steps 2 to 3, and they were taken all the same."));
+  EXPECT_THAT(account_text(account(steps, {}, ExitState::finished, "", {}, {},
+                                   "[scaler]\npolicy = \"fixed\"\non_overflow = \"zero\"\n")),
+              HasSubstr("steps 2 to 3, and they were taken with zeros for gradients."));
 }
 
 TEST_F(AccountOfRuns, ALossThatIsNoNumberComesFirst) {

@@ -3,6 +3,7 @@
 #include "reports/data/run_config.hpp"
 
 #include <string>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
@@ -90,6 +91,20 @@ TEST(RunConfig, ATwinIsAConfigurationOfTheSameWorkloadAndAMarginIsNeither) {
   EXPECT_TRUE(configuration_of(twin).is_twin());
   EXPECT_EQ(label("train.perturb_ulps = 4"), "FP32 +4 ulps");
   EXPECT_EQ(label("amp.level = \"O1\"\ntrain.perturb_ulps = 1"), "FP16 no scaling +1 ulp");
+}
+
+TEST(ConfigurationOf, WhatOverflowsGiveBelongsToIt) {
+  const std::string plain = "amp.level = \"O1\"\nscaler.policy = \"fixed\"\nscaler.initial_scale = 2\n";
+  for (const auto& [more, label, usual] :
+       {std::tuple{"backend.overflow = \"saturate\"", "FP16 S=2, saturating",
+                   "backend.overflow = \"infinity\""},
+        {"scaler.on_overflow = \"zero\"", "FP16 S=2, zeros at overflow", "scaler.on_overflow = \"skip\""}}) {
+    const FlatConfig other = config_of(plain + more);
+    EXPECT_EQ(configuration_of(other).label, label);
+    EXPECT_NE(configuration_settings(other), configuration_settings(config_of(plain)));
+    // Folders from before there was the key.
+    EXPECT_EQ(configuration_settings(config_of(plain + usual)), configuration_settings(config_of(plain)));
+  }
 }
 
 TEST(ConfigurationOf, SumsInFp16BelongToIt) {

@@ -114,6 +114,9 @@ class EmulatedBackend : public Backend {
   std::uint64_t digest(const Tensor& x, std::uint64_t key) override;
   std::uint64_t digest(std::span<const DigestItem> items) override;
 
+ protected:
+  const Workers& workers() const { return workers_; }
+
  private:
   /// x itself if it is f32, else its elements widened into a new tensor.
   Tensor widened(const Tensor& x);

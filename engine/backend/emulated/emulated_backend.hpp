@@ -8,10 +8,19 @@
 
 namespace fp16lab::engine {
 
+/// What an FP16 result beyond 65504 is.
+enum class FloatOverflow {
+  infinity,  ///< as IEEE 754 has it
+  /// Ascend's saturating mode (emulated/saturating.cpp): 65504 with its sign, and a NaN is +0. Either one in
+  /// a step sets found_inf of every optimizer that unscales, whatever its gradients are.
+  saturate,
+};
+
 /// FP16 products follow `model` (copied): where it accumulates in FP16, their sums are FP16 numbers, to which
 /// biases are added as to all sums, in FP32; other operands have the row of the same name with FP32 sums.
 /// `threads` >= 1 changes speed, never bits. Tensors live in host memory. std::invalid_argument for
 /// threads < 1; std::runtime_error if a worker thread flushes subnormals.
-std::unique_ptr<Backend> make_emulated_backend(const TensorCoreModel& model, int threads);
+std::unique_ptr<Backend> make_emulated_backend(const TensorCoreModel& model, int threads,
+                                               FloatOverflow overflow = FloatOverflow::infinity);
 
 }  // namespace fp16lab::engine

@@ -4,7 +4,6 @@
 #include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/element_types.hpp"
-#include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/backend/fill_pattern.hpp"
 #include "numerics/convert/convert.hpp"
 
@@ -22,10 +21,6 @@ void fill_words(const Workers& workers, Tensor& out, std::uint64_t pattern) {
 }
 
 }  // namespace
-
-std::unique_ptr<Backend> make_emulated_backend(const TensorCoreModel& model, int threads) {
-  return std::make_unique<EmulatedBackend>(model, threads);
-}
 
 EmulatedBackend::EmulatedBackend(const TensorCoreModel& model, int threads)
     : model_(model), workers_(threads), pool_(make_host_memory()) {}

@@ -99,7 +99,7 @@ analysis::RunComparison compare(const CompareCommand& command) {
   };
   result.settings = analysis::differing_settings(settings(a), settings(b));
   result.steps = analysis::compare_steps(a.steps, b.steps, command.threshold,
-                                          analysis::steps_of_two_versions(a.manifest, b.manifest));
+                                         analysis::steps_of_two_versions(a.manifest, b.manifest));
   result.evaluations = analysis::compare_evaluations(a.evaluations, b.evaluations);
   analysis::HistogramComparer comparer;
   read_histograms_of(

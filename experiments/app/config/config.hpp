@@ -88,6 +88,7 @@ struct BackendConfig {
   std::string device = "emulated";
   std::string tensor_core = "auto";
   std::string accumulator = "f32";
+  std::string overflow = "infinity";
   std::int64_t ordinal = 0;
   std::string gemm = "auto";
   std::string pins{};

@@ -26,6 +26,7 @@ namespace {
 
 constexpr std::string_view fp8_is_emulated = "products of FP8 are emulated only";
 constexpr std::string_view f16_sums_are_emulated = "sums of products in FP16 are emulated only";
+constexpr std::string_view saturation_is_emulated = "no GPU saturates results; that is emulated only";
 
 /// Sums in FP16 are of products of FP16, on the emulated back end, where the row has them. `uses`: is there
 /// a product of this format?
@@ -144,6 +145,11 @@ void check_products(const RunPlan& plan, const BackendConfig& backend) {
                        [dtype](const engine::amp::ToFloat& entry) { return entry.dtype == dtype; });
   };
   const auto is_low = [&](DType dtype) { return amp.level != engine::amp::Level::O0 && amp.low == dtype; };
+  if (backend.overflow == "saturate" && backend.device == "cuda")
+    throw std::invalid_argument(fmt::format(
+        "backend.overflow = \"saturate\" with backend.device = \"cuda\": {}; expected backend.device "
+        "= \"emulated\"",
+        saturation_is_emulated));
   check_accumulator(backend, [&](DType dtype) { return is_low(dtype) || names(dtype); });
   for (const DType low : {DType::bf16, DType::tf32})
     if (is_low(low)) require(low, "amp.dtype", name_of(low));
@@ -162,6 +168,7 @@ void check_products(const RunPlan& plan, const BackendConfig& backend) {
 
 std::string_view needs_emulation(const RunConfig& config) {
   if (config.backend.accumulator == name_of(DType::f16)) return f16_sums_are_emulated;
+  if (config.backend.overflow == "saturate") return saturation_is_emulated;
   return config.amp.fp8_operands || config.amp.fp8_gradients ? fp8_is_emulated : std::string_view();
 }
 

@@ -241,8 +241,10 @@ void announce(const Continuation& found) {
   say("resuming after step {}", found.step());
   if (const std::string& hash = found.checkpoint->metadata("git_hash"); hash != git_hash())
     say("note: the checkpoint was written by version {}, this is {}; bits may differ", hash, git_hash());
-  if (const std::uint64_t before = found.checkpoint->state_hash_version(); before != engine::state_hash_version)
-    say("note: steps up to {} have a state_hash of version {}, later ones of version {}, which leaves out powers of "
+  if (const std::uint64_t before = found.checkpoint->state_hash_version();
+      before != engine::state_hash_version)
+    say("note: steps up to {} have a state_hash of version {}, later ones of version {}, which leaves out "
+        "powers of "
         "beta1 and beta2 that no rule reads",
         found.step(), before, engine::state_hash_version);
 }
@@ -264,7 +266,8 @@ RecorderOptions recorder_options(const TrainRequest& request, const std::filesys
   options.total_steps = run.plan.train.steps;
   options.histograms_every = static_cast<std::uint64_t>(config.observe.histograms_every);
   options.observed = {};
-  for (const std::string& name : config.observe.tensors) options.observed.insert(*enumerator_called<Observed>(name));
+  for (const std::string& name : config.observe.tensors)
+    options.observed.insert(*enumerator_called<Observed>(name));
   options.observed_names = config.observe.names;
   options.title = printable(folder.filename().string());
   options.quiet = request.common.quiet;

@@ -1,7 +1,10 @@
 // What is the emulated back end's own: its floating-point environment, its pool, its thread counts.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -17,6 +20,65 @@ TEST(EmulatedBackend, SaysWhatItIs) {
   EXPECT_EQ(backend->name(), "emulated");
   EXPECT_EQ(backend->tensor_core(), "ampere");
   EXPECT_THROW(make_emulated_backend(tensor_core_model("ampere"), 0), std::invalid_argument);
+}
+
+/// CANN, aclrtFloatOverflowMode: of an Inf the largest magnitude, of a NaN 0.
+TEST(SaturatingBackend, Fp16ResultsAreFinite) {
+  for (const int threads : {1, 2}) {
+    const auto backend = make_emulated_backend(tensor_core_model("hopper"), threads, FloatOverflow::saturate);
+    constexpr float largest = 65504, infinite = std::numeric_limits<float>::infinity();
+    const auto values = [&](const Tensor& x) {
+      Tensor wide = backend->empty(x.shape(), DType::f32);
+      backend->cast(x, wide);
+      std::vector<float> host(static_cast<std::size_t>(x.element_count()));
+      backend->download(wide, std::as_writable_bytes(std::span(host)));
+      return host;
+    };
+    const std::vector<float> numbers{70000, -70000, 65519, infinite, -infinite, std::nanf(""), 256, -0.0f};
+    Tensor x = backend->empty({8}, DType::f32), half = backend->empty({8}, DType::f16),
+           wide = backend->empty({8}, DType::f32);
+    backend->upload(std::as_bytes(std::span(numbers)), x);
+    backend->cast(x, half);
+    EXPECT_EQ(values(half),
+              (std::vector<float>{largest, -largest, largest, largest, -largest, 0, 256, -0.0f}));
+    backend->scale(half, 512.0f, half);
+    EXPECT_EQ(values(half),
+              (std::vector<float>{largest, -largest, largest, largest, -largest, 0, largest, -0.0f}));
+    backend->binary(BinaryOp::subtract, half, half, half);
+    EXPECT_EQ(values(half), std::vector<float>(8, 0.0f)) << "no NaN of what was Inf";
+    backend->scale(x, 2.0f, wide);
+    EXPECT_EQ(values(wide)[3], infinite) << "FP32 is as it was";
+
+    Tensor a = backend->empty({16, 16}, DType::f16), product = backend->empty({16, 16}, DType::f16);
+    backend->fill(a, 256.0);
+    backend->gemm({.a = a, .b = a, .out = product});
+    EXPECT_EQ(values(product), std::vector<float>(256, largest));
+  }
+}
+
+/// MindSpore clears the float status before a step and takes it for the step's overflow, whatever the
+/// gradients are (mindspore/nn/wrap/loss_scale.py: start_overflow_check, get_overflow_status).
+TEST(SaturatingBackend, AnOverflowOfAnyOperationIsTheSteps) {
+  const auto found = [](FloatOverflow overflow, float value, bool begins_again) {
+    const auto backend = make_emulated_backend(tensor_core_model("hopper"), 1, overflow);
+    Tensor step = backend->make_step_state(StepState{});
+    Tensor x = backend->empty({1}, DType::f32), half = backend->empty({1}, DType::f16);
+    backend->fill(x, static_cast<double>(value));
+    backend->cast(x, half);
+    const ScalarProgram begin{
+        .name = "train.begin_iteration", .function = [](StepState&, const std::byte*) {}, .parameters = {}};
+    if (begins_again) backend->run(begin, step);
+    std::array<Tensor, 1> gradient{backend->empty({1}, DType::f32)};
+    backend->fill(gradient[0], 1.0);
+    for (const int optimizer : {0, 3}) backend->unscale(gradient, optimizer, step);
+    const StepState state = backend->read_step_state(step);
+    EXPECT_EQ(state.found_inf[0], state.found_inf[3]);
+    return state.found_inf[0];
+  };
+  EXPECT_EQ(found(FloatOverflow::saturate, 70000, false), 1.0f);
+  EXPECT_EQ(found(FloatOverflow::saturate, 65504, false), 0.0f);
+  EXPECT_EQ(found(FloatOverflow::saturate, 70000, true), 0.0f) << "of an iteration before";
+  EXPECT_EQ(found(FloatOverflow::infinity, 70000, false), 0.0f);
 }
 
 #if defined(__x86_64__)

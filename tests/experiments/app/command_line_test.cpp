@@ -224,7 +224,7 @@ TEST_F(CommandLine, ListNamesEverythingInJson) {
     }
     EXPECT_EQ(dialect.at("levels").at(0).at("level"), "O0");
   }
-  EXPECT_EQ(json.at("dialects").at(2).at("levels").back().at("level"), "auto") << "mindspore's";
+  EXPECT_EQ(json.at("dialects").at(2).at("levels").back().at("level"), "auto-r1.7") << "mindspore's";
   EXPECT_EQ(json.at("dialects").at(2).at("levels").back().at("means"), "O2");
   EXPECT_EQ(json.at("dialects").at(1).at("levels").at(2).at("op_lists").at("white").at(0).at("op"), "matmul");
   for (const char* policy : {"none", "fixed", "torch", "paddle", "megatron", "lost-mass"})
