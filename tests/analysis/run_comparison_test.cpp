@@ -209,6 +209,25 @@ TEST(CompareSteps, EqualRunsDifferInNothingButTheTimeTheyTook) {
   EXPECT_EQ(result.growth, std::nullopt);
 }
 
+TEST(CompareSteps, StatesOfTwoVersionsOfTheHashAreNoDifference) {
+  const std::vector<StepRow> a = run_of(4);
+  std::vector<StepRow> b = a;
+  for (StepRow& row : b) ++row.state_hash;
+  Manifest first, resumed, second;
+  resumed.state_hash_version = second.state_hash_version = 2;
+  resumed.first_state_hash_until = 3;
+  const auto compared = [&](const Manifest& of_a, const Manifest& of_b) {
+    return compare_steps(a, b, 0, steps_of_two_versions(of_a, of_b));
+  };
+  EXPECT_EQ(compared(first, first).state_differences, 4U);
+  EXPECT_EQ(compared(second, second).state_differences, 4U);
+  EXPECT_TRUE(compared(first, second).equal);
+  EXPECT_EQ(compared(first, second).states_of_two_versions, 4U);
+  EXPECT_EQ(compared(resumed, second).first_state_difference, 4U) << "from then on both have version 2";
+  EXPECT_EQ(compared(resumed, first).states_of_two_versions, 1U);
+  EXPECT_EQ(compared(resumed, first).state_differences, 3U);
+}
+
 TEST(CompareSteps, EveryColumnCounts) {
   const std::vector<StepRow> a = run_of(10);
   const auto changed = [&](auto change) {

@@ -81,8 +81,8 @@ const std::map<std::string, OtherValue, std::less<>> other_values{
     {"scaler.groups", {"*=2^1", {"amp.level=O1", "scaler.groups=*=2^15"}}},
     {"parallel.sync_batch_norm", {"true"}},
     {"parallel.wire", {"f16"}},
-    {"parallel.predivide", {"n", {"parallel.wire=f16"}}},
-    {"parallel.order", {"nccl-ring", {"parallel.shards=8"}}},
+    {"parallel.predivide", {"n", {}, "a power of two changes bits at the edges of FP16 alone"}},
+    {"parallel.order", {"nccl-ring", {"parallel.shards=4"}}},
 };
 
 class KeyReaders : public testing::Test {
@@ -189,7 +189,7 @@ TEST_F(KeyReaders, TheRefusalNamesWhoReadsIt) {
   EXPECT_EQ(refusal("train.steps=5", "train.epochs=2"),
             "--set: train.epochs=2: train.steps = 5 does not read it; 0 does");
   EXPECT_EQ(refusal("amp.level=O0", "amp.white=add"),
-            "--set: amp.white=add: amp.level = O0 does not read it; OD, O1, O2, O3, auto do, or another "
+            "--set: amp.white=add: amp.level = O0 does not read it; OD, O1, O2, O3, auto, auto-r1.7 do, or another "
             "amp.to_float");
 }
 

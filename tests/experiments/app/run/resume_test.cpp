@@ -22,6 +22,7 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(Resume, TwentyKillsAtRandomMomentsChangeNoBit) {
   constexpr int rounds = 20;
@@ -216,6 +217,17 @@ TEST_F(Resume, ARunOfTheFirstStateHashGoesOnWithTheSecond) {
     EXPECT_EQ(resumed[i + 2], fresh[i + 2]);
   }
   EXPECT_EQ(column("old/steps.csv", "loss"), column("fresh/steps.csv", "loss"));
+  EXPECT_THAT(read("old/manifest.json"), AllOf(HasSubstr("\"state_hash_version\": 2"),
+                                               HasSubstr("\"first_state_hash_until\": 2")));
+
+  const auto compared = fp16lab({"compare", path("old"), path("fresh")});
+  EXPECT_EQ(compared.exit_code, 0) << compared.out;
+  EXPECT_THAT(compared.out, AllOf(HasSubstr("The state_hash of 2 steps is of version 1 in one run and 2 in the other"),
+                                  Not(HasSubstr("differ"))));
+  const auto report = fp16lab({"report", path("old"), path("fresh"), "-o", path("page"), "--mix-builds"});
+  EXPECT_EQ(report.exit_code, 0) << report.err;
+  EXPECT_THAT(report.out, Not(HasSubstr("tiny on uniform (")))
+      << "one workload: keys that nothing reads stood in the older configuration";
 }
 
 TEST_F(Resume, ATwinIsContinuedFromItsCheckpointNotPerturbedAgain) {
