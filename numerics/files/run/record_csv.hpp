@@ -38,7 +38,7 @@ std::string text_of(const Value& value, const FieldTraits& traits, std::string_v
 template <class Value>
 Value parsed(std::string_view text, const FieldTraits& traits, std::string_view column) {
   const auto fail = [&](std::string_view why) {
-    throw std::runtime_error(fmt::format("column {}: '{}' {}", column, text, why));
+    throw std::runtime_error(fmt::format("column {}: '{}' {}", column, shown(text), why));
   };
   Value value{};
   if constexpr (record_detail::is_optional<Value>) {

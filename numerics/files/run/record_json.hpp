@@ -120,7 +120,8 @@ void read_value(const Json& json, std::string_view key, const FieldTraits& trait
     const std::string name = as_string(json, key);
     const auto known = enumerator_called<Value>(name);
     if (!known)
-      throw std::runtime_error(fmt::format("'{}' is '{}'; known are {}", key, name, known_names<Value>()));
+      throw std::runtime_error(
+          fmt::format("'{}' is '{}'; known are {}", key, shown(name), known_names<Value>()));
     value = *known;
   } else if constexpr (std::is_same_v<Value, ExponentHistogram>) {
     value = as_histogram(json, key);
@@ -158,7 +159,7 @@ void read_record(const Json& json, Record& record) {
     for_each_field<Record>([&, &key = key](const auto& field) { known = known || field.name == key; });
     if (!known)
       throw std::runtime_error(
-          fmt::format("the key '{}' is not known; known are {}", printable(key), field_names<Record>()));
+          fmt::format("the key '{}' is not known; known are {}", shown(key), field_names<Record>()));
   }
 }
 

@@ -78,11 +78,11 @@ std::string as_document(const Json& value, std::string_view key) {
 
 void require_schema(const Json& document, std::string_view name, int version) {
   if (const std::string schema = as_string(member(document, "schema"), "schema"); schema != name)
-    throw std::runtime_error(fmt::format("'schema' is '{}', not '{}'", schema, name));
+    throw std::runtime_error(fmt::format("'schema' is '{}', not '{}'", shown(schema), name));
   const Json& given = member(document, "schema_version");
   if (!given.is_number_integer() || given < 1 || given > version)
-    throw std::runtime_error(
-        fmt::format("schema version {}, but this build reads versions 1 to {}", dump(given, -1), version));
+    throw std::runtime_error(fmt::format("schema version {}, but this build reads versions 1 to {}",
+                                         shown(dump(given, -1)), version));
 }
 
 DType as_dtype(const Json& value, std::string_view key) {
@@ -92,7 +92,7 @@ DType as_dtype(const Json& value, std::string_view key) {
   std::ranges::sort(known);  // by id
   std::string names;
   for (const DType dtype : known) names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(dtype));
-  throw std::runtime_error(fmt::format("'{}' is '{}'; known are {}", key, name, names));
+  throw std::runtime_error(fmt::format("'{}' is '{}'; known are {}", key, shown(name), names));
 }
 
 std::string dump(const Json& json, int indent) {
