@@ -13,9 +13,11 @@ import numpy as np
 
 from . import _core
 
-_TABLES = {"steps": "steps.csv", "evaluations": "evaluations.csv", "histograms": "histograms.jsonl", "overflows": "overflows.jsonl"}
 #: By table: (name, type, unit, meaning) of each column, as the C++ library describes it.
-_FIELDS = {table: _core.record_fields(file) for table, file in _TABLES.items()}
+_FIELDS = {
+    table: _core.record_fields(f"{table}.{'csv' if table in ('steps', 'evaluations') else 'jsonl'}")
+    for table in ("steps", "evaluations", "histograms", "overflows")
+}
 OBSERVED = tuple(next(kind for name, kind, *_ in _FIELDS["histograms"] if name == "observed").split(", "))
 _FLAGS = {name for fields in _FIELDS.values() for name, kind, *_ in fields if kind == "flag"}
 

@@ -99,12 +99,12 @@ std::string host_name() {
   return name.data();
 }
 
-constexpr std::string_view event_prefix = "events.out.tfevents.";
+constexpr std::string_view events_prefix = "events.out.tfevents.";
 
 /// In the name of an event file; nothing for other files.
 std::optional<std::uint64_t> seconds_of(std::string_view name) {
-  if (!name.starts_with(event_prefix)) return std::nullopt;
-  name.remove_prefix(event_prefix.size());
+  if (!name.starts_with(events_prefix)) return std::nullopt;
+  name.remove_prefix(events_prefix.size());
   std::uint64_t seconds = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), seconds);
   return error == std::errc{} ? std::optional(seconds) : std::nullopt;
@@ -125,7 +125,7 @@ TensorboardWriter::TensorboardWriter(const std::filesystem::path& folder, std::u
   for (const std::filesystem::path& path : entries_of(folder))
     if (const auto known = seconds_of(path.filename().string())) seconds = std::max(seconds, *known + 1);
   for (int number = 0; descriptor_ < 0; ++number) {
-    path_ = folder / fmt::format("{}{:010}.{}.{}.{}", event_prefix, seconds, host_name(), getpid(), number);
+    path_ = folder / fmt::format("{}{:010}.{}.{}.{}", events_prefix, seconds, host_name(), getpid(), number);
     descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
     if (descriptor_ < 0 && errno != EEXIST) fail("create", path_, errno);
   }
