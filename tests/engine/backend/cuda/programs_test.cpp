@@ -5,14 +5,18 @@
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <limits>
 #include <random>
 #include <set>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine/amp/policy.hpp"
+#include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/backend/cuda/cpu_simt/host_machine.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
+#include "engine/optim/optimizer.hpp"
 #include "engine/optim/optimizer_programs.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
@@ -101,6 +105,39 @@ TEST(CudaPrograms, PoliciesWithStatisticsDecideOnTheDeviceAsOnTheHost) {
     EXPECT_GT(scales.size(), 2u) << policy.name << " rests";
   }
   EXPECT_GE(policies, 3u);
+}
+
+TEST(CudaPrograms, AnOverflowLeavesZerosOnTheDeviceAsOnTheHost) {
+  const auto device = cpu_simt::make_cuda_backend_on_cpu();
+  const auto host = make_emulated_backend(tensor_core_model("hopper"), 1);
+  std::vector<StepState> states;
+  std::vector<std::array<float, 2>> weights;
+  for (Backend* const backend : {device.get(), host.get()}) {
+    const auto two = [backend](std::array<float, 2> values) {
+      Tensor tensor = backend->empty({2}, DType::f32);
+      backend->upload(std::as_bytes(std::span(values)), tensor);
+      return tensor;
+    };
+    Parameter parameter("weight", two({1, 2}));
+    Tensor step = backend->make_step_state(StepState{});
+    amp::GradScaler scaler(
+        *backend, {.policy = "torch", .initial_scale = 8, .on_overflow = amp::OnOverflow::zero}, step);
+    const auto optimizer = optim::make_optimizer(*backend, {&parameter},
+                                                 {.name = "sgd", .learning_rate = 0.5, .momentum = 0.5}, 2);
+    for (const float gradient : {8.0f, std::numeric_limits<float>::infinity()}) {
+      optimizer->begin_iteration(step);
+      parameter.gradient = two({gradient, 8});
+      parameter.has_gradient = true;
+      scaler.step(*optimizer);
+      scaler.update();
+    }
+    states.push_back(backend->read_step_state(step));
+    backend->download(parameter.value, std::as_writable_bytes(std::span(weights.emplace_back())));
+  }
+  EXPECT_EQ(bytes_of(states[0]), bytes_of(states[1]));
+  EXPECT_EQ(states[0].taken_steps[0], 2u);
+  EXPECT_EQ(states[0].scale, 4.0);
+  for (const auto& weight : weights) EXPECT_EQ(weight, (std::array<float, 2>{0.25f, 1.25f}));
 }
 
 std::string rejection(Backend& backend, const ScalarProgram& program) {
