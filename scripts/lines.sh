@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=233000
+budget=235500
 
 case "${1:-}" in
   '') ;;
