@@ -390,8 +390,11 @@ std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& t
                           tally.later.where(), scales_text(tally.skipped_most, tally.skipped_least));
   } else {
     finding.serious = true;
-    text = fmt::format("Casts made {} of {} gradient values Inf or NaN, and no step was skipped.",
-                       casts.overflow, casts.values);
+    text = fmt::format(
+        "Casts made {} of {} gradient values {}, and {}.", casts.overflow, casts.values,
+        is_set(run, "overflow = \"saturate\"") ? "too large for FP16, where they saturate" : "Inf or NaN",
+        is_set(run, "on_overflow = \"zero\"") ? "such steps were taken with zeros for gradients"
+                                              : "no step was skipped");
   }
   text += overflowed_tensors(overflows, finding.tensor);
   if (finding.tensor.empty())

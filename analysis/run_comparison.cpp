@@ -111,8 +111,8 @@ StepsOfTwoVersions steps_of_two_versions(const Manifest& a, const Manifest& b) {
     return run.state_hash_version < 2 ? std::numeric_limits<std::uint64_t>::max()
                                       : run.first_state_hash_until;
   };
-  const auto [after, up_to] = std::minmax(last_of_first(a), last_of_first(b));
-  return {after, up_to};
+  const std::uint64_t of_a = last_of_first(a), of_b = last_of_first(b);
+  return {.after = std::min(of_a, of_b), .up_to = std::max(of_a, of_b)};
 }
 
 StepsComparison compare_steps(std::span<const StepRow> a, std::span<const StepRow> b, double threshold,

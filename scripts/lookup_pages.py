@@ -50,11 +50,11 @@ def page(title: str, made_by: str, text: str, *parts: str) -> str:
 def config_keys(known: dict) -> str:
     sections: dict[str, list[list[str]]] = {}
     for key in known["config_keys"]:
-        row = [code(key["name"]), code(key["default"]), cell(key["expected"]), cell(key["doc"])]
+        row = [code(key["name"]), code(key["default"]), cell(key["expected"]), cell(key["doc"]), cell(key["read_with"])]
         sections.setdefault(key["name"].split(".")[0], []).append(row)
-    head = ["key", "default", "expects", "what it is"]
+    head = ["key", "default", "expects", "what it is", "read with"]
     parts = [f"## {name}\n\n{table(head, rows)}" for name, rows in sections.items()]
-    text = "Keys of a configuration in TOML, and of `--set SECTION.KEY=VALUE`. An unknown key is an error that names the nearest one."
+    text = "Keys of a configuration in TOML, and of `--set SECTION.KEY=VALUE`. An unknown key is an error that names the nearest one. A key that nothing in the run reads is an error that says who reads it, where `--set` gives it, or a file gives it a value that is not its default; what `--set` or a variant of a sweep makes unread in a file is left out of the run, and a note says so. So one file may serve FP32 and O1: write it for O1, and say `--set amp.level=O0`. The `config.toml` of a run holds what it read."
     return page("Configuration keys", "fp16lab list config_keys --json", text, *parts)
 
 

@@ -60,12 +60,6 @@ std::span<const std::string_view> optimizer_names() {
 
 bool reads_betas(std::string_view name) { return name != "sgd" && name != "rmsprop"; }
 
-double epsilon_of(std::string_view rule) { return rule == "adam_weight_decay" ? 1e-6 : 1e-8; }
-
-double epsilon_of(const OptimizerOptions& options) {
-  return options.epsilon.value_or(epsilon_of(options.name));
-}
-
 float gradient_factor(const OptimizerOptions& options) {
   return static_cast<float>(1.0 / options.loss_scale);
 }

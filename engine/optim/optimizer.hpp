@@ -55,9 +55,11 @@ std::span<const std::string_view> optimizer_names();
 bool reads_betas(std::string_view name);
 /// The epsilon that the rule of this name has where none is given: 1e-6 of adam_weight_decay
 /// (mindspore/nn/optim/adam.py, AdamWeightDecay), 1e-8 of the others.
-double epsilon_of(std::string_view rule);
+constexpr double epsilon_of(std::string_view rule) { return rule == "adam_weight_decay" ? 1e-6 : 1e-8; }
 /// The one that the options give, or their rule's.
-double epsilon_of(const OptimizerOptions& options);
+inline double epsilon_of(const OptimizerOptions& options) {
+  return options.epsilon.value_or(epsilon_of(options.name));
+}
 
 /// float(1 / loss_scale), what the step verbs multiply gradients by: one FP64 division, rounded once.
 float gradient_factor(const OptimizerOptions& options);

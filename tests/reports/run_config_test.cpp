@@ -96,9 +96,10 @@ TEST(RunConfig, ATwinIsAConfigurationOfTheSameWorkloadAndAMarginIsNeither) {
 TEST(ConfigurationOf, WhatOverflowsGiveBelongsToIt) {
   const std::string plain = "amp.level = \"O1\"\nscaler.policy = \"fixed\"\nscaler.initial_scale = 2\n";
   for (const auto& [more, label, usual] :
-       {std::tuple{"backend.overflow = \"saturate\"", "FP16 S=2, saturating",
+       {std::tuple{"backend.overflow = \"saturate\"", "FP16 S=2^1, saturating",
                    "backend.overflow = \"infinity\""},
-        {"scaler.on_overflow = \"zero\"", "FP16 S=2, zeros at overflow", "scaler.on_overflow = \"skip\""}}) {
+        {"scaler.on_overflow = \"zero\"", "FP16 S=2^1, zeros at overflow",
+         "scaler.on_overflow = \"skip\""}}) {
     const FlatConfig other = config_of(plain + more);
     EXPECT_EQ(configuration_of(other).label, label);
     EXPECT_NE(configuration_settings(other), configuration_settings(config_of(plain)));

@@ -121,17 +121,18 @@ constexpr LevelRules apex_low(Level level, bool guarded, std::string_view scaler
           .f32_outputs = true,
           .scaler = scaler,
           .brings_scaler = scaler != "none",
-          .source = "apex/amp/frontend.py; _initialize.py; _process_optimizer.py"};
+          .source = "apex e13873de: apex/amp/frontend.py; _initialize.py; _process_optimizer.py"};
 }
 
 constexpr LevelRules apex_o1() {
-  LevelRules rules = lists(Level::O1, Unlisted::follow, "apex", "apex/amp/frontend.py: O1; apex/amp/lists");
+  LevelRules rules = lists(Level::O1, Unlisted::follow, "apex",
+                           "apex e13873de: apex/amp/frontend.py: O1; apex/amp/lists");
   rules.brings_scaler = true;
   return rules;
 }
 
 constexpr std::array apex_rules = {
-    fp32("apex/amp/frontend.py: O0"),
+    fp32("apex e13873de: apex/amp/frontend.py: O0"),
     apex_o1(),
     apex_low(Level::O2, true, "apex"),
     apex_low(Level::O3, false, "none"),

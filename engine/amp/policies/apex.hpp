@@ -15,7 +15,7 @@ struct ApexScaling : GoodStepScaling<TwoFactors<double>> {
       "S *= backoff_factor on an overflow; S *= growth_factor after growth_interval good steps in a row, up "
       "to "
       "max_scale";
-  static constexpr std::string_view source = "NVIDIA/apex apex/amp/scaler.py, LossScaler";
+  static constexpr std::string_view source = "NVIDIA/apex at e13873de: apex/amp/scaler.py, LossScaler";
   static constexpr std::array parameters = {initial_scale_parameter(65536), growth_factor_parameter(2),
                                             backoff_factor_parameter(0.5), growth_interval_parameter(2000),
                                             max_scale_parameter(16777216)};

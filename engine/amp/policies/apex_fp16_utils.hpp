@@ -13,7 +13,8 @@ struct ApexFp16UtilsScaling : GoodStepScaling<OneFactor<double>> {
   static constexpr std::string_view rule =
       "S /= growth_factor on an overflow, not below 1; S *= growth_factor whenever growth_interval divides "
       "the number of steps since the last overflow";
-  static constexpr std::string_view source = "NVIDIA/apex apex/fp16_utils/loss_scaler.py, DynamicLossScaler";
+  static constexpr std::string_view source =
+      "NVIDIA/apex at e13873de: apex/fp16_utils/loss_scaler.py, DynamicLossScaler";
   static constexpr std::array parameters = {initial_scale_parameter(4294967296), one_factor_parameter(2),
                                             growth_interval_parameter(1000), min_scale_parameter(1),
                                             finite_guard_parameter(false)};

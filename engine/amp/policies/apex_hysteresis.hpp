@@ -14,7 +14,7 @@ struct ApexHysteresisScaling : HysteresisScaling<TwoFactors<float, double>, Refi
       "S *= backoff_factor on an overflow after hysteresis - 1 others in a row; S *= growth_factor after "
       "growth_interval good steps in a row";
   static constexpr std::string_view source =
-      "NVIDIA/apex csrc/update_scale_hysteresis.cu; NVIDIA/NeMo native_amp_* options";
+      "NVIDIA/apex at e13873de: csrc/update_scale_hysteresis.cu; NVIDIA/NeMo native_amp_* options";
   static constexpr std::array parameters = {initial_scale_parameter(4294967296), growth_factor_parameter(2),
                                             backoff_factor_parameter(0.5), growth_interval_parameter(1000),
                                             hysteresis_parameter(2)};

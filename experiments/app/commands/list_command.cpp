@@ -181,7 +181,9 @@ Json everything() {
     json["config_keys"].push_back({{"name", key.name},
                                    {"default", value_text(defaults, key)},
                                    {"expected", expectation_of(key)},
-                                   {"doc", key.doc}});
+                                   {"doc", key.doc},
+                                   {"role", name_of(key.role)},
+                                   {"read_with", readers_text(key)}});
   for (const FrameworkName& row : framework_names())
     json["framework_names"].push_back(
         {{"name", row.name}, {"frameworks", row.frameworks}, {"key", row.key}, {"note", row.note}});

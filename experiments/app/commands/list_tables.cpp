@@ -136,6 +136,8 @@ void print_keys(const Json& keys, std::size_t columns, bool details) {
                              text_of(key.at("expected"))),
                  columns);
       print_text(text_of(key.at("doc")), columns, 6);
+      if (const std::string with = text_of(key.at("read_with")); !with.empty())
+        print_text("read with " + with, columns, 6);
     }
     return;
   }

@@ -77,7 +77,8 @@ Command train_command() {
         options.flag(
             "--resume", command->request.resume,
             "Continue the run in the output folder from its newest checkpoint (see checkpoint.every), "
-            "with its own configuration and the same bits");
+            "with its own configuration, but for what --set says, and the same bits; keys of the machine and "
+            "of watching, and the number of steps, may change");
         options
             .add("--name", command->request.name,
                  "What tables and figures call this configuration, before what its settings say; a sweep "

@@ -29,12 +29,6 @@ Named<engine::amp::LowRounding> low_roundings() {
           {"stochastic_gradients", stochastic_gradients}};
 }
 
-/// What concerns the casts of ops: nothing is cast at O0 but what amp.to_float names.
-std::vector<ReadWith> anything_cast() {
-  return {{.key = "amp.level", .values = {"O0"}, .others = true},
-          {.key = "amp.to_float", .values = {"[]"}, .others = true}};
-}
-
 /// Of any loss-scale policies that have it.
 ConfigKey parameter_key(const engine::amp::PolicyParameter& parameter) {
   const std::string name(parameter.name);
@@ -59,8 +53,7 @@ ConfigKey parameter_key(const engine::amp::PolicyParameter& parameter) {
       .write = write,
       .doc = fmt::format("{} (of {})", parameter.help, common ? "every policy" : users),
       .range = {parameter.minimum, parameter.maximum, parameter.minimum_excluded, parameter.maximum_excluded},
-      .parameter = &parameter,
-      .readers = {{{.key = "scaler.enabled", .values = {"true"}}}}};
+      .parameter = &parameter};
 }
 
 }  // namespace
@@ -97,28 +90,40 @@ std::vector<ConfigKey> of_amp() {
               amp.keep_batchnorm_fp32,
               "of a low model: BatchNorm's parameters stay FP32; of mindspore: BatchNorm and LayerNorm "
               "compute in FP32 (true, as at O2) or low (false, as at O3); auto: as the level says",
-              auto_or_bool()),
+              auto_or_bool())
+              .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.master_weights,
                       "of a low model: FP32 weights behind the low ones; auto: as the level says",
-                      auto_or_bool()),
+                      auto_or_bool())
+              .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.master_gradients,
-                      "of a low model: gradients add up in FP32; auto: as the level says", auto_or_bool()),
+                      "of a low model: gradients add up in FP32; auto: as the level says", auto_or_bool())
+              .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.low_inputs, "the network's inputs are cast to low; auto: as the level says",
-                      auto_or_bool()),
+                      auto_or_bool())
+              .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.low_loss, "the loss is computed from low outputs and rounded to low; auto: no",
-                      auto_or_bool()),
+                      auto_or_bool())
+              .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.use_promote,
-                      "of paddle's O2: false makes ops in no list low, whatever their inputs"),
-          FP16LAB_KEY(amp.allow_banned, "of apex: compute banned ops in FP32 instead of refusing them"),
+                      "of paddle's O2: false makes ops in no list low, whatever their inputs")
+              .read_with("amp.dialect", {"paddle"})
+              .read_with("amp.level", {"O2"}),
+          FP16LAB_KEY(amp.allow_banned, "of apex: compute banned ops in FP32 instead of refusing them")
+              .read_with("amp.dialect", {"apex"})
+              .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.fp8_operands, "an experiment: operands of products are rounded to FP8 first",
-                      fp8_formats()),
+                      fp8_formats())
+              .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.fp8_gradients, "the same for the gradients in the products of the backward pass",
-                      fp8_formats()),
+                      fp8_formats())
+              .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.rounding,
                       "to 16 bits; stochastic: up or down by chance, right on average: gradients in backward "
                       "passes, and "
                       "updates of 16-bit weights without master weights (the others: one of the two)",
-                      low_roundings()),
+                      low_roundings())
+              .read_by(anything_cast()),
           FP16LAB_KEY_AS(
               "amp.save_dtype", checkpoint.save_dtype,
               "also write weights.safetensors, cast to this type, with every checkpoint and at the "
@@ -142,8 +147,7 @@ std::vector<ConfigKey> of_scaler() {
                   "scales that are no powers of two make unscaling inexact: take them, say so, or use the "
                   "power below",
                   powers_of_two())
-          .read_unless("scaler.policy", {"none"})
-          .read_with("scaler.enabled", {"true"}),
+          .read_unless("scaler.policy", {"none"}),
       FP16LAB_KEY(scaler.enabled, "false: nothing is scaled, unscaled, checked or skipped"),
       FP16LAB_KEY(scaler.drop_overflow_update,
                   "false (policies none and fixed): gradients are neither checked nor unscaled and every "
@@ -164,8 +168,7 @@ std::vector<ConfigKey> of_scaler() {
       FP16LAB_KEY(scaler.groups,
                   "of layerwise and groups: PATTERN=SCALE, layers by a pattern of their weights' names and "
                   "the scale that they begin with (\"fc1=2^8\", \"*=2^4\"); the first match counts")
-          .read_with("scaler.policy", {"layerwise", "groups"})
-          .read_with("scaler.enabled", {"true"}),
+          .read_with("scaler.policy", {"layerwise", "groups"}),
   };
   keys.insert(keys.end(), others.begin(), others.end());
   return all_as(KeyRole::configuration, std::move(keys));

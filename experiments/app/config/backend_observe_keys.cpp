@@ -28,12 +28,14 @@ std::vector<ConfigKey> of_backend() {
           FP16LAB_KEY(backend.accumulator,
                       "of emulated: what tensor cores sum products of FP16 in; those of FP8 are summed in "
                       "FP32 always",
-                      Choices{"f32", "f16"}),
+                      Choices{"f32", "f16"})
+              .read_by(anything_cast()),
           FP16LAB_KEY(
               backend.overflow,
               "of emulated: what an FP16 result beyond 65504 is; saturate: 65504 with its sign (NaN: 0), as "
               "Ascend's Atlas training series has it, and any of them makes its step an overflow",
-              Choices{"infinity", "saturate"}),
+              Choices{"infinity", "saturate"})
+              .read_by(anything_cast()),
           FP16LAB_KEY(backend.ordinal, "of cuda: which device, as fp16lab devices numbers them",
                       ConfigRange{0, 2147483647})
               .as(KeyRole::machine)

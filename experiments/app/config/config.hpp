@@ -204,6 +204,16 @@ std::span<const ConfigKey> config_keys();
 /// and scaler. Where they are not set they read as nothing.
 std::span<const ConfigKey> all_config_keys();
 
+/// Values of keys that differ, of those that either configuration reads; empty where it does not.
+struct KeyDifference {
+  const ConfigKey* key;
+  std::string a, b;  ///< as value_text
+};
+std::vector<KeyDifference> key_differences(const RunConfig& a, const RunConfig& b);
+
+std::string_view name_of(KeyRole role);
+/// "optimizer.name = sgd, rmsprop": the key's readers; a semicolon between what must hold. Empty: every run.
+std::string readers_text(const ConfigKey& key);
 /// Does a run of this configuration read the key? One that it does not read changes neither a bit nor an output.
 bool is_read(const RunConfig& config, const ConfigKey& key);
 /// "optimizer.name = adam does not read it; sgd does". Empty where the key is read.

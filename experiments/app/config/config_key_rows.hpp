@@ -27,6 +27,12 @@ std::vector<ConfigKey> of_observe(), of_checkpoint(), of_report();  // the same
 
 using Choices = std::vector<std::string>;
 
+/// Of what concerns casts: nothing is cast at O0 but what amp.to_float names.
+inline std::vector<ReadWith> anything_cast() {
+  return {{.key = "amp.level", .values = {"O0"}, .others = true},
+          {.key = "amp.to_float", .values = {"[]"}, .others = true}};
+}
+
 /// Gives the role to the rows that do not say their own.
 inline std::vector<ConfigKey> all_as(KeyRole role, std::vector<ConfigKey> rows) {
   for (ConfigKey& row : rows)

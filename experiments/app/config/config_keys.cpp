@@ -6,9 +6,9 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "engine/train/methods/gan.hpp"
+#include "engine/train/methods/two_models.hpp"
 #include "experiments/app/config/config_key_rows.hpp"
-#include "experiments/app/config/learning_task.hpp"
-#include "experiments/app/registry.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -31,13 +31,14 @@ std::string choices_text(const std::vector<std::string>& choices) {
   return text;
 }
 
-/// What a model's own section means by a field that it does not say: the epsilon of its own rule, where
+/// What a model's own section means by a field that it does not say: the epsilon of its own rule, if that has one and
 /// [optimizer] gives none either; else nothing.
 ConfigValue unsaid(const RunConfig& config, const std::map<std::string, ConfigValue>& said,
                    std::string_view field) {
   const auto rule = said.find("name");
   if (field != "epsilon" || config.optimizer.epsilon || rule == said.end()) return {};
-  return engine::optim::epsilon_of(std::get<std::string>(rule->second));
+  const std::string& name = std::get<std::string>(rule->second);
+  return name == "sgd" ? ConfigValue() : engine::optim::epsilon_of(name);
 }
 
 /// The keys of [optimizer.MODEL].
@@ -83,8 +84,9 @@ const KeyTable& key_table() {
                                 keys::of_parallel, keys::of_observe, keys::of_checkpoint, keys::of_report})
       std::ranges::move(section(), std::back_inserter(all));
     made.listed = all.size();
-    for (const std::string& method : training_methods())
-      for (const std::string_view model : models_of(method)) add_optimizer_of(method, model, all);
+    for (const std::string_view model : engine::TwoModels::names) add_optimizer_of("two_models", model, all);
+    for (const std::string_view model : engine::AdversarialTraining::names)
+      add_optimizer_of("gan", model, all);
     return made;
   }();
   return table;

@@ -63,6 +63,8 @@ std::string why_not(const RunConfig& config, const ReadWith& with) {
       return std::ranges::find(with.values, choice) != with.values.end();
     });
     if (readers.empty()) readers.emplace_back("another value");
+  } else if (chooser.choices.empty()) {
+    for (std::string& reader : readers) reader = fmt::format("{} = {}", chooser.name, reader);
   }
   return fmt::format("{} = {} does not read it; {} {}", chooser.name, value, fmt::join(readers, ", "),
                      readers.size() == 1 ? "does" : "do");
@@ -80,7 +82,7 @@ std::string why_unread_by(const RunConfig& config, const std::vector<std::vector
       if (why.empty())
         why = this_one;
       else
-        why += fmt::format(", or another {}", with.key);
+        why += fmt::format(", and so does any {}", with.key);
     }
     if (!why.empty()) return why;
   }
@@ -111,6 +113,44 @@ std::string said(const RunConfig& config, const ConfigKey& key) {
 }
 
 }  // namespace
+
+std::vector<KeyDifference> key_differences(const RunConfig& a, const RunConfig& b) {
+  std::vector<KeyDifference> all;
+  for (const ConfigKey& key : all_config_keys()) {
+    const auto of = [&key](const RunConfig& config) {
+      return is_read(config, key) ? value_text(config, key) : std::string();
+    };
+    KeyDifference difference{.key = &key, .a = of(a), .b = of(b)};
+    if (difference.a != difference.b) all.push_back(std::move(difference));
+  }
+  return all;
+}
+
+std::string_view name_of(KeyRole role) {
+  switch (role) {
+    case KeyRole::workload:
+      return "workload";
+    case KeyRole::configuration:
+      return "configuration";
+    case KeyRole::machine:
+      return "machine";
+    case KeyRole::watching:
+      return "watching";
+  }
+  throw std::logic_error("unknown role of a key");
+}
+
+std::string readers_text(const ConfigKey& key) {
+  std::vector<std::string> clauses;
+  for (const std::vector<ReadWith>& alternatives : key.readers) {
+    std::vector<std::string> texts;
+    for (const ReadWith& with : alternatives)
+      texts.push_back(
+          fmt::format("{} {} {}", with.key, with.others ? "other than" : "=", fmt::join(with.values, ", ")));
+    clauses.push_back(fmt::format("{}", fmt::join(texts, ", or ")));
+  }
+  return fmt::format("{}", fmt::join(clauses, "; "));
+}
 
 std::string why_unread(const RunConfig& config, const ConfigKey& key) {
   if (key.parameter != nullptr) {
@@ -187,6 +227,8 @@ std::vector<std::string> apply_settings(RunConfig& config, const std::vector<std
       return set != nullptr && set->name == key;
     };
     if (std::ranges::any_of(settings, gives)) continue;
+    if (meant->find(name) == nullptr && chosen->find(name) != nullptr)
+      continue;  // whom else was it meant for?
     if (chosen->find(name) != nullptr)
       gone.push_back(fmt::format("{} = {} was meant for the policy {}; {} takes its own default", key,
                                  real_text(value), meant->name, chosen->name));

@@ -65,7 +65,7 @@ std::vector<ConfigKey> of_train() {
       FP16LAB_KEY(train.skip_limit, "consecutive skipped steps that end the run as diverged; 0: no limit",
                   counts)
           .as(KeyRole::watching)
-          .read_with("scaler.enabled", {"true"})
+
           .read_with("scaler.drop_overflow_update", {"true"}),
       FP16LAB_KEY(
           train.graph,

@@ -112,11 +112,9 @@ bool other_length(const RunConfig& begun_with, const RunConfig& now) {
 
 void require_resumable(const RunConfig& begun_with, const RunConfig& now,
                        const std::filesystem::path& folder) {
-  for (const ConfigKey& key : all_config_keys()) {
-    if (!is_read(begun_with, key) && !is_read(now, key)) continue;
-    const std::string before = value_text(begun_with, key);
-    const std::string after = value_text(now, key);
-    if (before == after || (is_length(key) && !schedule_follows_length(begun_with))) continue;
+  for (const auto& [which, before, after] : key_differences(begun_with, now)) {
+    const ConfigKey& key = *which;
+    if (is_length(key) && !schedule_follows_length(begun_with)) continue;
     if (same_arithmetic(key, begun_with, now)) continue;
     refuse_other_bits(
         key.name, after.empty() ? "not set" : after, before.empty() ? "nothing" : before, folder,

@@ -233,7 +233,12 @@ RunWriter open_folder(const TrainRequest& request, const std::filesystem::path& 
   }
 }
 
-void announce(const Continuation& found) {
+void announce(const Continuation& found, const RunConfig& config) {
+  std::vector<std::string> changes;
+  for (const auto& [key, before, now] : key_differences(found.begun_with, config))
+    changes.push_back(fmt::format("{} = {} ({} before)", key->name, now.empty() ? "not set" : now,
+                                  before.empty() ? "not set" : before));
+  if (!changes.empty()) say("note: from now on {}", fmt::join(changes, ", "));
   if (!found.checkpoint) {
     say("resuming: no checkpoint yet, from the beginning");
     return;
@@ -388,6 +393,8 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunRec
 std::string precision_of(const RunConfig& config) {
   const engine::AmpOptions& amp = config.amp;
   if (is_fp32(config)) return "precision: FP32; --set amp.level=O1 for mixed";
+  if (amp.level == engine::Level::O0 && amp.to_float.empty())
+    return fmt::format("precision: FP32, with the loss scale of policy {}", config.scaler.policy);
   return fmt::format("precision: {} of {} with {}", name_of(amp.level), name_of(amp.dialect),
                      name_of(amp.dtype));
 }
@@ -437,7 +444,7 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
   SilentRank silent(recorder);
   engine::TrainObserver& observer = claim != nullptr ? static_cast<engine::TrainObserver&>(recorder) : silent;
   engine::Trainer trainer(*run->backend, run->workload, run->plan, observer, ranks.communicator());
-  if (found && speaks) announce(*found);
+  if (found && speaks) announce(*found, config);
   if (found && found->checkpoint) with_advice(folder, [&] { trainer.resume(*found->checkpoint); });
   if (claim != nullptr) dump(request, *run, trainer);
 

@@ -94,18 +94,11 @@ void require_undamaged(const SweepPlan& plan, const std::vector<RunState>& state
 }  // namespace
 
 std::string difference_of(const RunConfig& there, const RunConfig& here) {
-  for (const ConfigKey& key : all_config_keys()) {
-    const auto of = [&key](const RunConfig& config) {
-      return is_read(config, key) ? value_text(config, key) : std::string();
-    };
-    const std::string mine = of(here), other = of(there);
-    if (mine == other) continue;
-    const auto shown = [](const std::string& value) {
-      return value.empty() ? std::string("not set") : value;
-    };
-    return fmt::format("{} is {} there and {} here", key.name, shown(other), shown(mine));
-  }
-  return "";
+  const std::vector<KeyDifference> all = key_differences(there, here);
+  if (all.empty()) return "";
+  const auto shown = [](const std::string& value) { return value.empty() ? std::string("not set") : value; };
+  return fmt::format("{} is {} there and {} here", all.front().key->name, shown(all.front().a),
+                     shown(all.front().b));
 }
 
 std::string_view name_of(RunState state) {

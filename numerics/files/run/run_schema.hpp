@@ -168,10 +168,11 @@ struct Manifest {
   FP16LAB_FIELD(std::vector<Resumption>, resumptions, {}, "in order", .since = 2);
   FP16LAB_FIELD(std::optional<RunRows>, rows, {},
                 "of each file that grows line by line, written before this manifest was", .since = 2);
-  FP16LAB_FIELD(int, state_hash_version, 1,
-                "what the state_hash of steps.csv covers; 2: of beta1^t and beta2^t only what a rule of the run "
-                "reads; 1, and in older folders: both always",
-                .since = 3);
+  FP16LAB_FIELD(
+      int, state_hash_version, 1,
+      "of the state_hash in steps.csv; hashes of two versions are never compared. Version 2 leaves out "
+      "powers of beta1 and beta2 that no optimizer of the run reads; older folders have 1",
+      .since = 3);
   FP16LAB_FIELD(std::uint64_t, first_state_hash_until, 0,
                 "the last step whose state_hash is of version 1 all the same: an older build began the run",
                 .since = 3);

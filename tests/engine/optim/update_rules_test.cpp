@@ -269,7 +269,9 @@ TEST_F(UpdateRules, EpsilonIsTheRulesWhereNoneIsGiven) {
     const std::vector<Values> tiny{{0x1p-20f, -0x1p-22f, 0x1p-24f}};
     EXPECT_EQ(run(open, start, tiny), run(given, start, tiny)) << name;
     given.epsilon = 1e-3;
-    if (name != "sgd") EXPECT_NE(run(open, start, tiny), run(given, start, tiny)) << name;
+    if (name != "sgd") {
+      EXPECT_NE(run(open, start, tiny), run(given, start, tiny)) << name;
+    }
   }
 }
 

@@ -77,6 +77,19 @@ const std::map<std::string, OtherValue, std::less<>> other_values{
     {"amp.excluded", {"right"}},
     {"amp.use_guard", {"true"}},
     {"amp.guard", {"right"}},
+    {"amp.keep_batchnorm_fp32", {"false", {"amp.dialect=mindspore", "amp.level=O2"}}},
+    {"amp.master_weights", {"false", {"amp.dialect=paddle", "amp.level=O2"}}},
+    {"amp.master_gradients", {"true", {"amp.dialect=paddle", "amp.level=O2"}}},
+    {"amp.low_inputs", {"true", {"amp.dialect=paddle", "amp.level=O2"}}},
+    {"amp.low_loss", {"true", {"amp.dialect=paddle", "amp.level=O2"}}},
+    {"amp.use_promote", {"false"}},
+    {"amp.allow_banned", {"true", {}, "nothing here is banned"}},
+    {"amp.fp8_operands", {"e4m3", {}, "with amp.fp8_gradients or not at all"}},
+    {"amp.fp8_gradients", {"e5m2", {}, "with amp.fp8_operands or not at all"}},
+    {"amp.rounding", {"stochastic"}},
+    {"scaler.on_overflow", {"zero", {"scaler.policy=fixed", "scaler.initial_scale=2^30", "amp.level=O1"}}},
+    {"backend.accumulator", {"f16"}},
+    {"backend.overflow", {"saturate", {}, "a step with such a result is skipped either way"}},
     {"scaler.power_of_two", {"round_down", {"scaler.policy=fixed", "scaler.initial_scale=300"}}},
     {"scaler.groups", {"*=2^1", {"amp.level=O1", "scaler.groups=*=2^15"}}},
     {"parallel.sync_batch_norm", {"true"}},
@@ -187,9 +200,10 @@ TEST_F(KeyReaders, TheRefusalNamesWhoReadsIt) {
   EXPECT_EQ(refusal("optimizer.name=adam", "optimizer.nesterov=true"),
             "--set: optimizer.nesterov=true: optimizer.name = adam does not read it; sgd does");
   EXPECT_EQ(refusal("train.steps=5", "train.epochs=2"),
-            "--set: train.epochs=2: train.steps = 5 does not read it; 0 does");
+            "--set: train.epochs=2: train.steps = 5 does not read it; train.steps = 0 does");
   EXPECT_EQ(refusal("amp.level=O0", "amp.white=add"),
-            "--set: amp.white=add: amp.level = O0 does not read it; OD, O1, O2, O3, auto, auto-r1.7 do, or another "
+            "--set: amp.white=add: amp.level = O0 does not read it; OD, O1, O2, O3, auto, auto-r1.7 do, and "
+            "so does any "
             "amp.to_float");
 }
 
