@@ -254,13 +254,16 @@ Json events_json(const EventsComparison& events) {
 
 Claim claim_of(const RunComparison& comparison) {
   const bool nothing = comparison.equal() && comparison.steps.common.empty();
+  const bool unknown = comparison.equal() && comparison.steps.states_of_two_versions > 0;
   return {
       .claim = "A and B have the same bits",
       .criterion =
           "every step is in both with the same state, everything else recorded is the same, and no record "
           "is missing",
       .measured = differences(comparison),
-      .verdict = nothing ? Verdict::not_run : verdict_of(comparison.equal())};
+      .verdict = nothing   ? Verdict::not_run
+                 : unknown ? Verdict::cannot_tell
+                           : verdict_of(comparison.equal())};
 }
 
 void print_comparison(std::ostream& out, const RunComparison& comparison, std::size_t most_tensors) {

@@ -104,22 +104,26 @@ std::optional<Continuation> find_continuation(const std::filesystem::path& folde
 }
 
 bool other_length(const RunConfig& begun_with, const RunConfig& now) {
-  const auto differs = [&](const ConfigKey& key) {
-    return is_length(key) && value_text(begun_with, key) != value_text(now, key);
-  };
-  return std::any_of(config_keys().begin(), config_keys().end(), differs);
+  const auto of_length = [](const KeyDifference& difference) { return is_length(*difference.key); };
+  return std::ranges::any_of(key_differences(begun_with, now), of_length);
 }
 
 void require_resumable(const RunConfig& begun_with, const RunConfig& now,
                        const std::filesystem::path& folder) {
-  for (const auto& [which, before, after] : key_differences(begun_with, now)) {
-    const ConfigKey& key = *which;
-    if (is_length(key) && !schedule_follows_length(begun_with)) continue;
-    if (same_arithmetic(key, begun_with, now)) continue;
+  std::vector<KeyDifference> others = key_differences(begun_with, now);
+  std::erase_if(others, [&](const KeyDifference& difference) {
+    return (is_length(*difference.key) && !schedule_follows_length(begun_with)) ||
+           same_arithmetic(*difference.key, begun_with, now);
+  });
+  // What both read comes first: it is why the others are read by one alone.
+  std::ranges::stable_partition(
+      others, [](const KeyDifference& difference) { return !difference.a.empty() && !difference.b.empty(); });
+  if (!others.empty()) {
+    const auto& [key, before, after] = others.front();
     refuse_other_bits(
-        key.name, after.empty() ? "not set" : after, before.empty() ? "nothing" : before, folder,
-        is_length(key) ? fmt::format("its {} schedule ends with the run", begun_with.optimizer.schedule.name)
-                       : std::string(other_bits));
+        key->name, after.empty() ? "not set" : after, before.empty() ? "nothing" : before, folder,
+        is_length(*key) ? fmt::format("its {} schedule ends with the run", begun_with.optimizer.schedule.name)
+                        : std::string(other_bits));
   }
   if (begun_with.model.rows == now.model.rows) return;
   const std::map<std::string, std::string> before = network_values(begun_with.model.rows);
