@@ -80,7 +80,7 @@ const std::map<std::string, OtherValue, std::less<>> other_values{
     {"amp.keep_batchnorm_fp32", {"false", {"amp.dialect=apex", "amp.level=O2"}}},
     {"amp.master_weights", {"false", {"amp.dialect=paddle", "amp.level=O2"}}},
     {"amp.master_gradients", {"true", {"amp.dialect=paddle", "amp.level=O2", "train.accumulate=2"}}},
-    {"amp.low_inputs", {"false", {"amp.dialect=apex", "amp.level=O2"}}},
+    {"amp.low_inputs", {"false", {}, "layers cast their inputs when they come"}},
     {"amp.low_loss", {"true", {"amp.dialect=paddle", "amp.level=O2"}}},
     {"amp.use_promote", {"false"}},
     {"amp.allow_banned", {"true", {}, "nothing here is banned"}},

@@ -72,9 +72,9 @@ class TrainRanks : public RankFolders, public testing::WithParamInterface<Mpi> {
   /// Twelve steps of a small classifier in four shards.
   Finished train(int ranks, const std::string& folder, const std::vector<std::string>& more = {},
                  bool resume = false, const std::map<std::string, std::string>& environment = {}) {
-    std::vector<std::string> settings{
-        "data.name=random-images", "data.batches=4", "train.batch_size=16", "amp.level=O1",
-        "checkpoint.every=4",      "train.steps=12", "parallel.shards=4",   "observe.histograms_every=4"};
+    std::vector<std::string> settings{"data.name=random-images",   "train.batch_size=16", "amp.level=O1",
+                                      "checkpoint.every=4",        "train.steps=12",      "parallel.shards=4",
+                                      "observe.histograms_every=4"};
     settings.insert(settings.end(), more.begin(), more.end());
     return testing_support::run_ranks(GetParam(), ranks, program,
                                       line(folder, "classifier", settings, resume), temporary_.path(),
@@ -215,8 +215,7 @@ void PrintTo(const TableRow& row, std::ostream* out) { *out << row.name; }
 const bool whole_table = std::getenv("FP16LAB_RANKS_TABLE") != nullptr;
 
 std::vector<TableRow> table_rows() {
-  const std::vector<std::string> images{"data.name=random-images", "data.batches=3", "data.subset=0",
-                                        "data.test_subset=0"};
+  const std::vector<std::string> images{"data.name=random-images"};
   const std::vector<std::string> text{"data.name=text", "data.path=" FP16LAB_SOURCE_DIR "/README.md",
                                       "data.subset=0", "data.test_subset=0"};
   const std::vector<std::string> few{"data.subset=200", "data.test_subset=40"};
@@ -277,10 +276,9 @@ class RanksTable : public RankFolders, public testing::WithParamInterface<TableR
     std::ofstream(temporary_.path() / "lstm_dropout.toml") << text;
   }
   std::vector<std::string> line_of(const std::string& folder, bool resume = false) const {
-    std::vector<std::string> settings{"train.batch_size=16",    "train.steps=9",
-                                      "train.epochs=0",         "train.evaluate_every=0",
-                                      "checkpoint.every=2",     "observe.histograms_every=4",
-                                      "parallel.time_limit=250"};
+    std::vector<std::string> settings{"train.batch_size=16",        "train.steps=9",
+                                      "train.evaluate_every=0",     "checkpoint.every=2",
+                                      "observe.histograms_every=4", "parallel.time_limit=250"};
     const TableRow& row = GetParam();
     settings.insert(settings.end(), row.settings.begin(), row.settings.end());
     settings.emplace_back("parallel.shards=8");

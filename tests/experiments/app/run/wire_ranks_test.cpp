@@ -25,8 +25,8 @@ class WireRanks : public testing::TestWithParam<Mpi> {
                  bool resume = false) {
     std::vector<std::string> arguments{"train", "-c", "classifier", "-o",
                                        (temporary_.path() / folder).string()};
-    for (const char* const setting : {"data.name=random-images", "data.batches=4", "train.batch_size=16",
-                                      "amp.level=O1", "checkpoint.every=2", "parallel.shards=4"})
+    for (const char* const setting : {"data.name=random-images", "train.batch_size=16", "amp.level=O1",
+                                      "checkpoint.every=2", "parallel.shards=4"})
       arguments.insert(arguments.end(), {"--set", setting});
     for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
     if (resume) arguments.emplace_back("--resume");
