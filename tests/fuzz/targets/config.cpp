@@ -8,7 +8,7 @@
 
 using namespace fp16lab;
 
-/// The rooms of the engine are not linked: names in their stead. (resolve_run, which asks them for more,
+/// Most modules of the engine are not linked: names in their stead. (resolve_run, which asks them for more,
 /// works on the structure, not on the file.)
 namespace fp16lab::experiments {
 std::vector<std::string> training_methods() { return {"supervised", "gan"}; }
