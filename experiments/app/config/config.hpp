@@ -224,7 +224,7 @@ std::string why_unread(const RunConfig& config, std::string_view setting);
 std::vector<std::string> settings_unread(const RunConfig& config);
 /// Gives those their defaults. Result: a sentence each.
 std::vector<std::string> leave_out_unread(RunConfig& config);
-/// CommandError(usage) that begins with `where` for a "key=value" whose key `config` does not read.
+/// CommandError(usage) that begins with `where` for each "key=value" whose key `config` does not read, in one line.
 void require_read(const std::vector<std::string>& settings, const RunConfig& config, std::string_view where);
 
 /// "an integer, 1 or more", "one of none, fixed, dynamic": for messages and documentation.

@@ -207,9 +207,19 @@ std::vector<std::string> settings_unread(const RunConfig& config) {
 }
 
 void require_read(const std::vector<std::string>& settings, const RunConfig& config, std::string_view where) {
-  for (const std::string& setting : settings)
-    if (const std::string why = why_unread(config, setting); !why.empty())
-      refuse_config(where, fmt::format("{}: {}", setting, why));
+  std::string first;
+  std::vector<std::string> others;
+  for (const std::string& setting : settings) {
+    const std::string why = why_unread(config, setting);
+    if (why.empty()) continue;
+    if (first.empty())
+      first = fmt::format("{}: {}", setting, why);
+    else
+      others.push_back(setting);
+  }
+  if (first.empty()) return;
+  if (!others.empty()) first += fmt::format(" (nothing reads {} either)", fmt::join(others, ", "));
+  refuse_config(where, first);
 }
 
 std::vector<std::string> apply_settings(RunConfig& config, const std::vector<std::string>& settings,

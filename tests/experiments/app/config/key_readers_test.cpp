@@ -206,6 +206,17 @@ TEST_F(KeyReaders, TheRefusalNamesWhoReadsIt) {
             "amp.to_float");
 }
 
+TEST_F(KeyReaders, OneRefusalNamesAllKeysThatNothingReads) {
+  const RunConfig config = parse_config("[optimizer]\nname = \"adam\"\n", "x");
+  EXPECT_EQ(testing_support::message_of([&] {
+              require_read(
+                  {"optimizer.nesterov=true", "optimizer.lr=1", "schedule.gamma=0.5", "data.batches=3"},
+                  config, "--set");
+            }),
+            "--set: optimizer.nesterov=true: optimizer.name = adam does not read it; sgd does (nothing reads "
+            "schedule.gamma=0.5, data.batches=3 either)");
+}
+
 TEST_F(KeyReaders, SectionsOfModelsAreReadByTheirOwnRule) {
   RunConfig config;
   for (const char* const setting : {"train.method=gan", "optimizer.name=adam", "optimizer.nesterov=true",
