@@ -203,10 +203,26 @@ bool matches(const std::string& name, const std::string& pattern) {
   return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
+/// Those with such a name; else those that have such members (a column of a record), with these alone; else those that
+/// say it somewhere.
 Json rows_like(const Json& rows, const std::string& pattern) {
   Json like = Json::array();
   for (const Json& row : rows)
     if (matches(name_in_list(row), pattern)) like.push_back(row);
+  if (!like.empty()) return like;
+  for (Json row : rows)
+    for (auto& [name, members] : row.items()) {
+      if (!members.is_array() || members.empty() || !members.front().is_object()) continue;
+      std::erase_if(members.get_ref<Json::array_t&>(), [&pattern](const Json& member) {
+        return !member.contains("name") || !matches(member.at("name").get<std::string>(), pattern);
+      });
+      if (members.empty()) continue;
+      like.push_back(row);
+      break;
+    }
+  if (!like.empty()) return like;
+  for (const Json& row : rows)
+    if (row.dump().find(pattern) != std::string::npos) like.push_back(row);
   return like;
 }
 

@@ -111,6 +111,11 @@ TEST_F(Manners, APatternOfListShowsAllOfWhatIsLikeIt) {
   EXPECT_GT(json.at("policies").size(), 2u);
   for (const auto& row : json.at("policies")) EXPECT_THAT(row.at("name"), testing::StartsWith("paddle"));
   EXPECT_THAT(fp16lab({"list", "layers", "conv2d"}).out, HasSubstr("kernel_size"));
+  const auto column = nlohmann::json::parse(fp16lab({"list", "records", "state_hash_version", "--json"}).out);
+  ASSERT_EQ(column.at("records").size(), 1U) << "a column finds its file";
+  EXPECT_EQ(column.at("records").front().at("fields").size(), 1U);
+  EXPECT_THAT(fp16lab({"list", "config_keys", "rmsprop"}).out, HasSubstr("optimizer.alpha"))
+      << "said in its row";
   expect_one_line_error(fp16lab({"list", "policies", "megatrn"}), 2, "did you mean 'megatron'?");
   expect_one_line_error(fp16lab({"list", "layers", "datsets"}), 2, "did you mean 'datasets'?");
 }
