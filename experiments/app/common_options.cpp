@@ -13,14 +13,17 @@ RunPlan resolve_run(const CommonOptions& common) { return resolve_run(common, Ru
 RunPlan resolve_run(const CommonOptions& common, const RunConfig& base) {
   const RunConfig below = common.config.empty() ? base : load_config(common.config, NamedHow::by_user);
   const std::string source = common.config.empty() ? "configuration" : common.config.string();
+  const std::string both = common.set.empty()      ? source
+                           : common.config.empty() ? std::string("--set")
+                                                   : source + " with --set";
   RunConfig config = below;
   std::vector<std::string> left_out = apply_settings(config, common.set, "--set");
   if (common.seed) config.train.seed = static_cast<std::uint64_t>(*common.seed);
-  resolve_scaler_policy(config, source);
+  resolve_scaler_policy(config, both);
   require_read(common.set, config, "--set");
   if (!common.config.empty()) require_read(settings_unread(below), config, source);
   std::ranges::move(leave_out_unread(config), std::back_inserter(left_out));
-  RunPlan plan = resolve_run(std::move(config), source);
+  RunPlan plan = resolve_run(std::move(config), both);
   plan.left_out = std::move(left_out);
   return plan;
 }
