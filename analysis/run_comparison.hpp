@@ -68,7 +68,8 @@ struct StepsComparison {
   /// Every step in both, and every column but the seconds.
   bool equal = true;
 };
-/// The steps whose state_hash is of version 1 in one run and of version 2 in the other: after `after` up to `up_to`.
+/// The steps whose state_hash is of version 1 in one run and of version 2 in the other: after `after` up to
+/// `up_to`.
 struct StepsOfTwoVersions {
   std::uint64_t after = 0, up_to = 0;
 };

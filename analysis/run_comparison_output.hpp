@@ -17,7 +17,8 @@ Claim claim_of(const RunComparison& comparison);
 void print_comparison(std::ostream& out, const RunComparison& comparison, std::size_t most_tensors = 20);
 
 /// {"a", "b", "equal", "claims" (as in claims_json), "threshold", "settings": [{"key", "a", "b"}], "steps":
-/// {"common", "only_a", "only_b", "first_state_difference", "state_differences", "states_of_two_versions", "loss": {"differing",
+/// {"common", "only_a", "only_b", "first_state_difference", "state_differences", "states_of_two_versions",
+/// "loss": {"differing",
 /// "first", "largest", "largest_step", "above", "first_above"}, "grad_norm", "loss_scale", "lr", "skips_a",
 /// "skips_b", "skip_differences"}, "growth": null or {"first_step", "last_step", "points", "log10_per_step",
 /// "log10_at_first", "doubling_steps", "r_squared"}, "evaluations": {"common", "only_a", "only_b",

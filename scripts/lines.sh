@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=235500
+budget=235600
 
 case "${1:-}" in
   '') ;;

@@ -51,7 +51,8 @@ struct OptimizerOptions {
 /// The update rules by name: sgd, adam, adamw, rmsprop, lamb, adam_weight_decay.
 std::span<const std::string_view> optimizer_names();
 
-/// Does the rule keep first and second moments, by beta1 and beta2? Only then do their powers advance with its steps.
+/// Does the rule keep first and second moments, by beta1 and beta2? Only then do their powers advance with
+/// its steps.
 bool reads_betas(std::string_view name);
 /// The epsilon that the rule of this name has where none is given: 1e-6 of adam_weight_decay
 /// (mindspore/nn/optim/adam.py, AdamWeightDecay), 1e-8 of the others.

@@ -10,7 +10,8 @@
 //   scaler.layer_scales, scaler.layer_counts   with scales of layers (engine/amp/scalers/layer_scaler.hpp)
 //   run.FIELD             what Trainer::run counts: consecutive non-finite losses and skips, the last loss
 //   __metadata__          format, version, iteration, policy, optimizer, state_hash and its version,
-//                         "digest.TENSOR" of every tensor above, and what the caller adds (configuration, git hash)
+//                         "digest.TENSOR" of every tensor above, and what the caller adds (configuration, git
+// hash)
 //
 // The order of the data and all random numbers are pure functions of (seed, iteration, micro-batch)
 // (engine/data/batch_source.hpp, numerics/random/philox.hpp): the iteration *is* their state. A checkpoint
@@ -32,7 +33,8 @@ namespace fp16lab::engine {
 inline constexpr std::string_view checkpoint_format = "fp16lab-checkpoint";
 /// Rises when an older reader would misread the file. 2: the counters of StepState are per optimizer.
 inline constexpr int checkpoint_version = 2;
-/// What Trainer::state_hash() covers. 2: of beta1^t and beta2^t only those that a rule of the run reads; 1, before,
+/// What Trainer::state_hash() covers. 2: of beta1^t and beta2^t only those that a rule of the run reads; 1,
+/// before,
 /// had all of them.
 inline constexpr int state_hash_version = 2;
 

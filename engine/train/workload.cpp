@@ -55,7 +55,7 @@ void check(const TrainOptions& options, const amp::ScalerOptions& scaler) {
 
 namespace {
 
-/// Of Paddle's static rule, as Paddle has it.
+/// Paddle's static rule zeroes gradients, but not under Adam and AdamW.
 void check_on_overflow(const TrainingPlan& plan) {
   if (plan.scaler.on_overflow == amp::OnOverflow::skip) return;
   const auto check_rule = [](std::string_view key, std::string_view rule) {

@@ -50,7 +50,8 @@ struct RunSet {
   std::size_t missing() const;      ///< how many of `runs`
 };
 
-/// What a build makes of the text of a run's configuration: what counts of it, as it would write it today. Nothing: the
+/// What a build makes of the text of a run's configuration: what counts of it, as it would write it today.
+/// Nothing: the
 /// text.
 using EffectiveConfig = std::function<std::string(const std::string& toml)>;
 

@@ -104,7 +104,8 @@ class Scaler {
   virtual StepState read_step_state() const { return backend_->read_step_state(step_); }
   /// Why the policy's rule ends the run behind `state`, or nothing (ScalePolicy::stop).
   virtual std::optional<std::string> stop(const StepState& state) const = 0;
-  /// Would overflows, however many, lower the scale of `state`? Not where it is fixed or at its floor. Where the
+  /// Would overflows, however many, lower the scale of `state`? Not where it is fixed or at its floor. Where
+  /// the
   /// rule has statistics to decide by, or scales of losses or layers, nobody can tell: true.
   virtual bool can_fall(const StepState&) const { return true; }
   /// State beside the StepState that the optimizers share, for checkpoints and state_hash.

@@ -203,7 +203,8 @@ bool matches(const std::string& name, const std::string& pattern) {
   return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-/// Those with such a name; else those that have such members (a column of a record), with these alone; else those that
+/// Those with such a name; else those that have such members (a column of a record), with these alone; else
+/// those that
 /// say it somewhere.
 Json rows_like(const Json& rows, const std::string& pattern) {
   Json like = Json::array();

@@ -1,4 +1,5 @@
-// Keys backend.*, parallel.*, observe.*, checkpoint.* and report.*: on what a run computes, and what it leaves behind.
+// Keys backend.*, parallel.*, observe.*, checkpoint.* and report.*: on what a run computes, and what it
+// leaves behind.
 #include "experiments/app/config/config_key_rows.hpp"
 #include "experiments/app/registry.hpp"
 

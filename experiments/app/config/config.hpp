@@ -157,7 +157,8 @@ struct ConfigRange {
   bool fp32 = false;  ///< it is computed with in FP32, which must hold it (fp32_holds), in the range too
 };
 
-/// What a key belongs to. A run that goes on (--resume) takes other values of machine and watching keys: no bit
+/// What a key belongs to. A run that goes on (--resume) takes other values of machine and watching keys: no
+/// bit
 /// of a step depends on them, but on a back end that does not promise the others' bits.
 enum class KeyRole {
   workload,       ///< what is trained, on what: runs of one workload are compared with each other
@@ -214,7 +215,8 @@ std::vector<KeyDifference> key_differences(const RunConfig& a, const RunConfig& 
 std::string_view name_of(KeyRole role);
 /// "optimizer.name = sgd, rmsprop": the key's readers; a semicolon between what must hold. Empty: every run.
 std::string readers_text(const ConfigKey& key);
-/// Does a run of this configuration read the key? One that it does not read changes neither a bit nor an output.
+/// Does a run of this configuration read the key? One that it does not read changes neither a bit nor an
+/// output.
 bool is_read(const RunConfig& config, const ConfigKey& key);
 /// "optimizer.name = adam does not read it; sgd does". Empty where the key is read.
 std::string why_unread(const RunConfig& config, const ConfigKey& key);
@@ -224,7 +226,8 @@ std::string why_unread(const RunConfig& config, std::string_view setting);
 std::vector<std::string> settings_unread(const RunConfig& config);
 /// Gives those their defaults. Result: a sentence each.
 std::vector<std::string> leave_out_unread(RunConfig& config);
-/// CommandError(usage) that begins with `where` for each "key=value" whose key `config` does not read, in one line.
+/// CommandError(usage) that begins with `where` for each "key=value" whose key `config` does not read, in one
+/// line.
 void require_read(const std::vector<std::string>& settings, const RunConfig& config, std::string_view where);
 
 /// "an integer, 1 or more", "one of none, fixed, dynamic": for messages and documentation.
@@ -253,8 +256,10 @@ RunConfig load_config(const std::filesystem::path& path, NamedHow named = NamedH
 /// `where`. A list of texts may be written as in TOML, ["add", "relu"], or short: add,relu.
 void apply_setting(RunConfig& config, std::string_view setting, std::string_view where);
 
-/// apply_setting for each, in order. Where another loss-scale policy runs afterwards than before, it takes its own
-/// defaults: parameters that the configuration had, and no setting gives, were meant for the other one and go.
+/// apply_setting for each, in order. Where another loss-scale policy runs afterwards than before, it takes
+/// its own
+/// defaults: parameters that the configuration had, and no setting gives, were meant for the other one and
+/// go.
 /// Result: what goes though the policy has it too, a sentence each. (leave_out_unread says what else goes.)
 std::vector<std::string> apply_settings(RunConfig& config, const std::vector<std::string>& settings,
                                         std::string_view where);
@@ -267,7 +272,8 @@ void resolve_scaler_policy(RunConfig& config);
 void resolve_scaler_policy(RunConfig& config, std::string_view where);
 /// The resolved configuration with every key that is read; parse_config gives back an equal one.
 std::string to_toml(const RunConfig& config);
-/// The configuration of a run folder as this build would write it: older ones also have keys that nothing read. As it
+/// The configuration of a run folder as this build would write it: older ones also have keys that nothing
+/// read. As it
 /// is where this build does not read it.
 std::string effective_toml(const std::string& toml);
 

@@ -23,7 +23,8 @@ const ConfigKey* key_of(std::string_view setting) {
   return find_named(name.substr(0, name.find_last_not_of(" \t") + 1));
 }
 
-/// The loss-scale policy that a run of this configuration has; null where its dialect does not have its level.
+/// The loss-scale policy that a run of this configuration has; null where its dialect does not have its
+/// level.
 const engine::amp::PolicyDescription* policy_of(RunConfig config) {
   try {
     resolve_scaler_policy(config);
@@ -94,7 +95,8 @@ const RunConfig& defaults() {
   return config;
 }
 
-/// What the configuration says and does not have by default: its keys, and parameters of loss-scale policies, which
+/// What the configuration says and does not have by default: its keys, and parameters of loss-scale policies,
+/// which
 /// read as nothing where the policy does not have them.
 std::vector<const ConfigKey*> keys_set(const RunConfig& config) {
   std::vector<const ConfigKey*> keys;

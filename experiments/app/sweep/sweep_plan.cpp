@@ -163,7 +163,8 @@ void require_plain_name(const std::string& name, const std::string& where) {
                      name));
 }
 
-/// Keys as they are given to many runs at once: to the whole sweep, a workload or a variant. Each must mean something
+/// Keys as they are given to many runs at once: to the whole sweep, a workload or a variant. Each must mean
+/// something
 /// to one of those runs at least, or to what the same place chose where --set chose otherwise.
 class GivenKeys {
  public:

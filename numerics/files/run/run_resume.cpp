@@ -49,7 +49,8 @@ struct LineFileFormat {
 };
 
 /// What stays up to the last row whose step is at most `last`. `check` sees every row that stays and throws
-/// std::runtime_error with the reason. `written` and `sha256`: how many must stay, and the digest of what stays,
+/// std::runtime_error with the reason. `written` and `sha256`: how many must stay, and the digest of what
+/// stays,
 /// where that is known.
 FileCut cut_behind(const LineFileFormat& format, std::uint64_t last, std::optional<std::uint64_t> written,
                    const std::string* sha256,

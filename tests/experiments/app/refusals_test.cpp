@@ -258,7 +258,8 @@ TEST_F(Refusals, NumbersThatFp32DoesNotHold) {
   expect_refused({}, "eps = 1e+308: expected a number that FP32 holds");
 }
 
-/// The class of all messages: whatever a long name or value stands in, the line is short and says what is right.
+/// The class of all messages: whatever a long name or value stands in, the line is short and says what is
+/// right.
 TEST_F(Refusals, LongInputMakesNoLongMessage) {
   write_config();
   const std::string name(40000, 'x');

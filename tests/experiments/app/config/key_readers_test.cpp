@@ -1,4 +1,5 @@
-// A key is accepted exactly when it is read: where its table says that nothing reads it, another value changes no bit
+// A key is accepted exactly when it is read: where its table says that nothing reads it, another value
+// changes no bit
 // of a training, and where something does, it changes one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -99,7 +100,8 @@ const std::map<std::string, OtherValue, std::less<>> other_values{
 
 class KeyReaders : public testing::Test {
  protected:
-  /// The state after three steps with these settings, whoever reads them. `with`: the key, another value or not.
+  /// The state after three steps with these settings, whoever reads them. `with`: the key, another value or
+  /// not.
   std::uint64_t trained(const Settings& settings, const std::string& with) {
     const bool images =
         says(settings, "data.name=fashion-mnist") || says(settings, "model.loss=cross_entropy");

@@ -22,7 +22,8 @@ inline std::string reading_value(const ReadWith& with) {
   return chooser.type == ConfigType::real ? "0.5" : "2";
 }
 
-/// Settings with which a run reads the key, the choosers' own first. A parameter of loss-scale policies also wants a
+/// Settings with which a run reads the key, the choosers' own first. A parameter of loss-scale policies also
+/// wants a
 /// policy that has it.
 inline std::vector<std::string> settings_for(const ConfigKey& key) {
   std::vector<std::string> settings;

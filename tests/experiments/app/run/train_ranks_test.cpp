@@ -264,7 +264,8 @@ std::vector<TableRow> table_rows() {
   return rows;
 }
 
-/// Some rows on three ranks; with FP16LAB_RANKS_TABLE set (target full_ranks) all on all numbers of them, over
+/// Some rows on three ranks; with FP16LAB_RANKS_TABLE set (target full_ranks) all on all numbers of them,
+/// over
 /// both MPIs, and with a rank killed.
 class RanksTable : public RankFolders, public testing::WithParamInterface<TableRow> {
  protected:
