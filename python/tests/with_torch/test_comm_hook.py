@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-import torch.multiprocessing
-from gloo import gloo
+from gloo import on_ranks
 from torch import nn
 
 import fp16lab.torch as lab
@@ -66,25 +65,24 @@ def test_names_are_checked():
         lab.comm_hook(predivide=2)
 
 
-def ddp_rank(rank, world, folder):
-    with gloo(rank, world, folder):
-        network = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
-        model = nn.parallel.DistributedDataParallel(network)
-        hook = lab.comm_hook("f16", "nccl-tree")
-        model.register_comm_hook(None, hook)
-        torch.manual_seed(10 + rank)
-        for _ in range(3):
-            network.zero_grad()
-            model(torch.randn(4, 8)).square().mean().backward()
-        gathered = [None] * world
-        torch.distributed.all_gather_object(gathered, [p.grad.tolist() for p in network.parameters()])
-        assert all(each == gathered[0] for each in gathered)
-        assert [mean.call for mean in hook.means] == [1, 2, 3] and hook.means[0].ranks == world
-        assert 0 < hook.means[0].error < 2**-9
-        if rank == 0:
-            lines = hook.save(folder).read_text().splitlines()
-            assert lines[0].startswith("call,bucket,ranks,values,error,lost") and len(lines) == 4
+def ddp_rank(rank, folder):
+    network = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
+    model = nn.parallel.DistributedDataParallel(network)
+    hook = lab.comm_hook("f16", "nccl-tree")
+    model.register_comm_hook(None, hook)
+    torch.manual_seed(10 + rank)
+    for _ in range(3):
+        network.zero_grad()
+        model(torch.randn(4, 8)).square().mean().backward()
+    gathered = [None] * 3
+    torch.distributed.all_gather_object(gathered, [p.grad.tolist() for p in network.parameters()])
+    assert all(each == gathered[0] for each in gathered)
+    assert [mean.call for mean in hook.means] == [1, 2, 3] and hook.means[0].ranks == 3
+    assert 0 < hook.means[0].error < 2**-9
+    if rank == 0:
+        lines = hook.save(folder).read_text().splitlines()
+        assert lines[0].startswith("call,bucket,ranks,values,error,lost") and len(lines) == 4
 
 
 def test_distributed_data_parallel(tmp_path):
-    torch.multiprocessing.spawn(ddp_rank, (3, str(tmp_path)), nprocs=3)
+    on_ranks(3, ddp_rank, tmp_path)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.multiprocessing
-from gloo import gloo
+from gloo import on_ranks
 from product_oracle import Recorder, check
 from torch import nn
 
@@ -321,18 +320,17 @@ def test_what_is_on_no_list_is_one_error(call, named):
     assert "\n" not in str(error.value)
 
 
-def _a_rank_of_an_emulated_training(rank, world, folder):
-    with gloo(rank, world, folder):
-        network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2))
-        model = nn.parallel.DistributedDataParallel(network)
-        model.register_comm_hook(None, lab.comm_hook())
-        with lab.emulate("volta") as run, lab.autocast(torch.float16):
-            model(torch.randn(2, 1, 4, 4)).square().mean().backward()
-        assert run.total("native") == run.total("let through") == 0 and run.total("emulated") == 5
+def _a_rank_of_an_emulated_training(rank, folder):
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2))
+    model = nn.parallel.DistributedDataParallel(network)
+    model.register_comm_hook(None, lab.comm_hook())
+    with lab.emulate("volta") as run, lab.autocast(torch.float16):
+        model(torch.randn(2, 1, 4, 4)).square().mean().backward()
+    assert run.total("native") == run.total("let through") == 0 and run.total("emulated") == 5
 
 
 def test_distributed_training(tmp_path):
-    torch.multiprocessing.spawn(_a_rank_of_an_emulated_training, (2, str(tmp_path)), nprocs=2)
+    on_ranks(2, _a_rank_of_an_emulated_training, tmp_path)
 
 
 def test_an_unknown_operation_can_be_let_through():

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.multiprocessing
-from gloo import gloo
+from gloo import on_ranks
 from torch import nn
 
 import fp16lab.torch as lab
@@ -52,9 +51,8 @@ def scales(kind: str, policy: str, rank: int) -> list[float]:
 
 
 def work(rank: int, folder: str) -> None:
-    with gloo(rank, 2, folder):
-        for kind in SPREAD:
-            check(rank, kind)
+    for kind in SPREAD:
+        check(rank, kind)
 
 
 def check(rank: int, kind: str) -> None:
@@ -74,4 +72,4 @@ def check(rank: int, kind: str) -> None:
 
 
 def test_one_scale_for_all_ranks(tmp_path):
-    torch.multiprocessing.spawn(work, (str(tmp_path),), nprocs=2)
+    on_ranks(2, work, tmp_path)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing
-from gloo import gloo
+from gloo import on_ranks
 from torch import nn
 
 import fp16lab
@@ -139,14 +138,13 @@ def shard_after_the_watch_began(by_layer: bool) -> None:
 
 
 def work(rank: int, folder: str) -> None:
-    with gloo(rank, 2, folder):
-        emulate("tensor parallel")
-        emulate("FSDP2")
-        watch("tensor parallel", Path(folder))
-        refuse()
-        for by_layer in (False, True):
-            shard_after_the_watch_began(by_layer)
+    emulate("tensor parallel")
+    emulate("FSDP2")
+    watch("tensor parallel", Path(folder))
+    refuse()
+    for by_layer in (False, True):
+        shard_after_the_watch_began(by_layer)
 
 
 def test_spread_models_are_emulated_and_counted(tmp_path):
-    torch.multiprocessing.spawn(work, (str(tmp_path),), nprocs=2)
+    on_ranks(2, work, tmp_path)

@@ -5,8 +5,7 @@ import os
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
-import torch.multiprocessing
-from gloo import gloo
+from gloo import on_ranks
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -58,25 +57,19 @@ def test_activation_checkpointing_counts_as_if_there_were_none(how):
     assert runs[0] == runs[1] and ("gradients", "blocks.1.0.input", 2) in runs[0]
 
 
-def ddp_rank(rank, world, folder):
-    with gloo(rank, world, folder):
-        model = nn.parallel.DistributedDataParallel(Blocks())
-        path = train(model, rank=rank, tensors=[*TENSORS, "weights", "optimizer_state"]).save(
-            os.path.join(folder, "mine")
-        )
-        assert path.name == f"mine-rank{rank}"
-        torch.distributed.barrier()
-        if rank == 0:
-            lab.merge(
-                [os.path.join(folder, f"mine-rank{each}") for each in range(world)],
-                os.path.join(folder, "mine"),
-            )
+def ddp_rank(rank, folder):
+    model = nn.parallel.DistributedDataParallel(Blocks())
+    path = train(model, rank=rank, tensors=[*TENSORS, "weights", "optimizer_state"]).save(os.path.join(folder, "mine"))
+    assert path.name == f"mine-rank{rank}"
+    torch.distributed.barrier()
+    if rank == 0:
+        lab.merge([os.path.join(folder, f"mine-rank{each}") for each in range(2)], os.path.join(folder, "mine"))
 
 
 def test_ddp_writes_a_folder_a_rank_and_merges_them(tmp_path):
     import json
 
-    torch.multiprocessing.spawn(ddp_rank, (2, str(tmp_path)), nprocs=2)
+    on_ranks(2, ddp_rank, tmp_path)
 
     def rows(name):
         lines = (tmp_path / name / "histograms.jsonl").read_text().splitlines()
