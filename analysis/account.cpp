@@ -95,6 +95,12 @@ struct StepTally {
     skipped_least = std::min(skipped_least, scale);
     skipped_most = std::max(skipped_most, scale);
   }
+  /// From where to where the loss went, if it more than doubled.
+  std::optional<std::pair<double, double>> rise() const {
+    if (!first_loss || !(*first_loss > 0) || !std::isfinite(last_loss) || last_loss <= 2 * *first_loss)
+      return std::nullopt;
+    return std::pair(*first_loss, last_loss);
+  }
   void follow_loss(const StepRow& row) {
     const bool finite = std::isfinite(row.loss);
     last_loss = row.loss;
@@ -274,10 +280,12 @@ bool leaves_rate_open(const std::string& diagnosis) {
   return !blames_rate(diagnosis) && diagnosis.find("nobody looks for overflows") == std::string::npos;
 }
 
-/// Does the configuration of the run have this line?
-bool is_set(const RunFolder& run, std::string_view line) {
-  return run.manifest.config.find(fmt::format("\n{}\n", line)) != std::string::npos;
+/// Of a key of the configuration; empty where it has its default, and where an older folder does not tell.
+std::string value_of(const RunFolder& run, std::string_view key) {
+  return run.manifest.identity ? run.manifest.identity->value(key) : "";
 }
+
+bool takes_zeros(const RunFolder& run) { return value_of(run, "scaler.on_overflow") == "zero"; }
 
 std::string told_by(const CulpritRow* culprit) {
   return culprit == nullptr ? "" : fmt::format(" First, in {}.", culprit_line(*culprit));
@@ -298,7 +306,7 @@ std::optional<Finding> nonfinite_finding(const RunFolder& run, const StepTally& 
       if (tensor->nonfinite.count > 0 && finding.tensor.empty()) finding.tensor = tensor->name;
     finding.text = fmt::format("Gradients were Inf or NaN in {}, and ", tally.nonfinite_taken.where());
     const bool one = tally.nonfinite_taken.count == 1;
-    if (is_set(run, "on_overflow = \"zero\""))
+    if (takes_zeros(run))
       finding.text += fmt::format("{} taken with zeros for gradients.", one ? "it was" : "they were");
     else
       finding.text += fmt::format("{} taken all the same.", one ? "it was" : "they were");
@@ -392,9 +400,9 @@ std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& t
     finding.serious = true;
     text = fmt::format(
         "Casts made {} of {} gradient values {}, and {}.", casts.overflow, casts.values,
-        is_set(run, "overflow = \"saturate\"") ? "too large for FP16, where they saturate" : "Inf or NaN",
-        is_set(run, "on_overflow = \"zero\"") ? "such steps were taken with zeros for gradients"
-                                              : "no step was skipped");
+        value_of(run, "backend.overflow") == "saturate" ? "too large for FP16, where they saturate"
+                                                        : "Inf or NaN",
+        takes_zeros(run) ? "such steps were taken with zeros for gradients" : "no step was skipped");
   }
   text += overflowed_tensors(overflows, finding.tensor);
   if (finding.tensor.empty())
@@ -445,30 +453,28 @@ std::vector<TensorState> states_of(const GradientTally& gradients) {
 
 /// `amp.black=["exp","div"]`: what the run's list holds already, and one entry more.
 std::string longer_list(const RunFolder& run, std::string_view key, const std::string& entry) {
-  const std::string& config = run.manifest.config;
-  const std::string begin = fmt::format("\n{} = [", key);
-  std::string entries;
-  if (const std::size_t found = config.find(begin); found != std::string::npos)
-    for (std::size_t i = found + begin.size(); i < config.size() && config[i] != ']'; ++i)
-      if (config[i] != ' ' && config[i] != '\n') entries += config[i];
-  if (!entries.empty() && !entries.ends_with(',')) entries += ',';
-  return fmt::format("amp.{}=[{}\"{}\"]", key, entries, entry);
+  std::string entries = value_of(run, key);
+  std::erase_if(entries, [](char c) { return c == '[' || c == ']' || c == ' '; });
+  if (!entries.empty()) entries += ',';
+  return fmt::format("{}=[{}\"{}\"]", key, entries, entry);
 }
 
 /// The training that keeps the operation in FP32 which gave the first Inf or NaN of a forward pass; or, where
 /// no list does, the one that shows whether the format has a part in it. Empty: neither.
 std::string forward_mended_by(const RunFolder& run, const CulpritRow& culprit) {
-  const bool reads_lists = !is_set(run, "level = \"O2\"") && !is_set(run, "level = \"O3\"");
+  const std::string level = value_of(run, "amp.level");
+  if (level.empty()) return {};
+  const bool reads_lists = level != "O2" && level != "O3";
   std::string setting;
   if (!culprit.black.empty() && (reads_lists || culprit.excluded.empty()))
-    setting = longer_list(run, "black", culprit.black);
+    setting = longer_list(run, "amp.black", culprit.black);
   else if (!culprit.excluded.empty())
-    setting = longer_list(run, "excluded", culprit.excluded);
+    setting = longer_list(run, "amp.excluded", culprit.excluded);
   if (!setting.empty()) {
     const std::string again = trained_again(run, {"--set", setting}, "in-fp32");
     return again.empty() ? again : again + " (keeps that operation in FP32)";
   }
-  if (is_set(run, "level = \"O0\"") || is_of_data(&culprit)) return {};
+  if (level == "O0" || is_of_data(&culprit)) return {};
   const std::string again = trained_again(run, {"--set", "amp.level=O0"}, "fp32");
   return again.empty() ? again : again + " (whether 16 bits have a part in it)";
 }
@@ -483,7 +489,8 @@ std::string backward_mended_by(const RunFolder& run, const StepTally& tally,
     std::vector<std::string> options{"--set", "scaler.initial_scale=" + scale};
     if (run.manifest.message.find("lower scaler.min_scale") != std::string::npos)
       options.insert(options.end(), {"--set", "scaler.min_scale=" + scale});
-    if (is_set(run, "policy = \"none\"")) options.insert(options.end(), {"--set", "scaler.policy=fixed"});
+    if (value_of(run, "scaler.policy") == "none")
+      options.insert(options.end(), {"--set", "scaler.policy=fixed"});
     const std::string again = trained_again(run, options, "lower-scale");
     return again.empty()
                ? again
@@ -596,6 +603,7 @@ Account account_of(const RunFolder& run) {
                   .searching = tally.searches()
                                    ? std::optional(std::pair(tally.first_scale, tally.last_scale))
                                    : std::nullopt,
+                  .rose = tally.rise(),
                   .next = {}};
   for (std::optional<Finding>& finding : std::array{
            nonfinite_finding(run, tally, gradients, culprits),
@@ -625,6 +633,9 @@ std::string findings_text(const Account& account) {
         "it is found is not known.\n",
         scale_text(account.searching->first), scale_text(account.searching->second),
         counted(account.steps, "step"));
+  if (account.rose && account.worst() == nullptr)
+    text += fmt::format("The loss more than doubled, from {:.3g} to {:.3g}, and no count here says why.\n",
+                        account.rose->first, account.rose->second);
   if (!account.trained && account.findings.empty() && !account.counted)
     text += "Not judged: every value is zero.\n";
   if (account.trained && account.worst() == nullptr && account.steps > account.skipped && !account.counted)

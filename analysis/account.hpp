@@ -47,6 +47,8 @@ struct Account {
   /// From where to where the scale has fallen, if it has not grown once: how many steps it skips once it is
   /// found is not known then.
   std::optional<std::pair<double, double>> searching{};
+  /// From where to where the loss of a step went, if it more than doubled.
+  std::optional<std::pair<double, double>> rose{};
   std::string next{};  ///< a command, and what it tells: "fp16lab hist results/mine (where ...)"
 
   bool took_no_step() const { return steps > 0 && skipped == steps; }
@@ -54,10 +56,11 @@ struct Account {
   const Finding* worst() const;
   /// Is more wrong here than there? By the most serious findings, then by skipped steps and what became zero.
   bool worse_than(const Account& other) const;
-  /// Nothing was found that needs mending; in a run a step was taken, the scale is found, and gradients and
-  /// casts were counted to see it.
+  /// Nothing was found that needs mending; in a run a step was taken, the scale is found, the loss did not rise,
+  /// and gradients and casts were counted to see it.
   bool nothing_to_fix() const {
-    return worst() == nullptr && counted && (!trained || (steps > skipped && !searching && counts_casts));
+    return worst() == nullptr && counted &&
+           (!trained || (steps > skipped && !searching && !rose && counts_casts));
   }
 };
 

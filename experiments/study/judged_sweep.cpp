@@ -6,6 +6,8 @@
 #include <map>
 #include <stdexcept>
 
+#include "experiments/app/config/run_identity.hpp"
+
 namespace fp16lab::experiments {
 namespace {
 
@@ -29,7 +31,7 @@ std::vector<reports::Workload> grouped(const SweepPlan& plan, const std::vector<
     reports::Workload& workload = named(workloads, &reports::Workload::name, planned.workload);
     reports::Configuration& configuration =
         named(workload.configurations, &reports::Configuration::label, planned.variant);
-    if (configuration.runs.empty()) configuration.id = runs[place].id;
+    if (configuration.runs.empty()) configuration.id = runs[place].id();
     configuration.runs.push_back(place);
   }
   for (reports::Workload& workload : workloads)
@@ -46,7 +48,7 @@ JudgedSweep::JudgedSweep(const SweepPlan& plan) {
   if (folders.empty())
     throw CommandError(ExitCode::run_failed, fmt::format("{}: none of its {} runs is there",
                                                          plan.folder.string(), plan.runs.size()));
-  set_ = reports::load_runs(folders, missing, effective_toml);
+  set_ = reports::load_runs(folders, missing, told);
   set_.workloads = grouped(plan, set_.runs);
   // The plan's names tell apart what settings alone do not, so none of its seeds is there twice.
   std::erase_if(set_.notes, [](const std::string& note) { return note.ends_with(" occurs more than once"); });

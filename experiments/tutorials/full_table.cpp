@@ -50,7 +50,7 @@ std::optional<RunFolder> run_of(const std::filesystem::path& folder, const Tutor
 /// Micro-batches of a step.
 std::size_t accumulated(const RunFolder& run) {
   const reports::FlatConfig config = reports::flatten_toml(run.manifest.config, run.path.string());
-  return static_cast<std::size_t>(reports::number_or(config, "train.accumulate", 1));
+  return static_cast<std::size_t>(number_or(config, "train.accumulate", 1));
 }
 
 /// The mean of the last `steps` steps.

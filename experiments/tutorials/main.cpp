@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "experiments/app/command_line.hpp"
+#include "experiments/app/config/run_identity.hpp"
 #include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/progress.hpp"
@@ -32,7 +33,8 @@ TutorialTable measure(const CommonOptions& common, const SweepPlan& plan) {
   }
   // What a random start does to an FP32 run; on synthetic data another seed is another task.
   for (const PlannedRun& planned : plan.runs) {
-    if (task_of(planned.config).data == engine::data::DataKind::synthetic || !is_fp32(planned.config))
+    if (task_of(planned.config).data == engine::data::DataKind::synthetic ||
+        !identity_of(planned.config).is_reference())
       continue;
     for (const std::int64_t more : {1, 2}) {
       RunConfig config = planned.config;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "experiments/app/config/run_identity.hpp"
 #include "experiments/app/config/run_plan.hpp"
 
 namespace fp16lab::experiments {
@@ -68,7 +69,7 @@ const TutorialRun* TutorialTable::find(std::string_view system, std::string_view
 
 const TutorialRun* TutorialTable::reference_of(const TutorialRun& run) const {
   for (const TutorialRun& candidate : runs_)
-    if (candidate.system == run.system && is_fp32(candidate.config) &&
+    if (candidate.system == run.system && identity_of(candidate.config).is_reference() &&
         comparable(candidate.config, run.config))
       return &candidate;
   return nullptr;

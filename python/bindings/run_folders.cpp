@@ -4,6 +4,7 @@
 #include "numerics/files/disk/new_folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "records.hpp"
+#include "reports/data/run_config.hpp"
 
 namespace fp16lab::python {
 
@@ -18,6 +19,7 @@ void bind_run_folders(nb::module_& module) {
             Manifest manifest;
             manifest.name = name;
             manifest.argv = std::move(argv);
+            manifest.identity = reports::identity_by_sections(reports::flatten_toml(config, "config"));
             manifest.config = std::move(config);
             manifest.git_hash = std::move(build);
             manifest.threads = threads;

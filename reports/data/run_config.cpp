@@ -2,24 +2,19 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <map>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include <toml++/toml.h>
 
 #include "numerics/text/nesting.hpp"
-#include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 #include "numerics/text/toml_text.hpp"
 
 namespace fp16lab::reports {
 namespace {
-
-constexpr std::string_view perturbation = "train.perturb_ulps";
-constexpr std::string_view on_overflow = "scaler.on_overflow";
 
 /// Printable, as keys are below: the configuration may be another's.
 std::string text_of(const toml::node& node) {
@@ -65,33 +60,7 @@ void flatten(const toml::table& table, const std::string& prefix, FlatConfig& ou
   }
 }
 
-bool starts_with_any(std::string_view key, std::initializer_list<std::string_view> prefixes) {
-  for (const std::string_view prefix : prefixes)
-    if (key.starts_with(prefix)) return true;
-  return false;
-}
-
-bool sums_in_f16(const FlatConfig& config) { return value_or(config, "backend.accumulator", "f32") == "f16"; }
-
-bool saturates(const FlatConfig& config) { return value_or(config, "backend.overflow", "") == "saturate"; }
-
-/// How 16-bit weights take their updates, and gradients are rounded, where that is not by rounding to
-/// nearest.
-bool stores_otherwise(std::string_view key, const std::string& value) {
-  return (key == "optimizer.kahan" && value == "true") || (key == "amp.rounding" && value != "nearest");
-}
-
-std::string upper(std::string text) {
-  for (char& c : text)
-    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-  return text;
-}
-
 }  // namespace
-
-std::string format_name(std::string_view dtype) {
-  return dtype == "f16" ? "FP16" : dtype == "f32" ? "FP32" : upper(std::string(dtype));
-}
 
 FlatConfig flatten_toml(std::string_view toml, std::string_view where) {
   if (const std::optional<std::size_t> line = too_deep_in_toml(toml))
@@ -107,110 +76,17 @@ FlatConfig flatten_toml(std::string_view toml, std::string_view where) {
   }
 }
 
-std::string value_or(const FlatConfig& config, std::string_view key, std::string_view fallback) {
-  const auto found = config.find(key);
-  return found == config.end() ? std::string(fallback) : found->second;
-}
-
-double number_or(const FlatConfig& config, std::string_view key, double fallback) {
-  const std::string text = value_or(config, key, "");
-  double value = fallback;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size() ? value : fallback;
-}
-
-std::string policy_of(const FlatConfig& config) {
-  if (value_or(config, "scaler.enabled", "true") == "false") return "none";
-  std::string policy = value_or(config, "scaler.policy", "none");
-  return policy == "dynamic" ? "torch" : policy;
-}
-
-ConfigurationId configuration_of(const FlatConfig& config) {
-  ConfigurationId id;
-  const std::string level = value_or(config, "amp.level", "O0");
-  const std::string policy = policy_of(config);
-  id.precision =
-      level == "O0" && value_or(config, "amp.to_float", "[]") == "[]" ? Precision::fp32 : Precision::low;
-  const bool fixed = policy == "fixed" || policy == "mindspore-fixed";
-  id.scaling = policy == "none" ? Scaling::none : fixed ? Scaling::fixed : Scaling::adaptive;
-  if (id.scaling != Scaling::none) id.scale = number_or(config, "scaler.initial_scale", 1.0);
-
-  id.label = id.precision == Precision::fp32 ? "FP32" : format_name(value_or(config, "amp.dtype", "f16"));
-  // Levels mean what their dialect says; torch's O1 is what is meant where nothing is said.
-  const std::string dialect = value_or(config, "amp.dialect", "torch");
-  if (id.precision == Precision::low && dialect != "torch") id.label += " " + dialect;
-  if (id.precision == Precision::low && (level != "O1" || dialect != "torch")) id.label += " " + level;
-  switch (id.scaling) {
-    case Scaling::none:
-      if (id.precision == Precision::low && value_or(config, "amp.dtype", "f16") != "tf32")
-        id.label += " no scaling";  // TF32 has FP32's range: nobody would scale
-      break;
-    case Scaling::fixed:
-      id.label += " S=" + scale_text(id.scale);
-      break;
-    case Scaling::adaptive:
-      id.label += " " + policy;
-      break;
-  }
-  if (id.precision == Precision::low && sums_in_f16(config)) id.label += ", FP16 acc";
-  if (id.precision == Precision::low && saturates(config)) id.label += ", saturating";
-  if (value_or(config, on_overflow, "skip") == "zero") id.label += ", zeros at overflow";
-  if (value_or(config, "optimizer.kahan", "false") == "true") id.label += ", Kahan";
-  if (std::string rounding = value_or(config, "amp.rounding", "nearest"); rounding != "nearest") {
-    std::replace(rounding.begin(), rounding.end(), '_', ' ');
-    id.label += ", " + rounding;
-  }
-  id.perturb_ulps = static_cast<std::int64_t>(number_or(config, perturbation, 0));
-  if (id.is_twin())
-    id.label += " twin";
-  else if (id.perturb_ulps != 0)
-    id.label += fmt::format(" +{} ulp{}", id.perturb_ulps, id.perturb_ulps == 1 ? "" : "s");
-  return id;
-}
-
-FlatConfig configuration_settings(const FlatConfig& config) {
-  const ConfigurationId id = configuration_of(config);
-  FlatConfig settings;
+RunIdentity identity_by_sections(const FlatConfig& config) {
+  FlatConfig workload, configuration;
   for (const auto& [key, value] : config) {
-    const bool precision = key == "amp.level" || (id.precision == Precision::low && key.starts_with("amp.") &&
-                                                  key != "amp.rounding");
-    const bool scaling =
-        key == "scaler.policy" || (id.scaling == Scaling::fixed && key == "scaler.initial_scale") ||
-        (id.scaling == Scaling::adaptive && key.starts_with("scaler.") && key != on_overflow) ||
-        (key == on_overflow && value == "zero");  // older folders do not have it
-    // Who divides by the scale; where nobody says otherwise, the scaler does.
-    const bool division =
-        (key == "scaler.drop_overflow_update" && value == "false" && id.scaling != Scaling::none) ||
-        (key == "optimizer.loss_scale" && number_or(config, key, 1.0) != 1.0);
-    // Older folders do not have the accumulator, nor what overflows give.
-    const bool machine =
-        key == "backend.device" || (id.precision == Precision::low && key.starts_with("backend.") &&
-                                    (key != "backend.accumulator" || sums_in_f16(config)) &&
-                                    (key != "backend.overflow" || saturates(config)));
-    const bool perturbed = key == perturbation && id.perturb_ulps != 0;
-    if (precision || scaling || division || machine || perturbed || stores_otherwise(key, value))
-      settings.emplace(key, key == "scaler.policy" ? policy_of(config) : value);
+    if (key == "train.seed" || key == "data.path") continue;
+    const std::string_view section = std::string_view(key).substr(0, key.find('.'));
+    if (section == "amp" || section == "scaler" || section == "backend" || key == "train.perturb_ulps")
+      configuration.emplace(key, value);
+    else if (section == "model" || section == "data" || section == "train" || section == "optimizer")
+      workload.emplace(key, value);
   }
-  return settings;
-}
-
-FlatConfig workload_settings(const FlatConfig& config) {
-  FlatConfig settings;
-  for (const auto& [key, value] : config) {
-    if (starts_with_any(key, {"amp.", "scaler.", "backend.", "observe.", "checkpoint.", "report."})) continue;
-    if (key == "train.seed" || key == "train.evaluate_every" || key == "train.skip_limit" ||
-        key == "data.path" || key == "optimizer.loss_scale" || key == "optimizer.kahan" ||
-        key == "train.graph" || key == "parallel.time_limit" || key == perturbation)
-      continue;
-    settings.emplace(key, value);
-  }
-  return settings;
-}
-
-std::string workload_name(const FlatConfig& config) {
-  const std::string model = value_or(config, "model.name", "unnamed model");
-  const std::string data = value_or(config, "data.name", "");
-  return data.empty() ? model : model + " on " + data;
+  return identity_of(config, std::move(workload), std::move(configuration));
 }
 
 std::string pretty(std::string_view text) {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <map>
+#include <numeric>
 #include <set>
 #include <stdexcept>
 #include <system_error>
@@ -18,38 +18,37 @@
 namespace fp16lab::reports {
 namespace {
 
-std::uint64_t seed_of(const FlatConfig& config) {
-  const std::string text = value_or(config, "train.seed", "0");
-  std::uint64_t seed = 0;
-  std::from_chars(text.data(), text.data() + text.size(), seed);
-  return seed;
+/// Gives the run what follows from its manifest.
+void tell_run(Run& run, const TellRun& tell, const std::string& where) {
+  Manifest& manifest = run.folder.manifest;
+  if (tell) {
+    ToldRun told = tell(manifest);
+    run.config = flatten_toml(told.config, where);
+    manifest.identity = std::move(told.identity);
+  } else {
+    run.config = flatten_toml(manifest.config, where);
+    if (!manifest.identity) manifest.identity = identity_by_sections(run.config);
+  }
+  run.seed = run.id().seed;
 }
 
-FlatConfig flat_config(const std::string& toml, const EffectiveConfig& effective, const std::string& where) {
-  return flatten_toml(effective ? effective(toml) : toml, where);
-}
-
-Run load_run(const std::filesystem::path& folder, const EffectiveConfig& effective) {
+Run load_run(const std::filesystem::path& folder, const TellRun& tell) {
   Run run;
   run.folder = read_run_folder(folder);
-  run.config = flat_config(run.folder.manifest.config, effective, (folder / run_file::manifest).string());
-  run.id = configuration_of(run.config);
+  tell_run(run, tell, (folder / run_file::manifest).string());
   const std::filesystem::path clean = std::filesystem::absolute(folder).lexically_normal();
   run.name = printable((clean.has_filename() ? clean : clean.parent_path()).filename().string());
-  run.seed = seed_of(run.config);
   return run;
 }
 
-Run missing_run(const std::filesystem::path& planned, const EffectiveConfig& effective) {
+Run missing_run(const std::filesystem::path& planned, const TellRun& tell) {
   Run run;
   run.missing = true;
   run.name = printable(planned.stem().string());
   run.folder.path = planned.parent_path().parent_path() / planned.stem();
   run.folder.manifest.config = read_file(planned);
   run.folder.manifest.state = ExitState::failed;
-  run.config = flat_config(run.folder.manifest.config, effective, planned.string());
-  run.id = configuration_of(run.config);
-  run.seed = seed_of(run.config);
+  tell_run(run, tell, planned.string());
   return run;
 }
 
@@ -147,20 +146,37 @@ void make_names_unique(std::vector<Named>& items, std::string Named::*name,
   }
 }
 
-/// Numbers sets of settings in the order in which they come.
-class Groups {
- public:
-  std::size_t of(FlatConfig own) {
-    const auto [found, is_new] = numbers_.try_emplace(std::move(own), numbers_.size());
-    if (is_new) settings_.push_back(found->first);
-    return found->second;
-  }
-  const std::vector<FlatConfig>& settings() const { return settings_; }
+using IdentityKeys = RunIdentity::Keys RunIdentity::*;
 
- private:
-  std::map<FlatConfig, std::size_t> numbers_;
-  std::vector<FlatConfig> settings_;
-};
+/// Those of `members` that have equal keys together, in the order in which they come.
+std::vector<std::vector<std::size_t>> grouped(const std::vector<Run>& runs,
+                                              const std::vector<std::size_t>& members, IdentityKeys keys) {
+  std::map<FlatConfig, std::size_t> numbers;
+  std::vector<std::vector<std::size_t>> groups;
+  for (const std::size_t index : members) {
+    const auto [found, is_new] = numbers.try_emplace(runs[index].id().*keys, groups.size());
+    if (is_new) groups.emplace_back();
+    groups[found->second].push_back(index);
+  }
+  return groups;
+}
+
+/// What tells the groups apart: every key that counts for one of them, with the value that each has, a default
+/// too.
+std::vector<FlatConfig> settings_of(const std::vector<Run>& runs,
+                                    const std::vector<std::vector<std::size_t>>& groups, IdentityKeys keys) {
+  std::set<std::string> counting;
+  for (const std::vector<std::size_t>& group : groups)
+    for (const auto& [key, value] : runs[group.front()].id().*keys) counting.insert(key);
+  std::vector<FlatConfig> settings;
+  for (const std::vector<std::size_t>& group : groups) {
+    const Run& run = runs[group.front()];
+    FlatConfig& own = settings.emplace_back(run.id().*keys);
+    for (const std::string& key : counting)
+      if (const auto found = run.config.find(key); found != run.config.end()) own.insert(*found);
+  }
+  return settings;
+}
 
 /// "fp32-twin" says what "FP32 twin" says.
 bool same_words(std::string_view a, std::string_view b) {
@@ -169,8 +185,8 @@ bool same_words(std::string_view a, std::string_view b) {
                     [&](unsigned char x, unsigned char y) { return plain(x) == plain(y); });
 }
 
-int rank(const ConfigurationId& id) {
-  return (id.precision == Precision::fp32 ? 0 : 10) + (id.perturb_ulps == 0 ? 0 : 5) +
+int rank(const RunIdentity& id) {
+  return (id.fp32 ? 0 : 10) + (id.perturb_ulps == 0 ? 0 : 5) +
          (id.scaling == Scaling::none    ? 0
           : id.scaling == Scaling::fixed ? 1
                                          : 2);
@@ -179,12 +195,13 @@ int rank(const ConfigurationId& id) {
 std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
                                                 const std::vector<std::size_t>& members) {
   const std::string workload = common_name(runs, members);
+  const std::vector<std::vector<std::size_t>> equal =
+      grouped(runs, members, &RunIdentity::configuration_keys);
+  const std::vector<FlatConfig> settings = settings_of(runs, equal, &RunIdentity::configuration_keys);
   std::vector<Configuration> groups;
-  Groups by_settings;
-  for (const std::size_t index : members) {
-    const std::size_t group = by_settings.of(configuration_settings(runs[index].config));
-    if (group == groups.size()) groups.push_back({runs[index].id, runs[index].id.label, {}});
-    groups[group].runs.push_back(index);
+  for (const std::vector<std::size_t>& group : equal) {
+    const RunIdentity& id = runs[group.front()].id();
+    groups.push_back({id, id.label, group});
   }
   for (Configuration& group : groups) {
     const std::string& name = runs[group.runs.front()].folder.manifest.name;
@@ -201,7 +218,7 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
     variants.push_back(name.size() > workload.size() ? name.substr(workload.empty() ? 0 : workload.size() + 1)
                                                      : "");
   }
-  make_names_unique(groups, &Configuration::label, by_settings.settings(), variants);
+  make_names_unique(groups, &Configuration::label, settings, variants);
   for (Configuration& group : groups)
     std::stable_sort(group.runs.begin(), group.runs.end(), [&](std::size_t a, std::size_t b) {
       return std::tie(runs[a].missing, runs[a].seed) < std::tie(runs[b].missing, runs[b].seed);
@@ -273,8 +290,7 @@ class RunNotes {
 
 const Configuration* Workload::reference() const {
   for (const Configuration& configuration : configurations)
-    if (configuration.id.precision == Precision::fp32 && configuration.id.perturb_ulps == 0)
-      return &configuration;
+    if (configuration.id.fp32 && configuration.id.perturb_ulps == 0) return &configuration;
   return nullptr;
 }
 
@@ -290,30 +306,26 @@ std::size_t RunSet::missing() const {
 }
 
 RunSet load_runs(std::span<const std::filesystem::path> folders,
-                 std::span<const std::filesystem::path> missing, const EffectiveConfig& effective) {
+                 std::span<const std::filesystem::path> missing, const TellRun& tell) {
   if (folders.empty()) throw std::runtime_error("no run folders to report on");
   RunSet set;
-  for (const std::filesystem::path& folder : folders) set.runs.push_back(load_run(folder, effective));
+  for (const std::filesystem::path& folder : folders) set.runs.push_back(load_run(folder, tell));
   for (const Run& run : set.runs)
     for (std::string& build : builds_of(run.folder.manifest))
       if (std::find(set.builds.begin(), set.builds.end(), build) == set.builds.end())
         set.builds.push_back(std::move(build));
-  for (const std::filesystem::path& planned : missing) set.runs.push_back(missing_run(planned, effective));
+  for (const std::filesystem::path& planned : missing) set.runs.push_back(missing_run(planned, tell));
 
-  Groups by_settings;
-  std::vector<std::vector<std::size_t>> members;
-  for (std::size_t i = 0; i < set.runs.size(); ++i) {
-    const std::size_t group = by_settings.of(workload_settings(set.runs[i].config));
-    if (group == members.size()) {
-      members.emplace_back();
-      set.workloads.push_back({workload_name(set.runs[i].config), {}});
-    }
-    members[group].push_back(i);
-  }
+  std::vector<std::size_t> all(set.runs.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  const std::vector<std::vector<std::size_t>> members = grouped(set.runs, all, &RunIdentity::workload_keys);
   std::vector<std::string> short_names;
-  short_names.reserve(members.size());
-  for (const std::vector<std::size_t>& group : members) short_names.push_back(common_name(set.runs, group));
-  make_names_unique(set.workloads, &Workload::name, by_settings.settings(), short_names);
+  for (const std::vector<std::size_t>& group : members) {
+    set.workloads.push_back({set.runs[group.front()].id().workload, {}});
+    short_names.push_back(common_name(set.runs, group));
+  }
+  make_names_unique(set.workloads, &Workload::name,
+                    settings_of(set.runs, members, &RunIdentity::workload_keys), short_names);
   for (std::size_t w = 0; w < set.workloads.size(); ++w)
     set.workloads[w].configurations = group_configurations(set.runs, members[w]);
   std::stable_sort(set.workloads.begin(), set.workloads.end(),

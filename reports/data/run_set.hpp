@@ -15,18 +15,19 @@ namespace fp16lab::reports {
 
 struct Run {
   RunFolder folder;
-  FlatConfig config;
-  ConfigurationId id;
-  std::string name;  ///< the folder's own name
+  FlatConfig config;  ///< every key that the run reads
+  std::string name;   ///< the folder's own name
   std::uint64_t seed = 0;
   bool missing = false;  ///< planned by a sweep, but not there: only name, seed and configuration are known
+  /// load_runs knows it of every run.
+  const RunIdentity& id() const { return *folder.manifest.identity; }
 };
 
 /// Runs that differ in their seed only. `label` begins with the name that the user gave them, if there is one
 /// ("mine: FP16 torch"), and is unique within the workload: where two configurations would share one, the
 /// settings in which they differ are appended.
 struct Configuration {
-  ConfigurationId id;
+  RunIdentity id;
   std::string label;
   std::vector<std::size_t> runs;  ///< indices into RunSet::runs, by seed
 };
@@ -50,16 +51,20 @@ struct RunSet {
   std::size_t missing() const;      ///< how many of `runs`
 };
 
-/// What a build makes of the text of a run's configuration: what counts of it, as it would write it today.
-/// Nothing: the
-/// text.
-using EffectiveConfig = std::function<std::string(const std::string& toml)>;
+/// What a run is told as: its configuration, and what it is.
+struct ToldRun {
+  std::string config;
+  RunIdentity identity;
+};
+/// Tells it of a run by its manifest: a build that knows configurations reads those of older builds as it would
+/// write them today (experiments::told). Nothing: as the manifest says, or by sections.
+using TellRun = std::function<ToldRun(const Manifest&)>;
 
 /// Reads everything but histograms. A folder that is no run, or a damaged one, throws std::runtime_error; so
 /// does an empty list. Runs that have not finished are kept and noted; so are those of `missing`:
 /// configurations, as a sweep's plan keeps them (fp16lab::sweep_plan), whose run is not there.
 RunSet load_runs(std::span<const std::filesystem::path> folders,
-                 std::span<const std::filesystem::path> missing = {}, const EffectiveConfig& effective = {});
+                 std::span<const std::filesystem::path> missing = {}, const TellRun& tell = {});
 
 /// The run whose gradients stand for a configuration: the first finished one that has histograms, else the
 /// first that has histograms, else nullptr.

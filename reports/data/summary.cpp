@@ -240,8 +240,7 @@ std::optional<Leader> leader_of(const WorkloadSummary& summary, const Workload& 
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < summary.rows.size(); ++i) {
     const analysis::Quality quality = analysis::quality_of(summary.rows[i].final_values);
-    if (workload.configurations[i].id.precision != Precision::fp32 && quality.seeds > 0 &&
-        quality.non_finite == 0)
+    if (!workload.configurations[i].id.fp32 && quality.seeds > 0 && quality.non_finite == 0)
       order.push_back(i);
   }
   if (order.size() < 2) return {};

@@ -92,8 +92,7 @@ std::string summary_table(const RunSet& set, const std::vector<WorkloadSummary>&
                              "peak MiB", "verdict"}};
     if (twins) rows.front().insert(rows.front().end() - 1, "FP32's noise");
     for (std::size_t i = 0; i < summary.rows.size(); ++i)
-      rows.push_back(cells_of(summary, summary.rows[i],
-                              workload.configurations[i].id.precision == Precision::fp32, twins));
+      rows.push_back(cells_of(summary, summary.rows[i], workload.configurations[i].id.fp32, twins));
     text += workload.name + "\n" + aligned(rows);
     if (summary.twin_band)
       text += fmt::format("  one FP32 run moved by one ulp ends within {} {} of FP32 (95 %)\n",

@@ -48,13 +48,13 @@ std::vector<LineStyle> styles_of(const Workload& workload) {
   std::size_t fixed = 0, dashed = 0;
   for (const Configuration& configuration : workload.configurations) {
     if (configuration.id.scaling == Scaling::fixed) ++fixed;
-    if (configuration.id.precision != Precision::fp32) ++dashed;
+    if (!configuration.id.fp32) ++dashed;
   }
 
   std::vector<LineStyle> styles;
   std::size_t fixed_seen = 0, adaptive_seen = 0, dashed_seen = 0, unscaled_seen = 0;
   for (const Configuration& configuration : workload.configurations) {
-    if (configuration.id.precision == Precision::fp32) {
+    if (configuration.id.fp32) {
       const bool perturbed = configuration.id.perturb_ulps != 0;
       styles.push_back(perturbed ? LineStyle{"#7A7A7A", 6} : LineStyle{"#B4B4B4", 8});
       continue;

@@ -96,7 +96,7 @@ std::vector<Figure> write_histogram_figures(const WorkloadFigures& input,
   std::vector<Figure> figures;
   for (std::size_t i = 0; i < input.gradients.size(); ++i) {
     const Configuration& configuration = input.workload.configurations[i];
-    if (configuration.id.precision == Precision::fp32 || input.gradients[i].snapshots.empty()) continue;
+    if (configuration.id.fp32 || input.gradients[i].snapshots.empty()) continue;
     figures.push_back(write_histogram_figure(input, configuration, input.gradients[i], folder));
   }
   return figures;
@@ -197,7 +197,7 @@ std::vector<Figure> write_heat_map_figure(const WorkloadFigures& input, const st
   std::vector<std::string> left_out, unobserved;
   for (std::size_t i = 0; i < input.gradients.size(); ++i) {
     const Configuration& configuration = input.workload.configurations[i];
-    if (configuration.id.precision == Precision::fp32) continue;  // casts nothing
+    if (configuration.id.fp32) continue;  // casts nothing
     if (input.gradients[i].snapshots.empty())
       unobserved.push_back(pretty(configuration.label));
     else if (shown.size() < most)

@@ -158,7 +158,7 @@ std::vector<Figure> write_scale_figure(const WorkloadFigures& input, const std::
   double low = INFINITY, high = 0;
   for (std::size_t i = 0; i < input.workload.configurations.size(); ++i) {
     const Configuration& configuration = input.workload.configurations[i];
-    if (configuration.id.precision == Precision::fp32) continue;
+    if (configuration.id.fp32) continue;
     ScaleTrace trace = scale_trace(input.set.runs[configuration.runs.front()].folder.steps);
     if (trace.changes.empty()) continue;
     for (const auto& change : trace.changes) {

@@ -42,7 +42,7 @@ std::optional<std::size_t> told_about(const WorkloadMaterial& material) {
   double most = -1;
   for (std::size_t i = 0; i < material.summary.rows.size(); ++i) {
     const SummaryRow& row = material.summary.rows[i];
-    const bool fp32 = material.workload->configurations[i].id.precision == Precision::fp32;
+    const bool fp32 = material.workload->configurations[i].id.fp32;
     const bool recorded = !material.gradients[i].snapshots.empty();
     if (row.is_twin || (row.final_values.empty() && !recorded)) continue;
     double harm = row.casts ? row.casts->underflow_rate() : 0;

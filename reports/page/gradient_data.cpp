@@ -155,7 +155,7 @@ Json settings_json(const Run& run) {
   Json settings = Json::object();
   for (const char* key : {"amp.level", "amp.dtype", "scaler.growth_interval", "optimizer.name"})
     settings[key] = value_or(run.config, key, "");
-  settings["policy"] = run.id.precision == Precision::fp32 ? "none" : policy_of(run.config);
+  settings["policy"] = run.id().fp32 ? "none" : run.id().policy;
   settings["tensor_core"] = tensor_core_of(run);
   settings["device"] = device_of(run);
   if (run.folder.manifest.memory) settings["masters"] = run.folder.manifest.memory->masters;
@@ -174,7 +174,7 @@ Json gradients_json(const Run& run, const std::string& workload, const std::stri
   return {{"name", run.name},
           {"workload", workload},
           {"label", pretty(label)},
-          {"fp32", run.id.precision == Precision::fp32},
+          {"fp32", run.id().fp32},
           {"seed", run.seed},
           {"tensors", gradients.tensors},
           {"kinds", gradients.kinds},

@@ -116,7 +116,7 @@ std::string summary_html(const RunSet& set, const WorkloadMaterial& material) {
   std::vector<TableRow> rows;
   for (std::size_t i = 0; i < summary.rows.size(); ++i) {
     const SummaryRow& row = summary.rows[i];
-    const bool fp32 = material.workload->configurations[i].id.precision == Precision::fp32;
+    const bool fp32 = material.workload->configurations[i].id.fp32;
     const analysis::Quality quality = analysis::quality_of(row.final_values);
     TableCell difference{row.is_reference ? "reference" : "–"}, pairs{"–"};
     if (row.against_reference && row.against_reference->pairs > 0)

@@ -50,7 +50,7 @@ Json configuration_json(const RunSet& set, const Configuration& configuration, c
                         const LineStyle& style, const std::string& split, Quantity quantity,
                         const PageDetail& detail) {
   Json json = {{"label", pretty(row.label)},
-               {"fp32", configuration.id.precision == Precision::fp32},
+               {"fp32", configuration.id.fp32},
                {"reference", row.is_reference},
                {"style",
                 {{"color", style.color},

@@ -21,6 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 const double nan = std::nan("");
@@ -45,14 +46,14 @@ class AccountOfRuns : public ::testing::Test {
   Account account(const std::vector<Step>& steps, const std::vector<HistogramRow>& rows = {},
                   ExitState state = ExitState::finished, const std::string& message = "",
                   const std::vector<EvaluationRow>& evaluations = {},
-                  const std::vector<CulpritRow>& culprits = {}, const std::string& config = "") {
+                  const std::vector<CulpritRow>& culprits = {}, const RunIdentity::Keys& keys = {}) {
     const std::filesystem::path path = folder_.path() / "run";
     std::filesystem::remove_all(path);
     Manifest manifest;
     manifest.argv = {"fp16lab", "train", "-c", "my net.toml", "--force", "-o", path.string()};
     manifest.argv.insert(manifest.argv.end(), given_.begin(), given_.end());
     manifest.git_hash = build_;
-    manifest.config = config;
+    manifest.identity = identity_of(keys, {}, keys);
     RunWriter writer(path, manifest);
     std::uint64_t number = 0;
     for (const Step& step : steps) {
@@ -185,11 +186,21 @@ TEST_F(AccountOfRuns, MoreThanOneInAHundredSkippedLaterNeedsMending) {
   EXPECT_FALSE(account(steps, fitting_).nothing_to_fix());
 }
 
+TEST_F(AccountOfRuns, ALossThatRisesIsNotCalledWell) {
+  std::vector<Step> steps(20, {8});
+  steps.back().loss = 0.9;
+  EXPECT_TRUE(account(steps, fitting_).nothing_to_fix()) << "it rose, and did not double";
+  steps.back().loss = 38.5;
+  const Account said = account(steps, fitting_);
+  EXPECT_FALSE(said.nothing_to_fix());
+  EXPECT_THAT(account_text(said), StartsWith("The loss more than doubled, from 0.5 to 38.5, and no count here "));
+}
+
 TEST_F(AccountOfRuns, AnOverflowThatIsTakenSaysWithWhat) {
   const std::vector<Step> steps{{8}, {.scale = 8, .zeroed = true}, {.scale = 4, .zeroed = true}};
   EXPECT_THAT(account_text(account(steps)), HasSubstr("steps 2 to 3, and they were taken all the same."));
   EXPECT_THAT(account_text(account(steps, {}, ExitState::finished, "", {}, {},
-                                   "[scaler]\npolicy = \"fixed\"\non_overflow = \"zero\"\n")),
+                                   {{"scaler.policy", "fixed"}, {"scaler.on_overflow", "zero"}})),
               HasSubstr("steps 2 to 3, and they were taken with zeros for gradients."));
 }
 
@@ -201,8 +212,8 @@ TEST_F(AccountOfRuns, ALossThatIsNoNumberComesFirst) {
                      .dtype = DType::f16,
                      .value = nan,
                      .advice = "look at it"};
-  const Account said =
-      account({{8}, {8}, {8, true, nan}, {8, true, nan}}, fitting_, ExitState::finished, "", {}, {culprit});
+  const Account said = account({{8}, {8}, {8, true, nan}, {8, true, nan}}, fitting_, ExitState::finished, "",
+                               {}, {culprit}, {{"amp.level", "O1"}});
   ASSERT_THAT(said.findings, SizeIs(2));
   EXPECT_EQ(said.findings[0].trouble, Trouble::non_finite);
   EXPECT_EQ(said.findings[0].since, 3u);
@@ -295,8 +306,9 @@ CulpritRow backward_culprit(std::uint64_t step, double scale, std::optional<doub
 TEST_F(AccountOfRuns, NextIsWhatMendsAnOverflowThatIsExplained) {
   const std::vector<Step> steps(3, {0x1p40, true});
   const auto next = [&](const std::vector<CulpritRow>& culprits, const std::string& message = "diverged: x",
-                        const std::string& config = "", const std::vector<HistogramRow>& rows = {}) {
-    const Account said = account(steps, rows, ExitState::diverged, message, {}, culprits, config);
+                        const RunIdentity::Keys& keys = {{"scaler.policy", "fixed"}},
+                        const std::vector<HistogramRow>& rows = {}) {
+    const Account said = account(steps, rows, ExitState::diverged, message, {}, culprits, keys);
     EXPECT_THAT(said.next, Not(HasSubstr("--explain-overflow")));
     return said;
   };
@@ -311,7 +323,7 @@ TEST_F(AccountOfRuns, NextIsWhatMendsAnOverflowThatIsExplained) {
               HasSubstr(" Of 3 steps that were done again, the lowest such scale is 2^19."));
   EXPECT_THAT(next(tried, "To go on, lower scaler.min_scale (it is 2^36)").next,
               HasSubstr("--set 'scaler.initial_scale=2^19' --set 'scaler.min_scale=2^19' -o "));
-  EXPECT_THAT(next(tried, "x", "[scaler]\npolicy = \"none\"\n").next,
+  EXPECT_THAT(next(tried, "x", {}).next,
               HasSubstr("--set 'scaler.initial_scale=2^19' --set scaler.policy=fixed -o "));
   // A key is set once, and the search is not repeated.
   given_ = {"--set", "scaler.initial_scale=2^40", "--explain-overflow", "--set", "scaler.policy=fixed"};
@@ -322,7 +334,7 @@ TEST_F(AccountOfRuns, NextIsWhatMendsAnOverflowThatIsExplained) {
   EXPECT_THAT(next({backward_culprit(1, 0x1p40, std::nullopt)}).next,
               HasSubstr("--set scaler.policy=torch -o "));
   // No scale does.
-  EXPECT_THAT(next({backward_culprit(1, 0x1p40, 0.0)}, "diverged: x", "", fitting_).next,
+  EXPECT_THAT(next({backward_culprit(1, 0x1p40, 0.0)}, "diverged: x", {}, fitting_).next,
               HasSubstr("fp16lab hist "));
 }
 
@@ -337,19 +349,18 @@ TEST_F(AccountOfRuns, NextKeepsTheOperationInFp32) {
                      .excluded = "head",
                      .advice = "keep it"};
   const std::vector<Step> steps(3, {8, true, nan});
-  const auto next = [&](const std::string& config) {
-    return account(steps, fitting_, ExitState::finished, "", {}, {culprit}, config).next;
+  const auto next = [&](const RunIdentity::Keys& keys) {
+    return account(steps, fitting_, ExitState::finished, "", {}, {culprit}, keys).next;
   };
-  EXPECT_THAT(next("[amp]\nlevel = \"O1\"\nblack = []\n"),
+  EXPECT_THAT(next({{"amp.level", "O1"}}),
               AllOf(HasSubstr("fp16lab train -c 'my net.toml' --set 'amp.black=[\"div\"]' -o "),
                     HasSubstr("run-in-fp32 (")));
-  EXPECT_THAT(next("[amp]\nlevel = \"O1\"\nblack = [ \"exp\", \"log\" ]\n"),
+  EXPECT_THAT(next({{"amp.level", "O1"}, {"amp.black", "[ \"exp\", \"log\" ]"}}),
               HasSubstr("--set 'amp.black=[\"exp\",\"log\",\"div\"]' -o "));
   // Where the level reads no list of operations.
-  EXPECT_THAT(next("[amp]\nlevel = \"O2\"\nexcluded = []\n"),
-              HasSubstr("--set 'amp.excluded=[\"head\"]' -o "));
+  EXPECT_THAT(next({{"amp.level", "O2"}}), HasSubstr("--set 'amp.excluded=[\"head\"]' -o "));
   culprit.black = culprit.excluded = "";
-  EXPECT_THAT(next("[amp]\nlevel = \"O0\"\n"), HasSubstr("fp16lab report "));  // no format is to blame
+  EXPECT_THAT(next({{"amp.level", "O0"}}), HasSubstr("fp16lab report "));  // no format is to blame
 }
 
 TEST_F(AccountOfRuns, UnderflowThatCostsATensorMoreThanATenthNeedsMending) {

@@ -33,7 +33,7 @@ using Json = nlohmann::json;
 
 // ---- labels and grouping ------------------------------------------------------------------------
 
-std::string label_of(std::string_view toml) { return configuration_of(flatten_toml(toml, "test")).label; }
+std::string label_of(std::string_view toml) { return identity_by_sections(flatten_toml(toml, "test")).label; }
 
 TEST(Labels, SayPrecisionAndScaling) {
   EXPECT_EQ(label_of("[amp]\nlevel='O0'\n[scaler]\npolicy='none'\ninitial_scale=65536.0"), "FP32");
@@ -206,16 +206,16 @@ TEST(RateText, IsShortAndHonestAtBothEnds) {
 TEST(LineStyles, LinesThatCoincideLeaveEachOtherVisible) {
   for (const std::size_t scales : {0, 1, 2, 4, 5}) {  // FP32, no scaling, so many fixed scales, dynamic
     Workload workload;
-    const auto add = [&](Precision precision, Scaling scaling) {
+    const auto add = [&](bool fp32, Scaling scaling) {
       Configuration configuration;
-      configuration.id.precision = precision;
+      configuration.id.fp32 = fp32;
       configuration.id.scaling = scaling;
       workload.configurations.push_back(configuration);
     };
-    add(Precision::fp32, Scaling::none);
-    add(Precision::low, Scaling::none);
-    for (std::size_t i = 0; i < scales; ++i) add(Precision::low, Scaling::fixed);
-    add(Precision::low, Scaling::adaptive);
+    add(true, Scaling::none);
+    add(false, Scaling::none);
+    for (std::size_t i = 0; i < scales; ++i) add(false, Scaling::fixed);
+    add(false, Scaling::adaptive);
     const std::vector<LineStyle> styles = styles_of(workload);
     ASSERT_EQ(styles.size(), workload.configurations.size());
     for (std::size_t low = 0; low < styles.size(); ++low) {

@@ -8,6 +8,7 @@
 #include "analysis/paired_verdict.hpp"
 #include "analysis/run_comparison_output.hpp"
 #include "experiments/app/commands.hpp"
+#include "experiments/app/config/run_identity.hpp"
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/text/message.hpp"
@@ -95,7 +96,7 @@ analysis::RunComparison compare(const CompareCommand& command) {
                                  .threshold = command.threshold};
   const auto settings = [](const RunFolder& run) {
     const std::string where = (run.path / run_file::config).string();
-    return reports::flatten_toml(effective_toml(run.manifest.config), where);
+    return reports::flatten_toml(told(run.manifest).config, where);
   };
   result.settings = analysis::differing_settings(settings(a), settings(b));
   result.steps = analysis::compare_steps(a.steps, b.steps, command.threshold,

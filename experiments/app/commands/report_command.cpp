@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "experiments/app/commands.hpp"
+#include "experiments/app/config/run_identity.hpp"
 #include "experiments/app/process.hpp"
 #include "numerics/files/run/replay_file.hpp"
 #include "numerics/files/run/run_schema.hpp"
@@ -46,7 +47,7 @@ struct ReportArguments {
 bool report(const CommonOptions& common, const ReportArguments& given, const reports::ReportInput& input,
             int follow_seconds) {
   const reports::RunSet runs =
-      input.runs.empty() ? reports::RunSet{} : reports::load_runs(input.runs, input.missing, effective_toml);
+      input.runs.empty() ? reports::RunSet{} : reports::load_runs(input.runs, input.missing, told);
   if (!given.mix_builds) require_one_build(runs);
   const bool goes_on = std::any_of(runs.runs.begin(), runs.runs.end(), [](const reports::Run& run) {
     return run.missing || run.folder.manifest.state == ExitState::running;

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "experiments/app/commands.hpp"
+#include "experiments/app/config/run_identity.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/registry.hpp"
 #include "experiments/app/run/folder_claim.hpp"
@@ -87,7 +88,7 @@ SweepPlan plan_of(const SweepCommand& command) {
 void sum_up(const SweepPlan& plan, const CommonOptions& common, bool page) {
   const auto& [folders, missing] = runs_of(plan);
   if (folders.empty()) return;
-  const reports::RunSet runs = reports::load_runs(folders, missing, effective_toml);
+  const reports::RunSet runs = reports::load_runs(folders, missing, told);
   const std::vector<reports::WorkloadSummary> summaries = reports::summarise(runs);
   write_file_atomically(plan.folder / "summary.csv", summary_csv(summaries));
   write_file_atomically(plan.folder / "summary.json", summary_json(summaries));

@@ -396,14 +396,4 @@ std::string to_toml(const RunConfig& config) {
   return text;
 }
 
-std::string effective_toml(const std::string& toml) {
-  try {
-    RunConfig config = parse_config(toml, "a run folder's configuration");
-    leave_out_unread(config);
-    return to_toml(config);
-  } catch (const CommandError&) {
-    return toml;
-  }
-}
-
 }  // namespace fp16lab::experiments

@@ -272,9 +272,5 @@ void resolve_scaler_policy(RunConfig& config);
 void resolve_scaler_policy(RunConfig& config, std::string_view where);
 /// The resolved configuration with every key that is read; parse_config gives back an equal one.
 std::string to_toml(const RunConfig& config);
-/// The configuration of a run folder as this build would write it: older ones also have keys that nothing
-/// read. As it
-/// is where this build does not read it.
-std::string effective_toml(const std::string& toml);
 
 }  // namespace fp16lab::experiments

@@ -172,12 +172,6 @@ std::string_view needs_emulation(const RunConfig& config) {
   return config.amp.fp8_operands || config.amp.fp8_gradients ? fp8_is_emulated : std::string_view();
 }
 
-bool is_fp32(const RunConfig& config) {
-  const std::string& policy = config.scaler.policy;  // no dialect's O0 brings a scaler
-  return config.amp.level == engine::Level::O0 && config.amp.to_float.empty() &&
-         (policy == "none" || policy == automatic_policy);
-}
-
 double scale_left_to_optimizer(const engine::TrainingPlan& plan) {
   if (!plan.scaler.enabled || plan.scaler.drop_overflow_update) return 1;
   const auto scale = plan.policy.values.find("initial_scale");

@@ -30,9 +30,6 @@ void check_products(const RunPlan& plan, const BackendConfig& backend);
 /// not.
 std::string_view needs_emulation(const RunConfig& config);
 
-/// Is nothing rounded or scaled, so that the run is a reference?
-bool is_fp32(const RunConfig& config);
-
 /// The factor that gradients keep when the optimizer gets them, other than optimizer.loss_scale: S where
 /// scaler.drop_overflow_update = false leaves the division to the optimizer, else 1.
 double scale_left_to_optimizer(const engine::TrainingPlan& plan);

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "experiments/app/config/run_identity.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/run_config.hpp"
 
@@ -117,16 +118,16 @@ class StepAssembly {
 RecordedRun::RecordedRun(const std::filesystem::path& folder)
     : folder_(read_run_folder(folder)), name_(printable(without_trailing_slash(folder).filename().string())) {
   const std::string where = (folder / run_file::config).string();
-  const reports::FlatConfig config = reports::flatten_toml(folder_.manifest.config, where);
-  workload_ = reports::value_or(config, "model.name", "");
-  checked_ = reports::value_or(config, "scaler.drop_overflow_update", "true") != "false";
-  if (reports::value_or(config, "scaler.per_loss", "false") == "true")
+  const reports::FlatConfig config = reports::flatten_toml(told(folder_.manifest).config, where);
+  workload_ = value_or(config, "model.name", "");
+  checked_ = value_or(config, "scaler.drop_overflow_update", "true") != "false";
+  if (value_or(config, "scaler.per_loss", "false") == "true")
     throw std::runtime_error(
         fmt::format("{}: each loss of this run had its own scale (scaler.per_loss = true), and its "
                     "histograms do not say which "
                     "part of a gradient came from which loss; no policy can be replayed on them",
                     folder.string()));
-  if (const std::string names = reports::value_or(config, "observe.names", "[]"); names != "[]")
+  if (const std::string names = value_or(config, "observe.names", "[]"); names != "[]")
     throw std::runtime_error(fmt::format(
         "{}: observe.names = {}: gradients of other tensors were not recorded, and policies decide "
         "by all of them; no policy can be replayed on it",
@@ -149,7 +150,7 @@ RecordedRun::RecordedRun(const std::filesystem::path& folder)
     });
   } catch (const Enough&) {
   }
-  if (const std::string tensors = reports::value_or(config, "observe.tensors", "gradients");
+  if (const std::string tensors = value_or(config, "observe.tensors", "gradients");
       !any && tensors.find(name_of(Observed::gradients)) == std::string::npos)
     throw std::runtime_error(fmt::format(
         "{}: observe.tensors = {}: no gradients recorded, and nothing to replay", folder.string(), tensors));
@@ -160,7 +161,7 @@ RecordedRun::RecordedRun(const std::filesystem::path& folder)
     throw std::runtime_error(
         fmt::format("{}: no histograms recorded: nothing to replay; record with observe.histograms_every = 1",
                     folder.string()));
-  if (reports::value_or(config, "train.accumulate", "1") != "1")
+  if (value_or(config, "train.accumulate", "1") != "1")
     notes_.push_back(
         "train.accumulate > 1: histograms count the gradients of the micro-batches, not their sums");
   if (!rounded_)

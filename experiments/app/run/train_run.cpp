@@ -17,6 +17,7 @@
 #include "analysis/account.hpp"
 #include "experiments/app/arguments.hpp"
 #include "experiments/app/build_info.hpp"
+#include "experiments/app/config/run_identity.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/run/continuation.hpp"
 #include "experiments/app/run/network_table.hpp"
@@ -38,6 +39,7 @@ Manifest make_manifest(const TrainRequest& request, const RunConfig& config, con
   Manifest manifest;
   manifest.name = request.name;
   manifest.argv = request.common.argv;
+  manifest.identity = identity_of(config);
   manifest.config = to_toml(config);
   manifest.git_hash = git_hash();
   manifest.state_hash_version = engine::state_hash_version;
@@ -218,6 +220,7 @@ RunWriter open_folder(const TrainRequest& request, const std::filesystem::path& 
   }
   Manifest manifest = found->manifest;
   manifest.ranks = together;
+  manifest.identity = identity_of(config);
   manifest.config = to_toml(config);
   manifest.resumptions.push_back({found->step(), utc_now(), git_hash()});
   if (manifest.state_hash_version < engine::state_hash_version) {
@@ -392,9 +395,9 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunRec
 /// "precision: O1 of torch with f16".
 std::string precision_of(const RunConfig& config) {
   const engine::AmpOptions& amp = config.amp;
-  if (is_fp32(config)) return "precision: FP32; --set amp.level=O1 for mixed";
-  if (amp.level == engine::Level::O0 && amp.to_float.empty())
-    return fmt::format("precision: FP32, with the loss scale of policy {}", config.scaler.policy);
+  const RunIdentity run = identity_of(config);
+  if (run.is_reference()) return "precision: FP32; --set amp.level=O1 for mixed";
+  if (run.fp32) return fmt::format("precision: FP32, with the loss scale of policy {}", run.policy);
   return fmt::format("precision: {} of {} with {}", name_of(amp.level), name_of(amp.dialect),
                      name_of(amp.dtype));
 }

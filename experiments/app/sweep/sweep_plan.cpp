@@ -10,6 +10,7 @@
 #include "engine/amp/policies/layerwise.hpp"
 #include "engine/amp/policy.hpp"
 #include "experiments/app/arguments.hpp"
+#include "experiments/app/config/run_identity.hpp"
 #include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/registry.hpp"
 #include "experiments/app/sweep/sweep.hpp"
@@ -242,7 +243,7 @@ void add_twins(SweepPlan& plan) {
     PlannedRun twin = run;
     all.runs.push_back(std::move(run));
     const RunConfig& config = twin.config;
-    if (!is_fp32(config)) continue;
+    if (!identity_of(config).is_reference()) continue;
     any = true;
     if (config.train.perturb_ulps != 0) continue;
     any_unmoved = true;

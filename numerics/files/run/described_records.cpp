@@ -6,15 +6,16 @@ namespace fp16lab {
 
 std::vector<RecordDescription> described_records() {
   std::vector<RecordDescription> described{
-      description_of<Manifest>(),          description_of<Resumption>(),
-      description_of<BackendRecord>(),     description_of<RankRecord>(),
-      description_of<DataFile>(),          description_of<RunMemory>(),
-      description_of<StepRow>(),           description_of<EvaluationRow>(),
-      description_of<HistogramRow>(),      description_of<OverflowRow>(),
-      description_of<RescueRow>(),         description_of<CulpritRow>(),
-      description_of<CulpritOperandRow>(), description_of<ReplayFile>(),
-      description_of<ReplayBand>(),        description_of<ReplayedPolicy>(),
-      description_of<ReplaySummaryRow>(),  description_of<ReplayTraceRow>()};
+      description_of<Manifest>(),       description_of<RunIdentity>(),
+      description_of<Resumption>(),     description_of<BackendRecord>(),
+      description_of<RankRecord>(),     description_of<DataFile>(),
+      description_of<RunMemory>(),      description_of<StepRow>(),
+      description_of<EvaluationRow>(),  description_of<HistogramRow>(),
+      description_of<OverflowRow>(),    description_of<RescueRow>(),
+      description_of<CulpritRow>(),     description_of<CulpritOperandRow>(),
+      description_of<ReplayFile>(),     description_of<ReplayBand>(),
+      description_of<ReplayedPolicy>(), description_of<ReplaySummaryRow>(),
+      description_of<ReplayTraceRow>()};
   std::vector<RecordDescription> records;
   for (const RunFileName& file : run_folder_files) {
     const std::size_t before = records.size();

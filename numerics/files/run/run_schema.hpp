@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "numerics/files/run/run_identity.hpp"
 #include "numerics/files/run/run_rows.hpp"
 
 namespace fp16lab {
@@ -194,6 +195,7 @@ struct Manifest {
                 .unit = "s");
   FP16LAB_FIELD(std::string, model, {}, "the network, as `fp16lab model --json` tells it, without levels",
                 .since = 3, .json = true);
+  FP16LAB_FIELD(std::optional<RunIdentity>, identity, {}, "none in older folders", .since = 3);
   FP16LAB_FIELD(std::string, config, {}, "the resolved TOML, the same text as config.toml", .as_it_is = true);
   bool altered = false;  ///< as it was read: its last member is the SHA-256 of another text
   FP16LAB_RECORD_END(Manifest);

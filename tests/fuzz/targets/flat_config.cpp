@@ -8,10 +8,7 @@ using namespace fp16lab;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   fuzz::expect_clean("config.toml: ", [&] {
     const reports::FlatConfig config = reports::flatten_toml(fuzz::text_of({data, size}), "config.toml");
-    (void)reports::configuration_settings(config);
-    (void)reports::workload_settings(config);
-    (void)reports::workload_name(config);
-    (void)reports::pretty(reports::configuration_of(config).label);
+    (void)reports::pretty(reports::identity_by_sections(config).label);
   });
   return 0;
 }
