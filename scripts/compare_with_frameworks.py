@@ -112,9 +112,9 @@ def paddle_side():
     import paddle
     paddle.enable_static()
     names = {paddle.float32: F32, paddle.bfloat16: LOW}
-    settings = [(level, {}) for level in ("OD", "O1", "O2")]
-    settings += [("O1", {"white": ["elementwise_add"]}), ("O1", {"black": ["matmul_v2"]}), ("O2", {"white": ["exp"]}),
-                 ("O2", {"black": ["relu"]}), ("O2", {"promote": False})]
+    overrides = [{}, {"white": ["elementwise_add"]}, {"white": ["exp"]}, {"black": ["matmul_v2"]}, {"black": ["relu"]},
+                 {"white": ["exp", "relu"], "black": ["elementwise_add"]}]
+    settings = [(level, override) for level in ("OD", "O1", "O2") for override in overrides] + [("O2", {"promote": False})]
     dtypes, refused = [], []
     for level, override in settings:
         for given in ("float32", "bfloat16"):
@@ -137,10 +137,16 @@ def paddle_side():
                                                              paddle.nn.LayerNorm(4))
 
     paddle.disable_static()
-    model = paddle.amp.auto_cast.__globals__["amp_initialize"](models=[Model()], dtype="float16", excluded_layers=None)[0]
-    low = {name: LOW if parameter.dtype == paddle.float16 else F32 for name, parameter in model.named_parameters()}
-    return {"dtypes": dtypes, "refused": refused, "scalers": paddle_scalers(paddle),
-            "parameters": {name: low[name + ".weight"] for name in ("weight", "batch_norm", "layer_norm")}}
+    decorate = paddle.amp.auto_cast.__globals__["amp_initialize"]
+    parameters = []
+    for excluded in (None, "weight"):
+        model = Model()
+        decorate(models=[model], dtype="float16", excluded_layers=excluded and [getattr(model, excluded)])
+        for name, parameter in model.named_parameters():
+            if name.endswith(".weight"):
+                low = LOW if parameter.dtype == paddle.float16 else F32
+                parameters.append([excluded, name.removesuffix(".weight"), low])
+    return {"dtypes": dtypes, "refused": refused, "scalers": paddle_scalers(paddle), "parameters": parameters}
 
 
 def paddle_scalers(paddle):
@@ -247,14 +253,17 @@ def mindspore_side():
     }
     dtypes, values, refused = [], [], []
     settings = [("auto", {}, np.float32), ("auto", {}, np.float16), ("O1", {}, np.float32), ("O2", {}, np.float32),
-                ("O3", {}, np.float32), ("O1", {"white": ["exp"]}, np.float32)]
+                ("O3", {}, np.float32), ("O1", {"white": ["exp"]}, np.float32),
+                ("O1", {"white": ["relu", "tanh"]}, np.float32)]
+    classes = {"exp": ops.Exp, "relu": ops.ReLU, "tanh": ops.Tanh}
     for level, override, given in settings:
         for op, (kind, make) in calls.items():
             inputs = tensors(kind, given)
             network = (networks.OfOne if len(inputs) == 1 else networks.OfTwo)(make())
             try:
                 if override:
-                    network = amp.custom_mixed_precision(network, white_list=amp.get_white_list() + [ops.Exp])
+                    white = amp.get_white_list() + [classes[name] for name in override["white"]]
+                    network = amp.custom_mixed_precision(network, white_list=white)
                 else:
                     network = amp.auto_mixed_precision(network, level)
                 result = network(*inputs)
@@ -277,16 +286,19 @@ def mindspore_side():
 
     # to_float says in what a cell computes; _OutputTo16 around it, what it hands on.
     cells = []
+
+    def note_cells(level, override, network):
+        for name, cell in getattr(network, "_backbone", network).name_cells().items():
+            handed_on = LOW if isinstance(cell, amp._OutputTo16) or getattr(cell, "fp16", False) else F32
+            cell = getattr(cell, "_backbone", cell)
+            cells.append([level, override, name, LOW if getattr(cell, "fp16", False) else F32, handed_on])
+
     for level in ("O2", "O3"):
-        for keep in (None, True, False):
-            config = dict(amp._config_level[level], **({} if keep is None else {"keep_batchnorm_fp32": keep}))
-            network = amp._auto_mixed_precision_process(Network(), config, level)
-            network = getattr(network, "_backbone", network)
-            for name, cell in network.name_cells().items():
-                handed_on = LOW if isinstance(cell, amp._OutputTo16) or getattr(cell, "fp16", False) else F32
-                cell = getattr(cell, "_backbone", cell)
-                computed = LOW if getattr(cell, "fp16", False) else F32
-                cells.append([level, keep, name, computed, handed_on])
+        for override in ({}, {"keep_batchnorm_fp32": True}, {"keep_batchnorm_fp32": False}):
+            config = {**amp._config_level[level], **override}
+            note_cells(level, override, amp._auto_mixed_precision_process(Network(), config, level))
+    blacker = amp.get_black_list() + [nn.Conv2d]
+    note_cells("O2", {"black": ["conv2d"]}, amp.custom_mixed_precision(Network(), black_list=blacker))
     return {"dtypes": dtypes, "refused": refused, "values": values, "cells": cells, "scalers": mindspore_scalers(ms, nn)}
 
 
@@ -373,12 +385,12 @@ def compare_values(comparison, levels, rows):
 
 
 def compare_cells(comparison, levels, cells):
-    for level, keep, op, computed, handed_on in cells:
-        kept = levels[level]["uses_lists"] if keep is None else keep
-        ours = Level(levels["O2" if kept else "O3"])
-        comparison.same(f"mindspore {level} keep_batchnorm_fp32={keep} {op} computes in", computed,
+    for level, override, op, computed, handed_on in cells:
+        kept = override.get("keep_batchnorm_fp32", levels[level]["uses_lists"])
+        ours = Level(levels["O2" if kept else "O3"], (), override.get("black", ()))
+        comparison.same(f"mindspore {level} {override} {op} computes in", computed,
                         F32 if ours.lists.get(op) == "black" else LOW)
-        comparison.same(f"mindspore {level} keep_batchnorm_fp32={keep} {op} hands on", handed_on, ours.result(op, [LOW]))
+        comparison.same(f"mindspore {level} {override} {op} hands on", handed_on, ours.result(op, [LOW]))
 
 
 def compare_scalers(comparison, program, scalers):
@@ -409,9 +421,9 @@ def main():
             print("it refuses on this machine, not compared:", ", ".join(dict.fromkeys(theirs["refused"])))
         levels = levels_of(program, framework)
         compare_dtypes(comparison, framework, levels, theirs["dtypes"])
-        for name, dtype in theirs.get("parameters", {}).items():
-            kept = name != "weight" and levels["O2"][name + "_f32"]
-            comparison.same(f"paddle O2 {name}'s parameters", dtype, F32 if kept else LOW)
+        for excluded, name, dtype in theirs.get("parameters", []):
+            kept = name == excluded or (name != "weight" and levels["O2"][name + "_f32"])
+            comparison.same(f"paddle O2, excluded {excluded}, {name}'s parameters", dtype, F32 if kept else LOW)
         compare_values(comparison, levels, theirs.get("values", []))
         compare_cells(comparison, levels, theirs.get("cells", []))
         compare_scalers(comparison, program, theirs["scalers"])
