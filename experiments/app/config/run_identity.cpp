@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include "experiments/app/exit_code.hpp"
@@ -30,7 +31,11 @@ std::optional<RunConfig> read_config(const std::string& toml) {
 }  // namespace
 
 RunIdentity identity_of(RunConfig config) {
-  resolve_scaler_policy(config);
+  try {
+    resolve_scaler_policy(config);
+  } catch (const std::invalid_argument&) {
+    config.scaler.policy = "none";
+  }
   leave_out_unread(config);
   const reports::FlatConfig all = reports::flatten_toml(to_toml(config), "the run's configuration");
   RunIdentity::Keys workload, configuration;

@@ -7,8 +7,8 @@
 namespace fp16lab::experiments {
 
 /// By the roles of the keys that the run reads: a seed, machine and watching keys and values that are defaults
-/// are no part of what it is, but for backend.device, whose bits may be others. The policy may be "auto" yet
-/// (resolve_scaler_policy throws std::invalid_argument for a level that the dialect does not have).
+/// are no part of what it is, but for backend.device, whose bits may be others. The policy may be "auto" yet: it
+/// is the level's, and "none" where the dialect does not have the level.
 RunIdentity identity_of(RunConfig config);
 
 /// A run folder as this build tells it (reports::TellRun). Configurations of older builds also have keys that

@@ -79,6 +79,7 @@ TEST(RunIdentity, LabelsSayWhatIsNotUsual) {
            {o2 + "scaler.policy = \"flax\"", "FP16 paddle O2 flax"},
            {"amp.level = \"O2\"\namp.dialect = \"mindspore\"", "FP16 mindspore O2 mindspore"},
            {o1 + "scaler.policy = \"flax\"\nscaler.enabled = false", "FP16 no scaling"},
+           {"amp.level = \"O2\"", "FP16 O2 no scaling"},  // which torch does not have, so that no run has it
            {o1 + fixed, "FP16 S=2^1"},
            {o1 + fixed + "backend.overflow = \"saturate\"", "FP16 S=2^1, saturating"},
            {o1 + fixed + "scaler.on_overflow = \"zero\"", "FP16 S=2^1, zeros at overflow"},
