@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
+#include "numerics/files/run/row_numbers.hpp"
 #include "numerics/formats/bits.hpp"
 
 namespace fp16lab::analysis {
@@ -16,12 +17,35 @@ bool same(double a, double b) { return bits_of(a) == bits_of(b) || (std::isnan(a
 bool same(const std::optional<double>& a, const std::optional<double>& b) {
   return a.has_value() == b.has_value() && (!a || same(*a, *b));
 }
+template <class Value>
+bool same(const Value& a, const Value& b) {
+  return a == b;
+}
 
-void note(ColumnDifference& column, std::uint64_t step, double a, double b, double threshold) {
-  if (same(a, b)) return;
+/// The same, or in a column that the folder of an older build lacks.
+template <class Field, class Row>
+bool same_field(const Field& field, const Row& a, const Row& b) {
+  const auto &of_a = a.*field.member, &of_b = b.*field.member;
+  if constexpr (record_detail::is_optional<std::remove_cvref_t<decltype(of_a)>>)
+    if (field.traits.since > Row::record_since && !(of_a && of_b)) return true;
+  return same(of_a, of_b);
+}
+
+template <DescribedRecord Row>
+bool same_row(const Row& a, const Row& b) {
+  bool all = true;
+  for_each_field<Row>([&](const auto& field) {
+    if constexpr (!std::remove_cvref_t<decltype(field)>::computed) all = all && same_field(field, a, b);
+  });
+  return all;
+}
+
+void note(ColumnDifference& column, std::uint64_t step, std::optional<double> a, std::optional<double> b,
+          double threshold) {
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
   ++column.differing;
   if (!column.first) column.first = step;
-  const double relative = relative_difference(a, b);
+  const double relative = relative_difference(a.value_or(none), b.value_or(none));
   if (relative > column.largest) {
     column.largest = relative;
     column.largest_step = step;
@@ -106,6 +130,11 @@ std::optional<double> ErrorGrowth::doubling_steps() const {
   return std::log10(2.0) / log10_per_step;
 }
 
+ColumnDifference StepsComparison::column(std::string_view name) const {
+  const auto found = std::ranges::find(columns, name, &ColumnDifference::name);
+  return found == columns.end() ? ColumnDifference{.name = name} : *found;
+}
+
 StepsOfTwoVersions steps_of_two_versions(const Manifest& a, const Manifest& b) {
   const auto last_of_first = [](const Manifest& run) {
     return run.state_hash_version < 2 ? std::numeric_limits<std::uint64_t>::max()
@@ -136,18 +165,19 @@ StepsComparison compare_steps(std::span<const StepRow> a, std::span<const StepRo
       ++result.state_differences;
       if (!result.first_state_difference) result.first_state_difference = step;
     }
-    note(result.loss, step, row_a.loss, row_b.loss, threshold);
-    note(result.grad_norm, step, row_a.grad_norm, row_b.grad_norm, threshold);
-    note(result.loss_scale, step, row_a.loss_scale, row_b.loss_scale, threshold);
-    note(result.lr, step, row_a.lr, row_b.lr, threshold);
     result.skips_a += row_a.skipped;
     result.skips_b += row_b.skipped;
     result.skip_differences += row_a.skipped != row_b.skipped || row_a.found_inf != row_b.found_inf;
-    result.equal = result.equal && same(row_a.underflow_rate, row_b.underflow_rate);
   }
   result.equal = result.equal && result.state_differences + result.skip_differences == 0;
-  for (const ColumnDifference* column : {&result.loss, &result.grad_norm, &result.loss_scale, &result.lr})
-    result.equal = result.equal && column->differing == 0;
+  for_each_number<StepRow>([&](const auto& field) {
+    if (field.name == "seconds") return;
+    ColumnDifference& column = result.columns.emplace_back(ColumnDifference{.name = field.name});
+    for (const auto& [row_a, row_b] : result.common)
+      if (!same_field(field, row_a, row_b))
+        note(column, row_a.step, row_a.*field.member, row_b.*field.member, threshold);
+    result.equal = result.equal && column.differing == 0;
+  });
   result.growth = fit_growth(result.common);
   return result;
 }
@@ -169,8 +199,7 @@ EvaluationsComparison compare_evaluations(std::span<const EvaluationRow> a,
     }
     ++result.common;
     const EvaluationRow& other = *partner->second;
-    if (!same(row->loss, other.loss) || !same(row->accuracy, other.accuracy) ||
-        !same(row->bits_per_character, other.bits_per_character)) {
+    if (!same_row(*row, other)) {
       result.equal = false;
       if (!result.first_difference) result.first_difference = key.first;
     }
@@ -184,8 +213,8 @@ EvaluationsComparison compare_evaluations(std::span<const EvaluationRow> a,
 
 namespace {
 
-template <class Row, class Same>
-EventsComparison compare_events(std::span<const Row> a, std::span<const Row> b, Same same_row) {
+template <class Row>
+EventsComparison compare_events(std::span<const Row> a, std::span<const Row> b) {
   EventsComparison result{.rows_a = a.size(), .rows_b = b.size()};
   std::size_t i = 0;
   while (i < a.size() && i < b.size() && same_row(a[i], b[i])) ++i;
@@ -196,22 +225,14 @@ EventsComparison compare_events(std::span<const Row> a, std::span<const Row> b, 
   return result;
 }
 
-/// Also where a value is NaN, which is no number to ==.
-bool same_culprit(CulpritRow a, CulpritRow b) {
-  const bool values = same(a.value, b.value) && same(a.wide_value, b.wide_value);
-  a.value = b.value = 0;
-  a.wide_value = b.wide_value = {};
-  return values && a == b;
-}
-
 }  // namespace
 
 EventsComparison compare_overflows(std::span<const OverflowRow> a, std::span<const OverflowRow> b) {
-  return compare_events(a, b, std::equal_to<>());
+  return compare_events(a, b);
 }
 
 EventsComparison compare_culprits(std::span<const CulpritRow> a, std::span<const CulpritRow> b) {
-  return compare_events(a, b, same_culprit);
+  return compare_events(a, b);
 }
 
 }  // namespace fp16lab::analysis

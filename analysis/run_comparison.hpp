@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "analysis/histogram_distance.hpp"
@@ -29,12 +30,13 @@ double relative_difference(double a, double b);
 
 /// One column over the steps that both runs have.
 struct ColumnDifference {
-  std::size_t differing = 0;           ///< steps in which the values differ at all
-  std::optional<std::uint64_t> first;  ///< the first of them
-  double largest = 0;                  ///< relative difference
-  std::uint64_t largest_step = 0;      ///< where; 0: nowhere
-  std::size_t above = 0;               ///< steps in which it exceeds the threshold
-  std::optional<std::uint64_t> first_above;
+  std::string_view name{};
+  std::size_t differing = 0;             ///< steps in which the values differ at all
+  std::optional<std::uint64_t> first{};  ///< the first of them
+  double largest = 0;                    ///< relative difference
+  std::uint64_t largest_step = 0;        ///< where; 0: nowhere
+  std::size_t above = 0;                 ///< steps in which it exceeds the threshold
+  std::optional<std::uint64_t> first_above{};
 };
 
 struct StepPair {
@@ -61,12 +63,14 @@ struct StepsComparison {
   std::size_t only_a = 0, only_b = 0;
   std::optional<std::uint64_t> first_state_difference{};  ///< first step whose state_hash differs
   std::size_t state_differences = 0;
-  std::size_t states_of_two_versions = 0;  ///< not equal, and never to be compared: no difference
-  ColumnDifference loss{}, grad_norm{}, loss_scale{}, lr{};
+  std::size_t states_of_two_versions = 0;   ///< not equal, and never to be compared: no difference
+  std::vector<ColumnDifference> columns{};  ///< the numbers of StepRow but the seconds, in its order
   std::size_t skips_a = 0, skips_b = 0, skip_differences = 0;  ///< in the common steps
   std::optional<ErrorGrowth> growth{};
-  /// Every step in both, and every column but the seconds.
+  /// Every step in both, and every column but the seconds, and but what older folders lack.
   bool equal = true;
+  /// One of `columns`; without differences where there is no such one.
+  ColumnDifference column(std::string_view name) const;
 };
 /// The steps whose state_hash is of version 1 in one run and of version 2 in the other: after `after` up to
 /// `up_to`.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "numerics/files/run/row_numbers.hpp"
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 
@@ -94,23 +95,18 @@ void print_settings(std::ostream& out, const RunComparison& comparison) {
 
 void print_columns(std::ostream& out, const RunComparison& comparison) {
   const StepsComparison& steps = comparison.steps;
-  out << fmt::format("\nSteps: {} in both\n{:<12} {:>9} {:>9} {:>20} {:>9} {:>14} {:>9}\n",
+  out << fmt::format("\nSteps: {} in both\n{:<14} {:>9} {:>9} {:>20} {:>9} {:>14} {:>9}\n",
                      steps.common.size(), "column", "differing", "from step", "largest (relative)", "at step",
                      fmt::format("above {:g}", comparison.threshold), "from step");
-  const auto row = [&](const char* name, const ColumnDifference& column) {
-    out << fmt::format("{:<12} {:>9} {:>9} {:>20} {:>9} {:>14} {:>9}\n", name, column.differing,
+  for (const ColumnDifference& column : steps.columns)
+    out << fmt::format("{:<14} {:>9} {:>9} {:>20} {:>9} {:>14} {:>9}\n", column.name, column.differing,
                        step_text(column.first), fmt::format("{:.4g}", column.largest),
                        column.differing == 0 ? "-" : fmt::format("{}", column.largest_step), column.above,
                        step_text(column.first_above));
-  };
-  row("loss", steps.loss);
-  row("grad_norm", steps.grad_norm);
-  row("loss_scale", steps.loss_scale);
-  row("lr", steps.lr);
   out << fmt::format("skipped steps: A {}, B {}; overflow or skip in one run only: {}\n", steps.skips_a,
                      steps.skips_b, steps.skip_differences);
   if (!steps.growth) {
-    if (steps.loss.differing > 0)
+    if (steps.column("loss").differing > 0)
       out << fmt::format("Error growth: fewer than {} steps with a small loss difference, no line fitted\n",
                          fewest_points);
     return;
@@ -128,17 +124,15 @@ void print_columns(std::ostream& out, const RunComparison& comparison) {
 
 void print_evaluations(std::ostream& out, const EvaluationsComparison& evaluations) {
   if (evaluations.last.empty()) return;
-  out << fmt::format("\nLast evaluation that both have\n{:<8} {:>8} {:>14} {:>14} {:>14}\n", "split", "step",
-                     "A", "B", "B - A");
-  for (const auto& [a, b] : evaluations.last) {
-    const auto row = [&, step = a.step](const std::string& name, double x, double y) {
-      out << fmt::format("{:<8} {:>8} {:>14.6g} {:>14.6g} {:>14.3g}\n", name, step, x, y, y - x);
-    };
-    row(a.split, a.loss, b.loss);
-    if (a.accuracy && b.accuracy) row("  acc.", *a.accuracy, *b.accuracy);
-    if (a.bits_per_character && b.bits_per_character)
-      row("  bpc", *a.bits_per_character, *b.bits_per_character);
-  }
+  out << fmt::format("\nLast evaluation that both have\n{:<6} {:<18} {:>8} {:>14} {:>14} {:>14}\n", "split",
+                     "column", "step", "A", "B", "B - A");
+  for (const EvaluationPair& pair : evaluations.last)
+    for_each_number<EvaluationRow>([&](const auto& field) {
+      const std::optional<double> a = pair.a.*field.member, b = pair.b.*field.member;
+      if (a && b)
+        out << fmt::format("{:<6} {:<18} {:>8} {:>14.6g} {:>14.6g} {:>14.3g}\n", pair.a.split, field.name,
+                           pair.a.step, *a, *b, *b - *a);
+    });
   if (evaluations.only_a + evaluations.only_b > 0)
     out << fmt::format("Only in A: {} evaluations; only in B: {}\n", evaluations.only_a, evaluations.only_b);
 }
@@ -200,15 +194,13 @@ Json growth_json(const std::optional<ErrorGrowth>& growth) {
 
 Json evaluations_json(const EvaluationsComparison& evaluations) {
   Json last = Json::array();
-  for (const auto& [a, b] : evaluations.last)
-    last.push_back({{"step", a.step},
-                    {"split", a.split},
-                    {"loss_a", json_number(a.loss)},
-                    {"loss_b", json_number(b.loss)},
-                    {"accuracy_a", optional(a.accuracy)},
-                    {"accuracy_b", optional(b.accuracy)},
-                    {"bits_per_character_a", optional(a.bits_per_character)},
-                    {"bits_per_character_b", optional(b.bits_per_character)}});
+  for (const EvaluationPair& pair : evaluations.last) {
+    Json& json = last.emplace_back(Json{{"step", pair.a.step}, {"split", pair.a.split}});
+    for_each_number<EvaluationRow>([&](const auto& field) {
+      json[std::string(field.name) + "_a"] = optional(std::optional<double>(pair.a.*field.member));
+      json[std::string(field.name) + "_b"] = optional(std::optional<double>(pair.b.*field.member));
+    });
+  }
   return {{"common", evaluations.common},
           {"only_a", evaluations.only_a},
           {"only_b", evaluations.only_b},
@@ -284,26 +276,24 @@ void write_comparison_json(std::ostream& out, const RunComparison& comparison) {
   Json settings = Json::array();
   for (const SettingDifference& one : comparison.settings)
     settings.push_back({{"key", one.key}, {"a", optional(one.a)}, {"b", optional(one.b)}});
+  Json of_steps{{"common", steps.common.size()},
+                {"only_a", steps.only_a},
+                {"only_b", steps.only_b},
+                {"first_state_difference", optional(steps.first_state_difference)},
+                {"state_differences", steps.state_differences},
+                {"states_of_two_versions", steps.states_of_two_versions},
+                {"skips_a", steps.skips_a},
+                {"skips_b", steps.skips_b},
+                {"skip_differences", steps.skip_differences}};
+  for (const ColumnDifference& column : steps.columns)
+    of_steps[std::string(column.name)] = column_json(column);
   const Json json = {{"a", comparison.name_a},
                      {"b", comparison.name_b},
                      {"equal", comparison.equal()},
                      {"claims", parse_json(claims_json("", claims))["claims"]},
                      {"threshold", comparison.threshold},
                      {"settings", std::move(settings)},
-                     {"steps",
-                      {{"common", steps.common.size()},
-                       {"only_a", steps.only_a},
-                       {"only_b", steps.only_b},
-                       {"first_state_difference", optional(steps.first_state_difference)},
-                       {"state_differences", steps.state_differences},
-                       {"states_of_two_versions", steps.states_of_two_versions},
-                       {"loss", column_json(steps.loss)},
-                       {"grad_norm", column_json(steps.grad_norm)},
-                       {"loss_scale", column_json(steps.loss_scale)},
-                       {"lr", column_json(steps.lr)},
-                       {"skips_a", steps.skips_a},
-                       {"skips_b", steps.skips_b},
-                       {"skip_differences", steps.skip_differences}}},
+                     {"steps", std::move(of_steps)},
                      {"growth", growth_json(steps.growth)},
                      {"evaluations", evaluations_json(comparison.evaluations)},
                      {"histograms", histograms_json(comparison.histograms)},

@@ -18,11 +18,10 @@ void print_comparison(std::ostream& out, const RunComparison& comparison, std::s
 
 /// {"a", "b", "equal", "claims" (as in claims_json), "threshold", "settings": [{"key", "a", "b"}], "steps":
 /// {"common", "only_a", "only_b", "first_state_difference", "state_differences", "states_of_two_versions",
-/// "loss": {"differing",
-/// "first", "largest", "largest_step", "above", "first_above"}, "grad_norm", "loss_scale", "lr", "skips_a",
-/// "skips_b", "skip_differences"}, "growth": null or {"first_step", "last_step", "points", "log10_per_step",
+/// "skips_a", "skips_b", "skip_differences", and of each column "loss": {"differing", "first", "largest",
+/// "largest_step", "above", "first_above"}}, "growth": null or {"first_step", "last_step", "points", "log10_per_step",
 /// "log10_at_first", "doubling_steps", "r_squared"}, "evaluations": {"common", "only_a", "only_b",
-/// "first_difference", "last": [{"step", "split", "loss_a", "loss_b", "accuracy_a", ...}]}, "histograms":
+/// "first_difference", "last": [{"step", "split", and of each column "loss_a", "loss_b"}]}, "histograms":
 /// {"rows_a", "rows_b", "unmatched_rows", "only_a", "only_b", "tensors": [{"tensor", "kind", "steps",
 /// "equal", "first_difference", "mean_distance", "largest_distance", "largest_step", "zeros_a": {"before",
 /// "after"}, "zeros_b"}]}, "notes"}. Absent and non-finite numbers are null and strings as in run folders.

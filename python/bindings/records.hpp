@@ -1,15 +1,19 @@
 // Described records (numerics/files/run/record.hpp) as Python's values: columns of rows, and rows of
-// dictionaries.
+// dictionaries with their types.
 #pragma once
 
+#include <cxxabi.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstdlib>
 #include <limits>
+#include <memory>
 #include <string>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -40,9 +44,52 @@ nanobind::object to_python(const T& value) {
       members[std::string(field.name).c_str()] = to_python(std::invoke(field.member, value));
     });
     return members;
+  } else if constexpr (record_detail::is_vector<T>) {
+    nanobind::list items;
+    for (const auto& item : value) items.append(to_python(item));
+    return items;
   } else {
     return nanobind::cast(value);
   }
+}
+
+/// What Python's type of to_python(T) is called: "float | None".
+template <class T>
+std::string python_type() {
+  if constexpr (record_detail::is_optional<T>) {
+    return python_type<typename T::value_type>() + " | None";
+  } else if constexpr (record_detail::is_vector<T>) {
+    return "list[" + python_type<typename T::value_type>() + "]";
+  } else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, DType>) {
+    return "str";
+  } else if constexpr (std::is_same_v<T, ExponentHistogram>) {
+    return "Histogram";
+  } else if constexpr (NamedEnum<T>) {
+    std::string names;
+    for (const std::string_view name : names_of(T{}))
+      names.append(names.empty() ? "\"" : ", \"").append(name).append("\"");
+    return "Literal[" + names + "]";
+  } else if constexpr (DescribedRecord<T>) {
+    const std::unique_ptr<char, decltype(&std::free)> name(
+        abi::__cxa_demangle(typeid(T).name(), nullptr, nullptr, nullptr), &std::free);
+    return std::string(name.get()).substr(std::string_view(name.get()).rfind(':') + 1);
+  } else {
+    static_assert(std::is_arithmetic_v<T>);
+    return std::is_same_v<T, bool> ? "bool" : std::is_integral_v<T> ? "int" : "float";
+  }
+}
+
+/// A TypedDict of to_python(Row), which names those of the records inside it.
+template <DescribedRecord Row>
+std::string typed_dict() {
+  const std::string name = python_type<Row>();
+  std::string text = name + " = TypedDict(\n    \"" + name + "\",\n    {\n";
+  for_each_field<Row>([&](const auto& field) {
+    using Value = std::remove_cvref_t<decltype(std::invoke(field.member, std::declval<const Row&>()))>;
+    text.append("        \"").append(field.name).append("\": ").append(python_type<Value>());
+    text.append(",  # ").append(field.help).append("\n");
+  });
+  return text + "    },\n)\n";
 }
 
 /// Whole numbers as uint64 (flags as uint8), other numbers and those that a row may lack as float64, there

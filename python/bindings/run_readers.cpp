@@ -48,6 +48,31 @@ nb::dict overflows_of(const std::string& folder) {
   return columns;
 }
 
+/// The rows of one of `Run`'s tables, as dictionaries.
+nb::object rows_of(const std::string& folder, const std::string& table) {
+  const FloatingPointScope scope;
+  if (table == "steps") return to_python(read_run_folder(folder).steps);
+  if (table == "evaluations") return to_python(read_run_folder(folder).evaluations);
+  if (table == "overflows") return to_python(read_overflows(folder));
+  if (table == "culprits") return to_python(read_culprits(folder));
+  if (table == "histograms") {
+    ObservedSet all;
+    for (const std::string_view name : names_of(Observed{})) all.insert(*enumerator_called<Observed>(name));
+    return to_python(read_histograms(folder, all));
+  }
+  throw std::invalid_argument("there is no table '" + table +
+                              "'; known are steps, evaluations, histograms, overflows, culprits");
+}
+
+/// The text of the module fp16lab.rows.
+std::string row_types() {
+  return "\"\"\"The types of Run.rows(), by the descriptions in numerics/files/run/run_rows.hpp.\"\"\"\n\n"
+         "from typing import Literal, TypedDict\n\nfrom ._core import Histogram\n\n" +
+         typed_dict<StepRow>() + typed_dict<EvaluationRow>() + typed_dict<HistogramRow>() +
+         typed_dict<RescueRow>() + typed_dict<OverflowRow>() + typed_dict<CulpritOperandRow>() +
+         typed_dict<CulpritRow>();
+}
+
 /// (name, type, unit, meaning) of each column or key of a file of a run folder.
 nb::list fields_of(const std::string& file) {
   nb::list fields;
@@ -75,6 +100,9 @@ void bind_run_readers(nb::module_& module) {
       nb::arg("path"), nb::sig("def read_document(path: str) -> bytes"));
   module.def("record_fields", &fields_of, nb::arg("file"),
              nb::sig("def record_fields(file: str) -> list[tuple[str, str, str, str]]"));
+  module.def("read_rows", &rows_of, nb::arg("folder"), nb::arg("table"),
+             nb::sig("def read_rows(folder: str, table: str) -> list[typing.Any]"));
+  module.def("row_types", &row_types);
   module.def("read_overflows", &overflows_of, nb::arg("folder"),
              nb::sig("def read_overflows(folder: str) -> dict[str, typing.Any]"));
 }

@@ -7,11 +7,12 @@ import os
 import tomllib
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any, Literal, Mapping, Sequence, overload
 
 import numpy as np
 
 from . import _core
+from .rows import CulpritRow, EvaluationRow, HistogramRow, OverflowRow, StepRow
 
 #: By table: (name, type, unit, meaning) of each column, as the C++ library describes it.
 _FIELDS = {
@@ -100,6 +101,21 @@ class Run:
         """The histograms of some of OBSERVED alone."""
         names = [tensors] if isinstance(tensors, str) else list(tensors)
         return self._table(_core.read_histograms(os.fspath(self.folder), names))
+
+    @overload
+    def rows(self, table: Literal["steps"]) -> list[StepRow]: ...
+    @overload
+    def rows(self, table: Literal["evaluations"]) -> list[EvaluationRow]: ...
+    @overload
+    def rows(self, table: Literal["histograms"]) -> list[HistogramRow]: ...
+    @overload
+    def rows(self, table: Literal["overflows"]) -> list[OverflowRow]: ...
+    @overload
+    def rows(self, table: Literal["culprits"]) -> list[CulpritRow]: ...
+    def rows(self, table: str) -> Any:
+        """A dictionary a row, whose keys and types fp16lab.rows has; what a row lacks is None. ValueError for
+        another table."""
+        return _core.read_rows(os.fspath(self.folder), table)
 
     def _table(self, columns: Mapping[str, Any]) -> Any:
         arrays = {name: _column(name, values) for name, values in columns.items()}

@@ -29,6 +29,7 @@ policy = "torch"
 initial_scale = 1048576
 [observe]
 histograms_every = 3
+explain_overflow = true
 tensors = ["gradients", "weights", "updates"]
 """
 

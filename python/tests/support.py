@@ -46,15 +46,15 @@ def float32_patterns() -> np.ndarray:
     return (np.arange(1 << 16, dtype=np.uint32) << 16) | low.astype(np.uint32)
 
 
-def errors_of_types(folder: Path) -> tuple[str, list[str]]:
-    """What mypy says of the installed package, and its errors alone. `folder` gets its cache.
+def errors_of_types(folder: Path, *what: str) -> tuple[str, list[str]]:
+    """What mypy says of `what`, else of the installed package, and its errors alone. `folder` gets its cache.
 
     Strict: every function of ours has types. Torch's classes and decorators have not all of theirs.
     """
     pytest.importorskip("mypy", reason="mypy is not installed")
     options = ["--strict", "--allow-any-generics", "--allow-untyped-calls", "--allow-untyped-decorators"]
-    command = [sys.executable, "-P", "-m", "mypy", *options, "--ignore-missing-imports", "-p", "fp16lab"]
-    command += ["--cache-dir", str(folder / "mypy")]
+    command = [sys.executable, "-P", "-m", "mypy", *options, "--ignore-missing-imports"]
+    command += ["--cache-dir", str(folder / "mypy"), *(what or ("-p", "fp16lab"))]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert "checked" in done.stdout or "no issues" in done.stdout, done.stdout + done.stderr
     return done.stdout, [line for line in done.stdout.splitlines() if ": error: " in line]

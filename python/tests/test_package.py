@@ -101,6 +101,20 @@ def test_the_stub_names_what_the_module_has():
 def test_the_types_hold(tmp_path):
     checked, errors = errors_of_types(tmp_path)
     assert [line for line in errors if "/torch/" not in line] == [], checked  # with_torch checks those
+    lines = (
+        'import fp16lab',
+        'run = fp16lab.load_run("run")',
+        'loss: float = run.rows("steps")[0]["loss"]',
+        'run.rows("steps")[0]["lost"]',
+        'accuracy: float = run.rows("evaluations")[0]["accuracy"]',
+        'dtypes: list[str] = [operand["dtype"] for operand in run.rows("culprits")[0]["operands"]]',
+        'run.rows("overflows")[0]["kind"] == "losses"',
+        'run.rows("moments")',
+    )
+    (tmp_path / "user.py").write_text("\n".join(lines))
+    checked, errors = errors_of_types(tmp_path, "user.py")
+    assert [int(line.split(":")[1]) for line in errors] == [4, 5, 7, 8], checked
+    assert '"lost"' in errors[0] and "float | None" in errors[1], checked
 
 
 def test_the_program_runs_alone_and_finds_its_configurations(tmp_path):

@@ -10,13 +10,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import types
+import typing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import fp16lab
-from fp16lab import program
+from fp16lab import program, rows
 
 
 def command(*arguments: str) -> str:
@@ -74,6 +77,40 @@ def test_histograms_and_overflows_are_the_files(trained, tables):
     overflows = lines_of(Path(trained) / "overflows.jsonl")
     assert run.overflows["step"].tolist() == [row["step"] for row in overflows] != []
     assert run.overflows["parameters"].tolist() == [row["parameters"] for row in overflows]
+
+
+def is_of(value: object, type_: Any) -> bool:
+    """Is it what the annotation says?"""
+    arguments = typing.get_args(type_)
+    if typing.is_typeddict(type_):
+        hints = typing.get_type_hints(type_)
+        return type(value) is dict and list(value) == list(hints) and all(is_of(value[k], hints[k]) for k in hints)
+    if isinstance(type_, types.UnionType):
+        return any(is_of(value, each) for each in arguments)
+    if typing.get_origin(type_) is typing.Literal:
+        return value in arguments
+    if typing.get_origin(type_) is list:
+        return type(value) is list and all(is_of(item, arguments[0]) for item in value)
+    return type(value) is type_
+
+
+def test_rows_have_their_types(trained):
+    run = fp16lab.load_run(trained)
+    for table, type_ in (
+        ("steps", rows.StepRow),
+        ("evaluations", rows.EvaluationRow),
+        ("histograms", rows.HistogramRow),
+        ("overflows", rows.OverflowRow),
+        ("culprits", rows.CulpritRow),
+    ):
+        found = run.rows(table)
+        assert found and all(is_of(row, type_) for row in found), table
+        if table != "culprits":
+            assert [row["step"] for row in found] == getattr(run, table)["step"].tolist()
+    first = next(csv.DictReader((Path(trained) / "steps.csv").open()))
+    assert list(run.rows("steps")[0]) == list(first) and not is_of({**run.rows("steps")[0], "loss": 1}, rows.StepRow)
+    with pytest.raises(ValueError, match="there is no table 'moments'; known are steps"):
+        run.rows("moments")
 
 
 def test_manifest_and_config(trained):

@@ -56,7 +56,7 @@ std::string growth_curve(const std::optional<analysis::ErrorGrowth>& growth) {
 
 std::string differences_panel(const analysis::StepsComparison& steps, const std::string& file) {
   std::string body = "  set ylabel \"difference\"\n";
-  if (steps.loss.differing + steps.grad_norm.differing == 0)
+  if (steps.column("loss").differing + steps.column("grad_norm").differing == 0)
     return body +
            "  set label 1 \"losses and gradient norms are equal in every step\" at graph 0.5,0.5 center\n"
            "  set yrange [0:1]\n  set format y \"\"\n  plot NaN notitle\n  unset label 1\n  set format y "

@@ -204,8 +204,8 @@ TEST(CompareSteps, EqualRunsDifferInNothingButTheTimeTheyTook) {
   EXPECT_TRUE(result.equal);
   EXPECT_EQ(result.common.size(), 10u);
   EXPECT_EQ(result.first_state_difference, std::nullopt);
-  EXPECT_EQ(result.loss.differing, 0u);
-  EXPECT_EQ(result.loss.largest, 0);
+  EXPECT_EQ(result.column("loss").differing, 0u);
+  EXPECT_EQ(result.column("loss").largest, 0);
   EXPECT_EQ(result.growth, std::nullopt);
 }
 
@@ -239,18 +239,25 @@ TEST(CompareSteps, EveryColumnCounts) {
   EXPECT_EQ(changed([](StepRow& row) { row.state_hash = 1; }).state_differences, 1u);
   const StepsComparison loss = changed([](StepRow& row) { row.loss *= 1.001; });
   EXPECT_FALSE(loss.equal);
-  EXPECT_EQ(loss.loss.first, 7u);
-  EXPECT_EQ(loss.loss.above, 0u);
-  EXPECT_NEAR(loss.loss.largest, 0.001 / 1.001, 1e-12);
+  EXPECT_EQ(loss.column("loss").first, 7u);
+  EXPECT_EQ(loss.column("loss").above, 0u);
+  EXPECT_NEAR(loss.column("loss").largest, 0.001 / 1.001, 1e-12);
   const StepsComparison scale = changed([](StepRow& row) { row.loss_scale = 512; });
-  EXPECT_EQ(scale.loss_scale.first_above, 7u);
-  EXPECT_EQ(scale.loss_scale.largest, 0.5);
+  EXPECT_EQ(scale.column("loss_scale").first_above, 7u);
+  EXPECT_EQ(scale.column("loss_scale").largest, 0.5);
   EXPECT_EQ(changed([](StepRow& row) { row.skipped = true; }).skip_differences, 1u);
   EXPECT_EQ(changed([](StepRow& row) { row.skipped = true; }).skips_b, 1u);
   EXPECT_FALSE(changed([](StepRow& row) { row.found_inf = true; }).equal);
-  EXPECT_EQ(changed([](StepRow& row) { row.lr = 0.2; }).lr.differing, 1u);
-  EXPECT_EQ(changed([](StepRow& row) { row.grad_norm = INFINITY; }).grad_norm.largest, INFINITY);
+  EXPECT_EQ(changed([](StepRow& row) { row.lr = 0.2; }).column("lr").differing, 1u);
+  EXPECT_EQ(changed([](StepRow& row) { row.grad_norm = INFINITY; }).column("grad_norm").largest, INFINITY);
   EXPECT_FALSE(changed([](StepRow& row) { row.underflow_rate = 0.5; }).equal) << "one run counted there";
+  EXPECT_TRUE(changed([](StepRow& row) { row.epoch = 0.5; }).equal) << "an older build wrote the other";
+  std::vector<StepRow> later = a, latest = a;
+  for (StepRow& row : later) row.epoch = 0.5;
+  for (StepRow& row : latest) row.epoch = 0.75;
+  EXPECT_EQ(compare_steps(later, latest, 0.01).column("epoch").differing, 10u);
+  EXPECT_FALSE(compare_steps(later, latest, 0.01).equal);
+  EXPECT_TRUE(changed([](StepRow& row) { row.seconds = 9; }).equal);
 }
 
 TEST(CompareSteps, OtherLengthsAndGaps) {

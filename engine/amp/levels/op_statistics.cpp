@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 #include <algorithm>
-#include <array>
+#include <type_traits>
 #include <utility>
 
-#include "numerics/text/text.hpp"
+#include "numerics/files/run/record_csv.hpp"
 
 namespace fp16lab::engine::amp {
 
@@ -17,13 +17,17 @@ std::string_view format_name(DType dtype) {
   return dtype == DType::tf32 ? "TF32" : dtype == DType::bf16 ? "BF16" : "FP16";
 }
 
+/// Calls `visit` with each member of OpCount that counts, in the order of the file.
+template <class Visit>
+void for_each_count(const Visit& visit) {
+  for_each_field<OpCount>([&](const auto& field) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(field.member)>, std::uint64_t OpCount::*>)
+      visit(field.member);
+  });
+}
+
 void add(OpCount& sum, const OpCount& count) {
-  sum.f16 += count.f16;
-  sum.bf16 += count.bf16;
-  sum.tf32 += count.tf32;
-  sum.f32 += count.f32;
-  sum.casts_to_low += count.casts_to_low;
-  sum.casts_to_f32 += count.casts_to_f32;
+  for_each_count([&](auto member) { sum.*member += count.*member; });
 }
 
 bool same_shape(const ProductShape& a, const ProductShape& b) {
@@ -58,27 +62,22 @@ class Adviser {
   std::vector<Advice> advice_;
 };
 
-using Row = std::array<std::string, 8>;
+using Row = std::vector<std::string>;
 
 Row row_of(std::string op, std::string layer, const OpCount& count) {
-  return {std::move(op),
-          std::move(layer),
-          fmt::to_string(count.f16),
-          fmt::to_string(count.bf16),
-          fmt::to_string(count.f32),
-          fmt::to_string(count.casts_to_low),
-          fmt::to_string(count.casts_to_f32),
-          fmt::to_string(count.tf32)};
+  Row row{std::move(op), std::move(layer)};
+  for_each_count([&](auto member) { row.push_back(fmt::to_string(count.*member)); });
+  return row;
 }
 
 }  // namespace
 
 OpCount& OpStatistics::count_of(std::string_view layer, Op op) {
   const auto found = std::find_if(counts_.begin(), counts_.end(), [&](const OpCount& count) {
-    return count.op == op && count.layer == layer;
+    return count.op == name_of(op) && count.layer == layer;
   });
   if (found != counts_.end()) return *found;
-  return counts_.emplace_back(OpCount{.layer = std::string(layer), .op = op});
+  return counts_.emplace_back(OpCount{.layer = std::string(layer), .op = std::string(name_of(op))});
 }
 
 void OpStatistics::on_op(std::string_view layer, Op op, DType dtype) {
@@ -166,18 +165,17 @@ std::string to_text(const OpStatistics& statistics) {
     for (const OpCount& count : statistics.by_layer()) {
       if (count.op == sum.op) layers.push_back(&count);
     }
-    const std::string op(name_of(sum.op));
     if (layers.size() == 1) {
-      rows.push_back(row_of(op, layer_name(*layers.front()), sum));
+      rows.push_back(row_of(sum.op, layer_name(*layers.front()), sum));
       continue;
     }
-    rows.push_back(row_of(op, fmt::format("{} layers", layers.size()), sum));
+    rows.push_back(row_of(sum.op, fmt::format("{} layers", layers.size()), sum));
     for (const OpCount* const layer : layers) rows.push_back(row_of("", layer_name(*layer), *layer));
   }
   rows.push_back(row_of("total", "", total));
-  const std::size_t columns = std::tuple_size_v<Row> - (total.tf32 == 0 ? 1 : 0);
+  const std::size_t columns = rows.front().size() - (total.tf32 == 0 ? 1 : 0);
 
-  std::array<std::size_t, std::tuple_size_v<Row>> widths{};
+  std::vector<std::size_t> widths(rows.front().size());
   for (const Row& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
@@ -190,17 +188,6 @@ std::string to_text(const OpStatistics& statistics) {
   return text;
 }
 
-std::string to_csv(const OpStatistics& statistics) {
-  const std::span<const OpCount> counts = statistics.by_layer();
-  const bool tf32 = std::any_of(counts.begin(), counts.end(), [](const OpCount& c) { return c.tf32 > 0; });
-  std::string csv = fmt::format("layer,op,f16,bf16,f32,casts_to_low,casts_to_f32{}\n", tf32 ? ",tf32" : "");
-  for (const OpCount& count : counts) {
-    const bool plain = count.layer.find_first_of(",\"\n") == std::string::npos;
-    csv += fmt::format("{},{},{},{},{},{},{}{}\n", plain ? count.layer : csv_text(count.layer),
-                       name_of(count.op), count.f16, count.bf16, count.f32, count.casts_to_low,
-                       count.casts_to_f32, tf32 ? fmt::format(",{}", count.tf32) : "");
-  }
-  return csv;
-}
+std::string to_csv(const OpStatistics& statistics) { return csv_table(statistics.by_layer()); }
 
 }  // namespace fp16lab::engine::amp

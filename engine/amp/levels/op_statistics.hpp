@@ -10,6 +10,7 @@
 
 #include "engine/autograd/cast_policy.hpp"
 #include "engine/autograd/op.hpp"
+#include "numerics/files/run/op_count.hpp"
 #include "numerics/formats/dtype.hpp"
 
 namespace fp16lab::engine::amp {
@@ -19,16 +20,6 @@ namespace fp16lab::engine::amp {
 inline constexpr std::int64_t channel_multiple = 8;
 /// The same of a TF32 product: 16 bytes of operands as well.
 inline constexpr std::int64_t tf32_multiple = 4;
-
-/// Calls of one op in one layer, forward passes only (backward passes run in the recorded dtypes).
-struct OpCount {
-  std::string layer;  ///< module path; empty: outside of all modules
-  Op op = Op::leaf;
-  std::uint64_t f16 = 0, bf16 = 0, tf32 = 0, f32 = 0;
-  std::uint64_t casts_to_low =
-      0;  ///< of its inputs, computed ones: cached casts of parameters are not counted again
-  std::uint64_t casts_to_f32 = 0;
-};
 
 /// A warning that the frameworks' guides give, with what it is about.
 struct Advice {
@@ -68,7 +59,7 @@ class OpStatistics {
 /// The table as text, aligned, with a line of totals: "op  layer  FP16  BF16  FP32  casts to 16 bits  casts
 /// to FP32"; behind them "TF32", where an op computed in it.
 std::string to_text(const OpStatistics& statistics);
-/// The same as CSV: layer,op,f16,bf16,f32,casts_to_low,casts_to_f32, and tf32 where an op computed in it.
+/// The rows of by_layer() as op_stats.csv has them.
 std::string to_csv(const OpStatistics& statistics);
 
 }  // namespace fp16lab::engine::amp

@@ -1,21 +1,23 @@
+#include "numerics/files/run/op_count.hpp"
 #include "numerics/files/run/record.hpp"
 #include "numerics/files/run/replay_file.hpp"
 #include "numerics/files/run/run_schema.hpp"
 
 namespace fp16lab {
 
+namespace {
+template <DescribedRecord... Records>
+std::vector<RecordDescription> descriptions_of() {
+  return {description_of<Records>()...};
+}
+}  // namespace
+
 std::vector<RecordDescription> described_records() {
-  std::vector<RecordDescription> described{
-      description_of<Manifest>(),       description_of<RunIdentity>(),
-      description_of<Resumption>(),     description_of<BackendRecord>(),
-      description_of<RankRecord>(),     description_of<DataFile>(),
-      description_of<RunMemory>(),      description_of<StepRow>(),
-      description_of<EvaluationRow>(),  description_of<HistogramRow>(),
-      description_of<OverflowRow>(),    description_of<RescueRow>(),
-      description_of<CulpritRow>(),     description_of<CulpritOperandRow>(),
-      description_of<ReplayFile>(),     description_of<ReplayBand>(),
-      description_of<ReplayedPolicy>(), description_of<ReplaySummaryRow>(),
-      description_of<ReplayTraceRow>()};
+  const std::vector<RecordDescription> described =
+      descriptions_of<Manifest, RunIdentity, Resumption, BackendRecord, RankRecord, DataFile, RunMemory,
+                      StepRow, EvaluationRow, HistogramRow, OverflowRow, RescueRow, CulpritRow,
+                      CulpritOperandRow, ReplayFile, ReplayBand, ReplayedPolicy, ReplaySummaryRow,
+                      ReplayTraceRow, OpCount>();
   std::vector<RecordDescription> records;
   for (const RunFileName& file : run_folder_files) {
     const std::size_t before = records.size();

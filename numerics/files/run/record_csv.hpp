@@ -1,11 +1,13 @@
-// CSV of described records (record.hpp): header, rows, and their reader. Internal to numerics/files.
+// CSV of described records (record.hpp): header, rows, and their reader. Not installed.
 //
 // A reader throws std::runtime_error "column NAME: ..."; the caller adds file and line.
 #pragma once
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -18,14 +20,12 @@ namespace fp16lab {
 namespace record_csv {
 
 template <class Value>
-std::string text_of(const Value& value, const FieldTraits& traits, std::string_view column) {
+std::string text_of(const Value& value, const FieldTraits& traits) {
   if constexpr (record_detail::is_optional<Value>) {
-    return value ? text_of(*value, traits, column) : std::string();
+    return value ? text_of(*value, traits) : std::string();
   } else if constexpr (std::is_same_v<Value, std::string>) {
-    if (traits.quoted) return csv_text(value);
-    if (value.empty() || value.find_first_of(",\"\n\r") != std::string::npos)
-      throw std::invalid_argument(fmt::format("'{}' cannot be the {} of a CSV row", value, column));
-    return value;
+    const bool plain = value.find_first_of(",\"\n\r") == std::string::npos;
+    return traits.quoted || !plain ? csv_text(value) : value;
   } else if constexpr (std::is_floating_point_v<Value>) {
     return csv_number(value);
   } else if constexpr (std::is_same_v<Value, bool>) {
@@ -86,17 +86,31 @@ std::string csv_header(std::size_t columns = field_count<Row>) {
   return header;
 }
 
-/// Without a line end. std::invalid_argument: a text that is not quoted and would need it.
+/// The first `columns`, without a line end. Texts are quoted where they have to be.
 template <DescribedRecord Row>
-std::string to_csv(const Row& row) {
+std::string to_csv(const Row& row, std::size_t columns = field_count<Row>) {
   std::string line;
-  bool first = true;
+  std::size_t column = 0;
   for_each_field<Row>([&](const auto& field) {
-    if (!first) line += ',';
-    first = false;
-    line += record_csv::text_of(std::invoke(field.member, row), field.traits, field.name);
+    if (column++ >= columns) return;
+    if (column > 1) line += ',';
+    line += record_csv::text_of(std::invoke(field.member, row), field.traits);
   });
   return line;
+}
+
+/// Header and rows, without the last columns that may be left out where every row has their default.
+template <DescribedRecord Row>
+std::string csv_table(std::span<const Row> rows) {
+  std::size_t columns = 0, column = 0;
+  for_each_field<Row>([&](const auto& field) {
+    ++column;
+    const auto tells = [&](const Row& row) { return row.*field.member != Row{}.*field.member; };
+    if (!field.traits.left_out || std::ranges::any_of(rows, tells)) columns = column;
+  });
+  std::string csv = csv_header<Row>(columns) + '\n';
+  for (const Row& row : rows) csv += to_csv(row, columns) + '\n';
+  return csv;
 }
 
 /// Of a file with the first `columns`; what it lacks has its default.

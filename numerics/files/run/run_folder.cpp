@@ -110,6 +110,8 @@ void RunWriter::append(const StepRow& row) {
   ++manifest_.rows->steps;
 }
 void RunWriter::append(const EvaluationRow& row) {
+  if (row.split.empty() || row.split.find_first_of(",\"\n\r") != std::string::npos)
+    throw std::invalid_argument(fmt::format("'{}' cannot be the split of an evaluation", row.split));
   evaluations_.append(to_csv(row));
   ++manifest_.rows->evaluations;
 }

@@ -163,9 +163,9 @@ std::string seen(const AmpOptions& options, const std::function<Variable(Tape&)>
   const ScopeGuard scope(tape, "fc1");
   EXPECT_EQ(call(tape).dtype(), DType::f32);
   std::string text;
-  for (const amp::OpCount& count : statistics.by_op()) {
+  for (const OpCount& count : statistics.by_op()) {
     EXPECT_EQ(count.casts_to_low + count.casts_to_f32, 0u) << "no tensor is cast";
-    text += std::string(text.empty() ? "" : " ") + std::string(name_of(count.op)) +
+    text += std::string(text.empty() ? "" : " ") + count.op +
             (count.tf32 > 0  ? " TF32"
              : count.f32 > 0 ? " FP32"
                              : " ?");

@@ -238,8 +238,8 @@ TEST(TrainLevels, ADisabledScalerIsNoScaler) {
 using Row = std::array<std::uint64_t, 5>;  ///< FP16, BF16, FP32, casts to 16 bits, casts to FP32
 
 Row row_of(const amp::OpStatistics& statistics, std::string_view layer, Op op) {
-  for (const amp::OpCount& count : statistics.by_layer())
-    if (count.layer == layer && count.op == op)
+  for (const OpCount& count : statistics.by_layer())
+    if (count.layer == layer && count.op == name_of(op))
       return {count.f16, count.bf16, count.f32, count.casts_to_low, count.casts_to_f32};
   return {};
 }
@@ -272,7 +272,7 @@ TEST(TrainLevels, OpStatisticsCountOneStepOfAKnownNetwork) {
   EXPECT_EQ(row_of(statistics, "", Op::relu), (Row{2, 0, 0, 0, 0}));
   EXPECT_EQ(row_of(statistics, "loss", Op::softmax_cross_entropy), (Row{0, 0, 2, 0, 2}));
   std::uint64_t calls = 0;
-  for (const amp::OpCount& count : statistics.by_layer()) calls += count.f16 + count.bf16 + count.f32;
+  for (const OpCount& count : statistics.by_layer()) calls += count.f16 + count.bf16 + count.f32;
   EXPECT_EQ(calls, 10u) << "these, and the division";
   for (const std::string extent : {"K = 6", "N = 5", "K = 5", "N = 3", "M = 4"}) {
     bool said = false;
@@ -284,7 +284,7 @@ TEST(TrainLevels, OpStatisticsCountOneStepOfAKnownNetwork) {
 
 TEST(TrainLevels, OpStatisticsWorkInFp32AndInBf16) {
   const auto wide = counted({.level = Level::O0});
-  for (const amp::OpCount& count : wide->recorder.op_statistics.front().by_layer()) {
+  for (const OpCount& count : wide->recorder.op_statistics.front().by_layer()) {
     EXPECT_EQ(count.f16 + count.bf16 + count.casts_to_low + count.casts_to_f32, 0u) << count.layer;
     EXPECT_EQ(count.f32, 2u) << count.layer;
   }

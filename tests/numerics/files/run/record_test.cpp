@@ -43,7 +43,7 @@ TEST_F(Record, EveryFieldHasAMeaningAndAKnownVersion) {
       EXPECT_TRUE(field.since >= 1 && field.since <= run_schema_version) << record.file << " " << field.name;
     }
   }
-  EXPECT_TRUE(files.contains("culprits.jsonl: operands"));
+  EXPECT_TRUE(files.contains("culprits.jsonl: operands") && files.contains("op_stats.csv"));
 }
 
 /// A folder of three steps (tests/fuzz/small_run.hpp, schema 2), with its files and keys of another version.

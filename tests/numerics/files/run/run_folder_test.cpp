@@ -143,6 +143,8 @@ TEST_F(RunFolderTest, NotANumberIsWrittenAndReadInBothForms) {
                         .state_hash = 0,
                         .seconds = 0});
   writer.append(EvaluationRow{.step = 1, .split = "test", .loss = nan, .accuracy = nan});
+  for (const char* const split : {"", "te,st", "te\"st", "te\nst"})
+    EXPECT_THROW(writer.append(EvaluationRow{.step = 1, .split = split}), std::invalid_argument) << split;
   HistogramRow histogram;
   histogram.kind = "weight";
   histogram.loss_scale = nan;
