@@ -450,12 +450,8 @@ RunResult Trainer::run() {
   result.state_hash = state_hash();
   result.steps = iteration_;
   result.final_loss_scale = last_.scale;
-  if ((result.end == RunResult::End::finished || ends_nonfinite) && workload_->evaluation != nullptr) {
-    const EvaluationRow record = evaluate();
-    result.evaluation_loss = record.loss;
-    result.evaluation_accuracy = record.accuracy;
-    result.evaluation_bits_per_character = record.bits_per_character;
-  }
+  if ((result.end == RunResult::End::finished || ends_nonfinite) && workload_->evaluation != nullptr)
+    result.evaluation = evaluate();
   result.peak_tensor_bytes = backend_->memory_statistics().peak_bytes_in_use;
   return result;
 }

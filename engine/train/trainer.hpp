@@ -54,11 +54,9 @@ struct RunResult {
   double final_train_loss = 0;      ///< of the last iteration
   double final_loss_scale = 1;      ///< S after the last update
   std::uint64_t state_hash = 0;
-  std::size_t peak_tensor_bytes = 0;      ///< most bytes of tensors alive at once, in whole pool blocks
-  std::optional<Diagnosis> diagnosis;     ///< where it ended as diverged
-  std::optional<double> evaluation_loss;  ///< at the end of the run
-  std::optional<double> evaluation_accuracy;
-  std::optional<double> evaluation_bits_per_character;
+  std::size_t peak_tensor_bytes = 0;        ///< most bytes of tensors alive at once, in whole pool blocks
+  std::optional<Diagnosis> diagnosis;       ///< where it ended as diverged
+  std::optional<EvaluationRow> evaluation;  ///< at the end of the run
 };
 
 class Trainer {

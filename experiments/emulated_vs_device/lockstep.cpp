@@ -97,10 +97,14 @@ std::string text(double value) {
 }
 std::string text(bool value) { return value ? "true" : "false"; }
 std::string text(std::uint64_t value) { return fmt::format("{:016x}", value); }
+std::string text(const std::optional<double>& value) { return value ? text(*value) : "none"; }
 
 bool same(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b); }
 bool same(bool a, bool b) { return a == b; }
 bool same(std::uint64_t a, std::uint64_t b) { return a == b; }
+bool same(const std::optional<double>& a, const std::optional<double>& b) {
+  return a.has_value() == b.has_value() && (!a || same(*a, *b));
+}
 
 /// The first tensor, in the order of the backward pass, of whose values the two counted different numbers.
 FirstDifference histogram_difference(const std::vector<HistogramRow>& emulated,
@@ -141,22 +145,22 @@ std::optional<FirstDifference> compare(const StepWords& emulated, const StepWord
                                        const std::vector<HistogramRow>& device_histograms) {
   const StepRow &a = emulated.row, &b = device.row;
   std::optional<FirstDifference> difference;
-  const auto look = [&](const char* quantity, auto ours, auto theirs) {
+  const auto look = [&](std::string_view quantity, auto ours, auto theirs) {
     if (!difference && !same(ours, theirs))
-      difference = FirstDifference{.quantity = quantity, .emulated = text(ours), .device = text(theirs)};
+      difference =
+          FirstDifference{.quantity = std::string(quantity), .emulated = text(ours), .device = text(theirs)};
   };
-  look("learning_rate", a.lr, b.lr);
+  look("lr", a.lr, b.lr);
   look("loss_scale", a.loss_scale, b.loss_scale);
   look("loss", a.loss, b.loss);
   look("loss_overflow", emulated.loss_overflow, device.loss_overflow);
   if (!difference && emulated_histograms != device_histograms)
     difference = histogram_difference(emulated_histograms, device_histograms);
-  look("underflow_rate", a.underflow_rate.value_or(-1), b.underflow_rate.value_or(-1));
   look("found_inf", a.found_inf, b.found_inf);
   look("gradient_hash", emulated.gradient_hash, device.gradient_hash);
-  look("grad_norm", a.grad_norm, b.grad_norm);
-  look("skipped", a.skipped, b.skipped);
-  look("state_hash", a.state_hash, b.state_hash);
+  for_each_field<StepRow>([&](const auto& field) {
+    if (field.name != "seconds") look(field.name, a.*field.member, b.*field.member);
+  });
   return difference;
 }
 

@@ -148,8 +148,10 @@ TutorialRun run_tutorial(std::string system, std::string variant, const RunConfi
 
   const engine::RunResult result = trainer.run();
   if (result.end == engine::RunResult::End::stopped) throw CommandError(ExitCode::interrupted, "interrupted");
-  if (result.end == engine::RunResult::End::finished) run.loss = result.evaluation_loss;
-  run.accuracy = result.evaluation_accuracy;
+  if (result.evaluation) {
+    if (result.end == engine::RunResult::End::finished) run.loss = result.evaluation->loss;
+    run.accuracy = result.evaluation->accuracy;
+  }
   run.steps = result.steps;
   run.skipped = result.skipped_steps;
   run.final_scale = result.final_loss_scale;

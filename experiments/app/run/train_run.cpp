@@ -27,6 +27,7 @@
 #include "experiments/app/run/run_recorder.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/folder.hpp"
+#include "numerics/files/run/row_numbers.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/gemm/gemm.hpp"
 #include "numerics/text/message.hpp"
@@ -70,10 +71,11 @@ nlohmann::ordered_json summary_of(const std::filesystem::path& folder, ExitState
   summary["skipped_steps"] = result.skipped_steps;
   summary["final_train_loss"] = json_number(result.final_train_loss);
   summary["final_loss_scale"] = json_number(result.final_loss_scale);
-  if (result.evaluation_loss) summary["evaluation_loss"] = json_number(*result.evaluation_loss);
-  if (result.evaluation_accuracy) summary["evaluation_accuracy"] = json_number(*result.evaluation_accuracy);
-  if (result.evaluation_bits_per_character)
-    summary["evaluation_bits_per_character"] = json_number(*result.evaluation_bits_per_character);
+  if (result.evaluation)
+    for_each_number<EvaluationRow>([&](const auto& field) {
+      if (const std::optional<double> value = *result.evaluation.*field.member)
+        summary["evaluation_" + std::string(field.name)] = json_number(*value);
+    });
   if (result.diagnosis) summary["diagnosis"] = result.diagnosis->code;
   summary["peak_tensor_bytes"] = result.peak_tensor_bytes;
   if (!sent_bytes.empty()) summary["sent_bytes"] = sent_bytes;  // by rank

@@ -24,12 +24,10 @@ TEST(Trainer, LossFallsInBothPrecisionsAndTasks) {
       EXPECT_EQ(result.end, RunResult::End::finished);
       EXPECT_EQ(result.steps, 60u);
       EXPECT_EQ(result.skipped_steps, 0u);
-      EXPECT_LT(result.evaluation_loss.value(), 0.6 * before)
+      EXPECT_LT(result.evaluation.value().loss, 0.6 * before)
           << (regression ? "regression" : "classes") << " O1 " << o1;
-      EXPECT_EQ(result.evaluation_accuracy.has_value(), !regression);
-      if (result.evaluation_accuracy) {
-        EXPECT_GT(*result.evaluation_accuracy, 0.9);
-      }
+      EXPECT_EQ(result.evaluation->accuracy.has_value(), !regression);
+      EXPECT_GT(result.evaluation->accuracy.value_or(1), 0.9);
       EXPECT_EQ(result.final_train_loss, run.recorder.steps.back().loss);
       EXPECT_EQ(result.state_hash, run.trainer.state_hash());
     }
@@ -196,7 +194,7 @@ TEST(Trainer, ARunWhoseLastLossIsNotFiniteHasDiverged) {
   ASSERT_TRUE(result.diagnosis.has_value());
   EXPECT_NE(result.diagnosis->reason.find("the loss was not finite in "), std::string::npos);
   EXPECT_NE(result.diagnosis->text.find("optimizer.lr"), std::string::npos);
-  EXPECT_EQ(result.evaluation_loss.has_value(), !run.recorder.evaluations.empty());
+  EXPECT_EQ(result.evaluation.has_value(), !run.recorder.evaluations.empty());
   // Until the last loss of a run that is cut, nobody knows.
   MlpRun stopped(setup);
   stopped.recorder.stop_after = 5;
