@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=235600
+budget=236100
 
 case "${1:-}" in
   '') ;;
