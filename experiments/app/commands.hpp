@@ -24,6 +24,7 @@ Command mma_command();
 Command policy_command();
 Command list_command();
 Command devices_command();
+Command self_check_command();
 
 /// What fp16lab report does with runs that are loaded, for sweep --report: writes the page and its figures
 /// into `out`, under the name of the folder `named`, and prints its path. `replays`: replay.json files.
