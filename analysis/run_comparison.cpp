@@ -42,10 +42,13 @@ bool same_row(const Row& a, const Row& b) {
 
 void note(ColumnDifference& column, std::uint64_t step, std::optional<double> a, std::optional<double> b,
           double threshold) {
-  constexpr double none = std::numeric_limits<double>::quiet_NaN();
   ++column.differing;
   if (!column.first) column.first = step;
-  const double relative = relative_difference(a.value_or(none), b.value_or(none));
+  if (!a || !b) {
+    ++column.in_one;
+    return;
+  }
+  const double relative = relative_difference(*a, *b);
   if (relative > column.largest) {
     column.largest = relative;
     column.largest_step = step;

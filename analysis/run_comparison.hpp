@@ -33,7 +33,8 @@ struct ColumnDifference {
   std::string_view name{};
   std::size_t differing = 0;             ///< steps in which the values differ at all
   std::optional<std::uint64_t> first{};  ///< the first of them
-  double largest = 0;                    ///< relative difference
+  std::size_t in_one = 0;                ///< steps of them in which only one run has a value
+  double largest = 0;                    ///< relative difference, of the others
   std::uint64_t largest_step = 0;        ///< where; 0: nowhere
   std::size_t above = 0;                 ///< steps in which it exceeds the threshold
   std::optional<std::uint64_t> first_above{};

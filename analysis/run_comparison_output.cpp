@@ -86,8 +86,8 @@ void print_settings(std::ostream& out, const RunComparison& comparison) {
     key = std::max(key, one.key.size());
     a = std::max(a, one.a.value_or("(none)").size());
   }
-  out << fmt::format("\nConfiguration: {} keys differ\n{:<{}}  {:<{}}  B\n", comparison.settings.size(),
-                     "key", key, "A", a);
+  out << fmt::format("\nConfiguration: {} different\n{:<{}}  {:<{}}  B\n",
+                     counted(comparison.settings.size(), "key"), "key", key, "A", a);
   for (const SettingDifference& one : comparison.settings)
     out << fmt::format("{:<{}}  {:<{}}  {}\n", one.key, key, one.a.value_or("(none)"), a,
                        one.b.value_or("(none)"));
@@ -98,11 +98,14 @@ void print_columns(std::ostream& out, const RunComparison& comparison) {
   out << fmt::format("\nSteps: {} in both\n{:<14} {:>9} {:>9} {:>20} {:>9} {:>14} {:>9}\n",
                      steps.common.size(), "column", "differing", "from step", "largest (relative)", "at step",
                      fmt::format("above {:g}", comparison.threshold), "from step");
-  for (const ColumnDifference& column : steps.columns)
+  for (const ColumnDifference& column : steps.columns) {
+    const bool in_one = column.differing > 0 && column.differing == column.in_one;
     out << fmt::format("{:<14} {:>9} {:>9} {:>20} {:>9} {:>14} {:>9}\n", column.name, column.differing,
-                       step_text(column.first), fmt::format("{:.4g}", column.largest),
-                       column.differing == 0 ? "-" : fmt::format("{}", column.largest_step), column.above,
+                       step_text(column.first),
+                       in_one ? "in one run only" : fmt::format("{:.4g}", column.largest),
+                       column.largest_step == 0 ? "-" : fmt::format("{}", column.largest_step), column.above,
                        step_text(column.first_above));
+  }
   out << fmt::format("skipped steps: A {}, B {}; overflow or skip in one run only: {}\n", steps.skips_a,
                      steps.skips_b, steps.skip_differences);
   if (!steps.growth) {
@@ -175,6 +178,7 @@ void print_tensors(std::ostream& out, const HistogramsComparison& histograms, st
 Json column_json(const ColumnDifference& column) {
   return {{"differing", column.differing},
           {"first", optional(column.first)},
+          {"in_one", column.in_one},
           {"largest", json_number(column.largest)},
           {"largest_step", column.largest_step},
           {"above", column.above},

@@ -159,6 +159,10 @@ std::string leader_text(const WorkloadSummary& summary) {
   const Judgement& judgement = summary.leader->against_next;
   if (best.bits != 0 && best.bits == next.bits)
     return fmt::format("No ★: {} and {} are the same bit for bit.", best.label, next.label);
+  if (judgement.pairs == 0)
+    return fmt::format(
+        "No ★: {}, the best apart from FP32 by its mean, and {}, the next, have no pair of one seed.",
+        best.label, next.label);
   const std::string interval = analysis::interval_text(judgement.interval);
   return fmt::format("{}: {}, the best apart from FP32 by its mean, against {}, the next: {}{}{}, {}.",
                      summary.leader->leads() ? "★" : "No ★", best.label, next.label,

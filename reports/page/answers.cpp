@@ -116,9 +116,12 @@ std::string trouble_sentence(const WorkloadMaterial& material, std::size_t index
                         explored.empty() ? "" : fmt::format(" (seed {})", explored.front().run->seed));
   if (!row.casts) {
     const analysis::ZoneRates rates = analysis::rates_of(gradients.at_scale(1.0));
-    return fmt::format("{} rounds no gradient. At a loss scale of 1, {} would make {} zero; {}.",
-                       name_of(material, index), gradients.format_names(),
-                       bold(rate_text(rates.lost) + " of all its non-zero gradients"), worst);
+    const bool unseen =
+        row.account && !row.account->counts_casts && !material.workload->configurations[index].id.fp32;
+    return fmt::format(
+        "{} {}. At a loss scale of 1, {} would make {} zero; {}.", name_of(material, index),
+        unseen ? "was trained by PyTorch, which rounds where no cast can be seen" : "rounds no gradient",
+        gradients.format_names(), bold(rate_text(rates.lost) + " of all its non-zero gradients"), worst);
   }
   if (row.casts->underflow == 0)
     return fmt::format("{}: of all the gradients that were recorded, the casts of {} make none zero.",

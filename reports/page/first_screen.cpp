@@ -110,7 +110,8 @@ std::string tile_html(const WorkloadMaterial& material, const Answers& answers) 
         "pair with FP32.</p></div>\n",
         name);
   const analysis::Judgement& judgement = *row.against_reference;
-  std::string difference = difference_words(summary, row);
+  std::string difference =
+      judgement.pairs + judgement.diverged == 0 ? "no two runs of one seed" : difference_words(summary, row);
   if (judgement.diverged > 0)
     difference += fmt::format("{}{} of {} runs diverged", difference.empty() ? "" : ", ", judgement.diverged,
                               judgement.diverged + judgement.pairs);

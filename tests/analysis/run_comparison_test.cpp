@@ -250,7 +250,10 @@ TEST(CompareSteps, EveryColumnCounts) {
   EXPECT_FALSE(changed([](StepRow& row) { row.found_inf = true; }).equal);
   EXPECT_EQ(changed([](StepRow& row) { row.lr = 0.2; }).column("lr").differing, 1u);
   EXPECT_EQ(changed([](StepRow& row) { row.grad_norm = INFINITY; }).column("grad_norm").largest, INFINITY);
-  EXPECT_FALSE(changed([](StepRow& row) { row.underflow_rate = 0.5; }).equal) << "one run counted there";
+  const StepsComparison counted = changed([](StepRow& row) { row.underflow_rate = 0.5; });
+  EXPECT_FALSE(counted.equal) << "one run counted there";
+  EXPECT_EQ(counted.column("underflow_rate").in_one, counted.column("underflow_rate").differing);
+  EXPECT_EQ(counted.column("underflow_rate").largest, 0) << "nothing is infinitely far from a value";
   EXPECT_TRUE(changed([](StepRow& row) { row.epoch = 0.5; }).equal) << "an older build wrote the other";
   std::vector<StepRow> later = a, latest = a;
   for (StepRow& row : later) row.epoch = 0.5;

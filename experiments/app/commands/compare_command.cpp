@@ -77,8 +77,9 @@ void add_histogram_notes(const analysis::HistogramsComparison& histograms, const
   none('B', b, histograms.rows_b);
   if (histograms.rows_a == 0 || histograms.rows_b == 0) return;
   if (histograms.unmatched_rows > 0)
-    notes.push_back(fmt::format("{} histograms are of steps or tensors that the other run has not recorded",
-                                histograms.unmatched_rows));
+    notes.push_back(
+        fmt::format("{} histograms of tensors that both runs have are of steps that only one has recorded",
+                    histograms.unmatched_rows));
   const auto only = [&](char which, const std::vector<std::string>& names) {
     if (names.empty()) return;
     std::string list;
@@ -121,7 +122,7 @@ analysis::RunComparison compare(const CompareCommand& command) {
         "FP32's twin (fp16lab sweep --twin)",
         analysis::fewest_pairs));
   for (const analysis::SettingDifference& setting : result.settings)
-    if (setting.key == "train.seed")
+    if (setting.key == "train.seed" && !result.equal())
       result.notes.push_back(
           "train.seed differs: other initial weights and batches part the runs by themselves");
   if (const auto builds_a = builds_of(a.manifest), builds_b = builds_of(b.manifest); builds_a != builds_b)

@@ -79,7 +79,7 @@ RunIdentity identity_of(const RunIdentity::Keys& all, RunIdentity::Keys workload
   });
   configuration["amp.level"] = level;
   configuration["scaler.policy"] = run.policy;
-  configuration["backend.device"] = value_or(all, "backend.device", "emulated");
+  if (const auto device = all.find("backend.device"); device != all.end()) configuration.insert(*device);
   run.workload_keys = std::move(workload);
   run.configuration_keys = std::move(configuration);
   return run;

@@ -29,13 +29,15 @@ struct RunIdentity {
                 "for people: \"FP16 S=2^3\", \"FP32 twin\", \"FP16 paddle O2 torch\"");
   FP16LAB_FIELD(Keys, configuration_keys, {},
                 "in which precision, at which loss scale, on whose arithmetic: amp.level, backend.device and "
-                "scaler.policy, and other keys that count without their defaults");
+                "scaler.policy, and other keys that count, without their defaults (of lab.watch: as it found "
+                "them)");
   FP16LAB_FIELD(bool, fp32, true, "nothing is computed in fewer bits than FP32 has");
   FP16LAB_FIELD(Scaling, scaling, Scaling::none, "of the loss");
   FP16LAB_FIELD(std::string, policy, "none", "that moves the loss scale");
   FP16LAB_FIELD(double, scale, 1, "the fixed or the initial loss scale; 1 without scaling");
   FP16LAB_FIELD(std::uint64_t, perturb_ulps, 0, "by which every initial weight was moved");
-  FP16LAB_FIELD(std::uint64_t, seed, 0, "of weights and shuffling");
+  FP16LAB_FIELD(std::uint64_t, seed, 0,
+                "of weights and shuffling; of lab.watch what its seed= says, 0 where it says nothing");
   FP16LAB_RECORD_END(RunIdentity);
 
   /// Of a configuration key; empty where the run does not have it, or its default.
