@@ -22,12 +22,15 @@ using analysis::PairedSample;
 
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
-bool is_judged(const Run& run) {
-  // A loss that nobody told is unknown; one that is NaN gives NaN gradients in every step.
+/// Did nobody tell lab.watch its loss? One that is NaN gives NaN gradients in every step.
+bool is_untold(const Run& run) {
   const std::vector<StepRow>& steps = run.folder.steps;
-  if (!analysis::tells_loss(run.folder) && run.folder.evaluations.empty() &&
-      !std::ranges::all_of(steps, &StepRow::found_inf))
-    return false;
+  return !analysis::tells_loss(run.folder) && run.folder.evaluations.empty() &&
+         (steps.empty() || !std::ranges::all_of(steps, &StepRow::found_inf));
+}
+
+bool is_judged(const Run& run) {
+  if (is_untold(run)) return false;
   return run.folder.finished() || (run.folder.manifest.state == ExitState::diverged && run.folder.whole);
 }
 
@@ -111,6 +114,7 @@ SummaryRow row_of(const RunSet& set, const Configuration& configuration, const M
   for (const std::size_t index : configuration.runs) {
     const Run& run = set.runs[index];
     if (run.missing) row.missing.push_back(run.name);
+    if (is_untold(run) && run.folder.finished()) ++row.untold;
     if (is_judged(run)) {
       row.final_values.push_back(final_value(run, metric));
       row.final_losses.push_back(final_loss(run, metric));

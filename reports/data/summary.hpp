@@ -34,6 +34,7 @@ struct SummaryRow {
   std::string label;
   int runs = 0;                      ///< all of them, also unfinished and missing ones
   std::vector<std::string> missing;  ///< names of runs that a sweep planned and that are not there
+  int untold = 0;                    ///< runs that have finished, and whose loss lab.watch was not told
   std::vector<double> final_values;  ///< of the metric, one a judged seed; NaN for a run that diverged
   std::vector<double> final_losses;  ///< the same on the loss; equal where the metric is one
   std::vector<std::uint64_t> seeds;  ///< of final_values
@@ -98,6 +99,8 @@ analysis::PairedSample pairs_of(const Metric& metric, const SummaryRow& variant,
 /// A metric's value for people: "0.0583", "87.41 %", "diverged".
 std::string value_text(const Metric& metric, double value);
 /// The recorded underflow rate, "70.5 %"; "" where there is none.
+/// Why a row has no value: "no loss was told" (to lab.watch), "no finished run". Empty: it has one.
+std::string unjudged_words(const SummaryRow& row);
 std::string underflow_text(const SummaryRow& row);
 
 /// The mean difference, positive is worse: "+16.80 %", "-0.10 points"; "-" without a pair.

@@ -51,7 +51,7 @@ std::string aligned(const std::vector<Cells>& rows) {
 
 Cells cells_of(const WorkloadSummary& summary, const SummaryRow& row, bool fp32, bool twins) {
   const analysis::Quality quality = analysis::quality_of(row.final_values);
-  std::string difference = "-", pairs = "-", verdict = row.final_values.empty() ? "no finished run" : "";
+  std::string difference = "-", pairs = "-", verdict(unjudged_words(row));
   if (row.is_reference && !row.final_values.empty()) verdict = "reference";
   if (row.against_reference) {
     difference = difference_text(summary.metric, *row.against_reference);

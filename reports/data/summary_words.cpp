@@ -117,6 +117,8 @@ std::vector<std::string> troubles_of(const WorkloadSummary& summary) {
 std::string plain_words(const WorkloadSummary& summary) {
   const auto reference = std::find_if(summary.rows.begin(), summary.rows.end(),
                                       [](const SummaryRow& row) { return row.is_reference; });
+  if (reference != summary.rows.end() && reference->final_values.empty() && reference->untold > 0)
+    return "The FP32 run has finished, and lab.watch was told no loss of it to judge by.";
   if (reference == summary.rows.end() || reference->final_values.empty())
     return "There is no finished FP32 run to judge the others by.";
   const analysis::Quality base = analysis::quality_of(reference->final_values);
@@ -127,6 +129,10 @@ std::string plain_words(const WorkloadSummary& summary) {
   for (const std::string& trouble : troubles_of(summary)) words += trouble + ' ';
   while (!words.empty() && words.back() == ' ') words.pop_back();
   return words;
+}
+
+std::string unjudged_words(const SummaryRow& row) {
+  return !row.final_values.empty() ? "" : row.untold > 0 ? "no loss was told" : "no finished run";
 }
 
 std::string underflow_text(const SummaryRow& row) {

@@ -39,9 +39,7 @@ const Figure* find_figure(const std::vector<Figure>& figures, const std::string&
 /// "cannot tell" with its details in smaller print behind it.
 TableCell verdict_cell(const WorkloadSummary& summary, const SummaryRow& row) {
   if (!row.against_reference)
-    return {row.is_reference && !row.final_values.empty() ? "reference"
-            : row.final_values.empty()                    ? "no finished run"
-                                                          : ""};
+    return {row.is_reference && !row.final_values.empty() ? "reference" : unjudged_words(row)};
   const analysis::Judgement& judgement = *row.against_reference;
   const std::string text = verdict_text(summary, judgement);
   const std::size_t word = std::min(text.find(" ("), text.size());

@@ -22,6 +22,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 using Json = nlohmann::json;
 
 /// Losses that differ from FP32's 0.25 by so many percent, seed by seed from 1 on; NaN diverged.
@@ -359,6 +360,25 @@ TEST_F(Reports, UnfinishedRunsAreNotedAndNotJudgedAndDivergedOnesAre) {
               AllOf(HasSubstr("no finished run"), HasSubstr("worse (1 of 1 diverged)")));
   // The page copes with all of it.
   EXPECT_NO_THROW(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+}
+
+TEST_F(Reports, ALossThatNobodyToldIsNotCalledDivergedOrUnfinished) {
+  Manifest manifest;
+  manifest.git_hash = "fp16lab 0.2.0, torch 2.12.0";
+  manifest.config = "[model]\nname = \"net\"\n[train]\nseed = 1\n[amp]\nlevel = \"O0\"\n";
+  for (const int steps : {0, 3}) {
+    const std::filesystem::path path = folder / std::to_string(steps);
+    RunWriter writer(path, manifest);
+    for (int step = 1; step <= steps; ++step)
+      writer.append(StepRow{.step = static_cast<std::uint64_t>(step), .loss = NAN, .grad_norm = 1});
+    writer.finish(ExitState::finished);
+    const RunSet set = load_runs(std::vector{path});
+    const WorkloadSummary summary = summarise(set).at(0);
+    EXPECT_THAT(summary_table(set, {summary}),
+                AllOf(HasSubstr("no loss was told"), Not(HasSubstr("diverged"))));
+    EXPECT_THAT(plain_words(summary),
+                StartsWith("The FP32 run has finished, and lab.watch was told no loss"));
+  }
 }
 
 }  // namespace

@@ -44,8 +44,8 @@ struct RecordedStep {
 
 /// A note for readers about runs that rounded (RecordedRun::rounded).
 inline constexpr std::string_view behind_rounding =
-    "recorded after rounding: what a cast had flushed to zero at the recorded scale stays zero at every "
-    "other";
+    "recorded in a run that rounds: what earlier casts of a backward pass had flushed to zero at the recorded "
+    "scale stays zero at every other";
 
 class RecordedRun {
  public:

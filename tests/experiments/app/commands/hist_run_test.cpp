@@ -104,7 +104,7 @@ TEST_F(Hist, WhatTheCastsOfTheWholeRunDid) {
                   "Casts to FP16 made {:.1f} % of the finite non-zero gradients zero, most in ", percent)));
   EXPECT_THAT(table.out, HasSubstr("The casts of step 4 as they were recorded, at loss scale 2^-14: "));
   const std::string note =
-      "note: recorded after rounding: what a cast had flushed to zero at the recorded scale";
+      "note: recorded in a run that rounds: what earlier casts of a backward pass had flushed to zero";
   EXPECT_THAT(table.err, HasSubstr(note));
   EXPECT_EQ(table.err.find(note), table.err.rfind(note));
   const json all = hist({path("run")}).at("all_steps");
