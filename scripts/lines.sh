@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=236100
+budget=236450
 
 case "${1:-}" in
   '') ;;
