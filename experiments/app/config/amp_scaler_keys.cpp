@@ -93,7 +93,7 @@ std::vector<ConfigKey> of_amp() {
               auto_or_bool())
               .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.master_weights,
-                      "of a low model: FP32 weights behind the low ones; auto: as the level says",
+                      "of a low model: FP32 copies of its weights take the updates; auto: as the level says",
                       auto_or_bool())
               .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.master_gradients,

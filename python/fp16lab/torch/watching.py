@@ -145,6 +145,12 @@ class watch:
     def __exit__(self, error_type: type | None, *_: object) -> None:
         self._opened.close()
         self._end = "finished" if error_type is None else "failed"
+        if error_type is None and not self.recording.steps:
+            warnings.warn(
+                "lab.watch saw no step end, and counted nothing: steps end by themselves with optimizer= (and"
+                " scaler=), without them where w.step() is called",
+                stacklevel=2,
+            )
 
     def step(
         self, loss: float | torch.Tensor | None = None, *, grad_norm: float | torch.Tensor | None = None

@@ -288,6 +288,14 @@ def test_step_by_hand_and_told_losses():
     assert (w.recording.steps[0].loss, w.recording.steps[0].grad_norm) == (3.0, 2.0)
 
 
+def test_a_watch_that_saw_no_step_says_so():
+    model = Net()
+    with pytest.warns(UserWarning, match=r"lab.watch saw no step end, .* optimizer= .* w.step\(\) is called"):
+        with lab.watch(model, every=1) as w:
+            model(batches(1)[0][0]).sum().backward()
+    assert w.table() == "nothing was counted\n"
+
+
 def test_evaluation_in_between_is_not_counted():
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
