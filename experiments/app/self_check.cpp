@@ -76,6 +76,12 @@ std::string conversions(int threads) {
   return digest.text();
 }
 
+template <class T>
+std::vector<std::byte> bytes_of(const std::vector<T>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
+}
+
 /// Values from 2^-8 to 2^8 in magnitude, as elements of an operand.
 std::vector<std::byte> operand(DType format, std::uint32_t which, std::size_t count, int threads) {
   std::vector<float> values(count);
@@ -83,16 +89,13 @@ std::vector<std::byte> operand(DType format, std::uint32_t which, std::size_t co
     const std::uint32_t word = PhiloxStream{.seed = 1, .stream = which}.word(i);
     values[i] = float_from_bits((word & 0x807FFFFFu) | (119 + (word >> 24) % 16) << 23);
   }
-  if (format == DType::tf32 || format == DType::f32) {  // the words of registers, whose low bits are ignored
-    const auto bytes = std::as_bytes(std::span(values));
-    return {bytes.begin(), bytes.end()};
-  }
+  // TF32 operands are the words of registers, whose low bits are ignored.
+  if (format == DType::tf32 || format == DType::f32) return bytes_of(values);
   return visit_dtype<is_file_low_precision>(format, [&](auto row) {
     using Element = typename decltype(row)::Element;
     std::vector<Element> codes(count);
     narrow<typename Element::Format>(values, codes, {}, threads);
-    const auto bytes = std::as_bytes(std::span(codes));
-    return std::vector<std::byte>(bytes.begin(), bytes.end());
+    return bytes_of(codes);
   });
 }
 
