@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "numerics/files/run/run_folder.hpp"
+#include "numerics/formats/bits.hpp"
 #include "reports/page/report.hpp"
 #include "tests/reports/report_fixture.hpp"
 #include "tests/support/message_of.hpp"
@@ -379,6 +380,35 @@ TEST_F(Reports, ALossThatNobodyToldIsNotCalledDivergedOrUnfinished) {
     EXPECT_THAT(plain_words(summary),
                 StartsWith("The FP32 run has finished, and lab.watch was told no loss"));
   }
+}
+
+TEST_F(Reports, RunsWithoutAPairAreToldSo) {
+  SyntheticRun run{.level = "O0", .steps = 20};
+  std::vector<std::filesystem::path> folders{write_synthetic_run(folder, run)};
+  run.level = "O1";
+  run.seed = 2;
+  folders.push_back(write_synthetic_run(folder, run));
+  const std::string html = read_file(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+  EXPECT_THAT(html, AllOf(HasSubstr("<strong>no two runs of one seed</strong>"), Not(HasSubstr("next: -,"))));
+}
+
+TEST_F(Reports, OfPyTorchsFp16NoRoundingIsDenied) {
+  Manifest manifest;
+  manifest.git_hash = "fp16lab 0.2.0, torch 2.12.0";
+  manifest.config =
+      "[model]\nname = \"net\"\n[amp]\nlevel = \"O1\"\ndtype = \"f16\"\n[scaler]\npolicy = \"none\"\n";
+  const std::filesystem::path path = folder / "watched";
+  RunWriter writer(path, manifest);
+  HistogramRow row{.step = 1, .tensor = "fc.weight", .kind = "weight", .dtype = DType::f16};
+  row.before.count(bits_of(0.5f));
+  row.after = row.before;
+  writer.append(row);
+  writer.append(StepRow{.step = 1, .loss = 1, .grad_norm = 1});
+  writer.finish(ExitState::finished);
+  const std::string html =
+      read_file(write_report(std::vector{path}, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+  EXPECT_THAT(html, AllOf(HasSubstr("was trained by PyTorch, which rounds where no cast can be seen"),
+                          Not(HasSubstr("rounds no gradient"))));
 }
 
 }  // namespace
