@@ -6,9 +6,11 @@ on FP32 and on 16-bit inputs, and the dtype of its result is compared with what 
 say. Paddle builds a static graph without running it, in BF16: its CPU casts nothing while it computes, and has no FP16 kernels;
 the lists of both dtypes are the same. MindSpore's O1 to O3 hand on FP32 always: there the values tell whether they were FP16
 before. Then every loss scaler of the two steps through random traces of overflows beside `fp16lab policy`. A difference is
-printed with the op's name; exit code 1 unless KNOWN says why it is one.
+printed with the op's name; exit code 1 unless KNOWN says why it is one. Last, MindSpore trains LeNet-5 from the initial weights
+that `exp_tutorials --weights` writes, on its tutorial's images in its own order: the tutorial's ten losses.
 Needs paddlepaddle, mindspore and numpy < 2 (PyPI); the target `frameworks` installs them.
 """
+import collections
 import contextlib
 import importlib.metadata
 import io
@@ -30,6 +32,10 @@ KNOWN = {
     ("mindspore", "auto", "softmax_cross_entropy", LOW):
         "nn.SoftmaxCrossEntropyWithLogits is in no list; ours is LogSoftmax and NLLLoss. Its inputs are FP32 in a training",
 }
+
+
+# What MindSpore r1.7's mixed-precision tutorial prints.
+PRINTED = (2.3018966, 2.2965345, 2.3021417, 2.2995133, 2.3040886, 2.3131478, 2.2919555, 2.311748, 2.304955, 2.2682834)
 
 
 # ---- what fp16lab says ----
@@ -108,7 +114,7 @@ def paddle_calls(paddle, dtype):
     }
 
 
-def paddle_side():
+def paddle_side(_):
     import paddle
     paddle.enable_static()
     names = {paddle.float32: F32, paddle.bfloat16: LOW}
@@ -213,7 +219,7 @@ class OfTwo(nn.Cell):
 """
 
 
-def mindspore_side():
+def mindspore_side(weights):
     with open("networks.py", "w") as file:
         file.write(NETWORKS)
     sys.path.insert(0, os.getcwd())
@@ -299,7 +305,36 @@ def mindspore_side():
             note_cells(level, override, amp._auto_mixed_precision_process(Network(), config, level))
     blacker = amp.get_black_list() + [nn.Conv2d]
     note_cells("O2", {"black": ["conv2d"]}, amp.custom_mixed_precision(Network(), black_list=blacker))
-    return {"dtypes": dtypes, "refused": refused, "values": values, "cells": cells, "scalers": mindspore_scalers(ms, nn)}
+    return {"dtypes": dtypes, "refused": refused, "values": values, "cells": cells,
+            "scalers": mindspore_scalers(ms, nn), "losses": mindspore_tutorial(ms, nn, weights)}
+
+
+def mindspore_tutorial(ms, nn, weights):
+    """The loss of the last batch of each of ten epochs."""
+    import numpy as np
+    ms.set_seed(0)
+    rows = []
+    for _ in range(1024):
+        image = np.random.randn(1, 32, 32).astype(np.float32)
+        rows.append((image, np.eye(10, dtype=np.float32)[np.random.randint(0, 10)]))
+    batches = ms.dataset.GeneratorDataset(rows, ["data", "label"]).batch(32, drop_remainder=True)
+    network, losses = nn.SequentialCell(collections.OrderedDict(
+        conv1=nn.Conv2d(1, 6, 5, pad_mode="valid"), relu1=nn.ReLU(), pool1=nn.MaxPool2d(2, 2),
+        conv2=nn.Conv2d(6, 16, 5, pad_mode="valid"), relu2=nn.ReLU(), pool2=nn.MaxPool2d(2, 2), flatten=nn.Flatten(),
+        fc1=nn.Dense(400, 120, bias_init="zeros"), relu3=nn.ReLU(), fc2=nn.Dense(120, 84, bias_init="zeros"),
+        relu4=nn.ReLU(), fc3=nn.Dense(84, 10, bias_init="zeros"))), []
+    for name, values in ms.load_checkpoint(weights, format="safetensors").items():
+        network.parameters_dict()[name].set_data(values)
+    optimizer = nn.Momentum(network.trainable_params(), 0.01, 0.9, loss_scale=1024.0)
+    model = ms.Model(network, nn.SoftmaxCrossEntropyWithLogits(reduction="mean"), optimizer, amp_level="O0",
+                     loss_scale_manager=ms.FixedLossScaleManager(1024.0, False))
+
+    class Losses(ms.Callback):
+        def on_train_epoch_end(self, run_context):
+            losses.append(float(run_context.original_args().net_outputs.asnumpy()))
+
+    model.train(10, batches, callbacks=[Losses()], dataset_sink_mode=False)
+    return losses
 
 
 def mindspore_scalers(ms, nn):
@@ -403,16 +438,24 @@ def compare_scalers(comparison, program, scalers):
             comparison.same(f"{name} {trace}", theirs, [float(row.split(",")[column]) for row in rows[1:]])
 
 
+def compare_losses(comparison, losses):
+    for epoch, (loss, printed) in enumerate(zip(losses, PRINTED, strict=True), 1):
+        comparison.same(f"mindspore's tutorial, epoch {epoch}: {loss:.7f} is", True, abs(loss - printed) <= 1e-5)
+
+
 def main():
     if sys.argv[1] == "--side":  # the last line: the frameworks print what they like before it
-        print(json.dumps({"paddle": paddle_side, "mindspore": mindspore_side}[sys.argv[2]]()))
+        print(json.dumps({"paddle": paddle_side, "mindspore": mindspore_side}[sys.argv[2]](sys.argv[3])))
         return 0
     program, comparison = sys.argv[1], Comparison()
     for framework, package in (("paddle", "paddlepaddle"), ("mindspore", "mindspore")):
         print(f"{package} {importlib.metadata.version(package)}", flush=True)
         with tempfile.TemporaryDirectory() as folder:  # MindSpore leaves files where it works
-            run = subprocess.run([sys.executable, os.path.abspath(__file__), "--side", framework], capture_output=True,
-                                 text=True, cwd=folder)
+            weights = os.path.join(folder, "weights.safetensors")
+            tutorials = os.path.join(os.path.dirname(os.path.abspath(program)), "exp_tutorials")
+            subprocess.run([tutorials, "--quiet", "--weights", weights], check=True)
+            run = subprocess.run([sys.executable, os.path.abspath(__file__), "--side", framework, weights],
+                                 capture_output=True, text=True, cwd=folder)
         if run.returncode != 0:
             print(run.stderr[-4000:], file=sys.stderr)
             return 1
@@ -427,6 +470,8 @@ def main():
         compare_values(comparison, levels, theirs.get("values", []))
         compare_cells(comparison, levels, theirs.get("cells", []))
         compare_scalers(comparison, program, theirs["scalers"])
+        if "losses" in theirs:
+            compare_losses(comparison, theirs["losses"])
     print(f"{comparison.equal} equal, {comparison.known} known differences, {comparison.wrong} others")
     return 1 if comparison.wrong or not comparison.equal else 0
 

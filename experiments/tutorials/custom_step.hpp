@@ -2,6 +2,9 @@
 // overflows.
 #pragma once
 
+#include <memory>
+#include <utility>
+
 #include "engine/data/batch_source.hpp"
 #include "engine/train/method.hpp"
 
@@ -25,9 +28,9 @@ class CustomStep final : public engine::TrainingMethod {
 /// loss has no FP16 value, while the loss itself is a finite FP32 number.
 class OverflowingSource final : public engine::data::BatchSource {
  public:
-  /// `source` must outlive this. `target`: every target of micro-batch `index`, counted over the whole run.
-  OverflowingSource(engine::data::BatchSource& source, std::uint64_t index, float target)
-      : source_(&source), index_(index), target_(target) {}
+  /// `target`: every target of micro-batch `index`, counted over the whole run.
+  OverflowingSource(std::unique_ptr<engine::data::BatchSource> source, std::uint64_t index, float target)
+      : source_(std::move(source)), index_(index), target_(target) {}
 
   std::uint64_t batches_per_epoch() const override { return source_->batches_per_epoch(); }
   std::int64_t rows_per_batch() const override { return source_->rows_per_batch(); }
@@ -39,7 +42,7 @@ class OverflowingSource final : public engine::data::BatchSource {
   }
 
  private:
-  engine::data::BatchSource* source_;
+  std::unique_ptr<engine::data::BatchSource> source_;
   std::uint64_t index_;
   float target_;
 };

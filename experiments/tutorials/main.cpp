@@ -16,6 +16,7 @@
 #include "experiments/app/sweep/sweep.hpp"
 #include "experiments/tutorials/expectations.hpp"
 #include "experiments/tutorials/full_table.hpp"
+#include "experiments/tutorials/mindspore_draws.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 
 namespace fp16lab::experiments {
@@ -28,7 +29,8 @@ TutorialTable measure(const CommonOptions& common, const SweepPlan& plan) {
   for (const PlannedRun& planned : plan.runs) {
     progress.show(fmt::format("exp_tutorials: {}/{} {} {}", table.runs().size() + 1, plan.runs.size(),
                               planned.workload, planned.variant));
-    table.add(run_tutorial(planned.workload, planned.variant, planned.config, common.threads));
+    table.add(run_tutorial(planned.workload, planned.variant, planned.config, common.threads,
+                           draws_of(planned.workload)));
     write_file_atomically(csv, table.csv());  // what there is survives an interrupt
   }
   // What a random start does to an FP32 run; on synthetic data another seed is another task.
@@ -67,7 +69,7 @@ ExitCode run_exp_tutorials(const CommonOptions& common, bool full) {
 int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
   bool full = false;
-  std::string runs;
+  std::string runs, weights;
   return experiment_main(
       argc, argv,
       {.name = "exp_tutorials",
@@ -81,7 +83,13 @@ int main(int argc, char** argv) {
              options.add("--runs", runs,
                          "only print the tables of Paddle's tutorials beside the runs of this folder "
                          "(tutorials_full.toml)");
+             options.add("--weights", weights,
+                         "only write the initial weights of MindSpore's tutorial to this file (safetensors)");
              return [&](const CommonOptions& common) {
+               if (!weights.empty()) {
+                 write_mindspore_weights(weights);
+                 return ExitCode::ok;
+               }
                if (runs.empty()) return run_exp_tutorials(common, full);
                fmt::print("{}", full_size_tables(runs));
                return ExitCode::ok;

@@ -110,16 +110,12 @@ class Watcher final : public engine::TrainObserver {
 }  // namespace
 
 TutorialRun run_tutorial(std::string system, std::string variant, const RunConfig& config, int threads,
-                         TutorialChanges changes) {
+                         const TutorialChange& change) {
   const auto start = std::chrono::steady_clock::now();
   TutorialRun run{.system = std::move(system), .variant = std::move(variant), .config = config};
   const std::unique_ptr<PreparedRun> prepared = prepare_run(resolve_run(config), threads);
-  if (changes.method != nullptr) prepared->workload.method = std::move(changes.method);
-  std::unique_ptr<engine::data::BatchSource> training;
-  if (changes.training) {
-    training = changes.training(*prepared->workload.training);
-    prepared->workload.training = training.get();
-  }
+  const std::uint64_t epoch = prepared->workload.training->batches_per_epoch();
+  if (change) change(*prepared);
   Watcher watcher;
   engine::Trainer trainer(*prepared->backend, prepared->workload, prepared->plan, watcher);
   watcher.watch(*prepared->backend, trainer.parameters());
@@ -141,8 +137,7 @@ TutorialRun run_tutorial(std::string system, std::string variant, const RunConfi
   else
     watcher.after(prepared->plan.train.steps - 1, [&] { run.last_batch_loss = loss_of_last_batch(); });
   watcher.note_losses_every(
-      std::max<std::uint64_t>(1, prepared->workload.training->batches_per_epoch() /
-                                     static_cast<std::uint64_t>(prepared->plan.train.accumulate)));
+      std::max<std::uint64_t>(1, epoch / static_cast<std::uint64_t>(prepared->plan.train.accumulate)));
   if (prepared->data->kind == engine::data::DataKind::images)
     run.label_entropy = engine::data::label_entropy(prepared->data->training);
 

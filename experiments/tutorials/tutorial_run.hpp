@@ -9,9 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/data/batch_source.hpp"
-#include "engine/train/method.hpp"
 #include "experiments/app/config/config.hpp"
+#include "experiments/app/run/prepared_run.hpp"
 
 namespace fp16lab::experiments {
 
@@ -50,16 +49,12 @@ struct TutorialRun {
   double seconds = 0;
 };
 
-/// What configuration keys cannot say.
-struct TutorialChanges {
-  std::unique_ptr<engine::TrainingMethod> method = {};  ///< in the place of the workload's own
-  /// In the place of the training batches, which it may use.
-  std::function<std::unique_ptr<engine::data::BatchSource>(engine::data::BatchSource&)> training = {};
-};
+/// What configuration keys cannot say, done to a run before it begins.
+using TutorialChange = std::function<void(PreparedRun&)>;
 
 /// Trains to the end. CommandError(interrupted) after Ctrl-C, where catch_interrupts() was called; other
 /// errors as prepare_run.
 TutorialRun run_tutorial(std::string system, std::string variant, const RunConfig& config, int threads,
-                         TutorialChanges changes = {});
+                         const TutorialChange& change = {});
 
 }  // namespace fp16lab::experiments
