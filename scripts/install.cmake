@@ -4,9 +4,7 @@ set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/fp16lab)
 
 # A library of a minor version fits programs of that minor version.
 set(soversion ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
-set(fp16lab_libraries numerics analysis engine reports)
 foreach(library IN LISTS fp16lab_libraries)
-  add_library(fp16lab::${library} ALIAS ${library})
   set_target_properties(${library} PROPERTIES OUTPUT_NAME fp16lab_${library} VERSION ${PROJECT_VERSION}
                         SOVERSION ${soversion} INSTALL_RPATH "$ORIGIN")
 endforeach()
@@ -28,8 +26,14 @@ install(FILES ${PROJECT_BINARY_DIR}/fp16lab-config.cmake ${PROJECT_BINARY_DIR}/f
 
 file(RELATIVE_PATH to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 if(library_type STREQUAL "STATIC_LIBRARY")
-  set(static_needs "-lfmt -lhwy -lz -ltomlplusplus -lpthread -ldl")
+  set(static_needs "-lfmt -lhwy -lz -lpthread -ldl")
+  if(NOT FP16LAB_NUMERICS_ONLY)
+    string(APPEND static_needs " -ltomlplusplus")
+  endif()
 endif()
+list(TRANSFORM fp16lab_libraries PREPEND "-lfp16lab_" OUTPUT_VARIABLE library_options)
+list(REVERSE library_options)
+list(JOIN library_options " " library_options)
 foreach(package fp16lab fp16lab-c)
   configure_file(scripts/${package}.pc.in ${PROJECT_BINARY_DIR}/${package}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/${package}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
@@ -37,10 +41,14 @@ endforeach()
 
 # Headers include each other as "numerics/...", which would be anybody's folder: installed they say "fp16lab/numerics/...".
 install(CODE "set(fp16lab_headers \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/fp16lab\")
-set(fp16lab_sources \"${PROJECT_SOURCE_DIR}\")")
+set(fp16lab_sources \"${PROJECT_SOURCE_DIR}\")
+set(fp16lab_libraries \"${fp16lab_libraries}\")")
 install(FILES numerics/c_interface/fp16lab.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(SCRIPT ${PROJECT_SOURCE_DIR}/scripts/install_headers.cmake)
 
+if(FP16LAB_NUMERICS_ONLY)
+  return()
+endif()
 get_property(programs GLOBAL PROPERTY FP16LAB_PROGRAMS)
 list(FILTER programs EXCLUDE REGEX "^bench_")
 set_target_properties(${programs} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
@@ -125,7 +133,7 @@ if(FP16LAB_DOXYGEN)
   configure_file(scripts/Doxyfile.in ${PROJECT_BINARY_DIR}/docs/Doxyfile @ONLY)
   add_custom_target(docs
     COMMAND ${CMAKE_COMMAND} -E rm -rf ${PROJECT_BINARY_DIR}/docs/include ${PROJECT_BINARY_DIR}/docs/html
-    COMMAND ${CMAKE_COMMAND} -Dfp16lab_sources=${PROJECT_SOURCE_DIR} -Dfp16lab_headers=${PROJECT_BINARY_DIR}/docs/include/fp16lab
+    COMMAND ${CMAKE_COMMAND} -Dfp16lab_sources=${PROJECT_SOURCE_DIR} "-Dfp16lab_libraries=${fp16lab_libraries}" -Dfp16lab_headers=${PROJECT_BINARY_DIR}/docs/include/fp16lab
             -P ${PROJECT_SOURCE_DIR}/scripts/install_headers.cmake
     COMMAND ${FP16LAB_DOXYGEN} ${PROJECT_BINARY_DIR}/docs/Doxyfile
     VERBATIM)

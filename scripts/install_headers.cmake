@@ -1,4 +1,4 @@
-# Copies the public headers of fp16lab_sources to fp16lab_headers. There "numerics/x.hpp" is "fp16lab/numerics/x.hpp", and
+# Copies the public headers of fp16lab_libraries, folders of fp16lab_sources, to fp16lab_headers. There "numerics/x.hpp" is "fp16lab/numerics/x.hpp", and
 # every header begins with portability.hpp, which refuses -ffast-math. Not public are kernels, the tables that programs of
 # the device share, the back ends behind the seam, and single policies.
 cmake_minimum_required(VERSION 3.25)
@@ -10,8 +10,8 @@ string(APPEND public_of_internal "|^engine/amp/policies/layer_rule[.]hpp$|^engin
 string(APPEND public_of_internal "|^reports/page/report[.]hpp$")
 
 set(public "")
-foreach(room numerics analysis engine reports)
-  file(GLOB_RECURSE headers RELATIVE ${fp16lab_sources} ${fp16lab_sources}/${room}/*.hpp)
+foreach(library IN LISTS fp16lab_libraries)
+  file(GLOB_RECURSE headers RELATIVE ${fp16lab_sources} ${fp16lab_sources}/${library}/*.hpp)
   foreach(header IN LISTS headers)
     if(header MATCHES "${public_of_internal}" OR
        NOT header MATCHES "${internal}|^engine/backend/emulated/|^engine/backend/cuda/runtime/|^reports/page/")

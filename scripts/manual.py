@@ -3,6 +3,8 @@
 
   scripts/manual.py                    build/manual/site/index.html
   scripts/manual.py --build DIR        below another build folder
+  scripts/manual.py --python PYTHON    besides, site/python_reference/: the reference of Python's public names, from the
+                                       fp16lab that this Python imports (build/python-venv/bin/python after ./test.sh)
 
 README.md, README.zh.md, docs/ and reports/findings/ are the manual, with every file that a page links to. mkdocs and its
 theme come from PyPI in the versions of docs/requirements.txt, into a virtual environment below the build folder. Exit code
@@ -20,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^)\s>]+)")
 SKIPPED = 77
+PDOC = "pdoc==16.0.0"
 
 
 def prose(text: str) -> str:
@@ -75,10 +78,24 @@ def mkdocs(build: Path) -> Path:
     return program
 
 
+def python_reference(python: Path, build: Path, site: Path) -> int:
+    """By pdoc, from docstrings; with PyTorch's part where that Python has torch."""
+    tools = build / "manual/pdoc"
+    if not tools.exists():
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--target", tools, PDOC], check=True)
+    modules = ["fp16lab", "!fp16lab._core", "!fp16lab.torch"]
+    if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0:
+        modules.pop()
+    command = [python, "-m", "pdoc", "--no-show-source", "--docformat", "restructuredtext", "-o", site / "python_reference", *modules]
+    return subprocess.run(command, env={**os.environ, "PYTHONPATH": str(tools)}, cwd=build).returncode
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="build folder (default: build)")
-    build = parser.parse_args().build.resolve()
+    parser.add_argument("--python", type=Path, help="a Python with fp16lab: its names get a reference")
+    options = parser.parse_args()
+    build = options.build.resolve()
     program = mkdocs(build)
 
     unlisted = unlisted_findings()
@@ -93,7 +110,8 @@ def main() -> int:
         shutil.copyfile(path, copy)
     environment = {**os.environ, "FP16LAB_MANUAL_SOURCE": str(source), "FP16LAB_MANUAL_SITE": str(site), "NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run([program, "build", "--strict", "-f", ROOT / "docs/mkdocs.yml"], env=environment)
-    if built.returncode == 0 and not unlisted:
+    if built.returncode == 0 and not unlisted and (
+            options.python is None or python_reference(options.python.absolute(), build, site) == 0):
         print(site / "index.html")
         return 0
     return 1

@@ -1,21 +1,32 @@
 # Every dependency, once. The Debian packages that provide them are listed in scripts/packages.txt.
 find_package(Threads REQUIRED)
-find_package(hwy CONFIG REQUIRED)
-find_package(fmt CONFIG REQUIRED)
-find_package(ZLIB REQUIRED)
-find_package(CLI11 CONFIG REQUIRED)
-find_package(tomlplusplus CONFIG REQUIRED)
-find_package(nlohmann_json CONFIG REQUIRED)
-# Headers: exact rationals. Context: fibers, for CUDA kernels on the CPU; what executes those is built where it is there.
-find_package(Boost 1.74 CONFIG REQUIRED OPTIONAL_COMPONENTS context)
+if(FP16LAB_THIRD_PARTY)
+  enable_language(C)  # zlib
+  add_subdirectory(${FP16LAB_THIRD_PARTY} third_party EXCLUDE_FROM_ALL)
+else()
+  find_package(hwy CONFIG REQUIRED)
+  find_package(fmt CONFIG REQUIRED)
+  find_package(ZLIB REQUIRED)
+  find_package(nlohmann_json CONFIG REQUIRED)
+  if(NOT FP16LAB_NUMERICS_ONLY)
+    find_package(CLI11 CONFIG REQUIRED)
+    find_package(tomlplusplus CONFIG REQUIRED)
+  endif()
+  # Headers: exact rationals. Context: fibers, for CUDA kernels on the CPU; what executes those is built where it is there.
+  find_package(Boost 1.74 CONFIG REQUIRED OPTIONAL_COMPONENTS context)
+endif()
+
+# Sets FP16LAB_HAVE_TESTS. AUTO builds the tests where all that they need is there; ON insists; OFF does not look.
+set(FP16LAB_HAVE_TESTS FALSE)
+if(FP16LAB_NUMERICS_ONLY)
+  return()
+endif()
 
 # Of tests and benchmarks alone.
 find_package(OpenMP QUIET COMPONENTS CXX)  # sweeps, and Thrust
 find_package(benchmark CONFIG QUIET)       # benchmarks are built where it and BLAS are there
 find_package(BLAS QUIET)                   # OpenBLAS, their yardstick
 
-# Sets FP16LAB_HAVE_TESTS. AUTO builds the tests where all that they need is there; ON insists; OFF does not look.
-set(FP16LAB_HAVE_TESTS FALSE)
 if(NOT FP16LAB_TESTS MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "FP16LAB_TESTS=${FP16LAB_TESTS}: must be AUTO, ON or OFF")
 endif()

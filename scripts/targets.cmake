@@ -18,6 +18,9 @@ set(fp16lab_warnings -Wall -Wextra -Wconversion -Wshadow)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND fp16lab_warnings -Wno-restrict)  # false alarms on std::string's operator+, GCC bug 105651
 endif()
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND fp16lab_warnings -Wno-sign-conversion)  # Clang's -Wconversion has it, GCC's has not
+endif()
 if(FP16LAB_WERROR)
   list(APPEND fp16lab_warnings -Werror)
 endif()
@@ -40,7 +43,8 @@ endfunction()
 # The sources of a target a batch at a time. A name of another source of the batch may be hidden.
 function(fp16lab_compile_together target batch)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow -Wshadow=local>)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow>
+                         $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wshadow=local>)
 endfunction()
 
 # fp16lab_library(name SOURCES ... LINK ... [PUBLIC] [TOGETHER] [EXCEPT REGEX]): a folder of the project. PUBLIC: others
@@ -54,6 +58,7 @@ function(fp16lab_library name)
   if(ARG_PUBLIC)
     set(exports ${PROJECT_SOURCE_DIR}/scripts/exports.map)
     add_library(${name} ${ARG_SOURCES})
+    add_library(fp16lab::${name} ALIAS ${name})
     target_link_options(${name} PRIVATE $<$<STREQUAL:$<TARGET_PROPERTY:${name},TYPE>,SHARED_LIBRARY>:LINKER:--version-script=${exports}>)
     set_property(TARGET ${name} APPEND PROPERTY LINK_DEPENDS ${exports})
     # Assertions of headers say __FILE__: no path of this machine in a library.

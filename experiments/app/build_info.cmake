@@ -4,9 +4,12 @@
 # of the program.
 set(sources numerics analysis engine experiments reports CMakeLists.txt CMakePresets.json
             ":(exclude)*.md" ":(exclude)experiments/configs" ":(exclude)reports/findings")
+# Sources that were unpacked (scripts/wheel.sh) have the hash in the file COMMIT.
 execute_process(COMMAND git -C ${SOURCE_DIR} rev-parse --short=12 HEAD
                 OUTPUT_VARIABLE hash OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
-if(failed)
+if(EXISTS ${SOURCE_DIR}/COMMIT)
+  file(STRINGS ${SOURCE_DIR}/COMMIT hash LIMIT_COUNT 1)
+elseif(failed)
   set(hash "unknown")
 else()
   execute_process(COMMAND git -C ${SOURCE_DIR} diff --no-ext-diff --no-textconv --no-color --binary HEAD -- ${sources}

@@ -10,7 +10,7 @@ namespace fp16lab::experiments {
 /// apart. "unknown" outside git.
 std::string git_hash();
 std::string compiler_name();  ///< "GCC 12.2.0"
-/// What `program` answers to --version, without the end of the line: "exp_underflow 0.2.0 (0123456789ab, GCC
+/// What `program` answers to --version, without the end of the line: "exp_underflow 0.3.0 (0123456789ab, GCC
 /// 12.2.0)". The version is that of project() in the top CMakeLists.txt.
 std::string version_line(const std::string& program);
 std::string compiler_flags();

@@ -124,7 +124,7 @@ std::vector<std::string> commands_of(std::string_view body) {
 }  // namespace
 
 void require_drawing(std::string_view body) {
-  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+  static constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
   const auto word_of = [](std::string_view text) { return text.substr(0, text.find_first_not_of(letters)); };
   const std::vector<std::string> commands = commands_of(body);
   for (std::string_view command : commands) {

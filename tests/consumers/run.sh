@@ -66,7 +66,7 @@ gcc "$source/experiments/examples/from_c.c" -o from_c_alone $(pkg-config --cflag
 
 # A C project takes the C interface and asks for nothing else; a component that is none is told.
 mkdir -p c_only && cd c_only
-printf 'cmake_minimum_required(VERSION 3.25)\nproject(c_only LANGUAGES C)\nfind_package(fp16lab 0.2 CONFIG REQUIRED COMPONENTS %s)\nadd_executable(x %s)\ntarget_link_libraries(x PRIVATE fp16lab::c)\n' \
+printf 'cmake_minimum_required(VERSION 3.25)\nproject(c_only LANGUAGES C)\nfind_package(fp16lab 0.3 CONFIG REQUIRED COMPONENTS %s)\nadd_executable(x %s)\ntarget_link_libraries(x PRIVATE fp16lab::c)\n' \
   '${COMPONENT}' "$source/experiments/examples/from_c.c" >CMakeLists.txt
 cmake -S . -B build -G Ninja -DCMAKE_PREFIX_PATH="$prefix" -DCOMPONENT=c >c.log 2>&1 && cmake --build build >>c.log 2>&1 && build/x >/dev/null ||
   { cat c.log && fail "a project in C"; }
@@ -124,4 +124,8 @@ done
 # The program finds its configurations where it is installed.
 answer=$(cd / && "$prefix/bin/fp16lab" train -c lenet5 --set nonesuch.key=1 2>&1 || true)
 [[ $answer == *nonesuch.key* ]] || fail "-c lenet5 is not found: $answer"
+# The preset library: sources of numerics and the C interface, and no other.
+cmake -S "$source" --preset library -B "$work/library" >library.log 2>&1 || { cat library.log && fail "the preset library"; }
+objects=$(ninja -C "$work/library" -t targets all | sed -n 's/\.o: .*//p')
+[[ -n $objects ]] && ! grep -v '^numerics/' <<<"$objects" || fail "the preset library compiles other sources"
 echo "consumers: all passed"

