@@ -17,7 +17,7 @@ using boost::multiprecision::cpp_int;
 using Json = nlohmann::ordered_json;
 using Kind = Exact::Kind;
 
-constexpr int short_digits = 10;       // of decimals in text, where the exact number stands beside
+constexpr int short_digits = 10;       // of sums in text, where the exact number stands beside
 constexpr int most_dropped_bits = 24;  // shown behind the last bit that is kept
 
 /// significand * 2^exponent with an odd significand; 0 is 0 * 2^0.
@@ -79,6 +79,11 @@ std::string equal_texts(const std::string& left, const std::string& right) {
 
 std::string bits_text(DType format, std::uint32_t word) {
   return fmt::format("{:0{}x}", word, 2 * size_of(format));
+}
+
+/// A finite operand's bits that the tensor core does not read; 0 where they make a NaN of an infinity.
+Rational dropped(const ExplainedNumber& given, const ExplainedNumber& read) {
+  return given.is_finite() ? Rational(given.value - read.value) : Rational(0);
 }
 
 /// "+ 01.0000|0110": a term in units of 2^max_exponent, in binary; what is dropped stands behind the bar.
@@ -161,7 +166,7 @@ std::string step_text(const TensorCoreModel& row, const ExplainedStep& step, std
   text +=
       fmt::format("    sum {}\n", equal_texts(binary_text(step.sum), decimal_text(step.sum, short_digits)));
   text += fmt::format("    {}: {} = {}", rounding_text(row, step), bits_text(format, step.word),
-                      equal_texts(binary_text(step.result), decimal_text(step.result, short_digits)));
+                      equal_texts(binary_text(step.result), number_text(format, step.word)));
   if (finite && step.result.is_finite())
     text += step.result.value == step.sum.value
                 ? ", exact"
@@ -193,11 +198,14 @@ double relative(const ExplainedDot& dot) {
 
 std::string error_text(const ExplainedDot& dot) {
   if (!dot.error) return dot.word == dot.nearest_word ? "none" : "not finite";
-  if (*dot.error == 0) return "none, the result is the exact sum";
+  if (*dot.error == 0 && dot.operand_error == 0) return "none, the result is the exact sum";
   const ErrorParts parts = parts_of_error(dot);
   std::string text = fmt::format("{:+.6g} ulp (an ulp is 2^{})", in_ulps(*dot.error, dot), dot.ulp_exponent);
   if (dot.exact.value != 0) text += fmt::format(", relative {:+.6g}", relative(dot));
-  return text + fmt::format("; from alignment {:+.6g} ulp, from rounding {:+.6g} ulp{}",
+  text += ';';
+  if (dot.operand_error != 0)
+    text += fmt::format(" from bits of operands {:+.6g} ulp,", in_ulps(dot.operand_error, dot));
+  return text + fmt::format(" from alignment {:+.6g} ulp, from rounding {:+.6g} ulp{}",
                             in_ulps(parts.alignment, dot), in_ulps(parts.rounding, dot),
                             dot.word == dot.nearest_word ? "; correctly rounded" : "");
 }
@@ -212,6 +220,11 @@ Json json_of(const ExplainedNumber& number) {
 }
 Json json_of(DType format, std::uint32_t word, const ExplainedNumber& number) {
   return {{"bits", bits_text(format, word)}, {"value", decimal_text(number)}};
+}
+Json json_of(DType format, std::uint32_t word, const ExplainedNumber& read, const ExplainedNumber& given) {
+  Json operand = json_of(format, word, read);
+  if (dropped(given, read) != 0) operand["dropped"] = json_of(dropped(given, read));
+  return operand;
 }
 
 Json json_of(const TensorCoreModel& row, const ExplainedStep& step) {
@@ -243,6 +256,13 @@ Json json_of(const TensorCoreModel& row, const ExplainedStep& step) {
 
 }  // namespace
 
+std::string number_text(DType format, std::uint32_t word) {
+  return visit_dtype<is_floating>(format, [word](auto row) {
+    using F = typename decltype(row)::Format;
+    return shortest_text(RuntimeFormat::of<F>(), word >> ignored_bits<F>);
+  });
+}
+
 ExplainedDot explained_dot(const DotLine& line) {
   return fp16lab::explained_dot(*line.row, line.a_format, line.a, line.b_format, line.b, line.c);
 }
@@ -255,13 +275,22 @@ std::string text_of(const DotLine& line, const ExplainedDot& dot) {
       row.name, name_of(line.a_format), name_of(line.b_format), name_of(format), row.block_size,
       row.fraction_bits, row.exponent_floor, name_of(row.output), name_of(row.dataflow));
   std::vector<std::vector<std::string>> operands;
+  const auto operand = [&operands](const std::string& name, DType of, std::uint32_t word,
+                                   const ExplainedNumber& read, const ExplainedNumber& given) {
+    operands.back().insert(operands.back().end(),
+                           {name, bits_text(of, word), binary_text(read), number_text(of, word)});
+    // Only a TF32 register has bits that are dropped; its table has a column for them.
+    if (of == DType::tf32)
+      operands.back().push_back(
+          dropped(given, read) == 0 ? "" : "and " + binary_text(dropped(given, read)) + ", dropped");
+  };
   for (std::size_t k = 0; k < dot.a.size(); ++k) {
-    operands.push_back({fmt::format("a[{}]", k), bits_text(line.a_format, line.a[k]), binary_text(dot.a[k]),
-                        decimal_text(dot.a[k], short_digits), fmt::format("b[{}]", k),
-                        bits_text(line.b_format, line.b[k]), binary_text(dot.b[k]),
-                        decimal_text(dot.b[k], short_digits)});
+    operands.emplace_back();
+    operand(fmt::format("a[{}]", k), line.a_format, line.a[k], dot.a[k], dot.a_given[k]);
+    operand(fmt::format("b[{}]", k), line.b_format, line.b[k], dot.b[k], dot.b_given[k]);
   }
-  operands.push_back({"c", bits_text(format, line.c), binary_text(dot.c), decimal_text(dot.c, short_digits)});
+  operands.emplace_back();
+  operand("c", format, line.c, dot.c, dot.c);
   text += table_text(operands, 2);
   for (std::size_t i = 0; i < dot.steps.size(); ++i) text += step_text(row, dot.steps[i], i + 1);
 
@@ -298,8 +327,8 @@ std::string json_of(const DotLine& line, const ExplainedDot& dot) {
                {"c", json_of(format, line.c, dot.c)},
                {"steps", Json::array()}};
   for (std::size_t k = 0; k < dot.a.size(); ++k) {
-    json["a"].push_back(json_of(line.a_format, line.a[k], dot.a[k]));
-    json["b"].push_back(json_of(line.b_format, line.b[k], dot.b[k]));
+    json["a"].push_back(json_of(line.a_format, line.a[k], dot.a[k], dot.a_given[k]));
+    json["b"].push_back(json_of(line.b_format, line.b[k], dot.b[k], dot.b_given[k]));
   }
   for (const ExplainedStep& step : dot.steps) json["steps"].push_back(json_of(row, step));
   json["d"] = json_of(format, dot.word, dot.result);
@@ -309,6 +338,7 @@ std::string json_of(const DotLine& line, const ExplainedDot& dot) {
   json["correctly_rounded"] = dot.word == dot.nearest_word;
   json["ulp_exponent"] = dot.exact.is_finite() ? Json(dot.ulp_exponent) : Json();
   json["error"] = dot.error ? json_of(*dot.error) : Json();
+  if (dot.operand_error != 0) json["operand_error_ulp"] = in_ulps(dot.operand_error, dot);
   json["error_ulp"] = dot.error ? Json(in_ulps(*dot.error, dot)) : Json();
   json["error_relative"] = dot.error && dot.exact.value != 0 ? Json(relative(dot)) : Json();
   return json.dump() + '\n';

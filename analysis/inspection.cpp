@@ -14,8 +14,6 @@
 namespace fp16lab::analysis {
 namespace {
 
-constexpr int digits_shown = 7;
-
 [[noreturn]] void refuse(const std::string& message) { throw std::invalid_argument(message); }
 
 std::string lower(std::string text) {
@@ -90,7 +88,7 @@ Code code_of(const RuntimeFormat& format, std::uint64_t bits) {
   const Decimal value(exact);
   code.formula = formula_of(format, code);
   code.value = value.to_string();
-  code.short_value = value.to_string(digits_shown);
+  code.short_value = shortest_text(format, bits);
   return code;
 }
 
@@ -117,10 +115,12 @@ StochasticRounding stochastic_rounding(const RuntimeFormat& format, const Exact&
   return result;
 }
 
-std::string nan_text(const RuntimeFormat& format, std::uint64_t bits) {
-  if (!format.has_infinity) return "quiet NaN";
-  return fmt::format("{} NaN, payload {:#x}", (bits & format.quiet_bit) != 0 ? "quiet" : "signaling",
-                     bits & format.fraction_mask & ~format.quiet_bit);
+/// Half an ulp beyond the next number toward zero; an ulp as if larger numbers than the largest followed.
+bool is_tie(const RuntimeFormat& format, const Decimal& value, const Code& toward_zero) {
+  const Exact low = format.decode(toward_zero.bits);
+  const Decimal rest = (value - Decimal(low)).magnitude();
+  const int ulp = low.kind == Exact::Kind::zero ? format.exponent_of_min_subnormal : low.exponent;
+  return (rest - Decimal(Exact{Exact::Kind::finite, false, 1, ulp - 1, false})).is_zero();
 }
 
 }  // namespace
@@ -165,7 +165,7 @@ std::string InspectedValue::exact() const {
 InspectedValue parse_value(const std::string& text) {
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) {
-    return {text, parse_number(text), ""};
+    return {text, parse_number(text), "", false};
   }
   const std::optional<NamedFormat> format = find_format(text.substr(0, colon), text);
   if (!format) {
@@ -184,28 +184,34 @@ InspectedValue parse_value(const std::string& text) {
     refuse(fmt::format("'{}': {} has {} bits", text, format->name, width));
 
   const Exact exact = format->format.decode(bits);
-  InspectedValue value{text, {}, ""};
+  InspectedValue value{text, {}, "", false};
   value.number.kind = exact.kind;
   if (exact.kind == Exact::Kind::zero || exact.kind == Exact::Kind::finite)
     value.number.value = Decimal(exact);
   else if (exact.sign)
     value.number.value = value.number.value.negated();
-  if (exact.kind == Exact::Kind::nan) value.nan = nan_text(format->format, bits);
+  if (exact.kind != Exact::Kind::nan) return value;
+  const RuntimeFormat& own = format->format;
+  value.signaling = own.has_infinity && (bits & own.quiet_bit) == 0;
+  value.nan = !own.has_infinity
+                  ? "quiet NaN"
+                  : fmt::format("{} NaN, payload {:#x}", value.signaling ? "signaling" : "quiet",
+                                bits & own.fraction_mask & ~own.quiet_bit);
   return value;
 }
 
 FormatReport report_on(const InspectedValue& value, const NamedFormat& named,
                        const std::vector<Rounding>& roundings) {
   const RuntimeFormat& format = named.format;
-  Exact exact = value.number.value.to_exact();
-  const bool finite = value.number.kind == Exact::Kind::zero || value.number.kind == Exact::Kind::finite;
-  if (!finite) exact.kind = value.number.kind;
+  const Exact exact = value.number.to_exact();
+  const bool finite = exact.kind == Exact::Kind::zero || exact.kind == Exact::Kind::finite;
 
-  FormatReport report{named, {}, {}, {}, {}, {}};
+  FormatReport report{named, {}, {}, {}, {}, {}, false};
   const auto add = [&](Rounding rounding) {
     RoundedValue& rounded = report.rounded.emplace_back();
     rounded.rounding = rounding;
     rounded.code = code_of(format, format.round(exact, rounding, &rounded.flags));
+    rounded.flags.invalid = rounded.flags.invalid || value.signaling;
   };
   for (const Rounding rounding : roundings)
     if (rounding != Rounding::stochastic) add(rounding);
@@ -224,9 +230,11 @@ FormatReport report_on(const InspectedValue& value, const NamedFormat& named,
   for (RoundedValue& rounded : report.rounded) {
     if (!finite || !format.is_finite(rounded.code.bits)) continue;
     rounded.error = Decimal(format.decode(rounded.code.bits)) - value.number.value;
-    if (report.ulp_exponent)
-      rounded.error_ulp = rounded.error->scaled_by_two(-*report.ulp_exponent).to_double();
+    if (report.ulp_exponent) rounded.error_ulp = rounded.error->scaled_by_two(-*report.ulp_exponent);
   }
+  if (finite)
+    report.tie =
+        is_tie(format, value.number.value, code_of(format, format.round(exact, Rounding::toward_zero)));
   if (std::find(roundings.begin(), roundings.end(), Rounding::stochastic) != roundings.end())
     report.stochastic = stochastic_rounding(format, exact);
   return report;
@@ -234,6 +242,7 @@ FormatReport report_on(const InspectedValue& value, const NamedFormat& named,
 
 std::vector<std::string> raised(const ExceptionFlags& flags) {
   std::vector<std::string> names;
+  if (flags.invalid) names.emplace_back("invalid");
   if (flags.overflow) names.emplace_back("overflow");
   if (flags.underflow) names.emplace_back("underflow");
   if (flags.inexact) names.emplace_back("inexact");

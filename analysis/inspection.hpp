@@ -34,7 +34,8 @@ Rounding parse_rounding(const std::string& text);
 struct InspectedValue {
   std::string text;
   ParsedNumber number;
-  std::string nan;  ///< of a typed NaN's bits: "quiet NaN, payload 0x1"
+  std::string nan;         ///< of a typed NaN's bits: "quiet NaN, payload 0x1"
+  bool signaling = false;  ///< is that NaN one that conversions answer with the invalid flag?
 
   std::string exact() const;  ///< all digits, "inf", "-inf" or "nan"
 };
@@ -54,18 +55,18 @@ struct Code {
   std::string kind;                          ///< zero, subnormal, normal, infinity, nan
   std::string formula;                       ///< "(-1)^0 2^(1-15) (1+94/1024)"; infinities and NaNs have none
   std::string value;                         ///< exact decimal, "inf", "-inf", "nan"
-  std::string short_value;                   ///< the same to 7 significant digits
+  std::string short_value;                   ///< the same in the fewest digits that read back (shortest_text)
 };
 
-/// "overflow", "underflow", "inexact": those that are raised.
+/// "invalid", "overflow", "underflow", "inexact": those that are raised.
 std::vector<std::string> raised(const ExceptionFlags& flags);
 
 struct RoundedValue {
   Rounding rounding = Rounding::nearest_even;
   Code code;
   ExceptionFlags flags;
-  std::optional<Decimal> error;     ///< rounded - exact, where both are finite
-  std::optional<double> error_ulp;  ///< in ulps of the report
+  std::optional<Decimal> error;      ///< rounded - exact, where both are finite
+  std::optional<Decimal> error_ulp;  ///< in ulps of the report
 };
 
 /// Where stochastic rounding can go, by the share of the 2^32 random words that lead there.
@@ -80,6 +81,8 @@ struct FormatReport {
   std::optional<StochasticRounding> stochastic;
   std::optional<int> ulp_exponent;  ///< one ulp at the principal result is 2^this, where that is finite
   std::optional<Code> below, above;
+  bool tie =
+      false;  ///< does the value lie midway between two numbers, so that nearest_even and nearest_away choose?
 
   const Code& code() const { return rounded.front().code; }
   Decimal ulp() const;  ///< where there is an ulp_exponent

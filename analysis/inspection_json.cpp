@@ -28,11 +28,12 @@ Json json_of(const FormatReport& report) {
                {"precision", format.precision},
                {"has_infinity", format.has_infinity},
                {"ulp", report.ulp_exponent ? Json(report.ulp().to_string()) : Json()},
-               {"ulp_exponent", report.ulp_exponent ? Json(*report.ulp_exponent) : Json()}};
+               {"ulp_exponent", report.ulp_exponent ? Json(*report.ulp_exponent) : Json()},
+               {"tie", report.tie}};
   for (const RoundedValue& rounded : report.rounded) {
     Json entry = json_of(rounded.code);
     entry["error"] = rounded.error ? Json(rounded.error->to_string()) : Json();
-    entry["error_ulp"] = rounded.error_ulp ? Json(*rounded.error_ulp) : Json();
+    entry["error_ulp"] = rounded.error_ulp ? Json(rounded.error_ulp->to_double()) : Json();
     entry["flags"] = raised(rounded.flags);
     json["rounding"][name_of(rounded.rounding)] = std::move(entry);
   }

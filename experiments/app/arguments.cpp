@@ -4,12 +4,14 @@
 #include <sched.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <stdexcept>
 #include <system_error>
 #include <vector>
 
@@ -18,6 +20,7 @@
 #include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/run/ranks.hpp"
+#include "numerics/formats/decimal.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/text.hpp"
@@ -67,6 +70,16 @@ CLI::Validator printable_text() {
       "", "");
 }
 
+bool is_signed_number(const std::string& argument) {
+  if (!argument.starts_with("-")) return false;
+  try {
+    parse_number(argument);
+    return true;
+  } catch (const std::invalid_argument&) {
+    return false;
+  }
+}
+
 CLI::Validator something(const std::string& what) {
   return CLI::Validator(
       [what](const std::string& text) { return text.empty() ? "'': expected " + what : std::string{}; }, "",
@@ -88,7 +101,7 @@ Option& Option::required() {
   return *this;
 }
 Option& Option::repeatable() {
-  option_->expected(1)->take_all();
+  option_->expected(1)->take_all()->allow_extra_args(false);
   return *this;
 }
 Option& Option::separated(char delimiter) {
@@ -175,7 +188,8 @@ void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use)
     offer(app.add_option("--set", arguments.options.set, use.set)
               ->type_name(use.set_type)
               ->expected(1)
-              ->take_all(),
+              ->take_all()
+              ->allow_extra_args(false),
           use.set_offer());
   if (!use.out.empty())
     offer(app.add_option("-o,--out", arguments.options.out, use.out)
@@ -193,6 +207,36 @@ void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use)
       ->check(integer_between(1, most_threads));
   app.add_flag("--quiet", arguments.options.quiet, "Nothing on stderr but errors");
   app.allow_extras();  // so that unknown options can be answered with a suggestion
+}
+
+std::vector<std::string> with_values_last(const CLI::App& app, std::vector<std::string> arguments) {
+  if (std::ranges::none_of(arguments, is_signed_number)) return arguments;
+  std::vector<std::string> options, values;
+  bool open = false;  // would the last option take further values, and an "--" as their end?
+  const std::size_t count = arguments.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "--") {
+      values.insert(values.end(), arguments.begin() + static_cast<std::ptrdiff_t>(i) + 1, arguments.end());
+      break;
+    }
+    if (!argument.starts_with("-") || is_signed_number(argument)) {
+      values.push_back(argument);
+      continue;
+    }
+    options.push_back(argument);
+    const std::size_t equals = argument.find('=');
+    const CLI::Option* const option = app.get_option_no_throw(argument.substr(0, equals));
+    open = option != nullptr && option->get_items_expected_max() > option->get_items_expected_min();
+    int wanted = option == nullptr ? 0 : option->get_items_expected_min();
+    if (equals != std::string::npos) --wanted;
+    while (i + 1 < count && (wanted-- > 0 || (open && !arguments[i + 1].starts_with("-"))))
+      options.push_back(arguments[++i]);
+  }
+  if (open) options.emplace_back("--");
+  options.emplace_back("--");
+  options.insert(options.end(), values.begin(), values.end());
+  return options;
 }
 
 void require_utf8(const std::vector<std::string>& arguments) {

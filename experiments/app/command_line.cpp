@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <stdexcept>
+#include <iterator>
 
 #include "experiments/app/arguments.hpp"
 #include "experiments/app/build_info.hpp"
@@ -12,40 +12,10 @@
 #include "experiments/app/help/completion.hpp"
 #include "experiments/app/help/help_text.hpp"
 #include "experiments/app/help/terminal.hpp"
-#include "numerics/formats/decimal.hpp"
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::experiments {
 namespace {
-
-bool takes_value(const std::string& argument) {
-  for (const char* option :
-       {"-c", "--config", "--set", "-o", "--out", "--seed", "--threads", "--format", "--rounding"})
-    if (argument == option) return true;
-  return false;
-}
-
-/// `inspect -1.5 --json`: numbers with a sign are values, not options. Moves all values after a "--".
-std::vector<std::string> separate_values(const std::vector<std::string>& arguments) {
-  std::vector<std::string> options, values;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    bool value = !arguments[i].starts_with("-");
-    if (!value && arguments[i] != "--") {
-      try {
-        parse_number(arguments[i]);
-        value = true;
-      } catch (const std::invalid_argument&) {
-        value = false;
-      }
-    }
-    if (arguments[i] == "--") continue;
-    (value ? values : options).push_back(arguments[i]);
-    if (takes_value(arguments[i]) && i + 1 < arguments.size()) options.push_back(arguments[++i]);
-  }
-  options.emplace_back("--");
-  options.insert(options.end(), values.begin(), values.end());
-  return options;
-}
 
 void print_help(const CLI::App& app, bool whole) {
   fmt::print("{}", help_text(app, screen_columns(), whole));
@@ -93,12 +63,10 @@ class Program {
       print_help(called(arguments.front()), true);
       return ExitCode::ok;
     }
-    if (arguments.front() == "inspect") {
-      arguments = separate_values(arguments);
-      // The command itself was taken for a value: the first one.
-      const auto command = std::find(arguments.begin(), arguments.end(), "inspect");
-      std::rotate(arguments.begin(), command, command + 1);
-    }
+    std::vector<std::string> after(arguments.begin() + 1, arguments.end());
+    arguments.resize(1);
+    std::ranges::move(with_values_last(called(arguments.front()), std::move(after)),
+                      std::back_inserter(arguments));
     std::reverse(arguments.begin(), arguments.end());  // CLI11 parses from the back
     try {
       app_.parse(arguments);

@@ -19,7 +19,7 @@ RunPlan resolve_run(const CommonOptions& common, const RunConfig& base) {
   RunConfig config = below;
   std::vector<std::string> left_out = apply_settings(config, common.set, "--set");
   if (common.seed) config.train.seed = static_cast<std::uint64_t>(*common.seed);
-  resolve_scaler_policy(config, both);
+  resolve_names(config, both);
   require_read(common.set, config, "--set");
   if (!common.config.empty()) require_read(settings_unread(below), config, source);
   std::ranges::move(leave_out_unread(config), std::back_inserter(left_out));

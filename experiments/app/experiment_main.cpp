@@ -49,8 +49,10 @@ int experiment_main(int argc, char** argv, const Command& command, const Experim
       fmt::print("{}", help_text(app, screen_columns(), true));
       return ExitCode::ok;
     }
+    std::vector<std::string> given = with_values_last(app, {argv + 1, argv + argc});
+    std::reverse(given.begin(), given.end());  // CLI11 parses from the back
     try {
-      app.parse(argc, argv);
+      app.parse(given);
     } catch (const CLI::CallForHelp&) {
       fmt::print("{}", help_text(app, screen_columns(), false));
       throw;

@@ -1,5 +1,6 @@
 #include "experiments/app/registry.hpp"
 
+#include <algorithm>
 #include <iterator>
 
 #include "engine/amp/policy.hpp"
@@ -46,7 +47,10 @@ std::vector<std::string> policy_names() {
 }
 
 std::vector<std::string> tensor_core_names() {
-  return names_of(fp16lab::tensor_core_names(), [](std::string_view name) { return name; });
+  const auto same = [](std::string_view name) { return name; };
+  std::vector<std::string> names = names_of(fp16lab::tensor_core_names(), same);
+  std::ranges::move(names_of(tensor_core_chips(), same), std::back_inserter(names));
+  return names;
 }
 
 }  // namespace fp16lab::experiments

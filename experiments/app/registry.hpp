@@ -11,6 +11,6 @@ std::vector<std::string> dataset_names();      ///< data.name
 std::vector<std::string> optimizer_names();    ///< optimizer.name
 std::vector<std::string> schedule_names();     ///< schedule.name
 std::vector<std::string> policy_names();       ///< scaler.policy
-std::vector<std::string> tensor_core_names();  ///< backend.tensor_core
+std::vector<std::string> tensor_core_names();  ///< backend.tensor_core: generations, then chips
 
 }  // namespace fp16lab::experiments

@@ -33,12 +33,6 @@ std::vector<const PlannedRun*> block_of(const SweepPlan& plan, const PlannedRun&
 
 }  // namespace
 
-bool same_function(const TensorCoreModel& a, const TensorCoreModel& b) {
-  return a.block_size == b.block_size && a.fraction_bits == b.fraction_bits && a.output == b.output &&
-         a.exponent_floor == b.exponent_floor && a.dataflow == b.dataflow &&
-         a.subnormal_accumulator == b.subnormal_accumulator && a.underflow_zero == b.underflow_zero;
-}
-
 std::string function_text(const TensorCoreModel& row) {
   return fmt::format("blocks of {}, {} bits, {}, floor 2^{}, {}", row.block_size, row.fraction_bits,
                      name_of(row.output), row.exponent_floor, name_of(row.dataflow));

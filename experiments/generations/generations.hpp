@@ -31,9 +31,6 @@ inline constexpr std::array<std::string_view, 4> fp8_rows{"hopper-fp8", "blackwe
 
 // ---- generation_plan.cpp
 
-/// Do two rows compute the same function of the same operands? All numbers that the algorithm reads are
-/// equal; names, devices and sources are none of them.
-bool same_function(const TensorCoreModel& a, const TensorCoreModel& b);
 /// "blocks of 8, 24 bits, fp32_toward_zero, floor 2^-132": those numbers.
 std::string function_text(const TensorCoreModel& row);
 

@@ -42,7 +42,7 @@ probe::Settings settings_of(const CommonOptions& common, const ProbeOptions& opt
                        fmt::format("--outputs '{}': expected a number of 1 to 12 digits", outputs));
   settings.random_outputs = std::stoull(outputs);
   try {
-    if (!settings.generation.empty()) tensor_core_model(settings.generation);
+    if (!settings.generation.empty()) settings.generation = tensor_core_model(settings.generation).name;
   } catch (const std::invalid_argument& error) {
     throw CommandError(ExitCode::usage, fmt::format("--model: {}", error.what()));
   }

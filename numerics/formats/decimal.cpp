@@ -246,7 +246,10 @@ std::string Decimal::to_string(int significant) const {
     throw std::invalid_argument("Decimal: cannot write " + std::to_string(significant) +
                                 " significant digits; at least 1 is needed");
   if (is_zero()) return negative_ ? "-0" : "0";
-  Digits value = digits();
+  return layout(rounded(digits(), significant), significant - 1);
+}
+
+Decimal::Digits Decimal::rounded(Digits value, int significant) {
   std::string& text = value.text;
   const auto kept = static_cast<std::size_t>(significant);
   if (text.size() > kept) {
@@ -265,7 +268,24 @@ std::string Decimal::to_string(int significant) const {
     }
     text.erase(text.find_last_not_of('0') + 1);
   }
-  return layout(value, significant - 1);
+  return value;
+}
+
+std::string shortest_text(const RuntimeFormat& format, std::uint64_t bits) {
+  constexpr int most_plain = 20;
+  const Exact exact = format.decode(bits);
+  if (exact.kind == Exact::Kind::nan) return "nan";
+  if (exact.kind == Exact::Kind::infinite) return exact.sign ? "-inf" : "inf";
+  const Decimal value(exact);
+  if (value.is_zero()) return value.to_string();
+  const Decimal::Digits all = value.digits();
+  // p bits are told apart by ceil(1 + p log10(2)) digits (Matula, Communications of the ACM 11(1), 1968).
+  const int enough = 2 + static_cast<int>(format.precision * 0.30103);
+  if (static_cast<int>(all.text.size()) <= enough) return value.layout(all, most_plain);
+  for (int significant = 1;; ++significant) {
+    std::string text = value.layout(Decimal::rounded(all, significant), most_plain);
+    if (format.round(parse_number(text).value.to_exact()) == bits) return text;
+  }
 }
 
 /// One pass over the text; every method consumes a prefix of `rest`.
@@ -356,6 +376,12 @@ struct DecimalParser {
     return number;
   }
 };
+
+Exact ParsedNumber::to_exact() const {
+  Exact exact = value.to_exact();
+  exact.kind = kind;
+  return exact;
+}
 
 ParsedNumber parse_number(std::string_view text) { return DecimalParser{text, text}.parse(); }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "numerics/arithmetic/round_pack.hpp"
+#include "numerics/formats/runtime_format.hpp"
 
 namespace fp16lab {
 
@@ -44,12 +45,14 @@ class Decimal {
 
  private:
   friend struct DecimalParser;
+  friend std::string shortest_text(const RuntimeFormat& format, std::uint64_t bits);
   /// The significant digits without leading and trailing zeros, and the power of ten of the first one.
   struct Digits {
     std::string text;
     int leading = 0;
   };
   Digits digits() const;
+  static Digits rounded(Digits digits, int significant);
   std::string layout(const Digits& digits, int max_plain) const;
 
   std::vector<std::uint32_t> limbs_;  ///< coefficient, base 2^32, least significant first, no leading zeros
@@ -57,10 +60,17 @@ class Decimal {
   bool negative_ = false;
 };
 
+/// The value of a code in the fewest correctly rounded digits that read back to this code, so that it and its
+/// neighbours never print alike; all of its digits where they are no more than some number of the format needs
+/// (FP16: 5, so 65504 and not 65500). "inf", "-inf" and "nan" are those. Laid out as Decimal::to_string().
+std::string shortest_text(const RuntimeFormat& format, std::uint64_t bits);
+
 /// A number as a user writes it.
 struct ParsedNumber {
   Exact::Kind kind = Exact::Kind::zero;  ///< never a NaN payload: NaN is NaN
   Decimal value;                         ///< zero and finite; its sign also counts for infinity
+
+  Exact to_exact() const;  ///< what round_pack takes
 };
 
 /// Accepts decimals ("-1.5e-8", ".5"), hexadecimal floats ("0x1.8p-3", "0x10"), powers of two ("2^-24",

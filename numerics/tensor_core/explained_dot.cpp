@@ -92,8 +92,15 @@ class Explainer {
     for (std::size_t k = 0; k < a.size(); ++k) {
       dot_.a.push_back(number_of(a_.format, a[k] >> a_.bits_below));
       dot_.b.push_back(number_of(b_.format, b[k] >> b_.bits_below));
-      products_.push_back(product(k));
-      exact.add(products_.back().number, products_.back().number.value);
+      dot_.a_given.push_back(number_of(a_.given, a[k]));
+      dot_.b_given.push_back(number_of(b_.given, b[k]));
+      products_.push_back({});
+      products_.back().k = k;
+      products_.back().number = product_of(dot_.a[k], dot_.b[k]);
+      products_.back().exponent = exponent_of_product(k);
+      const ExplainedNumber given = product_of(dot_.a_given[k], dot_.b_given[k]);
+      exact.add(given, given.value);
+      dot_.operand_error += products_.back().number.value - given.value;
     }
     dot_.word = c;
     const bool fused = model_.dataflow == Dataflow::fused_chain;
@@ -111,7 +118,7 @@ class Explainer {
   static constexpr std::size_t instruction = 32;  // products of one FP8 instruction that goes through FP16
 
   struct Operands {
-    RuntimeFormat format;
+    RuntimeFormat format, given;  ///< of the number, and of the whole word
     int bits_below;
     int emin;  ///< of the format that the multipliers see
   };
@@ -119,27 +126,26 @@ class Explainer {
   Operands operands_of(DType name) const {
     const RuntimeFormat format = format_of(name);
     const bool becomes_fp16 = model_.dataflow != Dataflow::fused_chain && is_fp8(name);
-    return {format, register_bits_below(name), becomes_fp16 ? Binary16::emin : format.emin};
+    const int bits_below = register_bits_below(name);
+    return {format,
+            bits_below == 0 ? format : RuntimeFormat(format.exponent_bits, format.precision + bits_below),
+            bits_below, becomes_fp16 ? Binary16::emin : format.emin};
   }
 
-  ExplainedTerm product(std::size_t k) const {
-    const ExplainedNumber& x = dot_.a[k];
-    const ExplainedNumber& y = dot_.b[k];
-    ExplainedTerm term;
-    term.k = k;
-    term.number.negative = x.negative != y.negative;
+  static ExplainedNumber product_of(const ExplainedNumber& x, const ExplainedNumber& y) {
+    const bool negative = x.negative != y.negative;
     const auto either = [&](Kind kind) { return x.kind == kind || y.kind == kind; };
-    if (either(Kind::nan) || (either(Kind::infinite) && either(Kind::zero)))
-      term.number = {Kind::nan, false, 0};
-    else if (either(Kind::infinite))
-      term.number.kind = Kind::infinite;
-    else if (!either(Kind::zero)) {
-      term.number.kind = Kind::finite;
-      term.number.value = x.value * y.value;
-      // Not normalised: the exponents of the factors, of which subnormals have their format's least one.
-      term.exponent = std::max(exponent_of(x.value), a_.emin) + std::max(exponent_of(y.value), b_.emin);
-    }
-    return term;
+    if (either(Kind::nan) || (either(Kind::infinite) && either(Kind::zero))) return {Kind::nan, false, 0};
+    if (either(Kind::infinite)) return {Kind::infinite, negative, 0};
+    if (either(Kind::zero)) return {Kind::zero, negative, 0};
+    return {Kind::finite, negative, x.value * y.value};
+  }
+
+  /// Not normalised: the exponents of the factors, of which subnormals have their format's least one.
+  int exponent_of_product(std::size_t k) const {
+    const ExplainedNumber &x = dot_.a[k], &y = dot_.b[k];
+    if (x.kind != Kind::finite || y.kind != Kind::finite) return 0;
+    return std::max(exponent_of(x.value), a_.emin) + std::max(exponent_of(y.value), b_.emin);
   }
 
   ExplainedTerm accumulator_term(std::uint32_t word) const {

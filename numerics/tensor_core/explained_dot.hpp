@@ -58,24 +58,28 @@ struct ExplainedStep {
 };
 
 struct ExplainedDot {
-  std::vector<ExplainedNumber> a, b;
+  std::vector<ExplainedNumber> a, b;  ///< as the tensor core reads them
+  std::vector<ExplainedNumber> a_given,
+      b_given;  ///< as the words say: of TF32 with the low 13 bits, which it drops
   ExplainedNumber c;
   std::vector<ExplainedStep> steps;  ///< none where there are no products
   std::uint32_t word = 0;            ///< the result: the last step's, or c
   ExplainedNumber result;            ///< its value
-  ExplainedNumber exact;             ///< c + sum_k a[k] * b[k], not rounded
+  ExplainedNumber exact;             ///< c + sum_k a_given[k] * b_given[k], not rounded
   std::uint32_t nearest_word = 0;    ///< `exact` rounded once to the accumulator's format, to nearest even
   ExplainedNumber nearest;           ///< its value
   /// 2^ulp_exponent is the spacing of the accumulator's format at `exact`: in its binade, but not below that
   /// of the subnormals and not above that of the largest numbers. Meaningless where `exact` is not finite.
   int ulp_exponent = 0;
   std::optional<Rational> error;  ///< result - exact, where both are finite
+  Rational operand_error =
+      0;  ///< sum_k a[k] * b[k] - a_given[k] * b_given[k]: its part from bits of operands
 };
 
 /// The dot product of these words, step by step. Arguments and errors are those of fused_dot_add.
 ///
-/// With finite numbers throughout, error = (sum over steps of result - sum) - (sum over all terms of
-/// dropped). The sign of a zero: `exact` is -0 only if every term is, as in IEEE 754 addition; a fused block
+/// With finite numbers throughout, error = operand_error + (sum over steps of result - sum) - (sum over all
+/// terms of dropped). The sign of a zero: `exact` is -0 only if every term is, as in IEEE 754 addition; a fused block
 /// that cancels or has zeros only gives +0.
 ExplainedDot explained_dot(const TensorCoreModel& model, DType a_format, std::span<const std::uint32_t> a,
                            DType b_format, std::span<const std::uint32_t> b, std::uint32_t c);

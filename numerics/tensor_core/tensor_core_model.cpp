@@ -120,18 +120,32 @@ constexpr std::array models{
                     model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
 };
 
-constexpr std::size_t count_names() {
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < models.size(); ++i)
-    if (i == 0 || models[i].name != models[i - 1].name) ++count;
-  return count;
-}
-
+// A name, and the generations that it stands for: of a generation itself, of a chip that of mma.sync first.
+struct Name {
+  std::string_view name;
+  std::array<std::string_view, 2> generations;
+  std::size_t count = generations[1].empty() ? 1 : 2;
+};
+constexpr std::array all_names{Name{"volta", {"volta"}},
+                               Name{"turing", {"turing"}},
+                               Name{"ampere", {"ampere"}},
+                               Name{"ada", {"ada"}},
+                               Name{"hopper", {"hopper"}},
+                               Name{"hopper-wgmma", {"hopper-wgmma"}},
+                               Name{"blackwell", {"blackwell"}},
+                               Name{"blackwell-tcgen05", {"blackwell-tcgen05"}},
+                               Name{"v100", {"volta"}},
+                               Name{"t4", {"turing"}},
+                               Name{"a100", {"ampere"}},
+                               Name{"l40s", {"ada"}},
+                               Name{"rtx4090", {"ada"}},
+                               Name{"h100", {"hopper", "hopper-wgmma"}},
+                               Name{"h200", {"hopper", "hopper-wgmma"}},
+                               Name{"b200", {"blackwell", "blackwell-tcgen05"}}};
+constexpr std::size_t generation_count = 8;
 constexpr auto names = [] {
-  std::array<std::string_view, count_names()> list;
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < models.size(); ++i)
-    if (i == 0 || models[i].name != models[i - 1].name) list[count++] = models[i].name;
+  std::array<std::string_view, all_names.size()> list;
+  for (std::size_t i = 0; i < list.size(); ++i) list[i] = all_names[i].name;
   return list;
 }();
 
@@ -149,46 +163,6 @@ DType format_called(const char* what, std::span<const DType> formats, std::strin
 
 }  // namespace
 
-std::string_view name_of(BlockOutput output) {
-  switch (output) {
-    case fp32_toward_zero:
-      return "fp32_toward_zero";
-    case fp32_toward_zero_14_bits:
-      return "fp32_toward_zero_14_bits";
-    case fp16_nearest_even:
-      return "fp16_nearest_even";
-  }
-  return "?";
-}
-std::string_view name_of(Dataflow dataflow) {
-  switch (dataflow) {
-    case fused_chain:
-      return "fused_chain";
-    case fp8_as_fp16_pairs:
-      return "fp8_as_fp16_pairs";
-    case fp8_as_fp16_halves:
-      return "fp8_as_fp16_halves";
-  }
-  return "?";
-}
-std::string_view name_of(SubnormalAccumulator exponent) {
-  return exponent == SubnormalAccumulator::emin ? "emin" : "own_exponent";
-}
-std::string_view name_of(UnderflowZero sign) {
-  return sign == UnderflowZero::keeps_sign ? "keeps_sign" : "positive";
-}
-std::string_view name_of(Evidence evidence) {
-  switch (evidence) {
-    case hardware:
-      return "hardware";
-    case hardware_test:
-      return "hardware_test";
-    case model:
-      return "model";
-  }
-  return "?";
-}
-
 DType operand_format(std::string_view name) {
   return format_called("operand", dtypes<is_low_precision>, name);
 }
@@ -197,23 +171,47 @@ DType accumulator_format(std::string_view name) {
 }
 
 std::span<const TensorCoreModel> tensor_core_models() { return models; }
-std::span<const std::string_view> tensor_core_names() { return names; }
+std::span<const std::string_view> tensor_core_names() { return std::span(names).first(generation_count); }
+std::span<const std::string_view> tensor_core_chips() { return std::span(names).subspan(generation_count); }
+
+std::span<const std::string_view> generations_of(std::string_view name) {
+  for (const Name& known : all_names)
+    if (equal_but_for_case(known.name, name)) return std::span(known.generations).first(known.count);
+  return {};
+}
+
+bool same_function(const TensorCoreModel& a, const TensorCoreModel& b) {
+  return a.block_size == b.block_size && a.fraction_bits == b.fraction_bits && a.output == b.output &&
+         a.exponent_floor == b.exponent_floor && a.dataflow == b.dataflow &&
+         a.subnormal_accumulator == b.subnormal_accumulator && a.underflow_zero == b.underflow_zero;
+}
 
 const TensorCoreModel& tensor_core_model(std::string_view name, DType operands, DType accumulator) {
+  const std::span<const std::string_view> generations = generations_of(name);
+  if (generations.empty())
+    throw std::invalid_argument(
+        fmt::format("unknown tensor-core model '{}': {}", name, known_are(name, names)));
+  std::vector<const TensorCoreModel*> rows;
   std::vector<std::string> possible;
   for (const TensorCoreModel& row : models) {
-    if (row.name != name) continue;
-    if (row.operands.contains(operands) && row.accumulator() == accumulator) return row;
+    if (std::ranges::find(generations, row.name) == generations.end()) continue;
+    if (row.operands.contains(operands) && row.accumulator() == accumulator) rows.push_back(&row);
     for (const DType format : dtypes<is_low_precision>)
       if (row.operands.contains(format))
         possible.push_back(fmt::format("{} with {}", name_of(format), name_of(row.accumulator())));
   }
-  if (possible.empty())
+  if (rows.empty())
     throw std::invalid_argument(
-        fmt::format("unknown tensor-core model '{}': {}", name, known_are(name, names)));
-  throw std::invalid_argument(
-      fmt::format("tensor-core model '{}' has no {} operands with {} accumulators; it has {}", name,
-                  name_of(operands), name_of(accumulator), fmt::join(possible, ", ")));
+        fmt::format("tensor-core model '{}' has no {} operands with {} accumulators; it has {}", name,
+                    name_of(operands), name_of(accumulator), fmt::join(possible, ", ")));
+  for (const TensorCoreModel* const other : rows)
+    if (!same_function(*rows.front(), *other))
+      throw std::invalid_argument(fmt::format(
+          "tensor-core model '{}' has two rows for {} operands with {} accumulators, which give different "
+          "bits: {} ({}) and {} ({}); name one of them",
+          name, name_of(operands), name_of(accumulator), rows.front()->name, rows.front()->hardware,
+          other->name, other->hardware));
+  return *rows.front();
 }
 
 const TensorCoreModel& tensor_core_model(std::string_view name, DType a, DType b, DType accumulator) {

@@ -14,10 +14,12 @@
 // `tensor_core_models()`, one for each kind of operands and accumulator that it has.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
 
+#include "numerics/files/run/named_enum.hpp"
 #include "numerics/formats/dtype.hpp"
 
 namespace fp16lab {
@@ -93,11 +95,18 @@ enum class Evidence : std::uint8_t {
   model,          ///< stated by a published model, not independently checked
 };
 
-std::string_view name_of(BlockOutput output);             ///< "fp32_toward_zero", ...: the enumerators' names
-std::string_view name_of(Dataflow dataflow);              ///< "fused_chain", ...
-std::string_view name_of(SubnormalAccumulator exponent);  ///< "emin", "own_exponent"
-std::string_view name_of(UnderflowZero sign);             ///< "keeps_sign", "positive"
-std::string_view name_of(Evidence evidence);              ///< "hardware", "hardware_test", "model"
+// The enumerators' names.
+constexpr std::array<std::string_view, 3> names_of(BlockOutput) {
+  return {"fp32_toward_zero", "fp32_toward_zero_14_bits", "fp16_nearest_even"};
+}
+constexpr std::array<std::string_view, 3> names_of(Dataflow) {
+  return {"fused_chain", "fp8_as_fp16_pairs", "fp8_as_fp16_halves"};
+}
+constexpr std::array<std::string_view, 2> names_of(SubnormalAccumulator) { return {"emin", "own_exponent"}; }
+constexpr std::array<std::string_view, 2> names_of(UnderflowZero) { return {"keeps_sign", "positive"}; }
+constexpr std::array<std::string_view, 3> names_of(Evidence) {
+  return {"hardware", "hardware_test", "model"};
+}
 
 /// One row of the table. Change a copy to ask what other hardware would do.
 struct TensorCoreModel {
@@ -129,8 +138,18 @@ std::span<const TensorCoreModel> tensor_core_models();
 /// blackwell-tcgen05.
 std::span<const std::string_view> tensor_core_names();
 
-/// The row called `name` for these formats. std::invalid_argument with the known names and the nearest one,
-/// or with the formats that the generation has.
+/// The chips that a name may stand for in the place of a generation: v100, t4, a100, ...
+std::span<const std::string_view> tensor_core_chips();
+/// The generations on this chip, that of mma.sync first; of a generation only itself. Both are found in any case.
+/// Empty where nothing has this name.
+std::span<const std::string_view> generations_of(std::string_view name);
+
+/// Do two rows give the same bits for the same operands? Names, evidence and sources do not count.
+bool same_function(const TensorCoreModel& a, const TensorCoreModel& b);
+
+/// The row of this generation or chip, named in any case, for these formats. A chip with several rows for them has
+/// one where they are the same function: that of mma.sync. std::invalid_argument otherwise, with these rows; with
+/// the known names and the nearest one; or with the formats that the generation has.
 const TensorCoreModel& tensor_core_model(std::string_view name, DType operands = DType::f16,
                                          DType accumulator = DType::f32);
 /// The row that multiplies `a` by `b`.

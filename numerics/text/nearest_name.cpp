@@ -11,6 +11,7 @@ namespace fp16lab {
 namespace {
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+bool same_letter(char a, char b) { return lower(a) == lower(b); }
 
 /// Levenshtein distance by dynamic programming, one row at a time.
 template <class Same>
@@ -31,13 +32,16 @@ std::size_t edit_distance(std::string_view from, std::string_view to, const Same
 
 }  // namespace
 
+bool equal_but_for_case(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, same_letter);
+}
+
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known) {
   std::string_view best;
   std::pair<std::size_t, std::size_t> best_distance;  // capitals decide between names that are equally near
   for (const std::string_view candidate : known) {
-    const std::pair distance(
-        edit_distance(name, candidate, [](char a, char b) { return lower(a) == lower(b); }),
-        edit_distance(name, candidate, std::equal_to<char>()));
+    const std::pair distance(edit_distance(name, candidate, same_letter),
+                             edit_distance(name, candidate, std::equal_to<char>()));
     const bool close = 2 * distance.first < std::max(name.size(), candidate.size());
     if (close && (best.empty() || distance < best_distance)) {
       best = candidate;

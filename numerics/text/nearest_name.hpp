@@ -7,6 +7,9 @@
 
 namespace fp16lab {
 
+/// Are they the same but for the case of ASCII letters?
+bool equal_but_for_case(std::string_view a, std::string_view b);
+
 /// The known name with the smallest edit distance (insertions, deletions, substitutions; "FC3" is "fc3") to
 /// `name`; the first of equals. Empty if none is closer than half of the longer name's length, so that
 /// nonsense gets no suggestion.

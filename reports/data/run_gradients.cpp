@@ -38,7 +38,7 @@ RangeCounts RunGradients::at_scale(double scale) const {
 std::string RunGradients::format_names() const {
   std::vector<std::string> names;
   for (const DType format : formats) {
-    std::string name = format_name(name_of(format));
+    std::string name = title_of(format);
     if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
   }
   std::string words;
@@ -74,8 +74,8 @@ RunGradients load_gradients(const Run& run, std::size_t max_snapshots, Observed 
         if (made) {
           const bool second = std::find(gradients.tensors.begin(), gradients.tensors.end(), row.tensor) !=
                               gradients.tensors.end();
-          gradients.tensors.push_back(
-              second ? fmt::format("{} ({})", row.tensor, format_name(name_of(row.dtype))) : row.tensor);
+          gradients.tensors.push_back(second ? fmt::format("{} ({})", row.tensor, title_of(row.dtype))
+                                             : row.tensor);
           gradients.kinds.push_back(row.kind);
           gradients.formats.push_back(row.dtype);
           gradients.by_scale.emplace_back();

@@ -37,7 +37,7 @@ Figure write_histogram_figure(const WorkloadFigures& input, const Configuration&
   for (const std::size_t tensor : panel_tensors(gradients))
     panels.push_back({.name = one_format ? gradients.tensors[tensor]
                                          : fmt::format("{}, {}", gradients.tensors[tensor],
-                                                       format_name(name_of(gradients.formats[tensor]))),
+                                                       title_of(gradients.formats[tensor])),
                       .values = snapshot.histograms[tensor],
                       .range = range_of(gradients.formats[tensor])});
   const HistogramFigure figure{

@@ -18,9 +18,12 @@ Json format_json(DType format, Observed observed) {
     using F = typename decltype(row)::Format;
     return std::pair(F::exponent_bits, F::precision);
   });
-  return {{"name", format_name(name_of(format))},     {"tie", range.tie_to_zero},
-          {"normal", range.smallest_normal},          {"overflow", range.overflow_threshold()},
-          {"reached", range.threshold_overflows},     {"rounds", format != DType::f32},
+  return {{"name", title_of(format)},
+          {"tie", range.tie_to_zero},
+          {"normal", range.smallest_normal},
+          {"overflow", range.overflow_threshold()},
+          {"reached", range.threshold_overflows},
+          {"rounds", format != DType::f32},
           {"bits", {1, exponent_bits, precision - 1}}};
 }
 

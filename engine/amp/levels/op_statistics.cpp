@@ -13,10 +13,6 @@ namespace {
 
 constexpr std::int64_t first_channels = 4;  ///< of the network's input
 
-std::string_view format_name(DType dtype) {
-  return dtype == DType::tf32 ? "TF32" : dtype == DType::bf16 ? "BF16" : "FP16";
-}
-
 /// Calls `visit` with each member of OpCount that counts, in the order of the file.
 template <class Visit>
 void for_each_count(const Visit& visit) {
@@ -52,8 +48,7 @@ class Adviser {
     say(layer,
         fmt::format("{} = {} is not a multiple of {}, which {} products need to fill tensor cores{}: {} "
                     "would be right",
-                    what, extent, multiple, format_name(dtype),
-                    tf32 ? "" : " (on an A100 the guides quote 16)",
+                    what, extent, multiple, title_of(dtype), tf32 ? "" : " (on an A100 the guides quote 16)",
                     (extent + multiple - 1) / multiple * multiple));
   }
   std::vector<Advice> take() { return std::move(advice_); }
@@ -143,7 +138,7 @@ std::vector<Advice> OpStatistics::advice() const {
     if (shape.nchw) {
       adviser.say(product.layer, fmt::format("{} convolution in NCHW, which has to be transposed for tensor "
                                              "cores: NHWC would be right",
-                                             format_name(product.dtype)));
+                                             title_of(product.dtype)));
     }
   }
   return adviser.take();

@@ -1,10 +1,12 @@
 // fp16lab inspect: one value in every format and rounding mode, as text or as JSON.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 
 #include "analysis/inspection.hpp"
+#include "analysis/rounding_edges.hpp"
 #include "experiments/app/commands.hpp"
 #include "numerics/formats/dtype.hpp"
 
@@ -19,6 +21,8 @@ struct InspectCommand {
   std::vector<std::string> values;
   std::vector<std::string> formats;    ///< names or "E,P[,numbers]"; empty: all named formats
   std::vector<std::string> roundings;  ///< names; empty: all
+  bool whole = false;                  ///< --long
+  bool edges = false;
   bool json = false;
 };
 
@@ -26,28 +30,45 @@ constexpr int short_digits = 7;
 
 std::string short_text(const Code& code) { return fmt::format("{} = {}", code.hex, code.short_value); }
 
-std::string error_text(const RoundedValue& rounded) {
-  if (!rounded.error) return "";
-  if (rounded.error->is_zero()) return "  exact";
-  const std::string error = fmt::format("  error {}{}", rounded.error->negative() ? "" : "+",
-                                        rounded.error->to_string(short_digits));
-  return rounded.error_ulp ? fmt::format("{} = {:+.4g} ulp", error, *rounded.error_ulp) : error;
+/// To four digits, and to as many more as show that it is not quite half an ulp or a whole one.
+std::string ulps_text(const Decimal& ulps) {
+  constexpr int digits = 4, most_digits = 40;
+  for (int more = digits; more <= most_digits; ++more) {
+    const std::string text = ulps.to_string(more);
+    const std::string_view size = std::string_view(text).substr(ulps.negative() ? 1 : 0);
+    if ((size != "0.5" && size != "1") || ulps.to_string() == text)
+      return (ulps.negative() ? "" : "+") + text;
+  }
+  return fmt::format("not quite {}", ulps.to_string(digits));
 }
 
-std::string stochastic_text(const StochasticRounding& stochastic) {
+/// "  error -0.49995 = -0.49995 ulp", and where the value lies midway which way it went.
+std::string error_text(const FormatReport& report, const RoundedValue& rounded) {
+  std::string text;
+  if (rounded.error && rounded.error->is_zero()) text = "  exact";
+  if (rounded.error && !rounded.error->is_zero())
+    text = fmt::format("  error {}{}", rounded.error->negative() ? "" : "+",
+                       rounded.error->to_string(short_digits));
+  if (rounded.error_ulp && !rounded.error->is_zero()) text += " = " + ulps_text(*rounded.error_ulp) + " ulp";
+  if (report.tie && rounded.rounding == Rounding::nearest_even) text += "  tie, to even";
+  if (report.tie && rounded.rounding == Rounding::nearest_away) text += "  tie, away from zero";
+  const std::vector<std::string> flags = analysis::raised(rounded.flags);
+  return flags.empty() ? text : fmt::format("{}  [{}]", text, fmt::join(flags, " "));
+}
+
+std::string stochastic_text(const FormatReport& report, const StochasticRounding& stochastic) {
   if (stochastic.toward_zero.bits == stochastic.away.bits)
     return fmt::format("always {}", short_text(stochastic.away));
-  return fmt::format("up in magnitude with probability {:.6g} to {}, else {}", stochastic.probability_away,
-                     short_text(stochastic.away), short_text(stochastic.toward_zero));
+  return fmt::format(
+      "up in magnitude with probability {:.6g}{} to {}, else {}", stochastic.probability_away,
+      stochastic.probability_away == 0.5 && !report.tie ? " (not a tie, but nearer to one than 2^-32)" : "",
+      short_text(stochastic.away), short_text(stochastic.toward_zero));
 }
 
 void print_line(const char* label, const std::string& text) { fmt::print("    {:<13} {}\n", label, text); }
 
-void print_details(const FormatReport& report) {
-  const RuntimeFormat& format = report.format.format;
+void print_fields(const FormatReport& report) {
   const Code& code = report.code();
-  fmt::print("\n  {} (1 + {} + {} bits), {}\n", report.format.name, format.exponent_bits,
-             format.fraction_bits, name_of(report.rounded.front().rounding));
   print_line("fields",
              fmt::format("{} {} {}  {}", code.sign, code.exponent_bits, code.fraction_bits, code.kind));
   print_line("value", code.formula.empty() ? code.value : fmt::format("{} = {}", code.formula, code.value));
@@ -55,28 +76,53 @@ void print_details(const FormatReport& report) {
     print_line("ulp", fmt::format("2^{} = {}", *report.ulp_exponent, report.ulp().to_string(short_digits)));
   if (report.below) print_line("next below", short_text(*report.below));
   if (report.above) print_line("next above", short_text(*report.above));
-
-  std::size_t width = 0;
-  for (const RoundedValue& rounded : report.rounded) width = std::max(width, short_text(rounded.code).size());
-  for (const RoundedValue& rounded : report.rounded) {
-    const std::vector<std::string> flags = analysis::raised(rounded.flags);
-    print_line(name_of(rounded.rounding),
-               fmt::format("{:<{}}{}{}", short_text(rounded.code), width, error_text(rounded),
-                           flags.empty() ? "" : fmt::format("  [{}]", fmt::join(flags, " "))));
-  }
-  if (report.stochastic) print_line("stochastic", stochastic_text(*report.stochastic));
 }
 
-void print_text(const Inspection& inspection) {
+void print_roundings(const FormatReport& report) {
+  std::size_t width = 0;
+  for (const RoundedValue& rounded : report.rounded) width = std::max(width, short_text(rounded.code).size());
+  for (const RoundedValue& rounded : report.rounded)
+    print_line(name_of(rounded.rounding),
+               fmt::format("{:<{}}{}", short_text(rounded.code), width, error_text(report, rounded)));
+  if (report.stochastic) print_line("stochastic", stochastic_text(report, *report.stochastic));
+}
+
+void print_details(const FormatReport& report) {
+  const RuntimeFormat& format = report.format.format;
+  fmt::print("\n  {} (1 + {} + {} bits), {}\n", report.format.name, format.exponent_bits,
+             format.fraction_bits, name_of(report.rounded.front().rounding));
+  print_fields(report);
+  print_roundings(report);
+}
+
+/// A line for each format; of a single one its fields too, and of roundings that were asked for each.
+void print_text(const Inspection& inspection, const InspectCommand& command) {
   const auto& [value, reports] = inspection;
   const std::string exact = value.nan.empty() ? value.exact() : value.nan;
   fmt::print("{}{}\n\n", value.text, exact == value.text ? "" : " = " + exact);
-  for (const FormatReport& report : reports)
-    fmt::print("  {} {}\n", report.format.name, short_text(report.code()));
-  for (const FormatReport& report : reports) print_details(report);
+  std::size_t width = 0;
+  for (const FormatReport& report : reports) width = std::max(width, short_text(report.code()).size());
+  for (const FormatReport& report : reports) {
+    fmt::print("  {} {:<{}}{}\n", report.format.name, short_text(report.code()), width,
+               error_text(report, report.rounded.front()));
+    if (command.whole) continue;
+    if (reports.size() == 1) print_fields(report);
+    if (!command.roundings.empty()) print_roundings(report);
+  }
+  if (command.whole)
+    for (const FormatReport& report : reports) print_details(report);
+}
+
+ExitCode print_edges() {
+  const std::vector<analysis::Claim> claims = analysis::rounding_edges();
+  fmt::print("{}{}\n", analysis::claims_lines(claims), analysis::claims_count(claims));
+  return analysis::any_mismatch(claims) ? ExitCode::mismatch : ExitCode::ok;
 }
 
 ExitCode run_inspect(const InspectCommand& command) {
+  if (command.edges) return print_edges();
+  if (command.values.empty())
+    throw CommandError(ExitCode::usage, "inspect: expected a VALUE, such as 0.1 or f16:0x045e");
   std::vector<Inspection> inspections;
   try {
     std::vector<analysis::NamedFormat> formats;
@@ -96,7 +142,7 @@ ExitCode run_inspect(const InspectCommand& command) {
   }
   for (std::size_t i = 0; i < inspections.size(); ++i) {
     if (i > 0) fmt::print("\n");
-    print_text(inspections[i]);
+    print_text(inspections[i], command);
   }
   return ExitCode::ok;
 }
@@ -123,51 +169,56 @@ std::string format_titles() {
 }  // namespace
 
 Command inspect_command() {
-  return {.name = "inspect",
-          .description =
-              "One value in every format and rounding mode: bits, fields and formula, exact decimal, ulp, "
-              "neighbours,\nerrors, exception flags (tininess after rounding), and how likely stochastic "
-              "rounding goes up",
-          .examples =
-              "  fp16lab inspect 0.00006666666 2^-25 65519.99\n"
-              "  fp16lab inspect f16:0x045e -inf --format FP16 --format 6,10 --rounding upward --json",
-          .uses = {},
-          .declare = [](Options& options) -> Command::Run {
-            auto command = std::make_shared<InspectCommand>();
-            options
-                .add("VALUE", command->values,
-                     "Decimal, hexadecimal float (0x1.8p-3), power of two (2^-24), inf, nan, or bits: " +
-                         bit_prefixes() + "or a format of your own, 6,10:0x1234")
-                .required();
-            options
-                .add("--format", command->formats,
-                     "Only this format (repeatable): " + format_titles() +
-                         "or your own as "
-                         "EXPONENT_BITS,PRECISION (FP16 is 5,11); ',numbers' after it makes the top binade "
-                         "numbers "
-                         "and its last code the only NaN (E4M3 is 4,4,numbers)")
-                .type("FORMAT")
-                .repeatable()
-                .offers({.words = [] {
-                  std::vector<std::string> names;
-                  for (const analysis::NamedFormat& named : analysis::named_formats())
-                    names.push_back(named.name);
-                  return names;
-                }});
-            options
-                .add("--rounding", command->roundings,
-                     "Only this rounding (repeatable): nearest_even, toward_zero, upward, downward, "
-                     "nearest_away, stochastic")
-                .type("MODE")
-                .repeatable()
-                .offers(offer_words(
-                    {"nearest_even", "toward_zero", "upward", "downward", "nearest_away", "stochastic"}));
-            options.flag("--json", command->json, "JSON instead of text");
-            return [command](const CommonOptions& common) {
-              command->common = common;
-              return run_inspect(*command);
-            };
-          }};
+  return {
+      .name = "inspect",
+      .description =
+          "One value in every format: bits, number, error, ties and exception flags (tininess after "
+          "rounding);\nof one format, or with --long, fields and formula, exact decimal, ulp, neighbours. "
+          "--long has every\nrounding mode, and how likely stochastic rounding goes up. Numbers have the "
+          "fewest digits that read back.",
+      .examples =
+          "  fp16lab inspect 0.00006666666 2^-25 65519.99\n"
+          "  fp16lab inspect f16:0x045e -inf --format FP16 --format 6,10 --rounding upward --json",
+      .uses = {},
+      .declare = [](Options& options) -> Command::Run {
+        auto command = std::make_shared<InspectCommand>();
+        options.add("VALUE", command->values,
+                    "Decimal, hexadecimal float (0x1.8p-3), power of two (2^-24), inf, nan, or bits: " +
+                        bit_prefixes() + "or a format of your own, 6,10:0x1234");
+        options
+            .add("--format", command->formats,
+                 "Only this format (repeatable): " + format_titles() +
+                     "or your own as "
+                     "EXPONENT_BITS,PRECISION (FP16 is 5,11); ',numbers' after it makes the top binade "
+                     "numbers "
+                     "and its last code the only NaN (E4M3 is 4,4,numbers)")
+            .type("FORMAT")
+            .repeatable()
+            .offers({.words = [] {
+              std::vector<std::string> names;
+              for (const analysis::NamedFormat& named : analysis::named_formats())
+                names.push_back(named.name);
+              return names;
+            }});
+        options
+            .add("--rounding", command->roundings,
+                 "Only this rounding (repeatable): nearest_even, toward_zero, upward, downward, "
+                 "nearest_away, stochastic")
+            .type("MODE")
+            .repeatable()
+            .offers(offer_words(
+                {"nearest_even", "toward_zero", "upward", "downward", "nearest_away", "stochastic"}));
+        options.flag("--long", command->whole,
+                     "Of every format fields, formula, ulp, neighbours, and every rounding");
+        options.flag("--edges", command->edges,
+                     "Instead of a value: what happens at every edge of FP16 rounding (ties, overflow, "
+                     "underflow, NaN, ...), question and answer a line");
+        options.flag("--json", command->json, "JSON instead of text, all of it");
+        return [command](const CommonOptions& common) {
+          command->common = common;
+          return run_inspect(*command);
+        };
+      }};
 }
 
 }  // namespace fp16lab::experiments

@@ -7,14 +7,18 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "analysis/dot_explanation.hpp"
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/line_filter.hpp"
 #include "experiments/app/commands/mma_capture.hpp"
 #include "experiments/app/commands/mma_explain.hpp"
 #include "experiments/app/commands/tensor_core_row.hpp"
+#include "numerics/arithmetic/round_pack.hpp"
+#include "numerics/formats/decimal.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
@@ -25,15 +29,16 @@ namespace {
 
 struct MmaCommand {
   CommonOptions common;
-  std::string model;              ///< a tensor-core model's name
-  std::filesystem::path capture;  ///< instead of lines
-  std::filesystem::path row;      ///< or a file with a row of the user's own
-  std::string in;                 ///< format of a's words; empty: f16, or what the file says
-  std::string in_b;               ///< of b's; empty: as a's
-  std::string acc;                ///< of c and d; empty: f32, or what the file says
-  bool verify = false;            ///< lines hold d too; only mismatches are written
-  bool explain = false;           ///< every step instead of the answer
-  bool json = false;              ///< of --explain
+  std::vector<std::string> models;  ///< names of tensor-core models or chips
+  std::filesystem::path capture;    ///< instead of lines
+  std::filesystem::path row;        ///< or a file with a row of the user's own
+  std::string in;                   ///< format of a's words; empty: f16, or what the file says
+  std::string in_b;                 ///< of b's; empty: as a's
+  std::string acc;                  ///< of c and d; empty: f32, or what the file says
+  bool verify = false;              ///< lines hold d too; only mismatches are written
+  bool explain = false;             ///< every step instead of the answer
+  bool decimal = false;             ///< every word with its number
+  bool json = false;                ///< of --explain
   // Changes to the model's row; absent or empty: as the table has it.
   std::optional<int> block_size, fraction_bits, exponent_floor;
   std::string subnormal_accumulator, underflow_zero, fp8_order;
@@ -43,14 +48,10 @@ struct MmaCommand {
   throw CommandError(ExitCode::usage, "mma: " + message);
 }
 
-template <class Choice>
-Choice chosen(const char* option, const std::string& name, std::initializer_list<Choice> choices) {
-  std::vector<std::string_view> known;
-  for (const Choice choice : choices) {
-    if (name_of(choice) == name) return choice;
-    known.push_back(name_of(choice));
-  }
-  mma_usage(fmt::format("{} '{}': {}", option, name, known_are(name, known)));
+template <NamedEnum Choice>
+Choice chosen(const char* option, const std::string& name) {
+  if (const auto choice = enumerator_called<Choice>(name)) return *choice;
+  mma_usage(fmt::format("{} '{}': {}", option, name, known_are(name, names_of(Choice{}))));
 }
 
 /// What each line asks: the row with the user's changes, and how its words are written.
@@ -74,64 +75,73 @@ std::string name_of(const MmaQuestion& question) {
                      name_of(question.row().accumulator()));
 }
 
-OwnRow row_of(const MmaCommand& command) {
-  if (command.model.empty() && command.row.empty())
+std::vector<OwnRow> rows_of(const MmaCommand& command) {
+  if (command.models.empty() && command.row.empty())
     mma_usage(fmt::format("expected --model NAME: {}; or --row FILE.toml",
                           fmt::join(fp16lab::tensor_core_names(), ", ")));
-  if (!command.model.empty() && !command.row.empty())
+  if (!command.models.empty() && !command.row.empty())
     mma_usage(
         fmt::format("--model with --row: expected one of them; base = \"{}\" in {} takes that model's row",
-                    command.model, command.row.string()));
-  if (!command.row.empty()) return load_tensor_core_row(command.row, command.in, command.acc);
+                    command.models.front(), command.row.string()));
+  if (!command.row.empty()) return {load_tensor_core_row(command.row, command.in, command.acc)};
   const DType operands = command.in.empty() ? DType::f16 : operand_format(command.in);
   const DType accumulator = command.acc.empty() ? DType::f32 : accumulator_format(command.acc);
-  return {nullptr, tensor_core_model(command.model, operands, accumulator), operands};
+  std::vector<OwnRow> rows;
+  for (const std::string& model : command.models)
+    rows.push_back({nullptr, tensor_core_model(model, operands, accumulator), operands});
+  return rows;
 }
 
-/// The row that the command names, then the changes to it. An option that cannot change any result of the
-/// row is refused: who gives it expects something of it.
-MmaQuestion question_of(const MmaCommand& command) {
-  if (command.json && !command.explain) mma_usage("--json goes with --explain; answers are lines of words");
-  try {
-    OwnRow own = row_of(command);
-    const DType a_format = own.operands;
-    const DType b_format = command.in_b.empty() ? a_format : operand_format(command.in_b);
-    MmaQuestion question{std::move(own), a_format, b_format};
-    TensorCoreModel& row = question.own.row;
-    if (a_format != b_format && !(is_fp8(a_format) && is_fp8(b_format)))
-      mma_usage(fmt::format("--in {} with --in-b {}: only {} can be mixed", name_of(a_format), command.in_b,
-                            fmt::join(dtype_names<is_fp8>, " and ")));
+/// A row that the command names, with its changes to it. An option that cannot change any result of the row is
+/// refused: who gives it expects something of it.
+MmaQuestion question_of(const MmaCommand& command, OwnRow own) {
+  const DType a_format = own.operands;
+  const DType b_format = command.in_b.empty() ? a_format : operand_format(command.in_b);
+  MmaQuestion question{std::move(own), a_format, b_format};
+  TensorCoreModel& row = question.own.row;
+  if (a_format != b_format && !(is_fp8(a_format) && is_fp8(b_format)))
+    mma_usage(fmt::format("--in {} with --in-b {}: only {} can be mixed", name_of(a_format), command.in_b,
+                          fmt::join(dtype_names<is_fp8>, " and ")));
 
-    const bool through_fp16 = row.dataflow != Dataflow::fused_chain;
-    const std::string which = name_of(question);
-    if (command.block_size) {
-      if (through_fp16)
-        mma_usage(
-            fmt::format("--block-size: {} has two blocks of 16 in an instruction of 32 products; "
-                        "--fp8-order says which",
-                        which));
-      row.block_size = *command.block_size;
-    }
-    if (command.fraction_bits) row.fraction_bits = *command.fraction_bits;
-    if (command.exponent_floor) row.exponent_floor = *command.exponent_floor;
-    if (!command.subnormal_accumulator.empty()) {
-      if (row.accumulator() != DType::f16)
-        mma_usage(fmt::format("--subnormal-accumulator: {} has no FP16 accumulator", which));
-      row.subnormal_accumulator = chosen("--subnormal-accumulator", command.subnormal_accumulator,
-                                         {SubnormalAccumulator::emin, SubnormalAccumulator::own_exponent});
-    }
-    if (!command.underflow_zero.empty())
-      row.underflow_zero = chosen("--underflow-zero", command.underflow_zero,
-                                  {UnderflowZero::keeps_sign, UnderflowZero::positive});
-    if (!command.fp8_order.empty()) {
-      const Dataflow dataflow = dataflow_of(command.fp8_order);
-      if (!through_fp16)
-        mma_usage(fmt::format("--fp8-order: {} does not go through FP16, as FP8 on hopper and blackwell does",
-                              which));
-      row.dataflow = dataflow;
-    }
-    fused_dot_add(row, a_format, {}, b_format, {}, 0);  // lets it judge the numbers
-    return question;
+  const bool through_fp16 = row.dataflow != Dataflow::fused_chain;
+  const std::string which = name_of(question);
+  if (command.block_size) {
+    if (through_fp16)
+      mma_usage(
+          fmt::format("--block-size: {} has two blocks of 16 in an instruction of 32 products; "
+                      "--fp8-order says which",
+                      which));
+    row.block_size = *command.block_size;
+  }
+  if (command.fraction_bits) row.fraction_bits = *command.fraction_bits;
+  if (command.exponent_floor) row.exponent_floor = *command.exponent_floor;
+  if (!command.subnormal_accumulator.empty()) {
+    if (row.accumulator() != DType::f16)
+      mma_usage(fmt::format("--subnormal-accumulator: {} has no FP16 accumulator", which));
+    row.subnormal_accumulator =
+        chosen<SubnormalAccumulator>("--subnormal-accumulator", command.subnormal_accumulator);
+  }
+  if (!command.underflow_zero.empty())
+    row.underflow_zero = chosen<UnderflowZero>("--underflow-zero", command.underflow_zero);
+  if (!command.fp8_order.empty()) {
+    const Dataflow dataflow = dataflow_of(command.fp8_order);
+    if (!through_fp16)
+      mma_usage(fmt::format("--fp8-order: {} does not go through FP16, as FP8 on hopper and blackwell does",
+                            which));
+    row.dataflow = dataflow;
+  }
+  fused_dot_add(row, a_format, {}, b_format, {}, 0);  // lets it judge the numbers
+  return question;
+}
+
+std::vector<MmaQuestion> questions_of(const MmaCommand& command) {
+  if (command.json && !command.explain) mma_usage("--json goes with --explain; answers are lines of words");
+  if (command.verify && command.models.size() > 1)
+    mma_usage(fmt::format("--verify compares with one --model, found {}", fmt::join(command.models, ", ")));
+  try {
+    std::vector<MmaQuestion> questions;
+    for (OwnRow& own : rows_of(command)) questions.push_back(question_of(command, std::move(own)));
+    return questions;
   } catch (const std::invalid_argument& error) {
     mma_usage(error.what());
   }
@@ -143,12 +153,15 @@ int digits_of(DType format) { return 2 * static_cast<int>(size_of(format)); }
 /// One line's fields: taken apart, answered or compared, and every mistake named.
 class Mma {
  public:
-  Mma(const MmaQuestion& question, const MmaCommand& command)
-      : question_(question),
+  Mma(const std::vector<MmaQuestion>& questions, const MmaCommand& command)
+      : questions_(questions),
         verify_(command.verify),
         explain_(command.explain),
         json_(command.json),
-        d_digits_(digits_of(question.row().accumulator())) {}
+        decimal_(command.decimal || questions.size() > 1),
+        a_format_(questions.front().a_format),
+        b_format_(questions.front().b_format),
+        d_format_(questions.front().row().accumulator()) {}
 
   void operator()(std::string_view line, std::uint64_t number, std::string& output) {
     const bool blank =
@@ -162,35 +175,43 @@ class Mma {
     std::array<std::string_view, 4> fields;
     const std::size_t expected = verify_ ? 4 : 3;
     split(fields, expected);
-    read_words("a", fields[0], question_.a_format, a_);
-    read_words("b", fields[1], question_.b_format, b_);
+    numbers_ = false;
+    read_words("a", fields[0], a_format_, a_);
+    read_words("b", fields[1], b_format_, b_);
     if (a_.size() != b_.size())
       refuse(fmt::format("{} of a and {} of b; expected as many", counted(a_.size(), "word"),
                          counted(b_.size(), "word")));
     const std::uint32_t c = accumulator_word("c", fields[2]);
-    const std::uint32_t d = fused_dot_add(question_.row(), question_.a_format, a_, question_.b_format, b_, c);
-    ++lines_;
     std::optional<std::uint32_t> captured;
     if (verify_) captured = accumulator_word("d", fields[3]);
-    if (captured == d) return;
-    ++answers_;
-    if (explain_) {
-      output += explanation_of({.text = line,
-                                .number = number,
-                                .row = &question_.row(),
-                                .a_format = question_.a_format,
-                                .b_format = question_.b_format,
-                                .a = a_,
-                                .b = b_,
-                                .c = c,
-                                .d = d,
-                                .captured = captured},
-                               json_);
-      return;
+    ++lines_;
+    const bool table = !explain_ && !verify_ && (decimal_ || numbers_);
+    if (table) write_operands(c, output);
+    for (const MmaQuestion& question : questions_) {
+      const TensorCoreModel& row = question.row();
+      const std::uint32_t d = fused_dot_add(row, a_format_, a_, b_format_, b_, c);
+      if (captured == d) return;
+      ++answers_;
+      if (explain_) {
+        output += explanation_of({.text = line,
+                                  .number = number,
+                                  .row = &row,
+                                  .a_format = a_format_,
+                                  .b_format = b_format_,
+                                  .a = a_,
+                                  .b = b_,
+                                  .c = c,
+                                  .d = d,
+                                  .captured = captured},
+                                 json_);
+      } else if (table) {
+        write_row(row.name, d_format_, {&d, 1}, output);
+      } else {
+        output.append(line) += '\t';
+        append_hex(d, d_format_, output);
+        output += '\n';
+      }
     }
-    output.append(line) += '\t';
-    for (int i = d_digits_ - 1; i >= 0; --i) output += "0123456789abcdef"[d >> (4 * i) & 15];
-    output += '\n';
   }
 
   std::uint64_t lines() const { return lines_; }      ///< without comments and empty lines
@@ -220,8 +241,37 @@ class Mma {
                        expected, verify_ ? ", d-word" : "", count, hint));
   }
 
-  /// One word of at most `digits` digits, all of them if `exactly`.
-  std::uint32_t word(const char* field, std::string_view text, int digits, bool exactly) const {
+  static void append_hex(std::uint32_t word, DType format, std::string& output) {
+    for (int i = digits_of(format) - 1; i >= 0; --i) output += "0123456789abcdef"[word >> (4 * i) & 15];
+  }
+
+  /// "a        3c00 = 1, b800 = -0.5": a TF32 register with all that it holds.
+  void write_row(std::string_view name, DType format, std::span<const std::uint32_t> words,
+                 std::string& output) const {
+    std::size_t width = 1;
+    for (const MmaQuestion& question : questions_) width = std::max(width, question.row().name.size());
+    output.append(name).append(width - name.size() + 1, ' ');
+    for (const std::uint32_t& word : words) {
+      output += &word == words.data() ? " " : ", ";
+      append_hex(word, format, output);
+      output += " = " + analysis::number_text(format == DType::tf32 ? DType::f32 : format, word);
+    }
+    output += '\n';
+  }
+
+  void write_operands(std::uint32_t c, std::string& output) {
+    if (answers_ != 0) output += '\n';
+    write_row("a", a_format_, a_, output);
+    write_row("b", b_format_, b_, output);
+    write_row("c", d_format_, {&c, 1}, output);
+  }
+
+  /// A word of hexadecimal digits, as many as it has or, but for TF32, fewer; or a number, rounded to nearest
+  /// even: of TF32 to the FP32 that the register holds.
+  std::uint32_t word(const char* field, std::string_view text, DType format) {
+    // Elsewhere TF32 is also written as 19 bits in 5 digits, which are not the register's lower digits.
+    const bool exactly = format == DType::tf32;
+    const int digits = digits_of(format);
     std::string_view digits_only = text;
     if (digits_only.starts_with("0x") || digits_only.starts_with("0X")) digits_only.remove_prefix(2);
     std::uint32_t value = 0;
@@ -232,38 +282,49 @@ class Mma {
       value = value << 4 | (digit & 15U);
     }
     const auto size = static_cast<int>(digits_only.size());
-    if (!hexadecimal || size > digits || (exactly && size < digits))
-      refuse(fmt::format("{}: expected words of {} {} hexadecimal digits, found {}", field,
-                         exactly ? "exactly" : "at most", digits, quoted(text)));
-    return value;
+    if (hexadecimal && size <= digits && (!exactly || size == digits)) return value;
+    try {
+      if (!hexadecimal) {
+        const Exact number = parse_number(text).to_exact();
+        numbers_ = true;
+        return visit_dtype<is_floating>(exactly ? DType::f32 : format, [&](auto row) {
+          using F = typename decltype(row)::Format;
+          return static_cast<std::uint32_t>(round_pack<F>(number, {}).bits());
+        });
+      }
+    } catch (const std::invalid_argument&) {
+      // answered below
+    }
+    refuse(
+        fmt::format("{}: expected words of {} {} hexadecimal digits, found {}; a number has a point or a "
+                    "sign, as 0.5, -2.0 and 2^-24 have",
+                    field, exactly ? "exactly" : "at most", digits, quoted(text)));
   }
 
-  void read_words(const char* field, std::string_view text, DType format,
-                  std::vector<std::uint32_t>& words) const {
+  void read_words(const char* field, std::string_view text, DType format, std::vector<std::uint32_t>& words) {
     words.clear();
-    // Elsewhere TF32 is also written as 19 bits in 5 digits, which are not the register's lower digits.
-    const bool exactly = format == DType::tf32;
-    const int digits = digits_of(format);
     for (std::size_t i = 0; i < text.size();) {
       if (text[i] == ' ') {
         ++i;
         continue;
       }
       const std::size_t end = std::min(text.find(' ', i), text.size());
-      words.push_back(word(field, text.substr(i, end - i), digits, exactly));
+      words.push_back(word(field, text.substr(i, end - i), format));
       i = end;
     }
   }
 
-  std::uint32_t accumulator_word(const char* field, std::string_view text) const {
+  std::uint32_t accumulator_word(const char* field, std::string_view text) {
     while (text.starts_with(' ')) text.remove_prefix(1);
     while (text.ends_with(' ')) text.remove_suffix(1);
-    return word(field, text, d_digits_, false);
+    return word(field, text, d_format_);
   }
 
-  MmaQuestion question_;
+  std::vector<MmaQuestion> questions_;
   bool verify_, explain_, json_;
-  int d_digits_;
+  bool decimal_;          // every word with its number, whatever the lines hold
+  bool numbers_ = false;  // does this line hold some?
+  DType a_format_, b_format_, d_format_;
   std::string_view line_;
   std::uint64_t number_ = 0;
   std::uint64_t lines_ = 0, answers_ = 0;
@@ -276,32 +337,33 @@ ExitCode run_capture(const MmaCommand& command) {
     mma_usage(fmt::format("{}: a capture goes with --verify; lines of words come from the standard input",
                           command.capture.string()));
   const bool plain = command.row.empty() && command.in.empty() && command.in_b.empty() &&
-                     command.acc.empty() && !command.explain && !command.json && !command.block_size &&
-                     !command.fraction_bits && !command.exponent_floor &&
+                     command.acc.empty() && !command.explain && !command.decimal && !command.json &&
+                     !command.block_size && !command.fraction_bits && !command.exponent_floor &&
                      command.subnormal_accumulator.empty() && command.underflow_zero.empty() &&
                      command.fp8_order.empty();
   if (!plain)
     mma_usage("of a capture only --model can be chosen: formats and rows are those of its instructions");
-  if (!command.model.empty()) {
-    try {
-      tensor_core_model(command.model);
-    } catch (const std::invalid_argument& error) {
-      mma_usage(error.what());
-    }
+  if (command.models.size() > 1) mma_usage("--verify compares a capture with one --model");
+  std::string generation;
+  try {
+    if (!command.models.empty()) generation = tensor_core_model(command.models.front()).name;
+  } catch (const std::invalid_argument& error) {
+    mma_usage(error.what());
   }
-  return verify_capture(command.capture, command.model, command.common);
+  return verify_capture(command.capture, generation, command.common);
 }
 
 ExitCode run_mma(const MmaCommand& command) {
   if (!command.capture.empty()) return run_capture(command);
-  const MmaQuestion question = question_of(command);
-  Mma mma(question, command);
+  const std::vector<MmaQuestion> questions = questions_of(command);
+  Mma mma(questions, command);
   filter_lines([&mma](std::string_view line, std::uint64_t number, std::string& output) {
     mma(line, number, output);
   });
   if (!command.verify) return ExitCode::ok;
   if (!command.common.quiet || mma.answers() != 0)
-    say("fp16lab: mma: {} of {} lines differ from {}", mma.answers(), mma.lines(), name_of(question));
+    say("fp16lab: mma: {} of {} lines differ from {}", mma.answers(), mma.lines(),
+        name_of(questions.front()));
   return mma.answers() == 0 ? ExitCode::ok : ExitCode::mismatch;
 }
 
@@ -314,7 +376,10 @@ Command mma_command() {
           "Tensor-core dot products as a filter: d = c + a.b as the hardware computes it.\n\n"
           "Input lines:\n"
           "  a-words TAB b-words TAB c-word      words in hexadecimal with spaces between them, any K\n"
-          "Output: the same line, TAB, d-word.\n\n"
+          "Output: the same line, TAB, d-word. Of several models, with --decimal, and of a line with numbers "
+          "such\n"
+          "as 0.5, -2.0, 2^-24 or inf in the place of words, a row for a, b, c and each model: words and "
+          "numbers.\n\n"
           "Words have 2 digits (e4m3, e5m2), 4 (f16, bf16) or 8 (f32;\n"
           "tf32 is an FP32 register whose low 13 bits are ignored, all 8 digits required). 0x, capitals and\n"
           "missing leading zeros are fine. Empty lines and lines that begin with # pass through unchanged.\n"
@@ -328,6 +393,7 @@ Command mma_command() {
           tensor_core_row_keys(),
       .examples =
           "  printf '3c00 b800\\t3c00 3c00\\t3f800000\\n' | fp16lab mma --model hopper\n"
+          "  printf '1.0 -0.5\\t1.0 1.0\\t1.0\\n' | fp16lab mma --model v100,a100,h100\n"
           "  fp16lab mma --model ampere --in bf16 --verify < captured.tsv > mismatches.tsv\n"
           "  fp16lab mma --verify capture.txt\n"
           "  printf '0800\\t8c00\\t3f800000\\n' | fp16lab mma --model hopper --explain",
@@ -335,8 +401,15 @@ Command mma_command() {
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<MmaCommand>();
         const std::string models = fmt::format("{}", fmt::join(fp16lab::tensor_core_names(), ", "));
-        options.add("--model", command->model, models + " (fp16lab list shows their rows)")
+        options
+            .add(
+                "--model", command->models,
+                fmt::format("{} (fp16lab list shows their rows); or a chip: {}. Several, with commas between "
+                            "them, answer side by side",
+                            models, fmt::join(tensor_core_chips(), ", ")))
             .type("NAME")
+            .separated(',')
+            .repeatable()
             .offers(offer_names(fp16lab::tensor_core_names()));
         options
             .add("FILE", command->capture,
@@ -374,6 +447,7 @@ Command mma_command() {
             "Instead of the answer every step: operands, aligned terms and what they lose, sums, "
             "roundings, the exact sum and the error in ulp; with --verify of lines that differ. Bits "
             "after | are dropped, .. stands for more of them; the error is d minus the exact sum");
+        options.flag("--decimal", command->decimal, "Every word with its number, and a row for each model");
         options.flag("--json", command->json,
                      "With --explain: JSON, one object a line; comments are left out");
         const std::string open = "What published models leave open";

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <initializer_list>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -26,20 +25,6 @@ namespace {
 
 constexpr int fp16_block_size = 16;  // of FP8 through FP16: an instruction of 32 products is two blocks
 
-constexpr std::array outputs{BlockOutput::fp32_toward_zero, BlockOutput::fp32_toward_zero_14_bits,
-                             BlockOutput::fp16_nearest_even};
-constexpr std::array dataflows{Dataflow::fused_chain, Dataflow::fp8_as_fp16_pairs,
-                               Dataflow::fp8_as_fp16_halves};
-constexpr std::array subnormal_accumulators{SubnormalAccumulator::emin, SubnormalAccumulator::own_exponent};
-constexpr std::array underflow_zeros{UnderflowZero::keeps_sign, UnderflowZero::positive};
-
-template <class Choices>
-std::vector<std::string_view> names_of(const Choices& choices) {
-  std::vector<std::string_view> names;
-  for (const auto choice : choices) names.push_back(name_of(choice));
-  return names;
-}
-
 struct Key {
   std::string_view name;
   std::string help;
@@ -55,11 +40,10 @@ const std::vector<Key>& keys() {
       {"block_size", fmt::format("L, products in a fused block: 1 to {}", max_block_size)},
       {"fraction_bits", "F, bits kept below the largest exponent: 1 to 48"},
       {"exponent_floor", "E0, the least exponent of the alignment: -1000 to 1000"},
-      {"output", fmt::format("final rounding, and with it --acc: {}", fmt::join(names_of(outputs), ", "))},
-      {"dataflow", fmt::format("order of the products: {}", fmt::join(names_of(dataflows), ", "))},
-      {"subnormal_accumulator",
-       fmt::format("as --subnormal-accumulator: {}", fmt::join(names_of(subnormal_accumulators), ", "))},
-      {"underflow_zero", fmt::format("as --underflow-zero: {}", fmt::join(names_of(underflow_zeros), ", "))}};
+      {"output", "final rounding, and with it --acc: " + known_names<BlockOutput>()},
+      {"dataflow", "order of the products: " + known_names<Dataflow>()},
+      {"subnormal_accumulator", "as --subnormal-accumulator: " + known_names<SubnormalAccumulator>()},
+      {"underflow_zero", "as --underflow-zero: " + known_names<UnderflowZero>()}};
   return list;
 }
 
@@ -115,16 +99,13 @@ class RowFile {
     return static_cast<int>(*value);
   }
 
-  template <class Choices>
-  auto choice(std::string_view name, const Choices& choices) const
-      -> std::optional<typename Choices::value_type> {
-    const std::vector<std::string_view> names = names_of(choices);
-    const std::optional<std::string> given =
-        text(name, fmt::format("one of the texts {}", fmt::join(names, ", ")));
+  template <NamedEnum Choice>
+  std::optional<Choice> choice(std::string_view name) const {
+    const std::optional<std::string> given = text(name, "one of the texts " + known_names<Choice>());
     if (!given) return std::nullopt;
-    const auto found = std::find(names.begin(), names.end(), *given);
-    if (found == names.end()) refuse(name, known_are(*given, names));
-    return choices[static_cast<std::size_t>(found - names.begin())];
+    const std::optional<Choice> found = enumerator_called<Choice>(*given);
+    if (!found) refuse(name, known_are(*given, names_of(Choice{})));
+    return found;
   }
 
   /// Empty where the key is not there.
@@ -178,19 +159,15 @@ std::string row_name(const RowFile& file, std::string_view source) {
 /// The row before single keys change it: base's, or one of the keys that must be there.
 TensorCoreModel starting_row(const RowFile& file, const std::vector<DType>& operands, DType operand,
                              DType accumulator) {
-  const std::string expected =
-      fmt::format("the name of a --model: {}", fmt::join(fp16lab::tensor_core_names(), ", "));
-  const auto base = file.text("base", expected);
-  const std::span<const std::string_view> models = fp16lab::tensor_core_names();
-  if (base && std::find(models.begin(), models.end(), *base) == models.end())
-    file.refuse("base", known_are(*base, models));
+  const auto base = file.text(
+      "base", fmt::format("the name of a --model: {}", fmt::join(fp16lab::tensor_core_names(), ", ")));
   try {
     if (base) return tensor_core_model(*base, operand, accumulator);
   } catch (const std::invalid_argument& error) {
     file.refuse("base", error.what());
   }
   const bool through_fp16 =
-      file.choice("dataflow", dataflows).value_or(Dataflow::fused_chain) != Dataflow::fused_chain;
+      file.choice<Dataflow>("dataflow").value_or(Dataflow::fused_chain) != Dataflow::fused_chain;
   for (const char* const key : {"operands", "block_size", "fraction_bits", "exponent_floor", "output"}) {
     if (file.has(key) || (through_fp16 && std::string_view(key) == "block_size")) continue;
     file.refuse_file(
@@ -232,7 +209,7 @@ OwnRow parse_tensor_core_row(std::string_view toml, std::string_view source,
   if (!operands.empty() && std::find(operands.begin(), operands.end(), operand) == operands.end())
     file.refuse("operands", fmt::format("expected {} among them, which --in asks for", name_of(operand)));
 
-  const auto output = file.choice("output", outputs);
+  const auto output = file.choice<BlockOutput>("output");
   DType accumulator = output ? accumulator_of(*output) : DType::f32;
   if (!asked_accumulator.empty()) accumulator = accumulator_format(asked_accumulator);
   if (output && accumulator_of(*output) != accumulator)
@@ -248,9 +225,9 @@ OwnRow parse_tensor_core_row(std::string_view toml, std::string_view source,
   replace(row.fraction_bits, file.integer("fraction_bits", 1, 48));
   replace(row.exponent_floor, file.integer("exponent_floor", -1000, 1000));
   replace(row.output, output);
-  replace(row.dataflow, file.choice("dataflow", dataflows));
-  replace(row.subnormal_accumulator, file.choice("subnormal_accumulator", subnormal_accumulators));
-  replace(row.underflow_zero, file.choice("underflow_zero", underflow_zeros));
+  replace(row.dataflow, file.choice<Dataflow>("dataflow"));
+  replace(row.subnormal_accumulator, file.choice<SubnormalAccumulator>("subnormal_accumulator"));
+  replace(row.underflow_zero, file.choice<UnderflowZero>("underflow_zero"));
 
   if (row.dataflow != Dataflow::fused_chain) {
     for (const DType format : dtypes<is_low_precision>)

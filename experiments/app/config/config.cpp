@@ -17,6 +17,7 @@
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/formats/fp32_range.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
@@ -116,10 +117,11 @@ bool has_choice(const ConfigKey& key, std::string_view choice) {
 
 std::string checked_text(const ConfigKey& key, const std::string& text, std::string_view where) {
   require_printable(text, key.name, where);
-  if (!key.choices.empty() && !has_choice(key, text))
-    refuse_config(where, fmt::format("{} = \"{}\": expected {}{}", key.name, text, expectation_of(key),
-                                     did_you_mean(text, key.choices)));
-  return text;
+  if (key.choices.empty()) return text;
+  for (const std::string& choice : key.choices)
+    if (equal_but_for_case(choice, text)) return choice;
+  refuse_config(where, fmt::format("{} = \"{}\": expected {}{}", key.name, text, expectation_of(key),
+                                   did_you_mean(text, key.choices)));
 }
 
 /// TOML has the type that the parameter says; reals may be written as integers.
@@ -343,16 +345,24 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
   key.write(config, value_of(key, *table.get("value"), where));
 }
 
-void resolve_scaler_policy(RunConfig& config) {
+void resolve_names(RunConfig& config) {
+  std::string& tensor_core = config.backend.tensor_core;
+  if (tensor_core != "auto") {
+    const std::string_view row = tensor_core_model(tensor_core).name;
+    if (generations_of(tensor_core).size() > 1)
+      for (const engine::Fp8Rounding fp8 : {config.amp.fp8_operands, config.amp.fp8_gradients})
+        if (fp8) tensor_core_model(tensor_core, *fp8);  // refuses what has two answers
+    tensor_core = row;
+  }
   if (config.scaler.policy != automatic_policy) return;
   const engine::amp::LevelRules& rules = engine::amp::level_rules(config.amp.dialect, config.amp.level);
   const bool tf32 = config.amp.dtype == DType::tf32;  // FP32's range: nothing to scale for
   config.scaler.policy = rules.brings_scaler && !tf32 ? rules.scaler : "none";
 }
 
-void resolve_scaler_policy(RunConfig& config, std::string_view where) {
+void resolve_names(RunConfig& config, std::string_view where) {
   try {
-    resolve_scaler_policy(config);
+    resolve_names(config);
   } catch (const std::invalid_argument& error) {
     refuse_config(where, error.what());
   }

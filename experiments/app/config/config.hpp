@@ -120,7 +120,7 @@ struct ReportConfig {
 using ConfigValue = std::variant<std::monostate, std::string, std::int64_t, double, bool,
                                  std::vector<std::int64_t>, std::vector<std::string>>;
 
-/// The value of scaler.policy until resolve_scaler_policy.
+/// The value of scaler.policy until resolve_names.
 inline constexpr std::string_view automatic_policy = "auto";
 
 /// Sections that an engine's struct of options has are that struct.
@@ -264,12 +264,13 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
 std::vector<std::string> apply_settings(RunConfig& config, const std::vector<std::string>& settings,
                                         std::string_view where);
 
-/// Puts the policy that amp.level brings in amp.dialect ("none" if it brings none) in the place of
-/// scaler.policy = "auto", once all settings are there. std::invalid_argument for a level that the dialect
-/// does not have.
-void resolve_scaler_policy(RunConfig& config);
+/// Once all settings are there: puts the row's name in the place of a chip's in backend.tensor_core, and the policy
+/// that amp.level brings in amp.dialect ("none" if it brings none) in the place of scaler.policy = "auto".
+/// std::invalid_argument for a chip whose rows differ in a format of the run, and for a level that the dialect does
+/// not have.
+void resolve_names(RunConfig& config);
 /// CommandError(usage) that begins with `where` instead.
-void resolve_scaler_policy(RunConfig& config, std::string_view where);
+void resolve_names(RunConfig& config, std::string_view where);
 /// The resolved configuration with every key that is read; parse_config gives back an equal one.
 std::string to_toml(const RunConfig& config);
 

@@ -27,7 +27,7 @@ const ConfigKey* key_of(std::string_view setting) {
 /// level.
 const engine::amp::PolicyDescription* policy_of(RunConfig config) {
   try {
-    resolve_scaler_policy(config);
+    resolve_names(config);
   } catch (const std::invalid_argument&) {
     return nullptr;
   }

@@ -32,7 +32,7 @@ std::optional<RunConfig> read_config(const std::string& toml) {
 
 RunIdentity identity_of(RunConfig config) {
   try {
-    resolve_scaler_policy(config);
+    resolve_names(config);
   } catch (const std::invalid_argument&) {
     config.scaler.policy = "none";
   }

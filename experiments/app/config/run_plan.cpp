@@ -87,7 +87,7 @@ std::map<std::string, engine::optim::OptimizerOptions, std::less<>> own_optimize
 
 /// std::invalid_argument.
 RunPlan resolved(RunConfig config) {
-  resolve_scaler_policy(config);
+  resolve_names(config);
   engine::amp::AmpOptions amp = config.amp;
   for (std::string& row : to_float_of(config.model.rows)) amp.to_float.push_back(std::move(row));
   RunPlan plan{engine::plan_training(config.train, amp, config.scaler, config.optimizer, config.parallel,

@@ -58,7 +58,7 @@ analysis::Claim replay_own_policy(const std::filesystem::path& folder) {
     claim.measured = error.what();
     return claim;
   }
-  resolve_scaler_policy(config);
+  resolve_names(config);
   claim.measured = obstacle(run, config);
   if (!claim.measured.empty()) return claim;
 

@@ -213,10 +213,10 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
         run.config = workload.config;
         note(run, apply_settings(run.config, variant.set, variant.where));
         RunConfig of_variant = run.config;
-        resolve_scaler_policy(of_variant, run.name);
+        resolve_names(of_variant, run.name);
         note(run, apply_settings(run.config, common.set, "--set"));
         run.config.train.seed = seed;
-        resolve_scaler_policy(run.config, run.name);
+        resolve_names(run.config, run.name);
         for (const std::string& setting : workload.given) keys.add(workload.where, setting, run.config);
         for (const std::string& setting : variant.set) {
           keys.add(variant.where, setting, of_variant);

@@ -98,11 +98,8 @@ double number_or(const RunIdentity::Keys& keys, std::string_view key, double fal
 }
 
 std::string format_name(std::string_view dtype) {
-  if (dtype == "f16" || dtype == "f32") return fmt::format("FP{}", dtype.substr(1));
-  std::string name(dtype);
-  for (char& c : name)
-    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-  return name;
+  const std::optional<DType> known = dtype_called<is_floating>(dtype);
+  return known ? title_of(*known) : std::string(dtype);
 }
 
 }  // namespace fp16lab

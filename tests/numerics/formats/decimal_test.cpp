@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/multiprecision/cpp_int.hpp>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -53,6 +54,87 @@ TEST(Decimal, WritesKnownValues) {
   EXPECT_EQ(decimal_of(1e20).to_string(), "100000000000000000000");
   EXPECT_EQ(decimal_of(1e22).to_string(), "1e+22");
   EXPECT_EQ(decimal_of(0.0001).to_string().substr(0, 22), "0.00010000000000000000");
+}
+
+/// Is no other number of the format nearer to what the C library reads, and none as near, but for an odd one?
+template <class F>
+bool reads_back(SmallFloat<F> x, const std::string& text) {
+  const auto value = [](std::uint64_t bits) {
+    const auto code = SmallFloat<F>::from_bits(static_cast<typename F::Bits>(bits));
+    const Exact exact = decode(code);
+    const double magnitude = std::ldexp(static_cast<double>(exact.significand), exact.exponent);
+    return exact.kind == Exact::Kind::zero ? 0.0 : exact.sign ? -magnitude : magnitude;
+  };
+  const double read = std::strtod(text.c_str(), nullptr);
+  const double distance = std::abs(read - value(x.bits()));
+  for (const int step : {-1, 1}) {
+    const std::uint64_t other = x.bits() + static_cast<std::uint64_t>(step);
+    if ((x.bits() & F::magnitude_mask) + static_cast<std::uint64_t>(step) > F::max_finite) continue;
+    const double others = std::abs(read - value(other));
+    if (others < distance || (others == distance && x.bits() % 2 != 0)) return false;
+  }
+  return std::signbit(read) == ((x.bits() & F::sign_mask) != 0);
+}
+
+template <class F>
+void expect_every_code_reads_back() {
+  const RuntimeFormat format = RuntimeFormat::of<F>();
+  std::string last;
+  for (std::uint64_t bits = 0; bits <= format.magnitude_mask; ++bits) {
+    const auto code = SmallFloat<F>::from_bits(static_cast<typename F::Bits>(bits));
+    const std::string text = shortest_text(format, bits);
+    if (!format.is_finite(bits)) {
+      EXPECT_EQ(text, format.is_nan(bits) ? "nan" : "inf");
+      continue;
+    }
+    ASSERT_TRUE(reads_back(code, text)) << F::width << " bits: " << std::hex << bits << ' ' << text;
+    ASSERT_NE(text, last) << "neighbours";
+    ASSERT_EQ(shortest_text(format, bits | format.sign_mask), "-" + text);
+    last = text;
+  }
+}
+
+/// The significant digits of a text, without the zeros at their ends.
+std::string digits_in(std::string text) {
+  text.erase(std::min(text.find('e'), text.size()));
+  std::erase_if(text, [](char c) { return c == '.' || c == '-'; });
+  text.erase(0, text.find_first_not_of('0'));
+  return text.substr(0, text.find_last_not_of('0') + 1);
+}
+
+TEST(ShortestText, ReadsBackToTheSameCode) {
+  expect_every_code_reads_back<Binary16>();
+  expect_every_code_reads_back<BrainFloat16>();
+  expect_every_code_reads_back<Fp8E4M3>();
+  expect_every_code_reads_back<Fp8E5M2>();
+  const RuntimeFormat single = RuntimeFormat::of<Binary32>(), wide = RuntimeFormat::of<Binary64>();
+  std::mt19937_64 random(11);
+  for (int i = 0; i < 5000; ++i) {
+    const auto word = static_cast<std::uint32_t>(random());
+    if (single.is_finite(word)) {
+      const std::string text = shortest_text(single, word);
+      ASSERT_EQ(bits_of(std::strtof(text.c_str(), nullptr)), word) << text;
+    }
+    const std::uint64_t bits = random();
+    if (!wide.is_finite(bits)) continue;
+    const std::string text = shortest_text(wide, bits);
+    ASSERT_EQ(bits_of(std::strtod(text.c_str(), nullptr)), bits) << text;
+    std::array<char, 40> shortest{};  // by the C++ library
+    const auto end = std::to_chars(shortest.data(), shortest.data() + shortest.size(), double_from_bits(bits),
+                                   std::chars_format::scientific);
+    if (text == Decimal(wide.decode(bits)).to_string()) continue;  // all digits
+    ASSERT_EQ(digits_in(text), digits_in(std::string(shortest.data(), end.ptr)));
+  }
+}
+
+TEST(ShortestText, ShowsAllDigitsWhereTheyAreFew) {
+  const RuntimeFormat half = RuntimeFormat::of<Binary16>(), single = RuntimeFormat::of<Binary32>();
+  EXPECT_EQ(shortest_text(half, 0x7bff), "65504");
+  EXPECT_EQ(shortest_text(half, 0x2e66), "0.1");
+  EXPECT_EQ(shortest_text(half, 0x6801), "2050");
+  EXPECT_EQ(shortest_text(single, 0x4b800001), "16777218");
+  EXPECT_EQ(shortest_text(single, 0x3f7fffff), "0.99999994");
+  EXPECT_EQ(shortest_text(RuntimeFormat::of<Fp8E4M3>(), 0x7e), "448");
 }
 
 TEST(Decimal, WritesEveryDigitThatPrintfWrites) {

@@ -119,8 +119,9 @@ void judge(const Line& line, Seen& seen) {
 
   const oracle::Encoding accumulator =
       line.row.accumulator() == DType::f32 ? oracle::fp32_encoding : oracle::fp16_encoding;
-  const auto read = [](DType format, std::uint32_t word) {
-    return oracle::number_of(format == DType::tf32 ? word >> 13 : word, oracle::encoding_of(format));
+  const auto read = [](DType format, std::uint32_t word) {  // a TF32 register with all of its bits
+    return oracle::number_of(word,
+                             format == DType::tf32 ? oracle::fp32_encoding : oracle::encoding_of(format));
   };
   const oracle::Number c = oracle::number_of(line.c, accumulator);
   bool finite = !c.nan && !c.infinite;
@@ -153,7 +154,10 @@ void judge(const Line& line, Seen& seen) {
   ASSERT_EQ(dot.result.value, value_of(oracle::number_of(dot.word, accumulator)));
 
   // What every term keeps and drops, and every rounding, lead from the exact sum to the result.
-  Rational balance = dot.exact.value;
+  Rational balance = dot.exact.value + dot.operand_error;
+  if (line.a_format != DType::tf32) {
+    ASSERT_EQ(dot.operand_error, 0);
+  }
   for (const ExplainedStep& step : dot.steps) {
     Rational kept = 0;
     for (const ExplainedTerm& term : step.terms) {

@@ -167,6 +167,46 @@ TEST(TensorCore, UnknownNamesAreAnsweredWithTheKnownOnes) {
   EXPECT_THAT(message_of([] { accumulator_format("f64"); }), HasSubstr("f32, f16"));
 }
 
+TEST(TensorCore, ChipsAndGenerationsAreFoundInAnyCase) {
+  EXPECT_EQ(&tensor_core_model("Ampere"), &tensor_core_model("ampere"));
+  EXPECT_EQ(tensor_core_model("HOPPER-wgmma", DType::e4m3).name, "hopper-wgmma");
+  struct Chip {
+    std::string_view name, row, other;
+  };
+  const Chip chips[] = {{"v100", "volta", ""},
+                        {"T4", "turing", ""},
+                        {"A100", "ampere", ""},
+                        {"l40s", "ada", ""},
+                        {"RTX4090", "ada", ""},
+                        {"H100", "hopper", "hopper-wgmma"},
+                        {"h200", "hopper", "hopper-wgmma"},
+                        {"b200", "blackwell", "blackwell-tcgen05"}};
+  EXPECT_EQ(std::size(chips), tensor_core_chips().size());
+  for (const Chip& chip : chips) {
+    for (const DType accumulator : accumulator_formats)
+      for (const DType format : dtypes<is_low_precision>) {
+        const auto of = [&](std::string_view name) {
+          try {
+            return &tensor_core_model(name, format, accumulator);
+          } catch (const std::invalid_argument&) {
+            return static_cast<const TensorCoreModel*>(nullptr);
+          }
+        };
+        if (!is_fp8(format) || chip.other.empty()) {
+          EXPECT_EQ(of(chip.name), of(chip.row)) << chip.name << ' ' << name_of(format);
+        } else {
+          EXPECT_THAT(message_of([&] { tensor_core_model(chip.name, format, accumulator); }),
+                      testing::AllOf(HasSubstr("different bits: " + std::string(chip.row) + " ("),
+                                     HasSubstr(" and " + std::string(chip.other) + " (")))
+              << name_of(format);
+        }
+      }
+  }
+  EXPECT_THAT(message_of([] { tensor_core_model("h10"); }), HasSubstr("did you mean 'h100'"));
+  EXPECT_THAT(message_of([] { tensor_core_model("A100", DType::e4m3); }),
+              HasSubstr("'A100' has no e4m3 operands with f32 accumulators; it has f16 with f32"));
+}
+
 // The rules behind the numbers (MMA-Sim): a block takes 8, 16 or 32 bytes of each operand; exponent floors
 // are -108 - F0 with FP32 output and 4 - F0 with FP16 output, F0 being the generation's fraction bits.
 TEST(TensorCore, TheTableIsWhole) {

@@ -1,18 +1,27 @@
 // fp16lab inspect against values from the literature, typed here.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "analysis/inspection.hpp"
+#include "experiments/app/commands/softfloat_functions.hpp"
 #include "tests/support/spawn.hpp"
 
 namespace fp16lab::experiments {
 namespace {
 
 using Json = nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
 
 class Inspect : public testing::Test {
  protected:
@@ -101,7 +110,7 @@ TEST_F(Inspect, BitPatternsAndSpecialValues) {
 }
 
 TEST_F(Inspect, TextShowsWhatJsonHolds) {
-  const testing_support::Finished result = run({"0.00006666666", "-2", "f16:3c00"});
+  const testing_support::Finished result = run({"0.00006666666", "-2", "f16:3c00", "--long"});
   EXPECT_EQ(result.exit_code, 0);
   for (const char* part :
        {"0x045e", "6.663799285888671875e-05", "toward_zero", "next above", "0xc000", "0x3c00", "exact"})
@@ -112,10 +121,119 @@ TEST_F(Inspect, EveryFormatShowsBitsAndShortValueOnOneLine) {
   const testing_support::Finished result = run({"0.00006666666"});
   // E5M2's and BF16's neighbours of 0.00006666666 by hand: 2^-14 and (1 + 12/128) 2^-14.
   for (const char* line :
-       {"FP16 0x045e = 6.663799e-05", "BF16 0x388c = 6.67572e-05", "TF32 0x1c45e = 6.663799e-05",
+       {"FP16 0x045e = 6.664e-05", "BF16 0x388c = 6.68e-05", "TF32 0x1c45e = 6.664e-05",
         "FP32 0x388bcf64 = 6.666666e-05", "FP64 0x3f1179ec7f6b8246 = 6.666666e-05", "E4M3 0x00 = 0",
-        "E5M2 0x04 = 6.103516e-05", "(-1)^0 2^(1-15) (1+94/1024) = 6.663799285888671875e-05"})
+        "E5M2 0x04 = 6e-05", "error -2.866714e-08 = -0.481 ulp  [inexact]"})
     EXPECT_NE(result.out.find(line), std::string::npos) << line;
+  const auto lines = [](const std::string& text) { return std::ranges::count(text, '\n'); };
+  EXPECT_LE(lines(result.out), 10);
+  const std::string one = run({"0.00006666666", "--format", "FP16"}).out;
+  EXPECT_LE(lines(one), 10);
+  EXPECT_NE(one.find("(-1)^0 2^(1-15) (1+94/1024) = 6.663799285888671875e-05"), std::string::npos);
+  EXPECT_GE(lines(run({"0.00006666666", "--long"}).out), 90) << "all that is known";
+}
+
+TEST_F(Inspect, NeighboursNeverPrintAlikeAndTiesAloneAreTies) {
+  EXPECT_THAT(run({"f32:0x4b800001", "--format", "FP32"}).out,
+              AllOf(HasSubstr("0x4b800001 = 16777218  exact"), HasSubstr("0x4b800000 = 16777216\n"),
+                    HasSubstr("0x4b800002 = 16777220\n")));
+  EXPECT_THAT(run({"0.1", "--format", "FP64"}).out,
+              AllOf(HasSubstr("= 0.1  error"), HasSubstr("= 0.09999999999999999\n"),
+                    HasSubstr("= 0.10000000000000002\n")));
+  // 2^-42 ulp above the tie 1 + 2^-11, and 5e-5 ulp below one.
+  EXPECT_THAT(run({"f64:0x3ff0020000000001", "--format", "FP16", "--long"}).out,
+              AllOf(HasSubstr("= +0.4999999999998 ulp"), HasSubstr("0.5 (not a tie"), Not(HasSubstr("0.5 ulp")),
+                    Not(HasSubstr("tie, to"))));
+  EXPECT_THAT(run({"1025.49995", "--format", "FP16"}).out, HasSubstr("error -0.49995 = -0.49995 ulp"));
+  EXPECT_THAT(run({"2^-25", "--format", "FP16", "--long"}).out,
+              AllOf(HasSubstr("-0.5 ulp  tie, to even  [underflow inexact]"),
+                    HasSubstr("+0.5 ulp  tie, away from zero"), HasSubstr("probability 0.5 to 0x0001")));
+}
+
+/// Every midpoint of E4M3 by hand: its numbers are n/512 below 2^-6, then (8 + n) 2^(e - 3).
+TEST_F(Inspect, TiesOfASmallFormat) {
+  const analysis::NamedFormat e4m3 = analysis::parse_format("e4m3");
+  const auto value = [](int code) {
+    return code < 8 ? code / 512.0 : std::ldexp(8 + code % 8, code / 8 - 7 - 3);
+  };
+  const auto report = [&](double x, const std::string& more = "") {
+    return analysis::report_on(analysis::parse_value(fmt::format("{:.12f}{}", x, more)), e4m3, {});
+  };
+  for (int code = 0; code < 0x7f; ++code)  // 0x7e is 448; behind it 480, which is no number, makes 464 a tie
+    for (const int sign : {1, -1}) {
+      const double low = sign * value(code), middle = sign * (value(code) + value(code + 1)) / 2;
+      EXPECT_FALSE(report(low).tie) << low;
+      ASSERT_TRUE(report(middle).tie) << middle;
+      EXPECT_FALSE(report(middle, "000000000000000000000000000001").tie) << middle;
+      EXPECT_EQ(report(middle).code().bits % 2, 0) << middle << ": to even";
+    }
+  EXPECT_FALSE(report(480).tie);
+  EXPECT_TRUE(format("464", "E4M3").at("tie"));
+  EXPECT_FALSE(format("465", "E4M3").at("tie"));
+}
+
+/// Results and flags, of signaling NaN too, are those of softfloat's conversions.
+TEST_F(Inspect, AgreesWithSoftfloat) {
+  std::size_t compared = 0;
+  for (const SoftfloatFunction& function : softfloat_functions()) {
+    const std::size_t to = function.name.find("_to_");
+    if (to == std::string::npos) continue;
+    const auto& formats = analysis::named_formats();
+    const auto named = [&](const std::string& name) {
+      return std::ranges::find(formats, name, &analysis::NamedFormat::prefix);
+    };
+    const auto from = named(function.name.substr(0, to)), into = named(function.name.substr(to + 4));
+    if (from == formats.end() || into == formats.end()) continue;
+    const RuntimeFormat& f = from->format;
+    for (const std::uint64_t bits :
+         {f.infinity | 1U, f.infinity | f.sign_mask | 1U, f.canonical_nan, f.infinity, std::uint64_t{1},
+          f.max_finite, f.min_normal - 1, f.min_normal + 1, f.sign_mask, f.max_finite / 2 + 1}) {
+      ExceptionFlags flags;
+      const std::uint64_t result = function.evaluate(&bits, {}, flags);
+      const auto report =
+          analysis::report_on(analysis::parse_value(fmt::format("{}:{:#x}", from->prefix,
+                                                                bits & (f.sign_mask | f.magnitude_mask))),
+                              *into, {Rounding::nearest_even});
+      EXPECT_EQ(report.code().bits, result) << function.name << ' ' << bits;
+      EXPECT_EQ(analysis::raised(report.rounded.front().flags), analysis::raised(flags))
+          << function.name << ' ' << bits;
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 7U * 6U * 10U);
+  EXPECT_THAT(run({"f16:0x7d01", "--format", "FP32"}).out, HasSubstr("0x7fffffff = nan  [invalid]"));
+}
+
+TEST_F(Inspect, NumbersWithASignAreValuesWhereverTheyStand) {
+  const std::string infinite = run({"--format", "FP16", "--", "-inf"}).out;
+  EXPECT_THAT(infinite, HasSubstr("0xfc00 = -inf"));
+  EXPECT_EQ(run({"-inf", "--format", "FP16"}).out, infinite);
+  EXPECT_EQ(run({"--format=FP16", "-inf"}).out, infinite);
+  EXPECT_EQ(run({"-inf", "--quiet", "--format", "FP16"}).out, infinite);
+  EXPECT_EQ(run({"-inf", "--threads", "1", "--format", "FP16"}).out, infinite);
+  for (const char* const value : {"-.5", "-0x10", "-0x1.8p3", "-2^3", "-1e-3", "-nan", "-infinity"}) {
+    const testing_support::Finished result = run({value, "--format", "FP16"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.out.find(value), 0U) << result.out;
+    EXPECT_EQ(run({"--format", "FP16", "--", value}).out, result.out);
+  }
+  const Json json = Json::parse(run({"1", "-2", "3", "-inf", "--json"}).out);
+  for (std::size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(json.at(i).at("input"), (std::array{"1", "-2", "3", "-inf"}.at(i))) << "in their order";
+  const testing_support::Finished wrong = run({"-imf", "--format", "FP16"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("unknown option '-imf'"));
+}
+
+TEST_F(Inspect, EdgesAreThoseOfTheExperiment) {
+  const testing_support::Finished edges = run({"--edges"});
+  EXPECT_EQ(edges.exit_code, 0);
+  const std::string experiment =
+      testing_support::run_program(std::string(FP16LAB_BIN_DIR) + "/exp_rounding_edges", {},
+                                   testing::TempDir())
+          .out;
+  EXPECT_TRUE(experiment.ends_with(edges.out)) << experiment;
+  EXPECT_THAT(edges.out, HasSubstr("2049 lies half way from 2048 to 2050 and becomes 2048: 0x6800\n"));
 }
 
 TEST_F(Inspect, FormulasAreTheValue) {

@@ -96,7 +96,7 @@ TEST_F(MmaExplain, JsonHasTheSameNumbers) {
   EXPECT_THAT(
       run(line, "--model hopper --explain").out,
       HasSubstr("    sum 33554431*2^-25 = 0.9999999702\n"
-                "    toward zero: 3f7fffff = 16777215*2^-24 = 0.9999999404, off by -2^-25\n"
+                "    toward zero: 3f7fffff = 16777215*2^-24 = 0.99999994, off by -2^-25\n"
                 "  d          3f7fffff = 16777215*2^-24 = 0.999999940395355224609375\n"
                 "  exact sum  33554431*2^-25 = 0.9999999701976776123046875\n"
                 "  nearest    3f800000 = 1\n"
@@ -159,6 +159,26 @@ TEST_F(MmaExplain, Fp8OnAdaKeeps13Bits) {
   EXPECT_THAT(text,
               HasSubstr("  error      -1024 ulp (an ulp is 2^-23), relative -0.000122055; from alignment "
                         "-1024 ulp, from rounding +0 ulp\n"));
+}
+
+// 3f800001 = 1 + 2^-23 loses its last bit, which TF32 has not: of the exact sum 2 + 2^-22 remains 2. An ulp at 2 is
+// 2^-22, so the error is -1 ulp, and neither alignment nor rounding made it.
+TEST_F(MmaExplain, Tf32CutsItsOperandsFirst) {
+  const std::string line = "3f800001\t40000000\t0\n", arguments = "--model ampere --in tf32";
+  const std::string text = run(line, arguments + " --explain").out;
+  EXPECT_THAT(text, HasSubstr("  a[0]  3f800001  1  1  and 2^-23, dropped  b[0]  40000000  2  2\n"));
+  EXPECT_THAT(text, HasSubstr("  exact sum  8388609*2^-22 = 2.0000002384185791015625\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("  error      -1 ulp (an ulp is 2^-22), relative -1.19209e-07; from bits of operands -1 "
+                "ulp, from alignment +0 ulp, from rounding +0 ulp\n"));
+  const nlohmann::json x = json(line, arguments);
+  EXPECT_EQ(x.at("a").at(0).at("value"), "1");
+  EXPECT_EQ(x.at("a").at(0).at("dropped").at("exponent"), -23);
+  EXPECT_FALSE(x.at("b").at(0).contains("dropped"));
+  EXPECT_EQ(x.at("operand_error_ulp"), -1);
+  EXPECT_EQ(x.at("error_ulp"), -1);
+  EXPECT_FALSE(json("3c00\t3c00\t0\n", "--model ampere").contains("operand_error_ulp"));
 }
 
 // Hopper's FP8 with FP16 accumulators: k mod 4 in {0, 1} first. 78 * 50 = 2^8 * 2^3 = 2048, where FP16 has an

@@ -75,6 +75,40 @@ TEST_F(Mma, WordsMayHavePrefixesCapitalsBlanksAndNoLeadingZeros) {
   EXPECT_EQ(run(one, "--model hopper").out, one + "\t40000000\n") << "a last line without its end";
 }
 
+TEST_F(Mma, NumbersStandBesideWordsAndModelsSideBySide) {
+  // 2^24 + 4 * 1.5 = 16777222, whose neighbours are 2 away. Beside 2^24 Volta keeps multiples of 2 (F = 23): none of
+  // 1.5; Ampere of 1: four; Hopper of 1/2: all.
+  const std::string all =
+      "a       3e00 = 1.5, 3e00 = 1.5, 3e00 = 1.5, 3e00 = 1.5\n"
+      "b       3c00 = 1, 3c00 = 1, 3c00 = 1, 3c00 = 1\n"
+      "c       4b800000 = 16777216\n"
+      "volta   4b800000 = 16777216\n"
+      "ampere  4b800002 = 16777220\n"
+      "hopper  4b800003 = 16777222\n";
+  const std::string words = "3e00 3e00 3e00 3e00\t3c00 3c00 3c00 3c00\t4b800000\n";
+  const std::string numbers = "1.5 1.5 +1.5 3e00\t1.0 3c00 1.0 2^0\t2^24\n";
+  EXPECT_EQ(run(words, "--model volta,ampere,hopper").out, all);
+  EXPECT_EQ(run(numbers + "# next\n" + words, "--model V100 --model A100,H100").out,
+            all + "# next\n\n" + all);
+  EXPECT_EQ(run("0.1 -inf\t-2.0 nan\t0.0\n", "--model hopper --acc f16").out,
+            "a       2e66 = 0.1, fc00 = -inf\nb       c000 = -2, 7fff = nan\nc       0000 = 0\n"
+            "hopper  7fff = nan\n");
+  EXPECT_EQ(
+      run("1.1\t3f800000\t0\n", "--model ampere --in tf32").out,
+      "a       3f8ccccd = 1.1\nb       3f800000 = 1\nc       00000000 = 0\nampere  3f8cc000 = 1.0996094\n")
+      << "a register of FP32, of which TF32 is cut";
+  EXPECT_EQ(run(one + "\n", "--model hopper --decimal").out,
+            "a       3c00 = 1\nb       3c00 = 1\nc       3f800000 = 1\nhopper  40000000 = 2\n");
+  EXPECT_EQ(run("1.0\t1.0\t1.0\t2.0\n", "--model hopper --verify --quiet").exit_code, 0);
+  const std::string steps = run(words, "--model volta,ampere --explain").out;
+  EXPECT_LT(steps.find("  volta: "), steps.find("  ampere: "));
+  expect_refused(words, "--model volta,ampere --verify",
+                 {"--verify compares with one --model, found volta, ampere"});
+  expect_refused("38\t38\t0\n", "--model volta,h100 --in e4m3", {"'volta' has no e4m3"});
+  expect_refused("38\t38\t0\n", "--model H100 --in e4m3",
+                 {"hopper (sm_90 mma.sync", "hopper-wgmma (sm_90a wgmma"});
+}
+
 TEST_F(Mma, CommentsAndEmptyLinesPassThrough) {
   EXPECT_EQ(run("# a\tb\n\n" + one + "\n  \n", "--model hopper").out,
             "# a\tb\n\n" + one + "\t40000000\n  \n");
@@ -116,7 +150,7 @@ TEST_F(Mma, MalformedLinesAreQuotedWithTheirNumber) {
   expect_refused("3c00\t3c00\t\n", model, {"c: expected", "found ''"});
   expect_refused("3c00\t3c00\t0 0\n", model, {"c: expected", "found '0 0'"});
   expect_refused("0x\t3c00\t0\n", model, {"a: expected", "found '0x'"});
-  expect_refused("-1\t3c00\t0\n", model, {"a: expected", "found '-1'"});
+  expect_refused("-q\t3c00\t0\n", model, {"a: expected", "found '-q'; a number has a point or a sign"});
   expect_refused("3c00 3c00\t3c00\t0\n", model, {"2 words of a and 1 word of b"});
   expect_refused("3c00 3c00 0\n", model,
                  {"expected 3 fields with tabs between them", "found 1", "spaces between words"});

@@ -158,9 +158,11 @@ TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
       "output = \"fp16_nearest_even\", or no such key");
   EXPECT_THAT(with("underflow_zero = \"negative\""), HasSubstr("known are keeps_sign, positive"));
 
-  EXPECT_EQ(refusal("base = \"hoper\""),
-            "rows/own.toml:1: base = 'hoper': known are volta, turing, ampere, "
-            "ada, hopper, hopper-wgmma, blackwell, blackwell-tcgen05; did you mean 'hopper'?");
+  EXPECT_EQ(
+      refusal("base = \"hoper\""),
+      "rows/own.toml:1: base = 'hoper': unknown tensor-core model 'hoper': known are volta, turing, ampere, "
+      "ada, hopper, hopper-wgmma, blackwell, blackwell-tcgen05, v100, t4, a100, l40s, rtx4090, h100, h200, "
+      "b200; did you mean 'hopper'?");
   EXPECT_THAT(refusal("base = 9"), HasSubstr("base = 9: expected the name of a --model: volta, "));
   EXPECT_THAT(refusal("base = \"volta\"", "bf16"),
               HasSubstr("'volta' has no bf16 operands with f32 accumulators; it has f16 with f32"));

@@ -175,6 +175,25 @@ TEST(ConfigAmp, ATensorCoreWithoutTheFormatIsNamedWithIt) {
             "no error");
 }
 
+TEST(ConfigAmp, AChipIsItsRowWhereThatIsOne) {
+  const auto row = [](const std::vector<std::string>& settings) {
+    RunConfig config = with(settings);
+    resolve_names(config, "x.toml");
+    EXPECT_EQ(resolve_run(config).config.backend.tensor_core, config.backend.tensor_core);
+    return config.backend.tensor_core;
+  };
+  EXPECT_EQ(row({"backend.tensor_core=Ampere"}), "ampere");
+  EXPECT_EQ(row({"backend.tensor_core=A100", "amp.level=O1", "amp.dtype=bf16"}), "ampere");
+  EXPECT_EQ(row({"backend.tensor_core=H100", "amp.level=O1"}), "hopper");
+  EXPECT_EQ(
+      row({"backend.tensor_core=l40s", "amp.level=O1", "amp.fp8_operands=e4m3", "amp.fp8_gradients=e5m2"}),
+      "ada");
+  EXPECT_EQ(row({"backend.tensor_core=AUTO"}), "auto");
+  EXPECT_THAT(
+      check({"amp.level=O1", "amp.fp8_operands=e4m3", "amp.fp8_gradients=e5m2", "backend.tensor_core=h100"}),
+      AllOf(StartsWith("x.toml: "), HasSubstr("different bits: hopper ("), HasSubstr(" and hopper-wgmma (")));
+}
+
 TEST(ConfigAmp, ALevelBringsItsScalerWhereTheFrameworksDoes) {
   struct Row {
     const char *dialect, *level, *policy;
@@ -194,7 +213,7 @@ TEST(ConfigAmp, ALevelBringsItsScalerWhereTheFrameworksDoes) {
     RunConfig config = with(level);
     EXPECT_EQ(config.scaler.policy, "auto");
     EXPECT_EQ(resolve_run(config).policy.name, row.policy) << where;
-    resolve_scaler_policy(config, "x.toml");
+    resolve_names(config, "x.toml");
     EXPECT_EQ(config.scaler.policy, row.policy) << where;
     EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << where;
     // Whoever says what he wants gets that.
@@ -213,7 +232,7 @@ TEST(ConfigAmp, ALevelBringsItsScalerWhereTheFrameworksDoes) {
       resolve_run(with({"amp.dialect=apex", "amp.level=O1", "scaler.initial_scale=8"})).policy.initial.scale,
       8);
   RunConfig impossible = with({"amp.level=OD"});
-  EXPECT_THAT(usage_error_of([&] { resolve_scaler_policy(impossible, "x.toml"); }),
+  EXPECT_THAT(usage_error_of([&] { resolve_names(impossible, "x.toml"); }),
               AllOf(StartsWith("x.toml: amp.level = \"OD\""), HasSubstr("has O0, O1")));
 }
 
