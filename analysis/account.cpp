@@ -545,20 +545,6 @@ std::string next_of(const RunFolder& run, const StepTally& tally, const Account&
 
 }  // namespace
 
-std::string_view name_of(Trouble trouble) {
-  switch (trouble) {
-    case Trouble::non_finite:
-      return "non_finite";
-    case Trouble::overflow:
-      return "overflow";
-    case Trouble::underflow:
-      return "underflow";
-    case Trouble::distortion:
-      return "distortion";
-  }
-  return "?";
-}
-
 bool tells_loss(const RunFolder& run) {
   return !is_watched(run.manifest) ||
          std::ranges::any_of(run.steps, [](const StepRow& row) { return !std::isnan(row.loss); });

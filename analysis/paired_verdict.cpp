@@ -188,20 +188,6 @@ std::optional<Interval> single_run_band(std::span<const double> values) {
   return around_mean(values, 0.95, std::sqrt(1 + 1 / static_cast<double>(values.size())));
 }
 
-std::string_view name_of(Word word) {
-  switch (word) {
-    case Word::equal:
-      return "equal";
-    case Word::better:
-      return "better";
-    case Word::worse:
-      return "worse";
-    case Word::cannot_tell:
-      return "cannot tell";
-  }
-  return "?";
-}
-
 std::vector<Judgement> judge(std::span<const PairedSample> family) {
   std::vector<Judgement> all;
   std::map<std::uint64_t, std::size_t> seen;  // bits -> the first with them

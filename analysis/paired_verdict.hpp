@@ -20,12 +20,15 @@
 // tables with 4 to 40 noisy pairs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::analysis {
 
@@ -69,7 +72,10 @@ struct PairedSample {
 };
 
 enum class Word : std::uint8_t { equal, better, worse, cannot_tell };
-std::string_view name_of(Word word);  ///< "equal", "better", "worse", "cannot tell"
+using fp16lab::name_of;
+constexpr std::array<std::string_view, 4> names_of(Word) {
+  return {"equal", "better", "worse", "cannot tell"};
+}
 
 struct Judgement {
   Word word = Word::cannot_tell;

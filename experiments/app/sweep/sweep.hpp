@@ -1,6 +1,7 @@
 // A sweep: workloads x variants x seeds, one run folder each, one process per run.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -78,7 +79,11 @@ enum class RunState {
   other_configuration,  ///< a run of another configuration that is complete or has checkpoints
   unreadable,           ///< a run whose manifest cannot be read
 };
-std::string_view name_of(RunState state);
+constexpr std::array<std::string_view, 7> names_of(RunState) {
+  return {
+      "planned",   "unfinished", "complete", "damaged", "complete by another build", "another configuration",
+      "unreadable"};
+}
 RunState state_of(const PlannedRun& run);
 /// Another build of the program may give other bits; a run is not made of both.
 bool can_continue(const PlannedRun& run, RunState state);

@@ -101,26 +101,6 @@ std::string difference_of(const RunConfig& there, const RunConfig& here) {
                      shown(all.front().b));
 }
 
-std::string_view name_of(RunState state) {
-  switch (state) {
-    case RunState::planned:
-      return "planned";
-    case RunState::unfinished:
-      return "unfinished";
-    case RunState::complete:
-      return "complete";
-    case RunState::damaged:
-      return "damaged";
-    case RunState::other_build:
-      return "complete by another build";
-    case RunState::other_configuration:
-      return "another configuration";
-    case RunState::unreadable:
-      return "unreadable";
-  }
-  return "?";
-}
-
 Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOptions& common) {
   bool warned = common.quiet;
   RunChecker checker([&warned](const StepCosts& costs) {
