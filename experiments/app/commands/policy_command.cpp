@@ -113,7 +113,8 @@ ScalerOptions options_of(const PolicyCommand& command) {
     RunConfig config = load_config(command.common.config, NamedHow::by_user);
     const std::vector<std::string> unread = settings_unread(config);
     if (!command.policy.empty())
-      for (const std::string& sentence : apply_settings(config, {"scaler.policy=" + options.policy}, "--policy"))
+      for (const std::string& sentence :
+           apply_settings(config, {"scaler.policy=" + options.policy}, "--policy"))
         say("note: {}", sentence);
     resolve_scaler_policy(config);
     require_read(unread, config, command.common.config.string());

@@ -404,8 +404,7 @@ TEST_F(Sweep, PoliciesAreAnAxisOfTheirOwn) {
   const json& rows_of = summary.at(0).at("configurations");
   ASSERT_EQ(rows_of.size(), 3u);
   for (const json& row : rows_of) {
-    // Two seeds: the mean difference is that of the two pairs, positive where accuracy was lost, and no
-    // verdict.
+    // Two seeds: the mean difference is that of the two pairs, in the accuracy's own sign, and no verdict.
     if (!row.contains("against_fp32")) continue;
     const json& judged = row.at("against_fp32");
     EXPECT_EQ(judged.at("pairs"), 2);
@@ -413,7 +412,7 @@ TEST_F(Sweep, PoliciesAreAnAxisOfTheirOwn) {
     EXPECT_TRUE(judged.at("unadjusted_95_percent").is_null());
     const double reference = rows_of.at(0).at("mean"), mean = row.at("mean");
     // Sums of two doubles in another order: a few ulps of 100.
-    EXPECT_NEAR(judged.at("difference").get<double>(), 100 * (reference - mean), 1e-12);
+    EXPECT_NEAR(judged.at("difference").get<double>(), 100 * (mean - reference), 1e-12);
   }
   EXPECT_EQ(summary.at(0).at("difference_unit"), "points");
   EXPECT_TRUE(rows_of.at(1).contains("against_fp32"));
