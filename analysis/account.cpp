@@ -545,20 +545,6 @@ std::string next_of(const RunFolder& run, const StepTally& tally, const Account&
 
 }  // namespace
 
-std::string_view name_of(Trouble trouble) {
-  switch (trouble) {
-    case Trouble::non_finite:
-      return "non_finite";
-    case Trouble::overflow:
-      return "overflow";
-    case Trouble::underflow:
-      return "underflow";
-    case Trouble::distortion:
-      return "distortion";
-  }
-  return "?";
-}
-
 bool tells_loss(const RunFolder& run) {
   return !is_watched(run.manifest) ||
          std::ranges::any_of(run.steps, [](const StepRow& row) { return !std::isnan(row.loss); });
@@ -621,11 +607,14 @@ std::string findings_text(const Account& account) {
   std::string text;
   for (const Finding& finding : account.findings) text += finding.text + "\n";
   if (account.nothing_to_fix())
-    text += !account.findings.empty() ? "Nothing to fix in that.\n"
-            : !account.trained
-                ? "Nothing to fix: every value is finite, and every tensor fits.\n"
-                : "Nothing to fix: every loss and every gradient that was counted is finite, no step was "
-                  "skipped, and every tensor fits.\n";
+    text +=
+        !account.findings.empty() ? "Nothing to fix in that.\n"
+        : !account.trained
+            ? "Nothing to fix: every value is finite, and every tensor fits.\n"
+            : fmt::format(
+                  "Nothing to fix: every loss and every gradient that was counted is finite, no step was "
+                  "skipped, and {}.\n",
+                  account.casts || !account.counts_casts ? "every tensor fits" : "no gradient was rounded");
   else if (account.searching && account.worst() == nullptr && account.steps > account.skipped)
     text += fmt::format(
         "Not judged yet: the scale fell from {} to {} and has not grown once in {}, so how many it skips "

@@ -3,6 +3,7 @@
 // a run from the rows of its folder alone, so that train, sweep, hist, lab.watch and the page say the same.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "analysis/range_report.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/histogram/cast_counts.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::analysis {
 
@@ -24,7 +26,10 @@ enum class Trouble {
   underflow,   ///< casts made values zero
   distortion,  ///< values were rounded as subnormals, with fewer bits than their format has
 };
-std::string_view name_of(Trouble trouble);
+using fp16lab::name_of;
+constexpr std::array<std::string_view, 4> names_of(Trouble) {
+  return {"non_finite", "overflow", "underflow", "distortion"};
+}
 
 struct Finding {
   Trouble trouble = Trouble::non_finite;

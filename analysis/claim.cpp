@@ -8,22 +8,6 @@
 
 namespace fp16lab::analysis {
 
-std::string_view name_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::holds:
-      return "HOLDS";
-    case Verdict::fails:
-      return "FAILS";
-    case Verdict::cannot_tell:
-      return "CANNOT TELL";
-    case Verdict::rehearsed:
-      return "REHEARSED";
-    case Verdict::not_run:
-      return "NOT RUN";
-  }
-  return "?";
-}
-
 std::string verdict_text(const Claim& claim) {
   const std::string name(name_of(claim.verdict));
   if (!claim.decides && claim.verdict == Verdict::fails) return "BEHIND";

@@ -1,12 +1,15 @@
 // What was claimed, by which criterion, what was measured, and what follows: one form for every experiment.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::analysis {
 
@@ -18,8 +21,10 @@ enum class Verdict : std::uint8_t {
   rehearsed,
   not_run,  ///< nothing was measured
 };
-/// "HOLDS", "FAILS", "CANNOT TELL", "REHEARSED", "NOT RUN".
-std::string_view name_of(Verdict verdict);
+using fp16lab::name_of;
+constexpr std::array<std::string_view, 5> names_of(Verdict) {
+  return {"HOLDS", "FAILS", "CANNOT TELL", "REHEARSED", "NOT RUN"};
+}
 inline Verdict verdict_of(bool holds) { return holds ? Verdict::holds : Verdict::fails; }
 
 struct Claim {

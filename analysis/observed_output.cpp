@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -101,19 +102,9 @@ Json cast_json(const HistogramRow& row, bool watched) {
 }  // namespace
 
 std::string_view title_of(Observed observed) {
-  switch (observed) {
-    case Observed::gradients:
-      return "Gradients";
-    case Observed::activations:
-      return "Activations";
-    case Observed::weights:
-      return "Weights";
-    case Observed::updates:
-      return "Updates against weights";
-    case Observed::optimizer_state:
-      return "Optimizer state";
-  }
-  return "?";
+  static constexpr std::array<std::string_view, all_observed.size()> titles{
+      "Gradients", "Activations", "Weights", "Updates against weights", "Optimizer state"};
+  return titles.at(static_cast<std::size_t>(observed));
 }
 
 FormatRange judged_range(Observed observed, DType format) {

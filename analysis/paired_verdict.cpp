@@ -1,9 +1,9 @@
 #include "analysis/paired_verdict.hpp"
-#include "numerics/text/text.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/math/distributions/chi_squared.hpp>
 #include <boost/math/distributions/non_central_t.hpp>
 #include <boost/math/distributions/normal.hpp>
@@ -175,7 +175,7 @@ std::optional<Interval> percent_of(const std::optional<Interval>& of_loss_differ
   return Interval{percent_of(of_loss_differences->lower), percent_of(of_loss_differences->upper)};
 }
 
-double accuracy_difference(double variant, double reference) { return 100 * (reference - variant); }
+double accuracy_difference(double variant, double reference) { return 100 * (variant - reference); }
 
 std::optional<Interval> mean_interval(std::span<const double> values, double confidence) {
   return around_mean(values, confidence, 1 / std::sqrt(static_cast<double>(values.size())));
@@ -186,20 +186,6 @@ std::optional<Interval> single_run_band(std::span<const double> values) {
       std::ranges::all_of(values, [&](double x) { return x == values.front(); }))
     return std::nullopt;
   return around_mean(values, 0.95, std::sqrt(1 + 1 / static_cast<double>(values.size())));
-}
-
-std::string_view name_of(Word word) {
-  switch (word) {
-    case Word::equal:
-      return "equal";
-    case Word::better:
-      return "better";
-    case Word::worse:
-      return "worse";
-    case Word::cannot_tell:
-      return "cannot tell";
-  }
-  return "?";
 }
 
 std::vector<Judgement> judge(std::span<const PairedSample> family) {
@@ -236,7 +222,7 @@ std::vector<Judgement> judge(std::span<const PairedSample> family) {
     if (*one.p_equal <= most_equal) {
       one.word = Word::equal;
     } else if (one.differs) {
-      one.word = one.mean > 0 ? Word::worse : Word::better;
+      one.word = (one.mean > 0) != family[i].higher_is_better ? Word::worse : Word::better;
     } else {
       one.detectable = detectable_effect(one.pairs) * one.deviation;
       one.seeds_needed = seeds_to_tell(one);
@@ -260,6 +246,12 @@ std::string with_unit(double value, std::string_view unit) {
   return fmt::format("{} {}", text, text == "1" && unit == "points" ? "point" : unit);
 }
 
+std::string_view short_words_of(const Judgement& judgement) {
+  static constexpr std::array<std::string_view, fewest_pairs> few{"no pair", "one seed", "two seeds"};
+  const bool told = judgement.word != Word::cannot_tell || judgement.pairs >= fewest_pairs;
+  return told ? name_of(judgement.word) : few.at(static_cast<std::size_t>(judgement.pairs));
+}
+
 std::string words_of(const Judgement& judgement, std::string_view unit) {
   switch (judgement.word) {
     case Word::equal:
@@ -276,7 +268,7 @@ std::string words_of(const Judgement& judgement, std::string_view unit) {
       break;
   }
   if (judgement.pairs < fewest_pairs)
-    return fmt::format("cannot tell ({}; {} are needed)", counted(judgement.pairs, "pair"), fewest_pairs);
+    return fmt::format("{}: three are needed for a verdict", short_words_of(judgement));
   if (!judgement.detectable)
     return fmt::format("cannot tell (every pair differs by the same {:+.2g} {})", judgement.mean, unit);
   const std::string seeds =

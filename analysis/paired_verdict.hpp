@@ -20,12 +20,15 @@
 // tables with 4 to 40 noisy pairs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::analysis {
 
@@ -35,14 +38,14 @@ inline constexpr double stated_power = 0.8;
 inline constexpr int fewest_pairs = 3;
 inline constexpr int most_seeds = 200;  ///< above, seeds_needed says nothing
 
-/// 100 ln(variant / reference); positive is worse. Of losses and bits per character, which must be above 0
+/// 100 ln(variant / reference). Of losses and bits per character, which must be above 0
 /// and finite, else NaN. Tests and margins are of these, because ratios are as far below 1 as above it; what
 /// is told is percent_of them.
 double loss_difference(double variant, double reference);
 /// 100 (exp(difference / 100) - 1): 18.86 is +20.75 %. Of a mean of such differences: how far the geometric
 /// mean of the ratios is from 1.
 double percent_of(double loss_difference);
-/// 100 (reference - variant), points; positive is worse. Of accuracies as fractions.
+/// 100 (variant - reference), points. Of accuracies as fractions.
 double accuracy_difference(double variant, double reference);
 
 struct Interval {
@@ -60,21 +63,25 @@ std::optional<Interval> single_run_band(std::span<const double> values);
 
 /// A variant against its reference: one member of a family.
 struct PairedSample {
-  std::vector<double> differences{};  ///< one a seed that ended finite on both sides; positive is worse
+  std::vector<double> differences{};  ///< variant - reference, one a seed that ended finite on both sides
   int diverged = 0;                   ///< seeds in which the variant diverged and its reference did not
   int dropped = 0;                    ///< seeds without a usable reference: it diverged
   double margin = 1;                  ///< in the differences' unit, above 0
   bool is_of_losses = false;          ///< by loss_difference: the judgement tells percent_of them
+  bool higher_is_better = false;      ///< a positive difference is better
   std::uint64_t bits = 0;             ///< equal and not 0: the same runs under another name, one test
 };
 
 enum class Word : std::uint8_t { equal, better, worse, cannot_tell };
-std::string_view name_of(Word word);  ///< "equal", "better", "worse", "cannot tell"
+using fp16lab::name_of;
+constexpr std::array<std::string_view, 4> names_of(Word) {
+  return {"equal", "better", "worse", "cannot tell"};
+}
 
 struct Judgement {
   Word word = Word::cannot_tell;
   int pairs = 0, diverged = 0, dropped = 0;
-  double mean = 0;       ///< NaN without any difference
+  double mean = 0;       ///< in the metric's own sign, as the differences; NaN without any
   double deviation = 0;  ///< of the differences, also of losses; NaN of fewer than two
   double margin = 1;
   std::optional<Interval>
@@ -96,8 +103,11 @@ struct Judgement {
 /// All pairs of one table. Samples of the same `bits` are one test.
 std::vector<Judgement> judge(std::span<const PairedSample> family);
 
+/// How many seeds a judgement of fewer than fewest_pairs has ("no pair", "one seed", "two seeds"), else its word: for
+/// where there is little room.
+std::string_view short_words_of(const Judgement& judgement);
 /// In words, with the differences' unit ("%" or "points"): "equal within 1 % (measurably +0.30 %)", "worse",
-/// "worse (1 of 5 diverged)", "cannot tell (a difference of 1.3 % would have been seen; 14 seeds would tell;
+/// "worse (1 of 5 diverged)", "one seed: three are needed for a verdict", "cannot tell (a difference of 1.3 % would have been seen; 14 seeds would tell;
 /// both unadjusted)".
 std::string words_of(const Judgement& judgement, std::string_view unit);
 /// "0.5 points", "1 point", "1 %".

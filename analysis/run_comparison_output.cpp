@@ -263,8 +263,7 @@ Claim claim_of(const RunComparison& comparison) {
 }
 
 void print_comparison(std::ostream& out, const RunComparison& comparison, std::size_t most_tensors) {
-  const Claim claims[] = {claim_of(comparison)};
-  out << fmt::format("A: {}\nB: {}\n{}", comparison.name_a, comparison.name_b, claims_text(claims));
+  out << fmt::format("A: {}\nB: {}\n{}\n", comparison.name_a, comparison.name_b, differences(comparison));
   print_settings(out, comparison);
   if (!comparison.steps.common.empty()) print_columns(out, comparison);
   print_evaluations(out, comparison.evaluations);

@@ -7,7 +7,7 @@ string(APPEND internal "|^numerics/text/|record_csv|record_json|run_json_values|
 string(APPEND internal "|^engine/data/array_files|^engine/parallel/(tree_fold|wire_values|mpi/)|^engine/amp/(policies/|policy_list|scalers/(ada_loss|grouped_layer))|^engine/backend/cuda/(cpu_simt|library|product|verbs)/")
 set(public_of_internal "^engine/backend/emulated/emulated_backend[.]hpp$")
 string(APPEND public_of_internal "|^engine/amp/policies/layer_rule[.]hpp$|^engine/backend/cuda/runtime/(devices|device_errors)[.]hpp$")
-string(APPEND public_of_internal "|^reports/page/report[.]hpp$")
+string(APPEND public_of_internal "|^reports/page/report[.]hpp$|^numerics/text/named_enum[.]hpp$")
 
 set(public "")
 foreach(library IN LISTS fp16lab_libraries)

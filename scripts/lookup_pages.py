@@ -58,6 +58,23 @@ def config_keys(known: dict) -> str:
     return page("Configuration keys", "fp16lab list config_keys --json", text, *parts)
 
 
+def sweep_files(known: dict) -> str:
+    tables: dict[str, list[list[str]]] = {}
+    for key in known["sweep_keys"]:
+        section, name = key["name"].split(".")
+        tables.setdefault(section, []).append([code(name), cell(key["expected"]), code(key["default"]) or "required", cell(key["doc"])])
+    parts = [f"## [[{section}]]\n\n{table(['key', 'expects', 'without it', 'what it is'], rows)}" for section, rows in tables.items()]
+    example = ('[[workload]]\nname = "classifier"\nconfig = "classifier.toml"\nseeds = [1, 2, 3]\nset = ["train.epochs=1"]\n\n[[variant]]\n'
+               'name = "FP32"\nset = ["amp.level=O0"]\n\n[[variant]]\nname = "torch"\nset = ["amp.level=O1", "scaler.policy=torch"]\n')
+    text = ("What `sweep -c FILE` takes: every workload is trained with every variant and every seed, a run folder "
+            "`WORKLOAD-VARIANT-seedN` each. The configuration of one run is a sweep too: one workload, called as the file, with three "
+            "seeds from its `train.seed` on, in FP32 and as it says, or with `--policies a,b` in FP32 and under each of them at its "
+            "`amp.level` (O1 where that is O0). `--policies` adds FP32 and the policies to a sweep file's variants, `--twin` FP32's "
+            "[twin](../verdicts.md). A relative `data.path` is taken from the file in which it stands, that of `--set` from the working folder; "
+            "runs keep it absolute. Names of files and workloads name folders; tables and the page call a workload `model.name` on `data.name`.")
+    return page("Sweep files", "fp16lab list sweep_keys --json", text, *parts, "## An example\n", f"```toml\n{example}```\n")
+
+
 def framework_names(known: dict) -> str:
     rows = [[code(n["name"]), n["frameworks"], code(n["key"]), cell(n["note"])] for n in known["framework_names"]]
     text = ("What frameworks call the keys of a configuration. Such a name in a configuration or in `--set` is an error that names the key. "
@@ -191,7 +208,7 @@ def main() -> int:
     arguments = parser.parse_args()
     known = json.loads(subprocess.run([arguments.program, "list", "--json"], check=True, capture_output=True, text=True).stdout)
     made = {f"lookup/{make.__name__}.md": make(known)
-            for make in (config_keys, framework_names, layers, configs, policies, dialects, formats, tensor_cores, run_folder)}
+            for make in (config_keys, sweep_files, framework_names, layers, configs, policies, dialects, formats, tensor_cores, run_folder)}
     made["figures/format_bits.svg"] = format_bits_figure(known["formats"])
     made["figures/relative_error.svg"] = relative_error_figure(known["formats"])
 

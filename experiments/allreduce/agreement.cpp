@@ -127,22 +127,6 @@ class Replicas {
 
 }  // namespace
 
-std::string_view name_of(Check check) {
-  switch (check) {
-    case Check::local:
-      return "local";
-    case Check::local_max:
-      return "local+max";
-    case Check::mean:
-      return "mean";
-    case Check::shards:
-      return "shards";
-    case Check::shards_max:
-      return "shards+max";
-  }
-  return "";
-}
-
 bool agrees_by_construction(Check check) { return check != Check::local && check != Check::shards; }
 
 std::vector<RankOutcome> run_ranks(engine::Backend& backend, const Iteration& iteration, Check check) {

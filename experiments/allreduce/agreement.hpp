@@ -10,6 +10,7 @@
 //   shards+max      the same, with found_inf reduced over the ranks
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -17,13 +18,17 @@
 #include "engine/amp/policy.hpp"
 #include "engine/backend/backend.hpp"
 #include "experiments/allreduce/gradient_mean.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::experiments::allreduce {
 
 enum class Check { local, local_max, mean, shards, shards_max };
 constexpr Check all_checks[] = {Check::local, Check::local_max, Check::mean, Check::shards,
                                 Check::shards_max};
-std::string_view name_of(Check check);
+using fp16lab::name_of;
+constexpr std::array<std::string_view, 5> names_of(Check) {
+  return {"local", "local+max", "mean", "shards", "shards+max"};
+}
 /// Is found_inf the same on all ranks by construction?
 bool agrees_by_construction(Check check);
 

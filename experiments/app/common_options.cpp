@@ -11,13 +11,15 @@ namespace fp16lab::experiments {
 RunPlan resolve_run(const CommonOptions& common) { return resolve_run(common, RunConfig{}); }
 
 RunPlan resolve_run(const CommonOptions& common, const RunConfig& base) {
-  const RunConfig below = common.config.empty() ? base : load_config(common.config, NamedHow::by_user);
+  RunConfig below = common.config.empty() ? base : load_config(common.config, NamedHow::by_user);
+  if (!common.config.empty()) resolve_data_path(below, common.config.parent_path());
   const std::string source = common.config.empty() ? "configuration" : common.config.string();
   const std::string both = common.set.empty()      ? source
                            : common.config.empty() ? std::string("--set")
                                                    : source + " with --set";
   RunConfig config = below;
   std::vector<std::string> left_out = apply_settings(config, common.set, "--set");
+  resolve_data_path(config, {});
   if (common.seed) config.train.seed = static_cast<std::uint64_t>(*common.seed);
   resolve_names(config, both);
   require_read(common.set, config, "--set");

@@ -51,22 +51,6 @@ TensorDifference compared(engine::Backend& emulated_backend, const RunTensor& em
 
 }  // namespace
 
-std::string name_of(TensorKind kind) {
-  switch (kind) {
-    case TensorKind::gradient:
-      return "gradient";
-    case TensorKind::parameter:
-      return "parameter";
-    case TensorKind::buffer:
-      return "buffer";
-    case TensorKind::optimizer_state:
-      return "optimizer state";
-    case TensorKind::step_state:
-      return "step state";
-  }
-  return "?";
-}
-
 std::vector<RunTensor> gradients_of(engine::Trainer& trainer) {
   std::vector<RunTensor> tensors;
   for (const engine::Parameter* parameter : trainer.parameters())

@@ -1,18 +1,24 @@
 // Where two back ends' tensors differ: which one first, and its first element with both bit patterns.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/backend/backend.hpp"
 #include "engine/train/trainer.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::experiments {
 
 enum class TensorKind : std::uint8_t { gradient, parameter, buffer, optimizer_state, step_state };
-std::string name_of(TensorKind kind);  ///< "gradient", ..., "optimizer state"
+using fp16lab::name_of;
+constexpr std::array<std::string_view, 5> names_of(TensorKind) {
+  return {"gradient", "parameter", "buffer", "optimizer state", "step state"};
+}
 
 /// A tensor of a run under the name that both sides know it by.
 struct RunTensor {

@@ -36,7 +36,8 @@ analysis::PairedSample sample_of(const Generations& measured, const TrainedWorkl
                                  const Names& names) {
   analysis::PairedSample sample;
   sample.margin = workload.metric.margin;
-  sample.is_of_losses = !workload.metric.higher_is_better();
+  sample.higher_is_better = workload.metric.higher_is_better();
+  sample.is_of_losses = !sample.higher_is_better;
   for (const std::int64_t seed : measured.seeds_of(workload.name, names.first)) {
     const TrainedRun* const run = measured.find(workload.name, names.first, seed);
     const TrainedRun* const reference = measured.find(workload.name, names.second, seed);
@@ -93,9 +94,8 @@ const JudgedPair* find(const std::vector<JudgedPair>& pairs, std::string_view wo
 
 std::string pairs_text(const std::vector<JudgedPair>& pairs) {
   std::string text =
-      "Final test metric against the reference of the same seed, mean and unadjusted 95 % interval; positive "
-      "is worse "
-      "(accuracy in points, bits per character in percent):\n";
+      "Final test metric against the reference of the same seed, mean and unadjusted 95 % interval "
+      "(variant - reference: accuracy in points, bits per character in percent):\n";
   text += fmt::format("{:<11} {:<22} {:<22} {:>5} {:>8} {:<18} {}\n", "workload", "variant", "against",
                       "pairs", "mean", "interval", "in words");
   for (const JudgedPair& pair : pairs)

@@ -155,7 +155,7 @@ Answer judge_convergence(const League& league) {
   const auto size = [](const LeagueRow& row) {
     const analysis::Judgement& judgement = *row.trained.row.against_reference;
     return judgement.diverged > 0 ? std::numeric_limits<double>::infinity()
-                                  : judgement.mean / judgement.margin;
+                                  : row.trained.metric.badness(judgement.mean) / judgement.margin;
   };
   for (const LeagueRow& row : league.rows) {
     if (engine::amp::scale_policy(row.policy).constant || !row.trained.row.against_reference) continue;

@@ -39,12 +39,11 @@ Verdict all_of(std::span<const Verdict> verdicts) {
 std::string words_of(const JudgedRow& judged) {
   const reports::SummaryRow& row = judged.row;
   if (!row.against_reference) return "no pair with FP32";
-  const std::string interval = analysis::interval_text(row.against_reference->interval);
-  return fmt::format(
-      "{}{}{}, {}; {}", reports::difference_text(judged.metric, *row.against_reference),
-      interval.empty() ? "" : " ", interval, analysis::words_of(*row.against_reference, judged.metric.unit()),
-      row.against_twin ? fmt::format("than the twin: {}", analysis::name_of(row.against_twin->word))
-                       : "no twin to compare with");
+  return fmt::format("{}, {}; {}", reports::measured_text(judged.metric, *row.against_reference),
+                     analysis::words_of(*row.against_reference, judged.metric.unit()),
+                     row.against_twin
+                         ? fmt::format("than the twin: {}", analysis::name_of(row.against_twin->word))
+                         : "no twin to compare with");
 }
 
 }  // namespace fp16lab::experiments

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "experiments/underflow/underflow.hpp"
 
 namespace fp16lab::experiments {
@@ -15,8 +17,10 @@ Answer judge_harm(const Underflow& underflow) {
   // A run that diverged has no interval, and needs none.
   const std::optional<analysis::Interval>& interval = unscaled.row.against_reference->interval;
   if (!interval) return answer;
-  if (interval->upper < harm_percent) answer.verdict = Verdict::fails;
-  if (interval->contains(harm_percent)) answer.verdict = Verdict::cannot_tell;
+  const auto [least, most] =
+      std::minmax({unscaled.metric.badness(interval->lower), unscaled.metric.badness(interval->upper)});
+  if (most < harm_percent) answer.verdict = Verdict::fails;
+  if (least <= harm_percent && harm_percent <= most) answer.verdict = Verdict::cannot_tell;
   return answer;
 }
 

@@ -41,7 +41,8 @@ nb::list judge(const std::vector<std::vector<double>>& differences, const std::v
                       .diverged = diverged.at(i),
                       .dropped = dropped.at(i),
                       .margin = margin,
-                      .is_of_losses = unit == "%"});
+                      .is_of_losses = unit == "%",
+                      .higher_is_better = unit != "%"});
   nb::list result;
   for (const analysis::Judgement& judgement : analysis::judge(family)) {
     nb::dict row;

@@ -19,7 +19,8 @@ class Verdict:
     """A variant against its reference over seeds.
 
     word: "equal", "better", "worse" or "cannot tell". text: the same with what it rests on. mean, interval
-    (95 %): of the differences, positive is worse; percent of a loss, points of an accuracy.
+    (95 %): of the differences in the metric's own sign, variant - reference: percent of a loss, points of an
+    accuracy.
     """
 
     word: str

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <set>
@@ -204,13 +205,20 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
     groups.push_back({id, id.label, group});
   }
   for (Configuration& group : groups) {
-    const std::string& name = runs[group.runs.front()].folder.manifest.name;
-    const bool of_all = std::all_of(group.runs.begin(), group.runs.end(),
-                                    [&](std::size_t run) { return runs[run].folder.manifest.name == name; });
+    // Every name that its runs were given, once.
+    std::vector<std::string> names;
+    for (const std::size_t run : group.runs)
+      if (const std::string& one = runs[run].folder.manifest.name;
+          !one.empty() && std::ranges::find(names, one) == names.end())
+        names.push_back(one);
+    constexpr std::size_t most_names = 3;
+    const std::string name = names.size() > most_names
+                                 ? fmt::format("{}, {} and {} more", names[0], names[1], names.size() - 2)
+                                 : fmt::format("{}", fmt::join(names, ", "));
     // "policy-torch" of "FP16 torch" says as little as "fp32" of "FP32".
     const std::string_view said = std::string_view(group.label).substr(group.label.find(' ') + 1);
     const bool says_more = !same_words(name, group.label) && !same_words(name, "policy-" + std::string(said));
-    if (of_all && !name.empty() && says_more) group.label = name + ": " + group.label;
+    if (!name.empty() && says_more) group.label = name + ": " + group.label;
   }
   std::vector<std::string> variants;
   for (const Configuration& group : groups) {
@@ -310,10 +318,18 @@ RunSet load_runs(std::span<const std::filesystem::path> folders,
   if (folders.empty()) throw std::runtime_error("no run folders to report on");
   RunSet set;
   for (const std::filesystem::path& folder : folders) set.runs.push_back(load_run(folder, tell));
-  for (const Run& run : set.runs)
+  std::size_t watched = 0;
+  for (const Run& run : set.runs) {
+    watched += is_watched(run.folder.manifest) ? 1 : 0;
+    if (is_watched(run.folder.manifest)) continue;
     for (std::string& build : builds_of(run.folder.manifest))
       if (std::find(set.builds.begin(), set.builds.end(), build) == set.builds.end())
         set.builds.push_back(std::move(build));
+  }
+  if (watched > 0 && !set.builds.empty())
+    set.notes.push_back(fmt::format(
+        "{} trained by PyTorch (lab.watch) and the others by fp16lab: their bits differ by nature",
+        watched == 1 ? "one run was" : fmt::format("{} runs were", watched)));
   for (const std::filesystem::path& planned : missing) set.runs.push_back(missing_run(planned, tell));
 
   std::vector<std::size_t> all(set.runs.size());
@@ -333,7 +349,7 @@ RunSet load_runs(std::span<const std::filesystem::path> folders,
 
   RunNotes notes;
   for (const Run& run : set.runs) notes.add(run);
-  set.notes = std::move(notes).all();
+  std::ranges::move(std::move(notes).all(), std::back_inserter(set.notes));
   if (set.builds.size() > 1)
     set.notes.push_back(fmt::format("these runs were made by {} builds, whose bits may differ: {}",
                                     set.builds.size(), fmt::join(set.builds, "; ")));

@@ -47,7 +47,7 @@ struct RunSet {
   std::vector<Workload> workloads;  ///< by name
   /// Unfinished or missing runs, torn lines (the first 20 of each kind), repeated seeds, several builds.
   std::vector<std::string> notes;
-  std::vector<std::string> builds;  ///< fp16lab::builds_of its runs, each once
+  std::vector<std::string> builds;  ///< fp16lab::builds_of its runs but those of lab.watch, each once
   std::size_t missing() const;      ///< how many of `runs`
 };
 

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -111,14 +112,17 @@ SummaryRow row_of(const RunSet& set, const Configuration& configuration, const M
   row.runs = static_cast<int>(configuration.runs.size());
   std::vector<double> seconds;
   Digest bits;
+  std::set<std::uint64_t> judged, planned;
   for (const std::size_t index : configuration.runs) {
     const Run& run = set.runs[index];
+    planned.insert(run.seed);
     if (run.missing) row.missing.push_back(run.name);
     if (is_untold(run) && run.folder.finished()) ++row.untold;
     if (is_judged(run)) {
       row.final_values.push_back(final_value(run, metric));
       row.final_losses.push_back(final_loss(run, metric));
       row.seeds.push_back(run.seed);
+      judged.insert(run.seed);
       bits.add(run, row.final_values.back());
     }
     for (const StepRow& step : run.folder.steps) row.skipped += step.skipped ? 1 : 0;
@@ -137,6 +141,8 @@ SummaryRow row_of(const RunSet& set, const Configuration& configuration, const M
     }
   }
   row.bits = bits.value();
+  row.different_seeds = judged.size();
+  row.planned_seeds = planned.size();
   if (!seconds.empty()) {
     const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
     std::nth_element(seconds.begin(), middle, seconds.end());
@@ -240,20 +246,17 @@ void note_without_ratio(WorkloadSummary& summary) {
   }
 }
 
-std::optional<Leader> leader_of(const WorkloadSummary& summary, const Workload& workload) {
-  std::vector<std::size_t> order;
-  for (std::size_t i = 0; i < summary.rows.size(); ++i) {
-    const analysis::Quality quality = analysis::quality_of(summary.rows[i].final_values);
-    if (!workload.configurations[i].id.fp32 && quality.seeds > 0 && quality.non_finite == 0)
-      order.push_back(i);
-  }
-  if (order.size() < 2) return {};
-  const double sign = summary.metric.higher_is_better() ? -1 : 1;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return sign * analysis::quality_of(summary.rows[a].final_values).mean <
-           sign * analysis::quality_of(summary.rows[b].final_values).mean;
-  });
-  return Leader{.row = order[0], .next = order[1], .against_next = {}};
+std::optional<Ranking> ranking_of(const WorkloadSummary& summary, const Workload& workload) {
+  Ranking ranking;
+  const auto mean = [&](std::size_t i) { return analysis::quality_of(summary.rows[i].final_values).mean; };
+  for (std::size_t i = 0; i < summary.rows.size(); ++i)
+    if (!workload.configurations[i].id.fp32 && !summary.rows[i].final_values.empty() &&
+        std::ranges::all_of(summary.rows[i].final_values, [](double x) { return std::isfinite(x); }))
+      ranking.order.push_back(i);
+  if (ranking.order.size() < 2) return {};
+  std::ranges::stable_sort(ranking.order, std::less{},
+                           [&](std::size_t i) { return summary.metric.badness(mean(i)); });
+  return ranking;
 }
 
 }  // namespace
@@ -273,8 +276,10 @@ std::optional<bool> SummaryRow::worse_than_noise() const {
 }
 
 PairedSample pairs_of(const Metric& metric, const SummaryRow& variant, const SummaryRow& reference) {
-  PairedSample sample{
-      .margin = metric.margin, .is_of_losses = !metric.higher_is_better(), .bits = variant.bits};
+  PairedSample sample{.margin = metric.margin,
+                      .is_of_losses = !metric.higher_is_better(),
+                      .higher_is_better = metric.higher_is_better(),
+                      .bits = variant.bits};
   std::map<std::uint64_t, double> bases;  // the first of each seed
   for (std::size_t i = 0; i < reference.seeds.size(); ++i)
     bases.emplace(reference.seeds[i], reference.final_values[i]);
@@ -323,10 +328,10 @@ std::vector<WorkloadSummary> summarise(const RunSet& set) {
     for (const SummaryRow* base : {reference, twin})
       if (base != nullptr) note_diverged(summary, *base);
     note_without_ratio(summary);
-    summary.leader = leader_of(summary, workload);
-    if (summary.leader) {
-      const SummaryRow &first = summary.rows[summary.leader->row], &next = summary.rows[summary.leader->next];
-      leaders.push_back(pairs_of(summary.metric, first, next));
+    summary.ranking = ranking_of(summary, workload);
+    if (summary.ranking) {
+      const std::vector<std::size_t>& order = summary.ranking->order;
+      leaders.push_back(pairs_of(summary.metric, summary.rows[order[0]], summary.rows[order[1]]));
       leaders.back().bits = 0;
     }
   }
@@ -335,7 +340,7 @@ std::vector<WorkloadSummary> summarise(const RunSet& set) {
   const std::vector<Judgement> ahead = analysis::judge(leaders);
   auto next = ahead.begin();
   for (std::size_t w = 0; w < all.size(); ++w) {
-    if (all[w].leader) all[w].leader->against_next = *next++;
+    if (all[w].ranking) all[w].ranking->against_next = *next++;
     all[w].words = plain_words(all[w]);
   }
   return all;

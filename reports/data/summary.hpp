@@ -25,8 +25,9 @@ struct Metric {
 
   bool higher_is_better() const { return quantity == Quantity::accuracy; }
   std::string_view unit() const { return higher_is_better() ? "points" : "%"; }  ///< of differences
-  /// Positive is worse: analysis::accuracy_difference, or loss_difference, which is told by percent_of.
+  /// In the metric's own sign: analysis::accuracy_difference, or loss_difference, which is told by percent_of.
   double difference(double variant, double reference) const;
+  double badness(double difference) const { return higher_is_better() ? -difference : difference; }
 };
 
 /// One configuration of one workload.
@@ -38,6 +39,7 @@ struct SummaryRow {
   std::vector<double> final_values;  ///< of the metric, one a judged seed; NaN for a run that diverged
   std::vector<double> final_losses;  ///< the same on the loss; equal where the metric is one
   std::vector<std::uint64_t> seeds;  ///< of final_values
+  std::size_t different_seeds = 0, planned_seeds = 0;  ///< of final_values, and of all runs; each once
   /// Digest of the judged runs' seeds, state hashes and final values: equal for runs that are the same bit
   /// for bit. 0 where no state was recorded.
   std::uint64_t bits = 0;
@@ -62,10 +64,10 @@ struct SummaryRow {
   std::optional<bool> worse_than_noise() const;
 };
 
-/// The two best configurations beside FP32, by their means, and the better one judged against the other: only
-/// one that is "better" leads.
-struct Leader {
-  std::size_t row = 0, next = 0;
+/// The configurations beside FP32 and its twin that did not diverge, the best mean first, and the first judged against
+/// the second: only one that is "better" leads.
+struct Ranking {
+  std::vector<std::size_t> order;
   analysis::Judgement against_next;
   bool leads() const { return against_next.word == analysis::Word::better; }
 };
@@ -77,7 +79,7 @@ struct WorkloadSummary {
   /// Where one more FP32 run whose weights were moved by one ulp would end with 95 %, as a difference to FP32
   /// (analysis::single_run_band): all that a single run can be compared with.
   std::optional<analysis::Interval> twin_band;
-  std::optional<Leader> leader;    ///< absent with fewer than two configurations beside FP32 and its twin
+  std::optional<Ranking> ranking;  ///< absent with fewer than two to rank
   std::vector<std::string> notes;  ///< seeds that are left out, margins that disagree
   std::string words;               ///< the findings in a few plain sentences
 };
@@ -103,16 +105,27 @@ std::string value_text(const Metric& metric, double value);
 std::string unjudged_words(const SummaryRow& row);
 std::string underflow_text(const SummaryRow& row);
 
-/// The mean difference, positive is worse: "+16.80 %", "-0.10 points"; "-" without a pair.
+/// The mean difference in the metric's own sign, and which way that is: "+16.80 % (worse)", "-0.10 points (worse)",
+/// "0.00 %"; "-" without a pair.
 std::string difference_text(const Metric& metric, const analysis::Judgement& judgement);
+/// The same of a row whose mean, or whose reference's, is also of seeds without a pair: "+0.30 % (worse), 3 pairs".
+std::string difference_text(const WorkloadSummary& summary, const SummaryRow& row);
+/// With the interval, where there is one: "-0.10 points (worse) [-0.30, +0.10]".
+std::string measured_text(const Metric& metric, const analysis::Judgement& judgement);
+/// "3", "2 of 3": seeds that have ended, of those that were begun or planned.
+std::string seeds_text(const SummaryRow& row);
 
 /// The four words for people (analysis::words_of); of a single run with a twin's band beside it where it
-/// lies: "cannot tell (1 pair; 3 are needed); inside FP32's twin band".
+/// lies: "one seed: three are needed for a verdict; inside FP32's twin band".
 std::string verdict_text(const WorkloadSummary& summary, const analysis::Judgement& judgement);
 
-/// Why the best configuration by its mean has a star, or why none has one. Empty with fewer than two beside
-/// FP32.
+/// "Best by test loss: FP16 torch (0.2375), then megatron (0.2501)."; and whether a verdict tells the first
+/// from the second: "No verdict tells FP16 torch from megatron: -0.10 % (better), equal within 1 %.". Empty
+/// without a ranking.
+std::string ranking_text(const WorkloadSummary& summary);
 std::string leader_text(const WorkloadSummary& summary);
+/// "megatron skipped 46 of 200 steps, torch 3 of 200.", the largest share first. Empty where none skipped any.
+std::string skips_text(const WorkloadSummary& summary);
 
 /// What is wrong with the configurations, the worst first: the first finding that needs mending of each, of
 /// three at most, and the names of the others.

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "numerics/text/scale_text.hpp"
 #include "reports/data/summary.hpp"
@@ -54,13 +55,12 @@ Cells cells_of(const WorkloadSummary& summary, const SummaryRow& row, bool fp32,
   std::string difference = "-", pairs = "-", verdict(unjudged_words(row));
   if (row.is_reference && !row.final_values.empty()) verdict = "reference";
   if (row.against_reference) {
-    difference = difference_text(summary.metric, *row.against_reference);
+    difference = difference_text(summary, row);
     if (row.against_reference->interval) pairs = analysis::interval_text(row.against_reference->interval);
     verdict = verdict_text(summary, *row.against_reference);
   }
   Cells cells{row.label,
-              row.runs > quality.seeds ? fmt::format("{} of {}", quality.seeds, row.runs)
-                                       : fmt::format("{}", quality.seeds),
+              seeds_text(row),
               row.final_values.empty() ? "-" : value_text(summary.metric, quality.mean),
               difference,
               pairs,
@@ -97,7 +97,10 @@ std::string summary_table(const RunSet& set, const std::vector<WorkloadSummary>&
     if (summary.twin_band)
       text += fmt::format("  one FP32 run moved by one ulp ends within {} {} of FP32 (95 %)\n",
                           analysis::interval_text(summary.twin_band), summary.metric.unit());
-    for (const std::string& trouble : troubles_of(summary)) {
+    std::vector<std::string> sentences{ranking_text(summary), leader_text(summary), skips_text(summary)};
+    std::ranges::copy(troubles_of(summary), std::back_inserter(sentences));
+    for (const std::string& trouble : sentences) {
+      if (trouble.empty()) continue;
       const char* begin = "  ";
       for (const std::string& line : wrapped(trouble, widest_sentence)) {
         text += begin + line + "\n";
@@ -109,12 +112,13 @@ std::string summary_table(const RunSet& set, const std::vector<WorkloadSummary>&
   }
   if (!text.empty())
     text +=
-        "vs FP32: mean difference to the FP32 run of the same seed, + is worse; then Student's interval of "
-        "it, as if it were\n"
-        "  the only pair. Verdicts take all pairs together (Holm, 5 %); what could be seen and "
+        "vs FP32: mean difference to the FP32 run of the same seed, in the metric's own sign; then Student's "
+        "interval of it, as\n"
+        "  if it were the only pair. Verdicts take all pairs together (Holm, 5 %); what could be seen and "
         "how many seeds\n"
         "  would tell (both with a power of 80 %) do not\n"
-        "ms/step: the median; peak: the most bytes of tensors alive at once in the first two steps\n"
+        "ms/step: the median, with whatever else the machine did; peak: the most bytes of tensors alive at "
+        "once in the first two steps\n"
         "underflow: non-zero gradients that the run's own casts made zero, of those that they took\n";
   if (any_twin)
     text +=

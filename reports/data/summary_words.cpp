@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "numerics/text/scale_text.hpp"
+#include "numerics/text/text.hpp"
 #include "reports/data/summary.hpp"
 
 namespace fp16lab::reports {
@@ -28,12 +30,19 @@ std::string join(std::vector<std::string> items) {
   return text;
 }
 
+/// "+16.80 %": without a sign where that is 0.
+std::string signed_text(const Metric& metric, double difference) {
+  const std::string text = fmt::format("{:+.2f}", difference);
+  const bool none = text.find_first_of("123456789") == std::string::npos;
+  return fmt::format("{} {}", none ? "0.00" : text, metric.unit());
+}
+
 /// "+16.80 %, worse than FP32's own noise", "1 of 3 diverged".
 std::string how_worse(const Metric& metric, const SummaryRow& row) {
   const Judgement& judgement = *row.against_reference;
   std::string text = judgement.diverged > 0 ? fmt::format("{} of {} diverged", judgement.diverged,
                                                           judgement.diverged + judgement.pairs)
-                                            : difference_text(metric, judgement);
+                                            : signed_text(metric, judgement.mean);
   if (const std::optional<bool> noise = row.worse_than_noise())
     text += *noise ? ", worse than FP32's own noise" : ", not worse than FP32's twin";
   else if (row.against_twin)
@@ -52,13 +61,17 @@ std::string judged_words(const WorkloadSummary& summary) {
         worse.push_back(fmt::format("{} ({})", row.label, how_worse(summary.metric, row)));
         break;
       case Word::better:
-        better.push_back(fmt::format("{} ({})", row.label, difference_text(summary.metric, judgement)));
+        better.push_back(fmt::format("{} ({})", row.label, signed_text(summary.metric, judgement.mean)));
         break;
       case Word::equal:
         equal.push_back(row.label);
         break;
       case Word::cannot_tell:
-        (judgement.pairs < analysis::fewest_pairs ? few : open).push_back(row.label);
+        if (judgement.pairs >= analysis::fewest_pairs)
+          open.push_back(row.label);
+        else
+          few.push_back(fmt::format("{} ({}: {})", row.label, short_words_of(judgement),
+                                    difference_text(summary.metric, judgement)));
         break;
     }
   }
@@ -70,7 +83,7 @@ std::string judged_words(const WorkloadSummary& summary) {
   say("Better than FP32", better);
   say("Equal to FP32 within " + analysis::with_unit(summary.metric.margin, summary.metric.unit()), equal);
   say("Cannot tell", open);
-  say(fmt::format("Cannot tell with fewer than {} pairs", analysis::fewest_pairs), few);
+  say("Three seeds are needed for a verdict", few);
   return words;
 }
 
@@ -81,7 +94,7 @@ std::string twin_words(const WorkloadSummary& summary) {
       std::string words = fmt::format("{}, every initial weight moved by one ulp: {}", row.label,
                                       analysis::words_of(*row.against_reference, summary.metric.unit()));
       if (summary.twin_band)
-        words += fmt::format("; one such run ends within {} {} of FP32 (95 %; + is worse)",
+        words += fmt::format("; one such run ends within {} {} of FP32 (95 %)",
                              analysis::interval_text(summary.twin_band), summary.metric.unit());
       return words + ". ";
     }
@@ -125,7 +138,9 @@ std::string plain_words(const WorkloadSummary& summary) {
   std::string words = fmt::format("In FP32 the {} ends at {} ({}). ", summary.metric.name,
                                   value_text(summary.metric, base.mean),
                                   base.seeds > 1 ? fmt::format("mean of {} seeds", base.seeds) : "one seed");
-  words += judged_words(summary) + twin_words(summary);
+  for (const std::string& part : {ranking_text(summary), leader_text(summary), judged_words(summary),
+                                  twin_words(summary), skips_text(summary)})
+    words += part.empty() || part.ends_with(' ') ? part : part + ' ';
   for (const std::string& trouble : troubles_of(summary)) words += trouble + ' ';
   while (!words.empty() && words.back() == ' ') words.pop_back();
   return words;
@@ -144,11 +159,36 @@ std::string value_text(const Metric& metric, double value) {
   return metric.higher_is_better() ? fmt::format("{:.2f} %", 100 * value) : fmt::format("{:.5g}", value);
 }
 
+std::string seeds_text(const SummaryRow& row) {
+  return row.planned_seeds > row.different_seeds
+             ? fmt::format("{} of {}", row.different_seeds, row.planned_seeds)
+             : fmt::format("{}", row.different_seeds);
+}
+
 std::string difference_text(const Metric& metric, const Judgement& judgement) {
   if (judgement.pairs == 0) return "-";
-  const std::string text = fmt::format("{:+.2f}", judgement.mean);
-  const bool none = text.find_first_of("123456789") == std::string::npos;
-  return fmt::format("{} {}", none ? "0.00" : text, metric.unit());
+  const std::string text = signed_text(metric, judgement.mean);
+  return text.starts_with('0') ? text
+                               : text + (metric.badness(judgement.mean) > 0 ? " (worse)" : " (better)");
+}
+
+std::string difference_text(const WorkloadSummary& summary, const SummaryRow& row) {
+  const Judgement& judgement = *row.against_reference;
+  const auto is_reference = [](const SummaryRow& other) { return other.is_reference; };
+  const auto reference = std::ranges::find_if(summary.rows, is_reference);
+  const auto all_paired = [&](const SummaryRow& one) {
+    return std::ranges::count_if(one.final_values, [](double x) { return std::isfinite(x); }) ==
+           judgement.pairs;
+  };
+  const std::string text = difference_text(summary.metric, judgement);
+  const bool whole = judgement.pairs == 0 ||
+                     (all_paired(row) && (reference == summary.rows.end() || all_paired(*reference)));
+  return whole ? text : text + ", " + counted(judgement.pairs, "pair");
+}
+
+std::string measured_text(const Metric& metric, const Judgement& judgement) {
+  const std::string interval = analysis::interval_text(judgement.interval);
+  return difference_text(metric, judgement) + (interval.empty() ? "" : " " + interval);
 }
 
 std::string verdict_text(const WorkloadSummary& summary, const Judgement& judgement) {
@@ -159,21 +199,45 @@ std::string verdict_text(const WorkloadSummary& summary, const Judgement& judgem
   return text;
 }
 
+std::string ranking_text(const WorkloadSummary& summary) {
+  if (!summary.ranking) return "";
+  std::vector<std::string> names;
+  for (const std::size_t i : summary.ranking->order) {
+    const SummaryRow& row = summary.rows[i];
+    names.push_back(fmt::format("{} ({})", row.label,
+                                value_text(summary.metric, analysis::quality_of(row.final_values).mean)));
+  }
+  return fmt::format("Best by {}: {}, then {}.", summary.metric.name, names.front(),
+                     join({names.begin() + 1, names.end()}));
+}
+
 std::string leader_text(const WorkloadSummary& summary) {
-  if (!summary.leader) return "";
-  const SummaryRow &best = summary.rows[summary.leader->row], &next = summary.rows[summary.leader->next];
-  const Judgement& judgement = summary.leader->against_next;
+  if (!summary.ranking) return "";
+  const SummaryRow &best = summary.rows[summary.ranking->order[0]],
+                   &next = summary.rows[summary.ranking->order[1]];
+  const Judgement& judgement = summary.ranking->against_next;
   if (best.bits != 0 && best.bits == next.bits)
-    return fmt::format("No ★: {} and {} are the same bit for bit.", best.label, next.label);
-  if (judgement.pairs == 0)
-    return fmt::format(
-        "No ★: {}, the best apart from FP32 by its mean, and {}, the next, have no pair of one seed.",
-        best.label, next.label);
-  const std::string interval = analysis::interval_text(judgement.interval);
-  return fmt::format("{}: {}, the best apart from FP32 by its mean, against {}, the next: {}{}{}, {}.",
-                     summary.leader->leads() ? "★" : "No ★", best.label, next.label,
-                     difference_text(summary.metric, judgement), interval.empty() ? "" : " ", interval,
-                     analysis::words_of(judgement, summary.metric.unit()));
+    return fmt::format("{} and {} are the same bit for bit.", best.label, next.label);
+  if (summary.ranking->leads())
+    return fmt::format("{} is better than {} by the verdict: {}.", best.label, next.label,
+                       measured_text(summary.metric, judgement));
+  const std::string measured = judgement.pairs == 0 ? "" : measured_text(summary.metric, judgement) + ", ";
+  return fmt::format("No verdict tells {} from {}: {}{}.", best.label, next.label, measured,
+                     short_words_of(judgement));
+}
+
+std::string skips_text(const WorkloadSummary& summary) {
+  std::vector<const SummaryRow*> rows;
+  for (const SummaryRow& row : summary.rows)
+    if (row.skipped > 0) rows.push_back(&row);
+  std::ranges::stable_sort(rows, std::greater{}, [](const SummaryRow* row) {
+    return static_cast<double>(row->skipped) / static_cast<double>(row->steps);
+  });
+  std::vector<std::string> told;
+  for (const SummaryRow* row : rows)
+    told.push_back(fmt::format("{} {}{} of {}{}", row->label, told.empty() ? "skipped " : "", row->skipped,
+                               row->steps, told.empty() ? " steps" : ""));
+  return told.empty() ? "" : join(told) + ".";
 }
 
 }  // namespace fp16lab::reports

@@ -46,7 +46,9 @@ std::vector<QualityColumn> quality_columns(const WorkloadFigures& input, const S
       column.seeds = static_cast<int>(row.final_values.size());
       column.diverged = column.seeds - static_cast<int>(column.values.size());
     }
-    column.mean = analysis::quality_of(column.values).mean;
+    // Of percents the table's mean: that of the ratios' logarithms, which is tested.
+    column.mean =
+        reference != nullptr ? row.against_reference->mean : analysis::quality_of(column.values).mean;
     columns.push_back(std::move(column));
   }
   return columns;
@@ -112,6 +114,7 @@ std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std
   const int names = static_cast<int>(longest) + 24;
   const int width = lying ? names + 620 : 860;
   std::string explained = "One dot a seed, bar at the mean";
+  if (reference != nullptr && !metric.higher_is_better()) explained += " (geometric, of the ratios)";
   explained += reference == nullptr ? "." : ", line: 95 % of pairs, unadjusted.";
   if (reference != nullptr) {
     explained += fmt::format(" Dashed: the margin, {}; equal needs the line of 90 % inside.",
@@ -131,7 +134,8 @@ std::vector<Figure> write_quality_figure(const WorkloadFigures& input, const std
   body += fmt::format("  set tmargin at screen {:.4f}\n  set bmargin at screen {:.4f}\n",
                       1 - static_cast<double>(above) / height, static_cast<double>(below) / height);
   const std::string axis =
-      gnuplot_string(reference != nullptr ? fmt::format("difference to FP32 ({}), + is worse", metric.unit())
+      gnuplot_string(reference != nullptr ? fmt::format("difference to FP32 ({}), {} is worse", metric.unit(),
+                                                        metric.higher_is_better() ? "below 0" : "above 0")
                                           : metric.name + (metric.higher_is_better() ? " (%)" : ""));
   if (lying) {
     body += fmt::format(

@@ -113,7 +113,9 @@ std::string trouble_sentence(const WorkloadMaterial& material, std::size_t index
   if (tensor)
     worst = fmt::format("{} loses most: {} of its own{}", bold(spoken(gradients.tensors[*tensor])),
                         bold(rate_text(loss_of(gradients, *tensor).rate)),
-                        explored.empty() ? "" : fmt::format(" (seed {})", explored.front().run->seed));
+                        explored.empty() ? ""
+                                         : fmt::format(" (seed {}, {})", explored.front().run->seed,
+                                                       counted(gradients.observed_steps, "recorded step")));
   if (!row.casts) {
     const analysis::ZoneRates rates = analysis::rates_of(gradients.at_scale(1.0));
     const bool unseen =
@@ -133,7 +135,8 @@ std::string trouble_sentence(const WorkloadMaterial& material, std::size_t index
 
 std::string noise_clause(const WorkloadSummary& summary) {
   if (summary.twin_band)
-    return fmt::format("FP32’s own noise is {}", interval_words(summary.metric, summary.twin_band));
+    return fmt::format("FP32’s own noise is {} {}", analysis::interval_text(summary.twin_band),
+                       summary.metric.unit());
   const bool twin = std::any_of(summary.rows.begin(), summary.rows.end(),
                                 [](const SummaryRow& row) { return row.is_twin; });
   return twin ? "too few FP32 twins have ended to tell FP32’s own noise"
@@ -144,8 +147,7 @@ std::string cost_sentence(const WorkloadSummary& summary, const SummaryRow& row)
   if (row.is_reference) return "Only FP32 has been trained, so a cost is not known.";
   if (!row.against_reference) return "No finished FP32 run stands beside it, so the cost is not known.";
   const analysis::Judgement& judgement = *row.against_reference;
-  std::string measured = difference_words(summary, row);
-  if (judgement.interval) measured += " " + interval_words(summary.metric, judgement.interval);
+  const std::string measured = measured_text(summary.metric, judgement);
   const std::string metric = html_escape(summary.metric.name);
   switch (judgement.word) {
     case Word::worse: {
@@ -170,8 +172,11 @@ std::string cost_sentence(const WorkloadSummary& summary, const SummaryRow& row)
     case Word::cannot_tell:
       break;
   }
-  return fmt::format("These runs {} what it costs: the {} {}; {}.", bold("cannot tell"), metric,
-                     judgement.pairs == 0 ? "has no pair" : "is " + bold(measured), noise_clause(summary));
+  if (judgement.pairs < analysis::fewest_pairs)
+    return fmt::format("{}The {} of {}; {}.", judgement.pairs == 0 ? "" : fmt::format("{}. ", bold(measured)),
+                       metric, analysis::words_of(judgement, summary.metric.unit()), noise_clause(summary));
+  return fmt::format("These runs {} what it costs: the {} differs by {}; {}.", bold("cannot tell"), metric,
+                     bold(measured), noise_clause(summary));
 }
 
 /// The format that a run rounds gradients to, and which; none where two formats ask for two scales.
@@ -285,7 +290,7 @@ std::string fix_sentence(const WorkloadMaterial& material, std::size_t index) {
     names += fmt::format("{}{} ({} of values lost, {})", i == 0 ? "" : " and ",
                          "<strong>" + name_of(material, cures[i]) + "</strong>",
                          rate_text(rows[cures[i]].casts->underflow_rate()),
-                         analysis::name_of(rows[cures[i]].against_reference->word));
+                         analysis::short_words_of(*rows[cures[i]].against_reference));
   const bool many = cures.size() > 1;
   std::string words;
   if (harmed)

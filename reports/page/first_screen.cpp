@@ -57,12 +57,6 @@ std::vector<std::size_t> bars_of(const WorkloadSummary& summary, const Answers& 
   return rows;
 }
 
-/// What it says of accuracies without their values, which are in the sentence above.
-std::string short_difference(const WorkloadSummary& summary, const SummaryRow& row) {
-  const std::string words = difference_words(summary, row);
-  return words.empty() ? "–" : words.substr(0, words.find(" ("));
-}
-
 std::string bars_html(const WorkloadMaterial& material, const Answers& answers) {
   const WorkloadSummary& summary = material.summary;
   const std::vector<std::size_t> rows = bars_of(summary, answers);
@@ -76,9 +70,10 @@ std::string bars_html(const WorkloadMaterial& material, const Answers& answers) 
   }
   const double room = std::max(1e-12, 0.04 * (axis.high - axis.low));
   axis = {axis.low - room, axis.high + room};
-  std::string html = fmt::format(
-      "<ul class=\"bars\" aria-label=\"Differences to FP32, in {} of {}; to the right is worse\">\n",
-      summary.metric.unit(), html_escape(summary.metric.name));
+  const std::string_view worse_side = summary.metric.higher_is_better() ? "left" : "right";
+  std::string html =
+      fmt::format("<ul class=\"bars\" aria-label=\"Differences to FP32, in {} of {}; to the {} is worse\">\n",
+                  summary.metric.unit(), html_escape(summary.metric.name), worse_side);
   for (const std::size_t i : rows) {
     const SummaryRow& row = summary.rows[i];
     const analysis::Judgement& judgement = *row.against_reference;
@@ -86,12 +81,12 @@ std::string bars_html(const WorkloadMaterial& material, const Answers& answers) 
         "<li><span class=\"name\">{}</span>{}<span class=\"difference\">{}</span>"
         "<span class=\"word {} tip\" tabindex=\"0\" data-tip=\"{}\">{}</span></li>\n",
         name_html(material.workload->configurations[i], row), bar_html(summary, row, axis),
-        short_difference(summary, row), css_class_of(judgement.word),
-        html_escape(verdict_text(summary, judgement)), analysis::name_of(judgement.word));
+        difference_text(summary.metric, judgement), css_class_of(judgement.word),
+        html_escape(verdict_text(summary, judgement)), analysis::short_words_of(judgement));
   }
   html += "</ul>\n";
-  std::string legend =
-      "Dot: mean of the pairs of seeds; bar: its 95 % interval; line: FP32, worse to the right";
+  std::string legend = fmt::format(
+      "Dot: mean of the pairs of seeds; bar: its 95 % interval; line: FP32, worse to the {}", worse_side);
   if (summary.twin_band)
     legend +=
         "; grey: noise, where FP32 ends that is run again with every initial weight changed in its last bit "
@@ -110,28 +105,32 @@ std::string tile_html(const WorkloadMaterial& material, const Answers& answers) 
         "pair with FP32.</p></div>\n",
         name);
   const analysis::Judgement& judgement = *row.against_reference;
-  std::string difference =
-      judgement.pairs + judgement.diverged == 0 ? "no two runs of one seed" : difference_words(summary, row);
+  // Without a verdict the difference is what there is to say, in the largest letters.
+  const bool few = judgement.word == analysis::Word::cannot_tell && judgement.pairs < analysis::fewest_pairs;
+  const std::string measured = judgement.pairs == 0 ? "" : difference_text(summary.metric, judgement),
+                    said = words_of(judgement, summary.metric.unit());
+  const std::string largest = few && !measured.empty() ? measured : std::string(short_words_of(judgement));
+  std::string rest = few && judgement.pairs == 0 ? "no two runs of one seed" : few ? said : measured;
   if (judgement.diverged > 0)
-    difference += fmt::format("{}{} of {} runs diverged", difference.empty() ? "" : ", ", judgement.diverged,
-                              judgement.diverged + judgement.pairs);
+    rest += fmt::format("{}{} of {} runs diverged", rest.empty() ? "" : ", ", judgement.diverged,
+                        judgement.diverged + judgement.pairs);
   std::string html = fmt::format(
       "<div class=\"tile {}\">\n<p class=\"verdict {}\">{}</p>\n"
       "<p class=\"against\"><strong>{}</strong> against FP32, by {}: <strong>{}</strong>{}</p>\n",
-      css_class_of(judgement.word), css_class_of(judgement.word), analysis::name_of(judgement.word), name,
-      html_escape(summary.metric.name), difference,
+      css_class_of(judgement.word), css_class_of(judgement.word), largest, name,
+      html_escape(summary.metric.name), rest,
       judgement.interval
           ? fmt::format(" <span class=\"tip\" tabindex=\"0\" data-tip=\"Student’s 95 % interval of "
                         "the mean difference to the FP32 run of the same seed, as if it were the "
-                        "only one on this page.\">{}</span>",
-                        interval_words(summary.metric, judgement.interval))
+                        "only one on this page.\">{} {}</span>",
+                        analysis::interval_text(judgement.interval), summary.metric.unit())
           : "");
   if (summary.twin_band)
     html += fmt::format(
         "<p class=\"against\">FP32’s own noise: <span class=\"tip\" tabindex=\"0\" data-tip=\"One more "
         "run of FP32’s twin, which is FP32 with every initial weight changed in its last bit, would end in "
-        "this interval with 95 % probability, as a difference to FP32.\">{}</span></p>\n",
-        interval_words(summary.metric, summary.twin_band));
+        "this interval with 95 % probability, as a difference to FP32.\">{} {}</span></p>\n",
+        analysis::interval_text(summary.twin_band), summary.metric.unit());
   return html + bars_html(material, answers) + "</div>\n";
 }
 
@@ -158,7 +157,7 @@ std::string workload_choice(const std::vector<WorkloadMaterial>& material) {
     if (answers.configuration)
       if (const auto& judgement = material[i].summary.rows[*answers.configuration].against_reference)
         word = fmt::format(" <span class=\"word {}\">{}</span>", css_class_of(judgement->word),
-                           analysis::name_of(judgement->word));
+                           analysis::short_words_of(*judgement));
     html += fmt::format("<button type=\"button\" data-choose=\"{}\" aria-pressed=\"{}\">{}{}</button>", i,
                         i == 0, html_escape(material[i].workload->name), word);
   }
@@ -170,8 +169,13 @@ std::string first_screen(const WorkloadMaterial& material, std::size_t index, bo
   const std::string name = html_escape(material.workload->name);
   std::string html = fmt::format(
       "<section class=\"screen\" id=\"workload-{0}\" data-screen=\"{0}\" aria-label=\"{1}\">\n"
-      "<h2 class=\"only-print\">{1}</h2>\n<div class=\"facts\">\n",
+      "<h2 class=\"only-print\">{1}</h2>\n",
       index, name);
+  const WorkloadSummary named = quoted(material.summary);
+  if (named.ranking)
+    html += fmt::format("<p class=\"ranking\"><strong>{}</strong> {}</p>\n",
+                        html_escape(pretty(ranking_text(named))), html_escape(pretty(leader_text(named))));
+  html += "<div class=\"facts\">\n";
   html += tile_html(material, answers);
   html += "<dl class=\"answers\">\n";
   html += answer(index, "wrong", "What is wrong, and how much?", answers.wrong);

@@ -1,6 +1,7 @@
 // What runs have recorded of tensors other than gradients.
 #include <fmt/core.h>
 
+#include <array>
 #include <map>
 #include <optional>
 
@@ -33,21 +34,15 @@ LastRows last_rows(const Run& run) {
   return last;
 }
 
-std::string words_of_kind(Observed observed) {
-  switch (observed) {
-    case Observed::activations:
-      return "What layers work on and give, before the cast to the dtype that they are stored in.";
-    case Observed::weights:
-      return "As stored, and what their copies in 16 bits lost.";
-    case Observed::updates:
-      return "Unmoved: the stored weight stayed as it was although its gradient was not zero. Of those that "
-             "moved: by how much of themselves, and what a weight without a master copy would make of it.";
-    case Observed::optimizer_state:
-      return "What 16 bits would make of the moments and momenta, which are FP32.";
-    case Observed::gradients:
-      break;
-  }
-  return "";
+std::string_view words_of_kind(Observed observed) {
+  static constexpr std::array<std::string_view, all_observed.size()> words{
+      "", "What layers work on and give, before the cast to the dtype that they are stored in.",
+      "As stored, and what their copies in 16 bits lost.",
+      "Unmoved: the stored weight stayed as it was although its gradient was not zero. Of those that moved: "
+      "by "
+      "how much of themselves, and what a weight without a master copy would make of it.",
+      "What 16 bits would make of the moments and momenta, which are FP32."};
+  return words.at(static_cast<std::size_t>(observed));
 }
 
 TableCell rate_cell(const analysis::RateInterval& rate) { return {rate_text(rate), rate.upper}; }

@@ -18,14 +18,19 @@ TableCell difference_cell(const WorkloadSummary& summary, const SummaryRow& row)
   if (row.is_reference) return {row.final_values.empty() ? "–" : "reference"};
   if (!row.against_reference) return {row.final_values.empty() ? "–" : "no FP32"};
   const analysis::Judgement& judgement = *row.against_reference;
-  TableCell cell{.html = std::string(analysis::name_of(judgement.word)),
+  TableCell cell{.html = std::string(analysis::short_words_of(judgement)),
                  .css_class = std::string(css_class_of(judgement.word)),
                  .tip = verdict_text(summary, judgement)};
   if (judgement.diverged > 0)
     cell.html += ", diverged";
-  else if (judgement.pairs > 0)
-    cell.html = difference_text(summary.metric, judgement) + " " + cell.html;
-  if (judgement.pairs > 0) cell.value = judgement.mean;
+  else if (judgement.pairs > 0) {
+    // "+16.81 % worse", "-0.10 points (worse) equal".
+    std::string difference = difference_text(summary.metric, judgement);
+    if (const std::string said = fmt::format(" ({})", cell.html); difference.ends_with(said))
+      difference.erase(difference.size() - said.size());
+    cell.html = difference + " " + cell.html;
+  }
+  if (judgement.pairs > 0) cell.value = summary.metric.badness(judgement.mean);
   return cell;
 }
 
@@ -99,22 +104,26 @@ std::string overview_section(const RunSet& set, const std::vector<WorkloadMateri
   std::vector<TableColumn> columns{
       {"configuration", "Precision and loss scaling, the same in every workload.", true}};
   for (const WorkloadMaterial& item : material)
-    columns.push_back({html_escape(item.workload->name + ", " + item.summary.metric.name),
-                       "Mean difference to the FP32 run of the same seed; + is worse. Then the verdict."});
+    columns.push_back(
+        {html_escape(item.workload->name + ", " + item.summary.metric.name),
+         "Mean difference to the FP32 run of the same seed, in the metric’s own sign. Then the verdict."});
   columns.push_back({"worse", "In so many workloads it is worse than FP32, of those with both."});
   columns.push_back({"skipped", "Steps without an update, of the steps of all runs."});
   const bool emulated = std::any_of(material.begin(), material.end(), [&](const WorkloadMaterial& item) {
     return is_emulated(set, *item.workload);
   });
   columns.push_back({time_title("time against FP32", emulated),
-                     "A step’s seconds over those of FP32 in the same workload, mean over workloads."});
+                     "A step’s seconds over those of FP32 in the same workload, mean over workloads, with "
+                     "whatever else the "
+                     "machine did: equal work may differ by half."});
   std::vector<TableRow> rows;
   for (const std::string& label : labels)
     if (places[label].size() > 1) rows.push_back(league_row(label, places[label], material));
   if (rows.size() < 3) return "";  // FP32 and two that are compared
   return "<h3 id=\"overview\">Against FP32, over all workloads</h3>\n<p class=\"soft\">Mean "
          "paired "
-         "difference of the final metric to FP32, + is worse, and its verdict: equal (within the workload's "
+         "difference of the final metric to FP32, in the metric’s own sign, and its verdict: equal (within "
+         "the workload's "
          "margin), better, "
          "worse, or cannot tell.</p>\n" +
          html_table("All workloads", columns, rows);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <span>
 
 #include "numerics/text/text.hpp"
 #include "reports/page/html.hpp"
@@ -21,8 +22,8 @@ std::vector<std::size_t> chosen(const WorkloadSummary& summary, std::size_t most
   };
   for (std::size_t i = 0; i < summary.rows.size(); ++i)
     if (summary.rows[i].is_reference || summary.rows[i].is_twin) take(i);
-  if (summary.leader)
-    for (const std::size_t i : {summary.leader->row, summary.leader->next}) take(i);
+  if (summary.ranking)
+    for (const std::size_t i : std::span(summary.ranking->order).first(2)) take(i);
   for (std::size_t i = 0; i < summary.rows.size(); ++i) take(i);
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < taken.size(); ++i)
@@ -69,13 +70,11 @@ PageExtent extent_of(const RunSet& set, const std::vector<WorkloadSummary>& summ
       workload.configurations.push_back(set.workloads[w].configurations[i]);
       summary.rows.push_back(summaries[w].rows[i]);
     }
-    const auto new_place = [&places](std::size_t i) {
-      return static_cast<std::size_t>(std::find(places.begin(), places.end(), i) - places.begin());
-    };
-    if (summary.leader) {
-      summary.leader->row = new_place(summary.leader->row);
-      summary.leader->next = new_place(summary.leader->next);
-    }
+    if (!summary.ranking) continue;
+    std::erase_if(summary.ranking->order,
+                  [&](std::size_t i) { return !std::ranges::binary_search(places, i); });
+    for (std::size_t& i : summary.ranking->order)
+      i = static_cast<std::size_t>(std::ranges::lower_bound(places, i) - places.begin());
   }
   return extent;
 }

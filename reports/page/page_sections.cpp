@@ -64,14 +64,12 @@ std::string name_cell(const LineStyle& style, const Configuration& configuration
 TableCell noise_cell(const WorkloadSummary& summary, const SummaryRow& row) {
   const std::optional<bool> noise = row.worse_than_noise();
   if (!row.against_twin) return {"–"};
-  const std::string interval = analysis::interval_text(row.against_twin->interval);
   return {.html = !noise   ? "cannot tell"
                   : *noise ? "worse"
                            : "not worse",
           .css_class = noise.value_or(false) ? "worse" : "",
-          .tip = fmt::format("Against the twin: {}{}{}, {}.",
-                             difference_text(summary.metric, *row.against_twin), interval.empty() ? "" : " ",
-                             interval, analysis::words_of(*row.against_twin, summary.metric.unit()))};
+          .tip = fmt::format("Against the twin: {}, {}.", measured_text(summary.metric, *row.against_twin),
+                             analysis::words_of(*row.against_twin, summary.metric.unit()))};
 }
 
 std::string summary_html(const RunSet& set, const WorkloadMaterial& material) {
@@ -82,11 +80,14 @@ std::string summary_html(const RunSet& set, const WorkloadMaterial& material) {
   std::vector<TableColumn> columns{
       {"configuration", "Precision and loss scaling; FP32’s twin began with every weight moved by one ulp.",
        true},
-      {"seeds", "Runs that ended, of those that were begun or planned."},
+      {"seeds", "Seeds whose runs ended, of those that were begun or planned."},
       {html_escape(summary.metric.name), "Mean over seeds, at the end of training."}};
   if (loss_too) columns.push_back({"loss", "The loss of the same evaluation, mean over seeds."});
   columns.insert(columns.end(),
-                 {{"against FP32", "Mean over pairs of runs with the same seed; + is worse."},
+                 {{"against FP32",
+                   "Mean over pairs of runs with the same seed, in the metric’s own sign; where not all "
+                   "seeds have a pair, how many "
+                   "do."},
                   {"95 % of pairs, unadjusted",
                    "Student’s interval of the mean difference to the FP32 run of the same seed, as if it "
                    "were the only one."},
@@ -118,7 +119,7 @@ std::string summary_html(const RunSet& set, const WorkloadMaterial& material) {
     const analysis::Quality quality = analysis::quality_of(row.final_values);
     TableCell difference{row.is_reference ? "reference" : "–"}, pairs{"–"};
     if (row.against_reference && row.against_reference->pairs > 0)
-      difference = {difference_text(summary.metric, *row.against_reference), row.against_reference->mean};
+      difference = {difference_text(summary, row), row.against_reference->mean};
     if (row.against_reference && row.against_reference->interval)
       pairs = {fmt::format("{} {}", analysis::interval_text(row.against_reference->interval),
                            summary.metric.unit()),
@@ -128,11 +129,10 @@ std::string summary_html(const RunSet& set, const WorkloadMaterial& material) {
     };
     TableRow cells{
         {{name_cell(styles[i], material.workload->configurations[i], row)},
-         {fmt::format("{}{}", quality.seeds, row.runs > quality.seeds ? fmt::format(" of {}", row.runs) : ""),
-          quality.seeds},
+         {seeds_text(row), static_cast<double>(row.different_seeds)},
          {.html = row.final_values.empty() ? "–" : value_text(summary.metric, quality.mean),
           .value = seen(!row.final_values.empty(), quality.mean),
-          .starred = summary.leader && summary.leader->leads() && summary.leader->row == i}},
+          .starred = summary.ranking && summary.ranking->leads() && summary.ranking->order[0] == i}},
         row.is_reference};
     if (loss_too) {
       const double loss = analysis::quality_of(row.final_losses).mean;
@@ -160,8 +160,9 @@ std::string summary_html(const RunSet& set, const WorkloadMaterial& material) {
                 analysis::interval_text(summary.twin_band), summary.metric.unit())
           : "";
   return fmt::format(
-             "<p class=\"soft\">At the end of training: {}, paired with the FP32 run of the same seed; + is "
-             "worse. "
+             "<p class=\"soft\">At the end of training: {}, paired with the FP32 run of the same seed, in "
+             "the metric’s own "
+             "sign. "
              "“Equal” means within {}, a margin that was fixed before the runs. All pairs of this page are "
              "one family of tests: of such tables without any difference at most 5 % say one (Holm). "
              "Intervals are "
@@ -172,8 +173,7 @@ std::string summary_html(const RunSet& set, const WorkloadMaterial& material) {
              "nothing.</p>\n",
              html_escape(summary.metric.name),
              analysis::with_unit(summary.metric.margin, summary.metric.unit()), band) +
-         html_table(summary.name, columns, rows) +
-         fmt::format("<p class=\"soft\">{}</p>\n", html_escape(pretty(leader_text(quoted(summary)))));
+         html_table(summary.name, columns, rows);
 }
 
 /// "Overflows, first seed: FP16 dynamic in 3 steps, first in step 7 (fc1.weight, fc1.bias and 2 more)." Empty

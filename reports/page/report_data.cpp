@@ -70,7 +70,7 @@ Json configuration_json(const RunSet& set, const Configuration& configuration, c
     json["memory"] = {row.memory->parameters + row.memory->masters, row.memory->gradients,
                       row.memory->optimizer, row.memory->activations, row.memory->peak};
   if (row.against_reference) {
-    json["difference"] = number_or_null(row.against_reference->mean);
+    json["difference"] = number_or_null(Metric{"", quantity}.badness(row.against_reference->mean));
     json["diverged"] = row.against_reference->diverged;
     json["word"] = analysis::name_of(row.against_reference->word);
   }

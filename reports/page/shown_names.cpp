@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "reports/data/run_config.hpp"
 #include "reports/page/html.hpp"
@@ -38,36 +37,6 @@ std::string name_html(const Configuration& configuration, const SummaryRow& row)
   if (given.empty()) return fmt::format("<em>{}</em>", name);
   return fmt::format("<em class=\"tip\" tabindex=\"0\" data-tip=\"Its runs are named “{}”.\">{}</em>",
                      html_escape(given), name);
-}
-
-std::string difference_words(const WorkloadSummary& summary, const SummaryRow& row) {
-  if (!row.against_reference || row.against_reference->pairs == 0) return "";
-  const analysis::Judgement& judgement = *row.against_reference;
-  const Metric& metric = summary.metric;
-  const std::string size = fmt::format("{:.2f}", std::abs(judgement.mean));
-  if (size.find_first_of("123456789") == std::string::npos)
-    return fmt::format("{} {} apart", size, metric.unit());
-  const bool worse = judgement.mean > 0;
-  if (!metric.higher_is_better())
-    return fmt::format("{} {} {}", size, metric.unit(), worse ? "higher" : "lower");
-  std::string words = fmt::format("{} {} {}", size, metric.unit(), worse ? "worse" : "better");
-  const auto reference = std::find_if(summary.rows.begin(), summary.rows.end(),
-                                      [](const SummaryRow& other) { return other.is_reference; });
-  const auto all_paired = [&](const SummaryRow& one) {
-    return one.final_values.size() == static_cast<std::size_t>(judgement.pairs);
-  };
-  if (reference != summary.rows.end() && all_paired(row) && all_paired(*reference))
-    words += fmt::format(" ({} against {})", value_text(metric, analysis::quality_of(row.final_values).mean),
-                         value_text(metric, analysis::quality_of(reference->final_values).mean));
-  return words;
-}
-
-std::string interval_words(const Metric& metric, const std::optional<analysis::Interval>& interval) {
-  if (!interval) return "";
-  const bool turned = metric.higher_is_better();  // differences are positive where it is worse
-  const analysis::Interval higher{turned ? -interval->upper : interval->lower,
-                                  turned ? -interval->lower : interval->upper};
-  return fmt::format("{} {}", analysis::interval_text(higher), metric.unit());
 }
 
 }  // namespace fp16lab::reports

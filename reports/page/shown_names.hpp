@@ -26,12 +26,4 @@ WorkloadSummary quoted(WorkloadSummary summary);
 /// else.
 std::string name_html(const Configuration& configuration, const SummaryRow& row);
 
-/// The mean difference to FP32 without a sign: "20.75 % higher", "0.25 points better (83.20 % against
-/// 82.95 %)", "0.00 % apart"; "" without a pair. The values are there where all seeds have pairs.
-std::string difference_words(const WorkloadSummary& summary, const SummaryRow& row);
-
-/// An interval of differences with its unit, + meaning that the metric is higher: "[-0.28, +0.78] points".
-/// "" without one.
-std::string interval_words(const Metric& metric, const std::optional<analysis::Interval>& interval);
-
 }  // namespace fp16lab::reports

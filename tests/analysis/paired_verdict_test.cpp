@@ -72,11 +72,14 @@ TEST(SingleRunBand, NeedsThreeValuesThatAreNotAllTheSame) {
 
 // Differences -----------------------------------------------------------------------------------------------
 
-TEST(Difference, IsPositiveWhereTheVariantIsWorse) {
+TEST(Difference, HasTheMetricsOwnSign) {
   EXPECT_EQ(loss_difference(2.0, 2.0), 0);
   EXPECT_NEAR(loss_difference(2.0 * std::exp(0.01), 2.0), 1, 1e-12);
   EXPECT_EQ(loss_difference(1.0, 2.0), -loss_difference(2.0, 1.0));
-  EXPECT_NEAR(accuracy_difference(0.89, 0.90), 1, 1e-12);
+  EXPECT_NEAR(accuracy_difference(0.89, 0.90), -1, 1e-12);
+  const std::vector<double> lower{-9, -9.1, -8.9};
+  EXPECT_EQ(judge_one({.differences = lower}).word, Word::better);
+  EXPECT_EQ(judge_one({.differences = lower, .higher_is_better = true}).word, Word::worse);
   for (const double bad : {0.0, -1.0, std::numeric_limits<double>::infinity(), not_a_number}) {
     EXPECT_TRUE(std::isnan(loss_difference(bad, 1.0))) << bad;
     EXPECT_TRUE(std::isnan(loss_difference(1.0, bad))) << bad;
@@ -103,7 +106,10 @@ TEST(Judge, CannotTellFromFewerThanThreePairs) {
     EXPECT_FALSE(judgement.interval);
     EXPECT_EQ(judgement.dropped, 2);
   }
-  EXPECT_EQ(words_of(judge_one({.differences = {9.0}}), "%"), "cannot tell (1 pair; 3 are needed)");
+  const auto said = [](std::vector<double> few) { return words_of(judge_one({.differences = few}), "%"); };
+  EXPECT_EQ(said({}), "no pair: three are needed for a verdict");
+  EXPECT_EQ(said({9.0}), "one seed: three are needed for a verdict");
+  EXPECT_EQ(said({9.0, 9.1}), "two seeds: three are needed for a verdict");
 }
 
 TEST(Judge, OfOnePairIsEqualExactlyWhereTheNinetyPercentIntervalLiesWithinTheMargin) {

@@ -76,10 +76,12 @@ TEST_F(AnswersOf, AHarmedRunNamesItsCure) {
   const Answers said = answers();
   EXPECT_EQ(said.wrong,
             "In <em>FP16 no scaling</em> the casts make <strong>10 % of all non-zero gradients</strong> zero "
-            "(3 seeds); <strong>fc1.weight</strong> loses most: <strong>40 %</strong> of its own (seed 1).");
+            "(3 seeds); <strong>fc1.weight</strong> loses most: <strong>40 %</strong> of its own (seed 1, 1 "
+            "recorded "
+            "step).");
   EXPECT_THAT(said.costs,
               AllOf(StartsWith("The test loss ends <strong>worse</strong> than FP32’s: "
-                               "<strong>20.03 % higher ["),
+                               "<strong>+20.03 % (worse) ["),
                     HasSubstr("FP32’s own noise is ["), HasSubstr("and against its twin it is worse too.")));
   // The greatest is 2^-4, and the threshold 65520.
   EXPECT_EQ(said.fixes,

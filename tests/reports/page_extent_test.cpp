@@ -76,8 +76,8 @@ TEST_F(PageExtents, OfManyConfigurationsTheReferenceAndTheBestAreShown) {
     EXPECT_EQ(summary.rows[i].label, workload.configurations[i].label);
   EXPECT_TRUE(summary.rows.front().is_reference);
   EXPECT_EQ(summary.rows[147].label, "FP16 S=147");
-  EXPECT_EQ(summary.rows[summary.leader->row].label, "FP16 S=210");
-  EXPECT_EQ(summary.rows[summary.leader->next].label, "FP16 S=209");
+  EXPECT_EQ(summary.rows[summary.ranking->order[0]].label, "FP16 S=210");
+  EXPECT_EQ(summary.rows[summary.ranking->order[1]].label, "FP16 S=209");
   EXPECT_THAT(extent_words(set, extent, {}),
               HasSubstr("Left out: 61 of 211 configurations of a on fashion-mnist (FP32, "));
 }

@@ -1,4 +1,5 @@
 // reports/: grouping, labels and series, from synthetic run folders.
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -110,6 +111,24 @@ TEST_F(Reports, RunsOfSeveralBuildsAreTold) {
   const RunSet set = load_runs(folders);
   EXPECT_EQ(set.builds.size(), 2u);
   EXPECT_THAT(set.notes, ElementsAre(HasSubstr("made by 2 builds, whose bits may differ: fedcba9876543210")));
+  manifest.replace(manifest.find("fedcba9876543210"), 16, "0.2, torch 2.12.");
+  write_file_atomically(folders[0] / run_file::manifest, manifest);
+  const RunSet with_watched = load_runs(folders);
+  EXPECT_EQ(with_watched.builds.size(), 1u) << "a training of PyTorch's is no build of this program";
+  EXPECT_THAT(with_watched.notes, ElementsAre(HasSubstr("one run was trained by PyTorch (lab.watch)")));
+}
+
+TEST_F(Reports, EveryNameThatItsRunsWereGivenStays) {
+  std::vector<std::filesystem::path> folders;
+  for (const std::string name : {"mine", "yours"}) {
+    Manifest manifest;
+    manifest.name = name;
+    manifest.config = fmt::format("[train]\nseed = {}\n[amp]\nlevel = \"O0\"\n", folders.size());
+    RunWriter writer(folder / name, manifest);
+    writer.finish(ExitState::finished);
+    folders.push_back(writer.folder());
+  }
+  EXPECT_EQ(load_runs(folders).workloads.at(0).configurations.at(0).label, "mine, yours: FP32");
 }
 
 TEST_F(Reports, NamesThatWouldClashSayWhereTheyDiffer) {

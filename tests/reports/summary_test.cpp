@@ -91,10 +91,11 @@ TEST_F(Summary, DifferencesAreThoseOfThePairsToldInPercent) {
                     HasSubstr("Equal to FP32 within 1 %: FP16 S=2^4."), HasSubstr("Cannot tell: FP16 S=2^5."),
                     Not(HasSubstr("level"))));
   const std::string table = summary_table(set(), {summary});
-  EXPECT_THAT(table,
-              AllOf(HasSubstr("95 % of pairs, unadjusted"), HasSubstr("equal within 1 %\n"),
-                    ::testing::ContainsRegex("FP16 S=2.3 +3 .*\\+5.16 % +\\[.4.76, .5.56\\] .*  worse\n"),
-                    HasSubstr("cannot tell (a difference of ")));
+  EXPECT_THAT(
+      table,
+      AllOf(HasSubstr("95 % of pairs, unadjusted"), HasSubstr("equal within 1 %\n"),
+            ::testing::ContainsRegex("FP16 S=2.3 +3 .*\\+5.16 % .worse. +\\[.4.76, .5.56\\] .*  worse\n"),
+            HasSubstr("cannot tell (a difference of ")));
   const std::string html = page();
   EXPECT_THAT(html, AllOf(HasSubstr("class=\"verdict worse text\"><span class=\"tip\" tabindex=\"0\" "
                                     "data-tip=\"At the level of its test"),
@@ -103,7 +104,7 @@ TEST_F(Summary, DifferencesAreThoseOfThePairsToldInPercent) {
                           Not(HasSubstr(">against the FP32 twin<"))));
 }
 
-TEST_F(Summary, AccuracyIsTheMetricWhereEveryRunHasOneAndLosingIsPositive) {
+TEST_F(Summary, AccuracyIsTheMetricWhereEveryRunHasOneAndKeepsItsSign) {
   for (const std::uint64_t seed : {1, 2, 3})
     for (const std::string level : {"O0", "O1"}) {
       SyntheticRun run{.model = "classifier", .seed = seed, .level = level, .steps = 20};
@@ -114,7 +115,13 @@ TEST_F(Summary, AccuracyIsTheMetricWhereEveryRunHasOneAndLosingIsPositive) {
   EXPECT_EQ(summary.metric.name, "test accuracy");
   EXPECT_EQ(summary.metric.margin, 0.5);
   EXPECT_EQ(summary.rows[1].against_reference->word, Word::worse);
-  EXPECT_EQ(difference_text(summary.metric, *summary.rows[1].against_reference), "+24.67 points");
+  EXPECT_EQ(difference_text(summary.metric, *summary.rows[1].against_reference), "-24.67 points (worse)");
+  EXPECT_LT(summary.rows[1].against_reference->interval->upper, 0);
+  const std::string interval = analysis::interval_text(summary.rows[1].against_reference->interval);
+  EXPECT_THAT(summary_table(set(), {summary}), HasSubstr("-24.67 points (worse)"));
+  EXPECT_THAT(page(), AllOf(HasSubstr("<strong>-24.67 points (worse)</strong> <span"),
+                            HasSubstr(">" + interval + " points</span>"),
+                            HasSubstr(">" + interval + " points</td>"), HasSubstr("to the left is worse")));
   EXPECT_EQ(value_text(summary.metric, 0.5), "50.00 %");
 }
 
@@ -239,9 +246,13 @@ TEST_F(Summary, ASingleRunIsHeldAgainstTheTwinsBand) {
   const auto said = [&](const char* label) {
     return verdict_text(summary, *row(summary, label).against_reference);
   };
-  EXPECT_EQ(said("FP16 S=2^3"), "cannot tell (1 pair; 3 are needed); inside FP32's twin band");
-  EXPECT_EQ(said("FP16 S=2^4"), "cannot tell (1 pair; 3 are needed); outside FP32's twin band");
-  EXPECT_THAT(summary.words, HasSubstr("Cannot tell with fewer than 3 pairs: FP16 S=2^3 and FP16 S=2^4."));
+  EXPECT_EQ(said("FP16 S=2^3"), "one seed: three are needed for a verdict; inside FP32's twin band");
+  EXPECT_EQ(said("FP16 S=2^4"), "one seed: three are needed for a verdict; outside FP32's twin band");
+  EXPECT_THAT(page(), HasSubstr("<p class=\"verdict soft\">+0.30 % (worse)</p>"))
+      << "the largest letters say what is known";
+  EXPECT_THAT(summary.words,
+              HasSubstr("Three seeds are needed for a verdict: FP16 S=2^3 (one seed: +0.30 % (worse)) and "
+                        "FP16 S=2^4 (one seed: +3.05 % (worse))."));
 }
 
 TEST_F(Summary, OnlyABestThatIsBetterThanTheNextLeads) {
@@ -249,24 +260,42 @@ TEST_F(Summary, OnlyABestThatIsBetterThanTheNextLeads) {
   fixed(3, {-5, -5.1, -4.9});
   fixed(4, {0.1, 0.2, 0});
   WorkloadSummary summary = only();
-  ASSERT_TRUE(summary.leader.has_value());
-  EXPECT_TRUE(summary.leader->leads());
-  EXPECT_EQ(summary.rows[summary.leader->row].label, "FP16 S=2^3");
+  ASSERT_TRUE(summary.ranking.has_value());
+  EXPECT_TRUE(summary.ranking->leads());
+  EXPECT_EQ(summary.rows[summary.ranking->order[0]].label, "FP16 S=2^3");
   EXPECT_THAT(page(),
-              AllOf(HasSubstr("class=\"best\" data-sort=\"0.23"), HasSubstr("★: “FP16 S=2³”, the best")));
+              AllOf(HasSubstr("class=\"best\" data-sort=\"0.23"),
+                    HasSubstr("“FP16 S=2³” is better than “FP16 S=2⁴” by the verdict: -4.97 % (better) [")));
 
   const auto starless = [&](const Percents& best, const std::string& bits, const std::string& why) {
     forget();
     fp32({0, 0, 0});
     fixed(3, best, bits);
     fixed(4, Percents(best.size(), 0.1), bits);
-    EXPECT_FALSE(only().leader->leads()) << why;
-    EXPECT_THAT(page(), AllOf(Not(HasSubstr("class=\"star tip\"")), HasSubstr("No ★: "), HasSubstr(why)));
+    EXPECT_FALSE(only().ranking->leads()) << why;
+    EXPECT_THAT(page(), AllOf(Not(HasSubstr("class=\"star tip\"")),
+                              HasSubstr("Best by test loss: “FP16 S=2³” ("), HasSubstr(why)));
   };
-  starless({-0.1, 0.1, 0.05}, "", "equal within 1 %");
-  starless({-9, 5, -3}, "", "cannot tell (a difference of");
-  starless({-9}, "", "cannot tell (1 pair; 3 are needed)");
+  starless({-0.1, 0.1, 0.05}, "", "equal.");
+  starless({-9, 5, -3}, "", "], cannot tell.");
+  starless({-9}, "", "No verdict tells “FP16 S=2³” from “FP16 S=2⁴”: -8.70 % (better), one seed.");
   starless({0.1, 0.1, 0.1}, "same", "are the same bit for bit");
+}
+
+TEST_F(Summary, SeedsAreCountedOnceAndSkippedStepsAreNamed) {
+  fp32({0, 0, 0});
+  fixed(3, {0.1, 0.2});
+  folders.push_back(folders.back());  // one run, given twice
+  write({.policy = "torch", .skips = {3, 7}}, {0.1, 0.2, 0.3});
+  const WorkloadSummary summary = only();
+  const SummaryRow& two = row(summary, "FP16 S=2^3");
+  EXPECT_EQ(two.runs, 3);
+  EXPECT_EQ(seeds_text(two), "2");
+  EXPECT_EQ(difference_text(summary, two), "+0.15 % (worse), 2 pairs") << "FP32's mean is of three";
+  const SummaryRow& torch = row(summary, "FP16 torch");
+  EXPECT_EQ(difference_text(summary, torch), "+0.20 % (worse)");
+  EXPECT_EQ(skips_text(summary), "FP16 torch skipped 6 of 60 steps.");
+  EXPECT_THAT(summary.words, HasSubstr(skips_text(summary)));
 }
 
 TEST_F(Summary, MarginsAreThoseOfTheRunsAndTheSmallestWhereTheyDisagree) {
@@ -324,7 +353,7 @@ TEST_F(Reports, BitsPerCharacterAreTheMetricWhereEveryRunHasThem) {
   // 2.0 ln 2 / ln 2: one product and one quotient, each off by at most half an ulp.
   EXPECT_NEAR(summary.rows[0].final_values.at(0), 2.0, 0x1p-51);
   EXPECT_NEAR(summary.rows[0].final_losses.at(0), 2.0 * std::log(2.0), 0x1p-51);
-  EXPECT_EQ(difference_text(summary.metric, *summary.rows[1].against_reference), "+25.00 %");
+  EXPECT_EQ(difference_text(summary.metric, *summary.rows[1].against_reference), "+25.00 % (worse)");
   EXPECT_THAT(summary_table(set, {summary}), HasSubstr("bits per character"));
 
   ReportOptions options;

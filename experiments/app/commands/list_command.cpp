@@ -22,6 +22,7 @@
 #include "experiments/app/config/framework_names.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/run/run_backend.hpp"
+#include "experiments/app/sweep/sweep.hpp"
 #include "numerics/files/run/record.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/gemm/gemm.hpp"
@@ -68,15 +69,8 @@ Json tensor_core_json(const TensorCoreModel& row) {
 }
 
 std::string_view unlisted_name(engine::amp::Unlisted unlisted) {
-  switch (unlisted) {
-    case engine::amp::Unlisted::follow:
-      return "follow";
-    case engine::amp::Unlisted::wide:
-      return "f32";
-    case engine::amp::Unlisted::low:
-      return "low";
-  }
-  return "?";
+  using enum engine::amp::Unlisted;
+  return unlisted == follow ? "follow" : unlisted == wide ? "f32" : "low";
 }
 
 Json op_lists_json(engine::amp::Dialect dialect, engine::amp::Level level) {
@@ -184,6 +178,12 @@ Json everything() {
                                    {"doc", key.doc},
                                    {"role", name_of(key.role)},
                                    {"read_with", readers_text(key)}});
+  for (const SweepFileKey& key : sweep_file_keys())
+    json["sweep_keys"].push_back({{"name", key.name},
+                                  {"default", key.absent},
+                                  {"expected", key.expected},
+                                  {"doc", key.doc},
+                                  {"read_with", ""}});
   for (const FrameworkName& row : framework_names())
     json["framework_names"].push_back(
         {{"name", row.name}, {"frameworks", row.frameworks}, {"key", row.key}, {"note", row.note}});
@@ -349,9 +349,10 @@ Command list_command() {
         options
             .add("SECTION", command->words,
                  "layers, configs, datasets, policies, dialects, formats, tensor_cores, config_keys, "
+                 "sweep_keys, "
                  "framework_names, records; after them a PATTERN: '*' and '?' match, else a part of the name")
             .offers(offer_words({"layers", "configs", "datasets", "policies", "dialects", "formats",
-                                 "tensor_cores", "config_keys", "framework_names", "records"}));
+                                 "tensor_cores", "config_keys", "sweep_keys", "framework_names", "records"}));
         options.flag("--json", command->json, "JSON instead of tables");
         return [command](const CommonOptions&) { return run_list(command->words, command->json); };
       }};

@@ -240,6 +240,7 @@ constexpr Section sections[] = {
     {"formats", "floating-point formats", print_formats},
     {"tensor_cores", "backend.tensor_core and mma --model", print_tensor_cores},
     {"config_keys", "keys of configurations and of --set", print_keys},
+    {"sweep_keys", "keys of a sweep file: [[workload]] and [[variant]]", print_keys},
     {"framework_names", "what frameworks call these keys", print_framework_names},
     {"records", "files of run folders: columns, units, meaning", print_records},
 };

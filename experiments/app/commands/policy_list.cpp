@@ -17,15 +17,8 @@ using engine::amp::PolicyParameter;
 using Json = nlohmann::ordered_json;
 
 std::string_view kind_name(PolicyParameter::Kind kind) {
-  switch (kind) {
-    case PolicyParameter::Kind::real:
-      return "real";
-    case PolicyParameter::Kind::integer:
-      return "integer";
-    case PolicyParameter::Kind::boolean:
-      return "boolean";
-  }
-  return "?";
+  using enum PolicyParameter::Kind;
+  return kind == real ? "real" : kind == integer ? "integer" : "boolean";
 }
 
 /// Infinity, which means no bound here, is null; measured infinities are strings (numerics/text/text.hpp).

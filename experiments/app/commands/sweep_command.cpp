@@ -30,14 +30,15 @@ struct SweepCommand {
   CommonOptions common;
   SweepOptions options;
   EngineOptions engine;
-  bool report = false;                ///< also write report.html
-  bool dry_run = false;               ///< only check and print the plan, or what the engine would call
-  bool twin = false;                  ///< add_twins
-  std::vector<std::string> policies;  ///< added to the file's variants; "all": every one
-  std::optional<std::uint64_t> task;  ///< only this run
-  std::string plan;                   ///< plan_id that the numbers of tasks must have; empty: any
-  bool list_tasks = false;            ///< only say what is where
-  bool collect = false;               ///< only sum up what is there
+  bool report = false;                 ///< also write report.html
+  bool dry_run = false;                ///< only check and print the plan, or what the engine would call
+  bool twin = false;                   ///< add_twins
+  std::vector<std::string> policies;   ///< added to the file's variants; "all": every one
+  std::optional<std::uint64_t> seeds;  ///< load_sweep
+  std::optional<std::uint64_t> task;   ///< only this run
+  std::string plan;                    ///< plan_id that the numbers of tasks must have; empty: any
+  bool list_tasks = false;             ///< only say what is where
+  bool collect = false;                ///< only sum up what is there
 };
 
 void print_plan(const SweepPlan& plan, const std::vector<RunState>& states) {
@@ -64,15 +65,15 @@ SweepPlan plan_of(const SweepCommand& command) {
   const CommonOptions& common = command.common;
   if (common.config.empty() && !common.out.empty() &&
       (command.task || command.list_tasks || command.collect || has_written_plan(common.out))) {
-    if (!common.set.empty() || common.seed || command.twin || !command.policies.empty())
+    if (!common.set.empty() || common.seed || command.seeds || command.twin || !command.policies.empty())
       throw CommandError(
           ExitCode::usage,
-          fmt::format("--set, --seed, --policies and --twin make a plan from a sweep file; the "
+          fmt::format("--set, --seed, --seeds, --policies and --twin make a plan from a sweep file; the "
                       "plan of {} is made: give the file with -c",
                       common.out.string()));
     return read_written_plan(common.out, command.task);
   }
-  SweepPlan plan = load_sweep(common, false, command.policies);
+  SweepPlan plan = load_sweep(common, false, command.policies, command.seeds);
   if (command.twin) add_twins(plan);
   if (command.task && (*command.task < 1 || *command.task > plan.runs.size()))
     throw CommandError(ExitCode::usage, fmt::format("--task: {}: expected 1 to {}, the number of runs of {}",
@@ -209,11 +210,15 @@ ExitCode run_sweep(SweepCommand command) {
 Command sweep_command() {
   return {
       .name = "sweep",
-      .description = "A grid of runs, resumable; a summary table on stdout",
+      .description =
+          "A grid of runs, resumable; a summary table on stdout. Its file is a sweep's, or the configuration "
+          "of one "
+          "run,\nwhich is then trained in FP32 and as it says (or under --policies), with three seeds",
       .examples =
           "  fp16lab sweep -c demo -o results/demo --report\n"
+          "  fp16lab sweep -c lenet5 --policies torch,megatron --twin --report\n"
           "  fp16lab sweep -c full -o results/full --engine slurm --partition cpu --time 4:00:00 --dry-run",
-      .uses = {.config = "Sweep file in TOML",
+      .uses = {.config = "Sweep file in TOML, or the configuration of one run",
                .bare_config = true,
                .set = "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)",
                .sweeps = true,
@@ -245,11 +250,18 @@ Command sweep_command() {
                      "Only print number, folder and state of every run as CSV");
         options.flag("--collect", command->collect,
                      "Only sum up what is there: summary and report.html, also while runs go on");
+        options
+            .add(
+                "--seeds", command->seeds,
+                "So many seeds of every workload, from its first one (or --seed) on, in the place of its own")
+            .type("N")
+            .at_least(1, 10000);
         options.add_sweeping(command->options);
         add_engine(options, command->engine);
         options
             .add("--policies", command->policies,
-                 "Besides the file's variants: FP32, and amp.level=O1 under each of these loss-scale "
+                 "Besides the file's variants: FP32, and amp.level=O1 (or the one run's level) under each of "
+                 "these loss-scale "
                  "policies; "
                  "all: every one that `policy --list` knows")
             .separated(',')

@@ -302,6 +302,11 @@ RunConfig load_config(const std::filesystem::path& path, NamedHow named) {
   return parse_config(text, path.string());
 }
 
+void resolve_data_path(RunConfig& config, const std::filesystem::path& folder) {
+  if (!config.data.path.empty())
+    config.data.path = std::filesystem::absolute(folder / config.data.path).lexically_normal().string();
+}
+
 void apply_setting(RunConfig& config, std::string_view setting, std::string_view where) {
   const std::size_t equals = setting.find('=');
   if (equals == std::string_view::npos || equals == 0)

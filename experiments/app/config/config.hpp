@@ -4,6 +4,7 @@
 // and the resolved config.toml. It binds to the engine's own options; defaults are the member initialisers.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -27,6 +28,7 @@
 #include "engine/train/workload.hpp"
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/formats/dtype.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::experiments {
 
@@ -166,6 +168,10 @@ enum class KeyRole {
   machine,        ///< where it runs, and where files lie
   watching,       ///< what is looked at and kept, and when a run that fails ends
 };
+using fp16lab::name_of;
+constexpr std::array<std::string_view, 4> names_of(KeyRole) {
+  return {"workload", "configuration", "machine", "watching"};
+}
 
 /// Values of another key with which a run reads a key.
 struct ReadWith {
@@ -212,7 +218,6 @@ struct KeyDifference {
 };
 std::vector<KeyDifference> key_differences(const RunConfig& a, const RunConfig& b);
 
-std::string_view name_of(KeyRole role);
 /// "optimizer.name = sgd, rmsprop": the key's readers; a semicolon between what must hold. Empty: every run.
 std::string readers_text(const ConfigKey& key);
 /// Does a run of this configuration read the key? One that it does not read changes neither a bit nor an
@@ -250,6 +255,9 @@ void require_printable(std::string_view text, std::string_view key, std::string_
 RunConfig parse_config(std::string_view toml, std::string_view source);
 /// The same from a file; a missing or unreadable one is a usage error too.
 RunConfig load_config(const std::filesystem::path& path, NamedHow named = NamedHow::found);
+/// Takes data.path, where it is relative, from `folder` (empty: the working one) and keeps it absolute, so that a run
+/// goes on from any folder.
+void resolve_data_path(RunConfig& config, const std::filesystem::path& folder);
 
 /// Applies one "key=value" (of --set, or of a sweep's variant). The value is TOML; text needs no quotes, and
 /// real numbers may be written as powers of two ("2^15"). Throws CommandError(usage) that begins with

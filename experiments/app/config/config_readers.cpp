@@ -128,20 +128,6 @@ std::vector<KeyDifference> key_differences(const RunConfig& a, const RunConfig& 
   return all;
 }
 
-std::string_view name_of(KeyRole role) {
-  switch (role) {
-    case KeyRole::workload:
-      return "workload";
-    case KeyRole::configuration:
-      return "configuration";
-    case KeyRole::machine:
-      return "machine";
-    case KeyRole::watching:
-      return "watching";
-  }
-  throw std::logic_error("unknown role of a key");
-}
-
 std::string readers_text(const ConfigKey& key) {
   std::vector<std::string> clauses;
   for (const std::vector<ReadWith>& alternatives : key.readers) {

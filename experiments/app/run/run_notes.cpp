@@ -61,6 +61,24 @@ std::vector<std::string> gpu_advice(const RunPlan& plan) {
   return all;
 }
 
+std::string never_grows(const engine::amp::ScalePolicy& policy, std::uint64_t steps) {
+  constexpr std::uint64_t farthest = 100'000;
+  const engine::amp::PolicyDescription& description = engine::amp::scale_policy(policy.name);
+  if (description.constant || description.per_layer || policy.wants_statistics) return "";
+  engine::StepState state = policy.initial;
+  const float first = state.scale;
+  for (std::uint64_t clean = 1; clean <= farthest; ++clean) {
+    engine::amp::advance(policy, state, {.scale = state.scale});
+    if (state.scale <= first) continue;
+    return clean < steps
+               ? ""
+               : fmt::format(
+                     "{} raises the loss scale first after {} clean steps: in {} steps it can only lower it",
+                     policy.name, clean, steps);
+  }
+  return "";
+}
+
 bool note_memory(const StepCosts& costs) {
   const std::string warning = memory_warning(costs.memory.peak + costs.scratch, 1, memory_limits());
   if (!warning.empty()) say("warning: {}", warning);
@@ -73,6 +91,9 @@ void print_notes(const PreparedRun& run) {
   note_unscaling(run.plan);
   note_order(run.plan);
   note_backend(run);
+  if (!run.plan.scaler.enabled) return;
+  if (const std::string why = never_grows(run.plan.policy, run.plan.train.steps); !why.empty())
+    say("warning: {}", why);
 }
 
 }  // namespace fp16lab::experiments

@@ -77,7 +77,8 @@ nlohmann::ordered_json summary_of(const std::filesystem::path& folder, ExitState
         summary["evaluation_" + std::string(field.name)] = json_number(*value);
     });
   if (result.diagnosis) summary["diagnosis"] = result.diagnosis->code;
-  summary["peak_tensor_bytes"] = result.peak_tensor_bytes;
+  const std::optional<RunMemory> memory = read_manifest(folder).memory;  // as tables have it
+  summary["peak_tensor_bytes"] = memory ? memory->peak : result.peak_tensor_bytes;
   if (!sent_bytes.empty()) summary["sent_bytes"] = sent_bytes;  // by rank
   summary["state_hash"] = fmt::format("{:016x}", result.state_hash);
   return summary;

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 /// Absent and non-finite numbers of a CSV are empty and "nan", "inf".
 std::string number(std::optional<double> x) { return x ? fmt::format("{}", *x) : ""; }
 
-/// From `difference` to `detectable` in `unit`, positive is worse, against FP32.
+/// From `difference` to `detectable` in `unit` and the metric's own sign, against FP32.
 constexpr const char* csv_head =
     "workload,configuration,runs,metric,mean,min,max,unit,difference,lower,upper,adjusted_lower,adjusted_"
     "upper,p_equal,"

@@ -1,9 +1,11 @@
 // A sweep: workloads x variants x seeds, one run folder each, one process per run.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +28,8 @@ struct PlannedRun {
 struct SweepPlan {
   std::filesystem::path folder;
   std::vector<PlannedRun> runs;
-  std::vector<std::string> left_out{};  ///< what was given and does not count, a sentence each
+  std::vector<std::string>
+      notes{};  ///< what was given and does not count, and what counts for all: a sentence each
 };
 
 /// One [[workload]] or [[variant]] of a sweep file.
@@ -45,6 +48,13 @@ struct SweepVariant {
   std::string where = "sweep";   ///< for messages
 };
 
+/// A key of a [[workload]] or [[variant]] table, "workload.seeds".
+struct SweepFileKey {
+  std::string_view name, expected, absent,
+      doc;  ///< `absent`: what counts where it is not there; empty: it must be
+};
+std::span<const SweepFileKey> sweep_file_keys();
+
 /// Multiplies out: workload by workload, variant by variant, seed by seed; the variants in their own order,
 /// also where a workload names them. --set comes last and --seed replaces the seeds. Every configuration is
 /// validated. CommandError(usage) on bad, unknown or repeated names, and for a parameter of loss-scale
@@ -53,17 +63,15 @@ struct SweepVariant {
 SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vector<SweepVariant>& variants,
                     const CommonOptions& common);
 
-/// Reads a sweep file:
-///   [[workload]]  name = "classifier"  config = "classifier.toml" (beside this file)  set = ["key=value",
-///   ...]
-///                 seeds = [1, 2]    variants = ["none", "fp32"] (of the [[variant]] tables; without it, all)
-///   [[variant]]   name = "none"        set = ["amp.level=O1", "scaler.policy=none"]
-/// CommandError(usage) "FILE:LINE: ..." for anything else. With `keep_sizes`, the workloads' own `set` lists
+/// Reads a sweep file (sweep_file_keys) or the configuration of one run, of which it makes a sweep: one workload, called as the file, with three seeds from
+/// its train.seed on, in FP32 and, without `policies`, as the file says. CommandError(usage) "FILE:LINE: ..." for anything else. With `keep_sizes`, the workloads' own `set` lists
 /// are left out: configs/tutorials.toml makes its runs small by them. `policies` adds a variant "fp32" and
-/// one for each of these loss-scale policies under amp.level = "O1", for all workloads, and takes the place
-/// of the [[variant]] tables where there are none; "all" stands for every policy.
+/// one for each of these loss-scale policies under amp.level = "O1" (of a single run: under its level, where that is not
+/// O0), for all workloads, and takes the place
+/// of the [[variant]] tables where there are none; "all" stands for every policy. `seeds`: so many from a workload's
+/// first one on (or from --seed), in the place of its own.
 SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes = false,
-                     const std::vector<std::string>& policies = {});
+                     const std::vector<std::string>& policies = {}, std::optional<std::uint64_t> seeds = {});
 
 /// "train.steps is 40 there and 20 here", of the first key that differs; empty: none does.
 std::string difference_of(const RunConfig& there, const RunConfig& here);
@@ -78,7 +86,11 @@ enum class RunState {
   other_configuration,  ///< a run of another configuration that is complete or has checkpoints
   unreadable,           ///< a run whose manifest cannot be read
 };
-std::string_view name_of(RunState state);
+constexpr std::array<std::string_view, 7> names_of(RunState) {
+  return {
+      "planned",   "unfinished", "complete", "damaged", "complete by another build", "another configuration",
+      "unreadable"};
+}
 RunState state_of(const PlannedRun& run);
 /// Another build of the program may give other bits; a run is not made of both.
 bool can_continue(const PlannedRun& run, RunState state);

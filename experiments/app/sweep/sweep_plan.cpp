@@ -30,6 +30,26 @@ std::string line_of(const std::string& source, const toml::node& node) {
   return fmt::format("{}:{}", source, node.source().begin.line);
 }
 
+constexpr SweepFileKey file_keys[] = {
+    {"workload.name", "text", "", "begins the names of its runs' folders: letters, digits, '-', '_' and '.'"},
+    {"workload.config", "text", "", "the configuration of its runs: a file, relative to the sweep file"},
+    {"workload.set", "a list of \"key=value\"", "[]", "over the configuration, as --set"},
+    {"workload.seeds", "a list of integers", "[1]",
+     "train.seed of its runs; --seed and --seeds take their place"},
+    {"workload.variants", "a list of names", "all", "the variants that it takes part in"},
+    {"variant.name", "text", "", "the next part of the names, and what tables and figures call it"},
+    {"variant.set", "a list of \"key=value\"", "[]",
+     "over the workload's configuration; --set comes after it"},
+};
+
+/// "name", "config", ... of "workload".
+std::vector<std::string> keys_of(const std::string& table) {
+  std::vector<std::string> keys;
+  for (const SweepFileKey& key : file_keys)
+    if (key.name.starts_with(table + ".")) keys.emplace_back(key.name.substr(table.size() + 1));
+  return keys;
+}
+
 void require_known_keys(const toml::table& table, const std::string& source,
                         const std::vector<std::string>& known) {
   for (const auto& [key, node] : table) {
@@ -108,14 +128,20 @@ void require_known_variants(const SweepWorkload& workload, const std::vector<Swe
                                        did_you_mean(name, known)));
 }
 
+const std::string policy_prefix = "policy-";
+
+SweepVariant fp32_variant(const std::string& where) {
+  return {.name = "fp32", .set = {"amp.level=O0", "scaler.policy=none"}, .where = where};
+}
+
 /// An FP32 reference where the file has none, and a variant for each policy.
-void add_policies(const std::vector<std::string>& policies, std::vector<SweepWorkload>& workloads,
-                  std::vector<SweepVariant>& variants) {
+void add_policies(const std::vector<std::string>& policies, std::string_view level,
+                  std::vector<SweepWorkload>& workloads, std::vector<SweepVariant>& variants) {
   if (policies.empty()) return;
   std::vector<SweepVariant> added;
   const auto is_reference = [](const SweepVariant& variant) { return variant.name == "fp32"; };
   if (std::none_of(variants.begin(), variants.end(), is_reference))
-    added.push_back({.name = "fp32", .set = {"amp.level=O0", "scaler.policy=none"}, .where = "--policies"});
+    added.push_back(fp32_variant("--policies"));
   const std::vector<std::string> known = policy_names();
   std::vector<std::string> wanted;
   for (const std::string& policy : policies) {
@@ -128,8 +154,8 @@ void add_policies(const std::vector<std::string>& policies, std::vector<SweepWor
     }
   }
   for (const std::string& policy : wanted) {
-    SweepVariant variant{.name = "policy-" + policy,
-                         .set = {"amp.level=O1", "scaler.policy=" + policy},
+    SweepVariant variant{.name = policy_prefix + policy,
+                         .set = {fmt::format("amp.level={}", level), "scaler.policy=" + policy},
                          .where = "--policies"};
     // Both scale only what scaler.groups names, and without a name the configuration is refused. Names of
     // layers differ from workload to workload, so one pattern takes every layer. 2^8 rather than 1, at which
@@ -185,6 +211,8 @@ class GivenKeys {
 
 }  // namespace
 
+std::span<const SweepFileKey> sweep_file_keys() { return file_keys; }
+
 SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vector<SweepVariant>& variants,
                     const CommonOptions& common) {
   SweepPlan plan;
@@ -194,8 +222,7 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
   const auto note = [&plan](const PlannedRun& run, const std::vector<std::string>& sentences) {
     for (const std::string& sentence : sentences) {
       std::string line = fmt::format("{}-{}: {}", run.workload, run.variant, sentence);
-      if (std::ranges::find(plan.left_out, line) == plan.left_out.end())
-        plan.left_out.push_back(std::move(line));
+      if (std::ranges::find(plan.notes, line) == plan.notes.end()) plan.notes.push_back(std::move(line));
     }
   };
   for (const SweepWorkload& workload : workloads) {
@@ -212,9 +239,11 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
         run.folder = plan.folder / run.name;
         run.config = workload.config;
         note(run, apply_settings(run.config, variant.set, variant.where));
+        resolve_data_path(run.config, common.config.parent_path());
         RunConfig of_variant = run.config;
         resolve_names(of_variant, run.name);
         note(run, apply_settings(run.config, common.set, "--set"));
+        resolve_data_path(run.config, {});
         run.config.train.seed = seed;
         resolve_names(run.config, run.name);
         for (const std::string& setting : workload.given) keys.add(workload.where, setting, run.config);
@@ -235,7 +264,7 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
 }
 
 void add_twins(SweepPlan& plan) {
-  SweepPlan all{.folder = plan.folder, .runs = {}, .left_out = plan.left_out};
+  SweepPlan all{.folder = plan.folder, .runs = {}, .notes = plan.notes};
   std::map<std::string, std::uint64_t> ulps;  // by name
   for (const PlannedRun& run : plan.runs) ulps.emplace(run.name, run.config.train.perturb_ulps);
   bool any = false, any_unmoved = false;
@@ -267,7 +296,32 @@ void add_twins(SweepPlan& plan) {
   plan = std::move(all);
 }
 
-SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes, const std::vector<std::string>& policies) {
+namespace {
+
+/// A file's name as a workload's, which is a part of folders' names.
+std::string plain_name(const std::filesystem::path& file) {
+  std::string name = file.stem().string();
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_' && c != '.') c = '-';
+  return name;
+}
+
+/// The configuration of one run as a sweep of one workload.
+SweepWorkload workload_of_run(const CommonOptions& common) {
+  SweepWorkload workload{
+      .name = plain_name(common.config), .config = load_config(common.config), .seeds = {}};
+  workload.where = common.config.string();
+  require_plain_name(workload.name, workload.where);
+  resolve_data_path(workload.config, common.config.parent_path());
+  for (std::uint64_t i = 0; i < 3; ++i) workload.seeds.push_back(workload.config.train.seed + i);
+  return workload;
+}
+
+}  // namespace
+
+SweepPlan load_sweep(const CommonOptions& given, bool keep_sizes, const std::vector<std::string>& policies,
+                     std::optional<std::uint64_t> seeds) {
+  CommonOptions common = given;
   if (common.config.empty()) throw CommandError(ExitCode::usage, "sweep needs a sweep file: -c demo");
   const std::string source = common.config.string();
   toml::table root;
@@ -281,35 +335,50 @@ SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes, const std::ve
   } catch (const std::runtime_error& error) {
     fail("--config", error.what());
   }
-  if (!root.contains("workload") && !root.contains("variant") && is_run_config(root))
-    fail(source, "this is the configuration of one run: fp16lab train -c " + shell_line({source}));
-  require_known_keys(root, source, {"workload", "variant"});
-
+  const bool of_run = !root.contains("workload") && !root.contains("variant") && is_run_config(root);
+  using Tables = std::vector<const toml::table*>;
   std::vector<SweepWorkload> workloads;
-  for (const toml::table* table : tables_of(root, source, "workload")) {
-    require_known_keys(*table, source, {"name", "config", "set", "seeds", "variants"});
+  std::vector<SweepVariant> variants;
+  std::string_view level = "O1";
+  if (of_run) {
+    workloads.push_back(workload_of_run(common));
+    const RunConfig& config = workloads.front().config;
+    const bool fp32 = config.amp.level == engine::Level::O0;
+    if (!fp32) level = name_of(config.amp.level);
+    if (policies.empty() && fp32)
+      fail(source,
+           "this is the configuration of one run in FP32 (amp.level = \"O0\"): give --policies to compare it "
+           "with, or fp16lab train -c " +
+               shell_line({source}));
+    if (policies.empty()) variants = {fp32_variant(source), {.name = "as-given", .set = {}, .where = source}};
+  } else {
+    require_known_keys(root, source, {"workload", "variant"});
+  }
+  for (const toml::table* table : of_run ? Tables{} : tables_of(root, source, "workload")) {
+    require_known_keys(*table, source, keys_of("workload"));
     SweepWorkload workload;
     workload.name = required_text(*table, source, "name");
     workload.where = line_of(source, *table);
     require_plain_name(workload.name, workload.where);
-    workload.config = load_config(common.config.parent_path() / required_text(*table, source, "config"));
+    const std::filesystem::path file = common.config.parent_path() / required_text(*table, source, "config");
+    workload.config = load_config(file);
+    resolve_data_path(workload.config, file.parent_path());
     const std::vector<std::string> settings = optional_texts(*table, source, "set");
     workload.given = settings_unread(workload.config);
     if (!keep_sizes) {
       apply_settings(workload.config, settings, workload.where);
       workload.given.insert(workload.given.end(), settings.begin(), settings.end());
     }
+    resolve_data_path(workload.config, common.config.parent_path());
     workload.seeds = seeds_of(*table, source);
     workload.variants = optional_texts(*table, source, "variants", "names");
     if (table->contains("variants") && workload.variants.empty())
       fail(line_of(source, *table->get("variants")), "variants: expected at least one name");
     workloads.push_back(std::move(workload));
   }
-  std::vector<SweepVariant> variants;
-  const bool named = policies.empty() || root.contains("variant");
-  for (const toml::table* table :
-       named ? tables_of(root, source, "variant") : std::vector<const toml::table*>{}) {
-    require_known_keys(*table, source, {"name", "set"});
+  const bool named = !of_run && (policies.empty() || root.contains("variant"));
+  for (const toml::table* table : named ? tables_of(root, source, "variant") : Tables{}) {
+    require_known_keys(*table, source, keys_of("variant"));
     SweepVariant variant;
     variant.name = required_text(*table, source, "name");
     variant.where = line_of(source, *table);
@@ -317,8 +386,24 @@ SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes, const std::ve
     variant.set = optional_texts(*table, source, "set");
     variants.push_back(std::move(variant));
   }
-  add_policies(policies, workloads, variants);
-  return make_plan(workloads, variants, common);
+  add_policies(policies, level, workloads, variants);
+  if (seeds) {
+    for (SweepWorkload& workload : workloads) {
+      const std::uint64_t first =
+          common.seed ? static_cast<std::uint64_t>(*common.seed) : workload.seeds.front();
+      workload.seeds.clear();
+      for (std::uint64_t i = 0; i < *seeds; ++i) workload.seeds.push_back(first + i);
+    }
+    common.seed.reset();
+  }
+  SweepPlan plan = make_plan(workloads, variants, common);
+  const auto begins_as_given = [](const PlannedRun& run) {
+    return run.variant.starts_with(policy_prefix) && run.config.scaler.parameters.contains("initial_scale");
+  };
+  if (!policies.empty() && std::ranges::any_of(plan.runs, begins_as_given))
+    plan.notes.emplace_back(
+        "all policies begin at the scaler.initial_scale that is given, and not at their own");
+  return plan;
 }
 
 }  // namespace fp16lab::experiments

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "experiments/app/build_info.hpp"
+#include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/run/memory_limits.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/run/run_notes.hpp"
@@ -101,26 +102,6 @@ std::string difference_of(const RunConfig& there, const RunConfig& here) {
                      shown(all.front().b));
 }
 
-std::string_view name_of(RunState state) {
-  switch (state) {
-    case RunState::planned:
-      return "planned";
-    case RunState::unfinished:
-      return "unfinished";
-    case RunState::complete:
-      return "complete";
-    case RunState::damaged:
-      return "damaged";
-    case RunState::other_build:
-      return "complete by another build";
-    case RunState::other_configuration:
-      return "another configuration";
-    case RunState::unreadable:
-      return "unreadable";
-  }
-  return "?";
-}
-
 Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOptions& common) {
   bool warned = common.quiet;
   RunChecker checker([&warned](const StepCosts& costs) {
@@ -129,18 +110,24 @@ Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOp
   Survey found;
   std::set<std::string> told;
   if (!common.quiet)
-    for (const std::string& sentence : plan.left_out) say("sweep: note: {}", sentence);
+    for (const std::string& sentence : plan.notes) say("sweep: note: {}", sentence);
   for (const PlannedRun& run : plan.runs) {
     const RunState state = state_of(run);
     found.states.push_back(state);
     found.lengths.emplace_back();
     if (is_kept(state, options)) continue;
+    const std::string who = run.workload + "-" + run.variant;
     try {
       found.lengths.back() = checker.check(run.config);
     } catch (const CommandError& error) {
       throw CommandError(error.code, fmt::format("{}: {}", run.name, error.what()));
     }
-    if (run.config.backend.device != "auto" || common.quiet) continue;
+    if (common.quiet) continue;
+    if (told.insert(who).second)
+      if (const std::string why = never_grows(resolve_run(run.config).policy, found.lengths.back().steps);
+          !why.empty())
+        say("sweep: warning: {}: {}", who, why);
+    if (run.config.backend.device != "auto") continue;
     const std::string choice = choice_text(checker.backend());
     if (told.insert(choice).second) say("{}", choice);
   }

@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "numerics/files/run/named_enum.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab {
 

@@ -24,9 +24,9 @@
 #include <utility>
 #include <vector>
 
-#include "numerics/files/run/named_enum.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab {
 

@@ -185,7 +185,7 @@ Manifest read_manifest(const std::filesystem::path& folder) {
 }
 
 std::string build_name(const std::string& git_hash, const std::string& compiler, const std::string& flags) {
-  return git_hash + " (" + compiler + ", " + flags + ")";
+  return compiler.empty() ? git_hash : git_hash + " (" + compiler + ", " + flags + ")";
 }
 
 bool is_watched(const Manifest& manifest) { return manifest.git_hash.find(", torch ") != std::string::npos; }

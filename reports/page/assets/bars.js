@@ -57,6 +57,6 @@ function startBars() {
       caption: 'Bars are bytes by shapes and dtypes at each level; the cross is the most that was alive at once in the first two steps, scratch included.'}));
     figureIn(time, `time by level ${workload.name}`, width => ({
       picture: barChart(width, `Time of a step by level, ${workload.name}`, levels.map(l => ({name: l.name, parts: [1e3 * l.seconds], text: short(1e3 * l.seconds)})), 'ms a step' + (workload.emulated ? ' (emulated: not a GPU’s speed)' : ''), []),
-      caption: 'A step takes this long at each level, as the median, on the machine that trained.'}));
+      caption: 'A step takes this long at each level, as the median, on the machine that trained, with whatever else it did: equal work may differ by half.'}));
   }
 }

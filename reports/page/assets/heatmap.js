@@ -1,7 +1,7 @@
 // The map of layers and steps: the share of non-zero gradients that round to zero.
 
-// Matplotlib's viridis (van der Walt and Smith 2015) at nine places: even in lightness, for all eyes and in grey.
-const viridis = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
+// ColorBrewer's Blues (Brewer 2003) at nine places, so that little is pale: even in lightness, for all eyes and in grey.
+const blues = [[8, 48, 107], [8, 81, 156], [33, 113, 181], [66, 146, 198], [107, 174, 214], [158, 202, 225], [198, 219, 239], [222, 235, 247], [247, 251, 255]];
 // Where the colours lie: small rates are what one looks for.
 const heatStops = [0, .001, .01, .1, .4, 1];
 const heatKeys = [[0, '0 %'], [.0005, '< 0.1 %'], ...heatStops.slice(1).map(share => [share, plainPercent(share)])];
@@ -10,8 +10,8 @@ function heatColor(rate, dark) {
   if (rate === 0) return 'var(--paper)';
   const i = Math.max(1, heatStops.findIndex(stop => rate <= stop)), [a, b] = [heatStops[i - 1], heatStops[i]];
   const amount = (i - 1 + (rate - a) / (b - a)) / (heatStops.length - 1);
-  const at = (dark ? amount : 1 - amount) * (viridis.length - 1), k = Math.min(viridis.length - 2, Math.floor(at));  // the more, the further from the paper
-  return `rgb(${[0, 1, 2].map(c => Math.round(viridis[k][c] + (at - k) * (viridis[k + 1][c] - viridis[k][c]))).join(',')})`;
+  const at = (dark ? amount : 1 - amount) * (blues.length - 1), k = Math.min(blues.length - 2, Math.floor(at));  // the more, the further from the paper
+  return `rgb(${[0, 1, 2].map(c => Math.round(blues[k][c] + (at - k) * (blues[k + 1][c] - blues[k][c]))).join(',')})`;
 }
 
 const kindTitles = {weight: 'weight gradients', activation: 'activation gradients'};

@@ -17,7 +17,7 @@ function drawHistogram(width, height, histogram, ratio, zones, what, formats, na
   const inside = e => Math.max(low, Math.min(high, e)), edges = range ? [range.tie, range.normal, Math.log2(range.overflow)].map(inside) : [-25, -14, 16];
   const x = e => left + (e - low) / (high - low) * (width - left - right);
   const tallest = Math.max(1e-9, ...histogram[4]) / Math.max(1, zones.finite);
-  const peak = [.02, .05, .1, .15, .2, .3, .4, .5, .75, 1].find(p => p >= tallest * 1.04) ?? 1;
+  const peak = [.02, .05, .1, .15, .2, .3, .4, .5, .8, 1].find(p => p >= tallest * 1.04) ?? 1;
   const y = share => height - bottom - share / peak * (height - top - bottom);
   const spoken = zoneKeys.map(key => `${interval(zones[key], zones.finite)} ${names[key]}`).join(', ');
   const chart = picture(width, height, `Exponent histogram, ${what}: ${spoken}`);
@@ -34,10 +34,8 @@ function drawHistogram(width, height, histogram, ratio, zones, what, formats, na
     chart.append(svg('text', {...where, y: top - 25, class: 'zone-name'}, name), svg('text', {...where, y: top - 10}, told.includes('–') && zones.finite > 0 ? [told, svg('title', {}, rangeWords)] : told));
   });
   chart.append(words(0, 13, 'share of the non-zero values', {class: 'soft'}));
-  for (let i = 0; i <= 4; ++i) {
-    const share = peak * i / 4;
+  for (const share of roundTicks(0, peak, 4))
     chart.append(svg('line', {x1: left, x2: width - right, y1: y(share), y2: y(share), class: 'grid'}), words(left - 7, y(share) + 4, plainPercent(share), {'text-anchor': 'end', class: 'soft'}));
-  }
   let outside = 0;
   histogram[4].forEach((n, i) => {
     if (n === 0) return;

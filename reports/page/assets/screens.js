@@ -30,7 +30,7 @@ function startScreen(screen, index) {
       if (!shown()) chooseWorkload(index);
       const {ratio, formats, histogram, zones} = chosenValues();
       const result = {picture: drawHistogram(width, narrow.matches ? 300 : 306, histogram, ratio, zones, quantity(), formats, namesOfZones()),
-        caption: `${tensorName()} of “${run().label}”, seed ${run().seed}, step ${exact(group().steps[state.step])}: of its own non-zero values ${interval(zones.lost, zones.finite)} ${state.kind === 'updates' ? 'are lost' : 'round to zero'}${scalable() ? ` at a loss scale of ${factorText()}` : ''}.${zoneKeys.some(key => interval(zones[key], zones.finite).includes('–')) && zones.finite > 0 ? ' ' + rangeWords : ''}`};
+        caption: `${tensorName()} of “${run().label}”, seed ${run().seed}, step ${exact(group().steps[state.step])} alone: of its own non-zero values ${interval(zones.lost, zones.finite)} ${state.kind === 'updates' ? 'are lost' : 'round to zero'}${scalable() ? ` at a loss scale of ${factorText()}` : ''}.${zoneKeys.some(key => interval(zones[key], zones.finite).includes('–')) && zones.finite > 0 ? ' ' + rangeWords : ''}`};
       Object.assign(state, kept);
       return result;
     }, true);

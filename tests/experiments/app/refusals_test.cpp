@@ -179,9 +179,8 @@ TEST_F(Refusals, SchedulesThatDoNotFitTheRun) {
 TEST_F(Refusals, NumericsWithoutMeaningWhereTheyAreAskedFor) {
   expect_refused({"--set", "optimizer.kahan=true"},
                  "optimizer.kahan = true: it sums updates of 16-bit weights");
-  expect_refused(
-      {"--set", "amp.rounding=stochastic", "--set", "amp.level=O0"},
-      "amp.rounding=stochastic: amp.level = O0 does not read it; ");
+  expect_refused({"--set", "amp.rounding=stochastic", "--set", "amp.level=O0"},
+                 "amp.rounding=stochastic: amp.level = O0 does not read it; ");
   expect_refused({"--set", "amp.rounding=stochastic_weights", "--set", "amp.level=O1"},
                  "amp.rounding = \"stochastic_weights\": it rounds updates of 16-bit weights");
   expect_refused({"--set", "amp.dtype=tf32", "--set", "amp.level=O2", "--set", "amp.dialect=paddle"},
@@ -319,8 +318,7 @@ TEST_F(Refusals, AConfigurationForAnotherCommand) {
   const std::string grid = path("grid.toml"), small = path("small.toml");
   expect_one_line_error(fp16lab({"train", "-c", grid}), 2,
                         grid + ": this is a sweep: fp16lab sweep -c " + grid);
-  expect_one_line_error(fp16lab({"sweep", "-c", small}), 2,
-                        small + ": this is the configuration of one run: fp16lab train -c " + small);
+  expect_one_line_error(fp16lab({"sweep", "-c", small, "--policies", "tourch"}), 2, "no policy 'tourch'");
 }
 
 }  // namespace

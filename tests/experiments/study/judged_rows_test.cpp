@@ -39,10 +39,11 @@ TEST(JudgedRows, OfSeveralConditionsTheDecisiveOneCounts) {
 }
 
 TEST(JudgedRows, SayTheNumberTheIntervalAndBothWords) {
-  EXPECT_EQ(words_of(worse_row()), "+7.24 % [+6.55, +7.93], worse; than the twin: worse");
+  EXPECT_EQ(words_of(worse_row()), "+7.24 % (worse) [+6.55, +7.93], worse; than the twin: worse");
   EXPECT_EQ(words_of(judged_row(clearly_worse, {})),
-            "+7.24 % [+6.55, +7.93], worse; no twin to compare with");
-  EXPECT_THAT(words_of(judged_row({0.5}, {0.5})), HasSubstr("+0.50 %, cannot tell (1 pair; 3 are needed)"));
+            "+7.24 % (worse) [+6.55, +7.93], worse; no twin to compare with");
+  EXPECT_THAT(words_of(judged_row({0.5}, {0.5})),
+              HasSubstr("+0.50 % (worse), one seed: three are needed for a verdict"));
   EXPECT_THAT(words_of(judged_row(clearly_worse, clearly_worse, 1)), HasSubstr("worse (1 of 6 diverged)"));
   EXPECT_EQ(words_of(JudgedRow{}), "no pair with FP32");
 }

@@ -99,7 +99,7 @@ std::vector<std::map<std::string, std::string>> rows_of(const std::string& csv) 
   return rows;
 }
 
-TEST_F(JudgedSweepTest, SummariesSayTheUnitOfTheirDifferencesAndCountWhatIsWorseAsPositive) {
+TEST_F(JudgedSweepTest, SummariesSayTheUnitOfTheirDifferencesAndKeepTheMetricsSign) {
   for (const std::uint64_t seed : {1, 2, 3, 4}) {
     const auto add = [&](const std::string& variant, reports::SyntheticRun run, double loss,
                          double accuracy) {
@@ -128,12 +128,13 @@ TEST_F(JudgedSweepTest, SummariesSayTheUnitOfTheirDifferencesAndCountWhatIsWorse
     EXPECT_EQ(bad.at("word"), "worse");
     EXPECT_EQ(bad.at("twin_word"), "worse");
     EXPECT_EQ(bad.at("worse_than_noise"), "true");
-    EXPECT_NEAR(std::stod(bad.at("difference")), w == 0 ? 100 : 25, 0.05);
+    EXPECT_NEAR(std::stod(bad.at("difference")), w == 0 ? 100 : -25, 0.05);
     EXPECT_LT(std::stod(bad.at("adjusted_lower")), std::stod(bad.at("difference")));
-    EXPECT_GT(std::stod(bad.at("lower")), 0);
+    EXPECT_EQ(std::stod(bad.at("lower")) > 0, w == 0);
+    EXPECT_EQ(std::stod(bad.at("upper")) < 0, w == 1);
     EXPECT_EQ(bad.at("pairs"), "4");
     EXPECT_EQ(good.at("word"), "better");
-    EXPECT_LT(std::stod(good.at("difference")), 0);
+    EXPECT_EQ(std::stod(good.at("difference")) < 0, w == 0);
     EXPECT_EQ(good.at("worse_than_noise"), "false");
     EXPECT_EQ(twin.at("word"), "equal");
     EXPECT_EQ(twin.at("twin_word"), "");

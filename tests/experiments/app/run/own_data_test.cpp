@@ -321,6 +321,24 @@ TEST_F(OwnData, ARunOfArraysIsNotContinuedOnOthers) {
   expect_one_line_error(resume("run", {"--set", "train.steps=8", "--quiet"}), 2, "the data have changed: ");
 }
 
+TEST_F(OwnData, APathIsTakenFromTheFileInWhichItStandsAndKeptAbsolute) {
+  write_images();
+  std::filesystem::create_directory(folder_ / "deep");
+  write_bytes(folder_ / "deep" / "own.toml", convolution("name = \"arrays\"\npath = \"../images.npz\"\n"));
+  const auto began = fp16lab({"train", "-c", path("deep/own.toml"), "-o", path("deep/run"), "--set",
+                              "train.steps=4", "--set", "checkpoint.every=2"});
+  ASSERT_EQ(began.exit_code, 0) << began.err;
+  EXPECT_NE(read("deep/run/config.toml").find("path = \"" + path("images.npz") + "\""), std::string::npos);
+  const auto from_here =
+      run_inside("fp16lab", {"train", "-c", "deep/own.toml", "-o", "run", "--set", "train.steps=4", "--set",
+                             "checkpoint.every=2", "--set", "data.path=images.npz"});
+  ASSERT_EQ(from_here.exit_code, 0) << from_here.err;
+  EXPECT_EQ(steps("run"), steps("deep/run"));
+  EXPECT_EQ(manifest("run").at("identity"), manifest("deep/run").at("identity"));
+  const auto goes_on = fp16lab({"train", "--resume", "-o", path("run"), "--set", "train.steps=6"});
+  EXPECT_EQ(goes_on.exit_code, 0) << "from another working folder: " << goes_on.err;
+}
+
 TEST_F(OwnData, ASweepTakesThem) {
   write_images();
   write_bytes(folder_ / "own.toml",

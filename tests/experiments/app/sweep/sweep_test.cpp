@@ -319,7 +319,8 @@ TEST_F(Sweep, BadSweepFilesAreUsageErrors) {
   error_with(workload + variant + variant, "appears twice");
   error_with(workload + "[[variant]]\nname = \"../up\"\n", "letters, digits");
   error_with("[[workload]]\nname = \"x\"\nconfig = \"absent.toml\"\n" + variant, "absent.toml");
-  error_with("[model]\nname = \"classifier\"\n", "this is the configuration of one run: fp16lab train -c");
+  error_with("[model]\nname = \"classifier\"\n",
+             "this is the configuration of one run in FP32 (amp.level = \"O0\")");
   expect_one_line_error(fp16lab({"sweep"}), 2, "sweep needs a sweep file");
 }
 
@@ -404,8 +405,7 @@ TEST_F(Sweep, PoliciesAreAnAxisOfTheirOwn) {
   const json& rows_of = summary.at(0).at("configurations");
   ASSERT_EQ(rows_of.size(), 3u);
   for (const json& row : rows_of) {
-    // Two seeds: the mean difference is that of the two pairs, positive where accuracy was lost, and no
-    // verdict.
+    // Two seeds: the mean difference is that of the two pairs, in the accuracy's own sign, and no verdict.
     if (!row.contains("against_fp32")) continue;
     const json& judged = row.at("against_fp32");
     EXPECT_EQ(judged.at("pairs"), 2);
@@ -413,7 +413,7 @@ TEST_F(Sweep, PoliciesAreAnAxisOfTheirOwn) {
     EXPECT_TRUE(judged.at("unadjusted_95_percent").is_null());
     const double reference = rows_of.at(0).at("mean"), mean = row.at("mean");
     // Sums of two doubles in another order: a few ulps of 100.
-    EXPECT_NEAR(judged.at("difference").get<double>(), 100 * (reference - mean), 1e-12);
+    EXPECT_NEAR(judged.at("difference").get<double>(), 100 * (mean - reference), 1e-12);
   }
   EXPECT_EQ(summary.at(0).at("difference_unit"), "points");
   EXPECT_TRUE(rows_of.at(1).contains("against_fp32"));
@@ -423,6 +423,32 @@ TEST_F(Sweep, PoliciesAreAnAxisOfTheirOwn) {
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_NE(unknown.err.find("--policies: no policy 'tourch'; did you mean 'torch'?"), std::string::npos)
       << unknown.err;
+}
+
+TEST_F(Sweep, OfOneRunIsThatAgainstFp32WithThreeSeeds) {
+  write_config("12");
+  const auto planned = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"sweep", "-c", path("small.toml"), "-o", path("out"), "--dry-run"});
+    const auto result = fp16lab(more);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result;
+  };
+  const auto given = planned({});
+  EXPECT_EQ(std::count(given.out.begin(), given.out.end(), '\n'), 1 + 2 * 3);
+  EXPECT_NE(given.out.find("small-as-given-seed3,small,as-given,3,planned"), std::string::npos) << given.out;
+
+  const auto policies = planned({"--policies", "torch,megatron", "--twin", "--set",
+                                 "scaler.initial_scale=2^10", "--seed", "7", "--seeds", "2"});
+  EXPECT_EQ(std::count(policies.out.begin(), policies.out.end(), '\n'), 1 + 4 * 2);
+  for (const char* const run :
+       {"small-fp32-seed7,", "small-fp32-twin-seed8,", "small-policy-megatron-seed8,"})
+    EXPECT_NE(policies.out.find(run), std::string::npos) << run << policies.out;
+  for (const char* const said :
+       {"warning: small-policy-torch: torch raises the loss scale first after 2000 clean steps: in 12 steps "
+        "it can only "
+        "lower it",
+        "all policies begin at the scaler.initial_scale that is given, and not at their own"})
+    EXPECT_NE(policies.err.find(said), std::string::npos) << policies.err;
 }
 
 TEST_F(Sweep, ShippedSweepsAreValid) {
