@@ -19,8 +19,8 @@
 #include <span>
 #include <string_view>
 
-#include "numerics/files/run/named_enum.hpp"
 #include "numerics/formats/dtype.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab {
 
