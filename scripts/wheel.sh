@@ -64,13 +64,13 @@ case $do in
       ':!reports/findings' ':!*.png' | tar -c --null -T - | tar -C "$work/tree/core" -x
     cp -r "$work/third_party" "$work/tree/core"
     echo "$commit" >"$work/tree/core/COMMIT"
-    version=$(sed -n 's/^version = "\(.*\)"/\1/p' python/pyproject.toml)
-    python3 -B scripts/sbom.py "$version" "$work/third_party/versions" nanobind="$nanobind" ziglang="$zig" >"$work/tree/fp16lab.cdx.json"
     ;;&
   sdist)
     "$work/venv/bin/python" -m build --sdist --no-isolation --outdir "$work/dist" "$work/tree"
     ;;
   wheel)
+    version=$(sed -n 's/^version = "\(.*\)"/\1/p' python/pyproject.toml)
+    python3 -B scripts/sbom.py "$version" "$work/third_party/versions" nanobind="$nanobind" ziglang="$zig" >"$work/tree/fp16lab.cdx.json"
     rm -rf "$work/raw"
     "$work/venv/bin/pip" wheel --no-deps --no-build-isolation -v --wheel-dir "$work/raw" "$work/tree" \
       --config-settings=build-dir="$work/python-{wheel_tag}" \
@@ -78,4 +78,4 @@ case $do in
     PATH=$work/venv/bin:$PATH auditwheel repair --plat manylinux_2_28_x86_64 --wheel-dir "$work/dist" "$work"/raw/*.whl
     ;;
 esac
-ls -l "$work"/dist 2>/dev/null || true
+if [[ -d $work/dist ]]; then ls -l "$work/dist"; fi
