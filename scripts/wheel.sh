@@ -62,7 +62,7 @@ case $do in
     git ls-files -z python | tar -c --dereference --null -T - | tar -C "$work/tree" -x --strip-components=1
     git ls-files -z numerics analysis engine reports experiments scripts CMakeLists.txt '*.cff' LICENSE NOTICE THIRD_PARTY_NOTICES \
       ':!reports/findings' ':!*.png' | tar -c --null -T - | tar -C "$work/tree/core" -x
-    cp -r "$work/third_party" "$work/tree/core"
+    cp -a "$work/third_party" "$work/tree/core"
     echo "$commit" >"$work/tree/core/COMMIT"
     ;;&
   sdist)
