@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/lookup/ from what the program prints, or compares it with them.
+"""Writes docs/lookup/, and counts on other pages, from what the program prints, or compares it with them.
 
   scripts/lookup_pages.py --program build/bin/fp16lab            writes the pages
   scripts/lookup_pages.py --program build/bin/fp16lab --check    exit code 1, and a difference, where one is stale
@@ -211,6 +211,12 @@ def main() -> int:
             for make in (config_keys, sweep_files, framework_names, layers, configs, policies, dialects, formats, tensor_cores, run_folder)}
     made["figures/format_bits.svg"] = format_bits_figure(known["formats"])
     made["figures/relative_error.svg"] = relative_error_figure(known["formats"])
+
+    # How many policies there are is said on other pages too.
+    for name in ("../README.md", "../README.zh.md", "../python/README.md", "do/policies.md", "understand.zh.md"):
+        there = (ROOT / "docs" / name).read_text()
+        made[name], found = re.subn(r"\b\d+(?=( loss-scale)? policies| 种(策略|规则))", str(len(known["policies"])), there)
+        assert found, f"{name} does not say how many policies there are: take it out of this list"
 
     stale = 0
     for name, text in made.items():
