@@ -68,7 +68,8 @@ int fp16lab_widen(int from_format, const void* from, ptrdiff_t from_stride, floa
                   size_t count);
 
 /* d = *c (+) a[0] b[0] (+) a[1] b[1] ... as one row of a tensor core computes it, block by block ("hopper";
- * `fp16lab list` names them). c and d have the format `accumulator`, f32 or f16; c may be null: +0. */
+ * `fp16lab list` names them; or a chip, "h100"). c and d have the format `accumulator`, f32 or f16; c may be
+ * null: +0. */
 int fp16lab_dot(const char* tensor_core, int accumulator, int a_format, const void* a, ptrdiff_t a_stride,
                 int b_format, const void* b, ptrdiff_t b_stride, size_t k, const void* c, void* d);
 

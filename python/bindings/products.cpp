@@ -165,6 +165,7 @@ nb::dict explain(const std::vector<std::uint32_t>& a, std::string_view a_format,
   result["nearest_word"] = dot.nearest_word;
   result["nearest"] = number_of(dot.nearest);
   result["ulp_exponent"] = dot.ulp_exponent;
+  result["operand_error"] = digits_of(dot.operand_error);
   result["error"] = dot.error ? nb::object(digits_of(*dot.error)) : nb::none();
   return result;
 }

@@ -70,6 +70,8 @@ class TensorProducts {
       : backend_(engine::make_emulated_backend(
             tensor_core_model(model, DType::f16, accumulator_format(accumulator)), threads)) {}
 
+  std::string_view tensor_core() const { return backend_->tensor_core(); }  ///< the row's own name
+
   /// out (batch, m, n) = op(a) op(b) + bias (n) + addend (batch, m, n), as engine::Backend::gemm has it.
   /// a, b, bias: of `format`; out, addend: of `out_format`. bias, addend: 0 for none.
   Sums gemm(Address a, Address b, Address out, const Extents& batch_m_n_k, bool transpose_a, bool transpose_b,
@@ -164,6 +166,7 @@ void bind_tensor_products(nb::module_& module) {
   nb::class_<TensorProducts>(module, "TensorProducts")
       .def(nb::init<std::string_view, std::string_view, int>(), nb::arg("model"), nb::arg("accumulator"),
            nb::arg("threads"))
+      .def_prop_ro("tensor_core", &TensorProducts::tensor_core)
       .def("gemm", &TensorProducts::gemm)
       .def("convolve", &TensorProducts::convolve)
       .def("sum_channels", &TensorProducts::sum_channels);

@@ -29,8 +29,8 @@ def matmul(
     strides, and transposes are read in place. float16, ml_dtypes' bfloat16, float8_e4m3fn and float8_e5m2
     (the two may be mixed), and float32, which is a TF32 register: its low 13 bits are ignored; torch tensors
     and DLPack arrays of the CPU alike.
-    model: a name of models(): "volta" to "blackwell-tcgen05". accumulator: "f32" or "f16", the format of
-    sums.
+    model: a name of models(), "volta" to "blackwell-tcgen05", or a chip, "v100" to "b200", in any case.
+    accumulator: "f32" or "f16", the format of sums.
     out: "f32", "f16", "bf16", "e4m3" or "e5m2": the accumulator, rounded once to nearest even; default: the
     operands' dtype, for FP8 the accumulator's.
     c: broadcast to the result; numbers of the accumulator's format in any dtype.
@@ -213,8 +213,9 @@ class Explanation:
     """One dot product, step by step.
 
     word, result: what the tensor core gives. exact: c + sum(a[k] * b[k]). nearest_word, nearest: `exact`
-    rounded once to nearest even. error: result - exact; None where one is not finite. ulp_exponent:
-    2**ulp_exponent is the spacing of the accumulator's format there.
+    rounded once to nearest even. error: result - exact; None where one is not finite. operand_error: its part
+    from bits of FP32 operands that TF32 cuts. ulp_exponent: 2**ulp_exponent is the spacing of the accumulator's
+    format there.
     """
 
     steps: tuple[Step, ...]
@@ -225,6 +226,7 @@ class Explanation:
     nearest: Fraction | float
     ulp_exponent: int
     error: Fraction | None
+    operand_error: Fraction
 
     @property
     def error_in_ulp(self) -> Fraction | None:
@@ -280,6 +282,7 @@ def explain(
         _number(dot["nearest"]),
         dot["ulp_exponent"],
         None if dot["error"] is None else _fraction(dot["error"]),
+        _fraction(dot["operand_error"]),
     )
 
 

@@ -67,33 +67,34 @@ def main() -> None:
 
 
 def inspect(
-    *values: Any, format: str | Sequence[str] = (), mode: str | Sequence[str] = (), json: bool = False
+    *values: Any,
+    format: str | Sequence[str] = (),
+    mode: str | Sequence[str] = (),
+    json: bool = False,
+    long: bool = False,
 ) -> Text:
-    """Numbers in every format: bits, fields, exact decimal, neighbours, every rounding and its error.
+    """Numbers in every format: bits, number, error; of one format, or with `long`, fields and neighbours.
 
     values: numbers of Python (the decimal that is shown), of numpy or ml_dtypes (these very bits), or text as
     the command takes it: "2^-24", "f16:0x3c00", "6,10:0x1234". format, mode: only these, as --format and
-    --rounding.
-    json: JSON instead of text. Errors: ValueError. The answer is that of `fp16lab inspect`.
+    --rounding. long: every rounding too. json: JSON instead of text, all of it. Errors: ValueError. The answer is that of `fp16lab inspect`.
 
     >>> import fp16lab
     >>> print(fp16lab.inspect(0.1, format="f16", mode="upward").splitlines()[2])
-      FP16 0x2e67 = 0.1000366
+      FP16 0x2e67 = 0.10004  error +3.662109e-05 = +0.6 ulp  [inexact]
     """
     arguments = ["inspect", *map(_as_value, values)]
     for option, chosen in (("--format", format), ("--rounding", mode)):
         for choice in [chosen] if isinstance(chosen, str) else chosen:
             arguments += [option, choice.upper() if option == "--format" else choice]
-    return run(*arguments, *(["--json"] if json else []))
+    return run(*arguments, *(["--json"] if json else []), *(["--long"] if long else []))
 
 
 def _as_value(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, (int, float)) and not isinstance(value, (bool, np.generic)):
-        return (
-            repr(value) if value != float("-inf") else "f64:0xfff0000000000000"
-        )  # "-inf" reads as an option
+        return repr(value)
     codes = codes_of(value, "the value")
     if codes.words.size != 1:
         raise ValueError(

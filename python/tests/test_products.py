@@ -245,8 +245,13 @@ def test_what_no_model_multiplies_is_refused():
 
 def test_an_explanation_adds_up():
     random = np.random.default_rng(10)
-    for model, accumulator in (("volta", "f32"), ("hopper", "f32"), ("ampere", "f16")):
-        a, b = (random.standard_normal(37).astype(np.float16) for _ in range(2))
+    for model, accumulator, operands in (
+        ("volta", "f32", np.float16),
+        ("H100", "f32", np.float16),
+        ("ampere", "f16", np.float16),
+        ("a100", "f32", np.float32),  # TF32, which cuts its operands
+    ):
+        a, b = (random.standard_normal(37).astype(operands) for _ in range(2))
         c = np.float16(0.75)
         dot = fp16lab.explain(a, b, c, model, accumulator)
         exact = Fraction(0.75) + sum(Fraction(float(x)) * Fraction(float(y)) for x, y in zip(a, b))
@@ -254,10 +259,11 @@ def test_an_explanation_adds_up():
         assert value == fp16lab.matmul(a, b, model, accumulator, accumulator, c=c)
         assert dot.exact == exact and dot.result == Fraction(float(value)) and dot.error == dot.result - exact
         assert dot.error_in_ulp == dot.error / Fraction(2) ** dot.ulp_exponent
-        # error = what the steps' roundings did - what their alignments dropped
+        # error = what cutting the operands did + what the steps' roundings did - what their alignments dropped
         roundings = sum(step.result - step.sum for step in dot.steps)
         dropped = sum(term.dropped for step in dot.steps for term in step.terms)
-        assert dot.error == roundings - dropped
+        assert dot.error == dot.operand_error + roundings - dropped
+        assert (dot.operand_error != 0) == (operands is np.float32)
         for step in dot.steps:
             assert sum(term.kept for term in step.terms) == step.sum
             for term in step.terms:

@@ -183,7 +183,8 @@ def test_inspect_has_the_bytes_of_the_command_line():
     assert fp16lab.inspect(np.float16(0.1)) == command("inspect", "f16:0x2e66")
     assert fp16lab.inspect(np.float32(-0.1)) == command("inspect", "f32:0xbdcccccd")
     assert fp16lab.inspect(-1.5, json=True) == command("inspect", "-1.5", "--json")
-    assert fp16lab.inspect(float("-inf"), 1) == command("inspect", "f64:0xfff0000000000000", "1")
+    assert fp16lab.inspect(1, long=True) == command("inspect", "1", "--long")
+    assert fp16lab.inspect(float("-inf"), 1) == command("inspect", "-inf", "1")
     with pytest.raises(ValueError, match="one number each is needed"):
         fp16lab.inspect(np.ones(3))
     with pytest.raises(ValueError) as error:

@@ -95,7 +95,7 @@ void print_details(const FormatReport& report) {
   print_roundings(report);
 }
 
-/// A line for each format; of a single one its fields too, and of roundings that were asked for each.
+/// A line for each format; of a single one its fields too, and of several roundings that were asked for each.
 void print_text(const Inspection& inspection, const InspectCommand& command) {
   const auto& [value, reports] = inspection;
   const std::string exact = value.nan.empty() ? value.exact() : value.nan;
@@ -107,7 +107,8 @@ void print_text(const Inspection& inspection, const InspectCommand& command) {
                error_text(report, report.rounded.front()));
     if (command.whole) continue;
     if (reports.size() == 1) print_fields(report);
-    if (!command.roundings.empty()) print_roundings(report);
+    if (command.roundings.size() > 1 || (report.stochastic && !command.roundings.empty()))
+      print_roundings(report);
   }
   if (command.whole)
     for (const FormatReport& report : reports) print_details(report);

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <fnmatch.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -53,7 +54,12 @@ Json tensor_core_json(const TensorCoreModel& row) {
   Json operands = Json::array();
   for (const DType format : dtypes<is_low_precision>)
     if (row.operands.contains(format)) operands.push_back(name_of(format));
+  Json chips = Json::array();
+  for (const std::string_view chip : tensor_core_chips())
+    if (std::ranges::find(generations_of(chip), row.name) != generations_of(chip).end())
+      chips.push_back(chip);
   return {{"name", row.name},
+          {"chips", std::move(chips)},
           {"operands", std::move(operands)},
           {"accumulator", name_of(row.accumulator())},
           {"products_per_block", row.block_size},

@@ -47,7 +47,7 @@ void print_tensor_cores(const Json& rows, std::size_t columns, bool details) {
         "fp8_as_fp16_pairs: FP8 becomes FP16, two blocks of 16 in an instruction, c added last. Evidence: "
         "hardware, equals published captures of chips; hardware_test, asserted on chips by a public test "
         "suite; model, as published. Open, with options in fp16lab mma: the exponent of a subnormal FP16 c "
-        "(here emin) and the sign of a sum that rounds to zero (here kept).",
+        "(here emin) and the sign of a sum that rounds to zero (here positive).",
         columns);
   fmt::print("  {:<17} {:<9} {:<3} {:>2} {:>2} {:>4} {}\n", "name", "operands", "acc", "L", "F", "E0",
              details ? "output, evidence" : "evidence");
@@ -238,7 +238,8 @@ constexpr Section sections[] = {
     {"policies", "scaler.policy: loss-scale policies, at their defaults", print_policies},
     {"dialects", "amp.dialect and amp.level: frameworks' mixed precision", print_dialects},
     {"formats", "floating-point formats", print_formats},
-    {"tensor_cores", "backend.tensor_core and mma --model", print_tensor_cores},
+    {"tensor_cores", "backend.tensor_core and mma --model; or the name of a chip, such as h100",
+     print_tensor_cores},
     {"config_keys", "keys of configurations and of --set", print_keys},
     {"sweep_keys", "keys of a sweep file: [[workload]] and [[variant]]", print_keys},
     {"framework_names", "what frameworks call these keys", print_framework_names},

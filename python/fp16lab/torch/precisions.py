@@ -54,4 +54,4 @@ class Precisions:
         self._given[tensor.dtype] += 1
         run = running()
         if run is not None:
-            self._machine = {"tensor_core": str(run.model), "accumulator": run.accumulator}
+            self._machine = {"tensor_core": run.products.tensor_core, "accumulator": run.accumulator}

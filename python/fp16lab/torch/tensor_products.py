@@ -31,15 +31,15 @@ _of_thread = _OfThread()
 class TensorProducts:
     """The products of one generation. Bits never depend on the number of threads, which is torch's.
 
-    model: a name of fp16lab.models(). accumulator: "f32" or "f16", of FP16 operands; others have FP32 sums.
+    model: a name of fp16lab.models(), or a chip. accumulator: "f32" or "f16", of FP16 operands; others have FP32 sums.
     f32: how FP32 operands are multiplied: "tf32", rounded to TF32 and multiplied by the tensor core, or
     "fma", one chain of fused multiply-adds over ascending k.
-    ValueError: a model that does not have these formats.
+    tensor_core: the row's own name, "hopper" of "H100". ValueError: a model that does not have these formats.
     """
 
     def __init__(self, model: str, accumulator: str, f32: str) -> None:
         self.model, self.accumulator, self._tf32 = model, accumulator, f32 == "tf32"
-        _of_thread.products(model, accumulator, 1)
+        self.tensor_core: str = _of_thread.products(model, accumulator, 1).tensor_core
 
     def _of(self) -> Any:
         return _of_thread.products(self.model, self.accumulator, torch.get_num_threads())

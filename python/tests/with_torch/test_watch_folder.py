@@ -233,7 +233,7 @@ def test_table_and_lookup():
         (torch.float16, None, None, {"level": "O1", "dtype": "f16"}),
         (torch.bfloat16, None, None, {"level": "O1", "dtype": "bf16"}),
         (None, torch.bfloat16, None, {"level": "O3", "dtype": "bf16"}),
-        (torch.float16, None, "volta", {"level": "O1", "dtype": "f16"}),
+        (torch.float16, None, "V100", {"level": "O1", "dtype": "f16"}),
     ],
 )
 def test_a_run_knows_what_it_is(tmp_path, dtype, stored, scope, amp):
