@@ -618,8 +618,7 @@ std::string findings_text(const Account& account) {
   else if (account.searching && account.worst() == nullptr && account.steps > account.skipped)
     text += fmt::format(
         "Not judged yet: the scale fell from {} to {} and has not grown once in {}, so how many it skips "
-        "once "
-        "it is found is not known.\n",
+        "once it is found is not known.\n",
         scale_text(account.searching->first), scale_text(account.searching->second),
         counted(account.steps, "step"));
   if (account.rose && account.worst() == nullptr)

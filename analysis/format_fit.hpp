@@ -13,12 +13,10 @@ namespace fp16lab::analysis {
 inline constexpr double fit_limit = 1.1;
 
 /// Squares of rounding errors. Of values at hand they are exact, but for `plain`, which is at least what
-/// precision is
-/// expected to cost (RoundingErrors): a BF16 dump, exact in FP16, may lose a little there, too. From counts
-/// `plain` is what
-/// is expected, and `error` adds to it at most half the spacing of subnormal numbers for each of them, and
-/// the value
-/// itself (the top of its bin) where it becomes zero: so what fits by counts fits by its values. Additive.
+/// precision is expected to cost (RoundingErrors): a BF16 dump, exact in FP16, may lose a little there, too.
+/// From counts `plain` is what is expected, and `error` adds to it at most half the spacing of subnormal
+/// numbers for each of them, and the value itself (the top of its bin) where it becomes zero: so what fits by
+/// counts fits by its values. Additive.
 struct FitSums {
   double error = 0;  ///< in the format
   double lost = 0;   ///< the part of it that becomes zero

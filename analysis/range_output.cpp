@@ -171,8 +171,7 @@ ExactMass total_of(const std::array<ExactMass, 4>& zones) {
 
 void print_exact(std::ostream& out, const RangeReport& report, const RangeView& view, std::size_t width) {
   out << "\nExactly, value by value: what is lost in percent of the values, of L1 and of the sum of squares, "
-         "what "
-         "overflows in\npercent of the values, and L1 and L2 themselves\n";
+         "what overflows in\npercent of the values, and L1 and L2 themselves\n";
   out << fmt::format("{:<{}}  {:>13} {:>13} {:>13} {:>13} {:>13} {:>13}\n", "tensor", width, "lost",
                      "lost L1", "lost squares", "overflow", "L1", "L2");
   for (const std::string& name : report.tensors()) {
@@ -396,8 +395,7 @@ void print_casts(std::ostream& out, const RangeReport& report) {
   const std::vector<double> scales(report.cast_scales().begin(), report.cast_scales().end());
   out << fmt::format(
       "\nThe casts{} as they were recorded, at {}: of the finite non-zero values, those that became zero, "
-      "and "
-      "Inf or NaN\n",
+      "and Inf or NaN\n",
       report.step() ? fmt::format(" of step {}", *report.step()) : "",
       scales.size() == 1 ? fmt::format("loss scale {}", scale_text(scales.front()))
                          : fmt::format("loss scales {}", scale_names(scales)));

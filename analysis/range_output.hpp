@@ -48,10 +48,9 @@ void print_casts(std::ostream& out, const RangeReport& report);
 /// "infinite", "nan", "lost": [lower, upper], "subnormal", "normal", "overflow", "casts": [{"dtype",
 /// "values", "underflow", "overflow"}], "l1": {"total": [lower, upper], "lost", "subnormal", "normal",
 /// "overflow"}, "l2_squared": {same}, "cosine": [lower, upper] or null, "what_if": [{"log2_scale", "lost",
-/// "subnormal", "normal", "overflow", "lost_l1", "lost_l2_squared", "cosine"}], "suggestion":
-/// {"fits", "least", "greatest", "asks_most", "overflows_first", "unknown", "suggested", "needs_none",
-/// "reasoning"}}], "merged": {same}, "suggestion": {same}}. Zone values are counts; those of l1 and
-/// l2_squared are shares of
+/// "subnormal", "normal", "overflow", "lost_l1", "lost_l2_squared", "cosine"}], "suggestion": {"fits",
+/// "least", "greatest", "asks_most", "overflows_first", "unknown", "suggested", "needs_none", "reasoning"}}],
+/// "merged": {same}, "suggestion": {same}}. Zone values are counts; those of l1 and l2_squared are shares of
 /// the total, which is in units of the unscaled gradients. Where values are at hand both ends are the same,
 /// but for the cosine's, which is always a bound; it is null where it is unknown. "casts" are counts of what
 /// happened when the values were stored, at their own scale; empty where there was no cast. With `exact_mass`

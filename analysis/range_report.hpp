@@ -160,8 +160,7 @@ struct WhatIf {
 std::vector<WhatIf> what_if(const ScaledHistograms& gradients, const FormatRange& range);
 
 /// Bins in which values answer exactly all that reports ask: at every scale that may be suggested, and at
-/// `scale` (or as
-/// they are), if they carry one of `recorded_scales`.
+/// `scale` (or as they are), if they carry one of `recorded_scales`.
 std::shared_ptr<const ValueBins> value_bins(std::span<const FormatRange> ranges,
                                             std::span<const double> recorded_scales,
                                             std::optional<double> scale);

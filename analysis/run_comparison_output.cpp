@@ -309,8 +309,7 @@ void write_comparison_json(std::ostream& out, const RunComparison& comparison) {
 
 void write_comparison_csv(std::ostream& out, const RunComparison& comparison) {
   out << "step,loss_a,loss_b,loss_difference,grad_norm_a,grad_norm_b,loss_scale_a,loss_scale_b,skipped_a,"
-         "skipped_b,"
-         "same_state\n";
+         "skipped_b,same_state\n";
   for (const auto& [a, b] : comparison.steps.common)
     out << fmt::format("{},{},{},{},{},{},{},{},{:d},{:d},{:d}\n", a.step, csv_number(a.loss),
                        csv_number(b.loss), csv_number(b.loss - a.loss), csv_number(a.grad_norm),

@@ -17,18 +17,15 @@ inline constexpr int room_before_overflow = 2;
 inline constexpr int most_room_above = 8;
 
 /// Exact for values that carry a power of two, bounded from counts for others: what is said to fit does fit,
-/// and a wider
-/// range may.
+/// and a wider range may.
 struct SuggestedScale {
   /// log2 of the smallest scale at which rounding is harmless to every tensor (FitSums::is_precise), and of
-  /// the largest
-  /// at which nothing overflows. Neither where no scale does so. What rounding costs never grows with the
-  /// scale, and
-  /// what overflows never shrinks, so every tensor fits from the one to the other, if they are in that order.
+  /// the largest at which nothing overflows. Neither where no scale does so. What rounding costs never grows
+  /// with the scale, and what overflows never shrinks, so every tensor fits from the one to the other, if
+  /// they are in that order.
   std::optional<int> least, greatest;
   /// The tensors that no smaller, and no larger, scale suits. "" where there is one tensor, or the last scale
-  /// that is
-  /// looked at will do.
+  /// that is looked at will do.
   std::string asks_most, overflows_first;
   /// A tensor with an Inf or NaN and no finite value but zeros: what it asks for is unknown, and nothing is
   /// suggested.
@@ -38,8 +35,7 @@ struct SuggestedScale {
   std::optional<int> suggested;
   bool needs_none = false;  ///< 2^0 fits, with room_of_none to both sides
   /// In plain words, a few sentences: what they are of, if that is one step of a run or only some of the
-  /// values; which
-  /// scales fit and why no other does; what is suggested, and how much room it leaves.
+  /// values; which scales fit and why no other does; what is suggested, and how much room it leaves.
   std::string reasoning;
 
   bool fits() const { return least && greatest && *least <= *greatest; }

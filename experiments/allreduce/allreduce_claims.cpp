@@ -100,20 +100,17 @@ std::vector<Question<Measured>> questions() {
        "FP32 on the wire: nothing lost, no Inf born, and every error below every FP16 one", judge_wide_wire},
       {"a sum of scaled FP16 gradients overflows although no rank did; dividing by R first prevents it",
        "FP16, unscale after, at the largest S without overflow on any rank: Inf born with postdivide, none "
-       "with "
-       "predivide",
+       "with predivide",
        judge_overflow},
       {"unscaling before an FP16 all-reduce throws away what the loss scale had saved",
        "FP16, predivide: fewer elements lost and a smaller error with unscale after, for every R and "
-       "algorithm, at "
-       "S > 1",
+       "algorithm, at S > 1",
        judge_underflow},
       {"FP16 halves the bytes; ring and tree send equally many, the ring's ranks evenly",
        "n elements: 2 (R - 1) / R n elements a rank, exactly in total", judge_bytes},
       {"ranks that do not reduce found_inf stop being replicas",
        "distinct states after one iteration: one where found_inf is reduced or all look at the same mean; "
-       "more where "
-       "each looks at its own gradient, or at its own shard and not all shards overflowed",
+       "more where each looks at its own gradient, or at its own shard and not all shards overflowed",
        judge_agreement},
   };
 }

@@ -28,8 +28,7 @@ std::string table_of(const std::vector<Row>& rows) {
 std::string csv_of(const std::vector<Row>& rows) {
   std::string text =
       "ranks,wire,algorithm,unscale,division,mean_bytes_per_rank,most_bytes_per_rank,relative_l2_error,bound,"
-      "lost,"
-      "inf_born\n";
+      "lost,inf_born\n";
   for (const Row& row : rows) {
     text += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", row.ranks, name_of(row.variant.mean.wire),
                         title_of(row.variant.mean.order),

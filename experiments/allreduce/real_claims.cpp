@@ -55,13 +55,11 @@ std::vector<Question<RealMeasured>> real_questions() {
   return {
       {"real ranks compute what the model says, to the last bit",
        "orders tree, nccl-ring and nccl-tree: no element of any rank, step and repetition has other bits "
-       "than "
-       "the model's, and errors are equal",
+       "than the model's, and errors are equal",
        judge_bits},
       {"they send what the formula says",
        "orders tree, nccl-ring and nccl-tree: bytes of every rank as engine/parallel/shard_tree.hpp has "
-       "them, "
-       "exactly",
+       "them, exactly",
        judge_traffic},
       {"rounding explains every error, MPI_Allreduce's too",
        "error <= its a-priori bound (experiments/allreduce/gradient_mean.hpp) where no Inf was born",

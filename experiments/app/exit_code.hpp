@@ -36,8 +36,7 @@ inline CommandError lost_output(int error) {
 inline std::string reason_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr) return error.what();
   return "there is not enough memory (the system or a limit refused more); a smaller train.batch_size, a "
-         "smaller "
-         "model or fewer --jobs need less";
+         "smaller model or fewer --jobs need less";
 }
 
 }  // namespace fp16lab::experiments

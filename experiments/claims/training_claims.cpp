@@ -230,9 +230,8 @@ void clearing(Backend& backend, std::vector<Said>& all) {
        Verdict::fails,
        judge_statement(to_none == to_zero, moved(ClearTo::none, true) == moved(ClearTo::zero, true)),
        "exp_claims",
-       "alike where the loss reaches every weight, as in its networks; a gradient of zeros still "
-       "lets momentum and "
-       "weight decay act"});
+       "alike where the loss reaches every weight, as in its networks; a gradient of zeros still lets "
+       "momentum and weight decay act"});
 }
 
 /// MindSpore's example of a Dense layer in FP16 takes one step on labels that are all zero. Norms of the

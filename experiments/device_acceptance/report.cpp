@@ -154,8 +154,7 @@ std::string markdown_of(const Settings& settings, const std::vector<SectionRepor
   if (settings.rehearsal())
     text +=
         "**REHEARSAL: no GPU took part.** The CUDA kernels were executed on the CPU, thread by thread; times "
-        "are "
-        "meaningless.\n\n";
+        "are meaningless.\n\n";
   text += fmt::format("Device: {}  \nTensor cores: {}  \nVersion: {}  \nCommand: `{}`  \nWritten: {}\n\n",
                       settings.side.description, settings.side.tensor_core, git_hash(), settings.command,
                       utc_now());

@@ -95,8 +95,7 @@ int main(int argc, char** argv) {
            "Does the emulated run have the bits of the device run, at every step? Exit 5 at the first "
            "difference, 3\n"
            "without a GPU.",
-       .examples = "  exp_emulated_vs_device -c classifier --set train.steps=200 --set "
-                   "amp.level=O2\n"
+       .examples = "  exp_emulated_vs_device -c classifier --set train.steps=200 --set amp.level=O2\n"
                    "  exp_emulated_vs_device -c lenet5 --set train.steps=3 --rehearse",
        .declare =
            [&](Options& options) {

@@ -187,26 +187,20 @@ std::vector<Question<Generations>> generation_questions() {
       {"Tensor cores whose rows hold the same numbers train to the same bits: Turing = Ampere = Ada, Hopper "
        "= Blackwell",
        "of rows that the table gives the same block, bits, rounding, floor and order, one is trained with "
-       "every seed and "
-       "the others with the first: HOLDS if state_hash is equal after every step in every workload; FAILS if "
-       "one differs",
+       "every seed and the others with the first: HOLDS if state_hash is equal after every step in every "
+       "workload; FAILS if one differs",
        same_bits});
   questions.push_back({"Rows with other numbers part in training",
                        "volta, ampere, hopper among each other, with FP32 and with FP16 sums, each with "
-                       "itself in the other sums, and FP8's "
-                       "four rows: HOLDS if a state_hash differs within the run, in every workload and every "
-                       "seed; FAILS if one pair never "
-                       "parts",
+                       "itself in the other sums, and FP8's four rows: HOLDS if a state_hash differs within "
+                       "the run, in every workload and every seed; FAILS if one pair never parts",
                        part});
   questions.push_back(
       {"Once apart, generations part as fast as weights that are one ulp apart on one tensor core",
        fmt::format("slope of ln(relative distance of all weights) over the steps from {} to {}; volta, "
-                   "ampere and hopper "
-                   "among each other as a multiple of hopper and itself from weights moved by one ulp, "
-                   "geometric mean over "
-                   "pairs and workloads: HOLDS if its 95 % interval over seeds lies between 1/{} and {}; "
-                   "FAILS if it lies "
-                   "outside; else CANNOT TELL",
+                   "ampere and hopper among each other as a multiple of hopper and itself from weights moved "
+                   "by one ulp, geometric mean over pairs and workloads: HOLDS if its 95 % interval over "
+                   "seeds lies between 1/{} and {}; FAILS if it lies outside; else CANNOT TELL",
                    growth_low, growth_high, largest_growth_ratio, largest_growth_ratio),
        [](const Generations& measured) { return judge_growth(measured.curves); }});
   std::vector<Compared> against_fp32;
@@ -221,8 +215,7 @@ std::vector<Question<Generations>> generation_questions() {
   questions.push_back(
       {"With FP32 sums, generations train as each other",
        "final test metric, by the four words: HOLDS if ampere - volta, hopper - volta and hopper - ampere "
-       "are equal in "
-       "every workload; FAILS if one is better or worse",
+       "are equal in every workload; FAILS if one is better or worse",
        [](const Generations& measured) { return by_words(measured, each_other(f32_rows), differs); }});
   std::vector<Compared> sums;
   for (std::size_t i = 0; i < f16_rows.size(); ++i) sums.push_back({f16_rows[i], f32_rows[i]});
@@ -243,10 +236,9 @@ std::vector<Question<Generations>> generation_questions() {
     questions.push_back(
         {std::move(claim),
          fmt::format("scatter of ln(final test loss) over volta, ampere and hopper in a seed, as a multiple "
-                     "of that over {}; "
-                     "HOLDS if the 95 % interval of the workloads' geometric mean (jackknife over seeds) "
-                     "ends below {}; FAILS "
-                     "if it, or that of one workload (Bonferroni), begins above {}; else CANNOT TELL",
+                     "of that over {}; HOLDS if the 95 % interval of the workloads' geometric mean "
+                     "(jackknife over seeds) ends below {}; FAILS if it, or that of one workload "
+                     "(Bonferroni), begins above {}; else CANNOT TELL",
                      control_name, largest_spread_ratio, largest_spread_ratio),
          [control](const Generations& measured) { return spread_against(measured, f32_rows, control); }});
   };

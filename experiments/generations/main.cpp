@@ -86,8 +86,7 @@ int main(int argc, char** argv) {
              options
                  .add("--distance-seeds", given.distance_seeds,
                       "Of so many seeds, measure how far trainings part step by step: trains those again in "
-                      "this process. "
-                      "5; 0: none")
+                      "this process. 5; 0: none")
                  .type("N");
              options.flag("--quick", given.quick,
                           "twelve steps and two seeds: shows the form and decides nothing");

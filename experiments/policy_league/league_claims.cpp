@@ -174,8 +174,7 @@ Answer judge_convergence(const League& league) {
   if (pairs == 0) return {};
   std::string measured = fmt::format(
       "{} pairs of policy and workload are {} with bits of their own: {} equal, {} better, {} worse ({} of "
-      "them "
-      "also than FP32's one-ulp twin), {} that cannot be told; m = {} tests in the sweep's family",
+      "them also than FP32's one-ulp twin), {} that cannot be told; m = {} tests in the sweep's family",
       named_pairs, pairs, equal, better, worse, worse_than_noise, open, league.tests);
   if (worst != nullptr) append(measured, "farthest to the worse, in margins: " + named(*worst));
   return {worse_than_noise > 0      ? Verdict::fails
@@ -188,9 +187,8 @@ Asked convergence() {
   return {.claim = "every policy that moves its scale trains as well as FP32",
           .criterion =
               "every pair of policy and workload is equal within its margin or better (holds), none is worse "
-              "than FP32 "
-              "and than FP32's one-ulp twin (else it fails); paired over seeds, all pairs of the sweep one "
-              "family",
+              "than FP32 and than FP32's one-ulp twin (else it fails); paired over seeds, all pairs of the "
+              "sweep one family",
           .judge = judge_convergence};
 }
 
@@ -224,8 +222,7 @@ Answer judge_prediction(const League& league) {
                             : Verdict::cannot_tell,
       fmt::format(
           "{} points of {} workloads, not independent ({} left out): rank correlation {:+.2f} for the share "
-          "of "
-          "lost values, {:+.2f} for lost L1, difference {:+.2f} {}",
+          "of lost values, {:+.2f} for lost L1, difference {:+.2f} {}",
           points.size(), contest.groups, without, *contest.by_a, *contest.by_b, *contest.by_b - *contest.by_a,
           interval ? analysis::interval_text(interval) : "without an interval (fewer than three workloads)")};
 }
@@ -236,10 +233,8 @@ Asked prediction() {
       .criterion =
           "over fixed scales x workloads with fewer than 10 % skipped steps, the rank correlation (Spearman) "
           "with the final test loss above FP32's is larger for lost L1 than for the share of lost values; "
-          "the "
-          "scales of a workload depend on each other, so the difference has the 95 % interval of the "
-          "jackknife "
-          "over workloads, which must lie above 0 (holds) or below (fails)",
+          "the scales of a workload depend on each other, so the difference has the 95 % interval of the "
+          "jackknife over workloads, which must lie above 0 (holds) or below (fails)",
       .judge = judge_prediction};
 }
 

@@ -25,8 +25,7 @@ std::string describe(const DeviceInfo& info) {
 std::string golden_vectors(const DeviceInfo& info, std::span<const Finding> findings) {
   std::string text = fmt::format(
       "# Tensor-core vectors that decide open points, captured by exp_tensor_core_probe on {}. All words are "
-      "hexadecimal "
-      "bit patterns.\n# Columns in, acc and options are what `fp16lab mma` takes.\n"
+      "hexadecimal bit patterns.\n# Columns in, acc and options are what `fp16lab mma` takes.\n"
       "# id\tmodel\tin\tacc\toptions\ta\tb\tc\td\tsource\n",
       describe(info));
   std::set<std::string> written;  // several instructions are one row: mma and wmma
@@ -45,8 +44,7 @@ std::string golden_vectors(const DeviceInfo& info, std::span<const Finding> find
 std::string golden_half_vectors(const DeviceInfo& info, std::span<const Finding> findings) {
   std::string text = fmt::format(
       "# Plain FP16 instructions, captured by exp_tensor_core_probe on {}. All words are hexadecimal bit\n# "
-      "patterns. "
-      "Columns: instruction, operands, result.\n",
+      "patterns. Columns: instruction, operands, result.\n",
       describe(info));
   for (const Finding& finding : findings)
     for (const HalfObservation& seen : finding.half_observations)

@@ -102,8 +102,7 @@ std::string full_size_tables(const std::filesystem::path& folder) {
     }
     text += fmt::format(
         "{}{}\n\n| | loss, theirs | from FP32 | loss, ours | from FP32 | skipped steps | seconds, theirs | "
-        "ours "
-        "|\n|---|---|---|---|---|---|---|---|\n",
+        "ours |\n|---|---|---|---|---|---|---|---|\n",
         text.empty() ? "" : "\n", tutorial.title);
     for (std::size_t i = 0; i < runs.size(); ++i)
       text += row_of(tutorial, tutorial.columns[i], runs[i], runs.front());

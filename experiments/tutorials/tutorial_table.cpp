@@ -127,19 +127,15 @@ std::string TutorialTable::text() const {
   }
   return text +
          "at first, at last: loss over the evaluation batches (synthetic data: the training batches) before "
-         "the first "
-         "and after the last step\n"
+         "the first and after the last step\n"
          "/ FP32: the last one over that of FP32 with the same optimizer and accumulation; way: how much of "
-         "FP32's "
-         "decrease it made;\n"
+         "FP32's decrease it made;\n"
          "seeds: how far apart that FP32 run ends with three seeds. One run each: none of these says that "
-         "one trains "
-         "better or worse\n"
+         "one trains better or worse\n"
          "still: weights (without biases) whose stored bits never changed, after any step; scale: after the "
          "last step\n"
          "unmoved, ours, theirs: as the tutorials measure, the loss of the last batch before its step, over "
-         "FP32's; "
-         "unmoved: of our network before its first step, where one that never moves would stay\n"
+         "FP32's; unmoved: of our network before its first step, where one that never moves would stay\n"
          "loss, seconds: the tutorial's own, at its size and on its machine\n";
 }
 
@@ -147,8 +143,7 @@ std::string TutorialTable::csv() const {
   std::string text =
       "system,variant,seed,steps,loss_before,loss,ratio_to_fp32,progress_to_fp32,fp32_span,accuracy,"
       "last_batch_unmoved,last_batch_loss,skipped_steps,final_scale,weights,weights_moved,biases,biases_"
-      "moved,"
-      "weights_digest,seconds,tutorial_loss,tutorial_seconds\n";
+      "moved,weights_digest,seconds,tutorial_loss,tutorial_seconds\n";
   const auto add = [&](const TutorialRun& run, const std::string& compared) {
     const TheirResult* const theirs = their_result(run.system, run.variant);
     text += fmt::format(

@@ -60,8 +60,7 @@ std::string differences_panel(const analysis::StepsComparison& steps, const std:
     return body +
            "  set label 1 \"losses and gradient norms are equal in every step\" at graph 0.5,0.5 center\n"
            "  set yrange [0:1]\n  set format y \"\"\n  plot NaN notitle\n  unset label 1\n  set format y "
-           "\"%g\"\n  set "
-           "yrange [*:*]\n";
+           "\"%g\"\n  set yrange [*:*]\n";
   body += "  set logscale y\n  set format y \"10^{%L}\"\n";
   body += fmt::format(
       "  plot {0} using 1:4 with points pt 7 ps 0.45 lc rgb \"{1}\" title \"|loss A - loss B|\", \\\n"

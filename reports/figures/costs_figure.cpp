@@ -79,12 +79,9 @@ std::vector<Figure> write_costs_figure(const WorkloadFigures& input, const std::
   const int names = static_cast<int>(longest) + 24, width = names + 780;
   const FigureTitle title = figure_title(text, width);
   const FigureNote note(
-      "Left: median seconds of a step against FP32, on the machine that trained, with "
-      "whatever else it did: equal work may differ by half. Right: bytes by shapes and "
-      "dtypes; "
-      "cross: the most that was alive at once, scratch included. Dashed: half of FP32, what 16 bits "
-      "everywhere would "
-      "take.",
+      "Left: median seconds of a step against FP32, on the machine that trained, with whatever else it did: "
+      "equal work may differ by half. Right: bytes by shapes and dtypes; cross: the most that was alive at "
+      "once, scratch included. Dashed: half of FP32, what 16 bits everywhere would take.",
       width);
   const int above = 100 + title.extra_height, under = 62 + note.height();
   const int height = above + under + 30 + 24 * static_cast<int>(rows.size());

@@ -98,8 +98,7 @@ std::string draw_distances(const DistanceFigure& figure, std::span<const Distanc
   if (curves.empty()) return {};
   std::string data =
       "# step; lowest and highest of one ulp in FP32 and on hopper; geometric means over seeds of every "
-      "pair: ||a - b|| / "
-      "||a||; a block a workload\n";
+      "pair: ||a - b|| / ||a||; a block a workload\n";
   std::string panels;
   std::vector<std::size_t> drawn;
   const std::size_t rows = (workloads.size() + 1) / 2;

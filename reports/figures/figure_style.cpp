@@ -154,8 +154,7 @@ std::string gnuplot_script(std::string_view stem, std::string_view title, int wi
                            std::string_view body) {
   require_drawing(body);
   return fmt::format(
-      "{}{}"
-      "set encoding utf8\n"
+      "{}{}set encoding utf8\n"
       "set datafile separator \"\\t\"\n"
       "do for [kind in \"svg png\"] {{\n"
       "  reset\n"
@@ -164,16 +163,14 @@ std::string gnuplot_script(std::string_view stem, std::string_view title, int wi
       "    set terminal svg size {},{} dynamic font \"DejaVu Sans,12\" background \"#FFFFFF\"\n"
       "  }} else {{\n"
       "    set terminal pngcairo size {},{} fontscale 1.5 linewidth 2 pointscale 2 dashlength 2 font "
-      "\"DejaVu Sans,12\" "
-      "background \"#FFFFFF\"\n"
+      "\"DejaVu Sans,12\" background \"#FFFFFF\"\n"
       "  }}\n"
       "  set output {}.\".\".kind\n"
       "  set border 3 lc rgb \"#555555\"\n"
       "  set tics nomirror out scale 0.6\n"
       "  set grid ytics lc rgb \"#DDDDDD\" lt 1 lw 0.7\n"
       "  set key noenhanced\n"
-      "{}"
-      "  unset output\n"
+      "{}  unset output\n"
       "}}\n",
       gnuplot_comment(title),
       gnuplot_comment(fmt::format("Draws {0}.svg and {0}.png from {0}.dat; restyle at will and run gnuplot "

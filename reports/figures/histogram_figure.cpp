@@ -182,8 +182,7 @@ std::string frame(const HistogramFigure& figure, std::span<const HistogramPanel>
   body += note.commands(layout.height);
   body += fmt::format(
       "  set key off\n  set boxwidth 0.92\n  unset grid\n  set xrange [{}:{}]\n  set yrange [0:{:.3g}]\n  "
-      "set xtics {} "
-      "format \"2^{{%.0f}}\"\n",
+      "set xtics {} format \"2^{{%.0f}}\"\n",
       blocks.low, blocks.high, 1.12 * blocks.tallest,
       blocks.high - blocks.low > 160  ? 64
       : blocks.high - blocks.low > 60 ? 16
@@ -200,8 +199,7 @@ std::string zone_commands(const Edges& edges, const Blocks& blocks) {
   for (std::size_t zone = 0; zone < styles.size(); ++zone)
     body += fmt::format(
         "  set object {} rectangle from first {},graph 0 to first {},graph 1 behind fc rgb \"{}\" fs solid "
-        "0.09 "
-        "noborder\n",
+        "0.09 noborder\n",
         zone + 1, ends[zone], ends[zone + 1], styles[zone].color);
   for (std::size_t edge = 1; edge < 4; ++edge)
     body += fmt::format(

@@ -139,8 +139,7 @@ std::string network_dot(std::string_view model) {
         "digraph {} {{\n  graph [fontname=\"DejaVu Sans\", fontsize=11, ranksep=0.25, nodesep=0.3, "
         "style=rounded, color=\"#999999\", fontcolor=\"#555555\"];\n"
         "  node [shape=box, style=\"rounded,filled\", fillcolor=white, fontname=\"DejaVu Sans\", "
-        "fontsize=10, "
-        "margin=\"0.12,0.05\", height=0.3];\n  edge [arrowsize=0.6, color=\"#555555\"];\n{}}}\n",
+        "fontsize=10, margin=\"0.12,0.05\", height=0.3];\n  edge [arrowsize=0.6, color=\"#555555\"];\n{}}}\n",
         dot_string(json.at("name").get<std::string>()), Graph(json.at("layers")).text());
   } catch (const nlohmann::json::exception& error) {
     throw std::runtime_error(fmt::format("this is no network's table: {}", error.what()));

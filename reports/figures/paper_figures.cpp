@@ -34,8 +34,7 @@ std::string zones(int low, int high) {
   const auto shade = [&](int from, int to, std::string_view color) {
     body += fmt::format(
         "  set object {} rectangle from first {},graph 0 to first {},graph 1 behind fc rgb \"{}\" fs solid "
-        "0.09 "
-        "noborder\n",
+        "0.09 noborder\n",
         object++, from, to, color);
   };
   shade(low, lost_edge, lost_color);
@@ -82,11 +81,9 @@ PaperDrawing updates(const PaperFigures& figures) {
   drawing.body += "  set key below height 1\n  set boxwidth 0.9\n";
   drawing.body += fmt::format(
       "  plot \"{0}.dat\" using ($1+0.5):2 with boxes fs solid 0.75 lc rgb \"#9AA5B1\" title \"with FP32 "
-      "masters "
-      "({1:.1f} % of weights move)\", \\\n"
+      "masters ({1:.1f} % of weights move)\", \\\n"
       "    \"{0}.dat\" using ($1+0.5):3 with boxes fs pattern 4 lc rgb \"#B84F00\" lw 1.6 title \"FP16 "
-      "weights alone "
-      "({2:.1f} % move)\"\n",
+      "weights alone ({2:.1f} % move)\"\n",
       drawing.stem, moved_percent(with), moved_percent(without));
   return drawing;
 }
@@ -112,14 +109,11 @@ PaperDrawing activation_gradients(const PaperFigures& figures) {
   drawing.body += "  set key below height 1\n";
   drawing.body += fmt::format(
       "  plot \"{0}.dat\" using ($1+0.5):2 with linespoints lw 2.4 pt 7 ps 0.6 lc rgb \"#B84F00\" title "
-      "\"autoencoder, "
-      "mean over 25.7 million: needs scaling\", \\\n"
+      "\"autoencoder, mean over 25.7 million: needs scaling\", \\\n"
       "    \"{0}.dat\" using ($1+0.5):3 with linespoints lw 2.4 pt 5 ps 0.6 lc rgb \"#0072B2\" title "
-      "\"classifier: does "
-      "not\", \\\n"
+      "\"classifier: does not\", \\\n"
       "    \"{0}.dat\" using ($1+0.5):4 with lines lw 2 dt (6,4) lc rgb \"#555555\" title \"Multibox SSD, "
-      "read off the "
-      "paper\"\n",
+      "read off the paper\"\n",
       drawing.stem);
   return drawing;
 }
@@ -142,8 +136,7 @@ PaperDrawing lost_against_scale(const PaperFigures& figures) {
       "    \"{1}.dat\" using 1:3 with linespoints lw 2.4 pt 5 ps 0.6 lc rgb \"#0072B2\" title \"does not\", "
       "\\\n"
       "    \"{1}.dat\" using 1:4 with lines lw 2 dt (6,4) lc rgb \"#555555\" title \"Multibox SSD, from the "
-      "paper's "
-      "bars\"\n",
+      "paper's bars\"\n",
       gnuplot_string(drawing.title), drawing.stem);
   return drawing;
 }

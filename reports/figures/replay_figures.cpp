@@ -87,8 +87,7 @@ Figure write_traces(const ReplayFile& replay, const std::string& stem, const std
   const std::vector<Panel> panels = panels_of(replay);
   std::string data =
       "# block 0: step, largest scale (log2) that cannot overflow; block 1: step, smallest one that loses at "
-      "most 1 % "
-      "of the L1 norm\n"
+      "most 1 % of the L1 norm\n"
       "# then four blocks a panel: scale, lower bound; upper bound; steps skipped for certain; perhaps\n";
   const ScaleTrace highest = band_path(replay.band.steps, replay.band.log2_highest, trace_points);
   const ScaleTrace enough = band_path(replay.band.steps, replay.band.log2_one_percent, trace_points);
@@ -107,8 +106,7 @@ Figure write_traces(const ReplayFile& replay, const std::string& stem, const std
   const FigureTitle title = figure_title(text, traces_width);
   const FigureNote note(
       "Line(s): the scale, or its bounds. Shaded: scales that lose at most 1 % of the L1 norm and cannot "
-      "overflow. "
-      "× skipped, ○ perhaps skipped.",
+      "overflow. × skipped, ○ perhaps skipped.",
       traces_width);
   const int above = 66 + title.extra_height, below = 42 + note.height(),
             height = above + below + 150 * rows - 40;
@@ -133,14 +131,11 @@ Figure write_traces(const ReplayFile& replay, const std::string& stem, const std
                          panel + columns >= static_cast<int>(panels.size()) ? "%.0f" : "");
     plots += fmt::format(
         "  plot {0} index 0 using 1:2 with fillsteps fc rgb \"{1}\", {0} index 1 using 1:2 with fillsteps fc "
-        "rgb "
-        "\"#FFFFFF\", {0} index 0 using 1:2 with steps lw 0.6 lc rgb \"{2}\", \\\n"
+        "rgb \"#FFFFFF\", {0} index 0 using 1:2 with steps lw 0.6 lc rgb \"{2}\", \\\n"
         "    {0} index {3} using 1:2 with steps lw 1.8 lc rgb \"{4}\", {0} index {5} using 1:2 with steps lw "
-        "1.8 lc rgb "
-        "\"{4}\", \\\n"
+        "1.8 lc rgb \"{4}\", \\\n"
         "    {0} index {6} using 1:(skips) with points pt 2 ps 0.6 lc rgb \"{8}\", {0} index {7} using "
-        "1:(skips) with "
-        "points pt 6 ps 0.6 lc rgb \"{8}\"\n",
+        "1:(skips) with points pt 6 ps 0.6 lc rgb \"{8}\"\n",
         file, band_color, edge_color, block, line_color, block + 1, block + 2, block + 3, lost_color);
     block += 4;
   }
@@ -149,8 +144,7 @@ Figure write_traces(const ReplayFile& replay, const std::string& stem, const std
   const double room = 0.14 * (high - low);  // for the marks of skipped steps
   std::string body = fmt::format(
       "  set multiplot layout {},{} title {} noenhanced font \",14\" margins 0.06,0.985,{:.4f},{:.4f} "
-      "spacing "
-      "0.03,{:.4f}\n",
+      "spacing 0.03,{:.4f}\n",
       rows, columns, title.quoted, static_cast<double>(below) / height,
       1 - static_cast<double>(above) / height, 46.0 / height);
   body += note.commands(height);
@@ -195,8 +189,7 @@ Figure write_league(const ReplayFile& replay, const std::filesystem::path& folde
   const FigureTitle title = figure_title(text, width);
   const FigureNote note(
       "Dot: known; bar: from the lower to the upper bound. In parentheses: chosen in hindsight. Nothing lost "
-      "stands at the "
-      "left edge of a logarithmic axis.",
+      "stands at the left edge of a logarithmic axis.",
       width);
   const int above = 52 + title.extra_height, below = 62 + note.height(), height = above + below + 22 * place;
   const std::string file = gnuplot_string(stem) + ".\".dat\"";
@@ -212,8 +205,7 @@ Figure write_league(const ReplayFile& replay, const std::filesystem::path& folde
     body += fmt::format(
         "  set xlabel \"{0}\"\n  {1}\n"
         "  plot {2} using (${3}):1:(${4}-${3}):(0) with vectors nohead lw 4 lc rgb \"{5}\", {2} using {4}:1 "
-        "with points pt "
-        "7 ps 0.9 lc rgb \"{5}\"\n",
+        "with points pt 7 ps 0.9 lc rgb \"{5}\"\n",
         label, axis, file, low, low + 1, color);
   };
   panel("skipped steps", "set xrange [0:*]", 2, lost_color);

@@ -53,8 +53,7 @@ std::string draw_highest_scales(std::span<const std::string> workloads, std::spa
     };
     panels += fmt::format(
         "  set title {0} noenhanced\n  plot {1} index {2} using 1:2:4 with filledcurves fs solid 0.22 "
-        "noborder lc rgb "
-        "\"{3}\" {4}, \\\n    {1} index {2} using 1:3 with lines lw 2 lc rgb \"{3}\" {5}\n",
+        "noborder lc rgb \"{3}\" {4}, \\\n    {1} index {2} using 1:3 with lines lw 2 lc rgb \"{3}\" {5}\n",
         gnuplot_string(fmt::format("{} ({} seeds)", workload, seeds)), file, shown, layer_color(0),
         title("smallest to largest of the seeds"), title("their mean"));
     ++shown;
@@ -63,9 +62,8 @@ std::string draw_highest_scales(std::span<const std::string> workloads, std::spa
   const int columns = std::min(shown, 2), lines = (shown + 1) / 2;
   const std::string body = fmt::format(
                                "  set multiplot layout {},{} title \"Largest power of two without overflow, "
-                               "step by step (FP32 runs)\" font "
-                               "\",12\"\n  set xlabel \"step\"\n  set ylabel \"log2 of scale\"\n  set yrange "
-                               "[{}:{}]\n  set ytics {}\n"
+                               "step by step (FP32 runs)\" font \",12\"\n  set xlabel \"step\"\n  set ylabel "
+                               "\"log2 of scale\"\n  set yrange [{}:{}]\n  set ytics {}\n"
                                "  set key bottom left\n",
                                lines, columns, low - 2, high + 1, high - low > 8 ? 2 : 1) +
                            panels + "  unset multiplot\n";
@@ -81,8 +79,7 @@ std::string draw_prediction(std::span<const std::string> workloads, std::span<co
   const double floor = 1e-10;
   std::string data =
       "# lost values %, lost L1 %, final test loss above FP32 %: mean, 95 % over seeds (lower, upper); log2 "
-      "of scale; a "
-      "block a workload\n";
+      "of scale; a block a workload\n";
   std::string left, right;
   int block = 0;
   for (const std::string& workload : workloads) {

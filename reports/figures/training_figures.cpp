@@ -126,8 +126,7 @@ std::vector<Figure> write_loss_figure(const WorkloadFigures& input, const std::f
   const std::string plot = "  plot \\\n" + bands + lines + "\n";
   std::string body = fmt::format(
       "  set multiplot layout 1,2 title {} noenhanced font \",14\" margins {:.4f},{:.4f},{:.4f},{:.4f} "
-      "spacing "
-      "{:.4f}\n",
+      "spacing {:.4f}\n",
       title.quoted, 86.0 / width, static_cast<double>(panels) / width, static_cast<double>(below) / height,
       1 - static_cast<double>(above) / height, 104.0 / width);
   body += note.commands(height);

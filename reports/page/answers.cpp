@@ -104,8 +104,7 @@ std::string trouble_sentence(const WorkloadMaterial& material, std::size_t index
                        bold(pretty(stop->text)));
   if (gradients.snapshots.empty())
     return fmt::format(
-        "{} recorded no gradient histograms (observe.histograms_every), so what underflows is "
-        "not known.",
+        "{} recorded no gradient histograms (observe.histograms_every), so what underflows is not known.",
         name_of(material, index));
   // Two shares of two things: each says of what, and over which runs.
   const std::vector<ExploredRun>& explored = material.explored[index];
@@ -137,10 +136,12 @@ std::string noise_clause(const WorkloadSummary& summary) {
   if (summary.twin_band)
     return fmt::format("FP32’s own noise is {} {}", analysis::interval_text(summary.twin_band),
                        summary.metric.unit());
-  const bool twin = std::any_of(summary.rows.begin(), summary.rows.end(),
-                                [](const SummaryRow& row) { return row.is_twin; });
-  return twin ? "too few FP32 twins have ended to tell FP32’s own noise"
-              : "no FP32 twin (sweep --twin) tells FP32’s own noise";
+  const auto twin = std::ranges::find_if(summary.rows, &SummaryRow::is_twin);
+  if (twin == summary.rows.end()) return "no FP32 twin (sweep --twin) tells FP32’s own noise";
+  if (twin->against_reference && twin->against_reference->mean == 0 &&
+      twin->against_reference->deviation == 0)
+    return "FP32’s twin ends as FP32 does";
+  return "too few FP32 twins have ended to tell FP32’s own noise";
 }
 
 std::string cost_sentence(const WorkloadSummary& summary, const SummaryRow& row) {
@@ -172,9 +173,10 @@ std::string cost_sentence(const WorkloadSummary& summary, const SummaryRow& row)
     case Word::cannot_tell:
       break;
   }
+  if (judgement.pairs == 0) return fmt::format("No two runs of one seed tell it; {}.", noise_clause(summary));
   if (judgement.pairs < analysis::fewest_pairs)
-    return fmt::format("{}The {} of {}; {}.", judgement.pairs == 0 ? "" : fmt::format("{}. ", bold(measured)),
-                       metric, analysis::words_of(judgement, summary.metric.unit()), noise_clause(summary));
+    return fmt::format("{} in {}; {}; {}.", bold(measured), metric,
+                       analysis::words_of(judgement, summary.metric.unit()), noise_clause(summary));
   return fmt::format("These runs {} what it costs: the {} differs by {}; {}.", bold("cannot tell"), metric,
                      bold(measured), noise_clause(summary));
 }

@@ -186,8 +186,7 @@ std::string first_screen(const WorkloadMaterial& material, std::size_t index, bo
     html += fmt::format(
         "<figure class=\"zones\" data-zones=\"{0}\">\n<figcaption></figcaption>\n<div "
         "class=\"histogram\"></div>\n<div class=\"scale-control\"><label for=\"scale-{0}\">Loss scale "
-        "<output "
-        "id=\"scale-value-{0}\" for=\"scale-{0}\"></output></label><button type=\"button\" "
+        "<output id=\"scale-value-{0}\" for=\"scale-{0}\"></output></label><button type=\"button\" "
         "class=\"recorded\" aria-pressed=\"true\">as recorded</button><input type=\"range\" id=\"scale-{0}\" "
         "min=\"-10\" max=\"24\" step=\"1\" value=\"0\"><div class=\"ticks\" "
         "aria-hidden=\"true\"></div></div>\n</figure>\n",

@@ -11,8 +11,7 @@ std::string html_table(std::string_view caption, const std::vector<TableColumn>&
                        const std::vector<TableRow>& rows) {
   std::string html = fmt::format(
       "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\"><table class=\"wide "
-      "sortable\" "
-      "data-name=\"{0}\">\n<thead><tr>",
+      "sortable\" data-name=\"{0}\">\n<thead><tr>",
       html_escape(caption));
   for (const TableColumn& column : columns)
     html += fmt::format("<th scope=\"col\"{} data-tip=\"{}\">{}</th>", column.text ? " class=\"text\"" : "",
@@ -34,8 +33,7 @@ std::string html_table(std::string_view caption, const std::vector<TableColumn>&
       if (cell.starred)
         html +=
             "<span class=\"star tip\" tabindex=\"0\" data-tip=\"The best apart from FP32, and judged better "
-            "than "
-            "the next.\">★</span> ";
+            "than the next.\">★</span> ";
       html += cell.tip.empty() ? cell.html
                                : fmt::format("<span class=\"tip\" tabindex=\"0\" data-tip=\"{}\">{}</span>",
                                              html_escape(cell.tip), cell.html);

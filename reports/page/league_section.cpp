@@ -100,19 +100,16 @@ std::string section(const ReplayFile& replay, std::size_t index) {
   std::string html = fmt::format("<section{}>\n<h3>Policies replayed: {}</h3>\n",
                                  index == 0 ? " id=\"replays\"" : "", html_escape(replay.run));
   html += fmt::format(
-      "<p>Every loss-scale policy over the recorded gradients of {}: {} steps, {} of them with "
-      "histograms. {} A replay is not what training would do: another scale would have skipped other steps, "
-      "and so "
+      "<p>Every loss-scale policy over the recorded gradients of {}: {} steps, {} of them with histograms. "
+      "{} A replay is not what training would do: another scale would have skipped other steps, and so "
       "changed the weights and every later gradient.</p>\n",
       html_escape(replay.workload), replay.total_steps, replay.observed_steps,
       replay.exact ? "All of it is exact." : "Where histograms leave something open, both ends are given.");
   html += league_table(replay);
   html +=
       "<p class=\"soft\">◆ nobody has both fewer skips and less lost L1, by the ends of the intervals that "
-      "are "
-      "certain. Ordered by what no update used: skipped steps with all of their gradient, the "
-      "others with what "
-      "rounds to zero. Losses are means over the steps that are not skipped.</p>\n";
+      "are certain. Ordered by what no update used: skipped steps with all of their gradient, the others "
+      "with what rounds to zero. Losses are means over the steps that are not skipped.</p>\n";
   std::string left_out;
   for (const ReplayedPolicy& policy : replay.policies)
     if (!policy.replayed)
@@ -123,11 +120,9 @@ std::string section(const ReplayFile& replay, std::size_t index) {
   html += fmt::format("<h4>Scale traces</h4>\n<div class=\"traces\" data-traces=\"{}\"></div>\n", index);
   html +=
       "<p class=\"soft\">Crosses below the axis: skipped steps; rings: steps that may be skipped. Shaded: "
-      "the scales that "
-      "the run allowed, from the smallest that loses at most 1 % of the L1 norm to the largest that cannot "
-      "overflow. "
-      "Between two lines: where the scale may be, or the scales of the tensors of a policy that moves them "
-      "apart.</p>\n";
+      "the scales that the run allowed, from the smallest that loses at most 1 % of the L1 norm to the "
+      "largest that cannot overflow. Between two lines: where the scale may be, or the scales of the tensors "
+      "of a policy that moves them apart.</p>\n";
   if (!replay.notes.empty()) {
     html += "<ul class=\"notes soft\">\n";
     for (const std::string& note : replay.notes) html += fmt::format("<li>{}</li>\n", html_escape(note));

@@ -87,12 +87,10 @@ std::string network_section(const RunSet& set, const WorkloadMaterial& material,
     if (any_unfilled)
       html +=
           "<p class=\"soft\">*: an extent is no multiple of 8, so 16-bit products of this shape do not fill "
-          "tensor "
-          "cores.</p>\n";
+          "tensor cores.</p>\n";
     return fmt::format(
         "<details><summary>The network: {} with {} parameters, {} multiply-adds for a batch of "
-        "{}</summary>\n{}{}"
-        "</details>\n",
+        "{}</summary>\n{}{}</details>\n",
         counted(model.at("layers").size(), "module"), count_text(model.at("parameters")),
         count_text(model.at("multiply_adds")), model.at("batch_size").get<std::int64_t>(), html, drawing);
   } catch (const Json::exception& error) {

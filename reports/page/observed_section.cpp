@@ -39,8 +39,7 @@ std::string_view words_of_kind(Observed observed) {
       "", "What layers work on and give, before the cast to the dtype that they are stored in.",
       "As stored, and what their copies in 16 bits lost.",
       "Unmoved: the stored weight stayed as it was although its gradient was not zero. Of those that moved: "
-      "by "
-      "how much of themselves, and what a weight without a master copy would make of it.",
+      "by how much of themselves, and what a weight without a master copy would make of it.",
       "What 16 bits would make of the moments and momenta, which are FP32."};
   return words.at(static_cast<std::size_t>(observed));
 }

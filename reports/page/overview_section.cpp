@@ -114,18 +114,14 @@ std::string overview_section(const RunSet& set, const std::vector<WorkloadMateri
   });
   columns.push_back({time_title("time against FP32", emulated),
                      "A step’s seconds over those of FP32 in the same workload, mean over workloads, with "
-                     "whatever else the "
-                     "machine did: equal work may differ by half."});
+                     "whatever else the machine did: equal work may differ by half."});
   std::vector<TableRow> rows;
   for (const std::string& label : labels)
     if (places[label].size() > 1) rows.push_back(league_row(label, places[label], material));
   if (rows.size() < 3) return "";  // FP32 and two that are compared
-  return "<h3 id=\"overview\">Against FP32, over all workloads</h3>\n<p class=\"soft\">Mean "
-         "paired "
+  return "<h3 id=\"overview\">Against FP32, over all workloads</h3>\n<p class=\"soft\">Mean paired "
          "difference of the final metric to FP32, in the metric’s own sign, and its verdict: equal (within "
-         "the workload's "
-         "margin), better, "
-         "worse, or cannot tell.</p>\n" +
+         "the workload's margin), better, worse, or cannot tell.</p>\n" +
          html_table("All workloads", columns, rows);
 }
 

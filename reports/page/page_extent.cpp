@@ -105,8 +105,7 @@ std::string extent_words(const RunSet& set, const PageExtent& extent, const std:
       std::count_if(figures.begin(), figures.end(), [](const Figure& figure) { return figure.drawn; }));
   if (figures.size() > most_drawings)
     left_out.push_back(
-        fmt::format("{} of {} figures, whose scripts and data stand in figures/ (gnuplot FILE.gp "
-                    "draws one)",
+        fmt::format("{} of {} figures, whose scripts and data stand in figures/ (gnuplot FILE.gp draws one)",
                     figures.size() - drawn, figures.size()));
   for (std::size_t i = 0; i < left_out.size(); ++i) words += (i == 0 ? " Left out: " : "; ") + left_out[i];
   if (!left_out.empty())

@@ -86,8 +86,7 @@ std::string summary_html(const RunSet& set, const WorkloadMaterial& material) {
   columns.insert(columns.end(),
                  {{"against FP32",
                    "Mean over pairs of runs with the same seed, in the metric’s own sign; where not all "
-                   "seeds have a pair, how many "
-                   "do."},
+                   "seeds have a pair, how many do."},
                   {"95 % of pairs, unadjusted",
                    "Student’s interval of the mean difference to the FP32 run of the same seed, as if it "
                    "were the only one."},
@@ -161,16 +160,11 @@ std::string summary_html(const RunSet& set, const WorkloadMaterial& material) {
           : "";
   return fmt::format(
              "<p class=\"soft\">At the end of training: {}, paired with the FP32 run of the same seed, in "
-             "the metric’s own "
-             "sign. "
-             "“Equal” means within {}, a margin that was fixed before the runs. All pairs of this page are "
-             "one family of tests: of such tables without any difference at most 5 % say one (Holm). "
-             "Intervals are "
-             "not adjusted for it, those of “worse” and “better” on hover are.{} Underflow is of all "
-             "gradients "
-             "together and recorded: what the runs' own casts made zero, at the scale of each step; FP32 "
-             "casts "
-             "nothing.</p>\n",
+             "the metric’s own sign. “Equal” means within {}, a margin that was fixed before the runs. All "
+             "pairs of this page are one family of tests: of such tables without any difference at most 5 % "
+             "say one (Holm). Intervals are not adjusted for it, those of “worse” and “better” on hover "
+             "are.{} Underflow is of all gradients together and recorded: what the runs' own casts made "
+             "zero, at the scale of each step; FP32 casts nothing.</p>\n",
              html_escape(summary.metric.name),
              analysis::with_unit(summary.metric.margin, summary.metric.unit()), band) +
          html_table(summary.name, columns, rows);

@@ -118,8 +118,7 @@ std::string provenance_section(const RunSet& set) {
     const std::string command =
         commands.size() == 1 ? fact("command", "<code>" + commands.front() + "</code>") : "";
     html += fmt::format(
-        "<dl class=\"facts\">{}{}</dl>\n<details><summary>{}</summary>\n<div "
-        "class=\"scroll\"><table>\n",
+        "<dl class=\"facts\">{}{}</dl>\n<details><summary>{}</summary>\n<div class=\"scroll\"><table>\n",
         command, group.facts, counted(group.runs.size(), "run"));
     html +=
         "<thead><tr><th>run</th><th class=\"text\">state</th><th>seed</th><th>steps</th><th "

@@ -119,8 +119,7 @@ std::string subtitle_of(const PageContent& content, int follow_seconds) {
 std::string content_policy() {
   return fmt::format(
       "default-src 'none'; script-src {}; style-src 'unsafe-inline'; style-src-elem {}; style-src-attr "
-      "'unsafe-inline'; "
-      "img-src data:; base-uri 'none'; form-action 'none'",
+      "'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'",
       policy_hash(page::report_js), policy_hash(page::report_css));
 }
 
@@ -146,10 +145,9 @@ std::string page_of(const PageContent& content, const ReportOptions& options, co
   const std::string head = navigation(content, any_gradients), choice = workload_choice(material);
   const std::string words =
       set.runs.empty() ? "" : words_section(set, material, extent_words(set, extent, figures));
-  const std::string policies = fmt::format(
-      "<section id=\"policies\">\n<h2>{}</h2>\n<div "
-      "class=\"pair\">\n{}</div>\n{}</section>\n",
-      replays.empty() ? "Policies" : "Policies and replays", scales, league_sections(replays));
+  const std::string policies =
+      fmt::format("<section id=\"policies\">\n<h2>{}</h2>\n<div class=\"pair\">\n{}</div>\n{}</section>\n",
+                  replays.empty() ? "Policies" : "Policies and replays", scales, league_sections(replays));
   if (!tables.empty())
     tables = fmt::format("<section id=\"tables\">\n<h2>Tables</h2>\n{}{}{}</section>\n",
                          overview_section(set, material), tables, observed_section(set, material));

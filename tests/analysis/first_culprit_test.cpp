@@ -74,8 +74,7 @@ TEST(FirstCulprit, ForwardAnFp32Cast) {
       culprit_line(row),
       "step 7, forward, micro-batch 0: linear in fc2 gave fc2.output (4, 3)[2, 1] = inf (f16) of finite "
       "operands, 100000 in FP32. Advice: an FP32 cast would have saved this value (amp.excluded = [\"fc2\"] "
-      "or "
-      "amp.black = [\"linear\"]); whether the rest of the step is finite then was not tried");
+      "or amp.black = [\"linear\"]); whether the rest of the step is finite then was not tried");
 }
 
 TEST(FirstCulprit, BackwardALowerScaleForTheWholeTensor) {

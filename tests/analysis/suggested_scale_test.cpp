@@ -178,10 +178,9 @@ TEST(SuggestedScaleTest, SaysWhichScalesFitAndHowMuchRoomIsLeft) {
   EXPECT_EQ(found.suggested, 17) << "2^8 of room";
   EXPECT_EQ(found.reasoning,
             "In FP16 the values fit from 2^-4 to 2^25: nothing overflows, and rounding costs at most 1.1 "
-            "times what "
-            "FP16's precision does by itself. Without a loss scale they fit, too. Suggested: 2^17: gradients "
-            "may become "
-            "256 times as large before one overflows, and 2^21 times as small before rounding costs more.");
+            "times what FP16's precision does by itself. Without a loss scale they fit, too. Suggested: "
+            "2^17: gradients may become 256 times as large before one overflows, and 2^21 times as small "
+            "before rounding costs more.");
 }
 
 TEST(SuggestedScaleTest, NamesTheTensorsThatDecide) {

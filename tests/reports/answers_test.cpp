@@ -77,8 +77,7 @@ TEST_F(AnswersOf, AHarmedRunNamesItsCure) {
   EXPECT_EQ(said.wrong,
             "In <em>FP16 no scaling</em> the casts make <strong>10 % of all non-zero gradients</strong> zero "
             "(3 seeds); <strong>fc1.weight</strong> loses most: <strong>40 %</strong> of its own (seed 1, 1 "
-            "recorded "
-            "step).");
+            "recorded step).");
   EXPECT_THAT(said.costs,
               AllOf(StartsWith("The test loss ends <strong>worse</strong> than FP32’s: "
                                "<strong>+20.03 % (worse) ["),
@@ -87,10 +86,8 @@ TEST_F(AnswersOf, AHarmedRunNamesItsCure) {
   EXPECT_EQ(said.fixes,
             "<strong><em>FP16 S=2¹⁰</em></strong> (0 % of values lost, equal) fixes it. By <em>FP32</em>’s "
             "histograms (seed 1, 1 step), nothing overflows, and rounding costs no tensor more than 1.1 "
-            "times what the "
-            "precision of FP16 costs by itself at any scale from <strong>2⁹</strong> (fc1.weight) to "
-            "<strong>2¹⁹</strong> "
-            "(loss.prediction).");
+            "times what the precision of FP16 costs by itself at any scale from <strong>2⁹</strong> "
+            "(fc1.weight) to <strong>2¹⁹</strong> (loss.prediction).");
   ASSERT_TRUE(said.configuration && said.tensor);
   EXPECT_EQ(*said.configuration, 2u);
   EXPECT_EQ(*said.tensor, 0u);

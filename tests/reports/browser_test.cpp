@@ -343,9 +343,8 @@ TEST_F(PageInBrowser, NoFigureCutsItsWordsOff) {
       manifest.name = names[i];
       manifest.config = fmt::format(
           "[model]\nname = \"a_network_with_quite_a_long_name_of_its_own\"\n[data]\nname = "
-          "\"fashion-mnist\"\n[train]\nseed = "
-          "{}\n[amp]\nlevel = \"{}\"\ndialect = \"mindspore\"\n[scaler]\npolicy = \"{}\"\ninitial_scale = "
-          "{}.0\n",
+          "\"fashion-mnist\"\n[train]\nseed = {}\n[amp]\nlevel = \"{}\"\ndialect = "
+          "\"mindspore\"\n[scaler]\npolicy = \"{}\"\ninitial_scale = {}.0\n",
           seed, i == 0 ? "O0" : "O2", i < 2 ? "none" : "fixed", 1 << i);
       RunWriter writer(folder / "runs" / fmt::format("{}-{}", i, seed), manifest);
       for (std::uint64_t step = 1; step <= 20; ++step) {

@@ -42,8 +42,7 @@ const std::string hostile =
     "v\nsystem(\"touch CANARY\")\n!touch CANARY\n#'; touch CANARY; '\"; system(\"touch CANARY\") #`touch "
     "CANARY`"
     "$(touch CANARY)@kind}} {\t\a\r\x1b[31m\x7f\xc2\x9b\xe2\x80\xae\xe2\x80\xa8%s%n</script><canary "
-    "onload=\"x\">"
-    "<!--\" canary=\"x&#1;&lt;]]>\\U+0001\\n\\N^_~, 2^10\\";
+    "onload=\"x\"><!--\" canary=\"x&#1;&lt;]]>\\U+0001\\n\\N^_~, 2^10\\";
 
 /// Programs that are not installed are not asked.
 std::string found(const std::string& program) {

@@ -55,10 +55,9 @@ class Playground : public ::testing::Test {
     html.insert(
         html.find("<style>"),
         "<script nonce=\"probe\">window.problems = []; document.addEventListener('securitypolicyviolation', "
-        "event => "
-        "problems.push(event.violatedDirective + ': ' + event.sample)); window.addEventListener('error', "
-        "event => "
-        "problems.push(String(event.message))); window.addEventListener('unhandledrejection', event => "
+        "event => problems.push(event.violatedDirective + ': ' + event.sample)); "
+        "window.addEventListener('error', event => problems.push(String(event.message))); "
+        "window.addEventListener('unhandledrejection', event => "
         "problems.push(String(event.reason)));</script>");
     html.insert(html.rfind("</body>"), replaced(replaced(replaced(R"(<script nonce="probe">@LIBRARY@</script>
 <script type="application/json" id="given">@GIVEN@</script>

@@ -69,8 +69,7 @@ std::filesystem::path write_synthetic_run(const std::filesystem::path& root, con
   Manifest manifest;
   manifest.argv = {"fp16lab", "sweep", "-c", "demo.toml"};
   manifest.config = fmt::format(
-      "[model]\nname = \"{}\"\n\n[data]\nname = \"fashion-mnist\"\npath = "
-      "\"/data\"\n\n"
+      "[model]\nname = \"{}\"\n\n[data]\nname = \"fashion-mnist\"\npath = \"/data\"\n\n"
       "[train]\nsteps = {}\nseed = {}\nperturb_ulps = {}\n\n[amp]\nlevel = \"{}\"\ndtype = \"f16\"\n\n"
       "[scaler]\npolicy = \"{}\"\ninitial_scale = {:.1f}\ngrowth_interval = 200\n\n"
       "[backend]\ndevice = \"emulated\"\ntensor_core = \"hopper\"\n{}",

@@ -160,8 +160,7 @@ Command compare_command() {
       .name = "compare",
       .description =
           "Two runs, step by step and tensor by tensor: are they the same bits, which settings differ, at "
-          "which "
-          "step do\n"
+          "which step do\n"
           "their states part, how fast does the difference of the losses grow, how far apart are the "
           "gradients'\n"
           "distributions, and what do the last evaluations say? A table on stdout; -o DIR adds compare.json, "
@@ -179,8 +178,7 @@ Command compare_command() {
         options
             .add("--threshold", command->threshold,
                  "Relative difference of a step's loss, grad_norm, loss_scale or lr from which it is counted "
-                 "as large "
-                 "(default: 0.01)")
+                 "as large (default: 0.01)")
             .type("X")
             .not_negative();
         options.flag(

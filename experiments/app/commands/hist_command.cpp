@@ -206,8 +206,7 @@ ExitCode run_hist(const HistCommand& command) {
     else
       throw CommandError(
           ExitCode::usage,
-          fmt::format("{}: a folder without a manifest.json, so no run folder; for the dumps in it, "
-                      "'{}'",
+          fmt::format("{}: a folder without a manifest.json, so no run folder; for the dumps in it, '{}'",
                       input.string(), (input / "*.npz").string()));
   }
   if (command.step && runs.empty())
@@ -256,8 +255,7 @@ Command hist_command() {
           "every\n"
           "tensor. Several dumps with the same tensors are steps, by the number in their names.\n"
           "A layer's \".input\" is the gradient of what it reads, \"loss.prediction\" that of what the "
-          "network "
-          "gives.\n"
+          "network gives.\n"
           "One table or JSON document a run, one for all dumps; -o DIR draws the figures.",
       .examples =
           "  fp16lab hist results/classifier --scale 2^15\n"
@@ -297,8 +295,7 @@ Command hist_command() {
         options
             .add("--as", command->as,
                  "What arrays of bytes or words in dumps are, which have no floating-point type:\nf16, bf16, "
-                 "e4m3 or "
-                 "e5m2")
+                 "e4m3 or e5m2")
             .type("NAME,...")
             .repeatable()
             .offers(offer_names(dtype_names<is_file_low_precision>));

@@ -210,8 +210,7 @@ bool matches(const std::string& name, const std::string& pattern) {
 }
 
 /// Those with such a name; else those that have such members (a column of a record), with these alone; else
-/// those that
-/// say it somewhere.
+/// those that say it somewhere.
 Json rows_like(const Json& rows, const std::string& pattern) {
   Json like = Json::array();
   for (const Json& row : rows)
@@ -345,8 +344,7 @@ Command list_command() {
       .description =
           "What there is to choose from: layers, configurations, data sets, policies, dialects, formats, "
           "tensor cores, keys, what frameworks call them, and the files of run folders. A section is one "
-          "screen; with a pattern it "
-          "says all of what is like it.",
+          "screen; with a pattern it says all of what is like it.",
       .examples =
           "fp16lab list\nfp16lab list policies\nfp16lab list config_keys scaler\nfp16lab list "
           "layers '*' --json",

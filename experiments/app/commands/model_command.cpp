@@ -153,11 +153,9 @@ Command model_command() {
   return {
       .name = "model",
       .description =
-          "A network as a table: shapes, parameters, multiply-adds, the products of each layer and "
-          "whether they "
-          "fill tensor cores,\nand what a step takes at each AMP level. Counted from what a step asks "
-          "for; nothing "
-          "is computed, so any size is a moment.",
+          "A network as a table: shapes, parameters, multiply-adds, the products of each layer and whether "
+          "they fill tensor cores,\nand what a step takes at each AMP level. Counted from what a step asks "
+          "for; nothing is computed, so any size is a moment.",
       .examples =
           "  fp16lab model lenet5\n"
           "  fp16lab model net.toml --set train.batch_size=256 --set amp.dialect=paddle --json\n"

@@ -90,41 +90,28 @@ Command replay_command() {
       .name = "replay",
       .description =
           "What every loss-scale policy would have done on a recorded run, and what it would have cost: "
-          "skipped "
-          "and wasted\n"
-          "steps, lost gradients by count and by mass, a bound on the angle. One table on stdout, and "
-          "below it "
-          "whether "
-          "the\n"
+          "skipped and wasted\n"
+          "steps, lost gradients by count and by mass, a bound on the angle. One table on stdout, and below "
+          "it whether the\n"
           "run's own policy, replayed, makes the decisions that the run made; -o DIR adds replay.json, "
           "replay.csv,\n"
-          "replay_traces.csv, claims.json and a figure. This is not what training would do: the "
-          "gradients stay the "
-          "recorded "
-          "ones,\n"
-          "where another scale would have skipped other steps and changed every later gradient. Each "
-          "tensor is "
-          "judged by the "
-          "format\n"
-          "that held it (of a run in FP32: by FP16). Where an overflow is only possible - the recorded "
-          "step held "
-          "an Inf or NaN, "
-          "only\n"
-          "gradients after a ReLU are beyond, an older folder - both answers are followed, and the "
-          "numbers are "
-          "bounds. The "
-          "best\n"
+          "replay_traces.csv, claims.json and a figure. This is not what training would do: the gradients "
+          "stay the recorded ones,\n"
+          "where another scale would have skipped other steps and changed every later gradient. Each tensor "
+          "is judged by the format\n"
+          "that held it (of a run in FP32: by FP16). Where an overflow is only possible - the recorded step "
+          "held an Inf or NaN, only\n"
+          "gradients after a ReLU are beyond, an older folder - both answers are followed, and the numbers "
+          "are bounds. The best\n"
           "source is a run in FP32 with observe.histograms_every=1.\n"
-          "--set POLICY.PARAMETER=VALUE sets a parameter of one policy, --set scaler.PARAMETER=VALUE of "
-          "all that "
-          "have it.",
+          "--set POLICY.PARAMETER=VALUE sets a parameter of one policy, --set scaler.PARAMETER=VALUE of all "
+          "that have it.",
       .examples =
           "  fp16lab replay results/classifier --interval 20 -o results/classifier-replay\n"
           "  fp16lab replay results/classifier --policy torch --policy lost-mass --set "
           "torch.growth_interval=50",
       .uses = {.set = "A policy's parameter: torch.growth_interval=20, or scaler.growth_interval=20 for "
-                      "every policy that "
-                      "has it\n(repeatable)",
+                      "every policy that has it\n(repeatable)",
                .set_type = "POLICY.NAME=VALUE",
                .set_offer = offer_policy_settings,
                .out = "Folder for replay.json, the table as CSV and a figure"},

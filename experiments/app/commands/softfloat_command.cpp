@@ -90,8 +90,7 @@ std::uint64_t bits_of(const ExceptionFlags& flags) {
     types += fmt::format("{}{} ({} bits)", types.empty() ? "" : " ", type.name, type.bits);
   throw CommandError(ExitCode::usage,
                      fmt::format("softfloat: line {}: {}: expected the operands of {} in hexadecimal, {}, or "
-                                 "these, the result and the "
-                                 "flags",
+                                 "these, the result and the flags",
                                  number, quoted(line), function.name, types, function.result.name));
 }
 
@@ -154,10 +153,9 @@ Command softfloat_command() {
           "Scalar arithmetic as a filter for Berkeley TestFloat: each input line holds one call's operands "
           "in\n"
           "hexadecimal (a result and flags after them are ignored), each output line these operands, the "
-          "result "
-          "and\nthe exception flags (1 inexact, 2 underflow, 4 overflow, 8 divide by zero, 16 invalid). "
-          "Integers "
-          "out of\nrange become the nearest one, NaN becomes 0; NaN results are the canonical NaN.",
+          "result and\nthe exception flags (1 inexact, 2 underflow, 4 overflow, 8 divide by zero, 16 "
+          "invalid). Integers out of\nrange become the nearest one, NaN becomes 0; NaN results are the "
+          "canonical NaN.",
       .examples =
           "  testfloat_gen f16_mulAdd | fp16lab softfloat f16_mulAdd | testfloat_ver f16_mulAdd\n"
           "  echo 3C00 4200 | fp16lab softfloat f16_div --rounding max --tininess before",

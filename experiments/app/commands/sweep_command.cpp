@@ -212,8 +212,7 @@ Command sweep_command() {
       .name = "sweep",
       .description =
           "A grid of runs, resumable; a summary table on stdout. Its file is a sweep's, or the configuration "
-          "of one "
-          "run,\nwhich is then trained in FP32 and as it says (or under --policies), with three seeds",
+          "of one run,\nwhich is then trained in FP32 and as it says (or under --policies), with three seeds",
       .examples =
           "  fp16lab sweep -c demo -o results/demo --report\n"
           "  fp16lab sweep -c lenet5 --policies torch,megatron --twin --report\n"
@@ -233,8 +232,7 @@ Command sweep_command() {
                      "Only check every run, and print the runs as CSV, or what the engine would call");
         options.flag("--twin", command->twin,
                      "Besides: a twin of every FP32 run, whose initial weights are one ulp off: what "
-                     "training makes of that "
-                     "is what it does by itself");
+                     "training makes of that is what it does by itself");
         options
             .add("--task", command->task,
                  "Only the K-th run of the plan: exits with 0 at once if it is complete, continues it from "
@@ -261,9 +259,7 @@ Command sweep_command() {
         options
             .add("--policies", command->policies,
                  "Besides the file's variants: FP32, and amp.level=O1 (or the one run's level) under each of "
-                 "these loss-scale "
-                 "policies; "
-                 "all: every one that `policy --list` knows")
+                 "these loss-scale policies; all: every one that `policy --list` knows")
             .separated(',')
             .offers({.words = [] {
               std::vector<std::string> names = policy_names();

@@ -32,8 +32,7 @@ std::uint64_t step_number(const std::string& option, const std::string& text) {
   return step;
 }
 
-/// Flags that stand for a configuration key come after the settings of `common`. A bad step is a usage
-/// error.
+/// Flags that stand for a configuration key come after the settings of `common`. A bad step is a usage error.
 void finish(TrainCommand& command) {
   TrainRequest& request = command.request;
   if (command.graph) request.common.set.emplace_back("train.graph=true");
@@ -57,17 +56,14 @@ Command train_command() {
       .examples =
           "  fp16lab train -c classifier -o results/classifier\n"
           "  fp16lab train -c autoencoder --set amp.level=O1 --seed 2\n"
-          "  fp16lab train -c lenet5 --set amp.dialect=paddle --set amp.level=O2 "
-          "--op-stats\n"
+          "  fp16lab train -c lenet5 --set amp.dialect=paddle --set amp.level=O2 --op-stats\n"
           "  fp16lab train -c classifier --set backend.device=cuda --graph\n"
           "  fp16lab train --resume -o results/classifier",
       .uses = {.config = "Configuration in TOML: a file, or the name of one that fp16lab list shows "
-                         "(without: the "
-                         "classifier, with every key at its default)",
+                         "(without: the classifier, with every key at its default)",
                .bare_config = true,
                .set = "Override a configuration key (fp16lab list shows them all), such as --set "
-                      "scaler.policy=dynamic; "
-                      "repeatable",
+                      "scaler.policy=dynamic; repeatable",
                .out = "Run folder (default: results/CONFIG-seedN; train alone: results/classifier-seed1)",
                .seed = "Seed of weights and shuffling, as train.seed",
                .threads = true},
@@ -82,8 +78,7 @@ Command train_command() {
         options
             .add("--name", command->request.name,
                  "What tables and figures call this configuration, before what its settings say; a sweep "
-                 "gives "
-                 "its variants' names")
+                 "gives its variants' names")
             .name();
         options.flag(
             "--graph", command->graph,
@@ -96,8 +91,7 @@ Command train_command() {
         options
             .flag("--live{auto}", command->live_text,
                   "Show a panel that is redrawn in place of the progress line: scale, skips, underflow by "
-                  "layer. "
-                  "--live=always: also where stderr is no terminal")
+                  "layer. --live=always: also where stderr is no terminal")
             .one_of({"auto", "always"})
             .type("[=auto|always]");
         options

@@ -66,8 +66,7 @@ std::vector<ConfigKey> of_amp() {
                       named(engine::amp::all_levels())),
           FP16LAB_KEY(amp.dtype,
                       "the 16-bit type, called low below; tf32, at O1, OD and auto: tensors stay FP32, and "
-                      "operands of "
-                      "low products are rounded to TF32 (torch's allow_tf32)",
+                      "operands of low products are rounded to TF32 (torch's allow_tf32)",
                       Named<DType>{{"f16", DType::f16}, {"bf16", DType::bf16}, {"tf32", DType::tf32}})
               .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.dialect, "whose levels and op lists", named(engine::amp::all_dialects())),

@@ -32,8 +32,7 @@ std::string choices_text(const std::vector<std::string>& choices) {
 }
 
 /// What a model's own section means by a field that it does not say: the epsilon of its own rule, if that has
-/// one and
-/// [optimizer] gives none either; else nothing.
+/// one and [optimizer] gives none either; else nothing.
 ConfigValue unsaid(const RunConfig& config, const std::map<std::string, ConfigValue>& said,
                    std::string_view field) {
   const auto rule = said.find("name");

@@ -44,10 +44,9 @@ std::vector<ConfigKey> of_train() {
                   not_negative),
       FP16LAB_KEY(
           train.method,
-          "how a step goes. gradient_penalty: the norm of the loss's gradient joins the loss; two_models "
-          "and gan: two blocks, each a network with an optimizer, of which sections such as "
-          "[optimizer.generator] "
-          "say what [optimizer] does not say for both",
+          "how a step goes. gradient_penalty: the norm of the loss's gradient joins the loss; two_models and "
+          "gan: two blocks, each a network with an optimizer, of which sections such as "
+          "[optimizer.generator] say what [optimizer] does not say for both",
           training_methods()),
       FP16LAB_KEY(train.penalty, "of gradient_penalty: weight of the gradient's norm in the loss",
                   not_negative)

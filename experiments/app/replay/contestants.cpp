@@ -42,8 +42,7 @@ Setting parse(const std::string& text) {
       dot + 1 == equals)
     throw std::invalid_argument(
         fmt::format("--set {}: expected POLICY.PARAMETER=VALUE, such as torch.growth_interval=20, or "
-                    "scaler.PARAMETER=VALUE for "
-                    "every policy that has it",
+                    "scaler.PARAMETER=VALUE for every policy that has it",
                     text));
   const std::string policy = text.substr(0, dot);
   return {.text = text,

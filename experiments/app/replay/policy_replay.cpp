@@ -215,8 +215,7 @@ ReplayedPolicy PolicyReplay::finish() {
   if (!bounded_)
     row_.note += fmt::format(
         "{}more than {} states from step {} on: between a machine that takes the certain overflows and one "
-        "that takes "
-        "every possible one, which may leave out the truth",
+        "that takes every possible one, which may leave out the truth",
         row_.note.empty() ? "" : "; ", state_limit_, unbounded_at_);
   if (rounded_statistics_)
     row_.note += fmt::format("{}its statistics are those of the nearest power of two where its scale is none",

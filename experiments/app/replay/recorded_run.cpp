@@ -171,8 +171,7 @@ RecordedRun::RecordedRun(const std::filesystem::path& folder)
   if (!known_extremes_)
     notes_.push_back(
         "recorded without the smallest and the greatest value of each tensor, by an older version: where the "
-        "bin of the "
-        "greatest holds the edge to infinity, whether the step overflows is not known");
+        "bin of the greatest holds the edge to infinity, whether the step overflows is not known");
 }
 
 void RecordedRun::for_each_step(bool recorded_only,

@@ -57,8 +57,7 @@ std::vector<std::string> notes_of(const RecordedRun& run, const ReplayOptions& o
   if (const std::uint64_t held = survey.total - survey.observed; held > 0)
     notes.push_back(
         fmt::format("{} of {} steps have no histograms: the last recorded ones stand in for them (--steps "
-                    "recorded leaves these "
-                    "steps out)",
+                    "recorded leaves these steps out)",
                     held, survey.total));
   if (options.contestants.interval)
     notes.push_back(fmt::format("growth intervals above {} are {}, not the policies' own (--interval)",
@@ -71,8 +70,7 @@ std::vector<std::string> notes_of(const RecordedRun& run, const ReplayOptions& o
         "the run checked no gradient (scaler.drop_overflow_update = false): overflows are told by counts");
   notes.emplace_back(
       "a replay is not what training would do: the gradients stay those of the recorded run, where another "
-      "scale would "
-      "have skipped or taken other steps and so changed the weights and every later gradient");
+      "scale would have skipped or taken other steps and so changed the weights and every later gradient");
   return notes;
 }
 
@@ -99,8 +97,7 @@ ReplayFile replay_run(const std::filesystem::path& folder, const ReplayOptions& 
       contestant.row.replayed = contestant.row.exact = false;
       contestant.row.note =
           "not replayable: its scales belong to layers and change what flows on to the next one, which the "
-          "counts of "
-          "finished gradients do not tell; train with it instead (scaler.policy)";
+          "counts of finished gradients do not tell; train with it instead (scaler.policy)";
       replays.emplace_back();
     } else {
       replays.emplace_back(PolicyReplay(contestant.policy, contestant.row, options.state_limit));

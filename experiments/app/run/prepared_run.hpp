@@ -46,9 +46,8 @@ struct PreparedRun {
 
 /// Loads and checks, and completes the plan by what the data say. CommandError(usage) for a configuration
 /// that does not fit its data, (run_failed) for data that cannot be read, (unavailable) for a missing back
-/// end.
-/// `before_network`, unless it is empty, is called before anything of the network's size takes this machine's
-/// memory: not where it is to take a GPU's.
+/// end. `before_network`, unless it is empty, is called before anything of the network's size takes this
+/// machine's memory: not where it is to take a GPU's.
 std::unique_ptr<PreparedRun> prepare_run(RunPlan plan, int threads,
                                          const std::function<void(const StepCosts&)>& before_network = {});
 /// The same on a back end that the caller chose, whatever `config.backend` says.

@@ -130,8 +130,7 @@ void RunRecorder::on_culprits(std::uint64_t step, std::vector<CulpritRow> rows) 
   if (rows.empty())
     message(
         fmt::format("step {}: overflow, but every value of the forward and backward passes was finite: it "
-                    "happened between "
-                    "them and the update",
+                    "happened between them and the update",
                     step));
 }
 

@@ -10,9 +10,8 @@
 namespace fp16lab::experiments {
 
 /// Scalars of every step and, as "evaluation/NAME", of every evaluation: what run_rows.hpp calls a curve. Of
-/// an
-/// observed step a histogram "exponents/TENSOR" of every gradient, before rounding and with the loss scale in
-/// it; "activations/TENSOR", "weights/TENSOR" and so on of other tensors; of updates also a scalar
+/// an observed step a histogram "exponents/TENSOR" of every gradient, before rounding and with the loss scale
+/// in it; "activations/TENSOR", "weights/TENSOR" and so on of other tensors; of updates also a scalar
 /// "unmoved/TENSOR".
 class TensorboardFeed {
  public:

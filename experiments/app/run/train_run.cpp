@@ -155,8 +155,7 @@ void check_continuation(const Continuation& found, const PreparedRun& run,
   require_same_data(found.manifest, run.files());
   if (found.step() > run.plan.train.steps)
     usage_error(fmt::format(
-        "--resume: the run has made {} steps already, more than the {} that its configuration now "
-        "asks for",
+        "--resume: the run has made {} steps already, more than the {} that its configuration now asks for",
         found.step(), run.plan.train.steps));
 }
 
@@ -255,8 +254,7 @@ void announce(const Continuation& found, const RunConfig& config) {
   if (const std::uint64_t before = found.checkpoint->state_hash_version();
       before != engine::state_hash_version)
     say("note: steps up to {} have a state_hash of version {}, later ones of version {}, which leaves out "
-        "powers of "
-        "beta1 and beta2 that no rule reads",
+        "powers of beta1 and beta2 that no rule reads",
         found.step(), before, engine::state_hash_version);
 }
 

@@ -78,8 +78,7 @@ std::filesystem::path gnu_parallel() {
   if (program.empty())
     throw CommandError(
         ExitCode::unavailable,
-        "--engine parallel: there is no GNU parallel in PATH (Debian: parallel); --engine local "
-        "needs none");
+        "--engine parallel: there is no GNU parallel in PATH (Debian: parallel); --engine local needs none");
   if (ask(program, {"--version"}).text.find("GNU parallel") == std::string::npos)
     throw CommandError(
         ExitCode::unavailable,

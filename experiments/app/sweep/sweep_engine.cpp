@@ -19,10 +19,8 @@ void add_engine(Options& options, EngineOptions& engine) {
       .add("--engine", engine.name,
            "Who starts the runs that are left: this program (local); GNU parallel, also on other machines, "
            "--jobs on each; or Slurm, --jobs at a time (default: no limit): then this program returns when "
-           "all is "
-           "submitted, and --collect says what is there. The machines share the file system; bits do not "
-           "depend "
-           "on the engine")
+           "all is submitted, and --collect says what is there. The machines share the file system; bits do "
+           "not depend on the engine")
       .type("NAME")
       .group(own)
       .one_of({"local", "parallel", "slurm"});
@@ -43,8 +41,7 @@ void add_engine(Options& options, EngineOptions& engine) {
   options
       .add("--runs-per-element", engine.runs_per_element,
            "slurm: runs that one element of an array makes, one after another (default: 1; more where runs "
-           "take "
-           "minutes)")
+           "take minutes)")
       .type("N")
       .group(own)
       .at_least(1, 1000000);
@@ -59,8 +56,7 @@ void add_engine(Options& options, EngineOptions& engine) {
   options
       .add("--time", engine.time,
            "slurm: limit of an element, passed to sbatch; two minutes before it the run saves, and the "
-           "element "
-           "is queued again")
+           "element is queued again")
       .type("TIME")
       .group(own)
       .not_empty("a time as sbatch takes it");

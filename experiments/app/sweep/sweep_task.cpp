@@ -121,8 +121,7 @@ std::string left_out(const SweepPlan& plan) {
   }
   if (out.empty()) return "";
   return fmt::format(
-      "{} has {} of an earlier plan that this one leaves out, first {}: table and page will "
-      "not show them",
+      "{} has {} of an earlier plan that this one leaves out, first {}: table and page will not show them",
       plan.folder.string(), counted(out.size(), "run"), printable(out.front()));
 }
 

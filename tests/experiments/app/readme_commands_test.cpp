@@ -262,8 +262,7 @@ TEST(Manual, BothLanguagesHaveTheSameCommands) {
 }
 
 /// The settings that the comments of a shipped file show, those of a line together; a line that begins with
-/// one goes
-/// on where the line before ended.
+/// one goes on where the line before ended.
 std::vector<std::vector<std::string>> settings_in_comments(const std::filesystem::path& file) {
   const std::regex setting("--set '?([^ ',)]+(,[^ ',)]+)*)");
   std::vector<std::vector<std::string>> all;

@@ -187,8 +187,7 @@ TEST_F(Refusals, NumericsWithoutMeaningWhereTheyAreAskedFor) {
                  "amp.dtype = \"tf32\": no tensor is stored in TF32");
   expect_refused(
       {"--set", "amp.dtype=tf32", "--set", "amp.level=O1", "--set", "backend.tensor_core=turing"},
-      "amp.dtype = \"tf32\" with backend.tensor_core = \"turing\": these tensor cores have no tf32 "
-      "products");
+      "amp.dtype = \"tf32\" with backend.tensor_core = \"turing\": these tensor cores have no tf32 products");
   expect_refused({"--set", "amp.dtype=tf32", "--set", "amp.level=O1", "--set", "backend.accumulator=f16"},
                  "backend.accumulator = \"f16\" with TF32: tensor cores sum products of TF32 in FP32 only");
   expect_refused({"--set", "optimizer.kahan=true", "--set", "amp.rounding=stochastic", "--set",

@@ -189,8 +189,7 @@ TEST(Config, UnknownKeysGetTheirLineAndASuggestion) {
             "scaler.initial_scale here");
   EXPECT_EQ(set_error("use_pure_fp16=true"),
             "--set: unknown key 'use_pure_fp16'; use_pure_fp16 of paddle is amp.level here (true there is "
-            "amp.level = "
-            "\"O2\")");
+            "amp.level = \"O2\")");
   EXPECT_THAT(set_error("train=3"), HasSubstr("'train' is a section, not a key"));
 }
 

@@ -290,8 +290,7 @@ TEST_F(HostileNetworks, ProductsNameTheShape) {
       "network's input gives (N, 2147483647)");
   EXPECT_EQ(refusal(every_layer::numbers, {"data.inputs=[2147483647, 2147483647]"}),
             "the network's input (N, 2147483647, 2147483647): shape (128, 2147483647, 2147483647): expected "
-            "at most "
-            "2^48 elements");
+            "at most 2^48 elements");
   EXPECT_THAT(
       refusal(every_layer::images,
               {"model.layer.stem.kernel_size=2147483647", "model.layer.stem.padding=2147483647"}),

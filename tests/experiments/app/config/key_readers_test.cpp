@@ -1,6 +1,5 @@
 // A key is accepted exactly when it is read: where its table says that nothing reads it, another value
-// changes no bit
-// of a training, and where something does, it changes one.
+// changes no bit of a training, and where something does, it changes one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -204,8 +203,7 @@ TEST_F(KeyReaders, TheRefusalNamesWhoReadsIt) {
             "--set: train.epochs=2: train.steps = 5 does not read it; train.steps = 0 does");
   EXPECT_EQ(refusal("amp.level=O0", "amp.white=add"),
             "--set: amp.white=add: amp.level = O0 does not read it; OD, O1, O2, O3, auto, auto-r1.7 do, and "
-            "so does any "
-            "amp.to_float");
+            "so does any amp.to_float");
 }
 
 TEST_F(KeyReaders, OneRefusalNamesAllKeysThatNothingReads) {

@@ -51,8 +51,7 @@ std::string check(const std::vector<std::string>& settings) {
 TEST(BackendConfig, NoGpuSaturates) {
   EXPECT_EQ(check({"amp.level=O1", "backend.overflow=saturate", "backend.device=cuda"}),
             "x.toml: backend.overflow = \"saturate\" with backend.device = \"cuda\": no GPU saturates "
-            "results; that "
-            "is emulated only; expected backend.device = \"emulated\"");
+            "results; that is emulated only; expected backend.device = \"emulated\"");
   EXPECT_EQ(check({"amp.level=O1", "backend.overflow=saturate"}), "no error");
   EXPECT_EQ(check({"amp.level=O1", "backend.overflow=saturate", "backend.device=auto"}), "no error");
   EXPECT_THAT(check({"backend.overflow=inf"}), HasSubstr("expected one of infinity, saturate"));

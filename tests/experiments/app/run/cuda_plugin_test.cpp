@@ -80,8 +80,7 @@ TEST_F(CudaPlugin, AutoWarnsWhereAGpuIsThereThatCannotDoIt) {
   };
   const std::string emulated = "warning: backend.device = \"auto\": emulated (tensor cores: hopper; ";
   const std::string turing =
-      "a CPU that executes kernels has compute capability 7.5, whose tensor cores multiply FP16 "
-      "alone; ";
+      "a CPU that executes kernels has compute capability 7.5, whose tensor cores multiply FP16 alone; ";
   EXPECT_THAT(automatic("turing", "bf16", "bf16"),
               HasSubstr(emulated + turing + "BF16 products on a device need 8.0 (sm_80) or newer)"));
   EXPECT_THAT(automatic("turing", "tf32", "tf32"),
@@ -103,8 +102,7 @@ TEST_F(CudaPlugin, AutoWarnsWhereAGpuIsThereThatCannotDoIt) {
   EXPECT_EQ(listed("hopper"), "");
   EXPECT_EQ(listed("volta"),
             "warning: a CPU that executes kernels has compute capability 7.0; the CUDA back end needs 7.5 "
-            "(sm_75) or "
-            "newer: use backend.device = \"emulated\"\n");
+            "(sm_75) or newer: use backend.device = \"emulated\"\n");
   EXPECT_EQ(listed("turing"), "warning: " + turing +
                                   "BF16 products on a device need 8.0 (sm_80) or newer\nwarning: " + turing +
                                   "TF32 products on a device need 8.0 (sm_80) or newer\n");

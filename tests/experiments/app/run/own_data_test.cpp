@@ -263,8 +263,7 @@ TEST_F(OwnData, RowsInTheirOrder) {
   const auto on = [&](const std::string& out, const std::vector<std::string>& more) {
     return trained(out,
                    "[model]\nloss = \"mse\"\nlayer = [{ name = \"fc\", type = \"linear\" "
-                   "}]\n[train]\nbatch_size = "
-                   "5\n[data]\nname = \"arrays\"\npath = \"" +
+                   "}]\n[train]\nbatch_size = 5\n[data]\nname = \"arrays\"\npath = \"" +
                        folder_.string() + "\"\ntrain = [\"x\", \"y\"]\ntest_size = 20\ntest_seed = 0\n",
                    set(more))
         .at("state_hash");

@@ -1,6 +1,5 @@
 // The libfp16lab_cuda.so that we ship trains on the PTX machine (engine/backend/cuda/ptx/), through a CUDA
-// runtime whose
-// work is done at the last moment, with the bits of the emulated back end.
+// runtime whose work is done at the last moment, with the bits of the emulated back end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -265,8 +265,7 @@ std::vector<TableRow> table_rows() {
 }
 
 /// Some rows on three ranks; with FP16LAB_RANKS_TABLE set (target full_ranks) all on all numbers of them,
-/// over
-/// both MPIs, and with a rank killed.
+/// over both MPIs, and with a rank killed.
 class RanksTable : public RankFolders, public testing::WithParamInterface<TableRow> {
  protected:
   void SetUp() override {

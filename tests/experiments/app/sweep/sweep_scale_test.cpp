@@ -61,8 +61,7 @@ class SweepScale : public SweepRuns {
     return testing_support::run_program(fp16lab_binary, arguments, folder_, environment);
   }
 
-  /// What the commands take of a processor, in seconds: the least of `times` each, by
-  /// name.
+  /// What the commands take of a processor, in seconds: the least of `times` each, by name.
   std::map<std::string, double> costs(const std::string& out, Size size, int times,
                                       const std::map<std::string, std::string>& environment = {}) {
     const std::string last = std::to_string(size.runs());

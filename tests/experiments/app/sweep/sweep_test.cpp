@@ -445,8 +445,7 @@ TEST_F(Sweep, OfOneRunIsThatAgainstFp32WithThreeSeeds) {
     EXPECT_NE(policies.out.find(run), std::string::npos) << run << policies.out;
   for (const char* const said :
        {"warning: small-policy-torch: torch raises the loss scale first after 2000 clean steps: in 12 steps "
-        "it can only "
-        "lower it",
+        "it can only lower it",
         "all policies begin at the scaler.initial_scale that is given, and not at their own"})
     EXPECT_NE(policies.err.find(said), std::string::npos) << policies.err;
 }
