@@ -16,12 +16,6 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& message) { throw std::invalid_argument(message); }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 /// "6,10" or "4,4,numbers"; nothing for a text that does not begin with a digit. Errors quote `typed`.
 std::optional<NamedFormat> parse_own_format(const std::string& text, const std::string& typed) {
   if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) == 0) return std::nullopt;
@@ -32,7 +26,7 @@ std::optional<NamedFormat> parse_own_format(const std::string& text, const std::
   if (first.ec == std::errc{} && first.ptr != end && *first.ptr == ',') {
     const auto second = std::from_chars(first.ptr + 1, end, precision);
     const std::string_view rest(second.ptr, static_cast<std::size_t>(end - second.ptr));
-    if (second.ec == std::errc{} && (rest.empty() || rest == ",numbers")) {
+    if (second.ec == std::errc{} && (rest.empty() || equal_but_for_case(rest, ",numbers"))) {
       try {
         return NamedFormat{
             text, text,
@@ -49,7 +43,7 @@ std::optional<NamedFormat> find_format(const std::string& text, const std::strin
   if (const std::optional<DType> dtype = dtype_spelled<is_floating>(text))
     for (const NamedFormat& format : named_formats())
       if (format.prefix == name_of(*dtype)) return format;
-  return parse_own_format(lower(text), typed);
+  return parse_own_format(text, typed);
 }
 
 std::string formula_of(const RuntimeFormat& format, const Code& code) {
@@ -243,6 +237,7 @@ FormatReport report_on(const InspectedValue& value, const NamedFormat& named,
 std::vector<std::string> raised(const ExceptionFlags& flags) {
   std::vector<std::string> names;
   if (flags.invalid) names.emplace_back("invalid");
+  if (flags.divide_by_zero) names.emplace_back("divide_by_zero");
   if (flags.overflow) names.emplace_back("overflow");
   if (flags.underflow) names.emplace_back("underflow");
   if (flags.inexact) names.emplace_back("inexact");

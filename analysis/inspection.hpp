@@ -58,7 +58,7 @@ struct Code {
   std::string short_value;                   ///< the same in the fewest digits that read back (shortest_text)
 };
 
-/// "invalid", "overflow", "underflow", "inexact": those that are raised.
+/// "invalid", "divide_by_zero", "overflow", "underflow", "inexact": those that are raised.
 std::vector<std::string> raised(const ExceptionFlags& flags);
 
 struct RoundedValue {

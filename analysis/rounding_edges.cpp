@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "analysis/inspection.hpp"
 #include "numerics/arithmetic/arithmetic.hpp"
 #include "numerics/arithmetic/comparison.hpp"
 #include "numerics/arithmetic/integer_conversion.hpp"
@@ -24,14 +25,8 @@ std::string text_of(SmallFloat<F> x) {
 std::string text_of(const std::string& text) { return text; }
 std::string text_of(std::uint64_t count) { return fmt::format("{}", count); }
 std::string text_of(const ExceptionFlags& flags) {
-  std::string text;
-  for (const auto& [raised, name] : {std::pair{flags.invalid, " invalid"},
-                                     {flags.divide_by_zero, " divide_by_zero"},
-                                     {flags.overflow, " overflow"},
-                                     {flags.underflow, " underflow"},
-                                     {flags.inexact, " inexact"}})
-    if (raised) text += name;
-  return text.empty() ? "none" : text.substr(1);
+  const std::string text = fmt::format("{}", fmt::join(raised(flags), " "));
+  return text.empty() ? "none" : text;
 }
 
 struct Ledger {

@@ -57,8 +57,8 @@ class emulate:
     of gradients have theirs emulated as well. An operation that multiplies and is not known is an error.
 
     model: a name of fp16lab.models(), "volta" to "blackwell-tcgen05", or a chip, "v100" to "b200", in any case.
-    accumulator: "f32" or "f16", of FP16 products; BF16 and FP8 have sums in FP32. FP8 products (_scaled_mm) are one instruction's sum over all of K,
-    and not cuBLASLt's, which cuts K into chains.
+    accumulator: "f32" or "f16", of FP16 products; BF16 and FP8 have sums in FP32. FP8 products (_scaled_mm) are
+    one instruction's sum over all of K, and not cuBLASLt's, which cuts K into chains.
     f32: what becomes of FP32 products: "native" leaves them to torch, "tf32" rounds operands to TF32 for the
     tensor core, "fma" makes one chain of fused multiply-adds over ascending k. FP64 is always torch's.
     let_through: names of operations ("torchvision::roi_align", "aten::_fft_r2c") of which torch computes what would
