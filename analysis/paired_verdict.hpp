@@ -103,12 +103,12 @@ struct Judgement {
 /// All pairs of one table. Samples of the same `bits` are one test.
 std::vector<Judgement> judge(std::span<const PairedSample> family);
 
-/// How many seeds a judgement of fewer than fewest_pairs has ("no pair", "one seed", "two seeds"), else its word: for
-/// where there is little room.
+/// How many seeds a judgement of fewer than fewest_pairs has ("no pair", "one seed", "two seeds"), else its
+/// word: for where there is little room.
 std::string_view short_words_of(const Judgement& judgement);
 /// In words, with the differences' unit ("%" or "points"): "equal within 1 % (measurably +0.30 %)", "worse",
-/// "worse (1 of 5 diverged)", "one seed: three are needed for a verdict", "cannot tell (a difference of 1.3 % would have been seen; 14 seeds would tell;
-/// both unadjusted)".
+/// "worse (1 of 5 diverged)", "one seed: three are needed for a verdict", "cannot tell (a difference of 1.3 %
+/// would have been seen; 14 seeds would tell; both unadjusted)".
 std::string words_of(const Judgement& judgement, std::string_view unit);
 /// "0.5 points", "1 point", "1 %".
 std::string with_unit(double value, std::string_view unit);

@@ -25,7 +25,7 @@ struct Metric {
 
   bool higher_is_better() const { return quantity == Quantity::accuracy; }
   std::string_view unit() const { return higher_is_better() ? "points" : "%"; }  ///< of differences
-  /// In the metric's own sign: analysis::accuracy_difference, or loss_difference, which is told by percent_of.
+  /// In the metric's own sign: analysis::accuracy_difference, or loss_difference, told by percent_of.
   double difference(double variant, double reference) const;
   double badness(double difference) const { return higher_is_better() ? -difference : difference; }
 };
@@ -64,8 +64,8 @@ struct SummaryRow {
   std::optional<bool> worse_than_noise() const;
 };
 
-/// The configurations beside FP32 and its twin that did not diverge, the best mean first, and the first judged against
-/// the second: only one that is "better" leads.
+/// The configurations beside FP32 and its twin that did not diverge, the best mean first, and the first
+/// judged against the second: only one that is "better" leads.
 struct Ranking {
   std::vector<std::size_t> order;
   analysis::Judgement against_next;
@@ -105,10 +105,10 @@ std::string value_text(const Metric& metric, double value);
 std::string unjudged_words(const SummaryRow& row);
 std::string underflow_text(const SummaryRow& row);
 
-/// The mean difference in the metric's own sign, and which way that is: "+16.80 % (worse)", "-0.10 points (worse)",
-/// "0.00 %"; "-" without a pair.
+/// The mean difference in the metric's own sign, and which way that is: "+16.80 % (worse)", "-0.10 points
+/// (worse)", "0.00 %"; "-" without a pair.
 std::string difference_text(const Metric& metric, const analysis::Judgement& judgement);
-/// The same of a row whose mean, or whose reference's, is also of seeds without a pair: "+0.30 % (worse), 3 pairs".
+/// Of a row whose mean, or whose reference's, is also of seeds without a pair: "+0.30 % (worse), 3 pairs".
 std::string difference_text(const WorkloadSummary& summary, const SummaryRow& row);
 /// With the interval, where there is one: "-0.10 points (worse) [-0.30, +0.10]".
 std::string measured_text(const Metric& metric, const analysis::Judgement& judgement);
@@ -124,7 +124,7 @@ std::string verdict_text(const WorkloadSummary& summary, const analysis::Judgeme
 /// without a ranking.
 std::string ranking_text(const WorkloadSummary& summary);
 std::string leader_text(const WorkloadSummary& summary);
-/// "megatron skipped 46 of 200 steps, torch 3 of 200.", the largest share first. Empty where none skipped any.
+/// "megatron skipped 46 of 200 steps, torch 3 of 200.", the largest share first; empty where none did.
 std::string skips_text(const WorkloadSummary& summary);
 
 /// What is wrong with the configurations, the worst first: the first finding that needs mending of each, of

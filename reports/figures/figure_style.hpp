@@ -17,8 +17,8 @@ inline constexpr std::string_view subnormal_color = "#3A9BD6";
 inline constexpr std::string_view normal_color = "#0072B2";
 inline constexpr std::string_view overflow_color = "#A8457F";
 
-/// ColorBrewer's Blues for gnuplot: the more, the darker on white paper, whatever the figure's largest share; even in
-/// lightness, so that it also reads in grey. Places are percent.
+/// ColorBrewer's Blues for gnuplot: the more, the darker on white paper, whatever the figure's largest share;
+/// even in lightness, so that it also reads in grey. Places are percent.
 inline constexpr std::string_view underflow_palette =
     "0 \"#FFFFFF\", 0.1 \"#DEEBF7\", 1 \"#B4D3E9\", 10 \"#6BAED6\", 40 \"#2171B5\", 100 \"#08306B\"";
 

@@ -255,8 +255,8 @@ void require_printable(std::string_view text, std::string_view key, std::string_
 RunConfig parse_config(std::string_view toml, std::string_view source);
 /// The same from a file; a missing or unreadable one is a usage error too.
 RunConfig load_config(const std::filesystem::path& path, NamedHow named = NamedHow::found);
-/// Takes data.path, where it is relative, from `folder` (empty: the working one) and keeps it absolute, so that a run
-/// goes on from any folder.
+/// Takes data.path, where it is relative, from `folder` (empty: the working one) and keeps it absolute, so
+/// that a run goes on from any folder.
 void resolve_data_path(RunConfig& config, const std::filesystem::path& folder);
 
 /// Applies one "key=value" (of --set, or of a sweep's variant). The value is TOML; text needs no quotes, and

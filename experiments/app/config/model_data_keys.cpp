@@ -61,8 +61,9 @@ std::vector<ConfigKey> of_data() {
   return {
       FP16LAB_KEY(data.name, "the data set", dataset_names()),
       FP16LAB_KEY(data.path,
-                  "its folder; a text file; of arrays: their file, or the folder of their files; relative to the file "
-                  "that says so, of --set to the working folder; empty: $FP16LAB_DATA, then the system's")
+                  "its folder; a text file; of arrays: their file, or the folder of their files; relative to "
+                  "the file that says so, of --set to the working folder; empty: $FP16LAB_DATA, then the "
+                  "system's")
           .as(KeyRole::machine)
           .read_with("data.name", read_data()),
       FP16LAB_KEY(data.train,

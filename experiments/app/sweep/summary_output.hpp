@@ -8,8 +8,8 @@
 
 namespace fp16lab::experiments {
 
-/// A row a configuration. `difference` and all that is in its `unit` ("%" or "points"), against FP32,
-/// in the metric's own sign; lower and upper are the unadjusted 95 % interval, adjusted_* that of a selected pair.
+/// A row a configuration. `difference` and all that is in its `unit` ("%" or "points"), against FP32, in the
+/// metric's own sign; lower and upper are the unadjusted 95 % interval, adjusted_* that of a selected pair.
 /// Empty: not there.
 std::string summary_csv(const std::vector<reports::WorkloadSummary>& summaries);
 std::string summary_json(const std::vector<reports::WorkloadSummary>& summaries);

@@ -63,13 +63,14 @@ std::span<const SweepFileKey> sweep_file_keys();
 SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vector<SweepVariant>& variants,
                     const CommonOptions& common);
 
-/// Reads a sweep file (sweep_file_keys) or the configuration of one run, of which it makes a sweep: one workload, called as the file, with three seeds from
-/// its train.seed on, in FP32 and, without `policies`, as the file says. CommandError(usage) "FILE:LINE: ..." for anything else. With `keep_sizes`, the workloads' own `set` lists
-/// are left out: configs/tutorials.toml makes its runs small by them. `policies` adds a variant "fp32" and
-/// one for each of these loss-scale policies under amp.level = "O1" (of a single run: under its level, where that is not
-/// O0), for all workloads, and takes the place
-/// of the [[variant]] tables where there are none; "all" stands for every policy. `seeds`: so many from a workload's
-/// first one on (or from --seed), in the place of its own.
+/// Reads a sweep file (sweep_file_keys) or the configuration of one run, of which it makes a sweep: one
+/// workload, called as the file, with three seeds from its train.seed on, in FP32 and, without `policies`, as
+/// the file says. CommandError(usage) "FILE:LINE: ..." for anything else. With `keep_sizes`, the workloads'
+/// own `set` lists are left out: configs/tutorials.toml makes its runs small by them. `policies` adds a
+/// variant "fp32" and one for each of these loss-scale policies under amp.level = "O1" (of a single run:
+/// under its level, where that is not O0), for all workloads, and takes the place of the [[variant]] tables
+/// where there are none; "all" stands for every policy. `seeds`: so many from a workload's first one on (or
+/// from --seed), in the place of its own.
 SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes = false,
                      const std::vector<std::string>& policies = {}, std::optional<std::uint64_t> seeds = {});
 

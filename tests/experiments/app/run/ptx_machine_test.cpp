@@ -33,7 +33,8 @@ class PtxMachine : public SmallRuns {
                               const std::vector<std::string>& more) {
     std::vector<std::string> arguments{"train",   "-c",    write_config("6").string(), "-o",
                                        path(out), "--set", "backend.device=" + device};
-    arguments.insert(arguments.end(), {"--set", "observe.histograms_every=3", "--set", "data.test_subset=20"});
+    arguments.insert(arguments.end(),
+                     {"--set", "observe.histograms_every=3", "--set", "data.test_subset=20"});
     if (device == "cuda") arguments.insert(arguments.end(), {"--set", "backend.gemm=mma"});
     for (const std::string& setting : more) arguments.insert(arguments.end(), {"--set", setting});
     return arguments;
