@@ -38,6 +38,9 @@ for tool in cc c++ ar ranlib; do
   printf '#!/bin/sh\nexec "%s" %s %s "$@"\n' "$zig_program" "$tool" "$options" >"$work/$machine-$tool"
   chmod +x "$work/$machine-$tool"
 done
+# Debian's Python.h includes a file of the system's folder, which zig does not look into.
+mkdir -p "$work/headers/$machine-linux-gnu"
+for folder in /usr/include/"$machine"-linux-gnu/python3*; do ln -sfn "$folder" "$work/headers/$machine-linux-gnu/${folder##*/}"; done
 cat >"$work/$machine.cmake" <<END
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR $machine)
@@ -45,6 +48,7 @@ set(CMAKE_C_COMPILER $work/$machine-cc)
 set(CMAKE_CXX_COMPILER $work/$machine-c++)
 set(CMAKE_AR $work/$machine-ar)
 set(CMAKE_RANLIB $work/$machine-ranlib)
+set(CMAKE_CXX_FLAGS_INIT "-isystem $work/headers")
 set(CMAKE_EXE_LINKER_FLAGS_INIT -s)
 set(CMAKE_MODULE_LINKER_FLAGS_INIT -s)
 END
