@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=236450
+budget=237950
 
 case "${1:-}" in
   '') ;;
