@@ -147,7 +147,7 @@ TEST_F(TrainScaler, SaysThatNoStepWasTaken) {
 TEST_F(TrainScaler, WarnsOfInexactUnscalingOnce) {
   const std::string warning = "warning: scaler.backoff_factor = 0.8 is no power of two";
   const std::vector<std::string> settings = {"scaler.policy=torch", "scaler.backoff_factor=0.8",
-                                             "train.steps=2"};
+                                             "scaler.growth_interval=1", "train.steps=2"};
   const auto warned = train("warned", set(settings));
   EXPECT_EQ(warned.exit_code, 0);
   const std::size_t first = warned.err.find(warning);
