@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Python package with the program in it, for machines without a compiler, into build/wheel/dist: it needs glibc 2.28 (2018)
+# The Python package with the program in it, for machines without a compiler, into build/wheels/dist: it needs glibc 2.28 (2018)
 # and an x86-64 processor of any age, and no other library of the system. The compiler is Clang as zig (PyPI: ziglang), with
 # libraries from their sources (scripts/third_party.sh); both are downloaded, 130 MB. The same commit gives the same bytes.
 #   scripts/wheel.sh                       for this machine's python3: 3.11 gives cp311, later ones cp312-abi3, which fits all
@@ -10,7 +10,7 @@
 # What stands in the checkout is taken, committed or not. The headers of scripts/setup.sh and python3-dev must be installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-work=$PWD/build/wheel
+work=$PWD/build/wheels
 do=wheel machine=x86_64
 case "${1:-}" in
   "") ;;

@@ -70,30 +70,29 @@ int main(int argc, char** argv) {
   using namespace fp16lab::experiments;
   bool full = false;
   std::string runs, weights;
-  return experiment_main(
-      argc, argv,
-      {.name = "exp_tutorials",
-       .description = "Do the systems of the AMP tutorials behave as the tutorials say, and why?",
-       .examples = "  exp_tutorials -o results/exp_tutorials\n"
-                   "  exp_tutorials --seed 2 --threads 2",
-       .declare =
-           [&](Options& options) {
-             options.flag("--full", full,
-                          "the tutorials' own sizes (gigabytes of memory, and hours without a GPU)");
-             options.add("--runs", runs,
-                         "only print the tables of Paddle's tutorials beside the runs of this folder "
-                         "(tutorials_full.toml)");
-             options.add("--weights", weights,
-                         "only write the initial weights of MindSpore's tutorial to this file (safetensors)");
-             return [&](const CommonOptions& common) {
-               if (!weights.empty()) {
-                 write_mindspore_weights(weights);
-                 return ExitCode::ok;
-               }
-               if (runs.empty()) return run_exp_tutorials(common, full);
-               fmt::print("{}", full_size_tables(runs));
-               return ExitCode::ok;
-             };
-           }},
-      {.out = "results/exp_tutorials", .config = "tutorials.toml"});
+  const auto declare = [&](Options& options) {
+    options.flag("--full", full, "the tutorials' own sizes (gigabytes of memory, and hours without a GPU)");
+    options.add("--runs", runs,
+                "only print the tables of Paddle's tutorials beside the runs of this folder "
+                "(tutorials_full.toml)");
+    options.add("--weights", weights,
+                "only write the initial weights of MindSpore's tutorial to this file (safetensors)");
+    return [&](const CommonOptions& common) {
+      if (!weights.empty()) {
+        write_mindspore_weights(weights);
+        return ExitCode::ok;
+      }
+      if (runs.empty()) return run_exp_tutorials(common, full);
+      fmt::print("{}", full_size_tables(runs));
+      return ExitCode::ok;
+    };
+  };
+  Command command;  // GCC 12 takes a designated one for uninitialized (-Wmaybe-uninitialized)
+  command.name = "exp_tutorials";
+  command.description = "Do the systems of the AMP tutorials behave as the tutorials say, and why?";
+  command.examples =
+      "  exp_tutorials -o results/exp_tutorials\n"
+      "  exp_tutorials --seed 2 --threads 2";
+  command.declare = declare;
+  return experiment_main(argc, argv, command, {.out = "results/exp_tutorials", .config = "tutorials.toml"});
 }

@@ -125,9 +125,9 @@ def test_replay_of_the_runs_own_policy_makes_the_decisions_that_pytorch_made(pro
 def test_compare_finds_the_same_bits_and_others(program, tmp_path):
     a, b = training().save(tmp_path / "a"), training().save(tmp_path / "b")
     c = training(seed=2).save(tmp_path / "c")
-    assert "HOLDS" in program("compare", a, b)
+    assert "Gradients: 0 of 7 tensors have other histograms" in program("compare", a, b)
     differ = program("compare", a, c)
-    assert "FAILS" in differ and "part at step 1" in differ
+    assert "part at step 1" in differ
 
 
 def test_load_run_gives_the_numbers_back(tmp_path):
