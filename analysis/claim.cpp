@@ -81,8 +81,9 @@ std::string claims_count(std::span<const Claim> claims) {
   return fmt::format("{}{}{}", fp16lab::counted(claims.size(), "claim"), text.empty() ? "" : ": ", text);
 }
 
+using Json = nlohmann::ordered_json;
+
 std::string claims_json(std::string_view question, std::span<const Claim> claims) {
-  using Json = nlohmann::ordered_json;
   Json list = Json::array();
   for (const Claim& claim : claims) {
     Json one = Json::object();

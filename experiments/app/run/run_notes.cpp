@@ -66,7 +66,7 @@ std::string never_grows(const engine::amp::ScalePolicy& policy, std::uint64_t st
   const engine::amp::PolicyDescription& description = engine::amp::scale_policy(policy.name);
   if (description.constant || description.per_layer || policy.wants_statistics) return "";
   engine::StepState state = policy.initial;
-  const float first = state.scale;
+  const double first = state.scale;
   for (std::uint64_t clean = 1; clean <= farthest; ++clean) {
     engine::amp::advance(policy, state, {.scale = state.scale});
     if (state.scale <= first) continue;
