@@ -19,6 +19,10 @@ case "${1:-}" in
   -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0" && exit 0 ;;
   *) echo "scripts/wheel.sh: unknown argument '$1' (known: --sdist, --self-check MACHINE, --help)" >&2 && exit 2 ;;
 esac
+if [[ $do == self-check ]] && { ! command -v "qemu-$machine-static" || [[ ! -d /usr/$machine-linux-gnu ]]; } >/dev/null; then
+  echo "scripts/wheel.sh: $machine needs qemu-$machine-static and /usr/$machine-linux-gnu (Debian: qemu-user-static, and for aarch64 libc6-arm64-cross)" >&2
+  exit 2
+fi
 commit=$(git describe --always --abbrev=12 --dirty --exclude '*')
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) && export SOURCE_DATE_EPOCH
 
