@@ -71,7 +71,7 @@ struct Account {
 
 /// What comes next where a training in PyTorch gave an Inf or NaN.
 inline constexpr std::string_view explained_in_pytorch =
-    "lab.explain_overflow(model, closure, scale) names the first operation that gave an Inf or NaN";
+    "lab.explain_overflow(model, closure, scale=1.0) names the first operation that gave an Inf or NaN";
 
 /// Does steps.csv have losses? Not where lab.watch was told none: then all are NaN, and unknown.
 bool tells_loss(const RunFolder& run);

@@ -176,6 +176,7 @@ class Mma {
     const std::size_t expected = verify_ ? 4 : 3;
     split(fields, expected);
     numbers_ = false;
+    digits_alone_ = {};
     read_words("a", fields[0], a_format_, a_);
     read_words("b", fields[1], b_format_, b_);
     if (a_.size() != b_.size())
@@ -184,6 +185,9 @@ class Mma {
     const std::uint32_t c = accumulator_word("c", fields[2]);
     std::optional<std::uint32_t> captured;
     if (verify_) captured = accumulator_word("d", fields[3]);
+    if (numbers_ && !digits_alone_.empty())
+      refuse(fmt::format("{} may be a word or a number beside the numbers of this line: write 0x{} or {}.0",
+                         quoted(digits_alone_), digits_alone_, digits_alone_));
     ++lines_;
     const bool table = !explain_ && !verify_ && (decimal_ || numbers_);
     if (table) write_operands(c, output);
@@ -282,7 +286,11 @@ class Mma {
       value = value << 4 | (digit & 15U);
     }
     const auto size = static_cast<int>(digits_only.size());
-    if (hexadecimal && size <= digits && (!exactly || size == digits)) return value;
+    if (hexadecimal && size <= digits && (!exactly || size == digits)) {
+      if (value != 0 && digits_only == text && text.find_first_not_of("0123456789") == std::string_view::npos)
+        digits_alone_ = text;
+      return value;
+    }
     try {
       if (!hexadecimal) {
         const Exact number = parse_number(text).to_exact();
@@ -322,8 +330,9 @@ class Mma {
 
   std::vector<MmaQuestion> questions_;
   bool verify_, explain_, json_;
-  bool decimal_;          // every word with its number, whatever the lines hold
-  bool numbers_ = false;  // does this line hold some?
+  std::string_view digits_alone_;  // a word of this line that might be meant as a number, "16777216"
+  bool decimal_;                   // every word with its number, whatever the lines hold
+  bool numbers_ = false;           // does this line hold some?
   DType a_format_, b_format_, d_format_;
   std::string_view line_;
   std::uint64_t number_ = 0;
@@ -379,7 +388,9 @@ Command mma_command() {
           "Output: the same line, TAB, d-word.\n\n"
           "Of several models, with --decimal, or of a line with numbers (0.5, -2.0, 2^-24, inf) in the place "
           "of words:\n"
-          "a row for a, b, c and each model, words and numbers.\n\n"
+          "a row for a, b, c and each model, words and numbers. Digits alone are a word: beside numbers "
+          "write\n"
+          "0x3800 or 3800.0.\n\n"
           "Words have 2 digits (e4m3, e5m2), 4 (f16, bf16) or 8 (f32;\n"
           "tf32 is an FP32 register whose low 13 bits are ignored, all 8 digits required). 0x, capitals and\n"
           "missing leading zeros are fine. Empty lines and lines that begin with # pass through unchanged.\n"

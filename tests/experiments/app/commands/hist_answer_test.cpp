@@ -110,7 +110,7 @@ TEST_F(HistAnswer, StepsOfOneRunFitOnOneScreen) {
   EXPECT_LE(lines(answer({path("step-*.npz"), "--format", "f16,bf16,e4m3,e5m2"})), 25);
   EXPECT_GT(lines(answer({path("step-*.npz"), "--all"})), 500) << "every tensor of every step";
   EXPECT_THAT(told,
-              HasSubstr("\nNext: lab.explain_overflow(model, closure, scale) names the first operation"));
+              HasSubstr("\nNext: lab.explain_overflow(model, closure, scale=1.0) names the first operation"));
 
   const std::string separate = answer({path("step-*.npz"), "--separate"});
   EXPECT_EQ(separate.find("taken as"), std::string::npos);

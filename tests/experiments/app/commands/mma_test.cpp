@@ -181,6 +181,12 @@ TEST_F(Mma, VerifyWritesWhatDiffersAndExitsWithFive) {
       << "NaN is a pattern too";
 }
 
+TEST_F(Mma, DigitsAloneBesideNumbersAreRefusedAsTheyMayBeEither) {
+  expect_refused("0.5 0.5\t1.0 1.0\t16777216\n", "--model volta",
+                 {"'16777216' may be a word or a number", "write 0x16777216 or 16777216.0"});
+  EXPECT_THAT(run("0.5\t0x3c00\t0\n", "--model volta").out, HasSubstr("volta  3f000000 = 0.5\n"));
+}
+
 TEST_F(Mma, OptionsThatCannotBeAreRefused) {
   expect_refused(one, "", {"expected --model NAME", "blackwell-tcgen05"});
   expect_refused(one, "--model hoper", {"did you mean 'hopper'"});
