@@ -61,8 +61,8 @@ struct Account {
   const Finding* worst() const;
   /// Is more wrong here than there? By the most serious findings, then by skipped steps and what became zero.
   bool worse_than(const Account& other) const;
-  /// Nothing was found that needs mending; in a run a step was taken, the scale is found, the loss did not rise,
-  /// and gradients and casts were counted to see it.
+  /// Nothing was found that needs mending; in a run a step was taken, the scale is found, the loss did not
+  /// rise, and gradients and casts were counted to see it.
   bool nothing_to_fix() const {
     return worst() == nullptr && counted &&
            (!trained || (steps > skipped && !searching && !rose && counts_casts));

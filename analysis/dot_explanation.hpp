@@ -25,7 +25,8 @@ struct DotLine {
   std::optional<std::uint32_t> captured;  ///< with --verify: the d-word of the line
 };
 
-/// A word's number in the fewest digits that read back (shortest_text); of TF32 without the bits that are dropped.
+/// A word's number in the fewest digits that read back (shortest_text); of TF32 without the bits that are
+/// dropped.
 std::string number_text(DType format, std::uint32_t word);
 
 /// Its steps (numerics/tensor_core/explained_dot.hpp).

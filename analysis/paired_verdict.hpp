@@ -10,14 +10,14 @@
 //   worse, better  the two-sided paired t test passes Holm's procedure (Scand. J. Statist. 6, 1979) at 5 % in
 //                the family's difference tests: of 100 tables without a difference at most 5 say one
 //   cannot tell  else, with what could have been seen and how many seeds would tell
-// Left out of the difference tests are pairs so small that they would be equal, alone and unadjusted, whatever
-// their signs: rms sqrt(1 + t(0.95, n - 1)^2 / (n - 1)) <= margin. They can only be equal, or not tell. This
-// selection costs nothing: without a difference, of normal values, t is independent of their sum of squares
-// (Bourgon, Gentleman, Huber, PNAS 107, 2010), so what is left has the p that it would have had. (Leaving out
-// what is *called* equal would not do: that looks at the mean.)
-// The margin is fixed before the runs; no data move it. Differences are taken for independent and normal. Of
-// skewed ones without a difference (exponential, five seeds) 13 % of single pairs say one, and 21 to 43 % of
-// tables with 4 to 40 noisy pairs.
+// Left out of the difference tests are pairs so small that they would be equal, alone and unadjusted,
+// whatever their signs: rms sqrt(1 + t(0.95, n - 1)^2 / (n - 1)) <= margin. They can only be equal, or not
+// tell. This selection costs nothing: without a difference, of normal values, t is independent of their sum
+// of squares (Bourgon, Gentleman, Huber, PNAS 107, 2010), so what is left has the p that it would have had.
+// (Leaving out what is *called* equal would not do: that looks at the mean.) The margin is fixed before the
+// runs; no data move it. Differences are taken for independent and normal. Of skewed ones without a
+// difference (exponential, five seeds) 13 % of single pairs say one, and 21 to 43 % of tables with 4 to 40
+// noisy pairs.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// What happens at every edge of FP16 that a user asks about: what `fp16lab inspect --edges` and exp_rounding_edges
-// print.
+// What happens at every edge of FP16 that a user asks about: what `fp16lab inspect --edges` and
+// exp_rounding_edges print.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace fp16lab::analysis {
 
-/// One claim each: its words, as criterion the expected code, typed by hand from the source in the topic, and what
-/// the library computes. It holds where the two are the same text.
+/// One claim each: its words, as criterion the expected code, typed by hand from the source in the topic, and
+/// what the library computes. It holds where the two are the same text.
 std::vector<Claim> rounding_edges();
 
 }  // namespace fp16lab::analysis

@@ -48,7 +48,7 @@ for package in libcli11-dev libtomlplusplus-dev nlohmann-json3-dev; do
   dpkg-query -W -f '${source:Package} ${source:Version}\n' "$package" >>"$work/versions"
   cp -L "/usr/share/doc/$package/copyright" "$new/licences/$(dpkg-query -W -f '${source:Package}' "$package")"
 done
-# Of Boost's, which has 2 MB of file names, the text of its licence.
+# Boost's file has 2 MB of file names: the text of its licence alone.
 awk '/^License: BSL-1.0/ { text = $0; lines = 0; next } text { text = text "\n" $0; ++lines } /^$/ { if (lines > 9) exit; text = "" }
      END { print text }' "/usr/share/doc/$(dpkg -S /usr/include/boost/version.hpp | cut -d: -f1)/copyright" >"$new/licences/boost"
 echo "boost $(sed -n 's/#define BOOST_LIB_VERSION "\(.*\)"/\1/p' /usr/include/boost/version.hpp | tr _ .)" >>"$work/versions"

@@ -54,7 +54,7 @@ if [[ -n $wheel ]]; then
   in_system apt-get update -qq
   in_system apt-get install -y -qq --no-install-recommends python3 python3-venv >/dev/null
   began=$SECONDS
-  in_system bash -euc 'cd /root/wheel
+  in_system bash -euc 'cd ~/wheel
     if ! python3 -c "import sys; sys.exit(sys.version_info < (3, 11))"; then
       python3 -m zipfile -e ./*.whl venv && mkdir -p venv/bin && ln -s ../fp16lab/bin/fp16lab venv/bin && chmod +x venv/bin/fp16lab
       exec venv/bin/fp16lab self-check

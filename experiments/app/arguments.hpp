@@ -123,8 +123,8 @@ struct CommonArguments {
 /// refuse_extras after parsing.
 void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use);
 
-/// `arguments`, with what is no option of `app` after "--" where there is a number with a sign among it: "-inf" and
-/// "-.5" are values and no options.
+/// `arguments`, with what is no option of `app` after "--" where there is a number with a sign among it:
+/// "-inf" and "-.5" are values and no options.
 std::vector<std::string> with_values_last(const CLI::App& app, std::vector<std::string> arguments);
 
 /// A usage error for the first argument that is not UTF-8: what runs are told goes into JSON, which is.

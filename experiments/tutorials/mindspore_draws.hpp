@@ -29,7 +29,7 @@ namespace fp16lab::experiments {
 /// them. `rows` is empty.
 engine::data::Dataset mindspore_images();
 
-/// Of `count` examples, those of epoch 0, of epoch 1, ... and of epoch `epochs` - 1, one after the other.
+/// The orders in which epochs 0 to `epochs` - 1 visit `count` examples, one after the other.
 std::vector<std::uint32_t> mindspore_order(std::uint32_t count, std::uint32_t epochs);
 
 /// The elements of initial array `index` (0: the first that was drawn), of that standard deviation. The last

@@ -61,8 +61,9 @@ class Decimal {
 };
 
 /// The value of a code in the fewest correctly rounded digits that read back to this code, so that it and its
-/// neighbours never print alike; all of its digits where they are no more than some number of the format needs
-/// (FP16: 5, so 65504 and not 65500). "inf", "-inf" and "nan" are those. Laid out as Decimal::to_string().
+/// neighbours never print alike; all of its digits where they are no more than some number of the format
+/// needs (FP16: 5, so 65504 and not 65500). "inf", "-inf" and "nan" are those. Laid out as
+/// Decimal::to_string().
 std::string shortest_text(const RuntimeFormat& format, std::uint64_t bits);
 
 /// A number as a user writes it.

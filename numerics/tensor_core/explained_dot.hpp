@@ -79,8 +79,8 @@ struct ExplainedDot {
 /// The dot product of these words, step by step. Arguments and errors are those of fused_dot_add.
 ///
 /// With finite numbers throughout, error = operand_error + (sum over steps of result - sum) - (sum over all
-/// terms of dropped). The sign of a zero: `exact` is -0 only if every term is, as in IEEE 754 addition; a fused block
-/// that cancels or has zeros only gives +0.
+/// terms of dropped). The sign of a zero: `exact` is -0 only if every term is, as in IEEE 754 addition; a
+/// fused block that cancels or has zeros only gives +0.
 ExplainedDot explained_dot(const TensorCoreModel& model, DType a_format, std::span<const std::uint32_t> a,
                            DType b_format, std::span<const std::uint32_t> b, std::uint32_t c);
 

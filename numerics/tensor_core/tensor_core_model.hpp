@@ -84,8 +84,8 @@ enum class Dataflow : std::uint8_t {
 enum class SubnormalAccumulator : std::uint8_t { emin, own_exponent };
 
 /// The sign of a negative non-zero sum that rounds to zero. +0 in MMA-Sim since 2.1.0 (2026) and in a model
-/// that reports 65,536 comparisons a format with an RTX 5090; -0 in the code of Khattak & Mikaitis, in TC-EFT and
-/// cicuvc. No published capture of a data-centre chip shows it.
+/// that reports 65,536 comparisons a format with an RTX 5090; -0 in the code of Khattak & Mikaitis, in TC-EFT
+/// and cicuvc. No published capture of a data-centre chip shows it.
 enum class UnderflowZero : std::uint8_t { keeps_sign, positive };
 
 /// How well the row is known (see each row's `source`).
@@ -118,8 +118,8 @@ struct TensorCoreModel {
   int fraction_bits;  ///< F: bits kept below 2^emax in alignment
   BlockOutput output;
   /// E0: the exponent that a zero term contributes. It cannot be seen with FP8 operands, nor with FP16
-  /// operands and FP32 output. With FP16 output MMA-Sim and Khattak & Mikaitis have 4 - F0; no published capture
-  /// shows it.
+  /// operands and FP32 output. With FP16 output MMA-Sim and Khattak & Mikaitis have 4 - F0; no published
+  /// capture shows it.
   int exponent_floor;
   Evidence evidence;
   std::string_view source;
@@ -140,16 +140,16 @@ std::span<const std::string_view> tensor_core_names();
 
 /// The chips that a name may stand for in the place of a generation: v100, t4, a100, ...
 std::span<const std::string_view> tensor_core_chips();
-/// The generations on this chip, that of mma.sync first; of a generation only itself. Both are found in any case.
-/// Empty where nothing has this name.
+/// The generations on this chip, that of mma.sync first; of a generation only itself. Both are found in any
+/// case. Empty where nothing has this name.
 std::span<const std::string_view> generations_of(std::string_view name);
 
 /// Do two rows give the same bits for the same operands? Names, evidence and sources do not count.
 bool same_function(const TensorCoreModel& a, const TensorCoreModel& b);
 
-/// The row of this generation or chip, named in any case, for these formats. A chip with several rows for them has
-/// one where they are the same function: that of mma.sync. std::invalid_argument otherwise, with these rows; with
-/// the known names and the nearest one; or with the formats that the generation has.
+/// The row of this generation or chip, named in any case, for these formats. A chip with several rows for
+/// them has one where they are the same function: that of mma.sync. std::invalid_argument otherwise, with
+/// these rows; with the known names and the nearest one; or with the formats that the generation has.
 const TensorCoreModel& tensor_core_model(std::string_view name, DType operands = DType::f16,
                                          DType accumulator = DType::f32);
 /// The row that multiplies `a` by `b`.

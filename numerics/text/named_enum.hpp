@@ -9,8 +9,8 @@
 
 namespace fp16lab {
 
-/// An enumeration whose values are 0, 1, ... and have names, in files or for people: names_of(value) is all of
-/// them, in an array. A namespace with its own name_of says `using fp16lab::name_of` beside it.
+/// An enumeration whose values are 0, 1, ... and have names, in files or for people: names_of(value) is all
+/// of them, in an array. A namespace with its own name_of says `using fp16lab::name_of` beside it.
 template <class Enum>
 concept NamedEnum = std::is_enum_v<Enum> && requires(Enum value) {
   names_of(value).size();

@@ -162,8 +162,8 @@ std::vector<std::vector<std::size_t>> grouped(const std::vector<Run>& runs,
   return groups;
 }
 
-/// What tells the groups apart: every key that counts for one of them, with the value that each has, a default
-/// too.
+/// What tells the groups apart: every key that counts for one of them, with the value that each has, a
+/// default too.
 std::vector<FlatConfig> settings_of(const std::vector<Run>& runs,
                                     const std::vector<std::vector<std::size_t>>& groups, IdentityKeys keys) {
   std::set<std::string> counting;

@@ -56,8 +56,8 @@ struct ToldRun {
   std::string config;
   RunIdentity identity;
 };
-/// Tells it of a run by its manifest: a build that knows configurations reads those of older builds as it would
-/// write them today (experiments::told). Nothing: as the manifest says, or by sections.
+/// Tells it of a run by its manifest: a build that knows configurations reads those of older builds as it
+/// would write them today (experiments::told). Nothing: as the manifest says, or by sections.
 using TellRun = std::function<ToldRun(const Manifest&)>;
 
 /// Reads everything but histograms. A folder that is no run, or a damaged one, throws std::runtime_error; so

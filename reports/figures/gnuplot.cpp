@@ -50,7 +50,8 @@ std::string drawable(std::string_view text) {
   return drawn;
 }
 
-/// `text`, which is printable, between quotes; `markup` is what gets a backslash before it, for enhanced text.
+/// `text`, which is printable, between quotes; `markup` is what gets a backslash before it, for enhanced
+/// text.
 std::string quoted(std::string_view text, std::string_view markup) {
   std::string out = "\"";
   bool octal = false;  // gnuplot takes a digit that follows for a part of the number

@@ -114,8 +114,8 @@ std::string subtitle_of(const PageContent& content, int follow_seconds) {
   return words;
 }
 
-/// What the browser lets the page do: its own script and its own style sheet, pictures that stand in it, and nothing
-/// else, from nowhere else. Scripts draw with style attributes, which run nothing.
+/// What the browser lets the page do: its own script and its own style sheet, pictures that stand in it, and
+/// nothing else, from nowhere else. Scripts draw with style attributes, which run nothing.
 std::string content_policy() {
   return fmt::format(
       "default-src 'none'; script-src {}; style-src 'unsafe-inline'; style-src-elem {}; style-src-attr "

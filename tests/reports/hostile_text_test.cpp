@@ -1,5 +1,5 @@
-// A received folder whose every text is hostile: nothing that it holds may be executed, end a string, a comment or an
-// element, or reach a terminal. The canary is a file that a shell would make.
+// A received folder whose every text is hostile: nothing that it holds may be executed, end a string, a
+// comment or an element, or reach a terminal. The canary is a file that a shell would make.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,8 +36,9 @@ using ::testing::Not;
 using OrderedJson = nlohmann::ordered_json;
 using testing_support::run_program;
 
-/// A line break, quotes, a substitution of every shell, braces that do not match, controls of terminals, the end of a
-/// script element, an attribute, an entity that XML has no character for, and a backslash at the end.
+/// A line break, quotes, a substitution of every shell, braces that do not match, controls of terminals, the
+/// end of a script element, an attribute, an entity that XML has no character for, and a backslash at the
+/// end.
 const std::string hostile =
     "v\nsystem(\"touch CANARY\")\n!touch CANARY\n#'; touch CANARY; '\"; system(\"touch CANARY\") #`touch "
     "CANARY`"
@@ -103,8 +104,8 @@ class HostileText : public Reports {
   }
 };
 
-/// Puts `text` before every string of `json` that `reads` still accepts then, one after the other, so that a field that
-/// is added is covered by itself. What is refused is refused in one printable line.
+/// Puts `text` before every string of `json` that `reads` still accepts then, one after the other, so that a
+/// field that is added is covered by itself. What is refused is refused in one printable line.
 struct Hostility {
   std::size_t accepted = 0, refused = 0;
 };
@@ -295,7 +296,8 @@ TEST_F(HostileText, OfANetworkIsAStringOfDot) {
   second["inputs"] = {hostile + ".a"};
   const std::string model = OrderedJson{{"name", hostile}, {"layers", {layer, second}}}.dump();
   std::string dot = network_dot(model);
-  // Outside of strings, in which a backslash takes the next character along, it is what it would be of any names.
+  // Outside of strings, in which a backslash takes the next character along, it is what it would be of any
+  // names.
   const std::regex string(R"re("([^"\\]|\\.)*")re");
   const std::string skeleton = std::regex_replace(dot, string, "S");
   EXPECT_TRUE(std::regex_match(skeleton, std::regex(R"([\w\s\[\]{};=,.\->]*)"))) << skeleton;

@@ -1,5 +1,5 @@
-// What a visitor meets: the first screen, explanations, tables and figures that can be taken along, the address,
-// small windows, and whether everybody can read it.
+// What a visitor meets: the first screen, explanations, tables and figures that can be taken along, the
+// address, small windows, and whether everybody can read it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -188,8 +188,8 @@ TEST_F(PageInBrowser, ExplainsFiltersSavesAndRemembers) {
   EXPECT_THAT(seen.at("formats").get<std::string>(), HasSubstr("FP16 becomes zero at 2⁻²⁵"));
 }
 
-/// Names, zones and axes as they are drawn: every gradient lies in (2^-15, 2^-14], of which FP16 has one normal
-/// number.
+/// Names, zones and axes as they are drawn: every gradient lies in (2^-15, 2^-14], of which FP16 has one
+/// normal number.
 TEST_F(PageInBrowser, DrawsWhatItSays) {
   std::vector<std::filesystem::path> folders;
   for (const std::string name : {"fp32", "none", "mine"}) {
@@ -270,7 +270,8 @@ return {inner: innerWidth, page: document.scrollingElement.scrollWidth, wide: wi
   EXPECT_EQ(seen.at("wide"), Json::array());
 }
 
-/// Markup that got into the page all the same would find that its policy lets nothing run but the page's own script.
+/// Markup that got into the page all the same would find that its policy lets nothing run but the page's own
+/// script.
 TEST_F(PageInBrowser, RunsNoScriptAndNoStyleSheetButItsOwn) {
   const std::filesystem::path page = write_report(small_set(), folder / "out", undrawn);
   std::string html = read_file(page);

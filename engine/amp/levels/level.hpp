@@ -63,7 +63,7 @@ struct LevelRules {
   bool batch_norm_f32 = true;
   bool layer_norm_f32 = true;        ///< paddle: for f16 only
   bool low_statistics = false;       ///< BatchNorm's running statistics are low where its parameters are
-  bool master_weights = true;        ///< of a low model: FP32 values behind the low ones
+  bool master_weights = true;        ///< of a low model: FP32 copies of its weights take the updates
   bool low_gradients = false;        ///< of a low model: gradients add up in low
   bool unscales_to_f32 = true;       ///< of low gradients with master weights
   bool low_inputs = false;           ///< floating inputs of the network are cast to low
@@ -135,7 +135,7 @@ struct AmpPlan {
   ProductFormats product_formats = {};
   LowRounding rounding = LowRounding::nearest;
 
-  /// Are weights 16 bits wide, with no FP32 copy behind them? Some may stay FP32 all the same.
+  /// Are weights 16 bits wide, without an FP32 copy? Some may stay FP32 all the same.
   bool low_weights() const { return rules.low_model && !rules.master_weights; }
   /// Which roundings are stochastic? "stochastic" means all that there are.
   bool stochastic_weights() const {

@@ -92,8 +92,8 @@ std::vector<OwnRow> rows_of(const MmaCommand& command) {
   return rows;
 }
 
-/// A row that the command names, with its changes to it. An option that cannot change any result of the row is
-/// refused: who gives it expects something of it.
+/// A row that the command names, with its changes to it. An option that cannot change any result of the row
+/// is refused: who gives it expects something of it.
 MmaQuestion question_of(const MmaCommand& command, OwnRow own) {
   const DType a_format = own.operands;
   const DType b_format = command.in_b.empty() ? a_format : operand_format(command.in_b);

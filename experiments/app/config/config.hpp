@@ -272,10 +272,10 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
 std::vector<std::string> apply_settings(RunConfig& config, const std::vector<std::string>& settings,
                                         std::string_view where);
 
-/// Once all settings are there: puts the row's name in the place of a chip's in backend.tensor_core, and the policy
-/// that amp.level brings in amp.dialect ("none" if it brings none) in the place of scaler.policy = "auto".
-/// std::invalid_argument for a chip whose rows differ in a format of the run, and for a level that the dialect does
-/// not have.
+/// Once all settings are there: puts the row's name in the place of a chip's in backend.tensor_core, and the
+/// policy that amp.level brings in amp.dialect ("none" if it brings none) in the place of scaler.policy =
+/// "auto". std::invalid_argument for a chip whose rows differ in a format of the run, and for a level that
+/// the dialect does not have.
 void resolve_names(RunConfig& config);
 /// CommandError(usage) that begins with `where` instead.
 void resolve_names(RunConfig& config, std::string_view where);

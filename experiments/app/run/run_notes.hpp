@@ -17,7 +17,8 @@ void print_notes(const PreparedRun& run);
 /// by clean steps.
 std::string never_grows(const engine::amp::ScalePolicy& policy, std::uint64_t steps);
 
-/// Before the network is made: a warning where a step takes more memory than there is. Says whether there was one.
+/// Before the network is made: a warning where a step takes more memory than there is. Says whether there was
+/// one.
 bool note_memory(const StepCosts& costs);
 
 /// What GPUs that are here lack for this run's products, a line each.

@@ -59,7 +59,7 @@ struct RunMemory {
                  "Bytes of tensors in the first two steps of a run. All but `activations` and `peak`, which "
                  "the pool counts in whole blocks, follow from shapes and dtypes.");
   FP16LAB_FIELD(std::uint64_t, parameters, 0, "as the network computes with them", .unit = "B");
-  FP16LAB_FIELD(std::uint64_t, masters, 0, "FP32 weights behind 16-bit ones", .unit = "B");
+  FP16LAB_FIELD(std::uint64_t, masters, 0, "FP32 copies of 16-bit weights", .unit = "B");
   FP16LAB_FIELD(std::uint64_t, gradients, 0, "of parameters that are trained, all of them at once",
                 .unit = "B");
   FP16LAB_FIELD(std::uint64_t, optimizer, 0, "momenta and the like", .unit = "B");

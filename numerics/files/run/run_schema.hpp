@@ -30,7 +30,7 @@ namespace fp16lab {
 
 /// Rises with every change that an older reader would misread or refuse. Readers know all versions so far:
 /// 1: as here, without the bits_per_character of evaluations.csv and the resumptions of the manifest;
-/// 2: with them; columns are only ever added behind the others. Folders written before there was an
+/// 2: with them; columns are only ever added after the others. Folders written before there was an
 ///    overflows.jsonl have none, and read as if nothing was known of overflows but found_inf. Those written
 ///    before manifests counted rows hold bits per byte as bits_per_character, which is another number where
 ///    the text is beyond ASCII;

@@ -1,5 +1,5 @@
-// The name of a build: the commit, and a digest of what differs from it; what programs answer to --version; the
-// licence; and the packages that scripts/setup.sh installs.
+// The name of a build: the commit, and a digest of what differs from it; what programs answer to --version;
+// the licence; and the packages that scripts/setup.sh installs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -183,8 +183,8 @@ TEST(Licence, EveryDependencyIsListedAndWhatIsCompiledInHasItsNotice) {
 
 class Setup : public testing::Test {
  protected:
-  /// What scripts/setup.sh asks apt-get to install where nothing is installed, `bible` prints a text and `present` are
-  /// the files that are there already.
+  /// What scripts/setup.sh asks apt-get to install where nothing is installed, `bible` prints a text and
+  /// `present` are the files that are there already.
   std::string installs(const std::vector<std::string>& arguments) {
     const std::filesystem::path sources = temporary_.path() / "sources",
                                 programs = temporary_.path() / "programs";
@@ -230,7 +230,8 @@ TEST_F(Setup, NamesPackagesWithoutTheirVersion) {
     const std::string package = line.substr(0, line.find_first_of(" |"));
     if (package.empty() || package.starts_with('#') || package.starts_with('[')) continue;
     EXPECT_TRUE(packages.insert(package).second) << package << " stands twice";
-    // A name such as libboost1.81-dev or libclang-rt-14-dev is one Debian's; CLI11, zlib1g and python3 are names.
+    // A name such as libboost1.81-dev or libclang-rt-14-dev is one Debian's; CLI11, zlib1g and python3 are
+    // names.
     std::string name = package;
     for (const std::string whole : {"libcli11", "zlib1g", "python3", "json3"})
       if (const std::size_t place = name.find(whole); place != std::string::npos)

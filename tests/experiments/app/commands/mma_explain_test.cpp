@@ -161,8 +161,8 @@ TEST_F(MmaExplain, Fp8OnAdaKeeps13Bits) {
                         "-1024 ulp, from rounding +0 ulp\n"));
 }
 
-// 3f800001 = 1 + 2^-23 loses its last bit, which TF32 has not: of the exact sum 2 + 2^-22 remains 2. An ulp at 2 is
-// 2^-22, so the error is -1 ulp, and neither alignment nor rounding made it.
+// 3f800001 = 1 + 2^-23 loses its last bit, which TF32 has not: of the exact sum 2 + 2^-22 remains 2. An ulp
+// at 2 is 2^-22, so the error is -1 ulp, and neither alignment nor rounding made it.
 TEST_F(MmaExplain, Tf32CutsItsOperandsFirst) {
   const std::string line = "3f800001\t40000000\t0\n", arguments = "--model ampere --in tf32";
   const std::string text = run(line, arguments + " --explain").out;

@@ -76,7 +76,8 @@ TEST_F(Mma, WordsMayHavePrefixesCapitalsBlanksAndNoLeadingZeros) {
 }
 
 TEST_F(Mma, NumbersStandBesideWordsAndModelsSideBySide) {
-  // 2^24 + 4 * 1.5 = 16777222, whose neighbours are 2 away. Beside 2^24 Volta keeps multiples of 2 (F = 23): none of
+  // 2^24 + 4 * 1.5 = 16777222, whose neighbours are 2 away. Beside 2^24 Volta keeps multiples of 2 (F = 23):
+  // none of
   // 1.5; Ampere of 1: four; Hopper of 1/2: all.
   const std::string all =
       "a       3e00 = 1.5, 3e00 = 1.5, 3e00 = 1.5, 3e00 = 1.5\n"
