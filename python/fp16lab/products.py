@@ -83,17 +83,23 @@ def matmul(
             np.copyto(sums.reshape(shape), words)
         except ValueError:
             raise ValueError(f"c is {words.shape} and does not broadcast to the result's {shape}") from None
-    _core.matmul(
-        np.broadcast_to(rows, batch + rows.shape[-2:]),
-        a_format,
-        np.broadcast_to(columns, batch + columns.shape[-2:]),
-        b_format,
-        model,
-        accumulator,
-        c is not None,
-        sums,
-        count,
-    )
+    try:
+        _core.matmul(
+            np.broadcast_to(rows, batch + rows.shape[-2:]),
+            a_format,
+            np.broadcast_to(columns, batch + columns.shape[-2:]),
+            b_format,
+            model,
+            accumulator,
+            c is not None,
+            sums,
+            count,
+        )
+    except ValueError as error:
+        if a_format != "tf32":
+            raise
+        hint = "float32 arrays are TF32; .astype(numpy.float16) rounds them to FP16"
+        raise ValueError(f"{error}; {hint}") from None
     return kind.wrap_as_array(_rounded(sums, accumulator, out, count).reshape(shape), out)
 
 
@@ -127,7 +133,8 @@ def _require_formats(left: Codes, right: Codes, model: str, accumulator: str) ->
         raise TypeError(f"model is {model!r}; a name of models() is needed")
     if left.format != right.format and not {left.format, right.format} <= {"e4m3", "e5m2"}:
         raise ValueError(
-            f"a is {left.format} and b is {right.format}; a tensor core multiplies one format, or FP8's two"
+            f"a is {left.format} and b is {right.format}; a tensor core multiplies one format, or FP8's two:"
+            " .astype makes them alike"
         )
     if accumulator not in ("f32", "f16"):
         raise ValueError(f'accumulator is {accumulator!r}; "f32" or "f16" is needed')

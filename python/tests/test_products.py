@@ -237,6 +237,8 @@ def test_what_no_model_multiplies_is_refused():
     half, double = np.ones((2, 2), np.float16), np.ones((2, 2))
     with pytest.raises(TypeError, match="a is float64, which no model multiplies; a.astype"):
         fp16lab.matmul(double, half)
+    with pytest.raises(ValueError, match=r"no tf32 .* float32 arrays are TF32; .astype\(numpy.float16\)"):
+        fp16lab.matmul(np.float32(half), np.float32(half), "v100")
     with pytest.raises(ValueError, match="volta"):
         fp16lab.matmul(half.astype(ml_dtypes.bfloat16), half.astype(ml_dtypes.bfloat16), "volta")
     with pytest.raises(ValueError, match="a is f16 and b is bf16; a tensor core multiplies one format"):

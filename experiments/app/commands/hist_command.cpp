@@ -123,8 +123,8 @@ void print_notes(const CountedDumps& dumps) {
   if (above > 0) say("note: {} finite FP64 values are beyond FP32's largest number", above);
 }
 
-/// What explains an Inf or NaN; where another scale would mend what is wrong, the same at that one; else the
-/// tables.
+/// What explains an Inf or NaN; where no scale suits all, the same without the tensor that overflows first;
+/// where another scale would mend what is wrong, the same at that one; else the tables.
 std::string next_of(const HistCommand& command, std::span<const std::filesystem::path> files,
                     const HistQuestion& question, const analysis::SuggestedScale& suggestion,
                     const analysis::Finding* worst) {
@@ -144,6 +144,12 @@ std::string next_of(const HistCommand& command, std::span<const std::filesystem:
   add("--exclude", command.exclude);
   add("--as", command.as);
   if (!command.recorded_scale.empty()) add("--recorded-scale", {command.recorded_scale});
+  const std::string& first = suggestion.overflows_first;
+  if (suggestion.suggested && !suggestion.fits() && !first.empty() && first != suggestion.asks_most) {
+    if (!command.scale.empty()) add("--scale", {command.scale});
+    add("--exclude", {first});
+    return shell_line(words) + " (what the others ask for)";
+  }
   if (worst != nullptr && suggestion.suggested && question.scale != std::scalbn(1.0, *suggestion.suggested)) {
     add("--scale", {fmt::format("2^{}", *suggestion.suggested)});
     return shell_line(words) + " (the same at the suggested scale)";

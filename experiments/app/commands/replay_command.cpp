@@ -108,7 +108,7 @@ Command replay_command() {
           "that have it.",
       .examples =
           "  fp16lab replay results/classifier --interval 20 -o results/classifier-replay\n"
-          "  fp16lab replay results/classifier --policy torch --policy lost-mass --set "
+          "  fp16lab replay results/classifier --policy torch,lost-mass --set "
           "torch.growth_interval=50",
       .uses = {.set = "A policy's parameter: torch.growth_interval=20, or scaler.growth_interval=20 for "
                       "every policy that has it\n(repeatable)",
@@ -120,8 +120,10 @@ Command replay_command() {
         options.add("RUN", command->run, "Run folder").required().not_empty("a folder").offers(offer_runs());
         options
             .add("--policy", command->policies,
-                 "Only this policy (repeatable; fp16lab policy --list shows them; default: all)")
+                 "Only this policy, or these with commas between them (repeatable; fp16lab policy --list "
+                 "shows them; default: all)")
             .type("NAME")
+            .separated(',')
             .repeatable()
             .offers(offer_words(policy_names()));
         options

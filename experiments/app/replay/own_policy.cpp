@@ -86,8 +86,8 @@ analysis::Claim replay_own_policy(const std::filesystem::path& folder) {
   const std::string difference = first_difference(steps, replay.finish());
   claim.verdict = analysis::verdict_of(difference.empty());
   claim.measured = difference.empty()
-                       ? fmt::format("{}: the scales and skips of all {} steps", policy.name, steps.size())
-                       : fmt::format("{}: {}", policy.name, difference);
+                       ? fmt::format("policy {}: the scales and skips of all {} steps", policy.name, steps.size())
+                       : fmt::format("policy {}: {}", policy.name, difference);
   return claim;
 }
 

@@ -57,7 +57,7 @@ std::vector<std::string> notes_of(const RecordedRun& run, const ReplayOptions& o
   if (const std::uint64_t held = survey.total - survey.observed; held > 0)
     notes.push_back(
         fmt::format("{} of {} steps have no histograms: the last recorded ones stand in for them (--steps "
-                    "recorded leaves these steps out)",
+                    "recorded leaves these steps out; observe.histograms_every=1 records all)",
                     held, survey.total));
   if (options.contestants.interval)
     notes.push_back(fmt::format("growth intervals above {} are {}, not the policies' own (--interval)",

@@ -27,6 +27,14 @@ void note_division(const RunPlan& plan) {
       divided, left / divided);
 }
 
+/// A level that leaves the scaler to the user has none until the user makes one.
+void note_no_scale(const RunPlan& plan) {
+  if (plan.amp.level == engine::Level::O0 || plan.amp.low != DType::f16 || plan.policy.name != "none") return;
+  const std::string_view usual = plan.amp.rules.scaler;
+  say("note: there is no loss scale (scaler.policy = none){}",
+      usual == "none" ? "" : fmt::format("; who trains so mostly makes one: scaler.policy={}", usual));
+}
+
 /// Scales that are no powers of two round every gradient twice.
 void note_unscaling(const RunPlan& plan) {
   if (!plan.scaler.enabled || plan.scaler.power_of_two != engine::amp::PowerOfTwo::warn) return;
@@ -88,6 +96,7 @@ bool note_memory(const StepCosts& costs) {
 void print_notes(const PreparedRun& run) {
   for (const std::string& sentence : run.plan.left_out) say("note: {}", sentence);
   note_division(run.plan);
+  note_no_scale(run.plan);
   note_unscaling(run.plan);
   note_order(run.plan);
   note_backend(run);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -99,8 +100,8 @@ def explain_overflow(
     >>> told.parameters, told.finite_scale
     (['weight', 'bias'], 32768.0)
 
-    TypeError: no module, or one of FSDP; `step` returns no loss. ValueError: a scale that is not above 0; a
-    compiled module.
+    TypeError: no module, or one of FSDP; `step` needs an argument, or returns no loss. ValueError: a scale
+    that is not above 0; a compiled module.
     """
     network = unwrapped(
         model,
@@ -112,6 +113,7 @@ def explain_overflow(
             "torch.compile fuses the operations of this network: give lab.explain_overflow the module "
             "before compiling"
         )
+    _require_no_argument(step)
     if scale is None:
         scale = scaler.get_scale() if scaler is not None else 1.0
     try:
@@ -240,6 +242,16 @@ def _with_logarithms(
         return culprits
     places[("forward", "operation")] = made[0]
     return [logs[made[0]], *(row for row in culprits if row["pass"] == "backward")]
+
+
+def _require_no_argument(step: Callable[[], torch.Tensor]) -> None:
+    try:
+        inspect.signature(step).bind()
+    except TypeError as error:
+        told = "explain_overflow calls step() without arguments; lambda: step(batch) gives it one"
+        raise TypeError(f"{told} ({error})") from None
+    except ValueError:  # a callable that has no signature
+        pass
 
 
 def _loss(step: Callable[[], torch.Tensor]) -> torch.Tensor:

@@ -37,7 +37,7 @@ class watch:
                 ...                        # the loop as it is
                 w.step(loss=loss)          # optional: tells the loss of the step that has just ended
             w.evaluate(loss=test_loss)     # optional, where there is one
-        print(w.table())
+        print(w)                           # w.table()
         w.save("results/mine")             # fp16lab hist, replay, compare, report
 
     A step ends at `scaler.update()`; without a scaler, when the last one of `optimizer` (one, or a list) has
@@ -207,6 +207,9 @@ class watch:
         tensor of one counted step, the last one without `step`: where its values lie in `format`."""
         lines = self.recording.table(step, format)
         return f"{self._account()}\n{lines}" if self.recording.counts else lines
+
+    def __str__(self) -> str:
+        return self.table()
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = False) -> Path:
         """Writes a run folder and returns its path. In a distributed training each rank writes its own,

@@ -432,6 +432,8 @@ def test_refuses_what_is_no_step():
         lab.explain_overflow(model, lambda: model(torch.ones(8, 6)))
     with pytest.raises(TypeError, match="not float"):
         lab.explain_overflow(model, lambda: 1.0)
+    with pytest.raises(TypeError, match=r"calls step\(\) without arguments; .*missing a required argument: 'x'"):
+        lab.explain_overflow(model, lambda x: model(x).sum())
     for scale in ("a", 10**400):
         with pytest.raises(ValueError, match="^explain_overflow: scale is .*; a number above 0 that FP64 holds is"):
             lab.explain_overflow(nn.Linear(2, 2), lambda: None, scale=scale)

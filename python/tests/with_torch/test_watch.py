@@ -372,7 +372,7 @@ def test_numbers_of_fp64_beyond_fp32(tmp_path):
     assert (inputs.zones()["lost"], inputs.zero) == ((18, 18), 0)
     assert (bias.zones()["overflow"], bias.infinite) == ((2, 2), 0)
     assert w.histogram("weight") == fp16lab.histogram(model.weight.grad)
-    row = next(line for line in w.table().splitlines() if line.startswith("input"))
+    row = next(line for line in str(w).splitlines() if line.startswith("input"))
     assert row.split()[2:] == ["f64", "18", "0.00", "100.00", "0.00", "0.00", "-", "-"]
     with pytest.warns(UserWarning, match="input, output, loss.prediction, bias, weight in FP64 saved as dtype f32"):
         folder = w.save(tmp_path / "run")

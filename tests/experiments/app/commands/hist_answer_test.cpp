@@ -76,6 +76,14 @@ TEST_F(HistAnswer, NamesWhatOverflowsAndByHowMuch) {
               StartsWith("Nothing to fix: every value is finite, and every tensor fits.\n"));
 }
 
+/// No scale suits all: the next command leaves out the tensor that overflows first.
+TEST_F(HistAnswer, OneTensorThatSuitsNoOtherIsLeftOutNext) {
+  npz_of("odd.npz", {{"a", std::vector<double>(9, 1e-7)}, {"b", {1e6, 1e-7}}, {"c", {1e-7}}});
+  EXPECT_THAT(answer({path("odd.npz"), "--scale", "2^2"}),
+              HasSubstr("Next: fp16lab hist " + path("odd.npz") +
+                        " --scale '2^2' --exclude b (what the others ask for)"));
+}
+
 /// Four dumps of a 62-tensor model: one screen, and what changed from step to step.
 TEST_F(HistAnswer, StepsOfOneRunFitOnOneScreen) {
   for (const int step : {9, 499, 500, 1000}) {

@@ -66,12 +66,12 @@ TEST_F(ReplayCommandLine, APolicyOnItsOwnRunDoesWhatItDid) {
   // So says the command itself, from the run's own configuration.
   const std::string good = read("own/steps.csv");
   const auto claim = [&] {
-    const testing_support::Finished result = fp16lab({"replay", path("own"), "--policy", "fixed", "--quiet"});
+    const testing_support::Finished result = fp16lab({"replay", path("own"), "--policy", "fixed,none", "--quiet"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return result.out;
   };
   EXPECT_THAT(claim(),
-              HasSubstr("measured: torch: the scales and skips of all 40 steps\n  verdict: HOLDS\n"));
+              HasSubstr("measured: policy torch: the scales and skips of all 40 steps\n  verdict: HOLDS\n"));
   const StepRow& taken = run.steps.back();
   ASSERT_FALSE(taken.skipped);
   const std::size_t last = good.rfind('\n', good.size() - 2) + 1;
@@ -80,7 +80,7 @@ TEST_F(ReplayCommandLine, APolicyOnItsOwnRunDoesWhatItDid) {
   std::string other = good;
   testing_support::write_bytes(path("own/steps.csv"),
                                other.replace(good.find(scale, last), scale.size(), ",3,"));
-  EXPECT_THAT(claim(), HasSubstr("measured: torch: step 40 has the scale 2^1.58496, replayed 2^"));
+  EXPECT_THAT(claim(), HasSubstr("measured: policy torch: step 40 has the scale 2^1.58496, replayed 2^"));
   EXPECT_THAT(claim(), HasSubstr("verdict: FAILS\n"));
 }
 

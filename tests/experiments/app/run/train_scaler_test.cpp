@@ -32,6 +32,15 @@ TEST_F(TrainScaler, LostMassMovesTheScaleWithoutAnOverflow) {
   EXPECT_EQ(read("blind/histograms.jsonl"), "");
 }
 
+/// torch's O1 leaves the scaler to the user; a level without FP16 needs none.
+TEST_F(TrainScaler, SaysThatThereIsNoLossScale) {
+  EXPECT_THAT(train("o1", set({"amp.level=O1", "scaler.policy=auto"})).err,
+              HasSubstr("note: there is no loss scale (scaler.policy = none); who trains so mostly makes one: "
+                        "scaler.policy=torch\n"));
+  EXPECT_THAT(train("made", set({"amp.level=O1", "scaler.policy=torch"})).err, Not(HasSubstr("no loss scale")));
+  EXPECT_THAT(train("o0", set({"amp.level=O0", "scaler.policy=auto"})).err, Not(HasSubstr("no loss scale")));
+}
+
 TEST_F(TrainScaler, ARescuedRunSkipsNothing) {
   const std::vector<std::string> settings = {"scaler.policy=torch", "scaler.initial_scale=2^30",
                                              "scaler.growth_interval=4"};
