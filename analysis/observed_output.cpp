@@ -102,7 +102,7 @@ Json cast_json(const HistogramRow& row, bool watched) {
 }  // namespace
 
 std::string_view title_of(Observed observed) {
-  static constexpr std::array<std::string_view, all_observed.size()> titles{
+  static constexpr std::array<std::string_view, every<Observed>.size()> titles{
       "Gradients", "Activations", "Weights", "Updates against weights", "Optimizer state"};
   return titles.at(static_cast<std::size_t>(observed));
 }

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "numerics/text/named_enum.hpp"
+
 namespace fp16lab::engine {
 
 enum class OpClass : std::uint8_t {
@@ -95,13 +97,10 @@ enum class Op : std::uint8_t {
 inline constexpr std::size_t op_count = 0 FP16LAB_OPS(FP16LAB_OP);
 #undef FP16LAB_OP
 
-constexpr std::string_view name_of(Op op) {
-  constexpr std::array<std::string_view, op_count> names = {
+constexpr std::array<std::string_view, op_count> names_of(Op) {
 #define FP16LAB_OP(name, kind) #name,
-      FP16LAB_OPS(FP16LAB_OP)
+  return {FP16LAB_OPS(FP16LAB_OP)};
 #undef FP16LAB_OP
-  };
-  return names[static_cast<std::size_t>(op)];
 }
 
 constexpr OpClass class_of(Op op) {

@@ -36,26 +36,15 @@
 #include "engine/backend/backend.hpp"
 #include "engine/parallel/shard_tree.hpp"
 #include "engine/tensor/position_table.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::engine {
 
 /// The name under which the gradient of an input slot is observed; none: not observed.
 enum class SlotLabel : std::uint8_t { none, input, weight, bias, prediction };
 
-constexpr std::string_view name_of(SlotLabel label) {
-  switch (label) {
-    case SlotLabel::none:
-      return "";
-    case SlotLabel::input:
-      return "input";
-    case SlotLabel::weight:
-      return "weight";
-    case SlotLabel::bias:
-      return "bias";
-    case SlotLabel::prediction:
-      return "prediction";
-  }
-  return "?";
+constexpr std::array<std::string_view, 5> names_of(SlotLabel) {
+  return {"", "input", "weight", "bias", "prediction"};
 }
 
 struct Slot {

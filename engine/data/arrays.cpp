@@ -19,8 +19,6 @@
 namespace fp16lab::engine::data {
 namespace {
 
-constexpr std::array kinds = {ExampleKind::automatic, ExampleKind::nchw, ExampleKind::nhwc,
-                              ExampleKind::features, ExampleKind::tokens};
 constexpr std::int64_t most_symbols = std::numeric_limits<std::int32_t>::max();
 
 void check_options(const ArraysOptions& options) {
@@ -172,13 +170,6 @@ void split(SplitDataset& data, const ArraysOptions& options) {
 }
 
 }  // namespace
-
-std::span<const ExampleKind> all_example_kinds() { return kinds; }
-
-std::string_view name_of(ExampleKind kind) {
-  constexpr std::array<std::string_view, kinds.size()> names{"auto", "nchw", "nhwc", "features", "tokens"};
-  return names.at(static_cast<std::size_t>(kind));
-}
 
 SplitDataset load_arrays(const ArraysOptions& options) {
   check_options(options);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/data/dataset.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::engine::data {
 
@@ -22,10 +23,9 @@ enum class ExampleKind {
   features,  ///< numbers of any shape
   tokens,    ///< integers of any shape: symbols for an embedding
 };
-/// In the order of the enumeration.
-std::span<const ExampleKind> all_example_kinds();
-/// The enumerator's own spelling; "auto".
-std::string_view name_of(ExampleKind kind);
+constexpr std::array<std::string_view, 5> names_of(ExampleKind) {
+  return {"auto", "nchw", "nhwc", "features", "tokens"};
+}
 
 struct ArraysOptions {
   /// A file, whose arrays `train` and `test` name; or a folder, in which each of their entries is a file: one

@@ -11,6 +11,7 @@
 
 #include "engine/backend/backend.hpp"
 #include "engine/data/example_array.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::engine::data {
 
@@ -80,7 +81,9 @@ Dataset random_images(std::int64_t count, std::int64_t side, std::int64_t classe
 double label_entropy(const Dataset& dataset);
 
 enum class DataKind { images, arrays, text, synthetic };
-std::string_view name_of(DataKind kind);
+constexpr std::array<std::string_view, 4> names_of(DataKind) {
+  return {"images", "arrays", "text", "synthetic"};
+}
 
 struct DatasetInfo {
   std::string_view name;  ///< what users type: "fashion-mnist"

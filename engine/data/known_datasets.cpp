@@ -96,20 +96,6 @@ std::vector<std::filesystem::path> require_files(const DatasetInfo& info, const 
 
 }  // namespace
 
-std::string_view name_of(DataKind kind) {
-  switch (kind) {
-    case DataKind::images:
-      return "images";
-    case DataKind::arrays:
-      return "arrays";
-    case DataKind::text:
-      return "text";
-    case DataKind::synthetic:
-      return "synthetic";
-  }
-  throw std::logic_error("unknown kind of data");
-}
-
 std::span<const DatasetInfo> known_datasets() { return datasets; }
 
 DatasetLocation find_dataset(std::string_view name, const std::filesystem::path& path) {

@@ -13,8 +13,6 @@
 namespace fp16lab::engine::data {
 namespace {
 
-constexpr std::array distributions = {Distribution::uniform, Distribution::normal};
-
 void require(std::string_view option, std::int64_t value, std::int64_t maximum) {
   if (value < 1 || value > maximum)
     throw std::invalid_argument(
@@ -22,21 +20,6 @@ void require(std::string_view option, std::int64_t value, std::int64_t maximum) 
 }
 
 }  // namespace
-
-std::span<const Distribution> all_distributions() { return distributions; }
-
-std::string_view name_of(Distribution distribution) {
-  return distribution == Distribution::uniform ? "uniform" : "normal";
-}
-
-Distribution distribution_from_name(std::string_view name) {
-  std::vector<std::string_view> known;
-  for (const Distribution candidate : distributions) {
-    if (name_of(candidate) == name) return candidate;
-    known.push_back(name_of(candidate));
-  }
-  throw std::invalid_argument(fmt::format("synthetic data set \"{}\": {}", name, known_are(name, known)));
-}
 
 SyntheticBatches::SyntheticBatches(const SyntheticOptions& options) : options_(options) {
   constexpr std::int64_t any = std::numeric_limits<std::int64_t>::max();

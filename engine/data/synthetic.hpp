@@ -13,6 +13,7 @@
 #include "engine/backend/backend.hpp"
 #include "engine/data/batch_source.hpp"
 #include "numerics/random/philox.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::engine::data {
 
@@ -21,12 +22,8 @@ enum class Distribution {
   uniform,  ///< on [0, 1)
   normal,   ///< mean 0, deviation 1
 };
-/// In the order of the enumeration.
-std::span<const Distribution> all_distributions();
-/// The enumerator's own spelling, which is also the data set's name.
-std::string_view name_of(Distribution distribution);
-/// std::invalid_argument for an unknown name, listing the known ones.
-Distribution distribution_from_name(std::string_view name);
+/// The data sets' names.
+constexpr std::array<std::string_view, 2> names_of(Distribution) { return {"uniform", "normal"}; }
 
 struct SyntheticOptions {
   Distribution distribution = Distribution::uniform;

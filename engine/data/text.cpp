@@ -111,12 +111,6 @@ Mark mark_of(char c) {
 
 }  // namespace
 
-std::string_view name_of(Tokens tokens) { return tokens == Tokens::bytes ? "bytes" : "words"; }
-std::span<const Tokens> all_tokens() {
-  static constexpr std::array every{Tokens::bytes, Tokens::words};
-  return every;
-}
-
 std::string_view first_word(std::string_view text) {
   std::size_t begin = 0;
   while (begin < text.size() && mark_of(text[begin]) == Mark::space) ++begin;

@@ -13,6 +13,7 @@
 #include "engine/data/batch_source.hpp"
 #include "engine/data/dataset.hpp"
 #include "engine/data/epoch_order.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::engine::data {
 
@@ -21,8 +22,7 @@ enum class Tokens {
   bytes,  ///< one byte
   words,  ///< a word with the space before it, digits, marks, or a run of spaces: see first_word
 };
-std::string_view name_of(Tokens tokens);
-std::span<const Tokens> all_tokens();
+constexpr std::array<std::string_view, 2> names_of(Tokens) { return {"bytes", "words"}; }
 
 /// A text in pieces that follow each other and leave nothing out, in the manner of GPT-2 (Radford et al.
 /// 2019, section 2.2) before its byte pairs: a run of letters, of digits, or of other marks, each with one

@@ -1,6 +1,5 @@
 #include "engine/nn/initialization.hpp"
 
-#include <array>
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -10,11 +9,6 @@
 namespace fp16lab::engine::nn {
 
 namespace {
-
-constexpr std::array every_initialization = {Initialization::torch_linear,   Initialization::kaiming_uniform,
-                                             Initialization::kaiming_normal, Initialization::xavier_uniform,
-                                             Initialization::xavier_normal,  Initialization::normal_002,
-                                             Initialization::mindspore_lenet};
 
 /// sqrt(numerator / denominator), both roundings IEEE operations (the square root too: IEEE 754-2019, 5.4.1).
 float root_of_ratio(double numerator, std::int64_t denominator) {
@@ -33,28 +27,6 @@ PhiloxStream stream_of(std::uint64_t seed, std::string_view path) {
 }
 
 }  // namespace
-
-std::span<const Initialization> all_initializations() { return every_initialization; }
-
-std::string_view name_of(Initialization initialization) {
-  switch (initialization) {
-    case Initialization::torch_linear:
-      return "torch_linear";
-    case Initialization::kaiming_uniform:
-      return "kaiming_uniform";
-    case Initialization::kaiming_normal:
-      return "kaiming_normal";
-    case Initialization::xavier_uniform:
-      return "xavier_uniform";
-    case Initialization::xavier_normal:
-      return "xavier_normal";
-    case Initialization::normal_002:
-      return "normal_002";
-    case Initialization::mindspore_lenet:
-      return "mindspore_lenet";
-  }
-  return "?";
-}
 
 float torch_bound(std::int64_t fan_in) { return root_of_ratio(1.0, fan_in); }
 

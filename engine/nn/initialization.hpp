@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/backend/backend.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::engine::nn {
 
@@ -25,10 +26,10 @@ enum class Initialization {
   mindspore_lenet,
 };
 
-/// In the order of the enumeration.
-std::span<const Initialization> all_initializations();
-/// The enumerator's own spelling.
-std::string_view name_of(Initialization initialization);
+constexpr std::array<std::string_view, 7> names_of(Initialization) {
+  return {"torch_linear",  "kaiming_uniform", "kaiming_normal", "xavier_uniform",
+          "xavier_normal", "normal_002",      "mindspore_lenet"};
+}
 
 /// 1/sqrt(fan_in), torch's bound for Linear, Conv2d and (with the hidden extent) LSTM. This and every other
 /// bound or deviation is one correctly rounded FP64 division and square root, then one rounding to FP32.

@@ -1,20 +1,10 @@
 #include "engine/nn/losses.hpp"
 
-#include <array>
 #include <stdexcept>
-#include <utility>
 
 namespace fp16lab::engine::nn {
 
 namespace {
-
-constexpr std::array<std::pair<LossKind, std::string_view>, 5> names{{
-    {LossKind::cross_entropy, "cross_entropy"},
-    {LossKind::mse, "mse"},
-    {LossKind::l1, "l1"},
-    {LossKind::huber, "huber"},
-    {LossKind::bce_with_logits, "bce_with_logits"},
-}};
 
 /// f32 (rows, classes): 1 - smoothing + smoothing / classes at each target, smoothing / classes elsewhere.
 Tensor probabilities(Backend& backend, const Tensor& targets, std::int64_t classes, float smoothing) {
@@ -59,21 +49,6 @@ Variable cross_entropy(const LossOptions& loss, const Variable& logits, const Te
 }
 
 }  // namespace
-
-std::span<const LossKind> all_losses() {
-  static constexpr auto kinds = [] {
-    std::array<LossKind, names.size()> all{};
-    for (std::size_t i = 0; i < names.size(); ++i) all[i] = names[i].first;
-    return all;
-  }();
-  return kinds;
-}
-
-std::string_view name_of(LossKind loss) {
-  for (const auto& [kind, name] : names)
-    if (kind == loss) return name;
-  throw std::logic_error("unknown loss");
-}
 
 Variable loss_of(const LossOptions& loss, const Variable& output, const Tensor& targets) {
   if (loss.kind == LossKind::cross_entropy) return cross_entropy(loss, output, targets);

@@ -6,6 +6,7 @@
 
 #include "engine/autograd/ops.hpp"
 #include "engine/autograd/tape.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::engine::nn {
 
@@ -29,10 +30,9 @@ enum class LossKind {
   huber,            ///< e^2 / 2 up to `delta`, then straight
   bce_with_logits,  ///< binary cross-entropy of sigmoid(output); targets in [0, 1]
 };
-/// In the order of the enumeration.
-std::span<const LossKind> all_losses();
-/// The enumerator's own spelling.
-std::string_view name_of(LossKind loss);
+constexpr std::array<std::string_view, 5> names_of(LossKind) {
+  return {"cross_entropy", "mse", "l1", "huber", "bce_with_logits"};
+}
 
 struct LossOptions {
   LossOptions(LossKind which = LossKind::cross_entropy) : kind(which) {}  // NOLINT: a kind is a loss

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "numerics/formats/dtype.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::engine::parallel {
 
@@ -18,6 +19,7 @@ namespace fp16lab::engine::parallel {
 /// 16-bit wire; `all` (d = V) before, as torch's DistributedDataParallel does: the other way round; `root`
 /// half of it on each side, as FSDP does.
 enum class Predivide : std::uint8_t { one, root, all };
+constexpr std::array<std::string_view, 3> names_of(Predivide) { return {"1", "sqrt", "n"}; }
 
 /// The order of additions. The bits of all but `library` are those of V shards, on any number of ranks. In
 /// training a call of NCCL is a bucket of gradients (engine/train/gradient_means.hpp).
@@ -28,6 +30,9 @@ enum class SumOrder : std::uint8_t {
   library,    ///< a rank adds its shards by the tree, then MPI_Allreduce: the library's order, not promised.
   ///< 16-bit formats travel as MPI_UINT16_T with an operation that rounds every addition to nearest
 };
+constexpr std::array<std::string_view, 4> names_of(SumOrder) {
+  return {"tree", "nccl-ring", "nccl-tree", "mpi"};
+}
 
 struct WireOptions {
   DType wire = DType::f32;  ///< f32, f16 or bf16: what each shard's part is rounded to, and every partial sum
@@ -37,12 +42,7 @@ struct WireOptions {
   friend bool operator==(const WireOptions&, const WireOptions&) = default;
 };
 
-// In the order of the enumerators, by whose names configurations call them.
-std::span<const DType> wire_formats();        ///< f32, f16, bf16
-std::span<const Predivide> all_predivides();  ///< 1, sqrt, n
-std::span<const SumOrder> all_sum_orders();   ///< tree, nccl-ring, nccl-tree, mpi
-std::string_view name_of(Predivide predivide);
-std::string_view name_of(SumOrder order);
+inline constexpr std::array wire_formats{DType::f32, DType::f16, DType::bf16};
 
 /// The two divisors around the sum of `count` >= 1 values, as FP32 has them: v / before, and sum / after. Of
 /// one that is 1 no division is made.

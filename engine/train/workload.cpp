@@ -121,7 +121,7 @@ TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp
         "optimizer.kahan = true: it sums updates of 16-bit weights, but with amp.level = \"{}\" of {} the "
         "weights that are updated are FP32; expected optimizer.kahan = false, or a level with a 16-bit model "
         "and amp.master_weights = false",
-        amp::name_of(plan.amp.level), amp::name_of(plan.amp.dialect)));
+        name_of(plan.amp.level), name_of(plan.amp.dialect)));
   plan.optimizer.stochastic_rounding = plan.amp.stochastic_weights();
   plan.optimizer.seed = train.seed;
   if (optimizer.kahan && plan.optimizer.stochastic_rounding)

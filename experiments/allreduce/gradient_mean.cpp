@@ -95,7 +95,7 @@ std::string describe(const Variant& variant) {
 }
 
 Mean reduce_mean(const Variant& variant, Gradients gradients, double scale) {
-  if (std::ranges::count(engine::parallel::wire_formats(), variant.mean.wire) == 0)
+  if (std::ranges::count(engine::parallel::wire_formats, variant.mean.wire) == 0)
     throw std::invalid_argument("reduce_mean: gradients travel as f16, bf16 or f32");
   const engine::parallel::Divisors divisors =
       engine::parallel::divisors_of(variant.mean.predivide, static_cast<std::int64_t>(gradients.size()));

@@ -29,9 +29,9 @@ std::uint64_t unlike(std::span<const float> a, std::span<const float> b) {
 std::vector<RealRow> all_rows(const std::vector<std::int64_t>& shards, int ranks, std::size_t elements) {
   std::vector<RealRow> rows;
   for (const std::int64_t count : shards)
-    for (const DType wire : engine::parallel::wire_formats())
-      for (const Predivide predivide : engine::parallel::all_predivides())
-        for (const SumOrder order : engine::parallel::all_sum_orders()) {
+    for (const DType wire : engine::parallel::wire_formats)
+      for (const Predivide predivide : every<engine::parallel::Predivide>)
+        for (const SumOrder order : every<engine::parallel::SumOrder>) {
           RealRow& row = rows.emplace_back();
           row.shards = count;
           row.mean = {wire, predivide, order};

@@ -145,7 +145,7 @@ constexpr Network networks[] = {{"mlp", &make_perceptron},
 void register_threads(bool two) {
   for (const Network& network : networks)
     for (const engine::Level level : {engine::Level::O0, engine::Level::O1}) {
-      TrainingSetup setup{.amp = {.level = level}, .label = std::string(engine::amp::name_of(level))};
+      TrainingSetup setup{.amp = {.level = level}, .label = std::string(name_of(level))};
       const std::string name = fmt::format("{}/{}", network.name, setup.label);
       register_regions(name, [=, make = network.make] { return make(setup); });
       if (!two) continue;

@@ -20,12 +20,12 @@ namespace fp16lab::experiments {
 namespace {
 
 /// What a step counts: nothing, each kind of tensors, everything.
-constexpr std::size_t turns = all_observed.size() + 2;
+constexpr std::size_t turns = every<Observed>.size() + 2;
 constexpr std::uint64_t warm_up = 2 * turns;
 
 std::size_t turn_of(std::uint64_t step) { return step % turns; }
 std::string_view name_of_turn(std::size_t turn) {
-  return turn == 0 ? "nothing" : turn + 1 == turns ? "everything" : name_of(all_observed[turn - 1]);
+  return turn == 0 ? "nothing" : turn + 1 == turns ? "everything" : name_of(every<Observed>[turn - 1]);
 }
 
 class Watcher final : public engine::TrainObserver {
@@ -34,8 +34,8 @@ class Watcher final : public engine::TrainObserver {
   ObservedSet wants_tensors(std::uint64_t step) override {
     const std::size_t turn = turn_of(step);
     ObservedSet wanted;
-    for (std::size_t kind = 0; kind < all_observed.size(); ++kind)
-      if (turn == kind + 1 || turn + 1 == turns) wanted.insert(all_observed[kind]);
+    for (std::size_t kind = 0; kind < every<Observed>.size(); ++kind)
+      if (turn == kind + 1 || turn + 1 == turns) wanted.insert(every<Observed>[kind]);
     return wanted;
   }
   void on_tensor(const HistogramRow& row) override { writer_->append(row); }

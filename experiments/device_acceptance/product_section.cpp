@@ -78,8 +78,9 @@ void compare_wgmma(const Settings& settings, const Goal& goal, SectionResult& re
           *device, in, distribution, settings.seed, settings.sized<std::uint64_t>(2'000'000, 200'000, 500),
           settings.threads, probe::dot_product_of(*row, in.operands));
       table.rows.push_back({"wgmma", std::string(in.name), std::string(fp16lab::name_of(in.operands)),
-                            std::string(probe::name_of(distribution)), fmt::format("{}", comparison.outputs),
-                            fmt::format("{}", comparison.differing), "-"});
+                            std::string(fp16lab::name_of(distribution)),
+                            fmt::format("{}", comparison.outputs), fmt::format("{}", comparison.differing),
+                            "-"});
       differing += comparison.differing;
       outputs += comparison.outputs;
     }

@@ -177,8 +177,8 @@ CapturedTiles read_tiles(Lines& lines, std::string_view text) {
       lines.fields(text, ' ', 8, "an instruction, a kind, 'tiles N operands DIGEST results DIGEST'");
   const Instruction& in = lines.instruction_called(fields[0]);
   const auto* const distribution =
-      std::ranges::find_if(all_distributions, [&](Distribution d) { return name_in_file(d) == fields[1]; });
-  if (distribution == std::end(all_distributions)) lines.refuse("unknown kind of operands");
+      std::ranges::find_if(every<Distribution>, [&](Distribution d) { return name_in_file(d) == fields[1]; });
+  if (distribution == every<Distribution>.end()) lines.refuse("unknown kind of operands");
   CapturedTiles tiles{&in, *distribution, 0, 0, {}};
   constexpr std::uint64_t most_tiles = 1U << 20;
   tiles.count = lines.number(fields[3], 10, "a number of tiles");

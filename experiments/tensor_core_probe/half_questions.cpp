@@ -32,7 +32,7 @@ int operands_of(HalfOperation operation) {
 }
 
 /// As PTX spells it: "add.rn.ftz.f16x2".
-std::string name_of(const HalfInstruction& in) {
+std::string ptx_of(const HalfInstruction& in) {
   std::string name;
   switch (in.operation) {
     case HalfOperation::add:
@@ -105,7 +105,7 @@ Words run(Device& device, const HalfInstruction& in, const Calls& calls) {
   Words result = device.run(in, operands[0], operands[1], operands[2]);
   if (result.size() != calls.size())
     throw std::logic_error(
-        fmt::format("{}: {} results for {} calls", name_of(in), result.size(), calls.size()));
+        fmt::format("{}: {} results for {} calls", ptx_of(in), result.size(), calls.size()));
   if (in.packed)
     for (std::uint32_t& word : result)
       if (word >> 16 == (word & 0xffff)) word &= 0xffff;  // else it stays wider than any prediction
@@ -199,7 +199,7 @@ std::vector<NanRule> nan_rules() {
 
 Finding ask_nan(Device& device, const Settings& settings, const HalfInstruction& in) {
   const Calls calls = nan_calls(in.operation);
-  Finding finding{{.claim = fmt::format("{}: every NaN result is {}", name_of(in),
+  Finding finding{{.claim = fmt::format("{}: every NaN result is {}", ptx_of(in),
                                         in.operation == HalfOperation::cvt_f32_f16 ? "7fffffff" : "7fff"),
                    .criterion = fmt::format("that word from all of {} calls", calls.size()),
                    .topic = "P8"}};
@@ -221,9 +221,9 @@ Finding ask_nan(Device& device, const Settings& settings, const HalfInstruction&
     for (std::size_t rule = 0; rule < rules.size(); ++rule)
       agrees[rule] = agrees[rule] && rules[rule].predict(in, operands) == observed[i];
     claim.notes.push_back(
-        fmt::format("{} {} -> {}", name_of(in), operands_text(in, calls, i), result_text(in, observed[i])));
+        fmt::format("{} {} -> {}", ptx_of(in), operands_text(in, calls, i), result_text(in, observed[i])));
     finding.half_observations.push_back(
-        {name_of(in), operands_text(in, calls, i), result_text(in, observed[i])});
+        {ptx_of(in), operands_text(in, calls, i), result_text(in, observed[i])});
   }
   claim.verdict = analysis::verdict_of(agrees[0]);
   const auto holds = std::ranges::find(agrees, true);
@@ -259,7 +259,7 @@ class Sweep {
     const std::uint64_t differing = all_differing;
     for (std::size_t i = 0; i < observed.size() && differing > 0 && first_.size() < differences_kept; ++i)
       if (observed[i] != expected(i))
-        first_.push_back(fmt::format("  {} {} -> {}, emulated {}", name_of(in_), operands_text(in_, calls, i),
+        first_.push_back(fmt::format("  {} {} -> {}, emulated {}", ptx_of(in_), operands_text(in_, calls, i),
                                      result_text(in_, observed[i]), result_text(in_, expected(i))));
     differing_ += differing;
     total_ += observed.size();
@@ -268,7 +268,7 @@ class Sweep {
   std::uint64_t differing() const { return differing_; }
   std::uint64_t total() const { return total_; }
   void report(Claim& claim) const {
-    claim.notes.push_back(fmt::format("{}: {} of {} results differ", name_of(in_), differing_, total_));
+    claim.notes.push_back(fmt::format("{}: {} of {} results differ", ptx_of(in_), differing_, total_));
     claim.notes.insert(claim.notes.end(), first_.begin(), first_.end());
   }
 
@@ -340,7 +340,7 @@ Calls arithmetic_calls(HalfOperation operation, const Settings& settings) {
 }
 
 Finding ask_arithmetic(Device& device, const Settings& settings, HalfOperation operation) {
-  EmulatedClaim claim(name_of(HalfInstruction{operation, {}}) + " with .ftz, .sat, .f16x2");
+  EmulatedClaim claim(ptx_of(HalfInstruction{operation, {}}) + " with .ftz, .sat, .f16x2");
   if (settings.only_criteria) return claim.finding();
   if (!device.computes()) return claim.not_recorded();
   const Calls calls = arithmetic_calls(operation, settings);

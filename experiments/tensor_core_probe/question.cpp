@@ -188,7 +188,7 @@ std::vector<Finding> ask_tensor_core(Device& device, const Settings& settings) {
 
 std::vector<Finding> compare_with_emulator(Device& device, const Settings& settings) {
   std::vector<Finding> findings;
-  const std::uint64_t share = settings.random_outputs / std::size(all_distributions) + 1;
+  const std::uint64_t share = settings.random_outputs / every<Distribution>.size() + 1;
   for (const Instruction& in : instructions()) {
     const std::optional<TensorCoreModel> row = row_for(in, device.info().capability, settings.generation);
     if (!row) continue;
@@ -198,7 +198,7 @@ std::vector<Finding> compare_with_emulator(Device& device, const Settings& setti
                 Finding{{.claim = fmt::format("{}: every bit as '{}'", in.name, row->name),
                          .criterion = fmt::format("none of {} or more outputs differs for each of {} kinds "
                                                   "of random operands",
-                                                  share, std::size(all_distributions)),
+                                                  share, every<Distribution>.size()),
                          .topic = "R"}})
             .claim;
     if (settings.only_criteria) continue;
@@ -209,7 +209,7 @@ std::vector<Finding> compare_with_emulator(Device& device, const Settings& setti
     std::uint64_t differing = 0;
     std::uint64_t outputs = 0;
     try {
-      for (const Distribution distribution : all_distributions) {
+      for (const Distribution distribution : every<Distribution>) {
         const Comparison comparison = compare_random(device, in, distribution, settings.seed, share,
                                                      settings.threads, dot_product_of(*row, in.operands));
         claim.notes.push_back(fmt::format("{}: {} of {} outputs differ", name_of(distribution),

@@ -180,13 +180,6 @@ void cancel(const Instruction& in, std::span<std::uint32_t> line, bool negate, c
 
 }  // namespace
 
-std::string_view name_of(Distribution distribution) {
-  constexpr std::array<std::string_view, std::size(all_distributions)> names{
-      "ordinary",   "wide",          "raw bits", "subnormal", "zeros",
-      "cancelling", "near overflow", "floor",    "special"};
-  return names.at(static_cast<std::size_t>(distribution));
-}
-
 Tiles random_tiles(const Instruction& instruction, Distribution distribution, std::uint64_t seed,
                    std::uint64_t first_tile, std::size_t count, int threads) {
   Tiles tiles = make_tiles(instruction, count);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "experiments/tensor_core_probe/device.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::probe {
 
@@ -24,11 +25,10 @@ enum class Distribution : std::uint8_t {
   floor,          ///< sums around its smallest, products far below
   special,        ///< ordinary, sprinkled with NaN, infinity and zero
 };
-inline constexpr Distribution all_distributions[] = {
-    Distribution::ordinary,      Distribution::wide,  Distribution::raw_bits,
-    Distribution::subnormal,     Distribution::zeros, Distribution::cancelling,
-    Distribution::near_overflow, Distribution::floor, Distribution::special};
-std::string_view name_of(Distribution distribution);
+constexpr std::array<std::string_view, 9> names_of(Distribution) {
+  return {"ordinary",   "wide",          "raw bits", "subnormal", "zeros",
+          "cancelling", "near overflow", "floor",    "special"};
+}
 
 /// Tiles first_tile ... first_tile + count - 1 of an endless sequence fixed by instruction, distribution and
 /// seed.

@@ -1,6 +1,7 @@
 // Enumerations whose values have names.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -20,6 +21,13 @@ template <NamedEnum Enum>
 constexpr std::string_view name_of(Enum value) {
   return names_of(value)[static_cast<std::size_t>(value)];
 }
+/// All of them, in the order of the enumeration.
+template <NamedEnum Enum>
+inline constexpr auto every = [] {
+  std::array<Enum, names_of(Enum{}).size()> all{};
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Enum>(i);
+  return all;
+}();
 template <NamedEnum Enum>
 constexpr std::optional<Enum> enumerator_called(std::string_view name) {
   const auto& names = names_of(Enum{});

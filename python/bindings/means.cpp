@@ -22,8 +22,8 @@ using engine::parallel::SumOrder;
 using Rows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Row = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-template <class Choice>
-Choice chosen(std::string_view name, std::span<const Choice> all, const char* what) {
+template <class Choice, std::size_t count>
+Choice chosen(std::string_view name, const std::array<Choice, count>& all, const char* what) {
   for (const Choice choice : all)
     if (name_of(choice) == name) return choice;
   throw std::invalid_argument(std::string("there is no ") + what + " '" + std::string(name) + "'");
@@ -45,9 +45,9 @@ void mean_over_ranks(const Rows& values, std::string_view wire_name, std::string
                      std::string_view predivide_name, const Row& mean) {
   const FloatingPointScope scope;
   const nb::gil_scoped_release unlocked;
-  const SumOrder order = chosen(order_name, engine::parallel::all_sum_orders(), "order");
-  const auto predivide = chosen(predivide_name, engine::parallel::all_predivides(), "predivide");
-  const DType wire = chosen(wire_name, engine::parallel::wire_formats(), "wire");
+  const SumOrder order = chosen(order_name, every<engine::parallel::SumOrder>, "order");
+  const auto predivide = chosen(predivide_name, every<engine::parallel::Predivide>, "predivide");
+  const DType wire = chosen(wire_name, engine::parallel::wire_formats, "wire");
   if (values.shape(0) == 0 || mean.shape(0) != values.shape(1))
     throw std::invalid_argument("the mean is one row of values of at least one rank");
   const auto divisors = engine::parallel::divisors_of(predivide, static_cast<std::int64_t>(values.shape(0)));

@@ -57,7 +57,7 @@ nb::object rows_of(const std::string& folder, const std::string& table) {
   if (table == "culprits") return to_python(read_culprits(folder));
   if (table == "histograms") {
     ObservedSet all;
-    for (const Observed each : all_observed) all.insert(each);
+    for (const Observed each : every<Observed>) all.insert(each);
     return to_python(read_histograms(folder, all));
   }
   throw std::invalid_argument("there is no table '" + table +

@@ -52,7 +52,7 @@ std::vector<Observed> other_tensors(const Run& run) {
   if (run.missing) return others;
   const FlatConfig config = flatten_toml(run.folder.manifest.config, run.name);
   const std::string recorded = value_or(config, "observe.tensors", "");
-  for (const Observed observed : all_observed)
+  for (const Observed observed : every<Observed>)
     if (observed != Observed::gradients && recorded.find(name_of(observed)) != std::string::npos)
       others.push_back(observed);
   std::error_code error;

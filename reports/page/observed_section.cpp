@@ -35,7 +35,7 @@ LastRows last_rows(const Run& run) {
 }
 
 std::string_view words_of_kind(Observed observed) {
-  static constexpr std::array<std::string_view, all_observed.size()> words{
+  static constexpr std::array<std::string_view, every<Observed>.size()> words{
       "", "What layers work on and give, before the cast to the dtype that they are stored in.",
       "As stored, and what their copies in 16 bits lost.",
       "Unmoved: the stored weight stayed as it was although its gradient was not zero. Of those that moved: "

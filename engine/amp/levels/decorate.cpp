@@ -59,9 +59,8 @@ void decorate(Backend& backend, std::span<Parameter* const> parameters, const Am
         dtypes.gradient == DType::f32 && dtypes.unscaled == DType::f32)
       continue;
     throw std::logic_error("amp::decorate: " + parameter->name + " is decorated already: its value is " +
-                           std::string(fp16lab::name_of(parameter->value.dtype())) + ", the model's " +
-                           std::string(fp16lab::name_of(dtypes.model)) +
-                           "; decorate fresh FP32 parameters, once");
+                           std::string(name_of(parameter->value.dtype())) + ", the model's " +
+                           std::string(name_of(dtypes.model)) + "; decorate fresh FP32 parameters, once");
   }
   for (Parameter* parameter : parameters) {
     const ParameterPlan wanted = plan_of(plan, *parameter);

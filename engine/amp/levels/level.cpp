@@ -13,22 +13,6 @@ namespace fp16lab::engine::amp {
 
 namespace {
 
-constexpr std::array dialects = {Dialect::torch, Dialect::paddle, Dialect::mindspore, Dialect::apex};
-constexpr std::array levels = {
-    Level::O0, Level::OD, Level::O1, Level::O2, Level::O3, Level::automatic, Level::automatic_r1_7};
-
-template <class Choice, std::size_t count>
-Choice choice_from_name(std::string_view key, std::string_view name,
-                        const std::array<Choice, count>& choices) {
-  std::array<std::string_view, count> names;
-  for (std::size_t i = 0; i < count; ++i) {
-    names[i] = name_of(choices[i]);
-    if (names[i] == name) return choices[i];
-  }
-  throw std::invalid_argument(std::string(key) + " = \"" + std::string(name) +
-                              "\": " + known_are(name, names));
-}
-
 [[noreturn]] void refuse(std::string_view key, const std::string& value, const std::string& why) {
   throw std::invalid_argument("amp." + std::string(key) + " = " + value + ": " + why);
 }
@@ -47,7 +31,7 @@ bool is_listable(Op op) { return class_of(op) != OpClass::unlisted; }
 std::vector<std::string_view> known_op_names(Dialect dialect) {
   std::vector<std::string_view> names;
   for (std::size_t i = 0; i < op_count; ++i) {
-    if (is_listable(static_cast<Op>(i))) names.push_back(fp16lab::engine::name_of(static_cast<Op>(i)));
+    if (is_listable(static_cast<Op>(i))) names.push_back(name_of(static_cast<Op>(i)));
   }
   for (const Level level : levels_of(dialect)) {
     for (const OpListRow& row : op_lists(dialect, level)) {
@@ -92,7 +76,7 @@ void check_disjoint(const AmpOptions& options, const AmpPlan& plan) {
 
 std::optional<DType> floating_dtype(std::string_view name) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
-    if (fp16lab::name_of(dtype) == name) return dtype;
+    if (name_of(dtype) == name) return dtype;
   return std::nullopt;
 }
 
@@ -206,7 +190,7 @@ void check_fp8(const AmpOptions& options, const AmpPlan& plan) {
 
 void check_dtype(const AmpOptions& options, const AmpPlan& plan) {
   if (plan.level == Level::O0 || plan.low == DType::f16 || plan.low == DType::bf16) return;
-  const std::string value = quoted(fp16lab::name_of(plan.low));
+  const std::string value = quoted(name_of(plan.low));
   if (plan.low != DType::tf32) refuse("dtype", value, "must be f16, bf16 or tf32");
   if (plan.rules.low_model)
     refuse(
@@ -235,32 +219,6 @@ void check_rounding(const AmpOptions& options, const AmpPlan& plan) {
 }
 
 }  // namespace
-
-std::span<const Dialect> all_dialects() { return dialects; }
-std::span<const Level> all_levels() { return levels; }
-
-std::string_view name_of(Dialect dialect) {
-  switch (dialect) {
-    case Dialect::torch:
-      return "torch";
-    case Dialect::paddle:
-      return "paddle";
-    case Dialect::mindspore:
-      return "mindspore";
-    case Dialect::apex:
-      return "apex";
-  }
-  return "?";
-}
-
-std::string_view name_of(Level level) {
-  constexpr std::array<std::string_view, levels.size()> names = {"O0", "OD",   "O1",       "O2",
-                                                                 "O3", "auto", "auto-r1.7"};
-  return names[static_cast<std::size_t>(level)];
-}
-
-Dialect dialect_from_name(std::string_view name) { return choice_from_name("amp.dialect", name, dialects); }
-Level level_from_name(std::string_view name) { return choice_from_name("amp.level", name, levels); }
 
 AmpPlan resolve(const AmpOptions& options) {
   std::vector<ToFloat> to_float = to_float_of(options);

@@ -15,11 +15,15 @@
 #include "engine/autograd/cast_policy.hpp"
 #include "engine/autograd/op.hpp"
 #include "numerics/formats/dtype.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::engine::amp {
 
 /// Whose levels and op lists.
 enum class Dialect { torch, paddle, mindspore, apex };
+constexpr std::array<std::string_view, 4> names_of(Dialect) {
+  return {"torch", "paddle", "mindspore", "apex"};
+}
 
 enum class Level {
   O0,              ///< FP32
@@ -31,13 +35,9 @@ enum class Level {
   automatic_r1_7,  ///< "auto-r1.7", mindspore before 2.x: O2 on a GPU, which both back ends stand for
 };
 
-std::span<const Dialect> all_dialects();
-std::span<const Level> all_levels();
-std::string_view name_of(Dialect dialect);
-std::string_view name_of(Level level);
-/// std::invalid_argument naming the known ones otherwise.
-Dialect dialect_from_name(std::string_view name);
-Level level_from_name(std::string_view name);
+constexpr std::array<std::string_view, 7> names_of(Level) {
+  return {"O0", "OD", "O1", "O2", "O3", "auto", "auto-r1.7"};
+}
 /// The levels that a dialect has, O0 first.
 std::span<const Level> levels_of(Dialect dialect);
 

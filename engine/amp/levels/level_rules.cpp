@@ -125,8 +125,8 @@ constexpr LevelRules apex_low(Level level, bool guarded, std::string_view scaler
 }
 
 constexpr LevelRules apex_o1() {
-  LevelRules rules = lists(Level::O1, Unlisted::follow, "apex",
-                           "apex e13873de: apex/amp/frontend.py: O1; apex/amp/lists");
+  LevelRules rules =
+      lists(Level::O1, Unlisted::follow, "apex", "apex e13873de: apex/amp/frontend.py: O1; apex/amp/lists");
   rules.brings_scaler = true;
   return rules;
 }
@@ -186,7 +186,7 @@ const LevelRules& level_rules(Dialect dialect, Level level) {
   std::string known;
   for (const Level one : levels_of(dialect)) known += (known.empty() ? "" : ", ") + std::string(name_of(one));
   std::vector<std::string_view> others;
-  for (const Dialect other : all_dialects())
+  for (const Dialect other : every<Dialect>)
     for (const Level one : levels_of(other))
       if (one == level) others.push_back(name_of(other));
   std::string way;  // "; for O2 set amp.dialect to paddle, mindspore or apex"

@@ -356,22 +356,8 @@ std::optional<Op> op_from_name(Dialect dialect, std::string_view name) {
       if (row.name == name) return row.op;
   }
   for (std::size_t i = 0; i < op_count; ++i)
-    if (fp16lab::engine::name_of(static_cast<Op>(i)) == name) return static_cast<Op>(i);
+    if (name_of(static_cast<Op>(i)) == name) return static_cast<Op>(i);
   return std::nullopt;
-}
-
-std::string_view name_of(OpList list) {
-  switch (list) {
-    case OpList::white:
-      return "white";
-    case OpList::black:
-      return "black";
-    case OpList::follows:
-      return "follows";
-    case OpList::banned:
-      return "banned";
-  }
-  return "?";
 }
 
 }  // namespace fp16lab::engine::amp

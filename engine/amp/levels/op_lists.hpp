@@ -17,6 +17,7 @@ enum class OpList {
   follows,  ///< as the level says of unlisted ops
   banned,   ///< refused: wrong results in 16 bits, and a safe op in its place
 };
+constexpr std::array<std::string_view, 4> names_of(OpList) { return {"white", "black", "follows", "banned"}; }
 
 struct OpListRow {
   Op op;
@@ -36,7 +37,5 @@ OpListRow row_of(Dialect dialect, Level level, DType low, Op op);
 
 /// The op behind a name of the dialect's at any level, or of ours; nothing for an unknown one.
 std::optional<Op> op_from_name(Dialect dialect, std::string_view name);
-
-std::string_view name_of(OpList list);
 
 }  // namespace fp16lab::engine::amp

@@ -43,7 +43,7 @@ void check_used(const std::vector<ToFloat>& entries, const NetworkNames& names) 
         std::any_of(names.parameters.begin(), names.parameters.end(), has_its_own))
       continue;
     throw std::invalid_argument("amp.to_float = \"" + entry->pattern + "=" +
-                                std::string(fp16lab::name_of(entry->dtype)) +
+                                std::string(name_of(entry->dtype)) +
                                 "\": later entries take all that it names, and the last match counts; leave "
                                 "it out, or put it after them");
   }

@@ -1,6 +1,5 @@
 #include "engine/nn/models/mlp.hpp"
 
-#include <array>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -8,15 +7,6 @@
 namespace fp16lab::engine::nn {
 
 namespace {
-
-struct ActivationEntry {
-  Activation activation;
-  std::string_view name;
-};
-constexpr std::array entries{
-    ActivationEntry{Activation::none, "none"}, ActivationEntry{Activation::relu, "relu"},
-    ActivationEntry{Activation::tanh, "tanh"}, ActivationEntry{Activation::gelu, "gelu"},
-    ActivationEntry{Activation::sigmoid, "sigmoid"}};
 
 Variable activate(Activation activation, const Variable& x) {
   switch (activation) {
@@ -35,21 +25,6 @@ Variable activate(Activation activation, const Variable& x) {
 }
 
 }  // namespace
-
-std::span<const Activation> all_activations() {
-  static constexpr auto activations = [] {
-    std::array<Activation, entries.size()> all{};
-    for (std::size_t i = 0; i < entries.size(); ++i) all[i] = entries[i].activation;
-    return all;
-  }();
-  return activations;
-}
-
-std::string_view name_of(Activation activation) {
-  for (const ActivationEntry& entry : entries)
-    if (entry.activation == activation) return entry.name;
-  throw std::logic_error("Mlp: unknown activation");
-}
 
 Mlp::Mlp(Backend& backend, const MlpOptions& options)
     : activation_(options.activation), output_(options.output) {

@@ -9,15 +9,15 @@
 
 #include "engine/nn/linear.hpp"
 #include "engine/nn/module.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::engine::nn {
 
 /// `none` makes a deep linear network; gelu is the exact one, x Phi(x).
 enum class Activation { none, relu, tanh, gelu, sigmoid };
-/// In the order of the enumeration.
-std::span<const Activation> all_activations();
-/// The enumerator's own spelling.
-std::string_view name_of(Activation activation);
+constexpr std::array<std::string_view, 5> names_of(Activation) {
+  return {"none", "relu", "tanh", "gelu", "sigmoid"};
+}
 
 struct MlpOptions {
   std::vector<std::int64_t> widths;          ///< inputs, hidden widths, outputs: at least two

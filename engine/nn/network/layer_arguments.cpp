@@ -54,10 +54,7 @@ std::optional<double> number_of(const LayerValue& value) {
 
 std::optional<Initialization> initialization_called(const LayerValue& value) {
   const auto* name = std::get_if<std::string>(&value);
-  if (name == nullptr) return std::nullopt;
-  for (const Initialization one : all_initializations())
-    if (name_of(one) == *name) return one;
-  return std::nullopt;
+  return name == nullptr ? std::nullopt : enumerator_called<Initialization>(*name);
 }
 
 bool fits(const LayerArgument& argument, const LayerValue& value) {
@@ -122,11 +119,8 @@ std::string expectation_of(const LayerArgument& argument) {
       return "true or false";
     case ArgumentKind::text:
       return argument.choices.empty() ? "text" : fmt::format("one of {}", fmt::join(argument.choices, ", "));
-    case ArgumentKind::initialization: {
-      std::string names;
-      for (const Initialization one : all_initializations()) names += std::string(name_of(one)) + ", ";
-      return "one of " + names + "or a normal distribution's deviation above 0";
-    }
+    case ArgumentKind::initialization:
+      return "one of " + known_names<Initialization>() + ", or a normal distribution's deviation above 0";
   }
   throw std::logic_error("unknown kind of argument");
 }

@@ -55,9 +55,8 @@ std::vector<LayerArgument> batch_norm_arguments() {
 }
 
 std::vector<std::string> activation_names() {
-  std::vector<std::string> names;
-  for (const Activation one : all_activations()) names.emplace_back(name_of(one));
-  return names;
+  const auto names = names_of(Activation{});
+  return {names.begin(), names.end()};
 }
 
 std::vector<LayerType> make_types() {

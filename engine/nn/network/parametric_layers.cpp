@@ -88,9 +88,7 @@ BuiltLayer build_mlp(const LayerPlace& place) {
   }
   require(widths.size() > 1, "widths: expected one or more");
   const auto activation = [&](std::string_view name) {
-    for (const Activation one : all_activations())
-      if (name_of(one) == place.arguments.text(name)) return one;
-    throw std::logic_error("mlp: unknown activation");
+    return enumerator_called<Activation>(place.arguments.text(name)).value();
   };
   const RowInitialization init = init_of(place);
   require(init.deviation == 0, "init: expected a name; deviations are for linear, embedding and attention");

@@ -81,7 +81,7 @@ AllSteps survey(const std::filesystem::path& run, Observed observed, NameSelecti
       all.stored.add(row);
   };
   ObservedSet everything;
-  for (const Observed each : all_observed) everything.insert(each);
+  for (const Observed each : every<Observed>) everything.insert(each);
   const std::size_t torn = for_each_histogram(run, note, everything);
   if (torn > 0 && !all.rows_missing)
     all.damage.push_back(
@@ -230,7 +230,7 @@ void show_others(const HistCommand& command, const std::filesystem::path& run, c
 /// "gradients, weights".
 std::string names_of(ObservedSet set) {
   std::string names;
-  for (const Observed observed : all_observed)
+  for (const Observed observed : every<Observed>)
     if (set.contains(observed)) names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(observed));
   return names;
 }

@@ -86,20 +86,20 @@ Json op_lists_json(engine::amp::Dialect dialect, engine::amp::Level level) {
                 {"follows", Json::array()},
                 {"banned", Json::array()}};
   for (const engine::amp::OpListRow& row : engine::amp::op_lists(dialect, level)) {
-    Json entry = {{"op", engine::name_of(row.op)}, {"name", row.name}};
+    Json entry = {{"op", name_of(row.op)}, {"name", row.name}};
     if (row.list == OpList::banned) {
       entry["reason"] = row.reason;
-      entry["instead"] = engine::name_of(row.remedy);
+      entry["instead"] = name_of(row.remedy);
     }
-    lists[std::string(engine::amp::name_of(row.list))].push_back(std::move(entry));
+    lists[std::string(name_of(row.list))].push_back(std::move(entry));
   }
   return lists;
 }
 
 Json level_json(engine::amp::Dialect dialect, engine::amp::Level level) {
   const engine::amp::LevelRules& rules = engine::amp::level_rules(dialect, level);
-  Json json = {{"level", engine::amp::name_of(level)}};
-  if (rules.level != level) json["means"] = engine::amp::name_of(rules.level);
+  Json json = {{"level", name_of(level)}};
+  if (rules.level != level) json["means"] = name_of(rules.level);
   json.update({{"scaler", rules.scaler},
                {"brings_scaler", rules.brings_scaler},
                {"uses_lists", rules.uses_lists},
@@ -125,7 +125,7 @@ Json dialect_json(engine::amp::Dialect dialect) {
   Json levels = Json::array();
   for (const engine::amp::Level level : engine::amp::levels_of(dialect))
     levels.push_back(level_json(dialect, level));
-  return {{"name", engine::amp::name_of(dialect)}, {"levels", std::move(levels)}};
+  return {{"name", name_of(dialect)}, {"levels", std::move(levels)}};
 }
 
 Json layer_json(const engine::nn::LayerType& type) {
@@ -170,7 +170,7 @@ Json everything() {
                                 {"description", info.description}});
   for (const engine::amp::PolicyDescription& policy : engine::amp::scale_policies())
     json["policies"].push_back(policy_json(policy));
-  for (const engine::amp::Dialect dialect : engine::amp::all_dialects())
+  for (const engine::amp::Dialect dialect : every<engine::amp::Dialect>)
     json["dialects"].push_back(dialect_json(dialect));
   for (const analysis::NamedFormat& format : analysis::named_formats())
     json["formats"].push_back(format_json(format));

@@ -70,7 +70,7 @@ Dataflow dataflow_of(const std::string& fp8_order) {
 }
 
 /// "hopper with f16 and f32".
-std::string name_of(const MmaQuestion& question) {
+std::string label_of(const MmaQuestion& question) {
   return fmt::format("{} with {} and {}", question.row().name, name_of(question.a_format),
                      name_of(question.row().accumulator()));
 }
@@ -104,7 +104,7 @@ MmaQuestion question_of(const MmaCommand& command, OwnRow own) {
                           fmt::join(dtype_names<is_fp8>, " and ")));
 
   const bool through_fp16 = row.dataflow != Dataflow::fused_chain;
-  const std::string which = name_of(question);
+  const std::string which = label_of(question);
   if (command.block_size) {
     if (through_fp16)
       mma_usage(
@@ -372,7 +372,7 @@ ExitCode run_mma(const MmaCommand& command) {
   if (!command.verify) return ExitCode::ok;
   if (!command.common.quiet || mma.answers() != 0)
     say("fp16lab: mma: {} of {} lines differ from {}", mma.answers(), mma.lines(),
-        name_of(questions.front()));
+        label_of(questions.front()));
   return mma.answers() == 0 ? ExitCode::ok : ExitCode::mismatch;
 }
 

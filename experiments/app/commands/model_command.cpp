@@ -33,7 +33,7 @@ Json levels_json(const RunConfig& config, const RunData& data) {
     at.scaler.parameters.clear();
     try {
       const StepCosts costs = costs_of_step(resolve_run(at), data);
-      levels.push_back({{"level", engine::amp::name_of(level)},
+      levels.push_back({{"level", name_of(level)},
                         {"parameter_bytes", costs.memory.parameters},
                         {"master_bytes", costs.memory.masters},
                         {"gradient_bytes", costs.memory.gradients},
@@ -42,7 +42,7 @@ Json levels_json(const RunConfig& config, const RunData& data) {
                         {"peak_bytes", costs.memory.peak},
                         {"multiply_adds", costs.multiply_adds}});
     } catch (const std::exception& error) {
-      levels.push_back({{"level", engine::amp::name_of(level)}, {"refused", error.what()}});
+      levels.push_back({{"level", name_of(level)}, {"refused", error.what()}});
     }
   }
   return levels;

@@ -63,13 +63,13 @@ std::vector<ConfigKey> of_amp() {
       KeyRole::configuration,
       {
           FP16LAB_KEY(amp.level, "O0: FP32; others as amp.dialect means them (fp16lab list shows each)",
-                      named(engine::amp::all_levels())),
+                      named(every<engine::amp::Level>)),
           FP16LAB_KEY(amp.dtype,
                       "the 16-bit type, called low below; tf32, at O1, OD and auto: tensors stay FP32, and "
                       "operands of low products are rounded to TF32 (torch's allow_tf32)",
                       Named<DType>{{"f16", DType::f16}, {"bf16", DType::bf16}, {"tf32", DType::tf32}})
               .read_unless("amp.level", {"O0"}),
-          FP16LAB_KEY(amp.dialect, "whose levels and op lists", named(engine::amp::all_dialects())),
+          FP16LAB_KEY(amp.dialect, "whose levels and op lists", named(every<engine::amp::Dialect>)),
           FP16LAB_KEY(amp.white,
                       "ops that compute in low besides the dialect's own, by our name or the dialect's")
               .read_by(anything_cast()),

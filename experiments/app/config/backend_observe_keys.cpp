@@ -9,7 +9,7 @@ namespace {
 
 Choices observed_tensors() {
   Choices names;
-  for (const Observed observed : all_observed) names.emplace_back(name_of(observed));
+  for (const Observed observed : every<Observed>) names.emplace_back(name_of(observed));
   return names;
 }
 
@@ -70,18 +70,18 @@ std::vector<ConfigKey> of_parallel() {
           .read_unless("parallel.shards", {"1"}),
       FP16LAB_KEY_AS("parallel.wire", parallel.wire.wire,
                      "what gradients are rounded to before they are added, and every partial sum",
-                     named(parallel::wire_formats()))
+                     named(parallel::wire_formats))
           .read_unless("parallel.shards", {"1"}),
       FP16LAB_KEY_AS(
           "parallel.predivide", parallel.wire.predivide,
           "what gradients are divided by before they are added: 1, the root of parallel.shards, or n, "
           "parallel.shards; the rest comes after the sum",
-          named(parallel::all_predivides()))
+          named(every<parallel::Predivide>))
           .read_unless("parallel.shards", {"1"}),
       FP16LAB_KEY_AS("parallel.order", parallel.wire.order,
                      "in which gradients are added: a binary tree, or as NCCL does over as many ranks as "
                      "shards; mpi: MPI_Allreduce itself, whose bits may depend on the ranks",
-                     named(parallel::all_sum_orders()))
+                     named(every<parallel::SumOrder>))
           .read_unless("parallel.shards", {"1"}),
       FP16LAB_KEY(parallel.time_limit,
                   "seconds that a rank waits for messages of others; then it names them and the run ends",

@@ -68,8 +68,8 @@ inline Choices auto_or(Choices names) {
 template <class Value>
 using Named = std::vector<std::pair<std::string, Value>>;
 
-template <class Value>
-Named<Value> named(std::span<const Value> values) {
+template <class Value, std::size_t count>
+Named<Value> named(const std::array<Value, count>& values) {
   Named<Value> all;
   for (const Value value : values) all.emplace_back(name_of(value), value);
   return all;

@@ -34,7 +34,7 @@ Named<engine::Layout> layouts() { return {{"nchw", engine::Layout::nchw}, {"nhwc
 std::vector<ConfigKey> of_model() {
   return {
       FP16LAB_KEY(model.name, "what tables and figures call the network"),
-      FP16LAB_KEY(model.loss, "what the rows are trained to make small", named(engine::nn::all_losses())),
+      FP16LAB_KEY(model.loss, "what the rows are trained to make small", named(every<engine::LossKind>)),
       FP16LAB_KEY(model.label_smoothing, "of cross_entropy: shared among all classes", below_one)
           .read_with("model.loss", {"cross_entropy"}),
       FP16LAB_KEY(model.one_hot, "of cross_entropy: computed from the probabilities of one-hot targets")
@@ -44,7 +44,7 @@ std::vector<ConfigKey> of_model() {
       FP16LAB_KEY(model.noise, "of train.method = gan: numbers that the generator is given", positive_sizes)
           .read_with("train.method", {"gan"}),
       FP16LAB_KEY(model.init, "initial weights, where a row does not say its own",
-                  named(engine::nn::all_initializations())),
+                  named(every<engine::nn::Initialization>)),
       FP16LAB_KEY(model.layout, "of images: order of the axes", layouts())
           .read_with("data.name", named_data({DataKind::images, DataKind::arrays})),
       FP16LAB_KEY(model.context, "of text: symbols in a window", positive_sizes)
@@ -83,7 +83,7 @@ std::vector<ConfigKey> of_data() {
       FP16LAB_KEY(data.layout,
                   "of arrays: what an example is; auto: tokens for integers wider than a byte, images where "
                   "one axis can be channels",
-                  named(engine::data::all_example_kinds()))
+                  named(every<engine::data::ExampleKind>))
           .read_with("data.name", named_data({DataKind::arrays})),
       FP16LAB_KEY(data.classes,
                   "of arrays: how many there are; 0: one more than the greatest target, or as many as soft "
@@ -103,7 +103,7 @@ std::vector<ConfigKey> of_data() {
           "false: in the order of their rows, in every epoch")
           .read_with("data.name", named_data({DataKind::images, DataKind::arrays, DataKind::text})),
       FP16LAB_KEY(data.tokens, "of text: what a symbol is; words: with the space before them, or marks",
-                  named(engine::data::all_tokens()))
+                  named(every<engine::data::Tokens>))
           .read_with("data.name", named_data({DataKind::text})),
       FP16LAB_KEY(
           data.normalise,

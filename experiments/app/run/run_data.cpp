@@ -250,7 +250,7 @@ RunBatches text_batches(const RunConfig& config, const RunData& data) {
 
 RunBatches synthetic_batches(const RunConfig& config) {
   const engine::data::SyntheticOptions options{
-      .distribution = engine::data::distribution_from_name(config.data.name),
+      .distribution = *enumerator_called<engine::data::Distribution>(config.data.name),
       .batch_size = batch_size_of(config),
       .inputs = synthetic_inputs(config),
       .outputs = synthetic_outputs(config),

@@ -64,11 +64,6 @@ void visit_elements(const ByteSource& source, std::uint64_t count, bool big_endi
 
 }  // namespace
 
-std::string_view name_of(ArrayFormat format) {
-  constexpr std::array<std::string_view, 3> names{"npy", "npz", "safetensors"};
-  return names.at(static_cast<std::size_t>(format));
-}
-
 std::uint64_t ArrayInfo::element_count() const {
   if (std::find(shape.begin(), shape.end(), 0u) != shape.end()) return 0;
   std::uint64_t count = 1;

@@ -32,11 +32,12 @@
 #include <vector>
 
 #include "numerics/formats/dtype.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab {
 
 enum class ArrayFormat : std::uint8_t { npy, npz, safetensors };
-std::string_view name_of(ArrayFormat format);
+constexpr std::array<std::string_view, 3> names_of(ArrayFormat) { return {"npy", "npz", "safetensors"}; }
 
 struct ArrayInfo {
   std::string name{};              ///< of a .npy file: the file's name without its ending

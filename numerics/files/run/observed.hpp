@@ -14,10 +14,7 @@ namespace fp16lab {
 /// HistogramRow says of each what its counts mean.
 enum class Observed : std::uint8_t { gradients, activations, weights, updates, optimizer_state };
 
-inline constexpr std::array all_observed{Observed::gradients, Observed::activations, Observed::weights,
-                                         Observed::updates, Observed::optimizer_state};
-
-constexpr std::array<std::string_view, all_observed.size()> names_of(Observed) {
+constexpr std::array<std::string_view, 5> names_of(Observed) {
   return {"gradients", "activations", "weights", "updates", "optimizer_state"};
 }
 
@@ -31,7 +28,7 @@ class ObservedSet {
   constexpr void insert(Observed member) { bits_ |= bit(member); }
   constexpr bool contains(Observed member) const { return (bits_ & bit(member)) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
-  /// Below 2^all_observed.size(), another one for each set.
+  /// Below 2^every<Observed>.size(), another one for each set.
   constexpr unsigned number() const { return bits_; }
   constexpr bool operator==(const ObservedSet&) const = default;
 

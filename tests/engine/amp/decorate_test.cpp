@@ -58,7 +58,7 @@ constexpr const char* plain = "f32 f32 f32 f32";
 /// where used).
 TEST_F(DecorateTest, WeightsHaveTheDtypesOfTheirLevel) {
   EXPECT_EQ(planned({.level = Level::O0}, "w"), plain);
-  for (const Dialect dialect : amp::all_dialects())
+  for (const Dialect dialect : every<amp::Dialect>)
     EXPECT_EQ(planned({.level = Level::O1, .dialect = dialect}, "w"), plain) << name_of(dialect);
   EXPECT_EQ(planned({.level = Level::OD, .dialect = Dialect::paddle}, "w"), plain);
 

@@ -106,9 +106,9 @@ TEST_F(DialectsTest, EveryOpComputesAndHandsOnWhatTheFrameworksListsSay) {
         const char letter = expected_of(call.op, column);
         if (letter == '-') continue;  // its parts have tests of their own
         for (const Inputs& inputs : inputs_of(call, low)) {
-          const std::string where = std::string(amp::name_of(dialect)) + " " +
-                                    std::string(amp::name_of(level)) + " " + std::string(name_of(low)) + " " +
-                                    std::string(name_of(call.op)) + " of " + std::string(name_of(inputs.x)) +
+          const std::string where = std::string(name_of(dialect)) + " " + std::string(name_of(level)) + " " +
+                                    std::string(name_of(low)) + " " + std::string(name_of(call.op)) + " of " +
+                                    std::string(name_of(inputs.x)) +
                                     (call.y ? ", " + std::string(name_of(inputs.y)) : "");
           ++compared;
           if (letter == 'R') {
@@ -135,7 +135,7 @@ TEST_F(DialectsTest, EveryOpOfTheEnumerationIsInTheTable) {
 
 TEST_F(DialectsTest, EveryLevelOfEveryDialectIsAColumnOrFp32) {
   std::size_t columns = 0;
-  for (const Dialect dialect : amp::all_dialects()) {
+  for (const Dialect dialect : every<amp::Dialect>) {
     EXPECT_EQ(amp::levels_of(dialect).front(), Level::O0);
     for (const Level level : amp::levels_of(dialect))
       columns += level == Level::O0 || level == Level::automatic_r1_7 ? 0 : 1;
@@ -173,7 +173,7 @@ TEST_F(DialectsTest, KeepBatchnormChoosesBetweenMindSporesO2AndO3) {
 }
 
 TEST_F(DialectsTest, O0CastsNothingAndAsksNobody) {
-  for (const Dialect dialect : amp::all_dialects()) {
+  for (const Dialect dialect : every<amp::Dialect>) {
     Autocast autocast(tape, {.level = Level::O0, .dialect = dialect});
     EXPECT_FALSE(autocast.acts());
     const AutocastGuard guard(tape, autocast);

@@ -46,7 +46,8 @@ const std::vector<PeerRow>& peer_rows() {
       std::istringstream fields(line);
       std::string dialect, level, dtype, list, name;
       fields >> dialect >> level >> dtype >> list >> name;
-      all.push_back({amp::dialect_from_name(dialect), amp::level_from_name(level),
+      all.push_back({enumerator_called<amp::Dialect>(dialect).value(),
+                     enumerator_called<amp::Level>(level).value(),
                      dtype == "any"   ? std::vector{DType::f16, DType::bf16}
                      : dtype == "f16" ? std::vector{DType::f16}
                                       : std::vector{DType::bf16},
@@ -58,8 +59,8 @@ const std::vector<PeerRow>& peer_rows() {
 }
 
 std::string where(const PeerRow& row, DType dtype) {
-  return std::string(amp::name_of(row.dialect)) + " " + std::string(amp::name_of(row.level)) + " " +
-         std::string(fp16lab::name_of(dtype)) + " " + row.name;
+  return std::string(name_of(row.dialect)) + " " + std::string(name_of(row.level)) + " " +
+         std::string(name_of(dtype)) + " " + row.name;
 }
 
 TEST(PeerLists, EveryListedOpThatWeHaveIsInTheSameListHere) {
@@ -69,7 +70,7 @@ TEST(PeerLists, EveryListedOpThatWeHaveIsInTheSameListHere) {
     if (!op) continue;  // an op that this engine does not have
     for (const DType dtype : row.dtypes) {
       ++compared[row.dialect];
-      EXPECT_EQ(amp::name_of(amp::row_of(row.dialect, row.level, dtype, *op).list), amp::name_of(row.list))
+      EXPECT_EQ(name_of(amp::row_of(row.dialect, row.level, dtype, *op).list), name_of(row.list))
           << where(row, dtype) << ", here " << name_of(*op);
     }
   }
@@ -91,9 +92,8 @@ TEST(PeerLists, EveryNamedRowHereIsInTheirList) {
                    peer.name == row.name &&
                    std::find(peer.dtypes.begin(), peer.dtypes.end(), dtype) != peer.dtypes.end();
           });
-          EXPECT_TRUE(theirs) << amp::name_of(dialect) << " " << amp::name_of(level) << " "
-                              << fp16lab::name_of(dtype) << ": " << row.name << " is not in their "
-                              << amp::name_of(row.list) << " list";
+          EXPECT_TRUE(theirs) << name_of(dialect) << " " << name_of(level) << " " << name_of(dtype) << ": "
+                              << row.name << " is not in their " << name_of(row.list) << " list";
         }
       }
     }

@@ -71,7 +71,7 @@ constexpr PeerLevel mindspore_levels[] = {{amp::Level::O0, DType::f32},
 
 TEST(MindSporeRun, EveryOpHandsOnTheDtypeThatTheFrameworkDoes) {
   for (const PeerLevel& peer : mindspore_levels) {
-    SCOPED_TRACE(amp::name_of(peer.level));
+    SCOPED_TRACE(name_of(peer.level));
     const auto backend = hopper_backend();
     Tape tape(*backend);
     tape.set_context({.training = true, .step = backend->make_step_state(StepState{})});
@@ -83,8 +83,7 @@ TEST(MindSporeRun, EveryOpHandsOnTheDtypeThatTheFrameworkDoes) {
     if (plan.rules.low_inputs) x = ops::cast(x, plan.low);
     const amp::AutocastGuard guard(tape, autocast);
     const Variable y = net.forward(tape, x);
-    for (const auto& [op, dtype] : net.seen)
-      EXPECT_EQ(fp16lab::name_of(dtype), fp16lab::name_of(peer.every_op)) << op;
+    for (const auto& [op, dtype] : net.seen) EXPECT_EQ(name_of(dtype), name_of(peer.every_op)) << op;
     EXPECT_EQ(plan.rules.f32_outputs || y.dtype() == DType::f32, true) << "their network's output is FP32";
     for (const Parameter* parameter : net.parameters())
       EXPECT_EQ(parameter->value.dtype(), DType::f32) << parameter->name;

@@ -118,7 +118,7 @@ TEST(PolicyOptions, AliasesAreTheSamePolicy) {
   const amp::ScalePolicy alias = amp::make_scale_policy({.policy = "dynamic"});
   EXPECT_EQ(alias.name, "torch");
   EXPECT_EQ(alias.update.name, torch.update.name);
-  EXPECT_EQ(alias.update.parameters, torch.update.parameters);
+  EXPECT_EQ(alias.values, torch.values);
 }
 
 TEST(PolicyOptions, ScalesThatAreNoPowersOfTwoAreSaid) {

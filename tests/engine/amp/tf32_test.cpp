@@ -189,7 +189,7 @@ Variable sum_of_exponentials(Tape& tape) {
 
 TEST_F(Tf32, WhiteProductsHaveItAndNothingElse) {
   for (const Dialect dialect : {Dialect::torch, Dialect::paddle, Dialect::mindspore, Dialect::apex}) {
-    SCOPED_TRACE(amp::name_of(dialect));
+    SCOPED_TRACE(name_of(dialect));
     const AmpOptions options{.level = Level::O1, .dtype = DType::tf32, .dialect = dialect};
     const std::string linear = dialect == Dialect::paddle ? "matmul" : "linear";
     EXPECT_EQ(seen(options, linear_of), linear + " TF32");

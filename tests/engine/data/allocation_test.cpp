@@ -90,7 +90,7 @@ TEST(DataAllocation, AWarmTextLoaderAllocatesNothing) {
 }
 
 TEST(DataAllocation, AWarmSyntheticSourceAllocatesNothing) {
-  for (const Distribution distribution : all_distributions()) {
+  for (const Distribution distribution : every<Distribution>) {
     SyntheticBatches source({.distribution = distribution, .batch_size = 40, .inputs = {30}, .outputs = 20});
     EXPECT_EQ(allocations_of(source), 0u) << name_of(distribution);
     SyntheticBatches classes(

@@ -100,7 +100,7 @@ TEST(Initialization, MindSporesIsWiderForDenseLayersThanForConvolutions) {
 
 TEST(Initialization, BiasesAreZeroButForTorchs) {
   const auto backend = hopper_backend();
-  for (const Initialization initialization : nn::all_initializations()) {
+  for (const Initialization initialization : every<nn::Initialization>) {
     const std::vector<float> biases = biases_of(*backend, initialization);
     if (initialization != Initialization::torch_linear) {
       EXPECT_EQ(biases, std::vector<float>(outputs)) << name_of(initialization);
@@ -123,7 +123,7 @@ TEST(Initialization, ValuesComeFromTheStreamOfSeedAndPath) {
   EXPECT_EQ(weights_of(*backend, Initialization::normal_002), values_of(*backend, expected));
   EXPECT_EQ(values_of(*backend, nn::normal_parameter(*backend, {outputs, inputs}, seed, "fc.weight", 0.02f)),
             values_of(*backend, expected));
-  for (const Initialization initialization : nn::all_initializations()) {
+  for (const Initialization initialization : every<nn::Initialization>) {
     const auto draw = [&](std::uint64_t other_seed, const char* path) {
       return values_of(*backend,
                        nn::initial_weight(*backend, {4, 4}, initialization, 4, 4, other_seed, path));
@@ -136,7 +136,7 @@ TEST(Initialization, ValuesComeFromTheStreamOfSeedAndPath) {
 
 TEST(Initialization, LayersUseThem) {
   const auto backend = hopper_backend();
-  for (const Initialization initialization : nn::all_initializations()) {
+  for (const Initialization initialization : every<nn::Initialization>) {
     const nn::Linear layer(
         *backend, "fc",
         {.inputs = inputs, .outputs = outputs, .initialization = initialization, .seed = seed});

@@ -56,8 +56,8 @@ TEST(Mlp, ForwardIsLinearReluLinear) {
 
 TEST(Mlp, EveryActivationIsTheOpOfItsName) {
   const auto backend = hopper_backend();
-  EXPECT_EQ(nn::all_activations().size(), 5u);
-  for (const nn::Activation activation : nn::all_activations()) {
+  EXPECT_EQ(every<nn::Activation>.size(), 5u);
+  for (const nn::Activation activation : every<nn::Activation>) {
     nn::Mlp mlp(*backend, {.widths = {1, 1, 1}, .activation = activation, .seed = 1});
     const auto parameters = mlp.parameters();
     parameters[0]->value = tensor_of(*backend, {1, 1}, {2});
@@ -75,7 +75,7 @@ TEST(Mlp, EveryActivationIsTheOpOfItsName) {
         {nn::Activation::gelu, x * 0.5 * std::erfc(-x / std::sqrt(2.0))},
         {nn::Activation::sigmoid, 1 / (1 + std::exp(-x))}};
     EXPECT_NEAR(values_of(*backend, y.tensor()).at(0), expected.at(activation), 0x1p-21)
-        << nn::name_of(activation);
+        << name_of(activation);
   }
 }
 

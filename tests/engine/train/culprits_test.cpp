@@ -348,9 +348,9 @@ RunSetup overflowing(Level level, amp::Dialect dialect) {
 }
 
 TEST(Culprits, SupervisedStepsKeepTheirBitsAtEveryLevel) {
-  for (const amp::Dialect dialect : amp::all_dialects()) {
+  for (const amp::Dialect dialect : every<amp::Dialect>) {
     for (const Level level : amp::levels_of(dialect)) {
-      SCOPED_TRACE(std::string(amp::name_of(dialect)) + " " + std::string(amp::name_of(level)));
+      SCOPED_TRACE(std::string(name_of(dialect)) + " " + std::string(name_of(level)));
       const RunSetup setup = overflowing(level, dialect);
       const auto culprits = expect_no_bit_changed([&] {
         return std::make_unique<MethodRun>(

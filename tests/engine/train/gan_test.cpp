@@ -121,7 +121,7 @@ TEST(AdversarialTraining, IsTheLoopByHandBitForBit) {
   const auto batches = class_batches(5);
   for (const Level level : {Level::O0, Level::O1}) {
     for (const std::int64_t accumulate : {1, 2}) {
-      SCOPED_TRACE(std::string(amp::name_of(level)) + " x " + std::to_string(accumulate));
+      SCOPED_TRACE(std::string(name_of(level)) + " x " + std::to_string(accumulate));
       // The first logits' gradients are about S / 8 (a mean of 4, times 1/2), divided by `accumulate`: 2^20
       // overflows.
       const RunSetup setup = setup_of(level, level == Level::O1 ? 0x1p20 : 16.0, accumulate);

@@ -58,8 +58,7 @@ TEST(GradientPenalty, ACaseByHandIsExactAtEveryLevelAndScale) {
       setup.optimizer = {.learning_rate = 0.125};
       LineRun run(setup, 0.5f);
       EXPECT_EQ(run.trainer.train_step().loss, 20.0);
-      EXPECT_EQ(run.gradients(), (HostValues{{36, 24, 12, -12}, {12}}))
-          << amp::name_of(level) << " S = " << scale;
+      EXPECT_EQ(run.gradients(), (HostValues{{36, 24, 12, -12}, {12}})) << name_of(level) << " S = " << scale;
       EXPECT_EQ(run.weights(), (HostValues{{-4.0f, -3.25f, -1.375f, 0.5f}, {-1.125f}}));
     }
   }
@@ -198,7 +197,7 @@ TEST(GradientPenalty, GradientIsThatOfThePenalisedLossInFp64) {
   // order. In FP16 the same count holds with u = 2^-11: every operation rounds once to FP16 where it is not
   // exact or in FP32. The scale keeps the smallest numbers normal.
   for (const Level level : {Level::O0, Level::O1}) {
-    SCOPED_TRACE(amp::name_of(level));
+    SCOPED_TRACE(name_of(level));
     RunSetup setup;
     setup.train = {.steps = 1};
     setup.amp = {.level = level};

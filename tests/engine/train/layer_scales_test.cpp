@@ -264,9 +264,9 @@ TEST(LayerScales, OtherPoliciesCheckpointsAreRefused) {
 }
 
 TEST(LayerScales, NeedWideGradients) {
-  for (const amp::Dialect dialect : amp::all_dialects())
+  for (const amp::Dialect dialect : every<amp::Dialect>)
     for (const Level level : amp::levels_of(dialect)) {
-      SCOPED_TRACE(std::string(amp::name_of(dialect)) + " " + std::string(amp::name_of(level)));
+      SCOPED_TRACE(std::string(name_of(dialect)) + " " + std::string(name_of(level)));
       RunSetup setup = setup_of(level, 2, {.policy = "ada-loss", .initial_scale = 16});
       setup.amp.dialect = dialect;
       const auto backend = hopper_backend();

@@ -376,7 +376,7 @@ TEST(TrainLevels, ExportedWeightsAreRoundedOnce) {
                              Kind{DType::f32, "F32", 24, -126}, Kind{DType::f64, "F64", 53, -1022}}) {
       const auto reader = export_as(kind.dtype);
       EXPECT_EQ(reader->metadata(),
-                (SafetensorsMetadata{{"dtype", std::string(fp16lab::name_of(kind.dtype))}, {"step", "8"}}));
+                (SafetensorsMetadata{{"dtype", std::string(name_of(kind.dtype))}, {"step", "8"}}));
       EXPECT_EQ(reader->entries().size(), 8u) << "six parameters, two buffers";
       EXPECT_EQ(reader->find("fc1.weight")->describe(), kind.shown + " (5, 6)");
       const auto expect = [&](const std::string& name, const Tensor& tensor) {

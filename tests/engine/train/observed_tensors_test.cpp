@@ -240,7 +240,7 @@ TEST(ObservedTensors, OptimizerStateIsWhatTheStepLeaves) {
 }
 
 TEST(ObservedTensors, OnlyWhatIsAskedForIsShown) {
-  for (const Observed one : all_observed) {
+  for (const Observed one : every<Observed>) {
     OpenRun run(o1, adam);
     run.watcher.wanted = {one};
     run.trainer->train_step();

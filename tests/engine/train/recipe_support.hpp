@@ -146,9 +146,9 @@ inline void expect_the_same_after_resuming(const std::function<std::unique_ptr<M
 /// setup; `o1` is that setup but for level, dialect, scale and steps.
 template <class Make>
 void expect_every_level_trains(const RunSetup& o1, const Make& make) {
-  for (const amp::Dialect dialect : amp::all_dialects()) {
+  for (const amp::Dialect dialect : every<amp::Dialect>) {
     for (const Level level : amp::levels_of(dialect)) {
-      SCOPED_TRACE(std::string(amp::name_of(dialect)) + " " + std::string(amp::name_of(level)));
+      SCOPED_TRACE(std::string(name_of(dialect)) + " " + std::string(name_of(level)));
       RunSetup setup = o1;
       setup.amp = {.level = level, .dialect = dialect};
       setup.scaler.initial_scale = 16;

@@ -91,7 +91,7 @@ void expect_same(MethodRun& run, const HandResult& hand) {
 TEST(Recipes, ClippingIsUnscaleThenClipThenStepBitForBit) {
   const auto batches = class_batches(5);
   for (const Level level : {Level::O0, Level::O1}) {
-    SCOPED_TRACE(amp::name_of(level));
+    SCOPED_TRACE(name_of(level));
     RunSetup setup = recipe(level);
     setup.train.clip_norm = 0.0625;
     const HandResult hand = hand_loop(setup, batches);
@@ -133,7 +133,7 @@ TEST(Recipes, AccumulationIsOneUnscaleStepAndUpdateForAllMicroBatchesBitForBit) 
   const auto batches = class_batches(5);
   for (const Level level : {Level::O0, Level::O1}) {
     for (const AccumulateMode mode : {AccumulateMode::mean, AccumulateMode::sum}) {
-      SCOPED_TRACE(std::string(amp::name_of(level)) + (mode == AccumulateMode::sum ? " sum" : " mean"));
+      SCOPED_TRACE(std::string(name_of(level)) + (mode == AccumulateMode::sum ? " sum" : " mean"));
       RunSetup setup = recipe(level);
       setup.train.accumulate = 3;
       setup.train.accumulate_mode = mode;

@@ -192,8 +192,8 @@ TEST(RecordedRates, AreWhatAnOnlookerCounts) {
             const AmpOptions options = options_of(dialect, level, dtype, fp8);
             if (!exists(options) || (fp8.has_value() && !network.products)) continue;
             for (const int log2_scale : network.log2_scales) {
-              SCOPED_TRACE(std::string(network.name) + " " + std::string(amp::name_of(dialect)) + " " +
-                           std::string(amp::name_of(level)) + " " + std::string(name_of(dtype)) + " fp8 " +
+              SCOPED_TRACE(std::string(network.name) + " " + std::string(name_of(dialect)) + " " +
+                           std::string(name_of(level)) + " " + std::string(name_of(dtype)) + " fp8 " +
                            std::string(fp8_name(fp8)) + " at 2^" + std::to_string(log2_scale));
               const auto backend = hopper_backend();
               TensorLog log;
@@ -260,7 +260,7 @@ TEST(RecordedRates, AreWhatAnOnlookerCountsWithScalesOfLayers) {
   std::uint64_t underflow = 0, overflow = 0;
   for (const Dialect dialect : dialects)
     for (const int change : {-30, -6, 5, 30}) {
-      SCOPED_TRACE(std::string(amp::name_of(dialect)) + " 2^" + std::to_string(change));
+      SCOPED_TRACE(std::string(name_of(dialect)) + " 2^" + std::to_string(change));
       const auto backend = hopper_backend();
       const AmpOptions options = options_of(dialect, Level::O1, DType::f16, std::nullopt);
       AskedScales scales([change](const GradientSite& site) { return site.scope == "fc2" ? change : 2; });
@@ -343,7 +343,7 @@ TEST(RecordedRates, OfAStepAreZerosAfterMinusBefore) {
         for (const Fp8Rounding fp8 : fp8_formats) {
           const AmpOptions options = options_of(dialect, level, dtype, fp8);
           if (!exists(options)) continue;
-          SCOPED_TRACE(std::string(amp::name_of(dialect)) + " " + std::string(amp::name_of(level)) + " " +
+          SCOPED_TRACE(std::string(name_of(dialect)) + " " + std::string(name_of(level)) + " " +
                        std::string(name_of(dtype)) + " fp8 " + std::string(fp8_name(fp8)));
           std::uint64_t lost = 0;
           std::size_t fp8_rows = 0;

@@ -68,7 +68,7 @@ struct World {
 TEST(Statistics, ThePolicyDecidesByWhatAnObserverSees) {
   for (const char* const policy : {"lost-mass", "popart", "openseq2seq-logmax"})
     for (const Level level : {Level::O0, Level::O1}) {
-      SCOPED_TRACE(std::string(policy) + " " + std::string(amp::name_of(level)));
+      SCOPED_TRACE(std::string(policy) + " " + std::string(name_of(level)));
       const ScalerOptions scaler{
           .policy = policy, .initial_scale = 0x1p20, .parameters = {{"max_scale", 0x1p30}}};
       World world(scaler, level, true);

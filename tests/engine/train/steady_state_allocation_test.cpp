@@ -68,8 +68,7 @@ struct Case {
   amp::LowRounding rounding = amp::LowRounding::nearest;
 };
 void PrintTo(const Case& what, std::ostream* out) {
-  *out << amp::name_of(what.dialect) << " " << amp::name_of(what.level) << " on " << what.threads
-       << " threads";
+  *out << name_of(what.dialect) << " " << name_of(what.level) << " on " << what.threads << " threads";
 }
 
 /// What the measured steps did.
@@ -345,9 +344,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{Level::O3, amp::Dialect::apex, 1},
                     Case{.level = Level::O1, .rounding = amp::LowRounding::stochastic}),
     [](const auto& instance) {
-      return std::string(amp::name_of(instance.param.dialect)) +
-             std::string(amp::name_of(instance.param.level)) + "Threads" +
-             std::to_string(instance.param.threads) +
+      return std::string(name_of(instance.param.dialect)) + std::string(name_of(instance.param.level)) +
+             "Threads" + std::to_string(instance.param.threads) +
              (instance.param.rounding == amp::LowRounding::nearest ? "" : "Stochastic");
     });
 

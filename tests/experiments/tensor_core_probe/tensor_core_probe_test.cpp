@@ -441,8 +441,8 @@ TEST(Probe, ClaimsAgreeWithTheGoldenVectors) {
     EmulatedDevice device(capability);
     for (const Finding& finding : ask_tensor_core(device, small()))
       for (const Observation& seen : finding.observations) {
-        const auto match = golden.find({seen.id, seen.model, std::string(fp16lab::name_of(seen.operands)),
-                                        std::string(fp16lab::name_of(seen.accumulator))});
+        const auto match = golden.find({seen.id, seen.model, std::string(name_of(seen.operands)),
+                                        std::string(name_of(seen.accumulator))});
         if (match == golden.end() || trimmed(hex_words(match->second.a)) != trimmed(seen.a) ||
             trimmed(hex_words(match->second.b)) != trimmed(seen.b) ||
             hex_words(match->second.c).at(0) != seen.c)

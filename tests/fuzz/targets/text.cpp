@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const fuzz::MemoryFile input;
   input.replace({data, size});
   fuzz::expect_clean("", [&] {
-    for (const engine::data::Tokens tokens : engine::data::all_tokens()) {
+    for (const engine::data::Tokens tokens : every<engine::data::Tokens>) {
       const engine::data::Text text =
           engine::data::load_text({.file = input.path(), .chosen_by = "data.path"}, tokens);
       if (engine::data::bytes_of(text, text.symbols) != fuzz::text_of({data, size}))

@@ -47,7 +47,7 @@ void expect_as_fp64(Operation operation, const Number& a, const Number& b, const
       const Outcome expected = oracle::fp64_outcome(operation, sizes, a, b, c, rounding, tininess);
       const Outcome actual = outcome_of<F>(operation, a.bits, b.bits, c.bits, options_of(rounding, tininess));
       ASSERT_EQ(actual, expected) << name_of(operation) << std::hex << ' ' << a.bits << ' ' << b.bits << ' '
-                                  << c.bits << ' ' << fp16lab::name_of(rounding) << ": " << text_of(actual)
+                                  << c.bits << ' ' << name_of(rounding) << ": " << text_of(actual)
                                   << ", expected " << text_of(expected);
     }
 }

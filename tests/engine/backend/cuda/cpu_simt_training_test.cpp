@@ -118,9 +118,9 @@ TEST(CudaCpuSimtTraining, GradientsThatAreRoundedByChance) {
 }
 
 TEST(CudaCpuSimtTraining, EveryLevelOfEveryDialect) {
-  for (const amp::Dialect dialect : amp::all_dialects()) {
+  for (const amp::Dialect dialect : every<amp::Dialect>) {
     for (const Level level : amp::levels_of(dialect)) {
-      SCOPED_TRACE(std::string(amp::name_of(dialect)) + " " + std::string(amp::name_of(level)));
+      SCOPED_TRACE(std::string(name_of(dialect)) + " " + std::string(name_of(level)));
       const PairedRun run{.model = stateful,
                           .batches = classes(),
                           .setup = setup_of({.level = level, .dialect = dialect}, 3, overflowing(16))};

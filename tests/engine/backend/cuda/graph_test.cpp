@@ -90,7 +90,7 @@ TEST(CudaGraph, LowWeightsAreStoredWithTheSameBits) {
 // Gradients of 16 bits that unscaling replaces by FP32 ones, and casts of master weights once a version.
 TEST(CudaGraph, LowModelsHaveTheSameBits) {
   for (const amp::Dialect dialect : {amp::Dialect::apex, amp::Dialect::paddle, amp::Dialect::mindspore}) {
-    SCOPED_TRACE(amp::name_of(dialect));
+    SCOPED_TRACE(name_of(dialect));
     expect_three_alike({.train = {.steps = 6, .seed = 3, .evaluate_every = 1},
                         .amp = {.level = Level::O2, .dialect = dialect},
                         .observe_every = 2});

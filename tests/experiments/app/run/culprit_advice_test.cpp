@@ -176,10 +176,10 @@ TEST(CulpritAdvice, TheScaleForALeNetStepIsCheckedBehindItsFirstOverflow) {
 }
 
 TEST(CulpritAdvice, IsCheckedWithMicroBatchesAndLossesOf16BitsToo) {
-  for (const amp::Dialect dialect : amp::all_dialects())
+  for (const amp::Dialect dialect : every<amp::Dialect>)
     for (const Level level : amp::levels_of(dialect)) {
       if (level == Level::O0) continue;
-      SCOPED_TRACE(std::string(amp::name_of(dialect)) + " " + std::string(amp::name_of(level)));
+      SCOPED_TRACE(std::string(name_of(dialect)) + " " + std::string(name_of(level)));
       const auto rows_at = [&](double scale) {
         RunSetup setup = one_step(scale);
         setup.train.accumulate = 2;

@@ -148,7 +148,7 @@ TEST_F(Shards, BatchNormOverAllShards) {
 }
 
 TEST_F(Shards, EveryLoss) {
-  for (const engine::LossKind loss : engine::nn::all_losses()) {
+  for (const engine::LossKind loss : every<engine::LossKind>) {
     const std::string setting = "model.loss=" + std::string(name_of(loss));
     if (loss == engine::LossKind::cross_entropy)
       for (const std::string more : {"model.label_smoothing=0.1", "model.one_hot=true"})

@@ -224,7 +224,7 @@ TEST_F(RunFolderTest, HistogramLinesLeaveOutEmptyBinsAtBothEnds) {
 
 TEST_F(RunFolderTest, HistogramLinesSayWhatTheyAreOf) {
   std::vector<HistogramRow> rows;
-  for (const Observed observed : all_observed) {
+  for (const Observed observed : every<Observed>) {
     HistogramRow row{.step = 1, .tensor = "fc1.weight", .observed = observed, .kind = "weight"};
     row.before.zero = 1 + static_cast<std::uint64_t>(observed);
     if (observed == Observed::updates) row.unmoved = 3;
