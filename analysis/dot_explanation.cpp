@@ -129,8 +129,19 @@ std::string table_text(const std::vector<std::vector<std::string>>& rows, std::s
 }
 
 std::string_view rounding_text(const TensorCoreModel& row, const ExplainedStep& step) {
-  if (!step.fused || row.output == BlockOutput::fp16_nearest_even) return "to nearest even";
-  return row.output == BlockOutput::fp32_toward_zero ? "toward zero" : "toward zero, to 14 bits";
+  const auto stage = std::ranges::find(row.stages, step.kind, &Stage::sum);  // those of a kind round alike
+  switch (stage->output) {
+    case BlockOutput::fp32_toward_zero:
+      return "toward zero";
+    case BlockOutput::fp32_toward_zero_14_bits:
+      return "toward zero, to 14 bits";
+    case BlockOutput::fp32_nearest_even_flushed:
+      return "to nearest even, subnormals to zero";
+    case BlockOutput::fp16_nearest_even:
+    case BlockOutput::fp32_nearest_even:
+      break;
+  }
+  return "to nearest even";
 }
 
 /// The accumulator of a block, or the summand c of an addition; what the two blocks gave; or a product.
@@ -143,15 +154,15 @@ std::string step_text(const TensorCoreModel& row, const ExplainedStep& step, std
   const DType format = row.accumulator();
   const bool finite = step.sum.is_finite();
   std::string text = fmt::format("  step {}: ", number);
-  if (!step.fused)
-    text += "an addition";
+  if (step.kind != Sum::aligned)
+    text += step.kind == Sum::fma ? "an fma" : "an addition";
   else if (finite)
     text += fmt::format("a fused block, max exponent {}, unit 2^{}", step.max_exponent, step.unit_exponent);
   else
     text += "a fused block, nothing to align";
   text += fmt::format(", from c = {}\n", bits_text(format, step.c));
 
-  const bool aligned = step.fused && finite;
+  const bool aligned = step.kind == Sum::aligned && finite;
   std::vector<std::vector<std::string>> rows{{"term", "exact"}};
   if (aligned)
     rows[0].insert(rows[0].end(),
@@ -229,7 +240,7 @@ Json json_of(DType format, std::uint32_t word, const ExplainedNumber& read, cons
 
 Json json_of(const TensorCoreModel& row, const ExplainedStep& step) {
   const bool finite = step.sum.is_finite();
-  const bool aligned = step.fused && finite;
+  const bool aligned = step.kind == Sum::aligned && finite;
   Json terms = Json::array();
   for (const ExplainedTerm& term : step.terms) {
     Json entry = {{"term", name_of_term(term)}, {"exact", json_of(term.number)}};
@@ -243,7 +254,7 @@ Json json_of(const TensorCoreModel& row, const ExplainedStep& step) {
     terms.push_back(std::move(entry));
   }
   return {
-      {"step", step.fused ? "fused_block" : "addition"},
+      {"step", step.kind == Sum::aligned ? "fused_block" : name_of(step.kind)},
       {"c", bits_text(row.accumulator(), step.c)},
       {"max_exponent", aligned ? Json(step.max_exponent) : Json()},
       {"unit_exponent", aligned ? Json(step.unit_exponent) : Json()},
@@ -270,10 +281,8 @@ ExplainedDot explained_dot(const DotLine& line) {
 std::string text_of(const DotLine& line, const ExplainedDot& dot) {
   const TensorCoreModel& row = *line.row;
   const DType format = row.accumulator();
-  std::string text = fmt::format(
-      "{}\n  {}: {} * {} -> {}, block_size {}, fraction_bits {}, exponent_floor {}, {}, {}\n", line.text,
-      row.name, name_of(line.a_format), name_of(line.b_format), name_of(format), row.block_size,
-      row.fraction_bits, row.exponent_floor, name_of(row.output), name_of(row.dataflow));
+  std::string text = fmt::format("{}\n  {}: {} * {} -> {}, {}\n", line.text, row.name, name_of(line.a_format),
+                                 name_of(line.b_format), name_of(format), stages_text(row));
   std::vector<std::vector<std::string>> operands;
   const auto operand = [&operands](const std::string& name, DType of, std::uint32_t word,
                                    const ExplainedNumber& read, const ExplainedNumber& given) {
@@ -312,11 +321,11 @@ std::string json_of(const DotLine& line, const ExplainedDot& dot) {
   Json json = {{"line", line.number},
                {"row",
                 {{"name", row.name},
-                 {"block_size", row.block_size},
-                 {"fraction_bits", row.fraction_bits},
-                 {"exponent_floor", row.exponent_floor},
-                 {"output", name_of(row.output)},
-                 {"dataflow", name_of(row.dataflow)},
+                 {"block_size", row.block().products},
+                 {"fraction_bits", row.block().fraction_bits},
+                 {"exponent_floor", row.block().exponent_floor},
+                 {"output", name_of(row.block().output)},
+                 {"stages", stages_text(row)},
                  {"subnormal_accumulator", name_of(row.subnormal_accumulator)},
                  {"underflow_zero", name_of(row.underflow_zero)}}},
                {"a_format", name_of(line.a_format)},

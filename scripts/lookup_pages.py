@@ -160,19 +160,21 @@ def formats(known: dict) -> str:
 
 def tensor_cores(known: dict) -> str:
     rows = [[code(r["name"]), " ".join(r["operands"]), r["accumulator"], str(r["products_per_block"]), str(r["fraction_bits"]),
-             str(r["exponent_floor"]), code(r["output"]), code(r["dataflow"]), code(r["evidence"]), " ".join(r["chips"]),
+             str(r["exponent_floor"]), code(r["output"]), r["stages"], code(r["evidence"]), " ".join(r["chips"]),
              cell(r["hardware"]), cell(r["source"])] for r in known["tensor_cores"]]
     text = ("L products are summed in one fused block; F fraction bits are kept when terms are aligned; E0 is the least exponent of "
             "the alignment. Evidence `hardware`: equals published captures of chips; `hardware_test`: asserted on chips by a public "
             "test suite; `model`: as published. [Understand](../understand.md#what-a-tensor-core-adds) explains the columns. A "
             "chip's name may stand in the place of a model's, in any case: where two models have it and differ (FP8), name one.\n\n"
-            "**A row is one instruction, and its sum over all of K one chain; a library's product is more.** For FP8 cuBLASLt cuts K "
-            "into chains (with `use_fast_accum=False` of 128, on Ada and Hopper), may split it over blocks, takes wgmma on Hopper, and "
-            "multiplies the two scales first: a product of these rows, such as `lab.emulate`'s, is not what `torch._scaled_mm` gives on "
-            "that GPU.")
-    return page("Tensor cores", "fp16lab list tensor_cores --json", text,
-                table(["model", "operands", "sums", "L", "F", "E0", "output", "dataflow", "evidence", "chips", "hardware", "source"],
-                      rows))
+            "**A row is one instruction, and its sum over all of K one chain; a library's product is more**: the plans below say what "
+            "`fp16lab.matmul(..., plan=)` makes of a row. cuBLASLt also multiplies the two scales of FP8 first. `lab.emulate` takes the "
+            "plan `instruction`: with FP8 it is not what `torch._scaled_mm` gives on that GPU.")
+    plans = [[code(r["name"]), cell(r["library"]), cell(r["rows"]), cell(r["rule"]), cell(r["unknown"]), code(r["evidence"]), cell(r["source"])]
+             for r in known["plans"]]
+    return page("Tensor cores", "fp16lab list tensor_cores --json` and `fp16lab list plans --json", text,
+                table(["model", "operands", "sums", "L", "F", "E0", "output", "stages", "evidence", "chips", "hardware", "source"],
+                      rows),
+                "## Plans\n", table(["plan", "library", "rows", "order over K", "refused", "evidence", "source"], plans))
 
 
 def run_folder(known: dict) -> str:

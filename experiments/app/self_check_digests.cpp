@@ -66,6 +66,7 @@ constexpr auto digests = std::to_array<std::pair<std::string_view, std::string_v
     {"products blackwell-tcgen05 e5m2 f32", "62a3825e29af4170"},
     {"products blackwell-tcgen05 e4m3 f16", "d97e0f4eb36d1d86"},
     {"products blackwell-tcgen05 e5m2 f16", "51f4999b8182f71d"},
+    {"products avx512_bf16 bf16 f32", "a0bd3807aab1b281"},
     {"training f32", "335812d2de1ac12a"},
     {"training f16", "07281065b4eef82a"},
     {"training bf16", "b50c9d2ccf61dff4"},

@@ -14,6 +14,7 @@
 #include "experiments/bench/yardsticks.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/gemm/gemm.hpp"
+#include "numerics/gemm/library_plan.hpp"
 
 namespace fp16lab::bench {
 namespace {
@@ -164,6 +165,24 @@ void register_scaling(const Layout& layout, int threads) {
   });
 }
 
+/// A plan costs what its chains cost: K in chains of 128 against one chain, the ratio of rates.
+void register_plan(int threads) {
+  const std::string kernel = "planned_gemm/hopper-wgmma/e4m3/chains_of_128";
+  register_ratio(registered_name(kernel, large_square, threads), [=] {
+    const TensorCoreModel& model = tensor_core_model("hopper-wgmma", DType::e4m3);
+    const auto x = std::make_shared<Operands<Float8E4M3, float>>(large_square);
+    RatioCase result = case_of(kernel, large_square, threads);
+    result.yardstick = "one chain";
+    result.run_yardstick = emulated_call<Float8E4M3, float>(model, large_square, threads);
+    result.run = [=] {
+      const GemmShape shape = large_square.shape;
+      planned_gemm(model, {.restart = 128}, shape, {DType::e4m3, x->a.data(), shape.k, 1},
+                   {DType::e4m3, x->b.data(), shape.n, 1}, x->d.data(), shape.n, threads);
+    };
+    return result;
+  });
+}
+
 /// One row for each kind of kernel that the table needs, on the square shape.
 void register_formats(int threads) {
   using enum DType;
@@ -183,8 +202,11 @@ void register_formats(int threads) {
     register_emulated<Float8E5M2, Float16>(fmt::format("emulated_gemm/{}/e5m2_acc_f16", name),
                                            tensor_core_model(name, e5m2, half), square, threads);
   }
+  register_emulated<BFloat16>("emulated_gemm/avx512_bf16", tensor_core_model("avx512_bf16", bf16), square,
+                              threads);
+  register_plan(threads);
   TensorCoreModel wider = tensor_core_model("hopper");
-  wider.fraction_bits = 26;  // one more than the fast kernel has
+  wider.set(&Stage::fraction_bits, 26);  // one more than the fast kernel has
   register_emulated<Float16>("emulated_gemm/general_kernel", wider, square, threads);
 }
 

@@ -16,9 +16,11 @@ int main() {
   narrow<Binary16>(a, a16);
   narrow<Binary16>(b, b16);
 
-  for (const std::string_view name : tensor_core_names()) {
+  for (const TensorCoreModel& model : tensor_core_models()) {
+    if (!model.operands.contains(DType::f16) || model.accumulator() != DType::f32) continue;
+    const std::string_view name = model.name;
     float d = 0;
-    emulated_gemm(tensor_core_model(name), shape, MatrixView<Float16>{a16.data(), shape.k},
+    emulated_gemm(model, shape, MatrixView<Float16>{a16.data(), shape.k},
                   MatrixView<Float16>{b16.data(), shape.n}, nullptr, &d, shape.n);
     std::printf("%-18.*s 1 + %.9g\n", static_cast<int>(name.size()), name.data(), static_cast<double>(d) - 1);
   }

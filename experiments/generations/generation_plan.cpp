@@ -33,11 +33,6 @@ std::vector<const PlannedRun*> block_of(const SweepPlan& plan, const PlannedRun&
 
 }  // namespace
 
-std::string function_text(const TensorCoreModel& row) {
-  return fmt::format("blocks of {}, {} bits, {}, floor 2^{}, {}", row.block_size, row.fraction_bits,
-                     name_of(row.output), row.exponent_floor, name_of(row.dataflow));
-}
-
 std::vector<const TensorCoreModel*> rows_of(const RunConfig& config) {
   std::vector<const TensorCoreModel*> rows;
   const std::optional<std::string_view> name = configured_tensor_core(config.backend);
@@ -62,7 +57,7 @@ std::vector<SameRows> same_rows(const SweepPlan& plan) {
         same.others.push_back(block[k]->variant);
     taken.insert(same.others.begin(), same.others.end());
     std::vector<std::string> functions;
-    for (const TensorCoreModel* row : rows_of(config)) functions.push_back(function_text(*row));
+    for (const TensorCoreModel* row : rows_of(config)) functions.push_back(stages_text(*row));
     functions.erase(std::unique(functions.begin(), functions.end()), functions.end());
     same.function = fmt::format("{}", fmt::join(functions, "; "));
     if (!same.others.empty()) found.push_back(std::move(same));

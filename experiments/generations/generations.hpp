@@ -31,9 +31,6 @@ inline constexpr std::array<std::string_view, 4> fp8_rows{"hopper-fp8", "blackwe
 
 // ---- generation_plan.cpp
 
-/// "blocks of 8, 24 bits, fp32_toward_zero, floor 2^-132": those numbers.
-std::string function_text(const TensorCoreModel& row);
-
 /// The rows that products of a run follow: FP16's, and FP8's where it has those. None for FP32.
 std::vector<const TensorCoreModel*> rows_of(const RunConfig& config);
 
@@ -42,7 +39,7 @@ std::vector<const TensorCoreModel*> rows_of(const RunConfig& config);
 struct SameRows {
   std::string variant;
   std::vector<std::string> others;
-  std::string function;  ///< function_text of their rows
+  std::string function;  ///< stages_text of their rows
 };
 std::vector<SameRows> same_rows(const SweepPlan& plan);
 

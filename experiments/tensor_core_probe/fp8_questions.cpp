@@ -49,36 +49,31 @@ Question fp8_order(const Instruction& in, const TensorCoreModel& row, const Sett
     TensorCoreModel row;
   };
   std::vector<Alternative> alternatives;
-  TensorCoreModel other = row;
-  other.block_size = 16;
-  other.fraction_bits = 25;
-  if (!half) other.output = BlockOutput::fp32_toward_zero;
-  for (const Dataflow dataflow : {Dataflow::fp8_as_fp16_pairs, Dataflow::fp8_as_fp16_halves}) {
-    other.dataflow = dataflow;
-    alternatives.push_back(
-        {dataflow == Dataflow::fp8_as_fp16_pairs ? "FP16 pairs, c last" : "FP16 halves, c last", other});
-  }
-  const TensorCoreModel halves = other;
-  other.dataflow = Dataflow::fused_chain;
-  const TensorCoreModel chain = other;  // two FP16 blocks of 16 from c
-  other.block_size = 32;
-  alternatives.push_back({"native, L = 32, F = 25", other});
-  other.fraction_bits = 13;
-  if (!half) other.output = BlockOutput::fp32_toward_zero_14_bits;
-  alternatives.push_back({"native, L = 32, F = 13", other});
-  other.block_size = 16;
-  alternatives.push_back({"native, L = 16, F = 13", other});
+  const auto with = [&row](const Stages& stages, bool as_fp16) {
+    TensorCoreModel other = row;
+    other.stages = stages;
+    other.as_fp16 = as_fp16;
+    return other;
+  };
+  const int floor = row.block().exponent_floor;
+  const BlockOutput wide = half ? BlockOutput::fp16_nearest_even : BlockOutput::fp32_toward_zero;
+  const BlockOutput narrow = half ? wide : BlockOutput::fp32_toward_zero_14_bits;
+  const TensorCoreModel halves = with(two_blocks_then_c(16, 25, wide, floor), true);
+  const TensorCoreModel chain = with(fused_block(16, 25, wide, floor), false);  // two FP16 blocks from c
+  alternatives.push_back({"FP16 pairs, c last", with(two_blocks_then_c(2, 25, wide, floor), true)});
+  alternatives.push_back({"FP16 halves, c last", halves});
+  alternatives.push_back({"native, L = 32, F = 25", with(fused_block(32, 25, wide, floor), false)});
+  alternatives.push_back({"native, L = 32, F = 13", with(fused_block(32, 13, narrow, floor), false)});
+  alternatives.push_back({"native, L = 16, F = 13", with(fused_block(16, 13, narrow, floor), false)});
 
   for (const Alternative& alternative : alternatives) {
-    const bool claimed = alternative.row.dataflow == row.dataflow &&
-                         alternative.row.block_size == row.block_size &&
-                         alternative.row.fraction_bits == row.fraction_bits;
+    const bool claimed = same_function(alternative.row, row);
     question.hypotheses.insert(claimed ? question.hypotheses.begin() : question.hypotheses.end(),
                                hypothesis_of(alternative.name, in, row, claimed ? row : alternative.row));
   }
   question.claim = fmt::format("{}: {}", in.name, question.hypotheses.front().name);
 
-  const std::string change = row_name(row, in) + ": a new dataflow, ";
+  const std::string change = row_name(row, in) + ": other stages, ";
   const auto pairs = [](std::size_t i) { return i % 4 < 2; };
   const auto even = [](std::size_t i) { return i % 2 == 0; };
   const auto add_order = [&](const std::string& name, std::vector<std::size_t> order,
@@ -100,7 +95,7 @@ Question fp8_order(const Instruction& in, const TensorCoreModel& row, const Sett
 Question truncated_accumulator(const Instruction& in, const TensorCoreModel& row) {
   Question question{
       "P11",
-      fmt::format("{}: c is aligned to {} fraction bits like a product", in.name, row.fraction_bits),
+      fmt::format("{}: c is aligned to {} fraction bits like a product", in.name, row.block().fraction_bits),
       in,
       {},
       {}};
@@ -120,14 +115,14 @@ Question truncated_accumulator(const Instruction& in, const TensorCoreModel& row
   add("P11-output-2", {0, -13}, 1.0f);     // 2 + 2^-13 has 15
 
   TensorCoreModel wide = row, long_output = row, short_output = row;
-  wide.fraction_bits = 25;
-  wide.output = BlockOutput::fp32_toward_zero;
-  long_output.output = BlockOutput::fp32_toward_zero;
-  short_output.fraction_bits = 25;
+  wide.set(&Stage::fraction_bits, 25);
+  wide.set(&Stage::output, BlockOutput::fp32_toward_zero);
+  long_output.set(&Stage::output, BlockOutput::fp32_toward_zero);
+  short_output.set(&Stage::fraction_bits, 25);
   const DotProduct model = dot_product_of(row, in.operands);
   question.hypotheses = {
       hypothesis_of("c aligned", in, row, row),
-      {"c added last, RNE", row_name(row, in) + ": a dataflow in which c is added last, in FP32",
+      {"c added last, RNE", row_name(row, in) + ": stages in which c is added last, in FP32",
        [model](std::span<const std::uint32_t> a, std::span<const std::uint32_t> b, std::uint32_t c) {
          return bits_of(canonicalize(float_from_bits(model(a, b, 0)) + float_from_bits(c)));
        }},

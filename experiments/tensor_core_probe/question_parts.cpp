@@ -36,19 +36,18 @@ std::string row_name(const TensorCoreModel& row, const Instruction& in) {
 Hypothesis hypothesis_of(std::string name, const Instruction& in, const TensorCoreModel& claim,
                          const TensorCoreModel& row) {
   std::string change = row_name(claim, in) + ':';
-  if (row.block_size != claim.block_size)
-    change += fmt::format(" block_size {} -> {}", claim.block_size, row.block_size);
-  if (row.fraction_bits != claim.fraction_bits)
-    change += fmt::format(" fraction_bits {} -> {}", claim.fraction_bits, row.fraction_bits);
-  if (row.exponent_floor != claim.exponent_floor)
-    change += fmt::format(" exponent_floor {} -> {}", claim.exponent_floor, row.exponent_floor);
-  if (row.output != claim.output)
-    change += row.output == BlockOutput::fp32_toward_zero ? " output -> fp32_toward_zero"
-                                                          : " output -> fp32_toward_zero_14_bits";
-  if (row.dataflow != claim.dataflow)
-    change += row.dataflow == Dataflow::fused_chain         ? " dataflow -> fused_chain"
-              : row.dataflow == Dataflow::fp8_as_fp16_pairs ? " dataflow -> fp8_as_fp16_pairs"
-                                                            : " dataflow -> fp8_as_fp16_halves";
+  if (row.block().products != claim.block().products)
+    change += fmt::format(" block_size {} -> {}", claim.block().products, row.block().products);
+  if (row.block().fraction_bits != claim.block().fraction_bits)
+    change += fmt::format(" fraction_bits {} -> {}", claim.block().fraction_bits, row.block().fraction_bits);
+  if (row.block().exponent_floor != claim.block().exponent_floor)
+    change +=
+        fmt::format(" exponent_floor {} -> {}", claim.block().exponent_floor, row.block().exponent_floor);
+  if (row.block().output != claim.block().output)
+    change += row.block().output == BlockOutput::fp32_toward_zero ? " output -> fp32_toward_zero"
+                                                                  : " output -> fp32_toward_zero_14_bits";
+  if (row.stages.size() != claim.stages.size() || row.block().share != claim.block().share)
+    change += " stages -> " + stages_text(row);
   if (row.subnormal_accumulator != claim.subnormal_accumulator)
     change += " subnormal_accumulator -> own_exponent";
   if (row.underflow_zero != claim.underflow_zero) change += " underflow_zero -> keeps_sign";

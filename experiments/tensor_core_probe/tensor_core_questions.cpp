@@ -19,11 +19,11 @@ std::vector<Hypothesis> floors(const Instruction& in, const TensorCoreModel& cla
   std::vector<Hypothesis> list;
   for (int last_kept = seen_first; last_kept <= seen_last; ++last_kept) {
     TensorCoreModel row = claim;
-    row.exponent_floor = claim.fraction_bits - last_kept;
+    row.set(&Stage::exponent_floor, claim.block().fraction_bits - last_kept);
     const bool lowest = last_kept == seen_last;  // no vector reaches below
-    const bool claimed =
-        lowest ? claim.exponent_floor <= row.exponent_floor : claim.exponent_floor == row.exponent_floor;
-    std::string name = fmt::format("E0 {} {}", lowest ? "<=" : "=", row.exponent_floor);
+    const bool claimed = lowest ? claim.block().exponent_floor <= row.block().exponent_floor
+                                : claim.block().exponent_floor == row.block().exponent_floor;
+    std::string name = fmt::format("E0 {} {}", lowest ? "<=" : "=", row.block().exponent_floor);
     if (claimed) row = claim;
     list.insert(claimed ? list.begin() : list.end(), hypothesis_of(std::move(name), in, claim, row));
   }
@@ -35,7 +35,7 @@ std::vector<Hypothesis> floors(const Instruction& in, const TensorCoreModel& cla
 Question tail_of_eight(const Instruction& in, const TensorCoreModel& row) {
   Question question{"P12",
                     fmt::format("{}: one fused block of {} products with {} fraction bits", in.name,
-                                std::min(row.block_size, in.k), row.fraction_bits),
+                                std::min(row.block().products, in.k), row.block().fraction_bits),
                     in,
                     {},
                     {}};
@@ -59,27 +59,28 @@ Question tail_of_eight(const Instruction& in, const TensorCoreModel& row) {
   }
   const auto other = [&](int block, int bits) {
     TensorCoreModel changed = row;
-    changed.block_size = block;
-    changed.fraction_bits = bits;
+    changed.set(&Stage::products, block);
+    changed.set(&Stage::fraction_bits, bits);
     return hypothesis_of(fmt::format("L = {}, F = {}", block, bits), in, row, changed);
   };
-  const int block = std::min(row.block_size, in.k);
+  const int block = std::min(row.block().products, in.k);
   question.hypotheses.push_back(
-      hypothesis_of(fmt::format("L = {}, F = {}", block, row.fraction_bits), in, row, row));
+      hypothesis_of(fmt::format("L = {}, F = {}", block, row.block().fraction_bits), in, row, row));
   for (const int other_block : {8, 4, 2})
     for (const int bits : {24, 25})
-      if (other_block != block || bits != row.fraction_bits)
+      if (other_block != block || bits != row.block().fraction_bits)
         question.hypotheses.push_back(other(other_block, bits));
   return question;
 }
 
 /// P1: 2^-25 is half of FP16's least number, a tie that only a visible tiny term breaks.
 Question exponent_floor_of_half(const Instruction& in, const TensorCoreModel& row) {
-  Question question{"P1",
-                    fmt::format("{}: exponent floor E0 = {} (MMA-Sim 2.1.1)", in.name, row.exponent_floor),
-                    in,
-                    {},
-                    {}};
+  Question question{
+      "P1",
+      fmt::format("{}: exponent floor E0 = {} (MMA-Sim 2.1.1)", in.name, row.block().exponent_floor),
+      in,
+      {},
+      {}};
   for (int m = 40; m <= 48; ++m) {
     Vector vector{m == 45 ? "V37" : m == 47 ? "V38" : fmt::format("P1-2^-{}", m), {}, {}};
     vector.a = {power(in.operands, -12)};
@@ -116,7 +117,7 @@ Question underflow_zero(const Instruction& in, const TensorCoreModel& row) {
                     in,
                     {},
                     {}};
-  const std::size_t place = in.k > row.block_size ? static_cast<std::size_t>(in.k) - 1 : 0;
+  const std::size_t place = in.k > row.block().products ? static_cast<std::size_t>(in.k) - 1 : 0;
   const auto add = [&](std::string id, float a, float b) {
     Vector vector{std::move(id), Words(place + 1), Words(place + 1)};
     vector.a[place] = encode(in.operands, a);
@@ -199,7 +200,7 @@ Question zero_signs(const Instruction& in, const TensorCoreModel& row) {
 /// P5: c = 1 and 2^-24 at two places: 1 + 2^-23 exactly if the two are in one block.
 Question block_of_tf32(const Instruction& in, const TensorCoreModel& row) {
   Question question{
-      "P5", fmt::format("{}: {} products in a fused block", in.name, row.block_size), in, {}, {}};
+      "P5", fmt::format("{}: {} products in a fused block", in.name, row.block().products), in, {}, {}};
   const auto k = static_cast<std::size_t>(in.k);
   for (std::size_t i = 0; i < k; ++i)
     for (std::size_t j = i + 1; j < k; ++j) {
@@ -208,17 +209,17 @@ Question block_of_tf32(const Instruction& in, const TensorCoreModel& row) {
       for (const std::size_t place : {i, j}) vector.a[place] = vector.b[place] = power(in.operands, -12);
       question.vectors.push_back(std::move(vector));
     }
-  question.hypotheses.push_back(hypothesis_of(fmt::format("L = {}", row.block_size), in, row, row));
+  question.hypotheses.push_back(hypothesis_of(fmt::format("L = {}", row.block().products), in, row, row));
   for (const int block : {8, 4, 2, 1}) {
-    if (block == row.block_size) continue;
+    if (block == row.block().products) continue;
     TensorCoreModel other = row;
-    other.block_size = block;
+    other.set(&Stage::products, block);
     question.hypotheses.push_back(hypothesis_of(fmt::format("L = {}", block), in, row, other));
   }
   TensorCoreModel four = row;
-  four.block_size = 4;
+  four.set(&Stage::products, 4);
   const DotProduct blocks_of_four = dot_product_of(four, in.operands);
-  const std::string change = row_name(row, in) + ": a dataflow with blocks of 4, ";
+  const std::string change = row_name(row, in) + ": stages with blocks of 4, ";
   question.hypotheses.push_back(
       {"L = 4, even k first", change + "even k first",
        reordered(split(k, [](std::size_t i) { return i % 2 == 0; }), blocks_of_four)});
@@ -230,7 +231,8 @@ Question block_of_tf32(const Instruction& in, const TensorCoreModel& row) {
 
 /// P6: 2^-149 less a tiny term: the least number, or just below it and truncated to zero.
 Question exponent_floor_of_single(const Instruction& in, const TensorCoreModel& row) {
-  Question question{"P6", fmt::format("{}: exponent floor E0 = {}", in.name, row.exponent_floor), in, {}, {}};
+  Question question{
+      "P6", fmt::format("{}: exponent floor E0 = {}", in.name, row.block().exponent_floor), in, {}, {}};
   for (int m = 154; m <= 160; ++m) {
     Vector vector{m == 156   ? "V34"
                   : m == 157 ? "V34b"

@@ -18,6 +18,7 @@
 #include "numerics/formats/bits.hpp"
 #include "numerics/gemm/emulated_gemm_kernels.hpp"
 #include "numerics/gemm/emulated_gemm_limits.hpp"
+#include "numerics/gemm/fma_chain_kernels.hpp"
 #include "numerics/gemm/gemm.hpp"
 #include "numerics/gemm/gemm_support.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
@@ -130,7 +131,7 @@ std::uint32_t word_at(const Operand& x, std::int64_t row, std::int64_t column) {
   });
 }
 
-/// By the definition itself: for rows beyond every row of the table.
+/// By the definition itself: for stages that no kernel has, and numbers beyond every row of the table.
 void scalar_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
                  const OutputMatrix& out) {
   std::vector<std::uint32_t> row(to_size(shape.k)), column(to_size(shape.k));
@@ -175,16 +176,15 @@ struct Block {
 /// One product, seen as the kernels see it: shape, operands and output may be those of D^T.
 class Product {
  public:
-  Product(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
-          const OutputMatrix& out)
-      : model_(model),
+  Product(const KernelRow& rule, GemmShape shape, const Operand& a, const Operand& b, const OutputMatrix& out)
+      : rule_(rule),
         kernels_(emulated_kernels()),
         width_(kernels_.columns),
         shape_(shape),
         a_(a),
         b_(b),
         out_(out),
-        fast_tiles_(model, a.format, b.format) {
+        fast_tiles_(rule, a.format, b.format) {
     if (transpose_fits_better(shape, width_)) {
       std::swap(shape_.m, shape_.n);
       std::swap(a_, b_);
@@ -193,9 +193,8 @@ class Product {
       std::swap(out_.row_step, out_.column_step);
     }
     // Equal blocks of K, which no fused block straddles.
-    const std::size_t step = model.dataflow == Dataflow::fused_chain ? to_size(model.block_size) : group;
     const std::int64_t blocks = std::max<std::int64_t>(1, (shape_.k + k_block / 2) / k_block);
-    k_step_ = to_index(round_up(to_size((shape_.k + blocks - 1) / blocks), step));
+    k_step_ = to_index(round_up(to_size((shape_.k + blocks - 1) / blocks), rule.step()));
     reserve();
   }
 
@@ -251,13 +250,13 @@ class Product {
   void pack_a(const Block& block, std::int64_t index) const {
     const std::size_t depth = packed_depth(block), at = to_size(index) * row_block * depth;
     a_ranges_[index] = kernels_.pack_a(a_, shape_, block.row + index * to_index(row_block), block.k, depth,
-                                       model_.dataflow, a_values_ + at, a_exponents_ + at);
+                                       rule_, a_values_ + at, a_exponents_ + at);
   }
 
   void pack_b(const Block& block, std::int64_t index) const {
     const std::size_t depth = packed_depth(block), at = to_size(index) * width_ * depth;
     b_ranges_[index] = kernels_.pack_b(b_, shape_, block.column + index * to_index(width_), block.k, depth,
-                                       model_.dataflow, b_values_ + at, b_exponents_ + at);
+                                       rule_, b_values_ + at, b_exponents_ + at);
   }
 
   void run_tile(const Block& block, std::int64_t a_index, std::int64_t b_index) const {
@@ -271,7 +270,7 @@ class Product {
     const FastTiles::Terms terms = fast_tiles_.terms(a_ranges_[a_index], b_ranges_[b_index]);
 
     alignas(64) float accumulators[row_block * max_columns];
-    const EmulatedTile tile{&model_,          a_values_ + a_at,    a_exponents_ + a_at,
+    const EmulatedTile tile{&rule_,           a_values_ + a_at,    a_exponents_ + a_at,
                             b_values_ + b_at, b_exponents_ + b_at, to_size(block.extent.k),
                             place.rows,       terms.floor,         accumulators};
     load_tile(out_, initial, place, width_, accumulators);
@@ -284,7 +283,7 @@ class Product {
     store_tile(out_, accumulators, place, width_);
   }
 
-  const TensorCoreModel& model_;
+  const KernelRow& rule_;
   const EmulatedKernels& kernels_;
   std::size_t width_;  ///< of a panel
   GemmShape shape_;
@@ -301,6 +300,26 @@ class Product {
 
 }  // namespace
 
+std::optional<KernelRow> kernel_row(const TensorCoreModel& model) {
+  const Stage& first = model.block();
+  KernelRow row{.block_size = first.products,
+                .fraction_bits = first.fraction_bits,
+                .exponent_floor = first.exponent_floor,
+                .output = first.output,
+                .subnormal_accumulator = model.subnormal_accumulator,
+                .underflow_zero = model.underflow_zero,
+                .as_fp16 = model.as_fp16};
+  if (row.output > BlockOutput::fp16_nearest_even) return std::nullopt;
+  if (model.stages == fused_block(row.block_size, row.fraction_bits, row.output, row.exponent_floor))
+    return row;
+  row.joined = true;
+  for (const int run : {2, static_cast<int>(group) / 2}) {
+    row.pairs = run == 2;
+    if (model.stages == two_blocks_then_c(run, row.fraction_bits, row.output, row.exponent_floor)) return row;
+  }
+  return std::nullopt;
+}
+
 void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
                    DType format, const void* c, void* d, std::int64_t ldd, int threads) {
   check_model(model, a, b, format);
@@ -309,8 +328,12 @@ void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const Operand&
   const FloatingPointScope scope;
   const OutputMatrix out{format, c, d, ldd, 1};
   if (shape.k == 0) return copy_accumulators(shape, out);
-  if (!has_general_kernel(model)) return scalar_gemm(model, shape, a, b, out);
-  Product(model, shape, a, b, out).run(useful_threads(shape, threads, multiply_adds_per_thread));
+  if (const auto order = fma_order(model); order && (!order->flushes || fma_kernels().flushes))
+    return fma_row_gemm(*order, shape, a, b, static_cast<const float*>(c), static_cast<float*>(d), ldd,
+                        useful_threads(shape, threads, multiply_adds_per_thread));
+  const std::optional<KernelRow> row = kernel_row(model);
+  if (!row || !has_general_kernel(*row)) return scalar_gemm(model, shape, a, b, out);
+  Product(*row, shape, a, b, out).run(useful_threads(shape, threads, multiply_adds_per_thread));
 }
 
 }  // namespace fp16lab::gemm_detail

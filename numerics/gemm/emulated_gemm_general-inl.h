@@ -53,7 +53,7 @@ HWY_INLINE VWide leading_power(VWide x, VWide least) {
 /// The rounding that ends a block.
 class OutputRounding {
  public:
-  explicit OutputRounding(const TensorCoreModel& model)
+  explicit OutputRounding(const KernelRow& model)
       : nearest_(model.output == BlockOutput::fp16_nearest_even),
         positive_zero_(model.underflow_zero == UnderflowZero::positive),
         precision_(nearest_                                        ? Binary16::precision
@@ -100,16 +100,16 @@ class GeneralTile {
  public:
   explicit GeneralTile(const EmulatedTile& tile)
       : t_(tile),
-        rounding_(*tile.model),
-        up_bias_(hn::Set(DWideInt(), wide_bits(tile.model->fraction_bits + 2 * Binary64::bias))),
-        down_bias_(hn::Set(DWideInt(), wide_bits(tile.model->fraction_bits))),
-        least_c_power_(wide_power(accumulator_emin(*tile.model))),
+        rounding_(*tile.row),
+        up_bias_(hn::Set(DWideInt(), wide_bits(tile.row->fraction_bits + 2 * Binary64::bias))),
+        down_bias_(hn::Set(DWideInt(), wide_bits(tile.row->fraction_bits))),
+        least_c_power_(wide_power(accumulator_emin(*tile.row))),
         // Beyond these floors nothing changes: no term has a smaller exponent, and none has a bit left.
-        floor_(static_cast<std::int16_t>(std::clamp(tile.model->exponent_floor, -300, 400))) {}
+        floor_(static_cast<std::int16_t>(std::clamp(tile.row->exponent_floor, -300, 400))) {}
 
   void run() {
-    if (t_.model->dataflow == Dataflow::fused_chain) {
-      const auto step = static_cast<std::size_t>(t_.model->block_size);
+    if (!t_.row->joined) {
+      const auto step = static_cast<std::size_t>(t_.row->block_size);
       for (std::size_t k = 0; k < t_.depth; k += step) run_block(k, std::min(step, t_.depth - k), t_.tile);
       return;
     }
@@ -123,7 +123,7 @@ class GeneralTile {
   }
 
  private:
-  static int accumulator_emin(const TensorCoreModel& model) {
+  static int accumulator_emin(const KernelRow& model) {
     if (model.accumulator() == DType::f32) return Binary32::emin;
     return model.subnormal_accumulator == SubnormalAccumulator::emin ? Binary16::emin
                                                                      : Binary16::exponent_of_min_subnormal;
@@ -224,7 +224,7 @@ class GeneralTile {
   /// exact; that of two FP32 numbers rounds to FP32 as if once: 53 >= 2 * 24 + 2 (Figueroa 1995).
   void join(const float* partial) const {
     const DWide d;
-    const bool halves = t_.model->accumulator() == DType::f16;
+    const bool halves = t_.row->accumulator() == DType::f16;
     for (std::size_t i = 0; i < t_.rows * panel_columns; i += wide_lanes) {
       const auto sum = hn::Add(hn::PromoteTo(d, hn::Load(DNarrow(), partial + i)),
                                hn::PromoteTo(d, hn::Load(DNarrow(), t_.tile + i)));

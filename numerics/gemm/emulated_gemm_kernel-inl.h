@@ -35,7 +35,7 @@
 // (their chains would need a second kind of lane); the tile reports them and is done again by the general
 // kernel.
 //
-// FP8 through FP16 (Dataflow::fp8_as_fp16_*): packing has ordered each 32 products so that the first 16 make
+// FP8 through FP16 (KernelRow::joined): packing has ordered each 32 products so that the first 16 make
 // the first block. Two blocks run from +0 in a tile of their own, then join D's by an ordinary addition.
 #include "numerics/gemm/emulated_gemm_kernels.hpp"
 
@@ -109,7 +109,7 @@ HWY_INLINE VInt overflow_sign(VInt x, VInt y, VInt r) {
 
 /// What the lanes need of a row of the table.
 struct Rule {
-  explicit HWY_INLINE Rule(const TensorCoreModel& model)
+  explicit HWY_INLINE Rule(const KernelRow& model)
       : up_bias(hn::Set(DInt(), static_cast<std::int32_t>(
                                     static_cast<std::uint32_t>(model.fraction_bits + 2 * Binary32::bias)
                                     << Binary32::fraction_bits))),
@@ -310,9 +310,9 @@ HWY_INLINE void join(const float* HWY_RESTRICT partial, std::size_t count, const
 template <std::size_t L, BlockOutput output>
 bool run_blocks(const EmulatedTile& t) {
   const DFloat df;
-  const Rule rule(*t.model);
+  const Rule rule(*t.row);
   auto largest = hn::Zero(df);  // magnitude of an FP16 accumulator
-  if (t.model->dataflow == Dataflow::fused_chain) {
+  if (!t.row->joined) {
     for (std::size_t k = 0; k < t.depth; k += L) run_block<L, output>(t, k, rule, t.tile, largest);
   } else {
     HWY_ALIGN float partial[row_block * panel_columns];
@@ -329,20 +329,21 @@ bool run_blocks(const EmulatedTile& t) {
 
 template <std::size_t L>
 bool run_output(const EmulatedTile& tile) {
-  switch (tile.model->output) {
+  switch (tile.row->output) {
     case BlockOutput::fp32_toward_zero:
       return run_blocks<L, BlockOutput::fp32_toward_zero>(tile);
     case BlockOutput::fp32_toward_zero_14_bits:
       return run_blocks<L, BlockOutput::fp32_toward_zero_14_bits>(tile);
     case BlockOutput::fp16_nearest_even:
       return run_blocks<L, BlockOutput::fp16_nearest_even>(tile);
+    default:  // kernel_row lets no other through
+      return false;
   }
-  return false;
 }
 
 inline bool run_fast(const EmulatedTile& tile) {
-  if (tile.model->dataflow != Dataflow::fused_chain) return run_output<group / 2>(tile);
-  switch (tile.model->block_size) {
+  if (tile.row->joined) return run_output<group / 2>(tile);
+  switch (tile.row->block_size) {
     case 4:
       return run_output<4>(tile);
     case 8:

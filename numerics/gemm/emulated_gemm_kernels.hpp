@@ -15,11 +15,12 @@
 // the emin of its format and its significand stays unnormalised; zero is the sentinel -128, below all others
 // (emin >= -126). NaN and infinity store any exponent.
 //
-// For Dataflow::fp8_as_fp16_pairs each 32 elements of K are packed with k mod 4 in {0, 1} first.
+// Where a block takes every other pair of 32 elements of K (KernelRow::pairs), those come first.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "numerics/gemm/gemm.hpp"
 
@@ -36,9 +37,29 @@ struct ExponentRange {
   int smallest, largest;
 };
 
+/// A row of the table as the vector kernels compute it: fused blocks that c enters; or `joined`, where two
+/// blocks of group / 2 products begin at +0 and c joins by an addition.
+struct KernelRow {
+  int block_size;
+  int fraction_bits;
+  int exponent_floor;
+  BlockOutput output;
+  SubnormalAccumulator subnormal_accumulator;
+  UnderflowZero underflow_zero;
+  bool joined = false;
+  bool pairs = false;    ///< of joined blocks the first has k mod 4 in {0, 1}; else the first half
+  bool as_fp16 = false;  ///< of FP8 operands
+
+  DType accumulator() const { return format_of(output); }
+  /// Products after which a block of K may end.
+  std::size_t step() const { return joined ? group : static_cast<std::size_t>(block_size); }
+};
+/// Nothing where no kernel computes the row's stages.
+std::optional<KernelRow> kernel_row(const TensorCoreModel& model);
+
 /// One tile of D and what it needs.
 struct EmulatedTile {
-  const TensorCoreModel* model = nullptr;
+  const KernelRow* row = nullptr;
   const float* a_values = nullptr;
   const std::uint32_t* a_exponents = nullptr;
   const float* b_values = nullptr;
@@ -55,10 +76,10 @@ struct EmulatedKernels {
   /// Packs rows [row, row + row_block) and columns [k, k + depth) of the logical m x k matrix A; depth is a
   /// multiple of `group`.
   ExponentRange (*pack_a)(const Operand& a, GemmShape shape, std::int64_t row, std::int64_t k,
-                          std::size_t depth, Dataflow dataflow, float* values, std::uint32_t* exponents);
+                          std::size_t depth, const KernelRow& rule, float* values, std::uint32_t* exponents);
   /// Packs rows [k, k + depth) and columns [column, column + columns) of the logical k x n matrix B.
   ExponentRange (*pack_b)(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,
-                          std::size_t depth, Dataflow dataflow, float* values, std::int8_t* exponents);
+                          std::size_t depth, const KernelRow& rule, float* values, std::int8_t* exponents);
   /// emulated_gemm_kernel-inl.h; for tiles that FastTiles (emulated_gemm_limits.hpp) admits. False: an FP16
   /// accumulator overflowed and the tile is spoilt.
   bool (*run_fast)(const EmulatedTile& tile);

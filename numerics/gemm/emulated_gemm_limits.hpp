@@ -10,20 +10,18 @@
 namespace fp16lab::gemm_detail {
 
 /// The general kernel adds in FP64: every sum of a block is an integer below (4 L + 2) 2^F in magnitude.
-constexpr bool has_general_kernel(const TensorCoreModel& model) {
-  const int block_size = model.dataflow == Dataflow::fused_chain ? model.block_size : 16;
-  return (std::int64_t{4} * block_size + 2) << model.fraction_bits <= std::int64_t{1} << 53;
+constexpr bool has_general_kernel(const KernelRow& row) {
+  return (std::int64_t{4} * row.block_size + 2) << row.fraction_bits <= std::int64_t{1} << 53;
 }
 
 /// The tiles of a product that the fast kernel may take, and under which floor.
 class FastTiles {
  public:
-  FastTiles(const TensorCoreModel& model, DType a, DType b) : model_(model) {
+  FastTiles(const KernelRow& row, DType a, DType b) : row_(row) {
     const bool short_significands = has_short_significand(a) && has_short_significand(b);
-    possible_ = model.fraction_bits <= 25 && model.exponent_floor <= largest_product &&
-                (model.dataflow != Dataflow::fused_chain || model.block_size == 4 || model.block_size == 8 ||
-                 model.block_size == 16 ||
-                 (model.block_size == 32 && (model.fraction_bits <= 24 || short_significands)));
+    possible_ = row.fraction_bits <= 25 && row.exponent_floor <= largest_product &&
+                (row.block_size == 4 || row.block_size == 8 || row.block_size == 16 ||
+                 (row.block_size == 32 && (row.fraction_bits <= 24 || short_significands)));
   }
 
   struct Terms {
@@ -44,13 +42,13 @@ class FastTiles {
     if (!possible_ || a.largest > finite || b.largest > finite || a.largest + b.largest > largest_product)
       return terms;
     const int own_floor = std::max(least_floor, std::max(a.largest, b.largest) - finite);
-    if (model_.exponent_floor >= own_floor) {
-      terms.floor = model_.exponent_floor;
+    if (row_.exponent_floor >= own_floor) {
+      terms.floor = row_.exponent_floor;
     } else {
       if (a.smallest + b.smallest < own_floor) return terms;
       terms.floor = own_floor;
-      // In the other dataflows c enters no block.
-      if (model_.dataflow == Dataflow::fused_chain) terms.least_bits = bits_of_power(own_floor);
+      // Where it is joined, c enters no block.
+      if (!row_.joined) terms.least_bits = bits_of_power(own_floor);
     }
     terms.admitted = true;
     return terms;
@@ -69,7 +67,7 @@ class FastTiles {
     return static_cast<std::uint32_t>(exponent + Binary32::bias) << Binary32::fraction_bits;
   }
 
-  const TensorCoreModel& model_;
+  const KernelRow& row_;
   bool possible_ = false;
 };
 

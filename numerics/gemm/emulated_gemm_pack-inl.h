@@ -161,35 +161,32 @@ HWY_INLINE VWord replicated(VWord x) {
 }
 
 /// Position in packed order of element k of a group.
-constexpr std::size_t packed_position(Dataflow dataflow, std::size_t k) {
-  if (dataflow != Dataflow::fp8_as_fp16_pairs) return k;
+constexpr std::size_t packed_position(const KernelRow& rule, std::size_t k) {
+  if (!rule.pairs) return k;
   return (k % 4 < 2 ? 0 : group / 2) + k / 4 * 2 + k % 2;
 }
 
-/// The exponent of subnormals, as the units see them: what becomes FP16 keeps its value, but the subnormals
-/// of E4M3 are normal there.
+/// The exponent of subnormals, as the units see them.
 template <class F>
-constexpr int emin_of(Dataflow dataflow) {
-  const bool through_fp16 = sizeof(F::canonical_nan) == 1 && dataflow != Dataflow::fused_chain;
-  return through_fp16 ? Binary16::emin : F::emin;
+constexpr int emin_of(const KernelRow& rule) {
+  return sizeof(F::canonical_nan) == 1 && rule.as_fp16 ? Binary16::emin : F::emin;
 }
 
 template <class F>
 ExponentRange pack_a_of(const Operand& a, GemmShape shape, std::int64_t row, std::int64_t k,
-                        std::size_t depth, Dataflow dataflow, float* HWY_RESTRICT values,
+                        std::size_t depth, const KernelRow& rule, float* HWY_RESTRICT values,
                         std::uint32_t* HWY_RESTRICT exponents) {
   const DFloat df;
   const DWord dw;
-  Exponents exponents_of(emin_of<F>(dataflow), a_exponent_offset);
+  Exponents exponents_of(emin_of<F>(rule), a_exponent_offset);
   HWY_ALIGN WordOf<F> scratch[row_block * group];
   for (std::size_t offset = 0; offset < depth; offset += group) {
     gather_part<typename F::Bits>(a, shape.m, shape.k, row, k + static_cast<std::int64_t>(offset), row_block,
                                   group, scratch);
-    if (dataflow == Dataflow::fp8_as_fp16_pairs) {
+    if (rule.pairs) {
       for (std::size_t r = 0; r < row_block; ++r) {
         WordOf<F> ordered[group];
-        for (std::size_t i = 0; i < group; ++i)
-          ordered[packed_position(dataflow, i)] = scratch[r * group + i];
+        for (std::size_t i = 0; i < group; ++i) ordered[packed_position(rule, i)] = scratch[r * group + i];
         std::memcpy(scratch + r * group, ordered, sizeof ordered);
       }
     }
@@ -205,17 +202,17 @@ ExponentRange pack_a_of(const Operand& a, GemmShape shape, std::int64_t row, std
 
 template <class F>
 ExponentRange pack_b_of(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,
-                        std::size_t depth, Dataflow dataflow, float* HWY_RESTRICT values,
+                        std::size_t depth, const KernelRow& rule, float* HWY_RESTRICT values,
                         std::int8_t* HWY_RESTRICT exponents) {
   const DFloat df;
   const DByte db;
-  Exponents exponents_of(emin_of<F>(dataflow), b_exponent_offset);
+  Exponents exponents_of(emin_of<F>(rule), b_exponent_offset);
   HWY_ALIGN WordOf<F> scratch[group * panel_columns];
   for (std::size_t offset = 0; offset < depth; offset += group) {
     gather_part<typename F::Bits>(b, shape.k, shape.n, k + static_cast<std::int64_t>(offset), column, group,
                                   panel_columns, scratch);
     for (std::size_t i = 0; i < group; ++i) {
-      const std::size_t to = (offset + packed_position(dataflow, i)) * panel_columns;
+      const std::size_t to = (offset + packed_position(rule, i)) * panel_columns;
       for (std::size_t x = 0; x < panel_columns; x += lanes) {
         const auto value = load_values<F>(scratch + i * panel_columns + x);
         hn::Store(value, df, values + to + x);
@@ -227,18 +224,19 @@ ExponentRange pack_b_of(const Operand& b, GemmShape shape, std::int64_t column, 
 }
 
 inline ExponentRange pack_a(const Operand& a, GemmShape shape, std::int64_t row, std::int64_t k,
-                            std::size_t depth, Dataflow dataflow, float* values, std::uint32_t* exponents) {
+                            std::size_t depth, const KernelRow& rule, float* values,
+                            std::uint32_t* exponents) {
   return visit_dtype<is_low_precision>(a.format, [&](auto dtype) {
     using F = typename decltype(dtype)::Format;
-    return pack_a_of<F>(a, shape, row, k, depth, dataflow, values, exponents);
+    return pack_a_of<F>(a, shape, row, k, depth, rule, values, exponents);
   });
 }
 
 inline ExponentRange pack_b(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,
-                            std::size_t depth, Dataflow dataflow, float* values, std::int8_t* exponents) {
+                            std::size_t depth, const KernelRow& rule, float* values, std::int8_t* exponents) {
   return visit_dtype<is_low_precision>(b.format, [&](auto dtype) {
     using F = typename decltype(dtype)::Format;
-    return pack_b_of<F>(b, shape, column, k, depth, dataflow, values, exponents);
+    return pack_b_of<F>(b, shape, column, k, depth, rule, values, exponents);
   });
 }
 

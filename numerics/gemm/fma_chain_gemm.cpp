@@ -1,6 +1,7 @@
 // The FP32 GEMM whose every output is one fma chain over ascending k: blocking and threads around the
 // kernels.
 #include <algorithm>
+#include <optional>
 
 #include "numerics/gemm/fma_chain_kernels.hpp"
 #include "numerics/gemm/gemm.hpp"
@@ -28,6 +29,11 @@ struct PackedOperands {
 
 void fma_chain_gemm(GemmShape shape, MatrixView<float> a, MatrixView<float> b, const float* c, float* d,
                     std::int64_t ldd, int threads) {
+  gemm_detail::fma_chain(shape, a, b, c, d, ldd, threads, false);
+}
+
+void gemm_detail::fma_chain(GemmShape shape, MatrixView<float> a, MatrixView<float> b, const float* c,
+                            float* d, std::int64_t ldd, int threads, bool flushes) {
   gemm_detail::check_arguments("fma_chain_gemm", shape, a, b, d, ldd, threads);
   if (shape.m == 0 || shape.n == 0) return;
   if (c != d && (c != nullptr || shape.k == 0)) {
@@ -91,6 +97,10 @@ void fma_chain_gemm(GemmShape shape, MatrixView<float> a, MatrixView<float> b, c
         });
         // One panel and one band, so that small products also feed all threads.
         share_tasks(to_size(panels * bands), threads, [&](std::size_t task) {
+#if defined(__SSE__)
+          std::optional<FlushingScope> flushing;
+          if (flushes) flushing.emplace();
+#endif
           const std::int64_t panel = to_index(task) / bands;
           const std::int64_t first = to_index(task) % bands * strips_at_once;
           for (std::int64_t s = first; s < std::min(strips, first + strips_at_once); ++s)

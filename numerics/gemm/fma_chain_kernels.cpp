@@ -117,7 +117,12 @@ inline void run_fma_tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT 
 }
 
 const FmaKernels& fma_kernels_of_target() {
-  static constexpr FmaKernels kernels = {tile_rows, tile_columns, &pack_fma_a, &pack_fma_b, &run_fma_tile};
+  static constexpr FmaKernels kernels = {HWY_ARCH_X86 != 0 && HWY_NATIVE_FMA != 0,
+                                         tile_rows,
+                                         tile_columns,
+                                         &pack_fma_a,
+                                         &pack_fma_b,
+                                         &run_fma_tile};
   return kernels;
 }
 

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
+#include <vector>
 
 #include "numerics/gemm/gemm.hpp"
 
@@ -14,6 +16,7 @@ namespace fp16lab::gemm_detail {
 inline constexpr std::size_t max_fma_tile = 8 * 64;  ///< rows * columns of a tile never exceed this
 
 struct FmaKernels {
+  bool flushes;         ///< the instruction set has an fma of its own that heeds FlushingScope
   std::size_t rows;     ///< of a register tile
   std::size_t columns;  ///< of a register tile
   /// Packs rows [row, row + rows) and columns [k, k + depth) of the logical m x k matrix A; k + depth <= K.
@@ -30,5 +33,20 @@ struct FmaKernels {
 };
 
 const FmaKernels& fma_kernels();
+
+/// fma_chain_gemm; `flushes`: in a FlushingScope, which only kernels have that say so.
+void fma_chain(GemmShape shape, MatrixView<float> a, MatrixView<float> b, const float* c, float* d,
+               std::int64_t ldd, int threads, bool flushes);
+
+/// A row of the table whose instruction is one fma after the other.
+struct FmaOrder {
+  std::vector<int> products;  ///< in the order in which they are taken
+  bool flushes = false;       ///< subnormals
+};
+/// Nothing where another stage is among them.
+std::optional<FmaOrder> fma_order(const TensorCoreModel& model);
+/// d = c (+) a b as emulated_gemm, c and d in FP32. Where it flushes, fma_kernels() must.
+void fma_row_gemm(const FmaOrder& order, GemmShape shape, const Operand& a, const Operand& b, const float* c,
+                  float* d, std::int64_t ldd, int threads);
 
 }  // namespace fp16lab::gemm_detail

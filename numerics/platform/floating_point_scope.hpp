@@ -45,4 +45,19 @@ class FloatingPointScope {
   bool changed_;
 };
 
+#if defined(__SSE__)
+/// While it lives, this thread rounds to nearest even and takes subnormal inputs and results for zeros of their
+/// sign: DAZ and FTZ. Results are tiny after rounding (Intel SDM, volume 1, 4.9.1.5).
+class FlushingScope {
+ public:
+  FlushingScope() noexcept;
+  ~FlushingScope();
+  FlushingScope(const FlushingScope&) = delete;
+  FlushingScope& operator=(const FlushingScope&) = delete;
+
+ private:
+  unsigned found_;
+};
+#endif
+
 }  // namespace fp16lab

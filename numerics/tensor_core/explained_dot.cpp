@@ -52,7 +52,7 @@ ExplainedNumber number_of(const RuntimeFormat& format, std::uint32_t word) {
 }
 
 /// A sum under way: finite parts and special values.
-class Sum {
+class Total {
  public:
   /// Adds a number of which `kept` is what counts, if it is finite.
   void add(const ExplainedNumber& number, const Rational& kept) {
@@ -86,7 +86,7 @@ class Explainer {
   ExplainedDot explain(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b, std::uint32_t c) {
     dot_ = {};
     dot_.c = number_of(accumulator_, c);
-    Sum exact;
+    Total exact;
     exact.add(dot_.c, dot_.c.value);
     products_.clear();
     for (std::size_t k = 0; k < a.size(); ++k) {
@@ -103,20 +103,16 @@ class Explainer {
       dot_.operand_error += products_.back().number.value - given.value;
     }
     dot_.word = c;
-    const bool fused = model_.dataflow == Dataflow::fused_chain;
-    const std::size_t step = fused ? static_cast<std::size_t>(model_.block_size) : instruction;
-    for (std::size_t first = 0; first < a.size(); first += step) {
-      const auto products = std::span(products_).subspan(first, std::min(step, a.size() - first));
-      dot_.word = fused ? block(dot_.word, products) : through_fp16(products);
-    }
+    const auto length = static_cast<std::size_t>(model_.products());
+    for (std::size_t first = 0; first < a.size(); first += length)
+      dot_.word =
+          instruction(dot_.word, std::span(products_).subspan(first, std::min(length, a.size() - first)));
     dot_.result = number_of(accumulator_, dot_.word);
     judge(exact.total());
     return std::move(dot_);
   }
 
  private:
-  static constexpr std::size_t instruction = 32;  // products of one FP8 instruction that goes through FP16
-
   struct Operands {
     RuntimeFormat format, given;  ///< of the number, and of the whole word
     int bits_below;
@@ -125,7 +121,7 @@ class Explainer {
 
   Operands operands_of(DType name) const {
     const RuntimeFormat format = format_of(name);
-    const bool becomes_fp16 = model_.dataflow != Dataflow::fused_chain && is_fp8(name);
+    const bool becomes_fp16 = model_.as_fp16 && is_fp8(name);
     const int bits_below = register_bits_below(name);
     return {format,
             bits_below == 0 ? format : RuntimeFormat(format.exponent_bits, format.precision + bits_below),
@@ -160,18 +156,52 @@ class Explainer {
     return term;
   }
 
+  /// What the stages make of `c` and these products, the last of which an instruction may lack.
+  std::uint32_t instruction(std::uint32_t c, std::span<const ExplainedTerm> products) {
+    std::uint32_t word = 0;
+    for (const Stage& stage : model_.stages) {
+      std::vector<ExplainedTerm> taken;
+      for (int k = 0; k < model_.products() && stage.products > 0; ++k) {
+        if (!stage.share.contains(k)) continue;
+        const auto i = static_cast<std::size_t>(k);
+        if (i < products.size())
+          taken.push_back(products[i]);
+        else if (stage.sum == Sum::fma)
+          taken.push_back(padding(products.front().k + i));
+      }
+      if (stage.sum == Sum::addition) {
+        word = addition(stage, word, c);
+        continue;
+      }
+      word = stage.entry == Entry::accumulator ? c : stage.entry == Entry::zero ? 0 : word;
+      if (stage.sum == Sum::aligned) {
+        word = block(stage, word, taken);
+      } else {
+        for (const ExplainedTerm& term : taken) word = fma(stage, word, term);
+      }
+    }
+    return word;
+  }
+
+  /// +0 * +0 in the place of a product after the end of K.
+  static ExplainedTerm padding(std::size_t k) {
+    ExplainedTerm term;
+    term.k = k;
+    return term;
+  }
+
   /// The fused block of `c` and these products. Returns its result.
-  std::uint32_t block(std::uint32_t c, std::span<const ExplainedTerm> products) {
+  std::uint32_t block(const Stage& stage, std::uint32_t c, std::span<const ExplainedTerm> products) {
     ExplainedStep step;
     step.c = c;
     step.terms.push_back(accumulator_term(c));
     step.terms.insert(step.terms.end(), products.begin(), products.end());
 
-    step.max_exponent = model_.exponent_floor;
+    step.max_exponent = stage.exponent_floor;
     for (const ExplainedTerm& term : step.terms)
       if (term.number.kind == Kind::finite) step.max_exponent = std::max(step.max_exponent, term.exponent);
-    step.unit_exponent = step.max_exponent - model_.fraction_bits;
-    Sum sum;
+    step.unit_exponent = step.max_exponent - stage.fraction_bits;
+    Total sum;
     for (ExplainedTerm& term : step.terms) {
       term.kept = whole_units(term.number.value, step.unit_exponent) * power_of_two(step.unit_exponent);
       term.dropped = term.number.value - term.kept;
@@ -179,24 +209,17 @@ class Explainer {
     }
     step.sum = sum.total();
     if (step.sum.kind == Kind::zero) step.sum.negative = false;
-    step.word = output_of(step.sum);
+    step.word = output_of(stage, step.sum);
     return finished(std::move(step));
   }
 
-  /// One instruction: two blocks from +0, then c by an addition.
-  std::uint32_t through_fp16(std::span<const ExplainedTerm> products) {
-    const std::uint32_t c = dot_.word;
-    std::array<std::vector<ExplainedTerm>, 2> halves;
-    for (std::size_t i = 0; i < products.size(); ++i)
-      halves[model_.dataflow == Dataflow::fp8_as_fp16_pairs ? i % 4 / 2 : i / (instruction / 2)].push_back(
-          products[i]);
-    const std::uint32_t sum = block(block(0, halves[0]), halves[1]);
-
+  /// An exact sum of whole terms, rounded once.
+  std::uint32_t addition(const Stage& stage, std::uint32_t blocks, std::uint32_t c) {
     ExplainedStep step;
-    step.fused = false;
+    step.kind = Sum::addition;
     step.c = c;
-    Sum total;
-    for (const std::uint32_t word : {sum, c}) {
+    Total total;
+    for (const std::uint32_t word : {blocks, c}) {
       ExplainedTerm term;
       term.source = step.terms.empty() ? ExplainedTerm::Source::blocks : ExplainedTerm::Source::accumulator;
       term.number = number_of(accumulator_, word);
@@ -206,7 +229,33 @@ class Explainer {
       step.terms.push_back(term);
     }
     step.sum = total.total();
-    step.word = nearest_word(step.sum);
+    step.word = output_of(stage, step.sum);
+    return finished(std::move(step));
+  }
+
+  /// One product and `c`.
+  std::uint32_t fma(const Stage& stage, std::uint32_t c, const ExplainedTerm& product) {
+    const bool flushes = stage.output == BlockOutput::fp32_nearest_even_flushed;
+    const auto read = [&](const ExplainedNumber& x) {
+      const bool zero = flushes && x.kind == Kind::finite && exponent_of(x.value) < accumulator_.emin;
+      return zero ? ExplainedNumber{Kind::zero, x.negative, 0} : x;
+    };
+    ExplainedStep step;
+    step.kind = Sum::fma;
+    step.c = c;
+    Total total;
+    const auto add = [&](ExplainedTerm term, const ExplainedNumber& counted) {
+      term.kept = counted.value;
+      term.dropped = term.number.value - term.kept;
+      total.add(counted, counted.value);
+      step.terms.push_back(std::move(term));
+    };
+    const ExplainedTerm accumulator = accumulator_term(c);
+    add(accumulator, read(accumulator.number));
+    const bool there = product.k < dot_.a.size();  // else padding
+    add(product, there ? product_of(read(dot_.a[product.k]), read(dot_.b[product.k])) : product.number);
+    step.sum = total.total();
+    step.word = output_of(stage, step.sum);
     return finished(std::move(step));
   }
 
@@ -216,12 +265,29 @@ class Explainer {
     return dot_.steps.back().word;
   }
 
-  std::uint32_t output_of(const ExplainedNumber& sum) const {
-    if (model_.output == BlockOutput::fp16_nearest_even) return without_sign_of_zero(sum, nearest_word(sum));
+  std::uint32_t output_of(const Stage& stage, const ExplainedNumber& sum) const {
     constexpr int short_precision = 14;  // E8M13 in an FP32 word
-    const bool shortened = model_.output == BlockOutput::fp32_toward_zero_14_bits;
-    return without_sign_of_zero(
-        sum, word_of(sum, shortened ? short_precision : accumulator_.precision, /*to_nearest=*/false));
+    switch (stage.output) {
+      case BlockOutput::fp32_toward_zero:
+        return without_sign_of_zero(sum, word_of(sum, accumulator_.precision, /*to_nearest=*/false));
+      case BlockOutput::fp32_toward_zero_14_bits:
+        return without_sign_of_zero(sum, word_of(sum, short_precision, /*to_nearest=*/false));
+      case BlockOutput::fp16_nearest_even:
+      case BlockOutput::fp32_nearest_even:
+        return stage.sum == Sum::aligned ? without_sign_of_zero(sum, nearest_word(sum)) : nearest_word(sum);
+      case BlockOutput::fp32_nearest_even_flushed:
+        return flushed(sum);
+    }
+    throw std::logic_error("unknown rounding");
+  }
+
+  /// A result that stays below the least normal number, rounded as if exponents had no end, is a zero.
+  std::uint32_t flushed(const ExplainedNumber& sum) const {
+    const std::uint32_t word = nearest_word(sum);
+    if (sum.kind != Kind::finite) return word;
+    const Rational half_a_place = power_of_two(accumulator_.emin - 1 - accumulator_.precision);
+    const bool tiny = abs(sum.value) < power_of_two(accumulator_.emin) - half_a_place;
+    return tiny ? word & static_cast<std::uint32_t>(accumulator_.sign_mask) : word;
   }
 
   std::uint32_t without_sign_of_zero(const ExplainedNumber& sum, std::uint32_t word) const {

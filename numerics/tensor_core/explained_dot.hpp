@@ -42,14 +42,15 @@ struct ExplainedTerm {
   ExplainedNumber number;
   int exponent = 0;  ///< of a finite number other than zero: the one with which it enters the alignment
   /// number.value = kept + dropped, where the step's sum is finite. In a fused block `kept` is a multiple of
-  /// 2^unit_exponent, and `dropped` is smaller than that; an addition drops nothing.
+  /// 2^unit_exponent, and `dropped` is smaller than that; an addition drops nothing, and an fma what it
+  /// flushes.
   Rational kept = 0, dropped = 0;
 };
 
 struct ExplainedStep {
-  bool fused = true;    ///< a fused block; otherwise one ordinary addition, rounded to nearest even
-  std::uint32_t c = 0;  ///< the accumulator with which it begins
-  std::vector<ExplainedTerm> terms;  ///< the accumulator, then products by ascending k; or the two summands
+  Sum kind = Sum::aligned;           ///< a fused block; one ordinary addition; or one fma
+  std::uint32_t c = 0;               ///< the accumulator with which it begins
+  std::vector<ExplainedTerm> terms;  ///< the accumulator, then products by ascending k; or two summands
   int max_exponent = 0;              ///< of a fused block with a finite sum
   int unit_exponent = 0;             ///< max_exponent - fraction_bits
   ExplainedNumber sum;               ///< of what the terms keep

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <stdexcept>
+#include <string>
 
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/bits.hpp"
@@ -50,11 +52,9 @@ void decode_all(const TensorCoreModel& row, DType format, std::span<const std::u
     using F = typename decltype(dtype)::Format;
     static_assert(F::width > 8 || F::exponent_bits <= Binary16::exponent_bits,
                   "FP8 numbers are FP16 numbers");
-    const bool through_fp16 = F::width == 8 && row.dataflow != Dataflow::fused_chain;
     for (const std::uint32_t word : words) {
       const SmallFloat<F> x = as<F>(word >> ignored_bits<F>);
-      // What becomes FP16 keeps its value, but the subnormals of E4M3 are normal there.
-      *to++ = through_fp16 ? decoded(convert<Binary16>(x)) : decoded(x);
+      *to++ = F::width == 8 && row.as_fp16 ? decoded(convert<Binary16>(x)) : decoded(x);
     }
   });
 }
@@ -94,7 +94,7 @@ class Block {
     if (c.kind == Exact::Kind::finite) add({c.sign, c.exponent, c.significand << (product_point - point)});
   }
 
-  std::uint32_t result(const TensorCoreModel& row) const {
+  std::uint32_t result(const TensorCoreModel& row, const Stage& stage) const {
     Exact sum;
     if (nan_ || (positive_infinity_ && negative_infinity_)) {
       sum.kind = Exact::Kind::nan;
@@ -102,12 +102,12 @@ class Block {
       sum.kind = Exact::Kind::infinite;
       sum.sign = negative_infinity_;
     } else {
-      sum = finite_sum(row);
+      sum = finite_sum(stage);
     }
     const bool finite = sum.kind == Exact::Kind::finite;
-    std::uint32_t word = rounded(sum, row.output);
+    std::uint32_t word = rounded(sum, stage.output);
     const std::uint32_t sign =
-        row.output == BlockOutput::fp16_nearest_even ? Binary16::sign_mask : Binary32::sign_mask;
+        format_of(stage.output) == DType::f16 ? Binary16::sign_mask : Binary32::sign_mask;
     if (finite && word == sign && row.underflow_zero == UnderflowZero::positive) word = 0;
     return word;
   }
@@ -126,12 +126,12 @@ class Block {
 
   /// The sum of the terms as multiples of one unit, 2^(max_exponent - fraction_bits), the bits below it
   /// dropped from each magnitude; +0 if they cancel.
-  Exact finite_sum(const TensorCoreModel& row) const {
-    int max_exponent = row.exponent_floor;
+  Exact finite_sum(const Stage& stage) const {
+    int max_exponent = stage.exponent_floor;
     for (const Term& term : terms()) max_exponent = std::max(max_exponent, term.exponent);
     std::int64_t sum = 0;
     for (const Term& term : terms()) {
-      const int shift = product_point - row.fraction_bits + (max_exponent - term.exponent);
+      const int shift = product_point - stage.fraction_bits + (max_exponent - term.exponent);
       const auto magnitude = static_cast<std::int64_t>(term.significand >> std::min(shift, 63));
       sum += term.sign ? -magnitude : magnitude;
     }
@@ -140,14 +140,15 @@ class Block {
     exact.kind = Exact::Kind::finite;
     exact.sign = sum < 0;
     exact.significand = static_cast<std::uint64_t>(sum < 0 ? -sum : sum);
-    exact.exponent = max_exponent - row.fraction_bits;
+    exact.exponent = max_exponent - stage.fraction_bits;
     return exact;
   }
 
   static std::uint32_t rounded(Exact sum, BlockOutput output) {
     // Unlike IEEE truncation the hardware does not saturate: from 2^128 on the result is infinite.
-    if (output != BlockOutput::fp16_nearest_even && sum.kind == Exact::Kind::finite &&
-        sum.exponent + bit_width(sum.significand) - 1 > Binary32::emax)
+    const int leading = sum.exponent + bit_width(sum.significand) - 1;
+    const bool finite = sum.kind == Exact::Kind::finite;
+    if (format_of(output) == DType::f32 && finite && leading > Binary32::emax)
       sum.kind = Exact::Kind::infinite;
     switch (output) {
       case BlockOutput::fp32_toward_zero:
@@ -158,8 +159,12 @@ class Block {
                << (Binary32::precision - ShortFloat32::precision);
       case BlockOutput::fp16_nearest_even:
         return round_pack<Binary16>(sum, Rounding::nearest_even).bits();
+      case BlockOutput::fp32_nearest_even:
+        return round_pack<Binary32>(sum, Rounding::nearest_even).bits();
+      case BlockOutput::fp32_nearest_even_flushed:
+        break;  // of an fma alone
     }
-    return 0;
+    throw std::logic_error("no rounding of an aligned sum");
   }
 
   using ShortFloat32 = Format<8, 14>;  // E8M13, the upper part of an FP32 word
@@ -171,72 +176,154 @@ class Block {
   bool negative_infinity_ = false;
 };
 
+[[noreturn]] void refuse(const TensorCoreModel& model, const std::string& what) {
+  throw std::invalid_argument(fmt::format("fused_dot_add: model '{}' {}", model.name, what));
+}
+
+void check(const TensorCoreModel& model, const Stage& stage, std::size_t index) {
+  const int fewest = stage.sum == Sum::addition ? 0 : 1;
+  const int most = stage.sum == Sum::addition ? 0 : max_block_size;
+  if (stage.products < fewest || stage.products > most)
+    refuse(model,
+           fmt::format("has a block of {} products; {} to {} are possible", stage.products, fewest, most));
+  if (stage.share.run < 1 || stage.share.groups < 1 || stage.share.group < 0 ||
+      stage.share.group >= stage.share.groups)
+    refuse(model, fmt::format("takes group {} of {} groups of {} products; group 0 to groups - 1 of 1 and "
+                              "more are possible",
+                              stage.share.group, stage.share.groups, stage.share.run));
+  if (stage.sum == Sum::aligned && (stage.fraction_bits < 1 || stage.fraction_bits > 48))
+    refuse(model,
+           fmt::format("keeps {} fraction bits; 1 to 48 are possible",  // 4 * 65 terms of 2^48: 64 bits
+                       stage.fraction_bits));
+  if (stage.sum == Sum::aligned && (stage.exponent_floor < -1000 || stage.exponent_floor > 1000))
+    refuse(model,
+           fmt::format("has exponent floor {}; -1000 to 1000 are possible",  // far beyond all exponents
+                       stage.exponent_floor));
+  const bool nearest = stage.output == BlockOutput::fp32_nearest_even ||
+                       (stage.sum == Sum::addition && stage.output == BlockOutput::fp16_nearest_even);
+  const bool flushed = stage.output == BlockOutput::fp32_nearest_even_flushed;
+  const bool possible = stage.sum == Sum::aligned ? !flushed : nearest || (flushed && stage.sum == Sum::fma);
+  if (!possible)
+    refuse(model, fmt::format("rounds a stage of kind {} by {}, which it cannot", name_of(stage.sum),
+                              name_of(stage.output)));
+  if (index == 0 && (stage.entry == Entry::previous || stage.sum == Sum::addition))
+    refuse(model, "begins with a stage that takes what the one before made");
+}
+
 void check(const TensorCoreModel& model, DType a_format, std::size_t a_size, DType b_format,
            std::size_t b_size) {
   if (a_size != b_size)
     throw std::invalid_argument(
         fmt::format("fused_dot_add: a has {} elements and b has {}; they must agree", a_size, b_size));
-  if (model.block_size < 1 || model.block_size > max_block_size)
-    throw std::invalid_argument(
-        fmt::format("fused_dot_add: model '{}' has a block of {} products; 1 to {} are possible", model.name,
-                    model.block_size, max_block_size));
-  if (model.fraction_bits < 1 || model.fraction_bits > 48)  // 4 * 65 terms of 2^48 stay inside 64 bits
-    throw std::invalid_argument(
-        fmt::format("fused_dot_add: model '{}' keeps {} fraction bits; 1 to 48 are possible", model.name,
-                    model.fraction_bits));
-  if (model.exponent_floor < -1000 || model.exponent_floor > 1000)  // far beyond every format's exponents
-    throw std::invalid_argument(
-        fmt::format("fused_dot_add: model '{}' has exponent floor {}; -1000 to 1000 are possible", model.name,
-                    model.exponent_floor));
+  std::size_t index = 0;
+  for (const Stage& stage : model.stages) {
+    check(model, stage, index++);
+    if (format_of(stage.output) != model.accumulator())
+      refuse(model, fmt::format("has stages that end in {} and in {}", name_of(format_of(stage.output)),
+                                name_of(model.accumulator())));
+  }
+  if (model.products() > max_block_size)
+    refuse(model, fmt::format("has {} products in an instruction; {} are possible", model.products(),
+                              max_block_size));
+  for (int k = 0; k < model.products(); ++k)
+    if (std::ranges::count_if(model.stages, [&](const Stage& stage) {
+          return stage.products > 0 && stage.share.contains(k);
+        }) != 1)
+      refuse(model, fmt::format("has stages of which not just one takes product {} of an instruction", k));
+  for (const Stage& stage : model.stages) {
+    int count = 0;
+    for (int k = 0; k < model.products(); ++k) count += stage.products > 0 && stage.share.contains(k) ? 1 : 0;
+    if (count != stage.products)
+      refuse(model, fmt::format("has a stage of {} products whose share of an instruction is {}",
+                                stage.products, count));
+  }
   for (const DType format : {a_format, b_format})
     if (!model.operands.contains(format))
       throw std::invalid_argument(fmt::format("fused_dot_add: this row of model '{}' has no {} operands",
                                               model.name, name_of(format)));
 }
 
-constexpr std::size_t fp8_instruction_size = 32;  // mma.sync.m16n8k32
-
-/// One instruction of fp8_as_fp16_*: its products from +0 in two blocks, then c.
-std::uint32_t fp8_instruction(const TensorCoreModel& model, std::span<const Decoded> a,
-                              std::span<const Decoded> b, std::uint32_t c) {
-  const auto in_second_block = [&](std::size_t k) {
-    return model.dataflow == Dataflow::fp8_as_fp16_pairs ? k % 4 >= 2 : k >= fp8_instruction_size / 2;
-  };
-  std::uint32_t sum = 0;
-  for (const bool second : {false, true}) {
-    Block block;
-    block.add_accumulator(decode_accumulator(model, sum));
-    for (std::size_t k = 0; k < a.size(); ++k)
-      if (in_second_block(k) == second) block.add_product(a[k], b[k]);
-    sum = block.result(model);
-  }
-  // One ordinary addition. Through FP32 an FP16 sum rounds as if once: 24 >= 2 * 11 + 2 (Figueroa 1995).
-  if (model.accumulator() == DType::f16) {
-    const float total = widen(Float16::from_bits(static_cast<std::uint16_t>(sum))) +
-                        widen(Float16::from_bits(static_cast<std::uint16_t>(c)));
-    return narrow<Binary16>(total).bits();
-  }
-  return bits_of(canonicalize(float_from_bits(sum) + float_from_bits(c)));
+/// The value of a number that FP32 holds.
+float float_of(const Decoded& x) {
+  Exact exact;
+  exact.kind = x.kind;
+  exact.sign = x.sign;
+  exact.exponent = x.exponent - point;
+  exact.significand = x.significand;
+  return float_from_bits(round_pack<Binary32>(exact, Rounding::nearest_even).bits());
 }
 
-/// `decode_block(first, count, a, b)` decodes that many operands from `first` on.
-template <class DecodeBlock>
+float flushed(float x) { return std::fabs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x; }
+
+/// fma as x86 has it with DAZ and FTZ: subnormal inputs are zeros, and so are results that are tiny after
+/// rounding (Intel SDM, volume 1, 4.9.1.5), which are rounded as if exponents had no end.
+float flushing_fma(float a, float b, float c) {
+  a = flushed(a);
+  b = flushed(b);
+  c = flushed(c);
+  const float sum = std::fma(a, b, c);
+  if (std::fabs(sum) != 0x1p-126F) return flushed(sum);
+  // Rounded up to the least normal number, or that number? Both a * b and c are small here, since bits of
+  // theirs that far down are left: scaled, nothing is subnormal and nothing overflows.
+  constexpr float scale = 0x1p64F;
+  const float scaled =
+      std::fabs(a) < std::fabs(b) ? std::fma(a * scale, b, c * scale) : std::fma(a, b * scale, c * scale);
+  return std::fabs(scaled) < 0x1p-62F ? std::copysign(0.0F, sum) : sum;
+}
+
+/// One ordinary addition. Through FP32 an FP16 sum rounds as if once: 24 >= 2 * 11 + 2 (Figueroa 1995).
+std::uint32_t addition(DType format, std::uint32_t x, std::uint32_t y) {
+  if (format == DType::f16) {
+    const float total = widen(Float16::from_bits(static_cast<std::uint16_t>(x))) +
+                        widen(Float16::from_bits(static_cast<std::uint16_t>(y)));
+    return narrow<Binary16>(total).bits();
+  }
+  return bits_of(canonicalize(float_from_bits(x) + float_from_bits(y)));
+}
+
+/// One instruction: `count` products, all but at the end of K as many as it has.
+std::uint32_t instruction(const TensorCoreModel& model, std::span<const Decoded> a,
+                          std::span<const Decoded> b, std::uint32_t c) {
+  std::uint32_t result = 0;
+  const int length = model.products();
+  for (const Stage& stage : model.stages) {
+    const std::uint32_t entry = stage.entry == Entry::accumulator ? c
+                                : stage.entry == Entry::zero      ? 0
+                                                                  : result;
+    if (stage.sum == Sum::addition) {
+      result = addition(model.accumulator(), result, c);
+    } else if (stage.sum == Sum::fma) {
+      float sum = float_from_bits(entry);
+      for (int k = 0; k < length; ++k) {
+        if (!stage.share.contains(k)) continue;
+        const bool there = static_cast<std::size_t>(k) < a.size();
+        const float x = there ? float_of(a[static_cast<std::size_t>(k)]) : 0.0F;
+        const float y = there ? float_of(b[static_cast<std::size_t>(k)]) : 0.0F;
+        sum = stage.output == BlockOutput::fp32_nearest_even_flushed ? flushing_fma(x, y, sum)
+                                                                     : std::fma(x, y, sum);
+      }
+      result = bits_of(canonicalize(sum));
+    } else {
+      Block block;
+      block.add_accumulator(decode_accumulator(model, entry));
+      for (std::size_t k = 0; k < a.size(); ++k)
+        if (stage.share.contains(static_cast<int>(k))) block.add_product(a[k], b[k]);
+      result = block.result(model, stage);
+    }
+  }
+  return result;
+}
+
+/// `decode_part(first, count, a, b)` decodes that many operands from `first` on.
+template <class DecodePart>
 std::uint32_t dot_add(const TensorCoreModel& model, std::size_t size, std::uint32_t c,
-                      const DecodeBlock& decode_block) {
-  const bool through_fp16 = model.dataflow != Dataflow::fused_chain;
-  const std::size_t step = through_fp16 ? fp8_instruction_size : static_cast<std::size_t>(model.block_size);
+                      const DecodePart& decode_part) {
+  const auto step = static_cast<std::size_t>(model.products());
   std::array<Decoded, max_block_size> a, b;
   for (std::size_t first = 0; first < size; first += step) {
     const std::size_t count = std::min(step, size - first);
-    decode_block(first, count, a.data(), b.data());
-    if (through_fp16) {
-      c = fp8_instruction(model, std::span(a).first(count), std::span(b).first(count), c);
-      continue;
-    }
-    Block block;
-    block.add_accumulator(decode_accumulator(model, c));
-    for (std::size_t i = 0; i < count; ++i) block.add_product(a[i], b[i]);
-    c = block.result(model);
+    decode_part(first, count, a.data(), b.data());
+    c = instruction(model, std::span(a).first(count), std::span(b).first(count), c);
   }
   return c;
 }

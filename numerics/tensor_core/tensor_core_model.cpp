@@ -16,7 +16,6 @@ namespace {
 
 using enum Evidence;
 using enum BlockOutput;
-using enum Dataflow;
 
 constexpr OperandFormats half_only{DType::f16};
 constexpr OperandFormats halves{DType::f16, DType::bf16};
@@ -31,93 +30,112 @@ constexpr OperandFormats bytes{DType::e4m3, DType::e5m2};
 // exponent floors follow from the generation's fraction bits F0 (23, 24, 25): -108 - F0 with FP32 output and
 // 4 - F0 with FP16 output. The code of Khattak & Mikaitis of 2026-08-13 has the same floors for FP16 output.
 constexpr std::array models{
-    TensorCoreModel{"volta", "sm_70 mma, wmma (V100); sm_75 mma.m8n8k4", half_only, 4, 23, fp32_toward_zero,
-                    -131, hardware,
+    TensorCoreModel{"volta", "sm_70 mma, wmma (V100); sm_75 mma.m8n8k4", half_only,
+                    fused_block(4, 23, fp32_toward_zero, -131), hardware,
                     "Khattak & Mikaitis, arXiv 2512.07004, V100 captures; Fasi et al., PeerJ CS 330"},
-    TensorCoreModel{"volta", "sm_70 mma, wmma (V100); sm_75 mma.m8n8k4", half_only, 4, 23, fp16_nearest_even,
-                    -19, hardware_test,
+    TensorCoreModel{"volta", "sm_70 mma, wmma (V100); sm_75 mma.m8n8k4", half_only,
+                    fused_block(4, 23, fp16_nearest_even, -19), hardware_test,
                     "rounding: Khattak & Mikaitis, V100 captures; block, bits and floor: MMA-Sim 2.1.1"},
 
-    TensorCoreModel{"turing", "sm_75 mma.m16n8k8, wmma (T4)", half_only, 8, 24, fp32_toward_zero, -132,
-                    hardware_test,
+    TensorCoreModel{"turing", "sm_75 mma.m16n8k8, wmma (T4)", half_only,
+                    fused_block(8, 24, fp32_toward_zero, -132), hardware_test,
                     "MMA-Sim, arXiv 2511.10909, assertions run on T4 (block of 8; Fasi et al. read 4)"},
-    TensorCoreModel{"turing", "sm_75 mma.m16n8k8, wmma (T4)", half_only, 8, 24, fp16_nearest_even, -20,
-                    hardware_test, "MMA-Sim, arXiv 2511.10909, assertions run on T4"},
+    TensorCoreModel{"turing", "sm_75 mma.m16n8k8, wmma (T4)", half_only,
+                    fused_block(8, 24, fp16_nearest_even, -20), hardware_test,
+                    "MMA-Sim, arXiv 2511.10909, assertions run on T4"},
 
     TensorCoreModel{
-        "ampere", "sm_80, sm_86 mma, wmma (A100, A2)", halves, 8, 24, fp32_toward_zero, -132, hardware,
+        "ampere", "sm_80, sm_86 mma, wmma (A100, A2)", halves, fused_block(8, 24, fp32_toward_zero, -132),
+        hardware,
         "Khattak & Mikaitis, arXiv 2512.07004, A100 and A2 captures; MMA-Sim 2.1.1, arXiv 2511.10909"},
-    TensorCoreModel{"ampere", "sm_80, sm_86 mma, wmma (A100, A2)", half_only, 8, 24, fp16_nearest_even, -20,
-                    hardware,
+    TensorCoreModel{"ampere", "sm_80, sm_86 mma, wmma (A100, A2)", half_only,
+                    fused_block(8, 24, fp16_nearest_even, -20), hardware,
                     "Khattak & Mikaitis, A100 and A2 captures (block; bits weakly); floor: MMA-Sim 2.1.1"},
-    TensorCoreModel{"ampere", "sm_80, sm_86 mma (A100, A2)", tensor_floats, 4, 24, fp32_toward_zero, -132,
-                    hardware, "Khattak & Mikaitis, arXiv 2512.07004, A100 and A2 captures"},
+    TensorCoreModel{"ampere", "sm_80, sm_86 mma (A100, A2)", tensor_floats,
+                    fused_block(4, 24, fp32_toward_zero, -132), hardware,
+                    "Khattak & Mikaitis, arXiv 2512.07004, A100 and A2 captures"},
 
-    TensorCoreModel{"ada", "sm_89 mma, wmma (L40S, RTX 1000 Ada)", halves, 8, 24, fp32_toward_zero, -132,
-                    hardware, "Khattak & Mikaitis, arXiv 2512.07004, L40S and RTX 1000 Ada captures"},
-    TensorCoreModel{"ada", "sm_89 mma, wmma (L40S, RTX 1000 Ada)", half_only, 8, 24, fp16_nearest_even, -20,
-                    hardware,
+    TensorCoreModel{"ada", "sm_89 mma, wmma (L40S, RTX 1000 Ada)", halves,
+                    fused_block(8, 24, fp32_toward_zero, -132), hardware,
+                    "Khattak & Mikaitis, arXiv 2512.07004, L40S and RTX 1000 Ada captures"},
+    TensorCoreModel{"ada", "sm_89 mma, wmma (L40S, RTX 1000 Ada)", half_only,
+                    fused_block(8, 24, fp16_nearest_even, -20), hardware,
                     "Khattak & Mikaitis, L40S and RTX 1000 Ada captures (block); floor: MMA-Sim 2.1.1"},
-    TensorCoreModel{"ada", "sm_89 mma (L40S, RTX 1000 Ada)", tensor_floats, 4, 24, fp32_toward_zero, -132,
-                    hardware, "Khattak & Mikaitis, arXiv 2512.07004, L40S and RTX 1000 Ada captures"},
-    TensorCoreModel{"ada", "sm_89 mma (L40S, RTX 1000 Ada)", bytes, 16, 13, fp32_toward_zero_14_bits, -132,
-                    hardware, "Khattak & Mikaitis, L40S and RTX 1000 Ada captures, two chained blocks"},
-    TensorCoreModel{"ada", "sm_89 mma (RTX 1000 Ada)", bytes, 16, 13, fp16_nearest_even, -20, hardware,
+    TensorCoreModel{"ada", "sm_89 mma (L40S, RTX 1000 Ada)", tensor_floats,
+                    fused_block(4, 24, fp32_toward_zero, -132), hardware,
+                    "Khattak & Mikaitis, arXiv 2512.07004, L40S and RTX 1000 Ada captures"},
+    TensorCoreModel{"ada", "sm_89 mma (L40S, RTX 1000 Ada)", bytes,
+                    fused_block(16, 13, fp32_toward_zero_14_bits, -132), hardware,
+                    "Khattak & Mikaitis, L40S and RTX 1000 Ada captures, two chained blocks"},
+    TensorCoreModel{"ada", "sm_89 mma (RTX 1000 Ada)", bytes, fused_block(16, 13, fp16_nearest_even, -20),
+                    hardware,
                     "Khattak & Mikaitis, arXiv 2512.07004, RTX 1000 Ada captures; floor: MMA-Sim 2.1.1"},
 
     TensorCoreModel{
-        "hopper", "sm_90 mma.sync, wmma (H100, H200)", halves, 16, 25, fp32_toward_zero, -133, hardware,
+        "hopper", "sm_90 mma.sync, wmma (H100, H200)", halves, fused_block(16, 25, fp32_toward_zero, -133),
+        hardware,
         "Khattak & Mikaitis, arXiv 2512.07004, H100 and H200 captures; MMA-Sim 2.1.1, arXiv 2511.10909"},
-    TensorCoreModel{"hopper", "sm_90 mma.sync, wmma (H100, H200)", half_only, 16, 25, fp16_nearest_even, -21,
-                    hardware,
+    TensorCoreModel{"hopper", "sm_90 mma.sync, wmma (H100, H200)", half_only,
+                    fused_block(16, 25, fp16_nearest_even, -21), hardware,
                     "Khattak & Mikaitis, H100 and H200 captures (block, rounding); floor: MMA-Sim 2.1.1"},
     TensorCoreModel{
-        "hopper", "sm_90 mma.sync (H100, H200)", tensor_floats, 8, 25, fp32_toward_zero, -133, hardware,
+        "hopper", "sm_90 mma.sync (H100, H200)", tensor_floats, fused_block(8, 25, fp32_toward_zero, -133),
+        hardware,
         "Khattak & Mikaitis, H100 and H200 captures (bits); block of 8: MMA-Sim 2.1.1, arXiv 2511.10909"},
-    TensorCoreModel{"hopper", "sm_90 mma.sync (H100, H200)", bytes, 16, 25, fp32_toward_zero, -133, model,
+    TensorCoreModel{"hopper", "sm_90 mma.sync (H100, H200)", bytes,
+                    two_blocks_then_c(2, 25, fp32_toward_zero, -133), model,
                     "as on B200, which the captures of Khattak & Mikaitis show; FP32 output was not captured",
-                    fp8_as_fp16_pairs},
-    TensorCoreModel{"hopper", "sm_90 mma.sync (H100, H200)", bytes, 16, 25, fp16_nearest_even, -21, hardware,
-                    "Khattak & Mikaitis, arXiv 2512.07004, H100 and H200 captures (order, not bits)",
-                    fp8_as_fp16_pairs},
+                    true},
+    TensorCoreModel{"hopper", "sm_90 mma.sync (H100, H200)", bytes,
+                    two_blocks_then_c(2, 25, fp16_nearest_even, -21), hardware,
+                    "Khattak & Mikaitis, arXiv 2512.07004, H100 and H200 captures (order, not bits)", true},
 
-    TensorCoreModel{"hopper-wgmma", "sm_90a wgmma (H100, H200)", halves, 16, 25, fp32_toward_zero, -133,
-                    hardware_test,
+    TensorCoreModel{"hopper-wgmma", "sm_90a wgmma (H100, H200)", halves,
+                    fused_block(16, 25, fp32_toward_zero, -133), hardware_test,
                     "MMA-Sim, arXiv 2511.10909, equivalence tests: for FP16 the same function as mma.sync"},
-    TensorCoreModel{"hopper-wgmma", "sm_90a wgmma (H100, H200)", half_only, 16, 25, fp16_nearest_even, -21,
-                    model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
-    TensorCoreModel{"hopper-wgmma", "sm_90a wgmma (H100, H200)", tensor_floats, 8, 25, fp32_toward_zero, -133,
-                    hardware_test, "MMA-Sim, arXiv 2511.10909, equivalence tests"},
-    TensorCoreModel{"hopper-wgmma", "sm_90a wgmma (H100, H200)", bytes, 32, 13, fp32_toward_zero_14_bits,
-                    -133, hardware,
+    TensorCoreModel{"hopper-wgmma", "sm_90a wgmma (H100, H200)", half_only,
+                    fused_block(16, 25, fp16_nearest_even, -21), model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
+    TensorCoreModel{"hopper-wgmma", "sm_90a wgmma (H100, H200)", tensor_floats,
+                    fused_block(8, 25, fp32_toward_zero, -133), hardware_test,
+                    "MMA-Sim, arXiv 2511.10909, equivalence tests"},
+    TensorCoreModel{"hopper-wgmma", "sm_90a wgmma (H100, H200)", bytes,
+                    fused_block(32, 13, fp32_toward_zero_14_bits, -133), hardware,
                     "Khattak & Mikaitis, H100 and H200 captures, which ignore C; that C is cut too: MMA-Sim"},
-    TensorCoreModel{"hopper-wgmma", "sm_90a wgmma (H100, H200)", bytes, 32, 13, fp16_nearest_even, -21, model,
-                    "MMA-Sim 2.1.1, arXiv 2511.10909"},
+    TensorCoreModel{"hopper-wgmma", "sm_90a wgmma (H100, H200)", bytes,
+                    fused_block(32, 13, fp16_nearest_even, -21), model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
 
-    TensorCoreModel{"blackwell", "sm_100 mma.sync, sm_120 mma (B200)", halves, 16, 25, fp32_toward_zero, -133,
-                    hardware, "Khattak & Mikaitis, arXiv 2512.07004, B200 captures"},
-    TensorCoreModel{"blackwell", "sm_100 mma.sync, sm_120 mma (B200)", half_only, 16, 25, fp16_nearest_even,
-                    -21, hardware,
+    TensorCoreModel{"blackwell", "sm_100 mma.sync, sm_120 mma (B200)", halves,
+                    fused_block(16, 25, fp32_toward_zero, -133), hardware,
+                    "Khattak & Mikaitis, arXiv 2512.07004, B200 captures"},
+    TensorCoreModel{"blackwell", "sm_100 mma.sync, sm_120 mma (B200)", half_only,
+                    fused_block(16, 25, fp16_nearest_even, -21), hardware,
                     "Khattak & Mikaitis, B200 captures (block, rounding); floor: MMA-Sim 2.1.1"},
-    TensorCoreModel{"blackwell", "sm_100 mma.sync, sm_120 mma (B200)", tensor_floats, 8, 25, fp32_toward_zero,
-                    -133, hardware, "Khattak & Mikaitis, B200 captures (bits); block of 8: MMA-Sim"},
-    TensorCoreModel{"blackwell", "sm_100 mma.sync (B200)", bytes, 16, 25, fp32_toward_zero, -133, hardware,
+    TensorCoreModel{"blackwell", "sm_100 mma.sync, sm_120 mma (B200)", tensor_floats,
+                    fused_block(8, 25, fp32_toward_zero, -133), hardware,
+                    "Khattak & Mikaitis, B200 captures (bits); block of 8: MMA-Sim"},
+    TensorCoreModel{"blackwell", "sm_100 mma.sync (B200)", bytes,
+                    two_blocks_then_c(2, 25, fp32_toward_zero, -133), hardware,
                     "Khattak & Mikaitis, B200 captures, which tell neither bits nor the order of the blocks",
-                    fp8_as_fp16_pairs},
-    TensorCoreModel{"blackwell", "sm_100 mma.sync (B200)", bytes, 16, 25, fp16_nearest_even, -21, hardware,
-                    "Khattak & Mikaitis, arXiv 2512.07004, B200 captures (order, not bits)",
-                    fp8_as_fp16_pairs},
+                    true},
+    TensorCoreModel{"blackwell", "sm_100 mma.sync (B200)", bytes,
+                    two_blocks_then_c(2, 25, fp16_nearest_even, -21), hardware,
+                    "Khattak & Mikaitis, arXiv 2512.07004, B200 captures (order, not bits)", true},
 
-    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05 (B200)", halves, 16, 25, fp32_toward_zero, -133,
-                    model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
-    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05 (B200)", half_only, 16, 25, fp16_nearest_even, -21,
-                    model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
-    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05 (B200)", tensor_floats, 8, 25, fp32_toward_zero,
-                    -133, model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
-    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05, sm_120 mma", bytes, 32, 25, fp32_toward_zero, -133,
-                    hardware_test, "MMA-Sim, arXiv 2511.10909, equivalence tests"},
-    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05, sm_120 mma", bytes, 32, 25, fp16_nearest_even, -21,
-                    model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
+    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05 (B200)", halves,
+                    fused_block(16, 25, fp32_toward_zero, -133), model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
+    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05 (B200)", half_only,
+                    fused_block(16, 25, fp16_nearest_even, -21), model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
+    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05 (B200)", tensor_floats,
+                    fused_block(8, 25, fp32_toward_zero, -133), model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
+    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05, sm_120 mma", bytes,
+                    fused_block(32, 25, fp32_toward_zero, -133), hardware_test,
+                    "MMA-Sim, arXiv 2511.10909, equivalence tests"},
+    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05, sm_120 mma", bytes,
+                    fused_block(32, 25, fp16_nearest_even, -21), model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
+
+    TensorCoreModel{"avx512_bf16", "x86 vdpbf16ps (Zen 4, Zen 5, Cooper Lake, Sapphire Rapids)",
+                    OperandFormats{DType::bf16}, fma_pairs(), hardware,
+                    "Intel SDM, volume 2, VDPBF16PS; compared with the instruction on a Zen 5 processor"},
 };
 
 // A name, and the generations that it stands for: of a generation itself, of a chip that of mma.sync first.
@@ -134,6 +152,7 @@ constexpr std::array all_names{Name{"volta", {"volta"}},
                                Name{"hopper-wgmma", {"hopper-wgmma"}},
                                Name{"blackwell", {"blackwell"}},
                                Name{"blackwell-tcgen05", {"blackwell-tcgen05"}},
+                               Name{"avx512_bf16", {"avx512_bf16"}},
                                Name{"v100", {"volta"}},
                                Name{"t4", {"turing"}},
                                Name{"a100", {"ampere"}},
@@ -141,16 +160,15 @@ constexpr std::array all_names{Name{"volta", {"volta"}},
                                Name{"rtx4090", {"ada"}},
                                Name{"h100", {"hopper", "hopper-wgmma"}},
                                Name{"h200", {"hopper", "hopper-wgmma"}},
-                               Name{"b200", {"blackwell", "blackwell-tcgen05"}}};
-constexpr std::size_t generation_count = 8;
+                               Name{"b200", {"blackwell", "blackwell-tcgen05"}},
+                               Name{"zen4", {"avx512_bf16"}},
+                               Name{"zen5", {"avx512_bf16"}}};
+constexpr std::size_t generation_count = 9;
 constexpr auto names = [] {
   std::array<std::string_view, all_names.size()> list;
   for (std::size_t i = 0; i < list.size(); ++i) list[i] = all_names[i].name;
   return list;
 }();
-
-static_assert(std::all_of(models.begin(), models.end(),
-                          [](const TensorCoreModel& row) { return row.block_size <= max_block_size; }));
 
 DType format_called(const char* what, std::span<const DType> formats, std::string_view name) {
   std::vector<std::string_view> known;
@@ -180,9 +198,29 @@ std::span<const std::string_view> generations_of(std::string_view name) {
   return {};
 }
 
+std::string stages_text(const TensorCoreModel& row) {
+  std::string text;
+  for (const Stage& stage : row.stages) {
+    const std::string_view from = stage.entry == Entry::accumulator ? " and c"
+                                  : stage.entry == Entry::zero      ? " from +0"
+                                                                    : " and the sum before";
+    text += text.empty() ? "" : "; ";
+    if (stage.sum == Sum::addition)
+      text += "c added";
+    else
+      text += fmt::format("{} of {} product{}{}", stage.sum == Sum::aligned ? "block" : "fma", stage.products,
+                          stage.products == 1 ? "" : "s", from);
+    if (stage.share.groups > 1)
+      text += fmt::format(" (k / {} mod {} = {})", stage.share.run, stage.share.groups, stage.share.group);
+    if (stage.sum == Sum::aligned)
+      text += fmt::format(", F {}, E0 {}", stage.fraction_bits, stage.exponent_floor);
+    text += fmt::format(", {}", name_of(stage.output));
+  }
+  return text;
+}
+
 bool same_function(const TensorCoreModel& a, const TensorCoreModel& b) {
-  return a.block_size == b.block_size && a.fraction_bits == b.fraction_bits && a.output == b.output &&
-         a.exponent_floor == b.exponent_floor && a.dataflow == b.dataflow &&
+  return a.stages == b.stages && a.as_fp16 == b.as_fp16 &&
          a.subnormal_accumulator == b.subnormal_accumulator && a.underflow_zero == b.underflow_zero;
 }
 

@@ -1,23 +1,29 @@
 // Tensor-core generations as data, and the one algorithm that reads that data.
 //
-// Every published finite-precision model of NVIDIA matrix units (Fasi et al., PeerJ CS 330, 2021; Khattak &
-// Mikaitis, arXiv 2512.07004; MMA-Sim, arXiv 2511.10909) is the same fixed-point sum with four numbers
-// changed. For one output element a *fused block* takes at most `block_size` products and one accumulator:
+// A row is a list of stages. For one output element an instruction does them one after the other, each with
+// some of its products and one number that enters; the last one's result is the accumulator of the next
+// instruction, over ascending k. Every published finite-precision model of NVIDIA matrix units (Fasi et al.,
+// PeerJ CS 330, 2021; Khattak & Mikaitis, arXiv 2512.07004; MMA-Sim, arXiv 2511.10909) is made of the same
+// fixed-point sum with other numbers, Sum::aligned, which they call a *fused block*:
 //   1. products are exact and not normalised (significand in [0,4), exponent ea + eb; subnormals keep the
 //      emin of their own format and are never flushed);
 //   2. emax = the largest exponent among the non-zero terms, at least `exponent_floor`;
 //   3. every term becomes an integer multiple of 2^(emax - fraction_bits); lower bits of the magnitude are
 //      dropped;
 //   4. the integers are added exactly, then rounded once by `output`.
-// Longer dot products chain blocks over ascending k; the rounded result of a block is the accumulator of the
-// next. There is no test on the architecture anywhere in arithmetic code: a generation is a few rows of
+// There is no test on the architecture anywhere in arithmetic code: a generation is a few rows of
 // `tensor_core_models()`, one for each kind of operands and accumulator that it has.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
+#include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "numerics/formats/dtype.hpp"
 #include "numerics/text/named_enum.hpp"
@@ -57,26 +63,122 @@ class OperandFormats {
   std::uint32_t mask_;
 };
 
-/// No hardware row has more products in a fused block.
+/// No stage takes more products.
 inline constexpr int max_block_size = 64;
 
-/// How a block's exact fixed-point sum becomes the output element, subnormal results included.
+/// How a stage's exact sum becomes a number, subnormal results included.
 enum class BlockOutput : std::uint8_t {
-  fp32_toward_zero,          ///< truncate to 24 significant bits; |sum| >= 2^128 gives infinity
-  fp32_toward_zero_14_bits,  ///< truncate to 14 significant bits (E8M13), stored in FP32; infinity as above
-  fp16_nearest_even,         ///< round to FP16 directly from the sum; |sum| >= 65520 gives infinity
+  fp32_toward_zero,           ///< truncate to 24 significant bits; |sum| >= 2^128 gives infinity
+  fp32_toward_zero_14_bits,   ///< truncate to 14 significant bits (E8M13), stored in FP32; infinity as above
+  fp16_nearest_even,          ///< round to FP16 directly from the sum; |sum| >= 65520 gives infinity
+  fp32_nearest_even,          ///< IEEE 754's own rounding; what follows is of FP32 too
+  fp32_nearest_even_flushed,  ///< then a subnormal becomes a zero of its sign: x86's FTZ, tiny after rounding
+};
+constexpr DType format_of(BlockOutput output) {
+  return output == BlockOutput::fp16_nearest_even ? DType::f16 : DType::f32;
+}
+
+/// How a stage adds its terms: its products, by ascending k, and the number that enters.
+enum class Sum : std::uint8_t {
+  aligned,  ///< in fixed point (above)
+  /// acc = a * b + acc, one product after the other, each rounded by `output`. With a flushed output subnormal
+  /// operands and accumulators are zeros too. What an instruction lacks at the end of K is +0 * +0.
+  fma,
+  addition,  ///< what the stages before it made, plus c: one ordinary addition
 };
 
-/// How a long dot product is cut into blocks.
-enum class Dataflow : std::uint8_t {
-  fused_chain,  ///< c enters the first block; k ascends
-  /// FP8 by mma.sync on H100, H200, B200: operands become FP16, one instruction of 32 products is two FP16
-  /// blocks, first those with k mod 4 in {0,1}, then the others, chained from +0; c joins each instruction at
-  /// its end by one ordinary round-to-nearest-even addition.
-  fp8_as_fp16_pairs,
-  /// The same with k < 16 in the first block: what the one FP32-output capture (B200) leaves possible.
-  fp8_as_fp16_halves,
+/// What enters a stage beside its products.
+enum class Entry : std::uint8_t {
+  accumulator,  ///< c: what the instruction before made
+  zero,         ///< +0
+  previous,     ///< what the stage before made
 };
+
+/// Which products of an instruction a stage takes: those with (k / run) mod groups == group.
+struct Share {
+  int run = 1, groups = 1, group = 0;
+
+  constexpr bool contains(int k) const { return k / run % groups == group; }
+  friend constexpr bool operator==(const Share&, const Share&) = default;
+};
+
+/// One step of an instruction.
+struct Stage {
+  Sum sum = Sum::aligned;
+  int products = 0;  ///< L: as many as `share` has of an instruction; of an addition 0
+  Share share = {};
+  Entry entry = Entry::accumulator;
+  int fraction_bits = 0;   ///< F: of an aligned sum, bits kept below 2^emax
+  int exponent_floor = 0;  ///< E0: of an aligned sum, the exponent that a zero term contributes
+  BlockOutput output = BlockOutput::fp32_toward_zero;
+
+  friend constexpr bool operator==(const Stage&, const Stage&) = default;
+};
+
+/// One to four stages, in the order in which they are done.
+class Stages {
+ public:
+  static constexpr std::size_t most = 4;
+
+  constexpr Stages(std::initializer_list<Stage> stages) : count_(stages.size()) {
+    std::copy(stages.begin(), stages.end(),
+              stages_.begin());  // more than `most` do not compile in a constant
+  }
+  /// std::out_of_range where there are `most` already.
+  constexpr void push_back(const Stage& stage) { stages_.at(count_++) = stage; }
+  constexpr std::size_t size() const { return count_; }
+  constexpr const Stage* begin() const { return stages_.data(); }
+  constexpr const Stage* end() const { return stages_.data() + count_; }
+  constexpr Stage* begin() { return stages_.data(); }
+  constexpr Stage* end() { return stages_.data() + count_; }
+  constexpr const Stage& front() const { return stages_.front(); }
+  constexpr const Stage& back() const { return stages_[count_ - 1]; }
+  friend constexpr bool operator==(const Stages& a, const Stages& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+
+ private:
+  std::array<Stage, most> stages_{};
+  std::size_t count_;
+};
+
+/// The stages of most rows: one fused block, which c enters.
+constexpr Stages fused_block(int products, int fraction_bits, BlockOutput output, int exponent_floor) {
+  return {{.products = products,
+           .fraction_bits = fraction_bits,
+           .exponent_floor = exponent_floor,
+           .output = output}};
+}
+/// x86's vdpbf16ps: of each pair of products the one with the higher k first, each an fma to nearest even;
+/// subnormal inputs and results are zeros of their sign.
+constexpr Stages fma_pairs() {
+  Stage high{
+      .sum = Sum::fma, .products = 1, .share = {1, 2, 1}, .output = BlockOutput::fp32_nearest_even_flushed};
+  Stage low = high;
+  low.share.group = 0;
+  low.entry = Entry::previous;
+  return {high, low};
+}
+/// FP8 by mma.sync on H100, H200 and B200: an instruction of 32 products is two FP16 blocks of 16 that begin
+/// at +0, and c joins at its end by one ordinary addition, to nearest even. The first block has the k with
+/// k / run even: runs of 2 (k mod 4 in {0, 1}), or of 16, which the one capture of FP32 output (B200) leaves
+/// possible too.
+constexpr Stages two_blocks_then_c(int run, int fraction_bits, BlockOutput output, int exponent_floor) {
+  Stage first{.products = 16,
+              .share = {run, 2, 0},
+              .entry = Entry::zero,
+              .fraction_bits = fraction_bits,
+              .exponent_floor = exponent_floor,
+              .output = output};
+  Stage second = first;
+  second.share.group = 1;
+  second.entry = Entry::previous;
+  const bool halves = output == BlockOutput::fp16_nearest_even;
+  return {first,
+          second,
+          {.sum = Sum::addition,
+           .output = halves ? BlockOutput::fp16_nearest_even : BlockOutput::fp32_nearest_even}};
+}
 
 /// The exponent with which a subnormal FP16 accumulator enters the alignment. Open: MMA-Sim says emin, the
 /// code of Khattak & Mikaitis takes the exponent of the value. Decided by c = 0001 with products +2^-25 and
@@ -96,12 +198,12 @@ enum class Evidence : std::uint8_t {
 };
 
 // The enumerators' names.
-constexpr std::array<std::string_view, 3> names_of(BlockOutput) {
-  return {"fp32_toward_zero", "fp32_toward_zero_14_bits", "fp16_nearest_even"};
+constexpr std::array<std::string_view, 5> names_of(BlockOutput) {
+  return {"fp32_toward_zero", "fp32_toward_zero_14_bits", "fp16_nearest_even", "fp32_nearest_even",
+          "fp32_nearest_even_flushed"};
 }
-constexpr std::array<std::string_view, 3> names_of(Dataflow) {
-  return {"fused_chain", "fp8_as_fp16_pairs", "fp8_as_fp16_halves"};
-}
+constexpr std::array<std::string_view, 3> names_of(Sum) { return {"aligned", "fma", "addition"}; }
+constexpr std::array<std::string_view, 3> names_of(Entry) { return {"accumulator", "zero", "previous"}; }
 constexpr std::array<std::string_view, 2> names_of(SubnormalAccumulator) { return {"emin", "own_exponent"}; }
 constexpr std::array<std::string_view, 2> names_of(UnderflowZero) { return {"keeps_sign", "positive"}; }
 constexpr std::array<std::string_view, 3> names_of(Evidence) {
@@ -113,22 +215,31 @@ struct TensorCoreModel {
   std::string_view name;      ///< the name users type: "hopper"
   std::string_view hardware;  ///< what it stands for: "sm_90 mma.sync"
   OperandFormats operands;
-  /// L: products per fused block. Open: TF32 through wmma on Hopper may be 4 where mma and wgmma are 8.
-  int block_size;
-  int fraction_bits;  ///< F: bits kept below 2^emax in alignment
-  BlockOutput output;
-  /// E0: the exponent that a zero term contributes. It cannot be seen with FP8 operands, nor with FP16
-  /// operands and FP32 output. With FP16 output MMA-Sim and Khattak & Mikaitis have 4 - F0; no published
-  /// capture shows it.
-  int exponent_floor;
+  /// Open: TF32 through wmma on Hopper may have 4 products where mma and wgmma have 8. E0 cannot be seen with
+  /// FP8 operands, nor with FP16 operands and FP32 output. With FP16 output MMA-Sim and Khattak & Mikaitis
+  /// have 4 - F0; no published capture shows it.
+  Stages stages;
   Evidence evidence;
   std::string_view source;
-  Dataflow dataflow = Dataflow::fused_chain;
+  /// FP8 operands become FP16 numbers first: they keep their values, but the subnormals of E4M3 are normal.
+  bool as_fp16 = false;
   SubnormalAccumulator subnormal_accumulator = SubnormalAccumulator::emin;
   UnderflowZero underflow_zero = UnderflowZero::positive;
 
-  constexpr DType accumulator() const {
-    return output == BlockOutput::fp16_nearest_even ? DType::f16 : DType::f32;
+  constexpr DType accumulator() const { return format_of(stages.back().output); }
+  /// The first stage, which has the numbers of the row: further aligned stages have the same.
+  constexpr const Stage& block() const { return stages.front(); }
+  /// Products of an instruction.
+  constexpr int products() const {
+    int sum = 0;
+    for (const Stage& stage : stages) sum += stage.products;
+    return sum;
+  }
+  /// A row with another number in every stage that has products.
+  template <class Value>
+  constexpr void set(Value Stage::*number, std::type_identity_t<Value> value) {
+    for (Stage& stage : stages)
+      if (stage.sum != Sum::addition) stage.*number = value;
   }
 };
 
@@ -143,6 +254,10 @@ std::span<const std::string_view> tensor_core_chips();
 /// The generations on this chip, that of mma.sync first; of a generation only itself. Both are found in any
 /// case. Empty where nothing has this name.
 std::span<const std::string_view> generations_of(std::string_view name);
+
+/// What an instruction does, for people: "16 products and c, F 25, E0 -133, fp32_toward_zero"; stages have
+/// "; " between them.
+std::string stages_text(const TensorCoreModel& row);
 
 /// Do two rows give the same bits for the same operands? Names, evidence and sources do not count.
 bool same_function(const TensorCoreModel& a, const TensorCoreModel& b);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bindings.hpp"
-#include "numerics/gemm/strided_gemm.hpp"
+#include "numerics/gemm/library_plan.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
 #include "numerics/platform/worker_pool.hpp"
 #include "numerics/tensor_core/explained_dot.hpp"
@@ -42,10 +42,22 @@ StridedMatrix matrix_at(const Matrices& matrices, DType format, std::size_t inde
           matrices.stride(last)};
 }
 
+Join join_of(std::string_view name) {
+  if (const auto join = enumerator_called<Join>(name)) return *join;
+  throw std::invalid_argument("join is '" + std::string(name) + "'; one of " + known_names<Join>() +
+                              " is needed");
+}
+
+/// Does memory hold the transpose of a rows x columns matrix, row-major?
+bool is_transposed(const StridedMatrix& x, std::int64_t rows, std::int64_t columns) {
+  return x.row_stride == 1 && rows > 1 && (columns == 1 || x.column_stride > 1);
+}
+
 /// One for each matrix of the batch: D = C (+) A B, C being what D holds, or +0.
 void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::string_view b_name,
             std::string_view model_name, std::string_view accumulator, bool add_to_result,
-            const Result& result, int threads) {
+            const Result& result, std::string_view plan_name, int parts, std::string_view join,
+            bool fast_accumulation, int library_threads, int threads) {
   const FloatingPointScope scope;
   const TensorCoreModel& model = model_of(model_name, a_name, b_name, accumulator);
   const DType a_format = operand_format(a_name), b_format = operand_format(b_name);
@@ -68,14 +80,35 @@ void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::
   const GemmShape shape{.m = static_cast<std::int64_t>(a.shape(dimensions - 2)),
                         .n = static_cast<std::int64_t>(b.shape(dimensions - 1)),
                         .k = static_cast<std::int64_t>(a.shape(dimensions - 1))};
+  if (batch == 0) return;
+  const ProductCall call{.shape = shape,
+                         .batch = static_cast<std::int64_t>(batch),
+                         .a_transposed = is_transposed(matrix_at(a, a_format, 0), shape.m, shape.k),
+                         .b_transposed = is_transposed(matrix_at(b, b_format, 0), shape.k, shape.n),
+                         .a = a_format,
+                         .b = b_format,
+                         .threads = library_threads,
+                         .fast_accumulation = fast_accumulation,
+                         .parts = parts,
+                         .join = join_of(join)};
+  const LibraryPlan& plan = library_plan(plan_name);
+  const ProductOrder order = plan.order(model, call);
+  const bool planned = &plan != &library_plans().front();
+  if (planned && add_to_result)
+    throw std::invalid_argument("plan '" + std::string(plan.name) +
+                                "': where c enters is not known; add it to the result yourself");
   // A batch of many is shared out by its products; results do not know.
   const bool share_batch = batch >= 2 * static_cast<std::size_t>(threads);
   const nb::gil_scoped_release unlocked;
   const auto one = [&](std::size_t index) {
     std::byte* const to =
         static_cast<std::byte*>(result.data()) + index * static_cast<std::size_t>(shape.m * shape.n) * size;
-    emulated_gemm(model, shape, matrix_at(a, a_format, index), matrix_at(b, b_format, index),
-                  add_to_result ? to : nullptr, to, shape.n, share_batch ? 1 : threads);
+    const int own = share_batch ? 1 : threads;
+    const StridedMatrix left = matrix_at(a, a_format, index), right = matrix_at(b, b_format, index);
+    if (planned)
+      planned_gemm(model, order, shape, left, right, reinterpret_cast<float*>(to), shape.n, own);
+    else
+      emulated_gemm(model, shape, left, right, add_to_result ? to : nullptr, to, shape.n, own);
   };
   if (share_batch)
     share_tasks(batch, threads, one);
@@ -97,14 +130,31 @@ nb::dict models() {
       row["hardware"] = model.hardware;
       row["operands"] = nb::tuple(operands);
       row["accumulator"] = name_of(model.accumulator());
-      row["block_size"] = model.block_size;
-      row["fraction_bits"] = model.fraction_bits;
-      row["output"] = name_of(model.output);
+      row["block_size"] = model.block().products;
+      row["fraction_bits"] = model.block().fraction_bits;
+      row["output"] = name_of(model.stages.back().output);
+      row["stages"] = stages_text(model);
       row["evidence"] = name_of(model.evidence);
       row["source"] = model.source;
       rows.append(row);
     }
     result[nb::str(name.data(), name.size())] = nb::tuple(rows);
+  }
+  return result;
+}
+
+/// Plans by name.
+nb::dict plans() {
+  nb::dict result;
+  for (const LibraryPlan& plan : library_plans()) {
+    nb::dict row;
+    row["library"] = plan.library;
+    row["rows"] = plan.rows;
+    row["rule"] = plan.rule;
+    row["unknown"] = plan.unknown;
+    row["evidence"] = name_of(plan.evidence);
+    row["source"] = plan.source;
+    result[nb::str(plan.name.data(), plan.name.size())] = row;
   }
   return result;
 }
@@ -139,7 +189,7 @@ nb::dict step_of(const ExplainedStep& step) {
     terms.append(row);
   }
   nb::dict result;
-  result["fused"] = step.fused;
+  result["fused"] = step.kind == Sum::aligned;
   result["terms"] = terms;
   result["max_exponent"] = step.max_exponent;
   result["unit_exponent"] = step.unit_exponent;
@@ -175,7 +225,9 @@ nb::dict explain(const std::vector<std::uint32_t>& a, std::string_view a_format,
 void bind_products(nb::module_& module) {
   module.def("matmul", &matmul, nb::arg("a").noconvert(), nb::arg("a_format"), nb::arg("b").noconvert(),
              nb::arg("b_format"), nb::arg("model"), nb::arg("accumulator"), nb::arg("add_to_result"),
-             nb::arg("result").noconvert(), nb::arg("threads"));
+             nb::arg("result").noconvert(), nb::arg("plan"), nb::arg("parts"), nb::arg("join"),
+             nb::arg("fast_accumulation"), nb::arg("library_threads"), nb::arg("threads"));
+  module.def("plans", &plans, nb::sig("def plans() -> dict[str, dict[str, str]]"));
   module.def("models", &models, nb::sig("def models() -> dict[str, tuple[dict[str, typing.Any], ...]]"));
   module.def(
       "explain", &explain, nb::arg("a"), nb::arg("a_format"), nb::arg("b"), nb::arg("b_format"), nb::arg("c"),

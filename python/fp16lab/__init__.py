@@ -6,7 +6,7 @@ from ._core import SuggestedScale
 from .histograms import Histogram, histogram
 from .policies import Policy, policies
 from .program import ProgramError, inspect, replay, report
-from .products import Explanation, Step, Term, explain, matmul, models
+from .products import Explanation, Plan, Step, Term, explain, matmul, models, plans
 from .rounding import round
 from .runs import Run, load_run
 from .verdicts import Verdict, verdict
@@ -17,6 +17,7 @@ __version__ = version("fp16lab")
 __all__ = [
     "Explanation",
     "Histogram",
+    "Plan",
     "Policy",
     "ProgramError",
     "Run",
@@ -31,6 +32,7 @@ __all__ = [
     "load_run",
     "matmul",
     "models",
+    "plans",
     "policies",
     "replay",
     "report",

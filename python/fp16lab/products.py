@@ -14,6 +14,22 @@ from .arrays import FORMATS, Codes, codes_of, numpy_dtype, thread_count
 _OUTPUTS = ("f32", "f16", "bf16", "e4m3", "e5m2")
 
 
+@dataclass(frozen=True)
+class Plan:
+    """How a library call sums over K out of instructions: a name of plans(), and what its rule asks.
+
+    parts: of K, as cuBLASLt's heuristics choose them (split-K), and join, "serial" or "pairwise", how it adds
+    them. fast_accumulation: of cuBLASLt's FP8, as
+    torch._scaled_mm's use_fast_accum. threads: of the library, of which oneDNN's order depends.
+    """
+
+    name: str = "instruction"
+    parts: int = 1
+    join: str = "serial"
+    fast_accumulation: bool = False
+    threads: int = 1
+
+
 def matmul(
     a: Any,
     b: Any,
@@ -22,6 +38,7 @@ def matmul(
     out: str | None = None,
     c: Any = None,
     threads: int | None = None,
+    plan: str | Plan = "instruction",
 ) -> Any:
     """The product c + a b, bit for bit as a tensor core computes it.
 
@@ -34,11 +51,14 @@ def matmul(
     out: "f32", "f16", "bf16", "e4m3" or "e5m2": the accumulator, rounded once to nearest even; default: the
     operands' dtype, for FP8 the accumulator's.
     c: broadcast to the result; numbers of the accumulator's format in any dtype.
+    plan: of a library call, a name of plans() or a Plan: which rows it takes, where chains over K begin again,
+    and how K is split, by the shape and by which operand memory holds transposed. "instruction": one chain.
     Result: as a, or as b where that is torch's, in the dtype of `out`. Bits never depend on threads, strides
     or batching.
 
-    Errors: ValueError or TypeError in one line: shapes, formats that a model does not multiply. Source:
-    numerics/gemm/gemm.hpp and numerics/tensor_core/tensor_core_model.hpp, where the papers are.
+    Errors: ValueError or TypeError in one line: shapes, formats that a model does not multiply, calls for which
+    a plan has no rule, c with a plan. Source: numerics/gemm/gemm.hpp, numerics/gemm/library_plan.hpp and
+    numerics/tensor_core/tensor_core_model.hpp, where the papers are.
 
     >>> import numpy, fp16lab
     >>> a = numpy.array([[1.0, 2.0**-12, -1.0]], numpy.float16)
@@ -61,6 +81,9 @@ def matmul(
     if kind.kind != "torch":
         numpy_dtype(out)  # ml_dtypes is missed before anything is computed
     count = thread_count(threads)
+    planned = Plan(plan) if isinstance(plan, str) else plan
+    if not isinstance(planned, Plan):
+        raise TypeError(f"plan is {plan!r}; a name of plans() or a Plan is needed")
 
     rows = left.words if left.words.ndim > 1 else left.words[np.newaxis, :]
     columns = right.words if right.words.ndim > 1 else right.words[:, np.newaxis]
@@ -93,6 +116,11 @@ def matmul(
             accumulator,
             c is not None,
             sums,
+            planned.name,
+            planned.parts,
+            planned.join,
+            planned.fast_accumulation,
+            planned.threads,
             count,
         )
     except ValueError as error:
@@ -116,6 +144,16 @@ def models() -> dict[str, tuple[dict[str, Any], ...]]:
     4
     """
     return _core.models()
+
+
+def plans() -> dict[str, dict[str, str]]:
+    """The plans of library calls: library, rows, rule, unknown (which calls are refused), evidence, source.
+
+    >>> import fp16lab
+    >>> list(fp16lab.plans())
+    ['instruction', 'onednn', 'cublaslt-12.8']
+    """
+    return _core.plans()
 
 
 def _operand(x: Any, name: str) -> Codes:

@@ -88,6 +88,7 @@ def test_every_model_is_there():
         "hopper-wgmma",
         "blackwell",
         "blackwell-tcgen05",
+        "avx512_bf16",
     ]
     assert len(kinds()) > 40
 
@@ -281,3 +282,35 @@ def test_an_explanation_of_infinities_and_its_errors():
         fp16lab.explain(half([1, 2]), half([1]))
     with pytest.raises(ValueError, match=r"a_row has shape \(1, 1\); one dimension is needed"):
         fp16lab.explain(half([[1]]), half([1]))
+
+
+def test_a_plan_begins_chains_again_and_refuses_what_is_not_known():
+    random = np.random.default_rng(3)
+    a = random.standard_normal((5, 700)).astype(ml_dtypes.bfloat16)
+    b = random.standard_normal((700, 6)).astype(ml_dtypes.bfloat16)
+    model = {"model": "avx512_bf16", "out": "f32"}
+    parts = [fp16lab.matmul(a[:, k : k + 512], b[k : k + 512], **model) for k in (0, 512)]
+    assert np.array_equal(fp16lab.matmul(a, b, plan="onednn", **model), parts[0] + parts[1])
+    assert not np.array_equal(fp16lab.matmul(a, b, **model), parts[0] + parts[1])
+    with pytest.raises(ValueError, match="plan 'onednn': a product of 1 x 6 x 700 is a matrix times a vector"):
+        fp16lab.matmul(a[:1], b, plan="onednn", **model)
+    with pytest.raises(ValueError, match="where c enters is not known"):
+        fp16lab.matmul(a, b, c=0.0, plan="onednn", **model)
+    with pytest.raises(ValueError, match="unknown plan 'mkl': known are instruction, onednn, cublaslt-12.8"):
+        fp16lab.matmul(a, b, plan="mkl", **model)
+    with pytest.raises(TypeError, match="plan is 3; a name of plans"):
+        fp16lab.matmul(a, b, plan=3, **model)
+    assert set(fp16lab.plans()) == {"instruction", "onednn", "cublaslt-12.8"}
+
+
+def test_two_parts_of_fp8_are_joined_as_cublaslt_joins_them():
+    random = np.random.default_rng(4)
+    a, b = (random.standard_normal(s).astype(ml_dtypes.float8_e4m3fn) for s in ((4, 512), (512, 3)))
+    part = [fp16lab.matmul(a[:, k : k + 128], b[k : k + 128], "hopper-wgmma", out="f32") for k in range(0, 512, 128)]
+    split = fp16lab.Plan("cublaslt-12.8", parts=2)
+    joined = (part[0] + part[1]) + (part[2] + part[3])
+    assert np.array_equal(fp16lab.matmul(a, b, "hopper-wgmma", out="f32", plan=split), joined)
+    with pytest.raises(ValueError, match="on Hopper parts were seen joined serially"):
+        fp16lab.matmul(a, b, "hopper-wgmma", plan=fp16lab.Plan("cublaslt-12.8", parts=2, join="pairwise"))
+    with pytest.raises(ValueError, match="join is 'tree'; one of serial, pairwise is needed"):
+        fp16lab.matmul(a, b, "ada", plan=fp16lab.Plan("cublaslt-12.8", join="tree"))

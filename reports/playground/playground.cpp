@@ -103,11 +103,11 @@ Json rows() {
                     {"hardware", row.hardware},
                     {"operands", std::move(operands)},
                     {"accumulator", name_of(row.accumulator())},
-                    {"block_size", row.block_size},
-                    {"fraction_bits", row.fraction_bits},
-                    {"exponent_floor", row.exponent_floor},
-                    {"output", name_of(row.output)},
-                    {"dataflow", name_of(row.dataflow)},
+                    {"block_size", row.block().products},
+                    {"fraction_bits", row.block().fraction_bits},
+                    {"exponent_floor", row.block().exponent_floor},
+                    {"output", name_of(row.block().output)},
+                    {"stages", stages_text(row)},
                     {"evidence", name_of(row.evidence)},
                     {"source", row.source}});
   }

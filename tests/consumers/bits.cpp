@@ -100,9 +100,10 @@ void products() {
   narrow<Binary16>(a, a16);
   narrow<Binary16>(b, b16);
   std::vector<float> d(9 * 11);
-  for (const std::string_view name : tensor_core_names()) {
-    emulated_gemm(tensor_core_model(name), shape, MatrixView<Float16>{a16.data(), 77},
-                  MatrixView<Float16>{b16.data(), 11}, nullptr, d.data(), 11, 2);
+  for (const TensorCoreModel& model : tensor_core_models()) {
+    if (!model.operands.contains(DType::f16) || model.accumulator() != DType::f32) continue;
+    emulated_gemm(model, shape, MatrixView<Float16>{a16.data(), 77}, MatrixView<Float16>{b16.data(), 11},
+                  nullptr, d.data(), 11, 2);
     for (const float x : d) digest.add(x);
   }
   fma_chain_gemm(shape, {a.data(), 77}, {b.data(), 11}, d.data(), 11);

@@ -119,9 +119,31 @@ void add_runs(Seeds& seeds) {
   seeds["config/observe"] =
       "[observe]\nhistograms_every = 20\n[backend]\ndevice = \"emulated\"\n[data]\npath = \"x\"\n";
   seeds["tensor_core_row/whole"] =
-      "name = \"mine\"\noperands = [\"e4m3\", \"e5m2\"]\nblock_size = 16\nfraction_bits = 0x19\n"
-      "exponent_floor = -22\noutput = \"fp16_nearest_even\"\ndataflow = \"fp8_as_fp16_pairs\"\n"
-      "subnormal_accumulator = \"own_exponent\"\nunderflow_zero = \"positive\"\n";
+      "name = \"mine\"\n"
+      "operands = [\"e4m3\", \"e5m2\"]\n"
+      "subnormal_accumulator = \"own_exponent\"\n"
+      "underflow_zero = \"positive\"\n"
+      "as_fp16 = true\n"
+      "[[stage]]\n"
+      "products = 16\n"
+      "run = 2\n"
+      "groups = 2\n"
+      "entry = \"zero\"\n"
+      "fraction_bits = 0x19\n"
+      "exponent_floor = -22\n"
+      "output = \"fp16_nearest_even\"\n"
+      "[[stage]]\n"
+      "products = 16\n"
+      "run = 2\n"
+      "groups = 2\n"
+      "group = 1\n"
+      "entry = \"previous\"\n"
+      "fraction_bits = 25\n"
+      "exponent_floor = -22\n"
+      "output = \"fp16_nearest_even\"\n"
+      "[[stage]]\n"
+      "sum = \"addition\"\n"
+      "output = \"fp16_nearest_even\"\n";
   seeds["tensor_core_row/base"] = "base = 'hopper'\nfraction_bits = 24\n";
   seeds["claim/one"] =
       R"({"host":"node7","machine":"1b4e28ba-2fa1-11d2-883f-0016d3cca427 pid:[4026531836]","process":4711,)"

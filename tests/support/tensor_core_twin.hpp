@@ -122,13 +122,12 @@ class Twin {
 
   std::uint32_t dot(DType a_format, const std::vector<std::uint32_t>& a, DType b_format,
                     const std::vector<std::uint32_t>& b, std::uint32_t c) const {
-    const bool fused = row_.dataflow == Dataflow::fused_chain;
-    const std::size_t step = fused ? static_cast<std::size_t>(row_.block_size) : 32;
+    const auto step = static_cast<std::size_t>(row_.products());
     for (std::size_t first = 0; first < a.size(); first += step) {
       std::vector<Factors> pairs;
       for (std::size_t k = first; k < std::min(a.size(), first + step); ++k)
         pairs.push_back({operand(a_format, a[k]), operand(b_format, b[k])});
-      c = fused ? block(pairs, c) : fp8_instruction(pairs, c);
+      c = instruction(pairs, c);
     }
     return c;
   }
@@ -139,10 +138,10 @@ class Twin {
     int exponent;
   };
   struct Factors {
-    Operand a, b;
+    Operand a{}, b{};  ///< +0
   };
 
-  bool wide() const { return row_.output != BlockOutput::fp16_nearest_even; }
+  bool wide() const { return row_.accumulator() == DType::f32; }
   std::uint32_t canonical_nan() const { return wide() ? 0x7fffffffU : 0x7fffU; }
   std::uint32_t infinity(bool negative) const {
     if (wide()) return negative ? 0xff800000U : 0x7f800000U;
@@ -155,11 +154,11 @@ class Twin {
     const Encoding encoding = encoding_of(format);
     const Number number = number_of(word, encoding);
     // FP8 operands that become FP16 have FP16's exponent range.
-    const int emin = 1 - (row_.dataflow == Dataflow::fused_chain ? encoding : fp16_encoding).bias();
+    const int emin = 1 - (row_.as_fp16 && encoding.width() == 8 ? fp16_encoding : encoding).bias();
     return {number, number.magnitude == 0 ? 0 : exponent_of(number.magnitude, emin)};
   }
 
-  std::uint32_t block(const std::vector<Factors>& pairs, std::uint32_t c_word) const {
+  std::uint32_t block(const Stage& stage, const std::vector<Factors>& pairs, std::uint32_t c_word) const {
     const Number c = number_of(c_word, accumulator());
     bool nan = c.nan;
     bool positive = c.infinite && !c.negative;
@@ -173,14 +172,14 @@ class Twin {
     if (nan || (positive && negative)) return canonical_nan();
     if (positive || negative) return infinity(negative);
 
-    int emax = row_.exponent_floor;
+    int emax = stage.exponent_floor;
     if (!c.zero()) {
       const bool own = !wide() && row_.subnormal_accumulator == SubnormalAccumulator::own_exponent;
       emax = std::max(emax, exponent_of(c.magnitude, own ? -fixed_point : 1 - accumulator().bias()));
     }
     for (const auto& [a, b] : pairs)
       if (!a.number.zero() && !b.number.zero()) emax = std::max(emax, a.exponent + b.exponent);
-    const int unit = emax - row_.fraction_bits;
+    const int unit = emax - stage.fraction_bits;
 
     const Fixed aligned_c = cut(c.magnitude, unit);
     Fixed sum = c.negative ? Fixed(-aligned_c) : aligned_c;
@@ -189,28 +188,71 @@ class Twin {
       const Fixed aligned = cut(product, unit);
       sum += a.number.negative == b.number.negative ? aligned : Fixed(-aligned);
     }
-    return encoded(sum);
+    return encoded(stage, sum);
   }
 
-  std::uint32_t encoded(const Fixed& sum) const {
+  std::uint32_t encoded(const Stage& stage, const Fixed& sum) const {
     if (sum == 0) return 0;
     const Fixed magnitude = abs(sum);
     std::uint32_t code = 0;
     if (!wide()) {
       code = nearest_even(magnitude, fp16_encoding);
     } else {
-      const int significant = row_.output == BlockOutput::fp32_toward_zero_14_bits ? 14 : 24;
+      const int significant = stage.output == BlockOutput::fp32_toward_zero_14_bits ? 14 : 24;
       code = code_of(cut(magnitude, exponent_of(magnitude, -126) - (significant - 1)), fp32_encoding);
     }
     if (code == 0 && row_.underflow_zero == UnderflowZero::positive) return 0;
     return code + (sum < 0 ? 1U << (accumulator().width() - 1) : 0U);
   }
 
-  std::uint32_t fp8_instruction(const std::vector<Factors>& pairs, std::uint32_t c) const {
-    std::vector<Factors> halves[2];
-    for (std::size_t k = 0; k < pairs.size(); ++k)
-      halves[row_.dataflow == Dataflow::fp8_as_fp16_pairs ? (k / 2) % 2 : k / 16].push_back(pairs[k]);
-    return nearest_sum(block(halves[1], block(halves[0], 0)), c);
+  std::uint32_t instruction(const std::vector<Factors>& pairs, std::uint32_t c) const {
+    std::uint32_t before = 0;
+    for (const Stage& stage : row_.stages) {
+      std::vector<Factors> mine;
+      for (std::size_t k = 0; k < pairs.size(); ++k)
+        if (static_cast<int>(k) / stage.share.run % stage.share.groups == stage.share.group)
+          mine.push_back(pairs[k]);
+      const std::uint32_t entry = stage.entry == Entry::accumulator ? c
+                                  : stage.entry == Entry::zero      ? 0
+                                                                    : before;
+      if (stage.sum == Sum::addition) {
+        before = nearest_sum(before, c);
+      } else if (stage.sum == Sum::aligned) {
+        before = block(stage, mine, entry);
+      } else {
+        before = entry;
+        mine.resize(static_cast<std::size_t>(stage.products));
+        for (const Factors& factors : mine) before = fma(stage, factors, before);
+      }
+    }
+    return before;
+  }
+
+  /// a * b + c to nearest even. Flushing: subnormal operands and c count as zeros of their signs; so does a
+  /// result that lies below 2^-126 after rounding to 24 bits, however small its exponent.
+  std::uint32_t fma(const Stage& stage, const Factors& factors, std::uint32_t c_word) const {
+    const bool flushes = stage.output == BlockOutput::fp32_nearest_even_flushed;
+    const Fixed least = Fixed(1) << (fixed_point - 126);
+    const auto read = [&](Number number) {
+      if (flushes && !number.nan && !number.infinite && number.magnitude < least) number.magnitude = 0;
+      return number;
+    };
+    const Number a = read(factors.a.number), b = read(factors.b.number),
+                 c = read(number_of(c_word, accumulator()));
+    const bool infinite = a.infinite || b.infinite;
+    const bool product_negative = a.negative != b.negative;
+    if (a.nan || b.nan || c.nan || (infinite && (a.zero() || b.zero())) ||
+        (infinite && c.infinite && product_negative != c.negative))
+      return canonical_nan();
+    if (infinite) return infinity(product_negative);
+    if (c.infinite) return infinity(c.negative);
+    const Fixed product = (a.magnitude * b.magnitude) >> fixed_point;
+    const Fixed sum = (product_negative ? Fixed(-product) : product) + c.value();
+    const bool negative = sum == 0 ? product_negative && c.negative && product == 0 : sum < 0;
+    const std::uint32_t sign = negative ? 0x80000000U : 0U;
+    const Fixed magnitude = abs(sum);
+    if (flushes && magnitude < least - (Fixed(1) << (fixed_point - 151))) return sign;
+    return sign + nearest_even(magnitude, accumulator());
   }
 
   /// IEEE addition, to nearest even: -0 only from two -0.

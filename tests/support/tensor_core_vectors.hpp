@@ -37,8 +37,8 @@ inline std::vector<std::uint32_t> hex_words(const std::string& text) {
 }
 
 inline const std::vector<std::string>& tensor_core_vector_files() {
-  static const std::vector<std::string> files{"fp16_fp32", "bf16_tf32", "fp16_fp16",
-                                              "fp8",       "captured",  "options"};
+  static const std::vector<std::string> files{"fp16_fp32", "bf16_tf32",   "fp16_fp16", "fp8",
+                                              "captured",  "avx512_bf16", "options"};
   return files;
 }
 
@@ -74,17 +74,18 @@ inline TensorCoreModel row_of(const TensorCoreVector& v) {
     const std::string name = option.substr(0, option.find('='));
     const std::string value = option.substr(option.find('=') + 1);
     if (name == "--block-size")
-      row.block_size = std::stoi(value);
+      row.set(&Stage::products, std::stoi(value));
     else if (name == "--fraction-bits")
-      row.fraction_bits = std::stoi(value);
+      row.set(&Stage::fraction_bits, std::stoi(value));
     else if (name == "--exponent-floor")
-      row.exponent_floor = std::stoi(value);
+      row.set(&Stage::exponent_floor, std::stoi(value));
     else if (option == "--subnormal-accumulator=own_exponent")
       row.subnormal_accumulator = SubnormalAccumulator::own_exponent;
     else if (option == "--underflow-zero=keeps_sign")
       row.underflow_zero = UnderflowZero::keeps_sign;
     else if (option == "--fp8-order=halves")
-      row.dataflow = Dataflow::fp8_as_fp16_halves;
+      row.stages =
+          two_blocks_then_c(16, row.block().fraction_bits, row.block().output, row.block().exponent_floor);
     else
       throw std::runtime_error(v.id + ": unknown option " + option);
   }

@@ -271,7 +271,7 @@ void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, c
   // positions.
   const std::int64_t fitting =
       std::clamp<std::int64_t>(patch_elements / (parts.most_channels() * taps), 512, 8192);
-  const std::int64_t block = round_up(std::min(fitting, positions), row.block_size * position_step);
+  const std::int64_t block = round_up(std::min(fitting, positions), row.products() * position_step);
   const bool planar = layout == Layout::nchw;
   const Tensor unrolled = patches.unrolled<T>(*this, workers_, x, layout);
   const Tensor patch_scratch = empty(Shape{seats, parts.most_channels() * taps, block}, DTypeOf<T>::value);

@@ -27,6 +27,7 @@
 #include "numerics/files/run/record.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/gemm/gemm.hpp"
+#include "numerics/gemm/library_plan.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
@@ -62,11 +63,11 @@ Json tensor_core_json(const TensorCoreModel& row) {
           {"chips", std::move(chips)},
           {"operands", std::move(operands)},
           {"accumulator", name_of(row.accumulator())},
-          {"products_per_block", row.block_size},
-          {"fraction_bits", row.fraction_bits},
-          {"exponent_floor", row.exponent_floor},
-          {"output", name_of(row.output)},
-          {"dataflow", name_of(row.dataflow)},
+          {"products_per_block", row.block().products},
+          {"fraction_bits", row.block().fraction_bits},
+          {"exponent_floor", row.block().exponent_floor},
+          {"output", name_of(row.block().output)},
+          {"stages", stages_text(row)},
           {"subnormal_accumulator", name_of(row.subnormal_accumulator)},
           {"underflow_zero", name_of(row.underflow_zero)},
           {"evidence", name_of(row.evidence)},
@@ -176,6 +177,14 @@ Json everything() {
     json["formats"].push_back(format_json(format));
   for (const TensorCoreModel& model : tensor_core_models())
     json["tensor_cores"].push_back(tensor_core_json(model));
+  for (const LibraryPlan& plan : library_plans())
+    json["plans"].push_back({{"name", plan.name},
+                             {"library", plan.library},
+                             {"rows", plan.rows},
+                             {"rule", plan.rule},
+                             {"unknown", plan.unknown},
+                             {"evidence", name_of(plan.evidence)},
+                             {"source", plan.source}});
   const RunConfig defaults;
   for (const ConfigKey& key : config_keys())
     json["config_keys"].push_back({{"name", key.name},
@@ -352,11 +361,12 @@ Command list_command() {
         auto command = std::make_shared<ListCommand>();
         options
             .add("SECTION", command->words,
-                 "layers, configs, datasets, policies, dialects, formats, tensor_cores, config_keys, "
+                 "layers, configs, datasets, policies, dialects, formats, tensor_cores, plans, config_keys, "
                  "sweep_keys, "
                  "framework_names, records; after them a PATTERN: '*' and '?' match, else a part of the name")
             .offers(offer_words({"layers", "configs", "datasets", "policies", "dialects", "formats",
-                                 "tensor_cores", "config_keys", "sweep_keys", "framework_names", "records"}));
+                                 "tensor_cores", "plans", "config_keys", "sweep_keys", "framework_names",
+                                 "records"}));
         options.flag("--json", command->json, "JSON instead of tables");
         return [command](const CommonOptions&) { return run_list(command->words, command->json); };
       }};

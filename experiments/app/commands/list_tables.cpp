@@ -44,7 +44,7 @@ void print_tensor_cores(const Json& rows, std::size_t columns, bool details) {
   if (details)
     print_text(
         "L: products in a fused block; F: fraction bits kept in alignment; E0: exponent floor. "
-        "fp8_as_fp16_pairs: FP8 becomes FP16, two blocks of 16 in an instruction, c added last. Evidence: "
+        "Where an instruction has several stages, they follow; k counts its products. Evidence: "
         "hardware, equals published captures of chips; hardware_test, asserted on chips by a public test "
         "suite; model, as published. Open, with options in fp16lab mma: the exponent of a subnormal FP16 c "
         "(here emin) and the sign of a sum that rounds to zero (here positive).",
@@ -55,14 +55,26 @@ void print_tensor_cores(const Json& rows, std::size_t columns, bool details) {
     std::string operands;
     for (const Json& operand : row.at("operands"))
       operands += (operands.empty() ? "" : " ") + text_of(operand);
-    const std::string dataflow = text_of(row.at("dataflow"));
-    const std::string evidence =
-        text_of(row.at("evidence")) + (dataflow == "fused_chain" ? "" : "; " + dataflow);
+    const std::string stages = text_of(row.at("stages"));
     fmt::print("  {:<17} {:<9} {:<3} {:>2} {:>2} {:>4} {}{}\n", text_of(row.at("name")), operands,
                text_of(row.at("accumulator")), text_of(row.at("products_per_block")),
                text_of(row.at("fraction_bits")), text_of(row.at("exponent_floor")),
-               details ? text_of(row.at("output")) + ", " : "", evidence);
+               details ? text_of(row.at("output")) + ", " : "", text_of(row.at("evidence")));
+    if (details && stages.find(';') != std::string::npos) print_text(stages, columns, 6);
     if (details) print_text(text_of(row.at("hardware")) + ": " + text_of(row.at("source")), columns, 6);
+  }
+}
+
+void print_plans(const Json& rows, std::size_t columns, bool details) {
+  const std::size_t width = width_of(rows, "name");
+  for (const Json& row : rows) {
+    print_row(fmt::format("  {:<{}}", text_of(row.at("name")), width), text_of(row.at("rule")), columns,
+              details);
+    if (details)
+      print_text(fmt::format("{}; rows: {}; {}: {}. Refused: {}.", text_of(row.at("library")),
+                             text_of(row.at("rows")), text_of(row.at("evidence")), text_of(row.at("source")),
+                             text_of(row.at("unknown"))),
+                 columns, 6);
   }
 }
 
@@ -239,6 +251,7 @@ constexpr Section sections[] = {
     {"dialects", "amp.dialect and amp.level: frameworks' mixed precision", print_dialects},
     {"formats", "floating-point formats", print_formats},
     {"tensor_cores", "backend.tensor_core and mma --model; or a chip: h100", print_tensor_cores},
+    {"plans", "what a library's call makes of instructions", print_plans},
     {"config_keys", "keys of configurations and of --set", print_keys},
     {"sweep_keys", "keys of a sweep file: [[workload]] and [[variant]]", print_keys},
     {"framework_names", "what frameworks call these keys", print_framework_names},

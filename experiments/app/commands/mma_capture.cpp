@@ -6,7 +6,10 @@
 #include <stdexcept>
 #include <vector>
 
+#include "experiments/app/build_info.hpp"
 #include "experiments/tensor_core_probe/capture_file.hpp"
+#include "numerics/random/philox.hpp"
+#include "numerics/tensor_core/processor_dot.hpp"
 #include "numerics/text/message.hpp"
 
 namespace fp16lab::experiments {
@@ -27,7 +30,38 @@ std::string line_of(const probe::CapturedDifference& difference) {
                      result(difference.expected), in.name, difference.place);
 }
 
+/// Exponent fields of operands and of c: any; near 1; products and sums about 2^-126.
+struct Exponents {
+  std::uint32_t first, count, first_of_c, count_of_c;
+};
+constexpr Exponents exponents[] = {{0, 256, 0, 256}, {122, 10, 120, 12}, {60, 7, 0, 8}, {63, 2, 0, 3}};
+constexpr std::uint32_t lines_of_each = 2000;
+
 }  // namespace
+
+ExitCode capture_processor() {
+  if (!has_processor_dot())
+    throw CommandError(ExitCode::unavailable,
+                       "mma: --capture cpu: this processor has no AVX512_BF16 (Zen 4, Zen 5, Cooper Lake, "
+                       "Sapphire Rapids and later have it)");
+  fmt::print("# vdpbf16ps of {}; fp16lab mma --model avx512_bf16 --in bf16 --verify compares\n", cpu_name());
+  const PhiloxStream random{.seed = 1, .stream = stream_id("mma.capture.cpu")};
+  std::uint64_t drawn = 0;
+  for (const Exponents& of : exponents)
+    for (std::uint32_t line = 0; line < lines_of_each; ++line) {
+      const auto below = [&](std::uint32_t n) { return random.word(drawn++) % n; };
+      const auto operand = [&] { return below(2) << 15 | (of.first + below(of.count)) << 7 | below(128); };
+      std::vector<std::uint32_t> a(1 + below(6)), b(a.size());
+      for (std::size_t k = 0; k < a.size(); ++k) {
+        a[k] = operand();
+        b[k] = operand();
+      }
+      const std::uint32_t c = below(2) << 31 | (of.first_of_c + below(of.count_of_c)) << 23 | below(1U << 23);
+      fmt::print("{}\t{}\t{:08x}\t{:08x}\n", words_text(a, DType::bf16), words_text(b, DType::bf16), c,
+                 processor_dot(a, b, c));
+    }
+  return ExitCode::ok;
+}
 
 ExitCode verify_capture(const std::filesystem::path& path, const std::string& model,
                         const CommonOptions& common) {

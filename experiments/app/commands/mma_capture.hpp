@@ -1,4 +1,5 @@
-// fp16lab mma --verify FILE: a capture of a GPU, word by word against the table of tensor cores.
+// fp16lab mma --verify FILE: a capture of a GPU, word by word against the table of tensor cores; and
+// fp16lab mma --capture cpu: what this processor's own instruction makes of random words.
 #pragma once
 
 #include <filesystem>
@@ -16,5 +17,11 @@ namespace fp16lab::experiments {
 /// capability that the table does not know.
 ExitCode verify_capture(const std::filesystem::path& path, const std::string& model,
                         const CommonOptions& common);
+
+/// Lines of a-words, b-words, c-word and the d-word of this processor's vdpbf16ps on the standard output, as
+/// fp16lab mma --model avx512_bf16 --in bf16 --verify reads them: words of any kind, and of exponents at which
+/// orders, roundings and flushed subnormals show. The same words everywhere. CommandError with
+/// ExitCode::unavailable where the processor has no AVX512_BF16.
+ExitCode capture_processor();
 
 }  // namespace fp16lab::experiments

@@ -31,6 +31,7 @@ struct MmaCommand {
   CommonOptions common;
   std::vector<std::string> models;  ///< names of tensor-core models or chips
   std::filesystem::path capture;    ///< instead of lines
+  std::string processor;            ///< --capture: "cpu"; empty: not given
   std::filesystem::path row;        ///< or a file with a row of the user's own
   std::string in;                   ///< format of a's words; empty: f16, or what the file says
   std::string in_b;                 ///< of b's; empty: as a's
@@ -62,9 +63,10 @@ struct MmaQuestion {
   const TensorCoreModel& row() const { return own.row; }
 };
 
-Dataflow dataflow_of(const std::string& fp8_order) {
-  if (fp8_order == "pairs") return Dataflow::fp8_as_fp16_pairs;
-  if (fp8_order == "halves") return Dataflow::fp8_as_fp16_halves;
+/// The run of products that stay together in one of the two blocks of FP8 through FP16.
+int run_of(const std::string& fp8_order) {
+  if (fp8_order == "pairs") return 2;
+  if (fp8_order == "halves") return 16;
   mma_usage(fmt::format("--fp8-order '{}': {}", fp8_order,
                         known_are(fp8_order, std::array<std::string_view, 2>{"pairs", "halves"})));
 }
@@ -103,18 +105,26 @@ MmaQuestion question_of(const MmaCommand& command, OwnRow own) {
     mma_usage(fmt::format("--in {} with --in-b {}: only {} can be mixed", name_of(a_format), command.in_b,
                           fmt::join(dtype_names<is_fp8>, " and ")));
 
-  const bool through_fp16 = row.dataflow != Dataflow::fused_chain;
+  const bool two_blocks = row.stages == two_blocks_then_c(row.block().share.run, row.block().fraction_bits,
+                                                          row.block().output, row.block().exponent_floor);
   const std::string which = label_of(question);
   if (command.block_size) {
-    if (through_fp16)
+    if (two_blocks)
       mma_usage(
           fmt::format("--block-size: {} has two blocks of 16 in an instruction of 32 products; "
                       "--fp8-order says which",
                       which));
-    row.block_size = *command.block_size;
+    row.set(&Stage::products, *command.block_size);
   }
-  if (command.fraction_bits) row.fraction_bits = *command.fraction_bits;
-  if (command.exponent_floor) row.exponent_floor = *command.exponent_floor;
+  if ((command.fraction_bits || command.exponent_floor || !command.underflow_zero.empty() ||
+       command.block_size) &&
+      row.block().sum != Sum::aligned)
+    mma_usage(
+        fmt::format("{} aligns nothing: expected no --block-size, --fraction-bits, --exponent-floor or "
+                    "--underflow-zero",
+                    which));
+  if (command.fraction_bits) row.set(&Stage::fraction_bits, *command.fraction_bits);
+  if (command.exponent_floor) row.set(&Stage::exponent_floor, *command.exponent_floor);
   if (!command.subnormal_accumulator.empty()) {
     if (row.accumulator() != DType::f16)
       mma_usage(fmt::format("--subnormal-accumulator: {} has no FP16 accumulator", which));
@@ -124,11 +134,12 @@ MmaQuestion question_of(const MmaCommand& command, OwnRow own) {
   if (!command.underflow_zero.empty())
     row.underflow_zero = chosen<UnderflowZero>("--underflow-zero", command.underflow_zero);
   if (!command.fp8_order.empty()) {
-    const Dataflow dataflow = dataflow_of(command.fp8_order);
-    if (!through_fp16)
+    const int run = run_of(command.fp8_order);
+    if (!two_blocks)
       mma_usage(fmt::format("--fp8-order: {} does not go through FP16, as FP8 on hopper and blackwell does",
                             which));
-    row.dataflow = dataflow;
+    row.stages =
+        two_blocks_then_c(run, row.block().fraction_bits, row.block().output, row.block().exponent_floor);
   }
   fused_dot_add(row, a_format, {}, b_format, {}, 0);  // lets it judge the numbers
   return question;
@@ -363,6 +374,11 @@ ExitCode run_capture(const MmaCommand& command) {
 }
 
 ExitCode run_mma(const MmaCommand& command) {
+  if (!command.processor.empty()) {
+    if (!command.models.empty() || !command.row.empty() || !command.capture.empty() || command.verify)
+      mma_usage("--capture cpu asks the processor: expected no --model, --row, --verify or FILE with it");
+    return capture_processor();
+  }
   if (!command.capture.empty()) return run_capture(command);
   const std::vector<MmaQuestion> questions = questions_of(command);
   Mma mma(questions, command);
@@ -453,6 +469,12 @@ Command mma_command() {
             "--verify", command->verify,
             "Each line has a fourth field, the d-word of some hardware: write only lines that differ, "
             "with our d-word after them; exit code 5 if there is one");
+        options
+            .add("--capture", command->processor,
+                 "cpu: instead of reading lines, write 8,000 with the d-words of this processor's vdpbf16ps "
+                 "(AVX512_BF16), for --model avx512_bf16 --in bf16 --verify on any machine")
+            .one_of({"cpu"})
+            .type("cpu");
         options.flag(
             "--explain", command->explain,
             "Instead of the answer every step: operands, aligned terms and what they lose, sums, "

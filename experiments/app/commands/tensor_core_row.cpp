@@ -23,8 +23,6 @@
 namespace fp16lab::experiments {
 namespace {
 
-constexpr int fp16_block_size = 16;  // of FP8 through FP16: an instruction of 32 products is two blocks
-
 struct Key {
   std::string_view name;
   std::string help;
@@ -41,32 +39,37 @@ const std::vector<Key>& keys() {
       {"fraction_bits", "F, bits kept below the largest exponent: 1 to 48"},
       {"exponent_floor", "E0, the least exponent of the alignment: -1000 to 1000"},
       {"output", "final rounding, and with it --acc: " + known_names<BlockOutput>()},
-      {"dataflow", "order of the products: " + known_names<Dataflow>()},
+      {"stage", "instead of the four above: [[stage]] for each step of an instruction, in these keys:"},
+      {"  sum", "how it adds: " + known_names<Sum>()},
+      {"  products", fmt::format("how many of the instruction's products it takes: 1 to {}; an addition none",
+                                 max_block_size)},
+      {"  run, groups, group", "which: those with (k / run) mod groups = group; default: all"},
+      {"  entry", "what enters beside them: " + known_names<Entry>()},
+      {"  fraction_bits", "and exponent_floor of an aligned sum"},
+      {"  output", "its rounding"},
+      {"as_fp16", "true: FP8 operands become FP16 numbers first"},
       {"subnormal_accumulator", "as --subnormal-accumulator: " + known_names<SubnormalAccumulator>()},
       {"underflow_zero", "as --underflow-zero: " + known_names<UnderflowZero>()}};
   return list;
 }
 
-std::vector<std::string_view> key_names() {
+std::vector<std::string_view> names_of_keys(bool of_stages) {
+  if (of_stages)
+    return {"sum",           "products",       "run",   "groups", "group", "entry",
+            "fraction_bits", "exponent_floor", "output"};
   std::vector<std::string_view> names;
-  for (const Key& key : keys()) names.push_back(key.name);
+  for (const Key& key : keys())
+    if (!key.name.starts_with(' ')) names.push_back(key.name);
   return names;
 }
 
-/// The keys of a file, each read by its type and range.
-class RowFile {
+/// The keys of a table of a file, each read by its type and range.
+class RowTable {
  public:
-  RowFile(std::string_view toml, std::string_view source) : source_(source) {
-    if (const std::optional<std::size_t> line = too_deep_in_toml(toml))
-      refuse_config(fmt::format("{}:{}", source, *line),
-                    fmt::format("nested deeper than {}", deepest_nesting));
-    try {
-      table_ = toml::parse(toml, source);
-    } catch (const toml::parse_error& error) {
-      refuse_config(fmt::format("{}:{}", source, error.source().begin.line),
-                    std::string(error.description()));
-    }
-    const std::vector<std::string_view> known = key_names();
+  /// `table` must live as long.
+  RowTable(const toml::table& table, std::string_view source, bool is_stage)
+      : source_(source), table_(table) {
+    const std::vector<std::string_view> known = names_of_keys(is_stage);
     for (const auto& [name, node] : table_)
       if (std::find(known.begin(), known.end(), name.str()) == known.end())
         refuse_config(fmt::format("{}:{}", source_, name.source().begin.line),
@@ -108,6 +111,24 @@ class RowFile {
     return found;
   }
 
+  std::optional<bool> boolean(std::string_view name) const {
+    const toml::node* const node = table_.get(name);
+    if (node == nullptr) return std::nullopt;
+    if (!node->is_boolean()) refuse(name, "expected true or false");
+    return node->as_boolean()->get();
+  }
+
+  /// Empty where there are none.
+  std::vector<RowTable> stages() const {
+    std::vector<RowTable> all;
+    if (!has("stage")) return all;
+    const toml::array* const list = table_.get("stage")->as_array();
+    if (list == nullptr || !list->is_array_of_tables() || list->size() > Stages::most)
+      refuse("stage", fmt::format("expected one to {} tables [[stage]]", Stages::most));
+    for (const toml::node& node : *list) all.emplace_back(*node.as_table(), source_, true);
+    return all;
+  }
+
   /// Empty where the key is not there.
   std::vector<DType> operands() const {
     constexpr std::string_view name = "operands";
@@ -131,8 +152,18 @@ class RowFile {
 
  private:
   std::string source_;
-  toml::table table_;
+  const toml::table& table_;  // a copy would forget its lines
 };
+
+toml::table parse(std::string_view toml, std::string_view source) {
+  if (const std::optional<std::size_t> line = too_deep_in_toml(toml))
+    refuse_config(fmt::format("{}:{}", source, *line), fmt::format("nested deeper than {}", deepest_nesting));
+  try {
+    return toml::parse(toml, source);
+  } catch (const toml::parse_error& error) {
+    refuse_config(fmt::format("{}:{}", source, error.source().begin.line), std::string(error.description()));
+  }
+}
 
 OperandFormats set_of(const std::vector<DType>& formats) {
   constexpr std::size_t most = dtypes<is_low_precision>.size();
@@ -142,13 +173,46 @@ OperandFormats set_of(const std::vector<DType>& formats) {
   (std::make_index_sequence<most>{});
 }
 
-DType accumulator_of(BlockOutput output) {
-  TensorCoreModel row = tensor_core_models().front();
-  row.output = output;
-  return row.accumulator();
+template <class Value>
+void replace(Value& value, const std::optional<Value>& given) {
+  if (given) value = *given;
 }
 
-std::string row_name(const RowFile& file, std::string_view source) {
+/// A stage from its table; what it leaves out has Stage's defaults.
+Stage stage_of(const RowTable& table) {
+  Stage stage;
+  replace(stage.sum, table.choice<Sum>("sum"));
+  const bool adds = stage.sum == Sum::addition;
+  for (const char* const key : {"products", "fraction_bits", "exponent_floor", "output"}) {
+    const bool needed = std::string_view(key) == "output" ||
+                        (stage.sum == Sum::aligned || (std::string_view(key) == "products" && !adds));
+    if (needed && !table.has(key))
+      table.refuse_file(fmt::format("a [[stage]] with sum \"{}\" has no key '{}'", name_of(stage.sum), key));
+  }
+  replace(stage.products, table.integer("products", adds ? 0 : 1, adds ? 0 : max_block_size));
+  replace(stage.share.run, table.integer("run", 1, max_block_size));
+  replace(stage.share.groups, table.integer("groups", 1, max_block_size));
+  replace(stage.share.group, table.integer("group", 0, stage.share.groups - 1));
+  replace(stage.entry, table.choice<Entry>("entry"));
+  replace(stage.fraction_bits, table.integer("fraction_bits", 1, 48));
+  replace(stage.exponent_floor, table.integer("exponent_floor", -1000, 1000));
+  replace(stage.output, table.choice<BlockOutput>("output"));
+  return stage;
+}
+
+/// The stages that the file gives as tables; nothing where it gives none.
+std::optional<Stages> stages_of(const RowTable& file) {
+  const std::vector<RowTable> tables = file.stages();
+  if (tables.empty()) return std::nullopt;
+  for (const char* const key : {"block_size", "fraction_bits", "exponent_floor", "output"})
+    if (file.has(key))
+      file.refuse(key, "expected it in the [[stage]] tables, which say what an instruction does");
+  Stages stages{stage_of(tables.front())};
+  for (std::size_t i = 1; i < tables.size(); ++i) stages.push_back(stage_of(tables[i]));
+  return stages;
+}
+
+std::string row_name(const RowTable& file, std::string_view source) {
   const std::filesystem::path path(source);
   const auto name = file.text("name", "a text that is not empty");
   if (!name) return printable(path.stem().string());
@@ -157,8 +221,8 @@ std::string row_name(const RowFile& file, std::string_view source) {
 }
 
 /// The row before single keys change it: base's, or one of the keys that must be there.
-TensorCoreModel starting_row(const RowFile& file, const std::vector<DType>& operands, DType operand,
-                             DType accumulator) {
+TensorCoreModel starting_row(const RowTable& file, const std::vector<DType>& operands, DType operand,
+                             DType accumulator, const std::optional<Stages>& stages) {
   const auto base = file.text(
       "base", fmt::format("the name of a --model: {}", fmt::join(fp16lab::tensor_core_names(), ", ")));
   try {
@@ -166,27 +230,17 @@ TensorCoreModel starting_row(const RowFile& file, const std::vector<DType>& oper
   } catch (const std::invalid_argument& error) {
     file.refuse("base", error.what());
   }
-  const bool through_fp16 =
-      file.choice<Dataflow>("dataflow").value_or(Dataflow::fused_chain) != Dataflow::fused_chain;
   for (const char* const key : {"operands", "block_size", "fraction_bits", "exponent_floor", "output"}) {
-    if (file.has(key) || (through_fp16 && std::string_view(key) == "block_size")) continue;
+    if (file.has(key) || (stages && std::string_view(key) != "operands")) continue;
     file.refuse_file(
         fmt::format("no key '{}': expected it, or base = \"hopper\" or another model to take it from", key));
   }
   return {.name = {},
           .hardware = "a row of your own",
           .operands = set_of(operands),
-          .block_size = fp16_block_size,
-          .fraction_bits = 0,  // this and what follows is in the file
-          .output = BlockOutput::fp32_toward_zero,
-          .exponent_floor = 0,
+          .stages = {Stage{}},  // the numbers are in the file
           .evidence = Evidence::model,
           .source = "a file of your own"};
-}
-
-template <class Value>
-void replace(Value& value, const std::optional<Value>& given) {
-  if (given) value = *given;
 }
 
 }  // namespace
@@ -199,7 +253,8 @@ std::string tensor_core_row_keys() {
 
 OwnRow parse_tensor_core_row(std::string_view toml, std::string_view source,
                              const std::string& asked_operands, const std::string& asked_accumulator) {
-  const RowFile file(toml, source);
+  const toml::table table = parse(toml, source);
+  const RowTable file(table, source, false);
   const auto name = std::make_shared<const std::string>(row_name(file, source));
 
   const std::vector<DType> operands = file.operands();
@@ -209,36 +264,39 @@ OwnRow parse_tensor_core_row(std::string_view toml, std::string_view source,
   if (!operands.empty() && std::find(operands.begin(), operands.end(), operand) == operands.end())
     file.refuse("operands", fmt::format("expected {} among them, which --in asks for", name_of(operand)));
 
-  const auto output = file.choice<BlockOutput>("output");
-  DType accumulator = output ? accumulator_of(*output) : DType::f32;
+  const std::optional<Stages> stages = stages_of(file);
+  const auto output = stages ? stages->back().output : file.choice<BlockOutput>("output");
+  DType accumulator = output ? format_of(*output) : DType::f32;
   if (!asked_accumulator.empty()) accumulator = accumulator_format(asked_accumulator);
-  if (output && accumulator_of(*output) != accumulator)
-    file.refuse("output", fmt::format("it gives {}, expected one that gives {}, which --acc asks for",
-                                      name_of(accumulator_of(*output)), name_of(accumulator)));
+  if (output && format_of(*output) != accumulator)
+    file.refuse(stages ? "stage" : "output",
+                fmt::format("it gives {}, expected one that gives {}, which --acc asks for",
+                            name_of(format_of(*output)), name_of(accumulator)));
 
-  OwnRow own{name, starting_row(file, operands, operand, accumulator), operand};
+  OwnRow own{name, starting_row(file, operands, operand, accumulator, stages), operand};
   TensorCoreModel& row = own.row;
   row.name = *name;
   if (!operands.empty()) row.operands = set_of(operands);
-  const auto block_size = file.integer("block_size", 1, max_block_size);
-  replace(row.block_size, block_size);
-  replace(row.fraction_bits, file.integer("fraction_bits", 1, 48));
-  replace(row.exponent_floor, file.integer("exponent_floor", -1000, 1000));
-  replace(row.output, output);
-  replace(row.dataflow, file.choice<Dataflow>("dataflow"));
+  replace(row.stages, stages);
+  replace(row.as_fp16, file.boolean("as_fp16"));
+  const auto number = [&](const char* key, int Stage::*field, int least, int most) {
+    if (const auto given = file.integer(key, least, most)) row.set(field, *given);
+  };
+  if (file.has("block_size") && row.stages.size() > 1)
+    file.refuse("block_size",
+                fmt::format("expected no such key, or [[stage]] tables: an instruction of {} has {}",
+                            row.name, stages_text(row)));
+  number("block_size", &Stage::products, 1, max_block_size);
+  number("fraction_bits", &Stage::fraction_bits, 1, 48);
+  number("exponent_floor", &Stage::exponent_floor, -1000, 1000);
+  if (output && !stages) row.set(&Stage::output, *output);
   replace(row.subnormal_accumulator, file.choice<SubnormalAccumulator>("subnormal_accumulator"));
   replace(row.underflow_zero, file.choice<UnderflowZero>("underflow_zero"));
 
-  if (row.dataflow != Dataflow::fused_chain) {
-    for (const DType format : dtypes<is_low_precision>)
-      if (!is_fp8(format) && row.operands.contains(format))
-        file.refuse(file.has("dataflow") ? "dataflow" : "operands",
-                    fmt::format("the row has {} operands, expected only {} where they go through FP16",
-                                name_of(format), fmt::join(dtype_names<is_fp8>, " and ")));
-    if (block_size && *block_size != fp16_block_size)
-      file.refuse("block_size", fmt::format("expected {}, or no such key, with dataflow {}", fp16_block_size,
-                                            name_of(row.dataflow)));
-    row.block_size = fp16_block_size;
+  try {
+    fused_dot_add(row, operand, {}, operand, {}, 0);  // judges the stages
+  } catch (const std::invalid_argument& error) {
+    file.refuse_file(error.what());
   }
   if (row.subnormal_accumulator == SubnormalAccumulator::own_exponent && row.accumulator() != DType::f16)
     file.refuse("subnormal_accumulator",

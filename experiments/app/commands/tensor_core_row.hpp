@@ -27,9 +27,12 @@ std::string tensor_core_row_keys();
 ///   block_size             L, 1 to 64
 ///   fraction_bits          F, 1 to 48
 ///   exponent_floor         E0, -1000 to 1000
-///   output, dataflow, subnormal_accumulator, underflow_zero    names of enumerators of TensorCoreModel
-/// Without base, operands, block_size (16 where FP8 goes through FP16), fraction_bits, exponent_floor and
-/// output must be there; the last three have TensorCoreModel's defaults. CommandError (usage) for text that
+///   output, subnormal_accumulator, underflow_zero    names of enumerators of TensorCoreModel
+///   stage                  instead of block_size, fraction_bits, exponent_floor and output: an array of
+///                          tables, the fields of Stage (those of its share beside the others)
+///   as_fp16                true or false
+/// Without base, operands, block_size, fraction_bits, exponent_floor and output, or operands and stages, must
+/// be there; the others have TensorCoreModel's defaults. CommandError (usage) for text that
 /// is no TOML, an unknown or missing key, a value of another type or range, and keys that contradict each
 /// other, the formats asked for or the dataflow; std::invalid_argument for `operands` or `accumulator` that
 /// is no format.

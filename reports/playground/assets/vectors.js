@@ -52,7 +52,7 @@ function showResults(answers) {
     const {terms, bits} = bitsDropped(dot), chosen = row.name === state.row;
     return element('tr', {class: chosen ? 'chosen' : '', 'data-row': row.name, 'data-word': dot.d.bits}, [
       element('th', {class: 'text', scope: 'row'}, element('button', {type: 'button', textContent: row.name, title: row.hardware, ariaPressed: String(chosen), onclick: () => { state.row = row.name; showVectors(); remember(); at('results').querySelector('tr.chosen button').focus(); }})),
-      element('td', {}, row.dataflow === 'fused_chain' ? String(row.block_size) : '2 × 16'), element('td', {}, String(row.fraction_bits)),
+      element('td', {}, row.stages.includes(';') ? '2 × 16' : String(row.block_size)), element('td', {}, String(row.fraction_bits)),
       element('td', {class: 'word'}, [element('span', {class: 'group', title: 'Rows with the same letter give the same bits.'}, letter(dot)), ' ' + dot.d.bits]),
       element('td', {title: dot.d.value}, shortValue(dot.d.value)),
       element('td', {}, dot.error_ulp === null ? '–' : ulps(dot.error_ulp)),

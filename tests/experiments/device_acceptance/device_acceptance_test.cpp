@@ -36,7 +36,7 @@ using testing::Not;
 /// Hopper's row, and the same with one fraction bit less: products differ, nothing else.
 std::unique_ptr<engine::Backend> emulated(bool changed) {
   TensorCoreModel row = tensor_core_model("hopper");
-  if (changed) --row.fraction_bits;
+  if (changed) row.set(&Stage::fraction_bits, row.block().fraction_bits - 1);
   return engine::make_emulated_backend(row, 1);
 }
 

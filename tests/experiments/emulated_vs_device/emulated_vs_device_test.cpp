@@ -29,7 +29,7 @@ class EmulatedVsDevice : public SmallRuns {
   /// The emulated back end beside itself, or beside one whose tensor cores keep a bit less.
   Lockstep run(const std::vector<std::string>& set, bool changed, LockstepOptions options = {.steps = 4}) {
     TensorCoreModel row = tensor_core_model("hopper");
-    if (changed) --row.fraction_bits;
+    if (changed) row.set(&Stage::fraction_bits, row.block().fraction_bits - 1);
     return run_lockstep(config(set), "hopper", 1, engine::make_emulated_backend(row, 2), options);
   }
   testing_support::Finished program(std::vector<std::string> arguments) {

@@ -70,7 +70,7 @@ TEST(GenerationsPlan, TrainsDistinctFunctionsWithEverySeedAndTheOthersWithOne) {
   ASSERT_EQ(same.size(), 5u);
   EXPECT_EQ(same[0].variant, "ampere");
   EXPECT_THAT(same[0].others, ElementsAre("turing", "ada"));
-  EXPECT_THAT(same[0].function, HasSubstr("blocks of 8, 24 bits"));
+  EXPECT_THAT(same[0].function, HasSubstr("block of 8 products and c, F 24"));
 }
 
 TEST(GenerationDistance, IsRelativeAndZeroForEqualWeights) {

@@ -80,7 +80,7 @@ TEST(Capture, AnswersEveryQuestionOfEveryArchitecture) {
 TEST(Capture, FindsTheRightHypothesisInTheFile) {
   EmulatedDevice device(hopper);
   device.change_row = [](const Instruction& in, TensorCoreModel& row) {
-    if (in.k == 8 && in.unit == Unit::mma && in.operands != DType::tf32) row.fraction_bits = 24;
+    if (in.k == 8 && in.unit == Unit::mma && in.operands != DType::tf32) row.set(&Stage::fraction_bits, 24);
     if (in.operands == DType::bf16) row.underflow_zero = UnderflowZero::keeps_sign;
   };
   const Capture capture = parse_capture(rehearsed_capture(device));

@@ -21,6 +21,16 @@
 namespace fp16lab::probe {
 namespace {
 
+void add(TensorCoreModel& row, int Stage::*number, int change) {
+  row.set(number, row.block().*number + change);
+}
+
+/// FP8 through FP16 with k < 16 in the first block.
+void in_halves(TensorCoreModel& row) {
+  for (Stage& stage : row.stages)
+    if (stage.products > 0) stage.share.run = 16;
+}
+
 using testing::HasSubstr;
 
 std::string text_of(const Finding& finding) { return analysis::claims_text({&finding.claim, 1}); }
@@ -143,11 +153,13 @@ TEST(Probe, AsksFirstWhatNoPublishedRowShows) {
 }
 
 TEST(Probe, RefutesWithTheRightHypothesis) {
-  const auto floor_up = [](const Instruction&, TensorCoreModel& row) { ++row.exponent_floor; };
-  const auto floor_down = [](const Instruction&, TensorCoreModel& row) { --row.exponent_floor; };
+  const auto floor_up = [](const Instruction&, TensorCoreModel& row) { add(row, &Stage::exponent_floor, 1); };
+  const auto floor_down = [](const Instruction&, TensorCoreModel& row) {
+    add(row, &Stage::exponent_floor, -1);
+  };
   const auto block = [](int size) {
     return [size](const Instruction& in, TensorCoreModel& row) {
-      if (in.operands == DType::tf32) row.block_size = size;
+      if (in.operands == DType::tf32) row.set(&Stage::products, size);
     };
   };
   const auto fp8 = [](auto change) {
@@ -162,7 +174,7 @@ TEST(Probe, RefutesWithTheRightHypothesis) {
       {"P1", turing, floor_up, "'E0 = -19'", 1},
       {"P1", hopper,
        [](const Instruction& in, TensorCoreModel& row) {
-         if (in.unit == Unit::wgmma) row.exponent_floor = -22;
+         if (in.unit == Unit::wgmma) row.set(&Stage::exponent_floor, -22);
        },
        "row 'hopper-wgmma' with f16 operands, f16 accumulator: exponent_floor -21 -> -22", 1},
       {"P2", hopper,
@@ -180,32 +192,33 @@ TEST(Probe, RefutesWithTheRightHypothesis) {
        "underflow_zero -> keeps_sign", 2},
       {"P12", hopper,
        [](const Instruction& in, TensorCoreModel& row) {
-         if (in.k == 8) row.fraction_bits = 24;
+         if (in.k == 8) row.set(&Stage::fraction_bits, 24);
        },
        "'L = 8, F = 24'; the table must change: row 'hopper'", 3},
       {"P12", hopper,
        [](const Instruction& in, TensorCoreModel& row) {
-         if (in.k == 8) row.block_size = 4;
+         if (in.k == 8) row.set(&Stage::products, 4);
        },
        "'L = 4, F = 25'", 3},
-      {"P12", turing, [](const Instruction&, TensorCoreModel& row) { row.block_size = 4; },
+      {"P12", turing, [](const Instruction&, TensorCoreModel& row) { row.set(&Stage::products, 4); },
        "'L = 4, F = 24'; the table must change: row 'turing'", 2},
       {"P5", hopper, block(4), "'L = 4'; the table must change: row 'hopper", 3},
       {"P5", hopper, block(2), "block_size 8 -> 2", 3},
       {"P5", ampere, block(8), "block_size 4 -> 8", 2},
       {"P6", hopper, floor_up, "exponent_floor -133 -> -132", 4},
       {"P6", ampere, floor_down, "exponent_floor -132 -> -133", 2},
-      {"P7", hopper, fp8([](TensorCoreModel& row) { row.dataflow = Dataflow::fp8_as_fp16_halves; }),
-       "dataflow -> fp8_as_fp16_halves", 4},
+      {"P7", hopper, fp8(in_halves), "stages -> block of 16 products from +0 (k / 16 mod 2 = 0)", 4},
       {"P7", hopper, fp8([](TensorCoreModel& row) {
-         row.dataflow = Dataflow::fused_chain;
-         row.block_size = 32;
+         row.stages =
+             fused_block(32, row.block().fraction_bits, row.block().output, row.block().exponent_floor);
+         row.as_fp16 = false;
        }),
        "'native, L = 32, F = 25'", 4},
-      {"P7", ada, fp8([](TensorCoreModel& row) { row.block_size = 32; }), "'native, L = 32, F = 13'", 4},
+      {"P7", ada, fp8([](TensorCoreModel& row) { row.set(&Stage::products, 32); }),
+       "'native, L = 32, F = 13'", 4},
       {"P11", hopper, fp8([](TensorCoreModel& row) {
-         row.fraction_bits = 25;
-         if (row.accumulator() == DType::f32) row.output = BlockOutput::fp32_toward_zero;
+         row.set(&Stage::fraction_bits, 25);
+         if (row.accumulator() == DType::f32) row.set(&Stage::output, BlockOutput::fp32_toward_zero);
        }),
        "'F = 25, RZ-FP32'", 2},
   };
@@ -311,26 +324,30 @@ TEST(Probe, RandomOperandsSeeEveryParameter) {
   // FP8 in FP16 blocks with FP16 output: 25 bits below the largest product hold every other one that FP16 can
   // show.
   const auto truncates = [](const Instruction& in, const TensorCoreModel& row) {
-    return row.dataflow == Dataflow::fused_chain || in.accumulator == DType::f32;
+    return !row.as_fp16 || in.accumulator == DType::f32;
   };
   const auto half = [](const Instruction& in, const TensorCoreModel&) {
     return in.accumulator == DType::f16;
   };
-  const auto fused = [](const Instruction&, const TensorCoreModel& row) {
-    return row.dataflow == Dataflow::fused_chain;
-  };
+  const auto fused = [](const Instruction&, const TensorCoreModel& row) { return !row.as_fp16; };
   const auto long_block = [&](const Instruction& in, const TensorCoreModel& row) {
-    return fused(in, row) && in.k > row.block_size / 2;
+    return fused(in, row) && in.k > row.block().products / 2;
   };
   const auto small_products = [](const Instruction& in, const TensorCoreModel&) {
     return in.operands == DType::bf16 || in.operands == DType::tf32;
   };
   const std::vector<Change> changes{
-      {"F - 1", [](const Instruction&, TensorCoreModel& row) { --row.fraction_bits; }, truncates},
-      {"F + 1", [](const Instruction&, TensorCoreModel& row) { ++row.fraction_bits; }, truncates},
-      {"L / 2", [](const Instruction&, TensorCoreModel& row) { row.block_size /= 2; }, long_block},
-      {"E0 + 1", [](const Instruction&, TensorCoreModel& row) { ++row.exponent_floor; }, small_products},
-      {"E0 - 1", [](const Instruction&, TensorCoreModel& row) { --row.exponent_floor; }, small_products},
+      {"F - 1", [](const Instruction&, TensorCoreModel& row) { add(row, &Stage::fraction_bits, -1); },
+       truncates},
+      {"F + 1", [](const Instruction&, TensorCoreModel& row) { add(row, &Stage::fraction_bits, 1); },
+       truncates},
+      {"L / 2",
+       [](const Instruction&, TensorCoreModel& row) { row.set(&Stage::products, row.block().products / 2); },
+       long_block},
+      {"E0 + 1", [](const Instruction&, TensorCoreModel& row) { add(row, &Stage::exponent_floor, 1); },
+       small_products},
+      {"E0 - 1", [](const Instruction&, TensorCoreModel& row) { add(row, &Stage::exponent_floor, -1); },
+       small_products},
       {"own exponent",
        [](const Instruction&, TensorCoreModel& row) {
          row.subnormal_accumulator = SubnormalAccumulator::own_exponent;
@@ -345,9 +362,9 @@ TEST(Probe, RandomOperandsSeeEveryParameter) {
        }},
       {"halves",
        [](const Instruction&, TensorCoreModel& row) {
-         if (row.dataflow == Dataflow::fp8_as_fp16_pairs) row.dataflow = Dataflow::fp8_as_fp16_halves;
+         if (row.as_fp16) in_halves(row);
        },
-       [](const Instruction&, const TensorCoreModel& row) { return row.dataflow != Dataflow::fused_chain; }},
+       [](const Instruction&, const TensorCoreModel& row) { return row.as_fp16; }},
   };
   for (const Change& change : changes) {
     device.change_row = change.change;
@@ -374,7 +391,9 @@ TEST(Probe, RandomOperandsSeeEveryParameter) {
 TEST(Probe, RandomOperandsSeeTheFloorOfHalfSums) {
   EmulatedDevice device(hopper);
   for (const int change : {1, -1}) {
-    device.change_row = [change](const Instruction&, TensorCoreModel& row) { row.exponent_floor += change; };
+    device.change_row = [change](const Instruction&, TensorCoreModel& row) {
+      add(row, &Stage::exponent_floor, change);
+    };
     for (const Opcode opcode :
          {Opcode::mma_m16n8k8_f16_f16, Opcode::mma_m16n8k16_f16_f16, Opcode::wgmma_m64n8k16_f16_f16}) {
       const Instruction& in = instruction(opcode);
@@ -405,7 +424,7 @@ TEST(Probe, ComparisonsDoNotDependOnThreads) {
   EmulatedDevice device(hopper);
   const Instruction& in = instruction(Opcode::mma_m16n8k16_f16_f16);
   TensorCoreModel row = row_for(in, hopper).value();
-  ++row.fraction_bits;
+  add(row, &Stage::fraction_bits, 1);
   const DotProduct expected = dot_product_of(row, in.operands);
   const Comparison one = compare_random(device, in, Distribution::ordinary, 1, 20000, 1, expected);
   const Comparison three = compare_random(device, in, Distribution::ordinary, 1, 20000, 3, expected);

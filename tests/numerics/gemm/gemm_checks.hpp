@@ -141,10 +141,9 @@ void check_typed(const TensorCoreModel& model, const Problem& p, const std::vect
 inline void check_layout(const TensorCoreModel& model, const Problem& p,
                          const std::vector<std::uint32_t>& expected, Layout layout, int threads) {
   SCOPED_TRACE(
-      fmt::format("{}: {} L{} F{} floor {} output {} dataflow {}; {} x {} -> {}, {}x{}x{} layout {} "
+      fmt::format("{}: {} {}; {} x {} -> {}, {}x{}x{} layout {} "
                   "threads {}",
-                  gemm_target_name(), model.name, model.block_size, model.fraction_bits, model.exponent_floor,
-                  static_cast<int>(model.output), static_cast<int>(model.dataflow), name_of(p.a_format),
+                  gemm_target_name(), model.name, stages_text(model), name_of(p.a_format),
                   name_of(p.b_format), name_of(p.c_format), p.m, p.n, p.k, layout, threads));
   const auto with_output = [&]<class A, class B>() {
     if (p.c_format == DType::f32)
@@ -191,13 +190,27 @@ inline TensorCoreModel random_model(CaseMaker& maker) {
   model.name = "modified";
   model.operands = OperandFormats(DType::f16, DType::bf16, DType::tf32, DType::e4m3, DType::e5m2);
   static constexpr int fast_sizes[] = {4, 8, 16, 32};
-  model.block_size = below(2) == 0 ? fast_sizes[below(4)] : 1 + below(max_block_size);
-  model.fraction_bits = below(2) == 0 ? 20 + below(7) : 1 + below(48);
-  model.output = static_cast<BlockOutput>(below(3));
-  model.exponent_floor = below(3) == 0   ? -140 + below(160)
-                         : below(3) == 0 ? -30 + below(20)
-                                         : model.exponent_floor;
-  model.dataflow = below(3) == 0 ? static_cast<Dataflow>(below(3)) : Dataflow::fused_chain;
+  const int bits = below(2) == 0 ? 20 + below(7) : 1 + below(48);
+  const auto output = static_cast<BlockOutput>(below(3));
+  const int floor = below(3) == 0   ? -140 + below(160)
+                    : below(3) == 0 ? -30 + below(20)
+                                    : model.block().exponent_floor;
+  const int products = below(2) == 0 ? fast_sizes[below(4)] : 1 + below(max_block_size);
+  const bool joined = below(9) < 2;
+  model.stages = joined ? two_blocks_then_c(below(2) == 0 ? 2 : 16, bits, output, floor)
+                        : fused_block(products, bits, output, floor);
+  model.as_fp16 = joined;
+  if (below(8) == 0) {  // one fma after the other, in some order
+    const int group = below(2);
+    const auto rounding =
+        below(2) == 0 ? BlockOutput::fp32_nearest_even : BlockOutput::fp32_nearest_even_flushed;
+    Stage first{.sum = Sum::fma, .products = 1 + below(4), .output = rounding};
+    first.share = {first.products, 2, group};
+    Stage second = first;
+    second.share.group = 1 - group;
+    second.entry = Entry::previous;
+    model.stages = {first, second};
+  }
   model.subnormal_accumulator = static_cast<SubnormalAccumulator>(below(2));
   model.underflow_zero = static_cast<UnderflowZero>(below(2));
   return model;

@@ -86,9 +86,9 @@ TEST(EmulatedGemmModels, FloorsAndBitsFarOutside) {
     for (const int bits : {1, 25, 26, 44, 48})
       for (const BlockOutput output : {BlockOutput::fp32_toward_zero, BlockOutput::fp16_nearest_even}) {
         TensorCoreModel model = tensor_core_model("hopper", DType::bf16);
-        model.exponent_floor = floor;
-        model.fraction_bits = bits;
-        model.output = output;
+        model.set(&Stage::exponent_floor, floor);
+        model.set(&Stage::fraction_bits, bits);
+        model.set(&Stage::output, output);
         for (const Data data : {Data::normal, Data::far_exponents})
           check_targets(model, maker.make(DType::bf16, DType::bf16, model.accumulator(), data,
                                           Accumulator::extreme, 4, 30, 40));
@@ -147,7 +147,7 @@ TEST(EmulatedGemmStrided, AnyStridesOfEveryElementSize) {
 TEST(EmulatedGemmBlocks, CacheBlocksAndThreadsChangeNoBit) {
   CaseMaker maker(99);
   TensorCoreModel odd = tensor_core_model("volta");
-  odd.block_size = 3;  // blocks of K are 255 deep
+  odd.set(&Stage::products, 3);  // blocks of K are 255 deep
   const std::vector<TensorCoreModel> models = {tensor_core_model("hopper"), tensor_core_model("volta"), odd,
                                                tensor_core_model("hopper", f16, DType::f16)};
   const Shape shapes[] = {{3, 5, 700}, {1, 2100, 20}, {530, 3, 20}, {300, 140, 40}};
@@ -201,10 +201,10 @@ TEST(EmulatedGemmBlocks, SumOfTheBlockThatLeavesInt32) {
     }
   // 32 of the former: already half of them and c leave int32. No hardware has such a row.
   TensorCoreModel longer = tensor_core_model("hopper");
-  longer.block_size = 32;
+  longer.set(&Stage::products, 32);
   for (const std::uint32_t b : {0x3fffU, 0xbfffU})
     for (const int bits : {24, 25}) {
-      longer.fraction_bits = bits;
+      longer.set(&Stage::fraction_bits, bits);
       check_targets(longer, uniform(f32, f16, 0x3fff, b, large, 32));
     }
   // 32 products of 1.875^2: each half stays inside, their sum does not.
@@ -234,7 +234,7 @@ TEST(EmulatedGemmBlocks, ExponentsAtTheBoundsOfTheFastKernel) {
   // With 22 bits an exponent wrong by one costs an accumulator its last places, with 12 bits a product.
   for (const int bits : {25, 22, 12}) {
     TensorCoreModel model = tensor_core_model("hopper", DType::tf32);
-    model.fraction_bits = bits;
+    model.set(&Stage::fraction_bits, bits);
     for (const int a_exponent : {0, 26, 27, 60})
       for (const int bound : {-101, a_exponent - 127})
         for (int sum = bound - 3; sum <= bound + 2; ++sum) {
@@ -246,7 +246,7 @@ TEST(EmulatedGemmBlocks, ExponentsAtTheBoundsOfTheFastKernel) {
         }
     for (const int floor : {-104, -102, -101, -100, -70, 90, 100, 101}) {  // the model's own, visible or not
       TensorCoreModel with_floor = model;
-      with_floor.exponent_floor = floor;
+      with_floor.set(&Stage::exponent_floor, floor);
       for (const int sum : {floor - 3, floor - 1, floor, floor + 1})
         for (const int c_exponent : {floor - 2, floor - 1, floor + 1})
           tile(with_floor, sum / 2, sum - sum / 2, c_exponent);
@@ -269,15 +269,15 @@ TEST(EmulatedGemmBlocks, BoundsOfTheGeneralKernel) {
   constexpr auto bf16 = DType::bf16;
   TensorCoreModel model = tensor_core_model("hopper", bf16);
   // The sum 2^54 - 1 needs 54 bits; FP64 would make it 2^54, and 64 of what truncates to just below.
-  model.block_size = 64;
-  model.fraction_bits = 48;
+  model.set(&Stage::products, 64);
+  model.set(&Stage::fraction_bits, 48);
   Problem p{bf16, bf16, f32, 1, 20, 64, std::vector<std::uint32_t>(64, 0x3f80), {}, {}};
   p.b.assign(64 * 20, 0x3f80);
   for (std::size_t j = 0; j < 20; ++j) p.b[63 * 20 + j] = 0xa780;  // -2^-48
   p.c.assign(20, 0x3f800000);
   check_targets(model, p);
   // A zero beside 2^127 does not count, not even against the smallest products.
-  model.fraction_bits = 8;
+  model.set(&Stage::fraction_bits, 8);
   Problem q{bf16, bf16, f32, 1, 20, 2, {0x1cff, 0}, std::vector<std::uint32_t>(40, 0x1f7f), {}};
   for (std::size_t j = 0; j < 20; ++j) q.b[20 + j] = 0x7f00;
   check_targets(model, q);
@@ -360,10 +360,10 @@ TEST(EmulatedGemmEdges, BadArgumentsAreNamed) {
                              MatrixView<BFloat16>{y.data(), 1, false}, d.data(), 1, 1),
                    "no bf16 operands"));
   TensorCoreModel broken = model;
-  broken.block_size = 65;
+  broken.set(&Stage::products, 65);
   EXPECT_TRUE(says(complaint(broken, one, halves, halves, d.data(), 1, 1), "block of 65"));
   broken = model;
-  broken.fraction_bits = 49;
+  broken.set(&Stage::fraction_bits, 49);
   EXPECT_TRUE(says(complaint(broken, one, halves, halves, d.data(), 1, 1), "49 fraction bits"));
 }
 

@@ -101,7 +101,7 @@ TEST(TensorCore, VoltaIsNotMonotoneInTheAccumulator) {
 // FP16 products never lie below the floor of a row with FP32 output: a row of our own makes it visible.
 TEST(TensorCore, ExponentFloorTruncates) {
   TensorCoreModel row = tensor_core_model("hopper");
-  row.exponent_floor = 0;  // unit 2^-25
+  row.set(&Stage::exponent_floor, 0);  // unit 2^-25
   const auto dot = [&row](std::uint32_t a, std::uint32_t b, float c) {
     return fused_dot_add(row, halves({a}), halves({b}), c);
   };
@@ -142,17 +142,17 @@ TEST(TensorCore, BadInputIsNamed) {
   EXPECT_THAT(
       message_of([&] { fused_dot_add(tensor_core_model("hopper", DType::f16, DType::f16), two, two, 0.0f); }),
       HasSubstr("accumulates in f16"));
-  const auto with = [&row](int TensorCoreModel::*member, int value) {
+  const auto with = [&row](int Stage::*number, int value) {
     TensorCoreModel changed = row;
-    changed.*member = value;
+    changed.set(number, value);
     return message_of(
         [&] { fused_dot_add(changed, std::vector<Float16>(1), std::vector<Float16>(1), 0.0f); });
   };
-  EXPECT_THAT(with(&TensorCoreModel::block_size, 65), HasSubstr("65 products; 1 to 64"));
-  EXPECT_THAT(with(&TensorCoreModel::block_size, 0), HasSubstr("1 to 64"));
-  EXPECT_THAT(with(&TensorCoreModel::fraction_bits, 49), HasSubstr("49 fraction bits; 1 to 48"));
-  EXPECT_THAT(with(&TensorCoreModel::fraction_bits, 0), HasSubstr("1 to 48"));
-  EXPECT_THAT(with(&TensorCoreModel::exponent_floor, 1001), HasSubstr("-1000 to 1000"));
+  EXPECT_THAT(with(&Stage::products, 65), HasSubstr("65 products; 1 to 64"));
+  EXPECT_THAT(with(&Stage::products, 0), HasSubstr("1 to 64"));
+  EXPECT_THAT(with(&Stage::fraction_bits, 49), HasSubstr("49 fraction bits; 1 to 48"));
+  EXPECT_THAT(with(&Stage::fraction_bits, 0), HasSubstr("1 to 48"));
+  EXPECT_THAT(with(&Stage::exponent_floor, 1001), HasSubstr("-1000 to 1000"));
 }
 
 TEST(TensorCore, UnknownNamesAreAnsweredWithTheKnownOnes) {
@@ -180,7 +180,9 @@ TEST(TensorCore, ChipsAndGenerationsAreFoundInAnyCase) {
                         {"RTX4090", "ada", ""},
                         {"H100", "hopper", "hopper-wgmma"},
                         {"h200", "hopper", "hopper-wgmma"},
-                        {"b200", "blackwell", "blackwell-tcgen05"}};
+                        {"b200", "blackwell", "blackwell-tcgen05"},
+                        {"zen4", "avx512_bf16", ""},
+                        {"Zen5", "avx512_bf16", ""}};
   EXPECT_EQ(std::size(chips), tensor_core_chips().size());
   for (const Chip& chip : chips) {
     for (const DType accumulator : accumulator_formats)
@@ -217,7 +219,8 @@ TEST(TensorCore, TheTableIsWhole) {
   const Generation generations[] = {
       {"volta", 8, 23},   {"turing", 16, 24},       {"ampere", 16, 24},    {"ada", 16, 24},
       {"hopper", 32, 25}, {"hopper-wgmma", 32, 25}, {"blackwell", 32, 25}, {"blackwell-tcgen05", 32, 25}};
-  ASSERT_EQ(std::size(generations), tensor_core_names().size());
+  ASSERT_EQ(std::size(generations) + 1, tensor_core_names().size());
+  EXPECT_EQ(tensor_core_names().back(), "avx512_bf16");
   std::set<std::string> questions;
   for (std::size_t i = 0; i < std::size(generations); ++i) {
     const Generation& generation = generations[i];
@@ -228,7 +231,8 @@ TEST(TensorCore, TheTableIsWhole) {
       // What the published models recommend where hardware has not spoken.
       EXPECT_EQ(row.subnormal_accumulator, SubnormalAccumulator::emin) << row.name;
       EXPECT_EQ(row.underflow_zero, UnderflowZero::positive) << row.name;
-      EXPECT_EQ(row.exponent_floor, (row.accumulator() == DType::f16 ? 4 : -108) - generation.fraction_bits)
+      EXPECT_EQ(row.block().exponent_floor,
+                (row.accumulator() == DType::f16 ? 4 : -108) - generation.fraction_bits)
           << row.name << ' ' << row.hardware;
       for (const DType format : dtypes<is_low_precision>) {
         if (!row.operands.contains(format)) continue;
@@ -236,15 +240,16 @@ TEST(TensorCore, TheTableIsWhole) {
             << "two rows for one question: " << formats_of(row, format);
         EXPECT_EQ(&tensor_core_model(row.name, format, row.accumulator()), &row);
         const bool fp8 = format == DType::e4m3 || format == DType::e5m2;
-        const bool bytes = fp8 && row.dataflow == Dataflow::fused_chain;
-        EXPECT_EQ(row.block_size * (format == DType::tf32 ? 4
-                                    : bytes               ? 1
-                                                          : 2),
+        const bool bytes = fp8 && !row.as_fp16;
+        EXPECT_EQ(row.block().products * (format == DType::tf32 ? 4
+                                          : bytes               ? 1
+                                                                : 2),
                   generation.bytes)
             << formats_of(row, format);
         const bool short_sums = bytes && (row.name == "ada" || row.name == "hopper-wgmma");
-        EXPECT_EQ(row.fraction_bits, short_sums ? 13 : generation.fraction_bits) << formats_of(row, format);
-        EXPECT_EQ(row.output == BlockOutput::fp32_toward_zero_14_bits,
+        EXPECT_EQ(row.block().fraction_bits, short_sums ? 13 : generation.fraction_bits)
+            << formats_of(row, format);
+        EXPECT_EQ(row.block().output == BlockOutput::fp32_toward_zero_14_bits,
                   short_sums && row.accumulator() == DType::f32)
             << formats_of(row, format);
       }

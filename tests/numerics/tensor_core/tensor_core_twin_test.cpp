@@ -101,10 +101,10 @@ std::string text(const Case& x) {
     words += buffer;
   }
   std::snprintf(buffer, sizeof buffer,
-                " L=%d F=%d E0=%d output=%d dataflow=%d subnormal=%d zero=%d c=%x:", x.row.block_size,
-                x.row.fraction_bits, x.row.exponent_floor, static_cast<int>(x.row.output),
-                static_cast<int>(x.row.dataflow), static_cast<int>(x.row.subnormal_accumulator),
-                static_cast<int>(x.row.underflow_zero), x.c);
+                " L=%d F=%d E0=%d output=%d %s subnormal=%d zero=%d c=%x:", x.row.block().products,
+                x.row.block().fraction_bits, x.row.block().exponent_floor,
+                static_cast<int>(x.row.block().output), stages_text(x.row).c_str(),
+                static_cast<int>(x.row.subnormal_accumulator), static_cast<int>(x.row.underflow_zero), x.c);
   return std::string(x.row.name) + ' ' + std::string(name_of(x.a_format)) + ' ' +
          std::string(name_of(x.b_format)) + buffer + words;
 }
@@ -113,14 +113,17 @@ std::string text(const Case& x) {
 void change_row(TensorCoreModel& row, Generator& random) {
   if (random.one_in(2)) row.subnormal_accumulator = SubnormalAccumulator::own_exponent;
   if (random.one_in(2)) row.underflow_zero = UnderflowZero::keeps_sign;
-  if (random.one_in(2)) row.exponent_floor += random.between(-1, 1);
-  if (random.one_in(8)) row.exponent_floor = random.between(-160, 40);
-  if (random.one_in(4)) row.fraction_bits += random.between(-1, 1);
-  if (random.one_in(8)) row.fraction_bits = random.between(1, 48);
-  if (row.dataflow != Dataflow::fused_chain) {
-    if (random.one_in(2)) row.dataflow = Dataflow::fp8_as_fp16_halves;
-  } else if (random.one_in(2)) {
-    row.block_size = random.one_in(2) ? std::max(1, row.block_size / 2) : random.between(1, 64);
+  if (random.one_in(2)) row.set(&Stage::exponent_floor, row.block().exponent_floor + random.between(-1, 1));
+  if (random.one_in(8)) row.set(&Stage::exponent_floor, random.between(-160, 40));
+  if (random.one_in(4)) row.set(&Stage::fraction_bits, row.block().fraction_bits + random.between(-1, 1));
+  if (random.one_in(8)) row.set(&Stage::fraction_bits, random.between(1, 48));
+  const Stage& block = row.block();
+  if (row.as_fp16) {
+    if (random.one_in(2))
+      row.stages = two_blocks_then_c(16, block.fraction_bits, block.output, block.exponent_floor);
+  } else if (row.stages.size() == 1 && random.one_in(2)) {
+    row.set(&Stage::products,
+            random.one_in(2) ? std::max(1, row.block().products / 2) : random.between(1, 64));
   }
 }
 
@@ -138,7 +141,7 @@ Case random_case(const TensorCoreModel& row, DType a_format, DType b_format, boo
     return format == DType::tf32 ? word << 13 | random.below(1U << 13) : word;
   };
 
-  const int step = row.dataflow == Dataflow::fused_chain ? x.row.block_size : 32;
+  const int step = x.row.products();
   const int size = random.one_in(4) ? step : random.between(0, std::min(3 * step + 3, 70));
   const Shape a_shape = random.shape();
   const Shape b_shape = random.one_in(2) ? a_shape : random.shape();

@@ -92,7 +92,8 @@ void multiply(Warp& warp, const Instruction& instruction) {
   for_each_sum(operand, [](std::uint32_t word, std::uint32_t& sum) { sum = word; });
   if (options.terms != nullptr) {
     for (int m = 0; m < 16; ++m)
-      for (int n = 0; n < 8; ++n) c[m][n] = options.terms->multiply(a[m], b[n], c[m][n], row->block_size);
+      for (int n = 0; n < 8; ++n)
+        c[m][n] = options.terms->multiply(a[m], b[n], c[m][n], row->block().products);
   } else {
     Element a_elements[16 * k], b_elements[8 * k];
     float sums[16 * 8];

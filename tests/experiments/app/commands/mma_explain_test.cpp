@@ -40,30 +40,28 @@ TEST_F(MmaExplain, VoltaKeepsNothingBelowOne) {
   const Finished result = run(cancelling, "--model volta --explain");
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");
-  EXPECT_EQ(
-      result.out,
-      "f000 b800 b400 b000\t6400 3c00 3c00 3c00\t4b000000\n"
-      "  volta: f16 * f16 -> f32, block_size 4, fraction_bits 23, exponent_floor -131, fp32_toward_zero, "
-      "fused_chain\n"
-      "  a[0]  f000      -8192  -8192    b[0]  6400  1024  1024\n"
-      "  a[1]  b800      -2^-1  -0.5     b[1]  3c00  1     1\n"
-      "  a[2]  b400      -2^-2  -0.25    b[2]  3c00  1     1\n"
-      "  a[3]  b000      -2^-3  -0.125   b[3]  3c00  1     1\n"
-      "  c     4b000000  2^23   8388608\n"
-      "  step 1: a fused block, max exponent 23, unit 2^0, from c = 4b000000\n"
-      "    term       exact  exponent  aligned, x 2^23                   kept   dropped\n"
-      "    c          2^23   23        + 01.00000000000000000000000      2^23   0\n"
-      "    a[0]*b[0]  -2^23  23        - 01.00000000000000000000000      -2^23  0\n"
-      "    a[1]*b[1]  -2^-1  -1        - 00.00000000000000000000000|1    0      -2^-1\n"
-      "    a[2]*b[2]  -2^-2  -2        - 00.00000000000000000000000|01   0      -2^-2\n"
-      "    a[3]*b[3]  -2^-3  -3        - 00.00000000000000000000000|001  0      -2^-3\n"
-      "    sum 0\n"
-      "    toward zero: 00000000 = 0, exact\n"
-      "  d          00000000 = 0\n"
-      "  exact sum  -7*2^-3 = -0.875\n"
-      "  nearest    bf600000 = -7*2^-3 = -0.875\n"
-      "  error      +1.46801e+07 ulp (an ulp is 2^-24), relative +1; from alignment +1.46801e+07 ulp, "
-      "from rounding +0 ulp\n");
+  EXPECT_EQ(result.out,
+            "f000 b800 b400 b000\t6400 3c00 3c00 3c00\t4b000000\n"
+            "  volta: f16 * f16 -> f32, block of 4 products and c, F 23, E0 -131, fp32_toward_zero\n"
+            "  a[0]  f000      -8192  -8192    b[0]  6400  1024  1024\n"
+            "  a[1]  b800      -2^-1  -0.5     b[1]  3c00  1     1\n"
+            "  a[2]  b400      -2^-2  -0.25    b[2]  3c00  1     1\n"
+            "  a[3]  b000      -2^-3  -0.125   b[3]  3c00  1     1\n"
+            "  c     4b000000  2^23   8388608\n"
+            "  step 1: a fused block, max exponent 23, unit 2^0, from c = 4b000000\n"
+            "    term       exact  exponent  aligned, x 2^23                   kept   dropped\n"
+            "    c          2^23   23        + 01.00000000000000000000000      2^23   0\n"
+            "    a[0]*b[0]  -2^23  23        - 01.00000000000000000000000      -2^23  0\n"
+            "    a[1]*b[1]  -2^-1  -1        - 00.00000000000000000000000|1    0      -2^-1\n"
+            "    a[2]*b[2]  -2^-2  -2        - 00.00000000000000000000000|01   0      -2^-2\n"
+            "    a[3]*b[3]  -2^-3  -3        - 00.00000000000000000000000|001  0      -2^-3\n"
+            "    sum 0\n"
+            "    toward zero: 00000000 = 0, exact\n"
+            "  d          00000000 = 0\n"
+            "  exact sum  -7*2^-3 = -0.875\n"
+            "  nearest    bf600000 = -7*2^-3 = -0.875\n"
+            "  error      +1.46801e+07 ulp (an ulp is 2^-24), relative +1; from alignment +1.46801e+07 ulp, "
+            "from rounding +0 ulp\n");
   const nlohmann::json step = json(cancelling, "--model volta").at("steps").at(0);
   EXPECT_EQ(step.at("terms").at(0).at("aligned"), "+ 01.00000000000000000000000");
   EXPECT_EQ(step.at("terms").at(3).at("aligned"), "- 00.00000000000000000000000|01");

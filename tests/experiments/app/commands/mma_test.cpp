@@ -231,11 +231,29 @@ TEST_F(Mma, ListHasARowForEveryAnswer) {
   }
   EXPECT_THAT(list,
               HasSubstr("  ada               e4m3 e5m2 f32 16 13 -132 fp32_toward_zero_14_bits, hardware\n"));
-  EXPECT_THAT(list, HasSubstr("fp16_nearest_even, hardware; fp8_as_fp16_pairs\n"));
+  EXPECT_THAT(
+      list,
+      HasSubstr(
+          "fp16_nearest_even, hardware\n      block of 16 products from +0 (k / 2 mod 2 = 0), F 25, E0 -21, "
+          "fp16_nearest_even; block of 16 products and the sum before (k / 2 mod 2 = 1)"));
   for (const char* part : {"\"products_per_block\": 16", "\"fraction_bits\": 25", "\"exponent_floor\": -133",
                            "\"output\": \"fp16_nearest_even\"", "\"evidence\": \"hardware_test\"",
                            "\"accumulator\": \"f16\"", "\"underflow_zero\": \"positive\""})
     EXPECT_THAT(json, HasSubstr(part));
+}
+
+/// What the processor answers is compared with its row on any machine.
+TEST_F(Mma, OfTheProcessorIsItsRow) {
+  const testing_support::Finished captured = run("", "--capture cpu");
+  if (captured.exit_code == 3) {
+    EXPECT_THAT(captured.err, HasSubstr("mma: --capture cpu: this processor has no AVX512_BF16"));
+    GTEST_SKIP() << captured.err;
+  }
+  EXPECT_EQ(std::ranges::count(captured.out, '\n'), 8001);
+  const testing_support::Finished same = run(captured.out, "--model zen5 --in bf16 --verify");
+  EXPECT_EQ(same.exit_code, 0) << same.err;
+  EXPECT_THAT(same.err, HasSubstr("0 of 8000 lines differ"));
+  EXPECT_EQ(run(captured.out, "--model ampere --in bf16 --verify").exit_code, 5);
 }
 
 }  // namespace

@@ -66,7 +66,8 @@ TEST_F(ReplayCommandLine, APolicyOnItsOwnRunDoesWhatItDid) {
   // So says the command itself, from the run's own configuration.
   const std::string good = read("own/steps.csv");
   const auto claim = [&] {
-    const testing_support::Finished result = fp16lab({"replay", path("own"), "--policy", "fixed,none", "--quiet"});
+    const testing_support::Finished result =
+        fp16lab({"replay", path("own"), "--policy", "fixed,none", "--quiet"});
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return result.out;
   };

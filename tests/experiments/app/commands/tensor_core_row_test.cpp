@@ -40,27 +40,29 @@ std::string refusal(const std::string& toml, const std::string& operands = "",
 void expect_equal(const TensorCoreModel& x, const TensorCoreModel& y) {
   for (const DType format : dtypes<is_low_precision>)
     EXPECT_EQ(x.operands.contains(format), y.operands.contains(format)) << name_of(format);
-  EXPECT_EQ(x.block_size, y.block_size);
-  EXPECT_EQ(x.fraction_bits, y.fraction_bits);
-  EXPECT_EQ(x.exponent_floor, y.exponent_floor);
-  EXPECT_EQ(x.output, y.output);
-  EXPECT_EQ(x.dataflow, y.dataflow);
-  EXPECT_EQ(x.subnormal_accumulator, y.subnormal_accumulator);
-  EXPECT_EQ(x.underflow_zero, y.underflow_zero);
+  EXPECT_TRUE(same_function(x, y)) << stages_text(x) << " is not " << stages_text(y);
 }
+
+const std::string two_blocks =
+    "[[stage]]\nproducts = 16\nrun = 16\ngroups = 2\nentry = \"zero\"\nfraction_bits = 0x30\n"
+    "exponent_floor = -1000\noutput = \"fp16_nearest_even\"\n"
+    "[[stage]]\nproducts = 16\nrun = 16\ngroups = 2\ngroup = 1\nentry = \"previous\"\nfraction_bits = 48\n"
+    "exponent_floor = -1000\noutput = \"fp16_nearest_even\"\n"
+    "[[stage]]\nsum = \"addition\"\noutput = \"fp16_nearest_even\"\n";
 
 TEST(TensorCoreRow, EveryKeyIsRead) {
   const OwnRow own = parse_tensor_core_row(
-      "name = \"mine\"\noperands = [\"e5m2\", \"e4m3\"]\nfraction_bits = 0x30\nexponent_floor = -1000\n"
-      "output = \"fp16_nearest_even\"\ndataflow = \"fp8_as_fp16_halves\"\n"
-      "subnormal_accumulator = \"own_exponent\"\nunderflow_zero = \"keeps_sign\"\n",
+      "name = \"mine\"\noperands = [\"e5m2\", \"e4m3\"]\n"
+      "subnormal_accumulator = \"own_exponent\"\nunderflow_zero = \"keeps_sign\"\nas_fp16 = true\n" +
+          two_blocks,
       "own.toml");
   EXPECT_EQ(own.row.name, "mine");
   EXPECT_EQ(own.operands, DType::e5m2) << "the first of the list";
   TensorCoreModel expected = tensor_core_model("hopper", DType::e4m3, DType::f16);
-  expected.fraction_bits = 48;
-  expected.exponent_floor = -1000;
-  expected.dataflow = Dataflow::fp8_as_fp16_halves;
+  expected.set(&Stage::fraction_bits, 48);
+  expected.set(&Stage::exponent_floor, -1000);
+  for (Stage& stage : expected.stages)
+    if (stage.products > 0) stage.share.run = 16;
   expected.subnormal_accumulator = SubnormalAccumulator::own_exponent;
   expected.underflow_zero = UnderflowZero::keeps_sign;
   expect_equal(own.row, expected);
@@ -69,9 +71,9 @@ TEST(TensorCoreRow, EveryKeyIsRead) {
 TEST(TensorCoreRow, WithoutBaseTheLastThreeKeysHaveDefaults) {
   const OwnRow own = parse_tensor_core_row(whole, "own.toml");
   TensorCoreModel expected = tensor_core_model("ampere");  // for its two formats
-  expected.block_size = 4;
-  expected.fraction_bits = 23;
-  expected.exponent_floor = -131;
+  expected.set(&Stage::products, 4);
+  expected.set(&Stage::fraction_bits, 23);
+  expected.set(&Stage::exponent_floor, -131);
   expect_equal(own.row, expected);
   EXPECT_EQ(own.operands, DType::f16);
 }
@@ -89,23 +91,21 @@ TEST(TensorCoreRow, BaseIsTheModelsRowForTheFormatsAskedFor) {
     }
   const OwnRow changed = parse_tensor_core_row("base = \"hopper\"\nfraction_bits = 24\n", "own.toml");
   TensorCoreModel expected = tensor_core_model("hopper");
-  expected.fraction_bits = 24;
+  expected.set(&Stage::fraction_bits, 24);
   expect_equal(changed.row, expected);
-  // The file's output chooses the accumulator where --acc does not; FP8 through FP16 has blocks of 16.
+  // The file's output chooses the accumulator where --acc does not.
   expect_equal(parse_tensor_core_row("base = \"volta\"\noutput = \"fp16_nearest_even\"", "own.toml").row,
                tensor_core_model("volta", DType::f16, DType::f16));
-  const OwnRow through = parse_tensor_core_row(
-      "base = \"hopper-wgmma\"\noperands = [\"e4m3\"]\ndataflow = \"fp8_as_fp16_pairs\"", "own.toml");
-  EXPECT_EQ(through.row.block_size, 16);
 }
 
 TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
   EXPECT_EQ(refusal(whole), "");
   const auto with = [](const std::string& line) { return refusal(whole + line + "\n"); };
-  EXPECT_EQ(with("block_siz = 3"),
-            "rows/own.toml:7: unknown key 'block_siz': known are name, base, operands, block_size, "
-            "fraction_bits, exponent_floor, output, dataflow, subnormal_accumulator, underflow_zero; did you "
-            "mean 'block_size'?");
+  EXPECT_EQ(
+      with("block_siz = 3"),
+      "rows/own.toml:7: unknown key 'block_siz': known are name, base, operands, block_size, "
+      "fraction_bits, exponent_floor, output, stage, as_fp16, subnormal_accumulator, underflow_zero; did "
+      "you mean 'block_size'?");
   EXPECT_THAT(with("[row]\nblock_size = 3"), HasSubstr("rows/own.toml:7: unknown key 'row'"));
   EXPECT_THAT(with("block_size = 5"), HasSubstr("rows/own.toml:7: ")) << "twice in a file";
   EXPECT_THAT(refusal("block_size = \n"), HasSubstr("rows/own.toml:1: "));
@@ -130,10 +130,11 @@ TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
             "rows/own.toml:5: exponent_floor = -1001: expected an integer from -1000 to 1000");
   EXPECT_EQ(instead("output", "\"fp32_towards_zero\""),
             "rows/own.toml:6: output = 'fp32_towards_zero': known are fp32_toward_zero, "
-            "fp32_toward_zero_14_bits, fp16_nearest_even; did you mean 'fp32_toward_zero'?");
+            "fp32_toward_zero_14_bits, fp16_nearest_even, fp32_nearest_even, fp32_nearest_even_flushed; did "
+            "you mean 'fp32_toward_zero'?");
   EXPECT_EQ(instead("output", "1"),
             "rows/own.toml:6: output = 1: expected one of the texts fp32_toward_zero, "
-            "fp32_toward_zero_14_bits, fp16_nearest_even");
+            "fp32_toward_zero_14_bits, fp16_nearest_even, fp32_nearest_even, fp32_nearest_even_flushed");
   EXPECT_THAT(instead("operands", "\"f16\""),
               HasSubstr("rows/own.toml:2: operands = 'f16': expected a list such as [\"f16\"] of f16, bf16"));
   EXPECT_THAT(instead("operands", "[]"), HasSubstr("operands = []: expected a list"));
@@ -146,11 +147,25 @@ TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
   EXPECT_EQ(instead("name", "\"\""), "rows/own.toml:1: name = '': expected a text that is not empty");
   EXPECT_THAT(instead("name", "\"a\\tb\""), HasSubstr("expected a text without control characters"));
 
-  EXPECT_THAT(with("dataflow = \"pairs\""), HasSubstr("dataflow = 'pairs': known are fused_chain, "));
+  EXPECT_EQ(with("as_fp16 = 1"), "rows/own.toml:7: as_fp16 = 1: expected true or false");
+  EXPECT_EQ(with("stage = 1"), "rows/own.toml:7: stage = 1: expected one to 4 tables [[stage]]");
+  EXPECT_EQ(with(two_blocks),
+            "rows/own.toml:3: block_size = 4: expected it in the [[stage]] tables, which say "
+            "what an instruction does");
+  const std::string open = "operands = [\"e4m3\"]\n";
+  EXPECT_EQ(refusal(open + "[[stage]]\nsum = \"pairwise\""),
+            "rows/own.toml:3: sum = 'pairwise': known are aligned, fma, addition");
+  EXPECT_EQ(refusal(open + "[[stage]]\nsize = 3"),
+            "rows/own.toml:3: unknown key 'size': known are sum, products, run, groups, group, entry, "
+            "fraction_bits, exponent_floor, output");
+  EXPECT_EQ(refusal(open + "[[stage]]\nproducts = 8\noutput = \"fp32_toward_zero\""),
+            "rows/own.toml: a [[stage]] with sum \"aligned\" has no key 'fraction_bits'");
   EXPECT_EQ(
-      with("dataflow = \"fp8_as_fp16_pairs\""),
-      "rows/own.toml:7: dataflow = 'fp8_as_fp16_pairs': the row has f16 operands, expected only e4m3 and "
-      "e5m2 where they go through FP16");
+      refusal(open + "[[stage]]\nsum = \"fma\"\nproducts = 2\ngroups = 2\noutput = \"fp32_nearest_even\""),
+      "rows/own.toml: fused_dot_add: model 'own' has stages of which not just one takes product 1 of an "
+      "instruction");
+  EXPECT_THAT(refusal(open + "[[stage]]\nsum = \"fma\"\nproducts = 2\noutput = \"fp32_toward_zero\""),
+              HasSubstr("rounds a stage of kind fma by fp32_toward_zero, which it cannot"));
   EXPECT_THAT(with("subnormal_accumulator = \"own\""), HasSubstr("known are emin, own_exponent"));
   EXPECT_EQ(
       with("subnormal_accumulator = \"own_exponent\""),
@@ -161,15 +176,15 @@ TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
   EXPECT_EQ(
       refusal("base = \"hoper\""),
       "rows/own.toml:1: base = 'hoper': unknown tensor-core model 'hoper': known are volta, turing, ampere, "
-      "ada, hopper, hopper-wgmma, blackwell, blackwell-tcgen05, v100, t4, a100, l40s, rtx4090, h100, h200, "
-      "b200; did you mean 'hopper'?");
+      "ada, hopper, hopper-wgmma, blackwell, blackwell-tcgen05, avx512_bf16, v100, t4, a100, l40s, rtx4090, "
+      "h100, h200, "
+      "b200, zen4, zen5; did you mean 'hopper'?");
   EXPECT_THAT(refusal("base = 9"), HasSubstr("base = 9: expected the name of a --model: volta, "));
   EXPECT_THAT(refusal("base = \"volta\"", "bf16"),
               HasSubstr("'volta' has no bf16 operands with f32 accumulators; it has f16 with f32"));
   EXPECT_THAT(refusal("base = \"hopper\"\noperands = [\"e4m3\"]\nblock_size = 8"),
-              HasSubstr("rows/own.toml:3: block_size = 8: expected 16, or no such key"));
-  EXPECT_THAT(refusal("base = \"hopper\"\noperands = [\"e4m3\", \"f16\"]"),
-              HasSubstr("rows/own.toml:2: operands = "));
+              HasSubstr("rows/own.toml:3: block_size = 8: expected no such key, or [[stage]] tables: an "
+                        "instruction of own has block of 16 products from +0 (k / 2 mod 2 = 0)"));
   for (const char* const key : {"operands", "block_size", "fraction_bits", "exponent_floor", "output"}) {
     std::string toml = whole;
     const std::size_t begin = toml.find(key);
@@ -189,7 +204,7 @@ TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
 TEST(TensorCoreRow, DamagedFilesAreRowsOrOneLineOfError) {
   const std::vector<std::string> seeds{
       whole, "base = \"hopper\"\nfraction_bits = 24\n",
-      "base = \"ada\"\noperands = [\"e4m3\", \"e5m2\"]\ndataflow = \"fp8_as_fp16_halves\"\nblock_size = 16\n",
+      "operands = [\"e4m3\", \"e5m2\"]\nas_fp16 = true\n" + two_blocks,
       "base = \"volta\"\noutput = \"fp16_nearest_even\"\nsubnormal_accumulator = \"own_exponent\"\n"
       "underflow_zero = \"positive\"\nexponent_floor = 10\n"};
   std::vector<std::string> pieces;
@@ -269,7 +284,7 @@ TEST_F(MmaRow, EveryModeUsesTheRow) {
   EXPECT_EQ(verified.out, line + "\t3f7fffff\t3f800000\n");
   EXPECT_EQ(verified.err, "fp16lab: mma: 1 of 2 lines differ from own with f16 and f32\n");
   const Finished explained = run(toml, line, "--row own.toml --explain");
-  EXPECT_THAT(explained.out, HasSubstr("  own: f16 * f16 -> f32, block_size 16, fraction_bits 24, "));
+  EXPECT_THAT(explained.out, HasSubstr("  own: f16 * f16 -> f32, block of 16 products and c, F 24, "));
   EXPECT_THAT(explained.out, HasSubstr("- 00.000000000000000000000000|1"));
   const nlohmann::json json =
       nlohmann::json::parse(run("name = \"x1\"\n" + toml, line, "--row own.toml --explain --json").out);
@@ -313,7 +328,7 @@ TEST_F(MmaRow, MistakesEndBeforeTheFirstLine) {
 TEST_F(MmaRow, HelpNamesEveryKey) {
   const std::string help = run("", "", "--help-all").out;
   for (const char* const key : {"name", "base", "operands", "block_size", "fraction_bits", "exponent_floor",
-                                "output", "dataflow", "subnormal_accumulator", "underflow_zero"})
+                                "output", "stage", "as_fp16", "subnormal_accumulator", "underflow_zero"})
     EXPECT_THAT(help, HasSubstr("\n  " + std::string(key) + "  ")) << key;
   EXPECT_THAT(help, HasSubstr("--row FILE.toml"));
 }

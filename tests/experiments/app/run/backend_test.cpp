@@ -125,7 +125,7 @@ TEST(BackendConfig, SumsInFp16AreOfFp16AndEmulatedOnly) {
     return settings;
   };
   for (const std::string_view row : fp16lab::tensor_core_names())
-    EXPECT_EQ(check(with({fmt::format("backend.tensor_core={}", row)})), "no error");
+    EXPECT_EQ(check(with({fmt::format("backend.tensor_core={}", row)})) == "no error", row != "avx512_bf16");
   EXPECT_EQ(check(with({"backend.device=auto"})), "no error");
   EXPECT_EQ(check(with({"backend.tensor_core=ada", "amp.fp8_operands=e4m3", "amp.fp8_gradients=e5m2"})),
             "no error");

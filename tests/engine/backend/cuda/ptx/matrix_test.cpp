@@ -233,9 +233,9 @@ TEST(PtxTerms, OfAnInstructionAreItsProductsInOrder) {
                                               : row == &kernel.options.bf16 ? DType::bf16
                                                                             : DType::tf32);
       const auto size =
-          static_cast<std::size_t>(shape.dtype == DType::f16    ? kernel.options.f16->block_size
-                                   : shape.dtype == DType::bf16 ? kernel.options.bf16->block_size
-                                                                : kernel.options.tf32->block_size);
+          static_cast<std::size_t>(shape.dtype == DType::f16    ? kernel.options.f16->block().products
+                                   : shape.dtype == DType::bf16 ? kernel.options.bf16->block().products
+                                                                : kernel.options.tf32->block().products);
       put(kernel, shape, 0, shape.a_registers, place_in_a, [](int m, int k) { return 1000 + 16 * m + k; });
       put(kernel, shape, shape.a_registers, shape.b_registers, place_in_b,
           [](int n, int k) { return 2000 + 16 * n + k; });

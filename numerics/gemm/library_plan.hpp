@@ -1,0 +1,80 @@
+// What a library makes of an instruction: plans as data.
+//
+// A row of the table (tensor_core_model.hpp) says what one instruction computes. A library call takes many of
+// them, and decides where a chain over K begins again from +0, whether K is split, and in which order the
+// partial sums are added. That decision is a ProductOrder; a LibraryPlan is the rule that gives it for a call.
+// A class of calls whose rule nobody has published is refused by name.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "numerics/gemm/strided_gemm.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
+
+namespace fp16lab {
+
+/// How partial sums of the parts of a split K are added, each addition in FP32 to nearest even.
+enum class Join : std::uint8_t {
+  serial,  ///< ((p0 + p1) + p2) + ...
+  /// cuBLASLt's other scheme, of S parts and h = ceil(S / 2): slot i is p_i + p_(i+h) where i + h < S - 1, else
+  /// p_i; then ((p_(S-1) + slot 0) + slot 1) + ... (mmaemu 0.1.0)
+  pairwise,
+};
+constexpr std::array<std::string_view, 2> names_of(Join) { return {"serial", "pairwise"}; }
+
+/// The order of one product's sums over K.
+struct ProductOrder {
+  std::int64_t restart = 0;  ///< after so many elements of a part's K a chain begins again; 0: never
+  int parts = 1;             ///< of K
+  std::int64_t tile = 0;     ///< of parts > 1: elements of K that stay together, a multiple of an instruction
+  bool interleaved =
+      false;  ///< tile t is in part t mod parts; else each part has ceil(tiles / parts) neighbours
+  Join join = Join::serial;
+
+  friend bool operator==(const ProductOrder&, const ProductOrder&) = default;
+};
+/// "chains of 512, added in order; K in 2 parts of tiles of 128, neighbours, serial".
+std::string order_text(const ProductOrder& order);
+
+/// d = a b where each output is made of chains of the row's instructions in this order; the chains of a part are
+/// added in order, then the parts. d: m x n, FP32, row-major, `ldd` apart; the row accumulates in FP32. Bits do
+/// not depend on `threads`. std::invalid_argument as emulated_gemm, and for an order with negative numbers or,
+/// in parts, without tiles.
+void planned_gemm(const TensorCoreModel& model, const ProductOrder& order, GemmShape shape,
+                  const StridedMatrix& a, const StridedMatrix& b, float* d, std::int64_t ldd,
+                  int threads = 1);
+
+/// A call as the library sees it.
+struct ProductCall {
+  GemmShape shape;
+  std::int64_t batch = 1;
+  bool a_transposed = false, b_transposed = false;  ///< in memory, row-major
+  DType a = DType::f16, b = DType::f16;
+  int threads = 1;                 ///< of the library, not ours
+  bool fast_accumulation = false;  ///< cuBLASLt: torch._scaled_mm's use_fast_accum
+  int parts = 1;                   ///< cuBLASLt's split-K, and how it joins them, which its heuristics choose
+  Join join = Join::serial;
+};
+
+/// A row of the table of plans.
+struct LibraryPlan {
+  std::string_view name;  ///< what users type: "onednn"
+  std::string_view library;
+  std::string_view rows;  ///< whose instructions it takes
+  std::string_view rule;  ///< in words
+  Evidence evidence;
+  std::string_view unknown;  ///< which calls are refused
+  std::string_view source;
+  /// std::invalid_argument naming the class of the call where the plan has no rule for it.
+  ProductOrder (*order)(const TensorCoreModel& row, const ProductCall& call);
+};
+
+/// "instruction" first: one chain over ascending k, of any row.
+std::span<const LibraryPlan> library_plans();
+/// std::invalid_argument with the known names otherwise.
+const LibraryPlan& library_plan(std::string_view name);
+
+}  // namespace fp16lab
