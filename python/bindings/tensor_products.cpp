@@ -67,8 +67,7 @@ using Sums = std::optional<ExponentHistogram>;
 class TensorProducts {
  public:
   TensorProducts(std::string_view model, std::string_view accumulator, int threads)
-      : backend_(engine::make_emulated_backend(
-            tensor_core_model(model, DType::f16, accumulator_format(accumulator)), threads)) {}
+      : backend_(engine::make_emulated_backend(model, accumulator_format(accumulator), threads)) {}
 
   std::string_view tensor_core() const { return backend_->tensor_core(); }  ///< the row's own name
 

@@ -22,5 +22,9 @@ enum class FloatOverflow {
 /// threads < 1; std::runtime_error if a worker thread flushes subnormals.
 std::unique_ptr<Backend> make_emulated_backend(const TensorCoreModel& model, int threads,
                                                FloatOverflow overflow = FloatOverflow::infinity);
+/// The same of a generation or a chip, by its name: with its row of FP16 that accumulates so, or where it
+/// multiplies no FP16, with its first row that does.
+std::unique_ptr<Backend> make_emulated_backend(std::string_view tensor_core, DType accumulator, int threads,
+                                               FloatOverflow overflow = FloatOverflow::infinity);
 
 }  // namespace fp16lab::engine

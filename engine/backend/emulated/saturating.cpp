@@ -6,6 +6,7 @@
 // gradients (mindspore/nn/wrap/loss_scale.py: start_overflow_check, get_overflow_status). Here both are of
 // FP16 results alone; an Inf among FP32 gradients is an overflow as ever. Moves of elements round nothing,
 // and probes count what was stored before it saturated.
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -170,6 +171,17 @@ std::unique_ptr<Backend> make_emulated_backend(const TensorCoreModel& model, int
                                                FloatOverflow overflow) {
   if (overflow == FloatOverflow::saturate) return std::make_unique<SaturatingBackend>(model, threads);
   return std::make_unique<EmulatedBackend>(model, threads);
+}
+
+std::unique_ptr<Backend> make_emulated_backend(std::string_view tensor_core, DType accumulator, int threads,
+                                               FloatOverflow overflow) {
+  const auto generations = generations_of(tensor_core);
+  for (const DType format : dtypes<is_low_precision>)  // f16 before others
+    for (const TensorCoreModel& row : tensor_core_models())
+      if (std::ranges::find(generations, row.name) != generations.end() && row.operands.contains(format) &&
+          row.accumulator() == accumulator)
+        return make_emulated_backend(row, threads, overflow);
+  return make_emulated_backend(tensor_core_model(tensor_core, DType::f16, accumulator), threads, overflow);
 }
 
 }  // namespace fp16lab::engine

@@ -353,11 +353,12 @@ void apply_setting(RunConfig& config, std::string_view setting, std::string_view
 void resolve_names(RunConfig& config) {
   std::string& tensor_core = config.backend.tensor_core;
   if (tensor_core != "auto") {
-    const std::string_view row = tensor_core_model(tensor_core).name;
-    if (generations_of(tensor_core).size() > 1)
+    const std::span<const std::string_view> generations = generations_of(tensor_core);
+    if (generations.empty()) tensor_core_model(tensor_core);  // refuses
+    if (generations.size() > 1)
       for (const engine::Fp8Rounding fp8 : {config.amp.fp8_operands, config.amp.fp8_gradients})
         if (fp8) tensor_core_model(tensor_core, *fp8);  // refuses what has two answers
-    tensor_core = row;
+    tensor_core = generations.front();
   }
   if (config.scaler.policy != automatic_policy) return;
   const engine::amp::LevelRules& rules = engine::amp::level_rules(config.amp.dialect, config.amp.level);

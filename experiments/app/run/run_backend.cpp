@@ -23,7 +23,7 @@ ChosenBackend emulated(const BackendConfig& config, int threads) {
       config.tensor_core == "auto" ? emulated_tensor_core : std::string_view(config.tensor_core);
   ChosenBackend chosen;
   chosen.backend = engine::make_emulated_backend(
-      tensor_core_model(row, DType::f16, accumulator_format(config.accumulator)), threads,
+      row, accumulator_format(config.accumulator), threads,
       config.overflow == "saturate" ? engine::FloatOverflow::saturate : engine::FloatOverflow::infinity);
   chosen.record.device = chosen.backend->name();
   chosen.record.tensor_core = row;

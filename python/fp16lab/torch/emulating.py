@@ -23,7 +23,7 @@ from .emulated_ops import EmulationError, Handler
 from .layers import float_tensors, op_name
 from .scopes import Opened, Switch, fused_encoders_off, onednn_off, uncompiled
 from .tables import aligned, save_csv
-from .tensor_products import TensorProducts
+from .tensor_products import PlanError, TensorProducts
 
 _aten = torch.ops.aten
 _attention_of_torch = _aten.scaled_dot_product_attention.default
@@ -61,6 +61,9 @@ class emulate:
     one instruction's sum over all of K, and not cuBLASLt's, which cuts K into chains.
     f32: what becomes of FP32 products: "native" leaves them to torch, "tf32" rounds operands to TF32 for the
     tensor core, "fma" makes one chain of fused multiply-adds over ascending k. FP64 is always torch's.
+    library: a name of fp16lab.plans(), whose calls 16-bit matrix products follow over K: with "avx512_bf16" and
+    "onednn" they have the bits of PyTorch itself on a processor with AVX512_BF16. A call without a known rule (a
+    vector, a small product, a convolution) is an EmulationError; a watch sees the rounded side of these products.
     let_through: names of operations ("torchvision::roi_align", "aten::_fft_r2c") of which torch computes what would
     be refused; that is counted as "let through". What is emulated of them ("aten::convolution" but for 3-d ones)
     stays so. A backward pass has operations of its own ("aten::convolution_backward").
@@ -96,6 +99,7 @@ class emulate:
         accumulator: str = "f32",
         f32: str = "native",
         let_through: Iterable[str] = (),
+        library: str = "instruction",
     ) -> None:
         if f32 not in ("native", "tf32", "fma"):
             raise ValueError(f'f32 is {f32!r}; "native", "tf32" or "fma" is needed')
@@ -106,7 +110,7 @@ class emulate:
                     + (": the network is called in the scope" if isinstance(value, torch.nn.Module) else "")
                 )
         self.model, self.accumulator, self.f32 = model, accumulator, f32
-        self.products = TensorProducts(model, accumulator, f32)
+        self.products = TensorProducts(model, accumulator, f32, library)
         self._let_through = _operations(let_through)
         self._mode = _Emulation(self)
         self._opened = Opened("lab.emulate")
@@ -329,10 +333,11 @@ def _or_let_through(product: Handler) -> Handler:
     def handle(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return product(run, func, *args, **kwargs)
-        except EmulationError as error:
+        except (EmulationError, PlanError) as error:
             name = func._schema.name
             if name not in run._let_through:
-                raise EmulationError(f"{error}. {_remedy(name)}") from None
+                what = f"{func.name()}: " if isinstance(error, PlanError) else ""
+                raise EmulationError(f"{what}{error}. {_remedy(name)}") from None
         return _left_to_torch(run, func, *args, **kwargs)
 
     return handle
