@@ -41,7 +41,7 @@ struct ExponentHistogram {
   FP16LAB_HD static constexpr int bin_of(std::uint32_t magnitude_bits) {
     const std::uint32_t below = magnitude_bits - 1u;
     const auto field = static_cast<int>(below >> Binary32::fraction_bits);
-    return field == 0 ? bit_width(below) : field + subnormal_bins;
+    return field == 0 ? bit_width(std::uint64_t{below}) : field + subnormal_bins;
   }
   /// FP32 bits of the smallest number of a bin, and of the greatest.
   FP16LAB_HD static constexpr std::uint32_t smallest_of_bin(int bin) {
