@@ -38,8 +38,8 @@ class Program {
     for (const Command& command :
          {train_command(), sweep_command(), model_command(), hist_command(), replay_command(),
           compare_command(), report_command(), inspect_command(), softfloat_command(), mma_command(),
-          policy_command(), list_command(), devices_command(), self_check_command(), help_command(),
-          completion_command()})
+          reveal_command(), policy_command(), list_command(), devices_command(), self_check_command(),
+          help_command(), completion_command()})
       add(command);
   }
 

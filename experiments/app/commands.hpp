@@ -21,6 +21,7 @@ Command report_command();
 Command inspect_command();
 Command softfloat_command();
 Command mma_command();
+Command reveal_command();
 Command policy_command();
 Command list_command();
 Command devices_command();

@@ -29,6 +29,7 @@ void bind_merged_runs(nanobind::module_& module);
 void bind_policies(nanobind::module_& module);
 void bind_run_folders(nanobind::module_& module);
 void bind_means(nanobind::module_& module);
+void bind_summations(nanobind::module_& module);
 void bind_run_readers(nanobind::module_& module);
 void bind_verdicts(nanobind::module_& module);
 

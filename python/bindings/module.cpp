@@ -15,6 +15,7 @@ NB_MODULE(_core, module) {
   fp16lab::python::bind_policies(module);
   fp16lab::python::bind_run_folders(module);
   fp16lab::python::bind_means(module);
+  fp16lab::python::bind_summations(module);
   fp16lab::python::bind_run_readers(module);
   fp16lab::python::bind_verdicts(module);
 }

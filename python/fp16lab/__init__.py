@@ -9,6 +9,7 @@ from .program import ProgramError, inspect, replay, report
 from .products import Explanation, Plan, Step, Term, explain, matmul, models, plans
 from .rounding import round
 from .runs import Run, load_run
+from .summations import SummationTree, reveal
 from .verdicts import Verdict, verdict
 
 #: Of the package: that of the C++ library it carries.
@@ -23,6 +24,7 @@ __all__ = [
     "Run",
     "Step",
     "SuggestedScale",
+    "SummationTree",
     "Term",
     "Verdict",
     "__version__",
@@ -36,6 +38,7 @@ __all__ = [
     "policies",
     "replay",
     "report",
+    "reveal",
     "round",
     "verdict",
 ]

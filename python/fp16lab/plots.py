@@ -48,3 +48,27 @@ def plot_histogram(histogram: Histogram, scale: float = 1.0, format: str = "f16"
     axes.set_title(f"{histogram.total} values in {format}, {histogram.zero} zeros")
     axes.legend(handles=entries)
     return axes
+
+
+def plot_summation_tree(tree: Any, axes: Any = None) -> Any:
+    """Of SummationTree.plot, which says what it takes."""
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        raise ImportError("plot needs matplotlib: pip install matplotlib") from None
+    axes = axes if axes is not None else pyplot.gca()
+    terms, joins = tree.terms, tree.joins
+    x, y = np.zeros(terms + len(joins)), np.zeros(terms + len(joins))
+    x[:terms] = np.arange(terms)
+    for node, join in enumerate(joins, terms):
+        x[node], y[node] = x[join].mean(), y[join].max() + 1
+        leaves = [child for child in join if child < terms]
+        axes.hlines(y[node], x[join].min(), x[join].max(), "#b84f00" if len(join) > 2 else "#0072b2")
+        foot = [y[node] - 0.5 if child < terms else y[child] for child in join]
+        axes.vlines(x[join], foot, y[node], "#808080", linewidth=0.8)
+        if terms <= 200:
+            axes.plot(leaves, [y[node] - 0.5] * len(leaves), ".", color="#222222", markersize=3)
+    axes.set_xlabel("term")
+    axes.set_ylabel("sums on the longest way")
+    axes.set_title(f"{terms} terms: {tree.in_words or 'an order without a name'}", wrap=True)
+    return axes

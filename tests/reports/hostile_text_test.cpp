@@ -19,6 +19,7 @@
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/gnuplot.hpp"
 #include "reports/figures/network_figure.hpp"
+#include "reports/figures/order_figure.hpp"
 #include "reports/figures/question_figures.hpp"
 #include "reports/figures/range_figure.hpp"
 #include "reports/figures/replay_figures.hpp"
@@ -275,6 +276,9 @@ TEST_F(HostileText, OfNamesReachesNoFigureOfItsOwnLanguage) {
     comparison.steps.common.push_back({StepRow{.step = step, .loss = 1, .loss_scale = 2},
                                        StepRow{.step = step, .loss = 1.5, .loss_scale = 4}});
   draw_comparison(comparison, folder / "compare");
+
+  EXPECT_EQ(draw_order({3, {{0, 1}, {2, 3}}}, hostile, "order", folder / "order").empty(),
+            !found("gnuplot").empty());
 
   const std::array<std::string_view, 2> pairs{hostile, "b"};
   const std::array distances{0.1, 0.2, 0.3, 0.4, 0.5};

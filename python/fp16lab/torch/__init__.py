@@ -18,6 +18,7 @@ from .explaining import Explanation, explain_overflow
 from .grad_scaler import GradScaler
 from .op_statistics import op_stats
 from .recording import merge
+from .summations import reveal
 from .twins import perturb_ulps
 from .watching import watch
 
@@ -32,5 +33,6 @@ __all__ = [
     "merge",
     "op_stats",
     "perturb_ulps",
+    "reveal",
     "watch",
 ]

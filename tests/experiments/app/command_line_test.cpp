@@ -18,8 +18,9 @@ namespace {
 class CommandLine : public SmallRuns {};
 
 TEST_F(CommandLine, HelpGoesToStdoutWithExamplesAndExitCodes) {
-  for (const char* command : {"", "train", "sweep", "hist", "replay", "compare", "report", "inspect",
-                              "softfloat", "mma", "policy", "list", "devices", "help", "completion"}) {
+  for (const char* command :
+       {"", "train", "sweep", "hist", "replay", "compare", "report", "inspect", "softfloat", "mma", "reveal",
+        "policy", "list", "devices", "help", "completion"}) {
     std::vector<std::string> arguments{"--help"};
     if (*command != '\0') arguments.insert(arguments.begin(), command);
     const auto result = fp16lab(arguments);
@@ -43,6 +44,7 @@ TEST_F(CommandLine, HelpShowsAndCommandsTakeTheirOwnOptionsOnly) {
                                                          {"inspect", {}},
                                                          {"softfloat", {}},
                                                          {"mma", {}},
+                                                         {"reveal", {"--out"}},
                                                          {"policy", {"--config", "--set"}},
                                                          {"list", {}},
                                                          {"devices", {}},

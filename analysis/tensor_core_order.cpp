@@ -1,0 +1,70 @@
+#include "analysis/tensor_core_order.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "numerics/arithmetic/round_pack.hpp"
+#include "numerics/convert/convert.hpp"
+
+namespace fp16lab::analysis {
+namespace {
+
+/// A term 2^e as a product of two numbers of a format.
+struct Factors {
+  std::uint32_t a, b;
+};
+
+template <class F>
+std::uint32_t power_of_two(bool negative, int exponent) {
+  const Exact value{.kind = Exact::Kind::finite, .sign = negative, .significand = 1, .exponent = exponent};
+  return static_cast<std::uint32_t>(round_pack<F>(value, {}).bits());
+}
+
+Factors factors(DType format, double term) {
+  return visit_dtype<is_low_precision>(format, [&](auto row) -> Factors {
+    using F = typename decltype(row)::Format;
+    if (term == 0) return {0, power_of_two<F>(false, 0) << ignored_bits<F>};
+    const int exponent = std::ilogb(term), half = exponent / 2;
+    return {power_of_two<F>(term < 0, exponent - half) << ignored_bits<F>, power_of_two<F>(false, half)
+                                                                               << ignored_bits<F>};
+  });
+}
+
+constexpr int most_units_exponent = 7;
+/// Bits between M and a unit: 25 that a row keeps below the largest term, those of as many units as a call
+/// takes, and two more.
+constexpr int distance = 25 + most_units_exponent + 2;
+
+ProbeTerms probes_of(const TensorCoreModel& row, DType format) {
+  return visit_dtype<is_low_precision>(format, [&](auto type) -> ProbeTerms {
+    using F = typename decltype(type)::Format;
+    int big = std::min(2 * F::emax, 60);
+    if (row.accumulator() == DType::f16) big = std::min(big, Binary16::emax);
+    const int unit = std::max(std::min(0, big - distance), 2 * F::exponent_of_min_subnormal);
+    return {.big = std::ldexp(1.0, big),
+            .unit = std::ldexp(1.0, unit),
+            .most_units = std::size_t{1} << most_units_exponent};
+  });
+}
+
+}  // namespace
+
+RevealedSum order_of(const TensorCoreModel& row, DType operands, std::size_t terms) {
+  const ProbeTerms probes = probes_of(row, operands);
+  std::vector<std::uint32_t> a(terms), b(terms);
+  const Summation sum = [&](std::span<const double> values) {
+    for (std::size_t k = 0; k < values.size(); ++k) {
+      const Factors pair = factors(operands, values[k]);
+      a[k] = pair.a;
+      b[k] = pair.b;
+    }
+    const std::uint32_t d = fused_dot_add(row, operands, a, operands, b, 0);
+    if (row.accumulator() == DType::f32) return static_cast<double>(std::bit_cast<float>(d));
+    return static_cast<double>(widen(Float16::from_bits(static_cast<std::uint16_t>(d))));
+  };
+  return reveal(terms, sum, probes);
+}
+
+}  // namespace fp16lab::analysis

@@ -1,0 +1,125 @@
+// fp16lab reveal: in which order a row of the tensor-core table adds the terms of a long sum.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+
+#include "analysis/tensor_core_order.hpp"
+#include "experiments/app/commands.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
+#include "numerics/text/message.hpp"
+#include "reports/figures/figure_style.hpp"
+#include "reports/figures/order_figure.hpp"
+
+namespace fp16lab::experiments {
+namespace {
+
+struct RevealCommand {
+  CommonOptions common;
+  std::string model, in = "f16", acc = "f32";
+  int terms = 64;
+  bool whole = false;  ///< --long
+  bool json = false;
+};
+
+constexpr int most_terms = 4096;
+
+struct NamedRow {
+  DType operands;
+  const TensorCoreModel& row;
+};
+
+NamedRow row_of(const RevealCommand& command) {
+  try {
+    const DType operands = operand_format(command.in);
+    return {operands, tensor_core_model(command.model, operands, accumulator_format(command.acc))};
+  } catch (const std::invalid_argument& error) {
+    throw CommandError(ExitCode::usage, fmt::format("reveal: {}", error.what()));
+  }
+}
+
+ExitCode run_reveal(const RevealCommand& command) {
+  if (command.model.empty())
+    throw CommandError(ExitCode::usage, fmt::format("reveal: expected --model NAME: {}",
+                                                    fmt::join(fp16lab::tensor_core_names(), ", ")));
+  const auto [operands, row] = row_of(command);
+  const auto [tree, calls] = analysis::order_of(row, operands, static_cast<std::size_t>(command.terms));
+  const std::string name =
+      fmt::format("{}, {} operands, {} accumulator", row.name, name_of(operands), name_of(row.accumulator()));
+  if (command.json) {
+    nlohmann::ordered_json json{{"model", row.name},
+                                {"operands", name_of(operands)},
+                                {"accumulator", name_of(row.accumulator())},
+                                {"calls", calls}};
+    json.update(nlohmann::ordered_json::parse(analysis::json_of(tree, -1)));
+    fmt::print("{}\n", json.dump());
+  } else {
+    const std::string order = command.whole ? tree.text() : tree.short_text();
+    fmt::print("{}: a sum of {} terms\n", name, tree.terms());
+    fmt::print("order     {}\n", tree.in_words().value_or("none with a name"));
+    fmt::print("tree      {}\n", order);
+    fmt::print("depth     {} sums on the longest way of a term, at most {} numbers in a sum\n", tree.depth(),
+               tree.widest_join());
+    fmt::print("calls     {}\n", calls);
+  }
+  if (command.common.out.empty()) return ExitCode::ok;
+  const std::string stem = "order-" + reports::slug(fmt::format("{} {} {} {}", row.name, name_of(operands),
+                                                                name_of(row.accumulator()), tree.terms()));
+  const std::string problem = reports::draw_order(
+      tree, fmt::format("Order of a sum of {} terms: {}", tree.terms(), name), stem, command.common.out);
+  if (!problem.empty())
+    say("fp16lab: note: {}", problem);
+  else if (!command.common.quiet)
+    say("figure: {}", (command.common.out / (stem + ".png")).string());
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+Command reveal_command() {
+  return {
+      .name = "reveal",
+      .description =
+          "In which order a tensor core adds the terms of a long sum, found by calling it: one term is +M, "
+          "one -M,\nall others are ones, and the sum counts those that join after the two have met (FPRev, "
+          "arXiv 2411.00442).\nPython's fp16lab.reveal does this with any sum that can be called, torch's "
+          "included.\n\n"
+          "In the tree [a b c] adds from left to right, {a b c} enters a sum at once, and .. stands for more "
+          "of what\nstands before it, at equal distances.",
+      .examples =
+          "  fp16lab reveal --model hopper --in bf16 -k 64\n"
+          "  fp16lab reveal --model hopper-wgmma --in e4m3 -k 128 -o results/order",
+      .uses = {.out = "Folder for the tree as a figure"},
+      .declare = [](Options& options) -> Command::Run {
+        auto command = std::make_shared<RevealCommand>();
+        options
+            .add("--model", command->model,
+                 fmt::format("{} (fp16lab list shows their rows); or a chip: {}",
+                             fmt::join(fp16lab::tensor_core_names(), ", "),
+                             fmt::join(tensor_core_chips(), ", ")))
+            .type("NAME")
+            .offers(offer_names(fp16lab::tensor_core_names()));
+        options
+            .add("--in", command->in,
+                 fmt::format("Operands: {} (default: f16)", fmt::join(dtype_names<is_low_precision>, ", ")))
+            .type("FMT")
+            .offers(offer_names(dtype_names<is_low_precision>));
+        options.add("--acc", command->acc, "Accumulator: f32 (default), f16")
+            .type("FMT")
+            .offers(offer_words({"f32", "f16"}));
+        options.add("-k,--terms", command->terms, "Terms of the sum (default: 64)")
+            .type("N")
+            .at_least(1, most_terms);
+        options.flag("--long", command->whole, "The whole tree: parentheses around the terms of each sum");
+        options.flag("--json", command->json, "JSON instead of text, with all sums of the tree");
+        return [command](const CommonOptions& common) {
+          command->common = common;
+          return run_reveal(*command);
+        };
+      }};
+}
+
+}  // namespace fp16lab::experiments
