@@ -176,8 +176,9 @@ void register_plan(int threads) {
     result.run_yardstick = emulated_call<Float8E4M3, float>(model, large_square, threads);
     result.run = [=] {
       const GemmShape shape = large_square.shape;
-      planned_gemm(model, {.restart = 128}, shape, {DType::e4m3, x->a.data(), shape.k, 1},
-                   {DType::e4m3, x->b.data(), shape.n, 1}, x->d.data(), shape.n, threads);
+      planned_gemm({.row = &model, .ranges = {{.restart = 128}}}, shape,
+                   {DType::e4m3, x->a.data(), shape.k, 1}, {DType::e4m3, x->b.data(), shape.n, 1},
+                   x->d.data(), shape.n, threads);
     };
     return result;
   });

@@ -24,7 +24,7 @@ namespace fp16lab {
 
 __extension__ using UInt128 = unsigned __int128;
 
-FP16LAB_HD constexpr int bit_width(UInt128 x) {
+FP16LAB_HD constexpr int width_of(UInt128 x) {
   const auto high = static_cast<std::uint64_t>(x >> 64);
   return high != 0 ? 64 + bit_width(high) : bit_width(static_cast<std::uint64_t>(x));
 }
@@ -39,7 +39,7 @@ struct Wide {
   int exponent = 0;
 
   FP16LAB_HD static constexpr Wide normalized(bool sign, UInt128 significand, int exponent) {
-    const int shift = 127 - bit_width(significand);
+    const int shift = 127 - width_of(significand);
     return {Exact::Kind::finite, sign, significand << shift, exponent - shift};
   }
 };
@@ -53,7 +53,7 @@ FP16LAB_HD constexpr Wide wide(SmallFloat<F> x, const ArithmeticOptions& options
 
 /// The leading 64 bits and a sticky bit: all that any rounding to a format asks for.
 FP16LAB_HD constexpr Exact leading_bits(bool sign, UInt128 significand, int exponent, bool sticky) {
-  const int shift = 128 - bit_width(significand);
+  const int shift = 128 - width_of(significand);
   significand <<= shift;  // NOLINT(clang-analyzer-core*): never 0, as finite values have a significand
   return {Exact::Kind::finite, sign, static_cast<std::uint64_t>(significand >> 64), exponent - shift + 64,
           sticky || static_cast<std::uint64_t>(significand) != 0};

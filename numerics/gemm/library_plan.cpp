@@ -17,31 +17,75 @@ namespace {
 
 std::string text_of(const GemmShape& shape) { return fmt::format("{} x {} x {}", shape.m, shape.n, shape.k); }
 
-ProductOrder instruction(const TensorCoreModel&, const ProductCall&) { return {}; }
+PlannedProduct instruction(const TensorCoreModel& row, const ProductCall&) { return {.row = &row}; }
 
-/// oneDNN 3.13 under ATen's gates, eager BF16 products on processors with AVX512_BF16.
-ProductOrder onednn(const TensorCoreModel& row, const ProductCall& call) {
+/// What ATen's own loops do: one correctly rounded fma after the other. (Products of BF16 and of FP16 are exact in
+/// FP32, so that a multiplication and an addition give the same.)
+constexpr TensorCoreModel aten_loops{
+    "aten",
+    "loops of ATen",
+    OperandFormats{DType::f16, DType::bf16},
+    {{.sum = Sum::fma, .products = 1, .output = BlockOutput::fp32_nearest_even}},
+    Evidence::hardware_test,
+    "orders revealed on a Zen 5 processor (fp16lab reveal)"};
+
+PlannedProduct ascending() { return {.row = &aten_loops}; }
+/// Four sums of every fourth product; what is left goes on in the first.
+PlannedProduct four_chains() {
+  return {.row = &aten_loops,
+          .ranges = {{.parts = 4, .tile = 1, .interleaved = true, .rest_in_first = true}}};
+}
+/// A dot product of vectors of eight lanes: eight vectors at a time, then two, then single elements.
+PlannedProduct eight_lanes(std::int64_t k) {
+  const std::int64_t by_64 = k / 64 * 64, by_16 = k / 16 * 16;
+  PlannedProduct product{.row = &aten_loops, .ranges = {}, .terms_follow = true};
+  const auto lanes = [&](int count, std::int64_t end) {
+    product.ranges.push_back(
+        {.parts = count, .tile = 1, .interleaved = true, .join = Join::halves, .end = end});
+  };
+  if (by_64 > 0) lanes(64, by_64);
+  if (by_16 > by_64) lanes(8, by_16);
+  return product;
+}
+
+/// oneDNN 3.13 and ATen's loops as PyTorch 2.15 chooses between them, for eager products of BF16 on processors with
+/// AVX512_BF16.
+PlannedProduct onednn(const TensorCoreModel& row, const ProductCall& call) {
   const auto [m, n, k] = call.shape;
   if (row.name != "avx512_bf16")
     refuse("onednn", fmt::format("it takes the row avx512_bf16, not {}", row.name));
-  if (m == 1 || n == 1)
-    refuse("onednn", fmt::format("a product of {} is a matrix times a vector, whose order is another",
-                                 text_of(call.shape)));
-  if (m * n * k * call.batch <= 4096)
+  const bool vector = m == 1 || n == 1;
+  if (call.batched && m * n * k < 400 && m * n * k * call.batch <= 4096) return ascending();
+  if (m * n * k * call.batch <= 4096) {  // ATen's gate
+    if (m == 1 && n == 1) return four_chains();
+    if (vector && call.a_transposed && call.b_transposed)
+      refuse("onednn", fmt::format("a small product of {} with both operands transposed was not looked at",
+                                   text_of(call.shape)));
+    if (n == 1) return call.a_transposed ? ascending() : four_chains();
+    if (m == 1) return call.b_transposed ? eight_lanes(k) : four_chains();
+    if (call.a_transposed == call.b_transposed) return four_chains();
+    return call.a_transposed ? ascending() : eight_lanes(k);
+  }
+  if (vector) {
+    if ((m == 1 && n > 1 && !call.b_transposed) || (n == 1 && m > 1 && call.a_transposed)) return ascending();
+    return {.row = &row,  // 16 lanes of pairs
+            .ranges = {{.parts = 16, .tile = 2, .interleaved = true, .join = Join::halves_to_four}}};
+  }
+  const ProductOrder chains{.restart = k <= 1024 || call.a_transposed ? 512 : 1024};
+  if (call.threads == 1 || call.batched || !call.a_transposed) return {.row = &row, .ranges = {chains}};
+  if (call.threads > 2)
+    refuse("onednn", fmt::format("whether K of {} is split in {} threads is not known, only in one and two",
+                                 text_of(call.shape), call.threads));
+  if (k > 8192 && n <= 64)
     refuse("onednn",
-           fmt::format("a product of {}{} has no more than 4096 multiplications: ATen's own loops "
-                       "compute it, not oneDNN",
-                       text_of(call.shape), call.batch > 1 ? fmt::format(", {} of them,", call.batch) : ""));
-  if (call.threads > 1 && call.a_transposed && k >= 2048)
-    refuse("onednn",
-           fmt::format("a product of {} with A transposed in {} threads: whether K is split depends on "
-                       "the shape, by a rule that is not known",
-                       text_of(call.shape), call.threads));
-  return {.restart = k <= 1024 || call.a_transposed ? 512 : 1024};
+           fmt::format("whether K of {} is split in two threads was not looked at", text_of(call.shape)));
+  if (n <= 64 && (k == 2048 || k == 4096 || k == 8192))
+    return {.row = &row, .ranges = {{.restart = 512, .parts = 2, .tile = k / 2}}};
+  return {.row = &row, .ranges = {chains}};
 }
 
 /// cuBLASLt 12.8.3.14 with FP8 on Ada and Hopper, as mmaemu 0.1.0 recorded it.
-ProductOrder cublaslt(const TensorCoreModel& row, const ProductCall& call) {
+PlannedProduct cublaslt(const TensorCoreModel& row, const ProductCall& call) {
   const bool ada = row.name == "ada", hopper = row.name == "hopper-wgmma";
   if (!is_fp8(call.a) || !is_fp8(call.b))
     refuse("cublaslt-12.8",
@@ -58,18 +102,22 @@ ProductOrder cublaslt(const TensorCoreModel& row, const ProductCall& call) {
     order.tile = ada ? 64 : 128;
     order.interleaved = ada;
   }
-  return order;
+  return {.row = &row, .ranges = {order}};
 }
 
 constexpr std::array plans{
     LibraryPlan{"instruction", "none", "every row", "one chain over ascending k", Evidence::model, "nothing",
                 "numerics/tensor_core/tensor_core_model.hpp", &instruction},
     LibraryPlan{
-        "onednn", "oneDNN 3.13 under PyTorch 2.15, eager BF16 mm, addmm, linear and bmm", "avx512_bf16",
-        "chains of 512 where K is at most 1024 or A is transposed, else of 1024; partial sums added in order",
+        "onednn", "oneDNN 3.13 and ATen's loops under PyTorch 2.15: eager BF16 mm, addmm, linear, bmm",
+        "avx512_bf16, and single fmas",
+        "above 4096 multiplications pairs in chains of 512 where K is at most 1024 or A is transposed, else "
+        "of "
+        "1024, added in order (two threads may halve K); of a vector 16 lanes of pairs or one chain; below, "
+        "by "
+        "layout, four chains, a tree of 64 and 8 lanes, or one chain",
         Evidence::hardware_test,
-        "vectors; products of 4096 multiplications and fewer; A transposed in several threads from K = 2048 "
-        "on; convolutions; other instruction sets",
+        "mv and dot, convolutions, more than two threads with A transposed, FP16, other instruction sets",
         "orders revealed on a Zen 5 processor (fp16lab reveal)", &onednn},
     LibraryPlan{
         "cublaslt-12.8", "cuBLASLt 12.8.3.14, FP8", "ada, hopper-wgmma",
@@ -82,13 +130,17 @@ constexpr std::array plans{
 
 }  // namespace
 
-std::string order_text(const ProductOrder& order) {
-  std::string text = order.restart > 0 ? fmt::format("chains of {}, added in order", order.restart)
-                                       : "one chain over ascending k";
-  if (order.parts > 1)
-    text += fmt::format("; K in {} parts of tiles of {}, {}, {}", order.parts, order.tile,
-                        order.interleaved ? "interleaved" : "neighbours", name_of(order.join));
-  return text;
+std::string order_text(const PlannedProduct& product) {
+  std::string text = fmt::format("{}:", product.row->name);
+  for (const ProductOrder& order : product.ranges) {
+    text += &order == product.ranges.data() ? " " : "; then ";
+    text += order.restart > 0 ? fmt::format("chains of {}, added in order", order.restart) : "one chain";
+    if (order.parts > 1)
+      text += fmt::format(", in {} parts of tiles of {}, {}, {}", order.parts, order.tile,
+                          order.interleaved ? "interleaved" : "neighbours", name_of(order.join));
+    if (order.end > 0) text += fmt::format(", up to {}", order.end);
+  }
+  return text + (product.terms_follow ? "; then term by term" : "");
 }
 
 std::span<const LibraryPlan> library_plans() { return plans; }

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "numerics/gemm/strided_gemm.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
@@ -22,35 +23,49 @@ enum class Join : std::uint8_t {
   /// cuBLASLt's other scheme, of S parts and h = ceil(S / 2): slot i is p_i + p_(i+h) where i + h < S - 1, else
   /// p_i; then ((p_(S-1) + slot 0) + slot 1) + ... (mmaemu 0.1.0)
   pairwise,
+  halves,          ///< of 2^n lanes: lane i + lane (i + half), until one is left
+  halves_to_four,  ///< the same until four are left: (l0 + l1) + (l2 + l3)
 };
-constexpr std::array<std::string_view, 2> names_of(Join) { return {"serial", "pairwise"}; }
+constexpr std::array<std::string_view, 4> names_of(Join) {
+  return {"serial", "pairwise", "halves", "halves_to_four"};
+}
 
-/// The order of one product's sums over K.
+/// The order of one product's sums over a range of K.
 struct ProductOrder {
   std::int64_t restart = 0;  ///< after so many elements of a part's K a chain begins again; 0: never
-  int parts = 1;             ///< of K
+  int parts = 1;             ///< of the range
   std::int64_t tile = 0;     ///< of parts > 1: elements of K that stay together, a multiple of an instruction
   bool interleaved =
       false;  ///< tile t is in part t mod parts; else each part has ceil(tiles / parts) neighbours
+  bool rest_in_first = false;  ///< of interleaved ones: tiles after the last whole round are in part 0
   Join join = Join::serial;
+  /// The range ends here, or where K ends (0); another one, with an order of its own, follows.
+  std::int64_t end = 0;
 
   friend bool operator==(const ProductOrder&, const ProductOrder&) = default;
 };
-/// "chains of 512, added in order; K in 2 parts of tiles of 128, neighbours, serial".
-std::string order_text(const ProductOrder& order);
 
-/// d = a b where each output is made of chains of the row's instructions in this order; the chains of a part are
-/// added in order, then the parts. d: m x n, FP32, row-major, `ldd` apart; the row accumulates in FP32. Bits do
-/// not depend on `threads`. std::invalid_argument as emulated_gemm, and for an order with negative numbers or,
-/// in parts, without tiles.
-void planned_gemm(const TensorCoreModel& model, const ProductOrder& order, GemmShape shape,
-                  const StridedMatrix& a, const StridedMatrix& b, float* d, std::int64_t ldd,
-                  int threads = 1);
+/// What a library makes of one call: the instruction, and the orders of neighbouring ranges of K, whose sums are
+/// added in order. Where `terms_follow`, the elements after the last range are added one by one.
+struct PlannedProduct {
+  const TensorCoreModel* row = nullptr;
+  std::vector<ProductOrder> ranges{{}};
+  bool terms_follow = false;
+};
+/// "avx512_bf16: chains of 512, added in order".
+std::string order_text(const PlannedProduct& product);
+
+/// d = a b where each output is made of chains of the row's instructions in this order. d: m x n, FP32,
+/// row-major, `ldd` apart; the row accumulates in FP32. Bits do not depend on `threads`. std::invalid_argument
+/// as emulated_gemm, and for orders with negative numbers or, in parts, without tiles.
+void planned_gemm(const PlannedProduct& product, GemmShape shape, const StridedMatrix& a,
+                  const StridedMatrix& b, float* d, std::int64_t ldd, int threads = 1);
 
 /// A call as the library sees it.
 struct ProductCall {
   GemmShape shape;
   std::int64_t batch = 1;
+  bool batched = false;                             ///< bmm, also of one matrix
   bool a_transposed = false, b_transposed = false;  ///< in memory, row-major
   DType a = DType::f16, b = DType::f16;
   int threads = 1;                 ///< of the library, not ours
@@ -69,7 +84,7 @@ struct LibraryPlan {
   std::string_view unknown;  ///< which calls are refused
   std::string_view source;
   /// std::invalid_argument naming the class of the call where the plan has no rule for it.
-  ProductOrder (*order)(const TensorCoreModel& row, const ProductCall& call);
+  PlannedProduct (*product)(const TensorCoreModel& row, const ProductCall& call);
 };
 
 /// "instruction" first: one chain over ascending k, of any row.

@@ -48,10 +48,8 @@ Join join_of(std::string_view name) {
                               " is needed");
 }
 
-/// Does memory hold the transpose of a rows x columns matrix, row-major?
-bool is_transposed(const StridedMatrix& x, std::int64_t rows, std::int64_t columns) {
-  return x.row_stride == 1 && rows > 1 && (columns == 1 || x.column_stride > 1);
-}
+/// Does memory hold the transpose of the matrix, row-major?
+bool is_transposed(const StridedMatrix& x) { return x.row_stride == 1 && x.column_stride > 1; }
 
 /// One for each matrix of the batch: D = C (+) A B, C being what D holds, or +0.
 void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::string_view b_name,
@@ -83,8 +81,9 @@ void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::
   if (batch == 0) return;
   const ProductCall call{.shape = shape,
                          .batch = static_cast<std::int64_t>(batch),
-                         .a_transposed = is_transposed(matrix_at(a, a_format, 0), shape.m, shape.k),
-                         .b_transposed = is_transposed(matrix_at(b, b_format, 0), shape.k, shape.n),
+                         .batched = result.ndim() > 2,
+                         .a_transposed = is_transposed(matrix_at(a, a_format, 0)),
+                         .b_transposed = is_transposed(matrix_at(b, b_format, 0)),
                          .a = a_format,
                          .b = b_format,
                          .threads = library_threads,
@@ -92,7 +91,7 @@ void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::
                          .parts = parts,
                          .join = join_of(join)};
   const LibraryPlan& plan = library_plan(plan_name);
-  const ProductOrder order = plan.order(model, call);
+  const PlannedProduct product = plan.product(model, call);
   const bool planned = &plan != &library_plans().front();
   if (planned && add_to_result)
     throw std::invalid_argument("plan '" + std::string(plan.name) +
@@ -106,7 +105,7 @@ void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::
     const int own = share_batch ? 1 : threads;
     const StridedMatrix left = matrix_at(a, a_format, index), right = matrix_at(b, b_format, index);
     if (planned)
-      planned_gemm(model, order, shape, left, right, reinterpret_cast<float*>(to), shape.n, own);
+      planned_gemm(product, shape, left, right, reinterpret_cast<float*>(to), shape.n, own);
     else
       emulated_gemm(model, shape, left, right, add_to_result ? to : nullptr, to, shape.n, own);
   };

@@ -292,8 +292,8 @@ def test_a_plan_begins_chains_again_and_refuses_what_is_not_known():
     parts = [fp16lab.matmul(a[:, k : k + 512], b[k : k + 512], **model) for k in (0, 512)]
     assert np.array_equal(fp16lab.matmul(a, b, plan="onednn", **model), parts[0] + parts[1])
     assert not np.array_equal(fp16lab.matmul(a, b, **model), parts[0] + parts[1])
-    with pytest.raises(ValueError, match="plan 'onednn': a product of 1 x 6 x 700 is a matrix times a vector"):
-        fp16lab.matmul(a[:1], b, plan="onednn", **model)
+    with pytest.raises(ValueError, match="plan 'onednn': it takes the row avx512_bf16, not hopper"):
+        fp16lab.matmul(a, b, plan="onednn")
     with pytest.raises(ValueError, match="where c enters is not known"):
         fp16lab.matmul(a, b, c=0.0, plan="onednn", **model)
     with pytest.raises(ValueError, match="unknown plan 'mkl': known are instruction, onednn, cublaslt-12.8"):
@@ -312,5 +312,5 @@ def test_two_parts_of_fp8_are_joined_as_cublaslt_joins_them():
     assert np.array_equal(fp16lab.matmul(a, b, "hopper-wgmma", out="f32", plan=split), joined)
     with pytest.raises(ValueError, match="on Hopper parts were seen joined serially"):
         fp16lab.matmul(a, b, "hopper-wgmma", plan=fp16lab.Plan("cublaslt-12.8", parts=2, join="pairwise"))
-    with pytest.raises(ValueError, match="join is 'tree'; one of serial, pairwise is needed"):
+    with pytest.raises(ValueError, match="join is 'tree'; one of serial, pairwise, "):
         fp16lab.matmul(a, b, "ada", plan=fp16lab.Plan("cublaslt-12.8", join="tree"))

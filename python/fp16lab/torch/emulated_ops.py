@@ -181,7 +181,7 @@ def _mv(run: Run, func: Any, a: Any, x: Any) -> Any:
         return _torchs_error(func, a, x)
     if not run.emulates(func, a, x):
         return func(a, x)
-    return run.products.matmul(a, x.unsqueeze(1)).squeeze(1)
+    return run.products.matmul(a, x.unsqueeze(1), vector=True).squeeze(1)
 
 
 def _dot(run: Run, func: Any, x: Any, y: Any) -> Any:
@@ -189,7 +189,7 @@ def _dot(run: Run, func: Any, x: Any, y: Any) -> Any:
         return _torchs_error(func, x, y)
     if not run.emulates(func, x, y):
         return func(x, y)
-    return run.products.matmul(x.unsqueeze(0), y.unsqueeze(1)).reshape(())
+    return run.products.matmul(x.unsqueeze(0), y.unsqueeze(1), vector=True).reshape(())
 
 
 def _addmm(run: Run, func: Any, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:

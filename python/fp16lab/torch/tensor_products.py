@@ -62,14 +62,18 @@ class TensorProducts:
         bias: torch.Tensor | None = None,
         addend: torch.Tensor | None = None,
         out: torch.dtype | None = None,
+        vector: bool = False,
     ) -> torch.Tensor:
         """a (m, k) b (k, n) or, of as many matrices, a (batch, m, k) b (batch, k, n): the sums of the tensor
         core, + bias (n), + addend (of the result's shape), each addition rounded to FP32, then rounded once
-        to `out`: the dtype of a, or float32. Any strides. bias: of a's dtype; addend: of `out`."""
+        to `out`: the dtype of a, or float32. Any strides. bias: of a's dtype; addend: of `out`. vector: the call is mv or dot, which libraries
+        compute by kernels of their own."""
         if a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:  # addresses follow
             raise ValueError(f"matrices of {tuple(a.shape)} and {tuple(b.shape)} cannot be multiplied")
         dtype = out or a.dtype
         if self._library != "instruction" and a.dtype != torch.float32:
+            if vector:
+                raise PlanError(f"plan '{self._library}' has no rule for mv and dot")
             return self._by_plan(a, b, bias, addend, dtype)
         batched = a.ndim == 3
         a, transpose_a = _dense(a)

@@ -41,9 +41,9 @@ StridedMatrix matrix(const Case& x, std::size_t from, std::int64_t columns) {
   return {x.format, data, columns, 1};
 }
 
-std::vector<float> planned(const Case& x, const ProductOrder& order, int threads = 1) {
+std::vector<float> planned(const Case& x, const PlannedProduct& order, int threads = 1) {
   std::vector<float> d(static_cast<std::size_t>(x.shape.m * x.shape.n));
-  planned_gemm(x.row, order, x.shape, matrix(x, 0, x.shape.k),
+  planned_gemm(order, x.shape, matrix(x, 0, x.shape.k),
                matrix(x, static_cast<std::size_t>(x.shape.m * x.shape.k), x.shape.n), d.data(), x.shape.n,
                threads);
   return d;
@@ -65,11 +65,13 @@ std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
   return ks;
 }
 
+PlannedProduct of(const Case& x, const ProductOrder& order) { return {.row = &x.row, .ranges = {order}}; }
+
 template <class Output>
-void expect_outputs(const Case& x, const ProductOrder& order, const Output& output) {
+void expect_outputs(const Case& x, const PlannedProduct& order, const Output& output) {
   const std::vector<float> d = planned(x, order);
   EXPECT_EQ(planned(x, order, 3), d);
-  const std::vector<float> chained = planned(x, {});
+  const std::vector<float> chained = planned(x, {.row = &x.row});
   std::size_t others = 0;
   for (std::int64_t i = 0; i < x.shape.m; ++i)
     for (std::int64_t j = 0; j < x.shape.n; ++j) {
@@ -82,7 +84,7 @@ void expect_outputs(const Case& x, const ProductOrder& order, const Output& outp
 
 TEST(PlannedGemm, ChainsBeginAgain) {
   const Case x = random_case("avx512_bf16", DType::bf16, {.m = 5, .n = 7, .k = 83});
-  expect_outputs(x, {.restart = 32}, [&](std::int64_t i, std::int64_t j) {
+  expect_outputs(x, of(x, {.restart = 32}), [&](std::int64_t i, std::int64_t j) {
     return (chain(x, i, j, range(0, 32)) + chain(x, i, j, range(32, 64))) + chain(x, i, j, range(64, 83));
   });
 }
@@ -91,7 +93,7 @@ TEST(PlannedGemm, NeighbouringPartsAreAddedInOrder) {
   const Case x = random_case("hopper-wgmma", DType::e4m3, {.m = 3, .n = 5, .k = 32 * 7 - 9});
   const std::int64_t k = x.shape.k;
   // Seven tiles of 32: parts of three, three and one.
-  expect_outputs(x, {.restart = 64, .parts = 3, .tile = 32}, [&](std::int64_t i, std::int64_t j) {
+  expect_outputs(x, of(x, {.restart = 64, .parts = 3, .tile = 32}), [&](std::int64_t i, std::int64_t j) {
     const float p0 = chain(x, i, j, range(0, 64)) + chain(x, i, j, range(64, 96));
     const float p1 = chain(x, i, j, range(96, 160)) + chain(x, i, j, range(160, 192));
     return (p0 + p1) + chain(x, i, j, range(192, k));
@@ -107,7 +109,7 @@ TEST(PlannedGemm, InterleavedPartsAreAddedInPairs) {
     return chain(x, i, j, ks);
   };
   // h = 2: slot 0 is p0 + p2, slot 1 is p1 since 1 + 2 is the last part.
-  expect_outputs(x, {.parts = 4, .tile = 16, .interleaved = true, .join = Join::pairwise},
+  expect_outputs(x, of(x, {.parts = 4, .tile = 16, .interleaved = true, .join = Join::pairwise}),
                  [&](std::int64_t i, std::int64_t j) {
                    return (part(i, j, 3) + (part(i, j, 0) + part(i, j, 2))) + part(i, j, 1);
                  });
@@ -115,7 +117,7 @@ TEST(PlannedGemm, InterleavedPartsAreAddedInPairs) {
 
 std::string refusal(std::string_view plan, const TensorCoreModel& row, const ProductCall& call) {
   try {
-    library_plan(plan).order(row, call);
+    library_plan(plan).product(row, call);
   } catch (const std::invalid_argument& error) {
     return error.what();
   }
@@ -125,17 +127,12 @@ std::string refusal(std::string_view plan, const TensorCoreModel& row, const Pro
 TEST(LibraryPlan, RefusesByNameWhatIsNotKnown) {
   const TensorCoreModel& processor = tensor_core_model("avx512_bf16", DType::bf16);
   const auto onednn = [&](const ProductCall& call) { return refusal("onednn", processor, call); };
-  EXPECT_EQ(onednn({.shape = {64, 64, 64}}), "none");
-  EXPECT_THAT(onednn({.shape = {16, 16, 16}}),
-              HasSubstr("16 x 16 x 16 has no more than 4096 multiplications"));
-  EXPECT_EQ(onednn({.shape = {16, 16, 16}, .batch = 2}), "none");
-  EXPECT_THAT(onednn({.shape = {1, 64, 640}}), HasSubstr("a matrix times a vector"));
-  EXPECT_THAT(onednn({.shape = {64, 64, 2048}, .a_transposed = true, .threads = 2}),
-              HasSubstr("whether K is split"));
-  EXPECT_EQ(library_plan("onednn").order(processor, {.shape = {64, 64, 1024}}).restart, 512);
-  EXPECT_EQ(library_plan("onednn").order(processor, {.shape = {64, 64, 1026}}).restart, 1024);
-  EXPECT_EQ(library_plan("onednn").order(processor, {.shape = {64, 64, 2048}, .a_transposed = true}).restart,
-            512);
+  EXPECT_THAT(onednn({.shape = {1, 8, 40}, .a_transposed = true, .b_transposed = true}),
+              HasSubstr("both operands transposed"));
+  EXPECT_THAT(onednn({.shape = {64, 64, 2048}, .a_transposed = true, .threads = 4}),
+              HasSubstr("whether K of"));
+  EXPECT_THAT(onednn({.shape = {64, 64, 16384}, .a_transposed = true, .threads = 2}),
+              HasSubstr("was not looked at"));
   const TensorCoreModel& hopper = tensor_core_model("hopper", DType::e4m3);
   const ProductCall fp8{.shape = {64, 64, 256}, .a = DType::e4m3, .b = DType::e4m3};
   EXPECT_THAT(refusal("onednn", hopper, fp8), HasSubstr("it takes the row avx512_bf16, not hopper"));
@@ -145,11 +142,82 @@ TEST(LibraryPlan, RefusesByNameWhatIsNotKnown) {
   EXPECT_THROW(library_plan("mkl"), std::invalid_argument);
 }
 
+/// Every class of oneDNN's and ATen's dispatch, by its order.
+TEST(LibraryPlan, OneDnnDispatchesByShapeAndLayout) {
+  const TensorCoreModel& processor = tensor_core_model("avx512_bf16", DType::bf16);
+  const auto order = [&](const ProductCall& call) {
+    return order_text(library_plan("onednn").product(processor, call));
+  };
+  EXPECT_EQ(order({.shape = {64, 64, 1024}}), "avx512_bf16: chains of 512, added in order");
+  EXPECT_EQ(order({.shape = {64, 64, 1026}}), "avx512_bf16: chains of 1024, added in order");
+  EXPECT_EQ(order({.shape = {64, 64, 2048}, .a_transposed = true}),
+            "avx512_bf16: chains of 512, added in order");
+  EXPECT_EQ(order({.shape = {128, 33, 8192}, .a_transposed = true, .threads = 2}),
+            "avx512_bf16: chains of 512, added in order, in 2 parts of tiles of 4096, neighbours, serial");
+  EXPECT_EQ(order({.shape = {256, 256, 4096}, .a_transposed = true, .threads = 2}),
+            "avx512_bf16: chains of 512, added in order");
+  EXPECT_EQ(order({.shape = {16, 16, 16}}), "aten: one chain, in 4 parts of tiles of 1, interleaved, serial");
+  EXPECT_EQ(order({.shape = {4, 4, 100}, .b_transposed = true}),
+            "aten: one chain, in 64 parts of tiles of 1, interleaved, halves, up to 64; then one chain, in 8 "
+            "parts of "
+            "tiles of 1, interleaved, halves, up to 96; then term by term");
+  EXPECT_EQ(order({.shape = {4, 4, 100}, .a_transposed = true}), "aten: one chain");
+  EXPECT_EQ(order({.shape = {4, 4, 20}, .batch = 3, .batched = true}), "aten: one chain");
+  EXPECT_EQ(order({.shape = {16, 16, 17}, .batch = 2, .batched = true}),
+            "avx512_bf16: chains of 512, added in order");
+  EXPECT_EQ(order({.shape = {1, 64, 640}}), "aten: one chain");
+  EXPECT_EQ(order({.shape = {256, 1, 128}}),
+            "avx512_bf16: one chain, in 16 parts of tiles of 2, interleaved, halves_to_four");
+}
+
+TEST(PlannedGemm, LanesAndTermsThatFollow) {
+  const Case x = random_case("avx512_bf16", DType::bf16, {.m = 4, .n = 4, .k = 91});
+  const PlannedProduct small =
+      library_plan("onednn").product(x.row, {.shape = x.shape, .b_transposed = true});
+  const Case single{*small.row, x.format, x.shape, x.bytes, x.halves};
+  expect_outputs(single, small, [&](std::int64_t i, std::int64_t j) {
+    const auto term = [&](std::int64_t k) { return chain(single, i, j, {k}); };
+    std::vector<float> lanes;
+    for (std::int64_t k = 0; k < 64; ++k) lanes.push_back(term(k));
+    for (std::size_t half = 32; half > 0; half /= 2)
+      for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    std::vector<float> tail;
+    for (std::int64_t k = 64; k < 72; ++k) tail.push_back(chain(single, i, j, {k, k + 8}));
+    for (std::size_t half = 4; half > 0; half /= 2)
+      for (std::size_t lane = 0; lane < half; ++lane) tail[lane] += tail[lane + half];
+    float sum = lanes[0] + tail[0];
+    for (std::int64_t k = 80; k < 91; ++k) sum += term(k);
+    return sum;
+  });
+  const PlannedProduct four = library_plan("onednn").product(x.row, {.shape = {4, 4, 91}});
+  expect_outputs(single, four, [&](std::int64_t i, std::int64_t j) {
+    std::vector<std::vector<std::int64_t>> ks(4);
+    for (std::int64_t k = 0; k < 88; ++k) ks[static_cast<std::size_t>(k % 4)].push_back(k);
+    for (const std::int64_t k : {88, 89, 90}) ks[0].push_back(k);
+    return ((chain(single, i, j, ks[0]) + chain(single, i, j, ks[1])) + chain(single, i, j, ks[2])) +
+           chain(single, i, j, ks[3]);
+  });
+  const Case vector = random_case("avx512_bf16", DType::bf16, {.m = 40, .n = 1, .k = 163});
+  const PlannedProduct lanes = library_plan("onednn").product(vector.row, {.shape = vector.shape});
+  expect_outputs(vector, lanes, [&](std::int64_t i, std::int64_t j) {
+    std::vector<float> sums;
+    for (std::int64_t lane = 0; lane < 16; ++lane) {
+      std::vector<std::int64_t> ks;
+      for (std::int64_t k = 2 * lane; k < 163; k += 32)
+        for (std::int64_t e = k; e < std::min<std::int64_t>(k + 2, 163); ++e) ks.push_back(e);
+      sums.push_back(chain(vector, i, j, ks));
+    }
+    for (std::size_t half = 8; half > 2; half /= 2)
+      for (std::size_t lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  });
+}
+
 TEST(PlannedGemm, RefusesOrdersThatNoInstructionAllows) {
   const Case x = random_case("ada", DType::e4m3, {.m = 2, .n = 2, .k = 64});
-  EXPECT_THROW(planned(x, {.restart = 24}), std::invalid_argument);
-  EXPECT_THROW(planned(x, {.parts = 2}), std::invalid_argument);
-  EXPECT_THROW(planned(x, {.parts = 2, .tile = 8}), std::invalid_argument);
+  EXPECT_THROW(planned(x, of(x, {.restart = 24})), std::invalid_argument);
+  EXPECT_THROW(planned(x, of(x, {.parts = 2})), std::invalid_argument);
+  EXPECT_THROW(planned(x, of(x, {.parts = 2, .tile = 8})), std::invalid_argument);
 }
 
 }  // namespace
