@@ -83,12 +83,12 @@ class NoSummationTree : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The tree of `sum` for this many terms. About K calls where it is a chain, K^2 / 2 at most, several times
-/// as many where a call takes only some of the units, and those that compare the tree with the sum: pairs
-/// with their signs exchanged and units at random places, all pairs of up to 64 terms and 2 K of more. An
-/// accumulator that begins with zero does not show. What `sum` throws passes through. std::invalid_argument
-/// for no terms, too many, or probes that are not finite, positive, and big above unit; NoSummationTree
-/// otherwise.
+/// The tree of `sum` for this many terms. About K calls where it is a chain, K L / 2 where blocks of L are
+/// added at once, K^2 / 2 at most, several times as many where a call takes only some of the units, and those
+/// that compare the tree with the sum: pairs with their signs exchanged and units at random places, all pairs
+/// of up to 64 terms and 2 K of more. An accumulator that begins with zero does not show. What `sum` throws
+/// passes through. std::invalid_argument for no terms, too many, or probes that are not finite, positive, and
+/// big above unit; NoSummationTree otherwise.
 RevealedSum reveal(std::size_t terms, const Summation& sum, const ProbeTerms& probes = {});
 
 }  // namespace fp16lab::analysis

@@ -32,20 +32,23 @@ Factors factors(DType format, double term) {
   });
 }
 
-constexpr int most_units_exponent = 7;
-/// Bits between M and a unit: 25 that a row keeps below the largest term, those of as many units as a call
-/// takes, and two more.
-constexpr int distance = 25 + most_units_exponent + 2;
+/// Bits between M and the sum of a call's units: 25 that a row keeps below the largest term, and two more.
+constexpr int distance = 27;
+/// Binary exponent of the most units of a call: more than any command asks for.
+constexpr int most_units = 12;
 
 ProbeTerms probes_of(const TensorCoreModel& row, DType format) {
   return visit_dtype<is_low_precision>(format, [&](auto type) -> ProbeTerms {
     using F = typename decltype(type)::Format;
-    int big = std::min(2 * F::emax, 60);
-    if (row.accumulator() == DType::f16) big = std::min(big, Binary16::emax);
-    const int unit = std::max(std::min(0, big - distance), 2 * F::exponent_of_min_subnormal);
+    int big = std::min(2 * F::emax, 60), lowest = 2 * F::exponent_of_min_subnormal;
+    if (row.accumulator() == DType::f16) {
+      big = std::min(big, Binary16::emax);
+      lowest = std::max(lowest, Binary16::exponent_of_min_subnormal);
+    }
+    const int unit = std::max(std::min(0, big - distance - most_units), lowest);
     return {.big = std::ldexp(1.0, big),
             .unit = std::ldexp(1.0, unit),
-            .most_units = std::size_t{1} << most_units_exponent};
+            .most_units = std::size_t{1} << std::min(big - distance - unit, most_units)};
   });
 }
 
