@@ -7,6 +7,7 @@
 //                                           data
 //   emulated_gemm_kernel-inl.h              in FP32 lanes, for data that stay in bounds
 //   this file                               cache blocks and threads around them
+// Rows whose stages are fmas alone are in fma_row_gemm.cpp, libraries' orders in planned_gemm.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>

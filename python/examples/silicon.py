@@ -135,6 +135,7 @@ def draw(path: str, steps: int) -> None:
     for library, label in (("instruction", "one chain instead of the plan"), ("onednn", "row and plan")):
         distances = [float((x - y).norm() / y.norm()) for x, y in zip(weights(library), native, strict=True)]
         axes.plot(range(1, steps + 1), distances, label=label)
+    plt.rcParams["svg.fonttype"] = "none"  # text, not outlines
     axes.set_yscale("symlog", linthresh=1e-8)
     axes.set(xlabel="step", ylabel="distance from PyTorch's weights", title="BF16 training on this processor (AdamW)")
     axes.legend()
