@@ -72,7 +72,7 @@ PlannedProduct onednn(const TensorCoreModel& row, const ProductCall& call) {
             .ranges = {{.parts = 16, .tile = 2, .interleaved = true, .join = Join::halves_to_four}}};
   }
   const ProductOrder chains{.restart = k <= 1024 || call.a_transposed ? 512 : 1024};
-  if (call.threads == 1 || call.batched || !call.a_transposed) return {.row = &row, .ranges = {chains}};
+  if (call.threads == 1 || call.batch > 1 || !call.a_transposed) return {.row = &row, .ranges = {chains}};
   if (call.threads > 2)
     refuse("onednn", fmt::format("whether K of {} is split in {} threads is not known, only in one and two",
                                  text_of(call.shape), call.threads));
