@@ -22,12 +22,15 @@ struct Order {
     neighbours,   ///< pairwise: 0 + 1, 2 + 3, ...; then the sums of these alike
     halves,       ///< pairwise: term i and term i + n / 2, n a power of two; then the first n / 2 alike
     parts,        ///< `size` terms each by the first of `inner`, their sums by the second
-    interleaved,  ///< `size` parts, of terms with the same remainder; inner as above
+    interleaved,  ///< `size` parts, to which groups of `group` terms go in turn; inner as above
+    with_rest,    ///< the same of single terms, but those after the last full turn go on in the first part
+    folded,       ///< term i and term i + n / 2 while there are more than `size`, then these by `inner`
     headed,       ///< the first `size` by `inner`, then term by term
   };
   Kind kind;
   std::size_t size = 0;
   std::vector<Order> inner = {};
+  std::size_t group = 1;
 };
 
 /// Joins nodes as orders say.
@@ -57,14 +60,14 @@ class Builder {
         }
         return nodes.front();
       case Order::Kind::halves:
-        while (nodes.size() > 1) {
-          const std::size_t half = (nodes.size() + 1) / 2;
-          for (std::size_t i = 0; i + half < nodes.size(); ++i) nodes[i] = join({nodes[i], nodes[i + half]});
-          nodes.resize(half);
-        }
+        fold(nodes, 1);
         return nodes.front();
+      case Order::Kind::folded:
+        fold(nodes, order.size);
+        return build(order.inner[0], std::move(nodes));
       case Order::Kind::parts:
       case Order::Kind::interleaved:
+      case Order::Kind::with_rest:
         break;
       case Order::Kind::headed: {
         const auto head = nodes.begin() + static_cast<std::ptrdiff_t>(std::min(order.size, nodes.size()));
@@ -73,12 +76,13 @@ class Builder {
         return chain(rest, 1);
       }
     }
-    const bool interleaved = order.kind == Order::Kind::interleaved;
-    const std::size_t parts =
-        interleaved ? std::min(order.size, nodes.size()) : (nodes.size() + order.size - 1) / order.size;
-    std::vector<std::vector<std::size_t>> part(parts);
-    for (std::size_t i = 0; i < nodes.size(); ++i)
-      part[interleaved ? i % order.size : i / order.size].push_back(nodes[i]);
+    std::vector<std::vector<std::size_t>> part;
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      std::size_t to = order.kind == Order::Kind::parts ? i / order.size : i / order.group % order.size;
+      if (order.kind == Order::Kind::with_rest && i >= nodes.size() / order.size * order.size) to = 0;
+      if (to >= part.size()) part.resize(to + 1);
+      part[to].push_back(nodes[i]);
+    }
     std::vector<std::size_t> sums;
     for (std::vector<std::size_t>& terms : part) sums.push_back(build(order.inner[0], std::move(terms)));
     return build(order.inner[1], std::move(sums));
@@ -90,6 +94,15 @@ class Builder {
   std::size_t join(Join children) {
     joins_.push_back(std::move(children));
     return terms_ + joins_.size() - 1;
+  }
+
+  /// Adds the second half to the first while there are more than `count`.
+  void fold(std::vector<std::size_t>& nodes, std::size_t count) {
+    while (nodes.size() > count) {
+      const std::size_t half = (nodes.size() + 1) / 2;
+      for (std::size_t i = 0; i + half < nodes.size(); ++i) nodes[i] = join({nodes[i], nodes[i + half]});
+      nodes.resize(half);
+    }
   }
 
   std::size_t chain(const std::vector<std::size_t>& nodes, std::size_t step) {
@@ -146,6 +159,10 @@ class Search {
     if (terms_ < 3) return std::nullopt;
     if (const std::size_t first = below_[parent_[0]].terms; first > 2)
       if (const Order blocks{Kind::blocks, first}; gives(blocks, tree_)) return blocks;
+    for (const Order& order :
+         {with_rest(), lanes_of_pairs({Kind::neighbours}), lanes_of_pairs({Kind::halves}),
+          lanes_of_pairs(folded_to_four()), folded_to_four()})
+      if (order.size > 1 && gives(order, tree_)) return order;
     if (std::optional<Order> order = headed()) return order;
     for (std::size_t node = parent_[0]; node + 1 < parent_.size(); node = parent_[node]) {
       const auto& [count, first, last, divisor] = below_[node];
@@ -164,6 +181,25 @@ class Search {
     std::size_t terms = 0, first = 0, last = 0;
     std::size_t divisor = 0;  ///< the largest of all distances between the terms
   };
+
+  static Order folded_to_four() { return {Order::Kind::folded, 4, {{Order::Kind::neighbours}}}; }
+
+  /// With as many parts as the distance between the two terms that are added first; size 0: with none.
+  Order with_rest() const {
+    const Join& first = tree_.joins()[parent_[0] - terms_];
+    if (first.size() != 2 || first[1] >= terms_ || terms_ % first[1] == 0) return {Order::Kind::with_rest};
+    return {Order::Kind::with_rest, first[1], {{Order::Kind::ascending}, {Order::Kind::ascending}}};
+  }
+
+  /// Where terms 0 and 1 are added first and term n + 1 next, n / 2 parts of pairs.
+  Order lanes_of_pairs(const Order& sums) const {
+    const std::size_t first = parent_[0], next = parent_[first];
+    if (parent_[1] != first || next >= parent_.size()) return {Order::Kind::interleaved};
+    const Join& join = tree_.joins()[next - terms_];
+    const std::size_t other = join.front() == first ? join.back() : join.front();
+    if (join.size() != 2 || other >= terms_) return {Order::Kind::interleaved};
+    return {Order::Kind::interleaved, (other - 1) / 2, {{Order::Kind::pairs}, sums}, 2};
+  }
 
   std::vector<std::size_t> terms_below(std::size_t node) const {
     std::vector<std::size_t> open{node}, terms;
@@ -245,13 +281,14 @@ class Search {
 /// "ascending chain"; of what is summed where that matters: terms, or "sums" of parts.
 std::string words(const Order& order, std::size_t terms) {
   const auto inner = [&](std::size_t i, std::size_t count) { return words(order.inner[i], count); };
+  const std::string of = terms == 0 ? "" : fmt::format(" of {}", terms);  // 0: not all alike
   switch (order.kind) {
     case Order::Kind::ascending:
       return terms < 3 ? "one sum of 2" : fmt::format("ascending chain of {}", terms);
     case Order::Kind::descending:
       return fmt::format("descending chain of {}", terms);
     case Order::Kind::pairs:
-      return fmt::format("ascending chain of {}, of each pair the higher one first", terms);
+      return fmt::format("ascending chain{}, of each pair the higher one first", of);
     case Order::Kind::neighbours:
       return fmt::format("pairwise tree of {}, neighbours first", terms);
     case Order::Kind::halves:
@@ -268,7 +305,17 @@ std::string words(const Order& order, std::size_t terms) {
                          last == order.size ? "" : fmt::format(", the last of {}", last),
                          inner(0, order.size), inner(1, parts));
     }
+    case Order::Kind::folded:
+      return fmt::format("pairwise tree of {}, halves added to each other down to {}, then ({})", terms,
+                         order.size, inner(0, order.size));
+    case Order::Kind::with_rest:
+      return fmt::format(
+          "{} interleaved parts, k mod {}, but the last {} in the first, each ({}), their sums ({})",
+          order.size, order.size, terms % order.size, inner(0, terms / order.size), inner(1, order.size));
     case Order::Kind::interleaved:
+      if (order.group > 1)
+        return fmt::format("{} parts, to which groups of {} go in turn, each ({}), their sums ({})",
+                           order.size, order.group, words(order.inner[0], 0), inner(1, order.size));
       return fmt::format("{} interleaved parts, k mod {}, each ({}), their sums ({})", order.size, order.size,
                          inner(0, (terms + order.size - 1) / order.size), inner(1, order.size));
     case Order::Kind::headed:

@@ -46,7 +46,7 @@ class SummationTree {
   /// The order in words, such as "chain of 64 blocks of 8": only where these words, built again, give this
   /// tree. Known are chains (ascending, descending, pairs with the higher term first, blocks), pairwise
   /// trees, parts of equal length or interleaved ones, each in such an order, and a tail that is added term
-  /// by term.
+  /// by term: the orders of tensor cores, and of PyTorch's products of matrices on a processor.
   std::optional<std::string> in_words() const;
 
   bool operator==(const SummationTree&) const = default;
