@@ -8,13 +8,16 @@ tell them apart. Exit code 1 if an output differs. Needs torch, mmaemu and fp16l
 of the build installs mmaemu.
 """
 import sys
+import warnings
 
 import mmaemu
 import numpy as np
 import torch
 
 import fp16lab
+import fp16lab.torch as lab
 
+warnings.simplefilter("ignore", mmaemu.UnverifiedSplitWarning)
 # mmaemu's profile, our row, and how the chip joins parts.
 CHIPS = [("hopper", "hopper-wgmma", {"contiguous": "serial"}), ("ada", "ada", {"serial": "serial", "pairwise": "pairwise"})]
 SHAPES = [(3, 5, 128), (16, 8, 640), (7, 33, 1000), (2, 4, 4096), (5, 3, 48)]
@@ -60,6 +63,20 @@ def main():
                         told_apart += differing(other, theirs) if parts > 1 or not fast else 0
                         if here:
                             print(f"{profile}, {m} x {n} x {k}, fast {fast}, {parts} parts, {scheme}: {here} of {m * n} differ")
+    # Whole calls: scales, the rounding to BF16, and use_fast_accum as torch passes it.
+    a, b = operands(16, 16, 640, seed=9)
+    scales = torch.tensor(1 / 3), torch.tensor(0.7)
+    for profile, row, _ in CHIPS:
+        for fast in (False, True):
+            with lab.emulate(row, library="cublaslt-12.8"):
+                ours = torch._scaled_mm(a, b.T, *scales, out_dtype=torch.bfloat16, use_fast_accum=fast)
+            theirs = mmaemu.scaled_mm(
+                a, b.T, *scales, out_dtype=torch.bfloat16, use_fast_accum=fast, profile=profile, splitk=mmaemu.SplitK(1, "none")
+            )
+            here = int((ours.view(torch.int16) != theirs.view(torch.int16)).sum())
+            compared, wrong = compared + ours.numel(), wrong + here
+            if here:
+                print(f"_scaled_mm, {profile}, fast {fast}: {here} of {ours.numel()} differ")
     print(f"{compared} outputs compared with mmaemu {mmaemu.__version__}: {wrong} differ; one chain differs in {told_apart}")
     return 1 if wrong or compared == 0 or told_apart == 0 else 0
 

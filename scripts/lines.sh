@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=237950
+budget=242300
 
 case "${1:-}" in
   '') ;;

@@ -4,7 +4,7 @@ First every class of product that the network below uses, on operands that cance
 predict it, and as controls would have it. Then trainings in BF16, natively and under lab.emulate: losses and weights at
 every step. Exits with 1 if a bit differs, with 77 where the processor has no AVX512_BF16.
 
-    python silicon.py [STEPS [FIGURE.svg]]      1,000 steps in three trainings; a figure of how far a control gets
+    python silicon.py [STEPS [FIGURE.png]]      1,000 steps in three trainings; a figure of how far a control gets
 """
 
 import contextlib

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from fractions import Fraction
 
@@ -314,3 +315,32 @@ def test_two_parts_of_fp8_are_joined_as_cublaslt_joins_them():
         fp16lab.matmul(a, b, "hopper-wgmma", plan=fp16lab.Plan("cublaslt-12.8", parts=2, join="pairwise"))
     with pytest.raises(ValueError, match="join is 'tree'; one of serial, pairwise, "):
         fp16lab.matmul(a, b, "ada", plan=fp16lab.Plan("cublaslt-12.8", join="tree"))
+
+
+@pytest.mark.parametrize(
+    "row,parts,join,fast,digest",
+    [
+        ("hopper-wgmma", 1, "serial", False, "16c83cb0518fef05"),
+        ("hopper-wgmma", 5, "serial", False, "6e78aeb125285b96"),
+        ("hopper-wgmma", 1, "serial", True, "575b88ec5eada5ae"),
+        ("hopper-wgmma", 5, "serial", True, "2183e8c92e9d96fb"),
+        ("ada", 1, "serial", False, "7439b676a81b5bfe"),
+        ("ada", 5, "serial", False, "539da37129e6936b"),
+        ("ada", 5, "pairwise", False, "e7a1bb121cf33bc7"),
+        ("ada", 1, "serial", True, "5d148922080e86bc"),
+        ("ada", 5, "serial", True, "31e89a471cc5960e"),
+        ("ada", 5, "pairwise", True, "8ff38d51b0f88a37"),
+    ],
+)
+def test_the_sums_of_cublaslt_are_those_that_mmaemu_gives(row, parts, join, fast, digest):
+    """mmaemu 0.1.0 (PyPI), whose rules are recordings of cuBLASLt 12.8.3.14: FP32 sums of 4 x 8 x 900 in E4M3."""
+    random = np.random.default_rng(5)
+    a, b = random.standard_normal((4, 900)) * 40, random.standard_normal((8, 900)) * 2
+    a[:, 450:] = -a[:, :450] * (1 + random.integers(0, 2, (4, 450)) / 16)
+    b[:, 450:] = b[:, :450]
+    fade = 0.125 ** (np.arange(900) // 64 % 5)  # tiles so far apart that their sums round
+    a, b = a * fade, b * fade
+    a, b = a.clip(-448, 448).astype(ml_dtypes.float8_e4m3fn), b.astype(ml_dtypes.float8_e4m3fn)
+    plan = fp16lab.Plan("cublaslt-12.8", parts, join, fast)
+    sums = fp16lab.matmul(a, b.T, row, out="f32", plan=plan)
+    assert hashlib.sha256(sums.tobytes()).hexdigest()[:16] == digest

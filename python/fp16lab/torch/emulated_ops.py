@@ -378,16 +378,22 @@ def _scaled_mm(
     out_dtype: Any = None,
     use_fast_accum: bool = False,
 ) -> torch.Tensor:
-    """FP8: the sums of the tensor core's instruction over all of K, which are not those of cuBLASLt (it cuts K into
-    chains and multiplies the scales first), times scale_a, times scale_b, + bias, each rounded to FP32, then
-    rounded to out_dtype. Scales of the tensor, of rows of a and of columns of b."""
+    """FP8: the sums of the tensor core's instruction over all of K, times scale_a, times scale_b, + bias, each rounded
+    to FP32, then rounded to out_dtype. Scales of the tensor, of rows of a and of columns of b. Under a library's plan
+    its sums, times the product of the two scales, which is rounded first; it knows no other epilogue."""
     scales = ((scale_a, (a.shape[0], 1)), (scale_b, (1, b.shape[1])))
     unless = ""
     for scale, shape in scales:
         if scale.numel() != 1 and tuple(scale.shape) != shape:
             unless = f"a scale of shape {tuple(scale.shape)}; one number or {shape} is emulated"
     run.emulates(func, a, b, unless=unless)
-    sums = run.products.matmul_fp8(a, b)
+    if run.products.planned:
+        if bias is not None or scale_result is not None or scale_a.numel() != 1 or scale_b.numel() != 1:
+            raise run.products.unknown("a bias, a scale of the result, or scales of rows and columns")
+        planned = run.products.matmul_fp8(a, b, use_fast_accum)
+        scaled: torch.Tensor = planned * (scale_a.float() * scale_b.float())
+        return scaled.to(out_dtype or a.dtype)
+    sums = run.products.matmul_fp8(a, b, use_fast_accum)
     for scale, _ in scales:
         sums = sums * scale.float()
     if bias is not None:

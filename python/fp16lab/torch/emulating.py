@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..products import Plan
 from ..tensor_memory import in_memory
 from . import emulated_ops, product_sums
 from .attention import attention
@@ -58,12 +59,13 @@ class emulate:
 
     model: a name of fp16lab.models(), "volta" to "blackwell-tcgen05", or a chip, "v100" to "b200", in any case.
     accumulator: "f32" or "f16", of FP16 products; BF16 and FP8 have sums in FP32. FP8 products (_scaled_mm) are
-    one instruction's sum over all of K, and not cuBLASLt's, which cuts K into chains.
+    one instruction's sum over all of K; library="cublaslt-12.8" cuts K into cuBLASLt's chains.
     f32: what becomes of FP32 products: "native" leaves them to torch, "tf32" rounds operands to TF32 for the
     tensor core, "fma" makes one chain of fused multiply-adds over ascending k. FP64 is always torch's.
-    library: a name of fp16lab.plans(), whose calls 16-bit matrix products follow over K: with "avx512_bf16" and
-    "onednn" they have the bits of PyTorch itself on a processor with AVX512_BF16. A call without a known rule (a
-    vector, a small product, a convolution) is an EmulationError; a watch sees the rounded side of these products.
+    library: a name of fp16lab.plans() or a Plan, whose calls 16-bit and FP8 matrix products follow over K: with
+    "avx512_bf16" and "onednn" they have the bits of PyTorch itself on a processor with AVX512_BF16, with
+    "hopper-wgmma" and Plan("cublaslt-12.8", parts=2) those of _scaled_mm on an H100 that splits K in two. A call
+    without a known rule (mv, a convolution) is an EmulationError; a watch sees the rounded side of these products.
     let_through: names of operations ("torchvision::roi_align", "aten::_fft_r2c") of which torch computes what would
     be refused; that is counted as "let through". What is emulated of them ("aten::convolution" but for 3-d ones)
     stays so. A backward pass has operations of its own ("aten::convolution_backward").
@@ -99,7 +101,7 @@ class emulate:
         accumulator: str = "f32",
         f32: str = "native",
         let_through: Iterable[str] = (),
-        library: str = "instruction",
+        library: str | Plan = "instruction",
     ) -> None:
         if f32 not in ("native", "tf32", "fma"):
             raise ValueError(f'f32 is {f32!r}; "native", "tf32" or "fma" is needed')

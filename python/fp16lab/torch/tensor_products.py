@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -38,17 +39,20 @@ class TensorProducts:
     model: a name of fp16lab.models(), or a chip. accumulator: "f32" or "f16", of FP16 operands; others have FP32 sums.
     f32: how FP32 operands are multiplied: "tf32", rounded to TF32 and multiplied by the tensor core, or
     "fma", one chain of fused multiply-adds over ascending k.
-    library: a name of fp16lab.plans(): of 16-bit products the order over K of its calls, with FP32 sums.
+    library: a name of fp16lab.plans() or a Plan: the order over K of its calls, with FP32 sums, for 16-bit and FP8
+    products.
     tensor_core: the row's own name, "hopper" of "H100". ValueError: a model that does not have these formats, no
     plan of this name, or one with other sums than FP32.
     """
 
-    def __init__(self, model: str, accumulator: str, f32: str, library: str = "instruction") -> None:
-        if library not in plans():
-            raise ValueError(f"library is {library!r}; one of {', '.join(plans())} is needed")
-        if library != "instruction" and accumulator != "f32":
-            raise ValueError(f'library {library!r} adds in FP32: accumulator "f32" is needed with it')
-        self._library = library
+    def __init__(self, model: str, accumulator: str, f32: str, library: str | Plan = "instruction") -> None:
+        self._plan = library if isinstance(library, Plan) else Plan(library)
+        name = self._plan.name
+        if name not in plans():
+            raise ValueError(f"library is {name!r}; one of {', '.join(plans())} is needed")
+        self.planned = name != "instruction"
+        if self.planned and accumulator != "f32":
+            raise ValueError(f'library {name!r} adds in FP32: accumulator "f32" is needed with it')
         self.model, self.accumulator, self._tf32 = model, accumulator, f32 == "tf32"
         self.tensor_core: str = _of_thread.products(model, accumulator, 1).tensor_core
 
@@ -71,9 +75,9 @@ class TensorProducts:
         if a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:  # addresses follow
             raise ValueError(f"matrices of {tuple(a.shape)} and {tuple(b.shape)} cannot be multiplied")
         dtype = out or a.dtype
-        if self._library != "instruction" and a.dtype != torch.float32:
+        if self.planned and a.dtype != torch.float32:
             if vector:
-                raise PlanError(f"plan '{self._library}' has no rule for mv and dot")
+                raise self.unknown("mv and dot")
             return self._by_plan(a, b, bias, addend, dtype)
         batched = a.ndim == 3
         a, transpose_a = _dense(a)
@@ -114,20 +118,29 @@ class TensorProducts:
         dtype: torch.dtype,
     ) -> torch.Tensor:
         """As matmul, in the order that the library has for a call of this shape and layout."""
-        plan = Plan(self._library, threads=torch.get_num_threads())
+        sums = self._sums_by_plan(a, b, self._plan)
+        for term in (bias, addend):
+            if term is not None:
+                sums += term.float()
+        return sums.to(dtype)
+
+    def unknown(self, what: str) -> PlanError:
+        return PlanError(f"plan '{self._plan.name}' has no rule for {what}")
+
+    def _sums_by_plan(self, a: torch.Tensor, b: torch.Tensor, plan: Plan) -> torch.Tensor:
+        plan = replace(plan, threads=torch.get_num_threads())
         try:
             sums: torch.Tensor = matmul(
                 a.detach(), b.detach(), self.model, out="f32", threads=plan.threads, plan=plan
             )
         except ValueError as error:
             raise PlanError(str(error)) from None
-        for term in (bias, addend):
-            if term is not None:
-                sums += term.float()
-        return sums.to(dtype)
+        return sums
 
-    def matmul_fp8(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        """The sums, in FP32, of a (m, k) b (k, n) in float8_e4m3fn or float8_e5m2."""
+    def matmul_fp8(self, a: torch.Tensor, b: torch.Tensor, use_fast_accum: bool) -> torch.Tensor:
+        """The sums, in FP32, of a (m, k) b (k, n) in float8_e4m3fn or float8_e5m2. use_fast_accum: of a plan."""
+        if self.planned:
+            return self._sums_by_plan(a, b, replace(self._plan, fast_accumulation=use_fast_accum))
         sums: torch.Tensor = matmul(a, b, self.model, out="f32", threads=torch.get_num_threads())
         return sums
 
@@ -147,8 +160,8 @@ class TensorProducts:
         "forward" fills y, "input" x (its gradient, or a transposed convolution), "weight" the weight. x and y
         are dense in one memory format, contiguous or channels last; the weight is contiguous. bias: for each
         channel of what is filled; none of a weight."""
-        if self._library != "instruction" and x.dtype != torch.float32:
-            raise PlanError(f"plan '{self._library}' has no rule for convolutions")
+        if self.planned and x.dtype != torch.float32:
+            raise self.unknown("convolutions")
         last = _channels_last(x) or _channels_last(y)
         sums = self._of().convolve(
             direction,
