@@ -159,8 +159,8 @@ def formats(known: dict) -> str:
 
 
 def tensor_cores(known: dict) -> str:
-    rows = [[code(r["name"]), " ".join(r["operands"]), r["accumulator"], str(r["products_per_block"]), str(r["fraction_bits"]),
-             str(r["exponent_floor"]), code(r["output"]), r["stages"], code(r["evidence"]), " ".join(r["chips"]),
+    rows = [[code(r["name"]), " ".join(r["operands"]), r["accumulator"], str(r["products_per_block"]),
+             "" if r["fraction_bits"] is None else str(r["fraction_bits"]), "" if r["exponent_floor"] is None else str(r["exponent_floor"]), code(r["output"]), r["stages"], code(r["evidence"]), " ".join(r["chips"]),
              cell(r["hardware"]), cell(r["source"])] for r in known["tensor_cores"]]
     text = ("L products are summed in one fused block; F fraction bits are kept when terms are aligned; E0 is the least exponent of "
             "the alignment. Evidence `hardware`: equals published captures of chips; `hardware_test`: asserted on chips by a public "

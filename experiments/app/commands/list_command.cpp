@@ -59,13 +59,14 @@ Json tensor_core_json(const TensorCoreModel& row) {
   for (const std::string_view chip : tensor_core_chips())
     if (std::ranges::find(generations_of(chip), row.name) != generations_of(chip).end())
       chips.push_back(chip);
+  const bool aligned = row.block().sum == Sum::aligned;
   return {{"name", row.name},
           {"chips", std::move(chips)},
           {"operands", std::move(operands)},
           {"accumulator", name_of(row.accumulator())},
           {"products_per_block", row.block().products},
-          {"fraction_bits", row.block().fraction_bits},
-          {"exponent_floor", row.block().exponent_floor},
+          {"fraction_bits", aligned ? Json(row.block().fraction_bits) : Json()},
+          {"exponent_floor", aligned ? Json(row.block().exponent_floor) : Json()},
           {"output", name_of(row.block().output)},
           {"stages", stages_text(row)},
           {"subnormal_accumulator", name_of(row.subnormal_accumulator)},

@@ -19,7 +19,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.is_null() ? "-" : value.dump();
+}
 
 /// A row: what has a fixed place, then a text that is cut to the line, or goes on below itself.
 void print_row(const std::string& begin, const std::string& text, std::size_t columns, bool details) {
