@@ -33,7 +33,7 @@ void fma_chain_gemm(GemmShape shape, MatrixView<float> a, MatrixView<float> b, c
 }
 
 void gemm_detail::fma_chain(GemmShape shape, MatrixView<float> a, MatrixView<float> b, const float* c,
-                            float* d, std::int64_t ldd, int threads, bool flushes) {
+                            float* d, std::int64_t ldd, int threads, [[maybe_unused]] bool flushes) {
   gemm_detail::check_arguments("fma_chain_gemm", shape, a, b, d, ldd, threads);
   if (shape.m == 0 || shape.n == 0) return;
   if (c != d && (c != nullptr || shape.k == 0)) {
