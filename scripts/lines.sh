@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=242300
+budget=242350
 
 case "${1:-}" in
   '') ;;

@@ -167,8 +167,8 @@ def tensor_cores(known: dict) -> str:
             "test suite; `model`: as published. [Understand](../understand.md#what-a-tensor-core-adds) explains the columns. A "
             "chip's name may stand in the place of a model's, in any case: where two models have it and differ (FP8), name one.\n\n"
             "**A row is one instruction, and its sum over all of K one chain; a library's product is more**: the plans below say what "
-            "`fp16lab.matmul(..., plan=)` makes of a row. cuBLASLt also multiplies the two scales of FP8 first. `lab.emulate` takes the "
-            "plan `instruction`: with FP8 it is not what `torch._scaled_mm` gives on that GPU.")
+            "`fp16lab.matmul(..., plan=)` and `lab.emulate(..., library=)` make of a row. Without one they take the plan `instruction`: "
+            "with FP8 that is not what `torch._scaled_mm` gives on that GPU.")
     plans = [[code(r["name"]), cell(r["library"]), cell(r["rows"]), cell(r["rule"]), cell(r["unknown"]), code(r["evidence"]), cell(r["source"])]
              for r in known["plans"]]
     return page("Tensor cores", "fp16lab list tensor_cores --json` and `fp16lab list plans --json", text,

@@ -208,6 +208,11 @@ void check(const TensorCoreModel& model, const Stage& stage, std::size_t index) 
                               name_of(stage.output)));
   if (index == 0 && (stage.entry == Entry::previous || stage.sum == Sum::addition))
     refuse(model, "begins with a stage that takes what the one before made");
+  if (index > 0 && stage.sum != Sum::addition && stage.entry != Entry::previous)
+    refuse(model, fmt::format(
+                      "has a stage {} that {} enters: what the stages before it made would be lost; previous "
+                      "is possible",
+                      index + 1, name_of(stage.entry)));
 }
 
 void check(const TensorCoreModel& model, DType a_format, std::size_t a_size, DType b_format,

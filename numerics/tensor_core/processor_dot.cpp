@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -22,8 +23,17 @@ __attribute__((target("avx512f,avx512vl,avx512bf16"))) float dot_pair(std::uint3
 
 }  // namespace
 
+/// By CPUID (Intel SDM, volume 2), and not by __builtin_cpu_supports, which not every compiler's library answers.
 bool has_processor_dot() {
-  return __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_supports("avx512vl") != 0;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned os_saves_registers = 1U << 27, all_of_avx512 = 0xe6;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & os_saves_registers) == 0) return false;
+  unsigned low = 0, high = 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  if ((low & all_of_avx512) != all_of_avx512) return false;
+  constexpr unsigned avx512f = 1U << 16, avx512vl = 1U << 31, avx512_bf16 = 1U << 5;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (b & avx512f) == 0 || (b & avx512vl) == 0) return false;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & avx512_bf16) != 0;
 }
 
 std::uint32_t processor_dot(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b,

@@ -21,6 +21,8 @@ from torch import nn
 import fp16lab
 import fp16lab.torch as lab
 
+if any(word in ("-h", "--help") for word in sys.argv[1:]):
+    sys.exit(__doc__)
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
 CONTROLS = {"one chain": ("avx512_bf16", "instruction"), "hopper": ("hopper", "instruction")}
 

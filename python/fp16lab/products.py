@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -20,14 +21,15 @@ class Plan:
 
     parts: of K, as cuBLASLt's heuristics choose them (split-K), and join, "serial" or "pairwise", how it adds
     them. fast_accumulation: of cuBLASLt's FP8, as
-    torch._scaled_mm's use_fast_accum. threads: of the library, of which oneDNN's order depends.
+    torch._scaled_mm's use_fast_accum. threads: of the library, on which oneDNN's order depends; None: torch's number
+    for tensors, 1 for other arrays.
     """
 
     name: str = "instruction"
     parts: int = 1
     join: str = "serial"
     fast_accumulation: bool = False
-    threads: int = 1
+    threads: int | None = None
 
 
 def matmul(
@@ -52,7 +54,8 @@ def matmul(
     operands' dtype, for FP8 the accumulator's.
     c: broadcast to the result; numbers of the accumulator's format in any dtype.
     plan: of a library call, a name of plans() or a Plan: which rows it takes, where chains over K begin again,
-    and how K is split, by the shape and by which operand memory holds transposed. "instruction": one chain.
+    and how K is split, by the shape and by which operand memory holds transposed. "instruction": one chain. "onednn"
+    is PyTorch's with ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 (where a processor has AMX, set it before torch is imported).
     Result: as a, or as b where that is torch's, in the dtype of `out`. Bits never depend on threads, strides
     or batching.
 
@@ -84,6 +87,11 @@ def matmul(
     planned = Plan(plan) if isinstance(plan, str) else plan
     if not isinstance(planned, Plan):
         raise TypeError(f"plan is {plan!r}; a name of plans() or a Plan is needed")
+    if planned.name != "instruction" and 1 in (left.words.ndim, right.words.ndim):
+        raise ValueError(f"plan '{planned.name}' has no rule for vectors (mv, dot); matrices are right")
+    library_threads = planned.threads
+    if library_threads is None:
+        library_threads = sys.modules["torch"].get_num_threads() if kind.kind == "torch" else 1
 
     rows = left.words if left.words.ndim > 1 else left.words[np.newaxis, :]
     columns = right.words if right.words.ndim > 1 else right.words[:, np.newaxis]
@@ -120,7 +128,7 @@ def matmul(
             planned.parts,
             planned.join,
             planned.fast_accumulation,
-            planned.threads,
+            library_threads,
             count,
         )
     except ValueError as error:

@@ -114,6 +114,9 @@ MmaQuestion question_of(const MmaCommand& command, OwnRow own) {
           fmt::format("--block-size: {} has two blocks of 16 in an instruction of 32 products; "
                       "--fp8-order says which",
                       which));
+    if (row.stages.size() > 1)
+      mma_usage(
+          fmt::format("--block-size: {} has several stages, which share an instruction's products", which));
     row.set(&Stage::products, *command.block_size);
   }
   if ((command.fraction_bits || command.exponent_floor || !command.underflow_zero.empty() ||

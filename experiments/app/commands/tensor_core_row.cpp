@@ -43,9 +43,11 @@ const std::vector<Key>& keys() {
       {"  sum", "how it adds: " + known_names<Sum>()},
       {"  products", fmt::format("how many of the instruction's products it takes: 1 to {}; an addition none",
                                  max_block_size)},
-      {"  run, groups, group", "which: those with (k / run) mod groups = group; default: all"},
-      {"  entry", "what enters beside them: " + known_names<Entry>()},
-      {"  fraction_bits", "and exponent_floor of an aligned sum"},
+      {"  run, groups, group",
+       "which: those with floor(k / run) mod groups = group; default: 1, 1, 0, all of them"},
+      {"  entry", "what enters beside them: " + known_names<Entry>() +
+                      "; default: accumulator, of later stages previous"},
+      {"  fraction_bits", "and exponent_floor: of an aligned sum, both required"},
       {"  output", "its rounding"},
       {"as_fp16", "true: FP8 operands become FP16 numbers first"},
       {"subnormal_accumulator", "as --subnormal-accumulator: " + known_names<SubnormalAccumulator>()},
@@ -208,7 +210,11 @@ std::optional<Stages> stages_of(const RowTable& file) {
     if (file.has(key))
       file.refuse(key, "expected it in the [[stage]] tables, which say what an instruction does");
   Stages stages{stage_of(tables.front())};
-  for (std::size_t i = 1; i < tables.size(); ++i) stages.push_back(stage_of(tables[i]));
+  for (std::size_t i = 1; i < tables.size(); ++i) {
+    Stage stage = stage_of(tables[i]);
+    if (stage.sum != Sum::addition && !tables[i].has("entry")) stage.entry = Entry::previous;
+    stages.push_back(stage);
+  }
   return stages;
 }
 

@@ -65,7 +65,8 @@ class emulate:
     library: a name of fp16lab.plans() or a Plan, whose calls 16-bit and FP8 matrix products follow over K: with
     "avx512_bf16" and "onednn" they have the bits of PyTorch itself on a processor with AVX512_BF16, with
     "hopper-wgmma" and Plan("cublaslt-12.8", parts=2) those of _scaled_mm on an H100 that splits K in two. A call
-    without a known rule (mv, a convolution) is an EmulationError; a watch sees the rounded side of these products.
+    without a known rule (mv, a convolution, flash attention) is an EmulationError; the number of threads is torch's. A
+    watch sees the rounded side of these products. Other operations are torch's own on both sides.
     let_through: names of operations ("torchvision::roi_align", "aten::_fft_r2c") of which torch computes what would
     be refused; that is counted as "let through". What is emulated of them ("aten::convolution" but for 3-d ones)
     stays so. A backward pass has operations of its own ("aten::convolution_backward").
@@ -299,6 +300,13 @@ def _decomposed(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _attention(run: emulate, query: Any, *args: Any, **kwargs: Any) -> Any:
+    if run.products.planned and query.dtype in _HALVES:
+        if not torch.backends.cuda.flash_sdp_enabled():
+            return _in_parts(_attention_of_torch, query, *args, **kwargs)
+        raise EmulationError(
+            "aten::scaled_dot_product_attention: the order of its flash kernel is not known; "
+            "torch.nn.attention.sdpa_kernel(SDPBackend.MATH) around both sides is right"
+        )
     if query.dtype in _HALVES or query.dtype == torch.float32 and run.f32 != "native":
         return attention(query, *args, **kwargs)
     return _in_parts(_attention_of_torch, query, *args, **kwargs)

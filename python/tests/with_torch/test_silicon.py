@@ -38,6 +38,9 @@ def test_what_the_plan_does_not_know_is_refused_by_name():
         image, kernel = torch.randn(1, 3, 8, 8).bfloat16(), torch.randn(4, 3, 3, 3).bfloat16()
         with pytest.raises(lab.EmulationError, match="plan 'onednn' has no rule for convolutions"):
             torch.conv2d(image, kernel)
+        q = torch.randn(1, 2, 8, 4).bfloat16()
+        with pytest.raises(lab.EmulationError, match="the order of its flash kernel is not known"):
+            torch.nn.functional.scaled_dot_product_attention(q, q, q)
     with pytest.raises(ValueError, match="library is 'mkl'; one of instruction, onednn, cublaslt-12.8"):
         lab.emulate("hopper", library="mkl")
     with pytest.raises(ValueError, match='adds in FP32: accumulator "f32" is needed'):

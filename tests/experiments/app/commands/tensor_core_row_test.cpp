@@ -164,6 +164,11 @@ TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
       refusal(open + "[[stage]]\nsum = \"fma\"\nproducts = 2\ngroups = 2\noutput = \"fp32_nearest_even\""),
       "rows/own.toml: fused_dot_add: model 'own' has stages of which not just one takes product 1 of an "
       "instruction");
+  const std::string fma =
+      "[[stage]]\nsum = \"fma\"\nproducts = 1\ngroups = 2\noutput = \"fp32_nearest_even\"\n";
+  EXPECT_EQ(refusal(open + fma + fma + "group = 1\n"), "") << "what the first made enters the second";
+  EXPECT_THAT(refusal(open + fma + fma + "group = 1\nentry = \"zero\""),
+              HasSubstr("has a stage 2 that zero enters: what the stages before it made would be lost"));
   EXPECT_THAT(refusal(open + "[[stage]]\nsum = \"fma\"\nproducts = 2\noutput = \"fp32_toward_zero\""),
               HasSubstr("rounds a stage of kind fma by fp32_toward_zero, which it cannot"));
   EXPECT_THAT(with("subnormal_accumulator = \"own\""), HasSubstr("known are emin, own_exponent"));
