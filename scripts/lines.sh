@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=242360
+budget=242362
 
 case "${1:-}" in
   '') ;;

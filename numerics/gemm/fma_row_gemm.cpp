@@ -1,7 +1,5 @@
 // The GEMM of rows whose stages are fmas alone: operands widened to FP32 in the order in which an instruction
 // takes its products, then the chain over ascending k of fma_chain_gemm.cpp.
-#include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "numerics/convert/convert.hpp"
@@ -16,9 +14,9 @@ namespace {
 /// Elements of an operand as FP32 numbers, exactly.
 template <class F>
 void widen_codes(const typename F::Bits* codes, float* to, std::size_t count) {
-  if constexpr (ignored_bits < F >> 0) {  // an FP32 register
-    constexpr std::uint32_t ignored = (1U << ignored_bits<F>)-1;
-    for (std::size_t i = 0; i < count; ++i) to[i] = float_from_bits(codes[i] & ~ignored);
+  constexpr int low_bits = ignored_bits<F>;
+  if constexpr (low_bits != 0) {  // an FP32 register
+    for (std::size_t i = 0; i < count; ++i) to[i] = float_from_bits(codes[i] >> low_bits << low_bits);
   } else {
     widen(std::span(reinterpret_cast<const SmallFloat<F>*>(codes), count), std::span(to, count));
   }
@@ -44,7 +42,6 @@ void widen_lines(const Operand& x, const Lines& lines, int threads, float* to) {
     ascending.resize(count);
     widen_codes<F>(from, ascending.data(), count);
     float* const row = to + to_index(line) * lines.padded;
-    std::fill_n(row, lines.padded, 0.0F);
     for (std::size_t k = 0; k < count; ++k) row[lines.positions[k]] = ascending[k];
   });
 }

@@ -95,8 +95,9 @@ PlannedProduct cublaslt(const TensorCoreModel& row, const ProductCall& call) {
            fmt::format("its FP8 is known with the rows ada and hopper-wgmma, not {}", row.name));
   if (call.parts < 1)
     refuse("cublaslt-12.8", fmt::format("K in {} parts; 1 or more are possible", call.parts));
-  if (hopper && call.join == Join::pairwise)
-    refuse("cublaslt-12.8", "on Hopper parts were seen joined serially, not pairwise");
+  if (call.join != Join::serial && (hopper || call.join != Join::pairwise))
+    refuse("cublaslt-12.8", fmt::format("parts were seen joined serially, on Ada also pairwise, not by {}{}",
+                                        name_of(call.join), hopper ? " on Hopper" : ""));
   ProductOrder order{.restart = call.fast_accumulation ? 0 : 128, .parts = call.parts, .join = call.join};
   if (call.parts > 1) {
     order.tile = ada ? 64 : 128;
@@ -112,10 +113,8 @@ constexpr std::array plans{
         "onednn", "oneDNN 3.13 and ATen's loops under PyTorch 2.15: eager BF16 mm, addmm, linear, bmm",
         "avx512_bf16, and single fmas",
         "above 4096 multiplications pairs in chains of 512 where K is at most 1024 or A is transposed, else "
-        "of "
-        "1024, added in order (two threads may halve K); of a vector 16 lanes of pairs or one chain; below, "
-        "by "
-        "layout, four chains, a tree of 64 and 8 lanes, or one chain",
+        "of 1024, added in order (two threads may halve K); for a vector 16 lanes of pairs or one chain; "
+        "below, by layout, four chains, a tree of 64 and 8 lanes, or one chain",
         Evidence::hardware_test,
         "mv and dot, convolutions, more than two threads with A transposed, FP16, other instruction sets",
         "orders revealed on a Zen 5 processor (fp16lab reveal)", &onednn},

@@ -37,7 +37,8 @@ struct ProductOrder {
   std::int64_t tile = 0;     ///< of parts > 1: elements of K that stay together, a multiple of an instruction
   bool interleaved =
       false;  ///< tile t is in part t mod parts; else each part has ceil(tiles / parts) neighbours
-  bool rest_in_first = false;  ///< of interleaved ones: tiles after the last whole round are in part 0
+  bool rest_in_first =
+      false;  ///< of interleaved single elements: those after the last whole round are in part 0
   Join join = Join::serial;
   /// The range ends here, or where K ends (0); another one, with an order of its own, follows.
   std::int64_t end = 0;

@@ -72,6 +72,9 @@ void check(const TensorCoreModel& model, const ProductOrder& order) {
         "planned_gemm: restart {}, {} parts of tiles of {}; a restart of 0 or more, one part, or more of "
         "tiles of 1 and more are possible, and a power of two of them to halve",
         order.restart, order.parts, order.tile));
+  if (order.rest_in_first && !(order.interleaved && order.tile == 1 && order.restart == 0))
+    throw std::invalid_argument(
+        "planned_gemm: what is left goes on in part 0 only of interleaved single elements without restarts");
   const int step = model.products();
   if (order.restart % step != 0 || (order.parts > 1 && order.tile % step != 0))
     throw std::invalid_argument(

@@ -40,7 +40,7 @@ def differing(x: torch.Tensor, y: torch.Tensor) -> int:
     return int((x.view(torch.int16) != y.view(torch.int16)).sum())
 
 
-#: Of each class of calls: shapes (batch 0: mm), and which operands memory holds transposed.
+#: Shapes of each class of calls (batch 0: mm), and which operands memory holds transposed.
 CLASSES = {
     "a b": ([(0, 64, 48, 640), (0, 33, 17, 1300), (0, 7, 90, 513)], "nn"),
     "a b^T, linear": ([(0, 64, 48, 640), (0, 20, 64, 2050)], "nt"),

@@ -316,8 +316,10 @@ def test_two_parts_of_fp8_are_joined_as_cublaslt_joins_them():
     split = fp16lab.Plan("cublaslt-12.8", parts=2)
     joined = (part[0] + part[1]) + (part[2] + part[3])
     assert np.array_equal(fp16lab.matmul(a, b, "hopper-wgmma", out="f32", plan=split), joined)
-    with pytest.raises(ValueError, match="on Hopper parts were seen joined serially"):
+    with pytest.raises(ValueError, match="parts were seen joined serially, on Ada also pairwise, not by pairwise on Hopper"):
         fp16lab.matmul(a, b, "hopper-wgmma", plan=fp16lab.Plan("cublaslt-12.8", parts=2, join="pairwise"))
+    with pytest.raises(ValueError, match="not by halves"):
+        fp16lab.matmul(a, b, "ada", plan=fp16lab.Plan("cublaslt-12.8", parts=4, join="halves"))
     with pytest.raises(ValueError, match="join is 'tree'; one of serial, pairwise, "):
         fp16lab.matmul(a, b, "ada", plan=fp16lab.Plan("cublaslt-12.8", join="tree"))
 

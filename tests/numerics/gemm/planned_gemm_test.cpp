@@ -218,6 +218,9 @@ TEST(PlannedGemm, RefusesOrdersThatNoInstructionAllows) {
   EXPECT_THROW(planned(x, of(x, {.restart = 24})), std::invalid_argument);
   EXPECT_THROW(planned(x, of(x, {.parts = 2})), std::invalid_argument);
   EXPECT_THROW(planned(x, of(x, {.parts = 2, .tile = 8})), std::invalid_argument);
+  EXPECT_THROW(planned(x, of(x, {.parts = 2, .tile = 16, .interleaved = true, .rest_in_first = true})),
+               std::invalid_argument);
+  EXPECT_THROW(planned(x, of(x, {.parts = 3, .tile = 16, .join = Join::halves})), std::invalid_argument);
 }
 
 }  // namespace
