@@ -142,17 +142,15 @@ IdxArray read_idx(const std::filesystem::path& path, int dimensions) {
     throw std::runtime_error(
         fmt::format("{}: truncated at byte {}: the magic number needs 4 bytes", name, got));
   const std::uint32_t magic = big_endian(word.data());
-  if (const auto found = static_cast<int>(word[3]); dimensions == 0 && found >= 1 && found <= most_dimensions)
-    dimensions = found;
+  const bool any = dimensions == 0;
+  if (any) dimensions = std::clamp<int>(word[3], 1, most_dimensions);
   const std::uint32_t expected_magic = unsigned_byte_code << 8 | static_cast<std::uint32_t>(dimensions);
   if (magic != expected_magic)
     throw std::runtime_error(
-        fmt::format("{}: wrong magic number at byte 0: expected 0x{:08x} (IDX, unsigned bytes, {}), "
+        fmt::format("{}: wrong magic number at byte 0: expected 0x{:08x} (IDX, unsigned bytes, {}{}), "
                     "got 0x{:08x}",
-                    name, expected_magic,
-                    dimensions == 0 ? fmt::format("1 to {} dimensions in the last byte", most_dimensions)
-                                    : counted(dimensions, "dimension"),
-                    magic));
+                    name, expected_magic, counted(dimensions, "dimension"),
+                    any ? fmt::format(" of 1 to {}", most_dimensions) : "", magic));
   IdxArray array;
   std::uint64_t size = 1;
   const std::uint64_t header = 4 + 4 * static_cast<std::uint64_t>(dimensions);

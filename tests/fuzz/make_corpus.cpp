@@ -71,6 +71,7 @@ void add_data(Seeds& seeds) {
       from_hex("003c 0040 0000 0080 007c 007e 00 02 01"));
   seeds["arrays/one"] = npy("<f8", "(2, 1)", from_hex("000000000000f03f 0000000000000040"));
   seeds["arrays/idx"] = seeds["idx/images"];
+  seeds["arrays/idx_scalar"] = idx_bytes({}, "1");
   seeds["capture/volta"] =
       "fp16lab capture 1\n"
       "device: V100\n"

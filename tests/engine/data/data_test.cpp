@@ -90,6 +90,9 @@ TEST_F(DataTest, EveryDamageIsOneClearError) {
   EXPECT_THAT(read_error("magic", idx_bytes({2, 3}, six), 1),
               AllOf(HasSubstr("wrong magic number at byte 0"), HasSubstr("expected 0x00000801"),
                     HasSubstr("got 0x00000802")));
+  for (const std::string& scalar : {idx_bytes({}, "1"), idx_bytes(std::vector<std::uint32_t>(9, 1), "1")})
+    EXPECT_THAT(read_error("scalar", scalar, 0), AllOf(HasSubstr("(IDX, unsigned bytes, "),
+                                                       HasSubstr(" of 1 to 8)"), HasSubstr("got 0x0000080")));
   EXPECT_THAT(read_error("header", good.substr(0, 6), 1),
               AllOf(HasSubstr("truncated at byte 6"), HasSubstr("8 bytes")));
   EXPECT_THAT(read_error("short", good.substr(0, 11), 1),
