@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "numerics/gemm/onednn_plan.hpp"
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab {
@@ -15,74 +16,7 @@ namespace {
   throw std::invalid_argument(fmt::format("plan '{}': {}", plan, what));
 }
 
-std::string text_of(const GemmShape& shape) { return fmt::format("{} x {} x {}", shape.m, shape.n, shape.k); }
-
 PlannedProduct instruction(const TensorCoreModel& row, const ProductCall&) { return {.row = &row}; }
-
-/// What ATen's own loops do: one correctly rounded fma after the other. (Products of BF16 and of FP16 are exact in
-/// FP32, so that a multiplication and an addition give the same.)
-constexpr TensorCoreModel aten_loops{
-    "aten",
-    "loops of ATen",
-    OperandFormats{DType::f16, DType::bf16},
-    {{.sum = Sum::fma, .products = 1, .output = BlockOutput::fp32_nearest_even}},
-    Evidence::hardware_test,
-    "orders revealed on a Zen 5 processor (fp16lab reveal)"};
-
-PlannedProduct ascending() { return {.row = &aten_loops}; }
-/// Four sums of every fourth product; what is left goes on in the first.
-PlannedProduct four_chains() {
-  return {.row = &aten_loops,
-          .ranges = {{.parts = 4, .tile = 1, .interleaved = true, .rest_in_first = true}}};
-}
-/// A dot product of vectors of eight lanes: eight vectors at a time, then two, then single elements.
-PlannedProduct eight_lanes(std::int64_t k) {
-  const std::int64_t by_64 = k / 64 * 64, by_16 = k / 16 * 16;
-  PlannedProduct product{.row = &aten_loops, .ranges = {}, .terms_follow = true};
-  const auto lanes = [&](int count, std::int64_t end) {
-    product.ranges.push_back(
-        {.parts = count, .tile = 1, .interleaved = true, .join = Join::halves, .end = end});
-  };
-  if (by_64 > 0) lanes(64, by_64);
-  if (by_16 > by_64) lanes(8, by_16);
-  return product;
-}
-
-/// oneDNN 3.13 and ATen's loops as PyTorch 2.15 chooses between them, for eager products of BF16 on processors with
-/// AVX512_BF16.
-PlannedProduct onednn(const TensorCoreModel& row, const ProductCall& call) {
-  const auto [m, n, k] = call.shape;
-  if (row.name != "avx512_bf16")
-    refuse("onednn", fmt::format("it takes the row avx512_bf16, not {}", row.name));
-  const bool vector = m == 1 || n == 1;
-  if (call.batched && m * n * k < 400 && m * n * k * call.batch <= 4096) return ascending();
-  if (m * n * k * call.batch <= 4096) {  // ATen's gate
-    if (m == 1 && n == 1) return four_chains();
-    if (vector && call.a_transposed && call.b_transposed)
-      refuse("onednn", fmt::format("a small product of {} with both operands transposed was not looked at",
-                                   text_of(call.shape)));
-    if (n == 1) return call.a_transposed ? ascending() : four_chains();
-    if (m == 1) return call.b_transposed ? eight_lanes(k) : four_chains();
-    if (call.a_transposed == call.b_transposed) return four_chains();
-    return call.a_transposed ? ascending() : eight_lanes(k);
-  }
-  if (vector) {
-    if ((m == 1 && n > 1 && !call.b_transposed) || (n == 1 && m > 1 && call.a_transposed)) return ascending();
-    return {.row = &row,  // 16 lanes of pairs
-            .ranges = {{.parts = 16, .tile = 2, .interleaved = true, .join = Join::halves_to_four}}};
-  }
-  const ProductOrder chains{.restart = k <= 1024 || call.a_transposed ? 512 : 1024};
-  if (call.threads == 1 || call.batch > 1 || !call.a_transposed) return {.row = &row, .ranges = {chains}};
-  if (call.threads > 2)
-    refuse("onednn", fmt::format("whether K of {} is split in {} threads is not known, only in one and two",
-                                 text_of(call.shape), call.threads));
-  if (k > 8192 && n <= 64)
-    refuse("onednn",
-           fmt::format("whether K of {} is split in two threads was not looked at", text_of(call.shape)));
-  if (n <= 64 && (k == 2048 || k == 4096 || k == 8192))
-    return {.row = &row, .ranges = {{.restart = 512, .parts = 2, .tile = k / 2}}};
-  return {.row = &row, .ranges = {chains}};
-}
 
 /// cuBLASLt 12.8.3.14 with FP8 on Ada and Hopper, as mmaemu 0.1.0 recorded it.
 PlannedProduct cublaslt(const TensorCoreModel& row, const ProductCall& call) {
@@ -108,23 +42,32 @@ PlannedProduct cublaslt(const TensorCoreModel& row, const ProductCall& call) {
 
 constexpr std::array plans{
     LibraryPlan{"instruction", "none", "every row", "one chain over ascending k", Evidence::model, "nothing",
-                "numerics/tensor_core/tensor_core_model.hpp", &instruction},
+                "numerics/tensor_core/tensor_core_model.hpp", &instruction, nullptr},
     LibraryPlan{
-        "onednn", "oneDNN 3.13 and ATen's loops under PyTorch 2.15: eager BF16 mm, addmm, linear, bmm",
+        "onednn",
+        "oneDNN 3.13 and ATen's loops under PyTorch 2.15: eager mm, addmm, linear, bmm, mv and dot of BF16 "
+        "and "
+        "FP16, conv2d of BF16",
         "avx512_bf16, and single fmas",
         "above 4096 multiplications pairs in chains of 512 where K is at most 1024 or A is transposed, else "
         "of 1024, added in order (two threads may halve K); for a vector 16 lanes of pairs or one chain; "
-        "below, by layout, four chains, a tree of 64 and 8 lanes, or one chain",
+        "below, and of FP16, by layout, four chains, a tree of 64 and 8 lanes, or one chain; of a "
+        "convolution "
+        "pairs of channels tap by tap in one chain, of its weight's gradient a chain for each row of y",
         Evidence::hardware_test,
-        "mv and dot, convolutions, more than two threads with A transposed, FP16, other instruction sets",
-        "orders revealed on a Zen 5 processor (fp16lab reveal)", &onednn},
+        "more than two threads with A transposed; convolutions of FP16, of one or three dimensions, "
+        "transposed or "
+        "dilated, with wide padding, and of two threads for weights but for a list; other instruction sets",
+        "orders revealed on a Zen 5 processor (fp16lab reveal)", &onednn_product, &onednn_convolution,
+        &aten_loops},
     LibraryPlan{
         "cublaslt-12.8", "cuBLASLt 12.8.3.14, FP8", "ada, hopper-wgmma",
         "a chain begins again every 128 elements of K, or never with fast accumulation; split-K as given: on "
         "Hopper in neighbouring tiles of 128, on Ada in interleaved tiles of 64",
         Evidence::hardware_test,
         "which split-K the library's heuristics choose; other versions; FP16 and BF16",
-        "mmaemu 0.1.0: 1,423 calls and 2,744 sweep jobs on an H100 PCIe, and an RTX 4060", &cublaslt},
+        "mmaemu 0.1.0: 1,423 calls and 2,744 sweep jobs on an H100 PCIe, and an RTX 4060", &cublaslt,
+        nullptr},
 };
 
 }  // namespace
@@ -151,6 +94,15 @@ const LibraryPlan& library_plan(std::string_view name) {
     known.push_back(plan.name);
   }
   throw std::invalid_argument(fmt::format("unknown plan '{}': {}", name, known_are(name, known)));
+}
+
+const TensorCoreModel& planned_row(const LibraryPlan& plan, std::string_view name, DType a, DType b,
+                                   DType accumulator) {
+  const bool all_fp16 = a == DType::f16 && b == DType::f16 && accumulator == DType::f32;
+  if (plan.fp16_row != nullptr && all_fp16 &&
+      tensor_core_model(name, DType::bf16, accumulator).name == "avx512_bf16")
+    return *plan.fp16_row;
+  return tensor_core_model(name, a, b, accumulator);
 }
 
 }  // namespace fp16lab

@@ -62,11 +62,15 @@ std::string order_text(const PlannedProduct& product);
 void planned_gemm(const PlannedProduct& product, GemmShape shape, const StridedMatrix& a,
                   const StridedMatrix& b, float* d, std::int64_t ldd, int threads = 1);
 
+/// What PyTorch calls: mm, addmm and linear are one; bmm, also of one matrix; mv (n = 1); dot (m = n = 1).
+enum class ProductKind : std::uint8_t { mm, bmm, mv, dot };
+constexpr std::array<std::string_view, 4> names_of(ProductKind) { return {"mm", "bmm", "mv", "dot"}; }
+
 /// A call as the library sees it.
 struct ProductCall {
   GemmShape shape;
   std::int64_t batch = 1;
-  bool batched = false;                             ///< bmm, also of one matrix
+  ProductKind kind = ProductKind::mm;
   bool a_transposed = false, b_transposed = false;  ///< in memory, row-major
   DType a = DType::f16, b = DType::f16;
   int threads = 1;                 ///< of the library, not ours
@@ -74,6 +78,9 @@ struct ProductCall {
   int parts = 1;                   ///< cuBLASLt's split-K, and how it joins them, which its heuristics choose
   Join join = Join::serial;
 };
+
+struct ConvolutionCall;     // planned_convolution.hpp
+struct PlannedConvolution;  // planned_convolution.hpp
 
 /// A row of the table of plans.
 struct LibraryPlan {
@@ -86,11 +93,19 @@ struct LibraryPlan {
   std::string_view source;
   /// std::invalid_argument naming the class of the call where the plan has no rule for it.
   PlannedProduct (*product)(const TensorCoreModel& row, const ProductCall& call);
+  /// The same of a convolution; null where the plan knows none.
+  PlannedConvolution (*convolution)(const TensorCoreModel& row, const ConvolutionCall& call);
+  /// Of products of FP16 where the instruction takes none of them; or null.
+  const TensorCoreModel* fp16_row = nullptr;
 };
 
 /// "instruction" first: one chain over ascending k, of any row.
 std::span<const LibraryPlan> library_plans();
 /// std::invalid_argument with the known names otherwise.
 const LibraryPlan& library_plan(std::string_view name);
+/// The row that a plan's products of these formats take: that of the table (tensor_core_model, with its errors), or
+/// the plan's own for FP16.
+const TensorCoreModel& planned_row(const LibraryPlan& plan, std::string_view name, DType a, DType b,
+                                   DType accumulator);
 
 }  // namespace fp16lab

@@ -1,14 +1,17 @@
 // Products of tensor cores (numerics/gemm), the table of their models, and one dot product taken apart.
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "bindings.hpp"
-#include "numerics/gemm/library_plan.hpp"
+#include "numerics/gemm/planned_convolution.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
 #include "numerics/platform/worker_pool.hpp"
 #include "numerics/tensor_core/explained_dot.hpp"
@@ -22,12 +25,7 @@ namespace {
 /// Codes with any strides, the last two dimensions being those of a matrix.
 using Matrices = nb::ndarray<nb::ro, nb::device::cpu>;
 using Result = nb::ndarray<nb::c_contig, nb::device::cpu>;
-
-const TensorCoreModel& model_of(std::string_view name, std::string_view a_format, std::string_view b_format,
-                                std::string_view accumulator) {
-  return tensor_core_model(name, operand_format(a_format), operand_format(b_format),
-                           accumulator_format(accumulator));
-}
+using Extents = std::array<std::int64_t, 4>;
 
 /// Matrix number `index` of a batch.
 StridedMatrix matrix_at(const Matrices& matrices, DType format, std::size_t index) {
@@ -48,6 +46,12 @@ Join join_of(std::string_view name) {
                               " is needed");
 }
 
+ProductKind kind_of(std::string_view name) {
+  if (const auto kind = enumerator_called<ProductKind>(name)) return *kind;
+  throw std::invalid_argument("kind is '" + std::string(name) + "'; one of " + known_names<ProductKind>() +
+                              " is needed");
+}
+
 /// Does memory hold the transpose of the matrix, row-major?
 bool is_transposed(const StridedMatrix& x) { return x.row_stride == 1 && x.column_stride > 1; }
 
@@ -55,10 +59,12 @@ bool is_transposed(const StridedMatrix& x) { return x.row_stride == 1 && x.colum
 void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::string_view b_name,
             std::string_view model_name, std::string_view accumulator, bool add_to_result,
             const Result& result, std::string_view plan_name, int parts, std::string_view join,
-            bool fast_accumulation, int library_threads, int threads) {
+            bool fast_accumulation, int library_threads, std::string_view kind, int threads) {
   const FloatingPointScope scope;
-  const TensorCoreModel& model = model_of(model_name, a_name, b_name, accumulator);
   const DType a_format = operand_format(a_name), b_format = operand_format(b_name);
+  const LibraryPlan& plan = library_plan(plan_name);
+  const TensorCoreModel& model =
+      planned_row(plan, model_name, a_format, b_format, accumulator_format(accumulator));
   const std::size_t dimensions = result.ndim();
   if (threads < 1)
     throw std::invalid_argument("threads is " + std::to_string(threads) + "; at least 1 is needed");
@@ -81,7 +87,7 @@ void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::
   if (batch == 0) return;
   const ProductCall call{.shape = shape,
                          .batch = static_cast<std::int64_t>(batch),
-                         .batched = result.ndim() > 2,
+                         .kind = kind_of(kind),
                          .a_transposed = is_transposed(matrix_at(a, a_format, 0)),
                          .b_transposed = is_transposed(matrix_at(b, b_format, 0)),
                          .a = a_format,
@@ -90,7 +96,6 @@ void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::
                          .fast_accumulation = fast_accumulation,
                          .parts = parts,
                          .join = join_of(join)};
-  const LibraryPlan& plan = library_plan(plan_name);
   const PlannedProduct product = plan.product(model, call);
   const bool planned = &plan != &library_plans().front();
   if (planned && add_to_result)
@@ -113,6 +118,43 @@ void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::
     share_tasks(batch, threads, one);
   else
     for (std::size_t index = 0; index < batch; ++index) one(index);
+}
+
+/// The sums of a convolution, or of one of its gradients, in FP32 (planned_convolution.hpp says in which layout), in
+/// the order of a plan. Addresses: dense memory that Python has checked, bias 0 for none; extents: of x (n, c, h, w), of the weight
+/// (k, c / groups, r, s) and of y (n, k, p, q) in any layout.
+void convolve(std::string_view wanted, std::uintptr_t x, std::uintptr_t weight, std::uintptr_t y,
+              std::uintptr_t bias, const Extents& x_shape, const Extents& weight_shape,
+              std::array<std::int64_t, 2> stride, std::array<std::int64_t, 2> padding,
+              std::array<std::int64_t, 2> dilation, std::int64_t groups, bool channels_last,
+              std::string_view format, std::string_view model_name, std::string_view plan_name,
+              int library_threads, std::uintptr_t result, int threads) {
+  const FloatingPointScope scope;
+  const LibraryPlan& plan = library_plan(plan_name);
+  const auto convolved = enumerator_called<Convolved>(wanted);
+  if (!convolved || plan.convolution == nullptr)
+    throw std::invalid_argument("plan '" + std::string(plan.name) + "' has no rule for convolutions");
+  const ConvolutionCall call{.result = *convolved,
+                             .n = x_shape[0],
+                             .c = x_shape[1],
+                             .h = x_shape[2],
+                             .w = x_shape[3],
+                             .k = weight_shape[0],
+                             .r = weight_shape[2],
+                             .s = weight_shape[3],
+                             .stride = stride,
+                             .padding = padding,
+                             .dilation = dilation,
+                             .groups = groups,
+                             .channels_last = channels_last,
+                             .format = operand_format(format),
+                             .threads = library_threads};
+  const PlannedConvolution planned =
+      plan.convolution(tensor_core_model(model_name, call.format, DType::f32), call);
+  const nb::gil_scoped_release unlocked;
+  const auto words = [](std::uintptr_t address) { return reinterpret_cast<const std::uint16_t*>(address); };
+  planned_convolution(planned, call, {words(x), words(weight), words(y), words(bias)},
+                      reinterpret_cast<float*>(result), threads);
 }
 
 /// Generations, oldest first: of each its rows as (operands, accumulator, source).
@@ -202,7 +244,8 @@ nb::dict explain(const std::vector<std::uint32_t>& a, std::string_view a_format,
                  const std::vector<std::uint32_t>& b, std::string_view b_format, std::uint32_t c,
                  std::string_view model_name, std::string_view accumulator) {
   const FloatingPointScope scope;
-  const TensorCoreModel& model = model_of(model_name, a_format, b_format, accumulator);
+  const TensorCoreModel& model = tensor_core_model(model_name, operand_format(a_format),
+                                                   operand_format(b_format), accumulator_format(accumulator));
   const ExplainedDot dot = explained_dot(model, operand_format(a_format), a, operand_format(b_format), b, c);
   nb::list steps;
   for (const ExplainedStep& step : dot.steps) steps.append(step_of(step));
@@ -225,7 +268,8 @@ void bind_products(nb::module_& module) {
   module.def("matmul", &matmul, nb::arg("a").noconvert(), nb::arg("a_format"), nb::arg("b").noconvert(),
              nb::arg("b_format"), nb::arg("model"), nb::arg("accumulator"), nb::arg("add_to_result"),
              nb::arg("result").noconvert(), nb::arg("plan"), nb::arg("parts"), nb::arg("join"),
-             nb::arg("fast_accumulation"), nb::arg("library_threads"), nb::arg("threads"));
+             nb::arg("fast_accumulation"), nb::arg("library_threads"), nb::arg("kind"), nb::arg("threads"));
+  module.def("convolve", &convolve);
   module.def("plans", &plans, nb::sig("def plans() -> dict[str, dict[str, str]]"));
   module.def("models", &models, nb::sig("def models() -> dict[str, tuple[dict[str, typing.Any], ...]]"));
   module.def(

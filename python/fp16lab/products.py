@@ -87,8 +87,9 @@ def matmul(
     planned = Plan(plan) if isinstance(plan, str) else plan
     if not isinstance(planned, Plan):
         raise TypeError(f"plan is {plan!r}; a name of plans() or a Plan is needed")
-    if planned.name != "instruction" and 1 in (left.words.ndim, right.words.ndim):
-        raise ValueError(f"plan '{planned.name}' has no rule for vectors (mv, dot); matrices are right")
+    kind_of_call = _kind_of_call(left.words.ndim, right.words.ndim)
+    if planned.name != "instruction" and not kind_of_call:
+        raise ValueError(f"plan '{planned.name}' has no rule for matrices of a batch times a vector")
     library_threads = planned.threads
     if library_threads is None:
         library_threads = sys.modules["torch"].get_num_threads() if kind.kind == "torch" else 1
@@ -129,6 +130,7 @@ def matmul(
             planned.join,
             planned.fast_accumulation,
             library_threads,
+            kind_of_call or "bmm",
             count,
         )
     except ValueError as error:
@@ -162,6 +164,13 @@ def plans() -> dict[str, dict[str, str]]:
     ['instruction', 'onednn', 'cublaslt-12.8']
     """
     return _core.plans()
+
+
+def _kind_of_call(left: int, right: int) -> str:
+    """What torch.matmul calls for operands of so many dimensions; "" where it folds a batch."""
+    if max(left, right) > 2:
+        return "bmm" if min(left, right) > 1 else ""
+    return "mm" if right == 2 else "mv" if left == 2 else "dot"
 
 
 def _operand(x: Any, name: str) -> Codes:

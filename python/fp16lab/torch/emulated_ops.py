@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from .tensor_products import TensorProducts
 
@@ -181,7 +182,7 @@ def _mv(run: Run, func: Any, a: Any, x: Any) -> Any:
         return _torchs_error(func, a, x)
     if not run.emulates(func, a, x):
         return func(a, x)
-    return run.products.matmul(a, x.unsqueeze(1), vector=True).squeeze(1)
+    return run.products.matmul(a, x)
 
 
 def _dot(run: Run, func: Any, x: Any, y: Any) -> Any:
@@ -189,7 +190,7 @@ def _dot(run: Run, func: Any, x: Any, y: Any) -> Any:
         return _torchs_error(func, x, y)
     if not run.emulates(func, x, y):
         return func(x, y)
-    return run.products.matmul(x.unsqueeze(0), y.unsqueeze(1), vector=True).reshape(())
+    return run.products.matmul(x, y)
 
 
 def _addmm(run: Run, func: Any, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
@@ -245,16 +246,17 @@ class _Convolution:
     """The arguments of aten.convolution, as those of a convolution of planes."""
 
     def __init__(self, x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int):
-        self.flat = x.ndim == 3
+        self.flat, self.half = x.ndim == 3, x.dtype != torch.float32
         self.groups = groups
         self.stride = _pair(stride, 1, self.flat)
         self.padding = _pair(padding, 0, self.flat)
         self.dilation = _pair(dilation, 1, self.flat)
-        last = any(
-            t.ndim == 4 and not t.is_contiguous() and t.is_contiguous(memory_format=torch.channels_last)
-            for t in (x, weight)
-        )
+        last = any(t.ndim == 4 and suggest_memory_format(t) == torch.channels_last for t in (x, weight))
         self.format = torch.channels_last if last else torch.contiguous_format
+
+    def require_rule(self, run: Run, transposed: bool) -> None:
+        if run.products.planned and self.half and (self.flat or transposed):
+            raise run.products.unknown("transposed convolutions, nor for those of one dimension")
 
     def plane(self, x: torch.Tensor) -> torch.Tensor:
         """(N, C, L) as (N, C, 1, L), dense."""
@@ -303,6 +305,7 @@ def _convolution(
     if not run.emulates(func, x, weight, unless=_unplanar(x)):
         return func(*given)
     conv = _Convolution(x, weight, stride, padding, dilation, groups)
+    conv.require_rule(run, transposed)
     image, filters = conv.plane(x), conv.filters(weight)
     holes = _pair(output_padding, 0, conv.flat)
     extents = []
@@ -339,6 +342,7 @@ def _convolution_backward(
     if not run.emulates(func, gradient, x, weight, unless=_unplanar(x)):
         return func(*given, output_mask)
     conv = _Convolution(x, weight, stride, padding, dilation, groups)
+    conv.require_rule(run, transposed)
     image, filters, dy = conv.plane(x), conv.filters(weight), conv.plane(gradient)
     of_x = of_weight = of_bias = None
     if output_mask[0]:
@@ -356,7 +360,9 @@ def _convolution_backward(
             conv.run(run, "weight", image, of_weight, dy)
         of_weight = conv.given(of_weight)
     if output_mask[2]:
-        of_bias = run.products.sum_channels(dy)
+        of_bias = run.products.sum_channels(
+            dy, image, filters, conv.stride, conv.padding, conv.dilation, conv.groups
+        )
     return of_x, of_weight, of_bias
 
 

@@ -66,18 +66,19 @@ class TensorProducts:
         bias: torch.Tensor | None = None,
         addend: torch.Tensor | None = None,
         out: torch.dtype | None = None,
-        vector: bool = False,
     ) -> torch.Tensor:
-        """a (m, k) b (k, n) or, of as many matrices, a (batch, m, k) b (batch, k, n): the sums of the tensor
-        core, + bias (n), + addend (of the result's shape), each addition rounded to FP32, then rounded once
-        to `out`: the dtype of a, or float32. Any strides. bias: of a's dtype; addend: of `out`. vector: the call is mv or dot, which libraries
-        compute by kernels of their own."""
+        """a (m, k) b (k, n) or, of as many matrices, a (batch, m, k) b (batch, k, n), of mv and dot b (k), and a too:
+        the sums of the tensor core, + bias (n), + addend (of the result's shape), each addition rounded to FP32, then
+        rounded once to `out`: the dtype of a, or float32. Any strides. bias: of a's dtype; addend: of `out`."""
+        if b.ndim == 1:
+            if self.planned and a.dtype != torch.float32:
+                return self._by_plan(a, b, bias, addend, out or a.dtype)
+            matrix = a.reshape(-1, a.shape[-1])
+            return self.matmul(matrix, b.unsqueeze(1), bias, addend, out).reshape(a.shape[:-1])
         if a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:  # addresses follow
             raise ValueError(f"matrices of {tuple(a.shape)} and {tuple(b.shape)} cannot be multiplied")
         dtype = out or a.dtype
         if self.planned and a.dtype != torch.float32:
-            if vector:
-                raise self.unknown("mv and dot")
             return self._by_plan(a, b, bias, addend, dtype)
         batched = a.ndim == 3
         a, transpose_a = _dense(a)
@@ -161,7 +162,14 @@ class TensorProducts:
         are dense in one memory format, contiguous or channels last; the weight is contiguous. bias: for each
         channel of what is filled; none of a weight."""
         if self.planned and x.dtype != torch.float32:
-            raise self.unknown("convolutions")
+            result, wanted = {
+                "forward": (y, "output"),
+                "input": (x, "input_gradient"),
+                "weight": (weight, "weight_gradient"),
+            }[direction]
+            sums = self._convolved_by_plan(wanted, x, weight, y, bias, stride, padding, dilation, groups)
+            result.copy_(sums if direction == "weight" else sums.permute(0, 3, 1, 2))
+            return
         last = _channels_last(x) or _channels_last(y)
         sums = self._of().convolve(
             direction,
@@ -183,8 +191,69 @@ class TensorProducts:
         )
         product_sums.keep({"forward": y, "input": x, "weight": weight}[direction], sums)
 
-    def sum_channels(self, gradient: torch.Tensor) -> torch.Tensor:
-        """The gradient of a convolution's bias: dY (N, K, P, Q) summed in FP32, in one fixed tree."""
+    def _convolved_by_plan(
+        self,
+        wanted: str,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        y: torch.Tensor,
+        bias: torch.Tensor | None,
+        stride: _Pair,
+        padding: _Pair,
+        dilation: _Pair,
+        groups: int,
+    ) -> torch.Tensor:
+        """The FP32 sums that `wanted` names, channels last but of a weight. bias: of an output, contiguous."""
+        shape = {
+            "output": (y.shape[0], *y.shape[2:], y.shape[1]),
+            "input_gradient": (x.shape[0], *x.shape[2:], x.shape[1]),
+            "weight_gradient": tuple(weight.shape),
+            "bias_gradient": (y.shape[1],),
+        }[wanted]
+        sums = torch.empty(shape, dtype=torch.float32)
+        threads = torch.get_num_threads()
+        try:
+            _core.convolve(
+                wanted,
+                _address(x),
+                _address(weight),
+                _address(y),
+                0 if bias is None else _address(bias),
+                tuple(x.shape),
+                tuple(weight.shape),
+                stride,
+                padding,
+                dilation,
+                groups,
+                _channels_last(x) or _channels_last(y),
+                FORMATS[x.dtype],
+                self.model,
+                self._plan.name,
+                self._plan.threads or threads,
+                sums.data_ptr(),
+                threads,
+            )
+        except ValueError as error:
+            raise PlanError(str(error)) from None
+        return sums
+
+    def sum_channels(
+        self,
+        gradient: torch.Tensor,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        stride: _Pair,
+        padding: _Pair,
+        dilation: _Pair,
+        groups: int,
+    ) -> torch.Tensor:
+        """The gradient of a convolution's bias: dY (N, K, P, Q) summed in FP32, in one fixed tree, or as a plan says
+        for this convolution."""
+        if self.planned and x.dtype != torch.float32:
+            sums = self._convolved_by_plan(
+                "bias_gradient", x, weight, gradient, None, stride, padding, dilation, groups
+            )
+            return sums.to(gradient.dtype)
         last = _channels_last(gradient)
         result = torch.empty(gradient.shape[1], dtype=gradient.dtype)
         self._of().sum_channels(

@@ -131,7 +131,7 @@ TEST(LibraryPlan, RefusesByNameWhatIsNotKnown) {
               HasSubstr("both operands transposed"));
   EXPECT_THAT(onednn({.shape = {64, 64, 2048}, .a_transposed = true, .threads = 4}),
               HasSubstr("whether K of"));
-  EXPECT_THAT(onednn({.shape = {64, 64, 16384}, .a_transposed = true, .threads = 2}),
+  EXPECT_THAT(onednn({.shape = {64, 64, 131072}, .a_transposed = true, .threads = 2}),
               HasSubstr("was not looked at"));
   const TensorCoreModel& hopper = tensor_core_model("hopper", DType::e4m3);
   const ProductCall fp8{.shape = {64, 64, 256}, .a = DType::e4m3, .b = DType::e4m3};
@@ -162,12 +162,32 @@ TEST(LibraryPlan, OneDnnDispatchesByShapeAndLayout) {
             "parts of "
             "tiles of 1, interleaved, halves, up to 96; then term by term");
   EXPECT_EQ(order({.shape = {4, 4, 100}, .a_transposed = true}), "aten: one chain");
-  EXPECT_EQ(order({.shape = {4, 4, 20}, .batch = 3, .batched = true}), "aten: one chain");
-  EXPECT_EQ(order({.shape = {16, 16, 17}, .batch = 2, .batched = true}),
+  EXPECT_EQ(order({.shape = {4, 4, 20}, .batch = 3, .kind = ProductKind::bmm}), "aten: one chain");
+  EXPECT_EQ(order({.shape = {16, 16, 17}, .batch = 2, .kind = ProductKind::bmm}),
             "avx512_bf16: chains of 512, added in order");
   EXPECT_EQ(order({.shape = {1, 64, 640}}), "aten: one chain");
+  EXPECT_EQ(order({.shape = {64, 64, 32768}, .a_transposed = true, .threads = 2}),
+            "avx512_bf16: chains of 512, added in order, in 2 parts of tiles of 16384, neighbours, serial");
+  EXPECT_EQ(order({.shape = {30, 1, 20}, .kind = ProductKind::mv}),
+            "aten: one chain, in 8 parts of tiles of 1, interleaved, halves, up to 16; then term by term");
+  EXPECT_EQ(order({.shape = {30, 1, 20}, .kind = ProductKind::mv, .a_transposed = true}), "aten: one chain");
+  EXPECT_EQ(order({.shape = {1, 1, 20}, .kind = ProductKind::dot}),
+            "aten: one chain, in 8 parts of tiles of 1, interleaved, halves, up to 16; then term by term");
+  EXPECT_EQ(order({.shape = {1, 1, 5000}, .kind = ProductKind::dot}),
+            "avx512_bf16: one chain, in 16 parts of tiles of 2, interleaved, halves_to_four");
   EXPECT_EQ(order({.shape = {256, 1, 128}}),
             "avx512_bf16: one chain, in 16 parts of tiles of 2, interleaved, halves_to_four");
+}
+
+TEST(LibraryPlan, OneDnnTakesAtensLoopsForFp16) {
+  const LibraryPlan& onednn = library_plan("onednn");
+  const TensorCoreModel& row = planned_row(onednn, "zen5", DType::f16, DType::f16, DType::f32);
+  const ProductCall call{.shape = {64, 64, 1024}, .a = DType::f16, .b = DType::f16};
+  EXPECT_EQ(order_text(onednn.product(row, call)),
+            "aten: one chain, in 4 parts of tiles of 1, interleaved, serial");
+  EXPECT_EQ(planned_row(onednn, "hopper", DType::f16, DType::f16, DType::f32).name, "hopper");
+  EXPECT_THROW(planned_row(library_plan("instruction"), "zen5", DType::f16, DType::f16, DType::f32),
+               std::invalid_argument);
 }
 
 TEST(PlannedGemm, LanesAndTermsThatFollow) {
