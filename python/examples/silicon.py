@@ -224,13 +224,15 @@ def draw(path: str, steps: int) -> None:
             [seen for _, seen in training(network, library, steps, True, 1, see=lambda w: w)]
             for library in ("", "onednn", "instruction")
         )
-        name = network.__name__.lower()
-        for weights, label, style in ((chain, f"{name}, one chain", "-"), (planned, f"{name}, row and plan", "--")):
+        for weights, label, style in (
+            (chain, f"one chain: {network.__name__.lower()}", "-"),
+            (planned, "row and plan: all three", "k--"),
+        ):
             distances = [float((x - y).norm() / y.norm()) for x, y in zip(weights, native, strict=True)]
-            axes.plot(range(1, steps + 1), distances, style, label=label)
+            axes.plot(range(1, steps + 1), distances, style, label=label if style == "-" or network is Transformer else None)
     axes.set_yscale("symlog", linthresh=1e-8)
     axes.set(xlabel="step", ylabel="distance from PyTorch's weights", title="BF16 trainings on this processor (AdamW)")
-    axes.legend(ncols=3, loc="center right", fontsize="small", bbox_to_anchor=(1, 0.25))
+    axes.legend(ncols=2, loc="center right", bbox_to_anchor=(1, 0.25))
     figure.savefig(path, metadata={"Date": None}, dpi=150)
 
 

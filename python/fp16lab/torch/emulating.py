@@ -62,7 +62,7 @@ class emulate:
     one instruction's sum over all of K; library="cublaslt-12.8" cuts K into cuBLASLt's chains.
     f32: what becomes of FP32 products: "native" leaves them to torch, "tf32" rounds operands to TF32 for the
     tensor core, "fma" makes one chain of fused multiply-adds over ascending k. FP64 is always torch's.
-    library: a name of fp16lab.plans() or a Plan, whose calls 16-bit and FP8 matrix products follow over K: with
+    library: a name of fp16lab.plans() or a Plan, whose calls 16-bit and FP8 products and convolutions follow: with
     "avx512_bf16" and "onednn" they have the bits of PyTorch itself on a processor with AVX512_BF16, with
     "hopper-wgmma" and Plan("cublaslt-12.8", parts=2) those of _scaled_mm on an H100 that splits K in two. A call
     without a known rule (mv, a convolution, flash attention) is an EmulationError; the number of threads is torch's. A
