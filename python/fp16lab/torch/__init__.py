@@ -19,6 +19,7 @@ from .grad_scaler import GradScaler
 from .op_statistics import op_stats
 from .recording import merge
 from .summations import reveal
+from .trainers import LightningCallback, TrainerCallback
 from .twins import perturb_ulps
 from .watching import watch
 
@@ -26,6 +27,8 @@ __all__ = [
     "EmulationError",
     "Explanation",
     "GradScaler",
+    "LightningCallback",
+    "TrainerCallback",
     "autocast",
     "comm_hook",
     "emulate",

@@ -91,6 +91,8 @@ PASSES = frozenset(
 )
 
 
+#: Of torchvision; its deform_conv2d multiplies.
+_OF_TORCHVISION = frozenset("nms roi_align roi_pool ps_roi_align ps_roi_pool".split())
 _NAMESPACES = frozenset(("prim", "prims", "profiler", "c10d", "_c10d_functional", "fsdp"))
 
 
@@ -98,6 +100,8 @@ def passes(func: Any) -> bool:
     """Is it torch's own? One in place or with out= is if its functional form is, and a backward one if its
     forward form is."""
     space, _, name = func._schema.name.partition("::")
+    if space == "torchvision":
+        return name.removeprefix("_").removesuffix("_backward") in _OF_TORCHVISION
     if space != "aten":
         return space in _NAMESPACES
     base = _functional(name)
