@@ -167,3 +167,10 @@ PRODUCTS = (
 def test_products_do_not_pass(name):
     packet = getattr(aten, name)
     assert not any(passes(getattr(packet, form)) for form in packet.overloads())
+
+
+def test_regions_of_torchvision_pass_and_its_products_do_not():
+    pytest.importorskip("torchvision", reason="torchvision is not installed")
+    ops = torch.ops.torchvision
+    assert all(passes(each.default) for each in (ops.nms, ops.roi_align, ops._roi_align_backward))
+    assert not passes(ops.deform_conv2d.default)

@@ -160,3 +160,20 @@ def test_quantization_aware_training():
     on = state[0].int(), state[1].int()
     with lab.emulate():
         torch.fused_moving_avg_obs_fake_quant(alone.detach(), *on, *state[2:], 0.01, -128, 127, 0)
+
+
+CALLS = {
+    "experts": lambda x: F.grouped_mm(x.repeat(2, 2).half(), torch.ones(3, 16, 16).half(), offs=OFFS)[:10],
+    "distances": lambda x: torch.cdist(x.repeat(4, 1), x.repeat(4, 1)),
+    "volumes": lambda x: F.conv3d(x.view(1, 1, 4, 4, 4).half(), torch.ones(2, 1, 2, 2, 2).half()),
+    "bilinear": lambda x: F.bilinear(x.half(), x.half(), torch.ones(2, 8, 8).half()),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_inference_mode_changes_nothing(name):
+    x, found = torch.randn(8, 8), []
+    for without_gradients in (torch.no_grad, torch.inference_mode):
+        with lab.emulate("hopper", f32="tf32") as run, without_gradients():
+            found.append((CALLS[name](x), run.total("emulated"), run.total("native")))
+    assert torch.equal(found[0][0], found[1][0]) and found[0][1:] == found[1][1:] and found[0][1] > 0

@@ -206,6 +206,18 @@ def test_what_was_left_out_stands_in_table_and_manifest(train, tmp_path):
     assert len(fp16lab.load_run(tmp_path / "run").steps) == len(w.recording.steps)
 
 
+def test_weights_in_fp8_are_left_out_by_name():
+    model = nn.Linear(4, 2)
+    model.stored = nn.Parameter(torch.ones(3).to(torch.float8_e4m3fn), requires_grad=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    told = r"lab.watch does not count weights of stored \(torch.float8_e4m3fn\)"
+    with pytest.warns(UserWarning, match=told):
+        with lab.watch(model, every=1, optimizer=optimizer, tensors=["weights"]) as w:
+            model(torch.ones(1, 4)).sum().backward()
+            optimizer.step()
+    assert "\nnot counted: weights of stored (torch.float8_e4m3fn)\n" in w.table()
+
+
 def test_a_watch_that_left_nothing_out_says_nothing(tmp_path):
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
