@@ -12,13 +12,14 @@ except ModuleNotFoundError as error:
 from . import operators as _operators  # noqa: F401  (torch.ops.fp16lab)
 from .autocasting import autocast
 from .communication import comm_hook
-from .emulated_ops import EmulationError
 from .emulating import emulate
+from .emulation import EmulationError
 from .explaining import Explanation, explain_overflow
 from .grad_scaler import GradScaler
 from .op_statistics import op_stats
 from .recording import merge
 from .summations import reveal
+from .trainers import LightningCallback, TrainerCallback
 from .twins import perturb_ulps
 from .watching import watch
 
@@ -26,6 +27,8 @@ __all__ = [
     "EmulationError",
     "Explanation",
     "GradScaler",
+    "LightningCallback",
+    "TrainerCallback",
     "autocast",
     "comm_hook",
     "emulate",

@@ -6,135 +6,15 @@ else is refused as soon as it has a floating-point tensor, so that no product go
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch._prims_common import suggest_memory_format
 
-from .tensor_products import TensorProducts
+from . import scaled_products, volumes
+from .emulation import EmulationError, Handler, Run, torchs_error
 
 aten = torch.ops.aten
-Handler = Callable[..., Any]
-
-
-class EmulationError(NotImplementedError):
-    """An operation that lab.emulate does not know, or cannot emulate as it was called.
-
-    >>> try:
-    ...     with lab.emulate():
-    ...         _ = torch.cdist(torch.ones(2, 3), torch.ones(2, 3))
-    ... except lab.EmulationError as error:
-    ...     print(str(error)[:43])
-    aten::_cdist_forward is on no list of lab.e
-    """
-
-
-class Run(Protocol):
-    """What a product asks of the scope that it runs in."""
-
-    products: TensorProducts
-
-    def count_emulated(self, func: Any, *operands: torch.Tensor) -> None:
-        """Counts a product that is emulated elsewhere."""
-
-    def emulates(self, func: Any, *operands: torch.Tensor, unless: str = "") -> bool:
-        """Counts the product; False: torch multiplies. EmulationError, with nothing counted: it cannot be emulated,
-        because of `unless` or of an operand whose memory is not its value."""
-
-
-# ---- what passes, besides operations that torch marks as pointwise, views and their copies, _foreach_* and
-# _fused_* of optimizers. Trailing underscores are left out: "add" means "add_" too.
-
-PASSES = frozenset(
-    """
-    empty empty_like empty_strided empty_permuted new_empty new_empty_strided new_zeros new_ones new_full
-    zeros zeros_like zero ones ones_like full full_like fill scalar_tensor arange linspace logspace range eye
-    tril triu tril_indices triu_indices bartlett_window blackman_window hamming_window hann_window
-    kaiser_window affine_grid_generator
-
-    rand rand_like randint randint_like randn randn_like random randperm uniform normal normal_functional
-    log_normal exponential geometric cauchy bernoulli binomial poisson multinomial _standard_gamma
-    _sample_dirichlet dropout alpha_dropout feature_dropout feature_alpha_dropout _fused_dropout rrelu
-    rrelu_with_noise_functional
-
-    _to_copy copy copy_ clone lift lift_fresh detach resize resize_as set _resize_output contiguous
-    _copy_from _pin_memory is_pinned is_same_size is_set_to _local_scalar_dense _has_same_storage_numel
-    _unsafe_view _reshape_alias squeeze unsqueeze t transpose as_strided record_stream _lazy_clone
-
-    cat stack _stack _chunk_cat block_diag split split_with_sizes unsafe_split unsafe_split_with_sizes repeat
-    repeat_interleave flip roll rot90 constant_pad_nd channel_shuffle pixel_shuffle pixel_unshuffle im2col
-    col2im unfold_backward diag_embed diagonal_backward diagonal_scatter select_backward select_scatter
-    slice_backward slice_scatter as_strided_scatter complex polar trace
-
-    index index_put _index_put_impl _unsafe_index _unsafe_index_put _unsafe_masked_index
-    _unsafe_masked_index_put_accumulate index_select index_add index_copy index_fill index_reduce gather
-    scatter scatter_add scatter_reduce take put masked_fill masked_scatter masked_scatter_backward
-    masked_select nonzero nonzero_static where searchsorted bucketize isin
-
-    embedding embedding_dense_backward embedding_renorm _embedding_bag _embedding_bag_forward_only
-    _embedding_bag_backward _embedding_bag_dense_backward
-
-    sum mean prod amax amin aminmax _aminmax max min argmax argmin all any std std_mean var var_mean norm
-    native_norm linalg_vector_norm nansum nanmedian median mode kthvalue count_nonzero logsumexp
-    cumsum cumprod cummax cummin _cummax_helper _cummin_helper logcumsumexp _logcumsumexp sort topk unique_dim
-    _unique _unique2 unique_consecutive unique_dim_consecutive bincount histc histogram hash_tensor renorm
-    _is_all_true _is_any_true allclose equal dist _amp_update_scale _amp_foreach_non_finite_check_and_unscale
-
-    softmax _softmax _softmax_backward_data log_softmax _log_softmax _log_softmax_backward_data _safe_softmax
-    _masked_softmax _masked_softmax_backward glu glu_backward glu_jvp glu_backward_jvp _prelu_kernel
-    _prelu_kernel_backward log_sigmoid_forward log_sigmoid_backward rrelu_with_noise
-    rrelu_with_noise_backward native_dropout native_dropout_backward _masked_scale
-
-    native_batch_norm native_batch_norm_backward _native_batch_norm_legit _native_batch_norm_legit_functional
-    _native_batch_norm_legit_no_training _batch_norm_with_update _batch_norm_with_update_functional
-    _batch_norm_no_update batch_norm_backward native_layer_norm native_layer_norm_backward native_group_norm
-    native_group_norm_backward _fused_rms_norm _fused_rms_norm_backward
-
-    avg_pool1d avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward _adaptive_avg_pool2d
-    _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward adaptive_avg_pool2d
-    adaptive_max_pool2d adaptive_max_pool2d_backward adaptive_max_pool3d adaptive_max_pool3d_backward
-    max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices
-    max_pool3d_with_indices_backward max_unpool2d max_unpool3d fractional_max_pool2d
-    fractional_max_pool2d_backward fractional_max_pool3d fractional_max_pool3d_backward
-    reflection_pad1d reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward reflection_pad3d
-    reflection_pad3d_backward replication_pad1d replication_pad1d_backward replication_pad2d
-    replication_pad2d_backward replication_pad3d replication_pad3d_backward
-    upsample_nearest1d upsample_nearest1d_backward upsample_nearest2d upsample_nearest2d_backward
-    upsample_nearest3d upsample_nearest3d_backward _upsample_nearest_exact1d
-    _upsample_nearest_exact1d_backward _upsample_nearest_exact2d _upsample_nearest_exact2d_backward
-    _upsample_nearest_exact3d _upsample_nearest_exact3d_backward upsample_linear1d upsample_linear1d_backward
-    upsample_bilinear2d upsample_bilinear2d_backward upsample_bicubic2d upsample_bicubic2d_backward
-    upsample_trilinear3d upsample_trilinear3d_backward _upsample_bilinear2d_aa
-    _upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward
-    grid_sampler_2d grid_sampler_2d_backward grid_sampler_3d grid_sampler_3d_backward
-
-    nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward mse_loss mse_loss_backward
-    smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward binary_cross_entropy
-    binary_cross_entropy_backward binary_cross_entropy_with_logits soft_margin_loss soft_margin_loss_backward
-    multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_forward
-    multilabel_margin_loss_backward _ctc_loss _ctc_loss_backward
-
-    _weight_norm_interface _weight_norm_interface_backward _efficientzerotensor
-    _pack_padded_sequence _pad_packed_sequence elu_backward hardtanh_backward hardswish_backward
-    hardsigmoid_backward leaky_relu_backward softplus_backward threshold_backward
-    """.split()
-)
-
-
-def passes(func: Any) -> bool:
-    """Is it torch's own by the table?"""
-    space, _, name = func._schema.name.partition("::")
-    if space != "aten":
-        return space in ("prim", "prims", "profiler", "c10d", "_c10d_functional", "fsdp")
-    base = name if name.startswith("__") else name.rstrip("_")
-    return (
-        base in PASSES
-        or base.startswith(("_foreach_", "_fused_adam", "_fused_sgd", "_fused_adagrad"))
-        or base.removesuffix("_copy") != base
-        or torch.Tag.pointwise in func.tags
-        or any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
-    )
 
 
 # ---- products. Handlers take what the operation takes, behind the run and the operation itself.
@@ -143,12 +23,6 @@ def passes(func: Any) -> bool:
 def _matrices(a: torch.Tensor, b: torch.Tensor, dims: int) -> bool:
     """Can a (..., m, k) be multiplied by b (..., k, n), both of `dims` dimensions?"""
     return a.ndim == b.ndim == dims and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]
-
-
-def _torchs_error(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Operands that do not fit: torch says so in its own words."""
-    func(*args, **kwargs)
-    raise EmulationError(f"{func.name()} is not emulated for operands of these shapes and dtypes")
 
 
 def _epilogue(
@@ -171,7 +45,7 @@ def _epilogue(
 
 def _mm(run: Run, func: Any, a: Any, b: Any) -> Any:
     if not _matrices(a, b, 3 if func is aten.bmm.default else 2):
-        return _torchs_error(func, a, b)
+        return torchs_error(func, a, b)
     if not run.emulates(func, a, b):
         return func(a, b)
     return run.products.matmul(a, b)
@@ -179,7 +53,7 @@ def _mm(run: Run, func: Any, a: Any, b: Any) -> Any:
 
 def _mv(run: Run, func: Any, a: Any, x: Any) -> Any:
     if a.ndim != 2 or a.shape[1:] != x.shape:
-        return _torchs_error(func, a, x)
+        return torchs_error(func, a, x)
     if not run.emulates(func, a, x):
         return func(a, x)
     return run.products.matmul(a, x)
@@ -187,7 +61,7 @@ def _mv(run: Run, func: Any, a: Any, x: Any) -> Any:
 
 def _dot(run: Run, func: Any, x: Any, y: Any) -> Any:
     if x.ndim != 1 or x.shape != y.shape:
-        return _torchs_error(func, x, y)
+        return torchs_error(func, x, y)
     if not run.emulates(func, x, y):
         return func(x, y)
     return run.products.matmul(x, y)
@@ -195,7 +69,7 @@ def _dot(run: Run, func: Any, x: Any, y: Any) -> Any:
 
 def _addmm(run: Run, func: Any, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     if c.dtype != a.dtype or not _matrices(a, b, 3 if func is aten.baddbmm.default else 2):
-        return _torchs_error(func, c, a, b, beta=beta, alpha=alpha)
+        return torchs_error(func, c, a, b, beta=beta, alpha=alpha)
     if not run.emulates(func, a, b):
         return func(c, a, b, beta=beta, alpha=alpha)
     return _epilogue(run, a, b, c, beta, alpha)
@@ -203,7 +77,7 @@ def _addmm(run: Run, func: Any, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha:
 
 def _addmv(run: Run, func: Any, c: Any, a: Any, x: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     if c.dtype != a.dtype or a.ndim != 2 or a.shape[1:] != x.shape:
-        return _torchs_error(func, c, a, x, beta=beta, alpha=alpha)
+        return torchs_error(func, c, a, x, beta=beta, alpha=alpha)
     if not run.emulates(func, a, x):
         return func(c, a, x, beta=beta, alpha=alpha)
     column = c if c.ndim == 0 else c.unsqueeze(1)
@@ -212,7 +86,7 @@ def _addmv(run: Run, func: Any, c: Any, a: Any, x: Any, *, beta: Any = 1, alpha:
 
 def _addr(run: Run, func: Any, c: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     if x.ndim != 1 or y.ndim != 1:
-        return _torchs_error(func, c, x, y, beta=beta, alpha=alpha)
+        return torchs_error(func, c, x, y, beta=beta, alpha=alpha)
     if not run.emulates(func, x, y):
         return func(c, x, y, beta=beta, alpha=alpha)
     return _epilogue(run, x.unsqueeze(1), y.unsqueeze(0), c, beta, alpha)
@@ -221,7 +95,7 @@ def _addr(run: Run, func: Any, c: Any, x: Any, y: Any, *, beta: Any = 1, alpha: 
 def _addbmm(run: Run, func: Any, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """One product after the other, each rounded, as torch adds them up."""
     if c.dtype != a.dtype or not _matrices(a, b, 3):
-        return _torchs_error(func, c, a, b, beta=beta, alpha=alpha)
+        return torchs_error(func, c, a, b, beta=beta, alpha=alpha)
     if not run.emulates(func, a, b):
         return func(c, a, b, beta=beta, alpha=alpha)
     for i in range(a.shape[0]):
@@ -237,9 +111,7 @@ def _pair(values: Any, missing: int, one_dimensional: bool) -> tuple[int, int]:
 
 def _unplanar(x: torch.Tensor) -> str:
     """Why a convolution of it is not emulated, or nothing."""
-    if x.ndim in (3, 4):
-        return ""
-    return f"an input of {x.ndim - 2} spatial dimensions; one or two are emulated (3-d convolutions are not)"
+    return "" if x.ndim in (3, 4, 5) else f"an input of {x.ndim - 2} spatial dimensions; one to three are emulated"
 
 
 class _Convolution:
@@ -301,9 +173,11 @@ def _convolution(
         or bias is not None
         and (bias.shape, bias.dtype) != ((channels,), x.dtype)
     ):
-        return _torchs_error(func, *given)
+        return torchs_error(func, *given)
     if not run.emulates(func, x, weight, unless=_unplanar(x)):
         return func(*given)
+    if x.ndim == 5:
+        return volumes.convolution(run, func, *given)
     conv = _Convolution(x, weight, stride, padding, dilation, groups)
     conv.require_rule(run, transposed)
     image, filters = conv.plane(x), conv.filters(weight)
@@ -341,6 +215,10 @@ def _convolution_backward(
     given = (gradient, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups)
     if not run.emulates(func, gradient, x, weight, unless=_unplanar(x)):
         return func(*given, output_mask)
+    if x.ndim == 5:
+        return volumes.convolution_backward(
+            run, gradient, x, weight, stride, padding, dilation, transposed, groups, output_mask
+        )
     conv = _Convolution(x, weight, stride, padding, dilation, groups)
     conv.require_rule(run, transposed)
     image, filters, dy = conv.plane(x), conv.filters(weight), conv.plane(gradient)
@@ -372,41 +250,22 @@ def _fused_attention(run: Run, func: Any, *args: Any, **kwargs: Any) -> Any:
     return func(*args, **kwargs)
 
 
-def _scaled_mm(
-    run: Run,
-    func: Any,
-    a: Any,
-    b: Any,
-    scale_a: Any,
-    scale_b: Any,
-    bias: Any = None,
-    scale_result: Any = None,
-    out_dtype: Any = None,
-    use_fast_accum: bool = False,
-) -> torch.Tensor:
-    """FP8: the sums of the tensor core's instruction over all of K, times scale_a, times scale_b, + bias, each rounded
-    to FP32, then rounded to out_dtype. Scales of the tensor, of rows of a and of columns of b. Under a library's plan
-    its sums, times the product of the two scales, which is rounded first; it knows no other epilogue."""
-    scales = ((scale_a, (a.shape[0], 1)), (scale_b, (1, b.shape[1])))
-    unless = ""
-    for scale, shape in scales:
-        if scale.numel() != 1 and tuple(scale.shape) != shape:
-            unless = f"a scale of shape {tuple(scale.shape)}; one number or {shape} is emulated"
-    run.emulates(func, a, b, unless=unless)
-    if run.products.planned:
-        if bias is not None or scale_result is not None or scale_a.numel() != 1 or scale_b.numel() != 1:
-            raise run.products.unknown("a bias, a scale of the result, or scales of rows and columns")
-        planned = run.products.matmul_fp8(a, b, use_fast_accum)
-        scaled: torch.Tensor = planned * (scale_a.float() * scale_b.float())
-        return scaled.to(out_dtype or a.dtype)
-    sums = run.products.matmul_fp8(a, b, use_fast_accum)
-    for scale, _ in scales:
-        sums = sums * scale.float()
-    if bias is not None:
-        sums = sums + bias.float()
-    if scale_result is not None:
-        sums = sums * scale_result.float()
-    return sums.to(out_dtype or a.dtype)
+def _of_dtype(run: Run, func: Any, *args: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    """mm(a, b, out_dtype=) and the like: rounded once, to another dtype than the operands'."""
+    *c, a, b, dtype = args
+    if not _matrices(a, b, 3 if func._schema.name in ("aten::bmm", "aten::baddbmm") else 2):
+        return torchs_error(func, *args)
+    if not run.emulates(func, a, b):
+        return func(*args)
+    sums = run.products.matmul(a, b, out=torch.float32) * alpha
+    if c and beta != 0:
+        sums = sums + c[0].float() * beta
+    return sums.to(dtype)
+
+
+def _solve_triangular(run: Run, func: Any, a: Any, b: Any, **kwargs: Any) -> Any:
+    run.emulates(func, a, b, unless="the order of a GPU's substitution is not known")
+    return func(a, b, **kwargs)
 
 
 def _int_mm(run: Run, func: Any, a: Any, b: Any) -> Any:
@@ -441,7 +300,11 @@ _OF_PACKET: dict[str, Handler] = {
     "convolution": _convolution,
     "convolution_overrideable": _convolution,
     "convolution_backward": _convolution_backward,
-    "_scaled_mm": _scaled_mm,
+    "_scaled_mm": scaled_products.scaled_mm,
+    "_scaled_mm_v2": scaled_products.scaled_mm_v2,
+    "_scaled_grouped_mm": scaled_products.scaled_grouped_mm,
+    "_scaled_grouped_mm_v2": scaled_products.scaled_grouped_mm_v2,
+    "linalg_solve_triangular": _solve_triangular,
     "_int_mm": _int_mm,
     "_scaled_dot_product_flash_attention_for_cpu": _fused_attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward": _fused_attention,
@@ -462,7 +325,7 @@ def _into_out(handler: Handler, plain: Any) -> Handler:
     def handle(run: Run, func: Any, *args: Any, out: Any, **kwargs: Any) -> Any:
         result = handler(run, plain, *args, **kwargs)
         if out.dtype != result.dtype:
-            return _torchs_error(func, *args, out=out, **kwargs)
+            return torchs_error(func, *args, out=out, **kwargs)
         if out.shape != result.shape:
             out.resize_(result.shape)
         return out.copy_(result)
@@ -481,6 +344,8 @@ def product_handler(func: Any) -> Handler | None:
     overload = func._overloadname
     if overload in _PLAIN and name in _OF_PACKET:
         return handler
+    if overload == "dtype":
+        return _of_dtype
     plain = getattr(aten, name.removesuffix("_") if name not in _OF_PACKET else name).default
     if overload == "out" and not func._schema.returns[0].type.kind() == "TupleType":
         return _into_out(handler, plain)

@@ -6,8 +6,8 @@ import os
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..products import Plan
 from ..tensor_memory import in_memory
-from . import emulated_ops, product_sums
+from . import product_sums
 from .attention import attention
 from .autocast_kernels import listed
 from .autocast_scopes import thread
-from .emulated_ops import EmulationError, Handler
+from .emulated_ops import product_handler
+from .emulation import EmulationError, Handler
 from .layers import float_tensors, op_name
+from .passing_ops import passes
 from .scopes import Opened, Switch, fused_encoders_off, onednn_off, uncompiled
 from .tables import aligned, save_csv
 from .tensor_products import PlanError, TensorProducts
@@ -35,13 +37,15 @@ _SYMBOLIC = tuple(
     getattr(torch._C._TorchDispatchModeKey, name) for name in ("FAKE", "PROXY", "FUNCTIONAL")
 )
 _COPIES = frozenset((_aten._to_copy.default, _aten.clone.default))
+_SCALED = frozenset(
+    getattr(_aten, name).default
+    for name in ("_scaled_mm", "_scaled_mm_v2", "_scaled_grouped_mm", "_scaled_grouped_mm_v2")
+    if hasattr(_aten, name)
+)
 _FP8 = frozenset((torch.float8_e4m3fn, torch.float8_e5m2))
-_ANOTHER_WAY = {
-    "aten::_grouped_mm": "Experts one by one, or by bmm, are emulated (transformers: "
-    'experts_implementation="eager"); ',
-    "aten::_trilinear": 'torch.einsum("bi,oij,bj->bo", x, weight, y) is emulated; ',
-    "aten::_cdist_forward": "Distances by matmul are emulated; ",
-}
+#: Kernels of torch that multiply by calling other operations alone.
+IN_PARTS = frozenset(("aten::_grouped_mm", "aten::_trilinear", "aten::_euclidean_dist", "aten::_cdist_forward"))
+_THEIR_KEYS = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CPU")
 
 
 class emulate:
@@ -58,18 +62,21 @@ class emulate:
     of gradients have theirs emulated as well. An operation that multiplies and is not known is an error.
 
     model: a name of fp16lab.models(), "volta" to "blackwell-tcgen05", or a chip, "v100" to "b200", in any case.
-    accumulator: "f32" or "f16", of FP16 products; BF16 and FP8 have sums in FP32. FP8 products (_scaled_mm) are
-    one instruction's sum over all of K; library="cublaslt-12.8" cuts K into cuBLASLt's chains.
+    accumulator: "f32" or "f16", of FP16 products; BF16 and FP8 have sums in FP32. FP8 products (_scaled_mm,
+    _scaled_grouped_mm, with scales of tensors or rows) are one instruction's sum over all of K;
+    library="cublaslt-12.8" cuts K into cuBLASLt's chains.
     f32: what becomes of FP32 products: "native" leaves them to torch, "tf32" rounds operands to TF32 for the
-    tensor core, "fma" makes one chain of fused multiply-adds over ascending k. FP64 is always torch's.
+    tensor core, "fma" makes one chain of fused multiply-adds over ascending k. FP64 is always torch's. Triangular
+    systems are torch's, counted as native, and refused by the other two: the order of a GPU's substitution is not
+    known.
     library: a name of fp16lab.plans() or a Plan, whose calls 16-bit and FP8 products and convolutions follow: with
     "avx512_bf16" and "onednn" they have the bits of PyTorch itself on a processor with AVX512_BF16, with
     "hopper-wgmma" and Plan("cublaslt-12.8", parts=2) those of _scaled_mm on an H100 that splits K in two. A call
     without a known rule (a dilated convolution, flash attention) is an EmulationError; the number of threads is torch's. A
     watch sees the rounded side of these products. Other operations are torch's own on both sides.
     let_through: names of operations ("torchvision::roi_align", "aten::_fft_r2c") of which torch computes what would
-    be refused; that is counted as "let through". What is emulated of them ("aten::convolution" but for 3-d ones)
-    stays so. A backward pass has operations of its own ("aten::convolution_backward").
+    be refused; that is counted as "let through". What is emulated of them stays so. A backward pass has operations
+    of its own ("aten::convolution_backward").
 
     A lab.watch in this scope counts what products give on both sides of their rounding, and so tells what
     underflowed in them from what was zero.
@@ -193,7 +200,7 @@ class emulate:
         """Writes op_stats as CSV, as a whole or not at all; returns the path."""
         return save_csv(path, _HEADER, ([row[column] for column in _HEADER] for row in self.op_stats()))
 
-    # ---- what the table of operations asks (emulated_ops.Run)
+    # ---- what the table of operations asks (emulation.Run)
 
     def emulates(self, func: Any, *operands: torch.Tensor, unless: str = "") -> bool:
         """Counts a product; False: torch computes it."""
@@ -202,7 +209,7 @@ class emulate:
             how = "emulated"
         elif dtype == torch.float32:
             how = "native" if self.f32 == "native" else "emulated"
-        elif dtype in _FP8 and func is _aten._scaled_mm.default:
+        elif dtype in _FP8 and func in _SCALED:
             how = "emulated"
         else:
             how = "native"
@@ -229,14 +236,16 @@ class emulate:
             return _refused
         if func is _attention_of_torch:
             return _attended
-        handler = emulated_ops.product_handler(func)
+        handler = product_handler(func)
         if handler is not None:
             return _or_let_through(handler)
         if func._schema.name in self._let_through:
             return _left_to_torch
+        if func._schema.name in IN_PARTS and func._overloadname == "default":
+            return _taken_apart
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
             return _decomposed
-        return None if emulated_ops.passes(func) else _refused
+        return None if passes(func) else _refused
 
 
 class _OfThread(threading.local):
@@ -286,15 +295,28 @@ def _in_parts(func: Any, *args: Any, **kwargs: Any) -> Any:
 def _decomposed(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
     """What inference mode leaves whole. Its parts meet autocast where they would outside of inference mode: if
     it was on when the operation was called, and has not cast for this operation already."""
-    above, switched_off = run._autocast_is_below, torch._C._dispatch_tls_local_exclude_set()
     with torch._C._RestorePythonTLSSnapshot():  # type: ignore[attr-defined]
         on = torch.is_autocast_enabled("cpu")
-    meets = on and not above and func.name() not in listed(thread.lists())
-    kept = switched_off.remove(torch._C.DispatchKey.AutocastCPU) if meets else switched_off
-    run._autocast_is_below = not meets
+    with _parts_of(run, on and not run._autocast_is_below and func.name() not in listed(thread.lists())):
+        return _in_parts(func, *args, **kwargs)
+
+
+def _taken_apart(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
+    """What torch computes by other operations, behind autocast."""
+    key = next(key for key in _THEIR_KEYS if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key))
+    with _parts_of(run, False):
+        return func._op_dk(getattr(torch._C.DispatchKey, key), *args, **kwargs)
+
+
+@contextmanager
+def _parts_of(run: emulate, meet_autocast: bool) -> Iterator[None]:
+    """The parts of an operation are called in the scope."""
+    above, switched_off = run._autocast_is_below, torch._C._dispatch_tls_local_exclude_set()
+    kept = switched_off.remove(torch._C.DispatchKey.AutocastCPU) if meet_autocast else switched_off
+    run._autocast_is_below = not meet_autocast
     try:
         with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), kept), run._mode:
-            return _in_parts(func, *args, **kwargs)
+            yield
     finally:
         run._autocast_is_below = above
 
@@ -377,7 +399,7 @@ def _refused(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
             return result
     raise EmulationError(
         f"{name} is on no list of lab.emulate: it may multiply matrices, and nothing here emulates it."
-        f' {_ANOTHER_WAY.get(name, "")}{_remedy(name)}'
+        f" {_remedy(name)}"
     )
 
 

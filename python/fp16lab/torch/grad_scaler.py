@@ -9,6 +9,7 @@ import torch
 
 from .. import _core
 from .counting import count, format_of
+from .networks import unwrapped_optimizer
 
 #: What torch calls otherwise than the configuration keys do, and the other way round.
 _OWN_NAMES = {"init_scale": "initial_scale"}
@@ -92,6 +93,17 @@ class GradScaler(torch.amp.GradScaler):
     def policy(self) -> str:
         """The policy's name."""
         return "torch" if self._policy is None else self._policy.name
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        """As torch's. A wrapper of accelerate, Lightning or Fabric is the optimizer inside of it."""
+        super().unscale_(unwrapped_optimizer(optimizer))
+
+    def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> float | None:
+        """As torch's. The same holds for wrappers, whose own `step` is called."""
+        inner = unwrapped_optimizer(optimizer)
+        if self._enabled and inner is not optimizer:
+            self._per_optimizer_states[id(optimizer)] = self._per_optimizer_states[id(inner)]
+        return super().step(optimizer, *args, **kwargs)
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
         """Ends the iteration: the policy decides the next scale. With `new_scale` it goes on from that

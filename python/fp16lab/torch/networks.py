@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,19 +16,27 @@ _WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
 
 
 def unwrapped(model: nn.Module, call: str, instead: str) -> nn.Module:
-    """The user's network inside of DistributedDataParallel, DataParallel and torch.compile. TypeError: no
+    """The user's network inside of DistributedDataParallel, DataParallel, Fabric's wrapper and torch.compile. TypeError: no
     module, or one of FSDP, which spreads parameters over ranks: then `call` ("lab.watch") does not do what it does
     to parameters, and `instead` says what helps."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"{call}: a torch.nn.Module is needed, not {type(model).__name__}")
     if any(is_of_fsdp(part) for part in model.modules()):
         raise TypeError(f"{call}: FSDP has spread the parameters of this network over ranks: {instead}")
-    while isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)) or is_compiled(model):
+    wrappers = nn.parallel.DistributedDataParallel, nn.DataParallel
+    while isinstance(model, wrappers) or type(model).__name__ == "_FabricModule" or is_compiled(model):
         inner = getattr(model, "module", None) or getattr(model, "_orig_mod", None)
         if inner is None:  # compiled in place
             break
         model = inner
     return model
+
+
+def unwrapped_optimizer(optimizer: Any) -> Any:
+    """What steps inside of the wrappers of accelerate, Lightning and Fabric, which have no hooks of their own."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer) and inner is not optimizer:
+        optimizer = inner
+    return optimizer
 
 
 def is_of_fsdp(module: nn.Module) -> bool:

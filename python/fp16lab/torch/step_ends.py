@@ -17,7 +17,7 @@ from torch import nn
 
 from ..tensor_memory import in_memory, local_parts
 from .counting import unseen
-from .networks import STATE_NAMES, path_of
+from .networks import STATE_NAMES, path_of, unwrapped_optimizer
 
 
 class StepEnds:
@@ -31,6 +31,7 @@ class StepEnds:
     def __init__(
         self, optimizers: list[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None, listener: Any
     ) -> None:
+        optimizers = [unwrapped_optimizer(each) for each in optimizers]
         for optimizer in optimizers:
             if not isinstance(optimizer, torch.optim.Optimizer):
                 raise TypeError(
@@ -98,17 +99,23 @@ class StepEnds:
         self._losses: list[torch.Tensor] = []
 
     def _note(self, optimizer: torch.optim.Optimizer, scale: float) -> None:
+        optimizer = unwrapped_optimizer(optimizer)
         if id(optimizer) not in self._noted:
             self._noted.add(id(optimizer))
             self.note_norm((p for group in optimizer.param_groups for p in group["params"]), scale)
 
-    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if kwargs.get("closure", args[1] if len(args) > 1 else None) is None:  # a closure makes the gradients
+            self._note_step(optimizer)
+        self._listener.before_update()
+
+    def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
         # An optimizer that unscales by itself has been told the scale.
         carried = getattr(optimizer, "grad_scale", None)
         self._note(optimizer, 1.0 if carried is None else float(carried))
-        self._listener.before_update()
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._note_step(optimizer)
         self._stepped.add(id(optimizer))
         if self._scaler is None and optimizer is self.optimizers[-1]:
             self._listener.end_step(found_inf=None)
@@ -121,7 +128,7 @@ class StepEnds:
     def _unscale(self, original: Callable, optimizer: torch.optim.Optimizer) -> None:
         original(optimizer)
         if not self.optimizers:
-            self.optimizers = [optimizer]  # the learning rate's
+            self.optimizers = [unwrapped_optimizer(optimizer)]  # the learning rate's
         self._note(optimizer, 1.0)
 
     def _update(self, scaler: torch.amp.GradScaler, original: Callable, new_scale: Any = None) -> None:
@@ -176,7 +183,10 @@ def optimizer_states(
     """("fc1.weight.second_moment", tensor) for every state of the shape of its parameter."""
     names = {id(parameter): path_of(name) for name, parameter in model.named_parameters()}
     for optimizer in optimizers:
-        for parameter, state in optimizer.state.items():
+        local = getattr(optimizer, "optim", None)  # ZeroRedundancyOptimizer has this rank's states in one of its own
+        if not isinstance(local, torch.optim.Optimizer):
+            local = optimizer
+        for parameter, state in local.state.items():
             for key, value in state.items():
                 if (
                     id(parameter) in names

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .. import _core
+from ..tensor_memory import local_parts
 from . import product_sums
 from .counting import FORMATS, count, format_of, is_countable, unseen
 from .networks import CAST_BY_AUTOCAST, first_tensor, is_of_fsdp, joined, observed_modules, path_of, some
@@ -250,17 +251,23 @@ class StepCounts:
     def _leave_out(self, observed: str, name: str, why: str) -> None:
         self._left_out.setdefault(f"{observed}, {why}", {}).setdefault(name, False)
 
+    def not_counted(self, untold_only: bool = False) -> list[str]:
+        """What was left out so far, and why: "gradients of a, b (torch.complex64)"."""
+        parts = []
+        for reason, names in self._left_out.items():
+            observed, _, why = reason.partition(", ")
+            if left := [name for name, told in names.items() if not (told and untold_only)]:
+                parts.append(f"{observed} of {some(left)} ({why})")
+        return parts
+
     def _tell_what_is_left_out(self) -> None:
         """Once."""
         self._look_for_fsdp()
-        parts = []
-        for reason, names in self._left_out.items():
-            if not all(names.values()):
-                observed, _, why = reason.partition(", ")
-                parts.append(f"{observed} of {some(name for name in names if not names[name])} ({why})")
-                names.update(dict.fromkeys(names, True))
-        if parts:
+        self._look_for_gradients_set_by_hand()
+        if parts := self.not_counted(untold_only=True):
             warnings.warn("lab.watch does not count " + "; ".join(parts), stacklevel=2)
+        for names in self._left_out.values():
+            names.update(dict.fromkeys(names, True))
 
     def _look_for_fsdp(self) -> None:
         """It fills gradients of parameters without telling them, or puts parameters of its own in their place."""
@@ -273,6 +280,19 @@ class StepCounts:
             left.discard(own)
         for name in sorted(left):
             self._leave_out("gradients", name, "no parameter of the network any more")
+
+    def _look_for_gradients_set_by_hand(self) -> None:
+        """No hook sees them. Zeros may be what zero_grad(set_to_none=False) left."""
+        if "gradients" not in self._tensors:
+            return
+        seen = {name for observed, name, *_ in self._histograms if observed == "gradients"}
+        seen.update(*(names for reason, names in self._left_out.items() if reason.startswith("gradients")))
+        for name, parameter in self._model.named_parameters():
+            own, gradient = path_of(name), parameter.grad
+            if own not in seen and gradient is not None and is_countable(gradient):
+                with unseen():
+                    if any(bool(part.any()) for part in local_parts(gradient)):
+                        self._leave_out("gradients", own, "no completed backward pass of the step made them, as where they are set by hand")
 
     def _add_to(self, row: _Row, before: _core.Histogram, after: _core.Histogram) -> None:
         """Both sides are one histogram as long as nothing that was rounded came to this row."""

@@ -74,8 +74,12 @@ class watch:
     ValueError: an unknown name in `tensors`, every < 1, seed < 0, what needs an optimizer without one; activations of a
     compiled module; on entering, a network on the device meta, which has no numbers. TypeError: no module, or one of
     FSDP. FSDP2's fully_shard may follow after the watch was entered; gradients are counted before they are reduced. A
-    warning names, once, what cannot be counted: complex and FP8 tensors, those of wrapper classes, and gradients of
-    parameters of FullyShardedDataParallel.
+    warning names, once, what cannot be counted: complex and FP8 tensors, those of wrapper classes, gradients set by
+    hand, and those of parameters of FullyShardedDataParallel. The table says so ("not counted: ..."), and so does the
+    run folder (observe.not_counted in config.toml and the manifest).
+
+    Optimizers and networks may be wrapped by accelerate, Lightning or Fabric; lab.TrainerCallback and
+    lab.LightningCallback watch by themselves. Of a ZeroRedundancyOptimizer each rank counts the states that it has.
 
     >>> model = nn.Linear(3, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -145,12 +149,13 @@ class watch:
     def __exit__(self, error_type: type | None, *_: object) -> None:
         self._opened.close()
         self._end = "finished" if error_type is None else "failed"
-        if error_type is None and not self.recording.steps:
-            warnings.warn(
-                "lab.watch saw no step end, and counted nothing: steps end by themselves with optimizer= (and"
-                " scaler=), without them where w.step() is called",
-                stacklevel=2,
-            )
+        if error_type is None and (nothing := self._nothing()):
+            warnings.warn(f"lab.watch {nothing}", stacklevel=2)
+
+    @property
+    def has_untold_step(self) -> bool:
+        """Has a step ended of which `step` was not told?"""
+        return self._untold
 
     def step(
         self, loss: float | torch.Tensor | None = None, *, grad_norm: float | torch.Tensor | None = None
@@ -206,6 +211,7 @@ class watch:
         """What happened so far, as `fp16lab hist` says it of the saved run, and the next command; then a line a
         tensor of one counted step, the last one without `step`: where its values lie in `format`."""
         lines = self.recording.table(step, format)
+        lines += "".join(f"not counted: {what}\n" for what in self._not_counted())
         return f"{self._account()}\n{lines}" if self.recording.counts else lines
 
     def __str__(self) -> str:
@@ -230,7 +236,29 @@ class watch:
         )
 
     def _config(self) -> str:
-        return toml({**self._tables, **self._precisions.tables()})
+        tables = {**self._tables, **self._precisions.tables()}
+        if left_out := self._not_counted():
+            tables["observe"] = {**tables["observe"], "not_counted": left_out}
+        return toml(tables)
+
+    def _not_counted(self) -> list[str]:
+        nothing = self._nothing()
+        return [f"anything: lab.watch {nothing}"] if nothing else self._counts.not_counted()
+
+    def _nothing(self) -> str:
+        """Why there are no counts, where it is not what was left out."""
+        steps = len(self.recording.steps)
+        if steps == 0:
+            return (
+                "saw no step end, and counted nothing: steps end by themselves with optimizer= (and scaler=), without"
+                " them where w.step() is called"
+            )
+        if self.recording.counts or self._counts.not_counted():
+            return ""
+        return (
+            f"saw {steps} steps end and nothing to count in them: was it given the network whose backward pass ran,"
+            " and the optimizer of its parameters?"
+        )
 
     def _account(self) -> str:
         """Of the run folder that `save` would write now."""

@@ -7,6 +7,7 @@ fp16lab.torch has a part in it.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -61,104 +62,84 @@ def _dot(place: Any, args: Any, which: int) -> _Dot:
     return list(args[0]), list(args[1]), None
 
 
-def _taps(t: Any, n: int, c: int, h: int, w: int) -> Any:
-    inside = 0 <= h < t.shape[2] and 0 <= w < t.shape[3]
-    return t[n, c, h, w] if inside else t.new_zeros(())
+def _tap(t: Any, n: int, c: int, place: Any) -> Any:
+    inside = all(0 <= at < extent for at, extent in zip(place, t.shape[2:]))
+    return t[(n, c, *place)] if inside else t.new_zeros(())
 
 
 def _is_last(*tensors: Any) -> bool:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     return any(
-        t.ndim == 4 and not t.is_contiguous() and t.is_contiguous(memory_format=torch.channels_last)
+        t.ndim in formats and not t.is_contiguous() and t.is_contiguous(memory_format=formats[t.ndim])
         for t in tensors
     )
 
 
-class _Planes:
-    """The forward direction y = x * weight of a convolution, of one or two dimensions."""
+def _places(extents: Any) -> Any:
+    return itertools.product(*map(range, extents))
 
-    def __init__(self, stride: Any, padding: Any, dilation: Any, groups: int, flat: bool) -> None:
-        def two(values: Any, missing: int) -> list[int]:
-            return [missing, values[0]] if flat else list(values) * (2 // len(values))
 
-        self.stride, self.padding, self.dilation = two(stride, 1), two(padding, 0), two(dilation, 1)
-        self.groups, self.flat = groups, flat
+class _Spatial:
+    """The forward direction y = x * weight of a convolution, of any number of dimensions."""
 
-    def planes(self, t: Any) -> Any:
-        return t.unsqueeze(2) if self.flat and t is not None else t
+    def __init__(self, stride: Any, padding: Any, dilation: Any, groups: int, dimensions: int) -> None:
+        self.stride, self.padding, self.dilation = (
+            list(each) * (dimensions // len(each)) for each in (stride, padding, dilation)
+        )
+        self.groups = groups
+
+    def _read(self, place: Any, tap: Any) -> list[int]:
+        """The place of x that an output at `place` reads by a tap."""
+        terms = zip(place, self.stride, self.padding, tap, self.dilation)
+        return [at * stride - padding + t * dilation for at, stride, padding, t, dilation in terms]
 
     def y(self, place: Any, x: Any, weight: Any, last: bool) -> tuple[list[Any], list[Any]]:
-        n, k, p, q = place
-        of_group, (_, inputs, height, width) = weight.shape[0] // self.groups, weight.shape
-        first = k // of_group * inputs
-        terms = [(c, r, s) for c in range(inputs) for r in range(height) for s in range(width)]
+        n, k, *at = place
+        first = k // (weight.shape[0] // self.groups) * weight.shape[1]
+        terms = [(c, tap) for c in range(weight.shape[1]) for tap in _places(weight.shape[2:])]
         if last:
-            terms.sort(key=lambda t: (t[1], t[2], t[0]))
-        row = [weight[k, c, r, s] for c, r, s in terms]
-        column = [
-            _taps(
-                x,
-                n,
-                first + c,
-                p * self.stride[0] - self.padding[0] + r * self.dilation[0],
-                q * self.stride[1] - self.padding[1] + s * self.dilation[1],
-            )
-            for c, r, s in terms
-        ]
-        return row, column
+            terms.sort(key=lambda t: (t[1], t[0]))
+        row = [weight[(k, c, *tap)] for c, tap in terms]
+        return row, [_tap(x, n, first + c, self._read(at, tap)) for c, tap in terms]
 
     def x(self, place: Any, y: Any, weight: Any) -> tuple[list[Any], list[Any]]:
-        n, c, h, w = place
+        n, c, *at = place
         of_group, inputs = weight.shape[0] // self.groups, weight.shape[1]
         group = c // inputs
         row, column = [], []
         for k in range(group * of_group, (group + 1) * of_group):
-            for r in range(weight.shape[2]):
-                for s in range(weight.shape[3]):
-                    p, p_rest = divmod(h + self.padding[0] - r * self.dilation[0], self.stride[0])
-                    q, q_rest = divmod(w + self.padding[1] - s * self.dilation[1], self.stride[1])
-                    row.append(weight[k, c % inputs, r, s])
-                    column.append(_taps(y, n, k, p, q) if p_rest == q_rest == 0 else y.new_zeros(()))
+            for tap in _places(weight.shape[2:]):
+                row.append(weight[(k, c % inputs, *tap)])
+                reader = [out for out in _places(y.shape[2:]) if self._read(out, tap) == at]
+                column.append(y[(n, k, *reader[0])] if reader else y.new_zeros(()))
         return row, column
 
     def weight(self, place: Any, x: Any, y: Any) -> tuple[list[Any], list[Any]]:
-        k, c, r, s = place
+        k, c, *tap = place
         channel = k // (y.shape[1] // self.groups) * (x.shape[1] // self.groups) + c
         row, column = [], []
         for n in range(y.shape[0]):
-            for p in range(y.shape[2]):
-                for q in range(y.shape[3]):
-                    row.append(y[n, k, p, q])
-                    column.append(
-                        _taps(
-                            x,
-                            n,
-                            channel,
-                            p * self.stride[0] - self.padding[0] + r * self.dilation[0],
-                            q * self.stride[1] - self.padding[1] + s * self.dilation[1],
-                        )
-                    )
+            for out in _places(y.shape[2:]):
+                row.append(y[(n, k, *out)])
+                column.append(_tap(x, n, channel, self._read(out, tap)))
         return row, column
 
 
 def _convolution(place: Any, args: Any, which: int) -> _Dot:
     x, weight, bias, stride, padding, dilation, transposed, _, groups = args
-    last = _is_last(x, weight)
-    conv = _Planes(stride, padding, dilation, groups, x.ndim == 3)
-    x, weight = conv.planes(x), conv.planes(weight)
-    at = (place[0], place[1], 0, place[2]) if conv.flat else place
-    row, column = conv.x(at, x, weight) if transposed else conv.y(at, x, weight, last)
+    conv = _Spatial(stride, padding, dilation, groups, x.ndim - 2)
+    row, column = conv.x(place, x, weight) if transposed else conv.y(place, x, weight, _is_last(x, weight))
     return row, column, None if bias is None else bias[place[1]]
 
 
 def _convolution_backward(place: Any, args: Any, which: int) -> _Dot:
     dy, x, weight, _, stride, padding, dilation, transposed, _, groups = args[:10]
-    last = _is_last(x, weight)
-    conv = _Planes(stride, padding, dilation, groups, x.ndim == 3)
-    dy, x, weight = conv.planes(dy), conv.planes(x), conv.planes(weight)
-    at = (place[0], place[1], 0, place[2]) if conv.flat else place
+    conv = _Spatial(stride, padding, dilation, groups, x.ndim - 2)
+    if which == 0 and transposed:
+        return (*conv.y(place, dy, weight, _is_last(x, weight)), None)
     if which == 0:
-        return (*(conv.y(at, dy, weight, last) if transposed else conv.x(at, dy, weight)), None)
-    return (*(conv.weight(at, dy, x) if transposed else conv.weight(at, x, dy)), None)
+        return (*conv.x(place, dy, weight), None)
+    return (*(conv.weight(place, dy, x) if transposed else conv.weight(place, x, dy)), None)
 
 
 _DOTS = {

@@ -37,7 +37,12 @@ def scales(kind: str, policy: str, rank: int) -> list[float]:
     """After each of five steps; in the third one part of a gradient, of rank 1 alone, is infinite."""
     network = spread(kind)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.0)
-    scaler = lab.GradScaler(policy, device="cpu", process_group=torch.distributed.group.WORLD)
+    if policy == "ShardedGradScaler":
+        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+        scaler = ShardedGradScaler("cpu")
+    else:
+        scaler = lab.GradScaler(policy, device="cpu", process_group=torch.distributed.group.WORLD)
     found = []
     for step in range(5):
         optimizer.zero_grad()
@@ -63,6 +68,8 @@ def check(rank: int, kind: str) -> None:
         assert both[0] == both[1], (kind, policy)
         if policy != "megatron":  # which has patience
             assert mine[2] < mine[1], (kind, policy)
+        if policy == "torch" and kind.startswith("FSDP1"):
+            assert mine == scales(kind, "ShardedGradScaler", rank), kind
     network = spread(kind)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.0)
     scaler = lab.GradScaler("torch", device="cpu")

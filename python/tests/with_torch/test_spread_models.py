@@ -137,11 +137,37 @@ def shard_after_the_watch_began(by_layer: bool) -> None:
     assert told == {name: total for name, total in alone.items() if name.endswith(("prediction", "input"))}
 
 
+def zero_redundancy(folder: Path) -> None:
+    """Each rank counts the states that it has; all gradients are in the norm of each."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = nn.parallel.DistributedDataParallel(network())
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.1)
+    scaler = lab.GradScaler("lost-mass", device="cpu")
+    with lab.watch(model, every=1, optimizer=optimizer, scaler=scaler, tensors=["optimizer_state"]) as w:
+        for _ in range(2):
+            optimizer.zero_grad()
+            scaler.scale(model(X).square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    norms = torch.stack([parameter.grad.norm() for parameter in model.parameters()])
+    assert w.recording.steps[1].grad_norm == pytest.approx(float(norms.norm()), rel=1e-5)
+    parts: list = [None, None]
+    torch.distributed.all_gather_object(parts, {row.tensor for row in w.recording.counts})
+    assert parts[0] and parts[1] and not parts[0] & parts[1] and len(parts[0] | parts[1]) == 8
+    w.save(folder / "zero")
+    torch.distributed.barrier()
+    if torch.distributed.get_rank() == 0:
+        lab.merge([folder / "zero-rank0", folder / "zero-rank1"], folder / "zero")
+        assert set(fp16lab.load_run(folder / "zero").histograms["tensor"]) == parts[0] | parts[1]
+
+
 def work(rank: int, folder: str) -> None:
     emulate("tensor parallel")
     emulate("FSDP2")
     watch("tensor parallel", Path(folder))
     refuse()
+    zero_redundancy(Path(folder))
     for by_layer in (False, True):
         shard_after_the_watch_began(by_layer)
 
