@@ -9,6 +9,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("fp16lab.torch needs PyTorch: pip install torch") from error
 
+from ..comparisons import Comparison, compare
 from . import operators as _operators  # noqa: F401  (torch.ops.fp16lab)
 from .autocasting import autocast
 from .communication import comm_hook
@@ -23,11 +24,13 @@ from .twins import perturb_ulps
 from .watching import watch
 
 __all__ = [
+    "Comparison",
     "EmulationError",
     "Explanation",
     "GradScaler",
     "autocast",
     "comm_hook",
+    "compare",
     "emulate",
     "explain_overflow",
     "merge",
