@@ -92,7 +92,7 @@ def compare(a: Any, b: Any, scale_a: float = 1.0, scale_b: float = 1.0, threshol
     in_b = dict(_leaves(b, ""))
     for name, x in _leaves(a, ""):
         if name in in_b:
-            _add(core, name, x, scale_a, in_b.pop(name), scale_b)
+            add_pair(core, name, x, scale_a, in_b.pop(name), scale_b)
         else:
             core.add_other(name, _described(x), "")
     for name, y in in_b.items():
@@ -118,7 +118,8 @@ def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield name or "array", value if is_tensor(value) else np.asarray(value)
 
 
-def _add(core: _core.DumpComparison, name: str, x: Any, scale_a: float, y: Any, scale_b: float) -> None:
+def add_pair(core: _core.DumpComparison, name: str, x: Any, scale_a: float, y: Any, scale_b: float) -> None:
+    """Adds what `name` is on both sides."""
     told = _described(x), _described(y)
     if tuple(x.shape) != tuple(y.shape):
         core.add_other(name, *told, "other shapes")

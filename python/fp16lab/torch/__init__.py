@@ -9,9 +9,10 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("fp16lab.torch needs PyTorch: pip install torch") from error
 
-from ..comparisons import Comparison, compare
+from ..comparisons import compare
 from . import operators as _operators  # noqa: F401  (torch.ops.fp16lab)
 from .autocasting import autocast
+from .checking import NonFiniteError, check_tensors
 from .communication import comm_hook
 from .emulated_ops import EmulationError
 from .emulating import emulate
@@ -19,16 +20,19 @@ from .explaining import Explanation, explain_overflow
 from .grad_scaler import GradScaler
 from .op_statistics import op_stats
 from .recording import merge
+from .sensitivity import Sensitivity, sensitivity
 from .summations import reveal
 from .twins import perturb_ulps
 from .watching import watch
 
 __all__ = [
-    "Comparison",
     "EmulationError",
     "Explanation",
     "GradScaler",
+    "NonFiniteError",
+    "Sensitivity",
     "autocast",
+    "check_tensors",
     "comm_hook",
     "compare",
     "emulate",
@@ -37,5 +41,6 @@ __all__ = [
     "op_stats",
     "perturb_ulps",
     "reveal",
+    "sensitivity",
     "watch",
 ]
