@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -67,7 +67,7 @@ def compare(a: Any, b: Any, scale_a: float = 1.0, scale_b: float = 1.0, threshol
     """Compares what two computations gave: where do they part first, by how much, and does a cast explain it?
 
     a, b: arrays or tensors of any device; dictionaries of them, nested or not, as state_dict gives; modules, which
-    stand for their state_dict; or paths of dumps (.npy, .npz, .safetensors, folders of them), both. Tensors belong
+    stand for their state_dict; what lab.step_results gives; or paths of dumps (.npy, .npz, .safetensors, folders of them), both. Tensors belong
     together by name, without what torch's wrappers add; order is a's. scale_a, scale_b: the loss scales that their
     numbers carry, which are taken out. threshold: the relative L2 from which a tensor is named as far.
 
@@ -89,10 +89,11 @@ def compare(a: Any, b: Any, scale_a: float = 1.0, scale_b: float = 1.0, threshol
     if any(paths):
         raise TypeError("compare: one side is a path, the other is not; two paths are needed, or two loaded sides")
     core = _core.DumpComparison("a", "b", threshold)
+    scales = [_scales(a, scale_a), _scales(b, scale_b)]
     in_b = dict(_leaves(b, ""))
     for name, x in _leaves(a, ""):
         if name in in_b:
-            add_pair(core, name, x, scale_a, in_b.pop(name), scale_b)
+            add_pair(core, name, x, scales[0](name), in_b.pop(name), scales[1](name))
         else:
             core.add_other(name, _described(x), "")
     for name, y in in_b.items():
@@ -102,6 +103,11 @@ def compare(a: Any, b: Any, scale_a: float = 1.0, scale_b: float = 1.0, threshol
 
 def _differs(row: dict[str, Any]) -> bool:
     return bool(row["beyond_cast"] or row["trouble"] or not (row["type_a"] and row["type_b"]))
+
+
+def _scales(side: Any, scale: float) -> Callable[[str], float]:
+    """What a name's numbers carry: what `side` says of it (lab.step_results), times `scale`."""
+    return lambda name: scale * (side.scale_of(name) if hasattr(side, "scale_of") else 1.0)
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:

@@ -21,6 +21,7 @@ from .grad_scaler import GradScaler
 from .op_statistics import op_stats
 from .recording import merge
 from .sensitivity import Sensitivity, sensitivity
+from .step_results import StepResults, step_results
 from .summations import reveal
 from .twins import perturb_ulps
 from .watching import watch
@@ -31,6 +32,7 @@ __all__ = [
     "GradScaler",
     "NonFiniteError",
     "Sensitivity",
+    "StepResults",
     "autocast",
     "check_tensors",
     "comm_hook",
@@ -42,5 +44,6 @@ __all__ = [
     "perturb_ulps",
     "reveal",
     "sensitivity",
+    "step_results",
     "watch",
 ]
