@@ -24,6 +24,7 @@ void bind_rounding(nanobind::module_& module);
 void bind_products(nanobind::module_& module);
 void bind_histograms(nanobind::module_& module);
 void bind_tensor_products(nanobind::module_& module);
+void bind_comparisons(nanobind::module_& module);
 void bind_culprits(nanobind::module_& module);
 void bind_merged_runs(nanobind::module_& module);
 void bind_policies(nanobind::module_& module);

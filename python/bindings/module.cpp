@@ -18,4 +18,5 @@ NB_MODULE(_core, module) {
   fp16lab::python::bind_summations(module);
   fp16lab::python::bind_run_readers(module);
   fp16lab::python::bind_verdicts(module);
+  fp16lab::python::bind_comparisons(module);
 }

@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 from ._core import SuggestedScale
+from .comparisons import Comparison, compare
 from .histograms import Histogram, histogram
 from .policies import Policy, policies
 from .program import ProgramError, inspect, replay, report
@@ -16,6 +17,7 @@ from .verdicts import Verdict, verdict
 __version__ = version("fp16lab")
 
 __all__ = [
+    "Comparison",
     "Explanation",
     "Histogram",
     "Plan",
@@ -28,6 +30,7 @@ __all__ = [
     "Term",
     "Verdict",
     "__version__",
+    "compare",
     "explain",
     "histogram",
     "inspect",

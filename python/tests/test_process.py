@@ -77,7 +77,8 @@ def everything(threads: int) -> list[bytes]:
     for found_inf in (True, True, False, False):
         policy.update(found_inf)
     extremes = struct.pack("<dd", counts.smallest, counts.greatest).hex()
-    texts = [*zones, extremes, order.text, str(counts.suggest_scale("f16")), str(dot), repr(policy.state)]
+    told = str(fp16lab.compare(x, fp16lab.round(x, "e5m2"), scale_b=3.0))
+    texts = [*zones, extremes, told, order.text, str(counts.suggest_scale("f16")), str(dot), repr(policy.state)]
     return [np.ascontiguousarray(answer).tobytes() for answer in answers] + [text.encode() for text in texts]
 
 

@@ -21,19 +21,6 @@ std::string label_of(const ArrayFile& file, const ArrayInfo& array, bool several
   return file.format() == ArrayFormat::npy ? path : path + ":" + printable(array.name);
 }
 
-/// torch.save writes Python objects; its tensors as safetensors keep their dtypes, BF16 and FP8 too.
-[[noreturn]] void refuse_pytorch(const std::filesystem::path& path) {
-  const std::string to = std::filesystem::path(path).replace_extension(safetensors_ending).string();
-  constexpr const char* convert =
-      "import sys, torch, safetensors.torch as s; s.save_file({k: v.clone().contiguous() for k, v in "
-      "torch.load(sys.argv[1], map_location=\"cpu\", weights_only=True).items() if torch.is_tensor(v)}, "
-      "sys.argv[2])";
-  throw CommandError(
-      ExitCode::usage,
-      fmt::format("{}: a PyTorch file, which holds Python objects; convert it with: {}",
-                  printable(path.string()), shell_line({"python3", "-c", convert, path.string(), to})));
-}
-
 /// What is to be counted, from the headers alone.
 struct Plan {
   struct Entry {
@@ -102,6 +89,20 @@ void plan_file(const ArrayFile& file, std::size_t index, bool several_files, con
 
 }  // namespace
 
+/// torch.save writes Python objects; its tensors as safetensors keep their dtypes, BF16 and FP8 too.
+void refuse_pytorch(const std::filesystem::path& path) {
+  if (!is_pytorch_file(path)) return;
+  const std::string to = std::filesystem::path(path).replace_extension(safetensors_ending).string();
+  constexpr const char* convert =
+      "import sys, torch, safetensors.torch as s; s.save_file({k: v.clone().contiguous() for k, v in "
+      "torch.load(sys.argv[1], map_location=\"cpu\", weights_only=True).items() if torch.is_tensor(v)}, "
+      "sys.argv[2])";
+  throw CommandError(
+      ExitCode::usage,
+      fmt::format("{}: a PyTorch file, which holds Python objects; convert it with: {}",
+                  printable(path.string()), shell_line({"python3", "-c", convert, path.string(), to})));
+}
+
 std::vector<std::string> split_at_commas(std::string_view text) {
   std::vector<std::string> parts;
   while (!text.empty()) {
@@ -118,7 +119,7 @@ CountedDumps count_dumps(std::span<const std::filesystem::path> files, const Dum
   std::set<std::string> labels;
   std::set<double> scales;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    if (is_pytorch_file(files[i])) refuse_pytorch(files[i]);
+    refuse_pytorch(files[i]);
     plan_file(ArrayFile(files[i]), i, files.size() > 1, question, selection, labels, plan);
   }
   selection.check();

@@ -56,6 +56,9 @@ struct DumpQuestion {
 CountedDumps count_dumps(std::span<const std::filesystem::path> files, const DumpQuestion& question,
                          NameSelection& selection, int threads);
 
+/// CommandError(usage) for a file of torch.save, which says how to convert it.
+void refuse_pytorch(const std::filesystem::path& path);
+
 /// "a,b": "a", "b".
 std::vector<std::string> split_at_commas(std::string_view text);
 

@@ -1,13 +1,19 @@
-// fp16lab compare: two run folders, step by step and tensor by tensor.
+// fp16lab compare: two run folders, step by step and tensor by tensor; two dumps, number by number.
 #include <fmt/format.h>
 
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <sstream>
 
+#include "analysis/dump_comparison.hpp"
 #include "analysis/paired_verdict.hpp"
 #include "analysis/run_comparison_output.hpp"
+#include "engine/amp/levels/level.hpp"
+#include "engine/train/tensor_dump.hpp"
 #include "experiments/app/commands.hpp"
+#include "experiments/app/commands/hist_show.hpp"
+#include "experiments/app/commands/name_selection.hpp"
 #include "experiments/app/config/run_identity.hpp"
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
@@ -25,13 +31,18 @@ struct CompareCommand {
   double threshold = 0.01;  ///< relative
   bool strict = false;      ///< any differing bit is exit code 5
   bool json = false;
+  // Of dumps:
+  bool tensors = false;  ///< run folders are dumps: their weights and checkpoints
+  bool all = false;
+  std::string scale_a, scale_b;
+  std::vector<std::string> as, include, exclude;
+
+  bool asks_dumps() const {
+    return all || !scale_a.empty() || !scale_b.empty() || !as.empty() || !include.empty() || !exclude.empty();
+  }
 };
 
 RunFolder read_run(const std::filesystem::path& path, bool strict) {
-  if (!is_run_folder(path))
-    throw CommandError(ExitCode::usage,
-                       is_there(path) ? fmt::format("{}: not a run folder (no manifest.json)", path.string())
-                                      : fmt::format("{}: no such run folder", path.string()));
   // Without them there is nothing to compare.
   if (read_manifest(path).state != ExitState::running)
     for (const std::string_view name : {run_file::steps, run_file::evaluations})
@@ -131,7 +142,28 @@ analysis::RunComparison compare(const CompareCommand& command) {
   return result;
 }
 
-void write_files(const CompareCommand& command, const analysis::RunComparison& comparison) {
+analysis::DumpComparison compare_values(const CompareCommand& command) {
+  analysis::DumpComparisonQuestion question{.threshold = command.threshold};
+  if (!command.scale_a.empty()) question.scale_a = parse_scale("--scale-a", command.scale_a);
+  if (!command.scale_b.empty()) question.scale_b = parse_scale("--scale-b", command.scale_b);
+  question.as = parse_formats("--as", command.as).value_or(std::vector<DType>{});
+  // Weights and batches in a dump of ours carry no scale.
+  question.scale_of = [](const auto& metadata, std::string_view name, std::optional<double> asked) {
+    const auto no_gradients = split_at_commas(engine::GradientDump::no_gradients_of(metadata));
+    if (engine::amp::matches_any(no_gradients, name)) return 1.0;
+    return asked.value_or(engine::GradientDump::carried_scale(metadata));
+  };
+  NameSelection selection(command.include, command.exclude);
+  question.takes = [&selection](std::string_view name) { return selection.takes(name); };
+  for (const std::filesystem::path& path : {command.a, command.b})
+    if (!is_folder(path)) refuse_pytorch(path);
+  analysis::DumpComparison comparison = analysis::compare_dumps(command.a, command.b, question);
+  selection.check();
+  return comparison;
+}
+
+template <class Comparison>
+void write_files(const CompareCommand& command, const Comparison& comparison) {
   const std::filesystem::path& folder = command.common.out;
   make_folders(folder);
   std::ostringstream json, csv;
@@ -139,18 +171,48 @@ void write_files(const CompareCommand& command, const analysis::RunComparison& c
   analysis::write_comparison_csv(csv, comparison);
   write_file_atomically(folder / "compare.json", json.str());
   write_file_atomically(folder / "compare.csv", csv.str());
-  const std::string trouble = reports::draw_comparison(comparison, folder);
-  if (!trouble.empty()) say("fp16lab compare: {}", trouble);
+  if constexpr (std::is_same_v<Comparison, analysis::RunComparison>) {
+    const std::string trouble = reports::draw_comparison(comparison, folder);
+    if (!trouble.empty()) say("fp16lab compare: {}", trouble);
+  }
 }
 
-ExitCode run_compare(const CompareCommand& command) {
-  const analysis::RunComparison comparison = compare(command);
+template <class Comparison>
+ExitCode tell(const CompareCommand& command, const Comparison& comparison, std::size_t most) {
   if (!command.common.out.empty()) write_files(command, comparison);
   if (command.json)
     analysis::write_comparison_json(std::cout, comparison);
   else
-    analysis::print_comparison(std::cout, comparison);
+    analysis::print_comparison(std::cout, comparison,
+                               command.all ? std::numeric_limits<std::size_t>::max() : most);
   return command.strict && is_mismatch(claim_of(comparison)) ? ExitCode::mismatch : ExitCode::ok;
+}
+
+/// Do the arguments name dumps: files, or folders of them? Else both are run folders.
+bool are_dumps(const CompareCommand& command) {
+  bool dumps = command.tensors;
+  for (const std::filesystem::path& path : {command.a, command.b}) {
+    if (!is_there(path))
+      throw CommandError(ExitCode::usage, fmt::format("{}: no such run folder, or dump", path.string()));
+    if (is_run_folder(path)) continue;
+    if (is_folder(path) && analysis::array_files_in(path).empty())
+      throw CommandError(
+          ExitCode::usage,
+          fmt::format("{}: not a run folder (no manifest.json), and no folder of dumps (no .npy, "
+                      ".npz or .safetensors file)",
+                      path.string()));
+    dumps = true;
+  }
+  return dumps;
+}
+
+ExitCode run_compare(const CompareCommand& command) {
+  if (are_dumps(command)) return tell(command, compare_values(command), 30);
+  if (command.asks_dumps())
+    throw CommandError(ExitCode::usage,
+                       "--all, --as, --include, --exclude, --scale-a and --scale-b are for dumps; --tensors "
+                       "compares the weights and checkpoints of run folders as such");
+  return tell(command, compare(command), 20);
 }
 
 }  // namespace
@@ -163,27 +225,67 @@ Command compare_command() {
           "which step do\n"
           "their states part, how fast does the difference of the losses grow, how far apart are the "
           "gradients'\n"
-          "distributions, and what do the last evaluations say? A table on stdout; -o DIR adds compare.json, "
-          "compare.csv and a\n"
-          "figure. Runs that differ are no error; with --strict they are one, exit code 5.",
+          "distributions, and what do the last evaluations say? Or two dumps (.npy, .npz, .safetensors, "
+          "folders "
+          "of them),\n"
+          "number by number: which tensor differs first, by how many ulps of the narrower format, and is it "
+          "what a cast\n"
+          "alone makes? A table on stdout; -o DIR adds compare.json, compare.csv and, of runs, a figure. "
+          "What "
+          "differs is\n"
+          "no error; with --strict it is one, exit code 5.",
       .examples =
           "  fp16lab compare results/fp32 results/fp16\n"
           "  fp16lab compare results/emulated results/device --strict --quiet\n"
-          "  fp16lab compare results/fp32 results/fp16 --threshold 0.05 --json -o results/fp32-fp16",
-      .uses = {.out = "Folder for the table, the differences as CSV and a figure"},
+          "  fp16lab compare results/fp32 results/fp16 --threshold 0.05 --json -o results/fp32-fp16\n"
+          "  fp16lab compare fp32.safetensors fp16.safetensors --scale-b 2^16     gradients, a loss scale "
+          "taken out\n"
+          "  fp16lab compare results/fp32 results/fp16 --tensors                  weights and checkpoints",
+      .uses = {.out = "Folder for the comparison as JSON and CSV, and of runs a figure"},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<CompareCommand>();
-        options.add("A", command->a, "Run folder").required().not_empty("a folder").offers(offer_runs());
-        options.add("B", command->b, "Run folder").required().not_empty("a folder").offers(offer_runs());
+        for (const auto& [name, path] : {std::pair{"A", &command->a}, {"B", &command->b}})
+          options.add(name, *path, "Run folder, dump, or folder of dumps")
+              .required()
+              .not_empty("a folder")
+              .offers(offer_runs({".npy", ".npz", ".safetensors"}));
         options
             .add("--threshold", command->threshold,
-                 "Relative difference of a step's loss, grad_norm, loss_scale or lr from which it is counted "
-                 "as large (default: 0.01)")
+                 "Relative difference of a step's loss, grad_norm, loss_scale or lr, and relative L2 of a "
+                 "tensor,\nfrom which it is counted as large (default: 0.01)")
             .type("X")
             .not_negative();
         options.flag(
             "--strict", command->strict,
             "Exit code 5 if anything that either run recorded has another bit in the other, or is missing");
+        options.flag("--tensors", command->tensors,
+                     "Of run folders: the numbers of their weights and checkpoints, as dumps");
+        for (const auto& [name, scale] :
+             {std::pair{"--scale-a", &command->scale_a}, {"--scale-b", &command->scale_b}})
+          options
+              .add(name, *scale,
+                   "Of dumps: loss scale that the values carry, 2^K or a number, to be taken out (default: "
+                   "what "
+                   "a dump\nof ours says, else 1)")
+              .type("SCALE");
+        options
+            .add("--as", command->as,
+                 "Of dumps: what arrays of bytes or words are, which have no floating-point type: f16, bf16, "
+                 "e4m3 "
+                 "or e5m2")
+            .type("NAME,...")
+            .repeatable()
+            .offers(offer_names(dtype_names<is_file_low_precision>));
+        options
+            .add("--include", command->include,
+                 "Of dumps: only tensors of this name; '*' and '?' match, \"fc1\" is all inside fc1 "
+                 "(repeatable)")
+            .type("PATTERN")
+            .repeatable();
+        options.add("--exclude", command->exclude, "Of dumps: not tensors of this name (repeatable)")
+            .type("PATTERN")
+            .repeatable();
+        options.flag("--all", command->all, "Of dumps: every tensor that differs (default: the first 30)");
         options.flag("--json", command->json, "JSON instead of a table");
         return [command](const CommonOptions& common) {
           command->common = common;

@@ -22,6 +22,9 @@ class ArrayFile::Source {
   /// Delivers the bytes of array `index` in file order to `read`, which is called once: see ByteSource.
   virtual void with_bytes(std::size_t index, const std::function<void(const ByteSource&)>& read) const = 0;
 
+  /// The same in row-major order, whatever the file's is: see ArrayFile::visit_both.
+  void with_rows(const ArrayInfo& array, const std::function<void(const ByteSource&)>& read) const;
+
   std::vector<ArrayInfo> arrays;
   std::vector<std::string> other_members;
   std::map<std::string, std::string> metadata;

@@ -114,6 +114,67 @@ void ArrayFile::read(const ArrayInfo& array, std::span<std::byte> out) const {
   if (array.big_endian) swap_byte_order(*array.element, out);
 }
 
+void ArrayFile::Source::with_rows(const ArrayInfo& array,
+                                  const std::function<void(const ByteSource&)>& read) const {
+  if (!array.element)
+    throw std::invalid_argument(fmt::format("{}: '{}' is {}: {}", path().string(), shown(array.name),
+                                            array.describe(), array.refusal));
+  const std::size_t size = size_of(*array.element);
+  with_bytes(array.index, [&](const ByteSource& bytes) {
+    if (!array.fortran_order || array.shape.size() < 2) return read(bytes);
+    const auto count = static_cast<std::size_t>(array.element_count());
+    std::vector<std::byte> columns(count * size), rows(columns.size());
+    bytes(columns);
+    // The position in the file of the element at `index`, which goes up by one from the last extent on.
+    std::vector<std::uint64_t> index(array.shape.size()), stride(array.shape.size(), 1);
+    for (std::size_t i = 1; i < stride.size(); ++i) stride[i] = stride[i - 1] * array.shape[i - 1];
+    std::uint64_t position = 0;
+    for (std::size_t element = 0; element < count; ++element) {
+      std::memcpy(&rows[element * size], &columns[static_cast<std::size_t>(position) * size], size);
+      for (std::size_t i = index.size(); i-- > 0;) {
+        position += stride[i];
+        if (++index[i] < array.shape[i]) break;
+        position -= index[i] * stride[i];
+        index[i] = 0;
+      }
+    }
+    std::size_t delivered = 0;
+    read([&](std::span<std::byte> out) {
+      const std::size_t part = std::min(out.size(), rows.size() - delivered);
+      std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(delivered), part, out.begin());
+      delivered += part;
+      return part;
+    });
+  });
+}
+
+void ArrayFile::visit_both(
+    const ArrayFile& file_a, const ArrayInfo& a, const ArrayFile& file_b, const ArrayInfo& b,
+    const std::function<void(std::span<const std::byte>, std::span<const std::byte>)>& visitor) {
+  if (a.shape != b.shape)
+    throw std::invalid_argument(
+        fmt::format("'{}' is {}, and '{}' is {}", shown(a.name), a.describe(), shown(b.name), b.describe()));
+  file_a.source_->with_rows(a, [&](const ByteSource& source_a) {
+    file_b.source_->with_rows(b, [&](const ByteSource& source_b) {
+      const std::size_t size_a = size_of(*a.element), size_b = size_of(*b.element);
+      const std::uint64_t most = chunk_bytes / std::max(size_a, size_b);
+      const auto room = static_cast<std::size_t>(std::min(most, a.element_count()));
+      std::vector<std::byte> chunk_a(room * size_a), chunk_b(room * size_b);
+      const auto next = [](const ArrayInfo& array, const ByteSource& source, std::span<std::byte> out) {
+        source(out);
+        if (array.big_endian) swap_byte_order(*array.element, out);
+        return out;
+      };
+      for (std::uint64_t left = a.element_count(); left > 0;) {
+        const auto count = static_cast<std::size_t>(std::min(most, left));
+        visitor(next(a, source_a, std::span(chunk_a).first(count * size_a)),
+                next(b, source_b, std::span(chunk_b).first(count * size_b)));
+        left -= count;
+      }
+    });
+  });
+}
+
 void ArrayFile::check(const ArrayInfo& array) const {
   if (format() != ArrayFormat::npz) return;
   source_->with_bytes(array.index, [](const ByteSource& bytes) {

@@ -94,6 +94,13 @@ class ArrayFile {
   /// All elements of an array, in the order of the file, as this machine has them; `out` has their size.
   /// std::invalid_argument for an array without element.
   void read(const ArrayInfo& array, std::span<std::byte> out) const;
+  /// The elements of two arrays of one shape side by side, in row-major order, as this machine has them:
+  /// `visitor` gets as many of the one as of the other, at most chunk_bytes of each. An array in Fortran
+  /// order of more than one dimension is held whole, to be turned; of all others one chunk is. Damage as in
+  /// `visit`. std::invalid_argument for an array without element, and for two shapes.
+  static void visit_both(
+      const ArrayFile& file_a, const ArrayInfo& a, const ArrayFile& file_b, const ArrayInfo& b,
+      const std::function<void(std::span<const std::byte>, std::span<const std::byte>)>& visitor);
   /// Reads an array of an archive once, whose checksum only its end can judge; nothing for other files.
   void check(const ArrayInfo& array) const;
 

@@ -9,8 +9,10 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("fp16lab.torch needs PyTorch: pip install torch") from error
 
+from ..comparisons import compare
 from . import operators as _operators  # noqa: F401  (torch.ops.fp16lab)
 from .autocasting import autocast
+from .checking import NonFiniteError, check_tensors
 from .communication import comm_hook
 from .emulating import emulate
 from .emulation import EmulationError
@@ -18,6 +20,8 @@ from .explaining import Explanation, explain_overflow
 from .grad_scaler import GradScaler
 from .op_statistics import op_stats
 from .recording import merge
+from .sensitivity import Sensitivity, sensitivity
+from .step_results import StepResults, step_results
 from .summations import reveal
 from .trainers import LightningCallback, TrainerCallback
 from .twins import perturb_ulps
@@ -28,14 +32,21 @@ __all__ = [
     "Explanation",
     "GradScaler",
     "LightningCallback",
+    "NonFiniteError",
+    "Sensitivity",
+    "StepResults",
     "TrainerCallback",
     "autocast",
+    "check_tensors",
     "comm_hook",
+    "compare",
     "emulate",
     "explain_overflow",
     "merge",
     "op_stats",
     "perturb_ulps",
     "reveal",
+    "sensitivity",
+    "step_results",
     "watch",
 ]

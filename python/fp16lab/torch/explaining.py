@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from .. import _core
 from . import watching
 from .first_culprit import CulpritFinder
 from .layers import LayerTracker, float_tensors
-from .networks import any_compiled, nonfinite_gradients, path_of, unwrapped
+from .networks import nonfinite_gradients, path_of
+from .redoing import kept, loss_of, network_of, run_once, scale_of, times
 from .rounded_zeros import ZeroTrail
-from .tensor_counts import uncounted
 from .trying import Examined, Tries, ZeroCause, scale_text
 from .wide_operations import Call, Place, as_it_is
 
+CALL = "explain_overflow"
 _SMALLEST_SCALE = 2.0**-24
 
 
@@ -103,27 +101,9 @@ def explain_overflow(
     TypeError: no module, or one of FSDP; `step` needs an argument, or returns no loss. ValueError: a scale
     that is not above 0; a compiled module.
     """
-    network = unwrapped(
-        model,
-        "lab.explain_overflow",
-        "it does the step again and looks at whole gradients; explain that step of the network without FSDP",
-    )
-    if any_compiled(model):
-        raise ValueError(
-            "torch.compile fuses the operations of this network: give lab.explain_overflow the module "
-            "before compiling"
-        )
-    _require_no_argument(step)
-    if scale is None:
-        scale = scaler.get_scale() if scaler is not None else 1.0
-    try:
-        scale = float(scale)
-    except (TypeError, ValueError, OverflowError):
-        told = f"explain_overflow: scale is {scale!r:.40}; a number above 0 that FP64 holds is needed"
-        raise ValueError(told) from None
-    if not scale > 0:
-        raise ValueError(f"explain_overflow(scale={scale}): must be above 0")
-    with _kept(network):
+    network = network_of(model, step, CALL)
+    scale = scale_of(scale, scaler, CALL)
+    with kept(network):
         examined = _examine(network, step, scale)
     overflowed = not examined.finite
     finite_scale = _finite_scale(network, step, scale) if overflowed and examined.loss_finite else None
@@ -146,41 +126,19 @@ def _examine(
         if parameter.requires_grad:
             hooks.append(parameter.register_hook(_order_check(order, path_of(name))))
     try:
-        loss = _run(tracker, finder, step, scale, finder)
+        loss = run_once(tracker, finder, step, scale, CALL, _product_check(finder))
     finally:
         for hook in hooks:
             hook.remove()
     return Examined(finder, order or nonfinite_gradients(model), bool(torch.isfinite(loss)))
 
 
-def _run(
-    tracker: LayerTracker,
-    mode: TorchDispatchMode,
-    step: Callable[[], torch.Tensor],
-    scale: float,
-    finder: CulpritFinder | None = None,
-) -> torch.Tensor:
-    """Forward and backward once under `mode`; gives the loss."""
-    tracker.begin()
-    try:
-        with mode:
-            loss = _loss(step)
-            with _disable_current_modes():
-                scaled = _times(loss, scale)
-                if finder and bool(torch.isfinite(loss)) and not bool(torch.isfinite(scaled)):
-                    finder.note("backward", "loss_scale", "loss x loss_scale", scaled.detach())
-            scaled.backward()
-    finally:
-        tracker.end()
-    return loss
-
-
 def _finite_scale(model: nn.Module, step: Callable[[], torch.Tensor], scale: float) -> float:
     scale = min(scale, 2.0**128)  # the scales of policies without a guard may be infinite
     while scale > _SMALLEST_SCALE:
         scale /= 2
-        with _kept(model):
-            _times(_loss(step), scale).backward()
+        with kept(model):
+            times(loss_of(step, CALL), scale).backward()
             if not nonfinite_gradients(model):
                 return scale
     return 0.0
@@ -198,12 +156,12 @@ def _advised(
     def trail(make: Callable[[LayerTracker], ZeroTrail]) -> ZeroTrail:
         tracker = LayerTracker(model)
         mode = make(tracker)
-        _run(tracker, mode, step, scale)
+        run_once(tracker, mode, step, scale, CALL)
         return mode
 
     device = next(model.parameters()).device.type
     tries = Tries(
-        model, device, lambda call: _examine(model, step, scale, call), trail, lambda: _kept(model)
+        model, device, lambda call: _examine(model, step, scale, call), trail, lambda: kept(model)
     )
     places = dict(examined.finder.places)
     causes: list[ZeroCause] = []
@@ -244,30 +202,14 @@ def _with_logarithms(
     return [logs[made[0]], *(row for row in culprits if row["pass"] == "backward")]
 
 
-def _require_no_argument(step: Callable[[], torch.Tensor]) -> None:
-    try:
-        inspect.signature(step).bind()
-    except TypeError as error:
-        told = "explain_overflow calls step() without arguments; lambda: step(batch) gives it one"
-        raise TypeError(f"{told} ({error})") from None
-    except ValueError:  # a callable that has no signature
-        pass
+def _product_check(finder: CulpritFinder) -> Callable[[torch.Tensor, torch.Tensor], None]:
+    """Notes a loss that only its scale makes infinite."""
 
+    def hook(loss: torch.Tensor, scaled: torch.Tensor) -> None:
+        if bool(torch.isfinite(loss)) and not bool(torch.isfinite(scaled)):
+            finder.note("backward", "loss_scale", "loss x loss_scale", scaled.detach())
 
-def _loss(step: Callable[[], torch.Tensor]) -> torch.Tensor:
-    loss = step()
-    if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-        raise TypeError(
-            "explain_overflow: step must return the loss, a tensor of one element that requires grad, "
-            f"not {type(loss).__name__}"
-            + (f" of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else "")
-        )
-    return loss.reshape(())
-
-
-def _times(loss: torch.Tensor, scale: float) -> torch.Tensor:
-    """As GradScaler.scale does."""
-    return loss * torch.full((), scale, dtype=torch.float64, device=loss.device).float()
+    return hook
 
 
 def _order_check(order: list[str], name: str) -> Callable[[torch.Tensor], None]:
@@ -285,24 +227,3 @@ def _data_check(finder: CulpritFinder) -> Callable[..., None]:
                 finder.note("forward", "data", "inputs", tensor.detach())
 
     return hook
-
-
-@contextmanager
-def _kept(model: nn.Module) -> Iterator[None]:
-    """Random numbers, buffers and gradients are afterwards what they were. Gradients begin as None, and no
-    cast of a weight that autocast has kept gets in or out."""
-    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    for parameter, _ in gradients:
-        parameter.grad = None
-    torch.clear_autocast_cache()
-    try:
-        with torch.random.fork_rng(), uncounted():
-            yield
-    finally:
-        torch.clear_autocast_cache()
-        with torch.no_grad():
-            for buffer, value in buffers:
-                buffer.copy_(value)
-        for parameter, gradient in gradients:
-            parameter.grad = gradient

@@ -16,7 +16,7 @@ from .networks import joined, path_of
 from .wide_operations import PRODUCTS, Call, Place, Places, as_it_is, in_fp32
 
 #: Memory that nobody has written yet.
-_UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_")
+UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_")
 #: What puts infinities where somebody wants them: masks.
 _DELIBERATE = (
     "full",
@@ -96,7 +96,7 @@ class CulpritFinder(TorchDispatchMode):
         place = self._places.next(op)
         result = self._call(place, func, args, kwargs)
         results = [value for value in float_tensors(result) if is_countable(value)]
-        if not results or op in _UNWRITTEN:
+        if not results or op in UNWRITTEN:
             return result
         operands = [value for value in float_tensors((args, kwargs)) if is_countable(value)]
         pass_, layer = place.pass_, place.layer

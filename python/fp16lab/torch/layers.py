@@ -42,6 +42,11 @@ class LayerTracker:
             hook.remove()
         self._hooks = []
 
+    def forget(self) -> None:
+        """What was made up to now has no layer any more: a step has ended."""
+        self._numbers, self._layers = [], []
+        self._mark(self._stack[-1] if self._stack else "")
+
     def site(self) -> tuple[str, str]:
         """(layer, "forward" or "backward"); the layer is empty outside of all modules."""
         if self._stack:

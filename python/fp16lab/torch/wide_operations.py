@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 from .layers import LayerTracker, float_tensors, gives_views
 
 NARROW = (torch.float16, torch.bfloat16)
+NARROWER = {torch.float32: NARROW, torch.float64: (*NARROW, torch.float32)}
 PRODUCTS = ("addmm", "mm", "bmm", "convolution", "convolution_backward")
 
 
@@ -53,21 +54,25 @@ def as_it_is(_: Place, func: Any, args: tuple, kwargs: dict) -> Any:
     return func(*args, **kwargs)
 
 
-def kept_in_fp32(wanted: Callable[[Place, list[float]], bool]) -> Call:
+def kept_in_fp32(wanted: Callable[[Place, list[float]], bool], writes: bool = False) -> Call:
     """Operations compute in FP32, and give FP32, where `wanted` says so of their place and of the numbers
     among their arguments; and products in a backward pass, where gradients in FP32 meet values that were
-    saved in 16 bits. RuntimeError: one that is wanted writes into a tensor of 16 bits."""
+    saved in 16 bits. One that is wanted and writes into a tensor of 16 bits is a RuntimeError; with `writes` it
+    is left as it is."""
 
     def call(place: Place, func: Any, args: tuple, kwargs: dict) -> Any:
         if gives_views(func):
             return func(*args, **kwargs)
-        writes = any(value.dtype in NARROW for value in float_tensors(_written(func, args, kwargs)))
-        if wanted(place, numbers_of(args, kwargs)):
-            if writes:
-                raise RuntimeError(f"{place.op} writes into a tensor of 16 bits")
-        elif writes or place.pass_ == "forward" or place.op not in PRODUCTS or not _is_mixed(args):
+        into_narrow = any(value.dtype in NARROW for value in float_tensors(_written(func, args, kwargs)))
+        if into_narrow and writes:
             return func(*args, **kwargs)
-        return func(*tree_map(_widened, args), **tree_map(_widened, kwargs))
+        if wanted(place, numbers_of(args, kwargs)):
+            if into_narrow:
+                raise RuntimeError(f"{place.op} writes into a tensor of 16 bits")
+        elif into_narrow or place.pass_ == "forward" or place.op not in PRODUCTS or not _is_mixed(args):
+            return func(*args, **kwargs)
+        widened = _to(torch.float32)
+        return func(*tree_map(widened, args), **tree_map(widened, kwargs))
 
     return call
 
@@ -93,12 +98,18 @@ def numbers_of(args: tuple, kwargs: dict) -> list[float]:
 
 def in_fp32(func: Any, args: tuple, kwargs: dict, index: int) -> torch.Tensor | None:
     """The result of the same operation on the same operands, widened; None where it takes none."""
-    try:
-        result = func(*tree_map(_widened, args), **tree_map(_widened, kwargs))
-    except (RuntimeError, TypeError, NotImplementedError):
-        return None
-    tensors = float_tensors(result)
+    tensors = in_wide(func, args, kwargs, torch.float32)
     return tensors[index] if index < len(tensors) else None
+
+
+def in_wide(func: Any, args: tuple, kwargs: dict, wide: torch.dtype) -> list[torch.Tensor]:
+    """The floating-point results of the same operation on the same operands, all widened to `wide`, float32 or
+    float64; none where it takes none."""
+    widened = _to(wide)
+    try:
+        return float_tensors(func(*tree_map(widened, args), **tree_map(widened, kwargs)))
+    except (RuntimeError, TypeError, NotImplementedError):
+        return []
 
 
 def copies_of_written(func: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -125,10 +136,15 @@ def model_in_fp32(model: nn.Module) -> Iterator[None]:
             value.data = data
 
 
-def _widened(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.float() if value.dtype in NARROW else value
-    return torch.float32 if isinstance(value, torch.dtype) and value in NARROW else value
+def _to(wide: torch.dtype) -> Callable[[Any], Any]:
+    """Widens tensors, and dtypes that are asked for."""
+
+    def widened(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.to(wide) if value.dtype in NARROWER[wide] else value
+        return wide if isinstance(value, torch.dtype) and value in NARROWER[wide] else value
+
+    return widened
 
 
 def _is_mixed(args: tuple) -> bool:

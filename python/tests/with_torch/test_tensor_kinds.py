@@ -121,6 +121,7 @@ def emulated(x: Any) -> Any:
 CALLS: dict[str, Callable[[Any], Any]] = {
     "histogram": lambda x: fp16lab.histogram(x),
     "round": lambda x: fp16lab.round(x, "bf16"),
+    "compare": lambda x: fp16lab.compare(x, torch.zeros(x.shape)).tensors[0]["norm_a"],
     "round up": lambda x: fp16lab.round(x, "e5m2", mode="upward"),
     "matmul": lambda x: fp16lab.matmul(x, torch.eye(x.shape[-1], dtype=x.dtype), "hopper"),
     "operator": lambda x: torch.ops.fp16lab.matmul(x, torch.eye(x.shape[-1], dtype=x.dtype), "hopper"),

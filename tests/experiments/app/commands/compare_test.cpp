@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "tests/experiments/app/small_runs.hpp"
+#include "tests/support/array_files.hpp"
 #include "tests/support/older_manifest.hpp"
 
 namespace fp16lab::experiments {
@@ -158,6 +159,108 @@ TEST_F(Compare, TensorsOfTwoSeeds) {
     EXPECT_GE(tensor["largest_distance"], tensor["mean_distance"]) << tensor;
     EXPECT_LT(tensor["mean_distance"], 5) << tensor;  // the same net on the same data
   }
+}
+
+std::string floats(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+TEST_F(Compare, DumpsTensorByTensor) {
+  using testing_support::npy;
+  using testing_support::stored;
+  using testing_support::write_bytes;
+  using testing_support::zip;
+  // z comes before a in this file. 1/3 in FP16 is 0x3555, 1 is 0x3c00 and its second neighbour 0x3c02.
+  write_bytes(path("wide.npz"),
+              zip({stored("z.npy", npy("<f4", "(1, 2)", floats({1.0f / 3, -2}))),
+                   stored("a.npy", npy("<f4", "(2,)", floats({1, 1.0f / 3}))),
+                   stored("module.b.npy", npy("<f4", "(1,)", floats({5}))),
+                   stored("ids.npy", npy("<i2", "(2,)", testing_support::from_hex("0100 0200"))),
+                   stored("mine.npy", npy("<f4", "(1,)", floats({1})))}));
+  write_bytes(path("narrow.npz"),
+              zip({stored("a.npy", npy("<f2", "(2,)", testing_support::from_hex("023c 5535"))),
+                   stored("b.npy", npy("<f4", "(1, 1)", floats({5}))),
+                   stored("ids.npy", npy("<i2", "(2,)", testing_support::from_hex("0100 0300"))),
+                   stored("yours.npy", npy("<f4", "(1,)", floats({1}))),
+                   stored("z.npy", npy("<f2", "(1, 2)", testing_support::from_hex("5535 00c0")))}));
+  const auto table = compare("wide.npz", "narrow.npz", {"--strict", "-o", path("both")});
+  EXPECT_EQ(table.exit_code, 5) << table.err;
+  EXPECT_THAT(
+      table.out,
+      HasSubstr(
+          "3 of 3 tensors differ. A cast alone explains 1 of them: rounding A to FP16 gives B. The first "
+          "that it does not explain, in the order of A, is a: 1 of 2 elements, first [0], A 3f800000 = "
+          "1, B 3c02 = 1.00195312; at most 2 ulps of FP16, relative L2 0.00185."));
+  EXPECT_THAT(table.out,
+              HasSubstr(" Only in A: 1 tensor; only in B: 1 tensor. Not compared, because shapes or types do "
+                        "not fit: 1."));
+  EXPECT_THAT(table.out, HasSubstr("what a cast alone explains: 1 tensor"));
+  const std::string every = compare("wide.npz", "narrow.npz", {"--all"}).out;
+  EXPECT_LT(every.find("\nz "), every.find("\na ")) << "the order of A";
+  EXPECT_THAT(table.out, HasSubstr("\"module.\" and"));
+  const nlohmann::json json = nlohmann::json::parse(read("both/compare.json"));
+  EXPECT_EQ(json["claims"][0]["verdict"], "FAILS");
+  EXPECT_EQ(json["tensors"][0]["tensor"], "z");
+  EXPECT_EQ(json["tensors"][0]["beyond_cast"], 0);
+  EXPECT_EQ(json["tensors"][1]["ulps"], 2);
+  EXPECT_EQ(json["tensors"][1]["ulps_of"], "f16");
+  EXPECT_EQ(json["tensors"][2]["trouble"], "other shapes");
+  EXPECT_EQ(json["tensors"][3]["first"]["b"], 3.0);
+  EXPECT_EQ(column("both/compare.csv", "differing"),
+            (std::vector<std::string>{"1", "2", "0", "1", "0", "0"}));
+  EXPECT_EQ(compare("wide.npz", "wide.npz", {"--strict"}).exit_code, 0);
+  const auto chosen = compare("wide.npz", "narrow.npz", {"--include", "z", "--strict"});
+  EXPECT_THAT(chosen.out, HasSubstr("A cast alone explains all of it: rounding A to FP16 gives B."));
+  EXPECT_EQ(chosen.exit_code, 5);
+}
+
+TEST_F(Compare, DumpsWithScalesStepsAndBytes) {
+  using testing_support::npy;
+  using testing_support::write_bytes;
+  write_bytes(path("plain.npy"), npy("<f4", "(2,)", floats({0.75f, -3})));
+  write_bytes(path("scaled.npy"), npy("<f4", "(2,)", floats({0.75f * 65536, -3 * 65536.0f})));
+  const auto hint = compare("plain.npy", "scaled.npy");
+  EXPECT_THAT(hint.out,
+              HasSubstr("every tensor of B is about 2^16 times the other one: a loss scale? --scale-b 2^16"));
+  const auto taken = compare("plain.npy", "scaled.npy", {"--scale-b", "2^16", "--strict"});
+  EXPECT_EQ(taken.exit_code, 0) << taken.out << taken.err;
+  EXPECT_THAT(taken.out, HasSubstr("The one tensor that both have is the same, bit for bit."));
+  EXPECT_THAT(taken.out, HasSubstr("Note: B: a loss scale of 2^16 is taken out"));
+  // Words of BF16, 0.75 and -3, in folders: steps by number.
+  for (const char* const side : {"x", "y"})
+    for (const int step : {9, 10}) {
+      std::filesystem::create_directories(path(side));
+      const bool other = side[0] == 'y';
+      write_bytes(
+          path(std::string(side) + "/step-" + std::to_string(step) + ".npz"),
+          testing_support::zip({testing_support::stored(
+              "w.npy", npy("<u2", "(2,)", testing_support::from_hex(other ? "403f 41c0" : "403f 40c0")))}));
+    }
+  const auto steps = compare("x", "y", {"--as", "bf16"});
+  EXPECT_EQ(steps.exit_code, 0) << steps.err;
+  EXPECT_THAT(steps.out,
+              HasSubstr("is step-9: w: 1 of 2 elements, first [1], A c040 = -3, B c041 = -3.015625; at most "
+                        "1 ulp of BF16"));
+  EXPECT_LT(steps.out.find("\nstep-9: w"), steps.out.find("\nstep-10: w"));
+  EXPECT_THAT(compare("x", "y").out, HasSubstr("first [1], A c040 = 49216, B c041 = 49217"));
+  expect_one_line_error(compare("x", "y", {"--scale-a", "0"}), 2,
+                        "--scale-a 0: expected a finite number above 0");
+  expect_one_line_error(compare("x", "y", {"--include", "v"}), 2, "--include v: no tensor has such a name");
+}
+
+TEST_F(Compare, RunFoldersAsDumpsOfTheirWeights) {
+  ASSERT_EQ(train("first", {"--set", "checkpoint.every=20"}).exit_code, 0);
+  ASSERT_EQ(train("second", {"--set", "checkpoint.every=20"}).exit_code, 0);
+  ASSERT_EQ(train("third", {"--set", "checkpoint.every=20", "--set", "amp.level=O0"}).exit_code, 0);
+  const auto same = compare("first", "second", {"--tensors", "--strict"});
+  EXPECT_EQ(same.exit_code, 0) << same.out << same.err;
+  EXPECT_THAT(same.out, HasSubstr("are the same, bit for bit."));
+  const auto other = compare("first", "third", {"--tensors", "--include", "fc1.*"});
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_THAT(other.out, HasSubstr("The first that differs, by name, is checkpoints/step-000020: fc1."));
+  EXPECT_THAT(other.out, HasSubstr("ulps of FP32, relative L2"));
+  expect_one_line_error(compare("first", "third", {"--scale-a", "2"}), 2,
+                        "are for dumps; --tensors compares");
 }
 
 TEST_F(Compare, BadInputIsNamed) {

@@ -93,6 +93,47 @@ TEST_F(ArrayStream, NumpysThreeVersions) {
   }
 }
 
+/// What visit_both delivers of two arrays, each as one string of bytes.
+std::pair<std::string, std::string> both(const ArrayFile& a, const ArrayFile& b) {
+  std::pair<std::string, std::string> all;
+  ArrayFile::visit_both(a, a.arrays()[0], b, b.arrays()[0],
+                        [&](std::span<const std::byte> x, std::span<const std::byte> y) {
+                          EXPECT_LE(std::max(x.size(), y.size()), ArrayFile::chunk_bytes);
+                          all.first.append(reinterpret_cast<const char*>(x.data()), x.size());
+                          all.second.append(reinterpret_cast<const char*>(y.data()), y.size());
+                        });
+  return all;
+}
+
+TEST_F(ArrayStream, TwoArraysSideBySideInRowMajorOrder) {
+  // Of shape (2, 3, 2), the numbers 0 to 11: as big-endian int16 columns first, as float rows first.
+  std::string columns, rows, words, swapped;
+  for (int k = 0; k < 2; ++k)
+    for (int j = 0; j < 3; ++j)
+      for (int i = 0; i < 2; ++i) columns += std::string{'\0', static_cast<char>(6 * i + 2 * j + k)};
+  for (int i = 0; i < 12; ++i) {
+    const auto value = static_cast<float>(i);
+    rows.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    words += std::string{static_cast<char>(i), '\0'};
+  }
+  write_raw("columns.npy", npy(">i2", "(2, 3, 2)", columns, true));
+  write_raw("rows.npz", zip({deflated("x.npy", npy("<f4", "(2, 3, 2)", rows))}));
+  const ArrayFile a(folder / "columns.npy"), b(folder / "rows.npz");
+  EXPECT_EQ(both(a, b), std::pair(words, rows));
+  EXPECT_EQ(both(b, a), std::pair(rows, words));
+  // More than a chunk, of elements of two sizes.
+  const std::size_t many = ArrayFile::chunk_bytes / 4 + 5;
+  std::string large(8 * many, '\0'), small(2 * many, '\0');
+  for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<char>(i * 7 % 251);
+  for (std::size_t i = 0; i < small.size(); ++i) small[i] = static_cast<char>(i * 5 % 241);
+  const std::string shape = "(" + std::to_string(many) + ",)";
+  write_raw("large.npy", npy("<f8", shape, large));
+  write_raw("small.npy", npy("<f2", shape, small, true));  // of one dimension: no order
+  EXPECT_TRUE(both(ArrayFile(folder / "large.npy"), ArrayFile(folder / "small.npy")) ==
+              std::pair(large, small));
+  EXPECT_THROW(both(a, ArrayFile(folder / "small.npy")), std::invalid_argument);
+}
+
 TEST_F(ArrayStream, BigEndianFortranOrderAndScalars) {
   // np.save of np.asfortranarray([[1, 2, 3], [4, 5, 6]]) as '>f2': columns first.
   const std::string columns = std::string("\x93NUMPY\x01\x00v\x00", 10) +
