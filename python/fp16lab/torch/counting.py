@@ -65,7 +65,7 @@ class Tally:
 
     def __init__(self) -> None:
         self._devices: dict[torch.device, DeviceCounts] = {}
-        self._waiting: list[Counted] = []
+        self.waiting: list[Counted] = []  # for `read`
 
     def count(self, tensor: torch.Tensor, counted: Counted | None = None) -> Counted:
         """Adds every element to `counted` (a new one without) and returns it.
@@ -90,22 +90,22 @@ class Tally:
             self._devices[part.device] = DeviceCounts(part.device)
         counts = self._devices[part.device]
         if not counted.rows:
-            self._waiting.append(counted)
+            self.waiting.append(counted)
         if part.device not in counted.rows:
             counted.rows[part.device] = counts.new_row()
         counts.add(counted.rows[part.device], part)
 
     def read(self) -> None:
         """Everything that was counted enters its histogram: one copy from each device."""
-        if not self._waiting:
+        if not self.waiting:
             return
         with unseen():
             found = {device: counts.read() for device, counts in self._devices.items()}
-        for counted in self._waiting:
+        for counted in self.waiting:
             for device, row in counted.rows.items():
                 counted.histogram += found[device][row]
             counted.rows.clear()
-        self._waiting.clear()
+        self.waiting.clear()
 
     def notes(self) -> str:
         """A line a device: what counts there."""
