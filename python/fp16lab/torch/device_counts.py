@@ -152,8 +152,10 @@ class DeviceCounts:
         return self._used - 1
 
     def add(self, row: int, tensor: torch.Tensor) -> None:
-        """Counts every element of a plain tensor, of any shape and strides, of FP64, FP32, FP16, BF16 or FP8. It may
-        be written to afterwards."""
+        """Counts every element of a plain tensor, of any shape and strides. It may be written to afterwards.
+        TypeError: it is not of FP64, FP32, FP16, BF16 or FP8."""
+        if tensor.dtype not in (torch.float64, torch.float32, *_NAMES):
+            raise TypeError(f"a histogram counts floating-point numbers of 64 bits or fewer, not {tensor.dtype}")
         self._follow_stream()
         values = flat(tensor)
         words = values.view(_WORDS[values.element_size()])

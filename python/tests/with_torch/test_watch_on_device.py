@@ -13,7 +13,8 @@ from torch import nn
 
 import fp16lab
 import fp16lab.torch as lab
-from fp16lab.torch import counting, device_counts, recording, step_ends
+from fp16lab import histograms
+from fp16lab.torch import counting, device_counts, emulating, recording, step_ends
 
 ALL = ["gradients", "activations", "weights", "optimizer_state"]
 READS = ("cpu", "item", "numpy", "tolist", "__bool__", "__float__", "__int__", "__array__", "__dlpack__")
@@ -164,6 +165,38 @@ def test_counts_of_a_device_are_saved(device, tmp_path):
     run = fp16lab.load_run(w.save(tmp_path / "run"))
     assert len(run.steps) == 6
     fp16lab.program.run("replay", tmp_path / "run")
+
+
+def test_histogram_counts_there(device, monkeypatch):
+    monkeypatch.setattr(histograms, "_is_on_device", lambda x: True)
+    for dtype in (torch.float32, torch.float8_e4m3fn):
+        x = torch.randn(3, 5).to(dtype)
+        with reads() as found:
+            histogram = fp16lab.histogram(x)
+        assert found["cpu"] == 1 and histogram.total == 15
+    with pytest.raises(TypeError, match="^a histogram counts floating-point numbers .*, not torch.int32$"):
+        fp16lab.histogram(torch.ones(3, dtype=torch.int32))
+    with pytest.raises(ValueError, match=r"^x requires a gradient, .* x.detach\(\) has none$"):
+        fp16lab.histogram(torch.ones(3, requires_grad=True))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x @ x,  # FP32, which would be torch's own
+        lambda x: x.half() @ x.half(),
+        lambda x: nn.functional.scaled_dot_product_attention(x[None], x[None], x[None]),
+        lambda x: torch.cdist(x, x),
+    ],
+)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_emulate_refuses_operands_of_a_device(monkeypatch, call, mode):
+    monkeypatch.setattr(emulating, "on_host", lambda tensor: False)
+    with mode(), lab.emulate("hopper") as run:
+        assert (torch.ones(2) + 1).sum() == 4  # what is no product is torch's own
+        with pytest.raises(lab.EmulationError, match=r"^aten::\w+(\.\w+)?: an operand is on cpu, .* the CPU: model.cpu\(\)"):
+            call(torch.ones(4, 4))
+    assert run.total("native") == 0
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
