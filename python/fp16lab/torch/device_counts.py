@@ -22,7 +22,7 @@ _ZERO, _WIDTH = 278, 283  # columns: bins, zero, Inf, NaN, then -smallest & _MAG
 _MAGNITUDE, _INFINITY = 0x7FFFFFFF, 0x7F800000  # of FP32
 _SMALL = 2**15  # elements: below, tensors are collected and counted together
 _ROOM = 2**20  # elements that are collected
-_PART = 2**24  # elements that are counted at once: bounds what eager operations need, and 32-bit counts hold it
+_PART = 2**22  # elements that are counted at once: bounds what operations one by one need, some 100 MB
 _COLUMNS = 256  # counts of one class that lie side by side, so that atomic additions rarely meet
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _NAMES = {
@@ -39,7 +39,7 @@ def _classes(magnitudes: torch.Tensor) -> torch.Tensor:
     length = (below.float().view(torch.int32) >> 23) - 126  # of subnormal ones, in bits; exact, and normal numbers
     bins = torch.where(below >= 1 << 23, (below >> 23) + 23, length.clamp(min=0))
     bins = torch.where(below < 0, _ZERO, bins)
-    return bins + 2 * (magnitudes >= _INFINITY).int()  # from the last bin, and the one that would follow
+    return bins.add(magnitudes >= _INFINITY, alpha=2)  # from the last bin, and the one that would follow
 
 
 def _extremes(magnitudes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -216,7 +216,7 @@ class DeviceCounts:
 
     def _follow_stream(self) -> None:
         """Backward passes and collectives may run in several streams."""
-        if self.device.type == "cpu":
+        if self.device.type not in ("cuda", "xpu"):
             return
         stream = torch.accelerator.current_stream(self.device)
         if self._stream is not None and self._stream != stream:
@@ -232,10 +232,10 @@ def digest(tensor: torch.Tensor, key: int) -> torch.Tensor:
         data = torch.cat([data, data.new_zeros(-data.numel() % 8)])
     total = torch.zeros((), dtype=torch.int64, device=data.device)
     words = data.view(torch.int64)
-    for first in range(0, len(words), _PART // 4):
+    for first in range(0, len(words), _PART):
         after = (first * 0x9E3779B97F4A7C15 + key + 2**63) % 2**64 - 2**63
         start = torch.full((), after, dtype=torch.int64, device=data.device)
-        total += _digest_fast(words[first : first + _PART // 4], start)
+        total += _digest_fast(words[first : first + _PART], start)
     return total
 
 

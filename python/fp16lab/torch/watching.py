@@ -63,10 +63,14 @@ class watch:
     and after the rounding. PyTorch rounds gradients inside of its operations: what underflowed there arrives
     as exact zeros. Within lab.emulate a row of what a product gave has both sides of that rounding, and dtype is
     what it was rounded to (a weight's gradient under autocast: f16); steps.csv has the underflow_rate.
-    Numbers are kept, never tensors: about 150 bytes a tensor and counted step. Tensors on a GPU are copied to
-    the host to be counted. steps.csv: loss as told to `step`, else as given to `scaler.scale` (mean over
+    Numbers are kept, never tensors: about 150 bytes a tensor and counted step. Tensors of a GPU are counted there, and
+    nothing waits for it: counts, losses, norms and a digest of the weights come to the host after 10 counted steps, and
+    when `table`, `histogram`, `recording` or `save` asks; only `evaluate` and gradients in sparse layout read it at once.
+    The first counted step compiles what counts, which takes some seconds; the table says whether that worked.
+    steps.csv: loss as told to `step`, else as given to `scaler.scale` (mean over
     micro-batches), else NaN; grad_norm right after `scaler.unscale_`, before clipping, or else as `optimizer.step`
-    finds it; state_hash a digest of the weights in counted steps, and of norm and scale in each.
+    finds it; state_hash a digest of the weights in counted steps (on the host their CRC-32, elsewhere the sum of
+    engine/backend/digest_functions.hpp), and of norm and scale in each.
 
     `name` is what tables and the page call this configuration, `seed` what pairs its runs with those of others;
     dtypes of products and the tensor core of lab.emulate are recorded by themselves, so that FP32, BF16 and FP16

@@ -120,7 +120,7 @@ def test_results_are_those_of_the_host(monkeypatch, scaler, fused, request):
             assert one == two or math.isnan(one) and math.isnan(two), (mine.step, name)
         assert mine.grad_norm == pytest.approx(other.grad_norm, rel=1e-6, nan_ok=True)
         assert mine.state_hash != other.state_hash  # another digest
-    assert found.table() == table + "Counted on cpu by operations of PyTorch.\n"
+    assert found.table().startswith(table + "Counted on cpu by ")
 
 
 def test_losses_and_norms_that_are_told(device):
