@@ -92,11 +92,11 @@ def _mixed(x: torch.Tensor) -> torch.Tensor:
     return x ^ shifted(x, 31)
 
 
-def _digest_words(words: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
-    """The digest of words; after: of the position of the first, times golden_gamma, plus the key."""
+def _digest_words(words: torch.Tensor, positions: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """The digest of words; positions count from 1. (Multiples of an arange in here would be wrong: Inductor computes
+    them as an index.)"""
     gamma = 0x9E3779B97F4A7C15 - 2**64
-    positions = torch.arange(1, len(words) + 1, device=words.device)
-    return _mixed(words ^ _mixed(positions * gamma + after)).sum()
+    return _mixed(words ^ _mixed(positions * gamma + key)).sum()
 
 
 class Compiled:
@@ -232,10 +232,10 @@ def digest(tensor: torch.Tensor, key: int) -> torch.Tensor:
         data = torch.cat([data, data.new_zeros(-data.numel() % 8)])
     total = torch.zeros((), dtype=torch.int64, device=data.device)
     words = data.view(torch.int64)
+    keys = torch.full((), key, dtype=torch.int64, device=data.device)
     for first in range(0, len(words), _PART):
-        after = (first * 0x9E3779B97F4A7C15 + key + 2**63) % 2**64 - 2**63
-        start = torch.full((), after, dtype=torch.int64, device=data.device)
-        total += _digest_fast(words[first : first + _PART], start)
+        part = words[first : first + _PART]
+        total += _digest_fast(part, torch.arange(first + 1, first + len(part) + 1, device=data.device), keys)
     return total
 
 

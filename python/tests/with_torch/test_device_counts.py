@@ -102,6 +102,12 @@ def test_compiled_kernels_give_the_same(dtype):
     assert device_counts.how(HOST) == "by kernels of torch.compile"
 
 
+def test_the_digest_compiles():
+    x = torch.randn(40_000)
+    found = [device_counts.digest(x, 7).item() for _ in range(2)]
+    assert found[0] == found[1] and device_counts._digest_fast.failures == {HOST: None}
+
+
 @pytest.mark.parametrize(
     "compiled, why", [(lambda x: x + 2, "it gives other numbers"), (lambda x: 1 / 0, "ZeroDivisionError")]
 )
