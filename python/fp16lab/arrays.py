@@ -179,9 +179,14 @@ def _codes_of_numpy(array: np.ndarray[Any, Any], name: str, kind: str) -> Codes:
     return Codes(array.view(WORDS[size]), format, kind, array.dtype)
 
 
-def _codes_of_tensor(x: Any, name: str) -> Codes:
+def require_no_gradient(x: Any, name: str) -> None:
+    """ValueError: `x`, a tensor, has one."""
     if x.requires_grad:
         raise ValueError(f"{name} requires a gradient, which nothing here computes; {name}.detach() has none")
+
+
+def _codes_of_tensor(x: Any, name: str) -> Codes:
+    require_no_gradient(x, name)
     return _codes_by_dlpack(in_memory(x, name), name, "torch")
 
 

@@ -32,6 +32,14 @@ _HINTS = {
 def in_memory(x: Any, name: str) -> Any:
     """`x`, a torch.Tensor, without a gradient, or a copy of it: dense or strided, on the CPU, and its memory is its
     value. ValueError, which says what `x` is and what helps: there is none."""
+    x = plain(x, name)
+    if x.device.type != "cpu":
+        raise ValueError(f"{name} is on {x.device}; products and roundings run on the CPU: {name}.cpu() moves it there")
+    return x
+
+
+def plain(x: Any, name: str) -> Any:
+    """The same on any device that keeps numbers."""
     torch = sys.modules["torch"]
     kind = _kind(x)
     if kind is not None:
@@ -42,13 +50,25 @@ def in_memory(x: Any, name: str) -> Any:
         raise ValueError(f"{name} is a tensor of layout {x.layout}; {name}.to_dense() makes a strided one")
     if x.device.type == "meta":
         raise ValueError(f"{name} is on the device meta, which keeps no numbers")
-    if x.device.type != "cpu":
-        raise ValueError(f"{name} is on {x.device}; products and roundings run on the CPU: {name}.cpu() moves it there")
     with torch.no_grad():
         x = x.detach()
         if x._is_zerotensor():
-            return torch.zeros(x.shape, dtype=x.dtype)
+            return torch.zeros(x.shape, dtype=x.dtype, device=x.device)
         return x.resolve_conj().resolve_neg() if x.is_neg() or x.is_conj() else x
+
+
+def flat(x: Any, name: str = "the tensor") -> Any:
+    """All elements of a plain `x` in one dimension, in any order: without a copy where they fill one piece of memory,
+    as those of a transposed matrix do."""
+    x = plain(x, name)
+    if x.is_contiguous():
+        return x.view(-1)
+    expected = 1
+    for stride, size in sorted(zip(x.stride(), x.shape)):
+        if size != 1 and stride != expected:
+            return x.contiguous().view(-1)
+        expected *= size
+    return x.as_strided((x.numel(),), (1,))
 
 
 def local_parts(x: Any) -> Iterator[Any]:

@@ -37,7 +37,9 @@ std::vector<ConfigKey> of_backend() {
               "Ascend's Atlas training series has it, and any of them makes its step an overflow",
               Choices{"infinity", "saturate"})
               .read_by(anything_cast()),
-          FP16LAB_KEY(backend.ordinal, "of cuda: which device, as fp16lab devices numbers them",
+          FP16LAB_KEY(backend.ordinal,
+                      "of cuda: which device, as fp16lab devices numbers them; of several ranks, that of "
+                      "each host's first",
                       ConfigRange{0, 2147483647})
               .as(KeyRole::machine)
               .read_unless("backend.device", {"emulated"}),

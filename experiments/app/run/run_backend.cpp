@@ -100,6 +100,14 @@ std::unique_ptr<engine::Backend> make_backend(const RunConfig& config, int threa
   return choose_backend(config, threads).backend;
 }
 
+std::int64_t device_of_rank(std::int64_t first, std::span<const std::string> hosts, int rank,
+                            std::size_t devices) {
+  const std::string& own = hosts[static_cast<std::size_t>(rank)];
+  const auto before = std::ranges::count(hosts.first(static_cast<std::size_t>(rank)), own);
+  if (before == 0 || devices == 0) return first;
+  return (first + before) % static_cast<std::int64_t>(devices);
+}
+
 std::string choice_text(const BackendRecord& record) {
   return fmt::format("backend.device = \"auto\": {} (tensor cores: {}; {})", record.device,
                      record.tensor_core, record.note);

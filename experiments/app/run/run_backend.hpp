@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -26,6 +27,11 @@ struct ChosenBackend {
 ChosenBackend choose_backend(const RunConfig& config, int threads);
 /// Only the back end.
 std::unique_ptr<engine::Backend> make_backend(const RunConfig& config, int threads);
+
+/// The device of a rank, where `first` is backend.ordinal and `devices` its node has: ranks of one host take them in
+/// turn, from `first` on. The first rank of a host has `first` itself, whatever there is.
+std::int64_t device_of_rank(std::int64_t first, std::span<const std::string> hosts, int rank,
+                            std::size_t devices);
 
 /// What backend.device = "auto" took, and why: one line.
 std::string choice_text(const BackendRecord& record);

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "analysis/account.hpp"
+#include "engine/backend/cuda/runtime/devices.hpp"
 #include "experiments/app/arguments.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/config/run_identity.hpp"
@@ -411,6 +412,15 @@ RunPlan plan_of(const TrainRequest& request) {
   return !request.resume || common.out.empty() ? resolve_run(common) : RunPlan{};
 }
 
+/// Which device each rank has, where any has one: collective.
+void tell_devices(const PreparedRun& run, engine::parallel::Communicator* all, bool speaks) {
+  if (all == nullptr) return;
+  const std::vector<std::string> devices =
+      all->all_gather(run.chosen.gpu ? std::to_string(run.plan.config.backend.ordinal) : "the CPU");
+  if (speaks && std::ranges::any_of(devices, [](const std::string& device) { return device != "the CPU"; }))
+    say("ranks 0 to {} compute on devices {} of their hosts", devices.size() - 1, fmt::join(devices, ", "));
+}
+
 /// `claim` is null on all ranks but the first, which write nothing.
 ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& request, RunPlan plan,
                   const FolderClaim* claim, Ranks& ranks) {
@@ -430,6 +440,9 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
   check_dumps(request, continuation);
 
   check_ranks(request, plan, ranks.communicator());
+  if (const auto* all = ranks.communicator(); all != nullptr && config.backend.device != "emulated")
+    plan.config.backend.ordinal = device_of_rank(config.backend.ordinal, all->hosts(), all->rank(),
+                                                 engine::cuda_status().devices.size());
   const bool speaks = !common.quiet && ranks.first();
   const bool alone = ranks.communicator() == nullptr;  // of several, each has a part of the batch
   const std::unique_ptr<PreparedRun> run =
@@ -453,6 +466,7 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
   if (claim != nullptr) dump(request, *run, trainer);
 
   ranks.agree();
+  tell_devices(*run, ranks.communicator(), speaks);
   if (claim == nullptr) {
     run_on(trainer, folder, ranks);
     ranks.sent_bytes();

@@ -1,9 +1,12 @@
-"""Exponent histograms of PyTorch tensors: counted where they lie, without a copy, by the C++ library."""
+"""Exponent histograms of PyTorch tensors, counted where they lie: without a copy by the C++ library on the host, and
+in a buffer of the device (device_counts.py) elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeGuard
 
 import torch
@@ -11,7 +14,8 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _core
-from ..tensor_memory import has_parts, in_memory, local_parts
+from ..tensor_memory import flat, has_parts, local_parts
+from .device_counts import DeviceCounts, how
 
 #: What a histogram counts of a tensor, by dtype.
 FORMATS = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16"}
@@ -43,35 +47,106 @@ def format_of(tensor: torch.Tensor) -> str:
     return FORMATS[tensor.dtype]
 
 
-def count(tensor: torch.Tensor, histogram: _core.Histogram | None = None) -> _core.Histogram:
-    """Adds every element to `histogram` (a new one without) and returns it.
+def on_host(tensor: torch.Tensor) -> bool:
+    """May it be read at once? Reading one of a device waits for what the device has been told to do."""
+    return tensor.device.type == "cpu"
 
-    `tensor`: any shape and strides, of float32, float16, bfloat16 or float64 (what lies beyond FP32's range is in
-    the first bin or the last, as fp16lab.histogram has it); on a GPU it is copied to the host first; of a sparse
-    one the values are counted, the zeros between them not; of a DTensor this rank's part. TypeError for other
-    dtypes. Counts never depend on the order of elements, so a transposed tensor is not copied.
+
+@dataclass(eq=False, slots=True)
+class Counted:
+    """Counts of one or several tensors; those of a device enter `histogram` when its Tally is read."""
+
+    histogram: _core.Histogram = field(default_factory=_core.Histogram)
+    rows: dict[torch.device, int] = field(default_factory=dict)  # that are not read yet
+
+
+class Tally:
+    """Counts tensors: those of the host at once, those of a device into its buffer, until `read`."""
+
+    def __init__(self) -> None:
+        self._devices: dict[torch.device, DeviceCounts] = {}
+        self.waiting: list[Counted] = []  # for `read`
+
+    def count(self, tensor: torch.Tensor, counted: Counted | None = None) -> Counted:
+        """Adds every element to `counted` (a new one without) and returns it.
+
+        `tensor`: any shape and strides, of float32, float16, bfloat16 or float64 (what lies beyond FP32's range is
+        in the first bin or the last, as fp16lab.histogram has it); of a sparse one the values are counted, the zeros
+        between them not; of a DTensor this rank's part. TypeError for other dtypes. Counts never depend on the order
+        of elements, so a transposed tensor is not copied.
+        """
+        counted = Counted() if counted is None else counted
+        name = format_of(tensor)
+        with unseen():
+            for part in local_parts(tensor):
+                if on_host(part):
+                    counted.histogram._count(flat(part), name, 1)  # which reads it by DLPack
+                else:
+                    self._enqueue(part, counted)
+        return counted
+
+    def _enqueue(self, part: torch.Tensor, counted: Counted) -> None:
+        if part.device not in self._devices:
+            self._devices[part.device] = DeviceCounts(part.device)
+        counts = self._devices[part.device]
+        if not counted.rows:
+            self.waiting.append(counted)
+        if part.device not in counted.rows:
+            counted.rows[part.device] = counts.new_row()
+        counts.add(counted.rows[part.device], part)
+
+    def read(self) -> None:
+        """Everything that was counted enters its histogram: one copy from each device."""
+        if not self.waiting:
+            return
+        with unseen():
+            found = {device: counts.read() for device, counts in self._devices.items()}
+        for counted in self.waiting:
+            for device, row in counted.rows.items():
+                counted.histogram += found[device][row]
+            counted.rows.clear()
+        self.waiting.clear()
+
+    def notes(self) -> str:
+        """A line a device: what counts there."""
+        return "".join(f"Counted on {device} {how(device)}.\n" for device in self._devices)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Buffers stay with their process."""
+        return Tally, ()
+
+
+def count(tensor: torch.Tensor) -> _core.Histogram:
+    """The histogram of a tensor (Tally.count), read at once.
 
     >>> count(torch.tensor([1.0, 0.5, 0.0])).zero
     1
     """
-    histogram = _core.Histogram() if histogram is None else histogram
-    name = format_of(tensor)
-    with unseen():
-        for part in local_parts(tensor):
-            codes = in_memory(part.cpu(), "the tensor")
-            if not codes.is_contiguous():
-                codes = codes.as_strided((codes.numel(),), (1,)) if _is_dense(codes) else codes.contiguous()
-            histogram._count(codes, name, 1)  # which reads it by DLPack
-    return histogram
+    tally = Tally()
+    counted = tally.count(tensor)
+    tally.read()
+    return counted.histogram
 
 
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Do its elements fill one piece of memory, in any order?"""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
-        if size == 1:
-            continue
-        if stride != expected:
-            return False
-        expected *= size
-    return True
+def number(value: float | torch.Tensor) -> float | torch.Tensor:
+    """A float; of a tensor with one element on a device, a copy of it there."""
+    if not isinstance(value, torch.Tensor):
+        return float(value)
+    value = value.detach()
+    return float(value) if on_host(value) else value.reshape(()).clone()
+
+
+def fetched(values: Sequence[Any]) -> list[Any]:
+    """`values`, in which tensors of at most one dimension became numbers or lists of numbers: one copy to the host
+    for each device and dtype."""
+    groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    for place, value in enumerate(values):
+        if isinstance(value, torch.Tensor):
+            groups.setdefault((value.device, value.dtype), []).append(place)
+    found = list(values)
+    for places in groups.values():
+        numbers = iter(torch.cat([values[place].reshape(-1) for place in places]).tolist())
+        for place in places:
+            own = list(islice(numbers, values[place].numel()))
+            found[place] = own if values[place].ndim else own[0]
+    return found

@@ -20,6 +20,7 @@ from . import product_sums
 from .attention import attention
 from .autocast_kernels import listed
 from .autocast_scopes import thread
+from .counting import on_host
 from .emulated_ops import product_handler
 from .emulation import EmulationError, Handler
 from .layers import float_tensors, op_name
@@ -403,6 +404,18 @@ def _refused(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
     )
 
 
+def _require_host(run: emulate, func: Any, args: tuple) -> None:
+    """EmulationError: an operand is on a device."""
+    for each in args:
+        if isinstance(each, torch.Tensor) and not on_host(each) and each.device.type != "meta" and float_tensors(each):
+            name = func.name().partition(".")[0]
+            if name not in run._let_through:
+                raise EmulationError(
+                    f"{func.name()}: an operand is on {each.device}, and lab.emulate multiplies on the CPU: model.cpu()"
+                    f" and batches there; {_remedy(name)}"
+                )
+
+
 class _Emulation(TorchDispatchMode):
     supports_higher_order_operators = True  # to refuse them
 
@@ -422,6 +435,8 @@ class _Emulation(TorchDispatchMode):
         except KeyError:
             handler = self._handlers[func] = run._handler(func)
         if handler is not None:
+            if handler is not _decomposed:
+                _require_host(run, func, args)
             if any([isinstance(each, torch.Tensor) and each.is_nested for each in args]):
                 raise EmulationError(
                     f"{func.name()}: an operand is a nested tensor of layout torch.strided; those of layout"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import _core
-from .counting import count, format_of
+from .counting import Counted, Tally, fetched, format_of
 from .networks import unwrapped_optimizer
 
 #: What torch calls otherwise than the configuration keys do, and the other way round.
@@ -31,7 +31,8 @@ class GradScaler(torch.amp.GradScaler):
     the scaled gradients as they stand before unscaling, of all optimizers that were stepped: of those in 16
     bits, in their format; where there are none, of all, as if FP16 were to hold them. What became zero inside
     PyTorch's own FP16 products reaches them as exact zeros, which no policy counts as lost: begin such a
-    policy high, as its default does. `update` reads found_inf on the host: with a GPU it waits for the step.
+    policy high, as its default does. Gradients on a GPU are counted there. `update` reads found_inf, and of such a
+    policy the counts (4 kB), on the host: with a GPU it waits for the step.
 
     Policy "torch" is torch's own, in every call. What torch lacks is a guard: with finite_guard=1, min_scale or
     max_scale the policy is the engine's, whose scale stays where its reciprocal is finite in FP32.
@@ -50,8 +51,8 @@ class GradScaler(torch.amp.GradScaler):
     (4294967296.0, 1000)
     """
 
-    _narrow: _core.Histogram | None
-    _wide: _core.Histogram | None
+    _narrow: Counted | None
+    _wide: Counted | None
     _narrow_format: str | None
 
     def __init__(
@@ -66,6 +67,7 @@ class GradScaler(torch.amp.GradScaler):
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self._group = process_group
+        self._tally = Tally()
         self._clear_statistics()
         if process_group is not None and not isinstance(process_group, _process_group_type()):
             raise TypeError(
@@ -131,13 +133,9 @@ class GradScaler(torch.amp.GradScaler):
         ]
         if not flags:
             raise AssertionError("No inf checks were recorded prior to update.")
-        found_inf = any(flag.item() != 0 for flag in flags)
-        self._add_statistics_of_ranks(self._policy)
-        self._policy.update(
-            found_inf,
-            weights=self._wide if self._narrow is None else self._narrow,
-            format=self._narrow_format or "f16",
-        )
+        found_inf = any(flag != 0 for flag in fetched(flags))
+        wide, narrow, format = self._statistics(self._policy)
+        self._policy.update(found_inf, weights=narrow or wide, format=format or "f16")
         self._clear_statistics()
         super().update(self._policy.scale)  # fills the scale, and forgets the iteration's checks
         good = 0 if found_inf else self._get_growth_tracker() + 1
@@ -252,26 +250,27 @@ class GradScaler(torch.amp.GradScaler):
     def _count(self, gradient: torch.Tensor) -> None:
         own = format_of(gradient)
         if own in ("f32", "f64"):
-            self._wide = count(gradient, self._wide)
+            self._wide = self._tally.count(gradient, self._wide)
         else:
-            self._narrow = count(gradient, self._narrow)
+            self._narrow = self._tally.count(gradient, self._narrow)
             self._narrow_format = own
 
     def _clear_statistics(self) -> None:
         """Of 16-bit gradients and of others; where there are 16-bit ones, only they overflow or vanish."""
         self._narrow = self._wide = self._narrow_format = None
 
-    def _add_statistics_of_ranks(self, policy: _core.Policy) -> None:
+    def _statistics(self, policy: _core.Policy) -> tuple[_core.Histogram | None, _core.Histogram | None, str | None]:
+        """Of FP32 gradients, of 16-bit ones, and their format; of all ranks."""
+        self._tally.read()
+        own = (self._wide and self._wide.histogram, self._narrow and self._narrow.histogram, self._narrow_format)
         if self._group is None or not policy.wants_statistics:
-            return
+            return own
         ranks: list[Any] = [None] * torch.distributed.get_world_size(self._group)
-        mine = (self._wide, self._narrow, self._narrow_format)
-        torch.distributed.all_gather_object(ranks, mine, self._group)
-        self._clear_statistics()
-        for wide, narrow, format in ranks:
-            self._wide = _sum(self._wide, wide)
-            self._narrow = _sum(self._narrow, narrow)
-            self._narrow_format = self._narrow_format or format
+        torch.distributed.all_gather_object(ranks, own, self._group)
+        wide = narrow = format = None
+        for of_rank in ranks:
+            wide, narrow, format = _sum(wide, of_rank[0]), _sum(narrow, of_rank[1]), format or of_rank[2]
+        return wide, narrow, format
 
     def _tell_torch_settings(self, policy: _core.Policy) -> None:
         """Torch's own members, for its getters and state_dict: its defaults where the policy has no such

@@ -1,21 +1,29 @@
-"""What lab.watch keeps: numbers of steps and packed histograms, never tensors; and the run folder of it."""
+"""What lab.watch keeps: numbers of steps and packed histograms; and the run folder of it. Numbers of a device are kept
+there for some steps, and then come to the host together."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from .. import _core
+from .counting import Counted, Tally, fetched
 from .networks import some
+from .step_ends import Ended, Number, first_hash, hash_fold, norm_of
 from .tables import aligned
+
+#: Counted steps after which what is on devices comes to the host, and steps of any kind.
+_COUNTED_STEPS, _STEPS = 10, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +59,56 @@ class Counts:
         return max(0, self.after.zero - self.before.zero)
 
 
+@dataclass(eq=False, slots=True)
+class Row:
+    """What was counted of one tensor in one step, before and after a rounding; where nothing was rounded, both are
+    one."""
+
+    observed: str
+    tensor: str
+    kind: str
+    dtype: str
+    sides: list[tuple[Counted, Counted]] = field(default_factory=list)
+
+    def counts(self, step: int, scale: float) -> Counts:
+        """Gradients carry `scale`."""
+        after = None
+        if any(before is not after for before, after in self.sides):
+            after = _packed_sum(after for _, after in self.sides)
+        before, carried = _packed_sum(before for before, _ in self.sides), scale if self.observed == "gradients" else 1.0
+        return Counts(step, self.observed, self.tensor, self.kind, self.dtype, carried, before, after)
+
+
 @dataclass(slots=True)
 class Step:
     """A row of steps.csv, by its columns."""
 
     step: int
-    loss: float
-    loss_scale: float
-    found_inf: bool
-    skipped: bool
-    grad_norm: float
-    lr: float
-    state_hash: int
-    seconds: float
+    loss: Number | None = None  # None: nobody has told it yet
+    grad_norm: Number | None = None
+    loss_scale: float = 1.0
+    found_inf: bool = False
+    skipped: bool = False
+    lr: float = 0.0
+    state_hash: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Unsettled:
+    """A step whose numbers may be on a device still. flags: found_inf of a scaler; weights: their digest."""
+
+    step: Step
+    ended: Ended
+    flags: list[Number] | None
+    weights: list[Number] | None
+    rows: list[Row]
+    nonfinite: Callable[[list[tuple[list[int], list[float]]]], list[str]]
+
+    def numbers(self) -> list[Any]:
+        norms = [norms for _, norms in self.ended.of_parameters]
+        ended, told = self.ended, [self.step.loss, self.step.grad_norm]
+        return [ended.scale, ended.lr, *told, ended.norms, ended.losses, self.flags, self.weights, norms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +123,48 @@ class Evaluation:
 
 @dataclass
 class Recording:
-    """Rows in the order of steps; a step's histograms come before its row."""
+    """Rows in the order of steps; a step's histograms come before its row. Before they are looked at, `settle`."""
 
+    tally: Tally = field(default_factory=Tally)
     counts: list[Counts] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     overflows: dict[int, list[str]] = field(default_factory=dict)  # step: parameters with an Inf or NaN
     culprits: dict[int, list[dict[str, object]]] = field(default_factory=dict)  # as culprits.jsonl has them
+    unsettled: list[_Unsettled] = field(default_factory=list)
+    hash: int = first_hash
+
+    def end(self, *args: Any) -> None:
+        """Takes what is known of a step (_Unsettled); what is on the host settles at once."""
+        self.unsettled.append(_Unsettled(*args))
+        self.steps.append(self.unsettled[-1].step)
+        counted = sum(each.weights is not None for each in self.unsettled)
+        waits = self.tally.waiting or any(isinstance(each, torch.Tensor) for each in _flat(self.unsettled[-1].numbers()))
+        if not waits or counted >= _COUNTED_STEPS or len(self.unsettled) >= _STEPS:
+            self.settle()
+
+    def settle(self) -> Recording:
+        """What is on devices comes to the host; returns itself."""
+        unsettled, self.unsettled = self.unsettled, []
+        self.tally.read()
+        numbers = iter(fetched(_flat([each.numbers() for each in unsettled])))
+        for each in unsettled:
+            scale, lr, loss, grad_norm, norms, losses, flags, weights, of_parameters = _like(each.numbers(), numbers)
+            step, norm = each.step, norm_of(norms)
+            step.loss_scale, step.lr = scale, lr
+            step.loss = loss if loss is not None else sum(losses) / len(losses) if losses else math.nan
+            step.grad_norm = grad_norm if grad_norm is not None else math.nan if norm is None else norm
+            step.found_inf = norm is not None and not math.isfinite(norm) if flags is None else any(flags)
+            step.skipped = flags is not None and step.found_inf
+            self.counts += [row.counts(step.step, scale) for row in each.rows]
+            if step.found_inf:
+                ids = [ids for ids, _ in each.ended.of_parameters]
+                self.overflows[step.step] = each.nonfinite([*zip(ids, of_parameters)])
+            if weights is not None:
+                self.hash = hash_fold(self.hash, *weights)
+            self.hash = hash_fold(self.hash, math.nan if norm is None else norm, scale)
+            step.state_hash = self.hash
+        return self
 
     def histogram(self, tensor: str, observed: str, step: int | None) -> _core.Histogram:
         """Of one step, or the sum over all of them; KeyError where nothing was counted."""
@@ -208,8 +288,21 @@ def new_folder(folder: str | os.PathLike[str], write: Callable[[str], object], r
     return path
 
 
-def packed(histogram: _core.Histogram) -> bytes:
-    return zlib.compress(histogram.__getstate__(), 1)
+def _packed_sum(parts: Iterable[Counted]) -> bytes:
+    total = _core.Histogram()
+    for part in parts:
+        total += part.histogram
+    return zlib.compress(total.__getstate__(), 1)
+
+
+def _flat(values: list[Any]) -> list[Any]:
+    """Of lists in lists."""
+    return [each for value in values for each in (_flat(value) if isinstance(value, list) else [value])]
+
+
+def _like(values: Any, numbers: Iterator[Any]) -> Any:
+    """`numbers` in the form of `values`."""
+    return [_like(each, numbers) for each in values] if isinstance(values, list) else next(numbers)
 
 
 def toml(tables: Mapping[str, Mapping[str, object]]) -> str:

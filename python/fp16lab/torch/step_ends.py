@@ -8,6 +8,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from types import MethodType
 from typing import Any
@@ -16,16 +17,34 @@ import torch
 from torch import nn
 
 from ..tensor_memory import in_memory, local_parts
-from .counting import unseen
+from .counting import number, on_host, unseen
+from .device_counts import digest
 from .networks import STATE_NAMES, path_of, unwrapped_optimizer
+
+
+#: A tensor has one element, on a device.
+Number = float | torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Of a step that has ended; no norm: there were no gradients. of_parameters: ids of parameters with gradients on
+    devices, and their norms, which are not finite where an element is not."""
+
+    scale: Number
+    norms: list[Number]
+    lr: Number
+    losses: list[Number]
+    of_parameters: list[tuple[list[int], torch.Tensor]]
 
 
 class StepEnds:
     """Listens to optimizers by their hooks, and to a scaler by its methods, whose calls pass through
     unchanged.
 
-    `listener` gets before_update() before the first optimizer of a step updates, and end_step(found_inf) when
-    the step has ended: at scaler.update(), or without a scaler when the last optimizer has stepped.
+    `listener` gets before_update() before the first optimizer of a step updates, and end_step(flags) when the step has
+    ended: at scaler.update(), with the scaler's found_inf, or without a scaler when the last optimizer has stepped,
+    with None. Nothing here waits for a device: a Number of one stays there.
     """
 
     def __init__(
@@ -67,38 +86,45 @@ class StepEnds:
         """An optimizer that is pickled with its hooks is not watched where it is loaded."""
         return StepEnds, ([], None, None)
 
-    def note_norm(self, parameters: Iterable[torch.Tensor], scale: float) -> None:
+    def note_norm(self, parameters: Iterable[torch.Tensor], scale: Number) -> None:
         """Adds the gradients of `parameters`, which carry `scale`, to the norm of the step."""
-        norms = []
+        groups: dict[torch.device, tuple[list[int], list[torch.Tensor]]] = {}
+        for parameter in parameters:
+            if parameter.grad is not None:
+                gradient = parameter.grad
+                ids, gradients = groups.setdefault(gradient.device, ([], []))
+                ids.append(id(parameter))
+                gradients.append(gradient.coalesce().values() if gradient.is_sparse else gradient)
         with unseen():
-            for gradient in (parameter.grad for parameter in parameters if parameter.grad is not None):
-                gradient = gradient.coalesce().values() if gradient.is_sparse else gradient
-                wide = torch.promote_types(gradient.dtype, torch.float32)
-                norms.append(torch.linalg.vector_norm(gradient, dtype=wide).double().cpu())
-            if norms:
-                self._norms.append(torch.linalg.vector_norm(torch.stack(norms)).item() / scale)
+            for ids, gradients in groups.values():
+                norms = torch.stack(_norms_of(gradients))
+                norm = torch.linalg.vector_norm(norms)
+                self._of_parameters.append((ids, norms))
+                if on_host(norm):
+                    self._norms.append(norm.item() / scale)
+                else:
+                    self._norms.append(norm / (scale.to(norm.device) if isinstance(scale, torch.Tensor) else scale))
 
-    def numbers(self) -> tuple[float, float | None, float, list[float]]:
-        """(scale, gradient norm, learning rate, losses) of the step that has ended; then forgets them. No
-        norm: there were no gradients."""
-        norm = math.hypot(*self._norms) if self._norms else None
-        if any(math.isnan(each) for each in self._norms):  # hypot(inf, nan) is inf
-            norm = math.nan
-        lr = float(self.optimizers[0].param_groups[0]["lr"]) if self.optimizers else 0.0
-        result = self._step_scale, norm, lr, [float(loss) for loss in self._losses]
+    def ended(self) -> Ended:
+        """What is known of the step that has ended; then forgets it."""
+        lr = number(self.optimizers[0].param_groups[0]["lr"]) if self.optimizers else 0.0
+        on_devices = any(not on_host(norms) for _, norms in self._of_parameters)
+        of_parameters = self._of_parameters if on_devices else []
+        result = Ended(self._step_scale, self._norms, lr, self._losses, of_parameters)
         self._clear()
         return result
 
     # ---- inside
 
     def _clear(self) -> None:
-        self._step_scale = 1.0
-        self._norms: list[float] = []
+        self._step_scale: Number = 1.0
+        self._norms: list[Number] = []
+        self._of_parameters: list[tuple[list[int], torch.Tensor]] = []
         self._noted: set[int] = set()
         self._stepped: set[int] = set()
-        self._losses: list[torch.Tensor] = []
+        self._losses: list[Number] = []
 
-    def _note(self, optimizer: torch.optim.Optimizer, scale: float) -> None:
+    def _note(self, optimizer: torch.optim.Optimizer, scale: Number) -> None:
         optimizer = unwrapped_optimizer(optimizer)
         if id(optimizer) not in self._noted:
             self._noted.add(id(optimizer))
@@ -112,17 +138,17 @@ class StepEnds:
     def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
         # An optimizer that unscales by itself has been told the scale.
         carried = getattr(optimizer, "grad_scale", None)
-        self._note(optimizer, 1.0 if carried is None else float(carried))
+        self._note(optimizer, 1.0 if carried is None else number(carried))
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._note_step(optimizer)
         self._stepped.add(id(optimizer))
         if self._scaler is None and optimizer is self.optimizers[-1]:
-            self._listener.end_step(found_inf=None)
+            self._listener.end_step(None)
 
     def _scale(self, original: Callable, outputs: Any) -> Any:
         if isinstance(outputs, torch.Tensor) and outputs.numel() == 1:
-            self._losses.append(outputs.detach())
+            self._losses.append(number(outputs))
         return original(outputs)
 
     def _unscale(self, original: Callable, optimizer: torch.optim.Optimizer) -> None:
@@ -132,19 +158,20 @@ class StepEnds:
         self._note(optimizer, 1.0)
 
     def _update(self, scaler: torch.amp.GradScaler, original: Callable, new_scale: Any = None) -> None:
-        self._step_scale = scaler.get_scale()
-        found_inf = any(
-            flag.item() != 0
+        scale = scaler._get_scale_async()
+        self._step_scale = scaler.get_scale() if scale is None else number(scale)
+        flags = [
+            number(flag)
             for state in scaler._per_optimizer_states.values()
             for flag in state["found_inf_per_device"].values()
-        )
+        ]
         checked = len(scaler._per_optimizer_states) > 0
         self._listener.before_update()
         try:
             original(new_scale)
         finally:
             if checked:  # a scale set by hand between two steps ends none
-                self._listener.end_step(found_inf)
+                self._listener.end_step(flags)
 
 
 class _Wrapped:
@@ -208,11 +235,47 @@ def hash_fold(digest: int, *numbers: float) -> int:
     return digest
 
 
-def weights_digest(model: nn.Module, digest: int) -> int:
-    """A digest of the bytes of all parameters and buffers, in their order; a DTensor gives this rank's part."""
-    crc = 0
-    for tensor in (*model.parameters(), *model.buffers()):
-        for part in local_parts(tensor.detach()):
-            data = in_memory(part.cpu(), "a parameter").contiguous().reshape(-1).view(torch.uint8).numpy()
-            crc = zlib.crc32(data.data, crc)
-    return hash_fold(digest, float(crc))
+def norm_of(norms: list[float]) -> float | None:
+    """Of a step, of its parts; None: there are none."""
+    if any(math.isnan(each) for each in norms):  # hypot(inf, nan) is inf
+        return math.nan
+    return math.hypot(*norms) if norms else None
+
+
+def _norms_of(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Of tensors of one device, in FP64, where FP32 on the host and FP64 elsewhere were added in (MPS has none)."""
+    groups: dict[torch.dtype, list[int]] = {}
+    found = list(gradients)
+    for place, gradient in enumerate(gradients):
+        wide = torch.promote_types(gradient.dtype, torch.float32)
+        if not on_host(gradient) and gradient.device.type != "mps" and not wide.is_complex:
+            wide = torch.float64
+        if type(gradient) in (torch.Tensor, nn.Parameter):
+            groups.setdefault(wide, []).append(place)
+        else:
+            norm = torch.linalg.vector_norm(gradient, dtype=wide)
+            found[place] = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    for wide, places in groups.items():
+        for place, norm in zip(places, torch._foreach_norm([gradients[place] for place in places], 2, wide)):
+            found[place] = norm
+    return [norm if norm.device.type == "mps" else norm.double() for norm in found]
+
+
+def weights_digest(model: nn.Module) -> list[Number]:
+    """Of the bytes of all parameters and buffers, in their order; a DTensor gives this rank's part. On the host their
+    CRC-32; where one is on a device, the sum of what `digest` has of each, a word a device, in two halves that FP64
+    holds."""
+    parts = [
+        part for tensor in (*model.parameters(), *model.buffers()) for part in local_parts(tensor.detach())
+    ]
+    if all(on_host(part) for part in parts):
+        crc = 0
+        for part in parts:
+            crc = zlib.crc32(in_memory(part, "a parameter").contiguous().reshape(-1).view(torch.uint8).numpy().data, crc)
+        return [float(crc)]
+    sums: dict[torch.device, torch.Tensor] = {}
+    with unseen():
+        for key, part in enumerate(parts):
+            own = digest(part, key)
+            sums[part.device] = sums[part.device] + own if part.device in sums else own
+        return [half for each in sums.values() for half in (each >> 32, each & 0xFFFFFFFF)]

@@ -13,16 +13,14 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from .. import _core
 from ..tensor_memory import local_parts
 from . import product_sums
-from .counting import FORMATS, count, format_of, is_countable, unseen
+from .counting import FORMATS, Counted, Tally, format_of, is_countable, unseen
 from .networks import CAST_BY_AUTOCAST, first_tensor, is_of_fsdp, joined, observed_modules, path_of, some
 from .passes import Passes
-from .recording import Counts, packed
+from .recording import Row
 from .step_ends import optimizer_states
 
-_Row = tuple[str, str, str, str]  # observed, tensor, kind, dtype
 _uncounted = 0
 
 
@@ -39,10 +37,10 @@ def uncounted() -> Iterator[None]:
 
 class StepCounts:
     """Histograms of one step at a time, by what is observed, tensor, kind and dtype; nothing between counted
-    steps."""
+    steps. Those of a device are known when `tally` was read."""
 
-    def __init__(self, model: nn.Module, tensors: tuple[str, ...]) -> None:
-        self._model, self._tensors = model, tensors
+    def __init__(self, model: nn.Module, tensors: tuple[str, ...], tally: Tally) -> None:
+        self._model, self._tensors, self._tally = model, tensors, tally
         self._listening = False
         self._hooked = WeakIdKeyDictionary()  # parameters, for their gradients
         self._names: set[str] = set()  # of these
@@ -53,7 +51,7 @@ class StepCounts:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A network that is pickled or copied with its hooks is not counted where it is loaded."""
-        return StepCounts, (nn.Module(), ())
+        return StepCounts, (nn.Module(), (), Tally())
 
     def open(self, counting: bool) -> None:
         """A step begins; the one before is forgotten."""
@@ -61,7 +59,7 @@ class StepCounts:
         product_sums.listen(self, counting and self._listening)
         if counting and self._listening:
             self._hook_parameters("", self._model)
-        self._histograms: dict[_Row, tuple[_core.Histogram, _core.Histogram | None]] = {}
+        self._rows: dict[tuple[str, str, str, str], Row] = {}
         self._passes.clear()
         self._cast: dict[str, torch.dtype] = {}  # of parameters, by autocast in the step's forward pass
         self._followed = WeakIdKeyDictionary()  # by tensor: its version and the names of its gradient
@@ -102,17 +100,12 @@ class StepCounts:
             for name, tensor in optimizer_states(optimizers, self._model):
                 self._add("optimizer_state", name, "weight", tensor)
 
-    def rows(self, step: int, scale: float) -> list[Counts]:
-        """Gradients carry `scale`."""
+    def rows(self) -> list[Row]:
+        """Of the step that ends."""
         self._passes.finish()
         if self.counting:
             self._tell_what_is_left_out()
-        found = []
-        for (observed, name, kind, dtype), (before, after) in self._histograms.items():
-            carried = scale if observed == "gradients" else 1.0
-            both = packed(before), None if after is None else packed(after)
-            found.append(Counts(step, observed, name, kind, dtype, carried, *both))
-        return found
+        return list(self._rows.values())
 
     # ---- hooks
 
@@ -235,13 +228,13 @@ class StepCounts:
             return
         with unseen():
             rounded = tensor if cast_to is None else tensor.detach().to(cast_to)
-            after = count(rounded)
+            after = self._tally.count(rounded)
             sums = product_sums.of(tensor) if cast_to is None else None
             if sums is not None:
-                row, before = (observed, name, kind, sums.format), sums.before
+                row, before = (observed, name, kind, sums.format), Counted(sums.before)
             else:
                 row = (observed, name, kind, format_of(rounded))
-                before = after if rounded is tensor else count(tensor)
+                before = after if rounded is tensor else self._tally.count(tensor)
         counting = partial(self._add_to, row, before, after)
         if observed in ("gradients", "activations"):
             self._passes.add(counting)
@@ -271,7 +264,7 @@ class StepCounts:
 
     def _look_for_fsdp(self) -> None:
         """It fills gradients of parameters without telling them, or puts parameters of its own in their place."""
-        left = self._names - {name for observed, name, *_ in self._histograms if observed == "gradients"}
+        left = self._names - {name for observed, name, *_ in self._rows if observed == "gradients"}
         parts = tuple(name for name, module in self._model.named_modules() if is_of_fsdp(module))
         for name, parameter in self._model.named_parameters() if left else ():
             own = path_of(name)
@@ -282,29 +275,20 @@ class StepCounts:
             self._leave_out("gradients", name, "no parameter of the network any more")
 
     def _look_for_gradients_set_by_hand(self) -> None:
-        """No hook sees them. Zeros may be what zero_grad(set_to_none=False) left."""
+        """No hook sees them. Zeros may be what zero_grad(set_to_none=False) left; those of a device are not read."""
         if "gradients" not in self._tensors:
             return
-        seen = {name for observed, name, *_ in self._histograms if observed == "gradients"}
+        seen = {name for observed, name, *_ in self._rows if observed == "gradients"}
         seen.update(*(names for reason, names in self._left_out.items() if reason.startswith("gradients")))
         for name, parameter in self._model.named_parameters():
             own, gradient = path_of(name), parameter.grad
-            if own not in seen and gradient is not None and is_countable(gradient):
+            if own not in seen and gradient is not None and gradient.is_cpu and is_countable(gradient):
                 with unseen():
                     if any(bool(part.any()) for part in local_parts(gradient)):
                         self._leave_out("gradients", own, "no completed backward pass of the step made them, as where they are set by hand")
 
-    def _add_to(self, row: _Row, before: _core.Histogram, after: _core.Histogram) -> None:
-        """Both sides are one histogram as long as nothing that was rounded came to this row."""
-        sides = self._histograms.setdefault(row, (_core.Histogram(), None))
-        whole, rounded = sides
-        if rounded is None and before is not after:
-            rounded = _core.Histogram()
-            rounded += whole
-            self._histograms[row] = whole, rounded
-        whole += before
-        if rounded is not None:
-            rounded += after
+    def _add_to(self, key: tuple[str, str, str, str], before: Counted, after: Counted) -> None:
+        self._rows.setdefault(key, Row(*key)).sides.append((before, after))
 
 
 def _autocast_dtype(tensor: torch.Tensor) -> torch.dtype | None:

@@ -18,12 +18,13 @@ from torch import nn
 from torch._subclasses import FakeTensor
 
 from .. import _core
+from .counting import number
 from .grad_scaler import settings_of
-from .networks import any_compiled, nonfinite_gradients, unwrapped
+from .networks import any_compiled, nonfinite_gradients, path_of, unwrapped
 from .recording import Evaluation, Recording, Step, toml
 from .scopes import Opened
 from .precisions import Precisions
-from .step_ends import StepEnds, first_hash, hash_fold, weights_digest
+from .step_ends import Number, StepEnds, weights_digest
 from .tensor_counts import StepCounts
 
 _OBSERVED = ("gradients", "activations", "weights", "optimizer_state")
@@ -62,10 +63,14 @@ class watch:
     and after the rounding. PyTorch rounds gradients inside of its operations: what underflowed there arrives
     as exact zeros. Within lab.emulate a row of what a product gave has both sides of that rounding, and dtype is
     what it was rounded to (a weight's gradient under autocast: f16); steps.csv has the underflow_rate.
-    Numbers are kept, never tensors: about 150 bytes a tensor and counted step. Tensors on a GPU are copied to
-    the host to be counted. steps.csv: loss as told to `step`, else as given to `scaler.scale` (mean over
+    Numbers are kept, never tensors: about 150 bytes a tensor and counted step. Tensors of a GPU are counted there, and
+    nothing waits for it: counts, losses, norms and a digest of the weights come to the host after 10 counted steps, and
+    when `table`, `histogram`, `recording` or `save` asks; only `evaluate` and gradients in sparse layout read it at once.
+    The first counted step compiles what counts, which takes some seconds; the table says whether that worked.
+    steps.csv: loss as told to `step`, else as given to `scaler.scale` (mean over
     micro-batches), else NaN; grad_norm right after `scaler.unscale_`, before clipping, or else as `optimizer.step`
-    finds it; state_hash a digest of the weights in counted steps, and of norm and scale in each.
+    finds it; state_hash a digest of the weights in counted steps (on the host their CRC-32, elsewhere the sum of
+    engine/backend/digest_functions.hpp), and of norm and scale in each.
 
     `name` is what tables and the page call this configuration, `seed` what pairs its runs with those of others;
     dtypes of products and the tensor core of lab.emulate are recorded by themselves, so that FP32, BF16 and FP16
@@ -118,13 +123,17 @@ class watch:
         self._name = name or type(self._model).__name__
         self._tables = self._tables_of(optimizers, scaler, seed)
         self._precisions = Precisions(self._model)
-        self.recording = Recording()
-        self._hash = first_hash
+        self._recording = Recording()
         self._untold = False  # a step has ended whose loss may yet be told
         self._opened = Opened("lab.watch", of_thread=False)
-        self._counts = StepCounts(self._model, self._tensors)
+        self._counts = StepCounts(self._model, self._tensors, self._recording.tally)
         self._open_step()
         self._end = "stopped"
+
+    @property
+    def recording(self) -> Recording:
+        """All of it, on the host."""
+        return self._recording.settle()
 
     # ---- for users
 
@@ -165,7 +174,7 @@ class watch:
         ended since."""
         if not self._ends.automatic:
             self._ends.note_norm([parameter for parameter in self._model.parameters()], 1.0)
-            self.end_step(found_inf=None)
+            self.end_step(None)
         if not self._untold:
             raise RuntimeError(
                 "w.step: no step has ended since the last call; call it behind optimizer.step(), "
@@ -173,9 +182,9 @@ class watch:
             )
         self._untold = False
         if loss is not None:
-            self.recording.steps[-1].loss = _number(loss)
+            self._recording.steps[-1].loss = number(loss)
         if grad_norm is not None:
-            self.recording.steps[-1].grad_norm = _number(grad_norm)
+            self._recording.steps[-1].grad_norm = number(grad_norm)
 
     def evaluate(
         self,
@@ -188,7 +197,7 @@ class watch:
         """Tells what an evaluation behind `step` gave (None: behind the last step that has ended). accuracy:
         from 0 to 1. split: "test" or "train". ValueError: a step that has not ended, or lies before an
         earlier evaluation's; an accuracy beyond 0 to 1; another split."""
-        done, rows = len(self.recording.steps), self.recording.evaluations
+        done, rows = len(self._recording.steps), self._recording.evaluations
         number = done if step is None else int(step)
         first = rows[-1].step if rows else 0
         if not first <= number <= done:
@@ -197,10 +206,10 @@ class watch:
             )
         if split not in ("test", "train"):
             raise ValueError(f'w.evaluate: split is {split!r}; "test" or "train" is needed')
-        share = None if accuracy is None else _number(accuracy)
+        share = None if accuracy is None else float(accuracy)
         if share is not None and not 0 <= share <= 1:
             raise ValueError(f"w.evaluate: accuracy is {share:g}; a share from 0 to 1 is needed")
-        rows.append(Evaluation(number, split, _number(loss), share))
+        rows.append(Evaluation(number, split, float(loss), share))
 
     def histogram(self, tensor: str, observed: str = "gradients", step: int | None = None) -> _core.Histogram:
         """Of one tensor, "fc1.weight", in one step or summed over all counted ones. KeyError: never
@@ -212,7 +221,8 @@ class watch:
         tensor of one counted step, the last one without `step`: where its values lie in `format`."""
         lines = self.recording.table(step, format)
         lines += "".join(f"not counted: {what}\n" for what in self._not_counted())
-        return f"{self._account()}\n{lines}" if self.recording.counts else lines
+        notes = self._recording.tally.notes()
+        return f"{self._account()}\n{lines}{notes}" if self._recording.counts else lines
 
     def __str__(self) -> str:
         return self.table()
@@ -228,10 +238,10 @@ class watch:
 
     def note_culprits(self, culprits: list[dict[str, Any]]) -> None:
         """What lab.explain_overflow found, of the step that ended last. RuntimeError: none has."""
-        if not self.recording.steps:
+        if not self._recording.steps:
             raise RuntimeError("no step has ended yet whose overflow could be explained")
-        number = self.recording.steps[-1].step
-        self.recording.culprits.setdefault(number, []).extend(
+        number = self._recording.steps[-1].step
+        self._recording.culprits.setdefault(number, []).extend(
             {**culprit, "step": number} for culprit in culprits
         )
 
@@ -277,34 +287,28 @@ class watch:
     def before_update(self) -> None:
         self._counts.count_weights()
 
-    def end_step(self, found_inf: bool | None) -> None:
-        """`found_inf` None: nobody looked, the norm tells."""
+    def end_step(self, flags: list[Number] | None) -> None:
+        """`flags`: of a scaler, where it found an Inf or NaN; None: nobody looked, the norm tells."""
         self._counts.count_weights()
         self._counts.count_optimizer_state(self._ends.optimizers)
-        number = len(self.recording.steps) + 1
-        scale, norm, lr, losses = self._ends.numbers()
-        skipped = found_inf is True
-        if found_inf is None:
-            found_inf = norm is not None and not math.isfinite(norm)
-        self.recording.counts += self._counts.rows(number, scale)
-        if found_inf:
-            self.recording.overflows[number] = nonfinite_gradients(self._model)
-        if self._counts.counting:
-            self._hash = weights_digest(self._model, self._hash)
-        norm = math.nan if norm is None else norm
-        self._hash = hash_fold(self._hash, norm, scale)
-        loss = sum(losses) / len(losses) if losses else math.nan
+        weights = weights_digest(self._model) if self._counts.counting else None
+        step = Step(len(self._recording.steps) + 1)
+        self._recording.end(step, self._ends.ended(), flags, weights, self._counts.rows(), self._nonfinite)
         now = time.perf_counter()
-        self.recording.steps.append(
-            Step(number, loss, scale, found_inf, skipped, norm, lr, self._hash, now - self._began)
-        )
-        self._began = now
+        step.seconds, self._began = now - self._began, now
         self._untold = True
         self._open_step()
 
     def _open_step(self) -> None:
-        number = len(self.recording.steps) + 1
+        number = len(self._recording.steps) + 1
         self._counts.open(number == 1 or number % self._every == 0)
+
+    def _nonfinite(self, norms: list[tuple[list[int], list[float]]]) -> list[str]:
+        """Parameters whose gradients hold an Inf or NaN: by their norms, where gradients were on a device."""
+        if not norms:
+            return nonfinite_gradients(self._model)
+        bad = {key for ids, own in norms for key, norm in zip(ids, own) if not math.isfinite(norm)}
+        return [path_of(name) for name, parameter in self._model.named_parameters() if id(parameter) in bad]
 
     # ---- inside
 
@@ -351,7 +355,3 @@ class watch:
 def _each(given: Any, one: type) -> tuple[Any, ...]:
     """Of a list of `one`, or a single one, which may be of a wrong type."""
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, one) else (given,)
-
-
-def _number(value: float | torch.Tensor) -> float:
-    return float(value.detach() if isinstance(value, torch.Tensor) else value)

@@ -20,7 +20,8 @@ std::string pretended() {
   return name == nullptr ? "hopper" : name;
 }
 
-CudaStatus one_device() {
+/// As many as the environment's FP16LAB_PRETENDED_DEVICES says.
+CudaStatus pretended_devices() {
   CudaStatus status;
   status.built = true;
   status.driver_version = status.runtime_version = 13000;
@@ -28,12 +29,15 @@ CudaStatus one_device() {
   device.name = "a CPU that executes kernels";
   device.capability_major = pretended() == "hopper" ? 9 : 7;
   device.capability_minor = pretended() == "turing" ? 5 : 0;
-  status.devices.push_back(device);
+  const char* const count = std::getenv("FP16LAB_PRETENDED_DEVICES");
+  for (; device.ordinal < (count == nullptr ? 1 : std::atoi(count)); ++device.ordinal)
+    status.devices.push_back(device);
   return status;
 }
 
 std::unique_ptr<Backend> make_backend(const CudaOptions& options) {
-  if (const std::string why = unusable_device_text(one_device().devices.front(), true, ""); !why.empty())
+  if (const std::string why = unusable_device_text(pretended_devices().devices.front(), true, "");
+      !why.empty())
     throw DeviceUnavailable(why);
   CudaOptions chosen = options;
   if (chosen.tensor_core == "auto") chosen.tensor_core = pretended();
@@ -46,7 +50,7 @@ constexpr CudaPlugin offered {
 #else
   .seam = FP16LAB_SEAM,
 #endif
-  .status = &one_device, .has_code_for = [](const CudaDevice&) { return true; },
+  .status = &pretended_devices, .has_code_for = [](const CudaDevice&) { return true; },
   .make_backend = &make_backend, .make_memory = [](int) { return cpu_simt::make_pretended_device_memory(); }
 };
 

@@ -57,6 +57,20 @@ TEST(BackendConfig, NoGpuSaturates) {
   EXPECT_THAT(check({"backend.overflow=inf"}), HasSubstr("expected one of infinity, saturate"));
 }
 
+TEST(RankDevices, RanksOfAHostTakeItsDevicesInTurn) {
+  const std::vector<std::string> hosts{"a", "a", "b", "a", "b"};
+  const auto all = [&](std::int64_t first, std::size_t devices) {
+    std::vector<std::int64_t> found;
+    for (int rank = 0; rank < 5; ++rank) found.push_back(device_of_rank(first, hosts, rank, devices));
+    return found;
+  };
+  EXPECT_THAT(all(0, 4), testing::ElementsAre(0, 1, 0, 2, 1));
+  EXPECT_THAT(all(1, 2), testing::ElementsAre(1, 0, 1, 1, 0));
+  EXPECT_THAT(all(0, 1), testing::Each(0));                     // each rank was given one by its launcher
+  EXPECT_THAT(all(7, 0), testing::Each(7));                     // whose absence is an error of its own
+  EXPECT_THAT(all(9, 2), testing::ElementsAre(9, 0, 9, 1, 0));  // of which the first ranks tell
+}
+
 TEST(BackendConfig, NamesAndNumbersAreChecked) {
   EXPECT_THAT(check({"backend.gemm=cubals"}),
               AllOf(HasSubstr("expected one of auto, mma, cublas, cublas-any-order"),

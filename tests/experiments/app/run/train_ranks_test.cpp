@@ -86,6 +86,24 @@ INSTANTIATE_TEST_SUITE_P(Of, TrainRanks, testing::Values(Mpi::open_mpi, Mpi::mpi
   return std::string(test.param == Mpi::open_mpi ? "openmpi" : "mpich");
 });
 
+/// Of two pretended devices on this host.
+TEST_P(TrainRanks, RanksOfAHostTakeItsDevicesInTurn) {
+  const std::map<std::string, std::string> devices{{"FP16LAB_CUDA_PLUGIN", FP16LAB_SIMT_PLUGIN},
+                                                   {"FP16LAB_PRETENDED_DEVICES", "2"}};
+  const auto step = [&](int ranks, const std::string& folder, std::vector<std::string> more) {
+    more.insert(more.end(), {"data.name=random-images", "train.batch_size=2", "amp.level=O1", "train.steps=1",
+                             "parallel.shards=2"});
+    std::vector<std::string> arguments = line(folder, "classifier", more);
+    std::erase(arguments, "--quiet");
+    return testing_support::run_ranks(GetParam(), ranks, program, arguments, temporary_.path(), devices);
+  };
+  const Finished two = step(2, "two", {"backend.device=cuda", "backend.gemm=mma", "backend.ordinal=1"});
+  ASSERT_EQ(two.exit_code, 0) << two.err;
+  EXPECT_THAT(two.err, HasSubstr("ranks 0 to 1 compute on devices 1, 0 of their hosts"));
+  ASSERT_EQ(step(1, "one", {}).exit_code, 0);
+  EXPECT_EQ(run("two").steps.back().state_hash, run("one").steps.back().state_hash);
+}
+
 TEST_P(TrainRanks, AnyNumberWritesTheFolderOfOne) {
   ASSERT_EQ(train(1, "one").exit_code, 0);
   const RunFolder one = run("one");
