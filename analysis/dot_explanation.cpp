@@ -1,6 +1,7 @@
 #include "analysis/dot_explanation.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -8,7 +9,8 @@
 #include <vector>
 
 #include "numerics/formats/decimal.hpp"
-#include "numerics/tensor_core/explained_dot.hpp"
+#include "numerics/gemm/explained_product.hpp"
+#include "numerics/gemm/order_steps.hpp"
 
 namespace fp16lab::analysis {
 namespace {
@@ -128,7 +130,13 @@ std::string table_text(const std::vector<std::vector<std::string>>& rows, std::s
   return text;
 }
 
+/// Between chains of a plan.
+bool joins(const ExplainedStep& step) {
+  return !step.terms.empty() && step.terms.front().source == ExplainedTerm::Source::partial;
+}
+
 std::string_view rounding_text(const TensorCoreModel& row, const ExplainedStep& step) {
+  if (joins(step)) return "to nearest even";
   const auto stage = std::ranges::find(row.stages, step.kind, &Stage::sum);  // those of a kind round alike
   switch (stage->output) {
     case BlockOutput::fp32_toward_zero:
@@ -144,23 +152,58 @@ std::string_view rounding_text(const TensorCoreModel& row, const ExplainedStep& 
   return "to nearest even";
 }
 
-/// The accumulator of a block, or the summand c of an addition; what the two blocks gave; or a product.
-std::string name_of_term(const ExplainedTerm& term) {
-  if (term.source == ExplainedTerm::Source::product) return fmt::format("a[{0}]*b[{0}]", term.k);
-  return term.source == ExplainedTerm::Source::blocks ? "blocks" : "c";
+std::size_t joins_until(const ExplainedDot& dot, std::size_t number) {
+  return static_cast<std::size_t>(
+      std::count_if(dot.steps.begin(), dot.steps.begin() + static_cast<std::ptrdiff_t>(number), joins));
 }
 
-std::string step_text(const TensorCoreModel& row, const ExplainedStep& step, std::size_t number) {
+/// "step 3": sums between chains have numbers of their own.
+std::string step_name(const ExplainedDot& dot, std::size_t number) {
+  return fmt::format("step {}", number - joins_until(dot, number));
+}
+
+/// A product; what a step gave, "step 3", as a partial sum "chain 2" or "sum 1"; or "+0".
+std::string name_of_term(const ExplainedDot& dot, const ExplainedTerm& term) {
+  using Source = ExplainedTerm::Source;
+  if (term.source == Source::product) return fmt::format("a[{0}]*b[{0}]", term.k);
+  if (term.source == Source::padding) return "padding";
+  if (term.k == ExplainedTerm::zero) return "+0";
+  if (term.source != Source::partial) return term.k == 0 ? "c" : step_name(dot, term.k);
+  const ExplainedStep& made = dot.steps[term.k - 1];
+  if (made.chain > 0) return fmt::format("chain {}", made.chain);
+  return fmt::format("sum {}", joins_until(dot, term.k));
+}
+
+/// "sum 2: chain 1 + chain 2", and of one term "sum 1: chain 1, to f16".
+std::string join_text(const ExplainedDot& dot, const ExplainedStep& step, std::size_t number) {
+  ExplainedTerm itself;
+  itself.source = ExplainedTerm::Source::partial;
+  itself.k = number;
+  const std::string text =
+      fmt::format("{}: {}", name_of_term(dot, itself), name_of_term(dot, step.terms.front()));
+  return step.terms.size() == 1 ? fmt::format("{}, to {}", text, name_of(step.format))
+                                : fmt::format("{} + {}", text, name_of_term(dot, step.terms.back()));
+}
+
+std::string step_text(const TensorCoreModel& row, const ExplainedDot& dot, std::size_t number) {
+  const ExplainedStep& step = dot.steps[number - 1];
   const DType format = row.accumulator();
   const bool finite = step.sum.is_finite();
-  std::string text = fmt::format("  step {}: ", number);
-  if (step.kind != Sum::aligned)
+  std::string text = fmt::format("  {}: ", step_name(dot, number));
+  if (joins(step))
+    text = "  " + join_text(dot, step, number);
+  else if (step.kind != Sum::aligned)
     text += step.kind == Sum::fma ? "an fma" : "an addition";
   else if (finite)
     text += fmt::format("a fused block, max exponent {}, unit 2^{}", step.max_exponent, step.unit_exponent);
   else
     text += "a fused block, nothing to align";
-  text += fmt::format(", from c = {}\n", bits_text(format, step.c));
+  if (step.kind != Sum::addition) {
+    const ExplainedTerm& from = step.terms.front();
+    text += fmt::format(", from {}", name_of_term(dot, from));
+    if (from.k != ExplainedTerm::zero) text += fmt::format(" = {}", bits_text(format, step.c));
+  }
+  text += '\n';
 
   const bool aligned = step.kind == Sum::aligned && finite;
   std::vector<std::vector<std::string>> rows{{"term", "exact"}};
@@ -168,7 +211,7 @@ std::string step_text(const TensorCoreModel& row, const ExplainedStep& step, std
     rows[0].insert(rows[0].end(),
                    {"exponent", fmt::format("aligned, x 2^{}", step.max_exponent), "kept", "dropped"});
   for (const ExplainedTerm& term : step.terms) {
-    rows.push_back({name_of_term(term), binary_text(term.number)});
+    rows.push_back({name_of_term(dot, term), binary_text(term.number)});
     if (aligned && term.number.kind == Kind::finite)
       rows.back().insert(rows.back().end(), {std::to_string(term.exponent), aligned_text(term, step),
                                              binary_text(term.kept), binary_text(term.dropped)});
@@ -238,12 +281,18 @@ Json json_of(DType format, std::uint32_t word, const ExplainedNumber& read, cons
   return operand;
 }
 
-Json json_of(const TensorCoreModel& row, const ExplainedStep& step) {
+Json json_of(const TensorCoreModel& row, const ExplainedDot& dot, std::size_t number, bool planned) {
+  const ExplainedStep& step = dot.steps[number - 1];
   const bool finite = step.sum.is_finite();
   const bool aligned = step.kind == Sum::aligned && finite;
   Json terms = Json::array();
   for (const ExplainedTerm& term : step.terms) {
-    Json entry = {{"term", name_of_term(term)}, {"exact", json_of(term.number)}};
+    const bool accumulator = term.source == ExplainedTerm::Source::accumulator;
+    const bool blocks = term.source == ExplainedTerm::Source::blocks;
+    Json entry = {{"term", accumulator ? "c"
+                           : blocks    ? "blocks"
+                                       : name_of_term(dot, term)},
+                  {"exact", json_of(term.number)}};
     if (aligned) {
       const bool counts = term.number.kind == Kind::finite;
       entry["exponent"] = counts ? Json(term.exponent) : Json();
@@ -253,8 +302,10 @@ Json json_of(const TensorCoreModel& row, const ExplainedStep& step) {
     }
     terms.push_back(std::move(entry));
   }
-  return {
-      {"step", step.kind == Sum::aligned ? "fused_block" : name_of(step.kind)},
+  Json json = {
+      {"step", step.kind == Sum::aligned ? "fused_block"
+               : step.terms.size() == 1  ? "rounding"
+                                         : name_of(step.kind)},
       {"c", bits_text(row.accumulator(), step.c)},
       {"max_exponent", aligned ? Json(step.max_exponent) : Json()},
       {"unit_exponent", aligned ? Json(step.unit_exponent) : Json()},
@@ -263,6 +314,43 @@ Json json_of(const TensorCoreModel& row, const ExplainedStep& step) {
       {"result", json_of(row.accumulator(), step.word, step.result)},
       {"rounding",
        finite && step.result.is_finite() ? json_of(Rational(step.result.value - step.sum.value)) : Json()}};
+  if (planned) json["chain"] = step.chain == 0 ? Json() : Json(step.chain);
+  return json;
+}
+
+using Elements = std::vector<std::size_t>;
+
+/// "0..511", "1, 5 .. 89", "0 1 32 33 ..": neighbours, equal distances, else what stands first.
+std::string elements_text(const Elements& elements) {
+  constexpr std::size_t most = 8;
+  if (elements.size() > 2) {
+    const std::size_t distance = elements[1] - elements[0];
+    bool equal = true;
+    for (std::size_t i = 1; i < elements.size(); ++i)
+      equal = equal && elements[i] - elements[i - 1] == distance;
+    if (equal && distance == 1) return fmt::format("{}..{}", elements.front(), elements.back());
+    if (equal) return fmt::format("{}, {} .. {}", elements[0], elements[1], elements.back());
+  }
+  const std::span<const std::size_t> first(elements.data(), std::min(most, elements.size()));
+  std::string text = fmt::format("{}", fmt::join(first, ", "));
+  if (elements.size() > most) text += fmt::format(" .. {}", elements.back());
+  return elements.empty() ? "none" : text;
+}
+
+/// The chains of a line's plan, in the order of their numbers.
+std::vector<OrderStep> chains_of(const DotLine& line) {
+  std::vector<OrderStep> steps = steps_of(*line.product, static_cast<std::int64_t>(line.a.size()));
+  std::erase_if(steps, [](const OrderStep& step) { return step.kind != OrderStep::Kind::chain; });
+  return steps;
+}
+
+/// "chain 2, of part 2: k = 128..255, from +0".
+std::string chain_text(const DotLine& line, const OrderStep& chain, std::size_t number) {
+  const auto range = static_cast<std::size_t>(chain.range);
+  const bool in_parts = range < line.product->ranges.size() && line.product->ranges[range].parts > 1;
+  return fmt::format("  chain {}{}: k = {}, from +0\n", number,
+                     in_parts ? fmt::format(", of part {}", chain.part + 1) : "",
+                     elements_text(elements_of(chain)));
 }
 
 }  // namespace
@@ -275,14 +363,18 @@ std::string number_text(DType format, std::uint32_t word) {
 }
 
 ExplainedDot explained_dot(const DotLine& line) {
+  if (line.product != nullptr)
+    return explained_product(*line.product, line.a_format, line.a, line.b_format, line.b);
   return fp16lab::explained_dot(*line.row, line.a_format, line.a, line.b_format, line.b, line.c);
 }
 
 std::string text_of(const DotLine& line, const ExplainedDot& dot) {
-  const TensorCoreModel& row = *line.row;
+  const TensorCoreModel& row = line.product != nullptr ? *line.product->row : *line.row;
   const DType format = row.accumulator();
-  std::string text = fmt::format("{}\n  {}: {} * {} -> {}, {}\n", line.text, row.name, name_of(line.a_format),
-                                 name_of(line.b_format), name_of(format), stages_text(row));
+  std::string text = fmt::format("{}\n", line.text);
+  if (line.product != nullptr) text += fmt::format("  plan {}: {}\n", line.plan, order_text(*line.product));
+  text += fmt::format("  {}: {} * {} -> {}, {}\n", row.name, name_of(line.a_format), name_of(line.b_format),
+                      name_of(format), stages_text(row));
   std::vector<std::vector<std::string>> operands;
   const auto operand = [&operands](const std::string& name, DType of, std::uint32_t word,
                                    const ExplainedNumber& read, const ExplainedNumber& given) {
@@ -301,7 +393,13 @@ std::string text_of(const DotLine& line, const ExplainedDot& dot) {
   operands.emplace_back();
   operand("c", format, line.c, dot.c, dot.c);
   text += table_text(operands, 2);
-  for (std::size_t i = 0; i < dot.steps.size(); ++i) text += step_text(row, dot.steps[i], i + 1);
+  const std::vector<OrderStep> chains = line.product != nullptr ? chains_of(line) : std::vector<OrderStep>{};
+  std::size_t chain = 0;
+  for (std::size_t i = 0; i < dot.steps.size(); ++i) {
+    // Chains without products have no steps.
+    for (; chain < dot.steps[i].chain; ++chain) text += chain_text(line, chains[chain], chain + 1);
+    text += step_text(row, dot, i + 1);
+  }
 
   const auto word_text = [&](std::uint32_t word, const ExplainedNumber& number) {
     return fmt::format("{} = {}", bits_text(format, word),
@@ -316,7 +414,8 @@ std::string text_of(const DotLine& line, const ExplainedDot& dot) {
 }
 
 std::string json_of(const DotLine& line, const ExplainedDot& dot) {
-  const TensorCoreModel& row = *line.row;
+  const bool planned = line.product != nullptr;
+  const TensorCoreModel& row = planned ? *line.product->row : *line.row;
   const DType format = row.accumulator();
   Json json = {{"line", line.number},
                {"row",
@@ -335,11 +434,18 @@ std::string json_of(const DotLine& line, const ExplainedDot& dot) {
                {"b", Json::array()},
                {"c", json_of(format, line.c, dot.c)},
                {"steps", Json::array()}};
+  if (planned) {
+    json["plan"] = {{"name", line.plan}, {"order", order_text(*line.product)}, {"chains", Json::array()}};
+    for (const OrderStep& chain : chains_of(line))
+      json["plan"]["chains"].push_back(
+          {{"range", chain.range}, {"part", chain.part}, {"elements", elements_of(chain)}});
+  }
   for (std::size_t k = 0; k < dot.a.size(); ++k) {
     json["a"].push_back(json_of(line.a_format, line.a[k], dot.a[k], dot.a_given[k]));
     json["b"].push_back(json_of(line.b_format, line.b[k], dot.b[k], dot.b_given[k]));
   }
-  for (const ExplainedStep& step : dot.steps) json["steps"].push_back(json_of(row, step));
+  for (std::size_t i = 0; i < dot.steps.size(); ++i)
+    json["steps"].push_back(json_of(row, dot, i + 1, planned));
   json["d"] = json_of(format, dot.word, dot.result);
   if (line.captured) json["captured"] = bits_text(format, *line.captured);
   json["exact"] = json_of(dot.exact);

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "numerics/gemm/library_plan.hpp"
 #include "numerics/tensor_core/explained_dot.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
@@ -21,8 +22,10 @@ struct DotLine {
   DType a_format = DType::f16, b_format = DType::f16;
   std::span<const std::uint32_t> a, b;  ///< of equal length
   std::uint32_t c = 0;
-  std::uint32_t d = 0;                    ///< fused_dot_add's answer
-  std::optional<std::uint32_t> captured;  ///< with --verify: the d-word of the line
+  std::uint32_t d = 0;                      ///< fused_dot_add's answer
+  std::optional<std::uint32_t> captured;    ///< with --verify: the d-word of the line
+  const PlannedProduct* product = nullptr;  ///< of a library's plan, whose chains the line's products are in
+  std::string_view plan = {};               ///< and its name
 };
 
 /// A word's number in the fewest digits that read back (shortest_text); of TF32 without the bits that are

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "numerics/files/disk/atomic_file.hpp"
+
 namespace fp16lab::analysis {
 namespace {
 
@@ -260,6 +262,10 @@ std::string json_of(const SummationTree& tree, int indent) {
               {"short", tree.short_text()},
               {"joins", tree.joins()}}
       .dump(indent);
+}
+
+void save(const SummationTree& tree, const std::filesystem::path& path) {
+  write_file_atomically(path, json_of(tree, -1) + '\n', NamedBy::user);
 }
 
 }  // namespace fp16lab::analysis

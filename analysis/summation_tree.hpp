@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
@@ -58,6 +59,8 @@ class SummationTree {
 
 /// As JSON: terms, depth, widest_join, in_words (or null), short, joins.
 std::string json_of(const SummationTree& tree, int indent);
+/// The same in a file, on one line. std::runtime_error where it cannot be written.
+void save(const SummationTree& tree, const std::filesystem::path& path);
 
 /// The sum of these terms, as the code in question computes it.
 using Summation = std::function<double(std::span<const double> terms)>;

@@ -7,6 +7,7 @@
 
 #include "numerics/arithmetic/round_pack.hpp"
 #include "numerics/convert/convert.hpp"
+#include "numerics/gemm/order_steps.hpp"
 
 namespace fp16lab::analysis {
 namespace {
@@ -37,11 +38,12 @@ constexpr int distance = 27;
 /// Binary exponent of the most units of a call: more than any command asks for.
 constexpr int most_units = 12;
 
-ProbeTerms probes_of(const TensorCoreModel& row, DType format) {
+/// `fp16_sums`: some on the way are numbers of FP16.
+ProbeTerms probes_of(DType format, bool fp16_sums) {
   return visit_dtype<is_low_precision>(format, [&](auto type) -> ProbeTerms {
     using F = typename decltype(type)::Format;
     int big = std::min(2 * F::emax, 60), lowest = 2 * F::exponent_of_min_subnormal;
-    if (row.accumulator() == DType::f16) {
+    if (fp16_sums) {
       big = std::min(big, Binary16::emax);
       lowest = std::max(lowest, Binary16::exponent_of_min_subnormal);
     }
@@ -52,10 +54,11 @@ ProbeTerms probes_of(const TensorCoreModel& row, DType format) {
   });
 }
 
-}  // namespace
-
-RevealedSum order_of(const TensorCoreModel& row, DType operands, std::size_t terms) {
-  const ProbeTerms probes = probes_of(row, operands);
+/// `dot` gives the word of a sum of products of these words.
+template <class Dot>
+RevealedSum order_of(const TensorCoreModel& row, DType operands, std::size_t terms, bool fp16_sums,
+                     const Dot& dot) {
+  const ProbeTerms probes = probes_of(operands, fp16_sums);
   std::vector<std::uint32_t> a(terms), b(terms);
   const Summation sum = [&](std::span<const double> values) {
     for (std::size_t k = 0; k < values.size(); ++k) {
@@ -63,11 +66,29 @@ RevealedSum order_of(const TensorCoreModel& row, DType operands, std::size_t ter
       a[k] = pair.a;
       b[k] = pair.b;
     }
-    const std::uint32_t d = fused_dot_add(row, operands, a, operands, b, 0);
+    const std::uint32_t d = dot(a, b);
     if (row.accumulator() == DType::f32) return static_cast<double>(std::bit_cast<float>(d));
     return static_cast<double>(widen(Float16::from_bits(static_cast<std::uint16_t>(d))));
   };
   return reveal(terms, sum, probes);
+}
+
+using Words = std::vector<std::uint32_t>;
+
+}  // namespace
+
+RevealedSum order_of(const TensorCoreModel& row, DType operands, std::size_t terms) {
+  return order_of(row, operands, terms, row.accumulator() == DType::f16, [&](const Words& a, const Words& b) {
+    return fused_dot_add(row, operands, a, operands, b, 0);
+  });
+}
+
+RevealedSum order_of(const PlannedProduct& product, DType operands, std::size_t terms) {
+  const bool fp16_parts = std::ranges::any_of(
+      product.ranges, [](const ProductOrder& order) { return order.partials == DType::f16; });
+  return order_of(*product.row, operands, terms, fp16_parts, [&](const Words& a, const Words& b) {
+    return planned_dot(product, operands, a, operands, b);
+  });
 }
 
 }  // namespace fp16lab::analysis

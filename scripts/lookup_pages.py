@@ -167,14 +167,14 @@ def tensor_cores(known: dict) -> str:
             "test suite; `model`: as published. [Understand](../understand.md#what-a-tensor-core-adds) explains the columns. A "
             "chip's name may stand in the place of a model's, in any case: where two models have it and differ (FP8), name one.\n\n"
             "**A row is one instruction, and its sum over all of K one chain; a library's product is more**: the plans below say what "
-            "`fp16lab.matmul(..., plan=)` and `lab.emulate(..., library=)` make of a row. Without one they take the plan `instruction`: "
+            "`fp16lab mma --plan`, `fp16lab.matmul(..., plan=)` and `lab.emulate(..., library=)` make of a row. Without one they take the plan `instruction`: "
             "with FP8 that is not what `torch._scaled_mm` gives on that GPU.")
-    plans = [[code(r["name"]), cell(r["library"]), cell(r["rows"]), cell(r["rule"]), cell(r["unknown"]), code(r["evidence"]), cell(r["source"])]
+    plans = [[code(r["name"]), cell(r["library"]), cell(r["rows"]), cell(r["rule"]), cell(r["parameters"]), cell(r["unknown"]), code(r["evidence"]), cell(r["source"])]
              for r in known["plans"]]
     return page("Tensor cores", "fp16lab list tensor_cores --json` and `fp16lab list plans --json", text,
                 table(["model", "operands", "sums", "L", "F", "E0", "output", "stages", "evidence", "chips", "hardware", "source"],
                       rows),
-                "## Plans\n", table(["plan", "library", "rows", "order over K", "refused", "evidence", "source"], plans))
+                "## Plans\n", table(["plan", "library", "rows", "order over K", "and depends on", "refused", "evidence", "source"], plans))
 
 
 def run_folder(known: dict) -> str:

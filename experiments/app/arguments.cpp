@@ -1,6 +1,7 @@
 #include "experiments/app/arguments.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sched.h>
 
 #include <CLI/CLI.hpp>
@@ -113,7 +114,13 @@ Option& Option::values(int count) {
   return *this;
 }
 Option& Option::one_of(std::initializer_list<const char*> values) {
-  option_->check(CLI::IsMember(std::vector<std::string>(values.begin(), values.end())));
+  option_->check(CLI::Validator(
+      [known = std::vector<std::string>(values.begin(), values.end())](std::string& given) {
+        if (std::ranges::find(known, given) != known.end()) return std::string();
+        return fmt::format("'{}': {}", shown(given),
+                           known_are(given, std::vector<std::string_view>(known.begin(), known.end())));
+      },
+      values.size() == 1 ? "" : fmt::format("{{{}}}", fmt::join(values, ","))));
   return offers(offer_words({values.begin(), values.end()}));
 }
 Option& Option::at_least(std::int64_t minimum, std::int64_t maximum) {

@@ -7,6 +7,7 @@
 #include "engine/data/dataset.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "engine/optim/schedule.hpp"
+#include "numerics/gemm/library_plan.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
@@ -43,6 +44,13 @@ std::vector<std::string> policy_names() {
   std::vector<std::string> names =
       names_of(engine::amp::scale_policies(), [](const engine::amp::PolicyDescription& p) { return p.name; });
   names.emplace_back(engine::amp::policy_alias);
+  return names;
+}
+
+std::vector<std::string> library_names() {
+  std::vector<std::string> names;
+  for (const LibraryPlan& plan : library_plans())
+    if (!plan.asks("partials")) names.emplace_back(plan.name);
   return names;
 }
 

@@ -12,5 +12,7 @@ std::vector<std::string> optimizer_names();    ///< optimizer.name
 std::vector<std::string> schedule_names();     ///< schedule.name
 std::vector<std::string> policy_names();       ///< scaler.policy
 std::vector<std::string> tensor_core_names();  ///< backend.tensor_core: generations, then chips
+/// backend.library: the plans whose rule asks nothing that only a user can tell, such as a split of K.
+std::vector<std::string> library_names();
 
 }  // namespace fp16lab::experiments

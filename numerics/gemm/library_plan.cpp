@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <vector>
@@ -40,9 +41,26 @@ PlannedProduct cublaslt(const TensorCoreModel& row, const ProductCall& call) {
   return {.row = &row, .ranges = {order}};
 }
 
+/// A split that is known from elsewhere.
+PlannedProduct split_k(const TensorCoreModel& row, const ProductCall& call) {
+  const std::int64_t step = row.products();
+  if (call.parts < 1) refuse("split-k", fmt::format("K in {} parts; 1 or more are possible", call.parts));
+  if (call.parts == 1) return {.row = &row};
+  if (call.shape.k % (call.parts * step) != 0)
+    refuse("split-k",
+           fmt::format("where {} parts of K = {} end is not known; a multiple of {} has equal parts "
+                       "of whole instructions of {}",
+                       call.parts, call.shape.k, call.parts * step, row.name));
+  return {.row = &row,
+          .ranges = {{.parts = call.parts,
+                      .tile = std::max(step, call.shape.k / call.parts),
+                      .join = call.join,
+                      .partials = call.partials}}};
+}
+
 constexpr std::array plans{
     LibraryPlan{"instruction", "none", "every row", "one chain over ascending k", Evidence::model, "nothing",
-                "numerics/tensor_core/tensor_core_model.hpp", &instruction, nullptr},
+                "numerics/tensor_core/tensor_core_model.hpp", &instruction},
     LibraryPlan{
         "onednn",
         "oneDNN 3.13 and ATen's loops under PyTorch 2.15: eager mm, addmm, linear, bmm, mv and dot of BF16 "
@@ -58,8 +76,8 @@ constexpr std::array plans{
         "more than two threads with A transposed; convolutions of FP16, of one or three dimensions, "
         "transposed or "
         "dilated, with wide padding, and of two threads for weights but for a list; other instruction sets",
-        "orders revealed on a Zen 5 processor (fp16lab reveal)", &onednn_product, &onednn_convolution,
-        &aten_loops},
+        "orders revealed on a Zen 5 processor (fp16lab reveal)", &onednn_product,
+        "m, n, transposed, batch, library-threads", &onednn_convolution, &aten_loops},
     LibraryPlan{
         "cublaslt-12.8", "cuBLASLt 12.8.3.14, FP8", "ada, hopper-wgmma",
         "a chain begins again every 128 elements of K, or never with fast accumulation; split-K as given: on "
@@ -67,22 +85,48 @@ constexpr std::array plans{
         Evidence::hardware_test,
         "which split-K the library's heuristics choose; other versions; FP16 and BF16",
         "mmaemu 0.1.0: 1,423 calls and 2,744 sweep jobs on an H100 PCIe, and an RTX 4060", &cublaslt,
-        nullptr},
+        "fast-accumulation, parts, join"},
+    LibraryPlan{
+        "split-k", "whichever, with the split that you know", "every row with FP32 sums",
+        "K in as many equal, neighbouring parts as given, each one chain, added in order or as given; before "
+        "that each is rounded to f16 or bf16 where partial sums have reduced precision",
+        Evidence::model, "parts that are not equal, or no whole instructions",
+        "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction and allow_splitk (PyTorch's CUDA "
+        "semantics); which split cuBLAS takes, a profiler shows",
+        &split_k, "parts, join, partials"},
 };
 
 }  // namespace
 
 std::string order_text(const PlannedProduct& product) {
+  constexpr std::array joins{"in order", "in pairs", "by halving them",
+                             "by halving them to four, then in pairs"};
   std::string text = fmt::format("{}:", product.row->name);
   for (const ProductOrder& order : product.ranges) {
     text += &order == product.ranges.data() ? " " : "; then ";
-    text += order.restart > 0 ? fmt::format("chains of {}, added in order", order.restart) : "one chain";
-    if (order.parts > 1)
-      text += fmt::format(", in {} parts of tiles of {}, {}, {}", order.parts, order.tile,
-                          order.interleaved ? "interleaved" : "neighbours", name_of(order.join));
+    const std::string chains =
+        order.restart > 0 ? fmt::format("chains of {}, added in order", order.restart) : "one chain";
+    if (order.parts == 1)
+      text += chains;
+    else
+      text += fmt::format(
+          "{} {} parts of {}, each {}{}, added {}", order.parts,
+          order.interleaved ? "interleaved" : "neighbouring",
+          order.tile == 1 ? "single elements" : fmt::format("tiles of {}", order.tile), chains,
+          order.partials == DType::f32 ? "" : fmt::format(", rounded to {}", name_of(order.partials)),
+          joins[static_cast<std::size_t>(order.join)]);
     if (order.end > 0) text += fmt::format(", up to {}", order.end);
   }
   return text + (product.terms_follow ? "; then term by term" : "");
+}
+
+bool LibraryPlan::asks(std::string_view parameter) const {
+  for (std::string_view rest = parameters; !rest.empty();) {
+    const std::size_t end = std::min(rest.find(", "), rest.size());
+    if (rest.substr(0, end) == parameter) return true;
+    rest.remove_prefix(std::min(rest.size(), end + 2));
+  }
+  return false;
 }
 
 std::span<const LibraryPlan> library_plans() { return plans; }

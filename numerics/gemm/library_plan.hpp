@@ -42,6 +42,7 @@ struct ProductOrder {
   Join join = Join::serial;
   /// The range ends here, or where K ends (0); another one, with an order of its own, follows.
   std::int64_t end = 0;
+  DType partials = DType::f32;  ///< f16, bf16: what each of several parts is rounded to before it is added
 
   friend bool operator==(const ProductOrder&, const ProductOrder&) = default;
 };
@@ -53,7 +54,7 @@ struct PlannedProduct {
   std::vector<ProductOrder> ranges{{}};
   bool terms_follow = false;
 };
-/// "avx512_bf16: chains of 512, added in order".
+/// In words: "avx512_bf16: chains of 512, added in order".
 std::string order_text(const PlannedProduct& product);
 
 /// d = a b where each output is made of chains of the row's instructions in this order. d: m x n, FP32,
@@ -77,6 +78,7 @@ struct ProductCall {
   bool fast_accumulation = false;  ///< cuBLASLt: torch._scaled_mm's use_fast_accum
   int parts = 1;                   ///< cuBLASLt's split-K, and how it joins them, which its heuristics choose
   Join join = Join::serial;
+  DType partials = DType::f32;  ///< what the parts of a split K are rounded to before they are added
 };
 
 struct ConvolutionCall;     // planned_convolution.hpp
@@ -93,10 +95,14 @@ struct LibraryPlan {
   std::string_view source;
   /// std::invalid_argument naming the class of the call where the plan has no rule for it.
   PlannedProduct (*product)(const TensorCoreModel& row, const ProductCall& call);
-  /// The same of a convolution; null where the plan knows none.
-  PlannedConvolution (*convolution)(const TensorCoreModel& row, const ConvolutionCall& call);
+  /// What of a call the rule asks beside its formats and K, as the options of fp16lab mma say it.
+  std::string_view parameters{};
+  /// The order of a convolution; null where the plan knows none.
+  PlannedConvolution (*convolution)(const TensorCoreModel& row, const ConvolutionCall& call) = nullptr;
   /// Of products of FP16 where the instruction takes none of them; or null.
   const TensorCoreModel* fp16_row = nullptr;
+
+  bool asks(std::string_view parameter) const;
 };
 
 /// "instruction" first: one chain over ascending k, of any row.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <stdexcept>
+#include <utility>
 
 #include "numerics/formats/runtime_format.hpp"
 
@@ -49,6 +50,33 @@ ExplainedNumber number_of(const RuntimeFormat& format, std::uint32_t word) {
   number.value = Rational(exact.significand) * power_of_two(exact.exponent);
   if (exact.sign) number.value = -number.value;
   return number;
+}
+
+/// The format's code of a number cut to `precision` significant bits, or rounded to nearest even.
+std::uint32_t word_of(const RuntimeFormat& format, const ExplainedNumber& number, int precision,
+                      bool to_nearest) {
+  const auto sign = static_cast<std::uint32_t>(number.negative ? format.sign_mask : 0);
+  const auto infinity = static_cast<std::uint32_t>(format.infinity) | sign;
+  if (number.kind == Kind::nan) return static_cast<std::uint32_t>(format.canonical_nan);
+  if (number.kind == Kind::infinite) return infinity;
+  if (number.kind == Kind::zero) return sign;
+
+  const Rational magnitude = abs(number.value);
+  const int last_place = std::max(exponent_of(magnitude), format.emin) - (precision - 1);
+  cpp_int places = whole_units(magnitude, last_place);
+  if (to_nearest) {
+    const Rational rest = magnitude / power_of_two(last_place) - places;
+    const Rational half(1, 2);
+    if (rest > half || (rest == half && bit_test(places, 0))) ++places;
+  }
+  if (places == 0) return sign;
+  const Rational rounded = places * power_of_two(last_place);
+  const int exponent = std::max(exponent_of(rounded), format.emin);
+  if (exponent > format.emax) return infinity;
+  // The leading one of a normal number adds 1 to the field of the exponent.
+  const auto fraction = static_cast<std::uint32_t>(whole_units(rounded, exponent - format.fraction_bits));
+  const auto field = static_cast<std::uint32_t>(exponent - format.emin);
+  return sign | ((field << format.fraction_bits) + fraction);
 }
 
 /// A sum under way: finite parts and special values.
@@ -103,10 +131,13 @@ class Explainer {
       dot_.operand_error += products_.back().number.value - given.value;
     }
     dot_.word = c;
+    made_c_ = 0;
     const auto length = static_cast<std::size_t>(model_.products());
-    for (std::size_t first = 0; first < a.size(); first += length)
+    for (std::size_t first = 0; first < a.size(); first += length) {
       dot_.word =
           instruction(dot_.word, std::span(products_).subspan(first, std::min(length, a.size() - first)));
+      made_c_ = dot_.steps.size();
+    }
     dot_.result = number_of(accumulator_, dot_.word);
     judge(exact.total());
     return std::move(dot_);
@@ -144,9 +175,11 @@ class Explainer {
     return std::max(exponent_of(x.value), a_.emin) + std::max(exponent_of(y.value), b_.emin);
   }
 
-  ExplainedTerm accumulator_term(std::uint32_t word) const {
+  /// `made`: the step that made it.
+  ExplainedTerm accumulator_term(std::uint32_t word, std::size_t made) const {
     ExplainedTerm term;
     term.source = ExplainedTerm::Source::accumulator;
+    term.k = made;
     term.number = number_of(accumulator_, word);
     if (term.number.kind != Kind::finite) return term;
     term.exponent = exponent_of(term.number.value);
@@ -174,10 +207,16 @@ class Explainer {
         continue;
       }
       word = stage.entry == Entry::accumulator ? c : stage.entry == Entry::zero ? 0 : word;
+      std::size_t made = stage.entry == Entry::accumulator ? made_c_
+                         : stage.entry == Entry::zero      ? ExplainedTerm::zero
+                                                           : dot_.steps.size();
       if (stage.sum == Sum::aligned) {
-        word = block(stage, word, taken);
+        word = block(stage, word, made, taken);
       } else {
-        for (const ExplainedTerm& term : taken) word = fma(stage, word, term);
+        for (const ExplainedTerm& term : taken) {
+          word = fma(stage, word, made, term);
+          made = dot_.steps.size();
+        }
       }
     }
     return word;
@@ -186,15 +225,17 @@ class Explainer {
   /// +0 * +0 in the place of a product after the end of K.
   static ExplainedTerm padding(std::size_t k) {
     ExplainedTerm term;
+    term.source = ExplainedTerm::Source::padding;
     term.k = k;
     return term;
   }
 
   /// The fused block of `c` and these products. Returns its result.
-  std::uint32_t block(const Stage& stage, std::uint32_t c, std::span<const ExplainedTerm> products) {
+  std::uint32_t block(const Stage& stage, std::uint32_t c, std::size_t made,
+                      std::span<const ExplainedTerm> products) {
     ExplainedStep step;
     step.c = c;
-    step.terms.push_back(accumulator_term(c));
+    step.terms.push_back(accumulator_term(c, made));
     step.terms.insert(step.terms.end(), products.begin(), products.end());
 
     step.max_exponent = stage.exponent_floor;
@@ -222,6 +263,7 @@ class Explainer {
     for (const std::uint32_t word : {blocks, c}) {
       ExplainedTerm term;
       term.source = step.terms.empty() ? ExplainedTerm::Source::blocks : ExplainedTerm::Source::accumulator;
+      term.k = step.terms.empty() ? dot_.steps.size() : made_c_;
       term.number = number_of(accumulator_, word);
       term.kept = term.number.value;
       if (term.number.kind == Kind::finite) term.exponent = exponent_of(term.number.value);
@@ -234,7 +276,7 @@ class Explainer {
   }
 
   /// One product and `c`.
-  std::uint32_t fma(const Stage& stage, std::uint32_t c, const ExplainedTerm& product) {
+  std::uint32_t fma(const Stage& stage, std::uint32_t c, std::size_t made, const ExplainedTerm& product) {
     const bool flushes = stage.output == BlockOutput::fp32_nearest_even_flushed;
     const auto read = [&](const ExplainedNumber& x) {
       const bool zero = flushes && x.kind == Kind::finite && exponent_of(x.value) < accumulator_.emin;
@@ -250,9 +292,9 @@ class Explainer {
       total.add(counted, counted.value);
       step.terms.push_back(std::move(term));
     };
-    const ExplainedTerm accumulator = accumulator_term(c);
+    const ExplainedTerm accumulator = accumulator_term(c, made);
     add(accumulator, read(accumulator.number));
-    const bool there = product.k < dot_.a.size();  // else padding
+    const bool there = product.source == ExplainedTerm::Source::product;
     add(product, there ? product_of(read(dot_.a[product.k]), read(dot_.b[product.k])) : product.number);
     step.sum = total.total();
     step.word = output_of(stage, step.sum);
@@ -269,9 +311,10 @@ class Explainer {
     constexpr int short_precision = 14;  // E8M13 in an FP32 word
     switch (stage.output) {
       case BlockOutput::fp32_toward_zero:
-        return without_sign_of_zero(sum, word_of(sum, accumulator_.precision, /*to_nearest=*/false));
+        return without_sign_of_zero(sum,
+                                    word_of(accumulator_, sum, accumulator_.precision, /*to_nearest=*/false));
       case BlockOutput::fp32_toward_zero_14_bits:
-        return without_sign_of_zero(sum, word_of(sum, short_precision, /*to_nearest=*/false));
+        return without_sign_of_zero(sum, word_of(accumulator_, sum, short_precision, /*to_nearest=*/false));
       case BlockOutput::fp16_nearest_even:
       case BlockOutput::fp32_nearest_even:
         return stage.sum == Sum::aligned ? without_sign_of_zero(sum, nearest_word(sum)) : nearest_word(sum);
@@ -296,34 +339,7 @@ class Explainer {
   }
 
   std::uint32_t nearest_word(const ExplainedNumber& number) const {
-    return word_of(number, accumulator_.precision, /*to_nearest=*/true);
-  }
-
-  /// The accumulator's code of a number cut to `precision` significant bits, or rounded to nearest even.
-  std::uint32_t word_of(const ExplainedNumber& number, int precision, bool to_nearest) const {
-    const auto sign = static_cast<std::uint32_t>(number.negative ? accumulator_.sign_mask : 0);
-    const auto infinity = static_cast<std::uint32_t>(accumulator_.infinity) | sign;
-    if (number.kind == Kind::nan) return static_cast<std::uint32_t>(accumulator_.canonical_nan);
-    if (number.kind == Kind::infinite) return infinity;
-    if (number.kind == Kind::zero) return sign;
-
-    const Rational magnitude = abs(number.value);
-    const int last_place = std::max(exponent_of(magnitude), accumulator_.emin) - (precision - 1);
-    cpp_int places = whole_units(magnitude, last_place);
-    if (to_nearest) {
-      const Rational rest = magnitude / power_of_two(last_place) - places;
-      const Rational half(1, 2);
-      if (rest > half || (rest == half && bit_test(places, 0))) ++places;
-    }
-    if (places == 0) return sign;
-    const Rational rounded = places * power_of_two(last_place);
-    const int exponent = std::max(exponent_of(rounded), accumulator_.emin);
-    if (exponent > accumulator_.emax) return infinity;
-    // The leading one of a normal number adds 1 to the field of the exponent.
-    const auto fraction =
-        static_cast<std::uint32_t>(whole_units(rounded, exponent - accumulator_.fraction_bits));
-    const auto field = static_cast<std::uint32_t>(exponent - accumulator_.emin);
-    return sign | ((field << accumulator_.fraction_bits) + fraction);
+    return word_of(accumulator_, number, accumulator_.precision, /*to_nearest=*/true);
   }
 
   void judge(const ExplainedNumber& exact) {
@@ -340,17 +356,35 @@ class Explainer {
   Operands a_, b_;
   RuntimeFormat accumulator_;
   std::vector<ExplainedTerm> products_;
+  std::size_t made_c_ = 0;  // the step that made the accumulator of this instruction
   ExplainedDot dot_;
 };
 
 }  // namespace
+
+ExplainedStep explained_addition(std::vector<ExplainedTerm> terms, DType format) {
+  const RuntimeFormat f32 = format_of(DType::f32), to = format_of(format);
+  ExplainedStep step;
+  step.kind = Sum::addition;
+  step.format = format;
+  step.terms = std::move(terms);
+  Total total;
+  for (ExplainedTerm& term : step.terms) {
+    term.kept = term.number.value;
+    total.add(term.number, term.kept);
+  }
+  step.sum = total.total();
+  step.result = number_of(to, word_of(to, step.sum, to.precision, /*to_nearest=*/true));
+  step.word = word_of(f32, step.result, f32.precision, /*to_nearest=*/true);
+  return step;
+}
 
 ExplainedDot explained_dot(const TensorCoreModel& model, DType a_format, std::span<const std::uint32_t> a,
                            DType b_format, std::span<const std::uint32_t> b, std::uint32_t c) {
   fused_dot_add(model, a_format, {}, b_format, {}, 0);  // judges the row and the formats
   if (a.size() != b.size())
     throw std::invalid_argument(
-        fmt::format("explained_dot: a has {} elements and b has {}; they must agree", a.size(), b.size()));
+        fmt::format("a has {} elements and b has {}; they must agree", a.size(), b.size()));
   return Explainer(model, a_format, b_format).explain(a, b, c);
 }
 

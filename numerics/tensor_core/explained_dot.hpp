@@ -7,11 +7,13 @@
 // A program that includes this needs Boost.Multiprecision's headers (Debian: libboost-dev).
 #pragma once
 
+#include <array>
 #include <boost/multiprecision/cpp_int.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "numerics/arithmetic/round_pack.hpp"
@@ -36,9 +38,14 @@ struct ExplainedTerm {
     product,      ///< a[k] * b[k]
     accumulator,  ///< c, or the result of the step before
     blocks,       ///< of an addition: the result of the two blocks before it
+    padding,      ///< +0 * +0, in the place of a product after the end of K
+    partial,      ///< of a step between the chains of a plan: what a step before it made
   };
   Source source = Source::product;
-  std::size_t k = 0;  ///< of a product
+  /// Of a product; of an accumulator the step that made it, counted from 1, where 0 is c; so also of a partial sum.
+  std::size_t k = 0;
+  static constexpr std::size_t zero =
+      ~std::size_t{};  ///< of an accumulator and a partial sum: +0, of no step
   ExplainedNumber number;
   int exponent = 0;  ///< of a finite number other than zero: the one with which it enters the alignment
   /// number.value = kept + dropped, where the step's sum is finite. In a fused block `kept` is a multiple of
@@ -47,8 +54,14 @@ struct ExplainedTerm {
   Rational kept = 0, dropped = 0;
 };
 
+constexpr std::array<std::string_view, 5> names_of(ExplainedTerm::Source) {
+  return {"product", "accumulator", "blocks", "padding", "partial"};
+}
+
 struct ExplainedStep {
   Sum kind = Sum::aligned;           ///< a fused block; one ordinary addition; or one fma
+  std::size_t chain = 0;             ///< of a plan: the chain's number, from 1; 0: between chains
+  DType format = DType::f32;         ///< between chains: what `sum` is rounded to, before `word` has it
   std::uint32_t c = 0;               ///< the accumulator with which it begins
   std::vector<ExplainedTerm> terms;  ///< the accumulator, then products by ascending k; or two summands
   int max_exponent = 0;              ///< of a fused block with a finite sum
@@ -84,5 +97,8 @@ struct ExplainedDot {
 /// fused block that cancels or has zeros only gives +0.
 ExplainedDot explained_dot(const TensorCoreModel& model, DType a_format, std::span<const std::uint32_t> a,
                            DType b_format, std::span<const std::uint32_t> b, std::uint32_t c);
+
+/// The exact sum of these terms, rounded once to `format`, to nearest even; `word` is of FP32.
+ExplainedStep explained_addition(std::vector<ExplainedTerm> terms, DType format);
 
 }  // namespace fp16lab

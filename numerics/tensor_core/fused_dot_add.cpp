@@ -177,7 +177,7 @@ class Block {
 };
 
 [[noreturn]] void refuse(const TensorCoreModel& model, const std::string& what) {
-  throw std::invalid_argument(fmt::format("fused_dot_add: model '{}' {}", model.name, what));
+  throw std::invalid_argument(fmt::format("tensor-core model '{}' {}", model.name, what));
 }
 
 void check(const TensorCoreModel& model, const Stage& stage, std::size_t index) {
@@ -219,7 +219,7 @@ void check(const TensorCoreModel& model, DType a_format, std::size_t a_size, DTy
            std::size_t b_size) {
   if (a_size != b_size)
     throw std::invalid_argument(
-        fmt::format("fused_dot_add: a has {} elements and b has {}; they must agree", a_size, b_size));
+        fmt::format("a has {} elements and b has {}; they must agree", a_size, b_size));
   std::size_t index = 0;
   for (const Stage& stage : model.stages) {
     check(model, stage, index++);
@@ -244,8 +244,8 @@ void check(const TensorCoreModel& model, DType a_format, std::size_t a_size, DTy
   }
   for (const DType format : {a_format, b_format})
     if (!model.operands.contains(format))
-      throw std::invalid_argument(fmt::format("fused_dot_add: this row of model '{}' has no {} operands",
-                                              model.name, name_of(format)));
+      throw std::invalid_argument(
+          fmt::format("this row of tensor-core model '{}' has no {} operands", model.name, name_of(format)));
 }
 
 /// The value of a number that FP32 holds.
@@ -350,7 +350,7 @@ float fused_dot_add(const TensorCoreModel& model, std::span<const Float16> a, st
   check(model, DType::f16, a.size(), DType::f16, b.size());
   if (model.accumulator() != DType::f32)
     throw std::invalid_argument(
-        fmt::format("fused_dot_add: this row of model '{}' accumulates in {}, not in f32", model.name,
+        fmt::format("this row of tensor-core model '{}' accumulates in {}, not in f32", model.name,
                     name_of(model.accumulator())));
   const FloatingPointScope scope;
   return float_from_bits(

@@ -252,6 +252,16 @@ const TensorCoreModel& tensor_core_model(std::string_view name, DType operands, 
   return *rows.front();
 }
 
+DType usual_operands(std::string_view name, DType accumulator) {
+  const auto generations = generations_of(name);
+  for (const DType format : dtypes<is_low_precision>)  // f16 before others
+    for (const TensorCoreModel& row : models)
+      if (std::ranges::find(generations, row.name) != generations.end() && row.operands.contains(format) &&
+          row.accumulator() == accumulator)
+        return format;
+  return DType::f16;
+}
+
 const TensorCoreModel& tensor_core_model(std::string_view name, DType a, DType b, DType accumulator) {
   const TensorCoreModel& model = tensor_core_model(name, a, accumulator);
   if (!model.operands.contains(b))

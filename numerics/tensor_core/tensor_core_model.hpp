@@ -267,6 +267,9 @@ bool same_function(const TensorCoreModel& a, const TensorCoreModel& b);
 /// these rows; with the known names and the nearest one; or with the formats that the generation has.
 const TensorCoreModel& tensor_core_model(std::string_view name, DType operands = DType::f16,
                                          DType accumulator = DType::f32);
+/// What a command multiplies that is told no format: f16, or where the generation or chip has no row with these sums
+/// for it, its first format that has one. f16 too where nothing has this name.
+DType usual_operands(std::string_view name, DType accumulator = DType::f32);
 /// The row that multiplies `a` by `b`.
 const TensorCoreModel& tensor_core_model(std::string_view name, DType a, DType b, DType accumulator);
 

@@ -52,6 +52,12 @@ ProductKind kind_of(std::string_view name) {
                               " is needed");
 }
 
+DType partials_of(std::string_view name) {
+  for (const DType format : {DType::f32, DType::f16, DType::bf16})
+    if (name == name_of(format)) return format;
+  throw std::invalid_argument("partials is '" + std::string(name) + "'; one of f32, f16, bf16 is needed");
+}
+
 /// Does memory hold the transpose of the matrix, row-major?
 bool is_transposed(const StridedMatrix& x) { return x.row_stride == 1 && x.column_stride > 1; }
 
@@ -59,7 +65,8 @@ bool is_transposed(const StridedMatrix& x) { return x.row_stride == 1 && x.colum
 void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::string_view b_name,
             std::string_view model_name, std::string_view accumulator, bool add_to_result,
             const Result& result, std::string_view plan_name, int parts, std::string_view join,
-            bool fast_accumulation, int library_threads, std::string_view kind, int threads) {
+            std::string_view partials, bool fast_accumulation, int library_threads, std::string_view kind,
+            int threads) {
   const FloatingPointScope scope;
   const DType a_format = operand_format(a_name), b_format = operand_format(b_name);
   const LibraryPlan& plan = library_plan(plan_name);
@@ -95,7 +102,8 @@ void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::
                          .threads = library_threads,
                          .fast_accumulation = fast_accumulation,
                          .parts = parts,
-                         .join = join_of(join)};
+                         .join = join_of(join),
+                         .partials = partials_of(partials)};
   const PlannedProduct product = plan.product(model, call);
   const bool planned = &plan != &library_plans().front();
   if (planned && add_to_result)
@@ -219,9 +227,7 @@ nb::dict step_of(const ExplainedStep& step) {
   for (const ExplainedTerm& term : step.terms) {
     using Source = ExplainedTerm::Source;
     nb::dict row;
-    row["source"] = term.source == Source::product       ? "product"
-                    : term.source == Source::accumulator ? "accumulator"
-                                                         : "blocks";
+    row["source"] = name_of(term.source);
     row["k"] = term.source == Source::product ? nb::cast(term.k) : nb::none();
     row["number"] = number_of(term.number);
     row["exponent"] = term.exponent;
@@ -268,7 +274,8 @@ void bind_products(nb::module_& module) {
   module.def("matmul", &matmul, nb::arg("a").noconvert(), nb::arg("a_format"), nb::arg("b").noconvert(),
              nb::arg("b_format"), nb::arg("model"), nb::arg("accumulator"), nb::arg("add_to_result"),
              nb::arg("result").noconvert(), nb::arg("plan"), nb::arg("parts"), nb::arg("join"),
-             nb::arg("fast_accumulation"), nb::arg("library_threads"), nb::arg("kind"), nb::arg("threads"));
+             nb::arg("partials"), nb::arg("fast_accumulation"), nb::arg("library_threads"), nb::arg("kind"),
+             nb::arg("threads"));
   module.def("convolve", &convolve);
   module.def("plans", &plans, nb::sig("def plans() -> dict[str, dict[str, str]]"));
   module.def("models", &models, nb::sig("def models() -> dict[str, tuple[dict[str, typing.Any], ...]]"));

@@ -46,6 +46,7 @@ void bind_summations(nb::module_& module) {
       .def_prop_ro("in_words", &SummationTree::in_words)
       .def_prop_ro("text", &SummationTree::text)
       .def("__str__", &SummationTree::short_text)
+      .def("_save", [](const SummationTree& tree, const std::string& path) { analysis::save(tree, path); })
       .def("_equals", [](const SummationTree& a, const SummationTree& b) { return a == b; });
   module.def(
       "reveal", &reveal, nb::arg("sum"), nb::arg("terms").noconvert(), nb::arg("big"), nb::arg("unit"),

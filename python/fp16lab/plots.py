@@ -72,3 +72,14 @@ def plot_summation_tree(tree: Any, axes: Any = None) -> Any:
     axes.set_ylabel("sums on the longest way")
     axes.set_title(f"{terms} terms: {tree.in_words or 'an order without a name'}", wrap=True)
     return axes
+
+
+def save_summation_tree(tree: Any, path: Any) -> None:
+    """Of SummationTree.save: a figure by the ending of the path."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError("a figure needs matplotlib: pip install matplotlib; a .json does not") from None
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    plot_summation_tree(tree, figure.subplots())
+    figure.savefig(path)

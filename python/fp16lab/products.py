@@ -19,8 +19,10 @@ _OUTPUTS = ("f32", "f16", "bf16", "e4m3", "e5m2")
 class Plan:
     """How a library call sums over K out of instructions: a name of plans(), and what its rule asks.
 
-    parts: of K, as cuBLASLt's heuristics choose them (split-K), and join, "serial" or "pairwise", how it adds
-    them. fast_accumulation: of cuBLASLt's FP8, as
+    parts: of K, as cuBLAS's heuristics choose them (split-K), and join, "serial" or "pairwise", how it adds
+    them. partials: "f16" or "bf16" where the parts' sums are rounded before they are added, as
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction permits (plan "split-k").
+    fast_accumulation: of cuBLASLt's FP8, as
     torch._scaled_mm's use_fast_accum. threads: of the library, on which oneDNN's order depends; None: torch's number
     for tensors, 1 for other arrays.
     """
@@ -30,6 +32,7 @@ class Plan:
     join: str = "serial"
     fast_accumulation: bool = False
     threads: int | None = None
+    partials: str = "f32"
 
 
 def matmul(
@@ -128,6 +131,7 @@ def matmul(
             planned.name,
             planned.parts,
             planned.join,
+            planned.partials,
             planned.fast_accumulation,
             library_threads,
             kind_of_call or "bmm",
@@ -161,7 +165,7 @@ def plans() -> dict[str, dict[str, str]]:
 
     >>> import fp16lab
     >>> list(fp16lab.plans())
-    ['instruction', 'onednn', 'cublaslt-12.8']
+    ['instruction', 'onednn', 'cublaslt-12.8', 'split-k']
     """
     return _core.plans()
 
@@ -243,7 +247,8 @@ def _rounded(sums: np.ndarray[Any, Any], accumulator: str, out: str, threads: in
 
 @dataclass(frozen=True)
 class Term:
-    """A summand of a step: a product, the accumulator, or the two blocks before an addition.
+    """A summand of a step: a product (or "padding", after the end of K), the accumulator, or the two blocks before an
+    addition.
 
     value: exact, a Fraction, or a float where it is infinite or NaN. kept + dropped == value where the sum is
     finite: what alignment keeps of it, and what it drops.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,6 +53,19 @@ class SummationTree(_core.SummationTree):
         from .plots import plot_summation_tree
 
         return plot_summation_tree(self, axes)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the tree to a file: as JSON where its name ends with .json (terms, depth, widest_join, in_words, short,
+        joins), else as a figure, which plot draws and matplotlib writes. Gives the path.
+        """
+        path = Path(path)
+        if path.suffix == ".json":
+            self._save(str(path))
+            return path
+        from .plots import save_summation_tree
+
+        save_summation_tree(self, path)
+        return path
 
 
 def reveal(

@@ -306,7 +306,7 @@ def test_a_plan_begins_chains_again_and_refuses_what_is_not_known():
     transposed = np.asfortranarray(random.standard_normal((4, 2048)).astype(ml_dtypes.bfloat16))
     with pytest.raises(ValueError, match="in 3 threads is not known"):
         fp16lab.matmul(transposed, b[:3].repeat(683, 0)[:2048], plan=fp16lab.Plan("onednn", threads=3), **model)
-    assert set(fp16lab.plans()) == {"instruction", "onednn", "cublaslt-12.8"}
+    assert set(fp16lab.plans()) == {"instruction", "onednn", "cublaslt-12.8", "split-k"}
 
 
 def test_two_parts_of_fp8_are_joined_as_cublaslt_joins_them():
@@ -322,6 +322,18 @@ def test_two_parts_of_fp8_are_joined_as_cublaslt_joins_them():
         fp16lab.matmul(a, b, "ada", plan=fp16lab.Plan("cublaslt-12.8", parts=4, join="halves"))
     with pytest.raises(ValueError, match="join is 'tree'; one of serial, pairwise, "):
         fp16lab.matmul(a, b, "ada", plan=fp16lab.Plan("cublaslt-12.8", join="tree"))
+
+
+def test_partial_sums_of_a_split_k_are_rounded_before_they_are_added():
+    # 2057 and 1 + 2**-11: FP16 rounds them to 2056 and 1, BF16 to 2064 and 1.
+    a, b = np.float16([[2048, 9, 0, 0, 1, 2.0**-11, 0, 0]]), np.ones((8, 1), np.float16)
+    for partials, expected in (("f32", 2058 + 2.0**-11), ("f16", 2057), ("bf16", 2065)):
+        plan = fp16lab.Plan("split-k", parts=2, partials=partials)
+        assert float(fp16lab.matmul(a, b, "volta", out="f32", plan=plan)[0, 0]) == expected
+    with pytest.raises(ValueError, match="plan 'split-k': where 3 parts of K = 8 end is not known"):
+        fp16lab.matmul(a, b, plan=fp16lab.Plan("split-k", parts=3))
+    with pytest.raises(ValueError, match="partials is 'e4m3'; one of f32, f16, bf16 is needed"):
+        fp16lab.matmul(a, b, plan=fp16lab.Plan("split-k", partials="e4m3"))
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,15 @@ def test_loops_are_chains():
     assert len({down, fp16lab.SummationTree(50, down.joins)}) == 1
 
 
+def test_a_tree_is_saved_as_json_and_as_a_figure(tmp_path):
+    tree = fp16lab.SummationTree(8, [[0, 1, 2, 3], [8, 4, 5, 6, 7]])
+    assert tree.save(tmp_path / "tree.json") == tmp_path / "tree.json"
+    told = json.loads((tmp_path / "tree.json").read_text())
+    assert told["terms"] == 8 and told["joins"] == tree.joins and told["in_words"] == tree.in_words
+    pytest.importorskip("matplotlib")
+    assert tree.save(str(tmp_path / "tree.svg")).read_text().count("<svg") == 1
+
+
 def test_pairwise_and_wide_types():
     def pairwise(terms):
         terms = terms.astype("f4")

@@ -7,16 +7,18 @@
 
 #include "engine/backend/backend.hpp"
 #include "engine/backend/checks.hpp"
+#include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/backend/emulated/workers.hpp"
 #include "engine/backend/window_functions.hpp"
 #include "engine/tensor/storage.hpp"
+#include "numerics/gemm/library_plan.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::engine {
 
 class EmulatedBackend : public Backend {
  public:
-  EmulatedBackend(const TensorCoreModel& model, int threads);
+  EmulatedBackend(const TensorCoreModel& model, int threads, const LibraryOrder& library = {});
 
   std::string_view name() const override { return "emulated"; }
   std::string_view tensor_core() const override { return model_.name; }
@@ -134,6 +136,13 @@ class EmulatedBackend : public Backend {
   /// x, or, if its product is one of TF32, its elements rounded to that, in a new tensor. elementwise.cpp
   Tensor operand(const Tensor& x, bool tf32);
   // gemm.cpp
+  bool in_one_chain() const { return &library_ == &library_plans().front(); }
+  /// What the library makes of a product of operands of T by the row.
+  template <class A, class B>
+  PlannedProduct planned(const TensorCoreModel& row, const GemmCall& call,
+                         const checks::GemmPlan& plan) const;
+  /// std::invalid_argument where products follow a library, which has no rule for `what`.
+  void require_one_chain(std::string_view verb, std::string_view what) const;
   /// The elements of x, f16 or bf16, rounded to FP8 codes (u8).
   template <class F>
   Tensor rounded_to_fp8(const Tensor& x);
@@ -157,6 +166,8 @@ class EmulatedBackend : public Backend {
   double sum_of_squares(const Tensor& x);
 
   TensorCoreModel model_;
+  const LibraryPlan& library_;
+  int library_threads_;
   Workers workers_;
   StoragePool pool_;
   std::vector<double> chunk_sums_;  // of sum_of_squares; kept, so that it allocates once

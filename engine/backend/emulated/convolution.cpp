@@ -310,6 +310,7 @@ void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, c
 
 void EmulatedBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
                              const Tensor* bias, Tensor& out, CastProbe* probe) {
+  require_one_chain("conv2d", "convolutions");
   const FloatingPointScope scope;
   const Conv2dPlan plan = checks::conv2d(x, weight, geometry, bias, out);
   const Tensor inputs = operand(x, geometry.tf32), filters = operand(weight, geometry.tf32);
@@ -321,6 +322,7 @@ void EmulatedBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2d
 void EmulatedBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
                                             const Conv2dGeometry& geometry, const Tensor* bias, Tensor& out,
                                             CastProbe* probe) {
+  require_one_chain("conv2d_input_gradient", "convolutions");
   const FloatingPointScope scope;
   const Conv2dPlan plan = checks::conv2d_input_gradient(gradient, weight, geometry, bias, out);
   const Tensor dy = operand(gradient, geometry.tf32), filters = operand(weight, geometry.tf32);
@@ -331,6 +333,7 @@ void EmulatedBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor
 
 void EmulatedBackend::conv2d_weight_gradient(const Tensor& x, const Tensor& gradient,
                                              const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
+  require_one_chain("conv2d_weight_gradient", "convolutions");
   const FloatingPointScope scope;
   const Conv2dPlan plan = checks::conv2d_weight_gradient(x, gradient, geometry, out);
   const Tensor inputs = operand(x, geometry.tf32), dy = operand(gradient, geometry.tf32);

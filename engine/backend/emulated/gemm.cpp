@@ -1,6 +1,12 @@
 // Matrix products: the accumulators of numerics/gemm/gemm.hpp, then the epilogue in blocks of rows.
 #include "numerics/gemm/gemm.hpp"
 
+#include <fmt/format.h>
+
+#include <optional>
+#include <stdexcept>
+#include <type_traits>
+
 #include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/element_types.hpp"
@@ -16,6 +22,14 @@ template <class T>
 MatrixView<T> view(const Tensor& x, std::int64_t index, bool transposed) {
   const std::int64_t rows = x.shape()[-2], columns = x.shape()[-1];
   return {reinterpret_cast<const T*>(x.data()) + index * rows * columns, columns, transposed};
+}
+
+template <class T>
+StridedMatrix strided(const MatrixView<T>& x) {
+  return {.format = operand_format_of<T>,
+          .data = x.data,
+          .row_stride = x.transposed ? 1 : x.leading_dimension,
+          .column_stride = x.transposed ? x.leading_dimension : 1};
 }
 
 /// Below, waking a thread costs more than it saves.
@@ -60,6 +74,25 @@ void EmulatedBackend::histogram(const Tensor& x, DType format, CastProbe& probe)
   probe.counted += static_cast<std::uint64_t>(x.element_count());
 }
 
+void EmulatedBackend::require_one_chain(std::string_view verb, std::string_view what) const {
+  if (!in_one_chain())
+    throw std::invalid_argument(fmt::format("{}: plan '{}' has no rule for {}", verb, library_.name, what));
+}
+
+template <class A, class B>
+PlannedProduct EmulatedBackend::planned(const TensorCoreModel& row, const GemmCall& call,
+                                        const checks::GemmPlan& plan) const {
+  // As a library sees it, a transposed row or column is none.
+  return library_.product(row, {.shape = plan.shape,
+                                .batch = plan.batch,
+                                .kind = call.out.shape().rank() == 3 ? ProductKind::bmm : ProductKind::mm,
+                                .a_transposed = call.transpose_a && plan.shape.m > 1,
+                                .b_transposed = call.transpose_b && plan.shape.k > 1,
+                                .a = operand_format_of<A>,
+                                .b = operand_format_of<B>,
+                                .threads = library_threads_});
+}
+
 template <class A, class B>
 void EmulatedBackend::multiply(const GemmCall& call, const checks::GemmPlan& plan, const Tensor& a,
                                const Tensor& b) {
@@ -69,9 +102,16 @@ void EmulatedBackend::multiply(const GemmCall& call, const checks::GemmPlan& pla
   if (call.out.element_count() == 0) return;
   const Tensor accumulators = call.out.dtype() == DType::f32 ? call.out : empty(call.out.shape(), DType::f32);
   float* const acc = accumulators.host<float>().data();
+  std::optional<PlannedProduct> order;
+  if (!std::is_same_v<A, float> && !in_one_chain()) order = planned<A, B>(row, call, plan);
   const auto product = [&](std::int64_t index, int threads) {
-    accumulate(row, shape, view<A>(a, index, call.transpose_a), view<B>(b, index, call.transpose_b), nullptr,
-               acc + index * shape.m * n, n, threads);
+    const MatrixView<A> left = view<A>(a, index, call.transpose_a);
+    const MatrixView<B> right = view<B>(b, index, call.transpose_b);
+    float* const to = acc + index * shape.m * n;
+    if (order)
+      planned_gemm(*order, shape, strided(left), strided(right), to, n, threads);
+    else
+      accumulate(row, shape, left, right, nullptr, to, n, threads);
   };
 
   const Tensor bias = call.bias == nullptr ? Tensor() : widened(*call.bias);

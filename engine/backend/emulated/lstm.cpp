@@ -196,6 +196,7 @@ void run_gradient(const Workers& workers, const LstmCellGradientCall& call, cons
 }  // namespace
 
 void EmulatedBackend::lstm_cell(const LstmCellCall& call) {
+  require_one_chain("lstm_cell", "an LSTM");
   const FloatingPointScope scope;
   const checks::LstmPlan plan = checks::lstm_cell(call);
   with_element_type(call.cells.dtype(), [&](auto tag) { run_cell<decltype(tag)>(workers_, call, plan); });

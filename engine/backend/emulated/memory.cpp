@@ -22,8 +22,12 @@ void fill_words(const Workers& workers, Tensor& out, std::uint64_t pattern) {
 
 }  // namespace
 
-EmulatedBackend::EmulatedBackend(const TensorCoreModel& model, int threads)
-    : model_(model), workers_(threads), pool_(make_host_memory()) {}
+EmulatedBackend::EmulatedBackend(const TensorCoreModel& model, int threads, const LibraryOrder& library)
+    : model_(model),
+      library_(library_plan(library.plan)),
+      library_threads_(library.threads),
+      workers_(threads),
+      pool_(make_host_memory()) {}
 
 Tensor EmulatedBackend::empty(const Shape& shape, DType dtype) {
   const auto elements = static_cast<std::size_t>(shape.element_count());

@@ -168,20 +168,17 @@ class SaturatingBackend final : public EmulatedBackend {
 }  // namespace
 
 std::unique_ptr<Backend> make_emulated_backend(const TensorCoreModel& model, int threads,
-                                               FloatOverflow overflow) {
-  if (overflow == FloatOverflow::saturate) return std::make_unique<SaturatingBackend>(model, threads);
-  return std::make_unique<EmulatedBackend>(model, threads);
+                                               FloatOverflow overflow, const LibraryOrder& library) {
+  if (overflow == FloatOverflow::saturate)
+    return std::make_unique<SaturatingBackend>(model, threads, library);
+  return std::make_unique<EmulatedBackend>(model, threads, library);
 }
 
 std::unique_ptr<Backend> make_emulated_backend(std::string_view tensor_core, DType accumulator, int threads,
-                                               FloatOverflow overflow) {
-  const auto generations = generations_of(tensor_core);
-  for (const DType format : dtypes<is_low_precision>)  // f16 before others
-    for (const TensorCoreModel& row : tensor_core_models())
-      if (std::ranges::find(generations, row.name) != generations.end() && row.operands.contains(format) &&
-          row.accumulator() == accumulator)
-        return make_emulated_backend(row, threads, overflow);
-  return make_emulated_backend(tensor_core_model(tensor_core, DType::f16, accumulator), threads, overflow);
+                                               FloatOverflow overflow, const LibraryOrder& library) {
+  const DType operands = usual_operands(tensor_core, accumulator);
+  return make_emulated_backend(tensor_core_model(tensor_core, operands, accumulator), threads, overflow,
+                               library);
 }
 
 }  // namespace fp16lab::engine

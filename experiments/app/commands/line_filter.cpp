@@ -35,25 +35,46 @@ void write_all(std::string& output) {
   output.clear();
 }
 
-}  // namespace
+/// Numbers lines and writes their answers.
+class Answers {
+ public:
+  explicit Answers(const LineAnswer& answer) : answer_(answer) { output_.reserve(2 * block); }
 
-void filter_lines(
-    const std::function<void(std::string_view line, std::uint64_t number, std::string& output)>& answer) {
-  std::vector<char> buffer(block);
-  std::size_t held = 0;  // bytes of a line whose end has not been read
-  std::uint64_t number = 0;
-  std::string output;
-  output.reserve(2 * block);
-  const auto answer_line = [&](const char* begin, const char* end) {
+  void operator()(const char* begin, const char* end) {
     if (end != begin && end[-1] == '\r') --end;
     try {
-      answer({begin, static_cast<std::size_t>(end - begin)}, ++number, output);
+      answer_({begin, static_cast<std::size_t>(end - begin)}, ++number_, output_);
     } catch (...) {
-      write_all(output);
+      write();
       throw;
     }
-    if (output.size() >= block) write_all(output);
-  };
+    if (output_.size() >= block) write();
+  }
+  void write() { write_all(output_); }
+
+ private:
+  const LineAnswer& answer_;
+  std::uint64_t number_ = 0;
+  std::string output_;
+};
+
+}  // namespace
+
+void filter_lines(std::string_view text, const LineAnswer& answer) {
+  Answers answer_line(answer);
+  for (const char *line = text.data(), *const end = line + text.size(); line != end;) {
+    const void* const newline = std::memchr(line, '\n', static_cast<std::size_t>(end - line));
+    const char* const stop = newline == nullptr ? end : static_cast<const char*>(newline);
+    answer_line(line, stop);
+    line = stop == end ? end : stop + 1;
+  }
+  answer_line.write();
+}
+
+void filter_lines(const LineAnswer& answer) {
+  std::vector<char> buffer(block);
+  std::size_t held = 0;  // bytes of a line whose end has not been read
+  Answers answer_line(answer);
   for (;;) {
     if (held > longest::line)
       throw std::runtime_error("the standard input has a line of more than " + std::to_string(longest::line) +
@@ -72,10 +93,10 @@ void filter_lines(
     held = static_cast<std::size_t>(end - line);
     if (count == 0) {
       if (held != 0) answer_line(line, end);
-      write_all(output);
+      answer_line.write();
       return;
     }
-    write_all(output);
+    answer_line.write();
     std::memmove(buffer.data(), line, held);
   }
 }

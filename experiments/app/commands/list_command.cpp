@@ -183,6 +183,7 @@ Json everything() {
                              {"library", plan.library},
                              {"rows", plan.rows},
                              {"rule", plan.rule},
+                             {"parameters", plan.parameters},
                              {"unknown", plan.unknown},
                              {"evidence", name_of(plan.evidence)},
                              {"source", plan.source}});

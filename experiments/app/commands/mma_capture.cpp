@@ -8,6 +8,7 @@
 
 #include "experiments/app/build_info.hpp"
 #include "experiments/tensor_core_probe/capture_file.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/random/philox.hpp"
 #include "numerics/tensor_core/processor_dot.hpp"
 #include "numerics/text/message.hpp"
@@ -44,7 +45,7 @@ ExitCode capture_processor() {
     throw CommandError(ExitCode::unavailable,
                        "mma: --capture cpu: this processor has no AVX512_BF16 (Zen 4, Zen 5, Cooper Lake, "
                        "Sapphire Rapids and later have it)");
-  fmt::print("# vdpbf16ps of {}; fp16lab mma --model avx512_bf16 --in bf16 --verify compares\n", cpu_name());
+  fmt::print("{}{}; fp16lab mma --verify FILE compares\n", processor_capture_heading, cpu_name());
   const PhiloxStream random{.seed = 1, .stream = stream_id("mma.capture.cpu")};
   std::uint64_t drawn = 0;
   for (const Exponents& of : exponents)
@@ -61,6 +62,18 @@ ExitCode capture_processor() {
                  processor_dot(a, b, c));
     }
   return ExitCode::ok;
+}
+
+std::optional<std::string> captured_lines(const std::filesystem::path& path) {
+  std::string text;
+  try {
+    text = read_file(path, longest::table, NamedHow::by_user);
+  } catch (const std::runtime_error& error) {
+    throw CommandError(ExitCode::usage, fmt::format("mma: {}", error.what()));
+  }
+  const std::string_view first = std::string_view(text).substr(0, text.find('\n'));
+  if (!first.starts_with('#') && first.find('\t') == std::string_view::npos) return std::nullopt;
+  return text;
 }
 
 ExitCode verify_capture(const std::filesystem::path& path, const std::string& model,

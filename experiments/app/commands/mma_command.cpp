@@ -16,9 +16,11 @@
 #include "experiments/app/commands/line_filter.hpp"
 #include "experiments/app/commands/mma_capture.hpp"
 #include "experiments/app/commands/mma_explain.hpp"
+#include "experiments/app/commands/plan_options.hpp"
 #include "experiments/app/commands/tensor_core_row.hpp"
 #include "numerics/arithmetic/round_pack.hpp"
 #include "numerics/formats/decimal.hpp"
+#include "numerics/gemm/order_steps.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
@@ -33,13 +35,14 @@ struct MmaCommand {
   std::filesystem::path capture;    ///< instead of lines
   std::string processor;            ///< --capture: "cpu"; empty: not given
   std::filesystem::path row;        ///< or a file with a row of the user's own
-  std::string in;                   ///< format of a's words; empty: f16, or what the file says
+  std::string in;                   ///< format of a's words; empty: usual_operands, or what the file says
   std::string in_b;                 ///< of b's; empty: as a's
   std::string acc;                  ///< of c and d; empty: f32, or what the file says
   bool verify = false;              ///< lines hold d too; only mismatches are written
   bool explain = false;             ///< every step instead of the answer
   bool decimal = false;             ///< every word with its number
   bool json = false;                ///< of --explain
+  PlanOptions plan;                 ///< of a library's call; without: one chain, which c enters
   // Changes to the model's row; absent or empty: as the table has it.
   std::optional<int> block_size, fraction_bits, exponent_floor;
   std::string subnormal_accumulator, underflow_zero, fp8_order;
@@ -86,8 +89,9 @@ std::vector<OwnRow> rows_of(const MmaCommand& command) {
         fmt::format("--model with --row: expected one of them; base = \"{}\" in {} takes that model's row",
                     command.models.front(), command.row.string()));
   if (!command.row.empty()) return {load_tensor_core_row(command.row, command.in, command.acc)};
-  const DType operands = command.in.empty() ? DType::f16 : operand_format(command.in);
   const DType accumulator = command.acc.empty() ? DType::f32 : accumulator_format(command.acc);
+  const DType operands =
+      command.in.empty() ? usual_operands(command.models.front(), accumulator) : operand_format(command.in);
   std::vector<OwnRow> rows;
   for (const std::string& model : command.models)
     rows.push_back({nullptr, tensor_core_model(model, operands, accumulator), operands});
@@ -167,8 +171,9 @@ int digits_of(DType format) { return 2 * static_cast<int>(size_of(format)); }
 /// One line's fields: taken apart, answered or compared, and every mistake named.
 class Mma {
  public:
-  Mma(const std::vector<MmaQuestion>& questions, const MmaCommand& command)
+  Mma(const std::vector<MmaQuestion>& questions, const MmaCommand& command, CalledPlan plan)
       : questions_(questions),
+        plan_(plan),
         verify_(command.verify),
         explain_(command.explain),
         json_(command.json),
@@ -204,11 +209,12 @@ class Mma {
                          quoted(digits_alone_), digits_alone_, digits_alone_));
     ++lines_;
     const bool table = !explain_ && !verify_ && (decimal_ || numbers_);
-    if (table) write_operands(c, output);
     for (const MmaQuestion& question : questions_) {
       const TensorCoreModel& row = question.row();
-      const std::uint32_t d = fused_dot_add(row, a_format_, a_, b_format_, b_, c);
+      std::optional<PlannedProduct> product;
+      const std::uint32_t d = answer(row, c, product);
       if (captured == d) return;
+      if (table && &question == questions_.data()) write_operands(c, output);
       ++answers_;
       if (explain_) {
         output += explanation_of({.text = line,
@@ -220,7 +226,9 @@ class Mma {
                                   .b = b_,
                                   .c = c,
                                   .d = d,
-                                  .captured = captured},
+                                  .captured = captured,
+                                  .product = product ? &*product : nullptr,
+                                  .plan = product ? plan_.name() : ""},
                                  json_);
       } else if (table) {
         write_row(row.name, d_format_, {&d, 1}, output);
@@ -236,6 +244,19 @@ class Mma {
   std::uint64_t answers() const { return answers_; }  ///< lines written: with --verify, the mismatches
 
  private:
+  /// `product`: the order of this line's sum; none: one chain.
+  std::uint32_t answer(const TensorCoreModel& row, std::uint32_t c,
+                       std::optional<PlannedProduct>& product) const {
+    if (plan_.is_one_chain()) return fused_dot_add(row, a_format_, a_, b_format_, b_, c);
+    if (c != 0) refuse(fmt::format("c: plan '{}': where c enters is not known; expected 0", plan_.name()));
+    try {
+      product = plan_.product(row, a_.size());
+      return planned_dot(*product, a_format_, a_, b_format_, b_);
+    } catch (const std::invalid_argument& error) {
+      refuse(error.what());
+    }
+  }
+
   [[noreturn]] void refuse(const std::string& mistake) const {
     mma_usage(fmt::format("line {}: {}: {}", number_, quoted(line_), mistake));
   }
@@ -343,6 +364,7 @@ class Mma {
   }
 
   std::vector<MmaQuestion> questions_;
+  CalledPlan plan_;
   bool verify_, explain_, json_;
   std::string_view digits_alone_;  // a word of this line that might be meant as a number, "16777216"
   bool decimal_;                   // every word with its number, whatever the lines hold
@@ -354,16 +376,45 @@ class Mma {
   std::vector<std::uint32_t> a_, b_;
 };
 
+/// Answers lines, of `text` or of the standard input.
+ExitCode run_lines(const MmaCommand& command, const std::string* text) {
+  const std::vector<MmaQuestion> questions = questions_of(command);
+  CalledPlan plan;
+  try {
+    const MmaQuestion& first = questions.front();
+    plan = CalledPlan(command.plan, first.row(), first.a_format, first.b_format);
+  } catch (const std::invalid_argument& error) {
+    mma_usage(error.what());
+  }
+  Mma mma(questions, command, plan);
+  const auto answer = [&mma](std::string_view line, std::uint64_t number, std::string& output) {
+    mma(line, number, output);
+  };
+  text == nullptr ? filter_lines(answer) : filter_lines(*text, answer);
+  if (!command.verify) return ExitCode::ok;
+  if (!command.common.quiet || mma.answers() != 0)
+    say("fp16lab: mma: {} of {} lines differ from {}{}", mma.answers(), mma.lines(),
+        label_of(questions.front()),
+        plan.is_one_chain() ? "" : fmt::format(" in the order of plan '{}'", plan.name()));
+  return mma.answers() == 0 ? ExitCode::ok : ExitCode::mismatch;
+}
+
 /// A capture says itself what its words are: only --model, for another generation than the device's own.
 ExitCode run_capture(const MmaCommand& command) {
   if (!command.verify)
     mma_usage(fmt::format("{}: a capture goes with --verify; lines of words come from the standard input",
                           command.capture.string()));
+  if (const std::optional<std::string> lines = captured_lines(command.capture)) {
+    MmaCommand of_lines = command;
+    if (command.models.empty() && command.row.empty() && lines->starts_with(processor_capture_heading))
+      of_lines.models = {"avx512_bf16"};
+    return run_lines(of_lines, &*lines);
+  }
   const bool plain = command.row.empty() && command.in.empty() && command.in_b.empty() &&
                      command.acc.empty() && !command.explain && !command.decimal && !command.json &&
-                     !command.block_size && !command.fraction_bits && !command.exponent_floor &&
-                     command.subnormal_accumulator.empty() && command.underflow_zero.empty() &&
-                     command.fp8_order.empty();
+                     command.plan.plan.empty() && !command.block_size && !command.fraction_bits &&
+                     !command.exponent_floor && command.subnormal_accumulator.empty() &&
+                     command.underflow_zero.empty() && command.fp8_order.empty();
   if (!plain)
     mma_usage("of a capture only --model can be chosen: formats and rows are those of its instructions");
   if (command.models.size() > 1) mma_usage("--verify compares a capture with one --model");
@@ -382,17 +433,7 @@ ExitCode run_mma(const MmaCommand& command) {
       mma_usage("--capture cpu asks the processor: expected no --model, --row, --verify or FILE with it");
     return capture_processor();
   }
-  if (!command.capture.empty()) return run_capture(command);
-  const std::vector<MmaQuestion> questions = questions_of(command);
-  Mma mma(questions, command);
-  filter_lines([&mma](std::string_view line, std::uint64_t number, std::string& output) {
-    mma(line, number, output);
-  });
-  if (!command.verify) return ExitCode::ok;
-  if (!command.common.quiet || mma.answers() != 0)
-    say("fp16lab: mma: {} of {} lines differ from {}", mma.answers(), mma.lines(),
-        label_of(questions.front()));
-  return mma.answers() == 0 ? ExitCode::ok : ExitCode::mismatch;
+  return command.capture.empty() ? run_lines(command, nullptr) : run_capture(command);
 }
 
 }  // namespace
@@ -416,7 +457,8 @@ Command mma_command() {
           "A malformed line ends the run with exit code 2 after the answers before it.\n"
           "--verify FILE judges a capture of a GPU (experiments/capture/README.md) with the rows of that "
           "GPU:\n"
-          "output lines are a-words, b-words, c-word, the GPU's d-word, ours, instruction and place.\n\n"
+          "output lines are a-words, b-words, c-word, the GPU's d-word, ours, instruction and place. What\n"
+          "--capture cpu wrote, and other lines with d-words, are compared as from the standard input.\n\n"
           "--row FILE.toml describes hardware of your own in these keys. Without base, operands, "
           "block_size,\n"
           "fraction_bits, exponent_floor and output are required:\n" +
@@ -443,7 +485,7 @@ Command mma_command() {
             .offers(offer_names(fp16lab::tensor_core_names()));
         options
             .add("FILE", command->capture,
-                 "With --verify: a capture, instead of lines from the standard input")
+                 "With --verify: a capture of a GPU, or lines, instead of the standard input")
             .type("")
             .offers(offer_files());
         options
@@ -456,7 +498,9 @@ Command mma_command() {
         for (const DType format : dtypes<is_low_precision>)
           operands +=
               fmt::format("{} {}{}", operands.back() == ':' ? "" : ",", name_of(format),
-                          format == DType::f16 ? " (default; of --row the first that the file names)" : "");
+                          format == DType::f16
+                              ? " (default where the row has it, else its own; of --row the file's first)"
+                              : "");
         options.add("--in", command->in, operands)
             .type("FMT")
             .offers(offer_names(dtype_names<is_low_precision>));
@@ -475,7 +519,7 @@ Command mma_command() {
         options
             .add("--capture", command->processor,
                  "cpu: instead of reading lines, write 8,000 with the d-words of this processor's vdpbf16ps "
-                 "(AVX512_BF16), for --model avx512_bf16 --in bf16 --verify on any machine")
+                 "(AVX512_BF16), for --verify FILE on any machine")
             .one_of({"cpu"})
             .type("cpu");
         options.flag(
@@ -486,6 +530,7 @@ Command mma_command() {
         options.flag("--decimal", command->decimal, "Every word with its number, and a row for each model");
         options.flag("--json", command->json,
                      "With --explain: JSON, one object a line; comments are left out");
+        declare_plan(options, command->plan, "The lines' c is 0");
         const std::string open = "What published models leave open";
         options
             .add("--subnormal-accumulator", command->subnormal_accumulator,

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -9,8 +10,11 @@
 
 #include "analysis/tensor_core_order.hpp"
 #include "experiments/app/commands.hpp"
+#include "experiments/app/commands/plan_options.hpp"
+#include "experiments/app/commands/tensor_core_row.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "numerics/text/message.hpp"
+#include "numerics/text/text.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/order_figure.hpp"
 
@@ -19,7 +23,9 @@ namespace {
 
 struct RevealCommand {
   CommonOptions common;
-  std::string model, in = "f16", acc = "f32";
+  std::string model, in, acc;  ///< empty: not given
+  std::filesystem::path row;
+  PlanOptions plan;
   int terms = 64;
   bool whole = false;  ///< --long
   bool json = false;
@@ -27,47 +33,69 @@ struct RevealCommand {
 
 constexpr int most_terms = 4096;
 
-struct NamedRow {
-  DType operands;
-  const TensorCoreModel& row;
+OwnRow row_of(const RevealCommand& command) {
+  if (command.model.empty() == command.row.empty())
+    throw std::invalid_argument(fmt::format("expected {}--model NAME: {}; or --row FILE.toml",
+                                            command.row.empty() ? "" : "one of ",
+                                            fmt::join(fp16lab::tensor_core_names(), ", ")));
+  if (!command.row.empty()) return load_tensor_core_row(command.row, command.in, command.acc);
+  const DType accumulator = command.acc.empty() ? DType::f32 : accumulator_format(command.acc);
+  const DType operands =
+      command.in.empty() ? usual_operands(command.model, accumulator) : operand_format(command.in);
+  return {nullptr, tensor_core_model(command.model, operands, accumulator), operands};
+}
+
+struct Revealed {
+  OwnRow own;
+  std::string order;  ///< of a plan, in its own words
+  analysis::RevealedSum sum;
 };
 
-NamedRow row_of(const RevealCommand& command) {
-  try {
-    const DType operands = operand_format(command.in);
-    return {operands, tensor_core_model(command.model, operands, accumulator_format(command.acc))};
-  } catch (const std::invalid_argument& error) {
-    throw CommandError(ExitCode::usage, fmt::format("reveal: {}", error.what()));
-  }
+Revealed revealed(const RevealCommand& command) try {
+  const OwnRow own = row_of(command);
+  const auto terms = static_cast<std::size_t>(command.terms);
+  const CalledPlan plan(command.plan, own.row, own.operands, own.operands);
+  if (plan.is_one_chain()) return {own, "", analysis::order_of(own.row, own.operands, terms)};
+  const PlannedProduct product = plan.product(own.row, terms);
+  return {own, fmt::format("{}: {}", plan.name(), order_text(product)),
+          analysis::order_of(product, own.operands, terms)};
+} catch (const std::invalid_argument& error) {
+  throw CommandError(ExitCode::usage, fmt::format("reveal: {}", error.what()));
+} catch (const analysis::NoSummationTree& error) {
+  throw CommandError(ExitCode::run_failed, fmt::format("reveal: {}", error.what()));
 }
 
 ExitCode run_reveal(const RevealCommand& command) {
-  if (command.model.empty())
-    throw CommandError(ExitCode::usage, fmt::format("reveal: expected --model NAME: {}",
-                                                    fmt::join(fp16lab::tensor_core_names(), ", ")));
-  const auto [operands, row] = row_of(command);
-  const auto [tree, calls] = analysis::order_of(row, operands, static_cast<std::size_t>(command.terms));
-  const std::string name =
-      fmt::format("{}, {} operands, {} accumulator", row.name, name_of(operands), name_of(row.accumulator()));
+  const auto [own, order_of_plan, sum] = revealed(command);
+  const TensorCoreModel& row = own.row;
+  const DType operands = own.operands;
+  const auto& [tree, calls] = sum;
+  const std::string plan = command.plan.plan.empty() ? "" : fmt::format(", plan {}", command.plan.plan);
+  const std::string name = fmt::format("{}, {} operands, {} accumulator{}", row.name, name_of(operands),
+                                       name_of(row.accumulator()), plan);
   if (command.json) {
-    nlohmann::ordered_json json{{"model", row.name},
-                                {"operands", name_of(operands)},
-                                {"accumulator", name_of(row.accumulator())},
-                                {"calls", calls}};
+    nlohmann::ordered_json json{
+        {"model", row.name},
+        {"operands", name_of(operands)},
+        {"accumulator", name_of(row.accumulator())},
+        {"plan", order_of_plan.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(order_of_plan)},
+        {"calls", calls}};
     json.update(nlohmann::ordered_json::parse(analysis::json_of(tree, -1)));
     fmt::print("{}\n", json.dump());
   } else {
     const std::string order = command.whole ? tree.text() : tree.short_text();
     fmt::print("{}: a sum of {} terms\n", name, tree.terms());
+    if (!order_of_plan.empty()) fmt::print("plan      {}\n", order_of_plan);
     fmt::print("order     {}\n", tree.in_words().value_or("none with a name"));
     fmt::print("tree      {}\n", order);
-    fmt::print("depth     {} sums on the longest way of a term, at most {} numbers in a sum\n", tree.depth(),
-               tree.widest_join());
+    fmt::print("depth     {} on the longest way of a term, at most {} numbers in a sum\n",
+               counted(tree.depth(), "sum"), tree.widest_join());
     fmt::print("calls     {}\n", calls);
   }
   if (command.common.out.empty()) return ExitCode::ok;
-  const std::string stem = "order-" + reports::slug(fmt::format("{} {} {} {}", row.name, name_of(operands),
-                                                                name_of(row.accumulator()), tree.terms()));
+  const std::string stem =
+      "order-" + reports::slug(fmt::format("{} {} {} {} {}", row.name, name_of(operands),
+                                           name_of(row.accumulator()), command.plan.plan, tree.terms()));
   const std::string problem = reports::draw_order(
       tree, fmt::format("Order of a sum of {} terms: {}", tree.terms(), name), stem, command.common.out);
   if (!problem.empty())
@@ -83,7 +111,8 @@ Command reveal_command() {
   return {
       .name = "reveal",
       .description =
-          "In which order a tensor core adds the terms of a long sum, found by calling it: one term is +M, "
+          "In which order a tensor core, or a library's plan, adds the terms of a long sum, found by calling "
+          "it: one term is +M, "
           "one -M,\nall others are ones, and the sum counts those that join after the two have met (FPRev, "
           "arXiv 2411.00442).\nPython's fp16lab.reveal does this with any sum that can be called, torch's "
           "included.\n\n"
@@ -91,7 +120,8 @@ Command reveal_command() {
           "of what\nstands before it, at equal distances.",
       .examples =
           "  fp16lab reveal --model hopper --in bf16 -k 64\n"
-          "  fp16lab reveal --model hopper-wgmma --in e4m3 -k 128 -o results/order",
+          "  fp16lab reveal --model hopper-wgmma --in e4m3 -k 128 -o results/order\n"
+          "  fp16lab reveal --model avx512_bf16 --plan onednn --m 4 --n 4 --transposed b -k 100",
       .uses = {.out = "Folder for the tree as a figure"},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<RevealCommand>();
@@ -102,9 +132,14 @@ Command reveal_command() {
                              fmt::join(tensor_core_chips(), ", ")))
             .type("NAME")
             .offers(offer_names(fp16lab::tensor_core_names()));
+        options.add("--row", command->row, "Instead of --model: a row of your own, as fp16lab mma takes it")
+            .type("FILE.toml")
+            .not_empty("a file")
+            .offers(offer_files({".toml"}));
         options
             .add("--in", command->in,
-                 fmt::format("Operands: {} (default: f16)", fmt::join(dtype_names<is_low_precision>, ", ")))
+                 fmt::format("Operands: {} (default: f16 where the row has it, else its own)",
+                             fmt::join(dtype_names<is_low_precision>, ", ")))
             .type("FMT")
             .offers(offer_names(dtype_names<is_low_precision>));
         options.add("--acc", command->acc, "Accumulator: f32 (default), f16")
@@ -115,6 +150,7 @@ Command reveal_command() {
             .at_least(1, most_terms);
         options.flag("--long", command->whole, "The whole tree: parentheses around the terms of each sum");
         options.flag("--json", command->json, "JSON instead of text, with all sums of the tree");
+        declare_plan(options, command->plan, "Default: one chain");
         return [command](const CommonOptions& common) {
           command->common = common;
           return run_reveal(*command);

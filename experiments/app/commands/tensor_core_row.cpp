@@ -41,10 +41,16 @@ const std::vector<Key>& keys() {
       {"output", "final rounding, and with it --acc: " + known_names<BlockOutput>()},
       {"stage", "instead of the four above: [[stage]] for each step of an instruction, in these keys:"},
       {"  sum", "how it adds: " + known_names<Sum>()},
-      {"  products", fmt::format("how many of the instruction's products it takes: 1 to {}; an addition none",
-                                 max_block_size)},
+      {"  products",
+       fmt::format("how many of the instruction's products it takes: 1 to {}; an addition none. An "
+                   "instruction has as many as its stages take together",
+                   max_block_size)},
       {"  run, groups, group",
-       "which: those with floor(k / run) mod groups = group; default: 1, 1, 0, all of them"},
+       "which: the products k = 0, 1, .. of an instruction are dealt out in runs to groups in turn, and the "
+       "stage "
+       "takes those of its group, from 0: those with floor(k / run) mod groups = group. With run = 2, groups "
+       "= 2 and "
+       "group = 1 it takes k = 2, 3, 6, 7 and so on; default: 1, 1, 0, all of them"},
       {"  entry", "what enters beside them: " + known_names<Entry>() +
                       "; default: accumulator, of later stages previous"},
       {"  fraction_bits", "and exponent_floor: of an aligned sum, both required"},
@@ -274,10 +280,13 @@ OwnRow parse_tensor_core_row(std::string_view toml, std::string_view source,
   const auto output = stages ? stages->back().output : file.choice<BlockOutput>("output");
   DType accumulator = output ? format_of(*output) : DType::f32;
   if (!asked_accumulator.empty()) accumulator = accumulator_format(asked_accumulator);
-  if (output && format_of(*output) != accumulator)
-    file.refuse(stages ? "stage" : "output",
-                fmt::format("it gives {}, expected one that gives {}, which --acc asks for",
-                            name_of(format_of(*output)), name_of(accumulator)));
+  if (output && format_of(*output) != accumulator) {
+    const std::string expected =
+        fmt::format("expected one that gives {}, which --acc asks for", name_of(accumulator));
+    const std::string_view given = name_of(format_of(*output));
+    if (stages) file.refuse_file(fmt::format("the last [[stage]] gives {}: {}", given, expected));
+    file.refuse("output", fmt::format("it gives {}, {}", given, expected));
+  }
 
   OwnRow own{name, starting_row(file, operands, operand, accumulator, stages), operand};
   TensorCoreModel& row = own.row;
@@ -317,7 +326,7 @@ OwnRow load_tensor_core_row(const std::filesystem::path& path, const std::string
   try {
     text = read_file(path, longest::document, NamedHow::by_user);
   } catch (const std::runtime_error& error) {
-    throw CommandError(ExitCode::usage, fmt::format("mma: --row: {}", error.what()));
+    throw CommandError(ExitCode::usage, fmt::format("--row: {}", error.what()));
   }
   return parse_tensor_core_row(text, path.string(), operands, accumulator);
 }

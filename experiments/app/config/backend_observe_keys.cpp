@@ -31,6 +31,16 @@ std::vector<ConfigKey> of_backend() {
                       "FP32 always",
                       Choices{"f32", "f16"})
               .read_by(anything_cast()),
+          FP16LAB_KEY(backend.library,
+                      "of emulated: whose order over K products of 16-bit and FP8 operands follow; "
+                      "instruction: one chain. A "
+                      "product that a library's plan has no rule for (fp16lab list plans) ends the run",
+                      library_names())
+              .read_by(anything_cast()),
+          FP16LAB_KEY(backend.library_threads,
+                      "of the library, whose order may depend on them; those of this program change no bit",
+                      ConfigRange{1, 65536})
+              .read_with("backend.library", {"onednn"}),
           FP16LAB_KEY(
               backend.overflow,
               "of emulated: what an FP16 result beyond 65504 is; saturate: 65504 with its sign (NaN: 0), as "

@@ -90,6 +90,8 @@ struct BackendConfig {
   std::string device = "emulated";
   std::string tensor_core = "auto";
   std::string accumulator = "f32";
+  std::string library = "instruction";
+  std::int64_t library_threads = 1;
   std::string overflow = "infinity";
   std::int64_t ordinal = 0;
   std::string gemm = "auto";

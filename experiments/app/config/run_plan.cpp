@@ -19,6 +19,7 @@
 #include "experiments/app/config/network_rows.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/run/run_backend.hpp"
+#include "numerics/gemm/library_plan.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
@@ -48,6 +49,32 @@ void check_accumulator(const BackendConfig& backend, const Uses& uses) {
   if (!row) return;
   try {
     tensor_core_model(*row, DType::f16, DType::f16);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("{}: {}", key, error.what()));
+  }
+}
+
+constexpr std::string_view libraries_are_emulated = "orders of libraries are emulated only";
+
+/// A plan of a library is on the emulated back end, where it takes the row and the formats of the products.
+void check_library(const BackendConfig& backend, std::span<const DType> formats) {
+  if (backend.library == library_plans().front().name) return;
+  const std::string key = fmt::format("backend.library = \"{}\"", backend.library);
+  if (backend.device == "cuda")
+    throw std::invalid_argument(
+        fmt::format("{} with backend.device = \"cuda\": {}; expected backend.device = \"emulated\"", key,
+                    libraries_are_emulated));
+  if (backend.accumulator != name_of(DType::f32))
+    throw std::invalid_argument(
+        fmt::format("{} with backend.accumulator = \"{}\": its partial sums are FP32; expected "
+                    "backend.accumulator = \"f32\"",
+                    key, backend.accumulator));
+  const std::optional<std::string_view> row = configured_tensor_core(backend);
+  if (!row) return;
+  try {
+    for (const DType format : formats)
+      library_plan(backend.library)
+          .product(tensor_core_model(*row, format), {.shape = {64, 64, 64}, .a = format, .b = format});
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(fmt::format("{}: {}", key, error.what()));
   }
@@ -151,6 +178,12 @@ void check_products(const RunPlan& plan, const BackendConfig& backend) {
         "= \"emulated\"",
         saturation_is_emulated));
   check_accumulator(backend, [&](DType dtype) { return is_low(dtype) || names(dtype); });
+  std::vector<DType> planned;
+  const engine::Fp8Rounding fp8 = amp.product_formats.operands;
+  if (fp8) planned.push_back(*fp8);
+  for (const DType format : {DType::f16, DType::bf16})
+    if ((is_low(format) && !fp8) || names(format)) planned.push_back(format);
+  check_library(backend, planned);
   for (const DType low : {DType::bf16, DType::tf32})
     if (is_low(low)) require(low, "amp.dtype", name_of(low));
   if (names(DType::bf16)) require(DType::bf16, "amp.to_float", "bf16");
@@ -169,6 +202,7 @@ void check_products(const RunPlan& plan, const BackendConfig& backend) {
 std::string_view needs_emulation(const RunConfig& config) {
   if (config.backend.accumulator == name_of(DType::f16)) return f16_sums_are_emulated;
   if (config.backend.overflow == "saturate") return saturation_is_emulated;
+  if (config.backend.library != library_plans().front().name) return libraries_are_emulated;
   return config.amp.fp8_operands || config.amp.fp8_gradients ? fp8_is_emulated : std::string_view();
 }
 

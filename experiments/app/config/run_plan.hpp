@@ -26,7 +26,8 @@ RunPlan resolve_run(RunConfig config, std::string_view where);
 /// Are there products as the plan wants them on this back end? std::invalid_argument naming the keys.
 void check_products(const RunPlan& plan, const BackendConfig& backend);
 
-/// Why a configuration needs the emulated back end: products of FP8, or sums in FP16. Empty where it does
+/// Why a configuration needs the emulated back end: products of FP8, sums in FP16, results that
+/// saturate, or the order of a library. Empty where it does
 /// not.
 std::string_view needs_emulation(const RunConfig& config);
 

@@ -24,7 +24,8 @@ ChosenBackend emulated(const BackendConfig& config, int threads) {
   ChosenBackend chosen;
   chosen.backend = engine::make_emulated_backend(
       row, accumulator_format(config.accumulator), threads,
-      config.overflow == "saturate" ? engine::FloatOverflow::saturate : engine::FloatOverflow::infinity);
+      config.overflow == "saturate" ? engine::FloatOverflow::saturate : engine::FloatOverflow::infinity,
+      {.plan = config.library, .threads = static_cast<int>(config.library_threads)});
   chosen.record.device = chosen.backend->name();
   chosen.record.tensor_core = row;
   return chosen;

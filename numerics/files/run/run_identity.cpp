@@ -34,6 +34,9 @@ std::string label_of(const RunIdentity& run, const RunIdentity::Keys& all) {
   else if (!run.fp32 && dtype != "tf32")  // it has FP32's range: nobody would scale
     label += " no scaling";
   if (!run.fp32 && value_or(all, "backend.accumulator", "") == "f16") label += ", FP16 acc";
+  if (const std::string plan = value_or(all, "backend.library", "instruction");
+      !run.fp32 && plan != "instruction")
+    label += ", " + plan;
   if (!run.fp32 && value_or(all, "backend.overflow", "") == "saturate") label += ", saturating";
   if (value_or(all, "scaler.on_overflow", "") == "zero") label += ", zeros at overflow";
   if (value_or(all, "optimizer.kahan", "") == "true") label += ", Kahan";

@@ -47,6 +47,9 @@ def reveal(
     if dtype not in _PROBES:
         known = ", ".join(str(known).removeprefix("torch.") for known in _PROBES)
         raise TypeError(f"dtype is {dtype}; one of {known} is needed")
+    for name, value, example in (("shape", shape, "(m, n) such as (64, 64)"), ("at", at, "(row, column)")):
+        if not isinstance(value, (tuple, list)) or [type(x) for x in value] != [int, int]:
+            raise TypeError(f"{name} is {value!r}; two whole numbers, {example}, are needed")
     m, n = shape
     row, column = at
     if not (0 <= row < m and 0 <= column < n):

@@ -37,5 +37,7 @@ def test_refusals():
         lab.reveal(torch.mm, 8, torch.int8)
     with pytest.raises(ValueError, match="an element of a result"):
         lab.reveal(torch.mm, 8, at=(1, 0))
+    with pytest.raises(TypeError, match=r"shape is 4; two whole numbers, \(m, n\) such as \(64, 64\), are needed"):
+        lab.reveal(torch.mm, 8, shape=4)
     with pytest.raises(TypeError, match="a tensor of the shape"):
         lab.reveal(lambda a, b: a, 8)

@@ -6,8 +6,11 @@
 #include <stdexcept>
 #include <vector>
 
+#include "numerics/convert/convert.hpp"
 #include "numerics/formats/bits.hpp"
+#include "numerics/gemm/explained_product.hpp"
 #include "numerics/gemm/library_plan.hpp"
+#include "numerics/gemm/order_steps.hpp"
 
 namespace fp16lab {
 namespace {
@@ -49,6 +52,29 @@ std::vector<float> planned(const Case& x, const PlannedProduct& order, int threa
   return d;
 }
 
+std::vector<std::uint32_t> words(const Case& x, std::int64_t first, std::int64_t step) {
+  std::vector<std::uint32_t> all;
+  for (std::int64_t k = 0; k < x.shape.k; ++k)
+    all.push_back(word(x, static_cast<std::size_t>(first + k * step)));
+  return all;
+}
+
+/// The scalar reference and its explanation give the same word, and the parts of the error add up to it.
+void expect_explained(const Case& x, const PlannedProduct& order, std::int64_t i, std::int64_t j,
+                      float expected) {
+  const std::vector<std::uint32_t> a = words(x, i * x.shape.k, 1);
+  const std::vector<std::uint32_t> b = words(x, x.shape.m * x.shape.k + j, x.shape.n);
+  EXPECT_EQ(planned_dot(order, x.format, a, x.format, b), bits_of(expected)) << order_text(order);
+  const ExplainedDot dot = explained_product(order, x.format, a, x.format, b);
+  EXPECT_EQ(dot.word, bits_of(expected)) << order_text(order);
+  Rational parts = 0;
+  for (const ExplainedStep& step : dot.steps) {
+    parts += step.result.value - step.sum.value;
+    for (const ExplainedTerm& term : step.terms) parts -= term.dropped;
+  }
+  EXPECT_EQ(*dot.error, parts) << order_text(order);
+}
+
 /// One chain from +0 over these k.
 float chain(const Case& x, std::int64_t i, std::int64_t j, const std::vector<std::int64_t>& ks) {
   std::vector<std::uint32_t> a, b;
@@ -78,6 +104,7 @@ void expect_outputs(const Case& x, const PlannedProduct& order, const Output& ou
       const auto at = static_cast<std::size_t>(i * x.shape.n + j);
       ASSERT_EQ(bits_of(d[at]), bits_of(output(i, j))) << order_text(order) << ", output " << i << ' ' << j;
       others += d[at] != chained[at] ? 1 : 0;
+      if (j == 0) expect_explained(x, order, i, j, output(i, j));
     }
   EXPECT_GT(10 * others, d.size()) << "the order shows: " << order_text(order);
 }
@@ -153,14 +180,17 @@ TEST(LibraryPlan, OneDnnDispatchesByShapeAndLayout) {
   EXPECT_EQ(order({.shape = {64, 64, 2048}, .a_transposed = true}),
             "avx512_bf16: chains of 512, added in order");
   EXPECT_EQ(order({.shape = {128, 33, 8192}, .a_transposed = true, .threads = 2}),
-            "avx512_bf16: chains of 512, added in order, in 2 parts of tiles of 4096, neighbours, serial");
+            "avx512_bf16: 2 neighbouring parts of tiles of 4096, each chains of 512, added in order, added "
+            "in order");
   EXPECT_EQ(order({.shape = {256, 256, 4096}, .a_transposed = true, .threads = 2}),
             "avx512_bf16: chains of 512, added in order");
-  EXPECT_EQ(order({.shape = {16, 16, 16}}), "aten: one chain, in 4 parts of tiles of 1, interleaved, serial");
-  EXPECT_EQ(order({.shape = {4, 4, 100}, .b_transposed = true}),
-            "aten: one chain, in 64 parts of tiles of 1, interleaved, halves, up to 64; then one chain, in 8 "
-            "parts of "
-            "tiles of 1, interleaved, halves, up to 96; then term by term");
+  EXPECT_EQ(order({.shape = {16, 16, 16}}),
+            "aten: 4 interleaved parts of single elements, each one chain, added in order");
+  EXPECT_EQ(
+      order({.shape = {4, 4, 100}, .b_transposed = true}),
+      "aten: 64 interleaved parts of single elements, each one chain, added by halving them, up to 64; then "
+      "8 interleaved parts of single elements, each one chain, added by halving them, up to 96; then term "
+      "by term");
   EXPECT_EQ(order({.shape = {4, 4, 100}, .a_transposed = true}), "aten: one chain");
   EXPECT_EQ(order({.shape = {4, 4, 20}, .batch = 3, .kind = ProductKind::bmm}), "aten: one chain");
   EXPECT_EQ(order({.shape = {16, 16, 17}, .batch = 2, .kind = ProductKind::bmm}),
@@ -176,7 +206,9 @@ TEST(LibraryPlan, OneDnnDispatchesByShapeAndLayout) {
   EXPECT_EQ(order({.shape = {1, 1, 5000}, .kind = ProductKind::dot}),
             "avx512_bf16: one chain, in 16 parts of tiles of 2, interleaved, halves_to_four");
   EXPECT_EQ(order({.shape = {256, 1, 128}}),
-            "avx512_bf16: one chain, in 16 parts of tiles of 2, interleaved, halves_to_four");
+            "avx512_bf16: 16 interleaved parts of tiles of 2, each one chain, added by halving them to four, "
+            "then in "
+            "pairs");
 }
 
 TEST(LibraryPlan, OneDnnTakesAtensLoopsForFp16) {
@@ -231,6 +263,34 @@ TEST(PlannedGemm, LanesAndTermsThatFollow) {
       for (std::size_t lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
   });
+}
+
+/// By hand. The parts of K are 2048 + 9 and 1 + 2^-11. FP16 has multiples of 2 there and rounds 2057 to 2056, whose
+/// significand 1028 is even; BF16 has multiples of 16 and rounds it to 2064. Both round the second, a tie or
+/// less, to 1.
+TEST(PlannedGemm, PartialSumsOfReducedPrecision) {
+  const TensorCoreModel& volta = tensor_core_model("volta");
+  const auto f16 = [](float x) { return narrow<Binary16>(x); };
+  const std::vector<Float16> a{f16(2048), f16(9), f16(0), f16(0), f16(1), f16(0x1p-11F), f16(0), f16(0)};
+  const std::vector<Float16> b(8, f16(1));
+  const auto product = [&](DType partials) {
+    const ProductCall call{.shape = {1, 1, 8}, .parts = 2, .partials = partials};
+    float d = 0;
+    planned_gemm(library_plan("split-k").product(volta, call), call.shape, {DType::f16, a.data(), 8, 1},
+                 {DType::f16, b.data(), 1, 1}, &d, 1);
+    return d;
+  };
+  EXPECT_EQ(product(DType::f32), 2058 + 0x1p-11F);
+  EXPECT_EQ(product(DType::f16), 2057);
+  EXPECT_EQ(product(DType::bf16), 2065);
+  EXPECT_EQ(order_text(library_plan("split-k").product(
+                volta, {.shape = {1, 1, 8}, .parts = 2, .partials = DType::f16})),
+            "volta: 2 neighbouring parts of tiles of 4, each one chain, rounded to f16, added in order");
+  EXPECT_THAT(refusal("split-k", volta, {.shape = {1, 1, 12}, .parts = 2}), HasSubstr("a multiple of 8 has"));
+  EXPECT_THROW(planned(random_case("ada", DType::e4m3, {.m = 2, .n = 2, .k = 64}),
+                       {.row = &tensor_core_model("ada", DType::e4m3),
+                        .ranges = {{.parts = 2, .tile = 32, .partials = DType::e4m3}}}),
+               std::invalid_argument);
 }
 
 TEST(PlannedGemm, RefusesOrdersThatNoInstructionAllows) {

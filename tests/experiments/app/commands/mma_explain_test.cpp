@@ -188,16 +188,16 @@ TEST_F(MmaExplain, Fp8ThroughFp16HasTwoBlocksAndAnAddition) {
   EXPECT_THAT(
       run(line, arguments + " --explain").out,
       HasSubstr("    to nearest even: 6800 = 2048, exact\n"
-                "  step 2: a fused block, max exponent 11, unit 2^-14, from c = 6800\n"
+                "  step 2: a fused block, max exponent 11, unit 2^-14, from step 1 = 6800\n"
                 "    term       exact  exponent  aligned, x 2^11                 kept  dropped\n"
-                "    c          2048   11        + 01.0000000000000000000000000  2048  0\n"
+                "    step 1     2048   11        + 01.0000000000000000000000000  2048  0\n"
                 "    a[2]*b[2]  1      0         + 00.0000000000100000000000000  1     0\n"
                 "    a[3]*b[3]  0\n"
                 "    sum 2049\n"
                 "    to nearest even: 6800 = 2048, off by -1\n"
-                "  step 3: an addition, from c = 3c00\n"
+                "  step 3: an addition\n"
                 "    term    exact\n"
-                "    blocks  2048\n"
+                "    step 2  2048\n"
                 "    c       1\n"
                 "    sum 2049\n"
                 "    to nearest even: 6800 = 2048, off by -1\n"
@@ -244,6 +244,41 @@ TEST_F(MmaExplain, SpecialValuesZerosAndNoProductsAreExplainedToo) {
       run("5f80 0 0 0 ff00\t5f80 0 0 0 3f80\t0\n", "--model ampere --in bf16 --block-size 4 --explain").out;
   EXPECT_THAT(lost, HasSubstr("  exact sum  2^127 = 1.70141183460469231731687303715884105728e+38\n"));
   EXPECT_THAT(lost, HasSubstr("  error      not finite\n"));
+}
+
+// Volta's block takes four products, so each part of K = 8 is one. FP16 rounds 2057 to 2056, the tie's even side,
+// and 1 + 2^-11 to 1.
+TEST_F(MmaExplain, APlanShowsChainsRoundingsAndSums) {
+  const std::string line = "6800 4880 0 0 3c00 1000 0 0\t3c00 3c00 3c00 3c00 3c00 3c00 3c00 3c00\t0\n";
+  const std::string arguments = "--model volta --plan split-k --parts 2 --partials f16";
+  const std::string text = run(line, arguments + " --explain").out;
+  for (const char* const part :
+       {"  plan split-k: volta: 2 neighbouring parts of tiles of 4, each one chain, rounded to f16, added in "
+        "order\n"
+        "  volta: f16 * f16 -> f32, block of 4",
+        "  chain 1, of part 1: k = 0..3, from +0\n  step 1: a fused block, max exponent 11, unit 2^-12, from "
+        "+0\n",
+        "  sum 1: chain 1, to f16\n    term     exact\n    chain 1  2057\n    sum 2057\n"
+        "    to nearest even: 45008000 = 2056, off by -1\n"
+        "  chain 2, of part 2: k = 4..7, from +0\n  step 2: ",
+        "    a[5]*b[5]  2^-11",
+        "  sum 3: sum 1 + sum 2\n    term   exact\n    sum 1  2056\n    sum 2  1\n    sum 2057\n",
+        "  d          45009000 = 2057\n"})
+    EXPECT_THAT(text, HasSubstr(part));
+  const nlohmann::json x = json(line, arguments);
+  EXPECT_EQ(x.at("plan").at("chains").at(1).at("elements"), (std::vector<int>{4, 5, 6, 7}));
+  EXPECT_EQ(x.at("steps").at(1).at("step"), "rounding");
+  EXPECT_EQ(x.at("steps").at(2).at("chain"), 2);
+  EXPECT_EQ(x.at("steps").at(4).at("terms").at(1).at("term"), "sum 2");
+  EXPECT_FALSE(json("3c00\t3c00\t0\n", "--model volta").contains("plan"));
+  // Of four interleaved chains the first goes on with what is left, and of a pair there may be but one product.
+  const std::string small = "3f80 3f80 3f80 3f80 3f80 3f80\t3f80 3f80 3f80 3f80 3f80 3f80\t0\n";
+  const std::string processor = "--model avx512_bf16 --plan onednn --explain ";
+  EXPECT_THAT(run(small, processor + "--m 4 --n 4").out,
+              HasSubstr("  chain 1, of part 1: k = 0, 4, 5, from +0\n"));
+  const std::string odd = run("3f80\t3f80\t0\n", processor).out;
+  EXPECT_THAT(odd, HasSubstr("    padding  0\n"));
+  EXPECT_THAT(odd, HasSubstr("  step 2: an fma, from step 1 = 00000000\n"));
 }
 
 TEST_F(MmaExplain, WithVerifyItExplainsWhatDiffers) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -254,6 +255,55 @@ TEST_F(Mma, OfTheProcessorIsItsRow) {
   EXPECT_EQ(same.exit_code, 0) << same.err;
   EXPECT_THAT(same.err, HasSubstr("0 of 8000 lines differ"));
   EXPECT_EQ(run(captured.out, "--model ampere --in bf16 --verify").exit_code, 5);
+}
+
+TEST_F(Mma, VerifiesAFileOfLines) {
+  const std::string file = folder_.path() / "captured.tsv";
+  const std::string processor = "# vdpbf16ps of a chip\n3f80 3f80\t3f80 4000\t3f800000\t40800000\n";
+  std::ofstream(file) << processor;
+  EXPECT_THAT(run("", "--verify " + file).err, HasSubstr("0 of 1 lines differ from avx512_bf16 with bf16"));
+  EXPECT_EQ(run("", "--verify --quiet --model ampere --in bf16 " + file).exit_code, 0);
+  std::ofstream(file) << one << "\t40000001";
+  EXPECT_EQ(run("", "--model hopper --verify " + file).out, one + "\t40000001\t40000000\n");
+  expect_refused("", "--verify " + file, {"expected --model NAME"});
+  expect_refused("", "--verify " + file + ".not", {"mma: cannot read"});
+  expect_refused("", "--capture gpu", {"--capture: 'gpu': known are cpu"});
+}
+
+TEST_F(Mma, AddsInTheOrderOfAPlan) {
+  // Volta, K = 8 in two parts, as in PlannedGemm.PartialSumsOfReducedPrecision.
+  const std::string line = "6800 4880 0 0 3c00 1000 0 0\t3c00 3c00 3c00 3c00 3c00 3c00 3c00 3c00\t0";
+  const auto word = [&](const std::string& arguments) {
+    const Finished result = run(line + "\n", "--model volta " + arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out.substr(std::min(result.out.size(), line.size() + 1));
+  };
+  EXPECT_EQ(word("--plan split-k --parts 2"), "4500a002\n");
+  EXPECT_EQ(word("--plan split-k --parts 2 --partials f16"), "45009000\n");
+  EXPECT_EQ(word("--plan split-k --parts 2 --partials bf16"), "45011000\n");
+  EXPECT_EQ(word("--plan instruction"), word(""));
+  EXPECT_THAT(
+      run(line + "\t45009000\n", "--model volta --verify --plan split-k --parts 2 --partials f16").err,
+      HasSubstr("0 of 1 lines differ from volta with f16 and f32 in the order of plan 'split-k'"));
+  expect_refused(line, "--model volta --plan mkl", {"unknown plan 'mkl': known are instruction, onednn,"});
+  expect_refused(line, "--model volta --plan onednn",
+                 {"line 1", "plan 'onednn': it takes the row avx512_bf16, not volta"});
+  expect_refused(line, "--model volta --plan onednn --parts 2",
+                 {"--parts: plan 'onednn' does not depend on it, but on m, n, transposed"});
+  expect_refused(line, "--model volta --m 3", {"--m: plan 'instruction' does not depend on it"});
+  expect_refused(line, "--model volta --plan split-k --parts 3", {"where 3 parts of K = 8 end is not known"});
+  expect_refused(line, "--model volta --plan split-k --partials e4m3", {"'e4m3': known are f32, f16, bf16"});
+  expect_refused(line, "--model volta --acc f16 --plan split-k", {"partial sums are FP32"});
+  expect_refused("1.0\t1.0\t1.0\n", "--model volta --plan split-k",
+                 {"where c enters is not known; expected 0"});
+  // The processor's plan depends on shape, layout and threads; bf16 is all that its row has.
+  const std::string ones = "3f80 3f80\t3f80 3f80\t0";
+  const std::string processor = "--model avx512_bf16 --plan onednn ";
+  EXPECT_EQ(run(ones, processor + "--m 4 --n 4 --transposed b").out, ones + "\t40000000\n");
+  expect_refused(ones, processor + "--m 1 --n 2 --transposed a,b",
+                 {"both operands transposed was not looked at"});
+  expect_refused(ones, processor + "--transposed a --library-threads 3", {"in 3 threads is not known"});
+  expect_refused(ones, processor + "--transposed c", {"--transposed 'c': expected a, b or a,b"});
 }
 
 }  // namespace

@@ -43,6 +43,24 @@ TEST(RevealCommand, JsonHasTheTree) {
   EXPECT_EQ(json.at("joins"), Json({{0, 1, 2, 3}, {8, 4, 5, 6, 7}}));
 }
 
+TEST(RevealCommand, SaysTheOrderOfAPlanAndOfARowOfYourOwn) {
+  const auto onednn = reveal({"--model", "zen5", "--plan", "onednn", "-k", "1200"});
+  EXPECT_THAT(onednn.out,
+              HasSubstr("avx512_bf16, bf16 operands, f32 accumulator, plan onednn: a sum of 1200 terms\n"
+                        "plan      onednn: avx512_bf16: chains of 1024, added in order\n"
+                        "order     restarts every 1024: 2 parts, the last of 176, "));
+  const auto split = reveal(
+      {"--model", "volta", "--plan", "split-k", "--parts", "3", "--partials", "f16", "-k", "24", "--json"});
+  EXPECT_EQ(split.exit_code, 0) << split.err;
+  EXPECT_EQ(Json::parse(split.out).at("short"), "[[{0..3} {4..7}] [{8..11} {12..15}] [{16..19} {20..23}]]");
+  const std::string row = testing::TempDir() + "/fmas.toml";
+  std::ofstream(row) << "operands = [\"f16\"]\n[[stage]]\nsum = \"fma\"\nproducts = 1\n"
+                        "output = \"fp32_nearest_even\"\n";
+  EXPECT_THAT(
+      reveal({"--row", row, "-k", "9"}).out,
+      HasSubstr("fmas, f16 operands, f32 accumulator: a sum of 9 terms\norder     ascending chain of 9\n"));
+}
+
 TEST(RevealCommand, DrawsTheTree) {
   const std::string folder = testing::TempDir() + "/revealed";
   std::filesystem::remove_all(folder);
@@ -73,6 +91,12 @@ TEST(RevealCommand, BadInputIsOneLine) {
   refused({"--model", "hopper", "--in", "f15"}, "f15");
   refused({"--model", "volta", "--in", "bf16"}, "volta");
   refused({"--model", "h100", "--in", "e4m3"}, "name one of them");
+  refused({"--model", "hopper", "--row", "own.toml"}, "expected one of --model NAME");
+  refused({"--row", "absent.toml"}, "--row: cannot read absent.toml");
+  refused({"--model", "hopper", "--plan", "onednn"},
+          "plan 'onednn': it takes the row avx512_bf16, not hopper");
+  refused({"--model", "zen5", "--plan", "onednn", "--parts", "2"},
+          "--parts: plan 'onednn' does not depend on it");
   refused({"--model", "hopper", "-k", "0"}, "0");
   refused({"--model", "hopper", "-k", "5000"}, "4096");
 }

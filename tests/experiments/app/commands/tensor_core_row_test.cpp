@@ -162,7 +162,7 @@ TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
             "rows/own.toml: a [[stage]] with sum \"aligned\" has no key 'fraction_bits'");
   EXPECT_EQ(
       refusal(open + "[[stage]]\nsum = \"fma\"\nproducts = 2\ngroups = 2\noutput = \"fp32_nearest_even\""),
-      "rows/own.toml: fused_dot_add: model 'own' has stages of which not just one takes product 1 of an "
+      "rows/own.toml: tensor-core model 'own' has stages of which not just one takes product 1 of an "
       "instruction");
   const std::string fma =
       "[[stage]]\nsum = \"fma\"\nproducts = 1\ngroups = 2\noutput = \"fp32_nearest_even\"\n";
@@ -203,6 +203,8 @@ TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
   EXPECT_EQ(refusal(whole, "", "f16"),
             "rows/own.toml:6: output = 'fp32_toward_zero': it gives f32, expected one "
             "that gives f16, which --acc asks for");
+  EXPECT_EQ(refusal(open + fma + fma + "group = 1\n", "", "f16"),
+            "rows/own.toml: the last [[stage]] gives f32: expected one that gives f16, which --acc asks for");
 }
 
 /// Files cut, joined and overwritten at random: each is a row that fused_dot_add takes, or one line of error.

@@ -34,7 +34,7 @@ TEST(RunIdentity, TheKeysOfAConfigurationAreNotTheWorkloads) {
         "amp.rounding = \"stochastic\"", "amp.dtype = \"bf16\"", "amp.excluded = [\"fc1*\"]",
         "backend.tensor_core = \"volta\"", "backend.device = \"auto\"", "backend.accumulator = \"f16\"",
         "backend.overflow = \"saturate\"", "scaler.on_overflow = \"zero\"", "scaler.rescue = 2",
-        "train.perturb_ulps = 1"})
+        "backend.library = \"onednn\"", "train.perturb_ulps = 1"})
     expect_apart(plain, plain + other);
   for (const char* const other : {"train.steps = 7", "optimizer.lr = 0.5", "data.subset = 100",
                                   "model.label_smoothing = 0.1", "parallel.shards = 2"})
@@ -84,6 +84,7 @@ TEST(RunIdentity, LabelsSayWhatIsNotUsual) {
            {o1 + fixed + "backend.overflow = \"saturate\"", "FP16 S=2^1, saturating"},
            {o1 + fixed + "scaler.on_overflow = \"zero\"", "FP16 S=2^1, zeros at overflow"},
            {o1 + "backend.accumulator = \"f16\"", "FP16 no scaling, FP16 acc"},
+           {o1 + "backend.library = \"onednn\"", "FP16 no scaling, onednn"},
            {"backend.accumulator = \"f16\"", "FP32"},
            {o2 + "optimizer.kahan = true", "FP16 paddle O2 no scaling, Kahan"},
            {o2 + "amp.rounding = \"stochastic_gradients\"",

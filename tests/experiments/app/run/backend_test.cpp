@@ -71,6 +71,47 @@ TEST(RankDevices, RanksOfAHostTakeItsDevicesInTurn) {
   EXPECT_THAT(all(9, 2), testing::ElementsAre(9, 0, 9, 1, 0));  // of which the first ranks tell
 }
 
+TEST(BackendConfig, OrdersOfLibrariesAreEmulatedOnlyAndOfTheirRows) {
+  const std::vector<std::string> fitting{"amp.level=O1", "amp.dtype=bf16", "backend.tensor_core=zen5",
+                                         "backend.library=onednn"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), fitting.begin(), fitting.end());
+    return check(more);
+  };
+  EXPECT_EQ(with({}), "no error");
+  EXPECT_EQ(with({"backend.library_threads=2"}), "no error");
+  EXPECT_EQ(with({"backend.device=auto"}), "no error");
+  EXPECT_EQ(
+      with({"backend.device=cuda"}),
+      "x.toml: backend.library = \"onednn\" with backend.device = \"cuda\": orders of libraries are emulated "
+      "only; expected backend.device = \"emulated\"");
+  EXPECT_THAT(
+      with({"backend.tensor_core=hopper"}),
+      HasSubstr("backend.library = \"onednn\": plan 'onednn': it takes the row avx512_bf16, not hopper"));
+  EXPECT_THAT(with({"amp.dtype=f16"}), HasSubstr("'avx512_bf16' has no f16 operands"));
+  EXPECT_THAT(check({"backend.library=mkl"}),
+              HasSubstr("expected one of instruction, onednn, cublaslt-12.8"));
+  EXPECT_THAT(
+      with({"backend.library=instruction", "backend.library_threads=2"}),
+      HasSubstr("backend.library_threads = 2: backend.library = instruction does not read it; onednn does"));
+  const std::vector<std::string> fp8{"amp.level=O1", "amp.fp8_operands=e4m3", "amp.fp8_gradients=e4m3",
+                                     "backend.library=cublaslt-12.8"};
+  for (const auto& [row, fits] : {std::pair{"ada", true}, {"hopper-wgmma", true}, {"hopper", false}}) {
+    std::vector<std::string> settings = fp8;
+    settings.push_back(std::string("backend.tensor_core=") + row);
+    EXPECT_EQ(check(settings) == "no error", fits) << row << check(settings);
+  }
+  EXPECT_THAT(check({"amp.level=O1", "backend.library=cublaslt-12.8", "backend.tensor_core=ada"}),
+              HasSubstr("its products of f16 are not known"));
+  EXPECT_THAT(check({"amp.level=O1", "amp.dtype=bf16", "backend.tensor_core=zen5", "backend.device=auto",
+                     "backend.library=onednn", "backend.accumulator=f16"}),
+              HasSubstr("backend.accumulator"));
+  RunConfig config;
+  for (const std::string& setting : fitting) apply_setting(config, setting, "--set");
+  apply_setting(config, "backend.device=auto", "--set");
+  EXPECT_THAT(choose_backend(config, 1).record.note, HasSubstr("orders of libraries"));
+}
+
 TEST(BackendConfig, NamesAndNumbersAreChecked) {
   EXPECT_THAT(check({"backend.gemm=cubals"}),
               AllOf(HasSubstr("expected one of auto, mma, cublas, cublas-any-order"),
@@ -212,6 +253,25 @@ TEST_F(BackendKeys, TheDefaultRowKeepsItsBits) {
   EXPECT_EQ(hashes("default"), hashes("hopper"));
   EXPECT_NE(hashes("default"), hashes("volta"));
   EXPECT_EQ(read_manifest(path("volta")).backend->tensor_core, "volta");
+}
+
+TEST_F(BackendKeys, TheOrderOfALibraryTrainsOtherBits) {
+  model_ =
+      R"(layer = [{ type = "flatten" }, { type = "mlp", widths = [256, 10] }])";  // BF16 hides most of it
+  const std::vector<std::string> bf16{"train.steps=5",      "train.batch_size=100",
+                                      "amp.level=O1",       "amp.dtype=bf16",
+                                      "scaler.policy=none", "backend.tensor_core=avx512_bf16"};
+  const auto trained = [&](const std::string& out, const std::vector<std::string>& more, int threads = 1) {
+    std::vector<std::string> settings = bf16;
+    settings.insert(settings.end(), more.begin(), more.end());
+    const auto result = train_on(out, settings, {"--threads", std::to_string(threads)});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return hashes(out);
+  };
+  const auto plain = trained("plain", {}), planned = trained("onednn", {"backend.library=onednn"});
+  EXPECT_EQ(trained("instruction", {"backend.library=instruction"}), plain);
+  EXPECT_NE(planned, plain);
+  EXPECT_EQ(trained("threads", {"backend.library=onednn"}, 2), planned) << "threads of this program";
 }
 
 TEST_F(BackendKeys, SumsInFp16TrainOtherBitsAndResume) {

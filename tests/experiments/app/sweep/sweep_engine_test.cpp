@@ -225,7 +225,7 @@ TEST_F(SweepEngine, ASweepThatWasPlannedAnewIsNotMadeByOldJobs) {
 
 TEST_F(SweepEngine, WhatIsWrongIsSaidInOneLine) {
   install_slurm();
-  expect_one_line_error(engine("pbs"), 2, "--engine: pbs not in {local,parallel,slurm}");
+  expect_one_line_error(engine("pbs"), 2, "--engine: 'pbs': known are local, parallel, slurm");
   expect_one_line_error(engine("local", {"--tries", "2"}), 2, "--tries is for --engine parallel and slurm");
   expect_one_line_error(engine("slurm", {"--sshlogin", "a"}), 2,
                         "--sshlogin is for --engine parallel: expected");
