@@ -292,7 +292,8 @@ class StepCounts:
             if own not in seen and gradient is not None and is_countable(gradient):
                 with unseen():
                     if any(bool(part.any()) for part in local_parts(gradient)):
-                        self._leave_out("gradients", own, "no completed backward pass of the step made them, as where they are set by hand")
+                        why = "no completed backward pass of the step made them, as where they are set by hand"
+                        self._leave_out("gradients", own, why)
 
     def _add_to(self, row: _Row, before: _core.Histogram, after: _core.Histogram) -> None:
         """Both sides are one histogram as long as nothing that was rounded came to this row."""
