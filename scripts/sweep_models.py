@@ -5,8 +5,9 @@ torchao's FP8 training, under lab.emulate and FP16 autocast: which run at the fi
   python scripts/sweep_models.py timm [--only NAME]... [--table FILE]     also: torchvision, transformers, torchao
 
 Weights are random and configurations small; nothing is downloaded. An architecture that does not run alone, in FP32 and
-without fp16lab, or in FP16 autocast alone, in the configuration that is made here, is not counted. Run it beside the packages that it sweeps; each
-architecture has two minutes. --table adds a line of Markdown for each one that was refused, and the sum.
+without fp16lab, or in FP16 autocast alone, in the configuration that is made here, is not counted. It needs the packages
+that it sweeps; each architecture has two minutes. --table adds a line of Markdown for each one that was refused, and the
+sum.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def torchvision_models() -> Iterator[tuple[str, Callable[[], _Made]]]:
     for family, names in sorted(families.items()):
 
         def make(family: str = family, names: list[str] = names) -> _Made:
-            backbone: dict[str, Any] = {"weights_backbone": None} if family.startswith(("detection", "segmentation")) else {}
+            parts = family.startswith(("detection", "segmentation"))
+            backbone: dict[str, Any] = {"weights_backbone": None} if parts else {}
             name = smallest(names, lambda name: models.get_model(name, **without, **backbone))
             if "rcnn" in name or name.startswith(("fcos", "retinanet")):
                 backbone |= {"min_size": 64, "max_size": 64}

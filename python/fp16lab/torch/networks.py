@@ -16,9 +16,9 @@ _WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
 
 
 def unwrapped(model: nn.Module, call: str, instead: str) -> nn.Module:
-    """The user's network inside of DistributedDataParallel, DataParallel, Fabric's wrapper and torch.compile. TypeError: no
-    module, or one of FSDP, which spreads parameters over ranks: then `call` ("lab.watch") does not do what it does
-    to parameters, and `instead` says what helps."""
+    """The user's network inside of DistributedDataParallel, DataParallel, Fabric's wrapper and torch.compile.
+    TypeError: no module, or one of FSDP, which spreads parameters over ranks: then `call` ("lab.watch") does not do
+    what it does to parameters, and `instead` says what helps."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"{call}: a torch.nn.Module is needed, not {type(model).__name__}")
     if any(is_of_fsdp(part) for part in model.modules()):

@@ -111,7 +111,6 @@ def passes(func: Any) -> bool:
         or forward in PASSES
         or base.startswith(("_foreach_", "_fused_adam", "_fused_sgd", "_fused_adagrad"))
         or base.removesuffix("_copy") != base
-        or _is_elementwise(base)
         or _is_elementwise(forward)
         or any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
     )

@@ -285,7 +285,8 @@ class StepCounts:
             if own not in seen and gradient is not None and gradient.is_cpu and is_countable(gradient):
                 with unseen():
                     if any(bool(part.any()) for part in local_parts(gradient)):
-                        self._leave_out("gradients", own, "no completed backward pass of the step made them, as where they are set by hand")
+                        why = "no completed backward pass of the step made them, as where they are set by hand"
+                        self._leave_out("gradients", own, why)
 
     def _add_to(self, key: tuple[str, str, str, str], before: Counted, after: Counted) -> None:
         self._rows.setdefault(key, Row(*key)).sides.append((before, after))

@@ -137,7 +137,8 @@ class LightningCallback(_Watching):
 
 @cache
 def _with_base(own: Any) -> type:
-    """`own` with the trainer's class of callbacks as a base: of the package that is imported already, or the first one."""
+    """`own` with the trainer's class of callbacks as a base: of the package that is imported already, or of the first
+    one."""
     bases = sorted(own._bases, key=lambda base: base[0] not in sys.modules)
     for module, _ in bases:
         try:

@@ -1,4 +1,4 @@
-"""3-d convolutions as matrix products: operands are gathered by place, and the products of a tensor core add them up.
+"""3-d convolutions as matrix products: operands are gathered by place, and a tensor core's products add them up.
 
 As the C++ library's convolutions of planes, each is one implicit GEMM a group, of one sum an element over all of K:
 

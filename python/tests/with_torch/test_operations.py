@@ -1,4 +1,4 @@
-"""lab.emulate knows every operation of PyTorch: a walk of the dispatcher, beside PyTorch's own lists of elementwise ones."""
+"""lab.emulate knows every operation of PyTorch: a walk of the dispatcher, beside its own lists of elementwise ones."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fp16lab.torch.emulating import IN_PARTS
 from fp16lab.torch.passing_ops import passes
 
 aten = torch.ops.aten
-#: Refused where an operand is a floating-point tensor, in torch 2.15: solvers and transforms, sparse, quantized and nested
-#: tensors, and kernels of other devices than the CPU, which a program of CPU tensors cannot call.
+#: Refused where an operand is a floating-point tensor, in torch 2.15: solvers and transforms, sparse, quantized and
+#: nested tensors, and kernels of other devices than the CPU, which a program of CPU tensors cannot call.
 REFUSED = frozenset(
     """
     _addmm_activation _assert_tensor_metadata _cholesky_solve_helper _compute_linear_combination

@@ -98,17 +98,16 @@ def row_of_step(rows, tensor, step):
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_convolutions_too(last):
-    model = nn.Sequential(nn.Conv2d(6, 6, 1), nn.Conv2d(6, 10, 1, bias=False))
-    x = torch.randn(3, 6, 5, 4)
+@pytest.mark.parametrize("convolution, extents", [(nn.Conv2d, (5, 4)), (nn.Conv3d, (5, 2, 2))])
+def test_convolutions_too(convolution, extents, last):
+    model = nn.Sequential(convolution(6, 6, 1), convolution(6, 10, 1, bias=False))
+    x = torch.randn(3, 6, *extents)
     if last:
-        model, x = (
-            model.to(memory_format=torch.channels_last),
-            x.contiguous(memory_format=torch.channels_last),
-        )
+        order = torch.channels_last if convolution is nn.Conv2d else torch.channels_last_3d
+        model, x = model.to(memory_format=order), x.contiguous(memory_format=order)
     kept = Kept(model[1])
     w = trained(model, x)
-    rows_of = lambda t: t.permute(0, 2, 3, 1).reshape(-1, t.shape[1])
+    rows_of = lambda t: t.movedim(1, -1).reshape(-1, t.shape[1])
     before, after = sums(rows_of(kept.dy).mT, rows_of(kept.x))
     assert (row(w, "1.weight").before, row(w, "1.weight").after) == (before, after)
     before, after = sums(rows_of(kept.dy), model[1].weight.detach().flatten(1))
