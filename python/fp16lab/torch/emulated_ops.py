@@ -238,7 +238,7 @@ def _convolution_backward(
             conv.run(run, "weight", image, of_weight, dy)
         of_weight = conv.given(of_weight)
     if output_mask[2]:
-        of_bias = run.products.sum_channels(
+        of_bias = run.products.bias_gradient(
             dy, image, filters, conv.stride, conv.padding, conv.dilation, conv.groups
         )
     return of_x, of_weight, of_bias

@@ -143,6 +143,11 @@ class Recording:
         if not waits or counted >= _COUNTED_STEPS or len(self.unsettled) >= _STEPS:
             self.settle()
 
+    @property
+    def has_counts(self) -> bool:
+        """Are there any, on devices too?"""
+        return bool(self.counts) or any(each.rows for each in self.unsettled)
+
     def settle(self) -> Recording:
         """What is on devices comes to the host; returns itself."""
         unsettled, self.unsettled = self.unsettled, []

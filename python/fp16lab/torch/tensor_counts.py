@@ -15,7 +15,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ..tensor_memory import local_parts
 from . import product_sums
-from .counting import FORMATS, Counted, Tally, format_of, is_countable, unseen
+from .counting import FORMATS, Counted, Tally, format_of, is_countable, on_host, unseen
 from .networks import CAST_BY_AUTOCAST, first_tensor, is_of_fsdp, joined, observed_modules, path_of, some
 from .passes import Passes
 from .recording import Row
@@ -282,7 +282,7 @@ class StepCounts:
         seen.update(*(names for reason, names in self._left_out.items() if reason.startswith("gradients")))
         for name, parameter in self._model.named_parameters():
             own, gradient = path_of(name), parameter.grad
-            if own not in seen and gradient is not None and gradient.is_cpu and is_countable(gradient):
+            if own not in seen and gradient is not None and on_host(gradient) and is_countable(gradient):
                 with unseen():
                     if any(bool(part.any()) for part in local_parts(gradient)):
                         why = "no completed backward pass of the step made them, as where they are set by hand"

@@ -237,7 +237,7 @@ class TensorProducts:
             raise PlanError(str(error)) from None
         return sums
 
-    def sum_channels(
+    def bias_gradient(
         self,
         gradient: torch.Tensor,
         x: torch.Tensor,
@@ -254,6 +254,10 @@ class TensorProducts:
                 "bias_gradient", x, weight, gradient, None, stride, padding, dilation, groups
             )
             return sums.to(gradient.dtype)
+        return self.sum_channels(gradient)
+
+    def sum_channels(self, gradient: torch.Tensor) -> torch.Tensor:
+        """dY (N, K, P, Q) summed in FP32 for each of K, in one fixed tree."""
         last = _channels_last(gradient)
         result = torch.empty(gradient.shape[1], dtype=gradient.dtype)
         self._of().sum_channels(

@@ -257,13 +257,13 @@ class watch:
 
     def _nothing(self) -> str:
         """Why there are no counts, where it is not what was left out."""
-        steps = len(self.recording.steps)
+        steps = len(self._recording.steps)
         if steps == 0:
             return (
                 "saw no step end, and counted nothing: steps end by themselves with optimizer= (and scaler=), without"
                 " them where w.step() is called"
             )
-        if self.recording.counts or self._counts.not_counted():
+        if self._recording.has_counts or self._counts.not_counted():
             return ""
         return (
             f"saw {steps} steps end and nothing to count in them: was it given the network whose backward pass ran,"

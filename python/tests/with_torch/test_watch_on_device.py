@@ -14,7 +14,7 @@ from torch import nn
 import fp16lab
 import fp16lab.torch as lab
 from fp16lab import histograms
-from fp16lab.torch import counting, device_counts, emulating, recording, step_ends
+from fp16lab.torch import counting, device_counts, emulating, recording, step_ends, tensor_counts
 
 ALL = ["gradients", "activations", "weights", "optimizer_state"]
 READS = ("cpu", "item", "numpy", "tolist", "__bool__", "__float__", "__int__", "__array__", "__dlpack__")
@@ -26,7 +26,7 @@ WAITS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal", "aten::
 def device(monkeypatch):
     """Nothing is compiled, which takes seconds."""
     monkeypatch.setattr(device_counts.Compiled, "__call__", lambda self, *args: self._function(*args))
-    for module in (counting, step_ends):
+    for module in (counting, step_ends, tensor_counts):
         monkeypatch.setattr(module, "on_host", lambda tensor: False)
 
 
