@@ -77,7 +77,7 @@ constexpr std::array plans{
         "transposed or "
         "dilated, with wide padding, and of two threads for weights but for a list; other instruction sets",
         "orders revealed on a Zen 5 processor (fp16lab reveal)", &onednn_product,
-        "m, n, transposed, batch, library-threads", &onednn_convolution, &aten_loops},
+        "call, m, n, transposed, batch, library-threads", &onednn_convolution, &aten_loops},
     LibraryPlan{
         "cublaslt-12.8", "cuBLASLt 12.8.3.14, FP8", "ada, hopper-wgmma",
         "a chain begins again every 128 elements of K, or never with fast accumulation; split-K as given: on "
@@ -143,8 +143,8 @@ const LibraryPlan& library_plan(std::string_view name) {
 const TensorCoreModel& planned_row(const LibraryPlan& plan, std::string_view name, DType a, DType b,
                                    DType accumulator) {
   const bool all_fp16 = a == DType::f16 && b == DType::f16 && accumulator == DType::f32;
-  if (plan.fp16_row != nullptr && all_fp16 &&
-      tensor_core_model(name, DType::bf16, accumulator).name == "avx512_bf16")
+  const std::span<const std::string_view> generations = generations_of(name);
+  if (plan.fp16_row != nullptr && all_fp16 && !generations.empty() && generations.front() == "avx512_bf16")
     return *plan.fp16_row;
   return tensor_core_model(name, a, b, accumulator);
 }

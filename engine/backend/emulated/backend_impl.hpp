@@ -137,10 +137,9 @@ class EmulatedBackend : public Backend {
   Tensor operand(const Tensor& x, bool tf32);
   // gemm.cpp
   bool in_one_chain() const { return &library_ == &library_plans().front(); }
-  /// What the library makes of a product of operands of T by the row.
+  /// What the library makes of a product of operands of A and B.
   template <class A, class B>
-  PlannedProduct planned(const TensorCoreModel& row, const GemmCall& call,
-                         const checks::GemmPlan& plan) const;
+  PlannedProduct planned(const GemmCall& call, const checks::GemmPlan& plan) const;
   /// std::invalid_argument where products follow a library, which has no rule for `what`.
   void require_one_chain(std::string_view verb, std::string_view what) const;
   /// The elements of x, f16 or bf16, rounded to FP8 codes (u8).

@@ -80,30 +80,32 @@ void EmulatedBackend::require_one_chain(std::string_view verb, std::string_view 
 }
 
 template <class A, class B>
-PlannedProduct EmulatedBackend::planned(const TensorCoreModel& row, const GemmCall& call,
-                                        const checks::GemmPlan& plan) const {
+PlannedProduct EmulatedBackend::planned(const GemmCall& call, const checks::GemmPlan& plan) const {
+  constexpr DType a = operand_format_of<A>, b = operand_format_of<B>;
+  const TensorCoreModel& row =
+      model_.operands.contains(a) ? model_ : planned_row(library_, model_.name, a, b, DType::f32);
   // As a library sees it, a transposed row or column is none.
   return library_.product(row, {.shape = plan.shape,
                                 .batch = plan.batch,
                                 .kind = call.out.shape().rank() == 3 ? ProductKind::bmm : ProductKind::mm,
                                 .a_transposed = call.transpose_a && plan.shape.m > 1,
                                 .b_transposed = call.transpose_b && plan.shape.k > 1,
-                                .a = operand_format_of<A>,
-                                .b = operand_format_of<B>,
+                                .a = a,
+                                .b = b,
                                 .threads = library_threads_});
 }
 
 template <class A, class B>
 void EmulatedBackend::multiply(const GemmCall& call, const checks::GemmPlan& plan, const Tensor& a,
                                const Tensor& b) {
-  const TensorCoreModel& row = row_for<A>("gemm", call.tf32);
+  std::optional<PlannedProduct> order;
+  if (!std::is_same_v<A, float> && !in_one_chain()) order = planned<A, B>(call, plan);
+  const TensorCoreModel& row = order ? *order->row : row_for<A>("gemm", call.tf32);
   const GemmShape& shape = plan.shape;
   const std::int64_t n = shape.n;
   if (call.out.element_count() == 0) return;
   const Tensor accumulators = call.out.dtype() == DType::f32 ? call.out : empty(call.out.shape(), DType::f32);
   float* const acc = accumulators.host<float>().data();
-  std::optional<PlannedProduct> order;
-  if (!std::is_same_v<A, float> && !in_one_chain()) order = planned<A, B>(row, call, plan);
   const auto product = [&](std::int64_t index, int threads) {
     const MatrixView<A> left = view<A>(a, index, call.transpose_a);
     const MatrixView<B> right = view<B>(b, index, call.transpose_b);

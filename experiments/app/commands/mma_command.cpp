@@ -94,7 +94,7 @@ std::vector<OwnRow> rows_of(const MmaCommand& command) {
       command.in.empty() ? usual_operands(command.models.front(), accumulator) : operand_format(command.in);
   std::vector<OwnRow> rows;
   for (const std::string& model : command.models)
-    rows.push_back({nullptr, tensor_core_model(model, operands, accumulator), operands});
+    rows.push_back({nullptr, row_called(command.plan, model, operands, accumulator), operands});
   return rows;
 }
 

@@ -17,6 +17,10 @@ constexpr std::size_t most_k = 1U << 20;  // the product of all four fits 64 bit
 
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument(what); }
 
+const LibraryPlan& plan_called(const PlanOptions& options) {
+  return options.plan.empty() ? library_plans().front() : library_plan(options.plan);
+}
+
 Join join_called(const std::string& name) {
   if (const auto join = enumerator_called<Join>(name)) return *join;
   refuse(fmt::format("--join '{}': {}", shown(name), known_are(name, names_of(Join{}))));
@@ -27,7 +31,8 @@ void require_asked(const LibraryPlan& plan, const PlanOptions& options) {
   const struct {
     const char* name;
     bool given;
-  } parameters[] = {{"m", options.m.has_value()},
+  } parameters[] = {{"call", !options.call.empty()},
+                    {"m", options.m.has_value()},
                     {"n", options.n.has_value()},
                     {"transposed", !options.transposed.empty()},
                     {"batch", options.batch.has_value()},
@@ -55,6 +60,12 @@ void declare_plan(Options& options, PlanOptions& values, const std::string& plan
       .type("NAME")
       .offers(offer_names(plans));
   const std::string call = "The call that --plan is asked for, where its order depends on it";
+  options
+      .add("--call", values.call,
+           "What torch is asked for (default: mm, which addmm and linear are; with --batch bmm)")
+      .one_of({"mm", "bmm", "mv", "dot"})
+      .type("KIND")
+      .group(call);
   const auto integer = [&](const char* name, std::optional<int>& value, const std::string& help, int most) {
     options.add(name, value, help).type("N").at_least(1, most).group(call);
   };
@@ -70,7 +81,7 @@ void declare_plan(Options& options, PlanOptions& values, const std::string& plan
       .separated(',')
       .group(call)
       .offers(offer_words({"a", "b"}));
-  integer("--batch", values.batch, "Products of a bmm (default: a plain product)", most_batch);
+  integer("--batch", values.batch, "Products of a bmm (default: 1)", most_batch);
   integer("--library-threads", values.library_threads, "The library's threads (default: 1)", 65536);
   options.flag("--fast-accumulation", values.fast_accumulation, "As torch._scaled_mm's use_fast_accum=True")
       .group(call);
@@ -87,9 +98,14 @@ void declare_plan(Options& options, PlanOptions& values, const std::string& plan
       .group(call);
 }
 
+const TensorCoreModel& row_called(const PlanOptions& options, std::string_view name, DType operands,
+                                  DType accumulator) {
+  return planned_row(plan_called(options), name, operands, operands, accumulator);
+}
+
 CalledPlan::CalledPlan(const PlanOptions& options, const TensorCoreModel& row, DType a, DType b) {
   const LibraryPlan& one_chain = library_plans().front();
-  const LibraryPlan& plan = options.plan.empty() ? one_chain : library_plan(options.plan);
+  const LibraryPlan& plan = plan_called(options);
   require_asked(plan, options);
   if (&plan == &one_chain) return;
   if (row.accumulator() != DType::f32)
@@ -110,6 +126,17 @@ CalledPlan::CalledPlan(const PlanOptions& options, const TensorCoreModel& row, D
       refuse(fmt::format("--transposed '{}': expected a, b or a,b", shown(operand)));
     (operand == "a" ? call_.a_transposed : call_.b_transposed) = true;
   }
+  if (!options.call.empty()) call_.kind = *enumerator_called<ProductKind>(options.call);
+  if (options.batch && call_.kind != ProductKind::bmm)
+    refuse(fmt::format("--batch with --call {}: only a bmm has several products", options.call));
+  const auto only_one = [&](const char* name, std::optional<int> given, std::int64_t& extent) {
+    if (given.value_or(1) != 1)
+      refuse(fmt::format("--{} {} with --call {}: expected 1, or no --{}", name, *given, options.call, name));
+    extent = 1;
+  };
+  if (call_.kind == ProductKind::mv || call_.kind == ProductKind::dot)
+    only_one("n", options.n, call_.shape.n);
+  if (call_.kind == ProductKind::dot) only_one("m", options.m, call_.shape.m);
   if (!options.join.empty()) call_.join = join_called(options.join);
   if (!options.partials.empty()) call_.partials = *dtype_called<is_floating>(options.partials);
 }

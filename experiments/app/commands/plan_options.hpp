@@ -13,7 +13,7 @@ namespace fp16lab::experiments {
 
 /// As given; absent or empty: not given.
 struct PlanOptions {
-  std::string plan;
+  std::string plan, call;
   std::optional<int> m, n, batch, library_threads, parts;
   std::vector<std::string> transposed;
   bool fast_accumulation = false;
@@ -22,6 +22,10 @@ struct PlanOptions {
 
 /// Declares them, `plan_help` after the names of the plans.
 void declare_plan(Options& options, PlanOptions& values, const std::string& plan_help);
+
+/// The row that this plan takes for operands of one format (planned_row, with its errors).
+const TensorCoreModel& row_called(const PlanOptions& options, std::string_view name, DType operands,
+                                  DType accumulator);
 
 /// A plan, and the call whose outputs are asked for; K is told later.
 class CalledPlan {

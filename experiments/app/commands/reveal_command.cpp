@@ -42,7 +42,7 @@ OwnRow row_of(const RevealCommand& command) {
   const DType accumulator = command.acc.empty() ? DType::f32 : accumulator_format(command.acc);
   const DType operands =
       command.in.empty() ? usual_operands(command.model, accumulator) : operand_format(command.in);
-  return {nullptr, tensor_core_model(command.model, operands, accumulator), operands};
+  return {nullptr, row_called(command.plan, command.model, operands, accumulator), operands};
 }
 
 struct Revealed {

@@ -74,7 +74,8 @@ void check_library(const BackendConfig& backend, std::span<const DType> formats)
   try {
     for (const DType format : formats)
       library_plan(backend.library)
-          .product(tensor_core_model(*row, format), {.shape = {64, 64, 64}, .a = format, .b = format});
+          .product(planned_row(library_plan(backend.library), *row, format, format, DType::f32),
+                   {.shape = {64, 64, 64}, .a = format, .b = format});
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument(fmt::format("{}: {}", key, error.what()));
   }
@@ -122,6 +123,11 @@ RunPlan resolved(RunConfig config) {
                std::move(config)};
   check_products(plan, plan.config.backend);
   engine::check(plan.parallel, plan.config.train.batch_size);
+  if (plan.parallel.shards > 1 && plan.config.backend.library != library_plans().front().name)
+    throw std::invalid_argument(
+        fmt::format("parallel.shards = {} with backend.library = \"{}\": the order would depend on how many "
+                    "shards a rank has; expected parallel.shards = 1 for it",
+                    plan.parallel.shards, plan.config.backend.library));
   if (plan.parallel.shards > 1 && plan.config.observe.explain_overflow)
     throw std::invalid_argument(
         fmt::format("parallel.shards = {} with observe.explain_overflow = true: values are followed in one "

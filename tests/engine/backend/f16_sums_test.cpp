@@ -42,14 +42,15 @@ TEST(LibraryOrder, ProductsAreInTheOrderOfThePlan) {
     const auto a = random_of<BFloat16>(count * m * k, Kind::wide, 91),
                b = random_of<BFloat16>(count * k * n, Kind::wide, 92);
     const auto bias = random_floats(n, Kind::ordinary, 93);
-    const PlannedProduct order = library_plan("onednn").product(row, {.shape = {m, n, k},
-                                                                      .batch = count,
-                                                                      .kind = batch > 0 ? ProductKind::bmm : ProductKind::mm,
-                                                                      .a_transposed = transpose_a && m > 1,
-                                                                      .b_transposed = transpose_b,
-                                                                      .a = DType::bf16,
-                                                                      .b = DType::bf16,
-                                                                      .threads = 2});
+    const PlannedProduct order =
+        library_plan("onednn").product(row, {.shape = {m, n, k},
+                                             .batch = count,
+                                             .kind = batch > 0 ? ProductKind::bmm : ProductKind::mm,
+                                             .a_transposed = transpose_a && m > 1,
+                                             .b_transposed = transpose_b,
+                                             .a = DType::bf16,
+                                             .b = DType::bf16,
+                                             .threads = 2});
     std::vector<float> expected(static_cast<std::size_t>(count * m * n));
     for (std::int64_t i = 0; i < count; ++i)
       planned_gemm(order, {m, n, k},

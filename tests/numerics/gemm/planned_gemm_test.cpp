@@ -197,14 +197,18 @@ TEST(LibraryPlan, OneDnnDispatchesByShapeAndLayout) {
             "avx512_bf16: chains of 512, added in order");
   EXPECT_EQ(order({.shape = {1, 64, 640}}), "aten: one chain");
   EXPECT_EQ(order({.shape = {64, 64, 32768}, .a_transposed = true, .threads = 2}),
-            "avx512_bf16: chains of 512, added in order, in 2 parts of tiles of 16384, neighbours, serial");
+            "avx512_bf16: 2 neighbouring parts of tiles of 16384, each chains of 512, added in order, added "
+            "in order");
   EXPECT_EQ(order({.shape = {30, 1, 20}, .kind = ProductKind::mv}),
-            "aten: one chain, in 8 parts of tiles of 1, interleaved, halves, up to 16; then term by term");
+            "aten: 8 interleaved parts of single elements, each one chain, added by halving them, up to 16; "
+            "then term by term");
   EXPECT_EQ(order({.shape = {30, 1, 20}, .kind = ProductKind::mv, .a_transposed = true}), "aten: one chain");
   EXPECT_EQ(order({.shape = {1, 1, 20}, .kind = ProductKind::dot}),
-            "aten: one chain, in 8 parts of tiles of 1, interleaved, halves, up to 16; then term by term");
+            "aten: 8 interleaved parts of single elements, each one chain, added by halving them, up to 16; "
+            "then term by term");
   EXPECT_EQ(order({.shape = {1, 1, 5000}, .kind = ProductKind::dot}),
-            "avx512_bf16: one chain, in 16 parts of tiles of 2, interleaved, halves_to_four");
+            "avx512_bf16: 16 interleaved parts of tiles of 2, each one chain, added by halving them to four, "
+            "then in pairs");
   EXPECT_EQ(order({.shape = {256, 1, 128}}),
             "avx512_bf16: 16 interleaved parts of tiles of 2, each one chain, added by halving them to four, "
             "then in "
@@ -216,7 +220,7 @@ TEST(LibraryPlan, OneDnnTakesAtensLoopsForFp16) {
   const TensorCoreModel& row = planned_row(onednn, "zen5", DType::f16, DType::f16, DType::f32);
   const ProductCall call{.shape = {64, 64, 1024}, .a = DType::f16, .b = DType::f16};
   EXPECT_EQ(order_text(onednn.product(row, call)),
-            "aten: one chain, in 4 parts of tiles of 1, interleaved, serial");
+            "aten: 4 interleaved parts of single elements, each one chain, added in order");
   EXPECT_EQ(planned_row(onednn, "hopper", DType::f16, DType::f16, DType::f32).name, "hopper");
   EXPECT_THROW(planned_row(library_plan("instruction"), "zen5", DType::f16, DType::f16, DType::f32),
                std::invalid_argument);

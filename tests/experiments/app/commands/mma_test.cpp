@@ -303,6 +303,9 @@ TEST_F(Mma, AddsInTheOrderOfAPlan) {
   expect_refused(ones, processor + "--m 1 --n 2 --transposed a,b",
                  {"both operands transposed was not looked at"});
   expect_refused(ones, processor + "--transposed a --library-threads 3", {"in 3 threads is not known"});
+  EXPECT_EQ(run("3c00\t3c00\t0\n", processor + "--in f16 --call dot").out, "3c00\t3c00\t0\t3f800000\n");
+  expect_refused(ones, processor + "--call mv --n 2", {"--n 2 with --call mv: expected 1, or no --n"});
+  expect_refused(ones, processor + "--call mm --batch 2", {"only a bmm has several products"});
   expect_refused(ones, processor + "--transposed c", {"--transposed 'c': expected a, b or a,b"});
 }
 
