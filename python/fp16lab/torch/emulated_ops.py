@@ -80,6 +80,8 @@ def _addmv(run: Run, func: Any, c: Any, a: Any, x: Any, *, beta: Any = 1, alpha:
         return torchs_error(func, c, a, x, beta=beta, alpha=alpha)
     if not run.emulates(func, a, x):
         return func(c, a, x, beta=beta, alpha=alpha)
+    if run.products.planned and a.dtype != torch.float32:
+        raise run.products.unknown("addmv, where c enters; mv and an addition are right")
     column = c if c.ndim == 0 else c.unsqueeze(1)
     return _epilogue(run, a, x.unsqueeze(1), column, beta, alpha).squeeze(1)
 

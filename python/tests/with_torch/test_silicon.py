@@ -145,6 +145,8 @@ def test_what_the_plan_does_not_know_is_refused_by_name():
         image, kernel = torch.randn(1, 3, 8, 8).bfloat16(), torch.randn(4, 3, 3, 3).bfloat16()
         with pytest.raises(lab.EmulationError, match="output of a convolution only with .* no dilation"):
             torch.conv2d(image, kernel, dilation=2)
+        with pytest.raises(lab.EmulationError, match="aten::addmv: plan 'onednn' has no rule for addmv"):
+            torch.addmv(torch.ones(3).bfloat16(), torch.ones(3, 4).bfloat16(), torch.ones(4).bfloat16())
         with pytest.raises(lab.EmulationError, match="has no rule for transposed convolutions"):
             torch.conv_transpose2d(image, kernel.transpose(0, 1))
         q = torch.randn(1, 2, 8, 4).bfloat16()
