@@ -86,7 +86,8 @@ class TrainerCallback(_Watching):
         if self._open and self.watch is not None and "loss" in (logs or {}):
             steps = self.watch.recording.steps
             for step in steps[self._told :]:
-                step.loss = float(logs["loss"]) if math.isnan(step.loss) else step.loss
+                if step.loss is None or math.isnan(float(step.loss)):
+                    step.loss = float(logs["loss"])
             self._told = len(steps)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any) -> None:
