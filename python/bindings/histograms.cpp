@@ -15,6 +15,7 @@
 #include "analysis/suggested_scale.hpp"
 #include "bindings.hpp"
 #include "engine/backend/cuda/cuda_backend.hpp"
+#include "engine/backend/cuda/stream_histogram.hpp"
 #include "engine/backend/host_histogram.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/dtype.hpp"
@@ -103,6 +104,14 @@ void count_on_device(ExponentHistogram& histogram, const Codes& codes, std::stri
   });
 }
 
+/// PyTorch's memory and stream: addresses of the current device's.
+void count_on_stream(std::uintptr_t values, std::size_t count, std::string_view format, std::uintptr_t row,
+                     std::uintptr_t stream) {
+  const nb::gil_scoped_release unlocked;
+  engine::count_exponents_on_stream(reinterpret_cast<const void*>(values), count, format_of(format),
+                                    reinterpret_cast<std::uint64_t*>(row), reinterpret_cast<void*>(stream));
+}
+
 using Bins = nb::ndarray<nb::numpy, std::uint64_t, nb::ndim<1>>;
 Bins bins(const ExponentHistogram& histogram) {
   auto* copy = new std::array(histogram.bins);
@@ -166,6 +175,10 @@ nb::dict zones(const ExponentHistogram& histogram, const nb::object& scale, cons
 
 void bind_histograms(nb::module_& module) {
   static_assert(std::is_trivially_copyable_v<ExponentHistogram>);
+  module.def("count_on_stream", &count_on_stream, nb::arg("values"), nb::arg("count"), nb::arg("format"),
+             nb::arg("row"), nb::arg("stream"),
+             "Adds the counts of a device's values to a row there. Source: "
+             "engine/backend/cuda/stream_histogram.hpp.");
   using analysis::SuggestedScale;
   nb::class_<SuggestedScale>(module, "SuggestedScale", R"(Which power-of-two loss scale values ask for.
 

@@ -82,7 +82,8 @@ class Tally:
                 if on_host(part):
                     counted.histogram._count(flat(part), name, 1)  # which reads it by DLPack
                 else:
-                    self._enqueue(part, counted)
+                    with torch.inference_mode(False):  # whose tensors could not be added to elsewhere
+                        self._enqueue(part, counted)
         return counted
 
     def _enqueue(self, part: torch.Tensor, counted: Counted) -> None:
@@ -99,7 +100,7 @@ class Tally:
         """Everything that was counted enters its histogram: one copy from each device."""
         if not self.waiting:
             return
-        with unseen():
+        with unseen(), torch.inference_mode(False):
             found = {device: counts.read() for device, counts in self._devices.items()}
         for counted in self.waiting:
             for device, row in counted.rows.items():

@@ -18,7 +18,7 @@ from .. import _core
 from ..arrays import FORMATS
 from ..tensor_memory import flat
 
-_ZERO, _WIDTH = 278, 283  # columns: bins, zero, Inf, NaN, then -smallest & _MAGNITUDE and greatest as FP32 bits
+_ZERO, _WIDTH = 278, 283  # columns: bins, zero, Inf, NaN, then greatest and _INFINITY - smallest as FP32 bits
 _MAGNITUDE, _INFINITY = 0x7FFFFFFF, 0x7F800000  # of FP32
 _SMALL = 2**15  # elements: below, tensors are collected and counted together
 _ROOM = 2**20  # elements that are collected
@@ -32,6 +32,8 @@ _NAMES = {
     torch.float8_e5m2: "e5m2",
 }
 
+_OF_LIBRARY = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+
 
 def _classes(magnitudes: torch.Tensor) -> torch.Tensor:
     """The column of FP32 bits without sign: bins are closed at the right, which subtracting one makes of them."""
@@ -43,7 +45,8 @@ def _classes(magnitudes: torch.Tensor) -> torch.Tensor:
 
 
 def _extremes(magnitudes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return -magnitudes & _MAGNITUDE, torch.where(magnitudes < _INFINITY, magnitudes, 0)
+    """Whose maxima are a row's last two numbers, where they are above zero."""
+    return torch.where(magnitudes < _INFINITY, magnitudes, 0), (-magnitudes & _MAGNITUDE) - (1 << 23)
 
 
 def _tally(classes: torch.Tensor, number: int) -> torch.Tensor:
@@ -56,17 +59,17 @@ def _tally(classes: torch.Tensor, number: int) -> torch.Tensor:
 def _count_f32(words: torch.Tensor) -> torch.Tensor:
     """A row of FP32 words (n, _COLUMNS)."""
     magnitudes = words & _MAGNITUDE
-    low, high = _extremes(magnitudes)
-    return torch.cat([_tally(_classes(magnitudes), _WIDTH - 2), low.amax()[None], high.amax()[None]])
+    high, low = _extremes(magnitudes)
+    return torch.cat([_tally(_classes(magnitudes), _WIDTH - 2), high.amax()[None], low.amax()[None]])
 
 
 def _count_codes(codes: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
     """A row of codes (n, columns) without signs below len(words); words: their FP32 bits."""
     counts = _tally(codes & (len(words) - 1), len(words))
-    low, high = _extremes(torch.where(counts > 0, words, 0))
+    high, low = _extremes(torch.where(counts > 0, words, 0))
     row = torch.zeros(_WIDTH - 2, dtype=torch.int64, device=words.device)
     row.index_add_(0, _classes(words), counts)
-    return torch.cat([row, low.amax()[None], high.amax()[None]])
+    return torch.cat([row, high.amax()[None], low.amax()[None]])
 
 
 def _count_f64(words: torch.Tensor) -> torch.Tensor:
@@ -127,8 +130,32 @@ _count_f32_fast, _count_codes_fast, _digest_fast = (
 )
 
 
+@cache
+def _library(device: torch.device) -> Callable[[torch.Tensor, str, torch.Tensor], None] | None:
+    """Adds a tensor's counts to a row by the CUDA library's kernel (engine/backend/cuda/stream_histogram.hpp), in the
+    current stream; None where that is not beside this package, has no code for the device, or counts otherwise than
+    PyTorch does. This is found out once."""
+    if device.type != "cuda":
+        return None
+
+    def count(values: torch.Tensor, format: str, row: torch.Tensor) -> None:
+        stream = torch.cuda.current_stream(device).cuda_stream
+        with torch.cuda.device(device):
+            _core.count_on_stream(values.data_ptr(), values.numel(), format, row.data_ptr(), stream)
+
+    words = (torch.arange(1 << 12, device=device) * 0x9E3779B1).to(torch.int32)
+    row = torch.zeros(_WIDTH, dtype=torch.int64, device=device)
+    try:
+        count(words, "f32", row)
+    except RuntimeError:
+        return None
+    return count if torch.equal(row, _count_f32(words.view(-1, _COLUMNS))) else None
+
+
 def how(device: torch.device) -> str:
     """A line for people: what counts there."""
+    if _library(device):
+        return "by fp16lab's CUDA kernel"
     failures = {each.failures[device] for each in (_count_f32_fast, _count_codes_fast) if device in each.failures}
     failed = next((each for each in failures if each), None)
     if failed:
@@ -160,10 +187,14 @@ class DeviceCounts:
         values = flat(tensor)
         words = values.view(_WORDS[values.element_size()])
         whole = 0
+        library = _library(self.device) if values.dtype in _OF_LIBRARY and values.data_ptr() % 16 == 0 else None
         if values.dtype == torch.float64:
             whole = words.numel()
             for part in words.split(_PART) if whole else ():
                 self._put(row, _count_f64(part.view(-1, 1)))
+        elif words.numel() >= _SMALL and library is not None:
+            whole = words.numel()
+            library(values, _OF_LIBRARY[values.dtype], self._buffer[row])
         elif words.numel() >= _SMALL:
             whole = words.numel() // _COLUMNS * _COLUMNS
             for part in words[:whole].split(_PART):
@@ -262,9 +293,8 @@ def _words_of_codes(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
 
 
 def _histogram(row: np.ndarray[Any, Any]) -> _core.Histogram:
-    smallest, greatest = -int(row[-2]) & _MAGNITUDE, int(row[-1])
-    if greatest == 0:
-        smallest = 0
+    greatest = int(row[-2])
+    smallest = _INFINITY - int(row[-1]) if greatest else 0
     histogram = _core.Histogram.__new__(_core.Histogram)
     histogram.__setstate__(row[:-2].tobytes() + np.array([smallest, greatest], np.uint32).tobytes())
     return histogram

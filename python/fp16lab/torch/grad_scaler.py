@@ -262,8 +262,8 @@ class GradScaler(torch.amp.GradScaler):
     def _statistics(self, policy: _core.Policy) -> tuple[_core.Histogram | None, _core.Histogram | None, str | None]:
         """Of FP32 gradients, of 16-bit ones, and their format; of all ranks."""
         self._tally.read()
-        own_wide, own_narrow = (None if side is None else side.histogram for side in (self._wide, self._narrow))
-        own = (own_wide, own_narrow, self._narrow_format)
+        counts = [None if each is None else each.histogram for each in (self._wide, self._narrow)]
+        own = (counts[0], counts[1], self._narrow_format)
         if self._group is None or not policy.wants_statistics:
             return own
         ranks: list[Any] = [None] * torch.distributed.get_world_size(self._group)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from .. import _core
-from .counting import Counted, Tally, fetched
+from .counting import Counted, Tally, fetched, number
 from .networks import some
 from .step_ends import Ended, Number, first_hash, hash_fold, norm_of
 from .tables import aligned
@@ -84,8 +84,8 @@ class Step:
     """A row of steps.csv, by its columns."""
 
     step: int
-    loss: Number | None = None  # None: nobody has told it yet
-    grad_norm: Number | None = None
+    loss: float = math.nan
+    grad_norm: float = math.nan
     loss_scale: float = 1.0
     found_inf: bool = False
     skipped: bool = False
@@ -104,11 +104,12 @@ class _Unsettled:
     weights: list[Number] | None
     rows: list[Row]
     nonfinite: Callable[[list[tuple[list[int], list[float]]]], list[str]]
+    told: list[Number | None] = field(default_factory=lambda: [None, None])  # loss and norm
 
     def numbers(self) -> list[Any]:
         norms = [norms for _, norms in self.ended.of_parameters]
-        ended, told = self.ended, [self.step.loss, self.step.grad_norm]
-        return [ended.scale, ended.lr, *told, ended.norms, ended.losses, self.flags, self.weights, norms]
+        ended = self.ended
+        return [ended.scale, ended.lr, *self.told, ended.norms, ended.losses, self.flags, self.weights, norms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,16 @@ class Recording:
         waits = self.tally.waiting or any(isinstance(each, torch.Tensor) for each in _flat(self.unsettled[-1].numbers()))
         if not waits or counted >= _COUNTED_STEPS or len(self.unsettled) >= _STEPS:
             self.settle()
+
+    def tell(self, loss: float | torch.Tensor | None, grad_norm: float | torch.Tensor | None) -> None:
+        """Of the step that ended last; None: what was known stays."""
+        told = [None if each is None else number(each) for each in (loss, grad_norm)]
+        if self.unsettled:
+            self.unsettled[-1].told = told
+            return
+        step, found = self.steps[-1], fetched(told)
+        step.loss = step.loss if found[0] is None else found[0]
+        step.grad_norm = step.grad_norm if found[1] is None else found[1]
 
     @property
     def has_counts(self) -> bool:

@@ -18,7 +18,6 @@ from torch import nn
 from torch._subclasses import FakeTensor
 
 from .. import _core
-from .counting import number
 from .grad_scaler import settings_of
 from .networks import any_compiled, nonfinite_gradients, path_of, unwrapped
 from .recording import Evaluation, Recording, Step, toml
@@ -181,10 +180,7 @@ class watch:
                 "or scaler.update() where there is a scaler"
             )
         self._untold = False
-        if loss is not None:
-            self._recording.steps[-1].loss = number(loss)
-        if grad_norm is not None:
-            self._recording.steps[-1].grad_norm = number(grad_norm)
+        self._recording.tell(loss, grad_norm)
 
     def evaluate(
         self,

@@ -118,6 +118,25 @@ def test_what_does_not_compile_right_is_not_used(monkeypatch, compiled, why):
     assert function.failures == {HOST: why}
 
 
+def test_large_tensors_are_left_to_the_librarys_kernel(eager, monkeypatch):
+    """Its row has this layout. (The PTX machine runs the kernel: cuda_stream_histogram_ptx.)"""
+    calls = []
+
+    def count(values, format, row):
+        calls.append((format, values.numel()))
+        histogram = fp16lab.histogram(values)
+        row[:281] += torch.tensor([*histogram.bins.tolist(), histogram.zero, histogram.infinite, histogram.nan])
+        bits = torch.tensor([histogram.greatest, histogram.smallest]).view(torch.int32)
+        row[281:] = row[281:].maximum(torch.stack([bits[0], 0x7F800000 - bits[1]]))
+
+    monkeypatch.setattr(device_counts, "_library", lambda device: count)
+    tensors = [random_bits(dtype, n, seed=n) for dtype in (*WORDS, *FP8) for n in (7, 40_001)]
+    large = random_bits(torch.float32, 40_001)[1:]  # at no multiple of 16 bytes
+    assert counted(*tensors, large) == [fp16lab.histogram(tensor) for tensor in (*tensors, large)]
+    assert calls == [(format, 40_001) for format in ("f32", "f16", "bf16")]
+    assert device_counts.how(HOST) == "by fp16lab's CUDA kernel"
+
+
 def digest_of(data: bytes, key: int) -> int:
     """engine/backend/digest_functions.hpp in Python's integers."""
 

@@ -167,6 +167,17 @@ def test_counts_of_a_device_are_saved(device, tmp_path):
     fp16lab.program.run("replay", tmp_path / "run")
 
 
+def test_inference_mode_is_no_hindrance(device):
+    tally, x = counting.Tally(), torch.randn(40_000)
+    for size in (40_000, 100):
+        with torch.inference_mode():
+            inside = tally.count(x[:size].clone())
+        outside = tally.count(x[:size])
+        with torch.inference_mode():
+            tally.read()
+        assert inside.histogram == outside.histogram == fp16lab.histogram(x[:size])
+
+
 def test_histogram_counts_there(device, monkeypatch):
     monkeypatch.setattr(histograms, "_is_on_device", lambda x: True)
     for dtype in (torch.float32, torch.float8_e4m3fn):

@@ -109,4 +109,9 @@ std::unique_ptr<MemoryResource> make_cuda_memory(int device) {
   return plugin("device memory", "").make_memory(device);
 }
 
+void count_exponents_on_stream(const void* values, std::size_t count, DType dtype, std::uint64_t* row,
+                               void* stream) {
+  plugin("histograms of a device", "").count_on_stream(values, count, dtype, row, stream);
+}
+
 }  // namespace fp16lab::engine

@@ -12,16 +12,19 @@
 
 #include "engine/backend/cuda/cuda_backend.hpp"
 #include "engine/backend/cuda/runtime/devices.hpp"
+#include "engine/backend/cuda/stream_histogram.hpp"
 
 namespace fp16lab::engine {
 
-/// What the library offers: the functions of cuda_backend.hpp and devices.hpp.
+/// What the library offers: the functions of cuda_backend.hpp, devices.hpp and stream_histogram.hpp.
 struct CudaPlugin {
   const char* seam;  ///< plugin_seam() of its build
   CudaStatus (*status)();
   bool (*has_code_for)(const CudaDevice&);
   std::unique_ptr<Backend> (*make_backend)(const CudaOptions&);
   std::unique_ptr<MemoryResource> (*make_memory)(int device);
+  void (*count_on_stream)(const void* values, std::size_t count, DType dtype, std::uint64_t* row,
+                          void* stream);
 };
 
 /// The name of its one exported function, `const CudaPlugin* fp16lab_cuda_plugin()`.

@@ -11,7 +11,8 @@ constexpr CudaPlugin offered{.seam = FP16LAB_SEAM,
                              .status = &cuda_status,
                              .has_code_for = &has_code_for,
                              .make_backend = &make_cuda_backend,
-                             .make_memory = &make_cuda_memory};
+                             .make_memory = &make_cuda_memory,
+                             .count_on_stream = &count_exponents_on_stream};
 
 }  // namespace
 

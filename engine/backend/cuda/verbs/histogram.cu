@@ -2,12 +2,14 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "engine/backend/cuda/runtime/device_errors.hpp"
 #include "engine/backend/cuda/runtime/element_types.hpp"
 #include "engine/backend/cuda/runtime/launch.hpp"
 #include "engine/backend/cuda/runtime/packs.hpp"
+#include "engine/backend/cuda/stream_histogram.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "engine/backend/cuda/verbs/probe_counting.hpp"
 #if !defined(FP16LAB_CPU_SIMT)
@@ -263,3 +265,47 @@ std::uint64_t CudaBackend::digest(std::span<const DigestItem> items) {
 }
 
 }  // namespace fp16lab::engine::FP16LAB_MACHINE
+
+#if !defined(FP16LAB_CPU_SIMT)
+namespace fp16lab::engine {
+
+namespace {
+
+void require_done(cudaError_t error, const char* what) {
+  if (error != cudaSuccess)
+    throw DeviceFailure(std::string("histogram on a stream, ") + what + ": " + cudaGetErrorString(error));
+}
+
+template <class T>
+void count_part(const T* values, std::int64_t count, std::uint64_t* row, cudaStream_t stream) {
+  int device = 0, multiprocessors = 1;
+  require_done(cudaGetDevice(&device), "cudaGetDevice");
+  require_done(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+               "cudaDeviceGetAttribute");
+  const std::uint32_t blocks =
+      gpu::blocks_for(count, gpu::block_threads * gpu::widest_pack<T>, std::int64_t{8} * multiprocessors);
+  gpu::count_values<T><<<blocks, gpu::block_threads, 0, stream>>>(values, count, row, nullptr);
+  require_done(cudaGetLastError(), "launch");
+}
+
+}  // namespace
+
+void count_exponents_on_stream(const void* values, std::size_t count, DType dtype, std::uint64_t* row,
+                               void* stream) {
+  static_assert(histogram_row_size == gpu::DeviceHistogram::slots);
+  if (reinterpret_cast<std::uintptr_t>(values) % 16 != 0)
+    throw std::invalid_argument("histogram on a stream: values begin at a multiple of 16 bytes");
+  if (!is_tensor_float(dtype))
+    throw std::invalid_argument("histogram on a stream: f32, f16 and bf16 are counted");
+  with_element_type(dtype, [&](auto tag) {
+    using T = decltype(tag);
+    for (std::size_t begin = 0; begin < count; begin += std::size_t{gpu::histogram_part}) {
+      const std::size_t part = std::min(std::size_t{gpu::histogram_part}, count - begin);
+      count_part(static_cast<const T*>(values) + begin, static_cast<std::int64_t>(part), row,
+                 static_cast<cudaStream_t>(stream));
+    }
+  });
+}
+
+}  // namespace fp16lab::engine
+#endif

@@ -51,7 +51,10 @@ constexpr CudaPlugin offered {
   .seam = FP16LAB_SEAM,
 #endif
   .status = &pretended_devices, .has_code_for = [](const CudaDevice&) { return true; },
-  .make_backend = &make_backend, .make_memory = [](int) { return cpu_simt::make_pretended_device_memory(); }
+  .make_backend = &make_backend, .make_memory = [](int) { return cpu_simt::make_pretended_device_memory(); },
+  .count_on_stream = [](const void*, std::size_t, DType, std::uint64_t*, void*) {
+    throw DeviceUnavailable("the host machine has no streams of others");
+  }
 };
 
 }  // namespace
