@@ -1,4 +1,5 @@
-// In which order a row of the tensor-core table, or a library's plan, adds the products of a long dot product.
+// In which order a row of the tensor-core table, or a library's plan, adds the products of a long dot
+// product.
 #pragma once
 
 #include <cstddef>

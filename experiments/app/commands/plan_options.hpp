@@ -1,4 +1,5 @@
-// What mma and reveal take of a library's plan on the command line: its name, and the call that it is asked for.
+// What mma and reveal take of a library's plan on the command line: its name, and the call that it is asked
+// for.
 #pragma once
 
 #include <cstdint>

@@ -289,7 +289,7 @@ TEST_F(Mma, AddsInTheOrderOfAPlan) {
   expect_refused(line, "--model volta --plan onednn",
                  {"line 1", "plan 'onednn': it takes the row avx512_bf16, not volta"});
   expect_refused(line, "--model volta --plan onednn --parts 2",
-                 {"--parts: plan 'onednn' does not depend on it, but on m, n, transposed"});
+                 {"--parts: plan 'onednn' does not depend on it, but on call, m, n, transposed"});
   expect_refused(line, "--model volta --m 3", {"--m: plan 'instruction' does not depend on it"});
   expect_refused(line, "--model volta --plan split-k --parts 3", {"where 3 parts of K = 8 end is not known"});
   expect_refused(line, "--model volta --plan split-k --partials e4m3", {"'e4m3': known are f32, f16, bf16"});
