@@ -1,11 +1,14 @@
 // Two sets of tensors compared (analysis/dump_comparison.hpp): arrays in memory, or files.
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <sstream>
@@ -14,6 +17,7 @@
 #include <vector>
 
 #include "analysis/dump_comparison.hpp"
+#include "analysis/layer_search.hpp"
 #include "bindings.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
 
@@ -65,6 +69,11 @@ analysis::DumpComparison compare_files(const std::string& a, const std::string& 
   return analysis::compare_dumps(a, b, {.scale_a = scale_a, .scale_b = scale_b, .threshold = threshold});
 }
 
+analysis::LayerList shortest_list(const std::vector<std::string>& layers, double margin,
+                                  const std::function<double(const std::vector<std::string>&)>& error_with) {
+  return analysis::shortest_list(layers, margin, error_with);
+}
+
 }  // namespace
 
 void bind_comparisons(nb::module_& module) {
@@ -102,6 +111,11 @@ void bind_comparisons(nb::module_& module) {
         analysis::write_comparison_json(out, comparison);
         return out.str();
       });
+  nb::class_<analysis::LayerList>(module, "LayerList")
+      .def_ro("layers", &analysis::LayerList::layers)
+      .def_ro("damage", &analysis::LayerList::damage)
+      .def_ro("restored", &analysis::LayerList::restored);
+  module.def("shortest_list", &shortest_list, nb::arg("layers"), nb::arg("margin"), nb::arg("error_with"));
   module.def("plain_name", &analysis::plain_name, nb::arg("name"));
   module.def("compare_files", &compare_files, nb::arg("a"), nb::arg("b"), nb::arg("scale_a").none(),
              nb::arg("scale_b").none(), nb::arg("threshold"));

@@ -156,17 +156,25 @@ def sensitivity(
     errors = OperationErrors(network, steps.tracker, _REFERENCES[reference], wanted)
     without = steps.done(errors)
     layers = list(dict.fromkeys(row["layer"] for row in errors.rows if row["dtype"] in ("f16", "bf16")))
-    search = _Search(steps, margin, without)
-    modules = search.shortest(layers)
+    outcomes = {frozenset[str](): without}
+
+    def error_with(wide: Sequence[str]) -> float:
+        key = frozenset(wide)
+        if key not in outcomes:
+            outcomes[key] = steps.in_fp32(key)
+        return outcomes[key].error
+
+    found = _core.shortest_list(layers, margin, error_with)
+    modules = found.layers
     ops = [row["op"] for row in errors.rows if row["layer"] in modules and row["part"] == "forward"]
     return Sensitivity(
         margin=margin,
         errors=errors.rows,
-        damage=search.damage,
+        damage=found.damage,
         modules=modules,
         without=without,
-        within=search.tried[frozenset(modules)],
-        whole=search.tried[frozenset(layers)],
+        within=outcomes[frozenset(modules)],
+        whole=outcomes.get(frozenset(layers), without),
         tried=steps.count,
         device=next(network.parameters()).device.type,
         _ops=list(dict.fromkeys(ops)),
@@ -287,13 +295,12 @@ class _Steps:
         self._norms = {name: max(norm, least) for name, norm in norms.items()}
 
     def in_fp32(self, layers: frozenset[str]) -> Outcome:
-        """With these layers in FP32."""
-        return self.done(
-            _Operations(
-                self.tracker,
-                kept_in_fp32(lambda place, _: place.pass_ == "forward" and place.layer in layers, writes=True),
-            )
-        )
+        """With these layers in FP32; infinite where an operation does not take the dtypes which it gets then."""
+        call = kept_in_fp32(lambda place, _: place.pass_ == "forward" and place.layer in layers, writes=True)
+        try:
+            return self.done(_Operations(self.tracker, call))
+        except RuntimeError as error:
+            return Outcome(math.inf, math.inf, str(error).partition("\n")[0])
 
     def done(self, mode: TorchDispatchMode) -> Outcome:
         loss, gradients = self._once(mode)
@@ -317,47 +324,3 @@ class _Steps:
                 for name, parameter in self._model.named_parameters()
                 if parameter.grad is not None
             }
-
-
-class _Search:
-    """Looks for the list; `tried` has every set of layers that was in FP32, with what came of it."""
-
-    def __init__(self, steps: _Steps, margin: float, without: Outcome) -> None:
-        self._steps, self._margin = steps, margin
-        self.tried: dict[frozenset[str], Outcome] = {frozenset(): without}
-        self.damage: dict[str, float] = {}
-
-    def shortest(self, layers: list[str]) -> list[str]:
-        """In the order of `layers`; all of them where not even these bring the errors within the margin."""
-        if self._good([]):
-            self.tried.setdefault(frozenset(layers), self.tried[frozenset()])
-            return []
-        if not self._good(layers):
-            return layers
-        for layer in layers:
-            self.damage[layer] = self._outcome([other for other in layers if other != layer]).error
-        ranked = sorted(layers, key=lambda layer: -self.damage[layer])
-        low, high = 0, len(ranked)  # the first `low` are too few, the first `high` are enough
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._good(ranked[:middle]) else (middle, high)
-        chosen = ranked[:high]
-        while left_out := next((each for each in reversed(chosen) if self._good(_except(chosen, each))), None):
-            chosen = _except(chosen, left_out)
-        return [layer for layer in layers if layer in chosen]
-
-    def _good(self, layers: Sequence[str]) -> bool:
-        return self._outcome(layers).error <= self._margin
-
-    def _outcome(self, layers: Sequence[str]) -> Outcome:
-        key = frozenset(layers)
-        if key not in self.tried:
-            try:
-                self.tried[key] = self._steps.in_fp32(key)
-            except RuntimeError as error:  # an operation that does not take the dtypes which it gets then
-                self.tried[key] = Outcome(math.inf, math.inf, str(error).partition("\n")[0])
-        return self.tried[key]
-
-
-def _except(layers: Sequence[str], layer: str) -> list[str]:
-    return [each for each in layers if each != layer]

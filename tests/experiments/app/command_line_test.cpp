@@ -19,8 +19,8 @@ class CommandLine : public SmallRuns {};
 
 TEST_F(CommandLine, HelpGoesToStdoutWithExamplesAndExitCodes) {
   for (const char* command :
-       {"", "train", "sweep", "hist", "replay", "compare", "report", "inspect", "softfloat", "mma", "reveal",
-        "policy", "list", "devices", "help", "completion"}) {
+       {"", "train", "sweep", "hist", "replay", "compare", "sensitivity", "report", "inspect", "softfloat",
+        "mma", "reveal", "policy", "list", "devices", "help", "completion"}) {
     std::vector<std::string> arguments{"--help"};
     if (*command != '\0') arguments.insert(arguments.begin(), command);
     const auto result = fp16lab(arguments);
@@ -40,6 +40,7 @@ TEST_F(CommandLine, HelpShowsAndCommandsTakeTheirOwnOptionsOnly) {
                                                          {"hist", {"--out"}},
                                                          {"replay", {"--set", "--out"}},
                                                          {"compare", {"--out"}},
+                                                         {"sensitivity", {}},
                                                          {"report", {"--out"}},
                                                          {"inspect", {}},
                                                          {"softfloat", {}},
@@ -50,7 +51,7 @@ TEST_F(CommandLine, HelpShowsAndCommandsTakeTheirOwnOptionsOnly) {
                                                          {"devices", {}},
                                                          {"help", {}},
                                                          {"completion", {}}};
-  const std::set<std::string> threaded{"train", "sweep", "hist"};
+  const std::set<std::string> threaded{"train", "sweep", "hist", "sensitivity"};
   for (const auto& [command, options] : own) {
     const std::string help = fp16lab({command, "--help"}).out;
     const std::string before_examples = help.substr(0, help.find("Examples:"));

@@ -1,0 +1,69 @@
+// The list of layers that must stay in FP32, where every set of layers can be asked.
+#include "analysis/layer_search.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <set>
+
+namespace fp16lab::analysis {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+const std::vector<std::string> layers{"a", "b", "c", "d", "e", "f", "g"};
+
+TEST(LayerSearch, NoneOneAndAll) {
+  const auto tame = [](const std::vector<std::string>&) { return 0.01; };
+  EXPECT_THAT(shortest_list(layers, 0.05, tame).layers, IsEmpty());
+  EXPECT_EQ(shortest_list(layers, 0.05, tame).tried, 1u);
+  const auto one = [](const std::vector<std::string>& wide) {
+    return std::ranges::count(wide, "e") > 0 ? 0.02 : INFINITY;
+  };
+  const LayerList list = shortest_list(layers, 0.05, one);
+  EXPECT_THAT(list.layers, ElementsAre("e"));
+  EXPECT_EQ(list.damage.at("e"), INFINITY);
+  EXPECT_EQ(list.damage.at("a"), 0.02);
+  EXPECT_EQ(list.within, 0.02);
+  const LayerList never = shortest_list(layers, 0.001, one);
+  EXPECT_FALSE(never.restored);
+  EXPECT_EQ(never.layers, layers);
+  EXPECT_EQ(never.tried, 2u);
+}
+
+/// Errors that add up, and pairs of which either layer does: at the end no layer can be left out, whatever
+/// the order.
+TEST(LayerSearch, NoLayerOfTheListCanBeLeftOut) {
+  std::mt19937 engine(5);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<double> harm(layers.size());
+    for (double& one : harm) one = std::ldexp(1.0, -static_cast<int>(engine() % 8));
+    const std::size_t x = engine() % layers.size(), y = engine() % layers.size();
+    std::set<std::vector<std::string>> asked;
+    const auto error = [&](const std::vector<std::string>& wide) {
+      const auto has = [&](std::size_t layer) { return std::ranges::count(wide, layers[layer]) > 0; };
+      double sum = 0;
+      for (std::size_t i = 0; i < layers.size(); ++i) sum += has(i) ? 0 : harm[i];
+      return has(x) || has(y) ? sum : INFINITY;
+    };
+    const double margin = 0.3;
+    const LayerList list = shortest_list(layers, margin, [&](const std::vector<std::string>& wide) {
+      EXPECT_TRUE(asked.insert(wide).second) << "each set is asked for once";
+      return error(wide);
+    });
+    EXPECT_TRUE(list.restored);
+    EXPECT_LE(error(list.layers), margin);
+    for (const std::string& layer : list.layers) {
+      std::vector<std::string> rest = list.layers;
+      std::erase(rest, layer);
+      EXPECT_GT(error(rest), margin) << layer;
+    }
+    EXPECT_EQ(list.tried, asked.size());
+  }
+}
+
+}  // namespace
+}  // namespace fp16lab::analysis
