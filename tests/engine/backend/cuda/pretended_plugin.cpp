@@ -1,20 +1,20 @@
-// libfp16lab_cuda.so without a GPU: the host machine behind the entry that the device's library has, so that
-// tests train across that border.
+// libfp16lab_cuda.so without a GPU and without nvcc: the emulated back end after the entry that the device's library
+// has, so that tests train across that border.
 #include <cstdlib>
 #include <string>
 
-#include "engine/backend/cuda/cpu_simt/host_machine.hpp"
 #include "engine/backend/cuda/runtime/no_device.hpp"
 #include "engine/backend/cuda/runtime/plugin.hpp"
-#include "engine/backend/cuda/verbs/programs.hpp"
+#include "engine/backend/emulated/emulated_backend.hpp"
+#include "engine/tensor/storage.hpp"
 #include "fp16lab_seam.h"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::engine {
 
 namespace {
 
-/// The generation that "auto" is: of the environment's FP16LAB_PRETENDED_TENSOR_CORE, else hopper. volta: a
-/// device that is too old.
+/// The device's generation: FP16LAB_PRETENDED_TENSOR_CORE, else hopper. volta: a device that is too old.
 std::string pretended() {
   const char* const name = std::getenv("FP16LAB_PRETENDED_TENSOR_CORE");
   return name == nullptr ? "hopper" : name;
@@ -25,7 +25,7 @@ CudaStatus one_device() {
   status.built = true;
   status.driver_version = status.runtime_version = 13000;
   CudaDevice device;
-  device.name = "a CPU that executes kernels";
+  device.name = "a pretended GPU";
   device.capability_major = pretended() == "hopper" ? 9 : 7;
   device.capability_minor = pretended() == "turing" ? 5 : 0;
   status.devices.push_back(device);
@@ -35,9 +35,8 @@ CudaStatus one_device() {
 std::unique_ptr<Backend> make_backend(const CudaOptions& options) {
   if (const std::string why = unusable_device_text(one_device().devices.front(), true, ""); !why.empty())
     throw DeviceUnavailable(why);
-  CudaOptions chosen = options;
-  if (chosen.tensor_core == "auto") chosen.tensor_core = pretended();
-  return cpu_simt::make_cuda_backend_on_cpu(chosen);
+  return make_emulated_backend(
+      tensor_core_model(options.tensor_core == "auto" ? pretended() : options.tensor_core), 1);
 }
 
 constexpr CudaPlugin offered {
@@ -47,14 +46,11 @@ constexpr CudaPlugin offered {
   .seam = FP16LAB_SEAM,
 #endif
   .status = &one_device, .has_code_for = [](const CudaDevice&) { return true; },
-  .make_backend = &make_backend, .make_memory = [](int) { return cpu_simt::make_pretended_device_memory(); }
+  .make_backend = &make_backend, .make_memory = [](int) { return make_host_memory(); }
 };
 
 }  // namespace
 
-extern "C" const CudaPlugin* fp16lab_cuda_plugin() {
-  cpu_simt::called_across_border = true;
-  return &offered;
-}
+extern "C" const CudaPlugin* fp16lab_cuda_plugin() { return &offered; }
 
 }  // namespace fp16lab::engine

@@ -1,5 +1,4 @@
-// The CUDA back end on the host machine, where no other back end has the same: recording and replay, memory
-// that ends.
+// The device back end where no other one has the same: recording and replay, memory that ends.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -12,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "engine/backend/cuda/cpu_simt/host_machine.hpp"
 #include "engine/backend/cuda/runtime/device_errors.hpp"
-#include "engine/backend/cuda/runtime/no_device.hpp"
-#include "numerics/formats/bits.hpp"
 #include "numerics/random/philox.hpp"
+#include "tests/engine/backend/conformance.hpp"
+#include "tests/engine/backend/cuda/on_device.hpp"
+#include "tests/engine/backend/on_backend.hpp"
 #include "tests/support/message_of.hpp"
 
 namespace fp16lab::engine::test {
@@ -24,9 +23,12 @@ namespace {
 
 using testing_support::message_of;
 
-class HostBackend : public testing::Test {
+class DeviceBackend : public OnDevice {
  protected:
-  void TearDown() override { cpu_simt::set_schedule(cpu_simt::Schedule::ascending); }
+  void SetUp() override {
+    OnDevice::SetUp();
+    if (!IsSkipped()) backend_ = device_backend();
+  }
 
   Tensor tensor(const std::vector<float>& values) {
     Tensor x = backend_->empty(Shape{static_cast<std::int64_t>(values.size())}, DType::f32);
@@ -45,7 +47,7 @@ class HostBackend : public testing::Test {
     backend_->upload(std::as_bytes(std::span(&state, 1)), step);
   }
 
-  std::unique_ptr<Backend> backend_ = cpu_simt::make_cuda_backend_on_cpu({}, cpu_simt::Schedule::scrambled);
+  std::unique_ptr<Backend> backend_;
 };
 
 constexpr std::int64_t size = 1000;
@@ -67,7 +69,7 @@ void step_forward(Backend& backend, Tensor& x, const Tensor& step) {
   backend.binary(BinaryOp::add, x, grown, x);
 }
 
-TEST_F(HostBackend, ReplayGivesTheBitsOfCallingAgain) {
+TEST_F(DeviceBackend, ReplayGivesTheBitsOfCallingAgain) {
   Tensor step = backend_->empty(Shape{static_cast<std::int64_t>(sizeof(StepState))}, DType::u8);
   Tensor called = tensor(uniform(1)), replayed = tensor(uniform(1));
   const std::vector<float> begin = values_of(replayed);
@@ -88,7 +90,7 @@ TEST_F(HostBackend, ReplayGivesTheBitsOfCallingAgain) {
   }
 }
 
-TEST_F(HostBackend, ReplayDrawsANewMaskInEachIteration) {
+TEST_F(DeviceBackend, ReplayDrawsANewMaskInEachIteration) {
   Tensor step = backend_->empty(Shape{static_cast<std::int64_t>(sizeof(StepState))}, DType::u8);
   Tensor mask = tensor(uniform(1));
   const auto recording = backend_->record([&] { backend_->fill_bernoulli(mask, {.seed = 1}, 0.5f, step); });
@@ -103,7 +105,7 @@ TEST_F(HostBackend, ReplayDrawsANewMaskInEachIteration) {
   EXPECT_EQ(mask_of((std::uint64_t{1} << 32) + 1), first) << "the low 32 bits count";
 }
 
-TEST_F(HostBackend, VerbsThatMeetTheHostAreRefusedInARecording) {
+TEST_F(DeviceBackend, VerbsThatMeetTheHostAreRefusedInARecording) {
   Tensor x = tensor(uniform(1)), step = backend_->make_step_state({});
   std::vector<std::byte> bytes(x.byte_count());
   ExponentHistogram histogram;
@@ -131,7 +133,7 @@ TEST_F(HostBackend, VerbsThatMeetTheHostAreRefusedInARecording) {
   }
 }
 
-TEST_F(HostBackend, AFailedRecordingIsGivenUp) {
+TEST_F(DeviceBackend, AFailedRecordingIsGivenUp) {
   Tensor x = tensor(uniform(1));
   const std::vector<float> before = values_of(x);
   const auto failing = [&] {
@@ -144,84 +146,103 @@ TEST_F(HostBackend, AFailedRecordingIsGivenUp) {
   EXPECT_EQ(values_of(x), before);
 }
 
-TEST_F(HostBackend, OutOfMemorySaysWhatWasAskedAndWhatIsFree) {
+TEST_F(DeviceBackend, OutOfMemorySaysWhatWasAskedAndWhatIsFree) {
   const Tensor held = tensor(uniform(1));
   const auto ask = [&] { backend_->empty(Shape{std::int64_t{1} << 38, 1024}, DType::f16); };
   EXPECT_THROW(ask(), DeviceFailure);
   const std::string message = message_of(ask);
   for (const char* part : {"out of device memory: f16 (274877906944, 1024) needs 562949953421312 bytes",
-                           "are free", "the host machine", "tensors hold "})
+                           "are free", "tensors hold "})
     EXPECT_NE(message.find(part), std::string::npos) << message;
   EXPECT_EQ(values_of(held), uniform(1)) << "what is there stays";
 }
 
-TEST_F(HostBackend, FreshMemoryIsGarbage) {
-  const std::vector<float> fresh = values_of(backend_->empty(Shape{size}, DType::f32));
-  EXPECT_EQ(fresh, std::vector<float>(size, float_from_bits(0xa5a5a5a5u)))
-      << "not zeros that a verb might rely on";
-}
-
-TEST_F(HostBackend, DevicesOfOneProcessKeepToTheirOwnMemory) {
-  const auto second = cpu_simt::make_cuda_backend_on_cpu({.device = 1});
-  // In turn, whichever was opened last.
-  for (Backend* const one : {backend_.get(), second.get(), backend_.get()}) {
-    Tensor x = one->empty(Shape{3}, DType::f32), y = one->empty(Shape{3}, DType::f32);
-    one->fill(x, 2.0);
-    one->copy(x, y);
-    std::vector<float> values(3);
-    one->download(y, std::as_writable_bytes(std::span(values)));
-    EXPECT_EQ(values, std::vector<float>(3, 2.0f));
-  }
-  Tensor foreign = second->empty(Shape{3}, DType::f32);
-  const std::vector<float> three(3, 1.0f);
-  EXPECT_EQ(message_of([&] { backend_->upload(std::as_bytes(std::span(three)), foreign); }),
-            "the host machine: device 0 was given memory of device 1");
-}
-
-TEST_F(HostBackend, TheRowOfTheTensorCoresIsTheOneAskedFor) {
-  EXPECT_EQ(backend_->tensor_core(), "hopper");
-  EXPECT_EQ(cpu_simt::make_cuda_backend_on_cpu({.tensor_core = "ampere"})->tensor_core(), "ampere");
+TEST_F(DeviceBackend, TheRowOfTheTensorCoresIsTheOneAskedFor) {
+  EXPECT_EQ(make_cuda_backend({.tensor_core = device_row()})->tensor_core(), device_row());
+  const std::string other = device_row() == "ampere" ? "hopper" : "ampere";
+  EXPECT_THROW(make_cuda_backend({.tensor_core = other}), DeviceUnavailable);
   EXPECT_EQ(backend_->name(), "cuda");
 }
 
-TEST(NoDevice, IsToldWithWhatToDo) {
-  EXPECT_EQ(no_device_text(0, 13000, "CUDA driver version is insufficient for CUDA runtime version"),
-            "CUDA finds no NVIDIA driver on this machine");
-  EXPECT_EQ(no_device_text(12020, 13000, "CUDA driver version is insufficient for CUDA runtime version"),
-            "the NVIDIA driver runs CUDA 12.2 at most, and this program was built with CUDA 13.0; update the "
-            "driver, or "
-            "build with an older toolkit");
-  EXPECT_EQ(no_device_text(13000, 13000, ""), "CUDA finds no GPU behind the NVIDIA driver");
-  EXPECT_EQ(no_device_text(13000, 12080, "all devices are busy"), "all devices are busy");
+/// TREE over lengths around lanes, chunks and groups of chunks, along a row and down a column.
+TEST_F(DeviceBackend, SumsOfAnyLengthFollowTheTree) {
+  const std::unique_ptr<Backend> emulated = emulated_twin();
+  for (const std::int64_t count : {1, 31, 32, 33, 1023, 1024, 1025, 1057, 33 * 1024 + 1, 1024 * 1024 + 1}) {
+    for (const bool column : {false, true}) {
+      if (column && count > 70000) continue;
+      const Shape shape = column ? Shape{count, 2} : Shape{1, count};
+      const auto seen = [&](Backend& backend) {
+        Tensor x = backend.empty(shape, DType::f32);
+        backend.fill_uniform(x, {.seed = 7}, -1.0f, 1.0f);
+        std::vector<std::vector<float>> results;
+        for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+          Tensor out = backend.empty({column ? 2 : 1}, DType::f32);
+          backend.reduce(op, x, column ? 0 : 1, out);
+          results.push_back(downloaded<float>(backend, out));
+        }
+        Tensor step = backend.make_step_state({});
+        backend.global_norm(std::span(&x, 1), step);
+        return std::pair(results, backend.read_step_state(step).grad_norm);
+      };
+      EXPECT_EQ(seen(*backend_), seen(*emulated)) << shape.to_string();
+    }
+  }
 }
 
-TEST(UnusableDevice, IsToldTheMinimumOrHowToBuildForIt) {
-  const CudaDevice volta{.name = "Tesla V100", .capability_major = 7, .capability_minor = 0};
-  for (const bool has_code : {false, true})  // the kernels do not compile for it
-    EXPECT_EQ(unusable_device_text(volta, has_code, "sm 80, 90"),
-              "Tesla V100 has compute capability 7.0; the CUDA back end needs 7.5 (sm_75) or newer: use "
-              "backend.device = \"emulated\"");
-  const CudaDevice turing{.name = "Tesla T4", .capability_major = 7, .capability_minor = 5};
-  EXPECT_EQ(unusable_device_text(turing, true, "sm 75, 80"), "");
-  EXPECT_EQ(unusable_device_text(turing, false, "sm 80, 90"),
-            "Tesla T4 has compute capability 7.5, but this program was built for sm 80, 90; configure with "
-            "-DCMAKE_CUDA_ARCHITECTURES=75, or use backend.device = \"emulated\"");
-  EXPECT_FALSE(multiplies_bf16_and_tf32(turing));
-  const CudaDevice ada{.name = "L4", .capability_major = 8, .capability_minor = 9};
-  EXPECT_TRUE(multiplies_bf16_and_tf32(ada));
-  EXPECT_EQ(unusable_device_text(ada, true, "sm 80, 90"), "");
-  EXPECT_EQ(lacking_text(volta, DType::bf16), unusable_device_text(volta, false, ""))
-      << "one reason is enough";
-  EXPECT_EQ(lacking_text(turing, DType::bf16),
-            "Tesla T4 has compute capability 7.5, whose tensor cores multiply FP16 alone; BF16 products on a "
-            "device "
-            "need 8.0 (sm_80) or newer");
-  for (const DType operands : {DType::f16, DType::f32}) EXPECT_EQ(lacking_text(turing, operands), "");
-  for (const DType operands : {DType::f16, DType::bf16, DType::tf32})
-    EXPECT_EQ(lacking_text(ada, operands), "");
-  EXPECT_EQ(unusable_device_text(ada, false, "sm 90"),
-            "L4 has compute capability 8.9, but this program was built for sm 90; configure with "
-            "-DCMAKE_CUDA_ARCHITECTURES=89, or use backend.device = \"emulated\"");
+/// -2^-75 * 2^-76 is less than half of the smallest FP32 number: BF16 accumulators truncate it to +0, fma chains
+/// round it to -0. Blocks of zeros after the end of k would make +0 of that.
+TEST_F(DeviceBackend, PaddingOfKKeepsANegativeZero) {
+  for (std::int64_t k = 1; k <= 40; ++k) {
+    const auto run = [&](auto tag) {
+      using T = decltype(tag);
+      std::vector<float> a(static_cast<std::size_t>(k), 0.0f), b(static_cast<std::size_t>(k), 1.0f);
+      a.back() = -0x1p-75f;
+      b.back() = 0x1p-76f;
+      std::vector<T> low_a, low_b;
+      for (const float x : a) low_a.push_back(stored_as(x, T{}));
+      for (const float x : b) low_b.push_back(stored_as(x, T{}));
+      Tensor out = backend_->empty(Shape{1, 1}, DType::f32);
+      backend_->gemm(
+          {.a = uploaded(*backend_, {1, k}, low_a), .b = uploaded(*backend_, {k, 1}, low_b), .out = out});
+      return bits_of(downloaded<float>(*backend_, out)[0]);
+    };
+    if (device_multiplies_bf16_and_tf32()) {
+      EXPECT_EQ(run(BFloat16{}), 0u) << k;
+    }
+    EXPECT_EQ(run(0.0f), 0x80000000u) << k;
+  }
+}
+
+/// 250 x 255 is of medium size and its rows begin anywhere, so it is moved to scratch memory, within the recording
+/// too.
+TEST_F(DeviceBackend, ProductsOfMovedOperandsAreReplayed) {
+  const std::unique_ptr<Backend> emulated = emulated_twin();
+  const Shape of_a{250, 33}, of_b{33, 255};
+  const auto product = [&](Backend& backend, Tensor& a, Tensor& b, Tensor& out) {
+    backend.gemm({.a = a, .b = b, .out = out});
+  };
+  const std::vector<Float16> second = random_halves(33 * 255, Kind::ordinary, 62);
+  Tensor a = backend_->empty(of_a, DType::f16), b = uploaded(*backend_, of_b, second),
+         out = backend_->empty({250, 255}, DType::f32);
+  const auto recording = backend_->record([&] { product(*backend_, a, b, out); });
+  for (const std::uint64_t seed : {63u, 64u}) {
+    const std::vector<Float16> first = random_halves(250 * 33, Kind::ordinary, seed);
+    backend_->upload(std::as_bytes(std::span(first)), a);
+    recording->replay();
+    Tensor there = uploaded(*emulated, of_a, first), with = uploaded(*emulated, of_b, second),
+           expected = emulated->empty({250, 255}, DType::f32);
+    product(*emulated, there, with, expected);
+    EXPECT_TRUE(downloaded<float>(*backend_, out) == downloaded<float>(*emulated, expected)) << seed;
+  }
+}
+
+TEST_F(DeviceBackend, SaysThatFp8OperandsAreEmulatedOnly) {
+  const Tensor a = backend_->empty(Shape{2, 2}, DType::f16), b = backend_->empty(Shape{2, 2}, DType::f16);
+  Tensor out = backend_->empty(Shape{2, 2}, DType::f32);
+  EXPECT_EQ(message_of([&] {
+              backend_->gemm({.a = a, .b = b, .out = out, .a_format = DType::e4m3, .b_format = DType::e5m2});
+            }),
+            "gemm: FP8 operands are emulated only; use backend.device = \"emulated\" for FP8 training");
 }
 
 }  // namespace
