@@ -1,10 +1,9 @@
 // The PTX machine: executes what nvcc made of the CUDA back end's kernels, on the CPU, 32 lanes at a time.
 //
 // It reads PTX text (PTX ISA 9.0) and does what the ISA says, no more: an opcode, modifier, type or state
-// space that its table does not have is an error that names it. It is a second reading of the kernels beside
-// engine/backend/cuda/cpu_simt/, which compiles their sources for the host: this one sees what nvcc made of
-// asm strings, shared memory, contraction and barriers. It says nothing of speed, and nothing of what ptxas
-// and the silicon do behind the PTX.
+// space that its table does not have is an error that names it. So it sees what nvcc made of asm strings, shared
+// memory, contraction and barriers. It says nothing of speed, and nothing of what ptxas and the silicon make of
+// the PTX.
 #pragma once
 
 #include <cstddef>

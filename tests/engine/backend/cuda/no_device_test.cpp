@@ -1,7 +1,10 @@
 // What is said where there is no device, or one that cannot be used.
 #include <gtest/gtest.h>
 
+#include "engine/backend/cuda/runtime/bf16_bits.hpp"
 #include "engine/backend/cuda/runtime/no_device.hpp"
+#include "numerics/convert/convert.hpp"
+#include "numerics/formats/bits.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -44,6 +47,15 @@ TEST(UnusableDevice, IsToldTheMinimumOrHowToBuildForIt) {
   EXPECT_EQ(unusable_device_text(ada, false, "sm 90"),
             "L4 has compute capability 8.9, but this program was built for sm 90; configure with "
             "-DCMAKE_CUDA_ARCHITECTURES=89, or use backend.device = \"emulated\"");
+}
+
+TEST(OldDevice, RoundsToBf16WithIntegersOnce) {
+  // Of every upper half the ties, their neighbours and the ends; sm_75 has no conversion.
+  for (std::uint32_t upper = 0; upper < 0x10000; ++upper)
+    for (const std::uint32_t lower : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      const std::uint32_t bits = upper << 16 | lower;
+      ASSERT_EQ(gpu::bf16_bits(bits), narrow<BrainFloat16>(float_from_bits(bits)).bits()) << std::hex << bits;
+    }
 }
 
 }  // namespace
