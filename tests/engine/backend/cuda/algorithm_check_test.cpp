@@ -7,11 +7,11 @@
 #include <fstream>
 
 #include "engine/backend/cuda/library/route.hpp"
-#include "engine/backend/cuda/ptx/cudart/ptx_executor.hpp"
 #include "engine/backend/cuda/runtime/device_errors.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "tests/engine/backend/conformance.hpp"
 #include "tests/engine/backend/cuda/machine_with_library.hpp"
+#include "tests/machines/ptx/cudart/ptx_executor.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 

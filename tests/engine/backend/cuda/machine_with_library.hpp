@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/backend/cuda/ptx/cudart/simulation.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "tests/engine/backend/cuda/fake_product_library.hpp"
+#include "tests/machines/ptx/cudart/simulation.hpp"
 
 namespace fp16lab::engine::test {
 

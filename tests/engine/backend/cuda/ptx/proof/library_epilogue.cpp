@@ -5,10 +5,10 @@
 #include <stdexcept>
 
 #include "engine/backend/cuda/product/epilogue_parameters.hpp"
-#include "engine/backend/cuda/ptx/machine.hpp"
 #include "engine/backend/cuda/runtime/fast_division.hpp"
 #include "tests/engine/backend/cuda/ptx/proof/product_cases.hpp"
 #include "tests/engine/backend/cuda/ptx/proof/product_contract.hpp"
+#include "tests/machines/ptx/machine.hpp"
 
 namespace fp16lab::engine::ptx::test {
 

@@ -1,4 +1,4 @@
-#include "engine/backend/cuda/ptx/module.hpp"
+#include "tests/machines/ptx/module.hpp"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <charconv>
 #include <cstring>
 
-#include "engine/backend/cuda/ptx/table.hpp"
+#include "tests/machines/ptx/table.hpp"
 
 namespace fp16lab::engine::ptx {
 

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/cuda/ptx/instruction.hpp"
-#include "engine/backend/cuda/ptx/machine.hpp"
-#include "engine/backend/cuda/ptx/race_watch.hpp"
+#include "tests/machines/ptx/instruction.hpp"
+#include "tests/machines/ptx/machine.hpp"
+#include "tests/machines/ptx/race_watch.hpp"
 
 namespace fp16lab::engine::ptx {
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/backend/cuda/ptx/module.hpp"
-#include "engine/backend/cuda/ptx/table.hpp"
+#include "tests/machines/ptx/module.hpp"
+#include "tests/machines/ptx/table.hpp"
 
 namespace fp16lab::engine::ptx {
 

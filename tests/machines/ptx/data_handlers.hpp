@@ -8,7 +8,7 @@
 #include <bit>
 #include <stdexcept>
 
-#include "engine/backend/cuda/ptx/rows.hpp"
+#include "tests/machines/ptx/rows.hpp"
 
 namespace fp16lab::engine::ptx {
 

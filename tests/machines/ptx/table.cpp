@@ -1,11 +1,11 @@
-#include "engine/backend/cuda/ptx/table.hpp"
+#include "tests/machines/ptx/table.hpp"
 
 #include <functional>
 
-#include "engine/backend/cuda/ptx/data_handlers.hpp"
-#include "engine/backend/cuda/ptx/exchange_handlers.hpp"
-#include "engine/backend/cuda/ptx/matrix_handlers.hpp"
 #include "numerics/convert/convert.hpp"
+#include "tests/machines/ptx/data_handlers.hpp"
+#include "tests/machines/ptx/exchange_handlers.hpp"
+#include "tests/machines/ptx/matrix_handlers.hpp"
 
 namespace fp16lab::engine::ptx {
 

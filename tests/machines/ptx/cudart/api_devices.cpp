@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/backend/cuda/ptx/cudart/simulation.hpp"
+#include "tests/machines/ptx/cudart/simulation.hpp"
 
 using namespace fp16lab::engine::ptx::cudart;
 

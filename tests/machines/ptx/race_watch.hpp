@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/cuda/ptx/instruction.hpp"
-#include "engine/backend/cuda/ptx/machine.hpp"
+#include "tests/machines/ptx/instruction.hpp"
+#include "tests/machines/ptx/machine.hpp"
 
 namespace fp16lab::engine::ptx {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/backend/cuda/ptx/cudart/device.hpp"
+#include "tests/machines/ptx/cudart/device.hpp"
 
 namespace fp16lab::engine::ptx::cudart {
 

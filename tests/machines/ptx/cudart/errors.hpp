@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "engine/backend/cuda/ptx/machine.hpp"
+#include "tests/machines/ptx/machine.hpp"
 
 namespace fp16lab::engine::ptx::cudart {
 

@@ -2,7 +2,7 @@
 // the registration of kernels, and the launch behind <<<...>>>. A kernel's handle is its host function.
 #include <cuda_runtime_api.h>
 
-#include "engine/backend/cuda/ptx/cudart/simulation.hpp"
+#include "tests/machines/ptx/cudart/simulation.hpp"
 
 using namespace fp16lab::engine::ptx::cudart;
 using fp16lab::engine::ptx::Grid;

@@ -16,9 +16,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/backend/cuda/ptx/cudart/device.hpp"
-#include "engine/backend/cuda/ptx/cudart/errors.hpp"
-#include "engine/backend/cuda/ptx/cudart/queue.hpp"
+#include "tests/machines/ptx/cudart/device.hpp"
+#include "tests/machines/ptx/cudart/errors.hpp"
+#include "tests/machines/ptx/cudart/queue.hpp"
 
 namespace fp16lab::engine::ptx::cudart {
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "engine/backend/cuda/ptx/cudart/simulation.hpp"
+#include "tests/machines/ptx/cudart/simulation.hpp"
 
 using namespace fp16lab::engine::ptx::cudart;
 

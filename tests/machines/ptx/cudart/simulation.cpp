@@ -1,4 +1,4 @@
-#include "engine/backend/cuda/ptx/cudart/simulation.hpp"
+#include "tests/machines/ptx/cudart/simulation.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/backend/cuda/ptx/cudart/ptx_executor.hpp"
+#include "tests/machines/ptx/cudart/ptx_executor.hpp"
 
 namespace fp16lab::engine::ptx::cudart {
 

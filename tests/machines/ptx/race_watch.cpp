@@ -1,4 +1,4 @@
-#include "engine/backend/cuda/ptx/race_watch.hpp"
+#include "tests/machines/ptx/race_watch.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Device memory, and every access of a thread to any memory: bounds, alignment, and the race watch.
-#include "engine/backend/cuda/ptx/machine.hpp"
+#include "tests/machines/ptx/machine.hpp"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "engine/backend/cuda/ptx/warp.hpp"
+#include "tests/machines/ptx/warp.hpp"
 
 namespace fp16lab::engine::ptx {
 

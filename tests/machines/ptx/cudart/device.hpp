@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/backend/cuda/ptx/cudart/queue.hpp"
-#include "engine/backend/cuda/ptx/machine.hpp"
+#include "tests/machines/ptx/cudart/queue.hpp"
+#include "tests/machines/ptx/machine.hpp"
 
 namespace fp16lab::engine::ptx::cudart {
 

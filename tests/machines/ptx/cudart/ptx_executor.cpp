@@ -1,4 +1,4 @@
-#include "engine/backend/cuda/ptx/cudart/ptx_executor.hpp"
+#include "tests/machines/ptx/cudart/ptx_executor.hpp"
 
 #include <unistd.h>
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/backend/cuda/ptx/cudart/simulation.hpp"
+#include "tests/machines/ptx/cudart/simulation.hpp"
 
 using namespace fp16lab::engine::ptx::cudart;
 

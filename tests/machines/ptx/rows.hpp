@@ -8,9 +8,9 @@
 #include <tuple>
 #include <type_traits>
 
-#include "engine/backend/cuda/ptx/operations.hpp"
-#include "engine/backend/cuda/ptx/table.hpp"
-#include "engine/backend/cuda/ptx/warp.hpp"
+#include "tests/machines/ptx/operations.hpp"
+#include "tests/machines/ptx/table.hpp"
+#include "tests/machines/ptx/warp.hpp"
 
 namespace fp16lab::engine::ptx {
 

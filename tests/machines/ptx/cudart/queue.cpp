@@ -1,9 +1,9 @@
-#include "engine/backend/cuda/ptx/cudart/queue.hpp"
+#include "tests/machines/ptx/cudart/queue.hpp"
 
 #include <utility>
 
-#include "engine/backend/cuda/ptx/cudart/device.hpp"
-#include "engine/backend/cuda/ptx/cudart/errors.hpp"
+#include "tests/machines/ptx/cudart/device.hpp"
+#include "tests/machines/ptx/cudart/errors.hpp"
 
 namespace fp16lab::engine::ptx::cudart {
 

@@ -5,7 +5,7 @@
 
 #include <bit>
 
-#include "engine/backend/cuda/ptx/warp.hpp"
+#include "tests/machines/ptx/warp.hpp"
 
 namespace fp16lab::engine::ptx {
 

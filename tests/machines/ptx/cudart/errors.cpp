@@ -1,4 +1,4 @@
-#include "engine/backend/cuda/ptx/cudart/errors.hpp"
+#include "tests/machines/ptx/cudart/errors.hpp"
 
 #include <cstdio>
 

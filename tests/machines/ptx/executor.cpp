@@ -5,10 +5,10 @@
 #include <bit>
 #include <numeric>
 
-#include "engine/backend/cuda/ptx/module.hpp"
-#include "engine/backend/cuda/ptx/table.hpp"
-#include "engine/backend/cuda/ptx/warp.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
+#include "tests/machines/ptx/module.hpp"
+#include "tests/machines/ptx/table.hpp"
+#include "tests/machines/ptx/warp.hpp"
 
 namespace fp16lab::engine::ptx {
 

@@ -5,10 +5,10 @@
 #include <map>
 #include <optional>
 
-#include "engine/backend/cuda/ptx/module.hpp"
-#include "engine/backend/cuda/ptx/race_watch.hpp"
-#include "engine/backend/cuda/ptx/registers.hpp"
-#include "engine/backend/cuda/ptx/table.hpp"
+#include "tests/machines/ptx/module.hpp"
+#include "tests/machines/ptx/race_watch.hpp"
+#include "tests/machines/ptx/registers.hpp"
+#include "tests/machines/ptx/table.hpp"
 
 namespace fp16lab::engine::ptx {
 

@@ -1,4 +1,4 @@
-#include "engine/backend/cuda/ptx/cudart/device.hpp"
+#include "tests/machines/ptx/cudart/device.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "engine/backend/cuda/ptx/cudart/errors.hpp"
+#include "tests/machines/ptx/cudart/errors.hpp"
 
 namespace fp16lab::engine::ptx::cudart {
 

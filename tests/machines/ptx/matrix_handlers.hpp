@@ -12,9 +12,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "engine/backend/cuda/ptx/warp.hpp"
 #include "numerics/formats/small_float.hpp"
 #include "numerics/gemm/gemm.hpp"
+#include "tests/machines/ptx/warp.hpp"
 
 namespace fp16lab::engine::ptx {
 

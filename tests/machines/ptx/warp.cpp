@@ -1,11 +1,11 @@
-#include "engine/backend/cuda/ptx/warp.hpp"
+#include "tests/machines/ptx/warp.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
 
-#include "engine/backend/cuda/ptx/module.hpp"
+#include "tests/machines/ptx/module.hpp"
 
 namespace fp16lab::engine::ptx {
 
