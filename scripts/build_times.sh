@@ -23,8 +23,7 @@ steps | awk -F '\t' '
   {
     parts = split($2, part, "/")
     room = part[1] == "tests" && parts > 2 ? part[1] "/" part[2] : part[1]
-    if ($2 ~ /\.cu\.o$/ && $2 !~ /cpu_simt/) room = "CUDA sources (nvcc)"
-    else if ($2 ~ /cpu_simt\.dir/) room = "CUDA sources (for the CPU)"
+    if ($2 ~ /\.cu\.o$/) room = "CUDA sources (nvcc)"
     else if ($2 !~ /\.o$/) room = "links, archives and others"
     seconds[room] += $1; all += $1; ++number[room]; ++total
   }

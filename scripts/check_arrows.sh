@@ -61,9 +61,9 @@ awk -F: '
 ' < <(grep -rnE '^[[:space:]]*#include "' --include='*.hpp' --include='*.cpp' --include='*.h' --include='*.cu' \
   --include='*.cuh' numerics analysis engine reports experiments python/bindings) >&2 || wrong=1
 
-# Programs that stand alone are examples, the capture that others compile, and the CUDA runtime of the PTX machine.
+# Programs that stand alone are examples, and the capture that others compile.
 if grep -rnE '(^|[(,])[[:space:]]*stderr[[:space:]]*[,)]|std::c(err|log)\b|\bperror[[:space:]]*\(' --include='*.hpp' \
   --include='*.cpp' --include='*.h' --include='*.cu' --include='*.cuh' numerics analysis engine reports experiments \
-  python/bindings | grep -vE '^(experiments/(examples|capture)|engine/backend/cuda/ptx/cudart)/' |
+  python/bindings | grep -vE '^experiments/(examples|capture)/' |
   sed 's|$|   <- expected say or show_text of numerics/text/message.hpp|' | grep . >&2; then wrong=1; fi
 exit $wrong

@@ -12,8 +12,7 @@ else()
     find_package(CLI11 CONFIG REQUIRED)
     find_package(tomlplusplus CONFIG REQUIRED)
   endif()
-  # Headers: exact rationals. Context: fibers, for CUDA kernels on the CPU; what executes those is built where it is there.
-  find_package(Boost 1.74 CONFIG REQUIRED OPTIONAL_COMPONENTS context)
+  find_package(Boost 1.74 CONFIG REQUIRED)  # headers: exact rationals
 endif()
 
 # Sets FP16LAB_HAVE_TESTS. AUTO builds the tests where all that they need is there; ON insists; OFF does not look.
@@ -34,7 +33,7 @@ if(NOT FP16LAB_TESTS STREQUAL "OFF")
   find_package(GTest CONFIG QUIET)
   find_library(FP16LAB_MPFR mpfr)  # an oracle of arithmetic and of the elementary functions
   set(missing)
-  foreach(need GTest::gmock Boost::context OpenMP::OpenMP_CXX benchmark::benchmark BLAS::BLAS)
+  foreach(need GTest::gmock OpenMP::OpenMP_CXX benchmark::benchmark BLAS::BLAS)
     if(NOT TARGET ${need})
       list(APPEND missing ${need})
     endif()

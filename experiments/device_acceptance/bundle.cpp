@@ -65,13 +65,10 @@ std::string commands_text(const Settings& settings, const fs::path& folder) {
   const std::string arch = ptx_architecture(settings.side.tensor_core);
   return fmt::format(
       "On a GPU, from the root of the sources:\n\n  build/bin/exp_device_acceptance --reproduce {0}\n\n"
-      "On the machine that executes PTX, without a GPU (cmake --build build --target fp16lab_ptx_cudart "
+      "On the machine that executes PTX, without a GPU (cmake --build build --target on_ptx "
       "fp16lab_ptx_{1}):\n\n"
-      "  LD_PRELOAD=$PWD/build/lib/libfp16lab_ptx_cudart.so "
-      "FP16LAB_CUDA_PLUGIN=$PWD/build/lib/libfp16lab_cuda.so \\\n"
-      "    FP16LAB_PTX=$PWD/build/engine/CMakeFiles/fp16lab_ptx_{1}.dir FP16LAB_PTX_ARCH={1} "
-      "FP16LAB_PTX_MULTIPROCESSORS={2} \\\n    build/bin/exp_device_acceptance --reproduce {0}\n\n"
-      "With the kernels' sources executed on the CPU: the first command with --rehearse.\n",
+      "  FP16LAB_PTX_ARCH={1} FP16LAB_PTX_MULTIPROCESSORS={2} build/tests/on_ptx \\\n"
+      "    build/bin/exp_device_acceptance --reproduce {0}\n",
       where, arch, settings.side.multiprocessors);
 }
 

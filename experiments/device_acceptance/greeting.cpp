@@ -43,7 +43,7 @@ void say_tools() {
 
 DeviceSide greet(const Settings& settings) {
   if (settings.rehearsal()) {
-    DeviceSide side = open_rehearsal("auto");
+    DeviceSide side = open_rehearsal();
     say("device", side.description);
     say("multiprocessors", fmt::format("{}", side.multiprocessors));
     say("tensor cores", side.tensor_core);
@@ -53,9 +53,9 @@ DeviceSide greet(const Settings& settings) {
   }
   const engine::CudaStatus status = engine::cuda_status();
   if (status.devices.empty())
-    throw CommandError(
-        ExitCode::unavailable,
-        fmt::format("no GPU to accept: {} (--rehearse runs the kernels on the CPU instead)", status.reason));
+    throw CommandError(ExitCode::unavailable, fmt::format("no GPU to accept: {} (build/tests/on_ptx COMMAND "
+                                                          "--rehearse runs the kernels on the CPU instead)",
+                                                          status.reason));
   const engine::CudaDevice& device = status.devices.front();
   say("device", device.name);
   say("compute capability", fmt::format("{}.{}", device.capability_major, device.capability_minor));

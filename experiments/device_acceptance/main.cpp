@@ -19,7 +19,6 @@
 #include "experiments/app/progress.hpp"
 #include "experiments/device_acceptance/bundle.hpp"
 #include "experiments/device_acceptance/child.hpp"
-#include "experiments/device_acceptance/plant.hpp"
 #include "experiments/device_acceptance/torch_times.hpp"
 #include "experiments/study/study.hpp"
 #include "numerics/files/disk/folder.hpp"
@@ -34,7 +33,7 @@ using acceptance::SectionReport;
 struct Given {
   bool rehearse = false, quick = false, first = false;
   std::vector<std::string> sections;
-  std::string torch, plant;
+  std::string torch;
   std::filesystem::path reproduce, child;
   int silence = 1800;
 };
@@ -73,8 +72,6 @@ acceptance::Settings settings_of(const CommonOptions& common, const Given& given
                                 .arguments = {common.argv.begin() + 1, common.argv.end()},
                                 .silence = static_cast<double>(given.silence),
                                 .progress = {}};
-  if (!given.plant.empty() && !given.rehearse)
-    throw CommandError(ExitCode::usage, "--plant: failures are planted with --rehearse only");
   if (!settings.torch.empty()) {
     try {
       acceptance::read_torch_times(settings.torch);  // before minutes are spent
@@ -140,10 +137,7 @@ ExitCode accept_device(const CommonOptions& common, acceptance::Settings setting
 ExitCode run_exp_device_acceptance(const CommonOptions& common, const Given& given) {
   const std::vector<Section> sections = chosen(given);
   const acceptance::Settings settings = settings_of(common, given);
-  if (!given.child.empty()) {
-    acceptance::plant(given.plant);
-    return acceptance::answer_child(given.child, settings);
-  }
+  if (!given.child.empty()) return acceptance::answer_child(given.child, settings);
   catch_interrupts();
   if (given.reproduce.empty()) return accept_device(common, settings, sections);
   const std::string mark = line_mark(settings.side);
@@ -193,14 +187,8 @@ int main(int argc, char** argv) {
                  .type("SECONDS")
                  .at_least(1);
              options.flag("--rehearse", given.rehearse,
-                          "no GPU: execute the CUDA kernels on the CPU at tiny sizes (tests this command; "
-                          "its times are meaningless)");
-             options
-                 .add("--plant", given.plant,
-                      "With --rehearse: let every matrix product fail, by bits (left out), crash, hang or "
-                      "poison (a lost device)")
-                 .type("KIND")
-                 .one_of({"bits", "crash", "hang", "poison"});
+                          "tiny sizes, on the PTX machine in a GPU's place (build/tests/on_ptx; tests this "
+                          "command; its times are meaningless)");
              options.add("--child", given.child, "").group("");
              return [&](const CommonOptions& common) { return run_exp_device_acceptance(common, given); };
            }},

@@ -153,7 +153,7 @@ std::string markdown_of(const Settings& settings, const std::vector<SectionRepor
   std::string text = "# Device acceptance\n\n";
   if (settings.rehearsal())
     text +=
-        "**REHEARSAL: no GPU took part.** The CUDA kernels were executed on the CPU, thread by thread; times "
+        "**REHEARSAL: no GPU took part.** The PTX machine executed the CUDA kernels on the CPU; times "
         "are meaningless.\n\n";
   text += fmt::format("Device: {}  \nTensor cores: {}  \nVersion: {}  \nCommand: `{}`  \nWritten: {}\n\n",
                       settings.side.description, settings.side.tensor_core, git_hash(), settings.command,

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "engine/backend/cuda/cpu_simt/host_machine.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "numerics/files/disk/crc32c.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
@@ -29,11 +28,9 @@ VerbCase case_of(const Settings& settings, const Bundle& bundle) {
   return *found;
 }
 
-DeviceSide open_here(const Settings& settings, const Bundle& bundle) {
+DeviceSide open_here(const Settings& settings) {
   setenv("CUDA_LAUNCH_BLOCKING", "1", 0);
-  if (!settings.rehearsal()) return open_gpu();
-  engine::cpu_simt::set_multiprocessors(bundle.side.multiprocessors);
-  return open_rehearsal(bundle.side.tensor_core);
+  return settings.rehearsal() ? open_rehearsal() : open_gpu();
 }
 
 /// "0 of 9 elements", "3 of 9 elements (first: 4, expected 3c00, got 3c01)".
@@ -59,7 +56,7 @@ ExitCode reproduce(const Settings& settings, const std::filesystem::path& folder
   const Bundle bundle = read_bundle(folder);
   const Settings own = settings_of_bundle(settings, bundle);
   const VerbCase one = case_of(own, bundle);
-  const DeviceSide here = open_here(own, bundle);
+  const DeviceSide here = open_here(own);
   fmt::print("bundle: section {}, {}\n  there: {}\n  said:  {}\n  here:  {}\n", bundle.section, bundle.key,
              bundle.side.description, bundle.failure, here.description);
   if (!bundle.operands.given)

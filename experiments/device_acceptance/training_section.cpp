@@ -65,7 +65,7 @@ Run graph_run(const std::string& route) {
            "backend.gemm=" + route}};
 }
 
-/// Networks that the CPU executes thread by thread in a moment.
+/// Networks that the PTX machine executes in a moment.
 std::vector<std::string> rehearsal_sizes(const Run& run) {
   if (run.config == "classifier") return {"train.batch_size=3", "model.layer.mlp1.widths=[8, 10]"};
   if (run.config == "lenet5") return {"train.batch_size=3"};

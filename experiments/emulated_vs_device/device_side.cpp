@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "engine/backend/cuda/cpu_simt/host_machine.hpp"
 #include "engine/backend/cuda/runtime/devices.hpp"
 #include "experiments/app/exit_code.hpp"
 
@@ -17,8 +16,7 @@ std::string cuda_version(int version) { return fmt::format("{}.{}", version / 10
 std::unique_ptr<engine::Backend> DeviceSide::make(engine::CudaOptions options) const {
   options.device = ordinal;
   options.tensor_core = tensor_core;
-  if (!rehearsal) return engine::make_cuda_backend(options);
-  return engine::cpu_simt::make_cuda_backend_on_cpu(options, engine::cpu_simt::Schedule::ascending, library);
+  return stand_in ? stand_in(options) : engine::make_cuda_backend(options);
 }
 
 DeviceSide open_gpu(int ordinal) {
@@ -29,8 +27,10 @@ DeviceSide open_gpu(int ordinal) {
     side.tensor_core =
         engine::make_cuda_backend({.device = ordinal, .gemm = engine::GemmRoute::mma})->tensor_core();
   } catch (const engine::DeviceUnavailable& error) {
-    throw CommandError(ExitCode::unavailable,
-                       fmt::format("{} (--rehearse runs the kernels on the CPU instead)", error.what()));
+    throw CommandError(
+        ExitCode::unavailable,
+        fmt::format("{} (build/tests/on_ptx COMMAND --rehearse runs the kernels on the CPU instead)",
+                    error.what()));
   }
   const engine::CudaDevice& device = status.devices.at(static_cast<std::size_t>(ordinal));
   side.multiprocessors = device.multiprocessors;
@@ -42,11 +42,16 @@ DeviceSide open_gpu(int ordinal) {
   return side;
 }
 
-DeviceSide open_rehearsal(const std::string& row) {
-  return {.rehearsal = true,
-          .description = "no GPU: CUDA kernels executed on the CPU, thread by thread",
-          .tensor_core = row == "auto" ? "hopper" : row,
-          .multiprocessors = engine::cpu_simt::multiprocessors()};
+DeviceSide open_rehearsal() {
+  const engine::CudaStatus status = engine::cuda_status();
+  if (status.devices.empty() || !status.devices.front().name.starts_with("the PTX machine"))
+    throw CommandError(ExitCode::unavailable,
+                       "--rehearse: the PTX machine is not there; run build/tests/on_ptx COMMAND --rehearse "
+                       "(cmake --build build --target on_ptx)");
+  DeviceSide side = open_gpu();
+  side.rehearsal = true;
+  side.description = status.devices.front().name;
+  return side;
 }
 
 std::string line_mark(const DeviceSide& side) { return side.rehearsal ? "[rehearsal, no GPU] " : ""; }

@@ -1,13 +1,12 @@
-// The CUDA side of a comparison: the back end on a GPU, or, to rehearse, the same kernels executed on the
-// CPU.
+// The CUDA side of a comparison: the back end on a GPU, or, to rehearse, on the PTX machine.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "engine/backend/backend.hpp"
 #include "engine/backend/cuda/cuda_backend.hpp"
-#include "engine/backend/cuda/library/product_library.hpp"
 
 namespace fp16lab::experiments {
 
@@ -21,8 +20,8 @@ struct DeviceSide {
   std::size_t shared_per_block = std::size_t{227} * 1024;
   std::size_t shared_per_multiprocessor = std::size_t{228} * 1024;
 
-  /// In a rehearsal: what stands in cuBLASLt's place; empty: our own kernels alone.
-  engine::ProductLibraryFactory library = {};
+  /// What stands in the device's place, for tests; empty: nothing.
+  std::function<std::unique_ptr<engine::Backend>(const engine::CudaOptions&)> stand_in = {};
 
   /// A back end with a pool and a stream of its own; device and tensor cores are this side's.
   std::unique_ptr<engine::Backend> make(engine::CudaOptions options = {}) const;
@@ -30,8 +29,9 @@ struct DeviceSide {
 
 /// A GPU. CommandError(unavailable) with the reason where there is none that could be used.
 DeviceSide open_gpu(int ordinal = 0);
-/// The host machine pretending to be a GPU with the tensor cores `row`. Slow, and no evidence about any GPU.
-DeviceSide open_rehearsal(const std::string& row);
+/// The PTX machine (tests/machines/ptx), which must be there in a GPU's place: CommandError(unavailable) with what to
+/// do where it is not. Slow, and no evidence about any GPU.
+DeviceSide open_rehearsal();
 
 /// What every line of output begins with: nothing, or that no GPU took part.
 std::string line_mark(const DeviceSide& side);

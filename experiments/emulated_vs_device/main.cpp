@@ -42,8 +42,8 @@ ExitCode run_exp_emulated_vs_device(const CommonOptions& common, const Given& gi
   if (device.gemm == engine::GemmRoute::cublas_any_order)
     throw CommandError(ExitCode::usage,
                        "backend.gemm = \"cublas-any-order\" promises no bits: expected auto, mma or cublas");
-  const DeviceSide side = given.rehearse ? open_rehearsal(config.backend.tensor_core)
-                                         : open_gpu(static_cast<int>(config.backend.ordinal));
+  const DeviceSide side =
+      given.rehearse ? open_rehearsal() : open_gpu(static_cast<int>(config.backend.ordinal));
   config.backend.tensor_core = side.tensor_core;
   resolve_run(config, "with the device's tensor cores");
   catch_interrupts();
@@ -96,7 +96,7 @@ int main(int argc, char** argv) {
            "difference, 3\n"
            "without a GPU.",
        .examples = "  exp_emulated_vs_device -c classifier --set train.steps=200 --set amp.level=O2\n"
-                   "  exp_emulated_vs_device -c lenet5 --set train.steps=3 --rehearse",
+                   "  exp_emulated_vs_device -c lenet5 --set train.steps=3",
        .declare =
            [&](Options& options) {
              options
@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
                  .type("N");
              options.flag(
                  "--rehearse", given.rehearse,
-                 "no GPU: execute the CUDA kernels on the CPU, thread by thread (slow; tests this command)");
+                 "the PTX machine stands in a GPU's place (build/tests/on_ptx; slow; tests this command)");
              return [&](const CommonOptions& common) { return run_exp_emulated_vs_device(common, given); };
            }},
       {.out = "results/exp_emulated_vs_device", .settings = true});

@@ -201,7 +201,7 @@ std::string describe(const DeviceSide& side, const std::filesystem::path& out, c
 }
 
 ExitCode run_exp_shapes(const CommonOptions& common, bool rehearse) {
-  const DeviceSide side = rehearse ? open_rehearsal("auto") : open_gpu();
+  const DeviceSide side = rehearse ? open_rehearsal() : open_gpu();
   Progress progress(common.quiet);
   run_study<Shapes>(common,
                     {.question = "what do extents and layouts cost?",
@@ -235,7 +235,7 @@ int main(int argc, char** argv) {
        .declare =
            [&](Options& options) {
              options.flag("--rehearse", rehearse,
-                          "no GPU: tiny sizes, kernels executed on the CPU (tests this command)");
+                          "tiny sizes, on the PTX machine (build/tests/on_ptx; tests this command)");
              return [&](const CommonOptions& common) { return run_exp_shapes(common, rehearse); };
            }},
       {.out = "results/exp_shapes"});

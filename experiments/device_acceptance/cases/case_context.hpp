@@ -53,7 +53,7 @@ enum class CaseSize : std::uint8_t {
   full,  ///< what a GPU does in milliseconds
   /// small, but with all the odd extents that full has: what the conformance suite judges by plain loops
   odd,
-  small,  ///< what the CPU executes thread by thread in milliseconds
+  small,  ///< what the PTX machine executes in milliseconds
 };
 
 /// What a case gave back: elements of `element_bytes` bytes each.

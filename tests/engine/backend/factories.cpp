@@ -1,6 +1,5 @@
 // The back ends that the conformance suite runs on. Thread counts are entries too: all must give the twins'
 // bits.
-#include "engine/backend/cuda/cpu_simt/host_machine.hpp"
 #include "engine/backend/cuda/cuda_backend.hpp"
 #include "engine/backend/cuda/runtime/devices.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
@@ -17,32 +16,13 @@ std::vector<BackendFactory> backend_factories() {
         .make_pool = [] { return std::make_unique<StoragePool>(make_host_memory()); },
         .unavailable = ""};
   };
-  // CUDA's kernels, executed on the CPU: three orders of threads, three generations of tensor cores,
-  // of which turing has no BF16, no asynchronous copies and less shared memory. The
-  // ascending order shows no missing barrier that these do not show.
-  const auto cpu_simt = [](const std::string& model, const std::string& order, cpu_simt::Schedule schedule) {
-    return BackendFactory{
-        .name = "cuda_on_host_" + model + "_" + order,
-        .make = [model,
-                 schedule] { return cpu_simt::make_cuda_backend_on_cpu({.tensor_core = model}, schedule); },
-        .make_pool = [] { return std::make_unique<StoragePool>(cpu_simt::make_pretended_device_memory()); },
-        .unavailable = ""};
-  };
-  // A GPU, where there is one: CTest's entry backend_conformance_gpu.
+  // A GPU, where there is one: CTest's entry backend_conformance_gpu; or the PTX machine: backend_conformance_ptx.
   const CudaStatus status = cuda_status();
   const BackendFactory cuda{.name = "cuda",
                             .make = [] { return make_cuda_backend({.gemm = GemmRoute::mma}); },
                             .make_pool = [] { return std::make_unique<StoragePool>(make_cuda_memory()); },
                             .unavailable = status.devices.empty() ? status.reason : ""};
-  return {emulated("hopper", 1),
-          emulated("hopper", 2),
-          emulated("hopper", 3),
-          emulated("volta", 1),
-          cpu_simt("hopper", "warp_by_warp", cpu_simt::Schedule::warp_by_warp),
-          cpu_simt("hopper", "scrambled", cpu_simt::Schedule::scrambled),
-          cpu_simt("ampere", "descending", cpu_simt::Schedule::descending),
-          cpu_simt("turing", "scrambled", cpu_simt::Schedule::scrambled),
-          cuda};
+  return {emulated("hopper", 1), emulated("hopper", 2), emulated("hopper", 3), emulated("volta", 1), cuda};
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BackendConformance, testing::ValuesIn(backend_factories()),

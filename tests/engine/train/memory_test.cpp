@@ -7,12 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/cuda/cpu_simt/host_machine.hpp"
-#include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/data/synthetic.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "engine/train/trainer.hpp"
-#include "numerics/tensor_core/tensor_core_model.hpp"
+#include "tests/engine/backend/cuda/on_device.hpp"
 #include "tests/engine/train/training_run.hpp"
 
 namespace fp16lab::engine::test {
@@ -66,8 +64,11 @@ class Watched final : public TrainingMethod {
   Measured* measured_;
 };
 
-class TrainingMemory : public testing::TestWithParam<std::string> {
+class TrainingMemory : public OnDevice, public testing::WithParamInterface<std::string> {
  protected:
+  void SetUp() override {
+    if (!emulated()) OnDevice::SetUp();
+  }
   bool emulated() const { return GetParam() == "emulated"; }
   /// Scratch of the back end while one weight's 16-bit gradient is computed: the emulated one keeps its
   /// accumulators.
@@ -76,8 +77,7 @@ class TrainingMemory : public testing::TestWithParam<std::string> {
   /// `watched`: with the method above instead of the trainer's own.
   Measured measure(const AmpOptions& amp, bool watched) {
     const std::unique_ptr<Backend> backend =
-        emulated() ? make_emulated_backend(tensor_core_model("hopper"), 1)
-                   : cpu_simt::make_cuda_backend_on_cpu({.tensor_core = "hopper"});
+        emulated() ? make_emulated_backend(tensor_core_model("hopper"), 1) : device_backend();
     data::SyntheticBatches batches({.batch_size = rows, .inputs = {width}, .outputs = width, .batches = 2});
     Measured measured;
     Workload workload{.model = std::make_unique<nn::Mlp>(
@@ -138,7 +138,7 @@ TEST_P(TrainingMemory, ALayerLeavesOneActivationBehind) {
     EXPECT_EQ(measure(paddle_o2(masters), true).activations, (layers + 1) * activation / 2) << masters;
 }
 
-INSTANTIATE_TEST_SUITE_P(BackEnds, TrainingMemory, testing::Values("emulated", "cuda_on_host"),
+INSTANTIATE_TEST_SUITE_P(BackEnds, TrainingMemory, testing::Values("emulated", "cuda"),
                          [](const auto& which) { return which.param; });
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include <sstream>
 #include <string>
 
-#include "engine/backend/cuda/library/product_library.hpp"
 #include "engine/backend/cuda/runtime/devices.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "experiments/device_acceptance/cases/verb_cases.hpp"
@@ -22,7 +21,7 @@
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "tests/support/message_of.hpp"
-#include "tests/support/spawn.hpp"
+#include "tests/support/on_ptx.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab::experiments::acceptance {
@@ -227,28 +226,20 @@ TEST(TorchTimes, AreReadOnlyAtTheTutorialsSize) {
               HasSubstr("torch_amp.py"));
 }
 
-/// A library that computes nothing.
-class RefusingLibrary final : public engine::ProductLibrary {
- public:
-  std::string version() const override { return "a library that refuses"; }
-  std::vector<engine::ProductAlgorithm> algorithms(const engine::ProductProblem&, engine::ProductOrder,
-                                                   std::size_t, int) override {
-    return {};
-  }
-  bool accepts(const engine::ProductProblem&, const engine::ProductAlgorithm&, engine::ProductOrder,
-               std::size_t) override {
-    return false;
-  }
-  void run(const engine::ProductProblem&, const engine::ProductAlgorithm&, const std::byte*, const std::byte*,
-           std::byte*, std::byte*, void*) override {
-    throw std::logic_error("it has no algorithm");
-  }
-};
+/// The emulated back end in a device's place. Of products that a library was to make it says that none did.
+std::unique_ptr<engine::Backend> without_library(const engine::CudaOptions& options) {
+  if (options.gemm != engine::GemmRoute::mma)
+    options.report("gemm of every shape runs on our own kernel: a test");
+  return engine::make_emulated_backend(tensor_core_model("hopper"), 1);
+}
 
 TEST(TimingSections, SayWhichProductsRanOnOurOwnKernelInTheLibrarysPlace) {
   Settings given;
-  given.side = open_rehearsal("auto");
-  given.side.library = [] { return std::make_unique<RefusingLibrary>(); };
+  given.side = {.rehearsal = true,
+                .description = "none",
+                .tensor_core = "hopper",
+                .multiprocessors = 4,
+                .stand_in = without_library};
   for (const Section& section : all_sections()) {
     if (!section.timing || section.first) continue;  // the first checks time our own kernel alone
     const SectionReport report = run_section(section, given);
@@ -294,9 +285,19 @@ TEST_F(Program, BadOptionsAreUsageErrors) {
   EXPECT_THAT(result.err, HasSubstr("none.json"));
 }
 
-TEST_F(Program, SectionsAreChosenByNameAndEveryLineSaysThatItRehearses) {
+class Rehearsal : public testing_support::OnPtx {
+ protected:
+  testing_support::Finished run(const std::string& name, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {std::string(FP16LAB_BIN_DIR) + "/" + name, "--rehearse"});
+    arguments.insert(arguments.end(), {"--quiet", "-o", (folder_.path() / "out").string()});
+    return run_on_ptx(arguments, folder_.path());
+  }
+  testing_support::TemporaryFolder folder_;
+};
+
+TEST_F(Rehearsal, SectionsAreChosenByNameAndEveryLineSaysThatItRehearses) {
   const testing_support::Finished result =
-      run("exp_device_acceptance", {"--rehearse", "--section", "gemm", "--section", "device"});
+      run("exp_device_acceptance", {"--section", "gemm", "--section", "device"});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   std::istringstream lines(result.out);
   for (std::string line; std::getline(lines, line);)
@@ -309,8 +310,8 @@ TEST_F(Program, SectionsAreChosenByNameAndEveryLineSaysThatItRehearses) {
   EXPECT_THAT(claims, HasSubstr("\"criterion\": \">= 40 %\""));
 }
 
-TEST_F(Program, ShapesHaveTheirCriteriaAndARehearsalTellsNothingOfThem) {
-  const testing_support::Finished result = run("exp_shapes", {"--rehearse"});
+TEST_F(Rehearsal, ShapesHaveTheirCriteriaAndARehearsalTellsNothingOfThem) {
+  const testing_support::Finished result = run("exp_shapes", {});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_THAT(result.out, HasSubstr("10 claims: 8 were rehearsed, 2 were not run\n"))
       << "there is no library";
@@ -318,9 +319,9 @@ TEST_F(Program, ShapesHaveTheirCriteriaAndARehearsalTellsNothingOfThem) {
               HasSubstr("TFLOP/s at NHWC over TFLOP/s at NCHW is at least 1.1"));
 }
 
-TEST_F(Program, OfARehearsalNothingHolds) {
+TEST_F(Rehearsal, OfARehearsalNothingHolds) {
   const testing_support::Finished result =
-      run("exp_device_acceptance", {"--rehearse", "--section", "probes", "--section", "products"});
+      run("exp_device_acceptance", {"--section", "probes", "--section", "products"});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   EXPECT_THAT(result.out, HasSubstr("REHEARSED"));
   for (const char* file :

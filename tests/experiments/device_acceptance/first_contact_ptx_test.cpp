@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/spawn.hpp"
+#include "tests/support/on_ptx.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab::experiments::acceptance {
@@ -20,21 +20,13 @@ using testing::HasSubstr;
 using testing::Not;
 using testing_support::Finished;
 
-class FirstContactPtx : public testing::Test {
+class FirstContactPtx : public testing_support::OnPtx {
  protected:
-  Finished run(std::vector<std::string> arguments, const std::map<std::string, std::string>& environment) {
+  Finished on_ptx(std::vector<std::string> arguments,
+                  const std::map<std::string, std::string>& environment = {}) {
+    arguments.insert(arguments.begin(), std::string(FP16LAB_BIN_DIR) + "/exp_device_acceptance");
     arguments.insert(arguments.end(), {"--quiet", "-o", out().string()});
-    return testing_support::run_program(std::string(FP16LAB_BIN_DIR) + "/exp_device_acceptance", arguments,
-                                        folder_.path(), environment);
-  }
-  Finished on_ptx(const std::vector<std::string>& arguments,
-                  const std::map<std::string, std::string>& more = {}) {
-    std::map<std::string, std::string> environment{{"LD_PRELOAD", FP16LAB_PTX_CUDART},
-                                                   {"FP16LAB_CUDA_PLUGIN", FP16LAB_PLUGIN},
-                                                   {"FP16LAB_PTX", FP16LAB_PTX_FOLDER},
-                                                   {"FP16LAB_PTX_ARCH", "90"}};
-    environment.insert(more.begin(), more.end());
-    return run(arguments, environment);
+    return run_on_ptx(arguments, folder_.path(), environment);
   }
   fs::path out() const { return folder_.path() / "out"; }
   testing_support::TemporaryFolder folder_;
@@ -54,7 +46,7 @@ TEST_F(FirstContactPtx, SaysWhatTheDeviceIsAndWhoWillJudgeIt) {
 }
 
 TEST_F(FirstContactPtx, ABundleOfAnotherMachineAgreesHere) {
-  const Finished planted = run({"--rehearse", "--section", "large", "--plant", "bits"}, {});
+  const Finished planted = on_ptx({"--rehearse", "--section", "large"}, {{"FP16LAB_PTX_PLANT", "bits"}});
   ASSERT_EQ(planted.exit_code, 5) << planted.out << planted.err;
   int bundles = 0;
   for (const auto& entry : fs::directory_iterator(out() / "bundles")) {

@@ -23,6 +23,7 @@
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "tests/support/message_of.hpp"
+#include "tests/support/on_ptx.hpp"
 #include "tests/support/spawn.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -36,20 +37,22 @@ using testing::Not;
 using testing_support::Finished;
 using testing_support::message_of;
 
-class FirstContact : public testing::Test {
+class FirstContact : public testing_support::OnPtx {
  protected:
-  /// exp_device_acceptance --rehearse with these arguments.
+  /// exp_device_acceptance --rehearse with these arguments, on the PTX machine.
   Finished run(std::vector<std::string> arguments,
                const std::map<std::string, std::string>& environment = {}) {
-    arguments.insert(arguments.begin(), "--rehearse");
+    arguments.insert(arguments.begin(),
+                     {std::string(FP16LAB_BIN_DIR) + "/exp_device_acceptance", "--rehearse"});
     arguments.insert(arguments.end(), {"--quiet", "-o", out().string()});
-    return testing_support::run_program(std::string(FP16LAB_BIN_DIR) + "/exp_device_acceptance", arguments,
-                                        folder_.path(), environment);
+    return run_on_ptx(arguments, folder_.path(), environment);
   }
-  Finished reproduce(const fs::path& bundle, const std::string& planted = {}) {
-    std::vector<std::string> arguments{"--reproduce", bundle.string()};
-    if (!planted.empty()) arguments.insert(arguments.end(), {"--plant", planted});
-    return run(arguments);
+  /// The same where every matrix product fails: the machine's FP16LAB_PTX_PLANT.
+  Finished planted(const std::string& kind, const std::vector<std::string>& arguments) {
+    return run(arguments, {{"FP16LAB_PTX_PLANT", kind}});
+  }
+  Finished reproduce(const fs::path& bundle, const std::string& kind = {}) {
+    return planted(kind, {"--reproduce", bundle.string()});
   }
   fs::path out() const { return folder_.path() / "out"; }
   /// Those whose name begins so.
@@ -94,7 +97,7 @@ TEST_F(FirstContact, TheTenChecksComeFirstInTheirOrder) {
 }
 
 TEST_F(FirstContact, WrongBitsLeaveABundleThatReproducesThem) {
-  const Finished result = run({"--section", "large", "--plant", "bits"});
+  const Finished result = planted("bits", {"--section", "large"});
   EXPECT_EQ(result.exit_code, 5) << result.out << result.err;
   EXPECT_THAT(result.out, HasSubstr("FAILS        own products of 1024x2048"));
   EXPECT_THAT(result.out, HasSubstr("REHEARSED    FP16 NHWC convolution")) << "the others go on";
@@ -108,7 +111,7 @@ TEST_F(FirstContact, WrongBitsLeaveABundleThatReproducesThem) {
                                  "\"environment\"", "\"seed\"", "\"command\"", "\"operand-0.npy\""})
     EXPECT_THAT(json, HasSubstr(word));
   EXPECT_THAT(text, HasSubstr("build/bin/exp_device_acceptance --reproduce " + bundle.string()));
-  EXPECT_THAT(text, HasSubstr("LD_PRELOAD=$PWD/build/lib/libfp16lab_ptx_cudart.so"));
+  EXPECT_THAT(text, HasSubstr("FP16LAB_PTX_ARCH=90 FP16LAB_PTX_MULTIPROCESSORS=4 build/tests/on_ptx"));
   for (const char* const file : {"operand-0.npy", "operand-1.npy", "expected-0.npy", "got-0.npy"})
     EXPECT_TRUE(fs::exists(bundle / file)) << file;
 
@@ -133,7 +136,7 @@ TEST_F(FirstContact, WrongBitsLeaveABundleThatReproducesThem) {
 }
 
 TEST_F(FirstContact, ACrashEndsItsCaseAndNotTheSection) {
-  const Finished result = run({"--section", "capture", "--plant", "crash"});
+  const Finished result = planted("crash", {"--section", "capture"});
   EXPECT_EQ(result.exit_code, 1) << result.out << result.err << "the training crashes behind the cases";
   EXPECT_THAT(result.out, HasSubstr("FAILED to run: the process ended with signal 11"));
   const std::string markdown = read_file(out() / "acceptance.md");
@@ -150,10 +153,10 @@ TEST_F(FirstContact, ACrashEndsItsCaseAndNotTheSection) {
 }
 
 TEST_F(FirstContact, ALostDeviceIsOpenedAgainForTheNextCase) {
-  const Finished result = run({"--section", "verbs", "--section", "counts", "--plant", "poison"});
+  const Finished result = planted("poison", {"--section", "verbs", "--section", "counts"});
   EXPECT_EQ(result.exit_code, 5) << result.out << result.err;
   const std::string markdown = read_file(out() / "acceptance.md");
-  EXPECT_THAT(markdown, HasSubstr("an illegal memory access was encountered (planted)"));
+  EXPECT_THAT(markdown, HasSubstr("an illegal memory access was encountered"));
   EXPECT_THAT(markdown, HasSubstr("not run, 3 cases of this verb cost their process"));
   EXPECT_THAT(markdown, testing::ContainsRegex(R"(\| conv2d \| 8 \| [0-9]+ \| 0 \| 0 \| yes \|)"))
       << "what comes behind the products runs, and so does the last verb";
@@ -163,7 +166,7 @@ TEST_F(FirstContact, ALostDeviceIsOpenedAgainForTheNextCase) {
 
 // Networks whose making fails, and steps that do, are failed runs: the process lives on.
 TEST_F(FirstContact, ADeviceLostWithinATrainingFailsItsRuns) {
-  const Finished result = run({"--section", "capture", "--plant", "poison"});
+  const Finished result = planted("poison", {"--section", "capture"});
   EXPECT_EQ(result.exit_code, 5) << result.out << result.err;
   EXPECT_THAT(result.out,
               HasSubstr("FAILS        training steps by a graph, products by cublas: 2 of 2 steps"));
@@ -171,19 +174,18 @@ TEST_F(FirstContact, ADeviceLostWithinATrainingFailsItsRuns) {
 }
 
 TEST_F(FirstContact, ASilentProcessIsKilledAndTheNextSectionRuns) {
-  const Finished result =
-      run({"--section", "capture", "--section", "counts", "--plant", "hang", "--silence", "1"});
+  const Finished result = planted("hang", {"--section", "capture", "--section", "counts", "--silence", "3"});
   EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
-  EXPECT_THAT(result.out, HasSubstr("no word for 1 s, killed"));
+  EXPECT_THAT(result.out, HasSubstr("no word for 3 s, killed"));
   EXPECT_THAT(result.out, HasSubstr("counts ("));
   EXPECT_THAT(result.out, HasSubstr("REHEARSED    all counts and scattered rows"));
 }
 
 TEST_F(FirstContact, AnInterruptStopsTheChildAndKeepsWhatWasMeasured) {
-  testing_support::Spawned running(
-      std::string(FP16LAB_BIN_DIR) + "/exp_device_acceptance",
-      {"--rehearse", "--section", "device", "--section", "capture", "--plant", "hang", "-o", out().string()},
-      folder_.path());
+  testing_support::Spawned running(testing_support::on_ptx(),
+                                   {std::string(FP16LAB_BIN_DIR) + "/exp_device_acceptance", "--rehearse",
+                                    "--section", "device", "--section", "capture", "-o", out().string()},
+                                   folder_.path(), {{"FP16LAB_PTX_PLANT", "hang"}});
   const auto report = [&] { return testing_support::slurp(out() / "acceptance.md"); };
   for (int i = 0; i < 3000 && report().empty(); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -246,8 +248,7 @@ TEST_F(FirstContact, BadOptionsAreUsageErrors) {
                                         folder_.path())
         .exit_code;
   };
-  EXPECT_EQ(exit_code({"--plant", "bits"}), 2) << "without --rehearse";
-  EXPECT_EQ(exit_code({"--rehearse", "--plant", "rain"}), 2);
+  EXPECT_EQ(exit_code({"--rehearse"}), 3) << "without the PTX machine";
   EXPECT_EQ(exit_code({"--rehearse", "--silence", "0"}), 2);
   const Finished result = run({"--reproduce", (folder_.path() / "none").string()});
   EXPECT_EQ(result.exit_code, 1);

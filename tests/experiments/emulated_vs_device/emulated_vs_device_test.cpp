@@ -1,5 +1,5 @@
 // exp_emulated_vs_device: runs side by side. In process the "device" is the emulated back end, equal or with
-// other tensor cores; the program itself rehearses with CUDA's kernels on the CPU.
+// other tensor cores; the program itself rehearses on the PTX machine.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@
 #include "experiments/emulated_vs_device/record.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "tests/experiments/app/small_runs.hpp"
+#include "tests/support/on_ptx.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -100,8 +101,12 @@ TEST_F(EmulatedVsDevice, ATensorThatOneSideLacksIsADifference) {
 }
 
 TEST_F(EmulatedVsDevice, RehearsesAndSaysOnEveryLineThatItIsNoGpu) {
-  const testing_support::Finished result =
-      program({"--rehearse", "--set", "train.steps=2", "--set", "train.batch_size=4"});
+  if (!std::filesystem::exists(testing_support::on_ptx())) GTEST_SKIP() << "there is no PTX machine";
+  const testing_support::Finished result = testing_support::run_program(
+      testing_support::on_ptx(),
+      {std::string(FP16LAB_BIN_DIR) + "/exp_emulated_vs_device", "-c", write_config().string(), "-o",
+       path("out"), "--quiet", "--rehearse", "--set", "train.steps=2", "--set", "train.batch_size=4"},
+      folder_);
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   std::istringstream lines(result.out);
   std::size_t count = 0;

@@ -14,7 +14,7 @@
 #include "engine/backend/cuda/runtime/launch.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 namespace {
 
@@ -257,4 +257,4 @@ bool CudaBackend::library_gemm(const GemmCall& call, const checks::GemmPlan& pla
   return true;
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -9,7 +9,7 @@
 #include "engine/backend/cuda/runtime/devices.hpp"
 #include "numerics/text/message.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 namespace {
 
@@ -105,12 +105,7 @@ const AlgorithmOutcome& LibraryRoute::told(const ProductProblem& problem, const 
 
 void LibraryRoute::run(const ProductProblem& problem, const ProductAlgorithm& algorithm, const std::byte* a,
                        const std::byte* b, std::byte* d, std::byte* workspace) {
-#if defined(FP16LAB_CPU_SIMT)
-  runtime_->perform_on_host(
-      [=, library = library_.get()] { library->run(problem, algorithm, a, b, d, workspace, nullptr); });
-#else
   library_->run(problem, algorithm, a, b, d, workspace, runtime_->stream());
-#endif
 }
 
 std::uint32_t LibraryRoute::alignment_of(const void* address) {
@@ -118,4 +113,4 @@ std::uint32_t LibraryRoute::alignment_of(const void* address) {
   return low == 0 ? 16 : low & (~low + 1);
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

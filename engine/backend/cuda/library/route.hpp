@@ -11,11 +11,10 @@
 #include "engine/backend/cuda/cuda_backend.hpp"
 #include "engine/backend/cuda/library/algorithm_cache.hpp"
 #include "engine/backend/cuda/library/product_library.hpp"
-#include "engine/backend/cuda/runtime/machine.hpp"
 #include "engine/backend/cuda/runtime/runtime.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 class LibraryRoute {
  public:
@@ -63,4 +62,4 @@ class LibraryRoute {
   std::unordered_set<const AlgorithmOutcome*> told_;  ///< refusals that have been reported
 };
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

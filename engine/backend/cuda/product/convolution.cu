@@ -13,7 +13,7 @@
 #include "engine/backend/cuda/runtime/element_types.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 using functions::Conv2dPlan;
 using functions::convolution_plan;
@@ -237,4 +237,4 @@ void CudaBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& we
   });
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -7,7 +7,7 @@
 #include "engine/backend/cuda/product/product.hpp"
 #include "engine/backend/cuda/runtime/element_types.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 /// MmaTile with more registers for each thread.
 template <class Half, int m, int n, int warp_m, int warp_n, int stages>
@@ -53,4 +53,4 @@ void launch_gathered(Runtime& runtime, const char* name, const tile::Outputs& ou
   }
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -13,9 +13,8 @@
 #include "engine/backend/cuda/product/convolution_map.hpp"
 #include "engine/backend/cuda/product/tile_source.hpp"
 #include "engine/backend/cuda/runtime/fast_division.hpp"
-#include "engine/backend/cuda/runtime/machine.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 /// A run of what `at(i)` says: elements of data, or -1 for +0. All loads may be under way at a time.
 template <class T, class Elements>
@@ -268,4 +267,4 @@ struct WeightPlacement {
   }
 };
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -13,7 +13,7 @@
 #include "engine/backend/cuda/runtime/element_types.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 using functions::Conv2dPlan;
 using functions::convolution_plan;
@@ -119,4 +119,4 @@ void CudaBackend::conv2d_weight_gradient(const Tensor& x, const Tensor& gradient
   });
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

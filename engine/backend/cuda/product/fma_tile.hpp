@@ -10,9 +10,8 @@
 #include "engine/backend/cuda/product/tile_pipeline.hpp"
 #include "engine/backend/cuda/product/tile_source.hpp"
 #include "engine/backend/cuda/runtime/instructions.hpp"
-#include "engine/backend/cuda/runtime/machine.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 template <int m_extent, int n_extent, int stage_count>
 struct FmaTile {
@@ -147,4 +146,4 @@ struct FmaTile {
   }
 };
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

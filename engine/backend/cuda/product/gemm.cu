@@ -6,7 +6,7 @@
 #include "engine/backend/cuda/runtime/element_types.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 namespace {
 
@@ -108,4 +108,4 @@ void CudaBackend::own_gemm(const GemmCall& call, const checks::GemmPlan& plan) {
     with_element_type(call.a.dtype(), multiply);
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

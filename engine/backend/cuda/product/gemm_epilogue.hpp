@@ -4,10 +4,9 @@
 #include <cstdint>
 
 #include "engine/backend/cuda/product/product_epilogue.hpp"
-#include "engine/backend/cuda/runtime/machine.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 inline bool at_16_bytes(const Tensor& x) { return reinterpret_cast<std::uintptr_t>(x.data()) % 16 == 0; }
 
@@ -33,4 +32,4 @@ inline Epilogue<RowMajorPlacement> gemm_epilogue(const GemmCall& call, const che
           .probe = counts};
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -11,9 +11,8 @@
 #include "engine/backend/cuda/product/product_epilogue.hpp"
 #include "engine/backend/cuda/product/tile_pipeline.hpp"
 #include "engine/backend/cuda/runtime/instructions.hpp"
-#include "engine/backend/cuda/runtime/machine.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 template <class Half, int m_extent, int n_extent, int warp_m_extent, int warp_n_extent, int stage_count>
 struct MmaTile {
@@ -212,4 +211,4 @@ __device__ __forceinline__ void MmaTile<Half, m_extent, n_extent, warp_m_extent,
   }
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -16,10 +16,9 @@
 #include "engine/backend/cuda/product/product_plan.hpp"
 #include "engine/backend/cuda/product/tile_source.hpp"
 #include "engine/backend/cuda/runtime/launch.hpp"
-#include "engine/backend/cuda/runtime/machine.hpp"
 #include "engine/backend/cuda/verbs/probe_counting.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 /// Operands that are floats in memory, and TF32 numbers on the tensor core.
 struct Tf32 {};
@@ -60,7 +59,7 @@ template <class Tile, class SourceA, class SourceB, class Placement>
 __global__ void __launch_bounds__(Tile::threads, resident_blocks<Tile>)
     multiply_tiles(SourceA a, SourceB b, Epilogue<Placement> epilogue, tile::Raster raster, int k) {
   if constexpr (is_launched_here<Tile>()) {
-    FP16LAB_SHARED(BlockCounts, counts);
+    __shared__ BlockCounts counts;
     const std::int64_t index = std::int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
     if (index >= raster.tiles()) return;
     BlockProbe probe(counts, epilogue.probe);
@@ -113,4 +112,4 @@ void launch_product(Runtime& runtime, const char* name, const tile::Outputs& out
   launch_size(std::integral_constant<Size, Size::small>{});
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

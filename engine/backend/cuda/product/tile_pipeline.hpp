@@ -6,9 +6,8 @@
 
 #include "engine/backend/cuda/product/tile_layout.hpp"
 #include "engine/backend/cuda/runtime/instructions.hpp"
-#include "engine/backend/cuda/runtime/machine.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 /// One operand's part of a tile: copies slices of `outer` x tile::slice_bytes of k in ascending order, every
 /// thread the same runs of each.
@@ -154,4 +153,4 @@ class TilePipeline {
   int read_ = 0;
 };
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -40,9 +40,8 @@
 
 #include "engine/backend/cuda/product/tile_layout.hpp"
 #include "engine/backend/cuda/runtime/instructions.hpp"
-#include "engine/backend/cuda/runtime/machine.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 /// 16 bytes of elements, moved as one.
 template <class T>
@@ -148,4 +147,4 @@ struct MatrixSource {
   }
 };
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -1,10 +1,9 @@
 // The elements of tensors, as kernels see them.
 #pragma once
 
-#include "engine/backend/cuda/runtime/machine.hpp"
 #include "engine/tensor/tensor.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 /// The elements of a tensor in device memory; only kernels may look at them.
 template <class T>
@@ -12,4 +11,4 @@ T* elements(const Tensor& x) {
   return reinterpret_cast<T*>(x.data());
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

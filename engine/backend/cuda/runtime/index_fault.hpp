@@ -7,14 +7,11 @@
 
 #include <cstdint>
 
-#include "engine/backend/cuda/runtime/machine.hpp"
-#if defined(FP16LAB_CPU_SIMT)
-#include "engine/backend/cuda/cpu_simt/cuda_language.hpp"
-#elif defined(__CUDACC__)
+#if defined(__CUDACC__)
 #include <cuda_runtime.h>
 #endif
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 enum class IndexVerb : std::uint32_t { pick, place, gather_rows, scatter_rows, pool_pick, pool_place };
 
@@ -34,12 +31,11 @@ struct IndexCheck {
   std::int64_t limit;
 };
 
-#if defined(FP16LAB_CPU_SIMT) || defined(__CUDACC__)
+#if defined(__CUDACC__)
 /// Is index[row] == value in [0, limit)? If not, it is noted, and the kernel must not use it.
 __device__ __forceinline__ bool index_in_range(const IndexCheck& check, std::int64_t row,
                                                std::int32_t value) {
   if (value >= 0 && value < check.limit) return true;
-#if defined(FP16LAB_CPU_SIMT) || defined(__CUDA_ARCH__)
   IndexFault& fault = *check.fault;
   const std::uint32_t owner = atomicCAS(&fault.owner, 0u, check.launch);
   if (owner == 0 || owner == check.launch) {
@@ -49,16 +45,11 @@ __device__ __forceinline__ bool index_in_range(const IndexCheck& check, std::int
     }
     const std::uint64_t inverse =
         ~(static_cast<std::uint64_t>(row) << 32 | static_cast<std::uint32_t>(value));
-#if defined(FP16LAB_CPU_SIMT)
-    atomicMax(&fault.inverse, inverse);
-#else
     atomicMax(reinterpret_cast<unsigned long long*>(&fault.inverse),
               static_cast<unsigned long long>(inverse));
-#endif
   }
-#endif
   return false;
 }
 #endif
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -1,6 +1,4 @@
-// Instructions that CUDA C++ has no function for, or whose function has another name on each compiler: tensor
-// cores, matrix loads, asynchronous copies, conversions. PTX on a GPU; on the host machine the same by
-// definition, the tensor core by numerics' model of the device.
+// Instructions that CUDA C++ has no function for: tensor cores, matrix loads, asynchronous copies, conversions.
 //
 // Sources: PTX ISA 8.x, "mma", "ldmatrix", "cp.async", "cvt". A warp's instruction needs all 32 lanes.
 // Fragment layout of m16n8k16, lane = 4 g + t (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating
@@ -14,23 +12,18 @@
 // the back end refuses them before a launch (CudaBackend::require_products).
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstdint>
 #include <type_traits>
 
-#include "engine/backend/cuda/runtime/machine.hpp"
-#include "numerics/convert/convert.hpp"
+#include "engine/backend/cuda/runtime/bf16_bits.hpp"
 #include "numerics/formats/bits.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/formats/small_float.hpp"
 #include "numerics/platform/portability.hpp"
-#if defined(FP16LAB_CPU_SIMT)
-#include "engine/backend/cuda/cpu_simt/cuda_language.hpp"
-#include "engine/backend/cuda/cpu_simt/warp_instructions.hpp"
-#else
-#include <cuda_runtime.h>
-#endif
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 // ---- elements ----
 
@@ -41,33 +34,15 @@ __device__ __forceinline__ float loaded(BFloat16 x) {
   return float_from_bits(static_cast<std::uint32_t>(x.bits()) << 16);
 }
 __device__ __forceinline__ float loaded(Float16 x) {
-#if defined(__CUDA_ARCH__)
   float wide;
   asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits()));
   return wide;
-#else
-  // The payload of a NaN stays here, so that code which counts on a canonical one shows.
-  if (x.is_nan())
-    return float_from_bits(static_cast<std::uint32_t>(x.bits() & Binary16::sign_mask) << 16 |
-                           Binary32::infinity |
-                           static_cast<std::uint32_t>(x.bits() & Binary16::fraction_mask) << 13);
-  return widen(x);
-#endif
-}
-
-/// The BF16 nearest to an FP32 of these bits, ties to even: the upper half, plus one where the lower half is
-/// more than half of its last place, or half of it and that place is odd. A carry goes into the exponent, and
-/// from the largest number into infinity. A NaN becomes the canonical one.
-FP16LAB_HD constexpr std::uint16_t bf16_bits(std::uint32_t bits) {
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
-  return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
 /// FP32 as an element of the type of T, rounded once to nearest even; a NaN becomes the canonical one of 16
 /// bits (an FP32 one stays as it is).
 template <class T>
 __device__ __forceinline__ T stored(float x) {
-#if defined(__CUDA_ARCH__)
   if constexpr (sizeof(T) == 4) {
     return x;
   } else {
@@ -75,58 +50,26 @@ __device__ __forceinline__ T stored(float x) {
     if constexpr (T::Format::exponent_bits == 5) {
       asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
     } else {
-#if __CUDA_ARCH__ >= 800
-      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
-#else
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
       bits = bf16_bits(__float_as_uint(x));
+#else
+      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
 #endif
     }
     return T::from_bits(bits);
   }
-#else
-  if constexpr (sizeof(T) == 4) {
-    return x;
-  } else {
-    return narrow<typename T::Format>(x);
-  }
-#endif
 }
 
 /// fma in FP32, rounded once to nearest even.
-__device__ __forceinline__ float fused_multiply_add(float a, float b, float c) {
-#if defined(__CUDA_ARCH__)
-  return __fmaf_rn(a, b, c);
-#elif defined(FP16LAB_CPU_SIMT)
-  return fma_of_host(a, b, c);
-#else
-  return a * b + c;  // nvcc's look at device code for the host; never called
-#endif
-}
+__device__ __forceinline__ float fused_multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
 // ---- shared memory ----
-
-/// FP16LAB_SHARED(Type, name): `__shared__ Type name;`, where a kernel also has dynamic shared memory. CUDA
-/// limits the sum of both at a launch, so the host machine has to count the bytes of this one.
-#if defined(FP16LAB_CPU_SIMT)
-#define FP16LAB_SHARED(Type, name)          \
-  static const char name##_declaration = 0; \
-  Type& name =                              \
-      *reinterpret_cast<Type*>(static_shared_memory(&name##_declaration, sizeof(Type), alignof(Type)))
-#else
-#define FP16LAB_SHARED(Type, name) __shared__ Type name
-#endif
 
 /// The block's dynamic shared memory, 128-byte aligned.
 template <class T>
 __device__ __forceinline__ T* dynamic_shared() {
-#if defined(__CUDA_ARCH__)
   extern __shared__ __align__(128) unsigned char fp16lab_dynamic_shared[];
   return reinterpret_cast<T*>(fp16lab_dynamic_shared);
-#elif defined(FP16LAB_CPU_SIMT)
-  return reinterpret_cast<T*>(dynamic_shared_memory());
-#else
-  return nullptr;
-#endif
 }
 
 /// 16 bytes, moved as one.
@@ -153,25 +96,15 @@ __device__ __forceinline__ void copy_16_bytes(void* shared, const void* global, 
 __device__ __forceinline__ void copy_16_bytes_async(void* shared, const void* global, int valid = 16) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   copy_16_bytes(shared, global, valid);
-#elif defined(__CUDA_ARCH__)
+#else
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global), "r"(valid)
                : "memory");
-#elif defined(FP16LAB_CPU_SIMT)
-  if (pretends_to_be_sm_75()) {
-    require_alignment(shared, 16);
-    if (valid > 0) require_alignment(global, 16);
-    copy_16_bytes(shared, global, valid);
-  } else {
-    delayed_copy(shared, global, static_cast<std::size_t>(valid), static_cast<std::size_t>(16 - valid));
-  }
 #endif
 }
 __device__ __forceinline__ void commit_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
-#elif defined(FP16LAB_CPU_SIMT)
-  commit_delayed_copies();
 #endif
 }
 /// All but the `pending` newest groups of this thread have arrived.
@@ -179,8 +112,6 @@ template <int pending>
 __device__ __forceinline__ void wait_for_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
-#elif defined(FP16LAB_CPU_SIMT)
-  finish_delayed_copies(pending);
 #endif
 }
 
@@ -191,7 +122,6 @@ __device__ __forceinline__ void wait_for_copies() {
 /// and 2 t + 1, column g).
 template <bool transposed>
 __device__ __forceinline__ void load_matrices_x4(std::uint32_t (&registers)[4], const void* row) {
-#if defined(__CUDA_ARCH__)
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   if constexpr (transposed) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -204,16 +134,12 @@ __device__ __forceinline__ void load_matrices_x4(std::uint32_t (&registers)[4], 
                  : "r"(address)
                  : "memory");
   }
-#elif defined(FP16LAB_CPU_SIMT)
-  load_matrices_x4_on_host(registers, row, transposed);
-#endif
 }
 
 /// The format that a tensor core reads elements of T as: TF32 numbers are floats in memory.
 template <class T>
 inline constexpr DType multiplied_as = std::is_same_v<T, float> ? DType::tf32 : DTypeOf<T>::value;
 
-#if defined(__CUDA_ARCH__)
 /// m16n8k8 of FP16.
 __device__ __forceinline__ void multiply_8(float (&d)[4], std::uint32_t a0, std::uint32_t a1,
                                            std::uint32_t b0) {
@@ -221,15 +147,13 @@ __device__ __forceinline__ void multiply_8(float (&d)[4], std::uint32_t a0, std:
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a0), "r"(a1), "r"(b0));
 }
-#endif
 
 /// d = d (+) a * b on the tensor core: 16 x 8 outputs, products of 32 bytes of k each, FP32 accumulators. T:
 /// Float16 or BFloat16, 16 of k; or float, low 13 bits ignored, 8 of k: k = t, plus 4 where 8 is added above.
 template <class T>
 __device__ __forceinline__ void multiply_step(float (&d)[4], const std::uint32_t (&a)[4],
                                               const std::uint32_t (&b)[2]) {
-#if defined(__CUDA_ARCH__)
-#if __CUDA_ARCH__ < 800
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   static_assert(multiplied_as<T> == DType::f16);
   multiply_8(d, a[0], a[1], b[0]);
   multiply_8(d, a[2], a[3], b[1]);
@@ -254,15 +178,6 @@ __device__ __forceinline__ void multiply_step(float (&d)[4], const std::uint32_t
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
 #endif
-#elif defined(FP16LAB_CPU_SIMT)
-  if (pretends_to_be_sm_75()) {
-    const std::uint32_t second_a[4] = {a[2], a[3], 0, 0}, second_b[2] = {b[1], 0};
-    multiply_on_host(d, a, b, multiplied_as<T>, 16);
-    multiply_on_host(d, second_a, second_b, multiplied_as<T>, 16);
-  } else {
-    multiply_on_host(d, a, b, multiplied_as<T>, 32);
-  }
-#endif
 }
 
 /// The same of the first half of k: registers a[0..1] and b[0]. Tensor cores that take so many products at a
@@ -270,26 +185,18 @@ __device__ __forceinline__ void multiply_step(float (&d)[4], const std::uint32_t
 template <class T>
 __device__ __forceinline__ void multiply_half_step(float (&d)[4], const std::uint32_t (&a)[4],
                                                    const std::uint32_t (&b)[2]) {
-#if defined(__CUDA_ARCH__)
-  if constexpr (multiplied_as<T> == DType::f16) {
+  if constexpr (multiplied_as<T> == DType::f16)
     multiply_8(d, a[0], a[1], b[0]);
-  } else {
-#if __CUDA_ARCH__ >= 800
-    if constexpr (multiplied_as<T> == DType::tf32)
-      asm volatile(
-          "mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-          : "r"(a[0]), "r"(a[1]), "r"(b[0]));
-    else
-      asm volatile(
-          "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-          : "r"(a[0]), "r"(a[1]), "r"(b[0]));
-#endif
-  }
-#elif defined(FP16LAB_CPU_SIMT)
-  multiply_on_host(d, a, b, multiplied_as<T>, 16);
-#endif
+  else if constexpr (multiplied_as<T> == DType::tf32)
+    asm volatile(
+        "mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+  else
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b[0]));
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -1,24 +1,17 @@
-// launch: a kernel on a Runtime's stream, the same call on a GPU and on the host machine.
+// launch: a kernel on a Runtime's stream. For .cu files.
 #pragma once
+
+#include <cuda_runtime.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
 
-#include "engine/backend/cuda/runtime/machine.hpp"
-#include "engine/backend/cuda/runtime/runtime.hpp"
-#if defined(FP16LAB_CPU_SIMT)
-#include "engine/backend/cuda/cpu_simt/cuda_language.hpp"
-#include "engine/backend/cuda/cpu_simt/executor.hpp"
-#else
-#include <cuda_runtime.h>
-
 #include "engine/backend/cuda/runtime/device_errors.hpp"
-#endif
+#include "engine/backend/cuda/runtime/runtime.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 /// Blocks of `threads` threads (at most 1024), in a grid of x * y * z blocks (y and z at most 65535), and so
 /// many bytes of dynamic shared memory for each block. A grid without blocks launches nothing.
@@ -28,13 +21,8 @@ struct LaunchShape {
   std::size_t shared_bytes = 0;
 };
 
-/// No grid of blocks_for has more. Few on the host machine: there a test of a few thousand elements sees
-/// every kernel walk on to its second and third stride, with what its block has left in shared memory.
-#if defined(FP16LAB_CPU_SIMT)
-inline constexpr std::int64_t largest_grid = 3;
-#else
+/// No grid of blocks_for has more.
 inline constexpr std::int64_t largest_grid = std::int64_t{1} << 20;
-#endif
 
 /// Blocks that cover `count` items by `per_block`; at most `limit` of them: kernels walk on by grid strides.
 constexpr std::uint32_t blocks_for(std::int64_t count, std::int64_t per_block,
@@ -58,12 +46,6 @@ void launch(Runtime& runtime, const char* name, void (*kernel)(Parameters...), c
             std::type_identity_t<Parameters>... arguments) {
   static_assert((sizeof(Parameters) + ... + 0) <= 4096, "kernel parameters take at most 4 KB");
   if (shape.x == 0 || shape.y == 0 || shape.z == 0) return;
-#if defined(FP16LAB_CPU_SIMT)
-  execute_or_record(runtime,
-                    {name, reinterpret_cast<const void*>(kernel), shape.x, shape.y, shape.z, shape.threads,
-                     shape.shared_bytes, &needs_opt_in},
-                    [=] { kernel(arguments...); });
-#elif defined(__CUDACC__)
   void* const stream = runtime.stream();  // and its device is the thread's current one
   cudaError_t error = cudaSuccess;
   if (shape.shared_bytes > 0) {
@@ -82,9 +64,6 @@ void launch(Runtime& runtime, const char* name, void (*kernel)(Parameters...), c
   }
   if (error != cudaSuccess)
     throw DeviceFailure(std::string("kernel ") + name + ": " + cudaGetErrorString(error));
-#else
-  static_assert(sizeof...(Parameters) > 1000, "kernels are launched from .cu files");
-#endif
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -5,9 +5,8 @@
 #include <cstring>
 
 #include "engine/backend/cuda/runtime/instructions.hpp"
-#include "engine/backend/cuda/runtime/machine.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 /// `count` elements; the address of a pack in memory is a multiple of its size.
 template <class T, int count>
@@ -38,25 +37,13 @@ struct Word<16> {
 /// The pack at `address`: one load instruction.
 template <int count, class T>
 __device__ __forceinline__ Pack<T, count> load_pack(const T* address) {
-#if defined(FP16LAB_CPU_SIMT)
-  require_alignment(address, sizeof(Pack<T, count>));
-  Pack<T, count> pack;
-  std::memcpy(static_cast<void*>(&pack), address, sizeof(pack));
-  return pack;
-#else
   using Word = typename packs_detail::Word<sizeof(Pack<T, count>)>::type;
   return __builtin_bit_cast(Pack<T, count>, *reinterpret_cast<const Word*>(address));
-#endif
 }
 template <int count, class T>
 __device__ __forceinline__ void store_pack(T* address, const Pack<T, count>& pack) {
-#if defined(FP16LAB_CPU_SIMT)
-  require_alignment(address, sizeof(pack));
-  std::memcpy(static_cast<void*>(address), &pack, sizeof(pack));
-#else
   using Word = typename packs_detail::Word<sizeof(Pack<T, count>)>::type;
   *reinterpret_cast<Word*>(address) = __builtin_bit_cast(Word, pack);
-#endif
 }
 
 /// May packs of `bytes` bytes begin at `address`?
@@ -64,4 +51,4 @@ inline bool holds_packs(const void* address, std::uintptr_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

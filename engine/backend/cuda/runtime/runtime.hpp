@@ -6,14 +6,12 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "engine/backend/cuda/runtime/devices.hpp"
-#include "engine/backend/cuda/runtime/machine.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 /// A recorded sequence of operations (cudaGraphExec_t).
 class Graph {
@@ -65,24 +63,17 @@ class Runtime {
 
   /// The device becomes the thread's current one: for libraries that ask CUDA which device they work for.
   void make_current() const;
-  /// cudaStream_t, for libraries and launches, whose device becomes the thread's current one; nullptr on the
-  /// host machine.
+  /// cudaStream_t, for libraries and launches, whose device becomes the thread's current one.
   void* stream() const;
-#if defined(FP16LAB_CPU_SIMT)
-  /// Does `call` now, or keeps it while recording.
-  void perform_on_host(std::function<void()> call);
-#endif
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-#if !defined(FP16LAB_CPU_SIMT)
 /// DeviceUnavailable, saying what would be right, if `device` (the current one) is too old or the program has
 /// no kernels for it.
 void require_code_for_device(const CudaDevice& device);  // backend.cpp
 bool has_code_for_current_device();                      // memory.cu
-#endif
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -2,7 +2,7 @@
 // read from the step state: the host does not know.
 #include "engine/backend/cuda/verbs/updates.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 namespace {
 
@@ -231,4 +231,4 @@ void CudaBackend::lamb_step(const LambOptions& options, Tensor& weight, const Te
   });
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

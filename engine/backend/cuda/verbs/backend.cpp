@@ -8,14 +8,10 @@
 #include "engine/backend/cuda/runtime/no_device.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
-#if defined(FP16LAB_CPU_SIMT)
-#include "engine/backend/cuda/cpu_simt/host_machine.hpp"
-#include "engine/backend/cuda/cpu_simt/warp_instructions.hpp"
-#endif
 
 namespace fp16lab::engine {
 
-namespace FP16LAB_MACHINE {
+namespace gpu {
 
 namespace {
 
@@ -33,12 +29,7 @@ class DeviceMemory final : public MemoryResource {
 };
 
 std::string_view own_row(const CudaDevice& device) {
-#if defined(FP16LAB_CPU_SIMT)
-  (void)device;
-  return tensor_core();
-#else
   return tensor_core_of(device.capability_major, device.capability_minor);
-#endif
 }
 
 /// The row that the options ask for, if it is the device's.
@@ -82,13 +73,11 @@ class RecordedGraph final : public Recording {
 
 }  // namespace
 
-#if !defined(FP16LAB_CPU_SIMT)
 void require_code_for_device(const CudaDevice& device) {
   const std::string why =
       unusable_device_text(device, has_code_for_current_device(), FP16LAB_CUDA_ARCHITECTURES);
   if (!why.empty()) throw DeviceUnavailable(why);
 }
-#endif
 
 namespace {
 std::unique_ptr<LibraryRoute> make_route(Runtime& runtime, const CudaOptions& options,
@@ -157,24 +146,13 @@ double CudaBackend::milliseconds(const std::function<void()>& work) {
   return runtime_.milliseconds_between_marks();
 }
 
-}  // namespace FP16LAB_MACHINE
+}  // namespace gpu
 
-#if defined(FP16LAB_CPU_SIMT)
-namespace cpu_simt {
-std::unique_ptr<Backend> make_cuda_backend_on_cpu(const CudaOptions& options, Schedule schedule,
-                                                  const ProductLibraryFactory& make_library) {
-  set_schedule(schedule);
-  set_tensor_core(options.tensor_core == "auto" ? "hopper" : options.tensor_core);
-  return std::make_unique<CudaBackend>(options, make_library);
-}
-}  // namespace cpu_simt
-#else
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
   return std::make_unique<gpu::CudaBackend>(options, make_cublaslt);
 }
 std::unique_ptr<MemoryResource> make_cuda_memory(int device) {
   return std::make_unique<gpu::DeviceMemory>(device);
 }
-#endif
 
 }  // namespace fp16lab::engine

@@ -16,12 +16,11 @@
 #include "engine/backend/cuda/cuda_backend.hpp"
 #include "engine/backend/cuda/library/product_library.hpp"
 #include "engine/backend/cuda/runtime/index_fault.hpp"
-#include "engine/backend/cuda/runtime/machine.hpp"
 #include "engine/backend/cuda/runtime/runtime.hpp"
 #include "engine/tensor/storage.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 class LibraryRoute;        // route.hpp
 class CheckBenchOnDevice;  // library/gemm.cu
@@ -196,4 +195,4 @@ class CudaBackend final : public Backend {
   bool fault_recorded_ = false;            ///< an index_check in a recording: whenever it is replayed
 };
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

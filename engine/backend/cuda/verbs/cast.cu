@@ -9,7 +9,7 @@
 #include "engine/backend/cuda/verbs/stochastic.hpp"
 #include "engine/backend/elementwise_functions.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 namespace {
 
@@ -163,4 +163,4 @@ Tensor CudaBackend::widened(const Tensor& x) {
   return wide;
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

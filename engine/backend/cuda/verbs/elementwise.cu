@@ -7,7 +7,7 @@
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "engine/backend/elementwise_functions.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 namespace {
 
@@ -180,4 +180,4 @@ void CudaBackend::divide(const Tensor& x, float divisor, Tensor& out) {
   map_tensor(runtime_, "divide", x, out, DivideBy{divisor});
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -12,11 +12,10 @@
 #include "engine/backend/cuda/runtime/element_types.hpp"
 #include "engine/backend/cuda/runtime/instructions.hpp"
 #include "engine/backend/cuda/runtime/launch.hpp"
-#include "engine/backend/cuda/runtime/machine.hpp"
 #include "engine/backend/cuda/runtime/packs.hpp"
 #include "engine/tensor/tensor.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 /// A part of a list of tensors (f), passed to kernels by value.
 struct GradientTable {
@@ -119,4 +118,4 @@ void launch_pass(Runtime& runtime, const char* name, std::span<const Tensor> gra
   });
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -12,12 +12,10 @@
 #include "engine/backend/cuda/stream_histogram.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "engine/backend/cuda/verbs/probe_counting.hpp"
-#if !defined(FP16LAB_CPU_SIMT)
 #include "engine/backend/cuda/verbs/thrust_histogram.hpp"
-#endif
 #include "engine/backend/digest_functions.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 namespace {
 
@@ -169,17 +167,7 @@ ProbeCounts* CudaBackend::counts_of(CastProbe* probe, std::int64_t elements) {
 void CudaBackend::histogram(const Tensor& x, ExponentHistogram& out) {
   checks::histogram(x);
   require_not_recording("histogram");
-#if defined(FP16LAB_CPU_SIMT)
-  Tensor holder;
-  auto* const counts = scratch<std::uint64_t>(DeviceHistogram::slots, holder);
-  runtime_.set_bytes(holder.data(), 0, holder.byte_count());
-  count(x, counts, nullptr);
-  std::uint64_t host_counts[DeviceHistogram::slots];
-  runtime_.copy_to_host(reinterpret_cast<std::byte*>(host_counts), holder.data(), sizeof(host_counts));
-  add(host_counts, out);
-#else
   count_by_thrust(*this, x, out);
-#endif
   raise_noted_fault();
 }
 
@@ -264,9 +252,8 @@ std::uint64_t CudaBackend::digest(std::span<const DigestItem> items) {
   return result;
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu
 
-#if !defined(FP16LAB_CPU_SIMT)
 namespace fp16lab::engine {
 
 namespace {
@@ -308,4 +295,3 @@ void count_exponents_on_stream(const void* values, std::size_t count, DType dtyp
 }
 
 }  // namespace fp16lab::engine
-#endif

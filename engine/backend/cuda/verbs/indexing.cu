@@ -21,14 +21,12 @@
 #include "engine/backend/cuda/runtime/packs.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "engine/backend/cuda/verbs/tree_kernels.hpp"
-#if !defined(FP16LAB_CPU_SIMT)
 // fp16lab::cub: a namespace of ours, so that no kernel's name holds the list of architectures and nvcc's PTX
 // for one of them has the names of the library for several (CUB, util_namespace.cuh).
 #define THRUST_CUB_WRAPPED_NAMESPACE fp16lab
 #include <cub/device/device_radix_sort.cuh>
-#endif
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 namespace {
 
@@ -129,17 +127,6 @@ struct Entries {
 /// Stable, by the lowest `bits` bits of the keys. Ordered on the stream.
 void sort_entries(Runtime& runtime, CudaBackend& backend, const Entries& from, const Entries& to,
                   std::uint32_t count, int bits) {
-#if defined(FP16LAB_CPU_SIMT)
-  (void)backend;
-  (void)bits;
-  runtime.perform_on_host([=] {
-    std::copy_n(from.positions, count, to.positions);
-    std::stable_sort(to.positions, to.positions + count,
-                     [=](std::uint32_t a, std::uint32_t b) { return from.keys[a] < from.keys[b]; });
-    std::transform(to.positions, to.positions + count, to.keys,
-                   [=](std::uint32_t i) { return from.keys[i]; });
-  });
-#else
   const auto sort = [&](void* temporary, std::size_t& bytes) {
     const cudaError_t error =
         cub::DeviceRadixSort::SortPairs(temporary, bytes, from.keys, to.keys, from.positions, to.positions,
@@ -150,7 +137,6 @@ void sort_entries(Runtime& runtime, CudaBackend& backend, const Entries& from, c
   sort(nullptr, bytes);
   const Tensor temporary = backend.empty({static_cast<std::int64_t>(bytes)}, DType::u8);
   sort(temporary.data(), bytes);
-#endif
 }
 
 /// segments[id] for the ids below `rows` that have entries.
@@ -375,4 +361,4 @@ void CudaBackend::scatter_rows(const Tensor& x, const Tensor& index, Tensor& out
   if (probe != nullptr) store(result, out, probe);
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -6,7 +6,7 @@
 #include "engine/backend/cuda/verbs/probe_counting.hpp"
 #include "engine/backend/lstm_functions.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 namespace {
 
@@ -150,4 +150,4 @@ void CudaBackend::lstm_cell_gradient(const LstmCellGradientCall& call) {
   });
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -5,7 +5,7 @@
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "engine/backend/fill_pattern.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 namespace {
 
@@ -23,20 +23,16 @@ void fill_with(Runtime& runtime, const Tensor& out, std::uint64_t pattern) {
   launch(runtime, "fill", &fill_words<Word>, shape, elements<Word>(out), count, static_cast<Word>(pattern));
 }
 
-#if !defined(FP16LAB_CPU_SIMT)
 __global__ void present() {}
-#endif
 
 }  // namespace
 
-#if !defined(FP16LAB_CPU_SIMT)
 bool has_code_for_current_device() {
   cudaFuncAttributes attributes;
   if (cudaFuncGetAttributes(&attributes, present) == cudaSuccess) return true;
   cudaGetLastError();  // the runtime keeps the error until it is asked for
   return false;
 }
-#endif
 
 void CudaBackend::upload(std::span<const std::byte> host, Tensor& out) {
   checks::transfer("upload", host.size(), out);
@@ -72,4 +68,4 @@ void CudaBackend::fill(Tensor& out, double value) {
   }
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

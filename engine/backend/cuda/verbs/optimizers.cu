@@ -2,7 +2,7 @@
 // from the step state: the host does not know.
 #include "engine/backend/cuda/verbs/updates.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 namespace {
 
@@ -170,4 +170,4 @@ void CudaBackend::rmsprop_step(const RmspropOptions& options, Tensor& weight, co
               });
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

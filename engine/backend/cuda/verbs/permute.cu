@@ -6,7 +6,7 @@
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "engine/backend/permutation.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 namespace {
 
@@ -284,4 +284,4 @@ void CudaBackend::insert(const Tensor& x, int axis, std::int64_t begin, Tensor& 
             plan.run * size, plan.rows);
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

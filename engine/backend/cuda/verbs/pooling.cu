@@ -15,7 +15,7 @@
 #include "engine/backend/window_functions.hpp"
 #include "numerics/formats/bits.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 using functions::Divisor;
 using functions::Pool2dPlan;
@@ -357,4 +357,4 @@ void CudaBackend::pool_place(const Tensor& x, const Tensor& index, Layout layout
   });
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

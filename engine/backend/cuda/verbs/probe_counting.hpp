@@ -17,10 +17,9 @@
 #include <cstdint>
 
 #include "engine/backend/cuda/runtime/instructions.hpp"
-#include "engine/backend/cuda/runtime/machine.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 /// 2272 bytes of a block's shared memory (a multiple of 16), in the order of ProbeCounts. 32 bits hold what
 /// one block sees of any tensor below 2^32 elements.
@@ -31,19 +30,11 @@ struct alignas(16) BlockCounts {
 static_assert(sizeof(BlockCounts) == 2272);
 
 __device__ __forceinline__ void add_to_count(std::uint64_t* count, std::uint64_t amount) {
-#if defined(__CUDA_ARCH__)
   static_assert(sizeof(unsigned long long) == sizeof(std::uint64_t));
   atomicAdd(reinterpret_cast<unsigned long long*>(count), static_cast<unsigned long long>(amount));
-#elif defined(FP16LAB_CPU_SIMT)
-  atomicAdd(count, amount);
-#endif
 }
 __device__ __forceinline__ void raise_count(std::uint64_t* count, std::uint64_t amount) {
-#if defined(__CUDA_ARCH__)
   atomicMax(reinterpret_cast<unsigned long long*>(count), static_cast<unsigned long long>(amount));
-#elif defined(FP16LAB_CPU_SIMT)
-  atomicMax(count, amount);
-#endif
 }
 
 /// The counts of one DeviceHistogram, in shared memory, and one thread's extremes.
@@ -150,4 +141,4 @@ class BlockProbe {
   ProbeCounts* counts_;
 };
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

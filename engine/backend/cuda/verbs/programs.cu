@@ -18,7 +18,7 @@
 #include "engine/optim/optimizer_programs.hpp"
 #include "engine/train/iteration_programs.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 namespace {
 
@@ -91,4 +91,4 @@ void CudaBackend::run(const ScalarProgram& program, Tensor& step) {
   known_program.run(runtime_, known_program.name, reinterpret_cast<StepState*>(step.data()), parameters);
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

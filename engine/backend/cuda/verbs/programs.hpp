@@ -4,11 +4,10 @@
 #include <cstddef>
 #include <span>
 
-#include "engine/backend/cuda/runtime/machine.hpp"
 #include "engine/backend/cuda/runtime/runtime.hpp"
 #include "engine/backend/step_state.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 /// A program's bytes of parameters, as its kernel gets them.
 struct ProgramParameters {
@@ -29,4 +28,4 @@ extern bool called_across_border;
 /// All of them, in the order of programs.cu.
 std::span<const DeviceProgram> device_programs();
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

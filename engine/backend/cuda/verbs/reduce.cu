@@ -11,7 +11,7 @@
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "engine/backend/cuda/verbs/tree_kernels.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 namespace {
 
@@ -219,4 +219,4 @@ void CudaBackend::reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, Ca
   if (probe != nullptr) store(result, out, probe);
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -6,7 +6,7 @@
 #include "engine/backend/elementwise_functions.hpp"
 #include "engine/backend/optimizer_functions.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 namespace {
 
@@ -207,4 +207,4 @@ void CudaBackend::clip_by_value(std::span<Tensor> gradients, float max_value) {
   launch_pass(runtime_, "clip_by_value", gradients, ClipByValue{max_value});
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

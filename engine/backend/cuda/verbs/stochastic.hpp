@@ -4,11 +4,10 @@
 
 #include <cstdint>
 
-#include "engine/backend/cuda/runtime/machine.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/random/philox.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 /// Random bits of element i, from word i / 2 of its stream: its half of the word, in the upper half of the
 /// result.
@@ -27,4 +26,4 @@ __device__ __forceinline__ Half rounded_stochastically(float x, std::uint32_t ra
   return narrow<typename Half::Format>(x, options);
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -1,6 +1,4 @@
-// The CUDA build of numerics/histogram/exponent_count_thrust-inl.h. Not among the sources that the host
-// machine executes: Thrust has no machine of that kind, and the algorithm runs on the CPU in its OpenMP
-// build.
+// The CUDA build of numerics/histogram/exponent_count_thrust-inl.h; its OpenMP build runs on the CPU.
 #include "engine/backend/cuda/verbs/thrust_histogram.hpp"
 
 #define THRUST_CUB_WRAPPED_NAMESPACE fp16lab  // as in indexing.cu: kernels' names without architectures

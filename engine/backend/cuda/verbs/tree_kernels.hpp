@@ -12,10 +12,9 @@
 #include <cstdint>
 
 #include "engine/backend/cuda/runtime/instructions.hpp"
-#include "engine/backend/cuda/runtime/machine.hpp"
 #include "numerics/arithmetic/tree_reduce.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE {
+namespace fp16lab::engine::gpu {
 
 constexpr std::int64_t tree_chunks_of(std::int64_t n) { return (n + tree_chunk_size - 1) / tree_chunk_size; }
 
@@ -159,4 +158,4 @@ __device__ __forceinline__ T reduce_by_block(std::int64_t n, const Get& get, Op 
   return result;
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE
+}  // namespace fp16lab::engine::gpu

@@ -11,7 +11,7 @@
 #include "engine/backend/optimizer_functions.hpp"
 #include "numerics/convert/convert.hpp"
 
-namespace fp16lab::engine::FP16LAB_MACHINE::updates {
+namespace fp16lab::engine::gpu::updates {
 
 using functions::Gives;
 
@@ -137,4 +137,4 @@ void with_update(const Tensor& weight, const Tensor& gradient, std::initializer_
   });
 }
 
-}  // namespace fp16lab::engine::FP16LAB_MACHINE::updates
+}  // namespace fp16lab::engine::gpu::updates

@@ -1,16 +1,17 @@
-// The library's route of Backend::gemm on the host machine, with a fake library in cuBLASLt's place: what is
+// The library's route of Backend::gemm on the PTX machine, with a fake library in cuBLASLt's place: what is
 // pinned, what is refused, and that nobody can see from the bits which route was taken.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 
-#include "engine/backend/cuda/cpu_simt/warp_instructions.hpp"
 #include "engine/backend/cuda/library/route.hpp"
 #include "engine/backend/cuda/runtime/device_errors.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "tests/engine/backend/conformance.hpp"
 #include "tests/engine/backend/cuda/machine_with_library.hpp"
+#include "tests/machines/ptx/cudart/ptx_executor.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -170,15 +171,22 @@ TEST(CudaPinning, ALibraryWithoutAlgorithmsIsSaidSo) {
 
 // A device whose instructions do not follow the row: nothing that equals them may be pinned.
 TEST(CudaPinning, NothingIsPinnedWhereOurOwnKernelIsNotTheEmulator) {
+  using namespace ptx::cudart;
+  Settings settings;
+  settings.make_executor = [](Settings ampere, ptx::DeviceMemory& memory) {
+    ampere.architecture = 80;
+    return ptx_executor_maker(std::getenv("FP16LAB_PTX"))(ampere, memory);
+  };
+  Simulation::instance().reset(settings);
   MachineWithLibrary machine({right, right, right});
-  cpu_simt::set_tensor_core("ampere");
   compute<Float16>(*machine.backend, {});
   ASSERT_EQ(machine.reports.size(), 1u);
   EXPECT_THAT(machine.reports[0], HasSubstr("our own kernel gives"));
   EXPECT_THAT(machine.reports[0], HasSubstr("the emulator of hopper"));
   EXPECT_LT(machine.log->ran.size(), 3u)
       << "the first set that tells the generations apart ends it, for all algorithms";
-  cpu_simt::set_tensor_core("hopper");
+  machine.backend.reset();
+  Simulation::instance().set_up_from_environment();
 }
 
 TEST(CudaPinning, RecordingDoesNotPinAndAPinnedProductIsRecorded) {
@@ -203,8 +211,8 @@ TEST(CudaPinning, RecordingDoesNotPinAndAPinnedProductIsRecorded) {
   EXPECT_THAT(machine.log->ran, IsEmpty()) << "recorded, not done";
   after->replay();
   after->replay();
-  EXPECT_EQ(machine.log->ran.size(), 2u);
   EXPECT_EQ(bytes_of(backend, recorded), bytes_of(backend, eager));
+  EXPECT_EQ(machine.log->ran.size(), 2u);
 }
 
 TEST(CudaPinning, MmaNeverAsksAndAutomaticLeavesSmallProductsAlone) {
@@ -306,9 +314,8 @@ TEST(CudaPinning, WhereThereIsNoMemoryToCompareOurOwnKernelRuns) {
   std::vector<std::string> reports;
   CudaOptions options{.gemm = GemmRoute::cublas};
   options.report = [&](std::string_view line) { reports.emplace_back(line); };
-  cpu_simt::Runtime runtime(0);
-  cpu_simt::LibraryRoute route(runtime, options, tensor_core_model("hopper"),
-                               std::make_unique<FakeProductLibrary>(log, "hopper"));
+  gpu::Runtime runtime(0);
+  gpu::LibraryRoute route(runtime, options, tensor_core_model("hopper"), fake_library(log));
   const ProductProblem problem = contiguous_product(64, 64, 64, 1, DType::f16, DType::f16);
   EXPECT_EQ(route.find(problem), nullptr);
   const AlgorithmOutcome& outcome = route.decide(
@@ -325,9 +332,8 @@ TEST(CudaPinning, AnAlgorithmThatWasLeftOutIsToldWithItsRawValues) {
   std::vector<std::string> reports;
   CudaOptions options{.gemm = GemmRoute::cublas};
   options.report = [&](std::string_view line) { reports.emplace_back(line); };
-  cpu_simt::Runtime runtime(0);
-  cpu_simt::LibraryRoute route(runtime, options, tensor_core_model("hopper"),
-                               std::make_unique<FakeProductLibrary>(log, "hopper"));
+  gpu::Runtime runtime(0);
+  gpu::LibraryRoute route(runtime, options, tensor_core_model("hopper"), fake_library(log));
   const ProductProblem problem = contiguous_product(64, 64, 64, 1, DType::f16, DType::f16);
   EXPECT_FALSE(route.decide(problem, []() -> std::unique_ptr<CheckBench> { return nullptr; }).pinned);
   EXPECT_THAT(reports, ElementsAre(HasSubstr("left out is algorithm 21 (tile 20, split k 2, reduction 2)")));
@@ -337,7 +343,7 @@ TEST(CudaPinning, TheWidestAlignmentThatAnAddressHas) {
   alignas(32) static std::byte memory[32];
   for (const auto& [offset, alignment] :
        {std::pair{0, 16u}, {16, 16u}, {8, 8u}, {4, 4u}, {12, 4u}, {2, 2u}, {7, 1u}})
-    EXPECT_EQ(cpu_simt::LibraryRoute::alignment_of(memory + offset), alignment) << offset;
+    EXPECT_EQ(gpu::LibraryRoute::alignment_of(memory + offset), alignment) << offset;
 }
 
 TEST(CudaPinning, AFileThatHoldsNoPinsStopsTheStartInOneLine) {

@@ -1,4 +1,4 @@
-// A library of products for tests: algorithms that add in known orders and end in known ways, on host memory.
+// A library of products for tests: algorithms that add in known orders and end in known ways, on memory that the host reaches.
 #pragma once
 
 #include <algorithm>
@@ -181,8 +181,11 @@ class FakeProductLibrary final : public ProductLibrary {
     std::string left_out;
   };
 
-  FakeProductLibrary(std::shared_ptr<Log> log, const std::string& tensor_core)
-      : log_(std::move(log)), tensor_core_(tensor_core) {}
+  /// Puts work on a stream.
+  using Enqueue = std::function<void(void* stream, std::function<void()> work)>;
+
+  FakeProductLibrary(std::shared_ptr<Log> log, const std::string& tensor_core, Enqueue enqueue)
+      : log_(std::move(log)), tensor_core_(tensor_core), enqueue_(std::move(enqueue)) {}
 
   std::string version() const override { return log_->version; }
   std::vector<ProductAlgorithm> algorithms(const ProductProblem& problem, ProductOrder order,
@@ -206,13 +209,14 @@ class FakeProductLibrary final : public ProductLibrary {
            const std::byte* b, std::byte* d, std::byte* workspace, void* stream) override {
     const FakeAlgorithm one{static_cast<Topology>(algorithm.words[0]),
                             static_cast<Fault>(algorithm.words[1])};
-    log_->ran.push_back(one);
     if (one.fault == Fault::throws) throw std::runtime_error("the fake library does not run this");
-    if (stream != nullptr) throw std::logic_error("the host machine has no streams");
-    if (algorithm.workspace_bytes > 0) std::memset(workspace, 0x5a, algorithm.workspace_bytes);
-    if (problem.operands == DType::f32) return run_f32(problem, a, b, d);
-    if (problem.operands == DType::f16) return run_low<Float16>(problem, one, a, b, d);
-    run_low<BFloat16>(problem, one, a, b, d);
+    enqueue_(stream, [=, this, bytes = algorithm.workspace_bytes] {
+      log_->ran.push_back(one);
+      if (bytes > 0) std::memset(workspace, 0x5a, bytes);
+      if (problem.operands == DType::f32) return run_f32(problem, a, b, d);
+      if (problem.operands == DType::f16) return run_low<Float16>(problem, one, a, b, d);
+      run_low<BFloat16>(problem, one, a, b, d);
+    });
   }
 
  private:
@@ -297,6 +301,7 @@ class FakeProductLibrary final : public ProductLibrary {
 
   std::shared_ptr<Log> log_;
   std::string tensor_core_;
+  Enqueue enqueue_;
 };
 
 }  // namespace fp16lab::engine::test

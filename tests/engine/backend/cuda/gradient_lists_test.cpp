@@ -1,4 +1,4 @@
-// Kernels over lists of tensors, on the host machine beside the emulated back end: more tensors than one
+// Kernels over lists of tensors, on a device beside the emulated back end: more tensors than one
 // launch takes, tensors without elements, and memory that is not aligned for 16-byte accesses.
 #include <gtest/gtest.h>
 
@@ -7,16 +7,16 @@
 #include <memory>
 #include <vector>
 
-#include "engine/backend/cuda/cpu_simt/host_machine.hpp"
-#include "engine/backend/cuda/verbs/gradient_table.hpp"
-#include "engine/backend/emulated/emulated_backend.hpp"
 #include "numerics/random/philox.hpp"
-#include "numerics/tensor_core/tensor_core_model.hpp"
+#include "tests/engine/backend/cuda/on_device.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
 
-using cpu_simt::GradientTable;
+using CudaGradientLists = OnDevice;
+
+/// Tensors of a launch (GradientTable in engine/backend/cuda/verbs/gradient_table.hpp).
+constexpr std::size_t capacity = 144;
 
 /// Memory of another resource, `offset` bytes behind where it begins.
 class ShiftedMemory final : public MemoryResource {
@@ -38,15 +38,14 @@ class ShiftedMemory final : public MemoryResource {
 
 /// The same tensors on both sides; the device's in memory of `pool`.
 struct Twins {
-  std::unique_ptr<Backend> emulated = make_emulated_backend(tensor_core_model("hopper"), 1);
-  std::unique_ptr<Backend> device = cpu_simt::make_cuda_backend_on_cpu({}, cpu_simt::Schedule::scrambled);
+  std::unique_ptr<Backend> emulated = emulated_twin();
+  std::unique_ptr<Backend> device = device_backend();
   std::unique_ptr<StoragePool> pool;
   std::vector<Tensor> here, there;
   Tensor step_here, step_there;
 
   explicit Twins(std::size_t offset = 0)
-      : pool(std::make_unique<StoragePool>(
-            std::make_unique<ShiftedMemory>(cpu_simt::make_pretended_device_memory(), offset))) {
+      : pool(std::make_unique<StoragePool>(std::make_unique<ShiftedMemory>(make_cuda_memory(), offset))) {
     StepState state;
     state.set_scale(1536.0);
     state.learning_rate.fill(0.125f);
@@ -98,16 +97,15 @@ struct Twins {
 
 constexpr DType dtypes[] = {DType::f32, DType::f16, DType::bf16};
 
-TEST(CudaGradientLists, MoreTensorsThanALaunchTakes) {
+TEST_F(CudaGradientLists, MoreTensorsThanALaunchTakes) {
   Twins twins;
-  constexpr std::size_t count = 2 * GradientTable::capacity + 5;
+  constexpr std::size_t count = 2 * capacity + 5;
   for (std::size_t i = 0; i < count; ++i) twins.add(static_cast<std::int64_t>(i * i % 61), dtypes[i % 3]);
-  ASSERT_GT(count, static_cast<std::size_t>(GradientTable::capacity));
   twins.expect_equal_passes();
 }
 
-TEST(CudaGradientLists, AnOverflowInAnyTensorOfAnyLaunchIsFound) {
-  constexpr std::size_t count = GradientTable::capacity + 3;
+TEST_F(CudaGradientLists, AnOverflowInAnyTensorOfAnyLaunchIsFound) {
+  constexpr std::size_t count = capacity + 3;
   for (const std::size_t bad : {std::size_t{0}, std::size_t{1}, count - 4, count - 3, count - 1}) {
     Twins twins;
     for (std::size_t i = 0; i < count; ++i) twins.add(3, DType::f32);
@@ -121,7 +119,7 @@ TEST(CudaGradientLists, AnOverflowInAnyTensorOfAnyLaunchIsFound) {
   }
 }
 
-TEST(CudaGradientLists, ChunksAndPacksEndAnywhere) {
+TEST_F(CudaGradientLists, ChunksAndPacksEndAnywhere) {
   Twins twins;
   for (const DType dtype : dtypes)
     for (const std::int64_t count : {1, 3, 4, 7, 8, 9, 1023, 1024, 1025, 4095, 4096, 4097, 8200})
@@ -129,7 +127,7 @@ TEST(CudaGradientLists, ChunksAndPacksEndAnywhere) {
   twins.expect_equal_passes();
 }
 
-TEST(CudaGradientLists, MemoryOffTheGridOf16Bytes) {
+TEST_F(CudaGradientLists, MemoryOffTheGridOf16Bytes) {
   for (const std::size_t offset : {std::size_t{4}, std::size_t{8}, std::size_t{12}}) {
     Twins twins(offset);
     for (const DType dtype : dtypes)
@@ -139,7 +137,7 @@ TEST(CudaGradientLists, MemoryOffTheGridOf16Bytes) {
   }
 }
 
-TEST(CudaGradientLists, OptimizersOffTheGridOf16Bytes) {
+TEST_F(CudaGradientLists, OptimizersOffTheGridOf16Bytes) {
   for (const std::size_t offset : {std::size_t{4}, std::size_t{8}})
     for (const DType weight : dtypes)
       for (const DType gradient : dtypes) {

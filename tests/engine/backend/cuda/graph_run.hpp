@@ -15,17 +15,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/backend/cuda/cpu_simt/host_machine.hpp"
 #include "engine/nn/conv2d.hpp"
 #include "engine/nn/models/model_pair.hpp"
 #include "engine/train/methods/gradient_penalty.hpp"
 #include "engine/train/methods/two_models.hpp"
+#include "tests/engine/backend/cuda/on_device.hpp"
 #include "tests/engine/train/mlp_run.hpp"
 #include "tests/engine/train/training_run.hpp"
 
 namespace fp16lab::engine::test::graph {
-
-inline std::unique_ptr<Backend> device_on_cpu() { return cpu_simt::make_cuda_backend_on_cpu(); }
 
 inline std::uint64_t bits_of(double value) {
   std::uint64_t bits = 0;
@@ -204,10 +202,10 @@ inline void expect_same(const Shown& expected, const Shown& actual, const char* 
 
 /// Returns what all three show.
 inline Shown expect_three_alike(const Case& setup) {
-  Shown emulated = shown_by(hopper_backend(), setup, false);
-  const Shown eager = shown_by(device_on_cpu(), setup, false);
+  Shown emulated = shown_by(emulated_twin(), setup, false);
+  const Shown eager = shown_by(device_backend(), setup, false);
   expect_same(emulated, eager, "verb by verb");
-  expect_same(emulated, shown_by(device_on_cpu(), setup, true), "replayed");
+  expect_same(emulated, shown_by(device_backend(), setup, true), "replayed");
   EXPECT_EQ(emulated.steps.size(), setup.train.steps);
   return emulated;
 }

@@ -1,6 +1,5 @@
 // Steps that the back end replays (train.graph) have the bits of steps done verb by verb, and both those of
-// the emulated back end: every number of every record, every histogram, every name. CUDA's kernels run on the
-// host machine.
+// the emulated back end: every number of every record, every histogram, every name.
 #include <unistd.h>
 
 #include <cstdint>
@@ -22,7 +21,9 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(CudaGraph, AMixedRunWithOverflowsAndSkipsHasTheSameBits) {
+using CudaGraph = OnDevice;
+
+TEST_F(CudaGraph, AMixedRunWithOverflowsAndSkipsHasTheSameBits) {
   const Shown shown = expect_three_alike({});
   EXPECT_GT(shown.skipped, 0u);
   EXPECT_LT(shown.skipped, shown.steps.size());
@@ -31,28 +32,48 @@ TEST(CudaGraph, AMixedRunWithOverflowsAndSkipsHasTheSameBits) {
   for (const OverflowRow& row : shown.overflows) EXPECT_FALSE(row.parameters.empty()) << row.step;
 }
 
-TEST(CudaGraph, InFullPrecisionToo) {
+TEST_F(CudaGraph, InFullPrecisionToo) {
   expect_three_alike({.amp = {.level = Level::O0}, .scaler = {.policy = "none"}});
 }
 
-TEST(CudaGraph, AccumulatedMicroBatchesAndAClippedNormHaveTheSameBits) {
+/// BF16 and TF32 on tensor cores that have them; others refuse the first product by their capability.
+TEST_F(CudaGraph, Bf16AndTf32HaveTheSameBits) {
+  for (const DType dtype : {DType::bf16, DType::tf32}) {
+    SCOPED_TRACE(name_of(dtype));
+    for (const Network network : {Network::mlp, Network::convolution}) {
+      const Case setup{.network = network, .amp = {.level = Level::O1, .dtype = dtype}};
+      if (device_multiplies_bf16_and_tf32()) {
+        expect_three_alike(setup);
+        continue;
+      }
+      try {
+        shown_by(device_backend(), setup, false);
+        FAIL() << "it trained";
+      } catch (const std::invalid_argument& error) {
+        EXPECT_THAT(error.what(), HasSubstr("whose tensor cores multiply FP16 alone"));
+      }
+    }
+  }
+}
+
+TEST_F(CudaGraph, AccumulatedMicroBatchesAndAClippedNormHaveTheSameBits) {
   expect_three_alike(
       {.train = {.steps = 10, .accumulate = 3, .clip_norm = 0.25, .seed = 3, .evaluate_every = 4},
        .optimizer = {.name = "adamw", .learning_rate = 0.01, .weight_decay = 0.1}});
 }
 
-TEST(CudaGraph, MasksFollowTheIterationAndBuffersTheBatches) {
+TEST_F(CudaGraph, MasksFollowTheIterationAndBuffersTheBatches) {
   expect_three_alike({.network = Network::stateful,
                       .train = {.steps = 8, .accumulate = 2, .seed = 3, .evaluate_every = 2},
                       .optimizer = {.name = "adam", .learning_rate = 0.01}});
 }
 
-TEST(CudaGraph, ANormedConvolutionHasTheSameBits) {
+TEST_F(CudaGraph, ANormedConvolutionHasTheSameBits) {
   expect_three_alike(
       {.network = Network::convolution, .train = {.steps = 6, .seed = 3, .evaluate_every = 4}});
 }
 
-TEST(CudaGraph, ALearningRateFollowsTakenSteps) {
+TEST_F(CudaGraph, ALearningRateFollowsTakenSteps) {
   const Shown shown = expect_three_alike(
       {.optimizer = {.learning_rate = 0.1,
                      .momentum = 0.9,
@@ -61,7 +82,7 @@ TEST(CudaGraph, ALearningRateFollowsTakenSteps) {
 }
 
 // LAMB's norms stay in device memory, and so does its quotient.
-TEST(CudaGraph, EveryOptimizerHasTheSameBits) {
+TEST_F(CudaGraph, EveryOptimizerHasTheSameBits) {
   for (const std::string_view name : optim::optimizer_names()) {
     SCOPED_TRACE(name);
     expect_three_alike({.train = {.steps = 6, .seed = 3},
@@ -74,7 +95,7 @@ TEST(CudaGraph, EveryOptimizerHasTheSameBits) {
 }
 
 // Compensations are state, and random bits follow the iteration that the device counts.
-TEST(CudaGraph, LowWeightsAreStoredWithTheSameBits) {
+TEST_F(CudaGraph, LowWeightsAreStoredWithTheSameBits) {
   const AmpOptions low{.level = Level::O2, .dialect = amp::Dialect::paddle, .master_weights = false};
   AmpOptions stochastic = low;
   stochastic.rounding = amp::LowRounding::stochastic;
@@ -88,7 +109,7 @@ TEST(CudaGraph, LowWeightsAreStoredWithTheSameBits) {
 }
 
 // Gradients of 16 bits that unscaling replaces by FP32 ones, and casts of master weights once a version.
-TEST(CudaGraph, LowModelsHaveTheSameBits) {
+TEST_F(CudaGraph, LowModelsHaveTheSameBits) {
   for (const amp::Dialect dialect : {amp::Dialect::apex, amp::Dialect::paddle, amp::Dialect::mindspore}) {
     SCOPED_TRACE(name_of(dialect));
     expect_three_alike({.train = {.steps = 6, .seed = 3, .evaluate_every = 1},
@@ -97,24 +118,24 @@ TEST(CudaGraph, LowModelsHaveTheSameBits) {
   }
 }
 
-TEST(CudaGraph, TargetsThatAreTheInputsHaveTheSameBits) {
+TEST_F(CudaGraph, TargetsThatAreTheInputsHaveTheSameBits) {
   expect_three_alike({.targets = data::Targets::inputs});
 }
 
 // Clipping by value makes infinities finite; the names come from before.
-TEST(CudaGraph, NamesOutliveClippingByValue) {
+TEST_F(CudaGraph, NamesOutliveClippingByValue) {
   const Shown shown =
       expect_three_alike({.train = {.steps = 10, .clip_value = 0.01, .seed = 3}, .observe_every = 4});
   ASSERT_FALSE(shown.overflows.empty());
   for (const OverflowRow& row : shown.overflows) EXPECT_FALSE(row.parameters.empty()) << row.step;
 }
 
-TEST(CudaGraph, OtherMethodsThatAreRecordableHaveTheSameBits) {
+TEST_F(CudaGraph, OtherMethodsThatAreRecordableHaveTheSameBits) {
   expect_three_alike({.network = Network::two_models, .train = {.steps = 5, .clip_norm = 1, .seed = 3}});
   expect_three_alike({.network = Network::gradient_penalty, .train = {.steps = 5, .seed = 3}});
 }
 
-TEST(CudaGraph, AScaleForEachLossIsReplayed) {
+TEST_F(CudaGraph, AScaleForEachLossIsReplayed) {
   expect_three_alike(
       {.network = Network::two_models,
        .train = {.steps = 6, .accumulate = 2, .seed = 3},
@@ -122,7 +143,7 @@ TEST(CudaGraph, AScaleForEachLossIsReplayed) {
 }
 
 // Steps whose ops are counted are done verb by verb, in the middle of replayed ones.
-TEST(CudaGraph, StepsBetweenReplaysChangeNothing) {
+TEST_F(CudaGraph, StepsBetweenReplaysChangeNothing) {
   expect_three_alike({.train = {.steps = 8, .seed = 3}, .count_ops_at = 5});
   for (const amp::Dialect dialect : {amp::Dialect::apex, amp::Dialect::paddle})
     expect_three_alike({.train = {.steps = 8, .seed = 3},
@@ -131,7 +152,7 @@ TEST(CudaGraph, StepsBetweenReplaysChangeNothing) {
 }
 
 // A batch of another size is done verb by verb, and the recording is still good for the next one.
-TEST(CudaGraph, BatchesOfAnotherShapeChangeNothing) {
+TEST_F(CudaGraph, BatchesOfAnotherShapeChangeNothing) {
   struct Growing final : data::BatchSource {
     explicit Growing(const data::Dataset& set)
         : usual(set, data::unit_normalisation(), {.batch_size = 8, .seed = 3}),
@@ -150,13 +171,13 @@ TEST(CudaGraph, BatchesOfAnotherShapeChangeNothing) {
     world.trainer.run();
     return world.watcher.shown;
   };
-  const Shown emulated = run(hopper_backend(), false);
-  expect_same(emulated, run(device_on_cpu(), false), "verb by verb");
-  expect_same(emulated, run(device_on_cpu(), true), "replayed");
+  const Shown emulated = run(emulated_twin(), false);
+  expect_same(emulated, run(device_backend(), false), "verb by verb");
+  expect_same(emulated, run(device_backend(), true), "replayed");
 }
 
 /// A checkpoint of step 4 that the one wrote continues on the other.
-TEST(CudaGraph, ACheckpointInTheMiddleContinuesOnEitherSide) {
+TEST_F(CudaGraph, ACheckpointInTheMiddleContinuesOnEitherSide) {
   const std::filesystem::path folder =
       std::filesystem::path(testing::TempDir()) / ("cuda_graph_test." + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
@@ -168,8 +189,8 @@ TEST(CudaGraph, ACheckpointInTheMiddleContinuesOnEitherSide) {
     world.trainer.run();
     return world.watcher.shown;
   };
-  const Shown emulated = whole(hopper_backend(), false, "emulated");
-  expect_same(emulated, whole(device_on_cpu(), true, "device"), "replayed");
+  const Shown emulated = whole(emulated_twin(), false, "emulated");
+  expect_same(emulated, whole(device_backend(), true, "device"), "replayed");
   const auto rest = [&](std::unique_ptr<Backend> backend, bool graph, const char* name) {
     World world(std::move(backend), setup, graph);
     world.trainer.resume(CheckpointFile(folder / name));
@@ -177,18 +198,18 @@ TEST(CudaGraph, ACheckpointInTheMiddleContinuesOnEitherSide) {
     const std::vector<Shown::Row> tail(emulated.steps.begin() + 4, emulated.steps.end());
     EXPECT_EQ(world.watcher.shown.steps, tail) << name;
   };
-  rest(device_on_cpu(), true, "emulated");
-  rest(device_on_cpu(), true, "device");
-  rest(hopper_backend(), false, "device");
+  rest(device_backend(), true, "emulated");
+  rest(device_backend(), true, "device");
+  rest(emulated_twin(), false, "device");
   std::filesystem::remove_all(folder);
 }
 
 // The evidence that steps are replayed at all: verb by verb a step takes every tensor from the pool, a replay
 // takes those of its batch and of what is read from it. And once every kind of step has been recorded, the
 // pool has all the memory that it will ever need, evaluations in between included.
-TEST(CudaGraph, WarmReplaysTakeBatchesOnlyAndThePoolStaysAsItIs) {
+TEST_F(CudaGraph, WarmReplaysTakeBatchesOnlyAndThePoolStaysAsItIs) {
   const auto counts = [](bool graph) {
-    World world(device_on_cpu(), {.train = {.steps = 14, .seed = 3, .evaluate_every = 2}}, graph);
+    World world(device_backend(), {.train = {.steps = 14, .seed = 3, .evaluate_every = 2}}, graph);
     std::vector<std::pair<std::uint64_t, std::uint64_t>> taken;  // after step i + 1
     world.watcher.after_step = [&](std::uint64_t) {
       const PoolStatistics pool = world.backend->memory_statistics();
@@ -209,8 +230,8 @@ TEST(CudaGraph, WarmReplaysTakeBatchesOnlyAndThePoolStaysAsItIs) {
 }
 
 // A replay writes wherever its recording did. Nobody else may have got that memory in the meantime.
-TEST(CudaGraph, MemoryOfARecordingIsNobodyElsesBetweenReplays) {
-  const std::unique_ptr<Backend> backend = device_on_cpu();
+TEST_F(CudaGraph, MemoryOfARecordingIsNobodyElsesBetweenReplays) {
+  const std::unique_ptr<Backend> backend = device_backend();
   const Shape shape{300};
   Tensor before = backend->empty(shape, DType::f32), result = backend->empty(shape, DType::f32);
   const auto recording = backend->record([&] {
@@ -240,7 +261,7 @@ TEST(CudaGraph, MemoryOfARecordingIsNobodyElsesBetweenReplays) {
   EXPECT_THAT(values_of(*backend, result), testing::Each(9.0f));
 }
 
-TEST(CudaGraph, WhatCannotBeRecordedIsRefused) {
+TEST_F(CudaGraph, WhatCannotBeRecordedIsRefused) {
   const auto refusal = [](std::unique_ptr<Backend> backend, std::unique_ptr<TrainingMethod> method) {
     try {
       check_graph({.graph = true}, *backend, *method);
@@ -249,12 +270,12 @@ TEST(CudaGraph, WhatCannotBeRecordedIsRefused) {
       return std::string(error.what());
     }
   };
-  EXPECT_EQ(refusal(device_on_cpu(), std::make_unique<Supervised>()), "accepted");
-  EXPECT_THAT(refusal(hopper_backend(), std::make_unique<Supervised>()),
+  EXPECT_EQ(refusal(device_backend(), std::make_unique<Supervised>()), "accepted");
+  EXPECT_THAT(refusal(emulated_twin(), std::make_unique<Supervised>()),
               HasSubstr("backend.device = \"cuda\""));
-  EXPECT_THAT(refusal(device_on_cpu(), std::make_unique<AdversarialTraining>()),
+  EXPECT_THAT(refusal(device_backend(), std::make_unique<AdversarialTraining>()),
               HasSubstr("train.graph = true"));
-  EXPECT_THROW(World(hopper_backend(), {}, true), std::invalid_argument);
+  EXPECT_THROW(World(emulated_twin(), {}, true), std::invalid_argument);
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Mutates the device code of the CUDA back end and asks both machines that execute it whether they notice.
+"""Mutates the device code of the CUDA back end and asks the tests on the PTX machine whether they notice.
 
-Each mutation changes one place. The source it belongs to is compiled twice, to PTX for the PTX machine and
-to an object for the host machine, and short tests run on each. The result is `killed` (by which test, with
+Each mutation changes one place. The source it belongs to is compiled to PTX, and short tests run on it. The result is `killed` (by which test, with
 what it said), `survived`, `same code` (the compiler's text did not change: nothing can notice), or `does not
 compile`. Results are kept after each mutation, and a later run goes on from there.
 
@@ -29,17 +28,16 @@ from pathlib import Path
 from mutation_rules import CUDA, RULES, mutations_of, selection, sources
 
 ROOT = Path(__file__).resolve().parents[4]
-MACHINES = ("ptx", "host")
 TEST_LIMIT = 600  # seconds: a loop that does not end is noticed by that
 
-GEMM = ("product/gemm.cu", "gemm", "cuda_gemm_test")
-CONVOLUTION = ("product/convolution.cu", "conv2d,conv2d_input_gradient", "cuda_convolution_test")
-REDUCE = ("verbs/reduce.cu", "reduce", "cuda_tree_kernels")
+GEMM = ("product/gemm.cu", "gemm")
+CONVOLUTION = ("product/convolution.cu", "conv2d,conv2d_input_gradient")
+REDUCE = ("verbs/reduce.cu", "reduce")
 INDEXING = ("verbs/indexing.cu", "pick,place,gather_rows,scatter_rows")
-STEP = ("verbs/step.cu", "unscale,global_norm,clip_by_norm,clip_by_value", "cuda_step_test")
-WEIGHT = ("product/convolution_weight.cu", "conv2d_weight_gradient", "cuda_convolution_test")
-# Of files that begin so: the units that have their code, each with the verbs whose cases run and a further
-# test of the host machine. The first unit whose PTX a mutation changes is judged.
+STEP = ("verbs/step.cu", "unscale,global_norm,clip_by_norm,clip_by_value")
+WEIGHT = ("product/convolution_weight.cu", "conv2d_weight_gradient")
+# Of files that begin so: the units that have their code, each with the verbs whose cases run. The first unit whose PTX a
+# mutation changes is judged.
 UNITS = {
     "product/convolution_weight.cu": [WEIGHT],
     "product/convolution": [CONVOLUTION, WEIGHT],
@@ -47,19 +45,18 @@ UNITS = {
     "verbs/adam.cu": [("verbs/adam.cu", "adam_step,lamb_step")],
     "verbs/cast.cu": [("verbs/cast.cu", "cast,cast_stochastic")],
     "verbs/elementwise.cu": [("verbs/elementwise.cu", "unary,binary,scale,divide")],
-    "verbs/gradient_table.hpp": [("verbs/step.cu", "unscale,global_norm,clip_by_norm,clip_by_value,digest",
-                                 "cuda_step_test")],
+    "verbs/gradient_table.hpp": [("verbs/step.cu", "unscale,global_norm,clip_by_norm,clip_by_value,digest")],
     "verbs/histogram.cu": [("verbs/histogram.cu", "histogram,count_update")],
     "verbs/probe_counting.hpp": [("verbs/cast.cu", "cast,histogram")],
     "verbs/indexing.cu": [INDEXING],
     "verbs/lstm.cu": [("verbs/lstm.cu", "lstm_cell,lstm_cell_gradient")],
     "verbs/memory.cu": [("verbs/memory.cu", "fill,copy,digest")],
-    "verbs/optimizers.cu": [("verbs/optimizers.cu", "sgd_step,rmsprop_step", "cuda_step_test")],
-    "verbs/updates.hpp": [("verbs/adam.cu", "adam_step", "cuda_step_test")],
+    "verbs/optimizers.cu": [("verbs/optimizers.cu", "sgd_step,rmsprop_step")],
+    "verbs/updates.hpp": [("verbs/adam.cu", "adam_step")],
     "verbs/permute.cu": [("verbs/permute.cu", "permute,slice,insert")],
     "verbs/pooling.cu": [("verbs/pooling.cu", "max_pool2d,pool_pick,pool_place,average_pool2d,"
                                              "average_pool2d_transposed")],
-    "verbs/programs": [("verbs/programs.cu", "run,fill_scale", "cuda_step_test")],
+    "verbs/programs": [("verbs/programs.cu", "run,fill_scale")],
     "verbs/random.cu": [("verbs/random.cu", "fill_uniform,fill_normal,fill_bernoulli")],
     "verbs/reduce.cu": [("verbs/reduce.cu", "reduce")],
     "verbs/tree_kernels.hpp": [REDUCE, INDEXING, STEP],
@@ -73,9 +70,8 @@ UNITS = {
 
 
 def units_of(file):
-    """[(unit, verbs, further tests)] of the longest entry that the name begins with."""
-    name = max((name for name in UNITS if file.startswith(name)), key=len)
-    return [(unit, verbs, tests) for unit, verbs, *tests in UNITS[name]]
+    """[(unit, verbs)] of the longest entry that the name begins with."""
+    return UNITS[max((name for name in UNITS if file.startswith(name)), key=len)]
 
 
 @dataclass
@@ -124,14 +120,6 @@ class Build:
         words.insert(first, f"-I{overlay}")
         return self.call(words)
 
-    def link(self, test, objects, output):
-        """The test with the objects first, so that the archive's members of those names stay out."""
-        line = self.commands(f"tests/{test}")[-1]
-        words = shlex.split(line.removeprefix(": && ").removesuffix(" && :"))
-        words[words.index("-o") + 1] = str(output)
-        first = next(i for i, word in enumerate(words) if word.endswith(".o"))
-        return self.call(words[:first] + [str(one) for one in objects] + words[first:])
-
 
 def run_trial(trial):
     """None if it passes; else by what it was killed."""
@@ -162,60 +150,42 @@ def run_trial(trial):
     return f"{name}: {' '.join(line.split())[:240]}"
 
 
-def prepare(build, unit, overlay, work, machine, verbs, tests):
-    """(the trials on that machine, or the verdict that makes them unnecessary)."""
-    if machine == "ptx":
-        kept = build.texts / "backend/cuda" / Path(unit).with_suffix(".ptx")
-        text = work / "unit.ptx"
-        if build.compile("fp16lab_ptx_90", unit, overlay, text).returncode != 0:
-            return [], "does not compile"
-        if any(overlay.rglob("*.*")) and text.read_bytes() == kept.read_bytes():
-            return [], "same code"
-        texts = work / "texts"
-        shutil.copytree(build.texts, texts, copy_function=os.symlink, dirs_exist_ok=True)
-        place = texts / kept.relative_to(build.texts)
-        place.unlink()
-        shutil.move(text, place)
-        settings = {"FP16LAB_CUDA_PLUGIN": str(build.folder / "lib/libfp16lab_cuda.so"),
-                    "FP16LAB_PTX": str(texts), "FP16LAB_PTX_ARCH": "90"}
-        preloaded = {**settings, "LD_PRELOAD": str(build.folder / "lib/libfp16lab_ptx_cudart.so")}
-        program, which, environment = build.folder / "tests/backend_conformance", "*/cuda", preloaded
-    else:
-        target = "engine/backend/cuda/cpu_simt/libengine_cuda_cpu_simt.a"
-        if build.compile(target, unit, overlay, work / "unit.o").returncode != 0:
-            return [], "does not compile"
-        program, which, environment = work / "backend_conformance", "*/cuda_on_host_*", {}
-    trials = [Trial("conformance", program, (f"--gtest_filter={which}:-*VerbCases*",), environment)]
+def prepare(build, unit, overlay, work, verbs):
+    """(the trials, or the verdict that makes them unnecessary)."""
+    kept = build.texts / "backend/cuda" / Path(unit).with_suffix(".ptx")
+    text = work / "unit.ptx"
+    if build.compile("fp16lab_ptx_90", unit, overlay, text).returncode != 0:
+        return [], "does not compile"
+    if any(overlay.rglob("*.*")) and text.read_bytes() == kept.read_bytes():
+        return [], "same code"
+    texts = work / "texts"
+    shutil.copytree(build.texts, texts, copy_function=os.symlink, dirs_exist_ok=True)
+    place = texts / kept.relative_to(build.texts)
+    place.unlink()
+    shutil.move(text, place)
+    settings = {"FP16LAB_CUDA_PLUGIN": str(build.folder / "lib/libfp16lab_cuda.so"),
+                "FP16LAB_PTX": str(texts), "FP16LAB_PTX_ARCH": "90"}
+    preloaded = {**settings, "LD_PRELOAD": str(build.folder / "lib/libfp16lab_ptx_cudart.so")}
+    conformance = build.folder / "tests/backend_conformance"
+    trials = [Trial("conformance", conformance, ("--gtest_filter=*/cuda:-*VerbCases*",), preloaded),
+              Trial("device back end", build.folder / "tests/cuda_device_backend", (), preloaded)]
     if verbs:
-        trials.insert(0, Trial("verb cases", program, (f"--gtest_filter=*VerbCasesGive{which}",),
-                               {**environment, "FP16LAB_VERBS": verbs}))
-    if machine == "ptx":
-        if unit.startswith("product/"):
-            trials.append(Trial("product order", build.folder / "tests/cuda_product_order",
-                                ("--gtest_filter=*.OfEveryKernel",), settings))
-        return trials, None
-    for test in tests:
-        trials.append(Trial(test, work / test, (), {}))
+        trials.insert(0, Trial("verb cases", conformance, ("--gtest_filter=*VerbCasesGive*/cuda",),
+                               {**preloaded, "FP16LAB_VERBS": verbs}))
+    if unit.startswith("product/"):
+        trials.append(Trial("product order", build.folder / "tests/cuda_product_order",
+                            ("--gtest_filter=*.OfEveryKernel",), settings))
     return trials, None
 
 
-def judge(build, unit, overlay, machine, verbs, tests):
-    """(verdict, by what, seconds) of the unit with the overlay's files on one machine."""
+def judge(build, unit, overlay, verbs):
+    """Verdict, by what, and seconds of the unit with the overlay's files."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(dir=build.work) as folder:
-        work = Path(folder)
-        trials, verdict = prepare(build, unit, overlay, work, machine, verbs, tests)
-        by = ""
-        for trial in trials:
-            if machine == "host" and not trial.program.exists():
-                linked = build.link(trial.program.name, [work / "unit.o"], trial.program)
-                if linked.returncode != 0:
-                    raise RuntimeError(f"{trial.program.name} does not link: {linked.stderr[-2000:]}")
-            by = run_trial(trial)
-            if by:
-                break
+        trials, verdict = prepare(build, unit, overlay, Path(folder), verbs)
+        by = next(filter(None, map(run_trial, trials)), "")
         verdict = verdict or ("killed" if by else "survived")
-        return {"verdict": verdict, "by": by or "", "seconds": round(time.monotonic() - begin, 1)}
+        return {"verdict": verdict, "by": by, "seconds": round(time.monotonic() - begin, 1)}
 
 
 def judge_mutation(build, mutation):
@@ -223,13 +193,11 @@ def judge_mutation(build, mutation):
         place = Path(folder) / CUDA / mutation.file
         place.parent.mkdir(parents=True)
         place.write_text(mutation.text)
-        for unit, verbs, tests in units_of(mutation.file):
-            ptx = judge(build, unit, Path(folder), "ptx", verbs, tests)
-            if ptx["verdict"] != "same code":
-                host = judge(build, unit, Path(folder), "host", verbs, tests)
-                return {"unit": unit, "ptx": ptx, "host": host}
-        # Nothing that differs: the host machine's compiler need not be asked.
-        return {"unit": unit, "ptx": ptx, "host": {**ptx, "seconds": 0}}
+        for unit, verbs in units_of(mutation.file):
+            found = judge(build, unit, Path(folder), verbs)
+            if found["verdict"] != "same code":
+                break
+        return {"unit": unit, **found}
 
 
 def digest(mutation):
@@ -258,8 +226,7 @@ def run(build, chosen, path, until):
         for name in ("file", "kind", "line", "before", "after"):
             results[mutation.id][name] = getattr(mutation, name)
         write_results(path, results)
-        said = (f"{name}: {found[name]['verdict']} ({found[name]['seconds']} s)" for name in MACHINES)
-        print(f"{number}/{len(chosen)} {mutation.id}", *said, flush=True)
+        print(f"{number}/{len(chosen)} {mutation.id} {found['verdict']} ({found['seconds']} s)", flush=True)
 
 
 def rate(counts):
@@ -270,33 +237,23 @@ def rate(counts):
 
 
 def print_table(results):
-    groups = defaultdict(lambda: {machine: Counter() for machine in (*MACHINES, "either")})
+    groups = defaultdict(Counter)
     for one in results.values():
-        verdicts = [one[machine]["verdict"] for machine in MACHINES]
-        either = next((v for v in ("killed", "survived") if v in verdicts), verdicts[0])
         for group in (("all", ""), ("kind", one["kind"]), ("file", one["file"])):
-            for machine in MACHINES:
-                groups[group][machine][one[machine]["verdict"]] += 1
-            groups[group]["either"][either] += 1
+            groups[group][one["verdict"]] += 1
     print(f"{len(results)} mutations; killed of those that compiled to other code")
-    print(f"{'':30s} {'PTX machine':20s} {'host machine':20s} either")
     for group in sorted(groups):
-        print(f"{' '.join(group):30s}", *(f"{rate(counts):20s}" for counts in groups[group].values()))
-    for machine in MACHINES:
-        others = groups["all", ""][machine]
-        print(f"{machine}: {others['same code']} gave the same code, {others['does not compile']} did not "
-              "compile")
-        tests = Counter(one[machine]["by"].split("/cuda")[0].split(":")[0] for one in results.values()
-                        if one[machine]["verdict"] == "killed")
-        faults = sum(": fault: " in one[machine]["by"] or "C++ exception" in one[machine]["by"] or
-                     ": signal " in one[machine]["by"] for one in results.values())
-        print(f"  killed by a refusal of the machine: {faults}, by other results: {tests.total() - faults}")
-        print("  in", ", ".join(f"{test} {count}" for test, count in tests.most_common(12)))
+        print(f"{' '.join(group):30s}", rate(groups[group]))
+    others = groups["all", ""]
+    print(f"{others['same code']} gave the same code, {others['does not compile']} did not compile")
+    killed = [one["by"] for one in results.values() if one["verdict"] == "killed"]
+    faults = sum(": fault: " in by or "C++ exception" in by or ": signal " in by for by in killed)
+    print(f"  killed by a refusal of the machine: {faults}, by other results: {len(killed) - faults}")
+    tests = Counter(by.split("/cuda")[0].split(":")[0] for by in killed)
+    print("  in", ", ".join(f"{test} {count}" for test, count in tests.most_common(12)))
     for id, one in sorted(results.items()):
-        alive = [machine for machine in MACHINES if one[machine]["verdict"] == "survived"]
-        if alive:
-            print(f"survived ({', '.join(alive)}): {id} line {one['line']}")
-            print(f"  - {one['before']}\n  + {one['after']}")
+        if one["verdict"] == "survived":
+            print(f"survived: {id} line {one['line']}\n  - {one['before']}\n  + {one['after']}")
 
 
 def check(build, count):
@@ -326,11 +283,10 @@ def check(build, count):
             faults.append(f"{file}: a unit that UNITS names is no file")
     if build:
         with tempfile.TemporaryDirectory(dir=build.work) as nothing:
-            for machine in MACHINES:
-                found = judge(build, "verbs/memory.cu", Path(nothing), machine, "fill,digest", ())
-                print(f"not mutated, {machine}: {found}")
-                if found["verdict"] != "survived":
-                    faults.append(f"what is not mutated does not pass on {machine}: {found}")
+            found = judge(build, "verbs/memory.cu", Path(nothing), "fill,digest")
+            print(f"not mutated: {found}")
+            if found["verdict"] != "survived":
+                faults.append(f"what is not mutated does not pass: {found}")
     print(*faults, sep="\n")
     return 1 if faults else 0
 

@@ -1,6 +1,6 @@
 // Training does not show which route its products took: with a right library, with one that is wrong for
 // every product, and with one whose first algorithm is wrong, every step has the bits of the emulated back
-// end. CUDA's kernels and the fake library run on the host machine.
+// end. CUDA's kernels and the fake library run on the PTX machine.
 #include <gtest/gtest.h>
 
 #include "engine/data/loader.hpp"

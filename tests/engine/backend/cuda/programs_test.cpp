@@ -14,28 +14,25 @@
 
 #include "engine/amp/policy.hpp"
 #include "engine/amp/scalers/grad_scaler.hpp"
-#include "engine/backend/cuda/cpu_simt/host_machine.hpp"
-#include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "engine/optim/optimizer_programs.hpp"
-#include "numerics/tensor_core/tensor_core_model.hpp"
-
-// The table of the host machine's build of programs.cu; that of a GPU is the same source.
-#include "engine/backend/cuda/verbs/programs.hpp"
+#include "tests/engine/backend/cuda/on_device.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
 
 using testing::HasSubstr;
 
+using CudaPrograms = OnDevice;
+
 /// No padding (step_state.hpp).
 auto bytes_of(const StepState& state) {
   return std::bit_cast<std::array<std::byte, sizeof(StepState)>>(state);
 }
 
-TEST(CudaPrograms, EveryPolicyDecidesOnTheDeviceAsOnTheHost) {
-  const auto device = cpu_simt::make_cuda_backend_on_cpu();
-  const auto host = make_emulated_backend(tensor_core_model("hopper"), 1);
+TEST_F(CudaPrograms, EveryPolicyDecidesOnTheDeviceAsOnTheHost) {
+  const auto device = device_backend();
+  const auto host = emulated_twin();
   for (const amp::PolicyDescription& description : amp::scale_policies()) {
     const amp::ScalePolicy policy = amp::make_scale_policy({.policy = std::string(description.name)});
     Tensor there = device->make_step_state(policy.initial), here = host->make_step_state(policy.initial);
@@ -47,8 +44,8 @@ TEST(CudaPrograms, EveryPolicyDecidesOnTheDeviceAsOnTheHost) {
         backend->write_step_state(state, *memory);
         backend->run(policy.update, *memory);
       }
-      const StepState on_device = device->read_step_state(there), cpu_simt = host->read_step_state(here);
-      ASSERT_EQ(bytes_of(on_device), bytes_of(cpu_simt)) << policy.name << ", step " << step;
+      const StepState on_device = device->read_step_state(there), on_host = host->read_step_state(here);
+      ASSERT_EQ(bytes_of(on_device), bytes_of(on_host)) << policy.name << ", step " << step;
     }
   }
 }
@@ -67,9 +64,9 @@ amp::GradientStatistics random_statistics(std::mt19937& random) {
   return statistics;
 }
 
-TEST(CudaPrograms, PoliciesWithStatisticsDecideOnTheDeviceAsOnTheHost) {
-  const auto device = cpu_simt::make_cuda_backend_on_cpu();
-  const auto host = make_emulated_backend(tensor_core_model("hopper"), 1);
+TEST_F(CudaPrograms, PoliciesWithStatisticsDecideOnTheDeviceAsOnTheHost) {
+  const auto device = device_backend();
+  const auto host = emulated_twin();
   std::mt19937 random(11);
   std::size_t policies = 0;
   for (const amp::PolicyDescription& description : amp::scale_policies()) {
@@ -97,19 +94,19 @@ TEST(CudaPrograms, PoliciesWithStatisticsDecideOnTheDeviceAsOnTheHost) {
             *memory);
       }
       amp::advance(policy, by_hand, {.found_inf = overflow, .statistics = &statistics});
-      const StepState on_device = device->read_step_state(there), cpu_simt = host->read_step_state(here);
-      ASSERT_EQ(bytes_of(on_device), bytes_of(cpu_simt)) << policy.name << ", step " << step;
-      ASSERT_EQ(bytes_of(cpu_simt), bytes_of(by_hand)) << policy.name << ", step " << step;
-      scales.insert(cpu_simt.scale);
+      const StepState on_device = device->read_step_state(there), on_host = host->read_step_state(here);
+      ASSERT_EQ(bytes_of(on_device), bytes_of(on_host)) << policy.name << ", step " << step;
+      ASSERT_EQ(bytes_of(on_host), bytes_of(by_hand)) << policy.name << ", step " << step;
+      scales.insert(on_host.scale);
     }
     EXPECT_GT(scales.size(), 2u) << policy.name << " rests";
   }
   EXPECT_GE(policies, 3u);
 }
 
-TEST(CudaPrograms, AnOverflowLeavesZerosOnTheDeviceAsOnTheHost) {
-  const auto device = cpu_simt::make_cuda_backend_on_cpu();
-  const auto host = make_emulated_backend(tensor_core_model("hopper"), 1);
+TEST_F(CudaPrograms, AnOverflowLeavesZerosOnTheDeviceAsOnTheHost) {
+  const auto device = device_backend();
+  const auto host = emulated_twin();
   std::vector<StepState> states;
   std::vector<std::array<float, 2>> weights;
   for (Backend* const backend : {device.get(), host.get()}) {
@@ -150,29 +147,19 @@ std::string rejection(Backend& backend, const ScalarProgram& program) {
   return "accepted";
 }
 
-TEST(CudaPrograms, AnUnknownProgramIsNamedBesideTheKnownOnes) {
-  const auto device = cpu_simt::make_cuda_backend_on_cpu();
+TEST_F(CudaPrograms, AnUnknownProgramIsNamedBesideTheKnownOnes) {
+  const auto device = device_backend();
   const ScalarProgram unknown{
       .name = "test.add", .function = [](StepState&, const std::byte*) {}, .parameters = {}};
   const std::string words = rejection(*device, unknown);
   EXPECT_THAT(words,
               HasSubstr("run: the device has no program \"test.add\"; it has scaler.clear_found_inf, "));
-  for (const cpu_simt::DeviceProgram& program : cpu_simt::device_programs())
-    EXPECT_THAT(words, HasSubstr(program.name));
+  for (const amp::PolicyDescription& policy : amp::scale_policies())
+    EXPECT_THAT(words, HasSubstr(amp::make_scale_policy({.policy = std::string(policy.name)}).update.name));
 }
 
-TEST(CudaPrograms, ANameWithAnotherFunctionIsRejected) {
-  const auto device = cpu_simt::make_cuda_backend_on_cpu();
-  const ScalarProgram wrong{
-      .name = "optimizer.begin_iteration", .function = &optim::advance_steps_program, .parameters = {}};
-  EXPECT_EQ(
-      rejection(*device, wrong),
-      "run: the device has another function than the caller under the name \"optimizer.begin_iteration\" "
-      "(engine/backend/cuda/verbs/programs.cu)");
-}
-
-TEST(CudaPrograms, TheParametersOfTheCallAreCopied) {
-  const auto device = cpu_simt::make_cuda_backend_on_cpu();
+TEST_F(CudaPrograms, TheParametersOfTheCallAreCopied) {
+  const auto device = device_backend();
   Tensor step = device->make_step_state({});
   ScalarProgram program = scalar_program("optimizer.advance_steps", &optim::advance_steps_program,
                                          optim::AdvanceSteps{.optimizer = 5, .beta1 = 0.5f, .beta2 = 0.25f});

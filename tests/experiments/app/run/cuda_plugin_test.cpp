@@ -1,6 +1,6 @@
 // libfp16lab_cuda.so from the program's side: it is loaded only when a device is asked for, gives the bits of
-// its back end across the border, and what cannot be loaded is one line. The library of these tests executes
-// the kernels on the CPU (tests/engine/backend/cuda/cpu_simt_plugin.cpp).
+// its back end across the border, and what cannot be loaded is one line. The library of these tests is the
+// emulated back end (tests/engine/backend/cuda/pretended_plugin.cpp); experiments_ptx_machine has the one that we ship.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,16 +28,16 @@ class CudaPlugin : public SmallRuns {
 };
 
 TEST_F(CudaPlugin, TrainsAcrossTheBorderWithTheBitsOfTheEmulatedRun) {
-  const auto device = with(FP16LAB_SIMT_PLUGIN, on("cuda", "device"));
+  const auto device = with(FP16LAB_PRETENDED_PLUGIN, on("cuda", "device"));
   ASSERT_EQ(device.exit_code, 0) << device.err;
   const auto emulated = fp16lab(on("emulated", "emulated"));
   ASSERT_EQ(emulated.exit_code, 0) << emulated.err;
   EXPECT_EQ(column("device/steps.csv", "state_hash"), column("emulated/steps.csv", "state_hash"));
   EXPECT_EQ(read("device/histograms.jsonl"), read("emulated/histograms.jsonl"));
-  const auto listed = nlohmann::json::parse(with(FP16LAB_SIMT_PLUGIN, {"devices", "--json"}).out);
-  EXPECT_EQ(listed.at("gpus").at(0).at("name"), "a CPU that executes kernels");
-  const auto automatic = with(FP16LAB_SIMT_PLUGIN, on("auto", "auto"));
-  EXPECT_THAT(automatic.err, HasSubstr("found a CPU that executes kernels")) << automatic.err;
+  const auto listed = nlohmann::json::parse(with(FP16LAB_PRETENDED_PLUGIN, {"devices", "--json"}).out);
+  EXPECT_EQ(listed.at("gpus").at(0).at("name"), "a pretended GPU");
+  const auto automatic = with(FP16LAB_PRETENDED_PLUGIN, on("auto", "auto"));
+  EXPECT_THAT(automatic.err, HasSubstr("found a pretended GPU")) << automatic.err;
 }
 
 TEST_F(CudaPlugin, ATuringGpuTrainsInFp16AndRefusesTheRestByItsCapability) {
@@ -46,7 +46,7 @@ TEST_F(CudaPlugin, ATuringGpuTrainsInFp16AndRefusesTheRestByItsCapability) {
     arguments.insert(arguments.end(), {"--set", "amp.level=O1", "--set", "amp.dtype=" + dtype});
     if (device == "emulated") arguments.insert(arguments.end(), {"--set", "backend.tensor_core=turing"});
     return testing_support::run_program(fp16lab_binary, arguments, folder_,
-                                        {{"FP16LAB_CUDA_PLUGIN", FP16LAB_SIMT_PLUGIN},
+                                        {{"FP16LAB_CUDA_PLUGIN", FP16LAB_PRETENDED_PLUGIN},
                                          {"FP16LAB_PRETENDED_TENSOR_CORE", "turing"},
                                          {"CUDA_VISIBLE_DEVICES", ""}});
   };
@@ -57,7 +57,7 @@ TEST_F(CudaPlugin, ATuringGpuTrainsInFp16AndRefusesTheRestByItsCapability) {
     const auto refused = on_turing(dtype, "cuda", dtype);
     EXPECT_EQ(refused.exit_code, 2) << refused.err;
     EXPECT_THAT(refused.err,
-                HasSubstr("a CPU that executes kernels, compute capability 7.5: amp.dtype = \"" + dtype +
+                HasSubstr("a pretended GPU, compute capability 7.5: amp.dtype = \"" + dtype +
                           "\" with backend.tensor_core = \"turing\": these tensor cores have no " + dtype +
                           " products"));
     EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
@@ -72,7 +72,7 @@ TEST_F(CudaPlugin, AutoWarnsWhereAGpuIsThereThatCannotDoIt) {
     arguments.insert(arguments.end(), {"--set", "amp.level=O1", "--set", "amp.dtype=" + dtype});
     arguments.insert(arguments.end(), more.begin(), more.end());
     const auto result = testing_support::run_program(fp16lab_binary, arguments, folder_,
-                                                     {{"FP16LAB_CUDA_PLUGIN", FP16LAB_SIMT_PLUGIN},
+                                                     {{"FP16LAB_CUDA_PLUGIN", FP16LAB_PRETENDED_PLUGIN},
                                                       {"FP16LAB_PRETENDED_TENSOR_CORE", generation},
                                                       {"CUDA_VISIBLE_DEVICES", ""}});
     EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -80,28 +80,27 @@ TEST_F(CudaPlugin, AutoWarnsWhereAGpuIsThereThatCannotDoIt) {
   };
   const std::string emulated = "warning: backend.device = \"auto\": emulated (tensor cores: hopper; ";
   const std::string turing =
-      "a CPU that executes kernels has compute capability 7.5, whose tensor cores multiply FP16 alone; ";
+      "a pretended GPU has compute capability 7.5, whose tensor cores multiply FP16 alone; ";
   EXPECT_THAT(automatic("turing", "bf16", "bf16"),
               HasSubstr(emulated + turing + "BF16 products on a device need 8.0 (sm_80) or newer)"));
   EXPECT_THAT(automatic("turing", "tf32", "tf32"),
               HasSubstr(emulated + turing + "TF32 products on a device need 8.0 (sm_80) or newer)"));
   EXPECT_THAT(automatic("volta", "f16", "volta"),
-              HasSubstr(emulated +
-                        "a CPU that executes kernels has compute capability 7.0; the CUDA back end needs 7.5 "
-                        "(sm_75) or newer"));
+              HasSubstr(emulated + "a pretended GPU has compute capability 7.0; the CUDA back end needs 7.5 "
+                                   "(sm_75) or newer"));
   // None where the device does it, or where only the emulation can.
   EXPECT_THAT(automatic("turing", "f16", "f16"), ::testing::Not(HasSubstr("warning")));
   EXPECT_THAT(automatic("turing", "f16", "fp8", {"--set", "backend.accumulator=f16"}),
               ::testing::Not(HasSubstr("warning")));
   const auto listed = [&](const std::string& generation) {
-    return testing_support::run_program(
-               fp16lab_binary, {"devices"}, folder_,
-               {{"FP16LAB_CUDA_PLUGIN", FP16LAB_SIMT_PLUGIN}, {"FP16LAB_PRETENDED_TENSOR_CORE", generation}})
+    return testing_support::run_program(fp16lab_binary, {"devices"}, folder_,
+                                        {{"FP16LAB_CUDA_PLUGIN", FP16LAB_PRETENDED_PLUGIN},
+                                         {"FP16LAB_PRETENDED_TENSOR_CORE", generation}})
         .err;
   };
   EXPECT_EQ(listed("hopper"), "");
   EXPECT_EQ(listed("volta"),
-            "warning: a CPU that executes kernels has compute capability 7.0; the CUDA back end needs 7.5 "
+            "warning: a pretended GPU has compute capability 7.0; the CUDA back end needs 7.5 "
             "(sm_75) or newer: use backend.device = \"emulated\"\n");
   EXPECT_EQ(listed("turing"), "warning: " + turing +
                                   "BF16 products on a device need 8.0 (sm_80) or newer\nwarning: " + turing +
@@ -112,7 +111,7 @@ TEST_F(CudaPlugin, AutoWarnsWhereAGpuIsThereThatCannotDoIt) {
 TEST_F(CudaPlugin, ItsErrorsAreOneLine) {
   auto arguments = on("cuda", "out");
   arguments.insert(arguments.end(), {"--set", "backend.tensor_core=nonesuch"});
-  EXPECT_EQ(with(FP16LAB_SIMT_PLUGIN, arguments).exit_code, 2);
+  EXPECT_EQ(with(FP16LAB_PRETENDED_PLUGIN, arguments).exit_code, 2);
   const auto refused = [&](const std::string& plugin) {
     const auto result = with(plugin, on("cuda", "out"));
     EXPECT_EQ(result.exit_code, 3) << result.err;

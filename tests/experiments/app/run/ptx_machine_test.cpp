@@ -1,4 +1,4 @@
-// The libfp16lab_cuda.so that we ship trains on the PTX machine (engine/backend/cuda/ptx/), through a CUDA
+// The libfp16lab_cuda.so that we ship trains on the PTX machine (tests/machines/ptx), through a CUDA
 // runtime whose work is done at the last moment, with the bits of the emulated back end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Of, TrainRanks, testing::Values(Mpi::open_mpi, Mpi::mpi
 
 /// Of two pretended devices on this host.
 TEST_P(TrainRanks, RanksOfAHostTakeItsDevicesInTurn) {
-  const std::map<std::string, std::string> devices{{"FP16LAB_CUDA_PLUGIN", FP16LAB_SIMT_PLUGIN},
+  const std::map<std::string, std::string> devices{{"FP16LAB_CUDA_PLUGIN", FP16LAB_PRETENDED_PLUGIN},
                                                    {"FP16LAB_PRETENDED_DEVICES", "2"}};
   const auto step = [&](int ranks, const std::string& folder, std::vector<std::string> more) {
     more.insert(more.end(), {"data.name=random-images", "train.batch_size=2", "amp.level=O1", "train.steps=1",

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/cuda/ptx/cudart/simulation.hpp"
+#include "tests/machines/ptx/cudart/simulation.hpp"
 
 extern "C" void __cudaUnregisterFatBinary(void** handle);
 extern "C" void __cudaRegisterFunction(void** handle, const char* host_function, char* device_function,

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/backend/cuda/ptx/machine.hpp"
+#include "tests/machines/ptx/machine.hpp"
 
 namespace fp16lab::engine::ptx {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/backend/cuda/ptx/instruction.hpp"
+#include "tests/machines/ptx/instruction.hpp"
 
 namespace fp16lab::engine::ptx {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <regex>
 
-#include "engine/backend/cuda/ptx/machine.hpp"
+#include "tests/machines/ptx/machine.hpp"
 
 namespace fp16lab::engine::ptx::test {
 

@@ -1,15 +1,14 @@
-// finish_products on tags. Its parameters are those of the kernel's headers, compiled for the host machine.
-#define FP16LAB_CPU_SIMT
+// finish_products on tags.
 #include <fmt/format.h>
 
 #include <cstring>
 #include <stdexcept>
 
-#include "engine/backend/cuda/product/product_epilogue.hpp"
-#include "engine/backend/cuda/ptx/machine.hpp"
+#include "engine/backend/cuda/product/epilogue_parameters.hpp"
 #include "engine/backend/cuda/runtime/fast_division.hpp"
 #include "tests/engine/backend/cuda/ptx/proof/product_cases.hpp"
 #include "tests/engine/backend/cuda/ptx/proof/product_contract.hpp"
+#include "tests/machines/ptx/machine.hpp"
 
 namespace fp16lab::engine::ptx::test {
 
@@ -25,7 +24,7 @@ std::string kernel_for(const Program& program, DType operands) {
   throw std::invalid_argument("no text has the kernel " + wanted);
 }
 
-cpu_simt::EpilogueTensor on_device(DeviceMemory& memory, const Tagged* tags) {
+gpu::EpilogueTensor on_device(DeviceMemory& memory, const Tagged* tags) {
   if (tags == nullptr) return {};
   const std::vector<std::byte> bytes = tags->bytes();
   std::byte* const address = memory.allocate(bytes.size(), tags->name);
@@ -54,11 +53,11 @@ Proof prove(int architecture, const Texts& texts, const LibraryEpilogueCase& c) 
   const Tagged* const addend = c.addend ? &tags.make("addend", shape, *c.addend) : nullptr;
 
   // An FP32 output is where its accumulators are.
-  const cpu_simt::EpilogueTensor from = on_device(memory, &accumulators);
+  const gpu::EpilogueTensor from = on_device(memory, &accumulators);
   const auto count = static_cast<std::size_t>(shape.element_count());
   std::byte* const out = c.out == DType::f32 ? static_cast<std::byte*>(from.data)
                                              : memory.allocate(count * size_of(c.out), "out");
-  cpu_simt::Epilogue<cpu_simt::RowMajorPlacement> epilogue{
+  gpu::Epilogue<gpu::RowMajorPlacement> epilogue{
       .placement = {.row_stride = c.n,
                     .batch_stride = c.m * c.n,
                     .n_extent = static_cast<std::int32_t>(c.n),
@@ -67,7 +66,7 @@ Proof prove(int architecture, const Texts& texts, const LibraryEpilogueCase& c) 
       .n_extent = static_cast<std::int32_t>(c.n),
       .out = {.data = out, .f32 = c.out == DType::f32},
       .bias = on_device(memory, bias),
-      .bias_axis = bias != nullptr ? cpu_simt::BiasAxis::per_column : cpu_simt::BiasAxis::none,
+      .bias_axis = bias != nullptr ? gpu::BiasAxis::per_column : gpu::BiasAxis::none,
       .addend = on_device(memory, addend)};
   const std::int64_t eights = (c.n + 7) / 8, total = c.batch * c.m * eights;
   const functions::Divisor by_eights(eights), by_rows(c.m);

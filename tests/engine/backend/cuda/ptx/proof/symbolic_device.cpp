@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "engine/backend/cuda/cuda_backend.hpp"
-#include "engine/backend/cuda/ptx/cudart/simulation.hpp"
-#include "engine/backend/cuda/ptx/machine.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
+#include "tests/machines/ptx/cudart/simulation.hpp"
+#include "tests/machines/ptx/machine.hpp"
 
 namespace fp16lab::engine::ptx::test {
 

@@ -1,0 +1,160 @@
+#include "tests/machines/ptx/cudart/ptx_executor.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <string_view>
+#include <vector>
+
+#include "numerics/tensor_core/tensor_core_model.hpp"
+
+namespace fp16lab::engine::ptx::cudart {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> files_below(const std::string& folders) {
+  std::vector<fs::path> files;
+  std::istringstream list(folders);
+  for (std::string folder; std::getline(list, folder, ':');)
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))
+      if (entry.path().extension() == ".ptx") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  if (files.empty()) throw std::invalid_argument("FP16LAB_PTX=" + folders + ": there is no .ptx file");
+  return files;
+}
+
+Order order_of_environment() {
+  const char* const text = std::getenv("FP16LAB_PTX_ORDER");
+  const std::string_view order = text == nullptr ? "ascending" : text;
+  if (order == "ascending") return Order::ascending;
+  if (order == "descending") return Order::descending;
+  if (order == "scrambled") return Order::scrambled;
+  throw std::invalid_argument("FP16LAB_PTX_ORDER=" + std::string(order) +
+                              ": expected ascending, descending or scrambled");
+}
+
+/// On, unless somebody wants to see what is behind a race.
+bool races_of_environment() {
+  const char* const text = std::getenv("FP16LAB_PTX_RACES");
+  const std::string_view races = text == nullptr ? "on" : text;
+  if (races != "on" && races != "off")
+    throw std::invalid_argument("FP16LAB_PTX_RACES=" + std::string(races) + ": expected on or off");
+  return races == "on";
+}
+
+/// What every launch of a matrix product does instead, by FP16LAB_PTX_PLANT: a fault on purpose, so that tests see
+/// who notices it. true: nothing, and the launch is left out.
+bool planted(std::string_view kernel) {
+  const char* const text = std::getenv("FP16LAB_PTX_PLANT");
+  const std::string_view kind = text == nullptr ? "" : text;
+  if (kind.empty() || kernel.find("14multiply_tiles") == kernel.npos) return false;
+  for (const char* const of_convolutions :
+       {"10GatherTile", "11ChannelRuns", "12PositionRuns", "11PlaneChains"})
+    if (kernel.find(of_convolutions) != kernel.npos) return false;
+  if (kind == "crash") std::raise(SIGSEGV);
+  while (kind == "hang") pause();
+  if (kind == "poison") throw Fault(FaultKind::bounds, std::string(kernel) + ": planted");
+  if (kind != "bits")
+    throw std::invalid_argument("FP16LAB_PTX_PLANT=" + std::string(kind) +
+                                ": expected bits, crash, hang or poison");
+  return true;
+}
+
+/// The rows of the device's tensor cores; what it does not multiply stays null.
+Machine::Options options_for(const Capability& capability) {
+  Machine::Options options;
+  options.order = order_of_environment();
+  options.watch_races = races_of_environment();
+  const std::string_view name = tensor_core_of(capability.major, capability.minor);
+  options.f16 = &tensor_core_model(name);
+  if (capability.major >= 8) {
+    options.bf16 = &tensor_core_model(name, DType::bf16);
+    options.tf32 = &tensor_core_model(name, DType::tf32);
+  }
+  return options;
+}
+
+/// In an unnamed namespace nvcc puts a hash of the source's path into the names
+/// (_GLOBAL__N__ca871cdf_7_cast_cu_...). Without it a text from another folder, or one that a compiler cache
+/// gave back, has the library's names.
+std::string without_hash_of_path(std::string_view name) {
+  constexpr std::string_view begin = "_GLOBAL__N__";
+  std::string kept(name);
+  for (std::size_t at = kept.find(begin); at != std::string::npos; at = kept.find(begin, at)) {
+    at += begin.size();
+    const std::size_t end = kept.find('_', at);
+    if (end == at + 8) kept.replace(at, 8, "");
+  }
+  return kept;
+}
+
+class PtxExecutor final : public KernelExecutor {
+ public:
+  PtxExecutor(const std::string& folders, const Settings& settings, DeviceMemory& memory)
+      : program_(memory), machine_(memory, options_for(capability_of(settings.architecture))) {
+    for (const fs::path& file : files_below(folders)) {
+      std::ifstream in(file, std::ios::binary);
+      program_.add(file.filename().string(), {std::istreambuf_iterator<char>(in), {}});
+    }
+    for (const std::string& name : program_.names()) {
+      const auto [entry, is_new] = names_.try_emplace(without_hash_of_path(name), name);
+      if (!is_new) entry->second.clear();  // two sources of one name have a kernel of one name
+    }
+  }
+
+  int architecture() const override { return program_.architecture(); }
+
+  bool has(std::string_view mangled_name) const override { return kernel_of(mangled_name) != nullptr; }
+
+  const KernelFacts* find(std::string_view mangled_name) override {
+    const auto known = kernels_.find(mangled_name);
+    if (known != kernels_.end()) return &known->second.facts;
+    const Kernel* const kernel = kernel_of(mangled_name);
+    if (kernel == nullptr) return nullptr;
+    Known made{kernel, program_.facts(*kernel)};
+    made.facts.name = mangled_name;
+    return &kernels_.emplace(mangled_name, std::move(made)).first->second.facts;
+  }
+
+  void launch(const KernelFacts& kernel, const Grid& grid, const void* const* parameters) override {
+    if (planted(kernel.name)) return;
+    machine_.launch(*kernels_.find(kernel.name)->second.kernel, grid, parameters);
+  }
+
+ private:
+  struct Known {
+    const Kernel* kernel;
+    KernelFacts facts;
+  };
+  const Kernel* kernel_of(std::string_view mangled_name) const {
+    if (const Kernel* const kernel = program_.find(mangled_name)) return kernel;
+    const auto found = names_.find(without_hash_of_path(mangled_name));
+    return found == names_.end() ? nullptr : program_.find(found->second);
+  }
+
+  Program program_;
+  Machine machine_;
+  std::map<std::string, std::string> names_;           ///< by what without_hash_of_path leaves
+  std::map<std::string, Known, std::less<>> kernels_;  ///< by the program's name
+};
+
+}  // namespace
+
+std::function<std::unique_ptr<KernelExecutor>(const Settings&, DeviceMemory&)> ptx_executor_maker(
+    const std::string& folders) {
+  return [folders](const Settings& settings, DeviceMemory& memory) {
+    return std::make_unique<PtxExecutor>(folders, settings, memory);
+  };
+}
+
+}  // namespace fp16lab::engine::ptx::cudart

@@ -1,0 +1,17 @@
+// Kernels from PTX files, executed by the PTX machine.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "tests/machines/ptx/cudart/device.hpp"
+
+namespace fp16lab::engine::ptx::cudart {
+
+/// Reads every *.ptx below `folders` (several are separated by ':'). What it makes throws std::invalid_argument:
+/// there is none, one is wrong, or FP16LAB_PTX_ORDER or FP16LAB_PTX_RACES has no value of theirs.
+std::function<std::unique_ptr<KernelExecutor>(const Settings&, DeviceMemory&)> ptx_executor_maker(
+    const std::string& folders);
+
+}  // namespace fp16lab::engine::ptx::cudart
