@@ -221,19 +221,14 @@ Command compare_command() {
   return {
       .name = "compare",
       .description =
-          "Two runs, step by step and tensor by tensor: are they the same bits, which settings differ, at "
-          "which step do\n"
-          "their states part, how fast does the difference of the losses grow, how far apart are the "
-          "gradients'\n"
-          "distributions, and what do the last evaluations say? Or two dumps (.npy, .npz, .safetensors, "
-          "folders "
-          "of them),\n"
-          "number by number: which tensor differs first, by how many ulps of the narrower format, and is it "
-          "what a cast\n"
-          "alone makes? A table on stdout; -o DIR adds compare.json, compare.csv and, of runs, a figure. "
-          "What "
-          "differs is\n"
-          "no error; with --strict it is one, exit code 5.",
+          "Two runs, step by step, or two dumps, tensor by tensor: of runs, are they the same bits, which\n"
+          "settings differ, at which step do their states part, how fast does the difference of the losses\n"
+          "grow, how far apart are the gradients' distributions, and what do the last evaluations say? Of\n"
+          "dumps (.npy, .npz, .safetensors, folders of them), which tensor differs first, by how many ulps "
+          "of\n"
+          "the narrower format, and is it what a cast alone makes? A table on stdout; -o DIR adds\n"
+          "compare.json, compare.csv and, of runs, a figure. What differs is no error; with --strict it is\n"
+          "one, exit code 5.",
       .examples =
           "  fp16lab compare results/fp32 results/fp16\n"
           "  fp16lab compare results/emulated results/device --strict --quiet\n"

@@ -230,15 +230,15 @@ Command sensitivity_command() {
   return {
       .name = "sensitivity",
       .description =
-          "Which layers of a run must stay in FP32? Does the step after its newest checkpoint, or its first "
-          "one, with "
-          "sets\nof layers in FP32 (amp.excluded), until loss and gradients are within a margin of the same "
-          "step with "
-          "all\nlayers in FP32, and leaves out of the list whatever can be left out: each layer of it is "
-          "needed, which "
-          "was tried.\nA gradient's error is relative to its norm, or to a thousandth of all gradients' norm "
-          "where that "
-          "is more.",
+          "Which layers of a run must stay in FP32: the step after its newest checkpoint, or its first one, "
+          "is\n"
+          "done with sets of layers in FP32 (amp.excluded) until loss and gradients are within a margin of "
+          "the\n"
+          "same step with all layers in FP32; then whatever can be left out of the list is, so that each "
+          "layer\n"
+          "of it is needed, which was tried. A gradient's error is relative to its norm, or to a thousandth "
+          "of\n"
+          "all gradients' norm where that is more.",
       .examples =
           "  fp16lab sensitivity results/classifier\n"
           "  fp16lab sensitivity results/classifier --margin 0.01 --exclude 'loss*' --json",

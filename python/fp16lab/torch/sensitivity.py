@@ -241,6 +241,8 @@ class OperationErrors(CulpritFinder):
     def _part(self, place: Place, operands: list[torch.Tensor], value: torch.Tensor, index: int | None) -> str:
         if index is not None and _OF_SEVERAL.search(place.op):
             return "dX" if index == 0 else "dW"
+        if place.op == "sum" and value.shape[:1] == (1,):  # of a bias, which is then shown without this dimension
+            value = value[0]
         node = torch._C._current_autograd_node()
         name = self._tensor_name(place.op, place.layer, place.pass_, node, operands, value)
         return "dW" if name in self._parameters else "dX"

@@ -74,6 +74,7 @@ def test_the_printed_lines_restore_and_each_module_is_needed():
     assert torch.equal(model.fc1.weight.grad, torch.ones(16, 16)) and model.fc2.weight.grad is None
     assert told.modules == ["fc2", "fc3"] and told.restored
     assert math.isinf(told.without.error) and told.within.error <= 0.05
+    assert {row["part"] for row in told.errors if row["op"] == "sum" and row["layer"]} == {"dW"}, "of biases"
     reference = gradients(model, step_of(model, False))
     alone = kept_by_lines(model, told.lines())
     assert errors_of(alone, step_of(alone), reference, 2.0**10) == pytest.approx(told.within.error, rel=1e-6)
