@@ -16,7 +16,9 @@ std::string cuda_version(int version) { return fmt::format("{}.{}", version / 10
 std::unique_ptr<engine::Backend> DeviceSide::make(engine::CudaOptions options) const {
   options.device = ordinal;
   options.tensor_core = tensor_core;
-  return stand_in ? stand_in(options) : engine::make_cuda_backend(options);
+  if (stand_in) return stand_in(options);
+  if (rehearsal) options.gemm = engine::GemmRoute::mma;  // the PTX machine runs no cuBLASLt
+  return engine::make_cuda_backend(options);
 }
 
 DeviceSide open_gpu(int ordinal) {

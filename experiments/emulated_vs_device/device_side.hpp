@@ -29,8 +29,8 @@ struct DeviceSide {
 
 /// A GPU. CommandError(unavailable) with the reason where there is none that could be used.
 DeviceSide open_gpu(int ordinal = 0);
-/// The PTX machine (tests/machines/ptx), which must be there in a GPU's place: CommandError(unavailable) with what to
-/// do where it is not. Slow, and no evidence about any GPU.
+/// The PTX machine (tests/machines/ptx), which must be there in a GPU's place: CommandError(unavailable) with
+/// what to do where it is not. Slow, and no evidence about any GPU.
 DeviceSide open_rehearsal();
 
 /// What every line of output begins with: nothing, or that no GPU took part.

@@ -1,4 +1,5 @@
-// Programs on the PTX machine (tests/machines/ptx), from tests; skipped where it is not built, as without nvcc.
+// Programs on the PTX machine (tests/machines/ptx), from tests; skipped where it is not built, as without
+// nvcc.
 #pragma once
 
 #include <gtest/gtest.h>

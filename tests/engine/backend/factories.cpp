@@ -16,7 +16,8 @@ std::vector<BackendFactory> backend_factories() {
         .make_pool = [] { return std::make_unique<StoragePool>(make_host_memory()); },
         .unavailable = ""};
   };
-  // A GPU, where there is one: CTest's entry backend_conformance_gpu; or the PTX machine: backend_conformance_ptx.
+  // A GPU, where there is one: CTest's entry backend_conformance_gpu; or the PTX machine:
+  // backend_conformance_ptx.
   const CudaStatus status = cuda_status();
   const BackendFactory cuda{.name = "cuda",
                             .make = [] { return make_cuda_backend({.gemm = GemmRoute::mma}); },

@@ -1,9 +1,9 @@
 // The PTX machine: executes what nvcc made of the CUDA back end's kernels, on the CPU, 32 lanes at a time.
 //
 // It reads PTX text (PTX ISA 9.0) and does what the ISA says, no more: an opcode, modifier, type or state
-// space that its table does not have is an error that names it. So it sees what nvcc made of asm strings, shared
-// memory, contraction and barriers. It says nothing of speed, and nothing of what ptxas and the silicon make of
-// the PTX.
+// space that its table does not have is an error that names it. So it sees what nvcc made of asm strings,
+// shared memory, contraction and barriers. It says nothing of speed, and nothing of what ptxas and the
+// silicon make of the PTX.
 #pragma once
 
 #include <cstddef>
@@ -48,6 +48,9 @@ struct KernelFacts {
   std::size_t local_bytes = 0;
   std::uint32_t max_threads = 1024;                             ///< .maxntid, or CUDA's limit
   std::vector<std::size_t> parameter_offsets, parameter_bytes;  ///< in their order
+  /// Its blocks walk on by the extent of a grid of one dimension, so that a smaller grid does the same work:
+  /// it reads %nctaid.x and not %ctaid.y.
+  bool walks_by_grid = false;
 };
 
 struct Cell;

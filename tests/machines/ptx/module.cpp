@@ -190,10 +190,14 @@ std::unique_ptr<Kernel> read_kernel(const Module& module, Lexer& lexer) {
   }
   const Lexer body = lexer;
   int depth = 0;
+  bool reads_grid = false, reads_second_axis = false;
   do {
+    reads_grid = reads_grid || lexer.token() == "%nctaid.x";
+    reads_second_axis = reads_second_axis || lexer.token() == "%ctaid.y";
     depth += lexer.token() == "{" ? 1 : lexer.token() == "}" ? -1 : 0;
     lexer.next();
   } while (depth > 0 && !lexer.token().empty());
+  facts.walks_by_grid = reads_grid && !reads_second_axis;
   return std::make_unique<Kernel>(
       Kernel{&module, std::move(facts), std::move(parameters), parameter_bytes, body, {}});
 }

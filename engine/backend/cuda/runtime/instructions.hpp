@@ -1,4 +1,5 @@
-// Instructions that CUDA C++ has no function for: tensor cores, matrix loads, asynchronous copies, conversions.
+// Instructions that CUDA C++ has no function for: tensor cores, matrix loads, asynchronous copies,
+// conversions.
 //
 // Sources: PTX ISA 8.x, "mma", "ldmatrix", "cp.async", "cvt". A warp's instruction needs all 32 lanes.
 // Fragment layout of m16n8k16, lane = 4 g + t (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating

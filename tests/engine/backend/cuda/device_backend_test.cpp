@@ -158,9 +158,10 @@ TEST_F(DeviceBackend, OutOfMemorySaysWhatWasAskedAndWhatIsFree) {
 }
 
 TEST_F(DeviceBackend, TheRowOfTheTensorCoresIsTheOneAskedFor) {
-  EXPECT_EQ(make_cuda_backend({.tensor_core = device_row()})->tensor_core(), device_row());
+  EXPECT_EQ(make_cuda_backend({.tensor_core = device_row(), .gemm = GemmRoute::mma})->tensor_core(),
+            device_row());
   const std::string other = device_row() == "ampere" ? "hopper" : "ampere";
-  EXPECT_THROW(make_cuda_backend({.tensor_core = other}), DeviceUnavailable);
+  EXPECT_THROW(make_cuda_backend({.tensor_core = other, .gemm = GemmRoute::mma}), DeviceUnavailable);
   EXPECT_EQ(backend_->name(), "cuda");
 }
 
@@ -189,8 +190,8 @@ TEST_F(DeviceBackend, SumsOfAnyLengthFollowTheTree) {
   }
 }
 
-/// -2^-75 * 2^-76 is less than half of the smallest FP32 number: BF16 accumulators truncate it to +0, fma chains
-/// round it to -0. Blocks of zeros after the end of k would make +0 of that.
+/// -2^-75 * 2^-76 is less than half of the smallest FP32 number: BF16 accumulators truncate it to +0, fma
+/// chains round it to -0. Blocks of zeros after the end of k would make +0 of that.
 TEST_F(DeviceBackend, PaddingOfKKeepsANegativeZero) {
   for (std::int64_t k = 1; k <= 40; ++k) {
     const auto run = [&](auto tag) {
@@ -213,8 +214,8 @@ TEST_F(DeviceBackend, PaddingOfKKeepsANegativeZero) {
   }
 }
 
-/// 250 x 255 is of medium size and its rows begin anywhere, so it is moved to scratch memory, within the recording
-/// too.
+/// 250 x 255 is of medium size and its rows begin anywhere, so it is moved to scratch memory, within the
+/// recording too.
 TEST_F(DeviceBackend, ProductsOfMovedOperandsAreReplayed) {
   const std::unique_ptr<Backend> emulated = emulated_twin();
   const Shape of_a{250, 33}, of_b{33, 255};

@@ -1,5 +1,5 @@
-// Training on a device beside the emulated back end: the promise of the project at small sizes. No step, gradient
-// count or weight may differ in a bit.
+// Training on a device beside the emulated back end: the promise of the project at small sizes. No step,
+// gradient count or weight may differ in a bit.
 //
 // The PTX machine is slow, so networks, batches and step counts are small; each run has what it is about (an
 // overflow, a skipped optimizer) in the steps it does.

@@ -1,4 +1,5 @@
-// A library of products for tests: algorithms that add in known orders and end in known ways, on memory that the host reaches.
+// A library of products for tests: algorithms that add in known orders and end in known ways, on memory that
+// the host reaches.
 #pragma once
 
 #include <algorithm>
@@ -209,7 +210,10 @@ class FakeProductLibrary final : public ProductLibrary {
            const std::byte* b, std::byte* d, std::byte* workspace, void* stream) override {
     const FakeAlgorithm one{static_cast<Topology>(algorithm.words[0]),
                             static_cast<Fault>(algorithm.words[1])};
-    if (one.fault == Fault::throws) throw std::runtime_error("the fake library does not run this");
+    if (one.fault == Fault::throws) {
+      log_->ran.push_back(one);
+      throw std::runtime_error("the fake library does not run this");
+    }
     enqueue_(stream, [=, this, bytes = algorithm.workspace_bytes] {
       log_->ran.push_back(one);
       if (bytes > 0) std::memset(workspace, 0x5a, bytes);

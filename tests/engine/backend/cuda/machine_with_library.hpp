@@ -1,5 +1,6 @@
-// The device back end on the PTX machine, with a fake library in cuBLASLt's place. Programs of these tests hold the
-// objects of libfp16lab_cuda.so and the machine's CUDA runtime, so that they reach what the library does not export.
+// The device back end on the PTX machine, with a fake library in cuBLASLt's place. Programs of these tests
+// hold the objects of libfp16lab_cuda.so and the machine's CUDA runtime, so that they reach what the library
+// does not export.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Mutates the device code of the CUDA back end and asks the tests on the PTX machine whether they notice.
 
-Each mutation changes one place. The source it belongs to is compiled to PTX, and short tests run on it. The result is `killed` (by which test, with
-what it said), `survived`, `same code` (the compiler's text did not change: nothing can notice), or `does not
-compile`. Results are kept after each mutation, and a later run goes on from there.
+Each mutation changes one place. The source it belongs to is compiled to PTX, and short tests run on it.
+The result is `killed` (by which test, with what it said), `survived`, `same code` (the compiler's text
+did not change: nothing can notice), or `does not compile`. Results are kept after each mutation, and a
+later run goes on from there.
 
   mutations.py --list                      the mutations, with their ids
   mutations.py --build build --run         executes those that have no result
@@ -36,8 +37,8 @@ REDUCE = ("verbs/reduce.cu", "reduce")
 INDEXING = ("verbs/indexing.cu", "pick,place,gather_rows,scatter_rows")
 STEP = ("verbs/step.cu", "unscale,global_norm,clip_by_norm,clip_by_value")
 WEIGHT = ("product/convolution_weight.cu", "conv2d_weight_gradient")
-# Of files that begin so: the units that have their code, each with the verbs whose cases run. The first unit whose PTX a
-# mutation changes is judged.
+# For files that begin so: the units that have their code, each with the verbs whose cases run. The first
+# unit whose PTX a mutation changes is judged.
 UNITS = {
     "product/convolution_weight.cu": [WEIGHT],
     "product/convolution": [CONVOLUTION, WEIGHT],
@@ -165,7 +166,8 @@ def prepare(build, unit, overlay, work, verbs):
     shutil.move(text, place)
     settings = {"FP16LAB_CUDA_PLUGIN": str(build.folder / "lib/libfp16lab_cuda.so"),
                 "FP16LAB_PTX": str(texts), "FP16LAB_PTX_ARCH": "90"}
-    preloaded = {**settings, "LD_PRELOAD": str(build.folder / "lib/libfp16lab_ptx_cudart.so")}
+    preloaded = {**settings, "LD_PRELOAD": str(build.folder / "lib/libfp16lab_ptx_cudart.so"),
+                 "FP16LAB_PTX_GRID": "3"}
     conformance = build.folder / "tests/backend_conformance"
     trials = [Trial("conformance", conformance, ("--gtest_filter=*/cuda:-*VerbCases*",), preloaded),
               Trial("device back end", build.folder / "tests/cuda_device_backend", (), preloaded)]

@@ -1,5 +1,5 @@
-// libfp16lab_cuda.so without a GPU and without nvcc: the emulated back end after the entry that the device's library
-// has, so that tests train across that border.
+// libfp16lab_cuda.so without a GPU and without nvcc: the emulated back end after the entry that the device's
+// library has, so that tests train across that border.
 #include <cstdlib>
 #include <string>
 

@@ -1,6 +1,7 @@
 // libfp16lab_cuda.so from the program's side: it is loaded only when a device is asked for, gives the bits of
 // its back end across the border, and what cannot be loaded is one line. The library of these tests is the
-// emulated back end (tests/engine/backend/cuda/pretended_plugin.cpp); experiments_ptx_machine has the one that we ship.
+// emulated back end (tests/engine/backend/cuda/pretended_plugin.cpp); experiments_ptx_machine has the one
+// that we ship.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <sstream>
 #include <stdexcept>
@@ -52,8 +53,20 @@ bool races_of_environment() {
   return races == "on";
 }
 
-/// What every launch of a matrix product does instead, by FP16LAB_PTX_PLANT: a fault on purpose, so that tests see
-/// who notices it. true: nothing, and the launch is left out.
+/// No grid of a kernel that walks by its extent has more blocks: a test of a few thousand elements then sees
+/// its second and third stride, with what a block has left in shared memory. FP16LAB_PTX_GRID; no limit where
+/// it is not set.
+std::uint32_t largest_grid_of_environment() {
+  const char* const text = std::getenv("FP16LAB_PTX_GRID");
+  if (text == nullptr) return std::numeric_limits<std::uint32_t>::max();
+  const int blocks = std::atoi(text);
+  if (blocks < 1)
+    throw std::invalid_argument(std::string("FP16LAB_PTX_GRID=") + text + ": expected a number from 1");
+  return static_cast<std::uint32_t>(blocks);
+}
+
+/// What every launch of a matrix product does instead, by FP16LAB_PTX_PLANT: a fault on purpose, so that
+/// tests see who notices it. true: nothing, and the launch is left out.
 bool planted(std::string_view kernel) {
   const char* const text = std::getenv("FP16LAB_PTX_PLANT");
   const std::string_view kind = text == nullptr ? "" : text;
@@ -128,7 +141,9 @@ class PtxExecutor final : public KernelExecutor {
 
   void launch(const KernelFacts& kernel, const Grid& grid, const void* const* parameters) override {
     if (planted(kernel.name)) return;
-    machine_.launch(*kernels_.find(kernel.name)->second.kernel, grid, parameters);
+    Grid launched = grid;
+    if (kernel.walks_by_grid) launched.x = std::min(grid.x, largest_grid_);
+    machine_.launch(*kernels_.find(kernel.name)->second.kernel, launched, parameters);
   }
 
  private:
@@ -144,6 +159,7 @@ class PtxExecutor final : public KernelExecutor {
 
   Program program_;
   Machine machine_;
+  std::uint32_t largest_grid_ = largest_grid_of_environment();
   std::map<std::string, std::string> names_;           ///< by what without_hash_of_path leaves
   std::map<std::string, Known, std::less<>> kernels_;  ///< by the program's name
 };
