@@ -2,8 +2,8 @@
 //
 // A row of the table (tensor_core_model.hpp) says what one instruction computes. A library call takes many of
 // them, and decides where a chain over K begins again from +0, whether K is split, and in which order the
-// partial sums are added. That decision is a ProductOrder; a LibraryPlan is the rule that gives it for a call.
-// A class of calls whose rule nobody has published is refused by name.
+// partial sums are added. That decision is a ProductOrder; a LibraryPlan is the rule that gives it for a
+// call. A class of calls whose rule nobody has published is refused by name.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace fp16lab {
 /// How partial sums of the parts of a split K are added, each addition in FP32 to nearest even.
 enum class Join : std::uint8_t {
   serial,  ///< ((p0 + p1) + p2) + ...
-  /// cuBLASLt's other scheme, of S parts and h = ceil(S / 2): slot i is p_i + p_(i+h) where i + h < S - 1, else
-  /// p_i; then ((p_(S-1) + slot 0) + slot 1) + ... (mmaemu 0.1.0)
+  /// cuBLASLt's other scheme, of S parts and h = ceil(S / 2): slot i is p_i + p_(i+h) where i + h < S - 1,
+  /// else p_i; then ((p_(S-1) + slot 0) + slot 1) + ... (mmaemu 0.1.0)
   pairwise,
   halves,          ///< of 2^n lanes: lane i + lane (i + half), until one is left
   halves_to_four,  ///< the same until four are left: (l0 + l1) + (l2 + l3)
@@ -47,8 +47,8 @@ struct ProductOrder {
   friend bool operator==(const ProductOrder&, const ProductOrder&) = default;
 };
 
-/// What a library makes of one call: the instruction, and the orders of neighbouring ranges of K, whose sums are
-/// added in order. Where `terms_follow`, the elements after the last range are added one by one.
+/// What a library makes of one call: the instruction, and the orders of neighbouring ranges of K, whose sums
+/// are added in order. Where `terms_follow`, the elements after the last range are added one by one.
 struct PlannedProduct {
   const TensorCoreModel* row = nullptr;
   std::vector<ProductOrder> ranges{{}};
@@ -58,8 +58,8 @@ struct PlannedProduct {
 std::string order_text(const PlannedProduct& product);
 
 /// d = a b where each output is made of chains of the row's instructions in this order. d: m x n, FP32,
-/// row-major, `ldd` apart; the row accumulates in FP32. Bits do not depend on `threads`. std::invalid_argument
-/// as emulated_gemm, and for orders with negative numbers or, in parts, without tiles.
+/// row-major, `ldd` apart; the row accumulates in FP32. Bits do not depend on `threads`.
+/// std::invalid_argument as emulated_gemm, and for orders with negative numbers or, in parts, without tiles.
 void planned_gemm(const PlannedProduct& product, GemmShape shape, const StridedMatrix& a,
                   const StridedMatrix& b, float* d, std::int64_t ldd, int threads = 1);
 
@@ -109,8 +109,8 @@ struct LibraryPlan {
 std::span<const LibraryPlan> library_plans();
 /// std::invalid_argument with the known names otherwise.
 const LibraryPlan& library_plan(std::string_view name);
-/// The row that a plan's products of these formats take: that of the table (tensor_core_model, with its errors), or
-/// the plan's own for FP16.
+/// The row that a plan's products of these formats take: that of the table (tensor_core_model, with its
+/// errors), or the plan's own for FP16.
 const TensorCoreModel& planned_row(const LibraryPlan& plan, std::string_view name, DType a, DType b,
                                    DType accumulator);
 

@@ -96,7 +96,8 @@ bool is_depthwise(const ConvolutionCall& call) {
   return call.groups > 1 && call.groups == call.c && call.groups == call.k;
 }
 
-/// 3 x 3 kernels with padding 1 whose weights' gradients two threads were seen to compute by halves of the rows of y.
+/// 3 x 3 kernels with padding 1 whose weights' gradients two threads were seen to compute by halves of the
+/// rows of y.
 bool halved_by_two_threads(const ConvolutionCall& call) {
   struct Seen {
     std::int64_t c, k, p, n;  // input and output channels, rows and columns of y, the smallest batch

@@ -29,15 +29,15 @@ struct OrderStep {
 };
 
 /// The steps of a product over `k` elements. std::invalid_argument for an order with negative numbers, in
-/// parts without tiles, or that begins a chain inside an instruction of the row; and for a row with other sums
-/// than FP32.
+/// parts without tiles, or that begins a chain inside an instruction of the row; and for a row with other
+/// sums than FP32.
 std::vector<OrderStep> steps_of(const PlannedProduct& product, std::int64_t k);
 
 /// The elements of a chain, in its order.
 std::vector<std::size_t> elements_of(const OrderStep& chain);
 
-/// One output of planned_gemm: the scalar reference. Words as fused_dot_add's, with its errors; the result is a
-/// word of FP32.
+/// One output of planned_gemm: the scalar reference. Words as fused_dot_add's, with its errors; the result is
+/// a word of FP32.
 std::uint32_t planned_dot(const PlannedProduct& product, DType a_format, std::span<const std::uint32_t> a,
                           DType b_format, std::span<const std::uint32_t> b);
 

@@ -53,8 +53,8 @@ class Window {
     horizontal_ = meetings(call.w, call.q(), call.s, call, 1, of_x);
   }
 
-  /// The elements that `positions` (n, row, column) meet under `taps` (channel from first_channel, r, s), one row
-  /// for each position. An index below 0, and a tap that meets nothing, is a zero.
+  /// The elements that `positions` (n, row, column) meet under `taps` (channel from first_channel, r, s), one
+  /// row for each position. An index below 0, and a tap that meets nothing, is a zero.
   std::vector<Word> gathered(std::span<const std::int64_t> positions, std::span<const std::int64_t> taps,
                              std::int64_t first_channel, int threads) const {
     struct Tap {

@@ -15,7 +15,8 @@ constexpr std::array<std::string_view, 4> names_of(Convolved) {
   return {"output", "input_gradient", "weight_gradient", "bias_gradient"};
 }
 
-/// A convolution as the library sees it: x (n, c, h, w) and a weight (k, c / groups, r, s) give y (n, k, p, q).
+/// A convolution as the library sees it: x (n, c, h, w) and a weight (k, c / groups, r, s) give
+/// y (n, k, p, q).
 struct ConvolutionCall {
   Convolved result = Convolved::output;
   std::int64_t n = 1, c = 1, h = 1, w = 1, k = 1, r = 1, s = 1;
@@ -35,9 +36,9 @@ struct ConvolutionCall {
   }
 };
 
-/// The order of an output's sum. A term is named by its place in the sum as it is written: of an output (c, r, s),
-/// of an input's gradient (k, r, s), each with the channels of its group, and of gradients of weight and bias
-/// (n, p, q). `no_term` is a place of an instruction that the library leaves empty: a product of zeros.
+/// The order of an output's sum. A term is named by its place in the sum as it is written: of an output
+/// (c, r, s), of an input's gradient (k, r, s), each with the channels of its group, and of gradients of
+/// weight and bias (n, p, q). `no_term` is a place that the library leaves empty: a product of zeros.
 struct PlannedConvolution {
   PlannedProduct product;
   std::vector<std::int64_t> terms;
@@ -45,15 +46,16 @@ struct PlannedConvolution {
 };
 inline constexpr std::int64_t no_term = -1;
 
-/// x, weight and y, or its gradient, of 16 bits an element, without gaps: those that the result needs. The weight is
-/// row-major in every layout. bias: (k), of an output, or null.
+/// x, weight and y, or its gradient, of 16 bits an element, without gaps: those that the result needs. The
+/// weight is row-major in every layout. bias: (k), of an output, or null.
 struct ConvolutionOperands {
   const std::uint16_t *x = nullptr, *weight = nullptr, *y = nullptr, *bias = nullptr;
 };
 
-/// `result`: the FP32 sums with the bias, without gaps: (n, p, q, k) of an output, (n, h, w, c) of an input's gradient,
-/// (k, c / groups, r, s) of a weight's, (k) of a bias's. Bits do not depend on `threads`. std::invalid_argument for
-/// extents that fit no convolution, terms that are none of its own, and as planned_gemm.
+/// `result`: the FP32 sums with the bias, without gaps: (n, p, q, k) of an output, (n, h, w, c) of an input's
+/// gradient, (k, c / groups, r, s) of a weight's, (k) of a bias's. Bits do not depend on `threads`.
+/// std::invalid_argument for extents that fit no convolution, terms that are none of its own, and as
+/// planned_gemm.
 void planned_convolution(const PlannedConvolution& plan, const ConvolutionCall& call,
                          const ConvolutionOperands& operands, float* result, int threads = 1);
 

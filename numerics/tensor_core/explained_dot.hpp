@@ -42,7 +42,8 @@ struct ExplainedTerm {
     partial,      ///< of a step between the chains of a plan: what a step before it made
   };
   Source source = Source::product;
-  /// Of a product; of an accumulator the step that made it, counted from 1, where 0 is c; so also of a partial sum.
+  /// Of a product; of an accumulator the step that made it, counted from 1, where 0 is c; so also of a
+  /// partial sum.
   std::size_t k = 0;
   static constexpr std::size_t zero =
       ~std::size_t{};  ///< of an accumulator and a partial sum: +0, of no step

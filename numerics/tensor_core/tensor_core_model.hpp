@@ -81,8 +81,8 @@ constexpr DType format_of(BlockOutput output) {
 /// How a stage adds its terms: its products, by ascending k, and the number that enters.
 enum class Sum : std::uint8_t {
   aligned,  ///< in fixed point (above)
-  /// acc = a * b + acc, one product after the other, each rounded by `output`. With a flushed output subnormal
-  /// operands and accumulators are zeros too. What an instruction lacks at the end of K is +0 * +0.
+  /// acc = a * b + acc, one product after the other, each rounded by `output`. With a flushed output
+  /// subnormal operands and accumulators are zeros too. What an instruction lacks at the end of K is +0 * +0.
   fma,
   addition,  ///< what the stages before it made, plus c: one ordinary addition
 };
@@ -267,8 +267,8 @@ bool same_function(const TensorCoreModel& a, const TensorCoreModel& b);
 /// these rows; with the known names and the nearest one; or with the formats that the generation has.
 const TensorCoreModel& tensor_core_model(std::string_view name, DType operands = DType::f16,
                                          DType accumulator = DType::f32);
-/// What a command multiplies that is told no format: f16, or where the generation or chip has no row with these sums
-/// for it, its first format that has one. f16 too where nothing has this name.
+/// What a command multiplies that is told no format: f16, or where the generation or chip has no row with
+/// these sums for it, its first format that has one. f16 too where nothing has this name.
 DType usual_operands(std::string_view name, DType accumulator = DType::f32);
 /// The row that multiplies `a` by `b`.
 const TensorCoreModel& tensor_core_model(std::string_view name, DType a, DType b, DType accumulator);

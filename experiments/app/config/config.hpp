@@ -166,7 +166,7 @@ struct ConfigRange {
 /// of a step depends on them, but on a back end that does not promise the others' bits.
 enum class KeyRole {
   workload,       ///< what is trained, on what: runs of one workload are compared with each other
-  configuration,  ///< in which precision, at which loss scale, on whose arithmetic, from weights moved by how much
+  configuration,  ///< precision, loss scale, whose arithmetic, from weights moved by how much
   machine,        ///< where it runs, and where files lie
   watching,       ///< what is looked at and kept, and when a run that fails ends
 };

@@ -28,8 +28,8 @@ ChosenBackend choose_backend(const RunConfig& config, int threads);
 /// Only the back end.
 std::unique_ptr<engine::Backend> make_backend(const RunConfig& config, int threads);
 
-/// The device of a rank, where `first` is backend.ordinal and `devices` its node has: ranks of one host take them in
-/// turn, from `first` on. The first rank of a host has `first` itself, whatever there is.
+/// The device of a rank, where `first` is backend.ordinal and `devices` its node has: ranks of one host take
+/// them in turn, from `first` on. The first rank of a host has `first` itself, whatever there is.
 std::int64_t device_of_rank(std::int64_t first, std::span<const std::string> hosts, int rank,
                             std::size_t devices);
 

@@ -27,7 +27,8 @@ float chain(const TensorCoreModel& row, const std::vector<Float16>& a, const std
   return canonical(wide(Float16::from_bits(static_cast<std::uint16_t>(sum))));
 }
 
-/// Each layout and shape is another order of the plan onednn; the planned product is of the call as torch sees it.
+/// Each layout and shape is another order of the plan onednn; the planned product is of the call as torch
+/// sees it.
 TEST(LibraryOrder, ProductsAreInTheOrderOfThePlan) {
   const TensorCoreModel& row = tensor_core_model("avx512_bf16", DType::bf16);
   struct Call {

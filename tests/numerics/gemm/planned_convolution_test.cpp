@@ -1,5 +1,5 @@
-// Convolutions in the order of a plan: against sums written out by their definition, where every order gives the same
-// numbers, and the orders of oneDNN as they were revealed.
+// Convolutions in the order of a plan: against sums written out by their definition, where every order gives
+// the same numbers, and the orders of oneDNN as they were revealed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

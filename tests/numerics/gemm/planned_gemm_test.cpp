@@ -269,9 +269,9 @@ TEST(PlannedGemm, LanesAndTermsThatFollow) {
   });
 }
 
-/// By hand. The parts of K are 2048 + 9 and 1 + 2^-11. FP16 has multiples of 2 there and rounds 2057 to 2056, whose
-/// significand 1028 is even; BF16 has multiples of 16 and rounds it to 2064. Both round the second, a tie or
-/// less, to 1.
+/// By hand. The parts of K are 2048 + 9 and 1 + 2^-11. FP16 has multiples of 2 there and rounds 2057 to 2056,
+/// whose significand 1028 is even; BF16 has multiples of 16 and rounds it to 2064. Both round the second, a
+/// tie or less, to 1.
 TEST(PlannedGemm, PartialSumsOfReducedPrecision) {
   const TensorCoreModel& volta = tensor_core_model("volta");
   const auto f16 = [](float x) { return narrow<Binary16>(x); };

@@ -165,8 +165,8 @@ __device__ __forceinline__ void MmaTile<Half, m_extent, n_extent, warp_m_extent,
   }
 
   // The rest of k is padded with +0 to 16 bytes, and no further: that many products is a block on
-  // every tensor core, or part of one, and a block of nothing but zeros is not neutral. It would make +0 of -0,
-  // where a chip kept the sign of BF16 products that underflow (our rows do not; no capture shows it).
+  // every tensor core, or part of one, and a block of nothing but zeros is not neutral. It would make +0 of
+  // -0, where a chip kept the sign of BF16 products that underflow (our rows do not; no capture shows it).
   if (has_outputs) {
 #pragma unroll 1
     for (int done = 0; done < tail; done += step_k) {

@@ -1,5 +1,5 @@
-// Counting by address and stream, in memory of another owner: the counts of count_exponents. On a GPU where there is one,
-// and on the PTX machine (CTest's entry cuda_stream_histogram_ptx).
+// Counting by address and stream, in memory of another owner: the counts of count_exponents. On a GPU where
+// there is one, and on the PTX machine (CTest's entry cuda_stream_histogram_ptx).
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 

@@ -246,8 +246,8 @@ TEST_F(MmaExplain, SpecialValuesZerosAndNoProductsAreExplainedToo) {
   EXPECT_THAT(lost, HasSubstr("  error      not finite\n"));
 }
 
-// Volta's block takes four products, so each part of K = 8 is one. FP16 rounds 2057 to 2056, the tie's even side,
-// and 1 + 2^-11 to 1.
+// Volta's block takes four products, so each part of K = 8 is one. FP16 rounds 2057 to 2056, the tie's even
+// side, and 1 + 2^-11 to 1.
 TEST_F(MmaExplain, APlanShowsChainsRoundingsAndSums) {
   const std::string line = "6800 4880 0 0 3c00 1000 0 0\t3c00 3c00 3c00 3c00 3c00 3c00 3c00 3c00\t0\n";
   const std::string arguments = "--model volta --plan split-k --parts 2 --partials f16";
@@ -271,7 +271,8 @@ TEST_F(MmaExplain, APlanShowsChainsRoundingsAndSums) {
   EXPECT_EQ(x.at("steps").at(2).at("chain"), 2);
   EXPECT_EQ(x.at("steps").at(4).at("terms").at(1).at("term"), "sum 2");
   EXPECT_FALSE(json("3c00\t3c00\t0\n", "--model volta").contains("plan"));
-  // Of four interleaved chains the first goes on with what is left, and of a pair there may be but one product.
+  // Of four interleaved chains the first goes on with what is left, and of a pair there may be but one
+  // product.
   const std::string small = "3f80 3f80 3f80 3f80 3f80 3f80\t3f80 3f80 3f80 3f80 3f80 3f80\t0\n";
   const std::string processor = "--model avx512_bf16 --plan onednn --explain ";
   EXPECT_THAT(run(small, processor + "--m 4 --n 4").out,

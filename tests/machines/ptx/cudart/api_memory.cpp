@@ -1,5 +1,6 @@
-// CUDA Runtime API: "Memory Management". An asynchronous copy reads and writes when it is executed, also in pageable
-// memory: "the function might be synchronous with respect to host" promises nothing ("API synchronization behavior").
+// CUDA Runtime API: "Memory Management". An asynchronous copy reads and writes when it is executed, also in
+// pageable memory: "the function might be synchronous with respect to host" promises nothing ("API
+// synchronization behavior").
 #include <cuda_runtime_api.h>
 
 #include <cstdlib>

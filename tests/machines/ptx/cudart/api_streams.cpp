@@ -1,5 +1,5 @@
-// CUDA Runtime API: "Stream Management", "Event Management", "Graph Management". What none of our programs asks for
-// is refused in words: streams that wait for the default stream, captures that are not relaxed.
+// CUDA Runtime API: "Stream Management", "Event Management", "Graph Management". What none of our programs
+// asks for is refused in words: streams that wait for the default stream, captures that are not relaxed.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>

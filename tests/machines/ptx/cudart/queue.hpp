@@ -1,9 +1,9 @@
 // Streams, events and graphs: work waits until something waits for it.
 //
-// CUDA promises that the work of a stream is done in order, and that it is done once the host has waited for it;
-// it does not say when it begins. Here it begins at the last moment: whatever a program does too early (a staging
-// buffer written again, host memory read before a copy has come) then shows every time. Source: CUDA C++
-// Programming Guide, "Asynchronous Concurrent Execution"; CUDA Runtime API, "Stream Management" and "API
+// CUDA promises that the work of a stream is done in order, and that it is done once the host has waited for
+// it; it does not say when it begins. Here it begins at the last moment: whatever a program does too early (a
+// staging buffer written again, host memory read before a copy has come) then shows every time. Source: CUDA
+// C++ Programming Guide, "Asynchronous Concurrent Execution"; CUDA Runtime API, "Stream Management" and "API
 // synchronization behavior".
 #pragma once
 

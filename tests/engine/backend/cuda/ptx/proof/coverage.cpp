@@ -35,8 +35,8 @@ bool read_tile(const std::string& name, Tile& tile) {
   return true;
 }
 
-/// Compute capability 7.5 has 64 KiB of shared memory for a block, which has counters beside its pipeline, and
-/// tensor cores for FP16 alone: the other kernels are a trap.
+/// Compute capability 7.5 has 64 KiB of shared memory for a block, which has counters beside its pipeline,
+/// and tensor cores for FP16 alone: the other kernels are a trap.
 std::string why_out_of_reach(int architecture, const Tile& tile) {
   if (architecture >= 80) return {};
   if (tile.operands == "bf16" || (tile.on_tensor_cores && tile.operands == "float"))
