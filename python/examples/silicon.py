@@ -1,8 +1,9 @@
 """What PyTorch computes on this processor, predicted bit by bit: BF16 products of oneDNN on AVX512_BF16.
 
-First every class of product that the networks below use, on operands that cancel: as PyTorch gives it, as the row and plan
-predict it, and as controls would have it. Then trainings of a perceptron, a convolutional network and a transformer in
-BF16, natively and under lab.emulate: losses and weights at every step. Exits with 1 if a bit differs, with 77 where the processor has no AVX512_BF16, or PyTorch another order.
+First every class of product that the networks below use, on operands that cancel: as PyTorch gives it, as the row and
+plan predict it, and as controls would have it. Then trainings of a perceptron, a convolutional network and a
+transformer in BF16, natively and under lab.emulate: losses and weights at every step. Exits with 1 if a bit differs,
+with 77 where the processor has no AVX512_BF16, or PyTorch another order.
 
     python silicon.py [STEPS [FIGURE.png]]      1,000 steps in six trainings; a figure of how far a control gets
 """

@@ -67,9 +67,10 @@ def compare(a: Any, b: Any, scale_a: float = 1.0, scale_b: float = 1.0, threshol
     """Compares what two computations gave: where do they part first, by how much, and does a cast explain it?
 
     a, b: arrays or tensors of any device; dictionaries of them, nested or not, as state_dict gives; modules, which
-    stand for their state_dict; what lab.step_results gives; or paths of dumps (.npy, .npz, .safetensors, folders of them), both. Tensors belong
-    together by name, without what torch's wrappers add; order is a's. scale_a, scale_b: the loss scales that their
-    numbers carry, which are taken out. threshold: the relative L2 from which a tensor is named as far.
+    stand for their state_dict; what lab.step_results gives; or paths of dumps (.npy, .npz, .safetensors, folders
+    of them), both. Tensors belong together by name, without what torch's wrappers add; order is a's. scale_a,
+    scale_b: the loss scales that their numbers carry, which are taken out. threshold: the relative L2 from which
+    a tensor is named as far.
 
     Of two dtypes the one of fewer significant bits is the grid: a cast alone explains an element where rounding the
     other one to it, at its own scale, gives the same bits, and ulps count the numbers of the grid between the two.

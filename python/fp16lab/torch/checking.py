@@ -36,8 +36,9 @@ class check_tensors(TorchDispatchMode):
     include, skip: regular expressions of layers' names; ops, skip_ops: of operations' ("softmax", "mm"); passes: of
     "forward" and "backward" (a scaler that tries high scales makes Infs in the backward pass, and skips them).
     stop: raise NonFiniteError at the first Inf or NaN that an operation made of finite operands; False: go on, and
-    `found` gets a dictionary for the first of each step, pass and cause. Masks that are filled with infinities are left alone, as by
-    lab.explain_overflow. It costs some microseconds an operation and a pass over its result.
+    `found` gets a dictionary for the first of each step, pass and cause. Masks that are filled with infinities
+    are left alone, as by lab.explain_overflow. It costs some microseconds an operation and a pass over its
+    result.
 
     >>> model = nn.Sequential(nn.Linear(4, 4))
     >>> with check_tensors(model, stop=False) as checked, torch.autocast("cpu", torch.float16):

@@ -73,8 +73,8 @@ class emulate:
     library: a name of fp16lab.plans() or a Plan, whose calls 16-bit and FP8 products and convolutions follow: with
     "avx512_bf16" and "onednn" they have the bits of PyTorch itself on a processor with AVX512_BF16, with
     "hopper-wgmma" and Plan("cublaslt-12.8", parts=2) those of _scaled_mm on an H100 that splits K in two. A call
-    without a known rule (a dilated convolution, flash attention) is an EmulationError; the number of threads is torch's. A
-    watch sees the rounded side of these products. Other operations are torch's own on both sides.
+    without a known rule (a dilated convolution, flash attention) is an EmulationError; the number of threads is
+    torch's. A watch sees the rounded side of these products. Other operations are torch's own on both sides.
     let_through: names of operations ("torchvision::roi_align", "aten::_fft_r2c") of which torch computes what would
     be refused; that is counted as "let through". What is emulated of them stays so. A backward pass has operations
     of its own ("aten::convolution_backward").
