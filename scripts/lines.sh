@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=242362
+budget=248744
 
 case "${1:-}" in
   '') ;;
