@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=248744
+budget=248747
 
 case "${1:-}" in
   '') ;;
