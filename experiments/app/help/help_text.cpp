@@ -14,7 +14,7 @@ namespace {
 
 /// How much is said: everything; without the details of the description; what a screen has room for; that
 /// without blank lines.
-enum class Detail { all, summary, screen, dense };
+enum class Detail { all, summary, screen, dense, names };  // names: of options in groups of their own
 
 /// One line of a list: names on the left, what they are on the right.
 struct Entry {
@@ -147,6 +147,14 @@ std::string exit_codes(std::size_t columns, bool whole) {
   return text;
 }
 
+/// "Heading: --first, --second".
+std::string names_of(const Group& group) {
+  std::string text = group.heading;
+  for (const Entry& entry : group.entries)
+    text += (&entry == &group.entries.front() ? ": " : ", ") + entry.name.substr(0, entry.name.find(' '));
+  return text;
+}
+
 std::string text_of(const CLI::App& app, std::size_t columns, Detail detail, const std::vector<Group>& groups,
                     const Room& room) {
   constexpr std::size_t widest_name = 24;
@@ -154,14 +162,20 @@ std::string text_of(const CLI::App& app, std::size_t columns, Detail detail, con
   for (const Group& group : groups)
     for (const Entry& entry : group.entries)
       width = std::max(width, std::min(entry.name.size(), widest_name));
-  const char* const between = detail == Detail::dense ? "" : "\n";
+  const char* const between = detail >= Detail::dense ? "" : "\n";
   std::string text = detail == Detail::all
                          ? description_of(app.get_description(), columns)
                          : wrapped(first_clause(app.get_description()) + ".", columns, 0, 0) + "\n" +
                                description_of(input_paragraph(app.get_description()), columns);
   text += wrapped(usage_of(app), columns, 0, 7) + "\n";
-  for (const Group& group : groups)
-    text += between + group.heading + ":\n" + list_of(group.entries, columns, width + 4, room, next);
+  for (const Group& group : groups) {
+    if (detail == Detail::names && group.heading != "Arguments" && group.heading != "Options") {
+      next += group.entries.size();
+      text += wrapped(names_of(group), columns, 0, 2) + "\n";
+    } else {
+      text += between + group.heading + ":\n" + list_of(group.entries, columns, width + 4, room, next);
+    }
+  }
   text += between + std::string("Examples:\n");
   std::istringstream examples(app.get_footer());
   std::size_t shown = 0;
@@ -215,13 +229,15 @@ std::string help_text(const CLI::App& app, std::size_t columns, bool whole) {
   }
   // A line each, then more as long as there is room.
   room.assign(entries.size(), 1);
+  const Detail least =
+      fits(text_of(app, columns, Detail::dense, groups, room)) ? Detail::dense : Detail::names;
   for (std::size_t lines = 2; lines <= 4; ++lines)
     for (std::size_t& its : room) {
       const std::size_t before = its;
       its = lines;
-      if (!fits(text_of(app, columns, Detail::dense, groups, room))) its = before;
+      if (!fits(text_of(app, columns, least, groups, room))) its = before;
     }
-  return text_of(app, columns, Detail::dense, groups, room);
+  return text_of(app, columns, least, groups, room);
 }
 
 }  // namespace fp16lab::experiments

@@ -17,6 +17,7 @@ std::vector<std::string> optimizer_names() { return {"sgd", "adam"}; }
 std::vector<std::string> schedule_names() { return {"constant", "cosine"}; }
 std::vector<std::string> policy_names() { return {"none", "fixed", "torch"}; }
 std::vector<std::string> tensor_core_names() { return {"hopper", "ampere"}; }
+std::vector<std::string> library_names() { return {"instruction", "onednn"}; }
 }  // namespace fp16lab::experiments
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
