@@ -372,7 +372,7 @@ std::string text_of(const DotLine& line, const ExplainedDot& dot) {
   const TensorCoreModel& row = line.product != nullptr ? *line.product->row : *line.row;
   const DType format = row.accumulator();
   std::string text = fmt::format("{}\n", line.text);
-  if (line.product != nullptr) text += fmt::format("  plan {}: {}\n", line.plan, order_text(*line.product));
+  if (line.product != nullptr) text += fmt::format("  plan {}{}: {}\n", line.plan, line.call, order_text(*line.product));
   text += fmt::format("  {}: {} * {} -> {}, {}\n", row.name, name_of(line.a_format), name_of(line.b_format),
                       name_of(format), stages_text(row));
   std::vector<std::vector<std::string>> operands;

@@ -26,6 +26,7 @@ struct DotLine {
   std::optional<std::uint32_t> captured;    ///< with --verify: the d-word of the line
   const PlannedProduct* product = nullptr;  ///< of a library's plan, whose chains the line's products are in
   std::string_view plan = {};               ///< and its name
+  std::string call = {};                    ///< ", one output of mm of 1024 x 1024", where the plan asks for it
 };
 
 /// A word's number in the fewest digits that read back (shortest_text); of TF32 without the bits that are

@@ -228,7 +228,8 @@ class Mma {
                                   .d = d,
                                   .captured = captured,
                                   .product = product ? &*product : nullptr,
-                                  .plan = product ? plan_.name() : ""},
+                                  .plan = product ? plan_.name() : "",
+                                  .call = product ? plan_.call_text() : ""},
                                  json_);
       } else if (table) {
         write_row(row.name, d_format_, {&d, 1}, output);

@@ -141,6 +141,11 @@ CalledPlan::CalledPlan(const PlanOptions& options, const TensorCoreModel& row, D
   if (!options.partials.empty()) call_.partials = *dtype_called<is_floating>(options.partials);
 }
 
+std::string CalledPlan::call_text() const {
+  if (!plan_->asks("m")) return "";
+  return fmt::format(", an output of {} of {} x {}", name_of(call_.kind), call_.shape.m, call_.shape.n);
+}
+
 PlannedProduct CalledPlan::product(const TensorCoreModel& row, std::size_t k) const {
   if (k > most_k) refuse(fmt::format("plan '{}': K is {}; expected at most {}", name(), k, most_k));
   ProductCall call = call_;

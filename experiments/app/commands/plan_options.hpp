@@ -39,6 +39,8 @@ class CalledPlan {
   /// "instruction": one chain, which c enters.
   bool is_one_chain() const { return plan_ == nullptr; }
   std::string_view name() const { return plan_->name; }
+  /// ", an output of mm of 1024 x 1024", where the order depends on it; else nothing.
+  std::string call_text() const;
   /// Of an output of K products; std::invalid_argument where the plan has no rule.
   PlannedProduct product(const TensorCoreModel& row, std::size_t k) const;
 

@@ -57,7 +57,7 @@ Revealed revealed(const RevealCommand& command) try {
   const CalledPlan plan(command.plan, own.row, own.operands, own.operands);
   if (plan.is_one_chain()) return {own, "", analysis::order_of(own.row, own.operands, terms)};
   const PlannedProduct product = plan.product(own.row, terms);
-  return {own, fmt::format("{}: {}", plan.name(), order_text(product)),
+  return {own, fmt::format("{}{}: {}", plan.name(), plan.call_text(), order_text(product)),
           analysis::order_of(product, own.operands, terms)};
 } catch (const std::invalid_argument& error) {
   throw CommandError(ExitCode::usage, fmt::format("reveal: {}", error.what()));

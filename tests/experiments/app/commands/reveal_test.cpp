@@ -47,7 +47,7 @@ TEST(RevealCommand, SaysTheOrderOfAPlanAndOfARowOfYourOwn) {
   const auto onednn = reveal({"--model", "zen5", "--plan", "onednn", "-k", "1200"});
   EXPECT_THAT(onednn.out,
               HasSubstr("avx512_bf16, bf16 operands, f32 accumulator, plan onednn: a sum of 1200 terms\n"
-                        "plan      onednn: avx512_bf16: chains of 1024, added in order\n"
+                        "plan      onednn, an output of mm of 1024 x 1024: avx512_bf16: chains of 1024, added in order\n"
                         "order     restarts every 1024: 2 parts, the last of 176, "));
   const auto split = reveal(
       {"--model", "volta", "--plan", "split-k", "--parts", "3", "--partials", "f16", "-k", "24", "--json"});
