@@ -89,7 +89,7 @@ class Step:
     loss_scale: float = 1.0
     found_inf: bool = False
     skipped: bool = False
-    lr: float = 0.0
+    lr: float = math.nan
     state_hash: int = 0
     seconds: float = 0.0
 
