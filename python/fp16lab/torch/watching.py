@@ -68,8 +68,8 @@ class watch:
     The first counted step compiles what counts, which takes some seconds; the table says whether that worked.
     steps.csv: loss as told to `step`, else as given to `scaler.scale` (mean over
     micro-batches), else NaN; grad_norm right after `scaler.unscale_`, before clipping, or else as `optimizer.step`
-    finds it; lr of the first optimizer, NaN without one; state_hash a digest of the weights in counted steps (on the host their CRC-32, elsewhere the sum of
-    engine/backend/digest_functions.hpp), and of norm and scale in each.
+    finds it; lr of the first optimizer, NaN without one; state_hash a digest of the weights in counted steps (on the
+    host their CRC-32, elsewhere the sum of engine/backend/digest_functions.hpp), and of norm and scale in each.
 
     `name` is what tables and the page call this configuration, `seed` what pairs its runs with those of others;
     dtypes of products and the tensor core of lab.emulate are recorded by themselves, so that FP32, BF16 and FP16
@@ -78,10 +78,10 @@ class watch:
     ValueError: an unknown name in `tensors`, every < 1, seed < 0, what needs an optimizer without one; activations of a
     compiled module; on entering, a network on the device meta, which has no numbers. TypeError: no module, or one of
     FSDP. FSDP2's fully_shard may follow after the watch was entered, and the optimizer that is made after it is given
-    by `w.optimizer = optimizer`; gradients are counted before they are reduced. A
-    warning names, once, what cannot be counted: complex and FP8 tensors, those of wrapper classes, gradients set by
-    hand, and those of parameters of FullyShardedDataParallel. The table says so ("not counted: ..."), and so does the
-    run folder (observe.not_counted in config.toml and the manifest).
+    by `w.optimizer = optimizer`; gradients are counted before they are reduced. A warning names, once, what cannot be
+    counted: complex and FP8 tensors, those of wrapper classes, gradients set by hand, and those of parameters of
+    FullyShardedDataParallel. The table says so ("not counted: ..."), and so does the run folder (observe.not_counted in
+    config.toml and the manifest).
 
     Optimizers and networks may be wrapped by accelerate, Lightning or Fabric; lab.TrainerCallback and
     lab.LightningCallback watch by themselves. Of a ZeroRedundancyOptimizer each rank counts the states that it has.
@@ -240,11 +240,12 @@ class watch:
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = False) -> Path:
         """Writes a run folder and returns its path. In a distributed training each rank writes its own,
-        FOLDER-rank0, ...; `lab.merge` makes one of them. FileExistsError where it exists, but for
-        replace=True."""
+        FOLDER-rank0, ... (FOLDER itself where it ends with this rank's "-rank0" already); `lab.merge` makes one of
+        them. FileExistsError where it exists, but for replace=True."""
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         if distributed and torch.distributed.get_world_size() > 1:
-            folder = f"{os.fspath(folder)}-rank{torch.distributed.get_rank()}"
+            rank = f"-rank{torch.distributed.get_rank()}"
+            folder = f"{os.fspath(folder).removesuffix(rank)}{rank}"
         return self.recording.save(folder, self._name, self._config(), self._end, replace)
 
     def note_culprits(self, culprits: list[dict[str, Any]]) -> None:
