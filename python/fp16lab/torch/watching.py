@@ -19,7 +19,7 @@ from torch._subclasses import FakeTensor
 
 from .. import _core
 from .grad_scaler import settings_of
-from .networks import any_compiled, nonfinite_gradients, path_of, unwrapped
+from .networks import any_compiled, nonfinite_gradients, path_of, unwrapped, unwrapped_optimizer
 from .recording import Evaluation, Recording, Step, toml
 from .scopes import Opened
 from .precisions import Precisions
@@ -363,8 +363,8 @@ def _each(given: Any, one: type) -> tuple[Any, ...]:
 
 
 def _optimizer_table(optimizers: list[torch.optim.Optimizer]) -> dict[str, Mapping[str, object]]:
-    """Of a configuration: the first one; none where there is none."""
+    """Of a configuration: the first one, by what steps in it; none where there is none."""
     return {
         "optimizer": {"name": type(each).__name__.lower(), "lr": float(each.param_groups[0]["lr"])}
-        for each in optimizers[:1]
+        for each in map(unwrapped_optimizer, optimizers[:1])
     }
