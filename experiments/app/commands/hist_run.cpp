@@ -21,6 +21,7 @@
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
+#include "reports/data/run_config.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -55,15 +56,19 @@ struct AllSteps {
   bool rounded = false;               ///< a tensor is not FP32
   std::vector<std::string> damage;    ///< what the folder lacks of what its run wrote
   bool rows_missing = false;          ///< some of these histograms
+  std::string not_counted;            ///< observe.not_counted of a watched run: what it says it left out
 };
 
 AllSteps survey(const std::filesystem::path& run, Observed observed, NameSelection& selection) {
   AllSteps all;
   try {
-    all.watched = is_watched(read_manifest(run));
+    const Manifest manifest = read_manifest(run);
+    all.watched = is_watched(manifest);
     const RunFolder folder = read_run_folder(run);
     all.damage = folder.damage;
     all.rows_missing = folder.damaged(run_file::histograms);
+    if (all.watched)
+      all.not_counted = reports::flatten_toml(manifest.config, run.string())["observe.not_counted"];
   } catch (const std::runtime_error& error) {
     all.damage.push_back(error.what());
   }
@@ -265,6 +270,10 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   if (steps.empty() && all.rows_missing)
     throw CommandError(ExitCode::run_failed, fmt::format("{}: no histograms are left: {}", run.string(),
                                                          fmt::join(all.damage, "; ")));
+  if (steps.empty() && !all.not_counted.empty())
+    throw CommandError(
+        ExitCode::run_failed,
+        fmt::format("{}: no histograms recorded (observe.not_counted = {})", run.string(), all.not_counted));
   if (steps.empty())
     throw CommandError(ExitCode::run_failed,
                        fmt::format("{}: no histograms recorded (observe.histograms_every was 0, or "

@@ -11,6 +11,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ class Step:
     loss_scale: float = 1.0
     found_inf: bool = False
     skipped: bool = False
-    lr: float = 0.0
+    lr: float = math.nan
     state_hash: int = 0
     seconds: float = 0.0
 
@@ -279,13 +280,20 @@ def merge(
     and optimizer state are the same everywhere, and taken once, or parts of tensors, and added where they
     differ. The loss is the mean, an evaluation's over the ranks that made it; seconds are the longest.
     ValueError: folders with other steps or loss scales, which are not ranks of one training, and damaged
-    ones; FileExistsError: `folder` exists (replace=True puts the new one in its place).
+    ones; FileNotFoundError: one that is not there; FileExistsError: `folder` exists (replace=True puts the new one in
+    its place).
 
     >>> merge(["results/mine-rank0", "results/mine-rank1"], "results/mine")    # doctest: +SKIP
     """
     if isinstance(folders, (str, os.PathLike)):
         raise ValueError(f'merge: folders is "{os.fspath(folders)}"; a list is needed: ["{os.fspath(folders)}", ...]')
     own = [os.fspath(each) for each in folders]
+    for path in map(Path, own):
+        if not path.exists():
+            beside = sorted(each.parent.name for each in path.parent.glob("*/manifest.json"))
+            near = get_close_matches(path.name, beside, 1)
+            hint = "".join(f"; did you mean {path.parent / each}?" for each in near)
+            raise FileNotFoundError(f"merge: {path}: there is no such folder{hint}")
     return new_folder(folder, lambda target: _core.merge_runs(own, target), replace)
 
 

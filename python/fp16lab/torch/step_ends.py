@@ -50,16 +50,10 @@ class StepEnds:
     def __init__(
         self, optimizers: list[torch.optim.Optimizer], scaler: torch.amp.GradScaler | None, listener: Any
     ) -> None:
-        optimizers = [unwrapped_optimizer(each) for each in optimizers]
-        for optimizer in optimizers:
-            if not isinstance(optimizer, torch.optim.Optimizer):
-                raise TypeError(
-                    f"optimizer= takes torch.optim.Optimizer, or a list of them, not "
-                    f"{type(optimizer).__name__}"
-                )
+        self._hooks: ExitStack | None = None  # of optimizers, while this listens
+        self.take(optimizers)
         if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
             raise TypeError(f"scaler= takes a torch.amp.GradScaler, not {type(scaler).__name__}")
-        self.optimizers = optimizers
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self._disabled = scaler if self._scaler is None else None  # whose `scale` still sees losses
         self._listener = listener
@@ -70,17 +64,47 @@ class StepEnds:
         """Does a step end without being told?"""
         return bool(self.optimizers) or self._scaler is not None
 
+    def take(self, optimizers: list[torch.optim.Optimizer]) -> None:
+        """Listens to these from here on, and no longer to those of before. TypeError: one that is no Optimizer."""
+        optimizers = [unwrapped_optimizer(each) for each in optimizers]
+        for optimizer in optimizers:
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise TypeError(
+                    f"optimizer= takes torch.optim.Optimizer, or a list of them, not "
+                    f"{type(optimizer).__name__}"
+                )
+        self.optimizers = optimizers
+        if self._hooks is not None:
+            self._hooks.close()
+            self._listen_to_optimizers(self._hooks)
+
+    def awaited(self) -> str:
+        """What ends a step: for an error that says that none has ended."""
+        if self._scaler is not None:
+            return f"no update() of the {type(self._scaler).__name__} of scaler= followed its step(optimizer)"
+        if not self.optimizers:
+            return "steps end by themselves with optimizer= (and scaler=), without them where w.step() is called"
+        return (
+            f"the {type(self.optimizers[-1]).__name__} of optimizer= has not stepped: give the one that steps"
+            " (w.optimizer = it, where it is made after fully_shard), or none, and w.step() ends each step"
+        )
+
     def listen(self, scope: ExitStack) -> None:
         """Begins to listen, until `scope` closes."""
-        for optimizer in self.optimizers:
-            scope.callback(optimizer.register_step_pre_hook(self._before_step).remove)
-            scope.callback(optimizer.register_step_post_hook(self._after_step).remove)
+        self._hooks = scope.enter_context(ExitStack())
+        scope.callback(setattr, self, "_hooks", None)
+        self._listen_to_optimizers(self._hooks)
         if self._scaler is not None:
             update = partial(self._update, self._scaler)
             for name, wrap in (("scale", self._scale), ("unscale_", self._unscale), ("update", update)):
                 scope.callback(_Wrapped(self._scaler, name, wrap).end)
         elif self._disabled is not None:
             scope.callback(_Wrapped(self._disabled, "scale", self._scale).end)
+
+    def _listen_to_optimizers(self, hooks: ExitStack) -> None:
+        for optimizer in self.optimizers:
+            hooks.callback(optimizer.register_step_pre_hook(self._before_step).remove)
+            hooks.callback(optimizer.register_step_post_hook(self._after_step).remove)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """An optimizer that is pickled with its hooks is not watched where it is loaded."""
@@ -107,7 +131,7 @@ class StepEnds:
 
     def ended(self) -> Ended:
         """What is known of the step that has ended; then forgets it."""
-        lr = number(self.optimizers[0].param_groups[0]["lr"]) if self.optimizers else 0.0
+        lr = number(self.optimizers[0].param_groups[0]["lr"]) if self.optimizers else math.nan
         on_devices = any(not on_host(norms) for _, norms in self._of_parameters)
         of_parameters = self._of_parameters if on_devices else []
         result = Ended(self._step_scale, self._norms, lr, self._losses, of_parameters)
@@ -121,7 +145,6 @@ class StepEnds:
         self._norms: list[Number] = []
         self._of_parameters: list[tuple[list[int], torch.Tensor]] = []
         self._noted: set[int] = set()
-        self._stepped: set[int] = set()
         self._losses: list[Number] = []
 
     def _note(self, optimizer: torch.optim.Optimizer, scale: Number) -> None:
@@ -142,7 +165,6 @@ class StepEnds:
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._note_step(optimizer)
-        self._stepped.add(id(optimizer))
         if self._scaler is None and optimizer is self.optimizers[-1]:
             self._listener.end_step(None)
 

@@ -19,7 +19,7 @@ from torch._subclasses import FakeTensor
 
 from .. import _core
 from .grad_scaler import settings_of
-from .networks import any_compiled, nonfinite_gradients, path_of, unwrapped
+from .networks import any_compiled, nonfinite_gradients, path_of, unwrapped, unwrapped_optimizer
 from .recording import Evaluation, Recording, Step, toml
 from .scopes import Opened
 from .precisions import Precisions
@@ -68,8 +68,8 @@ class watch:
     The first counted step compiles what counts, which takes some seconds; the table says whether that worked.
     steps.csv: loss as told to `step`, else as given to `scaler.scale` (mean over
     micro-batches), else NaN; grad_norm right after `scaler.unscale_`, before clipping, or else as `optimizer.step`
-    finds it; state_hash a digest of the weights in counted steps (on the host their CRC-32, elsewhere the sum of
-    engine/backend/digest_functions.hpp), and of norm and scale in each.
+    finds it; lr of the first optimizer, NaN without one; state_hash a digest of the weights in counted steps (on the
+    host their CRC-32, elsewhere the sum of engine/backend/digest_functions.hpp), and of norm and scale in each.
 
     `name` is what tables and the page call this configuration, `seed` what pairs its runs with those of others;
     dtypes of products and the tensor core of lab.emulate are recorded by themselves, so that FP32, BF16 and FP16
@@ -77,10 +77,11 @@ class watch:
 
     ValueError: an unknown name in `tensors`, every < 1, seed < 0, what needs an optimizer without one; activations of a
     compiled module; on entering, a network on the device meta, which has no numbers. TypeError: no module, or one of
-    FSDP. FSDP2's fully_shard may follow after the watch was entered; gradients are counted before they are reduced. A
-    warning names, once, what cannot be counted: complex and FP8 tensors, those of wrapper classes, gradients set by
-    hand, and those of parameters of FullyShardedDataParallel. The table says so ("not counted: ..."), and so does the
-    run folder (observe.not_counted in config.toml and the manifest).
+    FSDP. FSDP2's fully_shard may follow after the watch was entered, and the optimizer that is made after it is given
+    by `w.optimizer = optimizer`; gradients are counted before they are reduced. A warning names, once, what cannot be
+    counted: complex and FP8 tensors, those of wrapper classes, gradients set by hand, and those of parameters of
+    FullyShardedDataParallel. The table says so ("not counted: ..."), and so does the run folder (observe.not_counted in
+    config.toml and the manifest).
 
     Optimizers and networks may be wrapped by accelerate, Lightning or Fabric; lab.TrainerCallback and
     lab.LightningCallback watch by themselves. Of a ZeroRedundancyOptimizer each rank counts the states that it has.
@@ -161,6 +162,18 @@ class watch:
             warnings.warn(f"lab.watch {nothing}", stacklevel=2)
 
     @property
+    def optimizer(self) -> list[torch.optim.Optimizer]:
+        """Whose steps are watched. It may be set, to one or a list, where an optimizer is made after the watch was
+        entered, as FSDP2's is after fully_shard: from then on these end steps. TypeError: no optimizer."""
+        return self._ends.optimizers
+
+    @optimizer.setter
+    def optimizer(self, given: torch.optim.Optimizer | Iterable[torch.optim.Optimizer]) -> None:
+        optimizers = list(_each(given, torch.optim.Optimizer))
+        self._ends.take(optimizers)
+        self._tables.update(_optimizer_table(optimizers))
+
+    @property
     def has_untold_step(self) -> bool:
         """Has a step ended of which `step` was not told?"""
         return self._untold
@@ -168,7 +181,7 @@ class watch:
     def step(
         self, loss: float | torch.Tensor | None = None, *, grad_norm: float | torch.Tensor | None = None
     ) -> None:
-        """Behind `optimizer.step()` (`scaler.update()`): tells loss or gradient norm of the step that has
+        """After `optimizer.step()` (`scaler.update()`): tells loss or gradient norm of the step that has
         just ended. With neither optimizer nor scaler it is what ends the step. RuntimeError: no step has
         ended since."""
         if not self._ends.automatic:
@@ -176,8 +189,10 @@ class watch:
             self.end_step(None)
         if not self._untold:
             raise RuntimeError(
-                "w.step: no step has ended since the last call; call it behind optimizer.step(), "
-                "or scaler.update() where there is a scaler"
+                "w.step: no step has ended since the last call; call it after optimizer.step(), or scaler.update() "
+                "where there is a scaler"
+                if self._recording.steps
+                else f"w.step: no step has ended: {self._ends.awaited()}"
             )
         self._untold = False
         self._recording.tell(loss, grad_norm)
@@ -190,7 +205,7 @@ class watch:
         accuracy: float | torch.Tensor | None = None,
         split: str = "test",
     ) -> None:
-        """Tells what an evaluation behind `step` gave (None: behind the last step that has ended). accuracy:
+        """Tells what an evaluation after `step` gave (None: after the last step that has ended). accuracy:
         from 0 to 1. split: "test" or "train". ValueError: a step that has not ended, or lies before an
         earlier evaluation's; an accuracy beyond 0 to 1; another split."""
         done, rows = len(self._recording.steps), self._recording.evaluations
@@ -225,11 +240,12 @@ class watch:
 
     def save(self, folder: str | os.PathLike[str], *, replace: bool = False) -> Path:
         """Writes a run folder and returns its path. In a distributed training each rank writes its own,
-        FOLDER-rank0, ...; `lab.merge` makes one of them. FileExistsError where it exists, but for
-        replace=True."""
+        FOLDER-rank0, ... (FOLDER itself where it ends with this rank's "-rank0" already); `lab.merge` makes one of
+        them. FileExistsError where it exists, but for replace=True."""
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         if distributed and torch.distributed.get_world_size() > 1:
-            folder = f"{os.fspath(folder)}-rank{torch.distributed.get_rank()}"
+            rank = f"-rank{torch.distributed.get_rank()}"
+            folder = f"{os.fspath(folder).removesuffix(rank)}{rank}"
         return self.recording.save(folder, self._name, self._config(), self._end, replace)
 
     def note_culprits(self, culprits: list[dict[str, Any]]) -> None:
@@ -255,10 +271,7 @@ class watch:
         """Why there are no counts, where it is not what was left out."""
         steps = len(self._recording.steps)
         if steps == 0:
-            return (
-                "saw no step end, and counted nothing: steps end by themselves with optimizer= (and scaler=), without"
-                " them where w.step() is called"
-            )
+            return f"saw no step end, and counted nothing: {self._ends.awaited()}"
         if self._recording.has_counts or self._counts.not_counted():
             return ""
         return (
@@ -335,13 +348,9 @@ class watch:
         tables: dict[str, Mapping[str, object]] = {
             "model": {"name": type(self._model).__name__},
             "train": {"seed": seed},
+            **_optimizer_table(optimizers),
+            "scaler": {"policy": "none"},
         }
-        if optimizers:
-            tables["optimizer"] = {
-                "name": type(optimizers[0]).__name__.lower(),
-                "lr": float(optimizers[0].param_groups[0]["lr"]),
-            }
-        tables["scaler"] = {"policy": "none"}
         if scaler is not None and scaler.is_enabled():
             tables["scaler"] = settings_of(scaler)
         tables["observe"] = {"histograms_every": self._every, "tensors": list(self._tensors)}
@@ -351,3 +360,11 @@ class watch:
 def _each(given: Any, one: type) -> tuple[Any, ...]:
     """Of a list of `one`, or a single one, which may be of a wrong type."""
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, one) else (given,)
+
+
+def _optimizer_table(optimizers: list[torch.optim.Optimizer]) -> dict[str, Mapping[str, object]]:
+    """Of a configuration: the first one, by what steps in it; none where there is none."""
+    return {
+        "optimizer": {"name": type(each).__name__.lower(), "lr": float(each.param_groups[0]["lr"])}
+        for each in map(unwrapped_optimizer, optimizers[:1])
+    }

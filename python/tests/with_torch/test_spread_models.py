@@ -116,9 +116,13 @@ def shard_after_the_watch_began(by_layer: bool) -> None:
         whole = network()
         with lab.watch(whole, every=1) as w:
             sharded = shard(whole)
+            w.optimizer = optimizer = torch.optim.SGD(sharded.parameters(), lr=0.1)
             for _ in range(2):
-                sharded(X).square().mean().backward()
-                w.step()
+                loss = sharded(X).square().mean()
+                loss.backward()
+                optimizer.step()
+                w.step(loss=loss)
+        assert [step.lr for step in w.recording.steps] == [0.1, 0.1]
         return {row.tensor: row.before.total for row in w.recording.counts if row.step == 2}
 
     def by_fsdp2(whole: nn.Module) -> nn.Module:

@@ -83,7 +83,7 @@ WRAPPERS = {
 
 
 def counted(prepare):
-    """Rows, norms and rates of two steps."""
+    """Rows, and norms and rates of two steps; the optimizer of config.toml."""
     torch.manual_seed(1)
     model = nn.Linear(6, 2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.25)
@@ -94,14 +94,14 @@ def counted(prepare):
             model(torch.ones(3, 6)).square().sum().backward()
             optimizer.step()
     rows = [(row.step, row.observed, row.tensor, row.packed_before) for row in w.recording.counts]
-    return rows, [(step.grad_norm, step.lr) for step in w.recording.steps]
+    return rows, [(step.grad_norm, step.lr) for step in w.recording.steps], w._tables["optimizer"]
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
 @pytest.mark.filterwarnings("ignore")
 def test_wrapped_optimizers_are_watched(name):
     alone = counted(lambda model, optimizer: (model, optimizer))
-    assert counted(WRAPPERS[name]()) == alone and len(alone[0]) == 2 * 9
+    assert counted(WRAPPERS[name]()) == alone and len(alone[0]) == 2 * 9 and alone[2]["name"] == "adamw"
 
 
 @pytest.mark.parametrize("policy", ["torch", "lost-mass"])

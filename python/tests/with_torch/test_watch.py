@@ -279,17 +279,51 @@ def test_step_by_hand_and_told_losses():
     assert sorted({row.step for row in w.recording.counts}) == [1, 2, 4]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with lab.watch(model, optimizer=optimizer) as w:
-        with pytest.raises(RuntimeError, match="no step has ended since"):
+        with pytest.raises(RuntimeError, match=r"no step has ended: the SGD of optimizer= has not stepped.* w.step\(\)"):
             w.step(loss=1.0)
         optimizer.step()
         w.step(loss=3.0, grad_norm=2.0)
-        with pytest.raises(RuntimeError, match="call it behind optimizer.step"):
+        with pytest.raises(RuntimeError, match="since the last call; call it after optimizer.step"):
             w.step(loss=3.0)
     assert (w.recording.steps[0].loss, w.recording.steps[0].grad_norm) == (3.0, 2.0)
 
 
+def test_an_optimizer_that_is_made_after_the_watch_was_entered():
+    model = Net()
+    stale, later = (torch.optim.SGD(model.parameters(), lr=rate) for rate in (0.5, 0.25))
+    with lab.watch(model, every=1, optimizer=stale) as w:
+        with pytest.raises(TypeError, match="takes torch.optim.Optimizer, .* not Net"):
+            w.optimizer = model
+        w.optimizer = later
+        stale.step()
+        for x, y in batches(2):
+            loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            later.step()
+            w.step(loss=loss)
+    later.step()
+    assert w.optimizer == [later] and [step.lr for step in w.recording.steps] == [0.25, 0.25]
+    assert not later._optimizer_step_pre_hooks and not stale._optimizer_step_post_hooks
+    assert 'name = "sgd"\nlr = 0.25\n' in w._config()
+
+
+def test_an_unknown_learning_rate_is_not_zero(tmp_path):
+    model = Net()
+    with lab.watch(model, every=1) as w:
+        model(batches(1)[0][0]).sum().backward()
+        w.step()
+    assert fp16lab.load_run(w.save(tmp_path / "run")).steps["lr"].isna().all()
+
+
 def test_a_watch_that_saw_no_step_says_so():
     model = Net()
+    optimizer, scaler = torch.optim.SGD(model.parameters()), torch.amp.GradScaler("cpu")
+    with pytest.warns(UserWarning, match="saw no step end, .*: the SGD of optimizer= has not stepped"):
+        with lab.watch(model, optimizer=optimizer):
+            pass
+    with pytest.warns(UserWarning, match=r"saw no step end, .*: no update\(\) of the GradScaler of scaler="):
+        with lab.watch(model, optimizer=optimizer, scaler=scaler):
+            optimizer.step()
     with pytest.warns(UserWarning, match=r"lab.watch saw no step end, .* optimizer= .* w.step\(\) is called"):
         with lab.watch(model, every=1) as w:
             model(batches(1)[0][0]).sum().backward()

@@ -209,6 +209,10 @@ def test_ranks_merge_by_adding_histograms(tmp_path):
         lab.merge([tmp_path / "rank0", training(steps=3).save(tmp_path / "short")], tmp_path / "other")
     with pytest.raises(ValueError, match='folders is ".*rank0"; a list is needed'):
         lab.merge(tmp_path / "rank0", tmp_path / "other")
+    with pytest.raises(FileNotFoundError, match=r"ranc1: there is no such folder; did you mean .*rank1\?$"):
+        lab.merge([tmp_path / "rank0", tmp_path / "ranc1"], tmp_path / "other")
+    with pytest.raises(FileNotFoundError, match=r"nothing/rank1: there is no such folder$"):
+        lab.merge([tmp_path / "nothing/rank1"], tmp_path / "other")
     assert not (tmp_path / "other").exists()
     with pytest.raises(FileExistsError):
         lab.merge([tmp_path / "rank0"], merged)

@@ -61,6 +61,10 @@ def ddp_rank(rank, folder):
     model = nn.parallel.DistributedDataParallel(Blocks())
     path = train(model, rank=rank, tensors=[*TENSORS, "weights", "optimizer_state"]).save(os.path.join(folder, "mine"))
     assert path.name == f"mine-rank{rank}"
+    named = lab.watch(model).save(os.path.join(folder, f"named-rank{rank}"))
+    assert named.name == f"named-rank{rank}"  # and not named-rank0-rank0
+    other = lab.watch(model).save(os.path.join(folder, "named-rank7"))
+    assert other.name == f"named-rank7-rank{rank}"
     torch.distributed.barrier()
     if rank == 0:
         lab.merge([os.path.join(folder, f"mine-rank{each}") for each in range(2)], os.path.join(folder, "mine"))

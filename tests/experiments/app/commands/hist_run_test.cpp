@@ -178,6 +178,17 @@ TEST_F(Hist, AWatchedRunSaysWhatItCannotSee) {
   EXPECT_THAT(fp16lab({"hist", path("mine")}).out, Not(HasSubstr("PyTorch rounds")));
 }
 
+TEST_F(Hist, AWatchedRunWithoutHistogramsSaysWhy) {
+  Manifest manifest = made_manifest();
+  manifest.git_hash = "fp16lab 0.2.0, torch 2.15.0";
+  manifest.config += "\n[observe]\nnot_counted = [\"anything: lab.watch saw no step end\"]\n";
+  RunWriter(path("mine"), manifest).finish(ExitState::finished);
+  const auto shown = fp16lab({"hist", path("mine")});
+  EXPECT_EQ(shown.exit_code, 1);
+  EXPECT_THAT(shown.err, HasSubstr("not_counted = [ 'anything: lab.watch saw no step end' ])"));
+  EXPECT_THAT(shown.err, Not(HasSubstr("histograms_every")));
+}
+
 /// A line of histograms.jsonl as its own tensor carried it.
 struct Recorded {
   std::string tensor;
