@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +56,8 @@ class Sensitivity:
               ulps, beyond_cast and elements of its result, against `reference` of the same operands; nonfinite: how
               many of them are Inf or NaN and are not in `reference`
     damage    by layer, the greater of the two errors of `Outcome` with that layer alone in 16 bits
-    modules   the list: with it in FP32 loss and gradients are within `margin`; without any one of it they are not
+    modules   the list: with it in FP32, each module with all that is inside of it, loss and gradients are within
+              `margin`; without any one of it they are not
     without, within, whole   Outcome with nothing, with `modules`, and with every layer in FP32
     tried     how often the step was done
     """
@@ -127,9 +128,10 @@ def sensitivity(
     same operation of the same operands in "f64" or "f32": what it loses by itself, forward and of the gradients of
     its input (dX) and its weights (dW). Then the step is done with sets of layers in FP32, a layer being a module with
     what it computes itself, and its loss and gradients are compared with those of the whole step in FP32. Layers
-    are ranked by the error with that one alone in 16 bits; the fewest of that ranking which bring both errors below
-    `margin` are looked for, and then any of them that can be left out is. So each of the list is needed, which was
-    tried; another list might be shorter. A parameter's error is relative to its gradient's norm, or to a thousandth
+    are ranked by the error with that one alone in 16 bits where it is above `margin`, then by what their operations
+    lose; the fewest of that ranking which bring both errors to `margin` are looked for, and then any of them that can
+    be left out is. A module of the list is in FP32 with all that is inside of it. So each of the list is needed,
+    which was tried; another list might be shorter. A parameter's error is relative to its gradient's norm, or to a thousandth
     of all gradients' norm where that is more. include, skip: regular expressions of layers' names; the others are
     neither compared nor put in FP32. Weights, gradients, buffers, random numbers and scaler are afterwards what they
     were. It costs about as many steps as there are layers, each many times a step.
@@ -158,27 +160,60 @@ def sensitivity(
     layers = list(dict.fromkeys(row["layer"] for row in errors.rows if row["dtype"] in ("f16", "bf16")))
     outcomes = {frozenset[str](): without}
 
-    def error_with(wide: Sequence[str]) -> float:
+    def error_with(wide: Iterable[str]) -> float:
         key = frozenset(wide)
         if key not in outcomes:
             outcomes[key] = steps.in_fp32(key)
         return outcomes[key].error
 
-    found = _core.shortest_list(layers, margin, error_with)
-    modules = found.layers
-    ops = [row["op"] for row in errors.rows if row["layer"] in modules and row["part"] == "forward"]
+    found = _core.shortest_list(layers, margin, error_with, [_harm(errors.rows, layer) for layer in layers])
+    modules, wide = found.layers, frozenset(found.layers)
+    skipped = [path_of(name) for name, _ in network.named_modules() if not wanted(path_of(name))]
+    outermost = _outermost(modules, layers, skipped)
+    if found.restored and (outermost != modules or _inside(modules, layers) != wide):
+        whole = _core.shortest_list(outermost, margin, lambda names: error_with(_inside(names, layers)), [])
+        if whole.restored:
+            modules, wide = whole.layers, _inside(whole.layers, layers)
+    ops = [row["op"] for row in errors.rows if row["layer"] in wide and row["part"] == "forward"]
     return Sensitivity(
         margin=margin,
         errors=errors.rows,
         damage=found.damage,
         modules=modules,
         without=without,
-        within=outcomes[frozenset(modules)],
+        within=outcomes[wide],
         whole=outcomes.get(frozenset(layers), without),
         tried=steps.count,
         device=next(network.parameters()).device.type,
         _ops=list(dict.fromkeys(ops)),
     )
+
+
+def _harm(rows: Sequence[dict[str, Any]], layer: str) -> float:
+    """How far a layer's worst operation is from its wide result; Inf and NaN are farther than all numbers."""
+    own = [row for row in rows if row["layer"] == layer and row["dtype"] in ("f16", "bf16")]
+    return max(2.0 + row["nonfinite"] if row["nonfinite"] else row["relative_l2"] for row in own)
+
+
+def _inside(modules: Sequence[str], layers: Sequence[str]) -> frozenset[str]:
+    """Those of `layers` that are in FP32 with these modules; "" is what no module computes, and has none inside."""
+    return frozenset(
+        layer for layer in layers for name in modules if layer == name or (name and layer.startswith(f"{name}."))
+    )
+
+
+def _outermost(modules: Sequence[str], layers: Sequence[str], skipped: Sequence[str]) -> list[str]:
+    """The fewest modules in which all of `modules` are, with all that is inside of them, and none else of `layers`
+    (nor of `skipped`); and the smallest ones of these."""
+    wide = _inside(modules, layers)
+    names = {}
+    for name in modules:
+        ends = [at for at, letter in enumerate(name) if letter == "."]
+        for outer in (*(name[:end] for end in ends), name):  # an inner one last, which replaces an equal outer one
+            if outer in modules or not _inside([outer], skipped):
+                names[_inside([outer], layers)] = outer
+    full = {inside: name for inside, name in names.items() if inside <= wide}
+    return [name for inside, name in full.items() if not any(inside < other for other in full)]
 
 
 def layer_filter(include: str | Sequence[str], skip: str | Sequence[str]) -> Callable[[str], bool]:

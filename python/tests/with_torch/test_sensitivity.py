@@ -91,6 +91,39 @@ def test_the_printed_lines_restore_and_each_module_is_needed():
         told.lines("jax")
 
 
+class Tiny(nn.Module):
+    """Its own multiplication leaves FP16's range, and lin's operand and result with it."""
+
+    def __init__(self, k: float) -> None:
+        super().__init__()
+        self.lin, self.k = nn.Linear(16, 16, bias=False), k
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.lin(x * self.k) / self.k)
+
+
+@pytest.mark.parametrize("k", [1e-9, 3e5, 1e6])
+def test_a_module_whose_own_operations_fail_is_named_with_all_inside_of_it(k):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), Tiny(k), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    told = lab.sensitivity(model, step_of(model), scale=2.0**10)
+    assert told.modules == ["2"] and told.restored and told.within.error < 2e-3 and told.tried < 20
+    alone = kept_by_lines(model, told.lines())
+    reference = gradients(model, step_of(model, False))
+    assert errors_of(alone, step_of(alone), reference, 2.0**10) == pytest.approx(told.within.error, rel=1e-6)
+    inner = nn.Sequential(nn.Sequential(model))  # modules that only hold others are not named for them
+    assert lab.sensitivity(inner, step_of(inner), scale=2.0**10).modules == ["0.0.2"]
+
+
+def test_a_container_is_named_where_all_of_it_is_needed():
+    net = Net()
+    net.fc2.weight.data *= 4
+    model = nn.Sequential(net.fc1, nn.ReLU(), nn.Sequential(net.fc2, net.fc3), nn.Tanh(), net.fc4)
+    told = lab.sensitivity(model, step_of(model), scale=2.0**10)
+    assert told.modules == ["2"] and told.restored
+    assert lab.sensitivity(model, step_of(model), scale=2.0**10, skip="^2$").modules == ["2.0", "2.1"]
+
+
 def test_a_tame_network_needs_none_and_small_gradients_need_a_scale():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4))
