@@ -29,23 +29,28 @@ _REFERENCES = {"f32": torch.float32, "f64": torch.float64}
 _OF_SEVERAL = re.compile("(convolution|(layer|batch|group|rms)_norm)_backward")
 #: A gradient counts against its own norm, or against this part of all gradients' norm where that is more.
 _LEAST_SHARE = 1e-3
+_TINY = torch.finfo(torch.float64).tiny
 
 
 @dataclass(frozen=True)
 class Outcome:
     """How far a step's loss and gradients are from those of the step in FP32: |loss - its loss| / |its loss|, and the
-    greatest relative L2 error of a parameter's gradient, which `parameter` has."""
+    greatest relative L2 error of a parameter's gradient, which `parameter` has. Of the gradients below a thousandth
+    of all gradients' norm, which count against that, `small` has the greatest error by its own norm: `small_error`."""
 
     loss: float
     gradients: float
     parameter: str
+    small: str = ""
+    small_error: float = 0.0
 
     @property
     def error(self) -> float:
         return max(self.loss, self.gradients)
 
     def __str__(self) -> str:
-        return f"loss {self.loss:.2g}, gradients {self.gradients:.2g} ({self.parameter or 'none'})"
+        of = f" ({self.parameter})" if self.parameter else ""
+        return f"error of the loss {self.loss:.2g}, error of the gradients {self.gradients:.2g}{of}"
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,15 @@ class Sensitivity:
         return self.within.error <= self.margin
 
     def lines(self, framework: str = "torch") -> str:
-        """What keeps `modules` in FP32: "torch", "paddle" or "mindspore". ValueError: another framework."""
+        """What keeps `modules` in FP32: "torch" or "pytorch", "paddle", "mindspore". ValueError: another framework."""
         return lines_for(framework, self.modules, self._ops, self.device)
+
+    def _hidden(self, outcome: Outcome) -> str:
+        """An error above the margin which counts as less, in words."""
+        if outcome.small_error <= self.margin:
+            return ""
+        told = "a gradient below a thousandth of all gradients' norm counts against that:"
+        return f"\n{told} the error of {outcome.small} by its own norm is {outcome.small_error:.2g}"
 
     def table(self, most: int = 12) -> str:
         """The operations that are farthest from their wide results, farthest first."""
@@ -97,13 +109,14 @@ class Sensitivity:
     def __str__(self) -> str:
         head = f"as it is: {self.without}; margin {self.margin:g}"
         if not self.modules:
-            return f"{head}: no module needs FP32\n\n{self.table()}"
+            return f"{head}: no module needs FP32{self._hidden(self.without)}\n\n{self.table()}"
         names = some(name or "what no module computes" for name in self.modules)
         if not self.restored:
             whole = f"with every layer in FP32: {self.whole}"
             told = f"{head}; {whole}, so no list of modules restores it ({self.tried} steps)"
             return f"{told}\n\n{self.table()}"
         told = f"{head}\nin FP32: {names}\nthen: {self.within}; each of them is needed ({self.tried} steps tried)"
+        told += self._hidden(self.within)
         if any(row["nonfinite"] and row["part"] != "forward" for row in self.errors):
             told += "\ngradients overflow at this loss scale; at a lower one fewer modules may do"
         return f"{told}\n\n{self.lines()}\n\n{self.table()}"
@@ -327,9 +340,8 @@ class _Steps:
             raise ValueError(
                 f"sensitivity: the loss is {self._loss} in FP32 too; lab.explain_overflow says which operation made it"
             )
-        norms = {name: float(value.norm()) for name, value in self._gradients.items()}
-        least = _LEAST_SHARE * math.hypot(*norms.values())
-        self._norms = {name: max(norm, least) for name, norm in norms.items()}
+        self._norms = {name: float(value.norm()) for name, value in self._gradients.items()}
+        self._least = _LEAST_SHARE * math.hypot(*self._norms.values())
 
     def in_fp32(self, layers: frozenset[str]) -> Outcome:
         """With these layers in FP32; infinite where an operation does not take the dtypes which it gets then."""
@@ -341,15 +353,19 @@ class _Steps:
 
     def done(self, mode: TorchDispatchMode) -> Outcome:
         loss, gradients = self._once(mode)
-        worst, parameter = 0.0, ""
+        worst, parameter, worst_small, small = 0.0, "", 0.0, ""
         for name, reference in self._gradients.items():
             value = gradients.get(name)
             distance = float("inf") if value is None else float((value - reference).norm())
-            error = distance / self._norms[name] if distance else 0.0
+            norm = self._norms[name]
+            error = distance / max(norm, self._least) if distance else 0.0
             if not error <= worst:  # NaN too
                 worst, parameter = (error if error < math.inf else math.inf), name
-        loss_error = abs(loss - self._loss) / max(abs(self._loss), torch.finfo(torch.float64).tiny)
-        return Outcome(loss_error if loss_error < math.inf else math.inf, worst, parameter)
+            if norm < self._least and distance and not distance / max(norm, _TINY) <= worst_small:
+                own = distance / max(norm, _TINY)
+                worst_small, small = (own if own < math.inf else math.inf), name
+        loss_error = abs(loss - self._loss) / max(abs(self._loss), _TINY)
+        return Outcome(loss_error if loss_error < math.inf else math.inf, worst, parameter, small, worst_small)
 
     def _once(self, mode: TorchDispatchMode) -> tuple[float, dict[str, torch.Tensor]]:
         """The loss, and the gradients without the loss scale, in FP64."""
