@@ -30,7 +30,7 @@ std::string bits_text(std::uint64_t bits, DType type) {
   return fmt::format("{:0{}x}", bits, 2 * size_of(type));
 }
 
-/// "ffn.weight: 3 of 7840 elements differ, first [3, 17], A 3e00 = 1.5, B 3e01 = 1.50098; ..."
+/// "ffn.weight: 3 of 7840 elements by more than a cast, first [3, 17], A 3e00 = 1.5, B 3e01 = 1.50098; ..."
 std::string differing_text(const ComparedTensor& tensor, bool beyond_cast) {
   if (tensor.a.empty() || tensor.b.empty())
     return fmt::format("{}, which only {} has", tensor.name, tensor.b.empty() ? "A" : "B");
@@ -39,8 +39,9 @@ std::string differing_text(const ComparedTensor& tensor, bool beyond_cast) {
   const ValueDifference& found = tensor.difference;
   const DifferentElement& first = beyond_cast ? *found.first_beyond_cast : *found.first;
   std::string text =
-      fmt::format("{}: {} of {}, first {}, A {} = {:.9g}, B {} = {:.9g}", tensor.name,
+      fmt::format("{}: {} of {}{}, first {}, A {} = {:.9g}, B {} = {:.9g}", tensor.name,
                   beyond_cast ? found.beyond_cast : found.differing, counted(found.elements, "element"),
+                  beyond_cast && found.beyond_cast < found.differing ? " by more than a cast" : "",
                   place_of(first.index, tensor.shape), bits_text(first.a_bits, tensor.side_a.type), first.a,
                   bits_text(first.b_bits, tensor.side_b.type), first.b);
   if (!is_floating(tensor.side_a.type)) return text;
@@ -48,6 +49,10 @@ std::string differing_text(const ComparedTensor& tensor, bool beyond_cast) {
     text += fmt::format("; {} an Inf or NaN on one side", found.other_nonfinite == 1
                                                               ? std::string("one is")
                                                               : fmt::format("{} are", found.other_nonfinite));
+  if (beyond_cast && found.other_signs > 0)
+    text +=
+        fmt::format("; {} another sign", found.other_signs == 1 ? std::string("one has")
+                                                                : fmt::format("{} have", found.other_signs));
   if (beyond_cast)
     text += fmt::format("; at most {} of {}", counted(found.ulps, "ulp"),
                         title_of(grid_of(tensor.side_a.type, tensor.side_b.type)));
@@ -58,7 +63,7 @@ struct Counts {
   std::size_t compared = 0, differing = 0, beyond_cast = 0, other_types = 0, far = 0;
   std::size_t only_a = 0, only_b = 0, not_compared = 0;
   const ComparedTensor *first = nullptr, *first_beyond = nullptr, *first_far = nullptr,
-                       *first_nonfinite = nullptr;
+                       *first_nonfinite = nullptr, *first_not_compared = nullptr;
   bool one_cast = true;  ///< all that differ in type are of one pair of types
   std::optional<std::pair<DType, DType>> types{};
 };
@@ -69,7 +74,8 @@ Counts counts_of(const DumpComparison& comparison) {
     counts.only_a += tensor.b.empty() ? 1 : 0;
     counts.only_b += tensor.a.empty() ? 1 : 0;
     if (!tensor.compared()) {
-      counts.not_compared += tensor.a.empty() || tensor.b.empty() ? 0 : 1;
+      if (!tensor.a.empty() && !tensor.b.empty() && counts.not_compared++ == 0)
+        counts.first_not_compared = &tensor;
       continue;
     }
     ++counts.compared;
@@ -174,6 +180,10 @@ void visit_fields(const ComparedTensor& tensor, const Visit& visit) {
 
 std::string headline_of(const DumpComparison& comparison) {
   const Counts counts = counts_of(comparison);
+  if (counts.compared == 0 && counts.first_not_compared != nullptr)
+    return fmt::format("Nothing can be compared. Both have {}.",
+                       differing_text(*counts.first_not_compared, false)) +
+           one_sided(counts);
   if (counts.compared == 0)
     return "There is no tensor that both have: nothing to compare." + one_sided(counts);
   const std::string all =
@@ -196,11 +206,11 @@ std::string headline_of(const DumpComparison& comparison) {
     text += fmt::format(" A cast alone explains {} of them: {}.", counts.differing - counts.beyond_cast,
                         cast_text(counts));
   if (counts.first_beyond != nullptr)
-    text += fmt::format(" The first {}, {}, is {}.",
+    text += fmt::format(" The first {} {} is {}.", comparison.order,
                         counts.beyond_cast < counts.differing ? "that it does not explain" : "that differs",
-                        comparison.order, differing_text(*counts.first_beyond, true));
+                        differing_text(*counts.first_beyond, true));
   else
-    text += fmt::format(" The first that differs, {}, is {}.", comparison.order,
+    text += fmt::format(" The first {} that differs is {}.", comparison.order,
                         differing_text(*counts.first, false));
   if (counts.first_nonfinite != nullptr && counts.first_nonfinite != counts.first_beyond)
     text +=

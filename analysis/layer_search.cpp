@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
+#include <tuple>
 
 namespace fp16lab::analysis {
 namespace {
@@ -59,7 +61,11 @@ bool leave_out(Search& search, Chosen& ranked) {
 }  // namespace
 
 LayerList shortest_list(std::span<const std::string> layers, double margin,
-                        const std::function<double(const std::vector<std::string>&)>& error_with) {
+                        const std::function<double(const std::vector<std::string>&)>& error_with,
+                        std::span<const double> harm) {
+  if (!harm.empty() && harm.size() != layers.size())
+    throw std::invalid_argument("the harm of " + std::to_string(harm.size()) + " layers is given; " +
+                                std::to_string(layers.size()) + " are needed, or none");
   Search search(layers, margin, error_with);
   Chosen all(layers.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
@@ -71,8 +77,10 @@ LayerList shortest_list(std::span<const std::string> layers, double margin,
   }
   if (!chosen.empty() && list.restored) {
     for (const std::size_t layer : all) list.damage[layers[layer]] = search.error(except(all, layer));
-    std::ranges::stable_sort(chosen, std::greater{},
-                             [&](std::size_t layer) { return list.damage[layers[layer]]; });
+    std::ranges::stable_sort(chosen, std::greater{}, [&](std::size_t layer) {
+      const double damage = list.damage[layers[layer]], own = harm.empty() ? 0 : harm[layer];
+      return std::tuple{damage > margin ? damage : 0, std::max(damage, own), own};
+    });
     std::size_t few = 0, enough = chosen.size();
     while (enough - few > 1) {
       const std::size_t middle = (few + enough) / 2;

@@ -186,6 +186,7 @@ void ValueComparer::add_block(const std::byte* a, const std::byte* b, std::size_
         found_.largest_at = found_.elements + i;
       }
       if (!beyond) continue;
+      if (std::min(x[i], y[i]) < 0 && std::max(x[i], y[i]) > 0) ++found_.other_signs;
       if (const std::uint64_t steps = steps_between<F>(own[i], cast[i], other[i]); steps > found_.ulps) {
         found_.ulps = steps;
         found_.ulps_at = found_.elements + i;

@@ -34,6 +34,7 @@ struct ValueDifference {
   std::uint64_t differing = 0;        ///< other numbers: -0 is not 0, and a NaN is any other NaN
   std::uint64_t beyond_cast = 0;      ///< of them, those that a cast alone does not explain
   std::uint64_t other_nonfinite = 0;  ///< of these, those with an Inf or NaN on a side
+  std::uint64_t other_signs = 0;      ///< of these, those above 0 on one side and below 0 on the other
   std::uint64_t nonfinite_a = 0, nonfinite_b = 0;
   double largest = 0;  ///< |a - b|
   std::uint64_t largest_at = 0;

@@ -70,8 +70,9 @@ analysis::DumpComparison compare_files(const std::string& a, const std::string& 
 }
 
 analysis::LayerList shortest_list(const std::vector<std::string>& layers, double margin,
-                                  const std::function<double(const std::vector<std::string>&)>& error_with) {
-  return analysis::shortest_list(layers, margin, error_with);
+                                  const std::function<double(const std::vector<std::string>&)>& error_with,
+                                  const std::vector<double>& harm) {
+  return analysis::shortest_list(layers, margin, error_with, harm);
 }
 
 }  // namespace
@@ -115,7 +116,8 @@ void bind_comparisons(nb::module_& module) {
       .def_ro("layers", &analysis::LayerList::layers)
       .def_ro("damage", &analysis::LayerList::damage)
       .def_ro("restored", &analysis::LayerList::restored);
-  module.def("shortest_list", &shortest_list, nb::arg("layers"), nb::arg("margin"), nb::arg("error_with"));
+  module.def("shortest_list", &shortest_list, nb::arg("layers"), nb::arg("margin"), nb::arg("error_with"),
+             nb::arg("harm"));
   module.def("plain_name", &analysis::plain_name, nb::arg("name"));
   module.def("compare_files", &compare_files, nb::arg("a"), nb::arg("b"), nb::arg("scale_a").none(),
              nb::arg("scale_b").none(), nb::arg("threshold"));

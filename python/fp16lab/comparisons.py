@@ -49,8 +49,10 @@ class Comparison:
 
     @property
     def first(self) -> dict[str, Any] | None:
-        """The first tensor that differs by more than a cast, or is on one side only; None: there is none."""
-        return next((row for row in self.tensors if _differs(row)), None)
+        """The first tensor that differs by more than a cast, or is on one side only; where there is none, the first
+        that differs; None: nothing does."""
+        beyond = (row for row in self.tensors if _differs(row))
+        return next(beyond, None) or next((row for row in self.tensors if row["differing"]), None)
 
     def table(self, most: int | None = 30) -> str:
         """The first `most` tensors that differ; None: all of them."""
@@ -68,7 +70,8 @@ def compare(a: Any, b: Any, scale_a: float = 1.0, scale_b: float = 1.0, threshol
 
     a, b: arrays or tensors of any device; dictionaries of them, nested or not, as state_dict gives; modules, which
     stand for their state_dict; what lab.step_results gives; or paths of dumps (.npy, .npz, .safetensors, folders
-    of them), both. Tensors belong together by name, without what torch's wrappers add; order is a's. scale_a,
+    of them), both. Tensors belong together by name, without what torch's wrappers add; order is a's, of
+    .safetensors files by name. scale_a,
     scale_b: the loss scales that their numbers carry, which are taken out. threshold: the relative L2 from which
     a tensor is named as far.
 

@@ -50,7 +50,8 @@ def test_formulas_of_numpy():
 def test_the_cast_of_a_scaled_gradient_is_a_cast():
     g = (np.random.default_rng(1).standard_normal(1000) * 1e-7).astype(np.float32)
     scaled = (g * np.float32(2.0**15)).astype(np.float16)
-    assert fp16lab.compare(g, scaled, scale_b=2.0**15).first is None
+    found = fp16lab.compare(g, scaled, scale_b=2.0**15)
+    assert found.first["beyond_cast"] == 0 and "The first in the order of a that differs is array:" in found.headline
     assert not fp16lab.compare(g, scaled).equal
     assert "--scale-b 2^15" in str(fp16lab.compare(g, scaled))
     assert fp16lab.compare(scaled, scaled).equal
@@ -67,8 +68,11 @@ def test_names_sides_and_types():
     assert found.first["tensor"] == "model.old" and not found.equal
     assert "Only in A: 1 tensor; only in B: 1 tensor." in found.headline
     assert repr(found).startswith("Comparison('1 of 2 tensors differ.")
-    shapes = fp16lab.compare(np.zeros((2, 1)), np.zeros(2)).tensors[0]
-    assert shapes["trouble"] == "other shapes"
+    shapes = fp16lab.compare(np.zeros((2, 1)), np.zeros(2))
+    assert shapes.tensors[0]["trouble"] == "other shapes"
+    assert "Both have array: float64 2x1 in A, float64 2 in B, other shapes." in shapes.headline
+    signs = fp16lab.compare(np.float32([1, -1, 3, 0]), np.float32([-1, 1, 3, -1]))
+    assert "3 of 4 elements, first [0]" in signs.headline and "; 2 have another sign; at most 2130706432 ulps" in signs.headline
     strided = np.arange(12.0).reshape(3, 4)
     assert fp16lab.compare(strided.T, np.ascontiguousarray(strided.T)).equal
     assert fp16lab.compare(strided, strided.astype(">f8")).equal

@@ -34,6 +34,20 @@ TEST(LayerSearch, NoneOneAndAll) {
   EXPECT_EQ(never.tried, 2u);
 }
 
+/// "c" underflows, and "d" does so too unless it and what is before it are in FP32; "a", "b" and "c" all hand FP32
+/// on to "c", so none of them does damage alone. Only what their operations lose names the culprit.
+TEST(LayerSearch, WhatItsOwnOperationsLoseNamesTheCulprit) {
+  const auto error = [](const std::vector<std::string>& wide) {
+    const auto has = [&](const char* layer) { return std::ranges::count(wide, layer) > 0; };
+    return has("d") && (has("a") || has("b") || has("c")) ? 0.01 : 1.0;
+  };
+  std::vector<double> harm(layers.size(), 0.0003);
+  harm[2] = 1;
+  EXPECT_THAT(shortest_list(layers, 0.05, error, harm).layers, ElementsAre("c", "d"));
+  EXPECT_THAT(shortest_list(layers, 0.05, error).layers, ElementsAre("a", "d")) << "a tie, without it";
+  EXPECT_THROW(shortest_list(layers, 0.05, error, std::vector{1.0}), std::invalid_argument);
+}
+
 /// Errors that add up, and pairs of which either layer does: at the end no layer can be left out, whatever
 /// the order.
 TEST(LayerSearch, NoLayerOfTheListCanBeLeftOut) {

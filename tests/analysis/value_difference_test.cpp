@@ -65,6 +65,8 @@ TEST(ValueDifference, HandWorkedNumbers) {
   EXPECT_EQ(zeros.differing, 2u);
   EXPECT_EQ(zeros.ulps, 2u);
   EXPECT_EQ(zeros.ulps_at, 1u);
+  EXPECT_EQ(zeros.other_signs, 1u);
+  EXPECT_EQ(found.other_signs, 0u);
   EXPECT_EQ(zeros.largest, 0x1p-23);
 }
 

@@ -159,7 +159,7 @@ class OneStep {
 };
 
 std::string text_of(const OneStep::Error& error) {
-  return fmt::format("loss {:.2g}, gradients {:.2g}{}", error.loss, error.gradients,
+  return fmt::format("error of the loss {:.2g}, error of the gradients {:.2g}{}", error.loss, error.gradients,
                      error.parameter.empty() ? "" : " (" + error.parameter + ")");
 }
 

@@ -48,7 +48,7 @@ def lines_for(framework: str, modules: Sequence[str], ops: Sequence[str], device
     """`modules`: names as named_modules gives them; "": what no module computes, or the model itself. `ops`: the
     operations in them, as PyTorch's dispatcher calls them. ValueError: a framework of another name."""
     named = [name for name in modules if name]
-    if framework == "torch":
+    if framework in ("torch", "pytorch"):
         text = _TORCH.format(device=device, names=", ".join(f'"{name}"' for name in named)) if named else ""
         loose = _LOOSE.format(device=device) if len(named) < len(modules) else ""
         return "\n".join(filter(None, (text, loose)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,23 +29,28 @@ _REFERENCES = {"f32": torch.float32, "f64": torch.float64}
 _OF_SEVERAL = re.compile("(convolution|(layer|batch|group|rms)_norm)_backward")
 #: A gradient counts against its own norm, or against this part of all gradients' norm where that is more.
 _LEAST_SHARE = 1e-3
+_TINY = torch.finfo(torch.float64).tiny
 
 
 @dataclass(frozen=True)
 class Outcome:
     """How far a step's loss and gradients are from those of the step in FP32: |loss - its loss| / |its loss|, and the
-    greatest relative L2 error of a parameter's gradient, which `parameter` has."""
+    greatest relative L2 error of a parameter's gradient, which `parameter` has. Of the gradients below a thousandth
+    of all gradients' norm, which count against that, `small` has the greatest error by its own norm: `small_error`."""
 
     loss: float
     gradients: float
     parameter: str
+    small: str = ""
+    small_error: float = 0.0
 
     @property
     def error(self) -> float:
         return max(self.loss, self.gradients)
 
     def __str__(self) -> str:
-        return f"loss {self.loss:.2g}, gradients {self.gradients:.2g} ({self.parameter or 'none'})"
+        of = f" ({self.parameter})" if self.parameter else ""
+        return f"error of the loss {self.loss:.2g}, error of the gradients {self.gradients:.2g}{of}"
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,8 @@ class Sensitivity:
               ulps, beyond_cast and elements of its result, against `reference` of the same operands; nonfinite: how
               many of them are Inf or NaN and are not in `reference`
     damage    by layer, the greater of the two errors of `Outcome` with that layer alone in 16 bits
-    modules   the list: with it in FP32 loss and gradients are within `margin`; without any one of it they are not
+    modules   the list: with it in FP32, each module with all that is inside of it, loss and gradients are within
+              `margin`; without any one of it they are not
     without, within, whole   Outcome with nothing, with `modules`, and with every layer in FP32
     tried     how often the step was done
     """
@@ -77,8 +83,15 @@ class Sensitivity:
         return self.within.error <= self.margin
 
     def lines(self, framework: str = "torch") -> str:
-        """What keeps `modules` in FP32: "torch", "paddle" or "mindspore". ValueError: another framework."""
+        """What keeps `modules` in FP32: "torch" or "pytorch", "paddle", "mindspore". ValueError: another framework."""
         return lines_for(framework, self.modules, self._ops, self.device)
+
+    def _hidden(self, outcome: Outcome) -> str:
+        """An error above the margin which counts as less, in words."""
+        if outcome.small_error <= self.margin:
+            return ""
+        told = "a gradient below a thousandth of all gradients' norm counts against that:"
+        return f"\n{told} the error of {outcome.small} by its own norm is {outcome.small_error:.2g}"
 
     def table(self, most: int = 12) -> str:
         """The operations that are farthest from their wide results, farthest first."""
@@ -96,13 +109,14 @@ class Sensitivity:
     def __str__(self) -> str:
         head = f"as it is: {self.without}; margin {self.margin:g}"
         if not self.modules:
-            return f"{head}: no module needs FP32\n\n{self.table()}"
+            return f"{head}: no module needs FP32{self._hidden(self.without)}\n\n{self.table()}"
         names = some(name or "what no module computes" for name in self.modules)
         if not self.restored:
             whole = f"with every layer in FP32: {self.whole}"
             told = f"{head}; {whole}, so no list of modules restores it ({self.tried} steps)"
             return f"{told}\n\n{self.table()}"
         told = f"{head}\nin FP32: {names}\nthen: {self.within}; each of them is needed ({self.tried} steps tried)"
+        told += self._hidden(self.within)
         if any(row["nonfinite"] and row["part"] != "forward" for row in self.errors):
             told += "\ngradients overflow at this loss scale; at a lower one fewer modules may do"
         return f"{told}\n\n{self.lines()}\n\n{self.table()}"
@@ -127,9 +141,10 @@ def sensitivity(
     same operation of the same operands in "f64" or "f32": what it loses by itself, forward and of the gradients of
     its input (dX) and its weights (dW). Then the step is done with sets of layers in FP32, a layer being a module with
     what it computes itself, and its loss and gradients are compared with those of the whole step in FP32. Layers
-    are ranked by the error with that one alone in 16 bits; the fewest of that ranking which bring both errors below
-    `margin` are looked for, and then any of them that can be left out is. So each of the list is needed, which was
-    tried; another list might be shorter. A parameter's error is relative to its gradient's norm, or to a thousandth
+    are ranked by the error with that one alone in 16 bits where it is above `margin`, then by what their operations
+    lose; the fewest of that ranking which bring both errors to `margin` are looked for, and then any of them that can
+    be left out is. A module of the list is in FP32 with all that is inside of it. So each of the list is needed,
+    which was tried; another list might be shorter. A parameter's error is relative to its gradient's norm, or to a thousandth
     of all gradients' norm where that is more. include, skip: regular expressions of layers' names; the others are
     neither compared nor put in FP32. Weights, gradients, buffers, random numbers and scaler are afterwards what they
     were. It costs about as many steps as there are layers, each many times a step.
@@ -158,27 +173,60 @@ def sensitivity(
     layers = list(dict.fromkeys(row["layer"] for row in errors.rows if row["dtype"] in ("f16", "bf16")))
     outcomes = {frozenset[str](): without}
 
-    def error_with(wide: Sequence[str]) -> float:
+    def error_with(wide: Iterable[str]) -> float:
         key = frozenset(wide)
         if key not in outcomes:
             outcomes[key] = steps.in_fp32(key)
         return outcomes[key].error
 
-    found = _core.shortest_list(layers, margin, error_with)
-    modules = found.layers
-    ops = [row["op"] for row in errors.rows if row["layer"] in modules and row["part"] == "forward"]
+    found = _core.shortest_list(layers, margin, error_with, [_harm(errors.rows, layer) for layer in layers])
+    modules, wide = found.layers, frozenset(found.layers)
+    skipped = [path_of(name) for name, _ in network.named_modules() if not wanted(path_of(name))]
+    outermost = _outermost(modules, layers, skipped)
+    if found.restored and (outermost != modules or _inside(modules, layers) != wide):
+        whole = _core.shortest_list(outermost, margin, lambda names: error_with(_inside(names, layers)), [])
+        if whole.restored:
+            modules, wide = whole.layers, _inside(whole.layers, layers)
+    ops = [row["op"] for row in errors.rows if row["layer"] in wide and row["part"] == "forward"]
     return Sensitivity(
         margin=margin,
         errors=errors.rows,
         damage=found.damage,
         modules=modules,
         without=without,
-        within=outcomes[frozenset(modules)],
+        within=outcomes[wide],
         whole=outcomes.get(frozenset(layers), without),
         tried=steps.count,
         device=next(network.parameters()).device.type,
         _ops=list(dict.fromkeys(ops)),
     )
+
+
+def _harm(rows: Sequence[dict[str, Any]], layer: str) -> float:
+    """How far a layer's worst operation is from its wide result; Inf and NaN are farther than all numbers."""
+    own = [row for row in rows if row["layer"] == layer and row["dtype"] in ("f16", "bf16")]
+    return max(2.0 + row["nonfinite"] if row["nonfinite"] else row["relative_l2"] for row in own)
+
+
+def _inside(modules: Sequence[str], layers: Sequence[str]) -> frozenset[str]:
+    """Those of `layers` that are in FP32 with these modules; "" is what no module computes, and has none inside."""
+    return frozenset(
+        layer for layer in layers for name in modules if layer == name or (name and layer.startswith(f"{name}."))
+    )
+
+
+def _outermost(modules: Sequence[str], layers: Sequence[str], skipped: Sequence[str]) -> list[str]:
+    """The fewest modules in which all of `modules` are, with all that is inside of them, and none else of `layers`
+    (nor of `skipped`); and the smallest ones of these."""
+    wide = _inside(modules, layers)
+    names = {}
+    for name in modules:
+        ends = [at for at, letter in enumerate(name) if letter == "."]
+        for outer in (*(name[:end] for end in ends), name):  # an inner one last, which replaces an equal outer one
+            if outer in modules or not _inside([outer], skipped):
+                names[_inside([outer], layers)] = outer
+    full = {inside: name for inside, name in names.items() if inside <= wide}
+    return [name for inside, name in full.items() if not any(inside < other for other in full)]
 
 
 def layer_filter(include: str | Sequence[str], skip: str | Sequence[str]) -> Callable[[str], bool]:
@@ -292,9 +340,8 @@ class _Steps:
             raise ValueError(
                 f"sensitivity: the loss is {self._loss} in FP32 too; lab.explain_overflow says which operation made it"
             )
-        norms = {name: float(value.norm()) for name, value in self._gradients.items()}
-        least = _LEAST_SHARE * math.hypot(*norms.values())
-        self._norms = {name: max(norm, least) for name, norm in norms.items()}
+        self._norms = {name: float(value.norm()) for name, value in self._gradients.items()}
+        self._least = _LEAST_SHARE * math.hypot(*self._norms.values())
 
     def in_fp32(self, layers: frozenset[str]) -> Outcome:
         """With these layers in FP32; infinite where an operation does not take the dtypes which it gets then."""
@@ -306,15 +353,19 @@ class _Steps:
 
     def done(self, mode: TorchDispatchMode) -> Outcome:
         loss, gradients = self._once(mode)
-        worst, parameter = 0.0, ""
+        worst, parameter, worst_small, small = 0.0, "", 0.0, ""
         for name, reference in self._gradients.items():
             value = gradients.get(name)
             distance = float("inf") if value is None else float((value - reference).norm())
-            error = distance / self._norms[name] if distance else 0.0
+            norm = self._norms[name]
+            error = distance / max(norm, self._least) if distance else 0.0
             if not error <= worst:  # NaN too
                 worst, parameter = (error if error < math.inf else math.inf), name
-        loss_error = abs(loss - self._loss) / max(abs(self._loss), torch.finfo(torch.float64).tiny)
-        return Outcome(loss_error if loss_error < math.inf else math.inf, worst, parameter)
+            if norm < self._least and distance and not distance / max(norm, _TINY) <= worst_small:
+                own = distance / max(norm, _TINY)
+                worst_small, small = (own if own < math.inf else math.inf), name
+        loss_error = abs(loss - self._loss) / max(abs(self._loss), _TINY)
+        return Outcome(loss_error if loss_error < math.inf else math.inf, worst, parameter, small, worst_small)
 
     def _once(self, mode: TorchDispatchMode) -> tuple[float, dict[str, torch.Tensor]]:
         """The loss, and the gradients without the loss scale, in FP64."""

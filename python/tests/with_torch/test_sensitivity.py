@@ -87,8 +87,42 @@ def test_the_printed_lines_restore_and_each_module_is_needed():
     assert "in FP32: fc2, fc3\n" in str(told) and "module.forward = in_fp32(module.forward)" in str(told)
     assert told.lines("mindspore") == "net.fc2.to_float(mindspore.float32)\nnet.fc3.to_float(mindspore.float32)"
     assert 'custom_black_list={"elementwise_add", "matmul_v2"}' in told.lines("paddle")
+    assert told.lines("pytorch") == told.lines() and "as it is: error of the loss inf, error of" in str(told)
     with pytest.raises(ValueError, match="is needed"):
         told.lines("jax")
+
+
+class Tiny(nn.Module):
+    """Its own multiplication leaves FP16's range, and lin's operand and result with it."""
+
+    def __init__(self, k: float) -> None:
+        super().__init__()
+        self.lin, self.k = nn.Linear(16, 16, bias=False), k
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.lin(x * self.k) / self.k)
+
+
+@pytest.mark.parametrize("k", [1e-9, 3e5, 1e6])
+def test_a_module_whose_own_operations_fail_is_named_with_all_inside_of_it(k):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), Tiny(k), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    told = lab.sensitivity(model, step_of(model), scale=2.0**10)
+    assert told.modules == ["2"] and told.restored and told.within.error < 2e-3 and told.tried < 20
+    alone = kept_by_lines(model, told.lines())
+    reference = gradients(model, step_of(model, False))
+    assert errors_of(alone, step_of(alone), reference, 2.0**10) == pytest.approx(told.within.error, rel=1e-6)
+    inner = nn.Sequential(nn.Sequential(model))  # modules that only hold others are not named for them
+    assert lab.sensitivity(inner, step_of(inner), scale=2.0**10).modules == ["0.0.2"]
+
+
+def test_a_container_is_named_where_all_of_it_is_needed():
+    net = Net()
+    net.fc2.weight.data *= 4
+    model = nn.Sequential(net.fc1, nn.ReLU(), nn.Sequential(net.fc2, net.fc3), nn.Tanh(), net.fc4)
+    told = lab.sensitivity(model, step_of(model), scale=2.0**10)
+    assert told.modules == ["2"] and told.restored
+    assert lab.sensitivity(model, step_of(model), scale=2.0**10, skip="^2$").modules == ["2.0", "2.1"]
 
 
 def test_a_tame_network_needs_none_and_small_gradients_need_a_scale():
@@ -106,6 +140,23 @@ def test_a_tame_network_needs_none_and_small_gradients_need_a_scale():
     # A margin that the other layers alone do not reach.
     beyond = lab.sensitivity(model, step_of(model), margin=1e-12, skip="2")
     assert not beyond.restored and "no list of modules restores it" in str(beyond)
+
+
+def test_an_error_below_the_floor_is_told():
+    torch.manual_seed(0)
+    model = nn.ModuleList(nn.Linear(16, 4) for _ in range(2))
+
+    def step(share: float = 1e-6, enabled: bool = True) -> torch.Tensor:  # those of "1" are subnormal in FP16
+        with torch.autocast("cpu", torch.float16, enabled=enabled):
+            return (model[0](X).square() + model[1](X).square() * share).float().mean()
+
+    told = lab.sensitivity(model, step).without
+    narrow, wide = gradients(model, step)[1], gradients(model, lambda: step(enabled=False))[1]
+    own = {name: float((narrow[name] - g).norm() / g.norm()) for name, g in wide.items()}
+    assert told.small_error == pytest.approx(own[told.small], rel=1e-5) and own[told.small] == max(own.values())
+    assert told.small.startswith("1.") and told.gradients < 0.05 < told.small_error
+    assert "counts against that: the error of 1." in str(lab.sensitivity(model, step))
+    assert "thousandth" not in str(lab.sensitivity(model, lambda: step(1.0)))
 
 
 def row_of(rows, layer, op, part):

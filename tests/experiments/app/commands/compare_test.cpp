@@ -189,8 +189,8 @@ TEST_F(Compare, DumpsTensorByTensor) {
       table.out,
       HasSubstr(
           "3 of 3 tensors differ. A cast alone explains 1 of them: rounding A to FP16 gives B. The first "
-          "that it does not explain, in the order of A, is a: 1 of 2 elements, first [0], A 3f800000 = "
-          "1, B 3c02 = 1.00195312; at most 2 ulps of FP16, relative L2 0.00185."));
+          "in the order of A that it does not explain is a: 1 of 2 elements by more than a cast, first [0], "
+          "A 3f800000 = 1, B 3c02 = 1.00195312; at most 2 ulps of FP16, relative L2 0.00185."));
   EXPECT_THAT(table.out,
               HasSubstr(" Only in A: 1 tensor; only in B: 1 tensor. Not compared, because shapes or types do "
                         "not fit: 1."));
@@ -257,7 +257,7 @@ TEST_F(Compare, RunFoldersAsDumpsOfTheirWeights) {
   EXPECT_THAT(same.out, HasSubstr("are the same, bit for bit."));
   const auto other = compare("first", "third", {"--tensors", "--include", "fc1.*"});
   EXPECT_EQ(other.exit_code, 0) << other.err;
-  EXPECT_THAT(other.out, HasSubstr("The first that differs, by name, is checkpoints/step-000020: fc1."));
+  EXPECT_THAT(other.out, HasSubstr("The first by name that differs is checkpoints/step-000020: fc1."));
   EXPECT_THAT(other.out, HasSubstr("ulps of FP32, relative L2"));
   expect_one_line_error(compare("first", "third", {"--scale-a", "2"}), 2,
                         "are for dumps; --tensors compares");
