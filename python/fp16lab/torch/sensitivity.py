@@ -205,7 +205,7 @@ def sensitivity(
 def _harm(rows: Sequence[dict[str, Any]], layer: str) -> float:
     """How far a layer's worst operation is from its wide result; Inf and NaN are farther than all numbers."""
     own = [row for row in rows if row["layer"] == layer and row["dtype"] in ("f16", "bf16")]
-    return max(2.0 + row["nonfinite"] if row["nonfinite"] else row["relative_l2"] for row in own)
+    return max(float(2 + row["nonfinite"] if row["nonfinite"] else row["relative_l2"]) for row in own)
 
 
 def _inside(modules: Sequence[str], layers: Sequence[str]) -> frozenset[str]:
