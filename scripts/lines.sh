@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=248747
+budget=249059
 
 case "${1:-}" in
   '') ;;
