@@ -243,11 +243,23 @@ def convolved(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return nn.functional.conv2d(images, kernels).flatten(1)
 
 
+def weighed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """a b as the middle tap of a weight's gradient: each row of a a channel of y, each column of b one of x, 14 x 14."""
+    gradient = a.contiguous().view(len(a), -1, 14, 14).transpose(0, 1).contiguous()
+    x = b.contiguous().view(-1, 14, 14, b.shape[1]).permute(0, 3, 1, 2).contiguous()
+    weight, one = torch.zeros(len(a), b.shape[1], 3, 3, dtype=a.dtype), [1, 1]
+    args = gradient, x, weight, None, one, one, one, False, [0, 0], 1, [False, True, False]
+    result: torch.Tensor = torch.ops.aten.convolution_backward(*args)[1]
+    return result[:, :, 1, 1]
+
+
 def another_order() -> str:
     """How torch's own order differs from the plan's, as the sums themselves tell; "" where it does not."""
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported() or "avx512_bf16" not in open("/proc/cpuinfo").read():
         return "this processor has no AVX512_BF16"
-    for call, m, n, k in ((torch.mm, 8, 8, 600), (torch.mm, 4, 4, 70), (convolved, 4, 16, 180)):
+    sums = ((torch.mm, 8, 8, 600), (torch.mm, 4, 4, 70), (convolved, 4, 16, 180), (weighed, 32, 16, 392))
+    for threads, (call, m, n, k) in itertools.product((2, 1), sums):
+        torch.set_num_threads(threads)
         own, planned = (
             lab.reveal(product, k, torch.bfloat16, shape=(m, n))
             for product in (call, lambda a, b, call=call: emulated("avx512_bf16", "onednn", partial(call, a, b)))
