@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=249059
+budget=249072
 
 case "${1:-}" in
   '') ;;
