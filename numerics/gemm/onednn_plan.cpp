@@ -176,7 +176,7 @@ PlannedConvolution term_by_term(std::int64_t count) {
   return terms.chains(0);
 }
 
-/// Of an output or an input's gradient: `channels` of the summed side, tap by tap in blocks of channels.
+/// The order of an output or an input's gradient: tap by tap in blocks of the `channels` of the summed side.
 PlannedConvolution of_taps(const TensorCoreModel& row, const ConvolutionCall& call, std::int64_t channels) {
   const std::int64_t taps = call.r * call.s;
   const bool gradient = call.result == Convolved::input_gradient;
@@ -203,7 +203,7 @@ PlannedConvolution of_taps(const TensorCoreModel& row, const ConvolutionCall& ca
   return terms.chains(0);
 }
 
-/// Of gradients of weight and bias: places (n, p, q) of y.
+/// The order of gradients of weight and bias, by places (n, p, q) of y.
 PlannedConvolution of_places(const TensorCoreModel& row, const ConvolutionCall& call) {
   const bool bias = call.result == Convolved::bias_gradient;
   const std::int64_t rows = call.n * call.p(), q = call.q(), area = call.p() * q;

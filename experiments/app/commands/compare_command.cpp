@@ -31,7 +31,7 @@ struct CompareCommand {
   double threshold = 0.01;  ///< relative
   bool strict = false;      ///< any differing bit is exit code 5
   bool json = false;
-  // Of dumps:
+  // For dumps:
   bool tensors = false;  ///< run folders are dumps: their weights and checkpoints
   bool all = false;
   std::string scale_a, scale_b;

@@ -303,7 +303,7 @@ def _decomposed(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _taken_apart(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
-    """What torch computes by other operations, behind autocast."""
+    """What torch computes by other operations, after autocast."""
     key = next(key for key in _THEIR_KEYS if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key))
     with _parts_of(run, False):
         return func._op_dk(getattr(torch._C.DispatchKey, key), *args, **kwargs)

@@ -9,7 +9,7 @@ import torch
 
 from .tensor_products import TensorProducts
 
-#: Takes what its operation takes, behind the run and the operation itself.
+#: Takes the run and the operation, then what the operation takes.
 Handler = Callable[..., Any]
 
 

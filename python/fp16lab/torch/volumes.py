@@ -102,7 +102,7 @@ class Volumes:
         return place.where(read, y.shape[2 + i])
 
     def _taps(self, t: torch.Tensor, places: list[torch.Tensor]) -> torch.Tensor:
-        """(N, C, *outs, *taps) of t (N, C, D, H, W) by three matrices (out, tap) of places; the place behind the last
+        """(N, C, *outs, *taps) of t (N, C, D, H, W) by three matrices (out, tap) of places; the place after the last
         one holds zero."""
         padded = torch.nn.functional.pad(t, (0, 1) * 3)
         shapes = []

@@ -31,7 +31,7 @@ def test_the_step_layer_and_operation():
         with lab.check_tensors(model, optimizer=optimizer):
             training(model, optimizer, inputs)
     assert (told.value.step, told.value.culprit["layer"], told.value.culprit["wide_value"]) == (3, "0", 70000.0)
-    training(model, optimizer, inputs)  # nothing is left behind
+    training(model, optimizer, inputs)  # nothing stays
 
 
 @pytest.mark.parametrize(
