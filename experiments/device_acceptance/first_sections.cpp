@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "experiments/device_acceptance/case_section.hpp"
-#include "experiments/device_acceptance/cases/tile_cases.hpp"
+#include "tests/engine/backend/cases/tile_cases.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {

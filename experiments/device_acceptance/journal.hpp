@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "experiments/device_acceptance/cases/verb_cases.hpp"
+#include "tests/engine/backend/cases/verb_cases.hpp"
 
 namespace fp16lab::experiments::acceptance {
 

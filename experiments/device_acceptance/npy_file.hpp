@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-#include "experiments/device_acceptance/cases/case_context.hpp"
+#include "tests/engine/backend/cases/case_context.hpp"
 
 namespace fp16lab::experiments::acceptance {
 

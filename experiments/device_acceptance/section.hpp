@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "analysis/claim.hpp"
-#include "experiments/device_acceptance/cases/verb_cases.hpp"
+#include "tests/engine/backend/cases/verb_cases.hpp"
 #include "experiments/emulated_vs_device/device_side.hpp"
 
 namespace fp16lab::probe {

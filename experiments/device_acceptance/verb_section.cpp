@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "experiments/device_acceptance/case_section.hpp"
-#include "experiments/device_acceptance/cases/tile_cases.hpp"
+#include "tests/engine/backend/cases/tile_cases.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {

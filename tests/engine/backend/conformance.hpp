@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "engine/backend/backend.hpp"
-#include "experiments/device_acceptance/cases/case_context.hpp"
+#include "tests/engine/backend/cases/case_context.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/bits.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"

@@ -1,5 +1,5 @@
 // Conformance: the verb cases by which the acceptance judges a device, every back end against plain loops.
-#include "experiments/device_acceptance/cases/verb_cases.hpp"
+#include "tests/engine/backend/cases/verb_cases.hpp"
 
 #include <cstdlib>
 #include <map>

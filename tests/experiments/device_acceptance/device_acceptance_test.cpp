@@ -13,7 +13,7 @@
 
 #include "engine/backend/cuda/runtime/devices.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
-#include "experiments/device_acceptance/cases/verb_cases.hpp"
+#include "tests/engine/backend/cases/verb_cases.hpp"
 #include "experiments/device_acceptance/report.hpp"
 #include "experiments/device_acceptance/timing.hpp"
 #include "experiments/device_acceptance/torch_times.hpp"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/backend/cuda/product/product_plan.hpp"
-#include "experiments/device_acceptance/cases/tile_cases.hpp"
+#include "tests/engine/backend/cases/tile_cases.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {

@@ -1,7 +1,7 @@
 // Cases of reductions and indexing.
 #include <fmt/format.h>
 
-#include "experiments/device_acceptance/cases/verb_cases.hpp"
+#include "tests/engine/backend/cases/verb_cases.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {

@@ -7,7 +7,7 @@
 #include "engine/amp/scalers/scaler_programs.hpp"
 #include "engine/optim/optimizer_programs.hpp"
 #include "engine/train/iteration_programs.hpp"
-#include "experiments/device_acceptance/cases/verb_cases.hpp"
+#include "tests/engine/backend/cases/verb_cases.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {

@@ -1,4 +1,4 @@
-#include "experiments/device_acceptance/cases/case_context.hpp"
+#include "tests/engine/backend/cases/case_context.hpp"
 
 #include <fmt/format.h>
 

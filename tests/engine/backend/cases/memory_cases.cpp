@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "experiments/device_acceptance/cases/verb_cases.hpp"
+#include "tests/engine/backend/cases/verb_cases.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {

@@ -1,4 +1,4 @@
-#include "experiments/device_acceptance/cases/tile_cases.hpp"
+#include "tests/engine/backend/cases/tile_cases.hpp"
 
 #include <fmt/format.h>
 

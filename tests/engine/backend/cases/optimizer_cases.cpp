@@ -4,7 +4,7 @@
 
 #include <iterator>
 
-#include "experiments/device_acceptance/cases/verb_cases.hpp"
+#include "tests/engine/backend/cases/verb_cases.hpp"
 
 namespace fp16lab::experiments::acceptance {
 namespace {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "experiments/device_acceptance/cases/verb_cases.hpp"
+#include "tests/engine/backend/cases/verb_cases.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
 
 namespace fp16lab::experiments::acceptance {

@@ -9,7 +9,7 @@
 
 #include "engine/backend/backend.hpp"
 #include "engine/backend/cuda/product/product_plan.hpp"
-#include "experiments/device_acceptance/cases/verb_cases.hpp"
+#include "tests/engine/backend/cases/verb_cases.hpp"
 
 namespace fp16lab::experiments::acceptance {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/backend/cuda/cuda_backend.hpp"
-#include "experiments/device_acceptance/cases/case_context.hpp"
+#include "tests/engine/backend/cases/case_context.hpp"
 
 namespace fp16lab::experiments::acceptance {
 
