@@ -23,8 +23,8 @@ python:          reports analysis engine numerics
 experiments/*:   experiments/app experiments/study reports analysis engine numerics
 experiments/app:               experiments/tensor_core_probe
 experiments/claims:            experiments/tutorials
-experiments/device_acceptance: tests/engine/backend/cases experiments/emulated_vs_device experiments/tensor_core_probe
-experiments/shapes:            experiments/device_acceptance experiments/emulated_vs_device
+experiments/bench:             experiments/emulated_vs_device
+experiments/shapes:            experiments/emulated_vs_device
 '
 
 wrong=0

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Times the tutorials' two networks with PyTorch: FP32 with TF32 off and on, torch.amp, eager and compiled.
 
-The same work as exp_device_acceptance's section "steps": paddle_linear9 (nine Linear layers of 8192, batch 2048) and
+The same work as the rows step/ of bench_device: paddle_linear9 (nine Linear layers of 8192, batch 2048) and
 paddle_mlp3 (three of 4096 with ReLU between them, batch 512), MSE, SGD with a learning rate of 1e-4 and no momentum,
 GradScaler with an initial scale of 1024, new random inputs and targets in every step. One JSON object goes to stdout;
-`exp_device_acceptance --torch FILE` puts it beside our own times.
+with `--beside FILE`, what bench_device wrote on the same card, each row has our times, too.
 
   experiments/bench/torch_amp.py > torch.json
+  build/bin/bench_device --benchmark_out=ours.json && experiments/bench/torch_amp.py --beside ours.json
   experiments/bench/torch_amp.py --device cpu --scale-down 256 --repetitions 1
 """
 
@@ -23,6 +24,16 @@ SYSTEMS = {
 }
 PRECISIONS = ("fp32", "tf32", "amp")
 MODES = ("eager", "compile")
+# Rows of bench_device that do the same work.
+OURS = {"fp32": ("FP32_cuBLAS",), "tf32": ("TF32_cuBLAS",), "amp": ("O2", "O2_cuBLAS")}
+
+
+def our_times(path):
+    """Milliseconds by "SYSTEM/VARIANT"."""
+    with open(path, encoding="utf-8") as file:
+        rows = json.load(file)["benchmarks"]
+    return {"/".join(row["name"].split("/")[1:3]): row["real_time"] for row in rows
+            if row["name"].startswith("step/") and not row.get("error_occurred")}
 
 
 def arguments():
@@ -32,7 +43,12 @@ def arguments():
     parser.add_argument("--warm-up", type=int, default=5, help="steps before anything is timed; compiling is one of them")
     parser.add_argument("--repetitions", type=int, default=15, help="steps that are timed; the median counts")
     parser.add_argument("--mode", choices=MODES, action="append", help="only this one (repeatable)")
+    parser.add_argument("--beside", metavar="FILE", help="what bench_device --benchmark_out=FILE wrote on this card")
     given = parser.parse_args()
+    try:
+        given.ours = our_times(given.beside) if given.beside else {}
+    except (OSError, ValueError, KeyError) as error:
+        parser.error(f"--beside {given.beside}: expected what bench_device --benchmark_out=FILE wrote ({error!r})")
     for name in ("scale_down", "warm_up", "repetitions"):
         if getattr(given, name) < 1:
             parser.error(f"--{name.replace('_', '-')}: expected 1 or more")
@@ -137,6 +153,10 @@ def main():
                     row.update(time_case(torch, device, system, precision, mode, given))
                 except Exception as error:  # one case that fails is reported, the others go on
                     row["error"] = f"{type(error).__name__}: {error}".splitlines()[0]
+                ours = {one: given.ours[f"{name}/{one}"] for one in OURS[precision] if f"{name}/{one}" in given.ours}
+                if ours and "milliseconds" in row:
+                    row["ours"] = {one: {"milliseconds": ms, "times_torch": ms / row["milliseconds"]}
+                                   for one, ms in ours.items()}
                 results.append(row)
                 if mode == "compile":
                     torch.compiler.reset()

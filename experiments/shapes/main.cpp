@@ -15,15 +15,14 @@
 
 #include "experiments/app/command_line.hpp"
 #include "experiments/app/progress.hpp"
-#include "experiments/device_acceptance/timing.hpp"
 #include "experiments/emulated_vs_device/device_side.hpp"
+#include "experiments/emulated_vs_device/device_time.hpp"
 #include "experiments/study/study.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 
 namespace fp16lab::experiments {
 namespace {
 
-using acceptance::TimingPlan;
 using engine::Backend;
 using engine::Layout;
 using engine::Shape;
@@ -83,7 +82,7 @@ class Shapes {
   void add(Backend& backend, const std::string& group, const std::string& what, const std::string& by,
            double multiply_adds, const std::function<void()>& work) {
     progress_(fmt::format("{} {} {}", by, group, what));
-    const double milliseconds = acceptance::time_of(backend, sizes_.plan, work).median;
+    const double milliseconds = time_of(backend, sizes_.plan, work).median;
     all_.push_back({group, what, by, milliseconds, 2 * multiply_adds / (milliseconds * 1e-3) * 1e-12});
   }
 

@@ -88,7 +88,7 @@ ChildProcess::ChildProcess(const std::filesystem::path& program, const std::vect
     const int null = open("/dev/null", O_RDWR);
     if (null >= 0) {
       dup2(null, STDIN_FILENO);
-      dup2(null, STDOUT_FILENO);
+      if (output < 0) dup2(null, STDOUT_FILENO);
     }
     if (output >= 0) {
       dup2(output, STDOUT_FILENO);

@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "engine/backend/backend.hpp"
-#include "tests/engine/backend/cases/case_context.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/bits.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
+#include "tests/engine/backend/cases/case_context.hpp"
 
 namespace fp16lab::engine::test {
 
@@ -113,11 +113,11 @@ class BackendConformance : public testing::TestWithParam<BackendFactory> {
 
 // ---- data ----
 
-using Kind = experiments::acceptance::Data;
+using Kind = cases::Data;
 
 template <class T>
 std::vector<T> random_of(std::int64_t count, Kind kind, std::uint64_t seed) {
-  experiments::acceptance::RandomNumbers numbers({.seed = seed, .stream = stream_id("conformance")});
+  cases::RandomNumbers numbers({.seed = seed, .stream = stream_id("conformance")});
   std::vector<T> values;
   values.reserve(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
@@ -151,7 +151,7 @@ void for_each_float_type(const Body& body) {
   for_each_half_type(body);
 }
 
-using experiments::acceptance::state_in_training;
+using cases::state_in_training;
 
 // ---- the twins' scalar steps ----
 

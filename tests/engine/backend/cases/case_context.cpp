@@ -10,7 +10,7 @@
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/bits.hpp"
 
-namespace fp16lab::experiments::acceptance {
+namespace fp16lab::engine::cases {
 namespace {
 
 struct Fields {
@@ -51,7 +51,7 @@ std::string name_of(Data data) {
 }
 
 CaseContext::CaseContext(engine::Backend& backend, CaseSize size, const std::string& case_name,
-                         std::uint64_t seed, MakeTensor make_tensor, Operands* operands)
+                         std::uint64_t seed, MakeTensor make_tensor, std::vector<Operand>* operands)
     : backend_(&backend),
       size_(size),
       make_tensor_(std::move(make_tensor)),
@@ -115,26 +115,10 @@ std::uint64_t RandomNumbers::bits(DType dtype, Data data) {
 }
 
 void CaseContext::supply(engine::Tensor& tensor, const std::function<void(std::vector<std::byte>&)>& draw) {
-  if (operands_ == nullptr || !operands_->given) {
-    std::vector<std::byte> host(tensor.byte_count());
-    draw(host);
-    backend_->upload(host, tensor);
-    if (operands_ != nullptr) operands_->all.push_back({tensor.dtype(), tensor.shape(), std::move(host)});
-    return;
-  }
-  const std::size_t index = next_operand_++;
-  const auto text = [](DType dtype, const engine::Shape& shape) {
-    return fmt::format("{} {}", fp16lab::name_of(dtype), shape.to_string());
-  };
-  if (index >= operands_->all.size())
-    throw std::runtime_error(fmt::format("operand {}: the case takes {}, and {} operands are given", index,
-                                         text(tensor.dtype(), tensor.shape()), operands_->all.size()));
-  const Operand& operand = operands_->all[index];
-  if (operand.dtype != tensor.dtype() || !(operand.shape == tensor.shape()))
-    throw std::runtime_error(fmt::format("operand {}: the case takes {}, and {} is given", index,
-                                         text(tensor.dtype(), tensor.shape()),
-                                         text(operand.dtype, operand.shape)));
-  backend_->upload(operand.bytes, tensor);
+  std::vector<std::byte> host(tensor.byte_count());
+  draw(host);
+  backend_->upload(host, tensor);
+  if (operands_ != nullptr) operands_->push_back({tensor.dtype(), tensor.shape(), std::move(host)});
 }
 
 engine::Tensor CaseContext::random(const engine::Shape& shape, DType dtype, Data data) {
@@ -226,4 +210,4 @@ void CaseContext::keep(const std::string& name, const engine::CastProbe& probe) 
   keep(name + " counted", settled.counted);
 }
 
-}  // namespace fp16lab::experiments::acceptance
+}  // namespace fp16lab::engine::cases

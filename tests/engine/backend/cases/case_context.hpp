@@ -11,7 +11,7 @@
 
 #include "engine/backend/backend.hpp"
 
-namespace fp16lab::experiments::acceptance {
+namespace fp16lab::engine::cases {
 
 /// What random operands look like, in every floating-point type.
 enum class Data : std::uint8_t {
@@ -72,23 +72,16 @@ struct Operand {
   engine::Shape shape;
   std::vector<std::byte> bytes;
 };
-/// The operands of a case in the order in which it asks for them: written down as they are drawn, or, where
-/// they are `given`, taken instead of drawn ones.
-struct Operands {
-  bool given = false;
-  std::vector<Operand> all;
-};
-
 class CaseContext {
  public:
   /// Makes a tensor full of bytes 0xa5 on the context's back end.
   using MakeTensor = std::function<engine::Tensor(const engine::Shape& shape, DType dtype)>;
 
-  /// The same `case_name` and `seed` give the same data on every back end. `make_tensor`: whoever looks
-  /// behind operands and outputs makes them; empty: the back end does. `operands`: see there; nullptr: they
-  /// are drawn and forgotten.
+  /// The same `case_name` and `seed` give the same data on every back end. `make_tensor` makes operands and
+  /// outputs, for who looks at the bytes after them; empty: the back end does. `operands` gets what is drawn;
+  /// nullptr: it is forgotten.
   CaseContext(engine::Backend& backend, CaseSize size, const std::string& case_name, std::uint64_t seed,
-              MakeTensor make_tensor = {}, Operands* operands = nullptr);
+              MakeTensor make_tensor = {}, std::vector<Operand>* operands = nullptr);
 
   engine::Backend& backend() { return *backend_; }
   bool small() const { return size_ != CaseSize::full; }
@@ -115,17 +108,15 @@ class CaseContext {
 
  private:
   void keep_words(const std::string& name, const std::vector<std::uint64_t>& words);
-  /// Uploads an operand that `draw` fills, or a given one; std::runtime_error where that is another one than
-  /// the case asks for.
+  /// Uploads an operand that `draw` fills.
   void supply(engine::Tensor& tensor, const std::function<void(std::vector<std::byte>&)>& draw);
 
   engine::Backend* backend_;
   CaseSize size_;
   MakeTensor make_tensor_;
-  Operands* operands_;
-  std::size_t next_operand_ = 0;
+  std::vector<Operand>* operands_;
   RandomNumbers numbers_;
   std::vector<Kept> kept_;
 };
 
-}  // namespace fp16lab::experiments::acceptance
+}  // namespace fp16lab::engine::cases

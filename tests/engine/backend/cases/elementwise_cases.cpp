@@ -7,7 +7,7 @@
 
 #include "tests/engine/backend/cases/verb_cases.hpp"
 
-namespace fp16lab::experiments::acceptance {
+namespace fp16lab::engine::cases {
 namespace {
 
 using engine::BinaryOp;
@@ -244,4 +244,4 @@ void add_elementwise_cases(std::vector<VerbCase>& cases) {
          }});
 }
 
-}  // namespace fp16lab::experiments::acceptance
+}  // namespace fp16lab::engine::cases

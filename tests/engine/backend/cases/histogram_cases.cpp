@@ -5,10 +5,10 @@
 #include <functional>
 #include <memory>
 
-#include "tests/engine/backend/cases/verb_cases.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
+#include "tests/engine/backend/cases/verb_cases.hpp"
 
-namespace fp16lab::experiments::acceptance {
+namespace fp16lab::engine::cases {
 namespace {
 
 using engine::CastProbe;
@@ -111,4 +111,4 @@ void add_histogram_cases(std::vector<VerbCase>& cases) {
                    }});
 }
 
-}  // namespace fp16lab::experiments::acceptance
+}  // namespace fp16lab::engine::cases

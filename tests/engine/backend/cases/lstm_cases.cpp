@@ -3,7 +3,7 @@
 
 #include "tests/engine/backend/cases/verb_cases.hpp"
 
-namespace fp16lab::experiments::acceptance {
+namespace fp16lab::engine::cases {
 namespace {
 
 using engine::CastProbe;
@@ -27,7 +27,7 @@ std::vector<LstmExtents> lstm_extents(CaseContext& c) {
 }
 
 std::string name_of(DType dtype, Data data, const LstmExtents& e, std::int64_t step) {
-  return fmt::format("{} {} {} steps of {}x{}, step {}", fp16lab::name_of(dtype), acceptance::name_of(data),
+  return fmt::format("{} {} {} steps of {}x{}, step {}", fp16lab::name_of(dtype), cases::name_of(data),
                      e.steps, e.batch, e.hidden, step);
 }
 
@@ -96,7 +96,7 @@ void run_gradient(CaseContext& c, DType dtype, DType to, Data data, const LstmEx
 void add_lstm_cases(std::vector<VerbCase>& cases) {
   for (const DType dtype : floats)
     for (const Data data : {Data::training, Data::ordinary, Data::wide, Data::special}) {
-      const std::string name = fmt::format("{} {}", fp16lab::name_of(dtype), acceptance::name_of(data));
+      const std::string name = fmt::format("{} {}", fp16lab::name_of(dtype), cases::name_of(data));
       cases.push_back({"lstm_cell", name, [=](CaseContext& c) {
                          for (const LstmExtents& e : lstm_extents(c)) run_cell(c, dtype, data, e);
                        }});
@@ -109,4 +109,4 @@ void add_lstm_cases(std::vector<VerbCase>& cases) {
     }
 }
 
-}  // namespace fp16lab::experiments::acceptance
+}  // namespace fp16lab::engine::cases

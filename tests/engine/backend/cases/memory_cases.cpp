@@ -7,7 +7,7 @@
 
 #include "tests/engine/backend/cases/verb_cases.hpp"
 
-namespace fp16lab::experiments::acceptance {
+namespace fp16lab::engine::cases {
 namespace {
 
 using engine::Shape;
@@ -185,4 +185,4 @@ void add_memory_cases(std::vector<VerbCase>& cases) {
                      }});
 }
 
-}  // namespace fp16lab::experiments::acceptance
+}  // namespace fp16lab::engine::cases

@@ -6,7 +6,7 @@
 
 #include "tests/engine/backend/cases/verb_cases.hpp"
 
-namespace fp16lab::experiments::acceptance {
+namespace fp16lab::engine::cases {
 namespace {
 
 using engine::StepState;
@@ -250,4 +250,4 @@ void add_optimizer_cases(std::vector<VerbCase>& cases) {
   add_store_cases(cases);
 }
 
-}  // namespace fp16lab::experiments::acceptance
+}  // namespace fp16lab::engine::cases

@@ -6,7 +6,7 @@
 
 #include "tests/engine/backend/cases/verb_cases.hpp"
 
-namespace fp16lab::experiments::acceptance {
+namespace fp16lab::engine::cases {
 namespace {
 
 using engine::Layout;
@@ -146,4 +146,4 @@ void add_pooling_cases(std::vector<VerbCase>& cases) {
            });
 }
 
-}  // namespace fp16lab::experiments::acceptance
+}  // namespace fp16lab::engine::cases

@@ -5,7 +5,7 @@
 
 #include "tests/engine/backend/cases/verb_cases.hpp"
 
-namespace fp16lab::experiments::acceptance {
+namespace fp16lab::engine::cases {
 namespace {
 
 using engine::CastProbe;
@@ -326,4 +326,4 @@ void add_product_cases(std::vector<VerbCase>& cases) {
   for (const DType format : operands) add_convolution_cases(cases, format);
 }
 
-}  // namespace fp16lab::experiments::acceptance
+}  // namespace fp16lab::engine::cases

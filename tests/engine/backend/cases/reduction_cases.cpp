@@ -3,7 +3,7 @@
 
 #include "tests/engine/backend/cases/verb_cases.hpp"
 
-namespace fp16lab::experiments::acceptance {
+namespace fp16lab::engine::cases {
 namespace {
 
 using engine::CastProbe;
@@ -166,4 +166,4 @@ void add_reduction_cases(std::vector<VerbCase>& cases) {
        }});
 }
 
-}  // namespace fp16lab::experiments::acceptance
+}  // namespace fp16lab::engine::cases

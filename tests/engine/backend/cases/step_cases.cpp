@@ -9,7 +9,7 @@
 #include "engine/train/iteration_programs.hpp"
 #include "tests/engine/backend/cases/verb_cases.hpp"
 
-namespace fp16lab::experiments::acceptance {
+namespace fp16lab::engine::cases {
 namespace {
 
 using engine::Shape;
@@ -190,4 +190,4 @@ void add_step_cases(std::vector<VerbCase>& cases) {
   add_gradient_cases(cases);
 }
 
-}  // namespace fp16lab::experiments::acceptance
+}  // namespace fp16lab::engine::cases

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-namespace fp16lab::experiments::acceptance {
+namespace fp16lab::engine::cases {
 namespace {
 
 namespace tile = engine::tile;
@@ -219,4 +219,4 @@ std::vector<VerbCase> tile_cases(const tile::Gpu& gpu, const std::vector<std::in
   return cases;
 }
 
-}  // namespace fp16lab::experiments::acceptance
+}  // namespace fp16lab::engine::cases

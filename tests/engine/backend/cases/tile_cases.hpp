@@ -11,7 +11,7 @@
 #include "engine/backend/cuda/product/product_plan.hpp"
 #include "tests/engine/backend/cases/verb_cases.hpp"
 
-namespace fp16lab::experiments::acceptance {
+namespace fp16lab::engine::cases {
 
 /// C (m x n) = op(A) op(B), all transpositions of it: each has a kernel of its own.
 struct TiledProduct {
@@ -48,4 +48,4 @@ VerbCase convolution_case(const std::string& what, const TiledConvolution& one, 
 std::vector<VerbCase> tile_cases(const engine::tile::Gpu& gpu,
                                  const std::vector<std::int64_t>& product_depths);
 
-}  // namespace fp16lab::experiments::acceptance
+}  // namespace fp16lab::engine::cases

@@ -1,11 +1,11 @@
-#include "experiments/device_acceptance/timing.hpp"
+#include "experiments/emulated_vs_device/device_time.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <vector>
 
-namespace fp16lab::experiments::acceptance {
+namespace fp16lab::experiments {
 
 Timing time_of(engine::Backend& backend, const TimingPlan& plan, const std::function<void()>& work) {
   constexpr int most_calls = 2000;
@@ -30,4 +30,4 @@ Timing time_of(engine::Backend& backend, const TimingPlan& plan, const std::func
   return timing;
 }
 
-}  // namespace fp16lab::experiments::acceptance
+}  // namespace fp16lab::experiments

@@ -12,7 +12,7 @@
 #include "engine/backend/cuda/product/product_plan.hpp"
 #include "tests/engine/backend/cases/tile_cases.hpp"
 
-namespace fp16lab::experiments::acceptance {
+namespace fp16lab::engine::cases {
 namespace {
 
 namespace tile = engine::tile;
@@ -78,4 +78,4 @@ TEST(TileCases, TakeEverySizeOfTileOnEveryGpu) {
 }
 
 }  // namespace
-}  // namespace fp16lab::experiments::acceptance
+}  // namespace fp16lab::engine::cases
