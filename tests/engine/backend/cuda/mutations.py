@@ -57,7 +57,6 @@ UNITS = {
     "verbs/permute.cu": [("verbs/permute.cu", "permute,slice,insert")],
     "verbs/pooling.cu": [("verbs/pooling.cu", "max_pool2d,pool_pick,pool_place,average_pool2d,"
                                              "average_pool2d_transposed")],
-    "verbs/programs": [("verbs/programs.cu", "run,fill_scale")],
     "verbs/random.cu": [("verbs/random.cu", "fill_uniform,fill_normal,fill_bernoulli")],
     "verbs/reduce.cu": [("verbs/reduce.cu", "reduce")],
     "verbs/tree_kernels.hpp": [REDUCE, INDEXING, STEP],
