@@ -22,7 +22,6 @@ reports:         reports analysis numerics
 python:          reports analysis engine numerics
 experiments/*:   experiments/app experiments/study reports analysis engine numerics
 experiments/app:               experiments/tensor_core_probe
-experiments/claims:            experiments/tutorials
 experiments/device_acceptance: experiments/emulated_vs_device experiments/tensor_core_probe
 experiments/shapes:            experiments/device_acceptance experiments/emulated_vs_device
 '
