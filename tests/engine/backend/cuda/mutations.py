@@ -137,7 +137,7 @@ def selection(root, count):
 class Build:
     """A configured and built folder, which is only read: its commands, with other inputs and outputs."""
     def __init__(self, folder):
-        self.folder, self.texts = folder.resolve(), folder.resolve() / "engine/CMakeFiles/fp16lab_ptx_90.dir"
+        self.folder, self.texts = folder.resolve(), folder.resolve() / "engine/CMakeFiles/fp16lab_ptx_of_mutations.dir"
         self.root = Path(__file__).resolve().parents[4]
 
     def ninja(self, tool, unit):
