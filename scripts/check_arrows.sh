@@ -22,7 +22,6 @@ reports:         reports analysis numerics
 python:          reports analysis engine numerics
 experiments/*:   experiments/app experiments/study reports analysis engine numerics
 experiments/app:               experiments/tensor_core_probe
-experiments/claims:            experiments/tutorials
 experiments/bench:             experiments/emulated_vs_device
 experiments/shapes:            experiments/emulated_vs_device
 '
@@ -48,9 +47,6 @@ awk -F: '
     target = quoted[2]
     split($1, folder, "/")
     room = folder[1] == "engine" || folder[1] == "experiments" ? folder[1] "/" folder[2] : folder[1]
-    # The table of scalar programs on the device: each is host and device code in a header of the room that runs it, and
-    # a device needs all of them in one place.
-    if ($1 == "engine/backend/cuda/verbs/programs.cu") room = "engine/train"
     if (target ~ /^(numerics|analysis|engine|reports|experiments|tests)\// && !permitted(room, target)) {
       print $1 ":" $2 ": " room " must not include " target
       wrong = 1

@@ -88,8 +88,7 @@ function(fp16lab_program name)
 endfunction()
 
 # fp16lab_ptx(name architecture FILE.cu...): those files as PTX for 75, 80 or 90, which the PTX machine executes
-# (tests/machines/ptx); the property FP16LAB_PTX_FOLDER of the target says below which folder. In a library nvcc packs
-# its PTX in a form of its own, and ccache does not give back what --keep has kept: so texts are outputs of their own.
+# (tests/machines/ptx); the property FP16LAB_PTX_FOLDER of the target says below which folder, or in which library.
 define_property(TARGET PROPERTY FP16LAB_PTX_FOLDER)
 function(fp16lab_ptx name architecture)
   add_library(${name} OBJECT ${ARGN})

@@ -1,5 +1,5 @@
 // The list of loss-scale policies. The host's table (engine/amp/policy.cpp) and the device's programs
-// (engine/backend/cuda/verbs/programs.cu) are both made from it: a new policy is its header and a row here.
+// (engine/train/device_programs.cu) are both made from it: a new policy is its header and a row here.
 #pragma once
 
 #include <algorithm>

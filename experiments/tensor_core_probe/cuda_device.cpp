@@ -154,7 +154,7 @@ std::unique_ptr<Device> open_cuda_device(std::string& reason) {
   }
   auto device = std::make_unique<CudaDevice>(properties);
   if (mma_kernel_architecture() == 0) {
-    reason = device->info().name + " is older than compute capability 7.5, for which the probe is compiled";
+    reason = device->info().name + ": V100 is emulated; this program runs on 7.5 and newer";
     return nullptr;
   }
   return device;

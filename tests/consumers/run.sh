@@ -11,10 +11,11 @@ fail() { echo "consumers: $*" >&2 && exit 1; }
 cmake --install "$build" --prefix "$prefix" >"$work/install.log" || { cat "$work/install.log" && exit 1; }
 "$reference" >"$work/reference.txt"
 
-# All headers in one source, with their functions kept; compiled beside what follows, judged below.
-(cd "$prefix/include" && find fp16lab -name '*.hpp' | sort | sed 's/.*/#include "&"/') >"$work/all.cpp"
-contracted() { # NAME FLAGS...: writes to NAME.txt which functions of ours have a fused multiply-add
-  g++ -std=c++20 -O3 -mfma -w -fkeep-inline-functions -I"$prefix/include" "${@:2}" -S "$work/all.cpp" -o - |
+# All headers in one source, with their functions kept; compiled beside what follows, judged below. The control needs one.
+(cd "$prefix/include" && find fp16lab -name '*.hpp' | sort | sed 's/.*/#include "&"/') >"$work/contracted.cpp"
+echo '#include "fp16lab/numerics/elementary/trigonometric.hpp"' >"$work/control.cpp"
+contracted() { # NAME FLAGS...: writes to NAME.txt which functions of NAME.cpp that are ours have a fused multiply-add
+  g++ -std=c++20 -O3 -mfma -w -fkeep-inline-functions -I"$prefix/include" "${@:2}" -S "$work/$1.cpp" -o - |
     awk -F: '/^[_A-Za-z][^ ]*:/ { name = $1 }
              /^\tvfn?m(add|sub)/ && name ~ /^_ZN?[A-Z]*7fp16lab/ { print name }' | sort -u | c++filt >"$work/$1.txt"
 }
@@ -53,10 +54,12 @@ library=$(find "$prefix" -name 'libfp16lab.so')
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name fp16lab.pc)")
 export PKG_CONFIG_PATH
 line=$(pkg-config --cflags --libs fp16lab)
+bits=$(find "$work/build" -path '*/bits_native.dir/*' -name 'bits*.o')  # by g++ -std=c++20 -O3 -march=native
 for compiler in g++ clang++; do
   if ! command -v "$compiler" >/dev/null; then echo "$compiler: not here, left out" && continue; fi
+  [[ $compiler == g++ ]] && compiled=$bits || compiled=$source/tests/consumers/bits.cpp
   # shellcheck disable=SC2086
-  "$compiler" -std=c++20 -O3 -march=native "$source/tests/consumers/bits.cpp" -o "bits_$compiler" $line
+  "$compiler" -std=c++20 -O3 -march=native "$compiled" -o "bits_$compiler" $line
   compare "$compiler" "./bits_$compiler"
 done
 
@@ -78,8 +81,7 @@ cd ..
 libraries=$(dirname "$(find "$prefix" -name libfp16lab_numerics.a)")
 g++ -shared -o libshared.so -Wl,--whole-archive "$libraries"/libfp16lab_{engine,analysis,numerics}.a -Wl,--no-whole-archive \
   -Wl,--version-script="$source/scripts/exports.map" -lhwy -lfmt -lz -ldl
-g++ -std=c++20 -O3 -march=native -I"$prefix/include" "$source/tests/consumers/bits.cpp" -o bits_shared libshared.so \
-  -Wl,-rpath,"$work"
+g++ "$bits" -o bits_shared libshared.so -Wl,-rpath,"$work"
 compare shared ./bits_shared
 if nm -D --defined-only libshared.so | grep -vE ' (_ZN?[A-Z]*[a-z0-9_]*N?K?7fp16lab|_ZT[hv][a-z0-9_]*N?K?7fp16lab|fp16lab_)' | grep -q .; then
   fail "libshared.so exports other names than ours: $(nm -D --defined-only libshared.so | grep -v 7fp16lab | head -3)"

@@ -6,6 +6,7 @@
 // real number, whose rounding looks for the multiple of the last place that the direction asks for.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -48,10 +49,12 @@ struct Number {
   bool is_infinite() const { return kind == Kind::infinite; }
   bool is_zero() const { return kind == Kind::finite && significand == 0; }
 
-  Rational rational() const {
-    const Rational magnitude = Rational(significand) * power_of_two(exponent);
-    return negative ? Rational(-magnitude) : magnitude;
+  /// Over 2^unit, which is not above 2^exponent.
+  Integer multiple(int unit) const {
+    const Integer magnitude = Integer(significand) << (exponent - unit);
+    return negative ? Integer(-magnitude) : magnitude;
   }
+  Rational rational() const { return multiple(exponent) * power_of_two(exponent); }
   double real() const {
     const double magnitude = std::ldexp(static_cast<double>(significand), exponent);
     return negative ? -magnitude : magnitude;
@@ -227,22 +230,24 @@ Outcome pack(const Sizes& sizes, int leading, bool negative, Rounding rounding, 
   return outcome;
 }
 
-inline Outcome rounded(const Sizes& sizes, const Rational& x, Rounding rounding, Tininess tininess) {
+/// x * 2^exponent, x != 0.
+inline Outcome rounded(const Sizes& sizes, const Rational& x, Rounding rounding, Tininess tininess,
+                       int exponent = 0) {
   const bool negative = x < 0;
   const Rational magnitude = negative ? Rational(-x) : x;
   int leading = static_cast<int>(msb(numerator(magnitude))) - static_cast<int>(msb(denominator(magnitude)));
   if (power_of_two(leading) > magnitude) --leading;
-  return pack(sizes, leading, negative, rounding, tininess, [&](int quantum) {
-    const Rational unit = power_of_two(quantum);
-    const Integer count = round_to_multiple(magnitude, unit, negative, rounding);
-    return Multiple{static_cast<std::uint64_t>(count), Rational(count) * unit != magnitude};
+  return pack(sizes, leading + exponent, negative, rounding, tininess, [&](int quantum) {
+    const Multiples multiples(magnitude, power_of_two(quantum - exponent));
+    const bool up = multiples.goes_up(negative, rounding);
+    return Multiple{static_cast<std::uint64_t>(multiples.below) + (up ? 1 : 0), !multiples.is_one};
   });
 }
 
-inline Rational nearest_integer(const Rational& x) {  // ties to even
-  const Rational magnitude = x < 0 ? Rational(-x) : x;
-  const Rational n(round_to_multiple(magnitude, 1, false, Rounding::nearest_even));
-  return x < 0 ? Rational(-n) : n;
+/// The integer nearest to a / b, ties to even.
+inline Integer nearest_quotient(const Integer& a, const Integer& b) {
+  const Integer n = round_to_multiple(Rational(abs(a)), Rational(abs(b)), false, Rounding::nearest_even);
+  return (a < 0) != (b < 0) ? Integer(-n) : n;
 }
 
 /// sqrt(x) if it is a multiple of 2^-k, k = 2p + 70 places below its leading bit; else the middle of the two
@@ -258,35 +263,46 @@ inline Rational square_root(const Rational& x, int precision) {
   return (Rational(2 * root + (exact ? 0 : 1)) / 2) * power_of_two(-places);
 }
 
-/// The operation by exact rationals, any format.
+/// The operation by exact rationals, any format. They are x * 2^unit with a unit that keeps operands integers: a
+/// denominator of 2^16000 is slow.
 inline Outcome exact_outcome(Operation operation, const Sizes& sizes, const Number& a, const Number& b,
                              const Number& c, Rounding rounding, Tininess tininess) {
   if (const std::optional<Outcome> outcome = special(operation, sizes, a, b, c)) return *outcome;
   Rational x;
+  int unit = std::min(a.exponent, b.exponent);
   switch (operation) {
     case Operation::add:
-      x = a.rational() + b.rational();
+      x = a.multiple(unit) + b.multiple(unit);
       break;
     case Operation::sub:
-      x = a.rational() - b.rational();
+      x = a.multiple(unit) - b.multiple(unit);
       break;
     case Operation::mul:
-      x = a.rational() * b.rational();
+      unit = a.exponent + b.exponent;
+      x = a.multiple(a.exponent) * b.multiple(b.exponent);
       break;
-    case Operation::fma:
-      x = a.rational() * b.rational() + c.rational();
+    case Operation::fma: {
+      const int of_product = a.exponent + b.exponent;
+      unit = std::min(of_product, c.exponent);
+      const Integer product = a.multiple(a.exponent) * b.multiple(b.exponent);
+      x = Integer(product << (of_product - unit)) + c.multiple(unit);
       break;
+    }
     case Operation::div:
-      x = a.rational() / b.rational();
+      unit = a.exponent - b.exponent;
+      x = Rational(a.multiple(a.exponent)) / Rational(b.multiple(b.exponent));
       break;
     case Operation::remainder:
-      x = a.rational() - b.rational() * nearest_integer(a.rational() / b.rational());
+      x = a.multiple(unit) - b.multiple(unit) * nearest_quotient(a.multiple(unit), b.multiple(unit));
       break;
-    case Operation::sqrt:
-      if (!a.is_zero()) x = square_root(a.rational(), sizes.precision);
+    case Operation::sqrt: {
+      const int even = a.exponent % 2 == 0 ? a.exponent : a.exponent - 1;
+      unit = even / 2;
+      if (!a.is_zero()) x = square_root(a.multiple(even), sizes.precision);
       break;
+    }
   }
-  if (x != 0) return rounded(sizes, x, rounding, tininess);
+  if (x != 0) return rounded(sizes, x, rounding, tininess, unit);
   Outcome zero;
   if (sign_of_zero(operation, a, b, c, rounding)) zero.bits = sizes.sign_mask();
   return zero;

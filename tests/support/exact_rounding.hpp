@@ -39,33 +39,45 @@ struct Rounded {
   bool underflow_before = false;  ///< tininess before rounding
 };
 
+/// Where a number >= 0 lies between the multiples of a unit.
+struct Multiples {
+  Integer below;        ///< floor(number / unit)
+  int half = 0;         ///< how the rest compares to half a unit
+  bool is_one = false;  ///< there is no rest
+
+  Multiples(const Rational& number, const Rational& unit) {  // integers: no common divisors are looked for
+    const Integer divisor = denominator(number) * numerator(unit);
+    const Integer dividend = numerator(number) * denominator(unit);
+    Integer rest;
+    divide_qr(dividend, divisor, below, rest);
+    half = Integer(2 * rest).compare(divisor);
+    is_one = rest == 0;
+  }
+  /// Does the direction take the multiple above?
+  bool goes_up(bool negative, Rounding rounding) const {
+    switch (rounding) {
+      case Rounding::nearest_even:
+        return half > 0 || (half == 0 && below % 2 != 0);
+      case Rounding::nearest_away:
+        return half >= 0;
+      case Rounding::toward_zero:
+        return false;
+      case Rounding::upward:
+        return !negative && !is_one;
+      case Rounding::downward:
+        return negative && !is_one;
+      case Rounding::stochastic:
+        break;
+    }
+    throw std::invalid_argument("oracle: stochastic rounding has no one result");
+  }
+};
+
 /// floor(magnitude / unit) or one more, as the rounding direction says.
 inline Integer round_to_multiple(const Rational& magnitude, const Rational& unit, bool negative,
                                  Rounding rounding) {
-  const Rational quotient = magnitude / unit;
-  const Integer floor = numerator(quotient) / denominator(quotient);
-  const Rational rest = quotient - floor;
-  const Rational half(1, 2);
-  bool up = false;
-  switch (rounding) {
-    case Rounding::nearest_even:
-      up = rest > half || (rest == half && floor % 2 != 0);
-      break;
-    case Rounding::nearest_away:
-      up = rest >= half;
-      break;
-    case Rounding::toward_zero:
-      break;
-    case Rounding::upward:
-      up = !negative && rest != 0;
-      break;
-    case Rounding::downward:
-      up = negative && rest != 0;
-      break;
-    case Rounding::stochastic:
-      throw std::invalid_argument("oracle: stochastic rounding has no one result");
-  }
-  return up ? floor + 1 : floor;
+  const Multiples multiples(magnitude, unit);
+  return multiples.below + (multiples.goes_up(negative, rounding) ? 1 : 0);
 }
 
 /// Every non-negative finite value of a format, ascending; the index of a value is its code. With
@@ -89,42 +101,66 @@ class ValueTable {
   std::uint64_t infinity() const { return values_.size() - 1; }
   const Rational& value(std::uint64_t magnitude) const { return values_[magnitude]; }
 
-  /// `magnitude` >= 0, the absolute value of the number to round.
-  Rounded round(const Rational& magnitude, bool negative, Rounding rounding) const {
-    Rounded result;
-    result.magnitude = nearest_code(magnitude, negative, rounding);
-    result.inexact = result.magnitude == infinity() || values_[result.magnitude] != magnitude;
-    if (magnitude == 0) return result;
-    // Overflow and tininess ask what the format would give if its exponent were unbounded.
+  /// What all roundings of a number >= 0 have in common.
+  struct Place {
+    std::uint64_t high = 0;  ///< the first code whose value is not less; infinity() + 1 if there is none
+    bool is_value = false;   ///< the number is the value of `high`
+    int middle = 0;          ///< how it compares to the middle of that value and the one before
+    Multiples unbounded;     ///< of the last place that it had if the format's exponent were unbounded
+    bool overflows[2] = {}, is_tiny[2] = {};  ///< would the multiple below, and the one above?
+    bool is_zero = false, is_tiny_before = false;
+  };
+  Place place(const Rational& magnitude) const {
     int exponent = emin_ - precision_ - 2;  // anything smaller behaves like this one
     while (exponent <= emax_ && power_of_two(exponent + 1) <= magnitude) ++exponent;
     const Rational unit = power_of_two(exponent - precision_ + 1);
-    const Rational unbounded = Rational(round_to_multiple(magnitude, unit, negative, rounding)) * unit;
-    result.overflow = unbounded > values_[infinity() - 1];
-    result.inexact = result.inexact || result.overflow;
-    result.underflow = result.inexact && unbounded < power_of_two(emin_);
-    result.underflow_before = result.inexact && magnitude < power_of_two(emin_);
+    Place result{.unbounded = Multiples(magnitude, unit)};
+    const auto above = std::lower_bound(values_.begin(), values_.end(), magnitude);
+    result.high = static_cast<std::uint64_t>(above - values_.begin());
+    result.is_value = above != values_.end() && *above == magnitude;
+    if (above != values_.end() && above != values_.begin())
+      result.middle = Rational(2 * magnitude).compare(Rational(*above + above[-1]));
+    for (const int up : {0, 1}) {
+      const Rational multiple = Rational(Integer(result.unbounded.below + up)) * unit;
+      result.overflows[up] = multiple > values_[infinity() - 1];
+      result.is_tiny[up] = multiple < power_of_two(emin_);
+    }
+    result.is_zero = magnitude == 0;
+    result.is_tiny_before = magnitude < power_of_two(emin_);
     return result;
   }
 
+  Rounded round(const Place& x, bool negative, Rounding rounding) const {
+    Rounded result;
+    result.magnitude = nearest_code(x, negative, rounding);
+    result.inexact = result.magnitude == infinity() || !(x.is_value && result.magnitude == x.high);
+    if (x.is_zero) return result;
+    // Overflow and tininess ask what the format would give if its exponent were unbounded.
+    const bool up = x.unbounded.goes_up(negative, rounding);
+    result.overflow = x.overflows[up];
+    result.inexact = result.inexact || result.overflow;
+    result.underflow = result.inexact && x.is_tiny[up];
+    result.underflow_before = result.inexact && x.is_tiny_before;
+    return result;
+  }
+  /// `magnitude` >= 0, the absolute value of the number to round.
+  Rounded round(const Rational& magnitude, bool negative, Rounding rounding) const {
+    return round(place(magnitude), negative, rounding);
+  }
+
  private:
-  std::uint64_t nearest_code(const Rational& magnitude, bool negative, Rounding rounding) const {
-    const auto above =
-        std::lower_bound(values_.begin(), values_.end(), magnitude);  // first value >= magnitude
+  std::uint64_t nearest_code(const Place& x, bool negative, Rounding rounding) const {
     const std::uint64_t max_finite = infinity() - 1;
     const bool away =
         (rounding == Rounding::upward && !negative) || (rounding == Rounding::downward && negative);
     const bool nearest = rounding == Rounding::nearest_even || rounding == Rounding::nearest_away;
-    if (above == values_.end()) return nearest || away ? infinity() : max_finite;
-    const auto high = static_cast<std::uint64_t>(above - values_.begin());
-    if (*above == magnitude && high < infinity()) return high;
-    const std::uint64_t low = *above == magnitude ? max_finite : high - 1;
-    if (away) return high;
+    if (x.high > infinity()) return nearest || away ? infinity() : max_finite;
+    if (x.is_value && x.high < infinity()) return x.high;
+    const std::uint64_t low = x.high - 1;
+    if (away) return x.high;
     if (!nearest) return low;
-    const Rational to_low = magnitude - values_[low];
-    const Rational to_high = values_[high] - magnitude;
-    if (to_low != to_high) return to_low < to_high ? low : high;
-    return rounding == Rounding::nearest_away || low % 2 != 0 ? high : low;
+    if (x.middle != 0) return x.middle < 0 ? low : x.high;
+    return rounding == Rounding::nearest_away || low % 2 != 0 ? x.high : low;
   }
 
   int precision_;

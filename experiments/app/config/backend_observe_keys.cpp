@@ -19,7 +19,9 @@ std::vector<ConfigKey> of_backend() {
   return all_as(
       KeyRole::configuration,
       {
-          FP16LAB_KEY(backend.device, "auto: cuda where a device can run it, else emulated",
+          FP16LAB_KEY(backend.device,
+                      "auto: cuda where a device can run it, else emulated. V100 is emulated; this program "
+                      "runs on 7.5 and newer",
                       Choices{"emulated", "cuda", "auto"})
               .as(KeyRole::machine),
           FP16LAB_KEY(

@@ -24,10 +24,8 @@ std::string no_device_text(int driver_version, int runtime_version, std::string_
 std::string unusable_device_text(const CudaDevice& device, bool has_code, std::string_view architectures) {
   const int major = device.capability_major, minor = device.capability_minor;
   if (is_too_old(device))
-    return fmt::format(
-        "{} has compute capability {}.{}; the CUDA back end needs {} or newer: use backend.device = "
-        "\"emulated\"",
-        device.name, major, minor, least_compute_capability);
+    return fmt::format("{} has compute capability {}.{}: {}; use backend.device = \"emulated\"", device.name,
+                       major, minor, needed_compute_capability);
   if (has_code) return "";
   return fmt::format(
       "{} has compute capability {}.{}, but this program was built for {}; configure with "
@@ -40,8 +38,7 @@ std::string missing_products_text(const CudaDevice& device, DType operands) {
   if (!low || is_too_old(device) || multiplies_bf16_and_tf32(device)) return "";
   return fmt::format(
       "{} has compute capability {}.{}, whose tensor cores multiply FP16 alone; {} products on a device need "
-      "8.0 "
-      "(sm_80) or newer",
+      "8.0 (sm_80) or newer",
       device.name, device.capability_major, device.capability_minor,
       operands == DType::tf32 ? "TF32" : "BF16");
 }

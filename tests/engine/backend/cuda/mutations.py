@@ -1,15 +1,11 @@
 #!/usr/bin/env python3
 """Mutates the device code of the CUDA back end and asks the tests on the PTX machine whether they notice.
 
-Each mutation changes one place. The source it belongs to is compiled to PTX, and short tests run on it.
-The result is `killed` (by which test, with what it said), `survived`, `same code` (the compiler's text
-did not change: nothing can notice), or `does not compile`. Results are kept after each mutation, and a
-later run goes on from there.
+Each mutation changes one place. A source that has it is compiled to PTX, and short tests run on that. The
+result is `killed` (by which test, with what it said), `survived`, `same code` (nothing can notice), or `does
+not compile`. Results are kept after each mutation, and a later run goes on from there.
 
-  mutations.py --list                      the mutations, with their ids
-  mutations.py --build build --run         executes those that have no result
-  mutations.py --table                     what the results say
-  mutations.py --build build --check       whether the script is in order
+  mutations.py --build build [--run]    lists the mutations with their ids, or executes those without a result
 """
 import argparse
 import hashlib
@@ -23,307 +19,231 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace as Mutation
 
-from mutation_rules import CUDA, RULES, mutations_of, selection, sources
+CUDA = Path("engine/backend/cuda")
 
-ROOT = Path(__file__).resolve().parents[4]
-TEST_LIMIT = 600  # seconds: a loop that does not end is noticed by that
-
-GEMM = ("product/gemm.cu", "gemm")
-CONVOLUTION = ("product/convolution.cu", "conv2d,conv2d_input_gradient")
-REDUCE = ("verbs/reduce.cu", "reduce")
-INDEXING = ("verbs/indexing.cu", "pick,place,gather_rows,scatter_rows")
-STEP = ("verbs/step.cu", "unscale,global_norm,clip_by_norm,clip_by_value")
-WEIGHT = ("product/convolution_weight.cu", "conv2d_weight_gradient")
-# For files that begin so: the units that have their code, each with the verbs whose cases run. The first
-# unit whose PTX a mutation changes is judged.
+# The sources that are compiled, each with the verbs whose cases run first. A header is judged in the first
+# that includes it and whose PTX it changes.
 UNITS = {
-    "product/convolution_weight.cu": [WEIGHT],
-    "product/convolution": [CONVOLUTION, WEIGHT],
-    "product/": [GEMM, CONVOLUTION, WEIGHT],
-    "verbs/adam.cu": [("verbs/adam.cu", "adam_step,lamb_step")],
-    "verbs/cast.cu": [("verbs/cast.cu", "cast,cast_stochastic")],
-    "verbs/elementwise.cu": [("verbs/elementwise.cu", "unary,binary,scale,divide")],
-    "verbs/gradient_table.hpp": [("verbs/step.cu", "unscale,global_norm,clip_by_norm,clip_by_value,digest")],
-    "verbs/histogram.cu": [("verbs/histogram.cu", "histogram,count_update")],
-    "verbs/probe_counting.hpp": [("verbs/cast.cu", "cast,histogram")],
-    "verbs/indexing.cu": [INDEXING],
-    "verbs/lstm.cu": [("verbs/lstm.cu", "lstm_cell,lstm_cell_gradient")],
-    "verbs/memory.cu": [("verbs/memory.cu", "fill,copy,digest")],
-    "verbs/optimizers.cu": [("verbs/optimizers.cu", "sgd_step,rmsprop_step")],
-    "verbs/updates.hpp": [("verbs/adam.cu", "adam_step")],
-    "verbs/permute.cu": [("verbs/permute.cu", "permute,slice,insert")],
-    "verbs/pooling.cu": [("verbs/pooling.cu", "max_pool2d,pool_pick,pool_place,average_pool2d,"
-                                             "average_pool2d_transposed")],
-    "verbs/programs": [("verbs/programs.cu", "run,fill_scale")],
-    "verbs/random.cu": [("verbs/random.cu", "fill_uniform,fill_normal,fill_bernoulli")],
-    "verbs/reduce.cu": [("verbs/reduce.cu", "reduce")],
-    "verbs/tree_kernels.hpp": [REDUCE, INDEXING, STEP],
-    "verbs/step.cu": [STEP],
-    "verbs/stochastic.hpp": [("verbs/cast.cu", "cast_stochastic")],
-    "runtime/instructions.hpp": [GEMM, ("verbs/cast.cu", "cast,cast_stochastic")],
-    "runtime/fast_division.hpp": [("verbs/permute.cu", "permute,slice,insert")],
-    "runtime/index_fault.hpp": [INDEXING],
-    "runtime/packs.hpp": [("verbs/cast.cu", "cast")],
+    "product/gemm.cu": "gemm", "product/convolution.cu": "conv2d,conv2d_input_gradient",
+    "product/convolution_weight.cu": "conv2d_weight_gradient",
+    "verbs/cast.cu": "cast,cast_stochastic,histogram", "verbs/reduce.cu": "reduce",
+    "verbs/indexing.cu": "pick,place,gather_rows,scatter_rows", "verbs/adam.cu": "adam_step,lamb_step",
+    "verbs/step.cu": "unscale,global_norm,clip_by_norm,clip_by_value,digest",
+    "verbs/elementwise.cu": "unary,binary,scale,divide", "verbs/histogram.cu": "histogram,count_update",
+    "verbs/lstm.cu": "lstm_cell,lstm_cell_gradient", "verbs/memory.cu": "fill,copy,digest",
+    "verbs/optimizers.cu": "sgd_step,rmsprop_step", "verbs/permute.cu": "permute,slice,insert",
+    "verbs/pooling.cu": "max_pool2d,pool_pick,pool_place,average_pool2d,average_pool2d_transposed",
+    "verbs/random.cu": "fill_uniform,fill_normal,fill_bernoulli",
 }
 
 
-def units_of(file):
-    """[(unit, verbs)] of the longest entry that the name begins with."""
-    return UNITS[max((name for name in UNITS if file.startswith(name)), key=len)]
+def swapped(match):
+    other = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "+": "-", "-": "+", "down": "xor",
+             "xor": "down", "Max": "Min", "Min": "Max", "Add": "Max"}
+    return other[match[1]].join(match[0].rsplit(match[1], 1))
 
 
-@dataclass
-class Trial:
-    """A run of a test program that must pass."""
-    name: str
-    program: Path
-    arguments: tuple
-    environment: dict
+# (kind, what is found in device code, what stands there instead); a place is mutated once by a rule.
+RULES = (
+    ("barrier", r"__sync(threads|warp)\([^()]*\);", ";"),
+    ("copy-wait", r"(wait_for_copies<[^>]*>|commit_copies)\(\);", ";"),
+    ("loop-bound", r"for \([^;{}]*;[^;{}]*? (<|>|>=) ", swapped),
+    ("loop-step", r"(for \([^;{}]*;[^;{}]*;[^;{}]*?\+= )(?=\w)", r"\1 1 + "),
+    ("guard", r"(?<=[\w)\]] )(<|<=|==)(?= [\w(])", swapped),
+    ("dropped-guard", r" && [\w. +*/%<>=!-]+(?=[);?:]| &&)", ""),
+    ("dropped-guard", r"(?<=\()[\w. +*/%<>=!-]+ && ", ""),
+    ("sign", r"(?<=[\w)\]]) (\+|-) (?=[\w(])", swapped),
+    ("stride", r" \* (\w*(?:stride|pitch|extent|columns|width|inner|outer|bytes|per_row|size)\w*)\b(?![(.<])",
+     r" * (\1 + 1)"),
+    ("stride", r"\b(\w+) \* ([\w.]+) \+ (\w+)\b(?![.(\[])", r"\3 * \2 + \1"),
+    ("index", r"\[(\w+)\]\[(\w+)\]", r"[\2][\1]"),
+    ("index", r"(?<=[\w)])\[(\w+)\](?!\[)", r"[\1 ^ 1]"),
+    ("lane", r"\bthreadIdx\.x (%|/) 32", r"threadIdx.x \1 16"),
+    ("lane", r"(lane|threadIdx\.x) == 0\b", r"\1 == 1"),
+    ("lane", r"0xffffffffu", "0x7fffffffu"),
+    ("exchange", r"(?:__shfl_(?=\w+_sync)|\batomic(?=\w+\())(down|xor|Max|Min|Add)", swapped),
+    ("rounding", r"\bcanonicalize\(", "("),
+    ("rounding", r"\.rn\.(f16|bf16)\.f32", r".rz.\1.f32"),
+    ("rounding", r"\bstored<(\w+)>\((?=\w)", r"stored<\1>(1.0009765625f * "),
+    ("constant", r"(?<=[?:=] )0\.0f", "1.0f"),
+    ("constant", r"(?<== )0(?=[,;])", "1"),
+)
+
+
+def digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def device_code(text):
+    """The bodies of device functions, in their places; all else, comments and directives are blank."""
+    def blank(match):
+        return re.sub(r"[^\n]", " ", match if isinstance(match, str) else match[0])
+    code = re.sub(r"//[^\n]*|/\*.*?\*/|static_assert\([^;]*;", blank, text, flags=re.S)
+    code = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", blank, code, flags=re.M)
+    kept = ""
+    for mark in re.finditer(r"__(?:device|global)__[^;{]*\{", code):
+        if mark.start() < len(kept):
+            continue
+        opening = end = mark.end()
+        while code.count("{", opening, end) >= code.count("}", opening, end):
+            end += 1
+        kept += blank(code[len(kept):opening]) + code[opening:end]
+    return kept
+
+
+def mutations_of(file, text):
+    """All mutations of one source. An id is the same until its line changes."""
+    code, taken, seen = device_code(text), set(), Counter()
+    for rule, (kind, pattern, to) in enumerate(RULES):
+        for match in re.finditer(pattern, code):
+            after = match.expand(to) if isinstance(to, str) else to(match)
+            # The first character that changes is the place: rules of one kind must not mutate it twice.
+            same = len(os.path.commonprefix([match[0], after]))
+            at = match.start() + same
+            mutated = text[:match.start()] + after + text[match.end():]
+            if (at, mutated[at:at + 8]) in taken:
+                continue
+            taken.add((at, mutated[at:at + 8]))
+            begin, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
+            line = " ".join(text[begin:end].split())
+            # A line that is there twice: told apart by its count; places in a line: by their column.
+            key = f"{line}|{len(text[begin:at].lstrip())}|{after[same:]}"
+            seen[key] += 1
+            changed = " ".join(mutated[begin:end + len(mutated) - len(text)].split())
+            yield Mutation(
+                id=f"{file}:{kind}:{digest(f'{key}|{seen[key]}')[:8]}", file=file, rule=rule, text=mutated,
+                change=f"line {text.count(chr(10), 0, at) + 1}\n  - {line}\n  + {changed}")
+
+
+def selection(root, count):
+    """`count` mutations, one from each file and kind before any gives a second; by digest within each."""
+    strata = defaultdict(list)
+    found = [one for path in sorted((root / CUDA).glob("[prv]*/*.[ch]*"))  # product, runtime, verbs
+             for one in mutations_of(str(path.relative_to(root / CUDA)), path.read_text())]
+    for one in found:
+        strata[one.id[:-8]].append(one)
+    idle = set(range(len(RULES))) - {one.rule for one in found}
+    if idle or len({one.id for one in found}) < len(found):
+        sys.exit(f"mutations.py: an id is there twice, or rules find no place: {[RULES[i] for i in idle]}")
+    for members in strata.values():
+        for rank, one in enumerate(sorted(members, key=lambda one: one.id[-8:])):
+            one.rank = rank
+    return sorted(found, key=lambda one: (one.rank, one.id[-8:]))[:count]
 
 
 class Build:
     """A configured and built folder, which is only read: its commands, with other inputs and outputs."""
+    def __init__(self, folder):
+        self.folder, self.texts = folder.resolve(), folder.resolve() / "engine/CMakeFiles/fp16lab_ptx_of_mutations.dir"
+        self.root = Path(__file__).resolve().parents[4]
 
-    def __init__(self, folder, work):
-        self.folder, self.work = folder.resolve(), work
-        cache = (self.folder / "CMakeCache.txt").read_text()
-        self.root = Path(re.search(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$", cache, re.M)[1])
-        self.texts = self.folder / "engine/CMakeFiles/fp16lab_ptx_90.dir"
-        self.known = {}
+    def ninja(self, tool, unit):
+        target = (self.texts / "backend/cuda" / unit).with_suffix(".ptx").relative_to(self.folder)
+        return subprocess.check_output(["ninja", "-t", tool, target], cwd=self.folder, text=True)
 
-    def commands(self, target):
-        if target not in self.known:
-            done = subprocess.run(["ninja", "-t", "commands", target], cwd=self.folder, capture_output=True,
-                                  text=True, check=True)
-            self.known[target] = done.stdout.splitlines()
-        return self.known[target]
-
-    def call(self, arguments):
-        return subprocess.run(["nice", "-n", "10", *arguments], cwd=self.folder, capture_output=True,
-                              text=True)
-
-    def compile(self, target, unit, overlay, output):
-        """The unit by the command behind `target`, with the files in `overlay` in place of the sources."""
-        source = self.root / CUDA / unit
-        line = next(line for line in self.commands(target)
-                    if re.search(re.escape(str(source)) + r"(\s|$)", line))
-        words = [word for word in shlex.split(line) if word not in ("ccache", "-Werror", "-MD")]
-        for flag in ("-MT", "-MF"):
-            at = words.index(flag)
-            del words[at:at + 2]
-        words[words.index("-o") + 1] = str(output)
-        mutated = overlay / CUDA / unit
-        words[words.index(str(source))] = str(mutated if mutated.exists() else source)
-        first = next(i for i, word in enumerate(words) if word.startswith("-I"))
-        words.insert(first, f"-I{overlay}")
-        return self.call(words)
+    def compile(self, unit, overlay, output):
+        """Does the unit compile with the files in `overlay` in place of the sources?"""
+        line = self.ninja("commands", unit).splitlines()[-1]
+        words = shlex.split(re.sub(r"\bccache | -Werror| -MD| -MT \S+| -MF \S+| -o \S+", "", line))
+        if (overlay / CUDA / unit).exists():
+            words[words.index(f"{self.root / CUDA / unit}")] = str(overlay / CUDA / unit)
+        words[2:2] = [f"-I{overlay}", "-o", str(output)]
+        return subprocess.run(["nice", *words], cwd=self.folder, capture_output=True).returncode == 0
 
 
-def run_trial(trial):
-    """None if it passes; else by what it was killed."""
-    environment = {**os.environ, **trial.environment}
+def run_test(program, environment, *arguments):
+    """By what the test program was killed, or nothing if it passes."""
     try:
-        done = subprocess.run(["nice", "-n", "10", str(trial.program), "--gtest_fail_fast", *trial.arguments],
-                              capture_output=True, text=True, env=environment, timeout=TEST_LIMIT,
-                              errors="replace")
+        done = subprocess.run(["nice", str(program), "--gtest_fail_fast", *arguments], capture_output=True,
+                              text=True, env={**os.environ, **environment}, timeout=600, errors="replace")
     except subprocess.TimeoutExpired:
-        return f"{trial.name}: no end within {TEST_LIMIT} s"
-    output = done.stdout + done.stderr
-    if done.returncode == 0 and "[  PASSED  ]" in output and "[  SKIPPED ]" not in output:
-        return None
-    # Behind the first test that fails the others are said to be skipped; where a signal ends all, none is.
-    failed = re.search(r"\[  FAILED  \] (\S+?),? ", output)
-    name = failed[1] if failed else (re.findall(r"\[ RUN      \] (\S+)", output) or [trial.name])[-1]
-    said = output.rpartition(f"[ RUN      ] {name}\n")[2].partition("[  FAILED  ]")[0].splitlines()
-    said = [line for line in said if line.strip()] or [f"exit status {done.returncode}"]
-    # What a machine refuses says more than the comparison that fails behind it. The PTX machine says it
-    # apart, and did so before for tests that provoke it.
+        return f"{program.name}: no end within 600 s"
+    if done.returncode == 0 and "[  PASSED  ]" in done.stdout and "[  SKIPPED ]" not in done.stdout:
+        return ""
+    # The first test that fails ends the program. What the machine refuses says more than a comparison.
+    name, _, said = (done.stdout + done.stderr).rpartition("[ RUN      ] ")[2].partition("\n")
     refused = re.findall(r"fp16lab, the PTX machine: (.*)", done.stderr)
-    if refused and "C++ exception" in " ".join(said):
+    if refused and "C++ exception" in said:
         return f"{name}: fault: {refused[-1][:800]}"
-    fault = re.compile(r"C\+\+ exception|[Rr]ace|misaligned|barrier|outside|poison|terminate")
-    line = next((line for line in said if fault.search(line)), " ".join(said))
-    if done.returncode < 0:
-        line = f"signal {-done.returncode}: {line}"
-    return f"{name}: {' '.join(line.split())[:240]}"
+    return f"{name}: exit status {done.returncode}: {' '.join(said.partition('[  FAILED')[0].split())[:240]}"
 
 
-def prepare(build, unit, overlay, work, verbs):
-    """(the trials, or the verdict that makes them unnecessary)."""
-    kept = build.texts / "backend/cuda" / Path(unit).with_suffix(".ptx")
-    text = work / "unit.ptx"
-    if build.compile("fp16lab_ptx_90", unit, overlay, text).returncode != 0:
-        return [], "does not compile"
-    if any(overlay.rglob("*.*")) and text.read_bytes() == kept.read_bytes():
-        return [], "same code"
-    texts = work / "texts"
-    shutil.copytree(build.texts, texts, copy_function=os.symlink, dirs_exist_ok=True)
-    place = texts / kept.relative_to(build.texts)
-    place.unlink()
-    shutil.move(text, place)
-    settings = {"FP16LAB_CUDA_PLUGIN": str(build.folder / "lib/libfp16lab_cuda.so"),
-                "FP16LAB_PTX": str(texts), "FP16LAB_PTX_ARCH": "90"}
-    preloaded = {**settings, "LD_PRELOAD": str(build.folder / "lib/libfp16lab_ptx_cudart.so"),
-                 "FP16LAB_PTX_GRID": "3"}
-    conformance = build.folder / "tests/backend_conformance"
-    trials = [Trial("conformance", conformance, ("--gtest_filter=*/cuda:-*VerbCases*",), preloaded),
-              Trial("device back end", build.folder / "tests/cuda_device_backend", (), preloaded)]
-    if verbs:
-        trials.insert(0, Trial("verb cases", conformance, ("--gtest_filter=*VerbCasesGive*/cuda",),
-                               {**preloaded, "FP16LAB_VERBS": verbs}))
-    if unit.startswith("product/"):
-        trials.append(Trial("product order", build.folder / "tests/cuda_product_order",
-                            ("--gtest_filter=*.OfEveryKernel",), settings))
-    return trials, None
-
-
-def judge(build, unit, overlay, verbs):
-    """Verdict, by what, and seconds of the unit with the overlay's files."""
-    begin = time.monotonic()
-    with tempfile.TemporaryDirectory(dir=build.work) as folder:
-        trials, verdict = prepare(build, unit, overlay, Path(folder), verbs)
-        by = next(filter(None, map(run_trial, trials)), "")
-        verdict = verdict or ("killed" if by else "survived")
-        return {"verdict": verdict, "by": by, "seconds": round(time.monotonic() - begin, 1)}
-
-
-def judge_mutation(build, mutation):
-    with tempfile.TemporaryDirectory(dir=build.work) as folder:
-        place = Path(folder) / CUDA / mutation.file
-        place.parent.mkdir(parents=True)
-        place.write_text(mutation.text)
-        for unit, verbs in units_of(mutation.file):
-            found = judge(build, unit, Path(folder), verbs)
-            if found["verdict"] != "same code":
-                break
-        return {"unit": unit, **found}
-
-
-def digest(mutation):
-    return hashlib.sha256(mutation.text.encode()).hexdigest()[:16]
-
-
-def read_results(path):
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
-def write_results(path, results):
-    other = path.with_name(path.name + ".new")
-    other.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
-    os.replace(other, path)
+def judge(build, unit, file="", text=""):
+    """(verdict, by what) of the unit with that text of a file that it includes, or with nothing changed."""
+    with tempfile.TemporaryDirectory() as folder:
+        overlay, texts = Path(folder, "overlay"), Path(folder, "texts")
+        if file:
+            (overlay / CUDA / file).parent.mkdir(parents=True)
+            (overlay / CUDA / file).write_text(text)
+        place = Path("backend/cuda", unit).with_suffix(".ptx")
+        shutil.copytree(build.texts, texts, copy_function=os.symlink)
+        (texts / place).unlink()
+        if not build.compile(unit, overlay, texts / place):
+            return "does not compile", ""
+        if file and (texts / place).read_bytes() == (build.texts / place).read_bytes():
+            return "same code", ""
+        settings = {"FP16LAB_CUDA_PLUGIN": f"{build.folder}/lib/libfp16lab_cuda.so", "FP16LAB_PTX_GRID": "3",
+                    "FP16LAB_PTX": str(texts), "FP16LAB_PTX_ARCH": "90", "FP16LAB_VERBS": UNITS[unit]}
+        preloaded = {**settings, "LD_PRELOAD": f"{build.folder}/lib/libfp16lab_ptx_cudart.so"}
+        conformance = build.folder / "tests/backend_conformance"
+        by = (run_test(conformance, preloaded, "--gtest_filter=*VerbCasesGive*/cuda") or
+              run_test(conformance, preloaded, "--gtest_filter=*/cuda:-*VerbCases*") or
+              run_test(build.folder / "tests/cuda_device_backend", preloaded) or
+              (run_test(build.folder / "tests/cuda_product_order", settings, "--gtest_filter=*.OfEveryKernel")
+               if unit.startswith("product/") else ""))
+        return "killed" if by else "survived", by
 
 
 def run(build, chosen, path, until):
-    results = read_results(path)
-    for number, mutation in enumerate(chosen, 1):
-        if results.get(mutation.id, {}).get("source") == digest(mutation):
+    results = json.loads(path.read_text()) if path.exists() else {}
+    if (verdict := judge(build, "verbs/memory.cu"))[0] != "survived":
+        sys.exit(f"mutations.py: what is not mutated does not pass: {verdict[1]}")
+    for number, one in enumerate(chosen, 1):
+        began = time.time()
+        if results.get(one.id, {}).get("source") == digest(one.text) or began > until:
             continue
-        if until and time.time() > until:
-            return print(f"the time is over; {number - 1} of {len(chosen)} have been visited")
-        found = judge_mutation(build, mutation)
-        results[mutation.id] = {"source": digest(mutation), **found}
-        for name in ("file", "kind", "line", "before", "after"):
-            results[mutation.id][name] = getattr(mutation, name)
-        write_results(path, results)
-        print(f"{number}/{len(chosen)} {mutation.id} {found['verdict']} ({found['seconds']} s)", flush=True)
-
-
-def rate(counts):
-    """"killed of those that could be": what the compiler left unchanged or refused cannot be noticed."""
-    alive = counts["killed"] + counts["survived"]
-    share = f" {100 * counts['killed'] / alive:5.1f} %" if alive else ""
-    return f"{counts['killed']:3d} of {alive:3d}{share}"
+        for unit in UNITS:
+            if f"{build.root / CUDA / one.file}\n" in build.ninja("deps", unit):
+                if (verdict := judge(build, unit, one.file, one.text))[0] != "same code":
+                    break
+        results[one.id] = dict(zip(("verdict", "by"), verdict), source=digest(one.text), change=one.change)
+        path.with_suffix(".new").write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+        path.with_suffix(".new").replace(path)
+        print(f"{number} ({time.time() - began:.0f} s) {one.id} {verdict[0]} {verdict[1][:90]}", flush=True)
+    return results
 
 
 def print_table(results):
     groups = defaultdict(Counter)
-    for one in results.values():
-        for group in (("all", ""), ("kind", one["kind"]), ("file", one["file"])):
+    for id, one in results.items():
+        for group in ("all", *id.split(":")[:2]):
             groups[group][one["verdict"]] += 1
-    print(f"{len(results)} mutations; killed of those that compiled to other code")
-    for group in sorted(groups):
-        print(f"{' '.join(group):30s}", rate(groups[group]))
-    others = groups["all", ""]
-    print(f"{others['same code']} gave the same code, {others['does not compile']} did not compile")
-    killed = [one["by"] for one in results.values() if one["verdict"] == "killed"]
-    faults = sum(": fault: " in by or "C++ exception" in by or ": signal " in by for by in killed)
-    print(f"  killed by a refusal of the machine: {faults}, by other results: {len(killed) - faults}")
-    tests = Counter(by.split("/cuda")[0].split(":")[0] for by in killed)
-    print("  in", ", ".join(f"{test} {count}" for test, count in tests.most_common(12)))
+    for group, counts in sorted(groups.items()):
+        print(f"{group:36s} {counts['killed']:3d} killed, {counts['survived']:3d} survived")
     for id, one in sorted(results.items()):
         if one["verdict"] == "survived":
-            print(f"survived: {id} line {one['line']}\n  - {one['before']}\n  + {one['after']}")
-
-
-def check(build, count):
-    """Every rule finds a place, ids are unique and stay when lines move, and what is not mutated passes."""
-    everything, faults = [], []
-    for file, text in sources(ROOT):
-        found = mutations_of(file, text)
-        everything += found
-        moved = mutations_of(file, "// One line more.\n\n" + text)
-        if [one.id for one in moved] != [one.id for one in found]:
-            faults.append(f"{file}: ids change when lines move")
-        if any(one.text == text for one in found):
-            faults.append(f"{file}: a mutation changes nothing")
-    ids = Counter(one.id for one in everything)
-    faults += [f"{id} is there {times} times" for id, times in ids.items() if times > 1]
-    used = {one.rule for one in everything}
-    faults += [f"the rule {kind} {pattern} finds no place" for rule, (kind, pattern, _) in enumerate(RULES)
-               if rule not in used]
-    chosen = selection(everything, count)
-    if {one.kind for one in chosen} != {rule[0] for rule in RULES}:
-        faults.append("a kind has no mutation among the chosen ones")
-    print(f"{len(everything)} places in {len({one.file for one in everything})} files, {len(chosen)} chosen")
-    for file in sorted({one.file for one in everything}):
-        if not any(file.startswith(name) for name in UNITS):
-            faults.append(f"{file}: UNITS names no unit for it")
-        elif not all((ROOT / CUDA / unit).exists() for unit, *_ in units_of(file)):
-            faults.append(f"{file}: a unit that UNITS names is no file")
-    if build:
-        with tempfile.TemporaryDirectory(dir=build.work) as nothing:
-            found = judge(build, "verbs/memory.cu", Path(nothing), "fill,digest")
-            print(f"not mutated: {found}")
-            if found["verdict"] != "survived":
-                faults.append(f"what is not mutated does not pass: {found}")
-    print(*faults, sep="\n")
-    return 1 if faults else 0
+            print("survived:", id, one["change"])
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    for flag in ("list", "run", "table", "check"):
-        parser.add_argument(f"--{flag}", action="store_true")
-    parser.add_argument("--build", type=Path, help="where the tests and PTX of 90 are built; only read")
-    parser.add_argument("--results", type=Path, default=Path("mutations.json"))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--build", type=Path, required=True, help="with tests and PTX of 90; only read")
+    parser.add_argument("--run", action="store_true")
+    parser.add_argument("--results", type=Path, default="mutations.json")
     parser.add_argument("--count", type=int, default=200, help="how many mutations are chosen")
     parser.add_argument("--only", default="", help="a regular expression that ids must match")
-    parser.add_argument("--minutes", type=float, help="begin no mutation later than that")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin none later than that")
     options = parser.parse_args()
-    if (options.run or options.check) and shutil.which("ninja") is None:
-        parser.error("ninja is not on the PATH; it says how a build compiles")
-    if options.run and options.build is None:
-        parser.error("--run needs --build FOLDER")
-    with tempfile.TemporaryDirectory(prefix="mutations") as work:
-        build = Build(options.build, Path(work)) if options.build else None
-        if options.check:
-            return check(build, options.count)
-        root = build.root if build else ROOT
-        everything = [one for file, text in sources(root) for one in mutations_of(file, text)]
-        chosen = [one for one in selection(everything, options.count) if re.search(options.only, one.id)]
-        if options.list:
-            for one in chosen:
-                print(f"{one.id} line {one.line}\n  - {one.before}\n  + {one.after}")
-        if options.run:
-            run(build, chosen, options.results, options.minutes and time.time() + 60 * options.minutes)
-        if options.table:
-            print_table(read_results(options.results))
-    return 0
+    build, end = Build(options.build), time.time() + 60 * options.minutes
+    chosen = [one for one in selection(build.root, options.count) if re.search(options.only, one.id)]
+    if options.run:
+        return print_table(run(build, chosen, options.results, end))
+    for one in chosen:
+        print(one.id, one.change)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

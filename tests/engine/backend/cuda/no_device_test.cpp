@@ -23,9 +23,10 @@ TEST(NoDevice, IsToldWithWhatToDo) {
 TEST(UnusableDevice, IsToldTheMinimumOrHowToBuildForIt) {
   const CudaDevice volta{.name = "Tesla V100", .capability_major = 7, .capability_minor = 0};
   for (const bool has_code : {false, true})  // the kernels do not compile for it
-    EXPECT_EQ(unusable_device_text(volta, has_code, "sm 80, 90"),
-              "Tesla V100 has compute capability 7.0; the CUDA back end needs 7.5 (sm_75) or newer: use "
-              "backend.device = \"emulated\"");
+    EXPECT_EQ(
+        unusable_device_text(volta, has_code, "sm 80, 90"),
+        "Tesla V100 has compute capability 7.0: V100 is emulated; this program runs on 7.5 and newer; use "
+        "backend.device = \"emulated\"");
   const CudaDevice turing{.name = "Tesla T4", .capability_major = 7, .capability_minor = 5};
   EXPECT_EQ(unusable_device_text(turing, true, "sm 75, 80"), "");
   EXPECT_EQ(unusable_device_text(turing, false, "sm 80, 90"),

@@ -87,8 +87,8 @@ TEST_F(CudaPlugin, AutoWarnsWhereAGpuIsThereThatCannotDoIt) {
   EXPECT_THAT(automatic("turing", "tf32", "tf32"),
               HasSubstr(emulated + turing + "TF32 products on a device need 8.0 (sm_80) or newer)"));
   EXPECT_THAT(automatic("volta", "f16", "volta"),
-              HasSubstr(emulated + "a pretended GPU has compute capability 7.0; the CUDA back end needs 7.5 "
-                                   "(sm_75) or newer"));
+              HasSubstr(emulated + "a pretended GPU has compute capability 7.0: V100 is emulated; this "
+                                   "program runs on 7.5 and newer"));
   // None where the device does it, or where only the emulation can.
   EXPECT_THAT(automatic("turing", "f16", "f16"), ::testing::Not(HasSubstr("warning")));
   EXPECT_THAT(automatic("turing", "f16", "fp8", {"--set", "backend.accumulator=f16"}),
@@ -100,9 +100,10 @@ TEST_F(CudaPlugin, AutoWarnsWhereAGpuIsThereThatCannotDoIt) {
         .err;
   };
   EXPECT_EQ(listed("hopper"), "");
-  EXPECT_EQ(listed("volta"),
-            "warning: a pretended GPU has compute capability 7.0; the CUDA back end needs 7.5 "
-            "(sm_75) or newer: use backend.device = \"emulated\"\n");
+  EXPECT_EQ(
+      listed("volta"),
+      "warning: a pretended GPU has compute capability 7.0: V100 is emulated; this program runs on 7.5 and "
+      "newer; use backend.device = \"emulated\"\n");
   EXPECT_EQ(listed("turing"), "warning: " + turing +
                                   "BF16 products on a device need 8.0 (sm_80) or newer\nwarning: " + turing +
                                   "TF32 products on a device need 8.0 (sm_80) or newer\n");

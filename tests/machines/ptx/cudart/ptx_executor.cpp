@@ -5,34 +5,18 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <map>
-#include <sstream>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
 
 #include "numerics/tensor_core/tensor_core_model.hpp"
+#include "tests/machines/ptx/texts.hpp"
 
 namespace fp16lab::engine::ptx::cudart {
 
 namespace {
-
-namespace fs = std::filesystem;
-
-std::vector<fs::path> files_below(const std::string& folders) {
-  std::vector<fs::path> files;
-  std::istringstream list(folders);
-  for (std::string folder; std::getline(list, folder, ':');)
-    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))
-      if (entry.path().extension() == ".ptx") files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  if (files.empty()) throw std::invalid_argument("FP16LAB_PTX=" + folders + ": there is no .ptx file");
-  return files;
-}
 
 Order order_of_environment() {
   const char* const text = std::getenv("FP16LAB_PTX_ORDER");
@@ -113,12 +97,9 @@ std::string without_hash_of_path(std::string_view name) {
 
 class PtxExecutor final : public KernelExecutor {
  public:
-  PtxExecutor(const std::string& folders, const Settings& settings, DeviceMemory& memory)
+  PtxExecutor(const std::string& places, const Settings& settings, DeviceMemory& memory)
       : program_(memory), machine_(memory, options_for(capability_of(settings.architecture))) {
-    for (const fs::path& file : files_below(folders)) {
-      std::ifstream in(file, std::ios::binary);
-      program_.add(file.filename().string(), {std::istreambuf_iterator<char>(in), {}});
-    }
+    for (auto& [file, text] : ptx_texts(places)) program_.add(file, std::move(text));
     for (const std::string& name : program_.names()) {
       const auto [entry, is_new] = names_.try_emplace(without_hash_of_path(name), name);
       if (!is_new) entry->second.clear();  // two sources of one name have a kernel of one name
@@ -167,9 +148,9 @@ class PtxExecutor final : public KernelExecutor {
 }  // namespace
 
 std::function<std::unique_ptr<KernelExecutor>(const Settings&, DeviceMemory&)> ptx_executor_maker(
-    const std::string& folders) {
-  return [folders](const Settings& settings, DeviceMemory& memory) {
-    return std::make_unique<PtxExecutor>(folders, settings, memory);
+    const std::string& places) {
+  return [places](const Settings& settings, DeviceMemory& memory) {
+    return std::make_unique<PtxExecutor>(places, settings, memory);
   };
 }
 

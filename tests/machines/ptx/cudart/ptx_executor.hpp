@@ -9,10 +9,9 @@
 
 namespace fp16lab::engine::ptx::cudart {
 
-/// Reads every *.ptx below `folders` (several are separated by ':'). What it makes throws
-/// std::invalid_argument: there is none, one is wrong, or FP16LAB_PTX_ORDER, FP16LAB_PTX_RACES or
-/// FP16LAB_PTX_GRID has no value of theirs.
+/// Executes ptx_texts(places). What it makes throws std::invalid_argument: there is no text, one is wrong, or
+/// FP16LAB_PTX_ORDER, FP16LAB_PTX_RACES or FP16LAB_PTX_GRID has no value of theirs.
 std::function<std::unique_ptr<KernelExecutor>(const Settings&, DeviceMemory&)> ptx_executor_maker(
-    const std::string& folders);
+    const std::string& places);
 
 }  // namespace fp16lab::engine::ptx::cudart

@@ -1,10 +1,8 @@
-// What is read, what is refused, and all kernels of a folder of PTX files.
+// What is read, what is refused, and all kernels of the back end.
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "tests/engine/backend/cuda/ptx/small_kernel.hpp"
+#include "tests/machines/ptx/texts.hpp"
 
 namespace fp16lab::engine::ptx {
 namespace {
@@ -93,19 +91,13 @@ TEST(PtxModule, KnowsWhatAKernelDeclares) {
                std::invalid_argument);
 }
 
-/// FP16LAB_PTX names a folder: every kernel of the files below it has to consist of instructions of the
-/// table.
-TEST(PtxModule, DecodesAllKernelsOfAFolder) {
-  const char* const folder = std::getenv("FP16LAB_PTX");
-  if (folder == nullptr) GTEST_SKIP() << "FP16LAB_PTX names no folder of PTX files";
+/// Every kernel of the texts of FP16LAB_PTX has to consist of instructions of the table.
+TEST(PtxModule, DecodesAllKernelsOfTheTexts) {
+  const char* const places = std::getenv("FP16LAB_PTX");
+  if (places == nullptr) GTEST_SKIP() << "FP16LAB_PTX names no PTX";
   DeviceMemory memory;
   Program program(memory);
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
-    if (entry.path().extension() != ".ptx") continue;
-    std::stringstream text;
-    text << std::ifstream(entry.path()).rdbuf();
-    program.add(entry.path().filename().string(), text.str());
-  }
+  for (const auto& [file, text] : ptx_texts(places)) program.add(file, text);
   const auto names = program.names();
   EXPECT_FALSE(names.empty());
   for (const std::string& name : names) {

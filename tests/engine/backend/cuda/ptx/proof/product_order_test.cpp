@@ -4,7 +4,7 @@
 // branches on an element. What terms do not show: how an instruction rounds (the conformance suite on the PTX
 // machine does), what a probe counts, and what ptxas makes of the PTX.
 //
-// ctest sets FP16LAB_PTX (the folder of texts), FP16LAB_PTX_ARCH and FP16LAB_CUDA_PLUGIN.
+// ctest sets FP16LAB_PTX (where the texts are), FP16LAB_PTX_ARCH and FP16LAB_CUDA_PLUGIN.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,9 +3,6 @@
 #include <cxxabi.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <regex>
 #include <stdexcept>
 #include <utility>
@@ -70,18 +67,6 @@ class SymbolicExecutor final : public cudart::KernelExecutor {
 };
 
 }  // namespace
-
-Texts ptx_texts(const std::string& folder) {
-  namespace fs = std::filesystem;
-  Texts texts;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.path().extension() != ".ptx") continue;
-    std::ifstream in(entry.path(), std::ios::binary);
-    texts[fs::relative(entry.path(), folder).string()] = {std::istreambuf_iterator<char>(in), {}};
-  }
-  if (texts.empty()) throw std::invalid_argument(folder + ": there is no .ptx file; build its target");
-  return texts;
-}
 
 SymbolicDevice::SymbolicDevice(int architecture, const Texts& texts)
     : architecture_(architecture), state_(std::make_shared<State>()) {

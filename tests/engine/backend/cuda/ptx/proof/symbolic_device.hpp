@@ -2,7 +2,6 @@
 // always does, on the CUDA runtime of the PTX machine, which this program is.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,13 +9,9 @@
 
 #include "engine/backend/backend.hpp"
 #include "tests/engine/backend/cuda/ptx/symbolic.hpp"
+#include "tests/machines/ptx/texts.hpp"
 
 namespace fp16lab::engine::ptx::test {
-
-/// PTX texts by the paths of their files.
-using Texts = std::map<std::string, std::string>;
-/// All *.ptx below `folder`; std::invalid_argument where there is none.
-Texts ptx_texts(const std::string& folder);
 
 /// A device of one multiprocessor, so that a few tiles are many for it and the planner cuts small products
 /// into large tiles. One at a time; FP16LAB_CUDA_PLUGIN names the library.

@@ -8,7 +8,7 @@
 #include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/exit_code.hpp"
-#include "experiments/claims/claim.hpp"
+#include "experiments/tutorials/claims/claim.hpp"
 #include "experiments/tutorials/expectations.hpp"
 #include "experiments/tutorials/mindspore_draws.hpp"
 #include "experiments/tutorials/tutorial_run.hpp"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "experiments/app/command_line.hpp"
-#include "experiments/claims/claim.hpp"
 #include "experiments/study/study.hpp"
+#include "experiments/tutorials/claims/claim.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/text/text.hpp"

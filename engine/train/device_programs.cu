@@ -1,20 +1,12 @@
-// The scalar programs of the engine, compiled for the device. A new one is one line of the table; policies
-// are there by engine/amp/policy_list.hpp.
-//
-// A program is host and device code in a header of the room that runs it, so this is the one file below
-// engine/backend/ that includes rooms above it; nothing here is known to any of them.
-#include "engine/backend/cuda/verbs/programs.hpp"
-
-#include <algorithm>
+// The scalar programs of the engine, compiled for the device, as a part of libfp16lab_cuda.so. A new program is
+// one line of the table; policies are there by engine/amp/policy_list.hpp.
 #include <array>
-#include <stdexcept>
-#include <string>
 
 #include "engine/amp/policy.hpp"
 #include "engine/amp/policy_list.hpp"
 #include "engine/amp/scalers/scaler_programs.hpp"
 #include "engine/backend/cuda/runtime/launch.hpp"
-#include "engine/backend/cuda/verbs/backend_impl.hpp"
+#include "engine/backend/cuda/verbs/programs.hpp"
 #include "engine/optim/optimizer_programs.hpp"
 #include "engine/train/iteration_programs.hpp"
 
@@ -60,35 +52,8 @@ constexpr auto programs_with(amp::PolicyList<Policies...>) {
 
 constexpr auto programs = programs_with(amp::ScalePolicies{});
 
-const DeviceProgram& known(const ScalarProgram& wanted) {
-  const auto found = std::find_if(programs.begin(), programs.end(),
-                                  [&](const DeviceProgram& program) { return wanted.name == program.name; });
-  if (found == programs.end()) {
-    std::string names;
-    for (const DeviceProgram& program : programs)
-      names += (names.empty() ? "" : ", ") + std::string(program.name);
-    throw std::invalid_argument("run: the device has no program \"" + std::string(wanted.name) +
-                                "\"; it has " + names + " (engine/backend/cuda/verbs/programs.cu)");
-  }
-  if (!called_across_border && found->function != wanted.function)
-    throw std::invalid_argument("run: the device has another function than the caller under the name \"" +
-                                std::string(wanted.name) + "\" (engine/backend/cuda/verbs/programs.cu)");
-  return *found;
-}
-
 }  // namespace
 
-bool called_across_border = false;
-
 std::span<const DeviceProgram> device_programs() { return programs; }
-
-void CudaBackend::run(const ScalarProgram& program, Tensor& step) {
-  checks::step_state("run", step);
-  checks::scalar_program(program);
-  const DeviceProgram& known_program = known(program);
-  ProgramParameters parameters;
-  std::copy(program.parameters.begin(), program.parameters.end(), parameters.bytes);
-  known_program.run(runtime_, known_program.name, reinterpret_cast<StepState*>(step.data()), parameters);
-}
 
 }  // namespace fp16lab::engine::gpu

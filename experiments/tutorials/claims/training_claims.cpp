@@ -12,7 +12,7 @@
 #include "engine/nn/losses.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "engine/optim/optimizer.hpp"
-#include "experiments/claims/claim.hpp"
+#include "experiments/tutorials/claims/claim.hpp"
 #include "numerics/formats/bits.hpp"
 #include "numerics/random/philox.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"

@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "experiments/claims/claim.hpp"
+#include "experiments/tutorials/claims/claim.hpp"
 #include "tests/experiments/app/shown_commands.hpp"
 
 namespace fp16lab::experiments::claims {

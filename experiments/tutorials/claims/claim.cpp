@@ -1,4 +1,4 @@
-#include "experiments/claims/claim.hpp"
+#include "experiments/tutorials/claims/claim.hpp"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "experiments/claims/claim.hpp"
+#include "experiments/tutorials/claims/claim.hpp"
 #include "numerics/arithmetic/arithmetic.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/bits.hpp"

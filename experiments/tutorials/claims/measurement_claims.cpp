@@ -5,7 +5,7 @@
 #include <array>
 #include <cmath>
 
-#include "experiments/claims/claim.hpp"
+#include "experiments/tutorials/claims/claim.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/elementary/elementary.hpp"
 #include "numerics/formats/decimal.hpp"
