@@ -34,24 +34,17 @@ class Device {
 
   engine::Backend& by(engine::GemmRoute route) {
     if (backend_ == nullptr || route != route_) {
-      engine::CudaOptions options{.gemm = route};
-      if (route != engine::GemmRoute::mma) {
-        options.algorithm_cache_file = (settings_->out / "pins.jsonl").string();
-        options.report = [this](std::string_view text) { refusals_.emplace_back(text); };
-      }
       backend_.reset();
-      backend_ = settings_->side.make(options);
+      backend_ = settings_->side.make({.gemm = route});
       route_ = route;
     }
     return *backend_;
   }
-  std::vector<std::string> take_refusals() { return std::exchange(refusals_, {}); }
 
  private:
   const Settings* settings_;
   engine::GemmRoute route_{};
   std::unique_ptr<engine::Backend> backend_;
-  std::vector<std::string> refusals_;
 };
 
 }  // namespace
@@ -78,7 +71,6 @@ std::vector<VerbRow> compare_on_device(const Settings& settings, const CaseList&
     journal.begin(key);
     engine::Backend& backend = device.by(one.route);
     ComparedCase compared = compare_case(one, *emulated, backend, list.size, settings.seed);
-    compared.row.refusals = device.take_refusals();
     if (!compared.row.same()) {
       const std::string failure = compared.row.notes.empty() ? "" : compared.row.notes.front();
       compared.row.bundles.push_back(

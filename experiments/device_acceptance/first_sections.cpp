@@ -97,8 +97,7 @@ SectionResult compare_large(const Settings& settings, const Goals& goals) {
 
 Goals capture_goals(const Settings&) {
   return {no_difference("recorded and replayed verbs, scatter_rows and counting among them"),
-          no_difference("training steps by a graph, products by mma"),
-          no_difference("training steps by a graph, products by cublas")};
+          no_difference("training steps by a graph, products by mma")};
 }
 
 CaseList capture_cases(const Settings& settings) {
@@ -111,12 +110,10 @@ SectionResult compare_captures(const Settings& settings, const Goals& goals) {
   const std::vector<VerbRow> rows = compare_on_device(settings, capture_cases(settings));
   SectionResult result = result_of(rows, "verb");
   result.claims = {claim_of(settings, goals[0], rows, {})};
-  for (const char* route : {"mma", "cublas"}) {
-    SectionResult training = compare_graph_training(settings, goals[result.claims.size()], route);
-    result.claims.push_back(training.claims[0]);
-    std::ranges::move(training.tables, std::back_inserter(result.tables));
-    std::ranges::move(training.notes, std::back_inserter(result.notes));
-  }
+  SectionResult training = compare_graph_training(settings, goals[1], "mma");
+  result.claims.push_back(training.claims[0]);
+  std::ranges::move(training.tables, std::back_inserter(result.tables));
+  std::ranges::move(training.notes, std::back_inserter(result.notes));
   return result;
 }
 

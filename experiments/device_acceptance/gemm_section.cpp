@@ -1,8 +1,6 @@
 // Section "gemm": TFLOP/s of every way to multiply, and what FP16 gains over TF32 and FP32.
 #include <fmt/format.h>
 
-#include <set>
-
 #include "experiments/device_acceptance/section.hpp"
 #include "experiments/device_acceptance/timing.hpp"
 
@@ -19,14 +17,13 @@ struct Way {
 };
 constexpr Way ways[] = {
     {"FP32, own fma chain", engine::GemmRoute::mma, DType::f32, false, 4096},
-    {"FP32, cuBLAS (TF32 off)", engine::GemmRoute::cublas_any_order, DType::f32},
-    {"TF32, cuBLAS", engine::GemmRoute::cublas_any_order, DType::f32, true},
+    {"FP32, cuBLAS (TF32 off)", engine::GemmRoute::cublas, DType::f32},
+    {"TF32, cuBLAS", engine::GemmRoute::cublas, DType::f32, true},
     {"FP16, own mma.sync", engine::GemmRoute::mma, DType::f16},
-    {"FP16, cuBLASLt pinned", engine::GemmRoute::cublas, DType::f16},
-    {"FP16, cuBLASLt best, any order", engine::GemmRoute::cublas_any_order, DType::f16},
+    {"FP16, cuBLAS", engine::GemmRoute::cublas, DType::f16},
     {"BF16, own mma.sync", engine::GemmRoute::mma, DType::bf16},
 };
-enum WayIndex : std::size_t { fma_chain, cublas_f32, tf32, mma_f16, pinned_f16, best_f16 };
+enum WayIndex : std::size_t { fma_chain, cublas_f32, tf32, mma_f16, best_f16 };
 
 /// Normal numbers: what a product draws of a GPU's power depends on its data.
 engine::Tensor operand(engine::Backend& backend, std::int64_t n, DType dtype, std::string_view name) {
@@ -38,13 +35,8 @@ engine::Tensor operand(engine::Backend& backend, std::int64_t n, DType dtype, st
   return low;
 }
 
-/// 10^12 operations a second, and what the back end said of products that the library does not compute.
-struct Speed {
-  std::optional<double> tera;
-  std::set<std::string> refusals;
-  /// What the way is meant to measure; nothing where our own kernel ran in the library's place.
-  std::optional<double> own() const { return refusals.empty() ? tera : std::nullopt; }
-};
+/// 10^12 operations a second.
+using Speed = std::optional<double>;
 
 double tera_per_second(engine::Backend& backend, std::int64_t n, DType dtype, const TimingPlan& plan) {
   const engine::Tensor a = operand(backend, n, dtype, "a"), b = operand(backend, n, dtype, "b");
@@ -60,9 +52,6 @@ std::optional<double> ratio(const std::optional<double>& a, const std::optional<
   return *a / *b;
 }
 std::string text(const std::optional<double>& value) { return value ? fmt::format("{:.4g}", *value) : "-"; }
-std::string text(const Speed& speed) {
-  return speed.refusals.empty() ? text(speed.tera) : text(speed.tera) + " (our own kernel)";
-}
 
 std::vector<std::int64_t> sizes_of(const Settings& settings) {
   return settings.sized<std::vector<std::int64_t>>({1024, 2048, 4096, 8192}, {1024, 8192}, {16});
@@ -81,8 +70,7 @@ double own_product_speed(const Settings& settings, const TimingPlan& plan) {
 
 Goals gemm_goals(const Settings& settings) {
   return {at_least("own mma.sync GEMM against cuBLAS's best" + at(settings), 40, "%"),
-          at_least("own wgmma GEMM against cuBLAS's best" + at(settings), 60, "%"),
-          at_least("pinned cuBLASLt against cuBLAS's best" + at(settings), 95, "%")};
+          at_least("own wgmma GEMM against cuBLAS's best" + at(settings), 60, "%")};
 }
 
 SectionResult time_products(const Settings& settings, const Goals& goals) {
@@ -96,8 +84,7 @@ SectionResult time_products(const Settings& settings, const Goals& goals) {
       .columns = {"n"},
       .rows = {}};
   for (const Way& way : ways) table.columns.emplace_back(way.name);
-  for (const char* more : {"own mma.sync / best", "pinned / best", "FP16 : TF32 : FP32"})
-    table.columns.emplace_back(more);
+  for (const char* more : {"own mma.sync / best", "FP16 : TF32 : FP32"}) table.columns.emplace_back(more);
   std::vector<Speed> last;
   for (const std::int64_t n : sizes) {
     std::vector<Speed> speeds;
@@ -106,38 +93,26 @@ SectionResult time_products(const Settings& settings, const Goals& goals) {
       Speed& speed = speeds.emplace_back();
       if (n > way.largest) continue;
       try {
-        const auto backend = settings.side.make(
-            {.gemm = way.route, .tf32 = way.tf32, .report = [&speed](std::string_view why) {
-               speed.refusals.emplace(why);
-             }});
-        speed.tera = tera_per_second(*backend, n, way.dtype, plan);
+        const auto backend = settings.side.make({.gemm = way.route, .tf32 = way.tf32});
+        speed = tera_per_second(*backend, n, way.dtype, plan);
       } catch (const std::exception& error) {
         result.notes.push_back(fmt::format("{} at {}: {}", way.name, n, error.what()));
       }
     }
     std::vector<std::string> row{fmt::format("{}", n)};
-    for (std::size_t i = 0; i < speeds.size(); ++i) {
-      row.push_back(text(speeds[i]));
-      for (const std::string& why : speeds[i].refusals)
-        result.notes.push_back(fmt::format("{} at {}: {}", ways[i].name, n, why));
-    }
-    row.push_back(text(ratio(speeds[mma_f16].own(), speeds[best_f16].own())));
-    row.push_back(text(ratio(speeds[pinned_f16].own(), speeds[best_f16].own())));
-    row.push_back(fmt::format("{} : {} : 1", text(ratio(speeds[best_f16].own(), speeds[cublas_f32].own())),
-                              text(ratio(speeds[tf32].own(), speeds[cublas_f32].own()))));
+    for (const Speed& speed : speeds) row.push_back(text(speed));
+    row.push_back(text(ratio(speeds[mma_f16], speeds[best_f16])));
+    row.push_back(fmt::format("{} : {} : 1", text(ratio(speeds[best_f16], speeds[cublas_f32])),
+                              text(ratio(speeds[tf32], speeds[cublas_f32]))));
     table.rows.push_back(std::move(row));
     last = std::move(speeds);
   }
   result.tables.push_back(std::move(table));
-  const auto percent = [&](WayIndex way) -> std::optional<double> {
-    const auto share = ratio(last[way].own(), last[best_f16].own());
-    return share ? std::optional(100 * *share) : std::nullopt;
-  };
-  result.claims = {judged(settings, goals[0], percent(mma_f16)), goals[1].claim,
-                   judged(settings, goals[2], percent(pinned_f16))};
+  const auto share = ratio(last[mma_f16], last[best_f16]);
+  result.claims = {judged(settings, goals[0], share ? std::optional(100 * *share) : std::nullopt),
+                   goals[1].claim};
   result.claims[1].measured = "there is no wgmma GEMM in this version";
-  const auto eight = ratio(last[best_f16].own(), last[cublas_f32].own()),
-             over_tf32 = ratio(last[best_f16].own(), last[tf32].own());
+  const auto eight = ratio(last[best_f16], last[cublas_f32]), over_tf32 = ratio(last[best_f16], last[tf32]);
   result.notes.push_back(
       fmt::format("the tutorials claim that FP16 tensor cores are 8 x FP32: measured {} x cuBLAS's "
                   "FP32 and {} x TF32{}",

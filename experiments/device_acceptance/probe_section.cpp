@@ -1,5 +1,5 @@
 // Section "probes": P1 to P8, P10 and P11 by tensor_core_probe, then random operands through every
-// instruction. P9 is cuBLASLt's and belongs to "products".
+// instruction. P9 asked cuBLASLt, whose order is outside of the contract now.
 #include <fmt/format.h>
 
 #include <algorithm>

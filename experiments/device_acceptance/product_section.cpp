@@ -1,8 +1,6 @@
-// Section "products": our own kernel, cuBLASLt (P9) and wgmma against the emulator, on data that tells tensor
+// Section "products": our own kernel and wgmma against the emulator, on data that tells tensor
 // cores apart.
 #include <fmt/format.h>
-
-#include <set>
 
 #include "experiments/device_acceptance/case_section.hpp"
 #include "experiments/device_acceptance/section.hpp"
@@ -13,7 +11,6 @@ namespace fp16lab::experiments::acceptance {
 namespace {
 
 constexpr const char* own = "mma.sync";
-constexpr const char* library = "cuBLASLt";
 
 struct Product {
   std::int64_t m, n, k;
@@ -35,8 +32,8 @@ std::vector<Product> products(const Settings& settings) {
   return all;
 }
 
-/// All four kinds of data, rounded and as FP32, by one route.
-VerbCase case_of(const Product& product, DType dtype, engine::GemmRoute route) {
+/// All four kinds of data, rounded and as FP32.
+VerbCase case_of(const Product& product, DType dtype) {
   const auto run = [=](CaseContext& c) {
     const auto matrix = [](bool transposed, std::int64_t rows, std::int64_t columns) {
       return transposed ? engine::Shape{columns, rows} : engine::Shape{rows, columns};
@@ -54,9 +51,9 @@ VerbCase case_of(const Product& product, DType dtype, engine::GemmRoute route) {
         c.keep(fmt::format("{} -> {}", name_of(data), fp16lab::name_of(out_type)), out);
       }
   };
-  return {fmt::format("{} {}x{}x{} {}{}", route == engine::GemmRoute::mma ? own : library, product.m,
-                      product.n, product.k, product.transpose_a ? 'T' : 'N', product.transpose_b ? 'T' : 'N'),
-          std::string(fp16lab::name_of(dtype)), run, dtype, route};
+  return {fmt::format("{} {}x{}x{} {}{}", own, product.m, product.n, product.k,
+                      product.transpose_a ? 'T' : 'N', product.transpose_b ? 'T' : 'N'),
+          std::string(fp16lab::name_of(dtype)), run, dtype};
 }
 
 /// The same question to single instructions.
@@ -93,46 +90,30 @@ void compare_wgmma(const Settings& settings, const Goal& goal, SectionResult& re
 
 Goals product_goals(const Settings&) {
   return {no_difference("products by mma.sync against the emulator"),
-          no_difference("products by cuBLASLt against the emulator"),
           no_difference("single wgmma instructions against the emulator")};
 }
 
 CaseList product_cases(const Settings& settings) {
   CaseList list;
-  for (const engine::GemmRoute route : {engine::GemmRoute::mma, engine::GemmRoute::cublas}) {
-    if (settings.rehearsal() && route != engine::GemmRoute::mma) continue;  // there is no library
-    for (const Product& product : products(settings))
-      for (const DType dtype : {DType::f16, DType::bf16})
-        list.cases.push_back(case_of(product, dtype, route));
-  }
+  for (const Product& product : products(settings))
+    for (const DType dtype : {DType::f16, DType::bf16}) list.cases.push_back(case_of(product, dtype));
   return list;
 }
 
 SectionResult compare_products(const Settings& settings, const Goals& goals) {
   const std::vector<VerbRow> rows = compare_on_device(settings, product_cases(settings));
   SectionResult result = result_of(rows, "product");
-  std::set<std::string> refused;  // shapes that the library's route left to our own kernel
-  for (const VerbRow& row : rows) refused.insert(row.refusals.begin(), row.refusals.end());
-  for (std::size_t route = 0; const char* name : {own, library}) {
-    const RowSums sums = sums_of(rows, name);
-    const Goal& goal = goals[route++];
-    result.claims.push_back(
-        sums.rows == 0 ? goal.claim
-        : sums.failed > 0
-            ? must_hold(settings, goal,
-                        fmt::format("{} of {} products failed to run", sums.failed, sums.rows), false)
-            : none_differ(settings, goal, sums.differing, sums.elements, "outputs"));
-  }
-  for (const std::string& text : refused) result.notes.push_back(fmt::format("P9, not pinned: {}", text));
-  if (!settings.rehearsal() && refused.empty())
-    result.notes.emplace_back(
-        "P9: cuBLASLt (reduction scheme NONE, no split of k) was refused for no shape above; pins.jsonl has "
-        "the algorithms");
+  const RowSums sums = sums_of(rows);
+  result.claims = {sums.failed > 0
+                       ? must_hold(settings, goals[0],
+                                   fmt::format("{} of {} products failed to run", sums.failed, sums.rows),
+                                   false)
+                       : none_differ(settings, goals[0], sums.differing, sums.elements, "outputs")};
   Table wgmma{
       .caption = "Outputs that differ from the emulator's",
       .columns = {"by", "shape", "operands", "data", "outputs", "differing outputs", "differing bits"},
       .rows = {}};
-  compare_wgmma(settings, goals[2], result, wgmma);
+  compare_wgmma(settings, goals[1], result, wgmma);
   result.tables.push_back(std::move(wgmma));
   return result;
 }

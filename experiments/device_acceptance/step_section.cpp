@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "experiments/device_acceptance/section.hpp"
 #include "experiments/device_acceptance/timing.hpp"
@@ -32,9 +31,9 @@ struct Variant {
 };
 constexpr const char* baseline = "FP32, cuBLAS (TF32 off)";
 const Variant variants[] = {
-    {.name = baseline, .set = &o0, .route = engine::GemmRoute::cublas_any_order},
+    {.name = baseline, .set = &o0, .route = engine::GemmRoute::cublas},
     {.name = "FP32, own fma chain", .set = &o0, .route = engine::GemmRoute::mma, .slow = true},
-    {.name = "TF32, cuBLAS", .set = &o0, .route = engine::GemmRoute::cublas_any_order, .tf32 = true},
+    {.name = "TF32, cuBLAS", .set = &o0, .route = engine::GemmRoute::cublas, .tf32 = true},
     {.name = "O1, mma",
      .set = &o1,
      .route = engine::GemmRoute::mma,
@@ -83,23 +82,13 @@ TimingPlan plan_of(const Settings& settings, bool slow) {
                                     {.warm_up = 2, .repetitions = 1});
 }
 
-/// `refusals` gets what the back end says of products that the library does not compute.
-Timing time_step(const Settings& settings, const std::string& system, const Variant& variant, bool histograms,
-                 std::set<std::string>& refusals) {
+Timing time_step(const Settings& settings, const std::string& system, const Variant& variant,
+                 bool histograms) {
   std::vector<std::string> set = *variant.set;
   if (variant.graph) set.emplace_back("train.graph=true");
-  TrainedCase one(
-      tutorial_config(settings, system, set),
-      settings.side.make({.gemm = variant.route,
-                          .tf32 = variant.tf32,
-                          .report = [&refusals](std::string_view why) { refusals.emplace(why); }}),
-      histograms);
+  TrainedCase one(tutorial_config(settings, system, set),
+                  settings.side.make({.gemm = variant.route, .tf32 = variant.tf32}), histograms);
   return time_of(one.backend(), plan_of(settings, variant.slow), [&] { one.step(); });
-}
-
-/// Where our own kernel did what a variant names the library for.
-void note_refusals(const std::string& variant, const std::set<std::string>& refusals, SectionResult& result) {
-  for (const std::string& why : refusals) result.notes.push_back(variant + ": " + why);
 }
 
 std::optional<double> find(const std::map<std::string, double>& times, const std::string& name) {
@@ -119,25 +108,21 @@ std::map<std::string, double> time_system(const Settings& settings, const std::s
   std::map<std::string, double> times;
   Table table{
       .caption = fmt::format("{}: milliseconds of a training step, medians on the device's clock", system),
-      .columns = {"variant", "ms", "fastest", "slowest", "x cuBLAS FP32", "products not pinned",
-                  "quoted on a V100"},
+      .columns = {"variant", "ms", "fastest", "slowest", "x cuBLAS FP32", "quoted on a V100"},
       .rows = {}};
   for (const Variant& variant : variants) {
     if (system == "paddle_mlp3" && variant.set == &o2_guard) continue;  // three layers have no fc8
     if (settings.progress) settings.progress(fmt::format("{}: {}", system, variant.name));
     const char* quoted = system == "paddle_linear9" ? variant.v100_linear9 : variant.v100_mlp3;
-    std::set<std::string> refusals;
     try {
-      const Timing timing = time_step(settings, system, variant, false, refusals);
+      const Timing timing = time_step(settings, system, variant, false);
       times[variant.name] = timing.median;
       table.rows.push_back({variant.name, text(timing.median), text(timing.fastest), text(timing.slowest),
-                            text(ratio(find(times, baseline), timing.median), " x"),
-                            fmt::format("{}", refusals.size()), quoted});
+                            text(ratio(find(times, baseline), timing.median), " x"), quoted});
     } catch (const std::exception& error) {
-      table.rows.push_back({variant.name, "FAILED", "-", "-", "-", "-", quoted});
+      table.rows.push_back({variant.name, "FAILED", "-", "-", "-", quoted});
       result.notes.push_back(fmt::format("{}, {}: {}", system, variant.name, error.what()));
     }
-    note_refusals(fmt::format("{}, {}", system, variant.name), refusals, result);
   }
   result.tables.push_back(std::move(table));
   return times;
@@ -219,10 +204,8 @@ SectionResult time_histograms(const Settings& settings, const Goals& goals) {
   for (const Variant& variant : variants) {
     if (!is_looked_at(variant)) continue;
     if (settings.progress) settings.progress(variant.name);
-    std::set<std::string> refusals;
-    const double without = time_step(settings, "paddle_linear9", variant, false, refusals).median;
-    const double with = time_step(settings, "paddle_linear9", variant, true, refusals).median;
-    note_refusals(variant.name, refusals, result);
+    const double without = time_step(settings, "paddle_linear9", variant, false).median;
+    const double with = time_step(settings, "paddle_linear9", variant, true).median;
     const double percent = 100 * (with / without - 1);
     table.rows.push_back({variant.name, text(without), text(with), fmt::format("{:.1f} %", percent)});
     result.claims.push_back(judged(settings, goals[result.claims.size()], percent));
