@@ -103,6 +103,28 @@ TEST_F(PtxMachine, ARunWhoseProductsAreCublasSaysSo) {
   EXPECT_THAT(more.err, HasSubstr("--resume: backend.gemm = \"mma\""));
 }
 
+TEST_F(PtxMachine, RevealsTheOrderOfAProductOnTheDevice) {
+  const auto order = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"reveal", "-k", "33", "--json"});
+    const auto result = on_ptx(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return nlohmann::json::parse(result.out);
+  };
+  const auto of = [&](const std::string& gemm, const std::string& transposed) {
+    return order({"--gemm", gemm, "--in", "bf16", "--m", "3", "--n", "5", "--transposed", transposed});
+  };
+  const auto row = order({"--model", "hopper", "--in", "bf16"});
+  for (const std::string transposed : {"a", "b", "a,b"}) {
+    const auto own = of("mma", transposed), library = of("cublas", transposed);
+    EXPECT_EQ(own.at("model"), "mma on hopper");
+    EXPECT_EQ(own.at("joins"), row.at("joins"));
+    EXPECT_EQ(library.at("in_words"), "descending chain of 33") << library;
+  }
+  const auto refused = on_ptx({"reveal", "--gemm", "cublas", "--parts", "2"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("expected with --gemm no more than"));
+}
+
 /// What the machine's cuBLAS stands for.
 TEST_F(PtxMachine, TheLibraryIsLinkedWithCublas) {
   std::ostringstream bytes;
