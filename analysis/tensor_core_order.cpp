@@ -54,10 +54,11 @@ ProbeTerms probes_of(DType format, bool fp16_sums) {
   });
 }
 
-/// `dot` gives the word of a sum of products of these words.
+using Words = std::vector<std::uint32_t>;
+
+/// `dot` gives the sum of products of these words.
 template <class Dot>
-RevealedSum order_of(const TensorCoreModel& row, DType operands, std::size_t terms, bool fp16_sums,
-                     const Dot& dot) {
+RevealedSum order_by(DType operands, std::size_t terms, bool fp16_sums, const Dot& dot) {
   const ProbeTerms probes = probes_of(operands, fp16_sums);
   std::vector<std::uint32_t> a(terms), b(terms);
   const Summation sum = [&](std::span<const double> values) {
@@ -66,29 +67,34 @@ RevealedSum order_of(const TensorCoreModel& row, DType operands, std::size_t ter
       a[k] = pair.a;
       b[k] = pair.b;
     }
-    const std::uint32_t d = dot(a, b);
-    if (row.accumulator() == DType::f32) return static_cast<double>(std::bit_cast<float>(d));
-    return static_cast<double>(widen(Float16::from_bits(static_cast<std::uint16_t>(d))));
+    return static_cast<double>(dot(a, b));
   };
   return reveal(terms, sum, probes);
 }
 
-using Words = std::vector<std::uint32_t>;
+float sum_of(std::uint32_t word, const TensorCoreModel& row) {
+  if (row.accumulator() == DType::f32) return std::bit_cast<float>(word);
+  return widen(Float16::from_bits(static_cast<std::uint16_t>(word)));
+}
 
 }  // namespace
 
 RevealedSum order_of(const TensorCoreModel& row, DType operands, std::size_t terms) {
-  return order_of(row, operands, terms, row.accumulator() == DType::f16, [&](const Words& a, const Words& b) {
-    return fused_dot_add(row, operands, a, operands, b, 0);
+  return order_by(operands, terms, row.accumulator() == DType::f16, [&](const Words& a, const Words& b) {
+    return sum_of(fused_dot_add(row, operands, a, operands, b, 0), row);
   });
 }
 
 RevealedSum order_of(const PlannedProduct& product, DType operands, std::size_t terms) {
   const bool fp16_parts = std::ranges::any_of(
       product.ranges, [](const ProductOrder& order) { return order.partials == DType::f16; });
-  return order_of(*product.row, operands, terms, fp16_parts, [&](const Words& a, const Words& b) {
-    return planned_dot(product, operands, a, operands, b);
+  return order_by(operands, terms, fp16_parts, [&](const Words& a, const Words& b) {
+    return sum_of(planned_dot(product, operands, a, operands, b), *product.row);
   });
+}
+
+RevealedSum order_of(const DotProduct& dot, DType operands, std::size_t terms) {
+  return order_by(operands, terms, false, dot);
 }
 
 }  // namespace fp16lab::analysis

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "analysis/summation_tree.hpp"
 #include "numerics/gemm/library_plan.hpp"
@@ -15,5 +18,11 @@ namespace fp16lab::analysis {
 RevealedSum order_of(const TensorCoreModel& row, DType operands, std::size_t terms);
 /// The same of an output of a planned product, by calls of planned_dot.
 RevealedSum order_of(const PlannedProduct& product, DType operands, std::size_t terms);
+
+/// The FP32 sum of the products of these words, as somebody else computes it.
+using DotProduct =
+    std::function<float(const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b)>;
+/// The same of a product that can only be called; a and b are f16 or bf16, or both of a smaller format.
+RevealedSum order_of(const DotProduct& dot, DType operands, std::size_t terms);
 
 }  // namespace fp16lab::analysis

@@ -38,10 +38,10 @@ struct Way {
 };
 constexpr Way ways[] = {
     {"FP32_fma_chain", GemmRoute::mma, DType::f32, false, 4096},
-    {"FP32_cuBLAS", GemmRoute::cublas_any_order, DType::f32},
-    {"TF32_cuBLAS", GemmRoute::cublas_any_order, DType::f32, true},
+    {"FP32_cuBLAS", GemmRoute::cublas, DType::f32},
+    {"TF32_cuBLAS", GemmRoute::cublas, DType::f32, true},
     {"FP16_mma", GemmRoute::mma, DType::f16},
-    {"FP16_cuBLAS", GemmRoute::cublas_any_order, DType::f16},
+    {"FP16_cuBLAS", GemmRoute::cublas, DType::f16},
     {"BF16_mma", GemmRoute::mma, DType::bf16},
 };
 
@@ -84,15 +84,15 @@ const std::vector<std::string> o0{"amp.level=O0", "scaler.policy=none"}, o1{"amp
     o2{"amp.level=O2"};
 const std::vector<Variant>& variants() {
   static const std::vector<Variant> all{
-      {"FP32_cuBLAS", o0, GemmRoute::cublas_any_order},
+      {"FP32_cuBLAS", o0, GemmRoute::cublas},
       {"FP32_fma_chain", o0},
-      {"TF32_cuBLAS", o0, GemmRoute::cublas_any_order, true},
+      {"TF32_cuBLAS", o0, GemmRoute::cublas, true},
       {"O1", o1},
       {"O1_looked_at", o1, GemmRoute::mma, false, true},
-      {"O1_cuBLAS", o1, GemmRoute::cublas_any_order},
+      {"O1_cuBLAS", o1, GemmRoute::cublas},
       {"O2", o2},
       {"O2_looked_at", o2, GemmRoute::mma, false, true},
-      {"O2_cuBLAS", o2, GemmRoute::cublas_any_order},
+      {"O2_cuBLAS", o2, GemmRoute::cublas},
       {"O2_without_masters", {"amp.level=O2", "amp.master_weights=false"}},
       {"O2_graph", {"amp.level=O2", "train.graph=true"}},
   };

@@ -37,11 +37,13 @@ ExitCode run_exp_emulated_vs_device(const CommonOptions& common, const Given& gi
   CommonOptions of_both = common;
   of_both.set.emplace_back("backend.device=auto");  // what only a device reads is read here
   RunConfig config = resolve_run(of_both).config;
-  const engine::CudaOptions device{.gemm = gemm_route(config.backend.gemm),
-                                   .algorithm_cache_file = config.backend.pins};
-  if (device.gemm == engine::GemmRoute::cublas_any_order)
-    throw CommandError(ExitCode::usage,
-                       "backend.gemm = \"cublas-any-order\" promises no bits: expected auto, mma or cublas");
+  const engine::CudaOptions device{.gemm = gemm_route(config.backend.gemm)};
+  if (device.gemm == engine::GemmRoute::cublas)
+    throw CommandError(
+        ExitCode::usage,
+        fmt::format("backend.gemm = \"{}\" promises no bits: cuBLAS adds in an order of its own; "
+                    "expected auto or mma",
+                    config.backend.gemm));
   const DeviceSide side =
       given.rehearse ? open_rehearsal() : open_gpu(static_cast<int>(config.backend.ordinal));
   config.backend.tensor_core = side.tensor_core;

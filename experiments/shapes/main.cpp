@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -49,21 +48,17 @@ class Shapes {
   /// Measures.
   Shapes(const DeviceSide& side, const Sizes& sizes, std::function<void(const std::string&)> progress)
       : side_(&side), sizes_(sizes), progress_(std::move(progress)) {
-    const std::pair<const char*, engine::GemmRoute> routes[] = {
-        {own, engine::GemmRoute::mma}, {library, engine::GemmRoute::cublas_any_order}};
+    const std::pair<const char*, engine::GemmRoute> routes[] = {{own, engine::GemmRoute::mma},
+                                                                {library, engine::GemmRoute::cublas}};
     for (const auto& [by, route] : routes) {
       if (side_->rehearsal && route != engine::GemmRoute::mma) continue;  // there is no library
-      const auto backend = side_->make({.gemm = route, .report = [this, by](std::string_view why) {
-                                          refusals_.emplace(fmt::format("{}: {}", by, why));
-                                        }});
+      const auto backend = side_->make({.gemm = route});
       products(*backend, by);
       if (route == engine::GemmRoute::mma) convolutions(*backend, by);
     }
   }
   bool rehearsal() const { return side_->rehearsal; }
   const std::vector<Measured>& all() const { return all_; }
-  /// Products that the library did not compute, and why.
-  const std::set<std::string>& refusals() const { return refusals_; }
   /// TFLOP/s; 0 where it was not measured.
   double tera(const std::string& group, const std::string& what, const std::string& by) const {
     for (const Measured& one : all_)
@@ -142,7 +137,6 @@ class Shapes {
   Sizes sizes_;
   std::function<void(const std::string&)> progress_;
   std::vector<Measured> all_;
-  std::set<std::string> refusals_;
 };
 
 /// `better` over `worse` in TFLOP/s, both of one `group` by one `by`.
@@ -194,7 +188,6 @@ std::string describe(const DeviceSide& side, const std::filesystem::path& out, c
     csv += fmt::format("{},{},\"{}\",\"{}\",{},{}\n", side.rehearsal ? "rehearsal" : "gpu", one.group,
                        one.what, one.by, one.milliseconds, one.tera);
   }
-  for (const std::string& refusal : shapes.refusals()) text += fmt::format("note: {}\n", refusal);
   write_file_atomically(out / "exp_shapes.csv", csv);
   return text;
 }

@@ -151,15 +151,6 @@ void add_runs(Seeds& seeds) {
       R"("process_start":86400,"since":"2026-11-23T09:00:00Z","token":"0123456789abcdef0123456789abcdef"})"
       "\n";
   seeds["tasks/two"] = "task,run,workload,variant\n1,a-fp32-seed1,a,fp32\n2,a-none-seed1,a,none\n";
-  const std::string problem =
-      R"({"comparison":1,"library":"cuBLASLt 12","device":"a GPU","capability":[9,0],"multiprocessors":132,"driver":12080,)"
-      R"("tensor_core":"hopper","workspace_bytes":33554432,"m":128,"n":64,"k":32,"batch":1,"operands":"f16","out":"f32",)"
-      R"("epilogue":"none","transpose_a":false,"transpose_b":true,"leading_dimensions":[32,32,64],"alignments":[16,16,16],)";
-  seeds["pins/two"] = R"({"format":"fp16lab pins","version":1})"
-                      "\n" +
-                      problem + R"("pinned":false,"reason":"none agrees","checksum":"0"})" + "\n" + problem +
-                      R"("pinned":true,"algorithm":")" + std::string(128, '0') +
-                      R"(","algorithm_workspace_bytes":1024,"description":"tile 1","checksum":"0"})" + "\n";
 }
 
 std::string times(std::size_t count, std::string_view text) {
@@ -184,7 +175,6 @@ void add_deep_and_long(Seeds& seeds) {
   seeds["replay/deep"] = R"({"schema":"fp16lab-replay","notes":)" + arrays;
   seeds["replay/deep-objects"] = objects;
   seeds["claim/deep"] = objects;
-  seeds["pins/deep"] = arrays + "\n" + objects + "\n";
   seeds["safetensors/deep"] = safetensors(R"({"x":)" + arrays, "");
   seeds["npy/deep"] = npy_header("{'descr': " + times(60'000, "[(") + ", }", 2);
   const std::string dotted = "a" + times(30'000, ".a");

@@ -70,6 +70,8 @@ void add_notes(char which, const RunFolder& run, std::vector<std::string>& notes
                                 name_of(run.manifest.state), last,
                                 run.manifest.message.empty() ? "" : " (" + run.manifest.message + ")"));
   }
+  if (const std::string text = library_products_text(run.manifest); !text.empty())
+    notes.push_back(fmt::format("{}: {}", which, text));
   for (const Resumption& resumption : run.manifest.resumptions)
     notes.push_back(fmt::format("{}: continued after step {} at {} by {}", which, resumption.step,
                                 resumption.time, resumption.git_hash));

@@ -1,4 +1,5 @@
-// fp16lab reveal: in which order a row of the tensor-core table adds the terms of a long sum.
+// fp16lab reveal: in which order a row of the tensor-core table, a library's plan, or a product on a GPU adds
+// the terms of a long sum.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -7,11 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "analysis/tensor_core_order.hpp"
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/plan_options.hpp"
 #include "experiments/app/commands/tensor_core_row.hpp"
+#include "experiments/app/run/run_backend.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
@@ -23,7 +26,7 @@ namespace {
 
 struct RevealCommand {
   CommonOptions common;
-  std::string model, in, acc;  ///< empty: not given
+  std::string model, in, acc, gemm;  ///< empty: not given
   std::filesystem::path row;
   PlanOptions plan;
   int terms = 64;
@@ -46,19 +49,63 @@ OwnRow row_of(const RevealCommand& command) {
 }
 
 struct Revealed {
-  OwnRow own;
+  std::string model;
+  DType operands, accumulator;
   std::string order;  ///< of a plan, in its own words
   analysis::RevealedSum sum;
 };
 
+/// Of the first output of a product on the GPU.
+Revealed revealed_on_device(const RevealCommand& command) {
+  const auto is = [&](const char* operand) {
+    return std::ranges::count(command.plan.transposed, operand) > 0;
+  };
+  const auto& [plan, call, m, n, batch, threads, parts, transposed, fast, join, partials] = command.plan;
+  if (!command.model.empty() || !command.row.empty() || !command.acc.empty() || !plan.empty() ||
+      !call.empty() || batch || threads || parts || fast || !join.empty() || !partials.empty() ||
+      std::ssize(transposed) != is("a") + is("b"))
+    throw std::invalid_argument("expected with --gemm no more than --in, --m, --n, --transposed a,b and -k");
+  const DType operands = command.in.empty() ? DType::f16 : operand_format(command.in);
+  if (operands != DType::f16 && operands != DType::bf16)
+    throw std::invalid_argument(fmt::format("--in {}: expected f16 or bf16 with --gemm", command.in));
+  const std::int64_t rows = m.value_or(1024), columns = n.value_or(1024), k = command.terms;
+  const auto backend = engine::make_cuda_backend({.gemm = gemm_route(command.gemm)});
+  engine::Tensor a = backend->empty(is("a") ? engine::Shape{k, rows} : engine::Shape{rows, k}, operands),
+                 b = backend->empty(is("b") ? engine::Shape{columns, k} : engine::Shape{k, columns},
+                                    operands),
+                 out = backend->empty({rows, columns}, DType::f32),
+                 first = backend->empty({1, columns}, DType::f32);
+  std::vector<std::uint16_t> of_a(static_cast<std::size_t>(rows * k)),
+      of_b(static_cast<std::size_t>(columns * k));
+  std::vector<float> sums(static_cast<std::size_t>(columns));
+  const analysis::DotProduct dot = [&](const auto& words_a, const auto& words_b) {
+    for (std::size_t i = 0; i < words_a.size(); ++i) {
+      of_a[is("a") ? i * static_cast<std::size_t>(rows) : i] = static_cast<std::uint16_t>(words_a[i]);
+      of_b[is("b") ? i : i * static_cast<std::size_t>(columns)] = static_cast<std::uint16_t>(words_b[i]);
+    }
+    backend->upload(std::as_bytes(std::span(of_a)), a);
+    backend->upload(std::as_bytes(std::span(of_b)), b);
+    backend->gemm({.a = a, .b = b, .out = out, .transpose_a = is("a"), .transpose_b = is("b")});
+    backend->slice(out, 0, 0, first);
+    backend->download(first, std::as_writable_bytes(std::span(sums)));
+    return sums.front();
+  };
+  return {fmt::format("{} on {}", command.gemm, backend->tensor_core()), operands, DType::f32, "",
+          analysis::order_of(dot, operands, static_cast<std::size_t>(command.terms))};
+}
+
 Revealed revealed(const RevealCommand& command) try {
+  if (!command.gemm.empty()) return revealed_on_device(command);
   const OwnRow own = row_of(command);
   const auto terms = static_cast<std::size_t>(command.terms);
   const CalledPlan plan(command.plan, own.row, own.operands, own.operands);
-  if (plan.is_one_chain()) return {own, "", analysis::order_of(own.row, own.operands, terms)};
+  const auto made = [&](const std::string& order, analysis::RevealedSum sum) {
+    return Revealed{std::string(own.row.name), own.operands, own.row.accumulator(), order, std::move(sum)};
+  };
+  if (plan.is_one_chain()) return made("", analysis::order_of(own.row, own.operands, terms));
   const PlannedProduct product = plan.product(own.row, terms);
-  return {own, fmt::format("{}{}: {}", plan.name(), plan.call_text(), order_text(product)),
-          analysis::order_of(product, own.operands, terms)};
+  return made(fmt::format("{}{}: {}", plan.name(), plan.call_text(), order_text(product)),
+              analysis::order_of(product, own.operands, terms));
 } catch (const std::invalid_argument& error) {
   throw CommandError(ExitCode::usage, fmt::format("reveal: {}", error.what()));
 } catch (const analysis::NoSummationTree& error) {
@@ -66,18 +113,16 @@ Revealed revealed(const RevealCommand& command) try {
 }
 
 ExitCode run_reveal(const RevealCommand& command) {
-  const auto [own, order_of_plan, sum] = revealed(command);
-  const TensorCoreModel& row = own.row;
-  const DType operands = own.operands;
+  const auto [model, operands, accumulator, order_of_plan, sum] = revealed(command);
   const auto& [tree, calls] = sum;
   const std::string plan = command.plan.plan.empty() ? "" : fmt::format(", plan {}", command.plan.plan);
-  const std::string name = fmt::format("{}, {} operands, {} accumulator{}", row.name, name_of(operands),
-                                       name_of(row.accumulator()), plan);
+  const std::string name =
+      fmt::format("{}, {} operands, {} accumulator{}", model, name_of(operands), name_of(accumulator), plan);
   if (command.json) {
     nlohmann::ordered_json json{
-        {"model", row.name},
+        {"model", model},
         {"operands", name_of(operands)},
-        {"accumulator", name_of(row.accumulator())},
+        {"accumulator", name_of(accumulator)},
         {"plan", order_of_plan.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(order_of_plan)},
         {"calls", calls}};
     json.update(nlohmann::ordered_json::parse(analysis::json_of(tree, -1)));
@@ -94,8 +139,8 @@ ExitCode run_reveal(const RevealCommand& command) {
   }
   if (command.common.out.empty()) return ExitCode::ok;
   const std::string stem =
-      "order-" + reports::slug(fmt::format("{} {} {} {} {}", row.name, name_of(operands),
-                                           name_of(row.accumulator()), command.plan.plan, tree.terms()));
+      "order-" + reports::slug(fmt::format("{} {} {} {} {}", model, name_of(operands), name_of(accumulator),
+                                           command.plan.plan, tree.terms()));
   const std::string problem = reports::draw_order(
       tree, fmt::format("Order of a sum of {} terms: {}", tree.terms(), name), stem, command.common.out);
   if (!problem.empty())
@@ -111,8 +156,9 @@ Command reveal_command() {
   return {
       .name = "reveal",
       .description =
-          "In which order a tensor core, or a library's plan, adds the terms of a long sum, found by calling "
-          "it: one term is +M, "
+          "In which order a tensor core, a library's plan or a GPU's product adds the terms of a long sum, "
+          "found "
+          "by calling it: one term is +M, "
           "one -M,\nall others are ones, and the sum counts those that join after the two have met (FPRev, "
           "arXiv 2411.00442).\nPython's fp16lab.reveal does this with any sum that can be called, torch's "
           "included.\n\n"
@@ -121,7 +167,8 @@ Command reveal_command() {
       .examples =
           "  fp16lab reveal --model hopper --in bf16 -k 64\n"
           "  fp16lab reveal --model hopper-wgmma --in e4m3 -k 128 -o results/order\n"
-          "  fp16lab reveal --model avx512_bf16 --plan onednn --m 4 --n 4 --transposed b -k 100",
+          "  fp16lab reveal --model avx512_bf16 --plan onednn --m 4 --n 4 --transposed b -k 100\n"
+          "  fp16lab reveal --gemm cublas --in bf16 --m 512 --n 512 -k 256",
       .uses = {.out = "Folder for the tree as a figure"},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<RevealCommand>();
@@ -136,6 +183,13 @@ Command reveal_command() {
             .type("FILE.toml")
             .not_empty("a file")
             .offers(offer_files({".toml"}));
+        options
+            .add("--gemm", command->gemm,
+                 "Instead of --model: a product on the GPU that is here, of --m x --n outputs, by our own "
+                 "kernels "
+                 "(mma) or by cuBLAS (cublas), as backend.gemm has it")
+            .one_of({"mma", "cublas"})
+            .type("ROUTE");
         options
             .add("--in", command->in,
                  fmt::format("Operands: {} (default: f16 where the row has it, else its own)",

@@ -57,15 +57,10 @@ std::vector<ConfigKey> of_backend() {
               .read_unless("backend.device", {"emulated"}),
           FP16LAB_KEY(
               backend.gemm,
-              "of cuda: who multiplies. mma: our own kernel; cublas: cuBLASLt where it was seen to give the "
-              "same "
-              "bits; auto: whichever suits a shape; cublas-any-order: what is fastest, whatever its bits",
+              "of cuda: who multiplies matrices. mma, and auto: our own kernels, with the emulated bits; "
+              "cublas: cuBLAS, which adds in an order of its own, outside of the promise of equal bits; "
+              "cublas-any-order means the same",
               Choices{"auto", "mma", "cublas", "cublas-any-order"})
-              .as(KeyRole::machine)
-              .read_unless("backend.device", {"emulated"}),
-          FP16LAB_KEY(backend.pins,
-                      "of cuda: a file that keeps from run to run which algorithms of cuBLASLt give the same "
-                      "bits; empty: none")
               .as(KeyRole::machine)
               .read_unless("backend.device", {"emulated"}),
       });

@@ -209,6 +209,8 @@ void read_table(RunConfig& config, const toml::table& table, const std::string& 
     const std::string where = fmt::format("{}:{}", source, name.source().begin.line);
     if (full == "model.layer" || full == "model.block") {
       continue;  // read_network_rows
+    } else if (full == "backend.pins" && node.value<std::string_view>() == "") {
+      continue;  // older builds wrote this key, which named no file so
     } else if (!node.is_table()) {
       const ConfigKey& key = find_key(full, where);
       key.write(config, value_of(key, node, where));

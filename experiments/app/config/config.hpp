@@ -95,7 +95,6 @@ struct BackendConfig {
   std::string overflow = "infinity";
   std::int64_t ordinal = 0;
   std::string gemm = "auto";
-  std::string pins{};
 };
 
 struct ObserveConfig {

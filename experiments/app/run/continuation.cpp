@@ -19,21 +19,23 @@ namespace fp16lab::experiments {
 namespace {
 
 constexpr std::array<std::string_view, 2> length_keys{"train.steps", "train.epochs"};
-constexpr std::string_view any_order = "cublas-any-order";
 constexpr std::string_view other_bits = "its steps so far would have had other bits";
+
+bool by_cublas(std::string_view gemm) { return gemm.starts_with("cublas"); }
+bool by_cublas(const BackendRecord& record) { return record.gemm && by_cublas(*record.gemm); }
 
 bool is_length(const ConfigKey& key) {
   return std::find(length_keys.begin(), length_keys.end(), key.name) != length_keys.end();
 }
 
 /// Do two values mean the same bits? Rows are compared as far as the configurations say them, devices not at
-/// all (the rest is require_same_arithmetic's), and all routes but one promise each other's bits.
+/// all (the rest is require_same_arithmetic's), and cuBLAS has bits of its own.
 bool same_arithmetic(const ConfigKey& key, const RunConfig& before, const RunConfig& after) {
   if (key.name == "backend.tensor_core") {
     const auto row = configured_tensor_core(before.backend), now = configured_tensor_core(after.backend);
     return !row || !now || *row == *now;
   }
-  if (key.name == "backend.gemm") return before.backend.gemm != any_order && after.backend.gemm != any_order;
+  if (key.name == "backend.gemm") return by_cublas(before.backend.gemm) == by_cublas(after.backend.gemm);
   return key.role == KeyRole::machine || key.role == KeyRole::watching;
 }
 
@@ -147,9 +149,9 @@ void require_same_arithmetic(const Manifest& manifest, const RunConfig& begun_wi
   if (before.tensor_core != now.tensor_core)
     refuse_other_bits("backend.tensor_core", quoted(now.tensor_core), quoted(before.tensor_core), folder,
                       other_bits);
-  if (before.device != now.device && (before.gemm == any_order || now.gemm == any_order))
+  if (before.device != now.device && (by_cublas(before) || by_cublas(now)))
     refuse_other_bits("backend.device", quoted(now.device), quoted(before.device), folder,
-                      "with backend.gemm = \"cublas-any-order\" their bits differ");
+                      "with backend.gemm = \"cublas\" their bits differ");
 }
 
 void require_same_ranks(const Manifest& manifest, const RunConfig& begun_with,

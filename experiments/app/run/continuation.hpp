@@ -42,7 +42,7 @@ bool other_length(const RunConfig& begun_with, const RunConfig& now);
 ///   observe.*, checkpoint.*, train.evaluate_every, amp.save_dtype   what is looked at and saved changes no
 ///                                                                   bit
 ///   data.path                                       the data are compared by SHA-256 instead
-///   train.graph, backend.ordinal, backend.pins      the same bits in other ways
+///   train.graph, backend.ordinal                    the same bits in other ways
 ///   backend.device, backend.tensor_core, backend.gemm   where they mean the same arithmetic
 ///                                                       (require_same_arithmetic)
 ///   train.steps, train.epochs                       unless a cosine schedule ends with the run

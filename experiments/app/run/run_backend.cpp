@@ -33,10 +33,12 @@ ChosenBackend emulated(const BackendConfig& config, int threads) {
 
 ChosenBackend cuda(const BackendConfig& config) {
   ChosenBackend chosen;
+  const auto library_products = std::make_shared<std::uint64_t>(0);
   chosen.backend = engine::make_cuda_backend({.device = static_cast<int>(config.ordinal),
                                               .tensor_core = config.tensor_core,
                                               .gemm = gemm_route(config.gemm),
-                                              .algorithm_cache_file = config.pins});
+                                              .library_products = library_products});
+  chosen.library_products = library_products;
   chosen.record.device = chosen.backend->name();
   chosen.record.tensor_core = chosen.backend->tensor_core();
   chosen.record.gemm = config.gemm;
@@ -121,10 +123,8 @@ std::optional<std::string_view> configured_tensor_core(const BackendConfig& conf
 }
 
 engine::GemmRoute gemm_route(std::string_view name) {
-  if (name == "auto") return engine::GemmRoute::automatic;
-  if (name == "mma") return engine::GemmRoute::mma;
-  if (name == "cublas") return engine::GemmRoute::cublas;
-  if (name == "cublas-any-order") return engine::GemmRoute::cublas_any_order;
+  if (name == "auto" || name == "mma") return engine::GemmRoute::mma;
+  if (name == "cublas" || name == "cublas-any-order") return engine::GemmRoute::cublas;
   throw std::invalid_argument(fmt::format("backend.gemm = \"{}\": unknown", name));
 }
 

@@ -1,6 +1,7 @@
 // Where a run computes: the back end that `backend.*` asks for.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +21,8 @@ struct ChosenBackend {
   BackendRecord record;
   std::optional<std::string> gpu;     ///< its name; absent on the emulated back end
   std::optional<std::string> driver;  ///< "CUDA 13.0": the newest that it runs
+  /// How many products cuBLAS has computed; null where there is no device.
+  std::shared_ptr<const std::uint64_t> library_products;
 };
 
 /// The back end that `config.backend` asks for. CommandError(unavailable), one line with reason and remedy,

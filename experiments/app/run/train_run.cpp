@@ -78,8 +78,11 @@ nlohmann::ordered_json summary_of(const std::filesystem::path& folder, ExitState
         summary["evaluation_" + std::string(field.name)] = json_number(*value);
     });
   if (result.diagnosis) summary["diagnosis"] = result.diagnosis->code;
-  const std::optional<RunMemory> memory = read_manifest(folder).memory;  // as tables have it
-  summary["peak_tensor_bytes"] = memory ? memory->peak : result.peak_tensor_bytes;
+  const Manifest manifest = read_manifest(folder);
+  // As tables have it.
+  summary["peak_tensor_bytes"] = manifest.memory ? manifest.memory->peak : result.peak_tensor_bytes;
+  if (manifest.backend && manifest.backend->library_products)
+    summary["library_products"] = *manifest.backend->library_products;
   if (!sent_bytes.empty()) summary["sent_bytes"] = sent_bytes;  // by rank
   summary["state_hash"] = fmt::format("{:016x}", result.state_hash);
   return summary;
@@ -341,10 +344,14 @@ std::string tell_account(const std::filesystem::path& folder, nlohmann::ordered_
 ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunRecorder& recorder,
                    RunWriter& writer, const FolderClaim& claim,
                    const std::function<void(std::uint64_t)>& save_weights, std::uint64_t checkpoints_kept,
-                   Ranks& ranks) {
+                   Ranks& ranks, const std::uint64_t* library_products) {
   const std::filesystem::path& folder = writer.folder();
   const bool stdout_is_taken =
       dumps_to_stdout(request.dump_initial) || dumps_to_stdout(request.dump_gradients);
+  const auto finish = [&](ExitState state, const std::string& why) {
+    if (library_products != nullptr) writer.add_library_products(*library_products);
+    writer.finish(state, why);
+  };
   std::string message;
   nlohmann::ordered_json summary;
   ExitCode code = ExitCode::ok;
@@ -367,7 +374,7 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunRec
       message = fmt::format("diverged at step {}: {}. {}", result.steps, result.diagnosis->reason,
                             result.diagnosis->text);
     claim.require_held();
-    writer.finish(state, message);
+    finish(state, message);
     summary = summary_of(folder, state, result, sent_bytes);
     code = exit_code_of(result);
     if (!request.dump_gradients.empty() && result.steps < request.dump_step)
@@ -376,7 +383,7 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunRec
   } catch (const std::exception& error) {
     claim.require_held();  // where the run was overtaken, its end is not this one
     try {
-      writer.finish(ExitState::failed, reason_of(error));
+      finish(ExitState::failed, reason_of(error));
     } catch (const std::exception& another) {  // what failed first is what is wrong
       say("fp16lab: {}: its end could not be recorded: {}", folder.string(), reason_of(another));
     }
@@ -386,6 +393,9 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunRec
   if (code != ExitCode::interrupted) message = tell_account(folder, summary, request.common.quiet, message);
   std::istringstream parts(message);
   for (std::string part; std::getline(parts, part);) say("fp16lab: {}: {}", folder.string(), part);
+  if (const std::string text = library_products_text(writer.manifest());
+      !text.empty() && !request.common.quiet)
+    say("fp16lab: {}: {}", folder.string(), text);
   const std::string line = summary.dump() + "\n";
   if (stdout_is_taken)
     show_text(line);  // a dump has the standard output
@@ -475,7 +485,8 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
   RunWriter writer = open_folder(request, folder, *claim, config, *run, continuation, ranks);
   recorder.write_to(writer, *claim);
   return carry_out(request, trainer, recorder, writer, *claim, weights_writer(folder, config, *run),
-                   static_cast<std::uint64_t>(config.checkpoint.keep), ranks);
+                   static_cast<std::uint64_t>(config.checkpoint.keep), ranks,
+                   run->chosen.library_products.get());
 }
 
 }  // namespace

@@ -84,6 +84,11 @@ void RunWriter::set_memory(const RunMemory& memory) {
   write_file_atomically(folder_ / run_file::manifest, to_json(manifest_));
 }
 
+void RunWriter::add_library_products(std::uint64_t products) {
+  if (products > 0 && manifest_.backend)
+    manifest_.backend->library_products = manifest_.backend->library_products.value_or(0) + products;
+}
+
 RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest, const RunCut& keep)
     : folder_(std::move(folder)),
       manifest_(write_beginning(folder_, std::move(manifest), keep.rows())),
@@ -189,6 +194,14 @@ std::string build_name(const std::string& git_hash, const std::string& compiler,
 }
 
 bool is_watched(const Manifest& manifest) { return manifest.git_hash.find(", torch ") != std::string::npos; }
+
+std::string library_products_text(const Manifest& manifest) {
+  if (!manifest.backend || !manifest.backend->library_products) return "";
+  return fmt::format(
+      "cuBLAS computed {} products, in an order of its own: the promise of equal bits does not hold for this "
+      "run",
+      *manifest.backend->library_products);
+}
 
 std::vector<std::string> builds_of(const Manifest& manifest) {
   std::vector<std::string> builds{build_name(manifest.git_hash, manifest.compiler, manifest.flags)};

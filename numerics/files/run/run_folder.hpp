@@ -42,6 +42,9 @@ class RunWriter {
   /// Replaces the manifest by one that has it.
   void set_memory(const RunMemory& memory);
 
+  /// Adds to those that the manifest of a continued run has; finish() writes it.
+  void add_library_products(std::uint64_t products);
+
   /// Waits until the disk has every row.
   void sync();
   /// Syncs the line files, then replaces the manifest by one with this state, the message, the end time, the
@@ -97,6 +100,9 @@ Manifest read_manifest(const std::filesystem::path& folder);
 
 /// Did lab.watch record it, beside a training of PyTorch's? Its build names torch.
 bool is_watched(const Manifest& manifest);
+
+/// A sentence without its stop, where cuBLAS has computed products of the run; else empty.
+std::string library_products_text(const Manifest& manifest);
 
 /// A build of the program, for people and for comparing: "0123456789ab (GCC 12.2.0, -O3)". Equal names mean
 /// equal bits.

@@ -125,6 +125,11 @@ struct BackendRecord {
   FP16LAB_FIELD(std::optional<std::string>, capability, {}, "of the GPU, \"9.0\"");
   FP16LAB_FIELD(std::optional<std::string>, runtime, {}, "version of CUDA's libraries, \"13.0\"");
   FP16LAB_FIELD(std::optional<std::string>, gemm, {}, "backend.gemm");
+  FP16LAB_FIELD(
+      std::optional<std::uint64_t>, library_products, {},
+      "products that cuBLAS computed, in an order of its own: outside of the promise of equal bits; "
+      "once the run has ended, of the first rank, and without those of processes that were killed",
+      .since = 3);
   FP16LAB_RECORD_END(BackendRecord);
 };
 

@@ -55,7 +55,8 @@ void CudaBackend::gemm(const GemmCall& call) {
                                 std::to_string(tile::extent_limit));
   if (call.out.element_count() == 0) return;
 
-  if (call.tf32 || !library_gemm(call, plan)) own_gemm(call, plan);
+  if (library_ == nullptr || call.tf32 || k == 0) return own_gemm(call, plan);
+  library_gemm(call, plan);
 }
 
 void CudaBackend::own_gemm(const GemmCall& call, const checks::GemmPlan& plan) {

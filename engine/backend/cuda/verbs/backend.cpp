@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include <stdexcept>
+#include <utility>
 
-#include "engine/backend/cuda/library/cublaslt.hpp"
-#include "engine/backend/cuda/library/route.hpp"
+#include "engine/backend/cuda/library/product_library.hpp"
 #include "engine/backend/cuda/runtime/no_device.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
@@ -62,13 +62,22 @@ class RecordingMemory {
 
 class RecordedGraph final : public Recording {
  public:
-  RecordedGraph(Runtime& runtime, std::unique_ptr<Graph> graph)
-      : runtime_(&runtime), graph_(std::move(graph)) {}
-  void replay() override { runtime_->replay(*graph_); }
+  RecordedGraph(Runtime& runtime, std::unique_ptr<Graph> graph, std::shared_ptr<std::uint64_t> count,
+                std::uint64_t library_products)
+      : runtime_(&runtime),
+        graph_(std::move(graph)),
+        count_(std::move(count)),
+        library_products_(library_products) {}
+  void replay() override {
+    runtime_->replay(*graph_);
+    *count_ += library_products_;
+  }
 
  private:
   Runtime* runtime_;
   std::unique_ptr<Graph> graph_;
+  std::shared_ptr<std::uint64_t> count_;
+  std::uint64_t library_products_;  ///< of one replay
 };
 
 }  // namespace
@@ -79,20 +88,14 @@ void require_code_for_device(const CudaDevice& device) {
   if (!why.empty()) throw DeviceUnavailable(why);
 }
 
-namespace {
-std::unique_ptr<LibraryRoute> make_route(Runtime& runtime, const CudaOptions& options,
-                                         const TensorCoreModel& row,
-                                         const ProductLibraryFactory& make_library) {
-  if (options.gemm == GemmRoute::mma || !make_library) return nullptr;
-  return std::make_unique<LibraryRoute>(runtime, options, row, make_library());
-}
-}  // namespace
-
-CudaBackend::CudaBackend(const CudaOptions& options, const ProductLibraryFactory& make_library)
+CudaBackend::CudaBackend(const CudaOptions& options)
     : runtime_(options.device),
       pool_(std::make_unique<DeviceMemory>(options.device)),
       model_(chosen_row(runtime_.device(), options)),
-      library_(make_route(runtime_, options, model_, make_library)),
+      library_(options.gemm == GemmRoute::cublas ? std::make_unique<ProductLibrary>(runtime_, options.tf32)
+                                                 : nullptr),
+      library_products_(options.library_products ? options.library_products
+                                                 : std::make_shared<std::uint64_t>(0)),
       fault_(empty({static_cast<std::int64_t>(sizeof(IndexFault))}, DType::u8)) {
   runtime_.set_bytes(fault_.data(), 0, sizeof(IndexFault));
 }
@@ -128,14 +131,18 @@ void CudaBackend::require_not_recording(std::string_view verb) const {
 std::unique_ptr<Recording> CudaBackend::record(const std::function<void()>& work) {
   require_not_recording("record");
   const RecordingMemory memory(pool_);
+  const std::uint64_t before = *library_products_;
   runtime_.begin_recording();
   try {
     work();
   } catch (...) {
+    *library_products_ = before;
     runtime_.abandon_recording();
     throw;
   }
-  return std::make_unique<RecordedGraph>(runtime_, runtime_.finish_recording());
+  // Recorded, not done.
+  const std::uint64_t products = std::exchange(*library_products_, before) - before;
+  return std::make_unique<RecordedGraph>(runtime_, runtime_.finish_recording(), library_products_, products);
 }
 
 double CudaBackend::milliseconds(const std::function<void()>& work) {
@@ -149,7 +156,7 @@ double CudaBackend::milliseconds(const std::function<void()>& work) {
 }  // namespace gpu
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
-  return std::make_unique<gpu::CudaBackend>(options, make_cublaslt);
+  return std::make_unique<gpu::CudaBackend>(options);
 }
 std::unique_ptr<MemoryResource> make_cuda_memory(int device) {
   return std::make_unique<gpu::DeviceMemory>(device);

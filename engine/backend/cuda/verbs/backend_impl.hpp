@@ -14,7 +14,6 @@
 #include "engine/backend/backend.hpp"
 #include "engine/backend/checks.hpp"
 #include "engine/backend/cuda/cuda_backend.hpp"
-#include "engine/backend/cuda/library/product_library.hpp"
 #include "engine/backend/cuda/runtime/index_fault.hpp"
 #include "engine/backend/cuda/runtime/runtime.hpp"
 #include "engine/tensor/storage.hpp"
@@ -22,8 +21,7 @@
 
 namespace fp16lab::engine::gpu {
 
-class LibraryRoute;        // route.hpp
-class CheckBenchOnDevice;  // library/gemm.cu
+class ProductLibrary;  // library/product_library.hpp
 
 /// What pending CastProbe counts look like: the bins, then zero, infinite, nan, and the extremes as FP32
 /// bits, of the smallest the distance to infinity: so a maximum merges both, and all slots begin with 0.
@@ -44,8 +42,7 @@ struct ProbeCounts {
 
 class CudaBackend final : public Backend {
  public:
-  /// `make_library` may be empty: products by our own kernels only. It is called once the device is there.
-  explicit CudaBackend(const CudaOptions& options, const ProductLibraryFactory& make_library = {});
+  explicit CudaBackend(const CudaOptions& options);
   ~CudaBackend() override;
 
   std::string_view name() const override { return "cuda"; }
@@ -149,8 +146,6 @@ class CudaBackend final : public Backend {
   Runtime& runtime() { return runtime_; }
 
  private:
-  friend class CheckBenchOnDevice;
-
   // ---- services that rooms share ----
   /// Scratch memory of so many elements of T, in a tensor of bytes that gives it back.
   template <class T>
@@ -171,10 +166,9 @@ class CudaBackend final : public Backend {
   /// std::invalid_argument naming the device's capability if its tensor cores multiply no such operands: BF16
   /// and, with `tf32`, FP32 rounded to TF32 before 8.0.
   void require_products(std::string_view verb, DType operands, bool tf32) const;  // backend.cpp
-  /// Route (a) of gemm: our own kernels. gemm() checks the call, then asks the library, then this.
-  void own_gemm(const GemmCall& call, const checks::GemmPlan& plan);  // gemm.cu
-  /// Route (b): the library, if its algorithm for this call is pinned. false: nothing was done.
-  bool library_gemm(const GemmCall& call, const checks::GemmPlan& plan);  // library/gemm.cu
+  /// The two routes of gemm(), which has checked the call: our own kernels, and cuBLAS.
+  void own_gemm(const GemmCall& call, const checks::GemmPlan& plan);      // gemm.cu
+  void library_gemm(const GemmCall& call, const checks::GemmPlan& plan);  // library/gemm.cu
   /// Downloads are refused while recording, uploads too: std::logic_error naming the verb.
   void require_not_recording(std::string_view verb) const;  // backend.cpp
   /// histogram.cu: adds the exponents of x (f) to `counts`, and to `also` unless it is null.
@@ -188,11 +182,12 @@ class CudaBackend final : public Backend {
   Runtime runtime_;
   StoragePool pool_;
   TensorCoreModel model_;
-  std::unique_ptr<LibraryRoute> library_;  ///< nullptr where no library is asked
-  Tensor fault_;                           ///< an IndexFault
-  std::uint32_t index_checks_ = 0;         ///< calls of index_check
-  bool fault_possible_ = false;            ///< an index_check since the fault was last looked at
-  bool fault_recorded_ = false;            ///< an index_check in a recording: whenever it is replayed
+  std::unique_ptr<ProductLibrary> library_;  ///< nullptr where no library is asked
+  std::shared_ptr<std::uint64_t> library_products_;
+  Tensor fault_;                    ///< an IndexFault
+  std::uint32_t index_checks_ = 0;  ///< calls of index_check
+  bool fault_possible_ = false;     ///< an index_check since the fault was last looked at
+  bool fault_recorded_ = false;     ///< an index_check in a recording: whenever it is replayed
 };
 
 }  // namespace fp16lab::engine::gpu

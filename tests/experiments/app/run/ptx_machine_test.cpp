@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class PtxMachine : public SmallRuns {
  protected:
@@ -28,14 +29,12 @@ class PtxMachine : public SmallRuns {
     for (const auto& [name, value] : more) environment[name] = value;
     return testing_support::run_program(fp16lab_binary, arguments, folder_, environment);
   }
-  /// cuBLASLt wants a driver: our own products alone.
   std::vector<std::string> on(const std::string& device, const std::string& out,
                               const std::vector<std::string>& more) {
     std::vector<std::string> arguments{"train",   "-c",    write_config("6").string(), "-o",
                                        path(out), "--set", "backend.device=" + device};
     arguments.insert(arguments.end(),
                      {"--set", "observe.histograms_every=3", "--set", "data.test_subset=20"});
-    if (device == "cuda") arguments.insert(arguments.end(), {"--set", "backend.gemm=mma"});
     for (const std::string& setting : more) arguments.insert(arguments.end(), {"--set", setting});
     return arguments;
   }
@@ -74,12 +73,64 @@ TEST_F(PtxMachine, SaysThatItIsNoGpu) {
               HasSubstr("no GPU"));
 }
 
-/// backend.gemm = cublas calls it; without a GPU it can only be linked.
+/// The machine's cuBLAS (tests/machines/ptx/cudart/api_cublas.cpp) adds in another order than our kernels.
+TEST_F(PtxMachine, ARunWhoseProductsAreCublasSaysSo) {
+  for (const std::string gemm : {"mma", "cublas", "cublas-any-order"}) {
+    const auto run = on_ptx(on("cuda", gemm, {"amp.level=O1", "backend.gemm=" + gemm}));
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    const auto summary = nlohmann::json::parse(run.out),
+               manifest = nlohmann::json::parse(read(gemm + "/manifest.json"));
+    EXPECT_EQ(manifest.at("backend").at("gemm"), gemm);
+    if (gemm == "mma") {
+      EXPECT_TRUE(manifest.at("backend").at("library_products").is_null());
+      EXPECT_THAT(run.err, Not(HasSubstr("cuBLAS")));
+      continue;
+    }
+    // Two layers: two products forward and three backward a step, and two for each batch that is evaluated.
+    const auto products = manifest.at("backend").at("library_products").get<std::uint64_t>();
+    EXPECT_EQ(products, 6 * 5 + 2);
+    EXPECT_EQ(summary.at("library_products"), products);
+    EXPECT_THAT(run.err,
+                HasSubstr("cuBLAS computed 32 products, in an order of its own: the promise of equal bits "
+                          "does not hold for this run\n"));
+  }
+  EXPECT_NE(steps("cublas"), steps("mma"));
+  EXPECT_EQ(steps("cublas"), steps("cublas-any-order")) << "two names of one thing";
+  const auto compared = fp16lab({"compare", path("mma"), path("cublas")});
+  EXPECT_THAT(compared.out, HasSubstr("Note: B: cuBLAS computed 32 products"));
+  const auto more = on_ptx({"train", "--resume", "-o", path("cublas"), "--set", "backend.gemm=mma"});
+  EXPECT_EQ(more.exit_code, 2);
+  EXPECT_THAT(more.err, HasSubstr("--resume: backend.gemm = \"mma\""));
+}
+
+TEST_F(PtxMachine, RevealsTheOrderOfAProductOnTheDevice) {
+  const auto order = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"reveal", "-k", "33", "--json"});
+    const auto result = on_ptx(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return nlohmann::json::parse(result.out);
+  };
+  const auto of = [&](const std::string& gemm, const std::string& transposed) {
+    return order({"--gemm", gemm, "--in", "bf16", "--m", "3", "--n", "5", "--transposed", transposed});
+  };
+  const auto row = order({"--model", "hopper", "--in", "bf16"});
+  for (const std::string transposed : {"a", "b", "a,b"}) {
+    const auto own = of("mma", transposed), library = of("cublas", transposed);
+    EXPECT_EQ(own.at("model"), "mma on hopper");
+    EXPECT_EQ(own.at("joins"), row.at("joins"));
+    EXPECT_EQ(library.at("in_words"), "descending chain of 33") << library;
+  }
+  const auto refused = on_ptx({"reveal", "--gemm", "cublas", "--parts", "2"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("expected with --gemm no more than"));
+}
+
+/// What the machine's cuBLAS stands for.
 TEST_F(PtxMachine, TheLibraryIsLinkedWithCublas) {
   std::ostringstream bytes;
   bytes << std::ifstream(FP16LAB_PLUGIN, std::ios::binary).rdbuf();
   const std::string library = bytes.str();
-  for (const char* const symbol : {"libcublasLt.so", "cublasLtMatmul"})
+  for (const char* const symbol : {"libcublas.so", "cublasGemmStridedBatchedEx"})
     EXPECT_NE(library.find(symbol), std::string::npos);
 }
 
