@@ -25,8 +25,8 @@
 #include <span>
 #include <string_view>
 
-#include "engine/backend/step_options.hpp"
 #include "engine/backend/step_state.hpp"
+#include "engine/backend/update.hpp"
 #include "engine/tensor/storage.hpp"
 #include "engine/tensor/tensor.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
@@ -350,60 +350,11 @@ class Backend {
   virtual void clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) = 0;
   /// g = minimum(maximum(g, -max_value), max_value), max_value > 0 an FP32 number; a NaN stays. In place.
   virtual void clip_by_value(std::span<Tensor> gradients, float max_value) = 0;
-  /// Applied only if found_inf[optimizer] == 0; otherwise no byte of weight or velocity changes. `step` is
-  /// the state *after* this iteration's advance: taken_steps counts this step. FP32 elementwise, one rounding
-  /// per operation in torch's documented order, no fma (engine/backend/optimizer_functions.hpp):
-  ///   d = g + wd * w                                (d = g if wd == 0)
-  ///   v = momentum * v + (1 - dampening) * d        (v = d if taken_steps == 1, the first taken step)
-  ///   d = nesterov ? d + momentum * v : v           (v and this line only if momentum != 0)
-  ///   w = w - lr * d
-  /// weight and gradient f, each in its own dtype; velocity f32. Where there is no master copy the weight has
-  /// 16 bits: it is widened, and the new one rounded to nearest even once, at the end, or as `store` says.
-  virtual void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
-                        int optimizer, const Tensor& step, const WeightStore& store = {}) = 0;
-  /// Applied only if found_inf[optimizer] == 0; otherwise no byte of weight or moments changes. `step` is the
-  /// state *after* this iteration's advance: beta powers are beta^t with t >= 1 counting this step. As
-  /// written, left to right, one FP32 rounding per operation; the quotient lr / (1 - b1^t), the root sqrt(1 -
-  /// b2^t) and 1 - lr * wd are FP64, rounded once:
-  ///   g = g + wd * w        (Adam with wd != 0)      or    w = w * (1 - lr * wd)   (decoupled, wd != 0)
-  ///   m = b1 * m + (1 - b1) * g
-  ///   v = b2 * v + ((1 - b2) * g) * g
-  ///   w = w - ((lr / (1 - b1^t)) * m) / (sqrt(v) / sqrt(1 - b2^t) + eps)
-  /// Uncorrected: m and v likewise, of g as it came, then
-  ///   u = m / (sqrt(v) + eps)
-  ///   u = u + wd * w        (wd != 0)
-  ///   w = w - lr * u
-  /// Dtypes as in sgd_step; moments f32.
-  virtual void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient,
-                         Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step,
-                         const WeightStore& store = {}) = 0;
-  /// RMSprop as PyTorch has it (Tieleman & Hinton 2012; centered: Graves, arXiv 1308.0850). Applied, `step`
-  /// and dtypes as in sgd_step; the states are f32. One FP32 rounding per operation:
-  ///   g = g + wd * w                                (wd != 0)
-  ///   s = alpha * s + ((1 - alpha) * g) * g
-  ///   a = alpha * a + (1 - alpha) * g               (centered)
-  ///   d = g / (sqrt(s) + eps), or g / (sqrt(max(s - a * a, 0)) + eps) if centered
-  ///   b = momentum * b + d,  d = b                  (momentum != 0)
-  ///   w = w - lr * d
-  /// where s is square_average, a gradient_average and b velocity. Of a difference s - a * a below 0, which
-  /// only rounding makes, PyTorch takes the root and has a NaN.
-  virtual void rmsprop_step(const RmspropOptions& options, Tensor& weight, const Tensor& gradient,
-                            Tensor& square_average, Tensor& gradient_average, Tensor& velocity, int optimizer,
-                            const Tensor& step, const WeightStore& store = {}) = 0;
-  /// LAMB (You et al., ICLR 2020, algorithm 2, with the identity for its phi), as apex's FusedLAMB with
-  /// use_nvlamb computes it but for its own clipping (clip_by_norm is here for that). Applied, `step`, dtypes
-  /// and roundings as in adam_step; 1 - b1^t, and the product of the rate and the quotient of the norms, are
-  /// FP64, rounded once:
-  ///   m = b1 * m + (1 - b1) * g
-  ///   v = b2 * v + ((1 - b2) * g) * g
-  ///   u = (m / (1 - b1^t)) / (sqrt(v) / sqrt(1 - b2^t) + eps)
-  ///   u = u + wd * w        (wd != 0)
-  ///   w = w - (lr * (|w| / |u|)) * u
-  /// |w| and |u| are the norms of the two tensors as global_norm takes them: TREE in FP64; where one of them
-  /// is 0, the quotient is 1.
-  virtual void lamb_step(const LambOptions& options, Tensor& weight, const Tensor& gradient,
-                         Tensor& first_moment, Tensor& second_moment, int optimizer, const Tensor& step,
-                         const WeightStore& store = {}) = 0;
+  /// One step of one weight by a rule of the table, which says what it computes and in which order
+  /// (engine/backend/update_rules.hpp). Applied only if found_inf[optimizer] == 0; otherwise no byte of weight
+  /// or states changes. A weight of 16 bits (where there is no master copy) is widened, and the new one
+  /// rounded to nearest even once, at the end, or as `store` says.
+  virtual void update(const UpdateCall& call) = 0;
 
   // ---- counting and digests ----
   virtual void histogram(const Tensor& x, ExponentHistogram& out) = 0;  ///< adds to `out`

@@ -104,17 +104,7 @@ void gradients(std::string_view verb, std::span<const Tensor> gradients);
 void max_norm(double max_norm);
 void max_value(float max_value);
 void optimizer_index(std::string_view verb, int optimizer);
-/// Of every optimizer's verb, besides its own.
-void weight_store(std::string_view verb, const Tensor& weight, const Tensor& gradient,
-                  const WeightStore& store);
-void sgd_step(const SgdOptions& options, const Tensor& weight, const Tensor& gradient,
-              const Tensor& velocity);
-void adam_step(const AdamOptions& options, const Tensor& weight, const Tensor& gradient,
-               const Tensor& first_moment, const Tensor& second_moment);
-void rmsprop_step(const RmspropOptions& options, const Tensor& weight, const Tensor& gradient,
-                  const Tensor& square_average, const Tensor& gradient_average, const Tensor& velocity);
-void lamb_step(const LambOptions& options, const Tensor& weight, const Tensor& gradient,
-               const Tensor& first_moment, const Tensor& second_moment);
+void update(const UpdateCall& call);
 void histogram(const Tensor& x);
 void count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient);
 void digest(const Tensor& x);

@@ -69,21 +69,8 @@ void require_state(std::string_view verb, const Argument& weight, const Argument
   require_apart(verb, gradient, state);
 }
 
-/// Weight, gradient and the two moments of Adam and its kin.
-void require_moments(std::string_view verb, float gradient_factor, const Tensor& weight,
-                     const Tensor& gradient, const Tensor& first_moment, const Tensor& second_moment) {
-  const Argument w{"weight", weight}, g{"gradient", gradient}, m{"first_moment", first_moment},
-      v{"second_moment", second_moment};
-  require_update(verb, w, g, gradient_factor);
-  require_state(verb, w, g, m);
-  require_state(verb, w, g, v);
-  require_apart(verb, m, v);
-}
-
-}  // namespace
-
-void weight_store(std::string_view verb, const Tensor& weight, const Tensor& gradient,
-                  const WeightStore& store) {
+void require_store(std::string_view verb, const Tensor& weight, const Tensor& gradient,
+                   const WeightStore& store) {
   const Argument w{"weight", weight};
   const bool wide = weight.dtype() == DType::f32;
   if (store.stochastic && wide)
@@ -100,39 +87,28 @@ void weight_store(std::string_view verb, const Tensor& weight, const Tensor& gra
   require_apart(verb, {"gradient", gradient}, c);
 }
 
-void sgd_step(const SgdOptions& options, const Tensor& weight, const Tensor& gradient,
-              const Tensor& velocity) {
-  const Argument w{"weight", weight}, g{"gradient", gradient};
-  require_update("sgd_step", w, g, options.gradient_factor);
-  if (options.momentum != 0.0f) require_state("sgd_step", w, g, {"velocity", velocity});
-}
+}  // namespace
 
-void adam_step(const AdamOptions& options, const Tensor& weight, const Tensor& gradient,
-               const Tensor& first_moment, const Tensor& second_moment) {
-  require_moments("adam_step", options.gradient_factor, weight, gradient, first_moment, second_moment);
-}
-
-void lamb_step(const LambOptions& options, const Tensor& weight, const Tensor& gradient,
-               const Tensor& first_moment, const Tensor& second_moment) {
-  require_moments("lamb_step", options.gradient_factor, weight, gradient, first_moment, second_moment);
-}
-
-void rmsprop_step(const RmspropOptions& options, const Tensor& weight, const Tensor& gradient,
-                  const Tensor& square_average, const Tensor& gradient_average, const Tensor& velocity) {
-  constexpr std::string_view verb = "rmsprop_step";
-  const Argument w{"weight", weight}, g{"gradient", gradient}, s{"square_average", square_average},
-      a{"gradient_average", gradient_average}, v{"velocity", velocity};
-  require_update(verb, w, g, options.gradient_factor);
-  require_state(verb, w, g, s);
-  if (options.centered) {
-    require_state(verb, w, g, a);
-    require_apart(verb, s, a);
+void update(const UpdateCall& call) {
+  const UpdateRuleInfo& rule = info_of(call.rule);
+  const std::string_view verb = rule.name;
+  step_state(verb, call.step);
+  optimizer_index(verb, call.optimizer);
+  const Argument w{"weight", call.weight}, g{"gradient", call.gradient};
+  require_update(verb, w, g, call.options.gradient_factor);
+  const Tensor undefined;
+  const auto state = [&](std::size_t i) -> Argument {
+    return {rule.states[i], call.states[i] == nullptr ? undefined : *call.states[i]};
+  };
+  for (std::size_t i = 0; i < rule.states.size(); ++i) {
+    if (!rule.uses(call.options, static_cast<int>(i))) continue;
+    require_state(verb, w, g, state(i));
+    for (std::size_t other = 0; other < i; ++other)
+      if (rule.uses(call.options, static_cast<int>(other))) require_apart(verb, state(other), state(i));
   }
-  if (options.momentum != 0.0f) {
-    require_state(verb, w, g, v);
-    require_apart(verb, s, v);
-    if (options.centered) require_apart(verb, a, v);
-  }
+  require_store(verb, call.weight, call.gradient, call.store);
+  for (const Tensor* norm : call.norms)
+    if (rule.reads_norms) step_state(verb, norm == nullptr ? undefined : *norm);
 }
 
 }  // namespace fp16lab::engine::checks

@@ -5,15 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <stdexcept>
-#include <type_traits>
 #include <utility>
 
-#include "engine/optim/adam.hpp"
-#include "engine/optim/lamb.hpp"
 #include "engine/optim/optimizer_programs.hpp"
-#include "engine/optim/rmsprop.hpp"
-#include "engine/optim/sgd.hpp"
 
 namespace fp16lab::engine::optim {
 
@@ -52,13 +48,86 @@ void check(const OptimizerOptions& options) {
 
 }  // namespace
 
-std::span<const std::string_view> optimizer_names() {
-  static constexpr std::string_view names[] = {"sgd",     "adam", "adamw",
-                                               "rmsprop", "lamb", "adam_weight_decay"};
-  return names;
+namespace {
+
+UpdateCall call_of(UpdateRule rule, const WeightStep& weight) {
+  return {.rule = rule,
+          .options = weight.options,
+          .weight = weight.parameter.value,
+          .gradient = weight.parameter.gradient,
+          .states = weight.states,
+          .optimizer = weight.optimizer,
+          .step = weight.step,
+          .store = weight.store};
 }
 
-bool reads_betas(std::string_view name) { return name != "sgd" && name != "rmsprop"; }
+/// Rules that are one pass over the elements.
+void update_once(const OptimizerRow& row, const WeightStep& weight) {
+  weight.backend.update(call_of(row.rule, weight));
+}
+
+/// What global_norm leaves of one tensor, in a StepState of its own.
+Tensor norm_of(Backend& backend, const Tensor& x) {
+  Tensor norm = backend.empty({static_cast<std::int64_t>(sizeof(StepState))}, DType::u8);
+  backend.global_norm(std::span(&x, 1), norm);
+  return norm;
+}
+
+/// LAMB (You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", ICLR 2020):
+/// algorithm 2 with the identity for its phi. So does NVIDIA apex's FusedLAMB with use_nvlamb = true (without
+/// it, apex leaves parameters without decay alone) and max_grad_norm = 0: the norm of all gradients is
+/// train.clip_norm's.
+///
+/// MindSpore's Lamb (mindspore/nn/optim/lamb.py where it is composed of ops; later lamb_impl.cu has the same
+/// two directions) steps along this direction too, and differs in the quotient: its lower norm is that of
+/// m' / sqrt(v' + epsilon) + wd * w, with epsilon under the root; it is cut to [0, 10], and is 1 where the
+/// gradient is 0. Ours does none of this.
+void follow_direction(const OptimizerRow& row, const WeightStep& weight) {
+  Tensor direction = weight.backend.empty(weight.parameter.value.shape(), DType::f32);
+  UpdateCall call = call_of(row.rule, weight);
+  call.store = {};  // the weight stays
+  call.states[static_cast<std::size_t>(row.kept_states)] = &direction;
+  weight.backend.update(call);
+  // Norms of what a skipped step left unwritten are not used.
+  const Tensor of_weight = norm_of(weight.backend, weight.parameter.value),
+               of_direction = norm_of(weight.backend, direction);
+  weight.backend.update({.rule = UpdateRule::follow,
+                         .options = {},
+                         .weight = weight.parameter.value,
+                         .gradient = direction,
+                         .optimizer = weight.optimizer,
+                         .step = weight.step,
+                         .store = weight.store,
+                         .norms = {&of_weight, &of_direction}});
+}
+
+constexpr OptimizerRow rows[] = {
+    // name, rule, kept states, reads betas, adaptive, epsilon, move
+    {"sgd", UpdateRule::sgd, 1, false, false, 1e-8, &update_once},
+    {"adam", UpdateRule::adam, 2, true, true, 1e-8, &update_once},
+    {"adamw", UpdateRule::adamw, 2, true, true, 1e-8, &update_once},
+    {"rmsprop", UpdateRule::rmsprop, 3, false, true, 1e-8, &update_once},
+    {"lamb", UpdateRule::lamb_direction, 2, true, true, 1e-8, &follow_direction},
+    // mindspore/nn/optim/adam.py, AdamWeightDecay
+    {"adam_weight_decay", UpdateRule::adam_weight_decay, 2, true, true, 1e-6, &update_once},
+};
+
+constexpr auto names = [] {
+  std::array<std::string_view, std::size(rows)> all;
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = rows[i].name;
+  return all;
+}();
+
+}  // namespace
+
+std::span<const std::string_view> optimizer_names() { return names; }
+
+const OptimizerRow& optimizer_row(std::string_view name) {
+  for (const OptimizerRow& row : rows)
+    if (row.name == name) return row;
+  throw std::invalid_argument(
+      fmt::format("optimizer.name = \"{}\": known are {}", name, fmt::join(names, ", ")));
+}
 
 float gradient_factor(const OptimizerOptions& options) {
   return static_cast<float>(1.0 / options.loss_scale);
@@ -66,10 +135,37 @@ float gradient_factor(const OptimizerOptions& options) {
 
 Optimizer::Optimizer(Backend& backend, std::vector<Parameter*> parameters, const OptimizerOptions& options,
                      std::uint64_t steps, int index)
-    : backend_(&backend), parameters_(std::move(parameters)), options_(options), index_(index) {
+    : backend_(&backend),
+      parameters_(std::move(parameters)),
+      options_(options),
+      row_(&optimizer_row(options.name)),
+      update_{.beta1 = static_cast<float>(options.beta1),
+              .beta2 = static_cast<float>(options.beta2),
+              .alpha = static_cast<float>(options.alpha),
+              .epsilon = static_cast<float>(epsilon_of(options)),
+              .momentum = static_cast<float>(options.momentum),
+              .dampening = static_cast<float>(options.dampening),
+              .centered = options.centered,
+              .weight_decay = static_cast<float>(options.weight_decay),
+              .nesterov = options.nesterov,
+              .gradient_factor = gradient_factor(options)},
+      index_(index) {
+  check(options);
+  require(index >= 0 && index < max_optimizers, "index", index, "in [0, 8)");
   const std::vector<float> table = learning_rate_table(options.schedule, options.learning_rate, steps);
   learning_rates_ = backend.empty({static_cast<std::int64_t>(table.size())}, DType::f32);
   backend.upload(std::as_bytes(std::span(table)), learning_rates_);
+  const UpdateRuleInfo& rule = info_of(row_->rule);
+  for (const Parameter* parameter : parameters_) {
+    std::array<std::ptrdiff_t, most_update_states>& places = places_.emplace_back();
+    places.fill(-1);
+    for (int i = 0; i < row_->kept_states; ++i)
+      if (rule.uses(update_, i)) {
+        const auto at = static_cast<std::size_t>(i);
+        places[at] = static_cast<std::ptrdiff_t>(add_state(*parameter, rule.states[at]));
+      }
+  }
+  prepare_stores();
 }
 
 std::size_t Optimizer::add_state(const Parameter& parameter, std::string_view suffix, DType dtype) {
@@ -130,16 +226,20 @@ std::span<Tensor> Optimizer::gradients() {
 
 void Optimizer::apply(Tensor& step) {
   gradients_.clear();  // no share of their memory: the next backward pass may want it in another dtype
-  const bool betas = reads_betas(options_.name);
   const AdvanceSteps advance{.optimizer = static_cast<std::uint64_t>(index_),
-                             .beta1 = betas ? static_cast<float>(options_.beta1) : 1.0f,
-                             .beta2 = betas ? static_cast<float>(options_.beta2) : 1.0f};
+                             .beta1 = row_->reads_betas ? update_.beta1 : 1.0f,
+                             .beta2 = row_->reads_betas ? update_.beta2 : 1.0f};
   backend_->run(scalar_program("optimizer.advance_steps", &advance_steps_program, advance), step);
   for (std::size_t which = 0; which < parameters_.size(); ++which) {
     Parameter& parameter = *parameters_[which];
     if (!parameter.has_gradient) continue;
     if (observer_ != nullptr) observer_->before_update(parameter);
-    update_parameter(which, parameter, step, stores_.empty() ? WeightStore{} : stores_[which]);
+    std::array<Tensor*, most_update_states> states{};
+    for (std::size_t i = 0; i < states.size(); ++i)
+      if (const std::ptrdiff_t place = places_[which][i]; place >= 0)
+        states[i] = &state_[static_cast<std::size_t>(place)].tensor;
+    row_->move(*row_, {*backend_, update_, parameter, states, index_, step,
+                       stores_.empty() ? WeightStore{} : stores_[which]});
     if (observer_ != nullptr) observer_->after_update(parameter);
     ++parameter.version;  // the host does not know whether the step was skipped; a new version is always safe
   }
@@ -147,20 +247,7 @@ void Optimizer::apply(Tensor& step) {
 
 std::unique_ptr<Optimizer> make_optimizer(Backend& backend, std::vector<Parameter*> parameters,
                                           const OptimizerOptions& options, std::uint64_t steps, int index) {
-  check(options);
-  require(index >= 0 && index < max_optimizers, "index", index, "in [0, 8)");
-  const auto make = [&]<class Kind>(std::type_identity<Kind>) -> std::unique_ptr<Optimizer> {
-    auto made = std::make_unique<Kind>(backend, std::move(parameters), options, steps, index);
-    made->prepare_stores();
-    return made;
-  };
-  if (options.name == "sgd") return make(std::type_identity<Sgd>());
-  if (options.name == "rmsprop") return make(std::type_identity<Rmsprop>());
-  if (options.name == "lamb") return make(std::type_identity<Lamb>());
-  if (std::ranges::find(optimizer_names(), options.name) != optimizer_names().end())
-    return make(std::type_identity<Adam>());
-  throw std::invalid_argument(
-      fmt::format("optimizer.name = \"{}\": known are {}", options.name, fmt::join(optimizer_names(), ", ")));
+  return std::make_unique<Optimizer>(backend, std::move(parameters), options, steps, index);
 }
 
 void clip_grad_norm(Backend& backend, const amp::Scaler& scaler, Optimizer& optimizer, double max_norm,

@@ -2,6 +2,8 @@
 // either way. All arithmetic happens in back-end verbs that read found_inf themselves.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -48,15 +50,38 @@ struct OptimizerOptions {
   bool set_to_zero = false;  ///< what clear_gradients() leaves: zeros, or nothing (Paddle's clear_grad)
 };
 
-/// The update rules by name: sgd, adam, adamw, rmsprop, lamb, adam_weight_decay.
+class Optimizer;
+struct WeightStep;
+
+/// An optimizer: a row of the table in optimizer.cpp.
+struct OptimizerRow {
+  std::string_view name;
+  UpdateRule rule;   ///< of the table of update rules; it names the states
+  int kept_states;   ///< how many of the rule's states live from step to step
+  bool reads_betas;  ///< its beta powers advance with its steps
+  bool adaptive;     ///< it divides by what the gradients were, so that their scale cancels
+  double epsilon;    ///< where none is given
+  void (*move)(const OptimizerRow& row, const WeightStep& weight);
+};
+
+/// One step of one weight, for OptimizerRow::move.
+struct WeightStep {
+  Backend& backend;
+  const UpdateOptions& options;
+  Parameter& parameter;
+  std::array<Tensor*, most_update_states> states;  ///< null where the rule does not use one
+  int optimizer;
+  const Tensor& step;
+  const WeightStore& store;
+};
+
+/// std::invalid_argument naming those that are known.
+const OptimizerRow& optimizer_row(std::string_view name);
+/// Of all rows: sgd, adam, adamw, rmsprop, lamb, adam_weight_decay.
 std::span<const std::string_view> optimizer_names();
 
-/// Does the rule keep first and second moments, by beta1 and beta2? Only then do their powers advance with
-/// its steps.
-bool reads_betas(std::string_view name);
-/// The epsilon that the rule of this name has where none is given: 1e-6 of adam_weight_decay
-/// (mindspore/nn/optim/adam.py, AdamWeightDecay), 1e-8 of the others.
-constexpr double epsilon_of(std::string_view rule) { return rule == "adam_weight_decay" ? 1e-6 : 1e-8; }
+/// The epsilon that the rule of this name has where none is given.
+inline double epsilon_of(std::string_view rule) { return optimizer_row(rule).epsilon; }
 /// The one that the options give, or their rule's.
 inline double epsilon_of(const OptimizerOptions& options) {
   return options.epsilon.value_or(epsilon_of(options.name));
@@ -79,12 +104,13 @@ enum class ClearTo { none, zero };
 
 using amp::NamedTensor;
 
-/// Base of all optimizers: the common order of an iteration.
+/// An optimizer by its row. The order of an iteration:
 ///   begin_iteration: learning rate of this iteration from the table; optimizer 0 counts iterations (+= 1);
 ///   apply (through Scaler::step): taken_steps, skipped_steps and, where the rule reads betas, their powers
-///   advance, then one verb per parameter.
-class Optimizer : public amp::ScaledOptimizer {
+///   advance, then OptimizerRow::move for each parameter.
+class Optimizer final : public amp::ScaledOptimizer {
  public:
+  /// As make_optimizer.
   Optimizer(Backend& backend, std::vector<Parameter*> parameters, const OptimizerOptions& options,
             std::uint64_t steps, int index);
 
@@ -109,25 +135,22 @@ class Optimizer : public amp::ScaledOptimizer {
   const std::vector<NamedTensor>& state() const { return state_; }
   const OptimizerOptions& options() const { return options_; }
 
-  /// make_optimizer calls it, behind the constructor: the state that 16-bit weights have besides.
-  void prepare_stores();
-
- protected:
-  Backend& backend() const { return *backend_; }
+ private:
   /// Adds a state tensor of zeros in the shape of `parameter`; returns its position in state().
   std::size_t add_state(const Parameter& parameter, std::string_view suffix, DType dtype = DType::f32);
-  Tensor& state_tensor(std::size_t position) { return state_[position].tensor; }
-  /// One verb for parameter number `which`, which has a gradient; it hands on `store`.
-  virtual void update_parameter(std::size_t which, Parameter& parameter, const Tensor& step,
-                                const WeightStore& store) = 0;
+  /// The state that 16-bit weights have besides.
+  void prepare_stores();
 
- private:
   Backend* backend_;
   std::vector<Parameter*> parameters_;
   OptimizerOptions options_;
+  const OptimizerRow* row_;
+  UpdateOptions update_;  ///< the options in FP32
   int index_;
   UpdateObserver* observer_ = nullptr;
   std::vector<NamedTensor> state_;
+  std::vector<std::array<std::ptrdiff_t, most_update_states>>
+      places_;                         ///< of each parameter's states; -1: none
   std::vector<WeightStore> stores_;    ///< of the parameters; empty: the default for all
   std::vector<Tensor> compensations_;  ///< of the parameters, where stores_ point to them
   std::vector<Tensor> gradients_;      ///< kept for its capacity

@@ -82,8 +82,12 @@ class Replicas {
       backend_->write_step_state(state, states_[rank]);
       const ChunkRange own = sharded ? shard(rank) : ChunkRange{0, before.size()};
       Tensor weight = tensor_of(*backend_, std::span(before).subspan(own.begin, own.end - own.begin));
-      Tensor no_velocity;
-      backend_->sgd_step({}, weight, tensor_of(*backend_, parts_[rank]), no_velocity, 0, states_[rank]);
+      backend_->update({.rule = engine::UpdateRule::sgd,
+                        .options = {},
+                        .weight = weight,
+                        .gradient = tensor_of(*backend_, parts_[rank]),
+                        .optimizer = 0,
+                        .step = states_[rank]});
       const std::vector<float> after = values_of(*backend_, weight);
       for (std::size_t other = 0; other < states_.size(); ++other)
         if (sharded || other == rank)

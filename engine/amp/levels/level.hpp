@@ -82,7 +82,7 @@ struct ToFloat {
 };
 
 /// What is rounded stochastically to 16 bits, and not to nearest: updates of weights without a master copy
-/// (WeightStore, engine/backend/step_options.hpp), gradients in backward passes
+/// (WeightStore, engine/backend/update.hpp), gradients in backward passes
 /// (StepContext::stochastic_gradients), or both.
 enum class LowRounding { nearest, stochastic, stochastic_weights, stochastic_gradients };
 

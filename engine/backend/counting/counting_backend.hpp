@@ -95,14 +95,7 @@ class CountingBackend final : public Backend {
   void global_norm(std::span<const Tensor>, Tensor&) override {}
   void clip_by_norm(std::span<Tensor>, double, Tensor&) override {}
   void clip_by_value(std::span<Tensor>, float) override {}
-  void sgd_step(const SgdOptions&, Tensor&, const Tensor&, Tensor&, int, const Tensor&,
-                const WeightStore&) override {}
-  void adam_step(const AdamOptions&, Tensor&, const Tensor&, Tensor&, Tensor&, int, const Tensor&,
-                 const WeightStore&) override {}
-  void rmsprop_step(const RmspropOptions&, Tensor&, const Tensor&, Tensor&, Tensor&, Tensor&, int,
-                    const Tensor&, const WeightStore&) override {}
-  void lamb_step(const LambOptions&, Tensor&, const Tensor&, Tensor&, Tensor&, int, const Tensor&,
-                 const WeightStore&) override {}
+  void update(const UpdateCall&) override {}
   void histogram(const Tensor&, ExponentHistogram&) override {}
   void histogram(const Tensor&, CastProbe&) override {}
   void histogram(const Tensor&, DType, CastProbe&) override {}

@@ -96,15 +96,7 @@ class EmulatedBackend : public Backend {
   void clip_by_value(std::span<Tensor> gradients, float max_value) override;
 
   // optimizers.cpp
-  void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
-                int optimizer, const Tensor& step, const WeightStore& store) override;
-  void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
-                 Tensor& second_moment, int optimizer, const Tensor& step, const WeightStore& store) override;
-  void rmsprop_step(const RmspropOptions& options, Tensor& weight, const Tensor& gradient,
-                    Tensor& square_average, Tensor& gradient_average, Tensor& velocity, int optimizer,
-                    const Tensor& step, const WeightStore& store) override;
-  void lamb_step(const LambOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
-                 Tensor& second_moment, int optimizer, const Tensor& step, const WeightStore& store) override;
+  void update(const UpdateCall& call) override;
 
   // histogram.cpp
   void histogram(const Tensor& x, ExponentHistogram& out) override;

@@ -126,31 +126,9 @@ class SaturatingBackend final : public EmulatedBackend {
     write_step_state(state, step);
   }
 
-  void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
-                int optimizer, const Tensor& step, const WeightStore& store) override {
-    EmulatedBackend::sgd_step(options, weight, gradient, velocity, optimizer, step, store);
-    saturate(weight);
-  }
-  void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
-                 Tensor& second_moment, int optimizer, const Tensor& step,
-                 const WeightStore& store) override {
-    EmulatedBackend::adam_step(options, weight, gradient, first_moment, second_moment, optimizer, step,
-                               store);
-    saturate(weight);
-  }
-  void rmsprop_step(const RmspropOptions& options, Tensor& weight, const Tensor& gradient,
-                    Tensor& square_average, Tensor& gradient_average, Tensor& velocity, int optimizer,
-                    const Tensor& step, const WeightStore& store) override {
-    EmulatedBackend::rmsprop_step(options, weight, gradient, square_average, gradient_average, velocity,
-                                  optimizer, step, store);
-    saturate(weight);
-  }
-  void lamb_step(const LambOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
-                 Tensor& second_moment, int optimizer, const Tensor& step,
-                 const WeightStore& store) override {
-    EmulatedBackend::lamb_step(options, weight, gradient, first_moment, second_moment, optimizer, step,
-                               store);
-    saturate(weight);
+  void update(const UpdateCall& call) override {
+    EmulatedBackend::update(call);
+    saturate(call.weight);
   }
 
  private:

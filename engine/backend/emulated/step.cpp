@@ -6,7 +6,7 @@
 #include "engine/backend/elementwise_functions.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/element_types.hpp"
-#include "engine/backend/optimizer_functions.hpp"
+#include "engine/backend/update_rules.hpp"
 #include "numerics/arithmetic/tree_reduce.hpp"
 #include "numerics/platform/vector_clones.hpp"
 

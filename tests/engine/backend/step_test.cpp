@@ -98,15 +98,28 @@ TEST_P(BackendConformance, ClipByValueKeepsNaNZerosAndWhatIsInside) {
 
 // ---- optimizers ----
 
+/// One step of optimizer `optimizer`, by a rule with these options and states.
+void step_weight(Backend& backend, UpdateRule rule, const UpdateOptions& options, Tensor& weight,
+                 const Tensor& gradient, std::array<Tensor*, most_update_states> states, int optimizer,
+                 const Tensor& step) {
+  backend.update({.rule = rule,
+                  .options = options,
+                  .weight = weight,
+                  .gradient = gradient,
+                  .states = states,
+                  .optimizer = optimizer,
+                  .step = step});
+}
+
 TEST_P(BackendConformance, PlainSgdNeedsNoVelocity) {
   Tensor w = tensor(std::vector<float>{1.0f}), undefined;
   StepState state = state_in_training();
   state.learning_rate[0] = 0.1f;
   const Tensor step = backend().make_step_state(state);
-  backend().sgd_step({}, w, tensor(std::vector<float>{1.0f}), undefined, 0, step);
+  step_weight(backend(), UpdateRule::sgd, {}, w, tensor(std::vector<float>{1.0f}), {&undefined}, 0, step);
   expect_same_bits(values_of<float>(w), {1.0f - 0.1f}, "f32");
   Tensor low = tensor(std::vector{low_of<BFloat16>(1.0f)});
-  backend().sgd_step({}, low, tensor(std::vector{half_of(1.0f)}), undefined, 0, step);
+  step_weight(backend(), UpdateRule::sgd, {}, low, tensor(std::vector{half_of(1.0f)}), {&undefined}, 0, step);
   expect_same_bits(values_of<BFloat16>(low), {low_of<BFloat16>(1.0f - 0.1f)}, "bf16 by f16");
 }
 
@@ -116,9 +129,9 @@ TEST_P(BackendConformance, AStepIsSkippedByItsOwnFlagOnly) {
   state.learning_rate[1] = 0.1f;
   const Tensor step = backend().make_step_state(state), g = tensor(std::vector<float>{1.0f});
   Tensor w = tensor(std::vector<float>{1.0f}), undefined;
-  backend().sgd_step({}, w, g, undefined, 2, step);
+  step_weight(backend(), UpdateRule::sgd, {}, w, g, {&undefined}, 2, step);
   expect_same_bits(values_of<float>(w), {1.0f}, "its own");
-  backend().sgd_step({}, w, g, undefined, 1, step);
+  step_weight(backend(), UpdateRule::sgd, {}, w, g, {&undefined}, 1, step);
   expect_same_bits(values_of<float>(w), {1.0f - 0.1f}, "another's");
 }
 
@@ -177,33 +190,52 @@ TEST_P(BackendConformance, RejectedCallsSayWhatIsWrong) {
             "unscale: optimizer 8 is not in [0, 8)");
   Tensor velocity = output(Shape{4}, DType::f32), half = output(Shape{4}, DType::f16);
   EXPECT_EQ(rejection([&] { backend().fill_scale(f32, f32); }), "fill_scale: step is f32 (4); u8 is needed");
-  EXPECT_EQ(rejection([&] { backend().sgd_step({.momentum = 0.5f}, f32, other, other, 0, step); }),
-            "sgd_step: weight is f32 (4), gradient is f32 (5): their shapes differ");
-  EXPECT_EQ(rejection([&] { backend().sgd_step({.momentum = 0.5f}, f16, f32, half, 0, step); }),
-            "sgd_step: velocity is f16 (4); f32 is needed");
-  EXPECT_EQ(rejection([&] { backend().adam_step({}, f16, f32, velocity, half, 0, step); }),
-            "adam_step: second_moment is f16 (4); f32 is needed");
-  EXPECT_EQ(rejection([&] { backend().adam_step({}, f16, i32, velocity, velocity, 0, step); }),
-            "adam_step: gradient is i32 (4); f32, f16 or bf16 is needed");
-  EXPECT_EQ(rejection([&] { backend().lamb_step({}, f32, other, velocity, velocity, 0, step); }),
-            "lamb_step: weight is f32 (4), gradient is f32 (5): their shapes differ");
-  EXPECT_EQ(rejection([&] { backend().lamb_step({}, f16, f32, half, velocity, 0, step); }),
-            "lamb_step: first_moment is f16 (4); f32 is needed");
-  EXPECT_EQ(
-      rejection([&] { backend().rmsprop_step({}, f16, f32, undefined, undefined, undefined, 0, step); }),
-      "rmsprop_step: square_average is an undefined tensor");
   EXPECT_EQ(rejection([&] {
-              backend().rmsprop_step({.centered = true}, f16, f32, velocity, half, undefined, 0, step);
+              step_weight(backend(), UpdateRule::sgd, {.momentum = 0.5f}, f32, other, {&other}, 0, step);
+            }),
+            "sgd_step: weight is f32 (4), gradient is f32 (5): their shapes differ");
+  EXPECT_EQ(rejection([&] {
+              step_weight(backend(), UpdateRule::sgd, {.momentum = 0.5f}, f16, f32, {&half}, 0, step);
+            }),
+            "sgd_step: velocity is f16 (4); f32 is needed");
+  EXPECT_EQ(rejection([&] {
+              step_weight(backend(), UpdateRule::adam, {}, f16, f32, {&velocity, &half}, 0, step);
+            }),
+            "adam_step: second_moment is f16 (4); f32 is needed");
+  EXPECT_EQ(rejection([&] {
+              step_weight(backend(), UpdateRule::adam, {}, f16, i32, {&velocity, &velocity}, 0, step);
+            }),
+            "adam_step: gradient is i32 (4); f32, f16 or bf16 is needed");
+  EXPECT_EQ(
+      rejection([&] {
+        step_weight(backend(), UpdateRule::lamb_direction, {}, f32, other, {&velocity, &velocity}, 0, step);
+      }),
+      "lamb_step: weight is f32 (4), gradient is f32 (5): their shapes differ");
+  EXPECT_EQ(rejection([&] {
+              step_weight(backend(), UpdateRule::lamb_direction, {}, f16, f32, {&half, &velocity}, 0, step);
+            }),
+            "lamb_step: first_moment is f16 (4); f32 is needed");
+  EXPECT_EQ(rejection([&] {
+              step_weight(backend(), UpdateRule::rmsprop, {}, f16, f32, {&undefined, &undefined, &undefined},
+                          0, step);
+            }),
+            "rmsprop_step: square_average is an undefined tensor");
+  EXPECT_EQ(rejection([&] {
+              step_weight(backend(), UpdateRule::rmsprop, {.centered = true}, f16, f32,
+                          {&velocity, &half, &undefined}, 0, step);
             }),
             "rmsprop_step: gradient_average is f16 (4); f32 is needed");
   EXPECT_EQ(rejection([&] {
-              backend().rmsprop_step({.momentum = 0.5f}, f16, f32, velocity, undefined, velocity, 0, step);
+              step_weight(backend(), UpdateRule::rmsprop, {.momentum = 0.5f}, f16, f32,
+                          {&velocity, &undefined, &velocity}, 0, step);
             }),
             "rmsprop_step: square_average and velocity overlap in memory: square_average is f32 (4), "
             "velocity is f32 (4)");
-  EXPECT_EQ(
-      rejection([&] { backend().sgd_step({.gradient_factor = HUGE_VALF}, f16, f32, velocity, 0, step); }),
-      "sgd_step: gradient_factor is inf; it must be finite");
+  EXPECT_EQ(rejection([&] {
+              step_weight(backend(), UpdateRule::sgd, {.gradient_factor = HUGE_VALF}, f16, f32, {&velocity},
+                          0, step);
+            }),
+            "sgd_step: gradient_factor is inf; it must be finite");
 }
 
 TEST_P(BackendConformance, NoVerbMixesF16AndBf16) {

@@ -9,195 +9,156 @@ class TwinOptimizers : public TwinElements {
  public:
   using TwinElements::TwinElements;
 
-  void sgd_step(const SgdOptions& options, Tensor& weight, const Tensor& gradient, Tensor& velocity,
-                int optimizer, const Tensor& step, const WeightStore& store) override {
-    const StepState state = read_step_state(step);
-    const auto slot = static_cast<std::size_t>(optimizer);
+  void update(const UpdateCall& call) override {
+    const StepState state = read_step_state(call.step);
+    const auto slot = static_cast<std::size_t>(call.optimizer);
     if (state.found_inf[slot] != 0.0f) return;
-    const std::vector<float> old = floats_of(weight), gradients = floats_of(gradient);
-    std::vector<float> changes;
+    Given given{.o = call.options,
+                .rate = state.learning_rate[slot],
+                .beta1_power = state.beta1_power[slot],
+                .beta2_power = state.beta2_power[slot],
+                .is_first = state.taken_steps[slot] == 1};
+    if (call.norms[0] != nullptr) {
+      const double of_weight = read_step_state(*call.norms[0]).grad_norm,
+                   along = read_step_state(*call.norms[1]).grad_norm;
+      if (of_weight != 0.0 && along != 0.0) given.ratio = of_weight / along;
+    }
+    const std::vector<float> old = floats_of(call.weight), gradients = floats_of(call.gradient);
+    std::vector<float> changes, next;
+    std::vector<std::size_t> used;
+    for (std::size_t k = 0; k < info_of(call.rule).states.size(); ++k)
+      if (info_of(call.rule).uses(call.options, static_cast<int>(k))) used.push_back(k);
     for (std::size_t i = 0; i < old.size(); ++i) {
-      float d = entering(gradients[i], options.gradient_factor);
-      if (options.weight_decay != 0.0f) {
-        const float decay = options.weight_decay * old[i];
-        d = d + decay;
-      }
-      if (options.momentum != 0.0f) {
-        float& v = velocity.host<float>()[i];
-        const float kept = options.momentum * v, fresh = (1.0f - options.dampening) * d;
-        v = state.taken_steps[slot] == 1 ? d : kept + fresh;
-        const float ahead = options.momentum * v;
-        d = options.nesterov ? d + ahead : v;
-        v = canonical(v);
-      }
-      const float update = state.learning_rate[slot] * d;
-      changes.push_back(update);
+      const float factor = call.options.gradient_factor;
+      const float g = factor == 1.0f ? gradients[i] : gradients[i] * factor;
+      float s[most_update_states] = {};
+      for (const std::size_t k : used) s[k] = call.states[k]->host<float>()[i];
+      const Moved moved = element(call.rule, given, old[i], g, s);
+      for (const std::size_t k : used) call.states[k]->host<float>()[i] = canonical(s[k]);
+      changes.push_back(moved.change);
+      next.push_back(moved.next);
     }
-    take(changes, weight, state, store);
-  }
-
-  void adam_step(const AdamOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
-                 Tensor& second_moment, int optimizer, const Tensor& step,
-                 const WeightStore& store) override {
-    const StepState state = read_step_state(step);
-    const auto slot = static_cast<std::size_t>(optimizer);
-    if (state.found_inf[slot] != 0.0f) return;
-    if (options.uncorrected) {
-      const LambOptions same{options.beta1, options.beta2, options.epsilon, options.weight_decay,
-                             options.gradient_factor};
-      follow(weight, directions(same, weight, gradient, first_moment, second_moment, 1.0f, 1.0f),
-             state.learning_rate[slot], state, store);
-      return;
-    }
-    const auto rate = static_cast<double>(state.learning_rate[slot]);
-    const auto step_size = static_cast<float>(rate / (1.0 - state.beta1_power[slot]));
-    const auto root = static_cast<float>(std::sqrt(1.0 - state.beta2_power[slot]));
-    const auto kept = static_cast<float>(1.0 - rate * static_cast<double>(options.weight_decay));
-    const auto taken = static_cast<float>(rate * static_cast<double>(options.weight_decay));
-    const std::vector<float> gradients = floats_of(gradient);
-    const std::vector<float> old = floats_of(weight);
-    std::vector<float> next, changes;
-    for (std::size_t i = 0; i < old.size(); ++i) {
-      float w = old[i], g = entering(gradients[i], options.gradient_factor), decayed = 0.0f;
-      if (options.weight_decay != 0.0f) {
-        if (options.decoupled_decay) {
-          w = w * kept;
-          decayed = taken * old[i];
-        } else {
-          const float decay = options.weight_decay * w;
-          g = g + decay;
-        }
-      }
-      float &first = first_moment.host<float>()[i], &second = second_moment.host<float>()[i];
-      const float old_m = options.beta1 * first, new_m = (1.0f - options.beta1) * g;
-      const float m = old_m + new_m;
-      const float old_v = options.beta2 * second, scaled = (1.0f - options.beta2) * g;
-      const float new_v = scaled * g;
-      const float v = old_v + new_v;
-      const float quotient = std::sqrt(v) / root;
-      const float denominator = quotient + options.epsilon;
-      const float numerator = step_size * m;
-      const float update = numerator / denominator;
-      next.push_back(w - update);
-      changes.push_back(options.decoupled_decay && options.weight_decay != 0.0f ? update + decayed : update);
-      first = canonical(m);
-      second = canonical(v);
-    }
-    take(changes, next, weight, state, store);
-  }
-
-  void rmsprop_step(const RmspropOptions& options, Tensor& weight, const Tensor& gradient,
-                    Tensor& square_average, Tensor& gradient_average, Tensor& velocity, int optimizer,
-                    const Tensor& step, const WeightStore& store) override {
-    const StepState state = read_step_state(step);
-    const auto slot = static_cast<std::size_t>(optimizer);
-    if (state.found_inf[slot] != 0.0f) return;
-    const std::vector<float> gradients = floats_of(gradient);
-    const std::vector<float> old = floats_of(weight);
-    std::vector<float> changes;
-    const float rest = 1.0f - options.alpha;
-    for (std::size_t i = 0; i < old.size(); ++i) {
-      float g = entering(gradients[i], options.gradient_factor);
-      if (options.weight_decay != 0.0f) {
-        const float decay = options.weight_decay * old[i];
-        g = g + decay;
-      }
-      float& square = square_average.host<float>()[i];
-      const float kept = options.alpha * square, scaled = rest * g;
-      const float fresh = scaled * g;
-      const float s = kept + fresh;
-      square = canonical(s);
-      float variance = s;
-      if (options.centered) {
-        float& average = gradient_average.host<float>()[i];
-        const float stays = options.alpha * average;
-        const float a = stays + scaled;
-        average = canonical(a);
-        const float squared = a * a;
-        variance = s - squared;
-        if (variance < 0.0f) variance = 0.0f;
-      }
-      const float root = std::sqrt(variance);
-      const float denominator = root + options.epsilon;
-      float d = g / denominator;
-      if (options.momentum != 0.0f) {
-        float& v = velocity.host<float>()[i];
-        const float running = options.momentum * v;
-        d = running + d;
-        v = canonical(d);
-      }
-      const float update = state.learning_rate[slot] * d;
-      changes.push_back(update);
-    }
-    take(changes, weight, state, store);
-  }
-
-  void lamb_step(const LambOptions& options, Tensor& weight, const Tensor& gradient, Tensor& first_moment,
-                 Tensor& second_moment, int optimizer, const Tensor& step,
-                 const WeightStore& store) override {
-    const StepState state = read_step_state(step);
-    const auto slot = static_cast<std::size_t>(optimizer);
-    if (state.found_inf[slot] != 0.0f) return;
-    const std::vector<float> weights = floats_of(weight);
-    const std::vector<float> along = directions(options, weight, gradient, first_moment, second_moment,
-                                                static_cast<float>(1.0 - state.beta1_power[slot]),
-                                                static_cast<float>(std::sqrt(1.0 - state.beta2_power[slot])));
-    const double of_weights = norm(weights), of_directions = norm(along);
-    double ratio = 1.0;
-    if (of_weights != 0.0 && of_directions != 0.0) ratio = of_weights / of_directions;
-    follow(weight, along, static_cast<float>(static_cast<double>(state.learning_rate[slot]) * ratio), state,
-           store);
+    if (call.rule == UpdateRule::lamb_direction) return;  // the weight stays
+    take(changes, next, call.weight, state, call.store);
   }
 
  private:
-  static double norm(const std::vector<float>& values) {
-    const std::vector<double> squares =
-        mapped(values, [](float x) { return static_cast<double>(x) * static_cast<double>(x); });
-    return squares.empty() ? 0.0
-                           : std::sqrt(naive_tree<double>(squares, [](double a, double b) { return a + b; }));
-  }
+  struct Given {
+    const UpdateOptions& o;
+    float rate;
+    double beta1_power, beta2_power;
+    bool is_first;
+    double ratio = 1;
+  };
+  /// What the update takes from the weight, and the weight without it.
+  struct Moved {
+    float change, next;
+  };
 
-  /// The direction of every element, in which LAMB and AdamWeightDecay step.
-  static std::vector<float> directions(const LambOptions& options, const Tensor& weight,
-                                       const Tensor& gradient, Tensor& first_moment, Tensor& second_moment,
-                                       float correction, float root_correction) {
-    const std::vector<float> weights = floats_of(weight), gradients = floats_of(gradient);
-    std::vector<float> along;
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      const float g = entering(gradients[i], options.gradient_factor);
-      float &first = first_moment.host<float>()[i], &second = second_moment.host<float>()[i];
-      const float old_m = options.beta1 * first, new_m = (1.0f - options.beta1) * g;
-      const float m = old_m + new_m;
-      const float old_v = options.beta2 * second, scaled = (1.0f - options.beta2) * g;
-      const float new_v = scaled * g;
-      const float v = old_v + new_v;
-      const float corrected = m / correction, root = std::sqrt(v) / root_correction;
-      const float denominator = root + options.epsilon;
-      float d = corrected / denominator;
-      if (options.weight_decay != 0.0f) {
-        const float decay = options.weight_decay * weights[i];
-        d = d + decay;
+  static Moved element(UpdateRule rule, const Given& x, float w, float g, float* s) {
+    switch (rule) {
+      case UpdateRule::sgd:
+        return sgd(x, w, g, s);
+      case UpdateRule::adam:
+        return adam(x, w, g, s, false);
+      case UpdateRule::adamw:
+        return adam(x, w, g, s, true);
+      case UpdateRule::adam_weight_decay: {
+        const float d = direction(x, w, g, s, 1.0f, 1.0f), update = x.rate * d;
+        return {update, w - update};
       }
-      along.push_back(d);
-      first = canonical(m);
-      second = canonical(v);
+      case UpdateRule::rmsprop:
+        return rmsprop(x, w, g, s);
+      case UpdateRule::lamb_direction: {
+        const auto correction = static_cast<float>(1.0 - x.beta1_power);
+        const auto root = static_cast<float>(std::sqrt(1.0 - x.beta2_power));
+        s[2] = direction(x, w, g, s, correction, root);
+        return {};
+      }
+      case UpdateRule::follow: {
+        const auto rate = static_cast<float>(static_cast<double>(x.rate) * x.ratio);
+        const float update = rate * g;
+        return {update, w - update};
+      }
     }
-    return along;
+    throw std::logic_error("TwinOptimizers: a rule without a twin");
   }
 
-  void follow(Tensor& weight, const std::vector<float>& along, float rate, const StepState& state,
-              const WeightStore& store) {
-    take(mapped(along, [rate](float d) { return rate * d; }), weight, state, store);
+  static float decayed(const Given& x, float w, float g) {
+    if (x.o.weight_decay == 0.0f) return g;
+    const float decay = x.o.weight_decay * w;
+    return g + decay;
   }
 
-  /// Takes what updates change from the weights, and stores them.
-  void take(const std::vector<float>& changes, Tensor& weight, const StepState& state,
-            const WeightStore& store) {
-    const std::vector<float> old = floats_of(weight);
-    std::vector<float> next;
-    for (std::size_t i = 0; i < old.size(); ++i) next.push_back(old[i] - changes[i]);
-    take(changes, next, weight, state, store);
+  static Moved sgd(const Given& x, float w, float g, float* s) {
+    float d = decayed(x, w, g);
+    if (x.o.momentum != 0.0f) {
+      const float kept = x.o.momentum * s[0], fresh = (1.0f - x.o.dampening) * d;
+      s[0] = x.is_first ? d : kept + fresh;
+      const float ahead = x.o.momentum * s[0];
+      d = x.o.nesterov ? d + ahead : s[0];
+    }
+    const float update = x.rate * d;
+    return {update, w - update};
   }
+
+  static void move_moments(const Given& x, float g, float* s) {
+    const float old_m = x.o.beta1 * s[0], new_m = (1.0f - x.o.beta1) * g;
+    s[0] = old_m + new_m;
+    const float old_v = x.o.beta2 * s[1], scaled = (1.0f - x.o.beta2) * g;
+    const float new_v = scaled * g;
+    s[1] = old_v + new_v;
+  }
+
+  static Moved adam(const Given& x, float w, float g, float* s, bool decoupled) {
+    const auto rate = static_cast<double>(x.rate), decay = static_cast<double>(x.o.weight_decay);
+    const auto step_size = static_cast<float>(rate / (1.0 - x.beta1_power));
+    const auto root = static_cast<float>(std::sqrt(1.0 - x.beta2_power));
+    const auto kept = static_cast<float>(1.0 - rate * decay), taken = static_cast<float>(rate * decay);
+    move_moments(x, decoupled ? g : decayed(x, w, g), s);
+    const float quotient = std::sqrt(s[1]) / root;
+    const float denominator = quotient + x.o.epsilon;
+    const float numerator = step_size * s[0];
+    const float update = numerator / denominator;
+    if (!decoupled || x.o.weight_decay == 0.0f) return {update, w - update};
+    const float left = w * kept, lost = taken * w;
+    return {update + lost, left - update};
+  }
+
+  static Moved rmsprop(const Given& x, float w, float gradient, float* s) {
+    const float g = decayed(x, w, gradient);
+    const float kept = x.o.alpha * s[0], scaled = (1.0f - x.o.alpha) * g;
+    const float fresh = scaled * g;
+    s[0] = kept + fresh;
+    float variance = s[0];
+    if (x.o.centered) {
+      const float stays = x.o.alpha * s[1];
+      s[1] = stays + scaled;
+      const float squared = s[1] * s[1];
+      variance = s[0] - squared;
+      if (variance < 0.0f) variance = 0.0f;
+    }
+    const float root = std::sqrt(variance);
+    const float denominator = root + x.o.epsilon;
+    float d = g / denominator;
+    if (x.o.momentum != 0.0f) {
+      const float running = x.o.momentum * s[2];
+      d = running + d;
+      s[2] = d;
+    }
+    const float update = x.rate * d;
+    return {update, w - update};
+  }
+
+  /// In which LAMB and AdamWeightDecay step.
+  static float direction(const Given& x, float w, float g, float* s, float correction,
+                         float root_correction) {
+    move_moments(x, g, s);
+    const float corrected = s[0] / correction, root = std::sqrt(s[1]) / root_correction;
+    const float denominator = root + x.o.epsilon;
+    return decayed(x, w, corrected / denominator);
+  }
+
   /// `next`: the weights without those changes, where nothing is compensated.
   void take(const std::vector<float>& changes, const std::vector<float>& next, Tensor& weight,
             const StepState& state, const WeightStore& store) {
@@ -229,11 +190,6 @@ class TwinOptimizers : public TwinElements {
       left.push_back(std::isfinite(rounded[i]) ? ys[i] - moved : 0.0f);
     }
     store_rounded(left, *store.compensation);
-  }
-
-  /// A gradient as it enters an update.
-  static float entering(float gradient, float factor) {
-    return factor == 1.0f ? gradient : gradient * factor;
   }
 };
 

@@ -4,7 +4,7 @@
 #include "engine/backend/cuda/verbs/gradient_table.hpp"
 #include "engine/backend/cuda/verbs/tree_kernels.hpp"
 #include "engine/backend/elementwise_functions.hpp"
-#include "engine/backend/optimizer_functions.hpp"
+#include "engine/backend/update_rules.hpp"
 
 namespace fp16lab::engine::gpu {
 

@@ -1,17 +1,13 @@
-// Cases of the optimizers: every rule, dtype of weights and gradients, taken and skipped steps, and the ways
+// Cases of updates: every rule, dtype of weights and gradients, taken and skipped steps, and the ways
 // to store a weight of 16 bits.
 #include <fmt/format.h>
 
-#include <iterator>
+#include <array>
 
 #include "tests/engine/backend/cases/verb_cases.hpp"
 
 namespace fp16lab::engine::cases {
 namespace {
-
-using engine::StepState;
-using engine::Tensor;
-using engine::WeightStore;
 
 /// body(weight, gradient, step, data of the moments, name): taken and skipped steps, dtypes of weights and
 /// gradients.
@@ -58,107 +54,106 @@ void for_each_update(CaseContext& c, const Body& body) {
     run({weight, gradient, false, 2, Data::special, Data::special, 140001});
 }
 
-/// run(options) for the first, on the odd extents for all.
-template <class Options, class Run>
-void for_each_of(CaseContext& c, const std::vector<Options>& options, const Run& run) {
-  for (std::size_t i = 0; i < (c.odd() ? options.size() : 1); ++i) run(options[i]);
-}
+/// The states of a rule, beside a weight; means of squares are positive. Those that the rule does not use with
+/// such options are there too, and keep every byte.
+struct States {
+  States(CaseContext& c, UpdateRule rule, const Shape& shape, Data data) : names(info_of(rule).states) {
+    for (const std::string_view name : names) {
+      all.push_back(c.random(shape, DType::f32, data));
+      if (name.starts_with("sec") || name.starts_with("square"))
+        c.backend().unary(UnaryOp::absolute, all.back(), all.back());
+    }
+    for (std::size_t k = 0; k < all.size(); ++k) of_call[k] = &all[k];
+  }
+  void keep(CaseContext& c, const std::string& what) const {
+    for (std::size_t k = 0; k < all.size(); ++k) c.keep(fmt::format("{} {}", what, names[k]), all[k]);
+  }
 
-void add_sgd_and_adam_cases(std::vector<VerbCase>& cases) {
-  const std::pair<const char*, std::vector<engine::SgdOptions>> sgd[] = {
-      {"plain", {{}, {.weight_decay = 0.01f}, {.gradient_factor = 1.0f / 1024}}},
-      {"momentum", {{.momentum = 0.9f}, {.momentum = 0.9f, .dampening = 0.3f, .weight_decay = 0.01f}}},
-      {"everything",
+  std::span<const std::string_view> names;
+  std::vector<Tensor> all;
+  std::array<Tensor*, most_update_states> of_call{};
+};
+
+/// StepStates with norms, for the rule that reads them: of the weight, and of what it follows.
+struct Norms {
+  Norms(CaseContext& c, double of_weight, double of_direction) {
+    for (const double norm : {of_weight, of_direction}) {
+      StepState state;
+      state.grad_norm = norm;
+      all.push_back(c.backend().make_step_state(state));
+    }
+  }
+  std::vector<Tensor> all;
+};
+
+struct RuleCase {
+  UpdateRule rule;
+  const char* name;
+  std::vector<UpdateOptions> options;  ///< the first one; on the odd extents all
+};
+
+/// The options that tell the variants of every rule apart.
+const std::vector<RuleCase>& rule_cases() {
+  static const std::vector<RuleCase> all{
+      {UpdateRule::sgd, "plain", {{}, {.weight_decay = 0.01f}, {.gradient_factor = 1.0f / 1024}}},
+      {UpdateRule::sgd,
+       "momentum",
+       {{.momentum = 0.9f}, {.momentum = 0.9f, .dampening = 0.3f, .weight_decay = 0.01f}}},
+      {UpdateRule::sgd,
+       "everything",
        {{.momentum = 0.9f, .dampening = 0.1f, .weight_decay = 0.01f, .gradient_factor = 1.0f / 1024}}},
-      {"nesterov",
+      {UpdateRule::sgd,
+       "nesterov",
        {{.momentum = 0.9f, .weight_decay = 0.01f, .nesterov = true},
         {.momentum = 0.9f, .nesterov = true},
-        {.momentum = 0.9f, .weight_decay = 0.01f, .nesterov = true, .gradient_factor = 1.0f / 3}}}};
-  for (const auto& [name, options] : sgd)
-    cases.push_back({"sgd_step", name, [options = options](CaseContext& c) {
-                       for_each_of(c, options, [&](const engine::SgdOptions& one) {
-                         for_each_update(c, [&](Tensor& w, const Tensor& g, const Tensor& step, Data data,
-                                                const std::string& what) {
-                           Tensor velocity = c.random(w.shape(), DType::f32, data);
-                           c.backend().sgd_step(one, w, g, velocity, 1, step);
-                           c.keep(what, w);
-                           c.keep(what + " velocity", velocity);
-                         });
-                       });
-                     }});
-  const std::pair<const char*, std::vector<engine::AdamOptions>> adam[] = {
-      {"adam", {{}, {.gradient_factor = 1.0f / 1024}}},
-      {"adam with decay",
+        {.momentum = 0.9f, .weight_decay = 0.01f, .nesterov = true, .gradient_factor = 1.0f / 3}}},
+      {UpdateRule::adam, "plain", {{}, {.gradient_factor = 1.0f / 1024}}},
+      {UpdateRule::adam,
+       "with decay",
        {{.weight_decay = 0.01f, .gradient_factor = 1.0f / 1024},
         {.beta1 = 0.5f,
          .beta2 = 0.75f,
          .epsilon = 1e-3f,
          .weight_decay = 0.01f,
          .gradient_factor = 1.0f / 3}}},
-      {"adamw",
-       {{.weight_decay = 0.01f, .decoupled_decay = true}, {.weight_decay = 0.1f, .decoupled_decay = true}}},
-      {"AdamWeightDecay",
-       {{.epsilon = 1e-3f, .weight_decay = 0.01f, .uncorrected = true, .gradient_factor = 0.3f}}}};
-  for (const auto& [name, options] : adam)
-    cases.push_back({"adam_step", name, [options = options](CaseContext& c) {
-                       for_each_of(c, options, [&](const engine::AdamOptions& one) {
-                         for_each_update(c, [&](Tensor& w, const Tensor& g, const Tensor& step, Data data,
-                                                const std::string& what) {
-                           Tensor first = c.random(w.shape(), DType::f32, data);
-                           Tensor second = c.random(w.shape(), DType::f32, data);
-                           c.backend().unary(engine::UnaryOp::absolute, second, second);
-                           c.backend().adam_step(one, w, g, first, second, 1, step);
-                           c.keep(what, w);
-                           c.keep(what + " first moment", first);
-                           c.keep(what + " second moment", second);
-                         });
-                       });
-                     }});
+      {UpdateRule::adamw, "with decay", {{.weight_decay = 0.01f}, {.weight_decay = 0.1f}, {}}},
+      {UpdateRule::adam_weight_decay,
+       "with decay",
+       {{.epsilon = 1e-3f, .weight_decay = 0.01f, .gradient_factor = 0.3f}}},
+      {UpdateRule::rmsprop, "plain", {{.weight_decay = 0.01f, .gradient_factor = 1.0f / 1024}}},
+      {UpdateRule::rmsprop, "momentum", {{.alpha = 0.5f, .epsilon = 1e-3f, .momentum = 0.5f}}},
+      {UpdateRule::rmsprop, "centered", {{.alpha = 0.9f, .centered = true, .weight_decay = 0.01f}}},
+      {UpdateRule::rmsprop,
+       "everything",
+       {{.momentum = 0.9f, .centered = true, .weight_decay = 0.01f, .gradient_factor = 0.1f}}},
+      {UpdateRule::lamb_direction, "plain", {{.beta1 = 0.5f, .beta2 = 0.75f, .epsilon = 1e-3f}}},
+      {UpdateRule::lamb_direction,
+       "with decay",
+       {{.epsilon = 1e-6f, .weight_decay = 0.1f, .gradient_factor = 1.0f / 1024}}},
+      {UpdateRule::follow, "plain", {{}}},
+  };
+  return all;
 }
 
-void add_rmsprop_cases(std::vector<VerbCase>& cases) {
-  const std::pair<const char*, std::vector<engine::RmspropOptions>> rmsprop[] = {
-      {"plain", {{.weight_decay = 0.01f, .gradient_factor = 1.0f / 1024}}},
-      {"momentum", {{.alpha = 0.5f, .epsilon = 1e-3f, .momentum = 0.5f}}},
-      {"centered", {{.alpha = 0.9f, .centered = true, .weight_decay = 0.01f}}},
-      {"everything", {{.momentum = 0.9f, .centered = true, .weight_decay = 0.01f, .gradient_factor = 0.1f}}}};
-  for (const auto& [name, options] : rmsprop)
-    cases.push_back({"rmsprop_step", name, [options = options](CaseContext& c) {
-                       for_each_of(c, options, [&](const engine::RmspropOptions& one) {
+void add_rule_cases(std::vector<VerbCase>& cases) {
+  for (const RuleCase& one : rule_cases())
+    cases.push_back({std::string(info_of(one.rule).name), one.name, [one](CaseContext& c) {
+                       for (std::size_t i = 0; i < (c.odd() ? one.options.size() : 1); ++i)
                          for_each_update(c, [&](Tensor& w, const Tensor& g, const Tensor& step, Data data,
                                                 const std::string& what) {
-                           Tensor square = c.random(w.shape(), DType::f32, data);
-                           c.backend().unary(engine::UnaryOp::absolute, square, square);
-                           Tensor average = c.random(w.shape(), DType::f32, data);
-                           Tensor velocity = c.random(w.shape(), DType::f32, data);
-                           c.backend().rmsprop_step(one, w, g, square, average, velocity, 1, step);
+                           States states(c, one.rule, w.shape(), data);
+                           const Norms norms(c, data == Data::special ? 0.0 : 3.7, 0.3);
+                           c.backend().update({.rule = one.rule,
+                                               .options = one.options[i],
+                                               .weight = w,
+                                               .gradient = g,
+                                               .states = states.of_call,
+                                               .optimizer = 1,
+                                               .step = step,
+                                               .norms = {&norms.all[0], &norms.all[1]}});
                            c.keep(what, w);
-                           c.keep(what + " square average", square);
-                           c.keep(what + " gradient average", average);
-                           c.keep(what + " velocity", velocity);
+                           states.keep(c, what);
                          });
-                       });
-                     }});
-}
-
-void add_lamb_cases(std::vector<VerbCase>& cases) {
-  const std::pair<const char*, std::vector<engine::LambOptions>> lamb[] = {
-      {"plain", {{.beta1 = 0.5f, .beta2 = 0.75f, .epsilon = 1e-3f}}},
-      {"with decay", {{.weight_decay = 0.1f, .gradient_factor = 1.0f / 1024}}}};
-  for (const auto& [name, options] : lamb)
-    cases.push_back({"lamb_step", name, [options = options](CaseContext& c) {
-                       for_each_of(c, options, [&](const engine::LambOptions& one) {
-                         for_each_update(c, [&](Tensor& w, const Tensor& g, const Tensor& step, Data data,
-                                                const std::string& what) {
-                           Tensor first = c.random(w.shape(), DType::f32, data);
-                           Tensor second = c.random(w.shape(), DType::f32, data);
-                           c.backend().unary(engine::UnaryOp::absolute, second, second);
-                           c.backend().lamb_step(one, w, g, first, second, 1, step);
-                           c.keep(what, w);
-                           c.keep(what + " first moment", first);
-                           c.keep(what + " second moment", second);
-                         });
-                       });
                      }});
 }
 
@@ -194,59 +189,31 @@ void for_each_store(CaseContext& c, const Run& run) {
 }
 
 void add_store_cases(std::vector<VerbCase>& cases) {
-  cases.push_back({"sgd_step", "stored otherwise", [](CaseContext& c) {
-                     for_each_store(c, [&](Tensor& w, const Tensor& g, const Tensor& step,
-                                           const WeightStore& store, const std::string& what) {
-                       Tensor velocity = c.random(w.shape(), DType::f32, Data::training);
-                       c.backend().sgd_step({.momentum = 0.9f, .weight_decay = 0.01f}, w, g, velocity, 1,
-                                            step, store);
-                       c.keep(what + " velocity", velocity);
-                     });
-                   }});
-  const auto moments = [&cases](const char* verb, const char* name, const auto& call) {
-    cases.push_back({verb, name, [call](CaseContext& c) {
+  for (const UpdateRule rule : {UpdateRule::sgd, UpdateRule::adam, UpdateRule::adamw,
+                                UpdateRule::adam_weight_decay, UpdateRule::rmsprop, UpdateRule::follow})
+    cases.push_back({std::string(info_of(rule).name), "stored otherwise", [rule](CaseContext& c) {
                        for_each_store(c, [&](Tensor& w, const Tensor& g, const Tensor& step,
                                              const WeightStore& store, const std::string& what) {
-                         Tensor first = c.random(w.shape(), DType::f32, Data::training);
-                         Tensor second = c.random(w.shape(), DType::f32, Data::training);
-                         c.backend().unary(engine::UnaryOp::absolute, second, second);
-                         call(c, w, g, first, second, step, store);
-                         c.keep(what + " first", first);
-                         c.keep(what + " second", second);
+                         States states(c, rule, w.shape(), Data::training);
+                         const Norms norms(c, 3.7, 0.3);
+                         c.backend().update({.rule = rule,
+                                             .options = {.momentum = 0.9f, .weight_decay = 0.1f},
+                                             .weight = w,
+                                             .gradient = g,
+                                             .states = states.of_call,
+                                             .optimizer = 1,
+                                             .step = step,
+                                             .store = store,
+                                             .norms = {&norms.all[0], &norms.all[1]}});
+                         states.keep(c, what);
                        });
                      }});
-  };
-  const engine::AdamOptions adam[] = {{.weight_decay = 0.1f},
-                                      {.weight_decay = 0.1f, .decoupled_decay = true},
-                                      {.weight_decay = 0.1f, .uncorrected = true}};
-  const char* const names[] = {"stored otherwise", "adamw stored otherwise",
-                               "AdamWeightDecay stored otherwise"};
-  for (std::size_t i = 0; i < std::size(adam); ++i)
-    moments("adam_step", names[i],
-            [one = adam[i]](CaseContext& c, Tensor& w, const Tensor& g, Tensor& first, Tensor& second,
-                            const Tensor& step, const WeightStore& store) {
-              c.backend().adam_step(one, w, g, first, second, 1, step, store);
-            });
-  moments("lamb_step", "stored otherwise",
-          [](CaseContext& c, Tensor& w, const Tensor& g, Tensor& first, Tensor& second, const Tensor& step,
-             const WeightStore& store) {
-            c.backend().lamb_step({.weight_decay = 0.1f}, w, g, first, second, 1, step, store);
-          });
-  moments("rmsprop_step", "stored otherwise",
-          [](CaseContext& c, Tensor& w, const Tensor& g, Tensor& velocity, Tensor& square, const Tensor& step,
-             const WeightStore& store) {
-            Tensor none;
-            c.backend().rmsprop_step({.momentum = 0.9f, .weight_decay = 0.1f}, w, g, square, none, velocity,
-                                     1, step, store);
-          });
 }
 
 }  // namespace
 
 void add_optimizer_cases(std::vector<VerbCase>& cases) {
-  add_sgd_and_adam_cases(cases);
-  add_rmsprop_cases(cases);
-  add_lamb_cases(cases);
+  add_rule_cases(cases);
   add_store_cases(cases);
 }
 

@@ -151,10 +151,20 @@ TEST_F(CudaGradientLists, OptimizersOffTheGridOf16Bytes) {
              {std::tuple{twins.emulated.get(), &twins.here, &twins.step_here},
               std::tuple{twins.device.get(), &twins.there, &twins.step_there}}) {
           std::vector<Tensor>& x = *tensors;
-          backend->sgd_step({.momentum = 0.75f, .dampening = 0.25f, .weight_decay = 0.01f}, x[0], x[1], x[2],
-                            0, *step);
-          backend->adam_step({.weight_decay = 0.01f, .decoupled_decay = true, .gradient_factor = 0.3f}, x[0],
-                             x[1], x[2], x[3], 0, *step);
+          backend->update({.rule = UpdateRule::sgd,
+                           .options = {.momentum = 0.75f, .dampening = 0.25f, .weight_decay = 0.01f},
+                           .weight = x[0],
+                           .gradient = x[1],
+                           .states = {&x[2]},
+                           .optimizer = 0,
+                           .step = *step});
+          backend->update({.rule = UpdateRule::adamw,
+                           .options = {.weight_decay = 0.01f, .gradient_factor = 0.3f},
+                           .weight = x[0],
+                           .gradient = x[1],
+                           .states = {&x[2], &x[3]},
+                           .optimizer = 0,
+                           .step = *step});
         }
         twins.expect_equal("optimizers");
       }
