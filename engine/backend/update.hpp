@@ -20,7 +20,11 @@ namespace fp16lab::engine {
   RULE(adam_weight_decay, AdamWeightDecay) \
   RULE(rmsprop, Rmsprop)                   \
   RULE(lamb_direction, LambDirection)      \
-  RULE(follow, Follow)
+  RULE(follow, Follow)                     \
+  RULE(muon_momentum, MuonMomentum)        \
+  RULE(normalise, Normalise)               \
+  RULE(combine, Combine)                   \
+  RULE(muon, Muon)
 
 enum class UpdateRule : std::uint8_t {
 #define FP16LAB_ENUMERATOR(name, functor) name,
@@ -78,8 +82,8 @@ struct UpdateCall {
   int optimizer;       ///< its slot in StepState
   const Tensor& step;  ///< the StepState *after* this iteration's advance: taken_steps counts this step
   WeightStore store = {};
-  /// StepStates, of which the rule follow reads grad_norm: |weight|, and the norm of what stands in the
-  /// gradient's place.
+  /// StepStates, of which the rules follow and normalise read grad_norm: |weight|, and the norm of what stands
+  /// in the gradient's place.
   std::array<const Tensor*, 2> norms{};
 };
 

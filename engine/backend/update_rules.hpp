@@ -247,16 +247,21 @@ struct AdamWeightDecay : LambDirection {
   }
 };
 
-/// A step along a direction that stands in the gradient's place: w = w - (lr * |w| / |direction|) * direction.
-/// The norms are those of two tensors as Backend::global_norm takes them; where one of them is 0, the quotient
-/// is 1. Its product with the rate is FP64, rounded once.
-struct Follow {
-  static constexpr std::string_view name = "follow_step";
+/// What rules without variants and states share.
+struct Plain {
   static constexpr std::span<const std::string_view> states{};
   static constexpr bool moves_weight = true;
   static bool uses(const UpdateOptions&, int) { return false; }
   FP16LAB_HD static constexpr unsigned used(int) { return 0u; }
+  static constexpr int variants = 1;
+  FP16LAB_HD static int variant(const UpdateOptions&, const StepView&) { return 0; }
+};
 
+/// A step along a direction that stands in the gradient's place: w = w - (lr * |w| / |direction|) * direction.
+/// The norms are those of two tensors as Backend::global_norm takes them; where one of them is 0, the quotient
+/// is 1. Its product with the rate is FP64, rounded once.
+struct Follow : Plain {
+  static constexpr std::string_view name = "follow_step";
   struct Scalars {
     float rate;
   };
@@ -265,9 +270,6 @@ struct Follow {
     const double ratio = none ? 1.0 : step.weight_norm / step.gradient_norm;
     return {static_cast<float>(static_cast<double>(step.rate()) * ratio)};
   }
-  static constexpr int variants = 1;
-  FP16LAB_HD static int variant(const UpdateOptions&, const StepView&) { return 0; }
-
   template <int Variant>
   FP16LAB_HD static void element(const Scalars& c, Gives gives, float& weight, float direction,
                                  float (&)[most_update_states]) {
@@ -324,6 +326,90 @@ struct Rmsprop {
     }
     state[0] = canonicalize(s);
     weight = given(gives, weight, c.rate * d);
+  }
+};
+
+/// Muon's momentum (Jordan et al. 2024, as torch.optim.Muon has it). The weight stays; the second state is what
+/// is to be made orthogonal:
+///   b = b + (1 - momentum) * (g - b)
+///   u = nesterov ? b - (1 - momentum) * (b - g) : b
+struct MuonMomentum {
+  static constexpr std::string_view name = "muon_step";
+  static constexpr std::string_view states[] = {"momentum_buffer", "direction"};
+  static constexpr bool moves_weight = false;
+  static bool uses(const UpdateOptions&, int) { return true; }
+  FP16LAB_HD static constexpr unsigned used(int) { return 3u; }
+
+  struct Scalars {
+    float rest;
+  };
+  FP16LAB_HD static Scalars scalars(const UpdateOptions& options, const StepView&) {
+    return {static_cast<float>(1.0 - static_cast<double>(options.momentum))};
+  }
+  static constexpr int variants = 2;
+  FP16LAB_HD static int variant(const UpdateOptions& options, const StepView&) {
+    return options.nesterov ? 1 : 0;
+  }
+  template <int Variant>
+  FP16LAB_HD static void element(const Scalars& c, Gives, float&, float g,
+                                 float (&state)[most_update_states]) {
+    const float b = state[0] + c.rest * (g - state[0]);
+    state[0] = canonicalize(b);
+    state[1] = canonicalize(Variant == 1 ? b - c.rest * (b - g) : b);
+  }
+};
+
+/// w = g / max(|g|, epsilon): the gradient's direction, rounded once to the weight's dtype.
+struct Normalise : Plain {
+  static constexpr std::string_view name = "normalise_step";
+  struct Scalars {
+    float norm;
+  };
+  FP16LAB_HD static Scalars scalars(const UpdateOptions& options, const StepView& step) {
+    const auto norm = static_cast<float>(step.gradient_norm);
+    return {norm < options.epsilon ? options.epsilon : norm};
+  }
+  template <int Variant>
+  FP16LAB_HD static void element(const Scalars& c, Gives, float& weight, float g,
+                                 float (&)[most_update_states]) {
+    weight = canonicalize(g / c.norm);
+  }
+};
+
+/// w = beta1 * w + beta2 * g.
+struct Combine : Plain {
+  static constexpr std::string_view name = "combine_step";
+  struct Scalars {
+    float own, other;
+  };
+  FP16LAB_HD static Scalars scalars(const UpdateOptions& options, const StepView&) {
+    return {options.beta1, options.beta2};
+  }
+  template <int Variant>
+  FP16LAB_HD static void element(const Scalars& c, Gives, float& weight, float g,
+                                 float (&)[most_update_states]) {
+    weight = canonicalize(c.own * weight + c.other * g);
+  }
+};
+
+/// Muon's last step, along a direction that stands in the gradient's place: w = w * (1 - lr * wd), a factor of
+/// FP64, rounded once, then w = w - (lr * alpha) * direction, likewise; alpha is the factor of the rate.
+struct Muon : Plain {
+  static constexpr std::string_view name = "muon_follow_step";
+  struct Scalars {
+    float rate, kept, taken;
+  };
+  FP16LAB_HD static Scalars scalars(const UpdateOptions& options, const StepView& step) {
+    const double rate = static_cast<double>(step.rate()), decay = static_cast<double>(options.weight_decay);
+    return {static_cast<float>(rate * static_cast<double>(options.alpha)),
+            static_cast<float>(1.0 - rate * decay), static_cast<float>(rate * decay)};
+  }
+  template <int Variant>
+  FP16LAB_HD static void element(const Scalars& c, Gives gives, float& weight, float direction,
+                                 float (&)[most_update_states]) {
+    float change = c.rate * direction;
+    if (gives == Gives::change) change = change + c.taken * weight;
+    weight = given(gives, weight * c.kept, change);
   }
 };
 

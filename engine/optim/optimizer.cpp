@@ -101,15 +101,69 @@ void follow_direction(const OptimizerRow& row, const WeightStep& weight) {
                          .norms = {&of_weight, &of_direction}});
 }
 
+/// Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) as torch.optim.Muon computes it: the
+/// momentum's direction is made orthogonal by five steps of Newton and Schulz on BF16 matrices, whose products
+/// the tensor cores sum in FP32:
+///   X = u / max(|u|, 1e-7);  five times:  G = X X^T,  H = b G + c G G,  X = a X + H X
+/// each rounded once to BF16; a tall X has X^T X in the place of X X^T. Then
+///   w = w * (1 - lr * wd) - (lr * sqrt(max(1, rows / columns))) * X
+/// The norm is that of the FP32 direction (torch rounds direction and norm to BF16 first). Rows of tensor cores
+/// without BF16 refuse it.
+void orthogonalise(const OptimizerRow& row, const WeightStep& weight) {
+  constexpr float a = 3.4445f, b = -4.7750f, c = 2.0315f;
+  constexpr int rounds = 5;
+  Backend& backend = weight.backend;
+  const Shape shape = weight.parameter.value.shape();
+  const std::int64_t rows = shape[0], columns = shape[1], small = std::min(rows, columns);
+  const bool tall = rows > columns;
+  Tensor direction = backend.empty(shape, DType::f32), product = backend.empty(shape, DType::f32),
+         x = backend.empty(shape, DType::bf16), gram = backend.empty({small, small}, DType::bf16),
+         square = backend.empty({small, small}, DType::f32);
+  UpdateCall momentum = call_of(row.rule, weight);
+  momentum.store = {};  // the weight stays
+  momentum.states[1] = &direction;
+  backend.update(momentum);
+  const Tensor norm = norm_of(backend, direction);
+  const auto update = [&](UpdateRule rule, const UpdateOptions& options, Tensor& of, const Tensor& by) {
+    backend.update({.rule = rule,
+                    .options = options,
+                    .weight = of,
+                    .gradient = by,
+                    .optimizer = weight.optimizer,
+                    .step = weight.step,
+                    .norms = {&norm, &norm}});
+  };
+  update(UpdateRule::normalise, {.epsilon = 1e-7f}, x, direction);
+  for (int round = 0; round < rounds; ++round) {
+    backend.gemm({.a = x, .b = x, .out = gram, .transpose_a = tall, .transpose_b = !tall});
+    backend.gemm({.a = gram, .b = gram, .out = square});
+    update(UpdateRule::combine, {.beta1 = b, .beta2 = c}, gram, square);
+    backend.gemm({.a = tall ? x : gram, .b = tall ? gram : x, .out = product});
+    update(UpdateRule::combine, {.beta1 = a, .beta2 = 1.0f}, x, product);
+  }
+  const double ratio = static_cast<double>(rows) / static_cast<double>(columns);
+  backend.update({.rule = UpdateRule::muon,
+                  .options = {.alpha = static_cast<float>(std::sqrt(std::max(1.0, ratio))),
+                              .weight_decay = weight.options.weight_decay},
+                  .weight = weight.parameter.value,
+                  .gradient = x,
+                  .optimizer = weight.optimizer,
+                  .step = weight.step,
+                  .store = weight.store});
+}
+
+constexpr OptimizerRow adamw{"adamw", UpdateRule::adamw, nullptr, 2, true, true, 1e-8, &update_once};
+
 constexpr OptimizerRow rows[] = {
-    // name, rule, kept states, reads betas, adaptive, epsilon, move
-    {"sgd", UpdateRule::sgd, 1, false, false, 1e-8, &update_once},
-    {"adam", UpdateRule::adam, 2, true, true, 1e-8, &update_once},
-    {"adamw", UpdateRule::adamw, 2, true, true, 1e-8, &update_once},
-    {"rmsprop", UpdateRule::rmsprop, 3, false, true, 1e-8, &update_once},
-    {"lamb", UpdateRule::lamb_direction, 2, true, true, 1e-8, &follow_direction},
+    // name, rule, of others than matrices, kept states, reads betas, adaptive, epsilon, move
+    {"sgd", UpdateRule::sgd, nullptr, 1, false, false, 1e-8, &update_once},
+    {"adam", UpdateRule::adam, nullptr, 2, true, true, 1e-8, &update_once},
+    adamw,
+    {"rmsprop", UpdateRule::rmsprop, nullptr, 3, false, true, 1e-8, &update_once},
+    {"lamb", UpdateRule::lamb_direction, nullptr, 2, true, true, 1e-8, &follow_direction},
     // mindspore/nn/optim/adam.py, AdamWeightDecay
-    {"adam_weight_decay", UpdateRule::adam_weight_decay, 2, true, true, 1e-6, &update_once},
+    {"adam_weight_decay", UpdateRule::adam_weight_decay, nullptr, 2, true, true, 1e-6, &update_once},
+    {"muon", UpdateRule::muon_momentum, &adamw, 1, true, true, 1e-8, &orthogonalise},
 };
 
 constexpr auto names = [] {
@@ -155,11 +209,12 @@ Optimizer::Optimizer(Backend& backend, std::vector<Parameter*> parameters, const
   const std::vector<float> table = learning_rate_table(options.schedule, options.learning_rate, steps);
   learning_rates_ = backend.empty({static_cast<std::int64_t>(table.size())}, DType::f32);
   backend.upload(std::as_bytes(std::span(table)), learning_rates_);
-  const UpdateRuleInfo& rule = info_of(row_->rule);
   for (const Parameter* parameter : parameters_) {
+    const OptimizerRow& row = row_of(parameter->value.shape());
+    const UpdateRuleInfo& rule = info_of(row.rule);
     std::array<std::ptrdiff_t, most_update_states>& places = places_.emplace_back();
     places.fill(-1);
-    for (int i = 0; i < row_->kept_states; ++i)
+    for (int i = 0; i < row.kept_states; ++i)
       if (rule.uses(update_, i)) {
         const auto at = static_cast<std::size_t>(i);
         places[at] = static_cast<std::ptrdiff_t>(add_state(*parameter, rule.states[at]));
@@ -238,8 +293,9 @@ void Optimizer::apply(Tensor& step) {
     for (std::size_t i = 0; i < states.size(); ++i)
       if (const std::ptrdiff_t place = places_[which][i]; place >= 0)
         states[i] = &state_[static_cast<std::size_t>(place)].tensor;
-    row_->move(*row_, {*backend_, update_, parameter, states, index_, step,
-                       stores_.empty() ? WeightStore{} : stores_[which]});
+    const OptimizerRow& row = row_of(parameter.value.shape());
+    row.move(row, {*backend_, update_, parameter, states, index_, step,
+                   stores_.empty() ? WeightStore{} : stores_[which]});
     if (observer_ != nullptr) observer_->after_update(parameter);
     ++parameter.version;  // the host does not know whether the step was skipped; a new version is always safe
   }

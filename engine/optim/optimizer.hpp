@@ -22,10 +22,10 @@ namespace fp16lab::engine::optim {
 struct OptimizerOptions {
   std::string name = "sgd";    ///< one of optimizer_names()
   double learning_rate = 0.1;  ///< finite, >= 0
-  double momentum = 0.0;       ///< sgd, rmsprop: >= 0
+  double momentum = 0.0;       ///< sgd, rmsprop, muon: >= 0
   double dampening = 0.0;      ///< sgd: >= 0; 0 with nesterov
-  bool nesterov = false;       ///< sgd: needs momentum > 0
-  /// >= 0; L2 for sgd, adam and rmsprop, decoupled for adamw, a part of the update for lamb and
+  bool nesterov = false;       ///< sgd, muon: needs momentum > 0
+  /// >= 0; L2 for sgd, adam and rmsprop, decoupled for adamw and muon, a part of the update for lamb and
   /// adam_weight_decay
   double weight_decay = 0.0;
   double beta1 = 0.9;  ///< of adam, adamw, lamb and adam_weight_decay: in [0, 1)
@@ -56,11 +56,12 @@ struct WeightStep;
 /// An optimizer: a row of the table in optimizer.cpp.
 struct OptimizerRow {
   std::string_view name;
-  UpdateRule rule;   ///< of the table of update rules; it names the states
-  int kept_states;   ///< how many of the rule's states live from step to step
-  bool reads_betas;  ///< its beta powers advance with its steps
-  bool adaptive;     ///< it divides by what the gradients were, so that their scale cancels
-  double epsilon;    ///< where none is given
+  UpdateRule rule;             ///< of the table of update rules; it names the states
+  const OptimizerRow* others;  ///< what moves weights that are no matrices; null: the row itself
+  int kept_states;             ///< how many of the rule's states live from step to step
+  bool reads_betas;            ///< its beta powers advance with its steps
+  bool adaptive;               ///< it divides by what the gradients were, so that their scale cancels
+  double epsilon;              ///< where none is given
   void (*move)(const OptimizerRow& row, const WeightStep& weight);
 };
 
@@ -77,7 +78,7 @@ struct WeightStep {
 
 /// std::invalid_argument naming those that are known.
 const OptimizerRow& optimizer_row(std::string_view name);
-/// Of all rows: sgd, adam, adamw, rmsprop, lamb, adam_weight_decay.
+/// Of all rows: sgd, adam, adamw, rmsprop, lamb, adam_weight_decay, muon.
 std::span<const std::string_view> optimizer_names();
 
 /// The epsilon that the rule of this name has where none is given.
@@ -110,6 +111,11 @@ using amp::NamedTensor;
 ///   advance, then OptimizerRow::move for each parameter.
 class Optimizer final : public amp::ScaledOptimizer {
  public:
+  /// What moves a parameter of this shape.
+  const OptimizerRow& row_of(const Shape& shape) const {
+    return shape.rank() == 2 || row_->others == nullptr ? *row_ : *row_->others;
+  }
+
   /// As make_optimizer.
   Optimizer(Backend& backend, std::vector<Parameter*> parameters, const OptimizerOptions& options,
             std::uint64_t steps, int index);

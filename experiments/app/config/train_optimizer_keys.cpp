@@ -78,22 +78,25 @@ std::vector<ConfigKey> of_optimizer() {
   return {
       FP16LAB_KEY(optimizer.name, "the update rule", optimizer_names()),
       FP16LAB_KEY_AS("optimizer.lr", optimizer.learning_rate, "learning rate", not_negative),
-      FP16LAB_KEY(optimizer.momentum, "of sgd and rmsprop", below_one)
-          .read_with("optimizer.name", {"sgd", "rmsprop"}),
+      FP16LAB_KEY(optimizer.momentum, "of sgd, rmsprop and muon", below_one)
+          .read_with("optimizer.name", {"sgd", "rmsprop", "muon"}),
       FP16LAB_KEY(optimizer.dampening, "of sgd: the gradient enters the momentum times 1 minus this",
                   below_one)
           .read_with("optimizer.name", {"sgd"})
           .read_unless("optimizer.momentum", {"0.0"}),
-      FP16LAB_KEY(optimizer.nesterov, "of sgd; needs a momentum, and no dampening")
-          .read_with("optimizer.name", {"sgd"})
+      FP16LAB_KEY(optimizer.nesterov, "of sgd and muon; needs a momentum, and no dampening")
+          .read_with("optimizer.name", {"sgd", "muon"})
           .read_unless("optimizer.momentum", {"0.0"}),
-      FP16LAB_KEY(optimizer.weight_decay,
-                  "L2 for sgd, adam and rmsprop, decoupled for adamw, a part of the update for lamb and "
-                  "adam_weight_decay",
-                  not_negative),
-      FP16LAB_KEY(optimizer.beta1, "of adam, adamw, lamb and adam_weight_decay", below_one)
+      FP16LAB_KEY(
+          optimizer.weight_decay,
+          "L2 for sgd, adam and rmsprop, decoupled for adamw and muon, a part of the update for lamb and "
+          "adam_weight_decay",
+          not_negative),
+      FP16LAB_KEY(optimizer.beta1,
+                  "of adam, adamw, lamb, adam_weight_decay, and of muon for what is no matrix", below_one)
           .read_unless("optimizer.name", {"sgd", "rmsprop"}),
-      FP16LAB_KEY(optimizer.beta2, "of adam, adamw, lamb and adam_weight_decay", below_one)
+      FP16LAB_KEY(optimizer.beta2,
+                  "of adam, adamw, lamb, adam_weight_decay, and of muon for what is no matrix", below_one)
           .read_unless("optimizer.name", {"sgd", "rmsprop"}),
       FP16LAB_KEY(optimizer.alpha, "of rmsprop: how much of its averages stays", below_one)
           .read_with("optimizer.name", {"rmsprop"}),

@@ -21,6 +21,7 @@ class TwinOptimizers : public TwinElements {
     if (call.norms[0] != nullptr) {
       const double of_weight = read_step_state(*call.norms[0]).grad_norm,
                    along = read_step_state(*call.norms[1]).grad_norm;
+      given.gradient_norm = along;
       if (of_weight != 0.0 && along != 0.0) given.ratio = of_weight / along;
     }
     const std::vector<float> old = floats_of(call.weight), gradients = floats_of(call.gradient);
@@ -38,7 +39,7 @@ class TwinOptimizers : public TwinElements {
       changes.push_back(moved.change);
       next.push_back(moved.next);
     }
-    if (call.rule == UpdateRule::lamb_direction) return;  // the weight stays
+    if (call.rule == UpdateRule::lamb_direction || call.rule == UpdateRule::muon_momentum) return;
     take(changes, next, call.weight, state, call.store);
   }
 
@@ -48,7 +49,7 @@ class TwinOptimizers : public TwinElements {
     float rate;
     double beta1_power, beta2_power;
     bool is_first;
-    double ratio = 1;
+    double ratio = 1, gradient_norm = 0;
   };
   /// What the update takes from the weight, and the weight without it.
   struct Moved {
@@ -79,6 +80,29 @@ class TwinOptimizers : public TwinElements {
         const auto rate = static_cast<float>(static_cast<double>(x.rate) * x.ratio);
         const float update = rate * g;
         return {update, w - update};
+      }
+      case UpdateRule::muon_momentum: {
+        const auto rest = static_cast<float>(1.0 - static_cast<double>(x.o.momentum));
+        const float apart = g - s[0], moved = rest * apart;
+        s[0] = s[0] + moved;
+        const float ahead = s[0] - g, back = rest * ahead;
+        s[1] = x.o.nesterov ? s[0] - back : s[0];
+        return {};
+      }
+      case UpdateRule::normalise: {
+        const auto norm = static_cast<float>(x.gradient_norm);
+        return {0.0f, g / std::max(norm, x.o.epsilon)};
+      }
+      case UpdateRule::combine: {
+        const float own = x.o.beta1 * w, other = x.o.beta2 * g;
+        return {0.0f, own + other};
+      }
+      case UpdateRule::muon: {
+        const auto rate = static_cast<double>(x.rate), decay = static_cast<double>(x.o.weight_decay);
+        const auto along = static_cast<float>(rate * static_cast<double>(x.o.alpha));
+        const auto kept = static_cast<float>(1.0 - rate * decay), taken = static_cast<float>(rate * decay);
+        const float update = along * g, left = w * kept, lost = taken * w;
+        return {update + lost, left - update};
       }
     }
     throw std::logic_error("TwinOptimizers: a rule without a twin");

@@ -23,16 +23,16 @@ class UpdateRules : public testing::Test {
   /// Gradients through the whole path (S = 1), one iteration each; the weights after each. An infinite
   /// gradient skips its iteration.
   std::vector<Values> run(const OptimizerOptions& options, const Values& first,
-                          const std::vector<Values>& steps) {
+                          const std::vector<Values>& steps, Shape shape = {}) {
     Tensor step = backend->make_step_state(StepState{});
     amp::GradScaler scaler(*backend, {.policy = "none"}, step);
-    const auto count = static_cast<std::int64_t>(first.size());
-    Parameter weight{"w", tensor_of(*backend, {count}, first)};
+    if (shape.rank() == 0) shape = {static_cast<std::int64_t>(first.size())};
+    Parameter weight{"w", tensor_of(*backend, shape, first)};
     const auto optimizer = optim::make_optimizer(*backend, {&weight}, options, steps.size());
     std::vector<Values> weights;
     for (const Values& gradient : steps) {
       optimizer->begin_iteration(step);
-      weight.gradient = tensor_of(*backend, {count}, gradient);
+      weight.gradient = tensor_of(*backend, shape, gradient);
       weight.has_gradient = true;
       scaler.step(*optimizer);
       scaler.update();
@@ -254,6 +254,44 @@ TEST_F(UpdateRules, AdamWeightDecayIsBitExact) {
   EXPECT_EQ(run({.name = "adam_weight_decay", .learning_rate = 0.01, .weight_decay = 0.1, .epsilon = 1e-6},
                 start, gradients),
             expected);
+}
+
+// ---- Muon ---------------------------------------------------------------------------------------
+
+/// torch.optim.Muon of PyTorch 2.15 on a CPU (lr = 0.25, weight_decay = 0.125, momentum = 0.875) after three
+/// steps, of a wide matrix and a tall one. Both round to BF16 in other places (the optimizer's comment), so each
+/// step may differ by a few units of BF16's last place in directions whose elements are below 1: 2^-6 of the
+/// step; torch itself is as far from FP64.
+TEST_F(UpdateRules, MuonStepsAsTorchsDoes) {
+  const struct {
+    Shape shape;
+    Values expected;
+  } both[] = {{{3, 5},
+               {0.112301826f, -0.112427473f, -0.342720509f, -0.0425233841f, -0.0924346447f, 0.274356604f,
+                -0.0777292252f, 0.267326355f, 0.257266045f, 0.0697004795f, -0.179162264f, 0.154341698f,
+                -0.169103146f, -0.24277997f, -0.0454969406f}},
+              {{5, 3},
+               {0.172218502f, -0.28284204f, -0.533924222f, -0.156580001f, -0.445376247f, 0.124792695f,
+                0.0671883747f, 0.341147572f, 0.326762289f, 0.0819631815f, 0.0791913196f, 0.38599959f,
+                -0.274178475f, -0.299963057f, 0.0456820764f}}};
+  Values first;
+  std::vector<Values> steps(3);
+  for (int i = 0; i < 15; ++i) {
+    first.push_back(static_cast<float>(i * 5 % 9 - 4) / 16);
+    for (int t = 0; t < 3; ++t)
+      steps[static_cast<std::size_t>(t)].push_back(static_cast<float>((i * 7 + t * 3) % 11 - 5) / 8);
+  }
+  const OptimizerOptions options{
+      .name = "muon", .learning_rate = 0.25, .momentum = 0.875, .nesterov = true, .weight_decay = 0.125};
+  for (const auto& [shape, expected] : both) {
+    const Values weights = run(options, first, steps, shape).back();
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      EXPECT_NEAR(weights[i], expected[i], 3 * 0.25 * 1.3 * 0x1p-6) << shape.to_string() << " element " << i;
+  }
+  // What is no matrix steps as AdamW does.
+  OptimizerOptions adamw = options;
+  adamw.name = "adamw";
+  EXPECT_EQ(run(options, start, gradients), run(adamw, start, gradients));
 }
 
 /// mindspore/nn/optim/adam.py: eps=1e-6 of AdamWeightDecay, 1e-8 of Adam; torch: Adam, AdamW, RMSprop 1e-8.

@@ -131,6 +131,12 @@ const std::vector<RuleCase>& rule_cases() {
        "with decay",
        {{.epsilon = 1e-6f, .weight_decay = 0.1f, .gradient_factor = 1.0f / 1024}}},
       {UpdateRule::follow, "plain", {{}}},
+      {UpdateRule::muon_momentum,
+       "nesterov",
+       {{.momentum = 0.95f, .nesterov = true}, {.momentum = 0.9f, .gradient_factor = 1.0f / 3}}},
+      {UpdateRule::normalise, "plain", {{.epsilon = 1e-7f}, {.epsilon = 4.0f}}},
+      {UpdateRule::combine, "plain", {{.beta1 = -4.775f, .beta2 = 2.0315f}}},
+      {UpdateRule::muon, "with decay", {{.alpha = 1.5f, .weight_decay = 0.1f}, {.alpha = 1.0f}}},
   };
   return all;
 }
@@ -189,8 +195,9 @@ void for_each_store(CaseContext& c, const Run& run) {
 }
 
 void add_store_cases(std::vector<VerbCase>& cases) {
-  for (const UpdateRule rule : {UpdateRule::sgd, UpdateRule::adam, UpdateRule::adamw,
-                                UpdateRule::adam_weight_decay, UpdateRule::rmsprop, UpdateRule::follow})
+  for (const UpdateRule rule :
+       {UpdateRule::sgd, UpdateRule::adam, UpdateRule::adamw, UpdateRule::adam_weight_decay,
+        UpdateRule::rmsprop, UpdateRule::follow, UpdateRule::muon})
     cases.push_back({std::string(info_of(rule).name), "stored otherwise", [rule](CaseContext& c) {
                        for_each_store(c, [&](Tensor& w, const Tensor& g, const Tensor& step,
                                              const WeightStore& store, const std::string& what) {
