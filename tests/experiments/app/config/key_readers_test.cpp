@@ -203,7 +203,7 @@ TEST_F(KeyReaders, TheRefusalNamesWhoReadsIt) {
     return testing_support::message_of([&] { require_read({setting}, config, "--set"); });
   };
   EXPECT_EQ(refusal("optimizer.name=adam", "optimizer.nesterov=true"),
-            "--set: optimizer.nesterov=true: optimizer.name = adam does not read it; sgd does");
+            "--set: optimizer.nesterov=true: optimizer.name = adam does not read it; sgd, muon do");
   EXPECT_EQ(refusal("train.steps=5", "train.epochs=2"),
             "--set: train.epochs=2: train.steps = 5 does not read it; train.steps = 0 does");
   EXPECT_EQ(refusal("amp.level=O0", "amp.white=add"),
@@ -218,7 +218,7 @@ TEST_F(KeyReaders, OneRefusalNamesAllKeysThatNothingReads) {
                   {"optimizer.nesterov=true", "optimizer.lr=1", "schedule.gamma=0.5", "data.batches=3"},
                   config, "--set");
             }),
-            "--set: optimizer.nesterov=true: optimizer.name = adam does not read it; sgd does (nothing reads "
+            "--set: optimizer.nesterov=true: optimizer.name = adam does not read it; sgd, muon do (nothing reads "
             "schedule.gamma=0.5, data.batches=3 either)");
 }
 
