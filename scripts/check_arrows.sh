@@ -24,6 +24,7 @@ experiments/*:   experiments/app experiments/study reports analysis engine numer
 experiments/app:               experiments/tensor_core_probe
 experiments/claims:            experiments/tutorials
 experiments/device_acceptance: experiments/emulated_vs_device experiments/tensor_core_probe
+experiments/tensor_core_probe: experiments/capture
 experiments/shapes:            experiments/device_acceptance experiments/emulated_vs_device
 '
 

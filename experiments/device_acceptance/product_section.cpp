@@ -63,9 +63,8 @@ VerbCase case_of(const Product& product, DType dtype, engine::GemmRoute route) {
 void compare_wgmma(const Settings& settings, const Goal& goal, SectionResult& result, Table& table) {
   const std::unique_ptr<probe::Device> device = probed_device(settings);
   std::uint64_t differing = 0, outputs = 0;
-  for (const probe::Opcode opcode :
-       {probe::Opcode::wgmma_m64n8k16_f16_f32, probe::Opcode::wgmma_m64n8k16_bf16_f32}) {
-    const probe::Instruction& in = probe::instruction(opcode);
+  for (const char* name : {"wgmma.m64n8k16.f32.f16", "wgmma.m64n8k16.f32.bf16"}) {
+    const probe::Instruction& in = probe::instruction(name);
     const auto row = probe::row_for(in, device->info().capability);
     if (!row || !device->has(in)) {
       result.notes.push_back(fmt::format("{} is not on this device, or not in this build", in.name));
@@ -77,10 +76,9 @@ void compare_wgmma(const Settings& settings, const Goal& goal, SectionResult& re
       const probe::Comparison comparison = probe::compare_random(
           *device, in, distribution, settings.seed, settings.sized<std::uint64_t>(2'000'000, 200'000, 500),
           settings.threads, probe::dot_product_of(*row, in.operands));
-      table.rows.push_back({"wgmma", std::string(in.name), std::string(fp16lab::name_of(in.operands)),
-                            std::string(fp16lab::name_of(distribution)),
-                            fmt::format("{}", comparison.outputs), fmt::format("{}", comparison.differing),
-                            "-"});
+      table.rows.push_back(
+          {"wgmma", std::string(in.name), in.operands.name, std::string(fp16lab::name_of(distribution)),
+           fmt::format("{}", comparison.outputs), fmt::format("{}", comparison.differing), "-"});
       differing += comparison.differing;
       outputs += comparison.outputs;
     }
