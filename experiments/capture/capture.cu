@@ -2,8 +2,8 @@
 //
 //   nvcc -arch=native capture.cu -o capture && ./capture > capture.txt
 //
-// Needs nvcc (CUDA 11.8 or later), a GPU of compute capability 7.0 or more, and the two headers beside this file;
-// takes seconds and writes 2 to 11 MB. README.md says how to run it in a notebook, and what the file holds.
+// Needs nvcc (CUDA 11.8 or later), a GPU of compute capability 7.0 or more, and the two headers beside this
+// file; takes seconds and writes 2 to 11 MB. README.md says how to run it in a notebook, and what is in it.
 //
 // Here are the kernels: every instruction of mma.sync and wmma, and the plain FP16 instructions. With
 // FP16LAB_CAPTURE_KERNELS they are a part of exp_tensor_core_probe, which asks the same GPU more.

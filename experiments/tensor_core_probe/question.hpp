@@ -68,11 +68,11 @@ struct Settings {
   bool only_criteria = false;  ///< nothing is run: the claims as they stand before the run
 };
 
-/// Measures what the claim says, which `body` does, unless only criteria are asked for. What the device cannot
-/// answer becomes what was measured.
+/// Measures what the claim says, which `body` does, unless only criteria are asked for. What the device
+/// cannot answer becomes what was measured.
 void measure(const Settings& settings, Claim& claim, const std::function<void()>& body);
 
-/// The verdict of a claim that holds where the first hypothesis agrees; else measured says also which one does.
+/// The verdict of a claim that holds where the first hypothesis agrees; else measured says which one does.
 void conclude(Claim& claim, std::span<const Hypothesis> hypotheses, const std::vector<bool>& agrees);
 
 /// Asks. std::logic_error if two hypotheses predict the same words.
