@@ -22,6 +22,7 @@ reports:         reports analysis numerics
 python:          reports analysis engine numerics
 experiments/*:   experiments/app experiments/study reports analysis engine numerics
 experiments/app:               experiments/tensor_core_probe
+experiments/tensor_core_probe: experiments/capture
 experiments/bench:             experiments/emulated_vs_device
 experiments/shapes:            experiments/emulated_vs_device
 '

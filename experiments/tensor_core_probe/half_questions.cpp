@@ -17,318 +17,163 @@
 namespace fp16lab::probe {
 namespace {
 
-using Words = std::vector<std::uint32_t>;
-
-int operands_of(HalfOperation operation) {
-  switch (operation) {
-    case HalfOperation::fma:
-      return 3;
-    case HalfOperation::add:
-    case HalfOperation::mul:
-      return 2;
-    default:
-      return 1;
-  }
-}
-
 /// As PTX spells it: "add.rn.ftz.f16x2".
 std::string ptx_of(const HalfInstruction& in) {
-  std::string name;
-  switch (in.operation) {
-    case HalfOperation::add:
-      name = "add.rn";
-      break;
-    case HalfOperation::mul:
-      name = "mul.rn";
-      break;
-    case HalfOperation::fma:
-      name = "fma.rn";
-      break;
-    case HalfOperation::cvt_f32_f16:
-      return "cvt.f32.f16";
-    case HalfOperation::cvt_f16_f32:
-      name = in.rounding == Rounding::toward_zero ? "cvt.rz"
-             : in.rounding == Rounding::downward  ? "cvt.rm"
-             : in.rounding == Rounding::upward    ? "cvt.rp"
-                                                  : "cvt.rn";
-      break;
-  }
-  if (in.modifiers.ftz) name += ".ftz";
-  if (in.modifiers.sat) name += ".sat";
-  return name + (in.operation == HalfOperation::cvt_f16_f32 ? ".f16.f32" : in.packed ? ".f16x2" : ".f16");
+  if (in.operation == HalfOperation::cvt_f32_f16) return "cvt.f32.f16";
+  const bool narrows = in.operation == HalfOperation::cvt_f16_f32;
+  return fmt::format("{}.{}{}{}{}", narrows ? "cvt" : name_of(in.operation), name_of(in.rounding),
+                     in.ftz ? ".ftz" : "", in.sat ? ".sat" : "",
+                     narrows     ? ".f16.f32"
+                     : in.packed ? ".f16x2"
+                                 : ".f16");
 }
 
 Float16 half(std::uint32_t word) { return Float16::from_bits(static_cast<std::uint16_t>(word)); }
 
-/// What numerics/arithmetic/gpu_half.hpp says.
-std::uint32_t emulated(const HalfInstruction& in, std::uint32_t x, std::uint32_t y, std::uint32_t z) {
-  switch (in.operation) {
-    case HalfOperation::add:
-      return ptx::add(half(x), half(y), in.modifiers).bits();
-    case HalfOperation::mul:
-      return ptx::mul(half(x), half(y), in.modifiers).bits();
-    case HalfOperation::fma:
-      return ptx::fma(half(x), half(y), half(z), in.modifiers).bits();
-    case HalfOperation::cvt_f16_f32:
-      return ptx::cvt_f16_f32(float_from_bits(x), in.rounding, in.modifiers).bits();
-    case HalfOperation::cvt_f32_f16:
-      return bits_of(ptx::cvt_f32_f16(half(x)));
-  }
-  return 0;
-}
-
-/// Operands of many calls; those that the operation does not read may be left out.
-struct Calls {
-  std::array<Words, 3> operands;
-  void add(std::uint32_t x, std::uint32_t y = 0, std::uint32_t z = 0) {
-    operands[0].push_back(x);
-    operands[1].push_back(y);
-    operands[2].push_back(z);
-  }
-  std::uint32_t operand(std::size_t which, std::size_t i) const {
-    return operands[which].empty() ? 0 : operands[which][i];
-  }
-  std::size_t size() const { return operands[0].size(); }
-};
-
 /// One word for each call; a packed instruction gets every operand in both halves and must answer alike in
 /// both.
-Words run(Device& device, const HalfInstruction& in, const Calls& calls) {
-  std::array<Words, 3> doubled;
-  std::array<std::span<const std::uint32_t>, 3> operands;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(operands_of(in.operation)); ++i) {
-    operands[i] = calls.operands[i];
-    if (!in.packed) continue;
-    for (const std::uint32_t word : calls.operands[i]) doubled[i].push_back(word | word << 16);
-    operands[i] = doubled[i];
-  }
-  Words result = device.run(in, operands[0], operands[1], operands[2]);
-  if (result.size() != calls.size())
+Words run_half(Device& device, const HalfInstruction& in, const HalfCalls& calls) {
+  const HalfCalls given = in.packed ? calls.doubled() : calls;
+  Words result = device.run(in, given.x, given.y, given.z);
+  if (result.size() != calls.x.size())
     throw std::logic_error(
-        fmt::format("{}: {} results for {} calls", ptx_of(in), result.size(), calls.size()));
+        fmt::format("{}: {} results for {} calls", ptx_of(in), result.size(), calls.x.size()));
   if (in.packed)
     for (std::uint32_t& word : result)
       if (word >> 16 == (word & 0xffff)) word &= 0xffff;  // else it stays wider than any prediction
   return result;
 }
 
-std::string operands_text(const HalfInstruction& in, const Calls& calls, std::size_t i) {
+/// "7e00 3c00"
+std::string operands_text(const HalfInstruction& in, const Words& operands) {
   std::string text;
-  for (int operand = 0; operand < operands_of(in.operation); ++operand)
-    text += fmt::format("{}{:0{}x}", operand == 0 ? "" : " ",
-                        calls.operands[static_cast<std::size_t>(operand)][i],
+  for (const std::uint32_t word : operands)
+    text += fmt::format("{}{:0{}x}", text.empty() ? "" : " ", word,
                         in.operation == HalfOperation::cvt_f16_f32 ? 8 : 4);
   return text;
 }
-
+/// "7fff"; halves of a packed result that differ are both shown.
 std::string result_text(const HalfInstruction& in, std::uint32_t word) {
   return fmt::format("{:0{}x}", word, in.operation == HalfOperation::cvt_f32_f16 ? 8 : 4);
 }
 
-/// Quiet, signalling and negative NaNs in every place, and the invalid operations.
-Calls nan_calls(HalfOperation operation) {
-  Calls calls;
-  constexpr std::array<std::uint32_t, 8> nans{0x7e00, 0x7e01, 0x7c01, 0x7dff, 0x7fff, 0xfe00, 0xfc01, 0xffff};
-  constexpr std::uint32_t one = 0x3c00, infinity = 0x7c00, sign = 0x8000;
-  switch (operation) {
-    case HalfOperation::cvt_f32_f16:
-      for (const std::uint32_t nan : nans) calls.add(nan);
-      break;
-    case HalfOperation::cvt_f16_f32:
-      for (const std::uint32_t nan : {0x7fc00000U, 0x7fc02000U, 0x7f800001U, 0x7f802000U, 0x7fffffffU,
-                                      0xffc00000U, 0xff800001U, 0xffffffffU})
-        calls.add(nan);
-      break;
-    case HalfOperation::add:
-    case HalfOperation::mul:
-      for (const std::uint32_t nan : nans) {
-        calls.add(nan, one);
-        calls.add(one, nan);
-        calls.add(nan, 0xfe55);
-      }
-      if (operation == HalfOperation::add)
-        calls.add(infinity, infinity | sign);
-      else
-        calls.add(infinity, sign);
-      break;
-    case HalfOperation::fma:
-      for (const std::uint32_t nan : nans) {
-        calls.add(nan, one, one);
-        calls.add(one, nan, one);
-        calls.add(one, one, nan);
-      }
-      calls.add(infinity, 0, one);
-      calls.add(infinity, one, infinity | sign);
-      break;
+/// The first NaN among the operands, quiet, in the format of the result; the default NaN where there is none.
+std::uint32_t first_nan(const HalfInstruction& in, const Words& operands) {
+  for (const std::uint32_t word : operands) {
+    if (in.operation == HalfOperation::cvt_f16_f32)
+      return (word >> 16 & 0x8000) | 0x7e00 | (word >> 13 & 0x1ff);
+    if (!half(word).is_nan()) continue;
+    if (in.operation == HalfOperation::cvt_f32_f16)
+      return (word & 0x8000) << 16 | 0x7fc00000 | (word & 0x1ff) << 13;
+    return word | 0x200;
   }
-  return calls;
+  return 0x7e00;
 }
 
-/// Which NaN comes out. The first hypothesis is what gpu_half.hpp says.
-struct NanRule {
-  std::string name;
-  std::function<std::uint32_t(const HalfInstruction&, std::span<const std::uint32_t> operands)> predict;
-};
-
-std::vector<NanRule> nan_rules() {
-  const auto first_nan = [](const HalfInstruction& in,
-                            std::span<const std::uint32_t> operands) -> std::uint32_t {
-    // The first NaN among the operands, quiet, in the format of the result; the default NaN where there is
-    // none.
-    const bool from_single = in.operation == HalfOperation::cvt_f16_f32;
-    for (const std::uint32_t word : operands) {
-      if (from_single) return (word >> 16 & 0x8000) | 0x7e00 | (word >> 13 & 0x1ff);
-      if (!half(word).is_nan()) continue;
-      if (in.operation == HalfOperation::cvt_f32_f16)
-        return (word & 0x8000) << 16 | 0x7fc00000 | (word & 0x1ff) << 13;
-      return word | 0x200;
-    }
-    return 0x7e00;
-  };
-  return {{"canonical: all fraction bits one",
-           [](const HalfInstruction& in, std::span<const std::uint32_t> operands) {
-             return emulated(in, operands[0], operands.size() > 1 ? operands[1] : 0,
-                             operands.size() > 2 ? operands[2] : 0);
-           }},
-          {"default: quiet bit alone",
-           [](const HalfInstruction& in, std::span<const std::uint32_t>) -> std::uint32_t {
-             return in.operation == HalfOperation::cvt_f32_f16 ? 0x7fc00000 : 0x7e00;
-           }},
-          {"first NaN operand, made quiet", first_nan}};
+std::uint32_t emulated_call(const HalfInstruction& in, Words operands) {
+  operands.resize(3);
+  return emulated(in, operands[0], operands[1], operands[2]);
 }
 
+/// Which NaN comes out: what gpu_half.hpp says, or another one.
 Finding ask_nan(Device& device, const Settings& settings, const HalfInstruction& in) {
-  const Calls calls = nan_calls(in.operation);
-  Finding finding{{.claim = fmt::format("{}: every NaN result is {}", ptx_of(in),
-                                        in.operation == HalfOperation::cvt_f32_f16 ? "7fffffff" : "7fff"),
-                   .criterion = fmt::format("that word from all of {} calls", calls.size()),
-                   .topic = "P8"}};
-  if (settings.only_criteria) return finding;
+  const HalfCalls calls = nan_calls(in.operation);
+  const bool widens = in.operation == HalfOperation::cvt_f32_f16;
+  Finding finding{
+      {.claim = fmt::format("{}: every NaN result is {}", ptx_of(in), widens ? "7fffffff" : "7fff"),
+       .criterion = fmt::format("that word from all of {} calls", calls.x.size()),
+       .topic = "P8"}};
   Claim& claim = finding.claim;
-  Words observed;
-  try {
-    observed = run(device, in, calls);
-  } catch (const NotRecorded& missing) {
-    claim.measured = missing.what();
-    return finding;
-  }
-  const auto arity = static_cast<std::size_t>(operands_of(in.operation));
-  const std::vector<NanRule> rules = nan_rules();
-  std::vector<bool> agrees(rules.size(), true);
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    Words operands;
-    for (std::size_t operand = 0; operand < arity; ++operand) operands.push_back(calls.operands[operand][i]);
-    for (std::size_t rule = 0; rule < rules.size(); ++rule)
-      agrees[rule] = agrees[rule] && rules[rule].predict(in, operands) == observed[i];
-    claim.notes.push_back(
-        fmt::format("{} {} -> {}", ptx_of(in), operands_text(in, calls, i), result_text(in, observed[i])));
-    finding.half_observations.push_back(
-        {ptx_of(in), operands_text(in, calls, i), result_text(in, observed[i])});
-  }
-  claim.verdict = analysis::verdict_of(agrees[0]);
-  const auto holds = std::ranges::find(agrees, true);
-  claim.measured =
-      agrees[0] ? fmt::format("that word from {} of {} calls", calls.size(), calls.size())
-      : holds == agrees.end()
-          ? "no known rule agrees; numerics/arithmetic/gpu_half.hpp needs the observed one"
-          : fmt::format("observed agrees with '{}'; numerics/arithmetic/gpu_half.hpp must say so",
-                        rules[static_cast<std::size_t>(holds - agrees.begin())].name);
+  measure(settings, claim, [&] {
+    const Words observed = run_half(device, in, calls);
+    std::array<Words, 3> predicted;
+    std::size_t as_said = 0;
+    for (std::size_t i = 0; i < observed.size(); ++i) {
+      const Words operands = calls.of(in.operation, i);
+      predicted[0].push_back(emulated_call(in, operands));
+      predicted[1].push_back(widens ? 0x7fc00000U : 0x7e00U);
+      predicted[2].push_back(first_nan(in, operands));
+      as_said += predicted[0][i] == observed[i] ? 1U : 0U;
+      const std::string name = ptx_of(in), given = operands_text(in, operands),
+                        result = result_text(in, observed[i]);
+      claim.notes.push_back(fmt::format("{} {} -> {}", name, given, result));
+      finding.half_observations.push_back(fmt::format("{}\t{}\t{}", name, given, result));
+    }
+    const std::string change = "numerics/arithmetic/gpu_half.hpp must say so";
+    const std::array rules{Hypothesis{"canonical: all fraction bits one", change, {}},
+                           Hypothesis{"default: quiet bit alone", change, {}},
+                           Hypothesis{"first NaN operand, made quiet", change, {}}};
+    std::vector<bool> agrees;
+    for (const Words& words : predicted) agrees.push_back(words == observed);
+    claim.measured = fmt::format("that word from {} of {} calls", as_said, observed.size());
+    conclude(claim, rules, agrees);
+  });
   return finding;
 }
 
-/// Counts differences from the emulation and keeps the first few as evidence.
-class Sweep {
- public:
-  static constexpr std::size_t differences_kept = 4;
-  Sweep(Device& device, const HalfInstruction& in, int threads)
-      : device_(device), in_(in), threads_(threads) {}
+/// Results of one instruction that are not as emulated.
+struct Sweep {
+  HalfInstruction instruction;
+  std::uint64_t differing = 0, total = 0;
+  std::vector<std::string> first = {};
 
-  void compare(const Calls& calls) {
-    const Words observed = run(device_, in_, calls);
-    const auto expected = [&](std::size_t i) {
-      return emulated(in_, calls.operand(0, i), calls.operand(1, i), calls.operand(2, i));
-    };
-    constexpr std::size_t chunk = 4096;
-    std::atomic<std::uint64_t> all_differing = 0;
-    share_tasks((observed.size() + chunk - 1) / chunk, threads_, [&](std::size_t task) {
-      std::uint64_t found = 0;
+  void compare(Device& device, int threads, const HalfCalls& calls) {
+    const HalfInstruction& in = instruction;
+    const Words observed = run_half(device, in, calls);
+    const auto expected = [&](std::size_t i) { return emulated_call(in, calls.of(in.operation, i)); };
+    constexpr std::size_t chunk = 4096, differences_kept = 4;
+    std::atomic<std::uint64_t> found = 0;
+    share_tasks((observed.size() + chunk - 1) / chunk, threads, [&](std::size_t task) {
+      std::uint64_t here = 0;
       for (std::size_t i = task * chunk; i < std::min(observed.size(), (task + 1) * chunk); ++i)
-        found += observed[i] != expected(i) ? 1 : 0;
-      all_differing += found;
+        here += observed[i] != expected(i) ? 1U : 0U;
+      found += here;
     });
-    const std::uint64_t differing = all_differing;
-    for (std::size_t i = 0; i < observed.size() && differing > 0 && first_.size() < differences_kept; ++i)
+    for (std::size_t i = 0; i < observed.size() && found > 0 && first.size() < differences_kept; ++i)
       if (observed[i] != expected(i))
-        first_.push_back(fmt::format("  {} {} -> {}, emulated {}", ptx_of(in_), operands_text(in_, calls, i),
-                                     result_text(in_, observed[i]), result_text(in_, expected(i))));
-    differing_ += differing;
-    total_ += observed.size();
+        first.push_back(fmt::format("  {} {} -> {}, emulated {}", ptx_of(in),
+                                    operands_text(in, calls.of(in.operation, i)),
+                                    result_text(in, observed[i]), result_text(in, expected(i))));
+    differing += found;
+    total += observed.size();
   }
-
-  std::uint64_t differing() const { return differing_; }
-  std::uint64_t total() const { return total_; }
-  void report(Claim& claim) const {
-    claim.notes.push_back(fmt::format("{}: {} of {} results differ", ptx_of(in_), differing_, total_));
-    claim.notes.insert(claim.notes.end(), first_.begin(), first_.end());
-  }
-
- private:
-  Device& device_;
-  HalfInstruction in_;
-  int threads_;
-  std::uint64_t differing_ = 0;
-  std::uint64_t total_ = 0;
-  std::vector<std::string> first_;
 };
 
-/// A claim that every bit is as emulated, and the sweeps that judge it.
-class EmulatedClaim {
- public:
-  explicit EmulatedClaim(std::string words)
-      : claim_{.claim = std::move(words) + ": every bit as emulated",
-               .criterion = "0 results differ",
-               .topic = "P8"} {}
-
-  void add(const Sweep& sweep) {
-    sweep.report(claim_);
-    differing_ += sweep.differing();
-    total_ += sweep.total();
-    claim_.verdict = analysis::verdict_of(differing_ == 0);
-    claim_.measured = fmt::format("{} of {} results differ", differing_, total_);
-    if (differing_ > 0)
-      claim_.measured += "; numerics/arithmetic/gpu_half.hpp must say what the first differences show";
-  }
-  Finding finding() const { return {claim_}; }
-  Finding not_recorded() {
-    claim_.measured = "captures have no sweep of plain instructions; run the probe on the device";
-    return finding();
-  }
-
- private:
-  Claim claim_;
-  std::uint64_t differing_ = 0, total_ = 0;
-};
-
-/// Every edge of FP16, with its neighbours and both signs.
-Words corners() {
-  Words words;
-  for (const std::uint32_t edge : {0x0000U, 0x0400U, 0x3800U, 0x3c00U, 0x7c00U, 0x1000U, 0x0200U})
-    for (const int step : {-1, 0, 1})
-      for (const std::uint32_t sign : {0x0000U, 0x8000U})
-        words.push_back(((edge + static_cast<std::uint32_t>(step)) & 0x7fff) | sign);
-  for (const std::uint32_t code : {0x7e00U, 0x0801U, 0x3555U, 0x4bffU, 0x4c00U, 0x07ffU})
-    words.push_back(code);
-  return words;
+/// A claim that every bit is as emulated; `run` makes the sweeps that judge it.
+Finding ask_sweeps(const Settings& settings, const std::string& what,
+                   const std::function<void(std::vector<Sweep>&)>& run) {
+  Finding finding{
+      {.claim = what + ": every bit as emulated", .criterion = "0 results differ", .topic = "P8"}};
+  Claim& claim = finding.claim;
+  measure(settings, claim, [&] {
+    std::vector<Sweep> sweeps;
+    run(sweeps);
+    std::uint64_t differing = 0, total = 0;
+    for (const Sweep& sweep : sweeps) {
+      claim.notes.push_back(fmt::format("{}: {} of {} results differ", ptx_of(sweep.instruction),
+                                        sweep.differing, sweep.total));
+      claim.notes.insert(claim.notes.end(), sweep.first.begin(), sweep.first.end());
+      differing += sweep.differing;
+      total += sweep.total;
+    }
+    claim.verdict = analysis::verdict_of(differing == 0);
+    claim.measured = fmt::format("{} of {} results differ", differing, total);
+    if (differing > 0)
+      claim.measured += "; numerics/arithmetic/gpu_half.hpp must say what the first differences show";
+  });
+  return finding;
 }
 
-/// All corners with each other, then random codes.
-Calls arithmetic_calls(HalfOperation operation, const Settings& settings) {
-  Calls calls;
-  const Words edges = corners();
-  const Words thirds = operation == HalfOperation::fma ? edges : Words{0};
+/// All edges of FP16 with their neighbours and both signs, with each other; then random codes.
+HalfCalls arithmetic_calls(HalfOperation operation, const Settings& settings) {
+  Words edges{0x7e00U, 0x0801U, 0x3555U, 0x4bffU, 0x4c00U, 0x07ffU};
+  for (const std::uint32_t edge : {0x0000U, 0x0400U, 0x3800U, 0x3c00U, 0x7c00U, 0x1000U, 0x0200U})
+    for (const std::uint32_t step : {0xffffU, 0U, 1U})
+      for (const std::uint32_t sign : {0x0000U, 0x8000U}) edges.push_back(((edge + step) & 0x7fff) | sign);
+  HalfCalls calls;
   for (const std::uint32_t x : edges)
     for (const std::uint32_t y : edges)
-      for (const std::uint32_t z : thirds) calls.add(x, y, z);
+      for (const std::uint32_t z : operation == HalfOperation::fma ? edges : Words{0}) calls.add(x, y, z);
   const PhiloxStream random{.seed = settings.seed, .stream = stream_id("half")};
   for (std::uint64_t i = 0; i < settings.random_outputs / 10; ++i) {
     const PhiloxCounter words = random.block(i);
@@ -340,70 +185,70 @@ Calls arithmetic_calls(HalfOperation operation, const Settings& settings) {
 }
 
 Finding ask_arithmetic(Device& device, const Settings& settings, HalfOperation operation) {
-  EmulatedClaim claim(ptx_of(HalfInstruction{operation, {}}) + " with .ftz, .sat, .f16x2");
-  if (settings.only_criteria) return claim.finding();
-  if (!device.computes()) return claim.not_recorded();
-  const Calls calls = arithmetic_calls(operation, settings);
-  for (const bool packed : {false, true})
-    for (const bool ftz : {false, true})
-      for (const bool sat : {false, true}) {
-        Sweep sweep(device, {operation, {ftz, sat}, packed}, settings.threads);
-        sweep.compare(calls);
-        claim.add(sweep);
-      }
-  return claim.finding();
-}
-
-/// FP32 patterns 0, stride, 2 * stride ...
-void sweep_singles(Sweep& sweep, std::uint64_t stride) {
-  constexpr std::uint64_t patterns = std::uint64_t{1} << 32;
-  constexpr std::uint64_t batch = std::uint64_t{1} << 22;
-  for (std::uint64_t first = 0; first < patterns; first += batch * stride) {
-    const std::uint64_t last = std::min(patterns, first + batch * stride);
-    Calls calls;
-    calls.operands[0].resize((last - first + stride - 1) / stride);
-    for (std::size_t i = 0; i < calls.size(); ++i)
-      calls.operands[0][i] = static_cast<std::uint32_t>(first + i * stride);
-    sweep.compare(calls);
-  }
+  return ask_sweeps(settings, ptx_of({operation}) + " with .ftz, .sat, .f16x2",
+                    [&](std::vector<Sweep>& sweeps) {
+                      const HalfCalls calls = arithmetic_calls(operation, settings);
+                      for (const bool packed : {false, true})
+                        for (const bool ftz : {false, true})
+                          for (const bool sat : {false, true})
+                            sweeps.emplace_back(Sweep{{operation, ftz, sat, packed}})
+                                .compare(device, settings.threads, calls);
+                    });
 }
 
 Finding ask_conversions(Device& device, const Settings& settings) {
-  EmulatedClaim claim("cvt between FP32 and FP16");
-  if (settings.only_criteria) return claim.finding();
-  if (!device.computes()) return claim.not_recorded();
-  Sweep widening(device, {HalfOperation::cvt_f32_f16, {}}, settings.threads);
-  Calls all_halves;
-  for (std::uint32_t bits = 0; bits < 1U << 16; ++bits) all_halves.add(bits);
-  widening.compare(all_halves);
-  claim.add(widening);
-
-  Sweep nearest(device, {HalfOperation::cvt_f16_f32, {}}, settings.threads);
-  sweep_singles(nearest, settings.conversion_stride);
-  claim.add(nearest);
-  const std::uint64_t coarse = 257 * settings.conversion_stride;
-  for (const Rounding rounding :
-       {Rounding::nearest_even, Rounding::toward_zero, Rounding::downward, Rounding::upward})
-    for (const bool ftz : {false, true})
-      for (const bool sat : {false, true}) {
-        Sweep sweep(device, {HalfOperation::cvt_f16_f32, {ftz, sat}, false, rounding}, settings.threads);
-        sweep_singles(sweep, coarse);
-        claim.add(sweep);
+  return ask_sweeps(settings, "cvt between FP32 and FP16", [&](std::vector<Sweep>& sweeps) {
+    // Words 0, stride, 2 * stride ... below `end`.
+    const auto compare = [&](const HalfInstruction& in, std::uint64_t end, std::uint64_t stride) {
+      Sweep& sweep = sweeps.emplace_back(Sweep{in});
+      const std::uint64_t batch = stride << 22;
+      for (std::uint64_t first = 0; first < end; first += batch) {
+        HalfCalls calls;
+        for (std::uint64_t word = first; word < std::min(end, first + batch); word += stride)
+          calls.x.push_back(static_cast<std::uint32_t>(word));
+        sweep.compare(device, settings.threads, calls);
       }
-  return claim.finding();
+    };
+    constexpr std::uint64_t all_halves = 1U << 16, all_singles = std::uint64_t{1} << 32;
+    compare({HalfOperation::cvt_f32_f16}, all_halves, 1);
+    compare({HalfOperation::cvt_f16_f32}, all_singles, settings.conversion_stride);
+    for (const HalfRounding rounding : every<HalfRounding>)
+      for (const bool ftz : {false, true})
+        for (const bool sat : {false, true})
+          compare({HalfOperation::cvt_f16_f32, ftz, sat, false, rounding}, all_singles,
+                  257 * settings.conversion_stride);
+  });
 }
 
 }  // namespace
 
+std::uint32_t emulated(const HalfInstruction& in, std::uint32_t x, std::uint32_t y, std::uint32_t z) {
+  const ptx::Modifiers modifiers{in.ftz, in.sat};
+  constexpr std::array roundings{Rounding::nearest_even, Rounding::toward_zero, Rounding::downward,
+                                 Rounding::upward};
+  switch (in.operation) {
+    case HalfOperation::add:
+      return ptx::add(half(x), half(y), modifiers).bits();
+    case HalfOperation::mul:
+      return ptx::mul(half(x), half(y), modifiers).bits();
+    case HalfOperation::fma:
+      return ptx::fma(half(x), half(y), half(z), modifiers).bits();
+    case HalfOperation::cvt_f16_f32:
+      return ptx::cvt_f16_f32(float_from_bits(x), roundings[static_cast<std::size_t>(in.rounding)], modifiers)
+          .bits();
+    case HalfOperation::cvt_f32_f16:
+      return bits_of(ptx::cvt_f32_f16(half(x)));
+  }
+  return 0;
+}
+
 std::vector<Finding> ask_half(Device& device, const Settings& settings) {
   std::vector<Finding> findings;
-  constexpr std::array arithmetic{HalfOperation::add, HalfOperation::mul, HalfOperation::fma};
-  for (const HalfOperation operation : arithmetic)
+  for (const HalfOperation operation : every<HalfOperation>)
     for (const bool packed : {false, true})
-      findings.push_back(ask_nan(device, settings, {operation, {}, packed}));
-  findings.push_back(ask_nan(device, settings, {HalfOperation::cvt_f16_f32, {}}));
-  findings.push_back(ask_nan(device, settings, {HalfOperation::cvt_f32_f16, {}}));
-  for (const HalfOperation operation : arithmetic)
+      if (!packed || arity_of(operation) > 1)
+        findings.push_back(ask_nan(device, settings, {operation, false, false, packed}));
+  for (const HalfOperation operation : {HalfOperation::add, HalfOperation::mul, HalfOperation::fma})
     findings.push_back(ask_arithmetic(device, settings, operation));
   findings.push_back(ask_conversions(device, settings));
   return findings;

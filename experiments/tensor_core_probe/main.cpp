@@ -16,13 +16,10 @@
 #include "experiments/study/study.hpp"
 #include "experiments/tensor_core_probe/device.hpp"
 #include "experiments/tensor_core_probe/record.hpp"
-#include "experiments/tensor_core_probe/recorded_device.hpp"
 #include "numerics/text/message.hpp"
 
 namespace fp16lab::experiments {
 namespace {
-
-constexpr const char* default_outputs = "10000000";
 
 struct ProbeOptions {
   std::string generation;
@@ -35,12 +32,10 @@ probe::Settings settings_of(const CommonOptions& common, const ProbeOptions& opt
   settings.generation = options.generation;
   settings.threads = common.threads;
   if (common.seed) settings.seed = static_cast<std::uint64_t>(*common.seed);
-  const std::string outputs = options.outputs.empty() ? default_outputs : options.outputs;
-  const bool digits = outputs.find_first_not_of("0123456789") == std::string::npos;
-  if (!digits || outputs.size() > 12)
+  if (options.outputs.find_first_not_of("0123456789") != std::string::npos || options.outputs.size() > 12)
     throw CommandError(ExitCode::usage,
-                       fmt::format("--outputs '{}': expected a number of 1 to 12 digits", outputs));
-  settings.random_outputs = std::stoull(outputs);
+                       fmt::format("--outputs '{}': expected a number of 1 to 12 digits", options.outputs));
+  if (!options.outputs.empty()) settings.random_outputs = std::stoull(options.outputs);
   try {
     if (!settings.generation.empty()) settings.generation = tensor_core_model(settings.generation).name;
   } catch (const std::invalid_argument& error) {

@@ -1,8 +1,8 @@
 // What is asked of the hardware, and how its answer is judged.
 //
-// A question is a few dot products of one instruction and at least two hypotheses that predict different
-// words for them; the first hypothesis is what the model table claims. A question that cannot tell its
-// hypotheses apart is a mistake of this program and throws.
+// A question is the vectors of a row of experiments/capture/questions.hpp for one instruction, and at least
+// two hypotheses that predict different words for them; the first is what the table of tensor cores claims. A
+// question that cannot tell its hypotheses apart is a mistake of this program and throws.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 #include "analysis/claim.hpp"
 #include "experiments/tensor_core_probe/device.hpp"
-#include "experiments/tensor_core_probe/random_blocks.hpp"
+#include "experiments/tensor_core_probe/judge.hpp"
 
 namespace fp16lab::probe {
 
@@ -23,23 +23,16 @@ using analysis::Verdict;
 /// What all of them ask together.
 inline constexpr const char* overall_question = "does this GPU compute what the table of tensor cores says?";
 
-/// One dot product: shorter a and b are continued with +0.
-struct Vector {
-  std::string id;  ///< as in the golden files: "V37", "P2"
-  std::vector<std::uint32_t> a, b;
-  std::uint32_t c = 0;
-};
-
 struct Hypothesis {
   std::string name;    ///< "E0 = -22"
-  std::string change;  ///< what the table must say if this one holds; empty for the claim
+  std::string change;  ///< what the table must say if this one holds
   DotProduct predict;
 };
 
 struct Question {
   std::string probe;  ///< "P1"
   std::string claim;  ///< "mma f16 accumulate: E0 = -22 (MMA-Sim)"
-  Instruction instruction;
+  const Instruction& instruction;
   std::vector<Vector> vectors;
   std::vector<Hypothesis> hypotheses;
   bool scale_d = true;
@@ -49,18 +42,10 @@ struct Question {
 
 /// A row for the golden file.
 struct Observation {
-  std::string id, model;
-  DType operands;
-  DType accumulator;
-  std::vector<std::uint32_t> a, b;
-  std::uint32_t c = 0, d = 0;
-  std::string instruction;
-};
-
-/// The same for an instruction beside the tensor core: operation and operands in the notation of
-/// plain_fp16.tsv.
-struct HalfObservation {
-  std::string operation, operands, result;
+  std::string model;
+  const Instruction* instruction;
+  Vector vector;
+  std::uint32_t d = 0;
 };
 
 /// What the device said of a claim. Topic: the probe, "P1", or "R" of random operands. What was measured ends
@@ -69,7 +54,9 @@ struct HalfObservation {
 struct Finding {
   Claim claim;
   std::vector<Observation> observations = {};
-  std::vector<HalfObservation> half_observations = {};
+  /// The same for an instruction beside the tensor core: operation, operands and result with tabs between
+  /// them, in the notation of plain_fp16.tsv.
+  std::vector<std::string> half_observations = {};
 };
 
 struct Settings {
@@ -80,6 +67,13 @@ struct Settings {
   int threads = 1;
   bool only_criteria = false;  ///< nothing is run: the claims as they stand before the run
 };
+
+/// Measures what the claim says, which `body` does, unless only criteria are asked for. What the device
+/// cannot answer becomes what was measured.
+void measure(const Settings& settings, Claim& claim, const std::function<void()>& body);
+
+/// The verdict of a claim that holds where the first hypothesis agrees; else measured says which one does.
+void conclude(Claim& claim, std::span<const Hypothesis> hypotheses, const std::vector<bool>& agrees);
 
 /// Asks. std::logic_error if two hypotheses predict the same words.
 Finding ask(Device& device, const Settings& settings, const Question& question);
@@ -93,6 +87,8 @@ std::vector<Question> tensor_core_questions(Capability capability, const Setting
 
 /// P8: NaN patterns, .ftz, .sat and FP32 -> FP16 of the plain FP16 instructions.
 std::vector<Finding> ask_half(Device& device, const Settings& settings);
+/// One result as numerics/arithmetic/gpu_half.hpp says, of one half also where the instruction is packed.
+std::uint32_t emulated(const HalfInstruction& in, std::uint32_t x, std::uint32_t y, std::uint32_t z);
 
 /// Random operands of every distribution through every instruction, against its row of the table.
 std::vector<Finding> compare_with_emulator(Device& device, const Settings& settings);
@@ -101,12 +97,5 @@ std::vector<Finding> compare_with_emulator(Device& device, const Settings& setti
 std::vector<Finding> ask_everything(Device& device, const Settings& settings,
                                     const std::function<void(const char*)>& begin = {});
 std::vector<Claim> claims_of(std::span<const Finding> findings);
-
-/// The words in the width of their format: "0c00 0800".
-std::string hex(const std::vector<std::uint32_t>& words, DType format);
-std::string hex(std::uint32_t word, DType format);
-
-/// fused_dot_add with this row.
-DotProduct dot_product_of(const TensorCoreModel& row, DType format);
 
 }  // namespace fp16lab::probe

@@ -10,18 +10,6 @@
 namespace fp16lab::probe {
 namespace {
 
-/// 13000 is 13.0.
-std::string cuda_version(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
-
-}  // namespace
-
-std::string describe(const DeviceInfo& info) {
-  return fmt::format("{}, compute capability {}.{}, driver {}(CUDA {}), CUDA runtime {}", info.name,
-                     info.capability.major, info.capability.minor,
-                     info.driver.empty() ? "" : info.driver + ' ', cuda_version(info.driver_version),
-                     cuda_version(info.runtime_version));
-}
-
 std::string golden_vectors(const DeviceInfo& info, std::span<const Finding> findings) {
   std::string text = fmt::format(
       "# Tensor-core vectors that decide open points, captured by exp_tensor_core_probe on {}. All words are "
@@ -31,12 +19,13 @@ std::string golden_vectors(const DeviceInfo& info, std::span<const Finding> find
   std::set<std::string> written;  // several instructions are one row: mma and wmma
   for (const Finding& finding : findings)
     for (const Observation& seen : finding.observations) {
-      const std::string row = fmt::format("{}\t{}\t{}\t{}\t-\t{}\t{}\t{}\t{}", seen.id, seen.model,
-                                          fp16lab::name_of(seen.operands), fp16lab::name_of(seen.accumulator),
-                                          hex(seen.a, seen.operands), hex(seen.b, seen.operands),
-                                          hex(seen.c, seen.accumulator), hex(seen.d, seen.accumulator));
+      const Format &operands = seen.instruction->operands, &accumulator = seen.instruction->accumulator;
+      const std::string row =
+          fmt::format("{}\t{}\t{}\t{}\t-\t{}\t{}\t{}\t{}", seen.vector.id, seen.model, operands.name,
+                      accumulator.name, hex(seen.vector.a, operands), hex(seen.vector.b, operands),
+                      hex(seen.vector.c, accumulator), hex(seen.d, accumulator));
       if (written.insert(row).second)
-        text += fmt::format("{}\tcaptured on {}: {}\n", row, describe(info), seen.instruction);
+        text += fmt::format("{}\tcaptured on {}: {}\n", row, describe(info), seen.instruction->name);
     }
   return text;
 }
@@ -47,8 +36,7 @@ std::string golden_half_vectors(const DeviceInfo& info, std::span<const Finding>
       "patterns. Columns: instruction, operands, result.\n",
       describe(info));
   for (const Finding& finding : findings)
-    for (const HalfObservation& seen : finding.half_observations)
-      text += fmt::format("{}\t{}\t{}\n", seen.operation, seen.operands, seen.result);
+    for (const std::string& seen : finding.half_observations) text += seen + '\n';
   return text;
 }
 
@@ -59,6 +47,15 @@ std::string markdown(const DeviceInfo& info, std::span<const Finding> findings) 
     text += fmt::format("| {} | {} | {} |\n", finding.claim.topic, finding.claim.claim,
                         verdict_text(finding.claim));
   return text + "\n## Evidence\n\n```\n" + analysis::claims_text(claims_of(findings)) + "```\n";
+}
+
+}  // namespace
+
+std::string describe(const DeviceInfo& info) {
+  return fmt::format("{}, compute capability {}.{}, driver {}(CUDA {}), CUDA runtime {}", info.name,
+                     info.capability.major, info.capability.minor,
+                     info.driver.empty() ? "" : info.driver + ' ', cuda_version(info.driver_version),
+                     cuda_version(info.runtime_version));
 }
 
 void write_records(const std::filesystem::path& folder, const DeviceInfo& info,

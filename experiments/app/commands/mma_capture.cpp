@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "experiments/app/build_info.hpp"
-#include "experiments/tensor_core_probe/capture_file.hpp"
+#include "experiments/tensor_core_probe/judge.hpp"
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/random/philox.hpp"
 #include "numerics/tensor_core/processor_dot.hpp"
@@ -16,19 +16,12 @@
 namespace fp16lab::experiments {
 namespace {
 
-std::string words_text(const std::vector<std::uint32_t>& words, DType format) {
-  std::string text;
-  for (const std::uint32_t word : words)
-    text += fmt::format("{}{:0{}x}", text.empty() ? "" : " ", word, 2 * size_of(format));
-  return text;
-}
-
-std::string line_of(const probe::CapturedDifference& difference) {
-  const probe::Instruction& in = *difference.instruction;
-  const auto result = [&](std::uint32_t word) { return words_text({word}, in.accumulator); };
-  return fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", words_text(difference.a, in.operands),
-                     words_text(difference.b, in.operands), result(difference.c), result(difference.d),
-                     result(difference.expected), in.name, difference.place);
+std::string line_of(const probe::Instruction& in, const probe::Difference& difference) {
+  using probe::hex;
+  return fmt::format("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", hex(difference.a, in.operands),
+                     hex(difference.b, in.operands), hex(difference.c, in.accumulator),
+                     hex(difference.device, in.accumulator), hex(difference.expected, in.accumulator),
+                     in.name, difference.place);
 }
 
 /// Exponent fields of operands and of c: any; near 1; products and sums about 2^-126.
@@ -58,7 +51,7 @@ ExitCode capture_processor() {
         b[k] = operand();
       }
       const std::uint32_t c = below(2) << 31 | (of.first_of_c + below(of.count_of_c)) << 23 | below(1U << 23);
-      fmt::print("{}\t{}\t{:08x}\t{:08x}\n", words_text(a, DType::bf16), words_text(b, DType::bf16), c,
+      fmt::print("{}\t{}\t{:08x}\t{:08x}\n", probe::hex(a, probe::bf16), probe::hex(b, probe::bf16), c,
                  processor_dot(a, b, c));
     }
   return ExitCode::ok;
@@ -94,15 +87,16 @@ ExitCode verify_capture(const std::filesystem::path& path, const std::string& mo
 
   std::size_t differing = 0;
   for (const probe::CaptureVerdict& verdict : verdicts) {
-    for (const probe::CapturedDifference& difference : verdict.differences)
-      fmt::print("{}", line_of(difference));
+    for (const probe::Difference& difference : verdict.differences)
+      fmt::print("{}", line_of(*verdict.instruction, difference));
     differing += verdict.differences.size();
   }
   if (common.quiet && differing == 0) return ExitCode::ok;
   say("fp16lab: mma: {} (compute capability {}.{}, kernels for {}, {})", capture.device.name,
-      capture.device.capability.major, capture.device.capability.minor, capture.kernels, capture.compiler);
+      capture.device.capability.major, capture.device.capability.minor, capture.device.kernels,
+      capture.device.compiler);
   for (const probe::CaptureVerdict& verdict : verdicts) {
-    const std::string which(verdict.instruction->name);
+    const char* const which = verdict.instruction->name;
     if (verdict.model.empty())
       say("fp16lab: mma: {}: not compared, no row describes it", which);
     else

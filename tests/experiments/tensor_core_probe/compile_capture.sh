@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# compile_capture.sh SOURCE_FOLDER: capture.cu for every architecture that nvcc knows, with nothing of the project beside
-# it, warnings as errors. The SASS is not run. Exit 77, Skipped, where there is no nvcc.
+# compile_capture.sh SOURCE_FOLDER: capture.cu and its two headers for every architecture that nvcc knows, with nothing else
+# of the project beside them, warnings as errors. The SASS is not run. Exit 77, Skipped, where there is no nvcc.
 set -euo pipefail
 nvcc=${CUDACXX:-$(command -v nvcc || true)}
 [ -n "$nvcc" ] || { echo "no nvcc"; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-cp "$1/experiments/capture/capture.cu" "$folder"
+cp "$1"/experiments/capture/*.{cu,hpp} "$folder"
 cd "$folder"
 known=$("$nvcc" --list-gpu-code)
 compiled=0

@@ -1,6 +1,6 @@
-// What experiments/capture/capture.cu wrote (experiments/tensor_core_probe/capture_file.hpp). What is accepted
+// What experiments/capture/capture.cu wrote (experiments/tensor_core_probe/judge.hpp). What is accepted
 // must be judged without an end of the process, too.
-#include "experiments/tensor_core_probe/capture_file.hpp"
+#include "experiments/tensor_core_probe/judge.hpp"
 #include "tests/fuzz/targets/fuzz.hpp"
 
 using namespace fp16lab;
