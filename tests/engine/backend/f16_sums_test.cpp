@@ -122,8 +122,8 @@ TEST(SumsInF16, OtherOperandsKeepTheirSums) {
   expect_same(Float16{}, DType::e4m3, "FP8");
 }
 
-/// Products and convolutions of any shape are asked in verb_cases_test.cpp; here are so many positions that a gradient of
-/// weights is summed in several blocks.
+/// Products and convolutions of any shape are asked in verb_cases_test.cpp; here are so many positions that a
+/// gradient of weights is summed in several blocks.
 TEST(SumsInF16, LongWeightGradientsFollowTheRow) {
   const Shape shape{14, 1, 30, 30};
   for (const char* name : generations)

@@ -1,5 +1,5 @@
-// One training run on two back ends, or verb by verb and replayed: whatever a run shows must be the same, bit for
-// bit, step by step.
+// One training run on two back ends, or verb by verb and replayed: whatever a run shows must be the same, bit
+// for bit, step by step.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Training on a device beside the emulated back end, verb by verb and replayed (train.graph): the promise of the
-// project at small sizes. No step, gradient count, evaluation or weight may differ in a bit.
+// Training on a device beside the emulated back end, verb by verb and replayed (train.graph): the promise of
+// the project at small sizes. No step, gradient count, evaluation or weight may differ in a bit.
 //
 // The PTX machine is slow, so networks, batches and step counts are small; each run has what it is about (an
 // overflow, a skipped optimizer) in the steps it does.
@@ -35,7 +35,8 @@ using DeviceTraining = OnDevice;
 
 enum class Replayed { yes, no };
 
-/// Returns the emulated run, for what a test wants to have happened in it. Replayed::no: its steps cannot be recorded.
+/// Returns the emulated run, for what a test wants to have happened in it. Replayed::no: its steps cannot be
+/// recorded.
 ShownRun expect_the_same_on_both(const PairedRun& run, Replayed replayed = Replayed::yes) {
   ShownRun expected = shown(*emulated_twin(), run);
   for (const bool graph : {false, true}) {
