@@ -1,5 +1,6 @@
 // Conformance: pooling of special values, and what it refuses.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 
 #include <array>
 #include <cmath>
@@ -66,12 +67,8 @@ TEST_P(BackendConformance, IndexOutOfItsPlaneIsNamed) {
   for (const std::int32_t bad : {-1, 6}) {
     const Tensor index = tensor(Shape{1, 1, 1, 2}, std::vector<std::int32_t>{5, bad});
     const auto expect_error = [bad](const std::string& verb, const std::function<void()>& call) {
-      try {
-        call();
-        FAIL() << verb << " accepted an index of " << bad;
-      } catch (const std::out_of_range& error) {
-        EXPECT_EQ(error.what(), fmt::format("{}: index[1] is {}, which is not in [0, 6)", verb, bad));
-      }
+      EXPECT_THAT(call, testing::ThrowsMessage<std::out_of_range>(
+                            fmt::format("{}: index[1] is {}, which is not in [0, 6)", verb, bad)));
     };
     // A device may run behind the host: then the next verb that hands numbers to the host throws.
     expect_error("pool_pick", [&] {

@@ -1,4 +1,6 @@
 // Conformance: products and convolutions of special values, their memory, and what they refuse.
+#include <array>
+
 #include "tests/engine/backend/conformance.hpp"
 
 namespace fp16lab::engine::test {
@@ -102,6 +104,12 @@ TEST_P(BackendConformance, ScratchIsPooled) {
   const Tensor even_x = random({8, 23, 21, 4}, 54), two_channels = random({6, 2, 3, 3}, 55),
                bias = random({4}, 56);
   Tensor even_dx = output(even_x.shape(), DType::f16), even_dw = output(two_channels.shape(), DType::f16);
+  std::vector<std::int32_t> places(5000);
+  for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<std::int32_t>(i * 7 % 300);
+  const Tensor row = tensor(places), step = backend().make_step_state({});
+  Tensor table = random({300, 70}, 57), rows = output({5000, 70}, DType::f16),
+         turned = output({70, 300}, DType::f16), part = output({300, 7}, DType::f16);
+  const std::array axes{1, 0};
   const auto run = [&] {
     backend().conv2d(x, weight, geometry, nullptr, y);
     backend().conv2d_input_gradient(dy, weight, geometry, nullptr, dx);
@@ -113,6 +121,12 @@ TEST_P(BackendConformance, ScratchIsPooled) {
     backend().max_pool2d(x, pool, dx, index);
     backend().pool_place(x, index, Layout::nhwc, dx);
     backend().average_pool2d(x, pool, dx);
+    backend().gather_rows(table, row, rows);
+    backend().scatter_rows(rows, row, table);
+    backend().permute(table, axes, turned);
+    backend().slice(table, 1, 3, part);
+    backend().insert(part, 1, 60, table);
+    backend().fill_bernoulli(rows, {.seed = 1}, 0.5f, step);
   };
   run();
   const PoolStatistics warm = backend().memory_statistics();
