@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/backend/checks.hpp"
 #include "engine/optim/optimizer_programs.hpp"
 
 namespace fp16lab::engine::optim {
@@ -206,6 +207,8 @@ Optimizer::Optimizer(Backend& backend, std::vector<Parameter*> parameters, const
       index_(index) {
   check(options);
   require(index >= 0 && index < max_optimizers, "index", index, "in [0, 8)");
+  if (row_->move == &orthogonalise)
+    checks::product_row("optimizer.name = \"muon\"", tensor_core_model(backend.tensor_core()), DType::bf16);
   const std::vector<float> table = learning_rate_table(options.schedule, options.learning_rate, steps);
   learning_rates_ = backend.empty({static_cast<std::int64_t>(table.size())}, DType::f32);
   backend.upload(std::as_bytes(std::span(table)), learning_rates_);

@@ -155,7 +155,6 @@ void add(const std::string& name, const Body& body) {
 
 void add_all(const DeviceSide& side) {
   for (const Way& way : ways) {
-    if (side.rehearsal && way.route != GemmRoute::mma) continue;  // there is no library
     for (const std::int64_t n :
          side.rehearsal ? std::vector<std::int64_t>{16} : std::vector<std::int64_t>{1024, 2048, 4096, 8192})
       if (n <= way.largest)
@@ -164,9 +163,8 @@ void add_all(const DeviceSide& side) {
   }
   for (const char* const system : {"paddle_linear9", "paddle_mlp3"})
     for (const Variant& variant : variants())
-      if (!side.rehearsal || variant.route == GemmRoute::mma)
-        add(fmt::format("step/{}/{}", system, variant.name),
-            [&side, &variant, system](benchmark::State& state) { train(state, side, system, variant); });
+      add(fmt::format("step/{}/{}", system, variant.name),
+          [&side, &variant, system](benchmark::State& state) { train(state, side, system, variant); });
 }
 
 }  // namespace

@@ -17,7 +17,6 @@ std::unique_ptr<engine::Backend> DeviceSide::make(engine::CudaOptions options) c
   options.device = ordinal;
   options.tensor_core = tensor_core;
   if (stand_in) return stand_in(options);
-  if (rehearsal) options.gemm = engine::GemmRoute::mma;  // the PTX machine's cuBLAS is made up
   return engine::make_cuda_backend(options);
 }
 

@@ -6,17 +6,25 @@
 
 namespace fp16lab::engine::test {
 
+namespace {
+
+template <class Half>
+std::vector<std::uint32_t> words_of(const std::vector<Half>& values) {
+  return mapped(values, [](Half x) -> std::uint32_t { return x.bits(); });
+}
+
+}  // namespace
+
 float accumulate(const TensorCoreModel& model, const std::vector<Float16>& a, const std::vector<Float16>& b) {
-  return fused_dot_add(model, a, b, 0.0f);
+  if (model.accumulator() == DType::f32) return fused_dot_add(model, a, b, 0.0f);
+  const std::uint32_t sum = fused_dot_add(model, DType::f16, words_of(a), DType::f16, words_of(b), 0);
+  return canonical(wide(Float16::from_bits(static_cast<std::uint16_t>(sum))));  // as FP32 stores it
 }
 
 float accumulate(const TensorCoreModel& model, const std::vector<BFloat16>& a,
                  const std::vector<BFloat16>& b) {
-  const auto words = [](const std::vector<BFloat16>& values) {
-    return mapped(values, [](BFloat16 x) -> std::uint32_t { return x.bits(); });
-  };
-  return float_from_bits(fused_dot_add(tensor_core_model(model.name, DType::bf16), DType::bf16, words(a),
-                                       DType::bf16, words(b), 0));
+  return float_from_bits(fused_dot_add(tensor_core_model(model.name, DType::bf16), DType::bf16, words_of(a),
+                                       DType::bf16, words_of(b), 0));
 }
 
 float accumulate(const TensorCoreModel&, const std::vector<float>& a, const std::vector<float>& b) {

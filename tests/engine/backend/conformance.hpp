@@ -48,6 +48,19 @@ inline const CastProbe& settled(Backend& backend, CastProbe& probe) {
   return probe;
 }
 
+/// What std::invalid_argument says of a call.
+template <class Call>
+std::string refusal(const Call& call) {
+  try {
+    call();
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+/// The call, which may have commas, is refused with these words.
+#define EXPECT_REFUSED(words, ...) EXPECT_EQ(refusal([&] { __VA_ARGS__; }), words)
+
 class BackendConformance : public testing::TestWithParam<BackendFactory> {
  protected:
   void SetUp() override {

@@ -10,6 +10,7 @@
 
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "tests/engine/backend/conformance.hpp"
+#include "tests/engine/backend/on_backend.hpp"
 #include "tests/support/floating_point_mode.hpp"
 
 namespace fp16lab::engine::test {
@@ -30,14 +31,11 @@ TEST(SaturatingBackend, Fp16ResultsAreFinite) {
     const auto values = [&](const Tensor& x) {
       Tensor wide = backend->empty(x.shape(), DType::f32);
       backend->cast(x, wide);
-      std::vector<float> host(static_cast<std::size_t>(x.element_count()));
-      backend->download(wide, std::as_writable_bytes(std::span(host)));
-      return host;
+      return downloaded<float>(*backend, wide);
     };
     const std::vector<float> numbers{70000, -70000, 65519, infinite, -infinite, std::nanf(""), 256, -0.0f};
-    Tensor x = backend->empty({8}, DType::f32), half = backend->empty({8}, DType::f16),
-           wide = backend->empty({8}, DType::f32);
-    backend->upload(std::as_bytes(std::span(numbers)), x);
+    const Tensor x = uploaded(*backend, {8}, numbers);
+    Tensor half = backend->empty({8}, DType::f16), wide = backend->empty({8}, DType::f32);
     backend->cast(x, half);
     EXPECT_EQ(values(half),
               (std::vector<float>{largest, -largest, largest, largest, -largest, 0, 256, -0.0f}));
@@ -91,14 +89,9 @@ TEST(EmulatedBackend, NoFloatingPointModeOfTheCallerChangesABitOrIsChanged) {
   }();
   for (const int threads : {1, 2}) {
     const auto backend = make_emulated_backend(tensor_core_model("hopper"), threads);
-    const auto tensor = [&](const Shape& shape) {
-      Tensor made = backend->empty(shape, DType::f32);
-      backend->upload(std::as_bytes(std::span(tiny)).first(made.byte_count()), made);
-      return made;
-    };
     const auto digests = [&] {
       std::vector<std::uint64_t> all;
-      const Tensor x = tensor({64, 64});
+      const Tensor x = uploaded(*backend, {64, 64}, tiny);
       Tensor out = backend->empty({64, 64}, DType::f32), low = backend->empty({64, 64}, DType::bf16);
       const auto note = [&](const Tensor& result) { all.push_back(backend->digest(result, 1)); };
       backend->scale(x, 0.3f, out);
@@ -141,56 +134,6 @@ TEST(EmulatedBackend, NoFloatingPointModeOfTheCallerChangesABitOrIsChanged) {
   }
 }
 #endif
-
-TEST(EmulatedBackend, ThreadsGiveTheSameBits) {
-  const auto one = make_emulated_backend(tensor_core_model("hopper"), 1);
-  const auto two = make_emulated_backend(tensor_core_model("hopper"), 2);
-  std::vector<std::uint64_t> digests;
-  for (Backend* backend : {one.get(), two.get()}) {
-    const auto upload = [backend](const Shape& shape, const auto& values, DType dtype) {
-      Tensor tensor = backend->empty(shape, dtype);
-      backend->upload(std::as_bytes(std::span(values)), tensor);
-      return tensor;
-    };
-    const Tensor a = upload(Shape{200, 784}, random_halves(200 * 784, Kind::ordinary, 71), DType::f16);
-    const Tensor b = upload(Shape{512, 784}, random_halves(512 * 784, Kind::ordinary, 72), DType::f16);
-    Tensor out = backend->empty(Shape{200, 512}, DType::f32);
-    backend->gemm({.a = a, .b = b, .out = out, .transpose_b = true});
-    Tensor sums = backend->empty(Shape{512}, DType::f32);
-    backend->reduce(ReduceOp::sum, out, 0, sums);
-    digests.push_back(backend->digest(out, 1) + backend->digest(sums, 2));
-  }
-  EXPECT_EQ(digests[0], digests[1]);
-}
-
-TEST(EmulatedBackend, IndexingAndMovingTakeScratchFromThePoolOnly) {
-  const auto backend = make_emulated_backend(tensor_core_model("hopper"), 2);
-  Tensor table = backend->empty(Shape{300, 70}, DType::f16),
-         rows = backend->empty(Shape{5000, 70}, DType::f16);
-  Tensor index = backend->empty(Shape{5000}, DType::i32), step = backend->make_step_state({});
-  Tensor turned = backend->empty(Shape{70, 300}, DType::f16),
-         part = backend->empty(Shape{300, 7}, DType::f16);
-  backend->fill(table, 1.0);
-  std::vector<std::int32_t> values(5000);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int32_t>(i * 7 % 300);
-  backend->upload(std::as_bytes(std::span(values)), index);
-  const std::array axes{1, 0};
-  const auto run = [&] {
-    backend->gather_rows(table, index, rows);
-    backend->scatter_rows(rows, index, table);
-    backend->permute(table, axes, turned);
-    backend->slice(table, 1, 3, part);
-    backend->insert(part, 1, 60, table);
-    backend->fill_bernoulli(rows, {.seed = 1}, 0.5f, step);
-  };
-  run();
-  const PoolStatistics warm = backend->memory_statistics();
-  for (int i = 0; i < 3; ++i) run();
-  const PoolStatistics later = backend->memory_statistics();
-  EXPECT_GT(later.allocations, warm.allocations) << "the scratch is pooled";
-  EXPECT_EQ(later.system_allocations, warm.system_allocations);
-  EXPECT_EQ(later.bytes_in_use, warm.bytes_in_use);
-}
 
 }  // namespace
 }  // namespace fp16lab::engine::test

@@ -1,9 +1,11 @@
-// One training run on two back ends: whatever a run shows must be the same, bit for bit, step by step.
+// One training run on two back ends, or verb by verb and replayed: whatever a run shows must be the same, bit
+// for bit, step by step.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -29,6 +31,7 @@ struct PairedRun {
   RunSetup setup;
   MakeMethod method = {};  ///< empty: Supervised
   LossKind loss = LossKind::cross_entropy;
+  std::uint64_t observe_every = 1;
 };
 
 /// All that it shows.
@@ -45,45 +48,68 @@ struct ShownRun {
   std::vector<StepRow> steps;
   std::vector<Gradients> gradients;  ///< by step
   std::vector<OverflowRow> overflows;
-  double evaluation_loss = 0;
+  std::vector<EvaluationRow> evaluations;
   std::map<std::string, std::vector<std::byte>> weights;
 };
 
-/// Observes every step.
-class ShowingObserver final : public TrainObserver {
- public:
-  explicit ShowingObserver(ShownRun& shown) : shown_(&shown) {}
-  bool wants_gradients(std::uint64_t) override { return true; }
-  void on_gradient(const HistogramRow& record) override {
-    shown_->gradients.resize(record.step);
-    shown_->gradients.back()[record.tensor] = {record.kind, record.dtype, record.before, record.after,
-                                               record.loss_scale};
-  }
-  void on_step(const StepRow& record) override { shown_->steps.push_back(record); }
-  void on_evaluation(const EvaluationRow& record) override { shown_->evaluation_loss = record.loss; }
-  bool wants_overflows() override { return true; }
-  void on_overflow(const OverflowRow& record) override { shown_->overflows.push_back(record); }
+struct ShowingObserver final : TrainObserver {
+  ShownRun shown;
+  std::uint64_t observe_every = 1;
+  std::filesystem::path checkpoint;  ///< of step `checkpoint_at`
+  std::uint64_t checkpoint_at = 0;
+  std::function<void()> after_step = [] {};
 
- private:
-  ShownRun* shown_;
+  bool wants_gradients(std::uint64_t step) override { return step % observe_every == 0; }
+  void on_gradient(const HistogramRow& record) override {
+    shown.gradients.resize(record.step);
+    shown.gradients.back()[record.tensor] = {record.kind, record.dtype, record.before, record.after,
+                                             record.loss_scale};
+  }
+  void on_step(const StepRow& record) override {
+    shown.steps.push_back(record);
+    after_step();
+  }
+  void on_evaluation(const EvaluationRow& record) override { shown.evaluations.push_back(record); }
+  bool wants_overflows() override { return true; }
+  void on_overflow(const OverflowRow& record) override { shown.overflows.push_back(record); }
+  bool wants_checkpoint(std::uint64_t step, RunMoment) override { return step == checkpoint_at; }
+  void on_checkpoint(const TrainingState& state) override { save_checkpoint(checkpoint, state, {}); }
 };
 
-inline ShownRun shown(Backend& backend, const PairedRun& run) {
-  ShownRun result;
-  ShowingObserver observer(result);
-  const auto batches = run.batches();
+/// The run on a back end, with `graph` by recorded steps.
+struct PairedTraining {
+  PairedTraining(Backend& on, const PairedRun& run, bool graph = false)
+      : backend(&on),
+        batches(run.batches()),
+        workload{.model = run.model(on),
+                 .training = batches.get(),
+                 .evaluation = batches.get(),
+                 .loss = run.loss,
+                 .method = run.method ? run.method() : nullptr},
+        trainer(on, workload, with_graph(run.setup.train, graph), run.setup.amp, run.setup.scaler,
+                run.setup.optimizer, observer) {
+    observer.observe_every = run.observe_every;
+  }
+  static TrainOptions with_graph(TrainOptions train, bool graph) {
+    train.graph = graph;
+    return train;
+  }
+  ShownRun run() {
+    trainer.run();
+    for (const Parameter* parameter : trainer.parameters())
+      observer.shown.weights[parameter->name] = bytes_of(*backend, parameter->value);
+    return std::move(observer.shown);
+  }
+
+  Backend* backend;
+  std::unique_ptr<data::BatchSource> batches;
   Workload workload;
-  workload.model = run.model(backend);
-  workload.training = batches.get();
-  workload.evaluation = batches.get();
-  workload.loss = run.loss;
-  if (run.method) workload.method = run.method();
-  Trainer trainer(backend, workload, run.setup.train, run.setup.amp, run.setup.scaler, run.setup.optimizer,
-                  observer);
-  trainer.run();
-  for (const Parameter* parameter : trainer.parameters())
-    result.weights[parameter->name] = bytes_of(backend, parameter->value);
-  return result;
+  ShowingObserver observer;
+  Trainer trainer;
+};
+
+inline ShownRun shown(Backend& backend, const PairedRun& run, bool graph = false) {
+  return PairedTraining(backend, run, graph).run();
 }
 
 inline std::uint64_t word(double value) { return bits_of(value); }
@@ -119,7 +145,12 @@ inline void expect_the_same_run(const ShownRun& expected, const ShownRun& actual
     }
     if (testing::Test::HasFailure()) return;  // all that follows differs too
   }
-  EXPECT_EQ(word(expected.evaluation_loss), word(actual.evaluation_loss));
+  const auto losses = [](const ShownRun& run) {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> words;
+    for (const EvaluationRow& record : run.evaluations) words.emplace_back(record.step, word(record.loss));
+    return words;
+  };
+  EXPECT_EQ(losses(expected), losses(actual)) << "evaluations";
   EXPECT_EQ(expected.weights, actual.weights);
   ASSERT_EQ(expected.overflows.size(), actual.overflows.size());
   for (std::size_t i = 0; i < expected.overflows.size(); ++i) {

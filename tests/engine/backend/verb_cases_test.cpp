@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/backend/elementwise_functions.hpp"
+#include "engine/backend/emulated/emulated_backend.hpp"
 #include "tests/engine/backend/conformance.hpp"
 #include "tests/engine/backend/twin_backend.hpp"
 
@@ -61,6 +62,30 @@ TEST_P(BackendConformance, VerbCasesGiveTheBitsOfPlainLoops) {
     EXPECT_TRUE(compared.same()) << key_of(one) << ": " << testing::PrintToString(compared.notes);
   }
   EXPECT_GT(cases, 0) << "FP16LAB_VERBS names no verb that this back end runs";
+}
+
+/// Products of FP16 by a row that sums in FP16; what is added to them is added in FP32. Convolutions are asked in
+/// one layout of a row.
+TEST(VerbCases, ProductsSummedInF16FollowTheRow) {
+  for (const auto& [name, convolutions] : {std::pair{"volta", "f16 nchw"},
+                                           {"ampere", "none"},
+                                           {"hopper", "f16 nhwc"},
+                                           {"blackwell-tcgen05", "none"}}) {
+    const TensorCoreModel& row = tensor_core_model(name, DType::f16, DType::f16);
+    const auto twin = make_twin_backend(row);
+    for (const VerbCase& one : all_verb_cases()) {
+      if (one.multiplies != DType::f16 || (one.verb != "gemm" && one.name != convolutions)) continue;
+      const std::vector<Kept> expected = run_case(one, *twin, CaseSize::odd, seed);
+      for (const int threads : {1, 2}) {
+        const auto backend = make_emulated_backend(row, threads);
+        VerbRow compared;
+        compare_kept(one, expected, run_case(one, *backend, CaseSize::odd, seed), compared);
+        EXPECT_GT(compared.elements, 0u) << key_of(one);
+        EXPECT_TRUE(compared.same()) << name << ", " << key_of(one) << ": "
+                                     << testing::PrintToString(compared.notes);
+      }
+    }
+  }
 }
 
 }  // namespace

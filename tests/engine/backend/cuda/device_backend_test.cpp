@@ -31,15 +31,9 @@ class DeviceBackend : public OnDevice {
   }
 
   Tensor tensor(const std::vector<float>& values) {
-    Tensor x = backend_->empty(Shape{static_cast<std::int64_t>(values.size())}, DType::f32);
-    backend_->upload(std::as_bytes(std::span(values)), x);
-    return x;
+    return uploaded(*backend_, {std::ssize(values)}, values);
   }
-  std::vector<float> values_of(const Tensor& x) {
-    std::vector<float> values(static_cast<std::size_t>(x.element_count()));
-    backend_->download(x, std::as_writable_bytes(std::span(values)));
-    return values;
-  }
+  std::vector<float> values_of(const Tensor& x) { return downloaded<float>(*backend_, x); }
   /// A StepState in device memory, of so many iterations.
   void upload_iteration(std::uint64_t iteration, Tensor& step) {
     StepState state{};

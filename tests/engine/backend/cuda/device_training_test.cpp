@@ -1,14 +1,20 @@
-// Training on a device beside the emulated back end: the promise of the project at small sizes. No step,
-// gradient count or weight may differ in a bit.
+// Training on a device beside the emulated back end, verb by verb and replayed (train.graph): the promise of
+// the project at small sizes. No step, gradient count, evaluation or weight may differ in a bit.
 //
 // The PTX machine is slow, so networks, batches and step counts are small; each run has what it is about (an
 // overflow, a skipped optimizer) in the steps it does.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
+
+#include "engine/nn/conv2d.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "engine/nn/models/model_pair.hpp"
 #include "engine/train/methods/gan.hpp"
@@ -27,12 +33,17 @@ namespace {
 
 using DeviceTraining = OnDevice;
 
-/// Returns the emulated run, for what a test wants to have happened in it.
-ShownRun expect_the_same_on_both(const PairedRun& run) {
-  const auto emulated = emulated_twin(), device = device_backend();
-  ShownRun expected = shown(*emulated, run);
-  const ShownRun actual = shown(*device, run);
-  expect_the_same_run(expected, actual);
+enum class Replayed { yes, no };
+
+/// Returns the emulated run, for what a test wants to have happened in it. Replayed::no: its steps cannot be
+/// recorded.
+ShownRun expect_the_same_on_both(const PairedRun& run, Replayed replayed = Replayed::yes) {
+  ShownRun expected = shown(*emulated_twin(), run);
+  for (const bool graph : {false, true}) {
+    if (graph && replayed == Replayed::no) continue;
+    SCOPED_TRACE(graph ? "replayed" : "verb by verb");
+    expect_the_same_run(expected, shown(*device_backend(), run, graph));
+  }
   EXPECT_EQ(expected.steps.size(), run.setup.train.steps);
   return expected;
 }
@@ -60,6 +71,15 @@ PairedRun::MakeBatches images(std::int64_t channels, Layout layout) {
   };
 }
 
+/// Two batches of four squares of 4 x 4.
+std::unique_ptr<data::BatchSource> squares() {
+  std::vector<HostBatch> batches(2, {.shape = {4, 1, 4, 4}, .inputs = {}, .labels = {0, 1, 2, 1}});
+  for (std::size_t b = 0; b < batches.size(); ++b)
+    for (std::size_t i = 0; i < 64; ++i)
+      batches[b].inputs.push_back(static_cast<float>((i * 37 + b * 53 + i * b) % 64) / 32.0f);
+  return std::make_unique<FixedBatches>(batches);
+}
+
 // ---- models ----
 
 PairedRun::MakeModel mlp(const std::vector<std::int64_t>& widths) {
@@ -68,6 +88,28 @@ PairedRun::MakeModel mlp(const std::vector<std::int64_t>& widths) {
   };
 }
 std::unique_ptr<nn::Module> stateful(Backend& backend) { return std::make_unique<StatefulNet>(backend); }
+
+/// Convolution, BatchNorm, pooling: buffers beside parameters, and all three products of a convolution.
+class NormedConvolution final : public nn::Module {
+ public:
+  explicit NormedConvolution(Backend& backend)
+      : conv_(add_child(std::make_unique<nn::Conv2d>(
+            backend, "conv",
+            nn::Conv2dOptions{.inputs = 1, .outputs = 4, .geometry = {.padding = {1, 1}}, .seed = 3}))),
+        norm_(add_child(std::make_unique<nn::BatchNorm>(backend, "bn", nn::BatchNormOptions{.features = 4}))),
+        head_(add_child(std::make_unique<nn::Linear>(
+            backend, "head", nn::LinearOptions{.inputs = 4 * 2 * 2, .outputs = 3, .seed = 3}))) {}
+  Variable forward(Tape& tape, const Variable& x) override {
+    const Variable y = ops::relu(norm_.forward(tape, conv_.forward(tape, x)));
+    return head_.forward(tape, ops::reshape(ops::max_pool2d(y, {}), {x.shape()[0], 4 * 2 * 2}));
+  }
+
+ private:
+  nn::Conv2d& conv_;
+  nn::BatchNorm& norm_;
+  nn::Linear& head_;
+};
+std::unique_ptr<nn::Module> normed(Backend& backend) { return std::make_unique<NormedConvolution>(backend); }
 
 /// Dynamic scaling whose first steps overflow, and that grows again at once.
 amp::ScalerOptions overflowing(double scale = 0x1p22) {
@@ -85,10 +127,16 @@ RunSetup setup_of(const AmpOptions& amp, std::uint64_t steps,
 // ---- one optimizer ----
 
 TEST_F(DeviceTraining, PerceptronUnderO1WithOverflows) {
-  PairedRun run{.model = mlp({6, 37, 3}), .batches = classes(), .setup = setup_of({.level = Level::O1}, 14)};
+  PairedRun run{.model = mlp({6, 37, 3}),
+                .batches = classes(),
+                .setup = setup_of({.level = Level::O1}, 14),
+                .observe_every = 3};
+  run.setup.train.evaluate_every = 3;
   const ShownRun seen = expect_the_same_on_both(run);
   EXPECT_GT(skipped(seen), 0u);
   EXPECT_LT(skipped(seen), seen.steps.size());
+  EXPECT_FALSE(seen.overflows.empty());
+  for (const OverflowRow& row : seen.overflows) EXPECT_FALSE(row.parameters.empty()) << row.step;
   run.setup.amp = {};
   expect_the_same_on_both(run);
   if (!device_multiplies_bf16_and_tf32()) return;
@@ -139,7 +187,10 @@ TEST_F(DeviceTraining, LowModelsWithAndWithoutMasterWeights) {
                                        .low_loss = true},
                                       5, overflowing(0x1p14))};
       run.setup.optimizer = {.name = "adamw", .learning_rate = 0.01, .weight_decay = 0.1};
+      run.setup.train.evaluate_every = 1;  // casts of master weights are made once a version
       expect_the_same_on_both(run);
+      run.setup.optimizer.kahan = true;  // compensations are state
+      if (!masters) expect_the_same_on_both(run);
     }
 }
 
@@ -153,9 +204,50 @@ TEST_F(DeviceTraining, ClippingAndAccumulation) {
   const ShownRun seen = expect_the_same_on_both(run);
   EXPECT_GT(skipped(seen), 0u);
   EXPECT_GT(seen.steps.back().grad_norm, 0.25) << "the last step clips";
+  // Clipping by value makes infinities finite; the names come from before.
+  for (const OverflowRow& row : seen.overflows) EXPECT_FALSE(row.parameters.empty()) << row.step;
   run.setup.train.accumulate_mode = AccumulateMode::sum;
   run.setup.optimizer = {.name = "adam", .learning_rate = 0.01, .weight_decay = 0.01};
   expect_the_same_on_both(run);
+}
+
+// LAMB's norms stay in device memory, and so does its quotient.
+TEST_F(DeviceTraining, EveryOptimizer) {
+  for (const std::string_view name : optim::optimizer_names()) {
+    SCOPED_TRACE(name);
+    PairedRun run{.model = mlp({6, 5, 3}), .batches = classes(), .setup = setup_of({.level = Level::O1}, 5)};
+    run.setup.optimizer = {.name = std::string(name),
+                           .learning_rate = 0.003,
+                           .momentum = 0.5,
+                           .weight_decay = 0.01,
+                           .centered = true};
+    expect_the_same_on_both(run);
+  }
+}
+
+TEST_F(DeviceTraining, ALearningRateFollowsTakenSteps) {
+  PairedRun run{.model = mlp({6, 5, 3}),
+                .batches = classes(),
+                .setup = setup_of({.level = Level::O1}, 10, overflowing(0x1p19)),
+                .observe_every = 3};
+  run.setup.optimizer.schedule = {.name = "cosine", .warmup_steps = 2, .total_steps = 8};
+  const ShownRun seen = expect_the_same_on_both(run);
+  EXPECT_NE(seen.steps[6].lr, seen.steps[7].lr);
+}
+
+TEST_F(DeviceTraining, TargetsThatAreTheInputs) {
+  const auto autoencoded = [] {
+    std::vector<HostBatch> batches = class_batches(4);
+    for (HostBatch& batch : batches) {
+      batch.values = {batch.shape, batch.inputs};
+      batch.labels.clear();
+    }
+    return std::make_unique<FixedBatches>(batches);
+  };
+  expect_the_same_on_both({.model = mlp({6, 5, 6}),
+                           .batches = autoencoded,
+                           .setup = setup_of({.level = Level::O1}, 6),
+                           .loss = LossKind::mse});
 }
 
 TEST_F(DeviceTraining, TheOptimizerDivides) {
@@ -199,7 +291,8 @@ TEST_F(DeviceTraining, ScalesOfLayers) {
     SCOPED_TRACE(scaler.policy);
     const ShownRun seen = expect_the_same_on_both({.model = mlp({6, 9, 5, 3}),
                                                    .batches = classes(),
-                                                   .setup = setup_of({.level = Level::O1}, 10, scaler)});
+                                                   .setup = setup_of({.level = Level::O1}, 10, scaler)},
+                                                  Replayed::no);
     EXPECT_EQ(skipped(seen) > 0, scaler.policy != "ada-loss");
     EXPECT_LT(skipped(seen), seen.steps.size());
     bool scaled = false;
@@ -210,10 +303,12 @@ TEST_F(DeviceTraining, ScalesOfLayers) {
   // Convolutions, and joins over time steps.
   expect_the_same_on_both({.model = lenet,
                            .batches = images(1, Layout::nchw),
-                           .setup = setup_of({.level = Level::O1}, 2, ada_loss)});
+                           .setup = setup_of({.level = Level::O1}, 2, ada_loss)},
+                          Replayed::no);
   expect_the_same_on_both({.model = lstm,
                            .batches = [] { return std::make_unique<TinyText>(); },
-                           .setup = setup_of({.level = Level::O1}, 2, ada_loss)});
+                           .setup = setup_of({.level = Level::O1}, 2, ada_loss)},
+                          Replayed::no);
 }
 
 TEST_F(DeviceTraining, PoliciesWithStatistics) {
@@ -225,7 +320,7 @@ TEST_F(DeviceTraining, PoliciesWithStatistics) {
     PairedRun run{
         .model = stateful, .batches = classes(), .setup = setup_of({.level = Level::O1}, 10, scaler)};
     run.setup.train.accumulate = 2;
-    const ShownRun seen = expect_the_same_on_both(run);
+    const ShownRun seen = expect_the_same_on_both(run, Replayed::no);
     EXPECT_GT(skipped(seen), 0u);
     EXPECT_LT(skipped(seen), seen.steps.size());
   }
@@ -241,7 +336,7 @@ TEST_F(DeviceTraining, RescuedSteps) {
         .model = stateful, .batches = classes(), .setup = setup_of({.level = Level::O1}, 10, scaler)};
     run.setup.train.accumulate = 2;
     run.setup.train.clip_value = 0.125;
-    const ShownRun seen = expect_the_same_on_both(run);
+    const ShownRun seen = expect_the_same_on_both(run, Replayed::no);
     std::uint64_t rescues = 0;
     for (const OverflowRow& row : seen.overflows) rescues += row.rescue ? row.rescue->attempts : 0;
     EXPECT_GT(rescues, 0u);
@@ -250,6 +345,24 @@ TEST_F(DeviceTraining, RescuedSteps) {
 }
 
 // ---- other networks ----
+
+/// BF16 and TF32 on tensor cores that have them; others refuse the first product by their capability.
+TEST_F(DeviceTraining, ANormedConvolution) {
+  for (const DType dtype : {DType::f16, DType::bf16, DType::tf32}) {
+    SCOPED_TRACE(name_of(dtype));
+    PairedRun run{.model = normed,
+                  .batches = squares,
+                  .setup = setup_of({.level = Level::O1, .dtype = dtype}, 6),
+                  .observe_every = 2};
+    if (dtype == DType::f16 || device_multiplies_bf16_and_tf32()) {
+      expect_the_same_on_both(run);
+      continue;
+    }
+    EXPECT_THAT([&] { shown(*device_backend(), run); },
+                testing::ThrowsMessage<std::invalid_argument>(
+                    testing::HasSubstr("whose tensor cores multiply FP16 alone")));
+  }
+}
 
 TEST_F(DeviceTraining, LeNet5InBothLayouts) {
   for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
@@ -336,7 +449,131 @@ TEST_F(DeviceTraining, AdversarialNetworks) {
                 .batches = classes(),
                 .setup = setup_of({.level = Level::O1}, 6, overflowing(0x1p18)),
                 .method = [] { return std::make_unique<AdversarialTraining>(); }};
-  EXPECT_GT(skipped(expect_the_same_on_both(run)), 0u);
+  EXPECT_GT(skipped(expect_the_same_on_both(run, Replayed::no)), 0u);
+}
+
+// ---- replays ----
+
+TEST_F(DeviceTraining, BatchesOfAnotherShapeAreDoneVerbByVerb) {
+  const auto growing = [] {
+    std::vector<HostBatch> batches = class_batches(5);
+    HostBatch &large = batches[3], &last = batches.back();
+    large.shape = {8, 6};
+    large.inputs.insert(large.inputs.end(), last.inputs.begin(), last.inputs.end());
+    large.labels.insert(large.labels.end(), last.labels.begin(), last.labels.end());
+    return std::make_unique<FixedBatches>(batches);
+  };
+  expect_the_same_on_both({.model = mlp({6, 5, 3}),
+                           .batches = growing,
+                           .setup = setup_of({.level = Level::O1}, 9),
+                           .observe_every = 3});
+}
+
+/// A checkpoint of step 4 that the one wrote continues on the other.
+TEST_F(DeviceTraining, ACheckpointInTheMiddleContinuesOnEitherSide) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / ("device_training_test." + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  PairedRun run{.model = stateful,
+                .batches = classes(),
+                .setup = setup_of({.level = Level::O1}, 9),
+                .observe_every = 3};
+  run.setup.train.evaluate_every = 2;
+  const auto whole = [&](const std::unique_ptr<Backend>& backend, bool graph, const char* name) {
+    PairedTraining training(*backend, run, graph);
+    training.observer.checkpoint = folder / name;
+    training.observer.checkpoint_at = 4;
+    return training.run();
+  };
+  const ShownRun emulated = whole(emulated_twin(), false, "emulated");
+  expect_the_same_run(emulated, whole(device_backend(), true, "device"));
+  const auto rest = [&](const std::unique_ptr<Backend>& backend, bool graph, const char* name) {
+    PairedTraining training(*backend, run, graph);
+    training.trainer.resume(CheckpointFile(folder / name));
+    expect_same_tail(emulated.steps, training.run().steps, 4);
+  };
+  rest(device_backend(), true, "emulated");
+  rest(device_backend(), true, "device");
+  rest(emulated_twin(), false, "device");
+  std::filesystem::remove_all(folder);
+}
+
+// The evidence that steps are replayed at all: verb by verb a step takes every tensor from the pool, a replay
+// takes those of its batch and of what is read from it. And once every kind of step has been recorded, the
+// pool has all the memory that it will ever need, evaluations in between included.
+TEST_F(DeviceTraining, WarmReplaysTakeBatchesOnlyAndThePoolStaysAsItIs) {
+  const auto counts = [](bool graph) {
+    PairedRun run{.model = mlp({6, 5, 3}),
+                  .batches = classes(),
+                  .setup = setup_of({.level = Level::O1}, 14, overflowing(0x1p19)),
+                  .observe_every = 3};
+    run.setup.train.evaluate_every = 2;
+    const std::unique_ptr<Backend> backend = device_backend();
+    PairedTraining training(*backend, run, graph);
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> taken;  // after step i + 1
+    training.observer.after_step = [&] {
+      const PoolStatistics pool = backend->memory_statistics();
+      taken.emplace_back(pool.allocations, pool.system_allocations);
+    };
+    training.run();
+    return taken;
+  };
+  const auto eager = counts(false), replayed = counts(true);
+  // Step 11 is not observed, and no evaluation lies between it and step 10... but one after step 10: so step
+  // 13's allocations are counted from the end of step 12, evaluation included, in both.
+  const auto step_and_evaluation = [](const auto& taken) { return taken[12].first - taken[11].first; };
+  const auto step_alone = [](const auto& taken) { return taken[10].first - taken[9].first; };
+  EXPECT_LT(step_and_evaluation(replayed), step_and_evaluation(eager));
+  EXPECT_LT(step_alone(replayed), step_alone(eager));
+  // Observed steps are 3 (verb by verb), 6 (recorded), 9, 12; others are recorded in step 2.
+  EXPECT_EQ(replayed[13].second, replayed[7].second) << "pool growth in warm steps";
+}
+
+// A replay writes wherever its recording did. Nobody else may have got that memory in the meantime.
+TEST_F(DeviceTraining, MemoryOfARecordingIsNobodyElsesBetweenReplays) {
+  const std::unique_ptr<Backend> backend = device_backend();
+  const Shape shape{300};
+  Tensor before = backend->empty(shape, DType::f32), result = backend->empty(shape, DType::f32);
+  const auto recording = backend->record([&] {
+    backend->fill(before, 5.0);
+    before = {};  // given back while it is recorded
+    Tensor inside = backend->empty(shape, DType::f32);
+    backend->fill(inside, 7.0);
+    backend->copy(inside, result);
+  });
+  std::vector<Tensor> others(3);
+  for (Tensor& other : others) {
+    other = backend->empty(shape, DType::f32);
+    backend->fill(other, 1.0);
+  }
+  recording->replay();
+  for (const Tensor& other : others) EXPECT_THAT(values_of(*backend, other), testing::Each(1.0f));
+  EXPECT_THAT(values_of(*backend, result), testing::Each(7.0f));
+  // Another recording may have it: between replays it holds nothing.
+  const std::uint64_t taken = backend->memory_statistics().system_allocations;
+  const auto second = backend->record([&] {
+    Tensor inside = backend->empty(shape, DType::f32);
+    backend->fill(inside, 9.0);
+    backend->copy(inside, result);
+  });
+  EXPECT_EQ(backend->memory_statistics().system_allocations, taken);
+  second->replay();
+  EXPECT_THAT(values_of(*backend, result), testing::Each(9.0f));
+}
+
+TEST_F(DeviceTraining, WhatCannotBeRecordedIsRefused) {
+  EXPECT_NO_THROW(check_graph({.graph = true}, *device_backend(), Supervised()));
+  const auto refused = [](const auto& call, const char* why) {
+    EXPECT_THAT(call, testing::ThrowsMessage<std::invalid_argument>(testing::HasSubstr(why)));
+  };
+  refused([] { check_graph({.graph = true}, *emulated_twin(), Supervised()); }, "backend.device = \"cuda\"");
+  refused([] { check_graph({.graph = true}, *device_backend(), AdversarialTraining()); },
+          "train.graph = true");
+  refused(
+      [] {
+        shown(*emulated_twin(), {mlp({6, 5, 3}), classes(), setup_of({}, 1)}, true);
+      },
+      "train.graph = true");
 }
 
 }  // namespace

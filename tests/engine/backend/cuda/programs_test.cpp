@@ -16,6 +16,7 @@
 #include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "engine/optim/optimizer_programs.hpp"
+#include "tests/engine/backend/conformance.hpp"
 #include "tests/engine/backend/cuda/on_device.hpp"
 
 namespace fp16lab::engine::test {
@@ -137,21 +138,12 @@ TEST_F(CudaPrograms, AnOverflowLeavesZerosOnTheDeviceAsOnTheHost) {
   for (const auto& weight : weights) EXPECT_EQ(weight, (std::array<float, 2>{0.25f, 1.25f}));
 }
 
-std::string rejection(Backend& backend, const ScalarProgram& program) {
-  Tensor step = backend.make_step_state({});
-  try {
-    backend.run(program, step);
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "accepted";
-}
-
 TEST_F(CudaPrograms, AnUnknownProgramIsNamedBesideTheKnownOnes) {
   const auto device = device_backend();
   const ScalarProgram unknown{
       .name = "test.add", .function = [](StepState&, const std::byte*) {}, .parameters = {}};
-  const std::string words = rejection(*device, unknown);
+  Tensor step = device->make_step_state({});
+  const std::string words = refusal([&] { device->run(unknown, step); });
   EXPECT_THAT(words,
               HasSubstr("run: the device has no program \"test.add\"; it has scaler.clear_found_inf, "));
   for (const amp::PolicyDescription& policy : amp::scale_policies())
