@@ -51,7 +51,6 @@ class Shapes {
     const std::pair<const char*, engine::GemmRoute> routes[] = {{own, engine::GemmRoute::mma},
                                                                 {library, engine::GemmRoute::cublas}};
     for (const auto& [by, route] : routes) {
-      if (side_->rehearsal && route != engine::GemmRoute::mma) continue;  // there is no library
       const auto backend = side_->make({.gemm = route});
       products(*backend, by);
       if (route == engine::GemmRoute::mma) convolutions(*backend, by);
