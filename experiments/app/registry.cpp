@@ -23,10 +23,6 @@ std::vector<std::string> names_of(const Range& range, Name name) {
 
 }  // namespace
 
-std::vector<std::string> training_methods() {
-  return {"supervised", "gradient_penalty", "two_models", "gan"};
-}
-
 std::vector<std::string> dataset_names() {
   return names_of(engine::data::known_datasets(),
                   [](const engine::data::DatasetInfo& info) { return info.name; });

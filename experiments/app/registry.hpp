@@ -6,7 +6,6 @@
 
 namespace fp16lab::experiments {
 
-std::vector<std::string> training_methods();   ///< train.method
 std::vector<std::string> dataset_names();      ///< data.name
 std::vector<std::string> optimizer_names();    ///< optimizer.name
 std::vector<std::string> schedule_names();     ///< schedule.name

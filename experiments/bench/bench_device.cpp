@@ -115,7 +115,7 @@ void train(benchmark::State& state, const DeviceSide& side, const std::string& s
   set.insert(set.end(), variant.set.begin(), variant.set.end());
   experiments::RunConfig config = experiments::load_config(experiments::shipped_config(system + ".toml"));
   experiments::apply_settings(config, set, "bench_device");
-  config.backend.device = "cuda";  // what the configuration is checked for
+  config.backend.device = experiments::Device::cuda;  // what the configuration is checked for
   config.backend.tensor_core = side.tensor_core;
   experiments::leave_out_unread(config);
   const auto run =

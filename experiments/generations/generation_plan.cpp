@@ -37,7 +37,7 @@ std::vector<const TensorCoreModel*> rows_of(const RunConfig& config) {
   std::vector<const TensorCoreModel*> rows;
   const std::optional<std::string_view> name = configured_tensor_core(config.backend);
   if (config.amp.level == engine::Level::O0 || !name) return rows;
-  rows.push_back(&tensor_core_model(*name, DType::f16, accumulator_format(config.backend.accumulator)));
+  rows.push_back(&tensor_core_model(*name, DType::f16, config.backend.accumulator));
   for (const engine::Fp8Rounding rounding : {config.amp.fp8_operands, config.amp.fp8_gradients})
     if (rounding) rows.push_back(&tensor_core_model(*name, *rounding));
   return rows;

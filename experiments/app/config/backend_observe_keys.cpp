@@ -22,7 +22,7 @@ std::vector<ConfigKey> of_backend() {
           FP16LAB_KEY(backend.device,
                       "auto: cuda where a device can run it, else emulated. V100 is emulated; this program "
                       "runs on 7.5 and newer",
-                      Choices{"emulated", "cuda", "auto"})
+                      named(every<Device>))
               .as(KeyRole::machine),
           FP16LAB_KEY(
               backend.tensor_core,
@@ -31,7 +31,7 @@ std::vector<ConfigKey> of_backend() {
           FP16LAB_KEY(backend.accumulator,
                       "of emulated: what tensor cores sum products of FP16 in; those of FP8 are summed in "
                       "FP32 always",
-                      Choices{"f32", "f16"})
+                      Named<DType>{{"f32", DType::f32}, {"f16", DType::f16}})
               .read_by(anything_cast()),
           FP16LAB_KEY(backend.library,
                       "of emulated: whose order over K products of 16-bit and FP8 operands follow; "
@@ -47,7 +47,8 @@ std::vector<ConfigKey> of_backend() {
               backend.overflow,
               "of emulated: what an FP16 result beyond 65504 is; saturate: 65504 with its sign (NaN: 0), as "
               "Ascend's Atlas training series has it, and any of them makes its step an overflow",
-              Choices{"infinity", "saturate"})
+              Named<engine::FloatOverflow>{{"infinity", engine::FloatOverflow::infinity},
+                                           {"saturate", engine::FloatOverflow::saturate}})
               .read_by(anything_cast()),
           FP16LAB_KEY(backend.ordinal,
                       "of cuda: which device, as fp16lab devices numbers them; of several ranks, that of "

@@ -19,6 +19,7 @@
 
 #include "engine/amp/levels/level.hpp"
 #include "engine/amp/policy.hpp"
+#include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/data/arrays.hpp"
 #include "engine/data/text.hpp"
 #include "engine/nn/initialization.hpp"
@@ -75,6 +76,12 @@ struct DataConfig {
   bool operator==(const DataConfig&) const = default;
 };
 
+/// How a step goes (engine/train/methods).
+enum class Method : std::uint8_t { supervised, gradient_penalty, two_models, gan };
+constexpr std::array<std::string_view, 4> names_of(Method) {
+  return {"supervised", "gradient_penalty", "two_models", "gan"};
+}
+
 /// The trainer's options, and what a run decides besides them.
 struct TrainConfig : engine::TrainOptions {
   TrainConfig() { seed = 1; }
@@ -82,17 +89,21 @@ struct TrainConfig : engine::TrainOptions {
   std::int64_t batch_size = 128;
   std::string initial{};
   std::uint64_t perturb_ulps = 0;
-  std::string method = "supervised";
+  Method method = Method::supervised;
   double penalty = 1;
 };
 
+/// Where verbs run; automatic: on a device that can do what the run asks for, else emulated.
+enum class Device : std::uint8_t { emulated, cuda, automatic };
+constexpr std::array<std::string_view, 3> names_of(Device) { return {"emulated", "cuda", "auto"}; }
+
 struct BackendConfig {
-  std::string device = "emulated";
+  Device device = Device::emulated;
   std::string tensor_core = "auto";
-  std::string accumulator = "f32";
+  DType accumulator = DType::f32;
   std::string library = "instruction";
   std::int64_t library_threads = 1;
-  std::string overflow = "infinity";
+  engine::FloatOverflow overflow = engine::FloatOverflow::infinity;
   std::int64_t ordinal = 0;
   std::string gemm = "auto";
 };

@@ -92,7 +92,7 @@ std::array<NetworkRows, 2> two_blocks(const RunConfig& config) {
       blocks[0].repeat != 1 || blocks[1].repeat != 1)
     fail(fmt::format(
         "train.method = \"{}\": expected two [[model.block]], \"{}\" and \"{}\", and no other rows",
-        config.train.method, names[0], names[1]));
+        name_of(config.train.method), names[0], names[1]));
   return {NetworkRows{blocks[0]}, NetworkRows{blocks[1]}};
 }
 
@@ -122,9 +122,9 @@ void check_task(const RunConfig& config, std::string_view where) {
     refuse("pixels are no classes; expected data.targets = \"labels\", or another loss");
   if (kind == DataKind::images && !cross_entropy && !learns_inputs(config))
     refuse("labels are classes; expected cross_entropy, or data.targets = \"inputs\"");
-  if (!images && (config.train.method == "two_models" || config.train.method == "gan"))
-    refuse_config(where,
-                  fmt::format("train.method = \"{}\": expected a data.name of images", config.train.method));
+  if (!images && (config.train.method == Method::two_models || config.train.method == Method::gan))
+    refuse_config(where, fmt::format("train.method = \"{}\": expected a data.name of images",
+                                     name_of(config.train.method)));
   if (kind != DataKind::synthetic) return;
   if (config.data.inputs.empty()) refuse_config(where, "data.inputs = []: expected one number or more");
   if (config.model.scale_down != 1 && config.data.inputs.size() > 1)
@@ -146,7 +146,7 @@ LearningTask task_of(const RunConfig& config) {
       config.amp.dialect == engine::amp::Dialect::mindspore)
     task.loss.soft = engine::ops::SoftmaxGradient::fused;
   task.loss.delta = static_cast<float>(config.model.huber_delta);
-  if (config.model.loss != LossKind::cross_entropy || config.train.method == "gan")
+  if (config.model.loss != LossKind::cross_entropy || config.train.method == Method::gan)
     task.metric = Quantity::loss;
   else if (task.data == DataKind::text)
     task.metric = Quantity::bits_per_character;
@@ -154,19 +154,19 @@ LearningTask task_of(const RunConfig& config) {
   return task;
 }
 
-std::span<const std::string_view> models_of(std::string_view method) {
-  if (method == "two_models") return engine::TwoModels::names;
-  if (method == "gan") return engine::AdversarialTraining::names;
+std::span<const std::string_view> models_of(Method method) {
+  if (method == Method::two_models) return engine::TwoModels::names;
+  if (method == Method::gan) return engine::AdversarialTraining::names;
   return {};
 }
 
 std::vector<std::unique_ptr<Network>> make_networks(Backend& backend, const RunConfig& config,
                                                     const DataShape& shape) {
   std::vector<std::unique_ptr<Network>> networks;
-  if (config.train.method == "two_models") {
+  if (config.train.method == Method::two_models) {
     for (const NetworkRows& rows : two_blocks(config))
       networks.push_back(make_network_of(backend, config, shape, rows));
-  } else if (config.train.method == "gan") {
+  } else if (config.train.method == Method::gan) {
     const auto [generator, discriminator] = two_blocks(config);
     networks.push_back(
         make_rows(backend, config, generator, {.extents = {config.model.noise}}, shape.input.elements()));
@@ -182,16 +182,16 @@ std::vector<std::unique_ptr<Network>> make_networks(Backend& backend, const RunC
 std::unique_ptr<Module> make_model(Backend& backend, const RunConfig& config, const DataShape& shape) {
   std::vector<std::unique_ptr<Network>> networks = make_networks(backend, config, shape);
   if (networks.size() == 1) return std::move(networks.front());
-  if (config.train.method == "two_models")
+  if (config.train.method == Method::two_models)
     return std::make_unique<engine::nn::ModelPair>(std::move(networks[0]), std::move(networks[1]));
   return std::make_unique<engine::nn::Gan>(std::move(networks[0]), std::move(networks[1]),
                                            config.model.noise);
 }
 
 std::unique_ptr<TrainingMethod> make_method(const RunConfig& config) {
-  if (config.train.method == "two_models") return std::make_unique<engine::TwoModels>();
-  if (config.train.method == "gan") return std::make_unique<engine::AdversarialTraining>();
-  if (config.train.method == "gradient_penalty")
+  if (config.train.method == Method::two_models) return std::make_unique<engine::TwoModels>();
+  if (config.train.method == Method::gan) return std::make_unique<engine::AdversarialTraining>();
+  if (config.train.method == Method::gradient_penalty)
     return std::make_unique<engine::GradientPenalty>(
         engine::GradientPenaltyOptions{.weight = static_cast<float>(config.train.penalty)});
   return nullptr;

@@ -47,7 +47,7 @@ std::vector<std::unique_ptr<engine::nn::Network>> make_networks(engine::Backend&
                                                                 const DataShape& shape);
 /// The names of the two networks that a method trains, which blocks and sections of optimizers have. Else
 /// nothing.
-std::span<const std::string_view> models_of(std::string_view method);
+std::span<const std::string_view> models_of(Method method);
 /// train.method; null: Supervised.
 std::unique_ptr<engine::TrainingMethod> make_method(const RunConfig& config);
 

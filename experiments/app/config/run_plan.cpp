@@ -33,9 +33,9 @@ constexpr std::string_view saturation_is_emulated = "no GPU saturates results; t
 /// a product of this format?
 template <class Uses>
 void check_accumulator(const BackendConfig& backend, const Uses& uses) {
-  if (backend.accumulator == name_of(DType::f32)) return;
+  if (backend.accumulator == DType::f32) return;
   constexpr std::string_view key = "backend.accumulator = \"f16\"";
-  if (backend.device == "cuda")
+  if (backend.device == Device::cuda)
     throw std::invalid_argument(
         fmt::format("{} with backend.device = \"cuda\": {}; expected backend.device = \"emulated\"", key,
                     f16_sums_are_emulated));
@@ -60,15 +60,15 @@ constexpr std::string_view libraries_are_emulated = "orders of libraries are emu
 void check_library(const BackendConfig& backend, std::span<const DType> formats) {
   if (backend.library == library_plans().front().name) return;
   const std::string key = fmt::format("backend.library = \"{}\"", backend.library);
-  if (backend.device == "cuda")
+  if (backend.device == Device::cuda)
     throw std::invalid_argument(
         fmt::format("{} with backend.device = \"cuda\": {}; expected backend.device = \"emulated\"", key,
                     libraries_are_emulated));
-  if (backend.accumulator != name_of(DType::f32))
+  if (backend.accumulator != DType::f32)
     throw std::invalid_argument(
         fmt::format("{} with backend.accumulator = \"{}\": its partial sums are FP32; expected "
                     "backend.accumulator = \"f32\"",
-                    key, backend.accumulator));
+                    key, name_of(backend.accumulator)));
   const std::optional<std::string_view> row = configured_tensor_core(backend);
   if (!row) return;
   try {
@@ -178,7 +178,7 @@ void check_products(const RunPlan& plan, const BackendConfig& backend) {
                        [dtype](const engine::amp::ToFloat& entry) { return entry.dtype == dtype; });
   };
   const auto is_low = [&](DType dtype) { return amp.level != engine::amp::Level::O0 && amp.low == dtype; };
-  if (backend.overflow == "saturate" && backend.device == "cuda")
+  if (backend.overflow == engine::FloatOverflow::saturate && backend.device == Device::cuda)
     throw std::invalid_argument(fmt::format(
         "backend.overflow = \"saturate\" with backend.device = \"cuda\": {}; expected backend.device "
         "= \"emulated\"",
@@ -195,7 +195,7 @@ void check_products(const RunPlan& plan, const BackendConfig& backend) {
   if (names(DType::bf16)) require(DType::bf16, "amp.to_float", "bf16");
   const auto check_fp8 = [&](engine::Fp8Rounding rounding, std::string_view key) {
     if (!rounding) return;
-    if (backend.device == "cuda")
+    if (backend.device == Device::cuda)
       throw std::invalid_argument(fmt::format(
           "{} = \"{}\" with backend.device = \"cuda\": {}; expected backend.device = \"emulated\"", key,
           name_of(*rounding), fp8_is_emulated));
@@ -206,8 +206,8 @@ void check_products(const RunPlan& plan, const BackendConfig& backend) {
 }
 
 std::string_view needs_emulation(const RunConfig& config) {
-  if (config.backend.accumulator == name_of(DType::f16)) return f16_sums_are_emulated;
-  if (config.backend.overflow == "saturate") return saturation_is_emulated;
+  if (config.backend.accumulator == DType::f16) return f16_sums_are_emulated;
+  if (config.backend.overflow == engine::FloatOverflow::saturate) return saturation_is_emulated;
   if (config.backend.library != library_plans().front().name) return libraries_are_emulated;
   return config.amp.fp8_operands || config.amp.fp8_gradients ? fp8_is_emulated : std::string_view();
 }

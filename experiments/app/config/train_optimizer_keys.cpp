@@ -47,7 +47,7 @@ std::vector<ConfigKey> of_train() {
           "how a step goes. gradient_penalty: the norm of the loss's gradient joins the loss; two_models and "
           "gan: two blocks, each a network with an optimizer, of which sections such as "
           "[optimizer.generator] say what [optimizer] does not say for both",
-          training_methods()),
+          named(every<Method>)),
       FP16LAB_KEY(train.penalty, "of gradient_penalty: weight of the gradient's norm in the loss",
                   not_negative)
           .read_with("train.method", {"gradient_penalty"}),

@@ -144,7 +144,7 @@ void require_same_arithmetic(const Manifest& manifest, const RunConfig& begun_wi
                              const std::filesystem::path& folder) {
   const auto quoted = [](std::string_view text) { return fmt::format("\"{}\"", text); };
   const BackendRecord before = manifest.backend.value_or(BackendRecord{
-      .device = begun_with.backend.device,
+      .device = std::string(name_of(begun_with.backend.device)),
       .tensor_core = std::string(configured_tensor_core(begun_with.backend).value_or(now.tensor_core))});
   if (before.tensor_core != now.tensor_core)
     refuse_other_bits("backend.tensor_core", quoted(now.tensor_core), quoted(before.tensor_core), folder,

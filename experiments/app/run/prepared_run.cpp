@@ -18,11 +18,8 @@ namespace {
 
 /// What could only be asked once the back end was there. std::invalid_argument in the words of whoever knows.
 void check_backend(const RunPlan& plan, const PreparedRun& run) {
-  BackendConfig there = plan.config.backend;
-  there.device = run.chosen.record.device;
-  there.tensor_core = run.chosen.record.tensor_core;
   try {
-    check_products(plan, there);
+    check_products(plan, settled(plan.config.backend, run.chosen.record));
   } catch (const std::invalid_argument& error) {
     if (!run.chosen.gpu) throw;
     throw std::invalid_argument(fmt::format("{}, compute capability {}: {}", *run.chosen.gpu,

@@ -23,8 +23,7 @@ ChosenBackend emulated(const BackendConfig& config, int threads) {
       config.tensor_core == "auto" ? emulated_tensor_core : std::string_view(config.tensor_core);
   ChosenBackend chosen;
   chosen.backend = engine::make_emulated_backend(
-      row, accumulator_format(config.accumulator), threads,
-      config.overflow == "saturate" ? engine::FloatOverflow::saturate : engine::FloatOverflow::infinity,
+      row, config.accumulator, threads, config.overflow,
       {.plan = config.library, .threads = static_cast<int>(config.library_threads)});
   chosen.record.device = chosen.backend->name();
   chosen.record.tensor_core = row;
@@ -56,11 +55,8 @@ ChosenBackend cuda(const BackendConfig& config) {
 /// What the device that was found lacks for this run's products; else nothing.
 std::string missing_products(const RunConfig& config, const BackendRecord& found) {
   const RunPlan plan = resolve_run(config);
-  BackendConfig there = config.backend;
-  there.device = found.device;
-  there.tensor_core = found.tensor_core;
   try {
-    check_products(plan, there);
+    check_products(plan, settled(config.backend, found));
     return {};
   } catch (const std::invalid_argument& error) {
     for (const engine::CudaDevice& device : engine::cuda_status().devices)
@@ -77,26 +73,32 @@ std::string missing_products(const RunConfig& config, const BackendRecord& found
 
 ChosenBackend choose_backend(const RunConfig& config, int threads) {
   const BackendConfig& asked = config.backend;
-  if (asked.device == "emulated") return emulated(asked, threads);
+  if (asked.device == Device::emulated) return emulated(asked, threads);
   std::string reason(needs_emulation(config));
   if (reason.empty()) reason = engine::cuda_status().reason;
-  if (reason.empty() || asked.device == "cuda") {
+  if (reason.empty() || asked.device == Device::cuda) {
     try {
       ChosenBackend chosen = cuda(asked);
-      if (asked.device == "cuda") return chosen;
+      if (asked.device == Device::cuda) return chosen;
       reason = missing_products(config, chosen.record);
       if (reason.empty()) {
         chosen.record.note = fmt::format("found {}", chosen.gpu.value_or("a device"));
         return chosen;
       }
     } catch (const engine::DeviceUnavailable& unavailable) {
-      if (asked.device == "cuda") throw CommandError(ExitCode::unavailable, unavailable.what());
+      if (asked.device == Device::cuda) throw CommandError(ExitCode::unavailable, unavailable.what());
       reason = unavailable.what();
     }
   }
   ChosenBackend chosen = emulated(asked, threads);
   chosen.record.note = reason;
   return chosen;
+}
+
+BackendConfig settled(BackendConfig asked, const BackendRecord& found) {
+  asked.device = found.device == name_of(Device::cuda) ? Device::cuda : Device::emulated;
+  asked.tensor_core = found.tensor_core;
+  return asked;
 }
 
 std::unique_ptr<engine::Backend> make_backend(const RunConfig& config, int threads) {
@@ -118,7 +120,7 @@ std::string choice_text(const BackendRecord& record) {
 
 std::optional<std::string_view> configured_tensor_core(const BackendConfig& config) {
   if (config.tensor_core != "auto") return config.tensor_core;
-  if (config.device == "emulated") return emulated_tensor_core;
+  if (config.device == Device::emulated) return emulated_tensor_core;
   return std::nullopt;
 }
 

@@ -45,6 +45,8 @@ std::optional<std::string_view> configured_tensor_core(const BackendConfig& conf
 
 /// "backend.gemm" by its name in configurations.
 engine::GemmRoute gemm_route(std::string_view name);
+/// With the device and the row that were found.
+BackendConfig settled(BackendConfig asked, const BackendRecord& found);
 
 /// 13000 is "13.0".
 std::string cuda_version_text(int version);

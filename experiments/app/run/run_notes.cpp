@@ -52,7 +52,7 @@ void note_order(const RunPlan& plan) {
 /// What "auto" took; a warning where a GPU is there that cannot do it.
 void note_backend(const PreparedRun& run) {
   const RunConfig& config = run.plan.config;
-  if (config.backend.device != "auto") return;
+  if (config.backend.device != Device::automatic) return;
   const bool unfit =
       !run.chosen.gpu && needs_emulation(config).empty() && !engine::cuda_status().devices.empty();
   say("{}{}", unfit ? "warning: " : "", choice_text(run.chosen.record));

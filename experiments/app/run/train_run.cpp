@@ -450,7 +450,7 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
   check_dumps(request, continuation);
 
   check_ranks(request, plan, ranks.communicator());
-  if (const auto* all = ranks.communicator(); all != nullptr && config.backend.device != "emulated")
+  if (const auto* all = ranks.communicator(); all != nullptr && config.backend.device != Device::emulated)
     plan.config.backend.ordinal = device_of_rank(config.backend.ordinal, all->hosts(), all->rank(),
                                                  engine::cuda_status().devices.size());
   const bool speaks = !common.quiet && ranks.first();

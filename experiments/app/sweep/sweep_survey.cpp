@@ -127,7 +127,7 @@ Survey survey(const SweepPlan& plan, const SweepOptions& options, const CommonOp
       if (const std::string why = never_grows(resolve_run(run.config).policy, found.lengths.back().steps);
           !why.empty())
         say("sweep: warning: {}: {}", who, why);
-    if (run.config.backend.device != "auto") continue;
+    if (run.config.backend.device != Device::automatic) continue;
     const std::string choice = choice_text(checker.backend());
     if (told.insert(choice).second) say("{}", choice);
   }

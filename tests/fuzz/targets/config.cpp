@@ -11,7 +11,6 @@ using namespace fp16lab;
 /// Most modules of the engine are not linked: names in their stead. (resolve_run, which asks them for more,
 /// works on the structure, not on the file.)
 namespace fp16lab::experiments {
-std::vector<std::string> training_methods() { return {"supervised", "gan"}; }
 std::vector<std::string> dataset_names() { return {"fashion-mnist", "text"}; }
 std::vector<std::string> optimizer_names() { return {"sgd", "adam"}; }
 std::vector<std::string> schedule_names() { return {"constant", "cosine"}; }

@@ -453,17 +453,17 @@ TEST(Config, MistakesInRowsSayWhatIsRight) {
 }
 
 TEST(Config, RunsOfOneNetworkAndTwoMethodsAreCheckedEachByItsOwn) {
-  const auto small = [](const std::string& method) {
+  const auto small = [](Method method) {
     RunConfig config = regression();
     config.train.method = method;
     return config;
   };
   RunChecker checker;  // a sweep's: it keeps what the next run shares
-  const double supervised = checker.check(small("supervised")).multiply_adds;
-  const double penalty = checker.check(small("gradient_penalty")).multiply_adds;
+  const double supervised = checker.check(small(Method::supervised)).multiply_adds;
+  const double penalty = checker.check(small(Method::gradient_penalty)).multiply_adds;
   EXPECT_GT(penalty, supervised) << "the gradient's gradient";
-  EXPECT_EQ(penalty, RunChecker().check(small("gradient_penalty")).multiply_adds);
-  EXPECT_EQ(checker.check(small("supervised")).multiply_adds, supervised);
+  EXPECT_EQ(penalty, RunChecker().check(small(Method::gradient_penalty)).multiply_adds);
+  EXPECT_EQ(checker.check(small(Method::supervised)).multiply_adds, supervised);
 }
 
 TEST(Config, ScaleDownMustDivideExactlyAndNamesWhatItDoesNot) {

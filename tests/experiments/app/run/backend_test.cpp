@@ -137,10 +137,10 @@ TEST(BackendConfig, RoutesHaveTheEnginesNames) {
 
 TEST(BackendConfig, AnAutomaticRowIsHopperWhereProductsAreEmulatedAndElseTheDevices) {
   EXPECT_EQ(configured_tensor_core({}), "hopper");
-  EXPECT_EQ(configured_tensor_core({.device = "emulated", .tensor_core = "volta"}), "volta");
-  EXPECT_EQ(configured_tensor_core({.device = "cuda", .tensor_core = "ampere"}), "ampere");
-  EXPECT_EQ(configured_tensor_core({.device = "cuda"}), std::nullopt);
-  EXPECT_EQ(configured_tensor_core({.device = "auto"}), std::nullopt);
+  EXPECT_EQ(configured_tensor_core({.device = Device::emulated, .tensor_core = "volta"}), "volta");
+  EXPECT_EQ(configured_tensor_core({.device = Device::cuda, .tensor_core = "ampere"}), "ampere");
+  EXPECT_EQ(configured_tensor_core({.device = Device::cuda}), std::nullopt);
+  EXPECT_EQ(configured_tensor_core({.device = Device::automatic}), std::nullopt);
   // Nothing can be said against it before there is a device.
   EXPECT_EQ(check({"amp.level=O1", "amp.dtype=bf16", "backend.device=cuda"}), "no error");
   EXPECT_THAT(check({"amp.level=O1", "amp.dtype=bf16", "backend.device=cuda", "backend.tensor_core=turing"}),
