@@ -59,9 +59,15 @@ HWY_INLINE void transpose_4x4(const float* from, std::size_t from_stride, float*
 
 /// `to` ([depth][width]) from `valid` <= width vectors of length depth: vector v is contiguous in memory if
 /// `contiguous` (element k at from[v * stride + k]), else interleaved (from[k * stride + v]).
+template <std::size_t width>
 HWY_INLINE void pack_strip(const float* HWY_RESTRICT from, std::size_t stride, bool contiguous,
-                           std::size_t valid, std::size_t width, std::size_t depth, float* HWY_RESTRICT to) {
+                           std::size_t valid, std::size_t depth, float* HWY_RESTRICT to) {
   if (valid < width) std::memset(to, 0, width * depth * sizeof(float));
+  if (!contiguous && valid == width) {
+    for (std::size_t k = 0; k < depth; ++k)
+      std::memcpy(to + k * width, from + k * stride, width * sizeof(float));
+    return;
+  }
   if (!contiguous) {
     for (std::size_t k = 0; k < depth; ++k)
       for (std::size_t v = 0; v < valid; ++v) to[k * width + v] = from[k * stride + v];
@@ -80,16 +86,16 @@ inline void pack_fma_a(MatrixView<float> a, GemmShape shape, std::int64_t row, s
                        std::size_t depth, float* to) {
   const auto valid = std::min(tile_rows, static_cast<std::size_t>(shape.m - row));
   const auto origin = a.transposed ? k * a.leading_dimension + row : row * a.leading_dimension + k;
-  pack_strip(a.data + origin, static_cast<std::size_t>(a.leading_dimension), !a.transposed, valid, tile_rows,
-             depth, to);
+  pack_strip<tile_rows>(a.data + origin, static_cast<std::size_t>(a.leading_dimension), !a.transposed, valid,
+                        depth, to);
 }
 
 inline void pack_fma_b(MatrixView<float> b, GemmShape shape, std::int64_t column, std::int64_t k,
                        std::size_t depth, float* to) {
   const auto valid = std::min(tile_columns, static_cast<std::size_t>(shape.n - column));
   const auto origin = b.transposed ? column * b.leading_dimension + k : k * b.leading_dimension + column;
-  pack_strip(b.data + origin, static_cast<std::size_t>(b.leading_dimension), b.transposed, valid,
-             tile_columns, depth, to);
+  pack_strip<tile_columns>(b.data + origin, static_cast<std::size_t>(b.leading_dimension), b.transposed,
+                           valid, depth, to);
 }
 
 inline void run_fma_tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::size_t depth,

@@ -36,7 +36,7 @@ const FmaKernels& fma_kernels();
 
 /// fma_chain_gemm; `flushes`: in a FlushingScope, which only kernels have that say so.
 void fma_chain(GemmShape shape, MatrixView<float> a, MatrixView<float> b, const float* c, float* d,
-               std::int64_t ldd, int threads, bool flushes);
+               std::int64_t ldd, int threads, bool flushes, const float* packed_b = nullptr);
 
 /// A row of the table whose instruction is one fma after the other.
 struct FmaOrder {
