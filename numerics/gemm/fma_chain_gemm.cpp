@@ -94,12 +94,12 @@ void gemm_detail::fma_chain(GemmShape shape, MatrixView<float> a, MatrixView<flo
     const std::size_t rows = std::min(height, to_size(shape.m - row));
     const std::size_t columns = std::min(width, to_size(shape.n - column));
     float* const out = d + row * ldd + column;
-    if (rows == height && columns == width)
-      return kernels.run_tile(strip_a, panel_b, depth, first, last, out, to_size(ldd));
+    if (columns == width)
+      return kernels.run_tile(strip_a, panel_b, depth, rows, first, last, out, to_size(ldd));
     float edge[gemm_detail::max_fma_tile] = {};
     for (std::size_t r = 0; r < rows && !first; ++r)
       std::copy_n(out + to_index(r) * ldd, columns, edge + r * width);
-    kernels.run_tile(strip_a, panel_b, depth, first, last, edge, width);
+    kernels.run_tile(strip_a, panel_b, depth, rows, first, last, edge, width);
     for (std::size_t r = 0; r < rows; ++r) std::copy_n(edge + r * width, columns, out + to_index(r) * ldd);
   };
 
@@ -123,8 +123,8 @@ void gemm_detail::fma_chain(GemmShape shape, MatrixView<float> a, MatrixView<flo
             return kernels.pack_b(b, shape, column + i * w, k, depth,
                                   b_scratch + to_size(i) * width * max_depth);
           const std::int64_t first = (i - packed_panels) * strips_at_once;
-          for (std::int64_t s = first; s < std::min(strips, first + strips_at_once); ++s)
-            kernels.pack_a(a, shape, row + s * h, k, depth, packed_a + to_size(s) * height * depth);
+          kernels.pack_a(a, shape, row + first * h, to_size(std::min(strips - first, strips_at_once)), k,
+                         depth, packed_a + to_size(first) * height * depth);
         });
         // One panel and one band, so that small products also feed all threads.
         share_tasks(to_size(panels * bands), threads, [&](std::size_t task) {

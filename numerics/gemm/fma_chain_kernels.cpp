@@ -82,12 +82,24 @@ HWY_INLINE void pack_strip(const float* HWY_RESTRICT from, std::size_t stride, b
     for (std::size_t k = v < whole_v ? whole_k : 0; k < depth; ++k) to[k * width + v] = from[v * stride + k];
 }
 
-inline void pack_fma_a(MatrixView<float> a, GemmShape shape, std::int64_t row, std::int64_t k,
-                       std::size_t depth, float* to) {
-  const auto valid = std::min(tile_rows, static_cast<std::size_t>(shape.m - row));
-  const auto origin = a.transposed ? k * a.leading_dimension + row : row * a.leading_dimension + k;
-  pack_strip<tile_rows>(a.data + origin, static_cast<std::size_t>(a.leading_dimension), !a.transposed, valid,
-                        depth, to);
+inline void pack_fma_a(MatrixView<float> a, GemmShape shape, std::int64_t row, std::size_t strips,
+                       std::int64_t k, std::size_t depth, float* to) {
+  const auto stride = static_cast<std::size_t>(a.leading_dimension);
+  const float* from = a.data + (a.transposed ? k * a.leading_dimension + row : row * a.leading_dimension + k);
+  std::size_t left = static_cast<std::size_t>(shape.m - row);
+  std::size_t strip = 0;
+  if (a.transposed) {  // lines of memory run across the strips
+    strip = std::min(strips, left / tile_rows);
+    for (std::size_t x = 0; x < depth; ++x)
+      for (std::size_t s = 0; s < strip; ++s)
+        std::memcpy(to + (s * depth + x) * tile_rows, from + x * stride + s * tile_rows,
+                    tile_rows * sizeof(float));
+  }
+  for (; strip < strips; ++strip) {
+    const std::size_t first = strip * tile_rows;
+    pack_strip<tile_rows>(from + (a.transposed ? first : first * stride), stride, !a.transposed,
+                          std::min(tile_rows, left - first), depth, to + first * depth);
+  }
 }
 
 inline void pack_fma_b(MatrixView<float> b, GemmShape shape, std::int64_t column, std::int64_t k,
@@ -98,24 +110,27 @@ inline void pack_fma_b(MatrixView<float> b, GemmShape shape, std::int64_t column
                            valid, depth, to);
 }
 
-inline void run_fma_tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::size_t depth,
-                         bool first, bool last, float* HWY_RESTRICT d, std::size_t ldd) {
+template <std::size_t rows = tile_rows>
+void run_fma_tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::size_t depth,
+                  std::size_t valid_rows, bool first, bool last, float* HWY_RESTRICT d, std::size_t ldd) {
+  if constexpr (rows > 1)
+    if (valid_rows < rows) return run_fma_tile<rows - 1>(a, b, depth, valid_rows, first, last, d, ldd);
   const DFma df;
-  hn::Vec<DFma> chain[tile_rows][tile_vectors];
-  for (std::size_t r = 0; r < tile_rows; ++r)
+  hn::Vec<DFma> chain[rows][tile_vectors];
+  for (std::size_t r = 0; r < rows; ++r)
     for (std::size_t v = 0; v < tile_vectors; ++v)
       chain[r][v] = first ? hn::Zero(df) : hn::LoadU(df, d + r * ldd + v * fma_lanes);
   for (std::size_t k = 0; k < depth; ++k) {
     hn::Vec<DFma> row_b[tile_vectors];
     for (std::size_t v = 0; v < tile_vectors; ++v)
       row_b[v] = hn::Load(df, b + k * tile_columns + v * fma_lanes);
-    for (std::size_t r = 0; r < tile_rows; ++r) {
+    for (std::size_t r = 0; r < rows; ++r) {
       const auto element = hn::Set(df, a[k * tile_rows + r]);
       for (std::size_t v = 0; v < tile_vectors; ++v) chain[r][v] = exact_fma(element, row_b[v], chain[r][v]);
     }
   }
   const auto canonical = hn::Set(df, float_from_bits(Binary32::canonical_nan));
-  for (std::size_t r = 0; r < tile_rows; ++r)
+  for (std::size_t r = 0; r < rows; ++r)
     for (std::size_t v = 0; v < tile_vectors; ++v) {
       const auto x = chain[r][v];
       hn::StoreU(last ? hn::IfThenElse(hn::IsNaN(x), canonical, x) : x, df, d + r * ldd + v * fma_lanes);
@@ -128,7 +143,7 @@ const FmaKernels& fma_kernels_of_target() {
                                          tile_columns,
                                          &pack_fma_a,
                                          &pack_fma_b,
-                                         &run_fma_tile};
+                                         &run_fma_tile<>};
   return kernels;
 }
 
