@@ -95,11 +95,11 @@ void gemm_detail::fma_chain(GemmShape shape, MatrixView<float> a, MatrixView<flo
     const std::size_t columns = std::min(width, to_size(shape.n - column));
     float* const out = d + row * ldd + column;
     if (columns == width)
-      return kernels.run_tile(strip_a, panel_b, depth, rows, first, last, out, to_size(ldd));
+      return kernels.run_tile(strip_a, panel_b, depth, rows, columns, first, last, out, to_size(ldd));
     float edge[gemm_detail::max_fma_tile] = {};
     for (std::size_t r = 0; r < rows && !first; ++r)
       std::copy_n(out + to_index(r) * ldd, columns, edge + r * width);
-    kernels.run_tile(strip_a, panel_b, depth, rows, first, last, edge, width);
+    kernels.run_tile(strip_a, panel_b, depth, rows, columns, first, last, edge, width);
     for (std::size_t r = 0; r < rows; ++r) std::copy_n(edge + r * width, columns, out + to_index(r) * ldd);
   };
 

@@ -110,31 +110,39 @@ inline void pack_fma_b(MatrixView<float> b, GemmShape shape, std::int64_t column
                            valid, depth, to);
 }
 
-template <std::size_t rows = tile_rows>
-void run_fma_tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::size_t depth,
+template <std::size_t rows, std::size_t vectors>
+void run_fma_rows(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::size_t depth,
                   std::size_t valid_rows, bool first, bool last, float* HWY_RESTRICT d, std::size_t ldd) {
   if constexpr (rows > 1)
-    if (valid_rows < rows) return run_fma_tile<rows - 1>(a, b, depth, valid_rows, first, last, d, ldd);
+    if (valid_rows < rows)
+      return run_fma_rows<rows - 1, vectors>(a, b, depth, valid_rows, first, last, d, ldd);
   const DFma df;
-  hn::Vec<DFma> chain[rows][tile_vectors];
+  hn::Vec<DFma> chain[rows][vectors];
   for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t v = 0; v < tile_vectors; ++v)
+    for (std::size_t v = 0; v < vectors; ++v)
       chain[r][v] = first ? hn::Zero(df) : hn::LoadU(df, d + r * ldd + v * fma_lanes);
   for (std::size_t k = 0; k < depth; ++k) {
-    hn::Vec<DFma> row_b[tile_vectors];
-    for (std::size_t v = 0; v < tile_vectors; ++v)
-      row_b[v] = hn::Load(df, b + k * tile_columns + v * fma_lanes);
+    hn::Vec<DFma> row_b[vectors];
+    for (std::size_t v = 0; v < vectors; ++v) row_b[v] = hn::Load(df, b + k * tile_columns + v * fma_lanes);
     for (std::size_t r = 0; r < rows; ++r) {
       const auto element = hn::Set(df, a[k * tile_rows + r]);
-      for (std::size_t v = 0; v < tile_vectors; ++v) chain[r][v] = exact_fma(element, row_b[v], chain[r][v]);
+      for (std::size_t v = 0; v < vectors; ++v) chain[r][v] = exact_fma(element, row_b[v], chain[r][v]);
     }
   }
   const auto canonical = hn::Set(df, float_from_bits(Binary32::canonical_nan));
   for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t v = 0; v < tile_vectors; ++v) {
+    for (std::size_t v = 0; v < vectors; ++v) {
       const auto x = chain[r][v];
       hn::StoreU(last ? hn::IfThenElse(hn::IsNaN(x), canonical, x) : x, df, d + r * ldd + v * fma_lanes);
     }
+}
+
+inline void run_fma_tile(const float* a, const float* b, std::size_t depth, std::size_t valid_rows,
+                         std::size_t valid_columns, bool first, bool last, float* d, std::size_t ldd) {
+  constexpr std::size_t half = (tile_vectors + 1) / 2;
+  const auto run = valid_columns <= half * fma_lanes ? &run_fma_rows<tile_rows, half>
+                                                     : &run_fma_rows<tile_rows, tile_vectors>;
+  run(a, b, depth, valid_rows, first, last, d, ldd);
 }
 
 const FmaKernels& fma_kernels_of_target() {
@@ -143,7 +151,7 @@ const FmaKernels& fma_kernels_of_target() {
                                          tile_columns,
                                          &pack_fma_a,
                                          &pack_fma_b,
-                                         &run_fma_tile<>};
+                                         &run_fma_tile};
   return kernels;
 }
 
