@@ -183,7 +183,7 @@ HWY_INLINE void block_exponents(const std::uint32_t* HWY_RESTRICT a, const std::
   const hn::ScalableTag<std::int8_t> db;
   const hn::Repartition<std::uint32_t, decltype(db)> dw;
   const hn::Repartition<std::uint8_t, decltype(db)> du;
-  constexpr std::size_t at_once = 4;
+  constexpr std::size_t at_once = 8;
   static_assert(row_block % at_once == 0);
   const auto floor = hn::Set(db, static_cast<std::int8_t>(floor_exponent + b_exponent_offset));
   const auto flip = hn::Set(db, -128);
