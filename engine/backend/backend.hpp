@@ -111,6 +111,10 @@ struct GemmCall {
   /// (functions::RoundToTf32), and the accumulators follow the row's TF32 model. std::invalid_argument for
   /// other operands, or a row without TF32 (volta, turing).
   bool tf32 = false;
+  /// What Backend::pack_b made of a call with these shapes, dtypes, transposes and formats, when b had the
+  /// elements that it has now; null or undefined: nothing. It changes no bit. std::invalid_argument where its
+  /// size tells that it is of another call.
+  const Tensor* packed_b = nullptr;
 };
 
 /// Step t of an LSTM over T sequence rows of a batch of B: rows [t B, (t + 1) B) of the tensors that hold all
@@ -272,6 +276,9 @@ class Backend {
   /// epilogue; or it follows the row's TF32 model (GemmCall::tf32). bf16 x bf16 follows the row's BF16 model;
   /// std::invalid_argument on rows that have none (volta, turing), for convolutions too.
   virtual void gemm(const GemmCall& call) = 0;
+  /// For several products with one b: b as this back end's products take it (u8, opaque), so that it is
+  /// rounded and packed once. Undefined where that saves nothing.
+  virtual Tensor pack_b(const GemmCall& /*call*/) { return {}; }
 
   // ---- recurrent cells ----
   // Operands widen to FP32; every operation rounds to FP32, as written, and what is stored is rounded once

@@ -174,10 +174,12 @@ struct Block {
   GemmShape extent;
 };
 
-/// One product, seen as the kernels see it: shape, operands and output may be those of D^T.
+/// One product, seen as the kernels see it: shape, operands and output may be those of D^T. With `packed_b`,
+/// memory for all panels of B, they are those of D, and run() takes the panels as pack_all_b() left them.
 class Product {
  public:
-  Product(const KernelRow& rule, GemmShape shape, const Operand& a, const Operand& b, const OutputMatrix& out)
+  Product(const KernelRow& rule, GemmShape shape, const Operand& a, const Operand& b, const OutputMatrix& out,
+          std::byte* packed_b)
       : rule_(rule),
         kernels_(emulated_kernels()),
         width_(kernels_.columns),
@@ -185,8 +187,9 @@ class Product {
         a_(a),
         b_(b),
         out_(out),
-        fast_tiles_(rule, a.format, b.format) {
-    if (transpose_fits_better(shape, width_)) {
+        fast_tiles_(rule, a.format, b.format),
+        b_is_packed_(packed_b != nullptr) {
+    if (!b_is_packed_ && transpose_fits_better(shape, width_)) {
       std::swap(shape_.m, shape_.n);
       std::swap(a_, b_);
       a_.transposed = !a_.transposed;
@@ -196,7 +199,21 @@ class Product {
     // Equal blocks of K, which no fused block straddles.
     const std::int64_t blocks = std::max<std::int64_t>(1, (shape_.k + k_block / 2) / k_block);
     k_step_ = to_index(round_up(to_size((shape_.k + blocks - 1) / blocks), rule.step()));
-    reserve();
+    b_depth_ = round_up(to_size(std::min(shape_.k, k_step_)), group);
+    reserve(packed_b);
+  }
+
+  /// Of `packed_b`.
+  std::size_t packed_bytes() const {
+    return panels_in_memory() * (width_ * b_depth_ * (sizeof(float) + 1) + sizeof(ExponentRange));
+  }
+
+  void pack_all_b(int threads) const {
+    const std::int64_t panels = panels_of(shape_.n);
+    share_tasks(panels_in_memory(), threads, [&](std::size_t task) {
+      const std::int64_t k = to_index(task) / panels * k_step_;
+      pack_b({0, 0, k, {0, shape_.n, std::min(shape_.k - k, k_step_)}}, to_index(task) % panels);
+    });
   }
 
   void run(int threads) {
@@ -208,10 +225,10 @@ class Product {
                             k,
                             {std::min(shape_.m - row, m_block), std::min(shape_.n - column, n_block),
                              std::min(shape_.k - k, k_step_)}};
-          const std::int64_t panels = (block.extent.n + to_index(width_) - 1) / to_index(width_);
+          const std::int64_t panels = panels_of(block.extent.n);
           const std::int64_t row_blocks = (block.extent.m + to_index(row_block) - 1) / to_index(row_block);
           // Panels of B, once for all rows, and row blocks of A.
-          const std::int64_t packed_panels = row == 0 ? panels : 0;
+          const std::int64_t packed_panels = row == 0 && !b_is_packed_ ? panels : 0;
           share_tasks(to_size(packed_panels + row_blocks), threads, [&](std::size_t task) {
             const std::int64_t i = to_index(task);
             if (i < packed_panels)
@@ -230,22 +247,40 @@ class Product {
  private:
   static std::size_t packed_depth(const Block& block) { return round_up(to_size(block.extent.k), group); }
 
-  void reserve() {
+  std::int64_t panels_of(std::int64_t columns) const {
+    return (columns + to_index(width_) - 1) / to_index(width_);
+  }
+  /// Panels that memory holds at a time: those of all blocks, or of one.
+  std::size_t panels_in_memory() const {
+    if (!b_is_packed_) return to_size(panels_of(std::min(shape_.n, n_block)));
+    return to_size(panels_of(shape_.n) * ((shape_.k + k_step_ - 1) / k_step_));
+  }
+  std::int64_t place_of(const Block& block, std::int64_t panel) const {
+    if (!b_is_packed_) return panel;
+    return block.k / k_step_ * panels_of(shape_.n) + block.column / to_index(width_) + panel;
+  }
+
+  void reserve(std::byte* packed_b) {
     static thread_local struct {
       Scratch<float> a_values, b_values;
       Scratch<std::uint32_t> a_exponents;
       Scratch<std::int8_t> b_exponents;
       Scratch<ExponentRange> a_ranges, b_ranges;
     } packed;
-    const std::size_t depth = round_up(to_size(std::min(shape_.k, k_step_)), group);
     const std::size_t rows = round_up(to_size(std::min(shape_.m, m_block)), row_block);
-    const std::size_t columns = round_up(to_size(std::min(shape_.n, n_block)), width_);
-    a_values_ = packed.a_values.reserve(rows * depth);
-    a_exponents_ = packed.a_exponents.reserve(rows * depth);
-    b_values_ = packed.b_values.reserve(columns * depth);
-    b_exponents_ = packed.b_exponents.reserve(columns * depth);
+    a_values_ = packed.a_values.reserve(rows * b_depth_);
+    a_exponents_ = packed.a_exponents.reserve(rows * b_depth_);
     a_ranges_ = packed.a_ranges.reserve(rows / row_block);
-    b_ranges_ = packed.b_ranges.reserve(columns / width_);
+    const std::size_t panels = panels_in_memory(), elements = panels * width_ * b_depth_;
+    if (b_is_packed_) {
+      b_values_ = reinterpret_cast<float*>(packed_b);
+      b_exponents_ = reinterpret_cast<std::int8_t*>(b_values_ + elements);
+      b_ranges_ = reinterpret_cast<ExponentRange*>(b_exponents_ + elements);
+    } else {
+      b_values_ = packed.b_values.reserve(elements);
+      b_exponents_ = packed.b_exponents.reserve(elements);
+      b_ranges_ = packed.b_ranges.reserve(panels);
+    }
   }
 
   void pack_a(const Block& block, std::int64_t index) const {
@@ -255,9 +290,10 @@ class Product {
   }
 
   void pack_b(const Block& block, std::int64_t index) const {
-    const std::size_t depth = packed_depth(block), at = to_size(index) * width_ * depth;
-    b_ranges_[index] = kernels_.pack_b(b_, shape_, block.column + index * to_index(width_), block.k, depth,
-                                       rule_, b_values_ + at, b_exponents_ + at);
+    const std::int64_t place = place_of(block, index);
+    const std::size_t at = to_size(place) * width_ * b_depth_;
+    b_ranges_[place] = kernels_.pack_b(b_, shape_, block.column + index * to_index(width_), block.k,
+                                       packed_depth(block), rule_, b_values_ + at, b_exponents_ + at);
   }
 
   void run_tile(const Block& block, std::int64_t a_index, std::int64_t b_index) const {
@@ -267,8 +303,9 @@ class Product {
     place.columns = std::min(width_, to_size(shape_.n - place.column));
     const void* const initial = block.k > 0 ? out_.d : out_.c;
     const std::size_t a_at = to_size(a_index) * row_block * packed_depth(block);
-    const std::size_t b_at = to_size(b_index) * width_ * packed_depth(block);
-    const FastTiles::Terms terms = fast_tiles_.terms(a_ranges_[a_index], b_ranges_[b_index]);
+    const std::int64_t b_place = place_of(block, b_index);
+    const std::size_t b_at = to_size(b_place) * width_ * b_depth_;
+    const FastTiles::Terms terms = fast_tiles_.terms(a_ranges_[a_index], b_ranges_[b_place]);
 
     alignas(64) float accumulators[row_block * max_columns];
     const EmulatedTile tile{&rule_,           a_values_ + a_at,    a_exponents_ + a_at,
@@ -291,13 +328,22 @@ class Product {
   Operand a_, b_;
   OutputMatrix out_;
   FastTiles fast_tiles_;
+  bool b_is_packed_;
   std::int64_t k_step_ = 0;
-  // Packed operands of the block at hand, one ExponentRange for each row block and panel.
+  std::size_t b_depth_ = 0;  ///< of a panel in memory
+  // Packed operands, one ExponentRange for each row block and panel.
   float *a_values_ = nullptr, *b_values_ = nullptr;
   std::uint32_t* a_exponents_ = nullptr;
   std::int8_t* b_exponents_ = nullptr;
   ExponentRange *a_ranges_ = nullptr, *b_ranges_ = nullptr;
 };
+
+/// fma_order, where the kernels of fma_row_gemm can do it.
+std::optional<FmaOrder> runnable_fma_order(const TensorCoreModel& model) {
+  std::optional<FmaOrder> order = fma_order(model);
+  if (order && order->flushes && !fma_kernels().flushes) order.reset();
+  return order;
+}
 
 }  // namespace
 
@@ -322,19 +368,33 @@ std::optional<KernelRow> kernel_row(const TensorCoreModel& model) {
 }
 
 void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
-                   DType format, const void* c, void* d, std::int64_t ldd, int threads) {
+                   DType format, const void* c, void* d, std::int64_t ldd, int threads, std::byte* packed_b) {
   check_model(model, a, b, format);
   check_arguments("emulated_gemm", shape, a, b, d, ldd, threads);
   if (shape.m == 0 || shape.n == 0) return;
   const FloatingPointScope scope;
   const OutputMatrix out{format, c, d, ldd, 1};
   if (shape.k == 0) return copy_accumulators(shape, out);
-  if (const auto order = fma_order(model); order && (!order->flushes || fma_kernels().flushes))
+  if (const auto order = runnable_fma_order(model))
     return fma_row_gemm(*order, shape, a, b, static_cast<const float*>(c), static_cast<float*>(d), ldd,
                         useful_threads(shape, threads, multiply_adds_per_thread));
   const std::optional<KernelRow> row = kernel_row(model);
   if (!row || !has_general_kernel(*row)) return scalar_gemm(model, shape, a, b, out);
-  Product(*row, shape, a, b, out).run(useful_threads(shape, threads, multiply_adds_per_thread));
+  Product(*row, shape, a, b, out, packed_b).run(useful_threads(shape, threads, multiply_adds_per_thread));
+}
+
+std::size_t packed_b_bytes(const TensorCoreModel& model, GemmShape shape, const Operand& b) {
+  if (shape.m == 0 || shape.n == 0 || shape.k == 0 || runnable_fma_order(model)) return 0;
+  const std::optional<KernelRow> row = kernel_row(model);
+  if (!row || !has_general_kernel(*row) || transpose_fits_better(shape, emulated_kernels().columns)) return 0;
+  std::byte any;
+  return Product(*row, shape, b, b, {}, &any).packed_bytes();
+}
+
+void pack_b(const TensorCoreModel& model, GemmShape shape, const Operand& b, std::byte* packed_b,
+            int threads) {
+  const FloatingPointScope scope;
+  Product(*kernel_row(model), shape, b, b, {}, packed_b).pack_all_b(threads);
 }
 
 }  // namespace fp16lab::gemm_detail

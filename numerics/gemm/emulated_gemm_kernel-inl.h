@@ -183,7 +183,7 @@ HWY_INLINE void block_exponents(const std::uint32_t* HWY_RESTRICT a, const std::
   const hn::ScalableTag<std::int8_t> db;
   const hn::Repartition<std::uint32_t, decltype(db)> dw;
   const hn::Repartition<std::uint8_t, decltype(db)> du;
-  constexpr std::size_t at_once = 4;
+  constexpr std::size_t at_once = 8;
   static_assert(row_block % at_once == 0);
   const auto floor = hn::Set(db, static_cast<std::int8_t>(floor_exponent + b_exponent_offset));
   const auto flip = hn::Set(db, -128);
@@ -246,14 +246,24 @@ HWY_INLINE void block_row(const float* HWY_RESTRICT a, const float* HWY_RESTRICT
         sum[v] = hn::Zero(di);
       }
     }
-    HWY_UNROLL(4)  // saves the register copies of the rolled loop; unrolled further, gcc spills
-    for (std::size_t k = first; k < first + exact_sum; ++k) {
+    // What is scaled in one turn is converted and added in the next: multiplications and conversions, which
+    // have execution units of their own, then overlap.
+    const auto scale = [&](std::size_t k, std::size_t v, VFloat element) HWY_ATTR {
+      return hn::Mul(hn::Mul(element, hn::Load(df, b + k * panel_columns + v * lanes)), up[v]);
+    };
+    VFloat scaled[vectors];
+    const auto element_0 = hn::Set(df, a[first]);
+    for (std::size_t v = 0; v < vectors; ++v) scaled[v] = scale(first, v, element_0);
+    HWY_UNROLL(5)
+    for (std::size_t k = first + 1; k < first + exact_sum; ++k) {
       const auto element = hn::Set(df, a[k]);
       for (std::size_t v = 0; v < vectors; ++v) {
-        const auto product = hn::Mul(element, hn::Load(df, b + k * panel_columns + v * lanes));
-        sum[v] = hn::Add(sum[v], truncate(hn::Mul(product, up[v])));
+        const auto term = truncate(scaled[v]);
+        scaled[v] = scale(k, v, element);
+        sum[v] = hn::Add(sum[v], term);
       }
     }
+    for (std::size_t v = 0; v < vectors; ++v) sum[v] = hn::Add(sum[v], truncate(scaled[v]));
   }
   const auto store = [&](std::size_t v, VFloat d) HWY_ATTR {
     hn::Store(d, df, accumulator + v * lanes);

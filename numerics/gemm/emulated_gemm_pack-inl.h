@@ -47,9 +47,9 @@ using WordOf = std::conditional_t<sizeof(typename F::Bits) == 4, std::uint32_t, 
 template <class F>
 HWY_INLINE VWord load_codes(const WordOf<F>* words) {
   if constexpr (sizeof(WordOf<F>) == 4)
-    return hn::Load(DWord(), words);
+    return hn::LoadU(DWord(), words);
   else
-    return hn::PromoteTo(DWord(), hn::Load(hn::Rebind<std::uint16_t, DFloat>(), words));
+    return hn::PromoteTo(DWord(), hn::LoadU(hn::Rebind<std::uint16_t, DFloat>(), words));
 }
 
 /// Exact FP32 values. The code's magnitude, moved to the top of FP32's fraction and exponent fields, is the
@@ -84,7 +84,7 @@ HWY_INLINE VFloat load_values(const WordOf<F>* words) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // FP16 has an instruction, which heeds neither FTZ nor DAZ
   if constexpr (std::is_same_v<F, Binary16>)
     return hn::PromoteTo(DFloat(), hn::BitCast(hn::Rebind<hwy::float16_t, DFloat>(),
-                                               hn::Load(hn::Rebind<std::uint16_t, DFloat>(), words)));
+                                               hn::LoadU(hn::Rebind<std::uint16_t, DFloat>(), words)));
   else
 #endif
     return values_of<F>(load_codes<F>(words));
@@ -126,6 +126,8 @@ class Exponents {
     return hn::IfThenElse(zero, hn::Set(di, zero_sentinel), hn::Add(field, offset_));
   }
 
+  static constexpr int nowhere = 1000;
+
   ExponentRange range() const {
     const auto largest = static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(DInt(), largest_)));
     if (largest == 0) return {nowhere, -nowhere};
@@ -133,8 +135,6 @@ class Exponents {
   }
 
  private:
-  static constexpr int nowhere = 1000;
-
   int exponent_of(std::uint32_t magnitude) const {
     return std::max(static_cast<int>(magnitude >> Binary32::fraction_bits) - Binary32::bias, emin_);
   }
@@ -143,6 +143,60 @@ class Exponents {
   VInt least_field_, offset_;
   VWord smallest_;  ///< magnitude - 1, so that zeros are above all others
   VInt largest_;    ///< magnitude
+};
+
+/// The same of a row of codes of 16 bits, in lanes of 16 bits.
+template <class F>
+class HalfExponents {
+ public:
+  explicit HalfExponents(int offset)
+      : offset_(hn::Set(D(), static_cast<std::int16_t>(offset - F::bias))),
+        smallest_(hn::Set(DU(), std::uint16_t{0xffff})),
+        largest_(hn::Zero(D())) {}
+
+  HWY_INLINE void pack_row(const std::uint16_t* HWY_RESTRICT codes, std::int8_t* HWY_RESTRICT exponents) {
+    const D d;
+    const DU du;
+    const hn::Rebind<std::int8_t, D> dbyte;
+    const auto one = hn::Set(d, std::int16_t{1}), sentinel = hn::Set(d, std::int16_t{zero_sentinel});
+    for (std::size_t x = 0; x < panel_columns; x += hn::MaxLanes(d)) {
+      const auto magnitude =
+          hn::BitCast(d, hn::And(hn::LoadU(du, codes + x), hn::Set(du, F::magnitude_mask)));
+      const auto below = hn::Sub(magnitude, one);
+      smallest_ = hn::Min(smallest_, hn::BitCast(du, below));
+      largest_ = hn::Max(largest_, magnitude);
+      const auto exponent = hn::Add(hn::Max(hn::ShiftRight<F::fraction_bits>(magnitude), one), offset_);
+      const auto zero = hn::Eq(magnitude, hn::Zero(d));
+      hn::Store(hn::DemoteTo(dbyte, hn::IfThenElse(zero, sentinel, exponent)), dbyte, exponents + x);
+    }
+  }
+
+  ExponentRange range() const {
+    int smallest = 0xffff, largest = 0;
+    HWY_ALIGN std::uint16_t below[hn::MaxLanes(D())];
+    HWY_ALIGN std::int16_t most[hn::MaxLanes(D())];
+    hn::Store(smallest_, DU(), below);
+    hn::Store(largest_, D(), most);
+    for (std::size_t x = 0; x < hn::MaxLanes(D()); ++x) {
+      smallest = std::min(smallest, int{below[x]});
+      largest = std::max(largest, int{most[x]});
+    }
+    if (largest == 0) return {Exponents::nowhere, -Exponents::nowhere};
+    return {exponent_of(smallest + 1), exponent_of(largest)};
+  }
+
+ private:
+  using D = hn::ScalableTag<std::int16_t>;
+  using DU = hn::RebindToUnsigned<D>;
+
+  static int exponent_of(int magnitude) {
+    return magnitude > F::max_finite ? Binary32::emax + 1
+                                     : std::max(magnitude >> F::fraction_bits, 1) - F::bias;
+  }
+
+  hn::Vec<D> offset_;
+  hn::Vec<DU> smallest_;  ///< magnitude - 1
+  hn::Vec<D> largest_;
 };
 
 /// The low byte of each lane in all of its bytes.
@@ -206,17 +260,42 @@ ExponentRange pack_b_of(const Operand& b, GemmShape shape, std::int64_t column, 
                         std::int8_t* HWY_RESTRICT exponents) {
   const DFloat df;
   const DByte db;
-  Exponents exponents_of(emin_of<F>(rule), b_exponent_offset);
+  constexpr bool halves = sizeof(typename F::Bits) == 2,
+                 in_words = sizeof(typename F::Bits) == sizeof(WordOf<F>);
+  std::conditional_t<halves, HalfExponents<F>, Exponents> exponents_of = [&] {
+    if constexpr (halves)
+      return HalfExponents<F>(b_exponent_offset);
+    else
+      return Exponents(emin_of<F>(rule), b_exponent_offset);
+  }();
   HWY_ALIGN WordOf<F> scratch[group * panel_columns];
+  // Whole rows of a panel are read where they are.
+  const bool in_place =
+      in_words && !b.transposed && shape.n - column >= static_cast<std::int64_t>(panel_columns);
   for (std::size_t offset = 0; offset < depth; offset += group) {
-    gather_part<typename F::Bits>(b, shape.k, shape.n, k + static_cast<std::int64_t>(offset), column, group,
-                                  panel_columns, scratch);
+    const std::int64_t first = k + static_cast<std::int64_t>(offset);
+    const std::size_t rows = clipped(shape.k - first, group);
+    const WordOf<F>* from = scratch;
+    std::size_t stride = panel_columns;
+    if (in_place) {
+      from = static_cast<const WordOf<F>*>(b.data) + first * b.leading_dimension + column;
+      stride = static_cast<std::size_t>(b.leading_dimension);
+    } else {
+      gather_part<typename F::Bits>(b, shape.k, shape.n, first, column, group, panel_columns, scratch);
+    }
     for (std::size_t i = 0; i < group; ++i) {
       const std::size_t to = (offset + packed_position(rule, i)) * panel_columns;
+      if (i >= rows) {
+        std::memset(values + to, 0, panel_columns * sizeof(float));
+        std::memset(exponents + to, zero_sentinel, panel_columns);
+        continue;
+      }
+      const WordOf<F>* const row = from + i * stride;
+      if constexpr (halves) exponents_of.pack_row(row, exponents + to);
       for (std::size_t x = 0; x < panel_columns; x += lanes) {
-        const auto value = load_values<F>(scratch + i * panel_columns + x);
+        const auto value = load_values<F>(row + x);
         hn::Store(value, df, values + to + x);
-        hn::Store(hn::DemoteTo(db, exponents_of.of(value)), db, exponents + to + x);
+        if constexpr (!halves) hn::Store(hn::DemoteTo(db, exponents_of.of(value)), db, exponents + to + x);
       }
     }
   }

@@ -59,9 +59,15 @@ HWY_INLINE void transpose_4x4(const float* from, std::size_t from_stride, float*
 
 /// `to` ([depth][width]) from `valid` <= width vectors of length depth: vector v is contiguous in memory if
 /// `contiguous` (element k at from[v * stride + k]), else interleaved (from[k * stride + v]).
+template <std::size_t width>
 HWY_INLINE void pack_strip(const float* HWY_RESTRICT from, std::size_t stride, bool contiguous,
-                           std::size_t valid, std::size_t width, std::size_t depth, float* HWY_RESTRICT to) {
+                           std::size_t valid, std::size_t depth, float* HWY_RESTRICT to) {
   if (valid < width) std::memset(to, 0, width * depth * sizeof(float));
+  if (!contiguous && valid == width) {
+    for (std::size_t k = 0; k < depth; ++k)
+      std::memcpy(to + k * width, from + k * stride, width * sizeof(float));
+    return;
+  }
   if (!contiguous) {
     for (std::size_t k = 0; k < depth; ++k)
       for (std::size_t v = 0; v < valid; ++v) to[k * width + v] = from[k * stride + v];
@@ -76,44 +82,67 @@ HWY_INLINE void pack_strip(const float* HWY_RESTRICT from, std::size_t stride, b
     for (std::size_t k = v < whole_v ? whole_k : 0; k < depth; ++k) to[k * width + v] = from[v * stride + k];
 }
 
-inline void pack_fma_a(MatrixView<float> a, GemmShape shape, std::int64_t row, std::int64_t k,
-                       std::size_t depth, float* to) {
-  const auto valid = std::min(tile_rows, static_cast<std::size_t>(shape.m - row));
-  const auto origin = a.transposed ? k * a.leading_dimension + row : row * a.leading_dimension + k;
-  pack_strip(a.data + origin, static_cast<std::size_t>(a.leading_dimension), !a.transposed, valid, tile_rows,
-             depth, to);
+inline void pack_fma_a(MatrixView<float> a, GemmShape shape, std::int64_t row, std::size_t strips,
+                       std::int64_t k, std::size_t depth, float* to) {
+  const auto stride = static_cast<std::size_t>(a.leading_dimension);
+  const float* from = a.data + (a.transposed ? k * a.leading_dimension + row : row * a.leading_dimension + k);
+  std::size_t left = static_cast<std::size_t>(shape.m - row);
+  std::size_t strip = 0;
+  if (a.transposed) {  // lines of memory run across the strips
+    strip = std::min(strips, left / tile_rows);
+    for (std::size_t x = 0; x < depth; ++x)
+      for (std::size_t s = 0; s < strip; ++s)
+        std::memcpy(to + (s * depth + x) * tile_rows, from + x * stride + s * tile_rows,
+                    tile_rows * sizeof(float));
+  }
+  for (; strip < strips; ++strip) {
+    const std::size_t first = strip * tile_rows;
+    pack_strip<tile_rows>(from + (a.transposed ? first : first * stride), stride, !a.transposed,
+                          std::min(tile_rows, left - first), depth, to + first * depth);
+  }
 }
 
 inline void pack_fma_b(MatrixView<float> b, GemmShape shape, std::int64_t column, std::int64_t k,
                        std::size_t depth, float* to) {
   const auto valid = std::min(tile_columns, static_cast<std::size_t>(shape.n - column));
   const auto origin = b.transposed ? column * b.leading_dimension + k : k * b.leading_dimension + column;
-  pack_strip(b.data + origin, static_cast<std::size_t>(b.leading_dimension), b.transposed, valid,
-             tile_columns, depth, to);
+  pack_strip<tile_columns>(b.data + origin, static_cast<std::size_t>(b.leading_dimension), b.transposed,
+                           valid, depth, to);
 }
 
-inline void run_fma_tile(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::size_t depth,
-                         bool first, bool last, float* HWY_RESTRICT d, std::size_t ldd) {
+template <std::size_t rows, std::size_t vectors>
+void run_fma_rows(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::size_t depth,
+                  std::size_t valid_rows, bool first, bool last, float* HWY_RESTRICT d, std::size_t ldd) {
+  if constexpr (rows > 1)
+    if (valid_rows < rows)
+      return run_fma_rows<rows - 1, vectors>(a, b, depth, valid_rows, first, last, d, ldd);
   const DFma df;
-  hn::Vec<DFma> chain[tile_rows][tile_vectors];
-  for (std::size_t r = 0; r < tile_rows; ++r)
-    for (std::size_t v = 0; v < tile_vectors; ++v)
+  hn::Vec<DFma> chain[rows][vectors];
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t v = 0; v < vectors; ++v)
       chain[r][v] = first ? hn::Zero(df) : hn::LoadU(df, d + r * ldd + v * fma_lanes);
   for (std::size_t k = 0; k < depth; ++k) {
-    hn::Vec<DFma> row_b[tile_vectors];
-    for (std::size_t v = 0; v < tile_vectors; ++v)
-      row_b[v] = hn::Load(df, b + k * tile_columns + v * fma_lanes);
-    for (std::size_t r = 0; r < tile_rows; ++r) {
+    hn::Vec<DFma> row_b[vectors];
+    for (std::size_t v = 0; v < vectors; ++v) row_b[v] = hn::Load(df, b + k * tile_columns + v * fma_lanes);
+    for (std::size_t r = 0; r < rows; ++r) {
       const auto element = hn::Set(df, a[k * tile_rows + r]);
-      for (std::size_t v = 0; v < tile_vectors; ++v) chain[r][v] = exact_fma(element, row_b[v], chain[r][v]);
+      for (std::size_t v = 0; v < vectors; ++v) chain[r][v] = exact_fma(element, row_b[v], chain[r][v]);
     }
   }
   const auto canonical = hn::Set(df, float_from_bits(Binary32::canonical_nan));
-  for (std::size_t r = 0; r < tile_rows; ++r)
-    for (std::size_t v = 0; v < tile_vectors; ++v) {
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t v = 0; v < vectors; ++v) {
       const auto x = chain[r][v];
       hn::StoreU(last ? hn::IfThenElse(hn::IsNaN(x), canonical, x) : x, df, d + r * ldd + v * fma_lanes);
     }
+}
+
+inline void run_fma_tile(const float* a, const float* b, std::size_t depth, std::size_t valid_rows,
+                         std::size_t valid_columns, bool first, bool last, float* d, std::size_t ldd) {
+  constexpr std::size_t half = (tile_vectors + 1) / 2;
+  const auto run = valid_columns <= half * fma_lanes ? &run_fma_rows<tile_rows, half>
+                                                     : &run_fma_rows<tile_rows, tile_vectors>;
+  run(a, b, depth, valid_rows, first, last, d, ldd);
 }
 
 const FmaKernels& fma_kernels_of_target() {

@@ -19,24 +19,25 @@ struct FmaKernels {
   bool flushes;         ///< the instruction set has an fma of its own that heeds FlushingScope
   std::size_t rows;     ///< of a register tile
   std::size_t columns;  ///< of a register tile
-  /// Packs rows [row, row + rows) and columns [k, k + depth) of the logical m x k matrix A; k + depth <= K.
-  void (*pack_a)(MatrixView<float> a, GemmShape shape, std::int64_t row, std::int64_t k, std::size_t depth,
-                 float* to);
+  /// Packs rows [row, row + strips * rows) and columns [k, k + depth) of the logical m x k matrix A, strip
+  /// after strip; k + depth <= K.
+  void (*pack_a)(MatrixView<float> a, GemmShape shape, std::int64_t row, std::size_t strips, std::int64_t k,
+                 std::size_t depth, float* to);
   /// Packs rows [k, k + depth) and columns [column, column + columns) of the logical k x n matrix B; k +
   /// depth <= K.
   void (*pack_b)(MatrixView<float> b, GemmShape shape, std::int64_t column, std::int64_t k, std::size_t depth,
                  float* to);
-  /// d[r * ldd + c] continues its chain over `depth` steps, from +0 if `first`; if `last`, NaNs are made
-  /// canonical.
-  void (*run_tile)(const float* a, const float* b, std::size_t depth, bool first, bool last, float* d,
-                   std::size_t ldd);
+  /// Of the first `valid_rows` rows and `valid_columns` columns: d[r * ldd + c] continues its chain over
+  /// `depth` steps, from +0 if `first`; if `last`, NaNs are made canonical. Other columns may be written.
+  void (*run_tile)(const float* a, const float* b, std::size_t depth, std::size_t valid_rows,
+                   std::size_t valid_columns, bool first, bool last, float* d, std::size_t ldd);
 };
 
 const FmaKernels& fma_kernels();
 
 /// fma_chain_gemm; `flushes`: in a FlushingScope, which only kernels have that say so.
 void fma_chain(GemmShape shape, MatrixView<float> a, MatrixView<float> b, const float* c, float* d,
-               std::int64_t ldd, int threads, bool flushes);
+               std::int64_t ldd, int threads, bool flushes, const float* packed_b = nullptr);
 
 /// A row of the table whose instruction is one fma after the other.
 struct FmaOrder {

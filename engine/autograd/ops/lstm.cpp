@@ -68,16 +68,19 @@ void run_steps(const Recurrence& r, Tensor& gates, Tensor& cells, Tensor& output
   Tensor recurrent = r.empty(r.batch(), 4 * r.hidden()), hidden = r.empty(r.batch(), r.hidden());
   backend.fill(hidden, 0.0);
   const bool watched = tape.value_watcher() != nullptr;
+  GemmCall product{.a = hidden,
+                   .b = weight,
+                   .out = recurrent,
+                   .transpose_b = true,
+                   .bias = &bias,
+                   .a_format = r.formats.a,
+                   .b_format = r.formats.b,
+                   .tf32 = r.formats.tf32};
+  const Tensor packed_weight = backend.pack_b(product);
+  product.packed_b = &packed_weight;
   for (std::int64_t step = 0; step < r.steps; ++step) {
     if (watched) recurrent = r.empty(r.batch(), 4 * r.hidden());
-    backend.gemm({.a = hidden,
-                  .b = weight,
-                  .out = recurrent,
-                  .transpose_b = true,
-                  .bias = &bias,
-                  .a_format = r.formats.a,
-                  .b_format = r.formats.b,
-                  .tf32 = r.formats.tf32});
+    backend.gemm(product);
     if (watched) {
       show_state_product(r, hidden, recurrent);
       hidden = r.empty(r.batch(), r.hidden());
@@ -199,13 +202,16 @@ class BackThroughTime {
       tape_.round_stochastically(wide, out, probe);
       return;
     }
-    backend_.gemm({.a = step_gradients,
-                   .b = weight_,
-                   .out = out,
-                   .probe = probe,
-                   .a_format = r_.formats.gradient,
-                   .b_format = r_.formats.b,
-                   .tf32 = r_.formats.tf32});
+    GemmCall call{.a = step_gradients,
+                  .b = weight_,
+                  .out = out,
+                  .probe = probe,
+                  .a_format = r_.formats.gradient,
+                  .b_format = r_.formats.b,
+                  .tf32 = r_.formats.tf32};
+    if (!packed_weight_.defined()) packed_weight_ = backend_.pack_b(call);
+    call.packed_b = &packed_weight_;
+    backend_.gemm(call);
   }
 
   /// The step's gradients, rounded to nearest by the verb or stochastically behind it.
@@ -265,7 +271,7 @@ class BackThroughTime {
   Tape& tape_;
   Backend& backend_;
   bool watched_, observed_, stochastic_;
-  Tensor gates_, cells_, gradient_, weight_;
+  Tensor gates_, cells_, gradient_, weight_, packed_weight_;
   Variable g_;
   Tensor all_;
   CastProbe hidden_probe_, cell_probe_;

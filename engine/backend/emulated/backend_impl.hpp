@@ -64,6 +64,7 @@ class EmulatedBackend : public Backend {
 
   // gemm.cpp
   void gemm(const GemmCall& call) override;
+  Tensor pack_b(const GemmCall& call) override;
 
   // lstm.cpp
   void lstm_cell(const LstmCellCall& call) override;
@@ -137,8 +138,16 @@ class EmulatedBackend : public Backend {
   /// The elements of x, f16 or bf16, rounded to FP8 codes (u8).
   template <class F>
   Tensor rounded_to_fp8(const Tensor& x);
+  /// x as a product of T takes it: x itself, or rounded to FP8 codes or TF32.
+  template <class T>
+  Tensor rounded_operand(const Tensor& x, bool tf32);
   template <class A, class B>
-  void multiply(const GemmCall& call, const checks::GemmPlan& plan, const Tensor& a, const Tensor& b);
+  void multiply(const GemmCall& call, const checks::GemmPlan& plan);
+  /// Of pack_b's result; 0: there is none.
+  template <class A, class B>
+  std::int64_t packed_b_count(const GemmCall& call, const checks::GemmPlan& plan) const;
+  template <class A, class B>
+  Tensor packed(const GemmCall& call, const checks::GemmPlan& plan);
   // convolution.cpp; T is the element type of the operands.
   template <class T>
   struct PatchProduct;

@@ -95,9 +95,31 @@ PlannedProduct EmulatedBackend::planned(const GemmCall& call, const checks::Gemm
                                 .threads = library_threads_});
 }
 
+template <class T>
+Tensor EmulatedBackend::rounded_operand(const Tensor& x, bool tf32) {
+  if constexpr (is_fp8(operand_format_of<T>))
+    return rounded_to_fp8<typename T::Format>(x);
+  else
+    return operand(x, tf32);
+}
+
 template <class A, class B>
-void EmulatedBackend::multiply(const GemmCall& call, const checks::GemmPlan& plan, const Tensor& a,
-                               const Tensor& b) {
+std::int64_t EmulatedBackend::packed_b_count(const GemmCall& call, const checks::GemmPlan& plan) const {
+  if (call.out.shape().rank() != 2 || (!std::is_same_v<A, float> && !in_one_chain())) return 0;
+  return static_cast<std::int64_t>(
+      packed_operand_bytes(row_for<A>("gemm", call.tf32), plan.shape, view<B>(call.b, 0, call.transpose_b)));
+}
+
+template <class A, class B>
+void EmulatedBackend::multiply(const GemmCall& call, const checks::GemmPlan& plan) {
+  const bool packs = call.packed_b != nullptr && call.packed_b->defined();
+  std::byte* const packed_b = packs ? call.packed_b->data() : nullptr;
+  if (packs && call.packed_b->element_count() != packed_b_count<A, B>(call, plan))
+    throw std::invalid_argument(fmt::format("gemm: packed_b has {} bytes, but pack_b makes {} of this call",
+                                            call.packed_b->element_count(),
+                                            packed_b_count<A, B>(call, plan)));
+  const Tensor a = rounded_operand<A>(call.a, call.tf32);
+  const Tensor b = packed_b == nullptr ? rounded_operand<B>(call.b, call.tf32) : call.b;
   std::optional<PlannedProduct> order;
   if (!std::is_same_v<A, float> && !in_one_chain()) order = planned<A, B>(call, plan);
   const TensorCoreModel& row = order ? *order->row : row_for<A>("gemm", call.tf32);
@@ -113,7 +135,7 @@ void EmulatedBackend::multiply(const GemmCall& call, const checks::GemmPlan& pla
     if (order)
       planned_gemm(*order, shape, strided(left), strided(right), to, n, threads);
     else
-      accumulate(row, shape, left, right, nullptr, to, n, threads);
+      accumulate(row, shape, left, right, nullptr, to, n, threads, packed_b);
   };
 
   const Tensor bias = call.bias == nullptr ? Tensor() : widened(*call.bias);
@@ -146,21 +168,44 @@ void EmulatedBackend::multiply(const GemmCall& call, const checks::GemmPlan& pla
   workers_.for_each_chunk(plan.batch * shape.m, std::max<std::int64_t>(1, elementwise_chunk / n), finish);
 }
 
+template <class A, class B>
+Tensor EmulatedBackend::packed(const GemmCall& call, const checks::GemmPlan& plan) {
+  const std::int64_t bytes = packed_b_count<A, B>(call, plan);
+  if (bytes == 0) return {};
+  Tensor result = empty({bytes}, DType::u8);
+  const Tensor b = rounded_operand<B>(call.b, call.tf32);
+  pack_operand(row_for<A>("gemm", call.tf32), plan.shape, view<B>(b, 0, call.transpose_b), result.data(),
+               workers_.threads());
+  return result;
+}
+
+namespace {
+
+/// body(A(), B()), the element types that the product takes.
+template <class Body>
+decltype(auto) with_operand_types(const GemmCall& call, const Body& body) {
+  if (!call.a_format.has_value())
+    return with_element_type(call.a.dtype(), [&](auto tag) -> decltype(auto) { return body(tag, tag); });
+  return visit_dtype<is_fp8>(*call.a_format, [&](auto a) -> decltype(auto) {
+    return visit_dtype<is_fp8>(*call.b_format, [&](auto b) -> decltype(auto) {
+      return body(typename decltype(a)::Element{}, typename decltype(b)::Element{});
+    });
+  });
+}
+
+}  // namespace
+
 void EmulatedBackend::gemm(const GemmCall& call) {
   const FloatingPointScope scope;
   const checks::GemmPlan plan = checks::gemm(call);
-  if (call.a_format.has_value())
-    return visit_dtype<is_fp8>(*call.a_format, [&](auto a_type) {
-      visit_dtype<is_fp8>(*call.b_format, [&](auto b_type) {
-        using A = typename decltype(a_type)::Element;
-        using B = typename decltype(b_type)::Element;
-        multiply<A, B>(call, plan, rounded_to_fp8<typename A::Format>(call.a),
-                       rounded_to_fp8<typename B::Format>(call.b));
-      });
-    });
-  const Tensor a = operand(call.a, call.tf32), b = operand(call.b, call.tf32);
-  with_element_type(call.a.dtype(),
-                    [&](auto tag) { multiply<decltype(tag), decltype(tag)>(call, plan, a, b); });
+  with_operand_types(call, [&](auto a, auto b) { multiply<decltype(a), decltype(b)>(call, plan); });
+}
+
+Tensor EmulatedBackend::pack_b(const GemmCall& call) {
+  const FloatingPointScope scope;
+  const checks::GemmPlan plan = checks::gemm(call);
+  return with_operand_types(call,
+                            [&](auto a, auto b) { return packed<decltype(a), decltype(b)>(call, plan); });
 }
 
 }  // namespace fp16lab::engine

@@ -13,9 +13,12 @@ namespace {
 /// Units of one row that are computed at a time, in FP32.
 constexpr std::int64_t strip_units = 256;
 using UnitStrip = std::array<float, strip_units>;
-/// Four of them, one a gate.
-struct GateStrip {
-  UnitStrip input, forget, candidate, output;
+/// Four of them, one a gate. Those of n units take n places each: of a whole row they lie as in memory.
+using GateStrip = std::array<float, 4 * strip_units>;
+struct Gates {
+  Gates(GateStrip& strip, std::int64_t n)
+      : input(strip.data()), forget(input + n), candidate(forget + n), output(candidate + n) {}
+  float *input, *forget, *candidate, *output;
 };
 
 struct CellStrip {
@@ -25,14 +28,14 @@ struct CellStrip {
 
 FP16LAB_VECTOR_CLONES
 void advance(CellStrip& strip, std::int64_t n) {
-  GateStrip& gates = strip.gates;
+  const Gates gates(strip.gates, n);
   // One function a loop: they vectorise.
-  for (float* const gate : {gates.input.data(), gates.forget.data(), gates.output.data()}) {
-    FP16LAB_INDEPENDENT_ITERATIONS
-    for (std::int64_t j = 0; j < n; ++j) gate[j] = sigmoid_f32(gate[j]);
-  }
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t j = 0; j < 2 * n; ++j) gates.input[j] = sigmoid_f32(gates.input[j]);  // and forget
   FP16LAB_INDEPENDENT_ITERATIONS
   for (std::int64_t j = 0; j < n; ++j) gates.candidate[j] = tanh_f32(gates.candidate[j]);
+  FP16LAB_INDEPENDENT_ITERATIONS
+  for (std::int64_t j = 0; j < n; ++j) gates.output[j] = sigmoid_f32(gates.output[j]);
   FP16LAB_INDEPENDENT_ITERATIONS
   for (std::int64_t j = 0; j < n; ++j) {
     const functions::LstmGates at{gates.input[j], gates.forget[j], gates.candidate[j], gates.output[j]};
@@ -51,7 +54,7 @@ struct CellGradientStrip {
 
 FP16LAB_VECTOR_CLONES
 void go_back(CellGradientStrip& strip, std::int64_t n) {
-  GateStrip& gates = strip.gates;
+  const Gates gates(strip.gates, n);
   FP16LAB_INDEPENDENT_ITERATIONS
   for (std::int64_t j = 0; j < n; ++j) strip.cell[j] = tanh_f32(strip.cell[j]);
   FP16LAB_INDEPENDENT_ITERATIONS
@@ -82,7 +85,7 @@ void read(const Half* from, std::int64_t n, float* to) {
 }
 template <class Half>
 void add(const Half* x, std::int64_t n, float* to) {
-  UnitStrip wide;
+  GateStrip wide;
   widen_strip(x, n, wide.data());
   add(wide.data(), n, to);
 }
@@ -92,13 +95,12 @@ void write(const float* from, std::int64_t n, Half* to) {
   narrow_strip(from, n, to);
 }
 
-/// body(the strip of a gate, its place among the four).
-template <class Gates, class Body>
-void for_each_gate(Gates& gates, const Body& body) {
-  body(gates.input.data(), 0);
-  body(gates.forget.data(), 1);
-  body(gates.candidate.data(), 2);
-  body(gates.output.data(), 3);
+/// body(place in the strip, place in a row of gates, elements) for the runs of n units of all four gates: one
+/// if they are the whole row.
+template <class Body>
+void for_each_run(std::int64_t hidden, std::int64_t first, std::int64_t n, const Body& body) {
+  if (n == hidden) return body(0, 0, 4 * n);
+  for (std::int64_t gate = 0; gate < 4; ++gate) body(gate * n, gate * hidden + first, n);
 }
 
 /// Rows of `elements` elements that are worth a thread: a gate's function costs as much as eight additions.
@@ -128,10 +130,10 @@ void run_cell(const Workers& workers, const LstmCellCall& call, const checks::Ls
   T* const next = call.hidden.host<T>().data();
   for_each_strip(workers, plan, [=](std::int64_t row, std::int64_t first, std::int64_t n) {
     CellStrip strip;
-    for_each_gate(strip.gates, [&](float* sums, std::int64_t gate) {
-      const std::int64_t at = (row * 4 + gate) * hidden + first;
-      read(products + at, n, sums);
-      add(recurrent + at, n, sums);
+    for_each_run(hidden, first, n, [&](std::int64_t place, std::int64_t gate, std::int64_t count) {
+      float* const sums = strip.gates.data() + place;
+      read(products + row * 4 * hidden + gate, count, sums);
+      add(recurrent + row * 4 * hidden + gate, count, sums);
     });
     const std::int64_t at = row * hidden + first;
     if (plan.first_row > 0)
@@ -139,12 +141,12 @@ void run_cell(const Workers& workers, const LstmCellCall& call, const checks::Ls
     else
       strip.cell.fill(0.0f);
     advance(strip, n);
-    for_each_gate(strip.gates, [&](const float* activated, std::int64_t gate) {
-      write(activated, n, gates + (row * 4 + gate) * hidden + first);
+    for_each_run(hidden, first, n, [&](std::int64_t place, std::int64_t gate, std::int64_t count) {
+      write(strip.gates.data() + place, count, gates + row * 4 * hidden + gate);
     });
     write(strip.cell.data(), n, cells + at);
     write(strip.output.data(), n, outputs + at);
-    write(strip.output.data(), n, next + at);
+    std::copy_n(outputs + at, n, next + at);
   });
 }
 
@@ -168,8 +170,8 @@ void run_gradient(const Workers& workers, const LstmCellGradientCall& call, cons
   ProbedRounding round(call.probe), round_cell(call.cell_probe);
   for_each_strip(workers, plan, [&](std::int64_t row, std::int64_t first, std::int64_t n) {
     CellGradientStrip strip;
-    for_each_gate(strip.gates, [&](float* activated, std::int64_t gate) {
-      read(gates + (row * 4 + gate) * hidden + first, n, activated);
+    for_each_run(hidden, first, n, [&](std::int64_t place, std::int64_t gate, std::int64_t count) {
+      read(gates + row * 4 * hidden + gate, count, strip.gates.data() + place);
     });
     const std::int64_t at = row * hidden + first;
     read(cells + at, n, strip.cell.data());
@@ -184,10 +186,10 @@ void run_gradient(const Workers& workers, const LstmCellGradientCall& call, cons
     else
       strip.cell_gradient.fill(-0.0f);  // added, it changes nothing
     go_back(strip, n);
-    for_each_gate(strip.gates, [&](const float* result, std::int64_t gate) {
-      const std::int64_t to = (row * 4 + gate) * hidden + first;
-      round(result, n, step + to);
-      std::copy_n(step + to, n, all + to);
+    for_each_run(hidden, first, n, [&](std::int64_t place, std::int64_t gate, std::int64_t count) {
+      const std::int64_t to = row * 4 * hidden + gate;
+      round(strip.gates.data() + place, count, step + to);
+      std::copy_n(step + to, count, all + to);
     });
     if (previous != nullptr) round_cell(strip.cell_gradient.data(), n, previous + at);
   });

@@ -25,13 +25,15 @@ void add_to(float* t, float addend, std::int64_t n) {
 }
 
 void accumulate_in_f16(const TensorCoreModel& row, GemmShape shape, MatrixView<Float16> a,
-                       MatrixView<Float16> b, const float* c, float* d, std::int64_t ldd, int threads) {
+                       MatrixView<Float16> b, const float* c, float* d, std::int64_t ldd, int threads,
+                       std::byte* packed_b) {
   const auto columns = static_cast<std::size_t>(shape.n);
   const auto sums = std::make_unique_for_overwrite<Float16[]>(static_cast<std::size_t>(shape.m) * columns);
   const auto sums_of = [&](std::int64_t i) { return std::span(sums.get() + i * shape.n, columns); };
   if (c != nullptr)
     for (std::int64_t i = 0; i < shape.m; ++i) narrow(std::span(c + i * ldd, columns), sums_of(i));
-  emulated_gemm(row, shape, a, b, c == nullptr ? nullptr : sums.get(), sums.get(), shape.n, threads);
+  emulated_gemm(row, shape, a, b, c == nullptr ? nullptr : sums.get(), sums.get(), shape.n, threads,
+                packed_b);
   for (std::int64_t i = 0; i < shape.m; ++i) {
     const std::span row_of_d(d + i * ldd, columns);
     widen(std::span<const Float16>(sums_of(i)), row_of_d);

@@ -135,5 +135,48 @@ TEST(EmulatedBackend, NoFloatingPointModeOfTheCallerChangesABitOrIsChanged) {
 }
 #endif
 
+TEST(EmulatedBackend, APackedOperandIsNotReadAgain) {
+  struct Format {
+    DType dtype;
+    Fp8Rounding fp8 = {};
+    bool tf32 = false;
+  };
+  const auto backend = make_emulated_backend(tensor_core_model("hopper"), 2);
+  for (const Format& format : {Format{DType::f16}, Format{DType::bf16}, Format{DType::f32},
+                               Format{DType::f32, {}, true}, Format{DType::f16, DType::e4m3}}) {
+    const auto random = [&](const Shape& shape, std::uint64_t seed) {
+      const Tensor wide =
+          uploaded(*backend, shape, random_floats(shape.element_count(), Kind::ordinary, seed));
+      Tensor x = backend->empty(shape, format.dtype);
+      backend->cast(wide, x);
+      return x;
+    };
+    const Tensor a = random({5, 600}, 1);
+    Tensor b = random({70, 600}, 2);
+    Tensor expected = backend->empty({5, 70}, DType::f32), out = backend->empty({5, 70}, DType::f32);
+    const auto call_into = [&](Tensor& to) {
+      return GemmCall{.a = a,
+                      .b = b,
+                      .out = to,
+                      .transpose_b = true,
+                      .a_format = format.fp8,
+                      .b_format = format.fp8,
+                      .tf32 = format.tf32};
+    };
+    backend->gemm(call_into(expected));
+    GemmCall call = call_into(out);
+    const Tensor packed = backend->pack_b(call);
+    ASSERT_TRUE(packed.defined());
+    call.packed_b = &packed;
+    backend->fill(b, 1.0);
+    backend->gemm(call);
+    expect_same_bits(downloaded<float>(*backend, out), downloaded<float>(*backend, expected), "packed");
+
+    const Tensor shorter = backend->empty({packed.element_count() - 64}, DType::u8);
+    call.packed_b = &shorter;
+    EXPECT_THROW(backend->gemm(call), std::invalid_argument);
+  }
+}
+
 }  // namespace
 }  // namespace fp16lab::engine::test

@@ -82,6 +82,15 @@ void check_fma(const std::vector<float>& a, const std::vector<float>& b, std::in
       test::Output<float> d(m, n, layout);
       fma_chain_gemm({m, n, k}, stored_a.view(), stored_b.view(), d.data(), d.ldd(), threads);
       ASSERT_TRUE(d.equals(words(expected)));
+      const test::PackedBytes packed(fma_chain_packed_b_bytes({m, n, k}));
+      auto* const packed_b = reinterpret_cast<float*>(packed.data());
+      fma_chain_pack_b({m, n, k}, stored_b.view(), packed_b, threads);
+      test::Output<float> from_packed(m, n, layout);
+      const test::Stored<float> nothing(std::vector<std::uint32_t>(b.size(), poison), k, n, (layout & 2) != 0,
+                                        layout, poison);
+      fma_chain_gemm({m, n, k}, stored_a.view(), nothing.view(), nullptr, from_packed.data(),
+                     from_packed.ldd(), threads, packed_b);
+      ASSERT_TRUE(from_packed.equals(words(expected))) << "packed";
     }
   }
 }

@@ -118,6 +118,20 @@ inline std::vector<std::uint32_t> definition(const TensorCoreModel& model, const
   return d;
 }
 
+/// Memory for a packed operand, exactly so long that a sanitizer sees what writes beyond it.
+class PackedBytes {
+ public:
+  explicit PackedBytes(std::size_t bytes)
+      : memory_(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64}))) {}
+  ~PackedBytes() { ::operator delete (memory_, std::align_val_t{64}); }
+  PackedBytes(const PackedBytes&) = delete;
+  PackedBytes& operator=(const PackedBytes&) = delete;
+  std::byte* data() const { return memory_; }
+
+ private:
+  std::byte* memory_;
+};
+
 /// How a problem lies in memory, four bits: A transposed, B transposed, D is C, spare columns.
 using Layout = unsigned;
 inline constexpr Layout all_layouts = 16;
@@ -133,7 +147,20 @@ void check_typed(const TensorCoreModel& model, const Problem& p, const std::vect
   Output<D> d(p.m, p.n, padding), c(p.m, p.n, padding);
   if (!p.c.empty()) (in_place ? d : c).fill(p.c);
   const D* initial = p.c.empty() ? nullptr : in_place ? d.data() : c.data();
-  emulated_gemm(model, {p.m, p.n, p.k}, a.view(), b.view(), initial, d.data(), d.ldd(), threads);
+  const GemmShape shape{p.m, p.n, p.k};
+  // With B packed, of which nothing is read then.
+  if (const std::size_t bytes = packed_b_bytes(model, shape, b.view()); bytes > 0) {
+    const PackedBytes packed(bytes);
+    pack_b(model, shape, b.view(), packed.data(), threads);
+    Output<D> from_packed(p.m, p.n, padding);
+    if (!p.c.empty()) from_packed.fill(p.c);
+    const Stored<B> nothing(std::vector<std::uint32_t>(p.b.size(), poison), p.k, p.n, b_transposed, padding,
+                            poison);
+    emulated_gemm(model, shape, a.view(), nothing.view(), p.c.empty() ? nullptr : from_packed.data(),
+                  from_packed.data(), from_packed.ldd(), threads, packed.data());
+    ASSERT_TRUE(from_packed.equals(expected)) << "packed";
+  }
+  emulated_gemm(model, shape, a.view(), b.view(), initial, d.data(), d.ldd(), threads);
   ASSERT_TRUE(d.equals(expected));
 }
 

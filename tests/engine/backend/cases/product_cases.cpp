@@ -43,15 +43,18 @@ void product(CaseContext& c, DType format, const ProductExtents& x, bool transpo
   const Tensor addend = c.random(matrix(x.m, x.n), epilogue.addend.value_or(DType::f32), data);
   Tensor out = c.output(matrix(x.m, x.n), epilogue.out);
   CastProbe probe;
-  c.backend().gemm({.a = a,
-                    .b = b,
-                    .out = out,
-                    .transpose_a = transpose_a,
-                    .transpose_b = transpose_b,
-                    .bias = epilogue.bias ? &bias : nullptr,
-                    .addend = epilogue.addend ? &addend : nullptr,
-                    .probe = epilogue.probe ? &probe : nullptr,
-                    .tf32 = format == DType::tf32});
+  GemmCall call{.a = a,
+                .b = b,
+                .out = out,
+                .transpose_a = transpose_a,
+                .transpose_b = transpose_b,
+                .bias = epilogue.bias ? &bias : nullptr,
+                .addend = epilogue.addend ? &addend : nullptr,
+                .probe = epilogue.probe ? &probe : nullptr,
+                .tf32 = format == DType::tf32};
+  const Tensor packed = epilogue.bias ? c.backend().pack_b(call) : Tensor();
+  call.packed_b = &packed;
+  c.backend().gemm(call);
   const std::string name = fmt::format("{}x{}x{} {}{} {} -> {}", x.m, x.n, x.k, transpose_a ? 'T' : 'N',
                                        transpose_b ? 'T' : 'N', name_of(data), name_of(epilogue.out));
   c.keep(name, out);
