@@ -1,14 +1,13 @@
-"""fp16lab.Policy: traces worked out from the peers' sources, and the command line's on random ones."""
+"""fp16lab.Policy: every policy decides as the command line does, whose traces are those of the peers' sources
+(tests/experiments/app/commands/policy_test.cpp)."""
 
 from __future__ import annotations
 
 import copy
-import math
 import pickle
 
 import numpy as np
 import pytest
-from support import GOLDEN
 
 import fp16lab
 from fp16lab import program
@@ -20,28 +19,6 @@ def scales(policy: fp16lab.Policy, sequence: str) -> list[float]:
         policy.update(found_inf=step == "O")
         result.append(policy.scale)
     return result
-
-
-@pytest.mark.skipif(not GOLDEN.is_dir(), reason="no tests/golden: this is not a checkout")
-def test_traces_of_the_peers():
-    rows = [
-        line.split("\t")
-        for line in (GOLDEN / "policy_traces.tsv").read_text().splitlines()
-        if line[:1] not in "#"
-    ]
-    assert len(rows) > 40
-    for sequence, name, settings, kind, trace in rows:
-        parameters = dict(pair.split("=") for pair in settings.split())
-        ours = scales(
-            fp16lab.Policy(name, **{key: float(value) for key, value in parameters.items()}), sequence
-        )
-        shown = {
-            "exact": math.log2,
-            "decimals": lambda scale: round(math.log2(scale), 2),
-            "fp32": lambda scale: scale,
-        }[kind]
-        read = float.fromhex if kind == "fp32" else float
-        assert [shown(scale) for scale in ours] == [read(t) for t in trace.split()], f"{name} {settings}"
 
 
 @pytest.mark.parametrize("name", [n for n, p in fp16lab.policies().items() if not p["wants_statistics"]])

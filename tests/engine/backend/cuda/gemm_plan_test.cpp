@@ -2,6 +2,7 @@
 // compared with the PTX ISA's words for ldmatrix and mma.m16n8k16, typed in again here.
 #include "engine/backend/cuda/product/product_plan.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -284,13 +285,12 @@ TEST(Plan, TakesLargeTilesWhereTheyFillTheDeviceAndSmallOnesWhereNot) {
 }
 
 TEST(Plan, ExtentsBeyond32BitsAreRefusedByName) {
-  try {
-    plan_mma({extent_limit, 3, 2}, 132);
-    FAIL();
-  } catch (const std::invalid_argument& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "2 products of 2147483392 x 3 outputs; on a GPU each extent must be below 2147483392");
-  }
+  EXPECT_THAT(
+      [] {
+        plan_mma({extent_limit, 3, 2}, 132);
+      },
+      testing::ThrowsMessage<std::invalid_argument>(
+          "2 products of 2147483392 x 3 outputs; on a GPU each extent must be below 2147483392"));
 }
 
 TEST(Plan, BlocksFitIntoTheSharedMemoryOfEveryGeneration) {

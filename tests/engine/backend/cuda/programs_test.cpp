@@ -18,6 +18,7 @@
 #include "engine/optim/optimizer_programs.hpp"
 #include "tests/engine/backend/conformance.hpp"
 #include "tests/engine/backend/cuda/on_device.hpp"
+#include "tests/engine/backend/on_backend.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -31,6 +32,14 @@ auto bytes_of(const StepState& state) {
   return std::bit_cast<std::array<std::byte, sizeof(StepState)>>(state);
 }
 
+/// Only this optimizer's flag says so, or none.
+void find_inf(Backend& backend, Tensor& step, std::size_t optimizer, bool found) {
+  StepState state = backend.read_step_state(step);
+  state.found_inf = {};
+  state.found_inf[optimizer] = found ? 1.0f : 0.0f;
+  backend.write_step_state(state, step);
+}
+
 TEST_F(CudaPrograms, EveryPolicyDecidesOnTheDeviceAsOnTheHost) {
   const auto device = device_backend();
   const auto host = emulated_twin();
@@ -39,10 +48,7 @@ TEST_F(CudaPrograms, EveryPolicyDecidesOnTheDeviceAsOnTheHost) {
     Tensor there = device->make_step_state(policy.initial), here = host->make_step_state(policy.initial);
     for (int step = 0; step < 40; ++step) {
       for (const auto& [backend, memory] : {std::pair{device.get(), &there}, std::pair{host.get(), &here}}) {
-        StepState state = backend->read_step_state(*memory);
-        state.found_inf = {};
-        state.found_inf[static_cast<std::size_t>(step % max_optimizers)] = step % 3 == 1 ? 1.0f : 0.0f;
-        backend->write_step_state(state, *memory);
+        find_inf(*backend, *memory, static_cast<std::size_t>(step % max_optimizers), step % 3 == 1);
         backend->run(policy.update, *memory);
       }
       const StepState on_device = device->read_step_state(there), on_host = host->read_step_state(here);
@@ -83,10 +89,7 @@ TEST_F(CudaPrograms, PoliciesWithStatisticsDecideOnTheDeviceAsOnTheHost) {
       const amp::GradientStatistics statistics = random_statistics(random);
       const bool overflow = random() % 8 == 0;
       for (const auto& [backend, memory] : {std::pair{device.get(), &there}, std::pair{host.get(), &here}}) {
-        StepState state = backend->read_step_state(*memory);
-        state.found_inf = {};
-        state.found_inf.front() = overflow ? 1.0f : 0.0f;
-        backend->write_step_state(state, *memory);
+        find_inf(*backend, *memory, 0, overflow);
         const auto bytes = std::as_bytes(std::span(&statistics, 1));
         Tensor uploaded = backend->empty({static_cast<std::int64_t>(bytes.size())}, DType::u8);
         backend->upload(bytes, uploaded);
@@ -109,13 +112,9 @@ TEST_F(CudaPrograms, AnOverflowLeavesZerosOnTheDeviceAsOnTheHost) {
   const auto device = device_backend();
   const auto host = emulated_twin();
   std::vector<StepState> states;
-  std::vector<std::array<float, 2>> weights;
+  std::vector<std::vector<float>> weights;
   for (Backend* const backend : {device.get(), host.get()}) {
-    const auto two = [backend](std::array<float, 2> values) {
-      Tensor tensor = backend->empty({2}, DType::f32);
-      backend->upload(std::as_bytes(std::span(values)), tensor);
-      return tensor;
-    };
+    const auto two = [backend](std::array<float, 2> values) { return uploaded(*backend, {2}, values); };
     Parameter parameter("weight", two({1, 2}));
     Tensor step = backend->make_step_state(StepState{});
     amp::GradScaler scaler(
@@ -130,12 +129,12 @@ TEST_F(CudaPrograms, AnOverflowLeavesZerosOnTheDeviceAsOnTheHost) {
       scaler.update();
     }
     states.push_back(backend->read_step_state(step));
-    backend->download(parameter.value, std::as_writable_bytes(std::span(weights.emplace_back())));
+    weights.push_back(downloaded<float>(*backend, parameter.value));
   }
   EXPECT_EQ(bytes_of(states[0]), bytes_of(states[1]));
   EXPECT_EQ(states[0].taken_steps[0], 2u);
   EXPECT_EQ(states[0].scale, 4.0);
-  for (const auto& weight : weights) EXPECT_EQ(weight, (std::array<float, 2>{0.25f, 1.25f}));
+  for (const auto& weight : weights) EXPECT_EQ(weight, (std::vector{0.25f, 1.25f}));
 }
 
 TEST_F(CudaPrograms, AnUnknownProgramIsNamedBesideTheKnownOnes) {

@@ -58,59 +58,11 @@ struct Widen {
     return bits_of(widen(Float16::from_bits(static_cast<std::uint16_t>(bits))));
   }
 };
-struct Exp {
+/// An elementary function.
+template <float (*function)(float)>
+struct Of {
   FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
-    return bits_of(exp_f32(float_from_bits(bits)));
-  }
-};
-struct Log {
-  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
-    return bits_of(log_f32(float_from_bits(bits)));
-  }
-};
-struct Log1p {
-  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
-    return bits_of(log1p_f32(float_from_bits(bits)));
-  }
-};
-struct Tanh {
-  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
-    return bits_of(tanh_f32(float_from_bits(bits)));
-  }
-};
-struct Sigmoid {
-  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
-    return bits_of(sigmoid_f32(float_from_bits(bits)));
-  }
-};
-struct ReciprocalSquareRoot {
-  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
-    return bits_of(rsqrt_f32(float_from_bits(bits)));
-  }
-};
-struct Erf {
-  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
-    return bits_of(erf_f32(float_from_bits(bits)));
-  }
-};
-struct Gelu {
-  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
-    return bits_of(gelu_f32(float_from_bits(bits)));
-  }
-};
-struct GeluTanh {
-  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
-    return bits_of(gelu_tanh_f32(float_from_bits(bits)));
-  }
-};
-struct Sin {
-  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
-    return bits_of(sin_f32(float_from_bits(bits)));
-  }
-};
-struct Cos {
-  FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
-    return bits_of(cos_f32(float_from_bits(bits)));
+    return bits_of(function(float_from_bits(bits)));
   }
 };
 /// The elementwise functions of two arguments, here of x and of a scrambled x.
@@ -153,19 +105,23 @@ TEST(SharedFunctionsOnDevice, Narrow) {
   for (const Rounding rounding : all_roundings) expect_equal_bits(Narrow{rounding}, stride, strided_count);
 }
 TEST(SharedFunctionsOnDevice, Widen) { expect_equal_bits(Widen{}, 1, 1u << 16); }
-TEST(SharedFunctionsOnDevice, Exp) { expect_equal_bits(Exp{}, stride, strided_count); }
-TEST(SharedFunctionsOnDevice, Log) { expect_equal_bits(Log{}, stride, strided_count); }
-TEST(SharedFunctionsOnDevice, Log1p) { expect_equal_bits(Log1p{}, stride, strided_count); }
-TEST(SharedFunctionsOnDevice, Tanh) { expect_equal_bits(Tanh{}, stride, strided_count); }
-TEST(SharedFunctionsOnDevice, Sigmoid) { expect_equal_bits(Sigmoid{}, stride, strided_count); }
-TEST(SharedFunctionsOnDevice, ReciprocalSquareRoot) {
-  expect_equal_bits(ReciprocalSquareRoot{}, stride, strided_count);
+TEST(SharedFunctionsOnDevice, ElementaryFunctions) {
+  const auto expect_strided = [](const char* name, auto function) {
+    SCOPED_TRACE(name);
+    expect_equal_bits(function, stride, strided_count);
+  };
+  expect_strided("exp", Of<exp_f32>{});
+  expect_strided("log", Of<log_f32>{});
+  expect_strided("log1p", Of<log1p_f32>{});
+  expect_strided("tanh", Of<tanh_f32>{});
+  expect_strided("sigmoid", Of<sigmoid_f32>{});
+  expect_strided("rsqrt", Of<rsqrt_f32>{});
+  expect_strided("erf", Of<erf_f32>{});
+  expect_strided("gelu", Of<gelu_f32>{});
+  expect_strided("gelu tanh", Of<gelu_tanh_f32>{});
+  expect_strided("sin", Of<sin_f32>{});
+  expect_strided("cos", Of<cos_f32>{});
 }
-TEST(SharedFunctionsOnDevice, Erf) { expect_equal_bits(Erf{}, stride, strided_count); }
-TEST(SharedFunctionsOnDevice, Gelu) { expect_equal_bits(Gelu{}, stride, strided_count); }
-TEST(SharedFunctionsOnDevice, GeluTanh) { expect_equal_bits(GeluTanh{}, stride, strided_count); }
-TEST(SharedFunctionsOnDevice, Sin) { expect_equal_bits(Sin{}, stride, strided_count); }
-TEST(SharedFunctionsOnDevice, Cos) { expect_equal_bits(Cos{}, stride, strided_count); }
 TEST(SharedFunctionsOnDevice, Maximum) {
   expect_equal_bits(OfTwo<engine::functions::Maximum>{}, stride, strided_count);
 }
