@@ -458,9 +458,10 @@ ExitCode run_suites(const CommonOptions& common, const Given& given) {
 
 int main(int argc, char** argv) {
   using namespace fp16lab::device;
-  const int given_arguments = argc;
-  testing::InitGoogleTest(&argc, argv);  // takes the options that it knows
-  const bool is_suite = argc != given_arguments;
+  // Options of GoogleTest ask for suites in this very process.
+  const bool is_suite =
+      std::any_of(argv + 1, argv + argc, [](std::string_view one) { return one.starts_with("--gtest_"); });
+  if (is_suite) testing::InitGoogleTest(&argc, argv);
   Given given;
   return fp16lab::experiments::experiment_main(
       argc, argv,

@@ -198,6 +198,14 @@ TEST_F(Acceptance, WithoutADeviceItIsOneSentenceAndExitCode3) {
   EXPECT_FALSE(fs::exists(out()));
 }
 
+TEST(AcceptanceProgram, HelpIsItsOwn) {
+  const testing_support::TemporaryFolder folder;
+  const Finished help = testing_support::run_program(std::string(FP16LAB_BIN_DIR) + "/exp_device_acceptance",
+                                                     {"--help"}, folder.path());
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, HasSubstr("--first"));
+}
+
 TEST(AcceptanceProgram, BadOptionsAreUsageErrors) {
   const testing_support::TemporaryFolder folder;
   const auto exit_code = [&](const std::string& name, const std::vector<std::string>& arguments) {
