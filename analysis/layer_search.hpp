@@ -24,11 +24,12 @@ struct LayerList {
 
 /// `error_with`: how far a step is from that in FP32, with these layers in FP32: 0 or more, infinite where it
 /// is not finite; asked once for each set, in the order of `layers`. Layers are ranked by the error with that
-/// one alone in 16 bits where it is above the margin, then by the greater of it and `harm`: how far the layer's
-/// own operations are from wide ones, 0 or more, for each of `layers`, or for none. (A layer that inherits FP32
-/// from the others does no damage alone, whatever its operations do.) The fewest of that ranking which bring the
-/// error to the margin are looked for by bisection, and then any that can be left out is, from the least of the
-/// ranking on. Another list may be shorter. std::invalid_argument: a `harm` of another size.
+/// one alone in 16 bits where it is above the margin, then by the greater of it and `harm`: how far the
+/// layer's own operations are from wide ones, 0 or more, for each of `layers`, or for none. (A layer that
+/// inherits FP32 from the others does no damage alone, whatever its operations do.) The fewest of that
+/// ranking which bring the error to the margin are looked for by bisection, and then any that can be left out
+/// is, from the least of the ranking on. Another list may be shorter. std::invalid_argument: a `harm` of
+/// another size.
 LayerList shortest_list(std::span<const std::string> layers, double margin,
                         const std::function<double(const std::vector<std::string>&)>& error_with,
                         std::span<const double> harm = {});

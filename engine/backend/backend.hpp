@@ -358,9 +358,9 @@ class Backend {
   /// g = minimum(maximum(g, -max_value), max_value), max_value > 0 an FP32 number; a NaN stays. In place.
   virtual void clip_by_value(std::span<Tensor> gradients, float max_value) = 0;
   /// One step of one weight by a rule of the table, which says what it computes and in which order
-  /// (engine/backend/update_rules.hpp). Applied only if found_inf[optimizer] == 0; otherwise no byte of weight
-  /// or states changes. A weight of 16 bits (where there is no master copy) is widened, and the new one
-  /// rounded to nearest even once, at the end, or as `store` says.
+  /// (engine/backend/update_rules.hpp). Applied only if found_inf[optimizer] == 0; otherwise no byte of
+  /// weight or states changes. A weight of 16 bits (where there is no master copy) is widened, and the new
+  /// one rounded to nearest even once, at the end, or as `store` says.
   virtual void update(const UpdateCall& call) = 0;
 
   // ---- counting and digests ----

@@ -82,8 +82,8 @@ struct UpdateCall {
   int optimizer;       ///< its slot in StepState
   const Tensor& step;  ///< the StepState *after* this iteration's advance: taken_steps counts this step
   WeightStore store = {};
-  /// StepStates, of which the rules follow and normalise read grad_norm: |weight|, and the norm of what stands
-  /// in the gradient's place.
+  /// StepStates, of which the rules follow and normalise read grad_norm: |weight|, and the norm of what
+  /// stands in the gradient's place.
   std::array<const Tensor*, 2> norms{};
 };
 

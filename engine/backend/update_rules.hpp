@@ -230,8 +230,8 @@ struct LambDirection : Moments {
   }
 };
 
-/// MindSpore's AdamWeightDecay: LAMB's direction without corrections (dividing by 1 changes nothing), followed
-/// at once: w = w - lr * u.
+/// MindSpore's AdamWeightDecay: LAMB's direction without corrections (dividing by 1 changes nothing),
+/// followed at once: w = w - lr * u.
 struct AdamWeightDecay : LambDirection {
   static constexpr std::string_view name = "adam_weight_decay_step";
   static constexpr std::string_view states[] = {"first_moment", "second_moment"};
@@ -257,9 +257,9 @@ struct Plain {
   FP16LAB_HD static int variant(const UpdateOptions&, const StepView&) { return 0; }
 };
 
-/// A step along a direction that stands in the gradient's place: w = w - (lr * |w| / |direction|) * direction.
-/// The norms are those of two tensors as Backend::global_norm takes them; where one of them is 0, the quotient
-/// is 1. Its product with the rate is FP64, rounded once.
+/// A step along a direction that stands in the gradient's place: w = w - (lr * |w| / |direction|) *
+/// direction. The norms are those of two tensors as Backend::global_norm takes them; where one of them is 0,
+/// the quotient is 1. Its product with the rate is FP64, rounded once.
 struct Follow : Plain {
   static constexpr std::string_view name = "follow_step";
   struct Scalars {
@@ -329,8 +329,8 @@ struct Rmsprop {
   }
 };
 
-/// Muon's momentum (Jordan et al. 2024, as torch.optim.Muon has it). The weight stays; the second state is what
-/// is to be made orthogonal:
+/// Muon's momentum (Jordan et al. 2024, as torch.optim.Muon has it). The weight stays; the second state is
+/// what is to be made orthogonal:
 ///   b = b + (1 - momentum) * (g - b)
 ///   u = nesterov ? b - (1 - momentum) * (b - g) : b
 struct MuonMomentum {
@@ -392,8 +392,8 @@ struct Combine : Plain {
   }
 };
 
-/// Muon's last step, along a direction that stands in the gradient's place: w = w * (1 - lr * wd), a factor of
-/// FP64, rounded once, then w = w - (lr * alpha) * direction, likewise; alpha is the factor of the rate.
+/// Muon's last step, along a direction that stands in the gradient's place: w = w * (1 - lr * wd), a factor
+/// of FP64, rounded once, then w = w - (lr * alpha) * direction, likewise; alpha is the factor of the rate.
 struct Muon : Plain {
   static constexpr std::string_view name = "muon_follow_step";
   struct Scalars {

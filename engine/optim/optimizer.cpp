@@ -103,13 +103,13 @@ void follow_direction(const OptimizerRow& row, const WeightStep& weight) {
 }
 
 /// Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) as torch.optim.Muon computes it: the
-/// momentum's direction is made orthogonal by five steps of Newton and Schulz on BF16 matrices, whose products
-/// the tensor cores sum in FP32:
+/// momentum's direction is made orthogonal by five steps of Newton and Schulz on BF16 matrices, whose
+/// products the tensor cores sum in FP32:
 ///   X = u / max(|u|, 1e-7);  five times:  G = X X^T,  H = b G + c G G,  X = a X + H X
 /// each rounded once to BF16; a tall X has X^T X in the place of X X^T. Then
 ///   w = w * (1 - lr * wd) - (lr * sqrt(max(1, rows / columns))) * X
-/// The norm is that of the FP32 direction (torch rounds direction and norm to BF16 first). Rows of tensor cores
-/// without BF16 refuse it.
+/// The norm is that of the FP32 direction (torch rounds direction and norm to BF16 first). Rows of tensor
+/// cores without BF16 refuse it.
 void orthogonalise(const OptimizerRow& row, const WeightStep& weight) {
   constexpr float a = 3.4445f, b = -4.7750f, c = 2.0315f;
   constexpr int rounds = 5;

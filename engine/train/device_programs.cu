@@ -1,5 +1,5 @@
-// The scalar programs of the engine, compiled for the device, as a part of libfp16lab_cuda.so. A new program is
-// one line of the table; policies are there by engine/amp/policy_list.hpp.
+// The scalar programs of the engine, compiled for the device, as a part of libfp16lab_cuda.so. A new program
+// is one line of the table; policies are there by engine/amp/policy_list.hpp.
 #include <array>
 
 #include "engine/amp/policy.hpp"

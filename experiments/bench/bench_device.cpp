@@ -136,7 +136,8 @@ void train(benchmark::State& state, const DeviceSide& side, const std::string& s
 
 int errors = 0;  ///< rows that could not run
 
-/// A row of one iteration, which times as often as its plan says. An exception ends the row and not the program.
+/// A row of one iteration, which times as often as its plan says. An exception ends the row and not the
+/// program.
 template <class Body>
 void add(const std::string& name, const Body& body) {
   benchmark::RegisterBenchmark(name.c_str(),

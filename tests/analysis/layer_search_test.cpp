@@ -34,8 +34,8 @@ TEST(LayerSearch, NoneOneAndAll) {
   EXPECT_EQ(never.tried, 2u);
 }
 
-/// "c" underflows, and "d" does so too unless it and what is before it are in FP32; "a", "b" and "c" all hand FP32
-/// on to "c", so none of them does damage alone. Only what their operations lose names the culprit.
+/// "c" underflows, and "d" does so too unless it and what is before it are in FP32; "a", "b" and "c" all hand
+/// FP32 on to "c", so none of them does damage alone. Only what their operations lose names the culprit.
 TEST(LayerSearch, WhatItsOwnOperationsLoseNamesTheCulprit) {
   const auto error = [](const std::vector<std::string>& wide) {
     const auto has = [&](const char* layer) { return std::ranges::count(wide, layer) > 0; };

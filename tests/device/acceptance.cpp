@@ -1,9 +1,9 @@
 // exp_device_acceptance: does this GPU train with the bits of the emulator, how fast, and in how much memory?
 //
 // One command on a machine with a GPU runs everything that wants one, in the order of a first contact: what
-// finds most comes first. A section is one program or several, each in a process of its own with a time limit:
-// suites of this program (suites.cpp), other test programs, experiments, benchmarks, compute-sanitizer. One
-// that crashes, hangs or loses the device ends its process, and the next one runs.
+// finds most comes first. A section is one program or several, each in a process of its own with a time
+// limit: suites of this program (suites.cpp), other test programs, experiments, benchmarks,
+// compute-sanitizer. One that crashes, hangs or loses the device ends its process, and the next one runs.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -37,9 +37,9 @@ std::vector<std::pair<std::string, std::string>> facts(const Settings& settings)
 /// A tool of the CUDA Toolkit, from PATH, CUDA_HOME/bin or /usr/local/cuda/bin; empty: it is not there.
 std::filesystem::path cuda_tool(const std::string& name);
 
-/// Writes a folder OUT/bundles/SUITE-TEST when a test begins, and removes it when the test passes. So each test
-/// that fails leaves one, and so does a test that ends its process or is killed. It holds bundle.json (facts,
-/// environment, messages, the commands that run that test again) and, where the test gave arrays,
+/// Writes a folder OUT/bundles/SUITE-TEST when a test begins, and removes it when the test passes. So each
+/// test that fails leaves one, and so does a test that ends its process or is killed. It holds bundle.json
+/// (facts, environment, messages, the commands that run that test again) and, where the test gave arrays,
 /// arrays.safetensors.
 class BundleListener final : public testing::EmptyTestEventListener {
  public:
@@ -48,8 +48,9 @@ class BundleListener final : public testing::EmptyTestEventListener {
   void OnTestPartResult(const testing::TestPartResult& result) override;
   void OnTestEnd(const testing::TestInfo& test) override;
 
-  /// Arrays of the test that runs: "operand 0", "expected 2", "got 2". They are written if it fails. `got` may
-  /// be empty. A bundle has at most 64 MiB of them; what is too large is left out, and bundle.json says so.
+  /// Arrays of the test that runs: "operand 0", "expected 2", "got 2". They are written if it fails. `got`
+  /// may be empty. A bundle has at most 64 MiB of them; what is too large is left out, and bundle.json says
+  /// so.
   void keep(const std::vector<Operand>& operands, const std::vector<Kept>& expected,
             const std::vector<Kept>& got);
 

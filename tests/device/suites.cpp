@@ -185,8 +185,8 @@ std::vector<VerbCase> product_cases(const Settings& settings) {
 
 std::vector<VerbCase> verb_cases(const Settings&) { return engine::cases::all_verb_cases(); }
 
-/// Every tile that the planner can choose here: whole slices of k, and one that ends within an instruction and
-/// so has rows that are moved to be aligned.
+/// Every tile that the planner can choose here: whole slices of k, and one that ends within an instruction
+/// and so has rows that are moved to be aligned.
 std::vector<VerbCase> tile_cases(const Settings& settings) {
   return engine::cases::tile_cases(gpu_of(settings),
                                    settings.sized<std::vector<std::int64_t>>({64, 131}, {72}, {24}));

@@ -264,8 +264,8 @@ inline Rational square_root(const Rational& x, int precision) {
   return (Rational(2 * root + (exact ? 0 : 1)) / 2) * power_of_two(-places);
 }
 
-/// The operation by exact rationals, any format. They are x * 2^unit with a unit that keeps operands integers:
-/// a denominator of 2^16000 is slow.
+/// The operation by exact rationals, any format. They are x * 2^unit with a unit that keeps operands
+/// integers: a denominator of 2^16000 is slow.
 inline Outcome exact_outcome(Operation operation, const Sizes& sizes, const Number& a, const Number& b,
                              const Number& c, Rounding rounding, Tininess tininess) {
   if (const std::optional<Outcome> outcome = special(operation, sizes, a, b, c)) return *outcome;

@@ -64,8 +64,8 @@ TEST_P(BackendConformance, VerbCasesGiveTheBitsOfPlainLoops) {
   EXPECT_GT(cases, 0) << "FP16LAB_VERBS names no verb that this back end runs";
 }
 
-/// Products of FP16 by a row that sums in FP16; what is added to them is added in FP32. Convolutions are asked in
-/// one layout of a row.
+/// Products of FP16 by a row that sums in FP16; what is added to them is added in FP32. Convolutions are
+/// asked in one layout of a row.
 TEST(VerbCases, ProductsSummedInF16FollowTheRow) {
   for (const auto& [name, convolutions] : {std::pair{"volta", "f16 nchw"},
                                            {"ampere", "none"},

@@ -259,9 +259,9 @@ TEST_F(UpdateRules, AdamWeightDecayIsBitExact) {
 // ---- Muon ---------------------------------------------------------------------------------------
 
 /// torch.optim.Muon of PyTorch 2.15 on a CPU (lr = 0.25, weight_decay = 0.125, momentum = 0.875) after three
-/// steps, of a wide matrix and a tall one. Both round to BF16 in other places (the optimizer's comment), so each
-/// step may differ by a few units of BF16's last place in directions whose elements are below 1: 2^-6 of the
-/// step; torch itself is as far from FP64.
+/// steps, of a wide matrix and a tall one. Both round to BF16 in other places (the optimizer's comment), so
+/// each step may differ by a few units of BF16's last place in directions whose elements are below 1: 2^-6 of
+/// the step; torch itself is as far from FP64.
 TEST_F(UpdateRules, MuonStepsAsTorchsDoes) {
   const struct {
     Shape shape;

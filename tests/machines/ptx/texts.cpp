@@ -28,9 +28,9 @@ T integer_at(std::string_view bytes, std::size_t at) {
   return value;
 }
 
-/// Calls take(text) for each PTX in the fat binaries of `bytes`. Their layout is not documented; it is that of
-/// CUDA 12 and 13: a header (magic, its own size at 6, that of what follows at 8), then entries, each with its
-/// kind (1: PTX), the size of its header at 4, and the size of what follows at 8.
+/// Calls take(text) for each PTX in the fat binaries of `bytes`. Their layout is not documented; it is that
+/// of CUDA 12 and 13: a header (magic, its own size at 6, that of what follows at 8), then entries, each with
+/// its kind (1: PTX), the size of its header at 4, and the size of what follows at 8.
 template <class Take>
 void for_each_text(std::string_view bytes, const std::string& name, const Take& take) {
   constexpr std::string_view magic("\x50\xed\x55\xba", 4);

@@ -10,8 +10,8 @@ namespace fp16lab::engine::ptx {
 using Texts = std::map<std::string, std::string>;
 
 /// `places` are separated by ':': folders, of which every *.ptx below is taken, and libraries or objects that
-/// nvcc made with --no-compress, whose texts are called FILE.0, FILE.1, ... std::invalid_argument where a place
-/// has none.
+/// nvcc made with --no-compress, whose texts are called FILE.0, FILE.1, ... std::invalid_argument where a
+/// place has none.
 Texts ptx_texts(const std::string& places);
 
 }  // namespace fp16lab::engine::ptx

@@ -48,8 +48,8 @@ const std::vector<double>& values() {
 constexpr std::array other_roundings = {Rounding::toward_zero, Rounding::upward, Rounding::downward,
                                         Rounding::nearest_away};
 
-/// Expected is what oracle::fp64_outcome gives, with the operands' values from a table and the exact result once
-/// for both directions.
+/// Expected is what oracle::fp64_outcome gives, with the operands' values from a table and the exact result
+/// once for both directions.
 std::uint64_t mismatches(Operation operation, std::uint64_t pair) {
   const std::size_t a = pair >> 16;
   const std::size_t b = pair & 0xffff;

@@ -1,5 +1,5 @@
-// One step of one weight on the device. Whether it is taken, and with which scalars, the kernel reads from the
-// step state: the host does not know.
+// One step of one weight on the device. Whether it is taken, and with which scalars, the kernel reads from
+// the step state: the host does not know.
 #include <type_traits>
 
 #include "engine/backend/cuda/runtime/element_types.hpp"
@@ -98,8 +98,8 @@ struct Update {
     return sum;
   }
 
-  /// Elements i to i + Width - 1, Width being 1 or `width`: new weights from old ones and from what the rule's
-  /// element function gave.
+  /// Elements i to i + Width - 1, Width being 1 or `width`: new weights from old ones and from what the
+  /// rule's element function gave.
   template <int Width>
   __device__ void store(std::int64_t i, const Weight (&old)[Width], const float (&results)[Width]) const {
     Weight next[Width];

@@ -54,8 +54,8 @@ void for_each_update(CaseContext& c, const Body& body) {
     run({weight, gradient, false, 2, Data::special, Data::special, 140001});
 }
 
-/// The states of a rule, beside a weight; means of squares are positive. Those that the rule does not use with
-/// such options are there too, and keep every byte.
+/// The states of a rule, beside a weight; means of squares are positive. Those that the rule does not use
+/// with such options are there too, and keep every byte.
 struct States {
   States(CaseContext& c, UpdateRule rule, const Shape& shape, Data data) : names(info_of(rule).states) {
     for (const std::string_view name : names) {

@@ -43,7 +43,8 @@ struct WarpKernel {
   }
 };
 
-// Lane l stores row l of 16 bytes; element (row, column) of all 32 is 100 * row + column. 6553700 = 65537 * 100.
+// Lane l stores row l of 16 bytes; element (row, column) of all 32 is 100 * row + column. 6553700 = 65537 *
+// 100.
 constexpr const char* fill_rows =
     "shl.b32 %r1, %r0, 4; mov.u32 %r2, rows; add.s32 %r1, %r1, %r2; mul.lo.s32 %r3, %r0, 6553700; add.s32 "
     "%r3, %r3, 65536;"
@@ -186,8 +187,8 @@ TEST(PtxMatrices, ProductsOfSmallIntegersAreExact) {
 }
 
 TEST(PtxMatrices, BlocksAreThoseOfTheRow) {
-  // 2^24 + 1 - 2^24: a block of 16 products keeps the 1 below the largest term only if the row has the bits for it; in two
-  // blocks of 8 it is gone where the first sum is rounded.
+  // 2^24 + 1 - 2^24: a block of 16 products keeps the 1 below the largest term only if the row has the bits
+  // for it; in two blocks of 8 it is gone where the first sum is rounded.
   const Shape& shape = shapes[0];
   for (const char* generation : {"ampere", "hopper"}) {
     WarpKernel kernel = multiplying(shape);
