@@ -156,7 +156,7 @@ void orthogonalise(const OptimizerRow& row, const WeightStep& weight) {
 constexpr OptimizerRow adamw{"adamw", UpdateRule::adamw, nullptr, 2, true, true, 1e-8, &update_once};
 
 constexpr OptimizerRow rows[] = {
-    // name, rule, of others than matrices, kept states, reads betas, adaptive, epsilon, move
+    // name, rule, of others than matrices, kept states, beta powers, adaptive, epsilon, move
     {"sgd", UpdateRule::sgd, nullptr, 1, false, false, 1e-8, &update_once},
     {"adam", UpdateRule::adam, nullptr, 2, true, true, 1e-8, &update_once},
     adamw,
@@ -285,8 +285,8 @@ std::span<Tensor> Optimizer::gradients() {
 void Optimizer::apply(Tensor& step) {
   gradients_.clear();  // no share of their memory: the next backward pass may want it in another dtype
   const AdvanceSteps advance{.optimizer = static_cast<std::uint64_t>(index_),
-                             .beta1 = row_->reads_betas ? update_.beta1 : 1.0f,
-                             .beta2 = row_->reads_betas ? update_.beta2 : 1.0f};
+                             .beta1 = row_->has_beta_powers ? update_.beta1 : 1.0f,
+                             .beta2 = row_->has_beta_powers ? update_.beta2 : 1.0f};
   backend_->run(scalar_program("optimizer.advance_steps", &advance_steps_program, advance), step);
   for (std::size_t which = 0; which < parameters_.size(); ++which) {
     Parameter& parameter = *parameters_[which];

@@ -59,7 +59,7 @@ struct OptimizerRow {
   UpdateRule rule;             ///< of the table of update rules; it names the states
   const OptimizerRow* others;  ///< what moves weights that are no matrices; null: the row itself
   int kept_states;             ///< how many of the rule's states live from step to step
-  bool reads_betas;            ///< its beta powers advance with its steps
+  bool has_beta_powers;        ///< powers of its betas advance with its steps
   bool adaptive;               ///< it divides by what the gradients were, so that their scale cancels
   double epsilon;              ///< where none is given
   void (*move)(const OptimizerRow& row, const WeightStep& weight);

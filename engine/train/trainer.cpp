@@ -355,7 +355,7 @@ void Trainer::resume(const CheckpointFile& checkpoint) {
 /// Version 1 of the state_hash covers powers of beta1 and beta2 that no rule of the run reads.
 void Trainer::forget_unread_powers() {
   for (std::size_t group = 0; group < parts_.optimizer_count(); ++group)
-    if (!optim::optimizer_row(parts_.optimizer(group).name()).reads_betas) {
+    if (!optim::optimizer_row(parts_.optimizer(group).name()).has_beta_powers) {
       last_.beta1_power[group] = 1;
       last_.beta2_power[group] = 1;
     }

@@ -24,7 +24,7 @@ class CudaLibrary : public OnDevice {
 };
 
 template <class T>
-Tensor uploaded(Backend& backend, const Shape& shape, const std::vector<float>& values) {
+Tensor rounded_tensor(Backend& backend, const Shape& shape, const std::vector<float>& values) {
   Tensor wide = backend.empty(shape, DType::f32), result = backend.empty(shape, DTypeOf<T>::value);
   backend.upload(std::as_bytes(std::span(values)), wide);
   backend.cast(wide, result);
@@ -38,7 +38,7 @@ Tensor integers(Backend& backend, const Shape& shape, std::uint32_t seed) {
     seed = seed * 1664525u + 1013904223u;
     values.push_back(static_cast<float>((seed >> 24) % 5) - 2.0f);
   }
-  return uploaded<T>(backend, shape, values);
+  return rounded_tensor<T>(backend, shape, values);
 }
 std::vector<std::byte> bytes_of(Backend& backend, const Tensor& x) {
   std::vector<std::byte> bytes(x.byte_count());
@@ -126,8 +126,8 @@ TEST_F(CudaLibrary, SumsOfHalvesAreFp32) {
   constexpr std::int64_t k = 4095;
   const std::vector<float> ones(k, 1.0f);
   Tensor out = device->empty({1, 1}, DType::f32);
-  device->gemm({.a = uploaded<Float16>(*device, {1, k}, ones),
-                .b = uploaded<Float16>(*device, {k, 1}, ones),
+  device->gemm({.a = rounded_tensor<Float16>(*device, {1, k}, ones),
+                .b = rounded_tensor<Float16>(*device, {k, 1}, ones),
                 .out = out});
   float sum = 0;
   device->download(out, std::as_writable_bytes(std::span(&sum, 1)));
@@ -138,8 +138,8 @@ TEST_F(CudaLibrary, FloatsKeepTheirBitsUnlessTf32IsAskedFor) {
   for (const bool tf32 : {false, true}) {
     if (tf32 && !device_multiplies_bf16_and_tf32()) continue;
     const std::unique_ptr<Backend> backend = make(GemmRoute::cublas, tf32);
-    const Tensor a = uploaded<float>(*backend, {1, 1}, {1 + 0x1p-12f}),
-                 b = uploaded<float>(*backend, {1, 1}, {1});
+    const Tensor a = rounded_tensor<float>(*backend, {1, 1}, {1 + 0x1p-12f}),
+                 b = rounded_tensor<float>(*backend, {1, 1}, {1});
     Tensor out = backend->empty({1, 1}, DType::f32);
     backend->gemm({.a = a, .b = b, .out = out});
     float product = 0;

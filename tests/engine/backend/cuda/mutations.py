@@ -34,7 +34,8 @@ UNITS = {
     "verbs/step.cu": "unscale,global_norm,clip_by_norm,clip_by_value,digest",
     "verbs/elementwise.cu": "unary,binary,scale,divide", "verbs/histogram.cu": "histogram,count_update",
     "verbs/lstm.cu": "lstm_cell,lstm_cell_gradient", "verbs/memory.cu": "fill,copy,digest",
-    "verbs/update.cu": "sgd_step,adam_step,adamw_step,adam_weight_decay_step,rmsprop_step,lamb_step,follow_step",
+    "verbs/update.cu": "sgd_step,adam_step,adamw_step,adam_weight_decay_step,rmsprop_step,lamb_step,"
+                       "follow_step,muon_step,normalise_step,combine_step,muon_follow_step",
     "verbs/permute.cu": "permute,slice,insert",
     "verbs/pooling.cu": "max_pool2d,pool_pick,pool_place,average_pool2d,average_pool2d_transposed",
     "verbs/random.cu": "fill_uniform,fill_normal,fill_bernoulli",
