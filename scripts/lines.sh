@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=249072
+budget=241187
 
 case "${1:-}" in
   '') ;;
