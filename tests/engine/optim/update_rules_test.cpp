@@ -7,7 +7,9 @@
 #include <gmock/gmock.h>
 
 #include "engine/amp/scalers/grad_scaler.hpp"
+#include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/optim/optimizer.hpp"
+#include "numerics/tensor_core/tensor_core_model.hpp"
 #include "tests/engine/autograd/support.hpp"
 
 namespace fp16lab::engine::test {
@@ -288,6 +290,10 @@ TEST_F(UpdateRules, MuonStepsAsTorchsDoes) {
     for (std::size_t i = 0; i < weights.size(); ++i)
       EXPECT_NEAR(weights[i], expected[i], 3 * 0.25 * 1.3 * 0x1p-6) << shape.to_string() << " element " << i;
   }
+  // Rows without BF16 refuse it before the first step.
+  const auto volta = make_emulated_backend(tensor_core_model("volta"), 1);
+  EXPECT_THAT([&] { optim::make_optimizer(*volta, {}, options, 1); },
+              testing::ThrowsMessage<std::invalid_argument>(HasSubstr("optimizer.name = \"muon\": ")));
   // What is no matrix steps as AdamW does.
   OptimizerOptions adamw = options;
   adamw.name = "adamw";
