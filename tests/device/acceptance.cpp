@@ -471,14 +471,14 @@ int main(int argc, char** argv) {
            "its\n"
            "sections in the order of a first contact, each in processes of its own: one that crashes, hangs "
            "or\n"
-           "loses the device ends, and the next one runs. Every failure leaves OUT/bundles/NAME, which says\n"
-           "how to run it again. Exit 5 where a check fails, 1 where a process ends otherwise, 3 without a "
+           "loses the device ends, and the next one runs. A test that fails leaves OUT/bundles/NAME, which\n"
+           "says how to run it again; other programs leave OUT/logs. Exit 5 where a check fails, 1 where a "
+           "process ends otherwise, 3 without a "
            "GPU.",
-       .examples =
-           "  exp_device_acceptance --first --quick\n"
-           "  exp_device_acceptance -o reports/device/h200\n"
-           "  exp_device_acceptance --section verbs --section training\n"
-           "  exp_device_acceptance --gtest_filter='verbs.gemm/*'     (tests of its suites, in this process)",
+       .examples = "  exp_device_acceptance --first --quick\n"
+                   "  exp_device_acceptance -o reports/device/h200\n"
+                   "  exp_device_acceptance --section verbs --section training\n"
+                   "  exp_device_acceptance --gtest_filter='verbs.gemm/*'",
        .declare =
            [&](fp16lab::experiments::Options& options) {
              options.add("--section", given.sections, "Only this section (repeatable): " + section_names())
