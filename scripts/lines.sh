@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=241194
+budget=241199
 
 case "${1:-}" in
   '') ;;
