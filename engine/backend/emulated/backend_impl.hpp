@@ -96,7 +96,7 @@ class EmulatedBackend : public Backend {
   void clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) override;
   void clip_by_value(std::span<Tensor> gradients, float max_value) override;
 
-  // optimizers.cpp
+  // update.cpp
   void update(const UpdateCall& call) override;
 
   // histogram.cpp
