@@ -78,7 +78,7 @@ struct WeightStep {
 
 /// std::invalid_argument naming those that are known.
 const OptimizerRow& optimizer_row(std::string_view name);
-/// Of all rows: sgd, adam, adamw, rmsprop, lamb, adam_weight_decay, muon.
+/// The names of all rows: sgd, adam, adamw, rmsprop, lamb, adam_weight_decay, muon.
 std::span<const std::string_view> optimizer_names();
 
 /// The epsilon that the rule of this name has where none is given.

@@ -34,7 +34,7 @@ struct Way {
   GemmRoute route;
   DType dtype;
   bool tf32 = false;
-  std::int64_t largest = 8192;  ///< above it nobody wants to wait
+  std::int64_t largest = 8192;  ///< larger products would take too long
 };
 constexpr Way ways[] = {
     {"FP32_fma_chain", GemmRoute::mma, DType::f32, false, 4096},

@@ -146,7 +146,7 @@ __global__ void volta_kernel(DeviceTiles tiles) {
     for (int i = 0; i < 8; ++i) tiles.d[place(i)] = sum[i];
 }
 
-/// wmma through its C++ interface, one warp a tile: the layout of its fragments is nobody's business.
+/// wmma through its C++ interface, one warp a tile: it hides the layout of its fragments.
 /// `Element` is the operand type in memory, where operands are packed first, `Precision` the type in the
 /// fragment.
 template <class Element, class Precision, int k>

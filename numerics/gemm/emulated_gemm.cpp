@@ -203,7 +203,7 @@ class Product {
     reserve(packed_b);
   }
 
-  /// Of `packed_b`.
+  /// The bytes of `packed_b`.
   std::size_t packed_bytes() const {
     return panels_in_memory() * (width_ * b_depth_ * (sizeof(float) + 1) + sizeof(ExponentRange));
   }

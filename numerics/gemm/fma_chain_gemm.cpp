@@ -112,7 +112,7 @@ void gemm_detail::fma_chain(GemmShape shape, MatrixView<float> a, MatrixView<flo
         const auto h = to_index(height), w = to_index(width);
         const std::int64_t strips = (std::min(shape.m - row, m_block) + h - 1) / h;
         const std::int64_t panels = panels_of(std::min(shape.n - column, n_block));
-        // Of the first panel in memory.
+        // The first panel's number in memory.
         const std::int64_t place = packed_b == nullptr ? 0 : k / k_block * panels_of(shape.n) + column / w;
         const std::int64_t bands = (strips + strips_at_once - 1) / strips_at_once;
         // Panels of B, once for all rows, and bands of A.

@@ -27,7 +27,7 @@ struct FmaKernels {
   /// depth <= K.
   void (*pack_b)(MatrixView<float> b, GemmShape shape, std::int64_t column, std::int64_t k, std::size_t depth,
                  float* to);
-  /// Of the first `valid_rows` rows and `valid_columns` columns: d[r * ldd + c] continues its chain over
+  /// For the first `valid_rows` rows and `valid_columns` columns: d[r * ldd + c] continues its chain over
   /// `depth` steps, from +0 if `first`; if `last`, NaNs are made canonical. Other columns may be written.
   void (*run_tile)(const float* a, const float* b, std::size_t depth, std::size_t valid_rows,
                    std::size_t valid_columns, bool first, bool last, float* d, std::size_t ldd);

@@ -25,7 +25,7 @@ struct CudaOptions {
   GemmRoute gemm = GemmRoute::mma;
   /// With cublas: FP32 operands are rounded to TF32. For benchmarks; no configuration asks for it.
   bool tf32 = false;
-  /// Counts the products that cuBLAS was asked for, those of a recording at each replay; null: nobody asks.
+  /// Counts the products that cuBLAS was asked for, a recording at each replay; null: none are counted.
   /// Only the thread that calls the verbs may read it.
   std::shared_ptr<std::uint64_t> library_products = {};
 };

@@ -143,7 +143,7 @@ class EmulatedBackend : public Backend {
   Tensor rounded_operand(const Tensor& x, bool tf32);
   template <class A, class B>
   void multiply(const GemmCall& call, const checks::GemmPlan& plan);
-  /// Of pack_b's result; 0: there is none.
+  /// The bytes of pack_b's result; 0: there is none.
   template <class A, class B>
   std::int64_t packed_b_count(const GemmCall& call, const checks::GemmPlan& plan) const;
   template <class A, class B>

@@ -55,7 +55,7 @@ struct Revealed {
   analysis::RevealedSum sum;
 };
 
-/// Of the first output of a product on the GPU.
+/// The order of the first output of a product on the GPU.
 Revealed revealed_on_device(const RevealCommand& command) {
   const auto is = [&](const char* operand) {
     return std::ranges::count(command.plan.transposed, operand) > 0;

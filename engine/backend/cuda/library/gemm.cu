@@ -1,5 +1,5 @@
 // Backend::gemm by cuBLAS: the library makes accumulators, or 16-bit outputs where nothing is added to them
-// and nobody counts them, and the epilogue is ours.
+// and are not counted, and the epilogue is ours.
 #include <cstdint>
 
 #include "engine/backend/cuda/library/product_library.hpp"
