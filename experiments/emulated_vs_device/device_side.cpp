@@ -16,7 +16,6 @@ std::string cuda_version(int version) { return fmt::format("{}.{}", version / 10
 std::unique_ptr<engine::Backend> DeviceSide::make(engine::CudaOptions options) const {
   options.device = ordinal;
   options.tensor_core = tensor_core;
-  if (stand_in) return stand_in(options);
   return engine::make_cuda_backend(options);
 }
 

@@ -1,7 +1,6 @@
 // The CUDA side of a comparison: the back end on a GPU, or, to rehearse, on the PTX machine.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,9 +18,6 @@ struct DeviceSide {
   int multiprocessors = 0;  ///< by which products are cut into tiles, as by these
   std::size_t shared_per_block = std::size_t{227} * 1024;
   std::size_t shared_per_multiprocessor = std::size_t{228} * 1024;
-
-  /// What stands in the device's place, for tests; empty: nothing.
-  std::function<std::unique_ptr<engine::Backend>(const engine::CudaOptions&)> stand_in = {};
 
   /// A back end with a pool and a stream of its own; device and tensor cores are this side's.
   std::unique_ptr<engine::Backend> make(engine::CudaOptions options = {}) const;
