@@ -25,6 +25,7 @@
 #include <span>
 #include <string_view>
 
+#include "engine/backend/kernels.hpp"
 #include "engine/backend/step_state.hpp"
 #include "engine/backend/update.hpp"
 #include "engine/tensor/storage.hpp"
@@ -33,35 +34,6 @@
 #include "numerics/random/philox.hpp"
 
 namespace fp16lab::engine {
-
-/// exp to gelu_tanh are the shared functions of numerics/elementary/elementary.hpp; f16 widens, applies the
-/// FP32 function and rounds once.
-enum class UnaryOp {
-  negate,
-  relu,  ///< x > 0 ? x : +0; NaN stays NaN; relu(-0) = +0
-  exp,
-  log,
-  log1p,  ///< log(1 + x)
-  square_root,
-  reciprocal_square_root,
-  absolute,
-  sign,  ///< -1, +0 or +1; sign(-0) = +0; NaN stays NaN
-  sigmoid,
-  tanh,
-  erf,
-  gelu,       ///< x * Phi(x)
-  gelu_tanh,  ///< its approximation by tanh (Hendrycks & Gimpel 2016, eq. 2)
-};
-
-enum class BinaryOp {
-  add,
-  subtract,
-  multiply,
-  divide,
-  select_positive,  ///< (a <= 0) ? +0 : b, so a NaN passes b: the derivative of relu at a applied to b
-  maximum,          ///< NaN if either is NaN; of equal values (-0 and +0 are equal) a
-  minimum,          ///< likewise
-};
 
 enum class ReduceOp {
   sum,
@@ -167,6 +139,119 @@ struct Pool2dGeometry {
   Layout layout = Layout::nchw;
 };
 
+/// The three products of a convolution; each has its own `a`, `b` and `out`.
+enum class Conv2dProduct : std::uint8_t {
+  output,           ///< y of x and weight
+  input_gradient,   ///< dX of dY and weight
+  weight_gradient,  ///< dW of x and dY
+};
+struct Conv2dCall {
+  Conv2dProduct product;
+  const Tensor& a;
+  const Tensor& b;
+  const Conv2dGeometry& geometry;
+  const Tensor* bias = nullptr;  ///< of `out`'s channels; of a weight's gradient there is none
+  Tensor& out;
+  CastProbe* probe = nullptr;
+
+  /// "conv2d", "conv2d_input_gradient" or "conv2d_weight_gradient".
+  std::string_view verb() const;
+};
+
+// ---- what the drivers of tables are told, see the verbs of Backend ----
+
+/// cast, and cast_stochastic where there are a stream and a step.
+struct CastCall {
+  const Tensor& x;
+  Tensor& out;
+  CastProbe* probe = nullptr;
+  const PhiloxStream* stream = nullptr;
+  const Tensor* step = nullptr;
+};
+
+/// binary: f(a, b), or f(a, scalar) where there is no b; then a has the shape of out.
+struct BinaryCall {
+  BinaryOp op;
+  const Tensor& a;
+  const Tensor* b = nullptr;
+  float scalar = 0.0f;
+  Tensor& out;
+};
+
+/// The random fills: the parameters of the distribution in the order of its verb.
+struct DrawCall {
+  Distribution distribution;
+  float first = 0.0f, second = 0.0f;
+  const PhiloxStream& stream;
+  const Tensor* step = nullptr;  ///< gives the stream's iteration, see fill_bernoulli
+  Tensor& out;
+};
+
+struct GradientPassCall {
+  GradientPass pass;
+  std::span<Tensor> gradients;
+  Tensor* step = nullptr;  ///< null for a pass that reads nothing of it
+  double limit = 0.0;      ///< of the clipping
+  int optimizer = 0;       ///< whose found_inf unscale sets
+};
+
+// Plans that engine/backend/checks.hpp makes of calls that are right.
+struct BroadcastPlan;
+namespace functions {
+struct Conv2dPlan;
+struct Pool2dPlan;
+}  // namespace functions
+namespace checks {
+struct GemmPlan;
+struct LstmPlan;
+struct MatrixExtents;
+struct PoolIndexPlan;
+struct ReducePlan;
+struct SlicePlan;
+}  // namespace checks
+
+/// What a back end implements: do_NAME of each row, which does the verb after its arguments have been checked.
+/// Parameters are those of the verb, or its call, and the plan that the check has made of them; transfers begin
+/// with the verb that moves bytes, for what a back end says when it cannot.
+#define FP16LAB_BACKEND_VERBS(VERB)                                                                      \
+  VERB(upload, std::string_view, std::span<const std::byte>, Tensor&)                                    \
+  VERB(download, std::string_view, const Tensor&, std::span<std::byte>)                                  \
+  VERB(copy, const Tensor&, Tensor&)                                                                     \
+  VERB(fill, Tensor&, double)                                                                            \
+  VERB(permute, const Tensor&, std::span<const int>, Tensor&)                                            \
+  VERB(slice, const Tensor&, int, std::int64_t, Tensor&, const checks::SlicePlan&)                       \
+  VERB(insert, const Tensor&, int, std::int64_t, Tensor&, const checks::SlicePlan&)                      \
+  /* the drivers of the tables of kernels */                                                             \
+  VERB(cast, const CastCall&)                                                                            \
+  VERB(unary, UnaryOp, const Tensor&, Tensor&)                                                           \
+  VERB(binary, const BinaryCall&, const BroadcastPlan&)                                                  \
+  VERB(draw, const DrawCall&)                                                                            \
+  VERB(gradient_pass, const GradientPassCall&)                                                           \
+  VERB(update, const UpdateCall&)                                                                        \
+  VERB(lstm_cell, const LstmCellCall&, const checks::LstmPlan&)                                          \
+  VERB(lstm_cell_gradient, const LstmCellGradientCall&, const checks::LstmPlan&)                         \
+  /* reductions, indices, products, windows */                                                           \
+  VERB(reduce, ReduceOp, const Tensor&, int, Tensor&, CastProbe*, const checks::ReducePlan&)             \
+  VERB(global_norm, std::span<const Tensor>, Tensor&)                                                    \
+  VERB(pick, const Tensor&, const Tensor&, Tensor&, const checks::MatrixExtents&)                        \
+  VERB(place, const Tensor&, const Tensor&, Tensor&, const checks::MatrixExtents&)                       \
+  VERB(gather_rows, const Tensor&, const Tensor&, Tensor&, const checks::MatrixExtents&)                 \
+  VERB(scatter_rows, const Tensor&, const Tensor&, Tensor&, CastProbe*, const checks::MatrixExtents&)    \
+  VERB(gemm, const GemmCall&, const checks::GemmPlan&)                                                   \
+  VERB(conv2d, const Conv2dCall&, const functions::Conv2dPlan&)                                          \
+  VERB(max_pool2d, const Tensor&, const Pool2dGeometry&, Tensor&, Tensor&, const functions::Pool2dPlan&) \
+  VERB(average_pool2d, const Tensor&, const Pool2dGeometry&, Tensor&, const functions::Pool2dPlan&)      \
+  VERB(average_pool2d_transposed, const Tensor&, const Pool2dGeometry&, Tensor&,                         \
+       const functions::Pool2dPlan&)                                                                     \
+  VERB(pool_pick, const Tensor&, const Tensor&, Layout, Tensor&, const checks::PoolIndexPlan&)           \
+  VERB(pool_place, const Tensor&, const Tensor&, Layout, Tensor&, const checks::PoolIndexPlan&)          \
+  /* the step, counting */                                                                               \
+  VERB(run, const ScalarProgram&, Tensor&)                                                               \
+  VERB(fill_scale, const Tensor&, Tensor&)                                                               \
+  VERB(histogram, const Tensor&, ExponentHistogram&)                                                     \
+  VERB(count, const Tensor&, Fp8Rounding, CastProbe&)                                                    \
+  VERB(settle, std::span<CastProbe* const>)
+
 /// A tensor of which a digest is wanted, under its key.
 struct DigestItem {
   Tensor tensor;
@@ -196,78 +281,79 @@ class Backend {
   /// Uninitialised memory from a size-class pool: no system allocation once warm.
   virtual Tensor empty(const Shape& shape, DType dtype) = 0;
   /// Byte copies between host memory and a tensor of exactly that size.
-  virtual void upload(std::span<const std::byte> host, Tensor& out) = 0;
+  void upload(std::span<const std::byte> host, Tensor& out);
   /// Is what is uploaded ever read? Where it is not, nobody need make numbers in host memory.
   virtual bool keeps_uploads() const { return true; }
-  virtual void download(const Tensor& x, std::span<std::byte> host) = 0;
-  virtual void copy(const Tensor& x, Tensor& out) = 0;  ///< same dtype and element count
+  void download(const Tensor& x, std::span<std::byte> host);
+  void copy(const Tensor& x, Tensor& out);  ///< same dtype and element count
   /// Every element = `value` rounded once to nearest even to the dtype. Integer dtypes take integers in
   /// range.
-  virtual void fill(Tensor& out, double value) = 0;
+  void fill(Tensor& out, double value);
   /// f32 uniform in [low, high]: u = uniform01(stream.word(i)), 24 random bits * 2^-24, for logical element
   /// i, then low + (high - low) * u, each operation rounded in FP32 (so `high` itself can come out by
   /// rounding).
-  virtual void fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) = 0;
+  void fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high);
 
   /// f32, normal with FP32 `mean` and `deviation` by Box and Muller (1958) on the words 2i and 2i + 1 of
   /// logical element i: u = ((word >> 8) + 1) * 2^-24 in (0, 1], v = uniform01(word);
   /// z = sqrt(-2 log_f32(u)) * cos_f32(2 pi v), out = mean + deviation * z, each operation rounded in FP32.
-  virtual void fill_normal(Tensor& out, const PhiloxStream& stream, float mean, float deviation) = 0;
+  void fill_normal(Tensor& out, const PhiloxStream& stream, float mean, float deviation);
   /// Every element of out (f) is 1 with probability `keep`, else +0: uniform01(stream.word(i)) < keep for
   /// logical element i, where stream.iteration is replaced by the low 32 bits of StepState::iteration in
   /// `step`, so that a captured graph draws new masks each time.
-  virtual void fill_bernoulli(Tensor& out, const PhiloxStream& stream, float keep, const Tensor& step) = 0;
+  void fill_bernoulli(Tensor& out, const PhiloxStream& stream, float keep, const Tensor& step);
 
   // ---- moving bytes ----
   // Any dtype; the bits of NaNs are kept.
   /// Axis i of out is axis axes[i] of x; `axes` is a permutation of 0 .. rank - 1.
-  virtual void permute(const Tensor& x, std::span<const int> axes, Tensor& out) = 0;
+  void permute(const Tensor& x, std::span<const int> axes, Tensor& out);
   /// out = x[..., begin : begin + out.shape()[axis], ...]; all other extents agree.
-  virtual void slice(const Tensor& x, int axis, std::int64_t begin, Tensor& out) = 0;
+  void slice(const Tensor& x, int axis, std::int64_t begin, Tensor& out);
   /// out[..., begin : begin + x.shape()[axis], ...] = x; the rest of out stays as it is.
-  virtual void insert(const Tensor& x, int axis, std::int64_t begin, Tensor& out) = 0;
+  void insert(const Tensor& x, int axis, std::int64_t begin, Tensor& out);
 
   // ---- elementwise ----
   /// f -> f, one rounding to nearest even when narrowing, exact when widening. Same dtype: a copy of the
   /// bytes. The probe counts x and out, whatever their dtypes.
-  virtual void cast(const Tensor& x, Tensor& out, CastProbe* probe = nullptr) = 0;
+  void cast(const Tensor& x, Tensor& out, CastProbe* probe = nullptr);
   /// f32 -> f16 or bf16, rounded stochastically with 16 random bits of `stream`, as narrow_stochastic
   /// (numerics/convert/convert.hpp) has it, element i's by its logical index; stream.iteration is replaced by
   /// the low 32 bits of StepState::iteration in `step`, as in fill_bernoulli. The probe counts x and out.
-  virtual void cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream, const Tensor& step,
-                               CastProbe* probe = nullptr) = 0;
+  void cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream, const Tensor& step,
+                       CastProbe* probe = nullptr);
   /// out, x: same shape, same dtype f. In place allowed.
-  virtual void unary(UnaryOp op, const Tensor& x, Tensor& out) = 0;
+  void unary(UnaryOp op, const Tensor& x, Tensor& out);
   /// NumPy broadcasting of a and b to out's shape; same dtype f. In place (out is a or b, same shape)
   /// allowed.
-  virtual void binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) = 0;
+  void binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out);
+  /// out = f(a, b) with an FP32 number as b; a and out: same shape, same dtype f. In place allowed.
+  void binary(BinaryOp op, const Tensor& a, float b, Tensor& out);
   /// out = round(x * factor), factor an FP32 number. In place allowed. f16: the product is rounded to FP32,
   /// then to f16 (the same bits as one rounding when factor has at most 13 significant bits, a power of two
   /// say).
-  virtual void scale(const Tensor& x, float factor, Tensor& out) = 0;
+  void scale(const Tensor& x, float factor, Tensor& out) { binary(BinaryOp::multiply, x, factor, out); }
   /// out = round(x / divisor): not the same bits as scale(x, 1 / divisor). In place allowed.
-  virtual void divide(const Tensor& x, float divisor, Tensor& out) = 0;
+  void divide(const Tensor& x, float divisor, Tensor& out) { binary(BinaryOp::divide, x, divisor, out); }
 
   // ---- reductions and indexing ----
   /// Reduces `axis` of x (it is dropped, or may be kept with extent 1 in out's shape: element counts decide).
   /// f in, out of the same dtype; 16-bit sums widen to FP32, follow TREE, and round once at the end.
   /// An empty sum is +0; an empty max throws. Adjacent axes reduce together, in one TREE, by reshaping first.
-  virtual void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe = nullptr) = 0;
+  void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe = nullptr);
   /// x (rows x columns) f, index (rows) i32 in [0, columns): out (rows) = x[r, index[r]]. An index out of
   /// range throws std::out_of_range naming the row and the value; where the device runs behind the host, at
   /// the latest in the next verb that hands numbers to the host, and what the verbs between stored is
   /// unspecified.
-  virtual void pick(const Tensor& x, const Tensor& index, Tensor& out) = 0;
+  void pick(const Tensor& x, const Tensor& index, Tensor& out);
   /// The transpose of pick: out (rows x columns) is +0 but for out[r, index[r]] = x[r].
-  virtual void place(const Tensor& x, const Tensor& index, Tensor& out) = 0;
+  void place(const Tensor& x, const Tensor& index, Tensor& out);
   /// table (V, E) f, index i32 of any shape with n elements in [0, V): out (n, E), row i = row index[i] of
   /// table. Errors as pick.
-  virtual void gather_rows(const Tensor& table, const Tensor& index, Tensor& out) = 0;
+  void gather_rows(const Tensor& table, const Tensor& index, Tensor& out);
   /// Its transpose: x (n, E) f; row v of out (V, E) is the TREE sum, in FP32, of the rows i with index[i] ==
   /// v in ascending i (a stable sort of (index, i) and TREE within each segment), rounded once; +0 where
   /// there is none.
-  virtual void scatter_rows(const Tensor& x, const Tensor& index, Tensor& out,
-                            CastProbe* probe = nullptr) = 0;
+  void scatter_rows(const Tensor& x, const Tensor& index, Tensor& out, CastProbe* probe = nullptr);
 
   // ---- products ----
   /// f16 x f16: accumulators start at +0 and follow the tensor-core row over ascending logical k, all
@@ -275,10 +361,10 @@ class Backend {
   /// out's dtype (f16 or f32). f32 x f32 -> f32: the accumulator is one fma chain over ascending k, same
   /// epilogue; or it follows the row's TF32 model (GemmCall::tf32). bf16 x bf16 follows the row's BF16 model;
   /// std::invalid_argument on rows that have none (volta, turing), for convolutions too.
-  virtual void gemm(const GemmCall& call) = 0;
+  void gemm(const GemmCall& call);
   /// For several products with one b: b as this back end's products take it (u8, opaque), so that it is
   /// rounded and packed once. Undefined where that saves nothing.
-  virtual Tensor pack_b(const GemmCall& /*call*/) { return {}; }
+  Tensor pack_b(const GemmCall& call);
 
   // ---- recurrent cells ----
   // Operands widen to FP32; every operation rounds to FP32, as written, and what is stored is rounded once
@@ -289,7 +375,7 @@ class Backend {
   ///   i = sigmoid(a_i), f = sigmoid(a_f), g = tanh(a_g), o = sigmoid(a_o)
   ///   c = f * c' + i * g
   ///   h = o * tanh(c)          (of the c that was not yet rounded to its dtype, as the gates are not)
-  virtual void lstm_cell(const LstmCellCall& call) = 0;
+  void lstm_cell(const LstmCellCall& call);
   /// From the stored gates and c; a gradient that is not given is left out:
   ///   dh = gradient + hidden_gradient,  s = tanh(c)
   ///   dc = (dh * o) * ((1 - s) * (1 + s)) + cell_gradient
@@ -297,7 +383,7 @@ class Backend {
   ///   dg = (dc * i) * ((1 - g) * (1 + g)),    do = (dh * s) * (o * (1 - o))
   ///   previous_cell_gradient = dc * f
   /// previous_cell_gradient may be the memory of cell_gradient.
-  virtual void lstm_cell_gradient(const LstmCellGradientCall& call) = 0;
+  void lstm_cell_gradient(const LstmCellGradientCall& call);
 
   // Convolution (cross-correlation) is three implicit GEMMs for each group of channels: every output is one
   // accumulator chain from +0 over ascending logical k, as in gemm (f16: the tensor-core row; f32: one fma
@@ -306,82 +392,80 @@ class Backend {
   // groups, R, S), y (N, K, P, Q) in NCHW, or x (N, H, W, C), y (N, P, Q, K) in NHWC, and c and k_out
   // ascending in the channels of the output's own group:
   /// y: k runs over (c, r, s) in NCHW and (r, s, c) in NHWC. bias (K) or null, dtype of x or f32.
-  virtual void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
-                      const Tensor* bias, Tensor& out, CastProbe* probe = nullptr) = 0;
+  void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
+              Tensor& out, CastProbe* probe = nullptr);
   /// dX from dY and weight: k runs over (k_out, r, s) in both layouts; dY is gathered (the element that x
   /// touched through tap (r, s), or +0 where there is none). bias (C) or null, dtype of dY or f32: read
   /// forward, this verb is the transposed convolution.
-  virtual void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
-                                     const Conv2dGeometry& geometry, const Tensor* bias, Tensor& out,
-                                     CastProbe* probe = nullptr) = 0;
+  void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, const Conv2dGeometry& geometry,
+                             const Tensor* bias, Tensor& out, CastProbe* probe = nullptr);
   /// dW (K, C / groups, R, S) from x and dY: k runs over (n, p, q).
-  virtual void conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const Conv2dGeometry& geometry,
-                                      Tensor& out, CastProbe* probe = nullptr) = 0;
+  void conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const Conv2dGeometry& geometry,
+                              Tensor& out, CastProbe* probe = nullptr);
 
   // ---- pooling ----
   // x and out f, 4-d in the geometry's layout; index i32 in out's shape.
   /// out: the maximum of each window, index: its place h * W + w. Windows are walked in (r, s) order; the
   /// first maximum wins, a NaN is above everything and the first NaN wins.
-  virtual void max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out, Tensor& index) = 0;
+  void max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out, Tensor& index);
   /// out = x at `index`, plane by plane.
-  virtual void pool_pick(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) = 0;
+  void pool_pick(const Tensor& x, const Tensor& index, Layout layout, Tensor& out);
   /// Its transpose: every element of out is the FP32 sum of the x whose index names it, in ascending (p, q)
   /// from the first one, rounded once; +0 where there is none.
-  virtual void pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) = 0;
+  void pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out);
   /// out = div_rn(FP32 sum of the window's elements in (r, s) order from the first one, R * S), rounded once;
   /// padding counts (as torch's count_include_pad) but is not added.
-  virtual void average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) = 0;
+  void average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out);
   /// Its transpose: every element of out is div_rn(FP32 sum of the x of the windows that hold it in ascending
   /// (p, q) from the first one, R * S), rounded once; +0 where there is none.
-  virtual void average_pool2d_transposed(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) = 0;
+  void average_pool2d_transposed(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out);
 
   // ---- the step: detect, decide, apply ----
   /// A StepState in back-end memory (a u8 tensor of sizeof(StepState) bytes).
-  virtual Tensor make_step_state(const StepState& initial) = 0;
-  virtual StepState read_step_state(const Tensor& step) = 0;
-  virtual void write_step_state(const StepState& state, Tensor& step) = 0;
+  Tensor make_step_state(const StepState& initial);
+  StepState read_step_state(const Tensor& step);
+  void write_step_state(const StepState& state, Tensor& step);
   /// Runs a scalar program on the state, in stream order with the other verbs.
-  virtual void run(const ScalarProgram& program, Tensor& step) = 0;
+  void run(const ScalarProgram& program, Tensor& step);
   /// out (f32, one element) = float(S): the seed of the backward pass.
-  virtual void fill_scale(const Tensor& step, Tensor& out) = 0;
+  void fill_scale(const Tensor& step, Tensor& out);
   /// g = mul_rn(g, inverse_scale) for every gradient (f; dtypes may differ), in place, one pass, no early
   /// out; sets found_inf[optimizer] to 1 if any element was not finite before the multiplication, and leaves
   /// it otherwise: the caller zeroes it. A 16-bit gradient is rounded again, so that unscaling may flush what
   /// scaling had saved (paddle's O2 does so, and amp::GradScaler offers to widen first).
-  virtual void unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) = 0;
+  void unscale(std::span<Tensor> gradients, int optimizer, Tensor& step);
   // Gradients of 16 bits: norms widen (exact), clipping rounds once more.
   /// grad_norm = sqrt(sum over tensors, in the given order, of TREE sums of squares), all in FP64.
-  virtual void global_norm(std::span<const Tensor> gradients, Tensor& step) = 0;
+  void global_norm(std::span<const Tensor> gradients, Tensor& step);
   /// If grad_norm is finite and above max_norm: g = mul_rn(g, float(max_norm / (grad_norm + 1e-6))). In
   /// place.
-  virtual void clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) = 0;
+  void clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step);
   /// g = minimum(maximum(g, -max_value), max_value), max_value > 0 an FP32 number; a NaN stays. In place.
-  virtual void clip_by_value(std::span<Tensor> gradients, float max_value) = 0;
+  void clip_by_value(std::span<Tensor> gradients, float max_value);
   /// One step of one weight by a rule of the table, which says what it computes and in which order
   /// (engine/backend/update_rules.hpp). Applied only if found_inf[optimizer] == 0; otherwise no byte of
   /// weight or states changes. A weight of 16 bits (where there is no master copy) is widened, and the new
   /// one rounded to nearest even once, at the end, or as `store` says.
-  virtual void update(const UpdateCall& call) = 0;
+  void update(const UpdateCall& call);
 
   // ---- counting and digests ----
-  virtual void histogram(const Tensor& x, ExponentHistogram& out) = 0;  ///< adds to `out`
+  void histogram(const Tensor& x, ExponentHistogram& out);  ///< adds to `out`
   /// Counts x on both sides of `probe`, for values that nothing rounded.
-  virtual void histogram(const Tensor& x, CastProbe& probe) = 0;
+  void histogram(const Tensor& x, CastProbe& probe);
   /// Counts x (f16 or bf16) before and after rounding to an FP8 format as GemmCall::a_format does it, which
   /// stores nothing. Back ends that refuse FP8 products refuse this (std::invalid_argument).
-  virtual void histogram(const Tensor& x, DType format, CastProbe& probe) = 0;
+  void histogram(const Tensor& x, DType format, CastProbe& probe);
   /// Counts what an update made of a weight: `before` (f32) is the weight before it, `weight` behind it, and
   /// `gradient` its gradient; shapes are equal. The counts are those of the verbs that UpdateProbes names,
   /// and come from those verbs where a back end has nothing better.
-  virtual void count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient,
-                            UpdateProbes& probes);
+  void count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient, UpdateProbes& probes);
   /// Completes the counts of the probes (probes that share `pending` with another one: each of them, once).
-  virtual void settle(std::span<CastProbe* const> probes) = 0;
+  void settle(std::span<CastProbe* const> probes);
   /// Order-independent digest: the sum mod 2^64 of digest_word(word, position, key) over the tensor's bytes
   /// as little-endian 64-bit words, the last one zero-padded (engine/backend/digest_functions.hpp).
-  virtual std::uint64_t digest(const Tensor& x, std::uint64_t key) = 0;
+  std::uint64_t digest(const Tensor& x, std::uint64_t key);
   /// The sum mod 2^64 of the digests of all items, handed to the host once.
-  virtual std::uint64_t digest(std::span<const DigestItem> items) = 0;
+  std::uint64_t digest(std::span<const DigestItem> items);
 
   // ---- a step as one piece ----
   /// Can verbs be recorded?
@@ -403,6 +487,20 @@ class Backend {
   /// verbs before it to the end of its own; else by the host's clock. Waits. std::logic_error while
   /// recording.
   virtual double milliseconds(const std::function<void()>& work);
+
+ protected:
+#define FP16LAB_VERB(verb, ...) virtual void do_##verb(__VA_ARGS__) = 0;
+  FP16LAB_BACKEND_VERBS(FP16LAB_VERB)
+#undef FP16LAB_VERB
+  virtual std::uint64_t do_digest(std::span<const DigestItem> items) = 0;
+  virtual Tensor do_pack_b(const GemmCall&, const checks::GemmPlan&) { return {}; }
+  virtual void do_count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient,
+                               UpdateProbes& probes);
+  /// `out`, after each verb that rounds results into it: for a back end whose formats saturate.
+  virtual void rounded(Tensor& /*out*/) {}
+
+ private:
+  void conv2d(const Conv2dCall& call, const functions::Conv2dPlan& plan);
 };
 
 /// `x` (floating) in FP32, exact: `x` itself if it has that dtype, else a new tensor.

@@ -15,18 +15,10 @@ using namespace requirements;
 
 namespace {
 
-MatrixExtents matrix_and_index(std::string_view verb, const Argument& matrix, const Argument& index,
-                               const Argument& values) {
-  require_f(verb, matrix);
-  require_f(verb, values);
-  require_same_dtype(verb, matrix, values);
-  require_dtype(verb, index, DType::i32);
-  if (matrix.tensor.shape().rank() != 2)
-    fail(verb, fmt::format("{}; (rows, columns) is needed", text(matrix)));
-  const MatrixExtents extents{matrix.tensor.shape()[0], matrix.tensor.shape()[1]};
-  require_count(verb, index, extents.rows, "one per row");
-  require_count(verb, values, extents.rows, "one per row");
-  return extents;
+/// (rows, columns) of x.
+MatrixExtents matrix(std::string_view verb, const Argument& x) {
+  if (x.tensor.shape().rank() != 2) fail(verb, fmt::format("{}; (rows, columns) is needed", text(x)));
+  return {x.tensor.shape()[0], x.tensor.shape()[1]};
 }
 
 }  // namespace
@@ -38,12 +30,9 @@ void transfer(std::string_view verb, std::size_t host_bytes, const Tensor& x) {
 }
 
 void copy(const Tensor& x, const Tensor& out) {
-  const Argument from{"x", x}, to{"out", out};
-  require_defined("copy", from);
-  require_defined("copy", to);
-  require_same_dtype("copy", from, to);
-  require_count("copy", to, x.element_count(), "as x has");
-  require_apart_or_same("copy", from, to);
+  require_operands("copy", {{"x", &x, Takes::any}, {"out", &out, Takes::any, Access::in_place}});
+  require_same_dtype("copy", {"x", x}, {"out", out});
+  require_count("copy", {"out", out}, x.element_count(), "as x has");
 }
 
 void fill(const Tensor& out) { require_defined("fill", {"out", out}); }
@@ -135,118 +124,85 @@ SlicePlan insert(const Tensor& x, int axis, std::int64_t begin, const Tensor& ou
 }
 
 void cast(const Tensor& x, const Tensor& out) {
-  const Argument from{"x", x}, to{"out", out};
-  require_f("cast", from);
-  require_f("cast", to);
-  require_same_shape("cast", from, to);
-  require_apart("cast", from, to);
+  require_operands("cast", {{"x", &x, Takes::f}, {"out", &out, Takes::f, Access::written}});
+  require_same_shape("cast", {"x", x}, {"out", out});
 }
 
 void cast_stochastic(const Tensor& x, const Tensor& out, const Tensor& step) {
   constexpr std::string_view verb = "cast_stochastic";
-  const Argument from{"x", x}, to{"out", out};
-  require_dtype(verb, from, DType::f32);
-  require_f(verb, to);
-  if (out.dtype() == DType::f32) fail(verb, fmt::format("{}; f16 or bf16 is needed", text(to)));
-  require_same_shape(verb, from, to);
-  require_apart(verb, from, to);
+  require_operands(verb, {{"x", &x, Takes::f32}, {"out", &out, Takes::f, Access::written}});
+  if (out.dtype() == DType::f32) fail(verb, fmt::format("{}; f16 or bf16 is needed", text({"out", out})));
+  require_same_shape(verb, {"x", x}, {"out", out});
   step_state(verb, step);
 }
 
-void unary(const Tensor& x, const Tensor& out) {
-  const Argument from{"x", x}, to{"out", out};
-  require_f("unary", from);
-  require_f("unary", to);
-  require_same_dtype("unary", from, to);
-  require_same_shape("unary", from, to);
-  require_apart_or_same("unary", from, to);
+void unary(std::string_view row, const Tensor& x, const Tensor& out) {
+  require_operands(row, {{"x", &x, Takes::f}, {"out", &out, Takes::same, Access::in_place}});
+  require_same_shape(row, {"x", x}, {"out", out});
 }
 
-BroadcastPlan binary(const Tensor& a, const Tensor& b, const Tensor& out) {
-  const Argument to{"out", out};
-  require_f("binary", to);
-  for (const Argument& from : {Argument{"a", a}, Argument{"b", b}}) {
-    require_f("binary", from);
-    require_same_dtype("binary", from, to);
+BroadcastPlan binary(std::string_view row, const Tensor& a, const Tensor& b, const Tensor& out) {
+  require_operands(
+      row, {{"a", &a, Takes::f}, {"b", &b, Takes::same}, {"out", &out, Takes::same, Access::in_place}});
+  for (const Argument& from : {Argument{"a", a}, Argument{"b", b}})
     if (!broadcasts_to(from.tensor.shape(), out.shape()))
-      fail("binary", fmt::format("{} does not broadcast to out {}", text(from), out.shape().to_string()));
-    require_apart_or_same("binary", from, to);
-  }
+      fail(row, fmt::format("{} does not broadcast to out {}", text(from), out.shape().to_string()));
   return plan_broadcast(a.shape(), b.shape(), out.shape());
 }
 
-void scale_or_divide(std::string_view verb, const Tensor& x, const Tensor& out) {
-  const Argument from{"x", x}, to{"out", out};
-  require_f(verb, from);
-  require_f(verb, to);
-  require_same_dtype(verb, from, to);
-  require_same_shape(verb, from, to);
-  require_apart_or_same(verb, from, to);
-}
-
 ReducePlan reduce(ReduceOp op, const Tensor& x, int axis, const Tensor& out) {
-  const Argument from{"x", x}, to{"out", out};
-  require_f("reduce", from);
-  require_f("reduce", to);
-  require_same_dtype("reduce", from, to);
+  require_operands("reduce", {{"x", &x, Takes::f}, {"out", &out, Takes::same, Access::written}});
   const int rank = x.shape().rank();
   const int at = axis < 0 ? axis + rank : axis;
   if (at < 0 || at >= rank) fail("reduce", fmt::format("x is {} and has no axis {}", x.describe(), axis));
   ReducePlan plan;
   for (int i = 0; i < rank; ++i) (i < at ? plan.outer : i > at ? plan.inner : plan.extent) *= x.shape()[i];
-  require_count("reduce", to, plan.outer * plan.inner,
+  require_count("reduce", {"out", out}, plan.outer * plan.inner,
                 [&] { return fmt::format("as {} has without axis {}", x.describe(), axis); });
-  require_apart("reduce", from, to);
   if (op == ReduceOp::max && plan.extent == 0 && out.element_count() > 0)
     fail("reduce", fmt::format("max over axis {} of {}, which has no elements", axis, x.describe()));
   return plan;
 }
 
-MatrixExtents pick(const Tensor& x, const Tensor& index, const Tensor& out) {
-  const MatrixExtents extents = matrix_and_index("pick", {"x", x}, {"index", index}, {"out", out});
-  require_apart("pick", {"x", x}, {"out", out});
-  require_apart("pick", {"index", index}, {"out", out});
-  return extents;
-}
-
-MatrixExtents place(const Tensor& x, const Tensor& index, const Tensor& out) {
-  const MatrixExtents extents = matrix_and_index("place", {"out", out}, {"index", index}, {"x", x});
-  require_apart("place", {"x", x}, {"out", out});
-  require_apart("place", {"index", index}, {"out", out});
-  return extents;
-}
-
 namespace {
 
-/// table (V, E), index (n elements), values (n, E): any shapes with these element counts behind the table's.
-MatrixExtents table_and_rows(std::string_view verb, const Argument& table, const Argument& index,
-                             const Argument& values) {
-  require_f(verb, table);
-  require_f(verb, values);
-  require_same_dtype(verb, table, values);
-  require_dtype(verb, index, DType::i32);
-  if (table.tensor.shape().rank() != 2) fail(verb, fmt::format("{}; (rows, columns) is needed", text(table)));
-  const MatrixExtents extents{table.tensor.shape()[0], table.tensor.shape()[1]};
-  const std::int64_t rows = index.tensor.element_count();
-  require_count(verb, values, (Extent(rows) * extents.columns).value(),
-                [&] { return fmt::format("{} rows of {}", rows, extents.columns); });
-  require_apart(verb, table, values);
+MatrixExtents elements(std::string_view verb, const Operand& matrix_operand, const Tensor& index,
+                       const Operand& values) {
+  require_operands(verb, {matrix_operand, values, {"index", &index, Takes::i32}});
+  const MatrixExtents extents = matrix(verb, matrix_operand.argument());
+  require_count(verb, {"index", index}, extents.rows, "one per row");
+  require_count(verb, values.argument(), extents.rows, "one per row");
+  return extents;
+}
+
+/// table (V, E), index (n elements), rows (n, E): any shapes with these element counts after the table's.
+MatrixExtents table_rows(std::string_view verb, const Operand& table, const Tensor& index,
+                         const Operand& rows) {
+  require_operands(verb, {table, rows, {"index", &index, Takes::i32}});
+  const MatrixExtents extents = matrix(verb, table.argument());
+  const std::int64_t count = index.element_count();
+  require_count(verb, rows.argument(), (Extent(count) * extents.columns).value(),
+                [&] { return fmt::format("{} rows of {}", count, extents.columns); });
   return extents;
 }
 
 }  // namespace
 
+MatrixExtents pick(const Tensor& x, const Tensor& index, const Tensor& out) {
+  return elements("pick", {"x", &x, Takes::f}, index, {"out", &out, Takes::same, Access::written});
+}
+
+MatrixExtents place(const Tensor& x, const Tensor& index, const Tensor& out) {
+  return elements("place", {"out", &out, Takes::f, Access::written}, index, {"x", &x, Takes::same});
+}
+
 MatrixExtents gather_rows(const Tensor& table, const Tensor& index, const Tensor& out) {
-  const MatrixExtents extents =
-      table_and_rows("gather_rows", {"table", table}, {"index", index}, {"out", out});
-  require_apart("gather_rows", {"index", index}, {"out", out});
-  return extents;
+  return table_rows("gather_rows", {"table", &table, Takes::f}, index,
+                    {"out", &out, Takes::same, Access::written});
 }
 
 MatrixExtents scatter_rows(const Tensor& x, const Tensor& index, const Tensor& out) {
-  const MatrixExtents extents = table_and_rows("scatter_rows", {"out", out}, {"index", index}, {"x", x});
-  require_apart("scatter_rows", {"index", index}, {"out", out});
-  return extents;
+  return table_rows("scatter_rows", {"out", &out, Takes::f, Access::written}, index, {"x", &x, Takes::same});
 }
 
 void index_range(std::string_view verb, std::span<const std::int32_t> index, std::int64_t columns) {
@@ -285,10 +241,11 @@ const TensorCoreModel& product_row(std::string_view verb, const TensorCoreModel&
 
 GemmPlan gemm(const GemmCall& call) {
   const Argument a{"a", call.a}, b{"b", call.b}, out{"out", call.out};
-  require_f("gemm", a);
-  require_f("gemm", b);
-  require_f("gemm", out);
-  require_same_dtype("gemm", a, b);
+  require_operands("gemm", {{"a", &call.a, Takes::f},
+                            {"b", &call.b, Takes::same},
+                            {"out", &call.out, Takes::f, Access::written},
+                            {"bias", call.bias, Takes::f32_or_same},
+                            {"addend", call.addend, Takes::f}});
   require_result_dtype("gemm", a, out);
   require_operand_formats(call);
   const int rank = call.out.shape().rank();
@@ -317,33 +274,21 @@ GemmPlan gemm(const GemmCall& call) {
   if (!(call.out.shape() == needed))
     fail("gemm", fmt::format("{}{}, {}{}: out must be {}, but {}", text(a), transposed_a, text(b),
                              transposed_b, needed.to_string(), text(out)));
-  require_apart("gemm", a, out);
-  require_apart("gemm", b, out);
-  if (call.bias != nullptr) {
-    const Argument bias{"bias", *call.bias};
-    require_f("gemm", bias);
-    require_f32_or_dtype_of("gemm", bias, a);
-    require_count("gemm", bias, shape.n, "one per column of out");
-    require_apart("gemm", bias, out);
-  }
+  if (call.bias != nullptr) require_count("gemm", {"bias", *call.bias}, shape.n, "one per column of out");
   if (call.addend != nullptr) {
-    const Argument addend{"addend", *call.addend};
-    require_f("gemm", addend);
-    require_f32_or_dtype_of("gemm", addend, out);
-    require_same_shape("gemm", addend, out);
-    require_apart("gemm", addend, out);
+    require_f32_or_dtype_of("gemm", {"addend", *call.addend}, out);
+    require_same_shape("gemm", {"addend", *call.addend}, out);
   }
   return plan;
 }
 
 void histogram(const Tensor& x) { require_f("histogram", {"x", x}); }
 void count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient) {
-  const Argument old{"before", before}, now{"weight", weight}, g{"gradient", gradient};
-  require_dtype("count_update", old, DType::f32);
-  require_f("count_update", now);
-  require_f("count_update", g);
-  require_same_shape("count_update", old, now);
-  require_same_shape("count_update", old, g);
+  require_operands(
+      "count_update",
+      {{"before", &before, Takes::f32}, {"weight", &weight, Takes::f}, {"gradient", &gradient, Takes::f}});
+  require_same_shape("count_update", {"before", before}, {"weight", weight});
+  require_same_shape("count_update", {"before", before}, {"gradient", gradient});
 }
 void digest(const Tensor& x) { require_defined("digest", {"x", x}); }
 

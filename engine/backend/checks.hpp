@@ -63,9 +63,9 @@ SlicePlan slice(const Tensor& x, int axis, std::int64_t begin, const Tensor& out
 SlicePlan insert(const Tensor& x, int axis, std::int64_t begin, const Tensor& out);
 void cast(const Tensor& x, const Tensor& out);
 void cast_stochastic(const Tensor& x, const Tensor& out, const Tensor& step);
-void unary(const Tensor& x, const Tensor& out);
-BroadcastPlan binary(const Tensor& a, const Tensor& b, const Tensor& out);
-void scale_or_divide(std::string_view verb, const Tensor& x, const Tensor& out);
+/// A row of one operand, or of one and a number.
+void unary(std::string_view row, const Tensor& x, const Tensor& out);
+BroadcastPlan binary(std::string_view row, const Tensor& a, const Tensor& b, const Tensor& out);
 ReducePlan reduce(ReduceOp op, const Tensor& x, int axis, const Tensor& out);
 MatrixExtents pick(const Tensor& x, const Tensor& index, const Tensor& out);
 MatrixExtents place(const Tensor& x, const Tensor& index, const Tensor& out);

@@ -104,26 +104,19 @@ ImageExtents output_extents(const Conv2dPlan& plan) {
   return {plan.images, plan.outputs, plan.vertical.output, plan.horizontal.output};
 }
 
-/// What a product with `channels` of results asks of its bias, if there is one.
-void require_bias(std::string_view verb, const Tensor* bias, const Argument& operand, std::int64_t channels,
-                  const Argument& out) {
-  if (bias == nullptr) return;
-  const Argument addend{"bias", *bias};
-  require_f(verb, addend);
-  require_f32_or_dtype_of(verb, addend, operand);
-  require_count(verb, addend, channels, "one per output channel");
-  require_apart(verb, addend, out);
-}
-
 /// What all three products ask of their dtypes and memory.
 void require_product(std::string_view verb, const Argument& a, const Argument& b,
-                     const Conv2dGeometry& geometry, const Argument& out) {
-  for (const Argument& x : {a, b, out}) require_f(verb, x);
-  require_same_dtype(verb, a, b);
+                     const Conv2dGeometry& geometry, const Tensor* bias, const Argument& out) {
+  require_operands(verb, {{a.name, &a.tensor, Takes::f},
+                          {b.name, &b.tensor, Takes::same},
+                          {out.name, &out.tensor, Takes::f, Access::written},
+                          {"bias", bias, Takes::f32_or_same}});
   require_tf32_operand(verb, a, geometry.tf32);
   require_result_dtype(verb, a, out);
-  require_apart(verb, a, out);
-  require_apart(verb, b, out);
+}
+
+void require_bias(std::string_view verb, const Tensor* bias, std::int64_t channels) {
+  if (bias != nullptr) require_count(verb, {"bias", *bias}, channels, "one per output channel");
 }
 
 Pool2dPlan plan_of(std::string_view verb, const Argument& x, const Pool2dGeometry& geometry) {
@@ -142,15 +135,13 @@ ImageExtents output_extents(const Pool2dPlan& plan) {
 
 /// pool_pick and pool_place: `large` has the planes that the index names places of, `small` the index's
 /// shape.
-PoolIndexPlan pool_index(std::string_view verb, const Argument& large, const Argument& small,
-                         const Argument& index, Layout layout) {
-  require_f(verb, large);
-  require_f(verb, small);
-  require_same_dtype(verb, large, small);
-  require_dtype(verb, index, DType::i32);
+PoolIndexPlan pool_index(std::string_view verb, const Operand& large_operand, const Operand& small_operand,
+                         const Tensor& index, Layout layout) {
+  require_operands(verb, {large_operand, small_operand, {"index", &index, Takes::i32}});
+  const Argument large = large_operand.argument(), small = small_operand.argument();
   const ImageExtents planes = extents_of(verb, large, layout);
   const ImageExtents windows = extents_of(verb, small, layout);
-  require_same_shape(verb, small, index);
+  require_same_shape(verb, small, {"index", index});
   if (planes.images != windows.images || planes.channels != windows.channels)
     fail(verb, fmt::format("{}, {} in {}: their images or channels differ", text(large), text(small),
                            name_of(layout)));
@@ -166,10 +157,10 @@ Conv2dPlan conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& g
                   const Tensor& out) {
   constexpr std::string_view verb = "conv2d";
   const Argument input{"x", x}, filter{"weight", weight}, output{"out", out};
-  require_product(verb, input, filter, geometry, output);
+  require_product(verb, input, filter, geometry, bias, output);
   const Conv2dPlan plan = plan_of(verb, input, extents_of(verb, input, geometry.layout), filter, geometry);
   require_images(verb, output, output_extents(plan), geometry.layout, "as x, weight and geometry say");
-  require_bias(verb, bias, input, plan.outputs, output);
+  require_bias(verb, bias, plan.outputs);
   return plan;
 }
 
@@ -177,10 +168,10 @@ Conv2dPlan conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, c
                                  const Tensor* bias, const Tensor& out) {
   constexpr std::string_view verb = "conv2d_input_gradient";
   const Argument dy{"gradient", gradient}, filter{"weight", weight}, dx{"out", out};
-  require_product(verb, dy, filter, geometry, dx);
+  require_product(verb, dy, filter, geometry, bias, dx);
   const Conv2dPlan plan = plan_of(verb, dx, extents_of(verb, dx, geometry.layout), filter, geometry);
   require_images(verb, dy, output_extents(plan), geometry.layout, "as out, weight and geometry say");
-  require_bias(verb, bias, dy, plan.inputs, dx);
+  require_bias(verb, bias, plan.inputs);
   return plan;
 }
 
@@ -188,7 +179,7 @@ Conv2dPlan conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const
                                   const Tensor& out) {
   constexpr std::string_view verb = "conv2d_weight_gradient";
   const Argument input{"x", x}, dy{"gradient", gradient}, filter{"out", out};
-  require_product(verb, input, dy, geometry, filter);
+  require_product(verb, input, dy, geometry, nullptr, filter);
   const Conv2dPlan plan = plan_of(verb, input, extents_of(verb, input, geometry.layout), filter, geometry);
   require_images(verb, dy, output_extents(plan), geometry.layout, "as x, out and geometry say");
   return plan;
@@ -198,16 +189,12 @@ Pool2dPlan max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, const Ten
                       const Tensor& index) {
   constexpr std::string_view verb = "max_pool2d";
   const Argument input{"x", x}, output{"out", out}, places{"index", index};
-  require_f(verb, input);
-  require_f(verb, output);
-  require_same_dtype(verb, input, output);
-  require_dtype(verb, places, DType::i32);
+  require_operands(verb, {{"x", &x, Takes::f},
+                          {"out", &out, Takes::same, Access::written},
+                          {"index", &index, Takes::i32, Access::written}});
   const Pool2dPlan plan = plan_of(verb, input, geometry);
-  for (const Argument& result : {output, places}) {
+  for (const Argument& result : {output, places})
     require_images(verb, result, output_extents(plan), geometry.layout, "as x and geometry say");
-    require_apart(verb, input, result);
-  }
-  require_apart(verb, output, places);
   constexpr std::int64_t most_places = std::int64_t{1} << 31;
   if (plan.vertical.input * plan.horizontal.input > most_places)
     fail(verb, fmt::format("{} in {}: a plane has more than 2^31 places, too many for an i32 index",
@@ -216,29 +203,23 @@ Pool2dPlan max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, const Ten
 }
 
 PoolIndexPlan pool_pick(const Tensor& x, const Tensor& index, Layout layout, const Tensor& out) {
-  const PoolIndexPlan plan = pool_index("pool_pick", {"x", x}, {"out", out}, {"index", index}, layout);
-  require_apart("pool_pick", {"x", x}, {"out", out});
-  require_apart("pool_pick", {"index", index}, {"out", out});
-  return plan;
+  return pool_index("pool_pick", {"x", &x, Takes::f}, {"out", &out, Takes::same, Access::written}, index,
+                    layout);
 }
 
 PoolIndexPlan pool_place(const Tensor& x, const Tensor& index, Layout layout, const Tensor& out) {
-  const PoolIndexPlan plan = pool_index("pool_place", {"out", out}, {"x", x}, {"index", index}, layout);
-  require_apart("pool_place", {"x", x}, {"out", out});
-  require_apart("pool_place", {"index", index}, {"out", out});
-  return plan;
+  return pool_index("pool_place", {"out", &out, Takes::f, Access::written}, {"x", &x, Takes::same}, index,
+                    layout);
 }
 
 Pool2dPlan average_pool2d(std::string_view verb, const Tensor& large, const Pool2dGeometry& geometry,
                           const Tensor& small, bool transposed) {
   const Argument planes{transposed ? "out" : "x", large}, windows{transposed ? "x" : "out", small};
-  require_f(verb, planes);
-  require_f(verb, windows);
-  require_same_dtype(verb, planes, windows);
+  require_operands(verb, {{planes.name, &large, Takes::f, transposed ? Access::written : Access::read},
+                          {windows.name, &small, Takes::same, transposed ? Access::read : Access::written}});
   const Pool2dPlan plan = plan_of(verb, planes, geometry);
   require_images(verb, windows, output_extents(plan), geometry.layout,
                  transposed ? "as out and geometry say" : "as x and geometry say");
-  require_apart(verb, transposed ? windows : planes, transposed ? planes : windows);
   return plan;
 }
 

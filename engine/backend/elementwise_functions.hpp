@@ -22,7 +22,7 @@
 
 #include <cstdint>
 
-#include "engine/backend/backend.hpp"
+#include "engine/backend/kernels.hpp"
 #include "numerics/elementary/elementary.hpp"
 #include "numerics/formats/bits.hpp"
 #include "numerics/platform/portability.hpp"
@@ -129,87 +129,63 @@ struct Minimum {
   FP16LAB_HD float operator()(float a, float b) const { return canonicalize(((a <= b) | is_nan(a)) ? a : b); }
 };
 
-/// Calls `visitor` with the function object of `op`.
+/// Calls `visitor` with the functor of a row.
+#define FP16LAB_VISIT(row, functor) \
+  case Row::row:                    \
+    return visitor(functor{});
 template <class Visitor>
 void visit(UnaryOp op, const Visitor& visitor) {
-  switch (op) {
-    case UnaryOp::negate:
-      return visitor(Negate{});
-    case UnaryOp::relu:
-      return visitor(Relu{});
-    case UnaryOp::exp:
-      return visitor(Exp{});
-    case UnaryOp::log:
-      return visitor(Log{});
-    case UnaryOp::log1p:
-      return visitor(Log1p{});
-    case UnaryOp::square_root:
-      return visitor(SquareRoot{});
-    case UnaryOp::reciprocal_square_root:
-      return visitor(ReciprocalSquareRoot{});
-    case UnaryOp::absolute:
-      return visitor(Absolute{});
-    case UnaryOp::sign:
-      return visitor(Sign{});
-    case UnaryOp::sigmoid:
-      return visitor(Sigmoid{});
-    case UnaryOp::tanh:
-      return visitor(Tanh{});
-    case UnaryOp::erf:
-      return visitor(Erf{});
-    case UnaryOp::gelu:
-      return visitor(Gelu{});
-    case UnaryOp::gelu_tanh:
-      return visitor(GeluTanh{});
-  }
+  using Row = UnaryOp;
+  switch (op) { FP16LAB_UNARY_KERNELS(FP16LAB_VISIT) }
 }
-
 template <class Visitor>
 void visit(BinaryOp op, const Visitor& visitor) {
-  switch (op) {
-    case BinaryOp::add:
-      return visitor(Add{});
-    case BinaryOp::subtract:
-      return visitor(Subtract{});
-    case BinaryOp::multiply:
-      return visitor(Multiply{});
-    case BinaryOp::divide:
-      return visitor(Divide{});
-    case BinaryOp::select_positive:
-      return visitor(SelectPositive{});
-    case BinaryOp::maximum:
-      return visitor(Maximum{});
-    case BinaryOp::minimum:
-      return visitor(Minimum{});
+  using Row = BinaryOp;
+  switch (op) { FP16LAB_BINARY_KERNELS(FP16LAB_VISIT) }
+}
+#undef FP16LAB_VISIT
+
+// ---- random fills: an element from its Philox words, `words` of them ----
+
+/// u in [0, 1); three FP32 roundings: (high - low), its product with u, the sum.
+struct Uniform {
+  static constexpr int words = 1;
+  float low, high;
+  FP16LAB_HD float operator()(const std::uint32_t* word) const {
+    const float width = high - low;
+    return canonicalize(low + width * uniform01(word[0]));
   }
-}
+};
 
-/// fill_uniform: three FP32 roundings, (high - low), its product with u in [0, 1), the sum.
-FP16LAB_HD inline float uniform_between(float low, float high, float u) {
-  const float width = high - low;
-  return canonicalize(low + width * u);
-}
+/// By Box and Muller from u in (0, 1] and v in [0, 1), multiples of 2^-24: every operation rounds in FP32, the
+/// functions too.
+struct Normal {
+  static constexpr int words = 2;
+  float mean, deviation;
+  FP16LAB_HD float operator()(const std::uint32_t* word) const {
+    constexpr float two_pi = 0x1.921fb6p+2f;
+    const float u = static_cast<float>((word[0] >> 8) + 1) * 0x1p-24f;
+    const float radius = square_root_f32(-2.0f * log_f32(u));
+    const float z = radius * cos_f32(two_pi * uniform01(word[1]));
+    return canonicalize(mean + deviation * z);
+  }
+};
 
-/// The uniform numbers that fill_normal takes from two words: u in (0, 1], v in [0, 1), multiples of 2^-24.
-FP16LAB_HD constexpr float uniform_above_zero(std::uint32_t word) {
-  return static_cast<float>((word >> 8) + 1) * 0x1p-24f;
-}
-/// fill_normal, from one pair of words: every operation rounds in FP32, the functions too.
-FP16LAB_HD inline float normal_from(float mean, float deviation, std::uint32_t first, std::uint32_t second) {
-  constexpr float two_pi = 0x1.921fb6p+2f;
-  const float radius = square_root_f32(-2.0f * log_f32(uniform_above_zero(first)));
-  const float z = radius * cos_f32(two_pi * uniform01(second));
-  return canonicalize(mean + deviation * z);
-}
+struct Bernoulli {
+  static constexpr int words = 1;
+  float keep, unused;
+  FP16LAB_HD float operator()(const std::uint32_t* word) const {
+    return uniform01(word[0]) < keep ? 1.0f : 0.0f;
+  }
+};
 
-/// clip_by_value: Minimum(Maximum(x, -limit), limit) for a limit > 0. On bit patterns, which order
-/// magnitudes, because compilers turn the two comparisons into branches.
-FP16LAB_HD inline float limited(float x, float limit) {
-  const std::uint32_t bits = bits_of(x);
-  const std::uint32_t magnitude = bits & Binary32::magnitude_mask;
-  const std::uint32_t smaller = magnitude < bits_of(limit) ? magnitude : bits_of(limit);
-  const std::uint32_t result = smaller | (bits & Binary32::sign_mask);
-  return float_from_bits(magnitude > Binary32::infinity ? Binary32::canonical_nan : result);
+#define FP16LAB_VISIT(row, functor) \
+  case Distribution::row:           \
+    return visitor(functor{first, second});
+template <class Visitor>
+void visit(Distribution distribution, float first, float second, const Visitor& visitor) {
+  switch (distribution) { FP16LAB_DISTRIBUTIONS(FP16LAB_VISIT) }
 }
+#undef FP16LAB_VISIT
 
 }  // namespace fp16lab::engine::functions

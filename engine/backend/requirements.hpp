@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -100,6 +101,56 @@ inline void require_apart_or_same(std::string_view verb, const Argument& x, cons
   const bool same =
       x.tensor.data() == out.tensor.data() && x.tensor.element_count() == out.tensor.element_count();
   if (!same) require_apart(verb, x, out);
+}
+
+// ---- the signature of a verb ----
+
+/// What the verb asks of an operand's dtype.
+enum class Takes : std::uint8_t {
+  f,            ///< f32, f16 or bf16
+  same,         ///< f, and the dtype of the first operand
+  f32_or_same,  ///< f32, or the dtype of the first operand
+  f32,
+  i32,
+  any,
+};
+/// A written operand has no byte in common with any other; `in_place`: or is the same elements.
+enum class Access : std::uint8_t { read, written, in_place };
+
+struct Operand {
+  std::string_view name;
+  const Tensor* tensor;  ///< null: an operand that this call leaves out
+  Takes takes;
+  Access access = Access::read;
+
+  Argument argument() const { return {name, *tensor}; }
+};
+
+/// The first operand must be there, and is that to which `same` refers.
+inline void require_operands(std::string_view verb, std::initializer_list<Operand> operands) {
+  const Operand& first = *operands.begin();
+  for (const Operand& x : operands) {
+    if (x.tensor == nullptr) continue;
+    if (x.takes == Takes::f32 || x.takes == Takes::i32)
+      require_dtype(verb, x.argument(), x.takes == Takes::f32 ? DType::f32 : DType::i32);
+    else if (x.takes == Takes::any)
+      require_defined(verb, x.argument());
+    else
+      require_f(verb, x.argument());
+  }
+  for (const Operand& x : operands) {
+    if (x.tensor == nullptr) continue;
+    if (x.takes == Takes::same) require_same_dtype(verb, first.argument(), x.argument());
+    if (x.takes == Takes::f32_or_same) require_f32_or_dtype_of(verb, x.argument(), first.argument());
+    if (x.access == Access::read) continue;
+    for (const Operand& other : operands) {
+      if (other.tensor == nullptr || &other == &x) continue;
+      if (x.access == Access::in_place)
+        require_apart_or_same(verb, other.argument(), x.argument());
+      else
+        require_apart(verb, other.argument(), x.argument());
+    }
+  }
 }
 
 }  // namespace fp16lab::engine::checks::requirements

@@ -25,17 +25,6 @@
 
 namespace fp16lab::engine::functions {
 
-/// Does clip_by_norm multiply at all? Otherwise the gradients keep every byte. A norm that is not finite
-/// clips nothing: such a step is skipped.
-FP16LAB_HD inline bool clips(double grad_norm, double max_norm) {
-  return grad_norm - grad_norm == 0.0 && grad_norm > max_norm;
-}
-
-/// What it multiplies by: one FP64 quotient, rounded once to FP32 (PyTorch's clip_grad_norm_).
-FP16LAB_HD inline float clip_factor(double grad_norm, double max_norm) {
-  return static_cast<float>(max_norm / (grad_norm + 1e-6));
-}
-
 /// What `element` leaves in a weight: the new one, or what the update takes from it, for
 /// WeightStore::compensation.
 enum class Gives { weight, change };

@@ -93,7 +93,8 @@ Dataset random_images(std::int64_t count, std::int64_t side, std::int64_t classe
   const PhiloxStream labels{.seed = seed, .stream = stream_id("data.labels")};
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(count * side * side));
   for (std::size_t i = 0; i < pixels.size(); ++i) {
-    const float x = functions::normal_from(0.0f, 32.0f, images.word(2 * i), images.word(2 * i + 1));
+    const std::uint32_t words[] = {images.word(2 * i), images.word(2 * i + 1)};
+    const float x = functions::Normal{0.0f, 32.0f}(words);
     pixels[i] = static_cast<std::uint8_t>(std::clamp(std::nearbyint(128.0f + x), 0.0f, 255.0f));
   }
   std::vector<std::uint8_t> drawn(static_cast<std::size_t>(count));

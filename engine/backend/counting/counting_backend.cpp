@@ -37,6 +37,8 @@ class NoMemory final : public MemoryResource {
   std::uintptr_t next_ = 64;
 };
 
+bool is_step_state(const Tensor& x) { return x.dtype() == DType::u8 && x.byte_count() == sizeof(StepState); }
+
 }  // namespace
 
 double CountedProduct::multiply_adds() const {
@@ -62,73 +64,51 @@ Tensor CountingBackend::empty(const Shape& shape, DType dtype) {
   return {pool_.allocate(bytes), shape, dtype};
 }
 
-void CountingBackend::download(const Tensor&, std::span<std::byte> host) {
-  std::ranges::fill(host, std::byte{0});
+// What the host writes is kept of step states alone.
+void CountingBackend::do_upload(std::string_view, std::span<const std::byte> host, Tensor& out) {
+  if (is_step_state(out)) std::ranges::copy(host, out.data());
 }
 
-void CountingBackend::gemm(const GemmCall& call) {
-  const Shape out = call.out.shape(), a = call.a.shape();
+void CountingBackend::do_download(std::string_view, const Tensor& x, std::span<std::byte> host) {
+  if (is_step_state(x))
+    std::copy_n(x.data(), host.size(), host.begin());
+  else
+    std::ranges::fill(host, std::byte{0});
+}
+
+void CountingBackend::do_gemm(const GemmCall& call, const checks::GemmPlan& plan) {
   products_.push_back({.verb = "gemm",
                        .operands = call.a.dtype(),
-                       .batch = out.rank() == 3 ? out[0] : 1,
-                       .m = out[-2],
-                       .n = out[-1],
-                       .k = call.transpose_a ? a[-2] : a[-1]});
+                       .batch = plan.batch,
+                       .m = plan.shape.m,
+                       .n = plan.shape.n,
+                       .k = plan.shape.k});
 }
 
-void CountingBackend::count_convolution(std::string_view verb, const Tensor& x, const Tensor& weight,
-                                        const Tensor& y, const Conv2dGeometry& geometry) {
-  const Shape in = x.shape(), taps = weight.shape(), out = y.shape();
-  const bool channels_first = geometry.layout == Layout::nchw;
-  const std::int64_t filters = taps[0] / geometry.groups, depth = taps[1] * taps[2] * taps[3];
-  const std::int64_t places = channels_first ? out[0] * out[2] * out[3] : out[0] * out[1] * out[2];
-  const std::int64_t pixels = channels_first ? in[0] * in[2] * in[3] : in[0] * in[1] * in[2];
-  CountedProduct product{.verb = verb, .operands = x.dtype(), .batch = geometry.groups};
-  if (verb == "conv2d")
-    product.m = places, product.n = filters, product.k = depth;
-  else if (verb == "conv2d_weight_gradient")
-    product.m = filters, product.n = depth, product.k = places;
+void CountingBackend::do_conv2d(const Conv2dCall& call, const functions::Conv2dPlan& plan) {
+  const std::int64_t filters = plan.outputs / plan.groups, channels = plan.inputs / plan.groups;
+  const std::int64_t taps = plan.vertical.taps * plan.horizontal.taps;
+  const std::int64_t places = plan.images * plan.vertical.output * plan.horizontal.output;
+  const std::int64_t pixels = plan.images * plan.vertical.input * plan.horizontal.input;
+  CountedProduct product{.verb = call.verb(), .operands = call.a.dtype(), .batch = plan.groups};
+  if (call.product == Conv2dProduct::output)
+    product.m = places, product.n = filters, product.k = channels * taps;
+  else if (call.product == Conv2dProduct::weight_gradient)
+    product.m = filters, product.n = channels * taps, product.k = places;
   else  // stride holes are products with zero: (k_out, r, s) for every pixel
-    product.m = pixels, product.n = taps[1], product.k = filters * taps[2] * taps[3];
+    product.m = pixels, product.n = channels, product.k = filters * taps;
   products_.push_back(product);
-}
 
-void CountingBackend::count_planes(const functions::Conv2dPlan& plan, bool of_gradient, DType dtype,
-                                   Layout layout) {
+  const bool of_gradient = call.product == Conv2dProduct::input_gradient;
   const Patches patches(plan, of_gradient ? Gather::outputs : Gather::inputs);
-  if (patches.in_place(layout)) return;
-  const std::size_t bytes = static_cast<std::size_t>(patches.planes().element_count()) * size_of(dtype);
+  if (patches.in_place(call.geometry.layout)) return;
+  const std::size_t bytes =
+      static_cast<std::size_t>(patches.planes().element_count()) * size_of(call.a.dtype());
   most_scratch_ = std::max(most_scratch_, bytes);
 }
 
-void CountingBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
-                             const Tensor* bias, Tensor& out, CastProbe*) {
-  count_planes(checks::conv2d(x, weight, geometry, bias, out), false, x.dtype(), geometry.layout);
-  count_convolution("conv2d", x, weight, out, geometry);
-}
-
-void CountingBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
-                                            const Conv2dGeometry& geometry, const Tensor* bias, Tensor& out,
-                                            CastProbe*) {
-  count_planes(checks::conv2d_input_gradient(gradient, weight, geometry, bias, out), true, gradient.dtype(),
-               geometry.layout);
-  count_convolution("conv2d_input_gradient", out, weight, gradient, geometry);
-}
-
-void CountingBackend::conv2d_weight_gradient(const Tensor& x, const Tensor& gradient,
-                                             const Conv2dGeometry& geometry, Tensor& out, CastProbe*) {
-  count_planes(checks::conv2d_weight_gradient(x, gradient, geometry, out), false, x.dtype(), geometry.layout);
-  count_convolution("conv2d_weight_gradient", x, out, gradient, geometry);
-}
-
-Tensor CountingBackend::make_step_state(const StepState& initial) {
-  Tensor state = empty({static_cast<std::int64_t>(sizeof(StepState))}, DType::u8);
-  states_[state.data()] = initial;
-  return state;
-}
-
-void CountingBackend::run(const ScalarProgram& program, Tensor& step) {
-  program.function(states_.at(step.data()), program.parameters.data());
+void CountingBackend::do_run(const ScalarProgram& program, Tensor& step) {
+  program.function(*reinterpret_cast<StepState*>(step.data()), program.parameters.data());
 }
 
 }  // namespace fp16lab::engine

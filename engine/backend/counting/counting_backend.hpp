@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,10 +11,6 @@
 #include "engine/backend/backend.hpp"
 
 namespace fp16lab::engine {
-
-namespace functions {
-struct Conv2dPlan;
-}
 
 /// A product as a matrix multiplication: out (m x n) = (m x k) (k x n), `batch` of them. Convolutions are the
 /// implicit ones of Backend::conv2d, one a group.
@@ -29,10 +24,19 @@ struct CountedProduct {
   bool operator==(const CountedProduct&) const = default;
 };
 
+/// A back end whose verbs check their arguments and do nothing.
+class IdleBackend : public Backend {
+ protected:
+#define FP16LAB_VERB(verb, ...) \
+  void do_##verb(__VA_ARGS__) override {}
+  FP16LAB_BACKEND_VERBS(FP16LAB_VERB)
+#undef FP16LAB_VERB
+  std::uint64_t do_digest(std::span<const DigestItem>) override { return 0; }
+};
+
 /// Tensors have addresses that must not be read; numbers that the host asks for are zero, and a loss is 0.
-/// Step states are kept and scalar programs run, so that schedules and policies do what they do. Shapes are
-/// not checked, but those of convolutions.
-class CountingBackend final : public Backend {
+/// Step states are kept and scalar programs run, so that schedules and policies do what they do.
+class CountingBackend final : public IdleBackend {
  public:
   /// `tensor_core`: the row whose products a network may ask for.
   explicit CountingBackend(std::string_view tensor_core = "hopper");
@@ -51,66 +55,17 @@ class CountingBackend final : public Backend {
   /// std::invalid_argument for what would make more than 2^60 bytes with all that was made before.
   Tensor empty(const Shape& shape, DType dtype) override;
   bool keeps_uploads() const override { return false; }
-  void upload(std::span<const std::byte>, Tensor&) override {}
-  void download(const Tensor& x, std::span<std::byte> host) override;
-  void copy(const Tensor&, Tensor&) override {}
-  void fill(Tensor&, double) override {}
-  void fill_uniform(Tensor&, const PhiloxStream&, float, float) override {}
-  void fill_normal(Tensor&, const PhiloxStream&, float, float) override {}
-  void fill_bernoulli(Tensor&, const PhiloxStream&, float, const Tensor&) override {}
-  void permute(const Tensor&, std::span<const int>, Tensor&) override {}
-  void slice(const Tensor&, int, std::int64_t, Tensor&) override {}
-  void insert(const Tensor&, int, std::int64_t, Tensor&) override {}
-  void cast(const Tensor&, Tensor&, CastProbe*) override {}
-  void cast_stochastic(const Tensor&, Tensor&, const PhiloxStream&, const Tensor&, CastProbe*) override {}
-  void unary(UnaryOp, const Tensor&, Tensor&) override {}
-  void binary(BinaryOp, const Tensor&, const Tensor&, Tensor&) override {}
-  void scale(const Tensor&, float, Tensor&) override {}
-  void divide(const Tensor&, float, Tensor&) override {}
-  void reduce(ReduceOp, const Tensor&, int, Tensor&, CastProbe*) override {}
-  void pick(const Tensor&, const Tensor&, Tensor&) override {}
-  void place(const Tensor&, const Tensor&, Tensor&) override {}
-  void gather_rows(const Tensor&, const Tensor&, Tensor&) override {}
-  void scatter_rows(const Tensor&, const Tensor&, Tensor&, CastProbe*) override {}
-  void gemm(const GemmCall& call) override;
-  void lstm_cell(const LstmCellCall&) override {}
-  void lstm_cell_gradient(const LstmCellGradientCall&) override {}
-  void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
-              Tensor& out, CastProbe* probe) override;
-  void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, const Conv2dGeometry& geometry,
-                             const Tensor* bias, Tensor& out, CastProbe* probe) override;
-  void conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const Conv2dGeometry& geometry,
-                              Tensor& out, CastProbe* probe) override;
-  void max_pool2d(const Tensor&, const Pool2dGeometry&, Tensor&, Tensor&) override {}
-  void pool_pick(const Tensor&, const Tensor&, Layout, Tensor&) override {}
-  void pool_place(const Tensor&, const Tensor&, Layout, Tensor&) override {}
-  void average_pool2d(const Tensor&, const Pool2dGeometry&, Tensor&) override {}
-  void average_pool2d_transposed(const Tensor&, const Pool2dGeometry&, Tensor&) override {}
-  Tensor make_step_state(const StepState& initial) override;
-  StepState read_step_state(const Tensor& step) override { return states_.at(step.data()); }
-  void write_step_state(const StepState& state, Tensor& step) override { states_[step.data()] = state; }
-  void run(const ScalarProgram& program, Tensor& step) override;
-  void fill_scale(const Tensor&, Tensor&) override {}
-  void unscale(std::span<Tensor>, int, Tensor&) override {}
-  void global_norm(std::span<const Tensor>, Tensor&) override {}
-  void clip_by_norm(std::span<Tensor>, double, Tensor&) override {}
-  void clip_by_value(std::span<Tensor>, float) override {}
-  void update(const UpdateCall&) override {}
-  void histogram(const Tensor&, ExponentHistogram&) override {}
-  void histogram(const Tensor&, CastProbe&) override {}
-  void histogram(const Tensor&, DType, CastProbe&) override {}
-  void settle(std::span<CastProbe* const>) override {}
-  std::uint64_t digest(const Tensor&, std::uint64_t) override { return 0; }
-  std::uint64_t digest(std::span<const DigestItem>) override { return 0; }
+
+ protected:
+  void do_upload(std::string_view verb, std::span<const std::byte> host, Tensor& out) override;
+  void do_download(std::string_view verb, const Tensor& x, std::span<std::byte> host) override;
+  void do_gemm(const GemmCall& call, const checks::GemmPlan& plan) override;
+  void do_conv2d(const Conv2dCall& call, const functions::Conv2dPlan& plan) override;
+  void do_run(const ScalarProgram& program, Tensor& step) override;
 
  private:
-  void count_convolution(std::string_view verb, const Tensor& x, const Tensor& weight, const Tensor& y,
-                         const Conv2dGeometry& geometry);
-  void count_planes(const functions::Conv2dPlan& plan, bool of_gradient, DType dtype, Layout layout);
-
   std::string tensor_core_;
   StoragePool pool_;
-  std::map<const std::byte*, StepState> states_;
   std::vector<CountedProduct> products_;
   std::size_t most_scratch_ = 0;
 };

@@ -27,90 +27,18 @@ class EmulatedBackend : public Backend {
 
   PoolStatistics memory_statistics() const override { return pool_.statistics(); }
 
-  // memory.cpp
   Tensor empty(const Shape& shape, DType dtype) override;
-  void upload(std::span<const std::byte> host, Tensor& out) override;
-  void download(const Tensor& x, std::span<std::byte> host) override;
-  void copy(const Tensor& x, Tensor& out) override;
-  void fill(Tensor& out, double value) override;
-
-  // random.cpp
-  void fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) override;
-  void fill_normal(Tensor& out, const PhiloxStream& stream, float mean, float deviation) override;
-  void fill_bernoulli(Tensor& out, const PhiloxStream& stream, float keep, const Tensor& step) override;
-
-  // permute.cpp
-  void permute(const Tensor& x, std::span<const int> axes, Tensor& out) override;
-  void slice(const Tensor& x, int axis, std::int64_t begin, Tensor& out) override;
-  void insert(const Tensor& x, int axis, std::int64_t begin, Tensor& out) override;
-
-  // elementwise.cpp
-  void cast(const Tensor& x, Tensor& out, CastProbe* probe) override;
-  void cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream, const Tensor& step,
-                       CastProbe* probe) override;
-  void unary(UnaryOp op, const Tensor& x, Tensor& out) override;
-  void binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) override;
-  void scale(const Tensor& x, float factor, Tensor& out) override;
-  void divide(const Tensor& x, float divisor, Tensor& out) override;
-
-  // reduce.cpp
-  void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe) override;
-
-  // indexing.cpp
-  void pick(const Tensor& x, const Tensor& index, Tensor& out) override;
-  void place(const Tensor& x, const Tensor& index, Tensor& out) override;
-  void gather_rows(const Tensor& table, const Tensor& index, Tensor& out) override;
-  void scatter_rows(const Tensor& x, const Tensor& index, Tensor& out, CastProbe* probe) override;
-
-  // gemm.cpp
-  void gemm(const GemmCall& call) override;
-  Tensor pack_b(const GemmCall& call) override;
-
-  // lstm.cpp
-  void lstm_cell(const LstmCellCall& call) override;
-  void lstm_cell_gradient(const LstmCellGradientCall& call) override;
-
-  // convolution.cpp
-  void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
-              Tensor& out, CastProbe* probe) override;
-  void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, const Conv2dGeometry& geometry,
-                             const Tensor* bias, Tensor& out, CastProbe* probe) override;
-  void conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const Conv2dGeometry& geometry,
-                              Tensor& out, CastProbe* probe) override;
-
-  // pooling.cpp
-  void max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out, Tensor& index) override;
-  void pool_pick(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) override;
-  void pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) override;
-  void average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) override;
-  void average_pool2d_transposed(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) override;
-
-  // step.cpp
-  Tensor make_step_state(const StepState& initial) override;
-  StepState read_step_state(const Tensor& step) override;
-  void write_step_state(const StepState& state, Tensor& step) override;
-  void run(const ScalarProgram& program, Tensor& step) override;
-  void fill_scale(const Tensor& step, Tensor& out) override;
-  void unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) override;
-  void global_norm(std::span<const Tensor> gradients, Tensor& step) override;
-  void clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) override;
-  void clip_by_value(std::span<Tensor> gradients, float max_value) override;
-
-  // update.cpp
-  void update(const UpdateCall& call) override;
-
-  // histogram.cpp
-  void histogram(const Tensor& x, ExponentHistogram& out) override;
-  void histogram(const Tensor& x, CastProbe& probe) override;
-  void count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient,
-                    UpdateProbes& probes) override;
-  void histogram(const Tensor& x, DType format, CastProbe& probe) override;  // gemm.cpp
-  void settle(std::span<CastProbe* const> /*probes*/) override {}            // counts are complete at once
-  std::uint64_t digest(const Tensor& x, std::uint64_t key) override;
-  std::uint64_t digest(std::span<const DigestItem> items) override;
 
  protected:
   const Workers& workers() const { return workers_; }
+
+#define FP16LAB_VERB(verb, ...) void do_##verb(__VA_ARGS__) override;
+  FP16LAB_BACKEND_VERBS(FP16LAB_VERB)
+#undef FP16LAB_VERB
+  std::uint64_t do_digest(std::span<const DigestItem> items) override;
+  Tensor do_pack_b(const GemmCall& call, const checks::GemmPlan& plan) override;
+  void do_count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient,
+                       UpdateProbes& probes) override;
 
  private:
   /// x itself if it is f32, else its elements widened into a new tensor.
@@ -138,6 +66,8 @@ class EmulatedBackend : public Backend {
   /// The elements of x, f16 or bf16, rounded to FP8 codes (u8).
   template <class F>
   Tensor rounded_to_fp8(const Tensor& x);
+  /// do_count of x as it rounds to the format.
+  void count_rounded_to_fp8(const Tensor& x, DType format, CastProbe& probe);
   /// x as a product of T takes it: x itself, or rounded to FP8 codes or TF32.
   template <class T>
   Tensor rounded_operand(const Tensor& x, bool tf32);

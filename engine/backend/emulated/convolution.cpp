@@ -308,37 +308,20 @@ void EmulatedBackend::weight_gradient(const Conv2dPlan& plan, const Tensor& x, c
   store(accumulators, out, probe);
 }
 
-void EmulatedBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
-                             const Tensor* bias, Tensor& out, CastProbe* probe) {
-  require_one_chain("conv2d", "convolutions");
+void EmulatedBackend::do_conv2d(const Conv2dCall& call, const Conv2dPlan& plan) {
+  require_one_chain(call.verb(), "convolutions");
   const FloatingPointScope scope;
-  const Conv2dPlan plan = checks::conv2d(x, weight, geometry, bias, out);
-  const Tensor inputs = operand(x, geometry.tf32), filters = operand(weight, geometry.tf32);
-  with_element_type(x.dtype(), [&](auto tag) {
-    forward<decltype(tag)>(plan, inputs, filters, bias, geometry, out, probe);
+  const Conv2dGeometry& geometry = call.geometry;
+  const Tensor a = operand(call.a, geometry.tf32), b = operand(call.b, geometry.tf32);
+  with_element_type(a.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    if (call.product == Conv2dProduct::output)
+      forward<T>(plan, a, b, call.bias, geometry, call.out, call.probe);
+    else if (call.product == Conv2dProduct::input_gradient)
+      input_gradient<T>(plan, a, b, call.bias, geometry, call.out, call.probe);
+    else
+      weight_gradient<T>(plan, a, b, geometry, call.out, call.probe);
   });
-}
-
-void EmulatedBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
-                                            const Conv2dGeometry& geometry, const Tensor* bias, Tensor& out,
-                                            CastProbe* probe) {
-  require_one_chain("conv2d_input_gradient", "convolutions");
-  const FloatingPointScope scope;
-  const Conv2dPlan plan = checks::conv2d_input_gradient(gradient, weight, geometry, bias, out);
-  const Tensor dy = operand(gradient, geometry.tf32), filters = operand(weight, geometry.tf32);
-  with_element_type(gradient.dtype(), [&](auto tag) {
-    input_gradient<decltype(tag)>(plan, dy, filters, bias, geometry, out, probe);
-  });
-}
-
-void EmulatedBackend::conv2d_weight_gradient(const Tensor& x, const Tensor& gradient,
-                                             const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
-  require_one_chain("conv2d_weight_gradient", "convolutions");
-  const FloatingPointScope scope;
-  const Conv2dPlan plan = checks::conv2d_weight_gradient(x, gradient, geometry, out);
-  const Tensor inputs = operand(x, geometry.tf32), dy = operand(gradient, geometry.tf32);
-  with_element_type(
-      x.dtype(), [&](auto tag) { weight_gradient<decltype(tag)>(plan, inputs, dy, geometry, out, probe); });
 }
 
 }  // namespace fp16lab::engine

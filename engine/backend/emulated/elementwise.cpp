@@ -123,28 +123,6 @@ void binary_range(BinaryOp op, const BroadcastPlan& plan, const T* a, const T* b
   }
 }
 
-template <class T>
-void binary_all(const Workers& workers, BinaryOp op, const BroadcastPlan& plan, const Tensor& a,
-                const Tensor& b, Tensor& out) {
-  const T* const pa = a.host<T>().data();
-  const T* const pb = b.host<T>().data();
-  T* const po = out.host<T>().data();
-  workers.for_each_element_chunk(out.element_count(), [&](std::int64_t begin, std::int64_t end) {
-    binary_range(op, plan, pa, pb, po, begin, end);
-  });
-}
-
-void scalar_all(const Workers& workers, BinaryOp op, const Tensor& x, float scalar, Tensor& out) {
-  with_element_type(x.dtype(), [&](auto tag) {
-    using T = decltype(tag);
-    const T* const from = x.host<T>().data();
-    T* const to = out.host<T>().data();
-    workers.for_each_element_chunk(x.element_count(), [=](std::int64_t begin, std::int64_t end) {
-      apply_scalar(op, from + begin, scalar, to + begin, end - begin);
-    });
-  });
-}
-
 FP16LAB_VECTOR_CLONES
 void round_to_tf32(const float* from, float* to, std::int64_t n) {
   const functions::RoundToTf32 round;
@@ -153,25 +131,6 @@ void round_to_tf32(const float* from, float* to, std::int64_t n) {
 }
 
 }  // namespace
-
-void EmulatedBackend::cast(const Tensor& x, Tensor& out, CastProbe* probe) {
-  const FloatingPointScope scope;
-  checks::cast(x, out);
-  if (x.dtype() == DType::f32) return store(x, out, probe);
-  if (probe != nullptr) count(x, probe->before);
-  if (out.dtype() == x.dtype()) {
-    copy(x, out);
-  } else if (out.dtype() == DType::f32) {
-    with_half_type(x.dtype(),
-                   [&](auto tag) { widen(x.host<decltype(tag)>(), out.host<float>(), workers_.threads()); });
-  } else if (out.dtype() == DType::bf16) {
-    convert_all<Float16, BFloat16>(workers_, x, out);
-  } else {
-    convert_all<BFloat16, Float16>(workers_, x, out);
-  }
-  if (probe != nullptr) count(out, probe->after);
-  if (probe != nullptr) probe->counted += static_cast<std::uint64_t>(out.element_count());
-}
 
 Tensor EmulatedBackend::operand(const Tensor& x, bool tf32) {
   if (!tf32) return x;
@@ -184,25 +143,37 @@ Tensor EmulatedBackend::operand(const Tensor& x, bool tf32) {
   return rounded;
 }
 
-void EmulatedBackend::cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream,
-                                      const Tensor& step, CastProbe* probe) {
+void EmulatedBackend::do_cast(const CastCall& call) {
   const FloatingPointScope scope;
-  checks::cast_stochastic(x, out, step);
-  PhiloxStream current = stream;
-  current.iteration = static_cast<std::uint32_t>(read_step_state(step).iteration);
-  with_half_type(out.dtype(), [&](auto tag) {
-    narrow_stochastic(std::span<const float>(x.host<float>()), out.host<decltype(tag)>(), current, 0, {},
-                      workers_.threads());
-  });
-  if (probe == nullptr) return;
-  count(x, probe->before);
-  count(out, probe->after);
-  probe->counted += static_cast<std::uint64_t>(out.element_count());
+  const Tensor& x = call.x;
+  Tensor& out = call.out;
+  const bool by_chance = call.stream != nullptr;
+  if (x.dtype() == DType::f32 && !by_chance) return store(x, out, call.probe);
+  if (call.probe != nullptr) count(x, call.probe->before);
+  if (by_chance) {
+    PhiloxStream stream = *call.stream;
+    stream.iteration = static_cast<std::uint32_t>(read_step_state(*call.step).iteration);
+    with_half_type(out.dtype(), [&](auto tag) {
+      narrow_stochastic(std::span<const float>(x.host<float>()), out.host<decltype(tag)>(), stream, 0, {},
+                        workers_.threads());
+    });
+  } else if (out.dtype() == x.dtype()) {
+    copy(x, out);
+  } else if (out.dtype() == DType::f32) {
+    with_half_type(x.dtype(),
+                   [&](auto tag) { widen(x.host<decltype(tag)>(), out.host<float>(), workers_.threads()); });
+  } else if (out.dtype() == DType::bf16) {
+    convert_all<Float16, BFloat16>(workers_, x, out);
+  } else {
+    convert_all<BFloat16, Float16>(workers_, x, out);
+  }
+  if (call.probe == nullptr) return;
+  count(out, call.probe->after);
+  call.probe->counted += static_cast<std::uint64_t>(out.element_count());
 }
 
-void EmulatedBackend::unary(UnaryOp op, const Tensor& x, Tensor& out) {
+void EmulatedBackend::do_unary(UnaryOp op, const Tensor& x, Tensor& out) {
   const FloatingPointScope scope;
-  checks::unary(x, out);
   with_element_type(x.dtype(), [&](auto tag) {
     using T = decltype(tag);
     const T* const from = x.host<T>().data();
@@ -213,22 +184,20 @@ void EmulatedBackend::unary(UnaryOp op, const Tensor& x, Tensor& out) {
   });
 }
 
-void EmulatedBackend::binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) {
+void EmulatedBackend::do_binary(const BinaryCall& call, const BroadcastPlan& plan) {
   const FloatingPointScope scope;
-  const BroadcastPlan plan = checks::binary(a, b, out);
-  with_element_type(out.dtype(), [&](auto tag) { binary_all<decltype(tag)>(workers_, op, plan, a, b, out); });
-}
-
-void EmulatedBackend::scale(const Tensor& x, float factor, Tensor& out) {
-  const FloatingPointScope scope;
-  checks::scale_or_divide("scale", x, out);
-  scalar_all(workers_, BinaryOp::multiply, x, factor, out);
-}
-
-void EmulatedBackend::divide(const Tensor& x, float divisor, Tensor& out) {
-  const FloatingPointScope scope;
-  checks::scale_or_divide("divide", x, out);
-  scalar_all(workers_, BinaryOp::divide, x, divisor, out);
+  with_element_type(call.out.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    const T* const a = call.a.host<T>().data();
+    const T* const b = call.b == nullptr ? nullptr : call.b->host<T>().data();
+    T* const out = call.out.host<T>().data();
+    workers_.for_each_element_chunk(call.out.element_count(), [&](std::int64_t begin, std::int64_t end) {
+      if (b == nullptr)
+        apply_scalar(call.op, a + begin, call.scalar, out + begin, end - begin);
+      else
+        binary_range(call.op, plan, a, b, out, begin, end);
+    });
+  });
 }
 
 }  // namespace fp16lab::engine

@@ -57,8 +57,7 @@ Tensor EmulatedBackend::rounded_to_fp8(const Tensor& x) {
   return codes;
 }
 
-void EmulatedBackend::histogram(const Tensor& x, DType format, CastProbe& probe) {
-  checks::histogram(x);
+void EmulatedBackend::count_rounded_to_fp8(const Tensor& x, DType format, CastProbe& probe) {
   visit_dtype<is_fp8>(format, [&](auto dtype) {
     using Code = typename decltype(dtype)::Element;
     const Tensor codes = rounded_to_fp8<typename Code::Format>(x);
@@ -195,15 +194,13 @@ decltype(auto) with_operand_types(const GemmCall& call, const Body& body) {
 
 }  // namespace
 
-void EmulatedBackend::gemm(const GemmCall& call) {
+void EmulatedBackend::do_gemm(const GemmCall& call, const checks::GemmPlan& plan) {
   const FloatingPointScope scope;
-  const checks::GemmPlan plan = checks::gemm(call);
   with_operand_types(call, [&](auto a, auto b) { multiply<decltype(a), decltype(b)>(call, plan); });
 }
 
-Tensor EmulatedBackend::pack_b(const GemmCall& call) {
+Tensor EmulatedBackend::do_pack_b(const GemmCall& call, const checks::GemmPlan& plan) {
   const FloatingPointScope scope;
-  const checks::GemmPlan plan = checks::gemm(call);
   return with_operand_types(call,
                             [&](auto a, auto b) { return packed<decltype(a), decltype(b)>(call, plan); });
 }

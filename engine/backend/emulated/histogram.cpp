@@ -34,6 +34,24 @@ std::uint64_t digest_range(const std::byte* bytes, std::uint64_t begin, std::uin
   return sum;
 }
 
+std::uint64_t digest_of(const Workers& workers, const Tensor& x, std::uint64_t key) {
+  const std::byte* const bytes = x.data();
+  const std::size_t whole_words = x.byte_count() / sizeof(std::uint64_t);
+  const std::size_t tail_bytes = x.byte_count() % sizeof(std::uint64_t);
+  std::atomic<std::uint64_t> sum = 0;
+  workers.for_each_element_chunk(
+      static_cast<std::int64_t>(whole_words), [&](std::int64_t begin, std::int64_t end) {
+        sum += digest_range(bytes, static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end), key);
+      });
+  std::uint64_t result = sum;
+  if (tail_bytes > 0) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes + whole_words * sizeof(word), tail_bytes);
+    result += functions::digest_word(word, whole_words, key);
+  }
+  return result;
+}
+
 /// Elements that are widened, divided and counted while they are in the first-level cache.
 constexpr std::size_t update_block = std::size_t{1} << 11;
 
@@ -72,9 +90,8 @@ const float* in_f32(const Tensor& x, std::size_t first, std::size_t count, float
 
 }  // namespace
 
-void EmulatedBackend::count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient,
-                                   UpdateProbes& probes) {
-  checks::count_update(before, weight, gradient);
+void EmulatedBackend::do_count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient,
+                                      UpdateProbes& probes) {
   std::mutex merging;
   workers_.for_each_element_chunk(before.element_count(), [&](std::int64_t begin, std::int64_t end) {
     std::array<float, update_block> wide_weight{}, wide_gradient{}, relative{};
@@ -110,13 +127,12 @@ void EmulatedBackend::count(const Tensor& x, ExponentHistogram& histogram) {
   });
 }
 
-void EmulatedBackend::histogram(const Tensor& x, ExponentHistogram& out) {
-  checks::histogram(x);
-  count(x, out);
-}
+void EmulatedBackend::do_histogram(const Tensor& x, ExponentHistogram& out) { count(x, out); }
 
-void EmulatedBackend::histogram(const Tensor& x, CastProbe& probe) {
-  checks::histogram(x);
+void EmulatedBackend::do_settle(std::span<CastProbe* const>) {}  // counts are complete at once
+
+void EmulatedBackend::do_count(const Tensor& x, Fp8Rounding format, CastProbe& probe) {
+  if (format) return count_rounded_to_fp8(x, *format, probe);
   ExponentHistogram counts;
   count(x, counts);
   probe.before += counts;
@@ -124,29 +140,10 @@ void EmulatedBackend::histogram(const Tensor& x, CastProbe& probe) {
   probe.counted += counts.total();
 }
 
-std::uint64_t EmulatedBackend::digest(std::span<const DigestItem> items) {
+std::uint64_t EmulatedBackend::do_digest(std::span<const DigestItem> items) {
   std::uint64_t sum = 0;
-  for (const DigestItem& item : items) sum += digest(item.tensor, item.key);
+  for (const DigestItem& item : items) sum += digest_of(workers_, item.tensor, item.key);
   return sum;
-}
-
-std::uint64_t EmulatedBackend::digest(const Tensor& x, std::uint64_t key) {
-  checks::digest(x);
-  const std::byte* const bytes = x.data();
-  const std::size_t whole_words = x.byte_count() / sizeof(std::uint64_t);
-  const std::size_t tail_bytes = x.byte_count() % sizeof(std::uint64_t);
-  std::atomic<std::uint64_t> sum = 0;
-  workers_.for_each_element_chunk(
-      static_cast<std::int64_t>(whole_words), [&](std::int64_t begin, std::int64_t end) {
-        sum += digest_range(bytes, static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(end), key);
-      });
-  std::uint64_t result = sum;
-  if (tail_bytes > 0) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes + whole_words * sizeof(word), tail_bytes);
-    result += functions::digest_word(word, whole_words, key);
-  }
-  return result;
 }
 
 }  // namespace fp16lab::engine

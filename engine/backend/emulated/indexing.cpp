@@ -75,21 +75,21 @@ void sort_positions(std::span<const std::int32_t> index, std::span<std::int64_t>
 
 }  // namespace
 
-void EmulatedBackend::pick(const Tensor& x, const Tensor& index, Tensor& out) {
-  const checks::MatrixExtents extents = checks::pick(x, index, out);
+void EmulatedBackend::do_pick(const Tensor& x, const Tensor& index, Tensor& out,
+                              const checks::MatrixExtents& extents) {
   checks::index_range("pick", index.host<std::int32_t>(), extents.columns);
   with_element_type(x.dtype(), [&](auto tag) { pick_all<decltype(tag)>(extents, x, index, out); });
 }
 
-void EmulatedBackend::place(const Tensor& x, const Tensor& index, Tensor& out) {
-  const checks::MatrixExtents extents = checks::place(x, index, out);
+void EmulatedBackend::do_place(const Tensor& x, const Tensor& index, Tensor& out,
+                               const checks::MatrixExtents& extents) {
   checks::index_range("place", index.host<std::int32_t>(), extents.columns);
   fill(out, 0.0);
   with_element_type(x.dtype(), [&](auto tag) { place_all<decltype(tag)>(extents, x, index, out); });
 }
 
-void EmulatedBackend::gather_rows(const Tensor& table, const Tensor& index, Tensor& out) {
-  const checks::MatrixExtents extents = checks::gather_rows(table, index, out);
+void EmulatedBackend::do_gather_rows(const Tensor& table, const Tensor& index, Tensor& out,
+                                     const checks::MatrixExtents& extents) {
   const std::span<const std::int32_t> rows = index.host<std::int32_t>();
   checks::index_range("gather_rows", rows, extents.rows);
   const auto gather = [&](const auto* from, auto* to) {
@@ -105,9 +105,9 @@ void EmulatedBackend::gather_rows(const Tensor& table, const Tensor& index, Tens
   });
 }
 
-void EmulatedBackend::scatter_rows(const Tensor& x, const Tensor& index, Tensor& out, CastProbe* probe) {
+void EmulatedBackend::do_scatter_rows(const Tensor& x, const Tensor& index, Tensor& out, CastProbe* probe,
+                                      const checks::MatrixExtents& extents) {
   const FloatingPointScope scope;
-  const checks::MatrixExtents extents = checks::scatter_rows(x, index, out);
   const std::span<const std::int32_t> rows = index.host<std::int32_t>();
   checks::index_range("scatter_rows", rows, extents.rows);
 

@@ -197,16 +197,14 @@ void run_gradient(const Workers& workers, const LstmCellGradientCall& call, cons
 
 }  // namespace
 
-void EmulatedBackend::lstm_cell(const LstmCellCall& call) {
+void EmulatedBackend::do_lstm_cell(const LstmCellCall& call, const checks::LstmPlan& plan) {
   require_one_chain("lstm_cell", "an LSTM");
   const FloatingPointScope scope;
-  const checks::LstmPlan plan = checks::lstm_cell(call);
   with_element_type(call.cells.dtype(), [&](auto tag) { run_cell<decltype(tag)>(workers_, call, plan); });
 }
 
-void EmulatedBackend::lstm_cell_gradient(const LstmCellGradientCall& call) {
+void EmulatedBackend::do_lstm_cell_gradient(const LstmCellGradientCall& call, const checks::LstmPlan& plan) {
   const FloatingPointScope scope;
-  const checks::LstmPlan plan = checks::lstm_cell_gradient(call);
   const bool wide_cells =
       call.previous_cell_gradient != nullptr && call.previous_cell_gradient->dtype() == DType::f32;
   with_element_type(call.cells.dtype(), [&](auto tag) {

@@ -34,18 +34,15 @@ Tensor EmulatedBackend::empty(const Shape& shape, DType dtype) {
   return {pool_.allocate(elements * size_of(dtype)), shape, dtype};
 }
 
-void EmulatedBackend::upload(std::span<const std::byte> host, Tensor& out) {
-  checks::transfer("upload", host.size(), out);
+void EmulatedBackend::do_upload(std::string_view, std::span<const std::byte> host, Tensor& out) {
   if (!host.empty()) std::memcpy(out.data(), host.data(), host.size());
 }
 
-void EmulatedBackend::download(const Tensor& x, std::span<std::byte> host) {
-  checks::transfer("download", host.size(), x);
+void EmulatedBackend::do_download(std::string_view, const Tensor& x, std::span<std::byte> host) {
   if (!host.empty()) std::memcpy(host.data(), x.data(), host.size());
 }
 
-void EmulatedBackend::copy(const Tensor& x, Tensor& out) {
-  checks::copy(x, out);
+void EmulatedBackend::do_copy(const Tensor& x, Tensor& out) {
   const std::byte* const from = x.data();
   std::byte* const to = out.data();
   if (from == to) return;
@@ -55,9 +52,8 @@ void EmulatedBackend::copy(const Tensor& x, Tensor& out) {
                           });
 }
 
-void EmulatedBackend::fill(Tensor& out, double value) {
+void EmulatedBackend::do_fill(Tensor& out, double value) {
   const FloatingPointScope scope;
-  checks::fill(out);
   const std::uint64_t pattern = fill_pattern(value, out.dtype());
   switch (size_of(out.dtype())) {
     case 1:

@@ -128,8 +128,7 @@ void copy_runs(const Workers& workers, const std::byte* from, std::int64_t from_
 
 }  // namespace
 
-void EmulatedBackend::permute(const Tensor& x, std::span<const int> axes, Tensor& out) {
-  checks::permute(x, axes, out);
+void EmulatedBackend::do_permute(const Tensor& x, std::span<const int> axes, Tensor& out) {
   if (x.element_count() == 0) return;
   const Permutation permutation = simplified(x.shape(), axes);
   if (permutation.rank <= 1) {
@@ -148,15 +147,15 @@ void EmulatedBackend::permute(const Tensor& x, std::span<const int> axes, Tensor
   }
 }
 
-void EmulatedBackend::slice(const Tensor& x, int axis, std::int64_t begin, Tensor& out) {
-  const checks::SlicePlan plan = checks::slice(x, axis, begin, out);
+void EmulatedBackend::do_slice(const Tensor& x, int, std::int64_t, Tensor& out,
+                               const checks::SlicePlan& plan) {
   const auto size = static_cast<std::int64_t>(size_of(x.dtype()));
   copy_runs(workers_, x.data() + plan.offset * size, plan.pitch * size, out.data(), plan.run * size,
             plan.run * size, plan.rows);
 }
 
-void EmulatedBackend::insert(const Tensor& x, int axis, std::int64_t begin, Tensor& out) {
-  const checks::SlicePlan plan = checks::insert(x, axis, begin, out);
+void EmulatedBackend::do_insert(const Tensor& x, int, std::int64_t, Tensor& out,
+                                const checks::SlicePlan& plan) {
   const auto size = static_cast<std::int64_t>(size_of(x.dtype()));
   copy_runs(workers_, x.data(), plan.run * size, out.data() + plan.offset * size, plan.pitch * size,
             plan.run * size, plan.rows);

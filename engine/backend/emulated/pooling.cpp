@@ -246,12 +246,10 @@ void pick_all(const Workers& workers, const PoolIndexPlan& plan, Layout layout, 
 
 }  // namespace
 
-void EmulatedBackend::max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out,
-                                 Tensor& index) {
+void EmulatedBackend::do_max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out,
+                                    Tensor& index, const Pool2dPlan& plan) {
   const FloatingPointScope scope;
-  const Pool2dPlan plan = checks::max_pool2d(x, geometry, out, index);
-  const Layout layout = geometry.layout;
-  const std::int64_t depth = layout == Layout::nchw ? 1 : plan.channels;
+  const std::int64_t depth = geometry.layout == Layout::nchw ? 1 : plan.channels;
   const std::int64_t units = plan.images * plan.channels / std::max<std::int64_t>(1, depth);
   const std::int64_t elements = plan.places() * depth;
   const std::int64_t chunk = std::max<std::int64_t>(1, chunk_of(units, elements));
@@ -263,7 +261,7 @@ void EmulatedBackend::max_pool2d(const Tensor& x, const Pool2dGeometry& geometry
     const auto pool_one = [&](std::int64_t unit, std::int64_t seat) {
       auto* const ranks = reinterpret_cast<std::int64_t*>(scratch.data()) + seat * elements;
       rank_all(from + unit * elements, plan.places(), depth, ranks);
-      max_pool_unit(plan, layout, unit, ranks, index.host<std::int32_t>().data());
+      max_pool_unit(plan, geometry.layout, unit, ranks, index.host<std::int32_t>().data());
     };
     workers_.for_each_task((units + chunk - 1) / chunk, [&](std::int64_t task, std::int64_t seat) {
       for (std::int64_t unit = task * chunk; unit < std::min(units, (task + 1) * chunk); ++unit)
@@ -274,13 +272,13 @@ void EmulatedBackend::max_pool2d(const Tensor& x, const Pool2dGeometry& geometry
   with_element_type(x.dtype(), [&](auto tag) {
     using T = decltype(tag);
     pool(static_cast<const T*>(x.host<T>().data()));
-    pick_all<T>(workers_, places, layout, x, index, out);
+    pick_all<T>(workers_, places, geometry.layout, x, index, out);
   });
 }
 
-void EmulatedBackend::average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) {
+void EmulatedBackend::do_average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out,
+                                        const Pool2dPlan& plan) {
   const FloatingPointScope scope;
-  const Pool2dPlan plan = checks::average_pool2d("average_pool2d", x, geometry, out, false);
   const Tensor wide = widened(x);
   const Tensor result = out.dtype() == DType::f32 ? out : empty(out.shape(), DType::f32);
   for_each_unit(workers_, plan, geometry.layout, [&](std::int64_t unit) {
@@ -289,10 +287,9 @@ void EmulatedBackend::average_pool2d(const Tensor& x, const Pool2dGeometry& geom
   store(result, out, nullptr);
 }
 
-void EmulatedBackend::average_pool2d_transposed(const Tensor& x, const Pool2dGeometry& geometry,
-                                                Tensor& out) {
+void EmulatedBackend::do_average_pool2d_transposed(const Tensor& x, const Pool2dGeometry& geometry,
+                                                   Tensor& out, const Pool2dPlan& plan) {
   const FloatingPointScope scope;
-  const Pool2dPlan plan = checks::average_pool2d("average_pool2d_transposed", out, geometry, x, true);
   const Tensor wide = widened(x);
   const Tensor result = out.dtype() == DType::f32 ? out : empty(out.shape(), DType::f32);
   for_each_unit(workers_, plan, geometry.layout, [&](std::int64_t unit) {
@@ -302,15 +299,15 @@ void EmulatedBackend::average_pool2d_transposed(const Tensor& x, const Pool2dGeo
   store(result, out, nullptr);
 }
 
-void EmulatedBackend::pool_pick(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) {
-  const PoolIndexPlan plan = checks::pool_pick(x, index, layout, out);
+void EmulatedBackend::do_pool_pick(const Tensor& x, const Tensor& index, Layout layout, Tensor& out,
+                                   const checks::PoolIndexPlan& plan) {
   checks::index_range("pool_pick", index.host<std::int32_t>(), plan.places);
   with_element_type(x.dtype(),
                     [&](auto tag) { pick_all<decltype(tag)>(workers_, plan, layout, x, index, out); });
 }
 
-void EmulatedBackend::pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) {
-  const PoolIndexPlan plan = checks::pool_place(x, index, layout, out);
+void EmulatedBackend::do_pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out,
+                                    const checks::PoolIndexPlan& plan) {
   const std::int32_t* const place = index.host<std::int32_t>().data();
   checks::index_range("pool_place", index.host<std::int32_t>(), plan.places);
   const Tensor wide = widened(x);

@@ -12,7 +12,7 @@ namespace fp16lab::engine {
 
 namespace {
 
-constexpr std::int64_t strip = 1024;
+constexpr std::int64_t strip = strip_elements;
 
 /// Calls convert(words, first, count) for elements [first, first + count) of [begin, end), `per_element`
 /// words each.
@@ -29,76 +29,38 @@ void for_each_strip(const PhiloxStream& stream, std::int64_t begin, std::int64_t
 }
 
 FP16LAB_VECTOR_CLONES
-void uniform_strip(float low, float high, const std::uint32_t* words, float* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = functions::uniform_between(low, high, uniform01(words[i]));
-}
-
-FP16LAB_VECTOR_CLONES
-void normal_strip(float mean, float deviation, const std::uint32_t* words, float* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i)
-    out[i] = functions::normal_from(mean, deviation, words[2 * i], words[2 * i + 1]);
-}
-
-FP16LAB_VECTOR_CLONES
-void bernoulli_strip(float keep, const std::uint32_t* words, float* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) out[i] = uniform01(words[i]) < keep ? 1.0f : 0.0f;
-}
-template <class F>
-inline void bernoulli_codes(float keep, const std::uint32_t* words, SmallFloat<F>* out, std::int64_t n) {
-  constexpr auto one = SmallFloat<F>::from_bits(F::bias << F::fraction_bits);
-  for (std::int64_t i = 0; i < n; ++i)
-    out[i] = uniform01(words[i]) < keep ? one : SmallFloat<F>::from_bits(0);
-}
-FP16LAB_VECTOR_CLONES
-void bernoulli_strip(float keep, const std::uint32_t* words, Float16* out, std::int64_t n) {
-  bernoulli_codes(keep, words, out, n);
-}
-FP16LAB_VECTOR_CLONES
-void bernoulli_strip(float keep, const std::uint32_t* words, BFloat16* out, std::int64_t n) {
-  bernoulli_codes(keep, words, out, n);
+void draw_strip(const DrawCall& call, const std::uint32_t* words, float* out, std::int64_t n) {
+  functions::visit(call.distribution, call.first, call.second, [=](auto distribution) {
+    FP16LAB_INDEPENDENT_ITERATIONS
+    for (std::int64_t i = 0; i < n; ++i) out[i] = distribution(words + i * distribution.words);
+  });
 }
 
 }  // namespace
 
-void EmulatedBackend::fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) {
+void EmulatedBackend::do_draw(const DrawCall& call) {
   const FloatingPointScope scope;
-  checks::fill_uniform(out, low, high);
-  float* const values = out.host<float>().data();
-  workers_.for_each_element_chunk(out.element_count(), [&](std::int64_t begin, std::int64_t end) {
-    for_each_strip<1>(stream, begin, end,
-                      [=](const std::uint32_t* words, std::int64_t first, std::int64_t n) {
-                        uniform_strip(low, high, words, values + first, n);
-                      });
-  });
-}
-
-void EmulatedBackend::fill_normal(Tensor& out, const PhiloxStream& stream, float mean, float deviation) {
-  const FloatingPointScope scope;
-  checks::fill_normal(out, mean, deviation);
-  float* const values = out.host<float>().data();
-  workers_.for_each_element_chunk(out.element_count(), [&](std::int64_t begin, std::int64_t end) {
-    for_each_strip<2>(stream, begin, end,
-                      [=](const std::uint32_t* words, std::int64_t first, std::int64_t n) {
-                        normal_strip(mean, deviation, words, values + first, n);
-                      });
-  });
-}
-
-void EmulatedBackend::fill_bernoulli(Tensor& out, const PhiloxStream& stream, float keep,
-                                     const Tensor& step) {
-  const FloatingPointScope scope;
-  checks::fill_bernoulli(out, keep, step);
-  PhiloxStream current = stream;
-  current.iteration = static_cast<std::uint32_t>(read_step_state(step).iteration);
-  const auto fill_with = [&](auto* values) {
-    workers_.for_each_element_chunk(out.element_count(), [&](std::int64_t begin, std::int64_t end) {
-      for_each_strip<1>(current, begin, end,
-                        [=](const std::uint32_t* words, std::int64_t first, std::int64_t n) {
-                          bernoulli_strip(keep, words, values + first, n);
-                        });
+  PhiloxStream stream = call.stream;
+  if (call.step != nullptr)
+    stream.iteration = static_cast<std::uint32_t>(read_step_state(*call.step).iteration);
+  with_element_type(call.out.dtype(), [&](auto tag) {
+    using T = decltype(tag);
+    T* const values = call.out.host<T>().data();
+    functions::visit(call.distribution, call.first, call.second, [&](auto distribution) {
+      workers_.for_each_element_chunk(call.out.element_count(), [&](std::int64_t begin, std::int64_t end) {
+        for_each_strip<distribution.words>(
+            stream, begin, end, [&](const std::uint32_t* words, std::int64_t first, std::int64_t n) {
+              if constexpr (std::is_same_v<T, float>) {
+                draw_strip(call, words, values + first, n);
+              } else {
+                Strip wide;
+                draw_strip(call, words, wide.data(), n);
+                narrow_strip(wide.data(), n, values + first);
+              }
+            });
+      });
     });
-  };
-  with_element_type(out.dtype(), [&](auto tag) { fill_with(out.host<decltype(tag)>().data()); });
+  });
 }
 
 }  // namespace fp16lab::engine

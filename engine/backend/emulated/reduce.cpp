@@ -61,9 +61,9 @@ std::int64_t chunk_of(std::int64_t elements) {
 
 }  // namespace
 
-void EmulatedBackend::reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe) {
+void EmulatedBackend::do_reduce(ReduceOp op, const Tensor& x, int, Tensor& out, CastProbe* probe,
+                                const checks::ReducePlan& plan) {
   const FloatingPointScope scope;
-  const checks::ReducePlan plan = checks::reduce(op, x, axis, out);
   const Tensor wide = widened(x);
   Tensor result = out.dtype() == DType::f32 ? out : empty(out.shape(), DType::f32);
   const float* const from = wide.host<float>().data();

@@ -37,102 +37,8 @@ class SaturatingBackend final : public EmulatedBackend {
  public:
   using EmulatedBackend::EmulatedBackend;
 
-  void cast(const Tensor& x, Tensor& out, CastProbe* probe) override {
-    EmulatedBackend::cast(x, out, probe);
-    saturate(out);
-  }
-  void cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream, const Tensor& step,
-                       CastProbe* probe) override {
-    EmulatedBackend::cast_stochastic(x, out, stream, step, probe);
-    saturate(out);
-  }
-  void unary(UnaryOp op, const Tensor& x, Tensor& out) override {
-    EmulatedBackend::unary(op, x, out);
-    saturate(out);
-  }
-  void binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) override {
-    EmulatedBackend::binary(op, a, b, out);
-    saturate(out);
-  }
-  void scale(const Tensor& x, float factor, Tensor& out) override {
-    EmulatedBackend::scale(x, factor, out);
-    saturate(out);
-  }
-  void divide(const Tensor& x, float divisor, Tensor& out) override {
-    EmulatedBackend::divide(x, divisor, out);
-    saturate(out);
-  }
-  void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe) override {
-    EmulatedBackend::reduce(op, x, axis, out, probe);
-    saturate(out);
-  }
-  void scatter_rows(const Tensor& x, const Tensor& index, Tensor& out, CastProbe* probe) override {
-    EmulatedBackend::scatter_rows(x, index, out, probe);
-    saturate(out);
-  }
-  void gemm(const GemmCall& call) override {
-    EmulatedBackend::gemm(call);
-    saturate(call.out);
-  }
-  void lstm_cell(const LstmCellCall& call) override {
-    EmulatedBackend::lstm_cell(call);
-    for (Tensor* const out : {&call.gates, &call.cells, &call.outputs, &call.hidden}) saturate(*out);
-  }
-  void lstm_cell_gradient(const LstmCellGradientCall& call) override {
-    EmulatedBackend::lstm_cell_gradient(call);
-    saturate(call.gate_gradients);
-    saturate(call.step_gradients);
-    if (call.previous_cell_gradient != nullptr) saturate(*call.previous_cell_gradient);
-  }
-  void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
-              Tensor& out, CastProbe* probe) override {
-    EmulatedBackend::conv2d(x, weight, geometry, bias, out, probe);
-    saturate(out);
-  }
-  void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, const Conv2dGeometry& geometry,
-                             const Tensor* bias, Tensor& out, CastProbe* probe) override {
-    EmulatedBackend::conv2d_input_gradient(gradient, weight, geometry, bias, out, probe);
-    saturate(out);
-  }
-  void conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const Conv2dGeometry& geometry,
-                              Tensor& out, CastProbe* probe) override {
-    EmulatedBackend::conv2d_weight_gradient(x, gradient, geometry, out, probe);
-    saturate(out);
-  }
-  void pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) override {
-    EmulatedBackend::pool_place(x, index, layout, out);
-    saturate(out);
-  }
-  void average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) override {
-    EmulatedBackend::average_pool2d(x, geometry, out);
-    saturate(out);
-  }
-  void average_pool2d_transposed(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) override {
-    EmulatedBackend::average_pool2d_transposed(x, geometry, out);
-    saturate(out);
-  }
-
-  /// A step begins with a clear status, and so does a backward pass that is done again.
-  void run(const ScalarProgram& program, Tensor& step) override {
-    EmulatedBackend::run(program, step);
-    if (program.name == "train.begin_iteration" || program.name == "train.begin_rescue") status_ = false;
-  }
-  /// found_inf is also the status.
-  void unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) override {
-    EmulatedBackend::unscale(gradients, optimizer, step);
-    if (!status_) return;
-    StepState state = read_step_state(step);
-    state.found_inf[static_cast<std::size_t>(optimizer)] = 1.0f;
-    write_step_state(state, step);
-  }
-
-  void update(const UpdateCall& call) override {
-    EmulatedBackend::update(call);
-    saturate(call.weight);
-  }
-
- private:
-  void saturate(Tensor& out) {
+ protected:
+  void rounded(Tensor& out) override {
     if (out.dtype() != DType::f16) return;
     auto* const words = reinterpret_cast<std::uint16_t*>(out.data());
     workers().for_each_element_chunk(out.element_count(), [&](std::int64_t begin, std::int64_t end) {
@@ -140,6 +46,21 @@ class SaturatingBackend final : public EmulatedBackend {
     });
   }
 
+  /// A step begins with a clear status, and so does a backward pass that is done again.
+  void do_run(const ScalarProgram& program, Tensor& step) override {
+    EmulatedBackend::do_run(program, step);
+    if (program.name == "train.begin_iteration" || program.name == "train.begin_rescue") status_ = false;
+  }
+  /// found_inf is also the status.
+  void do_gradient_pass(const GradientPassCall& call) override {
+    EmulatedBackend::do_gradient_pass(call);
+    if (!status_ || call.pass != GradientPass::unscale) return;
+    StepState state = read_step_state(*call.step);
+    state.found_inf[static_cast<std::size_t>(call.optimizer)] = 1.0f;
+    write_step_state(state, *call.step);
+  }
+
+ private:
   std::atomic<bool> status_ = false;
 };
 

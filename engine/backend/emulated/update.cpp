@@ -192,9 +192,8 @@ void update_by(const Workers& workers, const UpdateCall& call, const StepView& s
 
 }  // namespace
 
-void EmulatedBackend::update(const UpdateCall& call) {
+void EmulatedBackend::do_update(const UpdateCall& call) {
   const FloatingPointScope scope;
-  checks::update(call);
   const StepState state = read_step_state(call.step);
   StepView step{.state = state, .optimizer = static_cast<std::size_t>(call.optimizer)};
   if (state.found_inf[step.optimizer] != 0.0f) return;

@@ -86,10 +86,11 @@ TEST(NormalFrom, IsFiniteForEveryWord) {
   const float largest = std::nextafter(std::nextafter(static_cast<float>(std::sqrt(48 * M_LN2)), 6.0f), 6.0f);
   float previous = std::numeric_limits<float>::infinity();
   for (std::uint32_t word = 0; word < 1u << 24; ++word) {
-    const float radius = functions::normal_from(0.0f, 1.0f, word << 8, 0u);
+    const std::uint32_t of_radius[] = {word << 8, 0u}, of_angle[] = {0u, word << 8};
+    const float radius = functions::Normal{0.0f, 1.0f}(of_radius);
     ASSERT_TRUE(radius >= 0.0f && radius <= largest && radius <= previous) << word << ": " << radius;
     previous = radius;
-    const float z = functions::normal_from(0.0f, 1.0f, 0u, word << 8);
+    const float z = functions::Normal{0.0f, 1.0f}(of_angle);
     ASSERT_TRUE(std::fabs(z) <= largest) << word << ": " << z;
   }
   EXPECT_EQ(previous, 0.0f) << "u = 1";

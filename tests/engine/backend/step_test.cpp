@@ -144,9 +144,9 @@ TEST_P(BackendConformance, RejectedCallsSayWhatIsWrong) {
   EXPECT_REFUSED("cast: x is an undefined tensor", backend().cast(undefined, f16));
   EXPECT_REFUSED("cast: x is i32 (4); f32, f16 or bf16 is needed", backend().cast(i32, f16));
   EXPECT_REFUSED("cast: x is f32 (4), out is f32 (5): their shapes differ", backend().cast(f32, other));
-  EXPECT_REFUSED("unary: x is f32 (4), out is f16 (4): their dtypes differ",
+  EXPECT_REFUSED("negate: x is f32 (4), out is f16 (4): their dtypes differ",
                  backend().unary(UnaryOp::negate, f32, f16));
-  EXPECT_REFUSED("binary: a is f32 (4) does not broadcast to out (5)",
+  EXPECT_REFUSED("add: a is f32 (4) does not broadcast to out (5)",
                  backend().binary(BinaryOp::add, f32, other, other));
   Tensor shared = square.reshaped(Shape{4, 1});
   Tensor wide = output(Shape{4, 4}, DType::f32);
@@ -156,7 +156,7 @@ TEST_P(BackendConformance, RejectedCallsSayWhatIsWrong) {
                  backend().reduce(ReduceOp::sum, square, 2, f32));
   EXPECT_REFUSED("reduce: out is f32 (4); it must have 2 elements, as f32 (2, 2) has without axis 0",
                  backend().reduce(ReduceOp::sum, square, 0, f32));
-  EXPECT_REFUSED("scale: x is f32 (4), out is f32 (5): their shapes differ",
+  EXPECT_REFUSED("multiply: x is f32 (4), out is f32 (5): their shapes differ",
                  backend().scale(f32, 2.0f, other));
   EXPECT_REFUSED("upload: 15 host bytes for f32 (4), which has 16",
                  backend().upload(std::vector<std::byte>(15), f32));
@@ -214,11 +214,11 @@ TEST_P(BackendConformance, NoVerbMixesF16AndBf16) {
   Tensor f16 = output(Shape{2, 2}, DType::f16), bf16 = output(Shape{2, 2}, DType::bf16);
   Tensor index = tensor(std::vector<std::int32_t>{0, 1});
   Tensor f16_row = output(Shape{2}, DType::f16), bf16_row = output(Shape{2}, DType::bf16);
-  EXPECT_REFUSED("unary: x is f16 (2, 2), out is bf16 (2, 2): their dtypes differ",
+  EXPECT_REFUSED("negate: x is f16 (2, 2), out is bf16 (2, 2): their dtypes differ",
                  backend().unary(UnaryOp::negate, f16, bf16));
-  EXPECT_REFUSED("binary: b is bf16 (2, 2), out is f16 (2, 2): their dtypes differ",
+  EXPECT_REFUSED("add: a is f16 (2, 2), b is bf16 (2, 2): their dtypes differ",
                  backend().binary(BinaryOp::add, f16, bf16, f16));
-  EXPECT_REFUSED("scale: x is bf16 (2, 2), out is f16 (2, 2): their dtypes differ",
+  EXPECT_REFUSED("multiply: x is bf16 (2, 2), out is f16 (2, 2): their dtypes differ",
                  backend().scale(bf16, 1.0f, f16));
   EXPECT_REFUSED("divide: x is bf16 (2, 2), out is f16 (2, 2): their dtypes differ",
                  backend().divide(bf16, 1.0f, f16));

@@ -96,7 +96,7 @@ class TwinBackend final : public TwinOptimizers {
 
   explicit TwinBackend(const TensorCoreModel& model) : TwinOptimizers(model, 1), model_(model) {}
 
-  void permute(const Tensor& x, std::span<const int> axes, Tensor& out) override {
+  void do_permute(const Tensor& x, std::span<const int> axes, Tensor& out) override {
     for (std::int64_t i = 0; i < out.element_count(); ++i) {
       const std::vector<std::int64_t> indices = indices_of(out.shape(), i);
       std::vector<std::int64_t> source(indices.size());
@@ -106,20 +106,22 @@ class TwinBackend final : public TwinOptimizers {
     }
   }
 
-  void slice(const Tensor& x, int axis, std::int64_t begin, Tensor& out) override {
+  void do_slice(const Tensor& x, int axis, std::int64_t begin, Tensor& out,
+                const checks::SlicePlan&) override {
     for (std::int64_t i = 0; i < out.element_count(); ++i)
       copy_element(x, place_in_whole(x.shape(), axis, begin, out.shape(), i), out,
                    static_cast<std::size_t>(i));
   }
 
-  void insert(const Tensor& x, int axis, std::int64_t begin, Tensor& out) override {
+  void do_insert(const Tensor& x, int axis, std::int64_t begin, Tensor& out,
+                 const checks::SlicePlan&) override {
     for (std::int64_t i = 0; i < x.element_count(); ++i)
       copy_element(x, static_cast<std::size_t>(i), out,
                    place_in_whole(out.shape(), axis, begin, x.shape(), i));
   }
 
-  void gemm(const GemmCall& call) override {
-    if (call.a_format) return EmulatedBackend::gemm(call);
+  void do_gemm(const GemmCall& call, const checks::GemmPlan& plan) override {
+    if (call.a_format) return EmulatedBackend::do_gemm(call, plan);
     const std::int64_t m = call.out.shape()[-2], n = call.out.shape()[-1],
                        depth = call.a.shape()[call.transpose_a ? -2 : -1];
     const std::int64_t products = call.out.shape().rank() == 3 ? call.out.shape()[0] : 1;
@@ -150,7 +152,7 @@ class TwinBackend final : public TwinOptimizers {
     store_rounded(t, call.out, call.probe);
   }
 
-  void lstm_cell(const LstmCellCall& call) override {
+  void do_lstm_cell(const LstmCellCall& call, const checks::LstmPlan&) override {
     const std::int64_t batch = call.hidden.shape()[0], units = call.hidden.shape()[1];
     const std::vector<float> products = floats_of(call.products), recurrent = floats_of(call.recurrent);
     const std::vector<float> cells = floats_of(call.cells);
@@ -176,7 +178,7 @@ class TwinBackend final : public TwinOptimizers {
       }
   }
 
-  void lstm_cell_gradient(const LstmCellGradientCall& call) override {
+  void do_lstm_cell_gradient(const LstmCellGradientCall& call, const checks::LstmPlan&) override {
     const std::int64_t batch = call.step_gradients.shape()[0], units = call.cells.shape()[1];
     const std::vector<float> gates = floats_of(call.gates), cells = floats_of(call.cells);
     const std::vector<float> gradient = floats_of(call.gradient);
@@ -218,8 +220,14 @@ class TwinBackend final : public TwinOptimizers {
       store_rounded(previous, *call.previous_cell_gradient, call.cell_probe);
   }
 
-  void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
-              Tensor& out, CastProbe* probe) override {
+  void do_conv2d(const Conv2dCall& call, const functions::Conv2dPlan&) override {
+    if (call.product == Conv2dProduct::output) return convolve(call);
+    if (call.product == Conv2dProduct::input_gradient) return convolve_input_gradient(call);
+    convolve_weight_gradient(call);
+  }
+
+  void convolve(const Conv2dCall& call) {
+    const auto& [product, x, weight, geometry, bias, out, probe] = call;
     const Frame in(x.shape(), geometry.layout), y(out.shape(), geometry.layout);
     const std::int64_t channels = weight.shape()[1], rows = weight.shape()[2], columns = weight.shape()[3];
     std::vector<float> t(y.count());
@@ -250,8 +258,8 @@ class TwinBackend final : public TwinOptimizers {
     store_rounded(t, out, probe);
   }
 
-  void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, const Conv2dGeometry& geometry,
-                             const Tensor* bias, Tensor& out, CastProbe* probe) override {
+  void convolve_input_gradient(const Conv2dCall& call) {
+    const auto& [product, gradient, weight, geometry, bias, out, probe] = call;
     const Frame y(gradient.shape(), geometry.layout), x(out.shape(), geometry.layout);
     /// The output along an axis whose tap touches the place; -1 if none does.
     const auto output_of = [&](std::size_t axis, std::int64_t place, std::int64_t tap_of_axis) {
@@ -280,8 +288,8 @@ class TwinBackend final : public TwinOptimizers {
     store_rounded(t, out, probe);
   }
 
-  void conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const Conv2dGeometry& geometry,
-                              Tensor& out, CastProbe* probe) override {
+  void convolve_weight_gradient(const Conv2dCall& call) {
+    const auto& [product, x, gradient, geometry, bias, out, probe] = call;
     const Frame in(x.shape(), geometry.layout), y(gradient.shape(), geometry.layout);
     const Frame taps(out.shape(), Layout::nchw);  // (K, C, R, S)
     std::vector<float> t(taps.count());
@@ -304,7 +312,8 @@ class TwinBackend final : public TwinOptimizers {
     store_rounded(t, out, probe);
   }
 
-  void max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out, Tensor& index) override {
+  void do_max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out, Tensor& index,
+                     const functions::Pool2dPlan&) override {
     const Frame windows(out.shape(), geometry.layout), places(x.shape(), geometry.layout);
     const std::vector<float> values = floats_of(x);
     std::vector<float> maxima(windows.count());
@@ -323,7 +332,8 @@ class TwinBackend final : public TwinOptimizers {
     store_rounded(maxima, out);
   }
 
-  void pool_pick(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) override {
+  void do_pool_pick(const Tensor& x, const Tensor& index, Layout layout, Tensor& out,
+                    const checks::PoolIndexPlan&) override {
     const Frame windows(out.shape(), layout), places(x.shape(), layout);
     const std::vector<float> values = floats_of(x);
     const std::vector<std::int32_t> where = values_of<std::int32_t>(index);
@@ -335,7 +345,8 @@ class TwinBackend final : public TwinOptimizers {
     store_rounded(picked, out);
   }
 
-  void pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) override {
+  void do_pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out,
+                     const checks::PoolIndexPlan&) override {
     const Frame windows(x.shape(), layout), places(out.shape(), layout);
     const std::vector<float> values = floats_of(x);
     const std::vector<std::int32_t> where = values_of<std::int32_t>(index);
@@ -347,7 +358,8 @@ class TwinBackend final : public TwinOptimizers {
     store_rounded(mapped(named, sum_of), out);
   }
 
-  void average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) override {
+  void do_average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out,
+                         const functions::Pool2dPlan&) override {
     const Frame windows(out.shape(), geometry.layout), places(x.shape(), geometry.layout);
     const std::vector<float> values = floats_of(x);
     std::vector<std::vector<float>> held(windows.count());
@@ -359,7 +371,8 @@ class TwinBackend final : public TwinOptimizers {
     store_averages(held, geometry, out);
   }
 
-  void average_pool2d_transposed(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) override {
+  void do_average_pool2d_transposed(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out,
+                                    const functions::Pool2dPlan&) override {
     const Frame windows(x.shape(), geometry.layout), places(out.shape(), geometry.layout);
     const std::vector<float> values = floats_of(x);
     std::vector<std::vector<float>> held(places.count());

@@ -156,15 +156,17 @@ class TwinElements : public EmulatedBackend {
  public:
   using EmulatedBackend::EmulatedBackend;
 
-  void cast(const Tensor& x, Tensor& out, CastProbe* probe) override {
-    store_rounded(floats_of(x), out, probe);
-    if (x.dtype() == out.dtype()) copy(x, out);  // payloads of NaNs too
-  }
-
-  void cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream, const Tensor& step,
-                       CastProbe* probe) override {
-    PhiloxStream current = stream;
-    current.iteration = static_cast<std::uint32_t>(read_step_state(step).iteration);
+  void do_cast(const CastCall& call) override {
+    const Tensor& x = call.x;
+    Tensor& out = call.out;
+    CastProbe* const probe = call.probe;
+    if (call.stream == nullptr) {
+      store_rounded(floats_of(x), out, probe);
+      if (x.dtype() == out.dtype()) copy(x, out);  // payloads of NaNs too
+      return;
+    }
+    PhiloxStream current = *call.stream;
+    current.iteration = static_cast<std::uint32_t>(read_step_state(*call.step).iteration);
     const std::vector<float> values = floats_of(x);
     with_type(out.dtype(), [&](auto tag) {
       using T = decltype(tag);
@@ -185,7 +187,7 @@ class TwinElements : public EmulatedBackend {
     });
   }
 
-  void unary(UnaryOp op, const Tensor& x, Tensor& out) override {
+  void do_unary(UnaryOp op, const Tensor& x, Tensor& out) override {
     with_type(x.dtype(), [&](auto tag) {
       using T = decltype(tag);
       const std::vector<T> results =
@@ -194,26 +196,25 @@ class TwinElements : public EmulatedBackend {
     });
   }
 
-  void binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) override {
-    with_type(out.dtype(), [&](auto tag) {
+  void do_binary(const BinaryCall& call, const BroadcastPlan&) override {
+    const Shape& shape = call.out.shape();
+    if (call.b == nullptr) {  // the number is FP32, and so is the result before it is rounded
+      const std::vector<float> x = floats_of(call.a);
+      return store_rounded(
+          mapped(x, [&call](float value) { return plain_binary(call.op, value, call.scalar); }), call.out);
+    }
+    with_type(call.out.dtype(), [&](auto tag) {
       using T = decltype(tag);
-      const std::vector<T> x = values_of<T>(a), y = values_of<T>(b);
-      for (std::int64_t i = 0; i < out.element_count(); ++i)
-        out.host<T>()[static_cast<std::size_t>(i)] =
-            expected_binary(op, x[broadcast_offset(a.shape(), out.shape(), i)],
-                            y[broadcast_offset(b.shape(), out.shape(), i)]);
+      const std::vector<T> x = values_of<T>(call.a), y = values_of<T>(*call.b);
+      for (std::int64_t i = 0; i < call.out.element_count(); ++i)
+        call.out.host<T>()[static_cast<std::size_t>(i)] =
+            expected_binary(call.op, x[broadcast_offset(call.a.shape(), shape, i)],
+                            y[broadcast_offset(call.b->shape(), shape, i)]);
     });
   }
 
-  void scale(const Tensor& x, float factor, Tensor& out) override {  // rounded to FP32 first
-    store_rounded(mapped(floats_of(x), [factor](float value) { return value * factor; }), out);
-  }
-
-  void divide(const Tensor& x, float divisor, Tensor& out) override {
-    store_rounded(mapped(floats_of(x), [divisor](float value) { return value / divisor; }), out);
-  }
-
-  void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe) override {
+  void do_reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe,
+                 const checks::ReducePlan&) override {
     if (axis < 0) axis += x.shape().rank();
     std::int64_t outer = 1, inner = 1;
     for (int i = 0; i < axis; ++i) outer *= x.shape()[i];
@@ -230,7 +231,7 @@ class TwinElements : public EmulatedBackend {
     store_rounded(results, out, probe);
   }
 
-  void pick(const Tensor& x, const Tensor& index, Tensor& out) override {
+  void do_pick(const Tensor& x, const Tensor& index, Tensor& out, const checks::MatrixExtents&) override {
     const std::vector<float> values = floats_of(x);
     const std::vector<std::int32_t> where = values_of<std::int32_t>(index);
     std::vector<float> picked;
@@ -240,7 +241,7 @@ class TwinElements : public EmulatedBackend {
     store_rounded(picked, out);
   }
 
-  void place(const Tensor& x, const Tensor& index, Tensor& out) override {
+  void do_place(const Tensor& x, const Tensor& index, Tensor& out, const checks::MatrixExtents&) override {
     const std::vector<float> values = floats_of(x);
     const std::vector<std::int32_t> where = values_of<std::int32_t>(index);
     std::vector<float> placed(static_cast<std::size_t>(out.element_count()), 0.0f);
@@ -250,7 +251,8 @@ class TwinElements : public EmulatedBackend {
     store_rounded(placed, out);
   }
 
-  void gather_rows(const Tensor& table, const Tensor& index, Tensor& out) override {
+  void do_gather_rows(const Tensor& table, const Tensor& index, Tensor& out,
+                      const checks::MatrixExtents&) override {
     const std::vector<float> values = floats_of(table);
     std::vector<float> rows;
     for (const std::int32_t row : values_of<std::int32_t>(index))
@@ -259,7 +261,8 @@ class TwinElements : public EmulatedBackend {
     store_rounded(rows, out);
   }
 
-  void scatter_rows(const Tensor& x, const Tensor& index, Tensor& out, CastProbe* probe) override {
+  void do_scatter_rows(const Tensor& x, const Tensor& index, Tensor& out, CastProbe* probe,
+                       const checks::MatrixExtents&) override {
     const std::vector<float> values = floats_of(x);
     std::vector<std::vector<std::size_t>> positions(static_cast<std::size_t>(out.shape()[0]));
     const std::vector<std::int32_t> rows = values_of<std::int32_t>(index);
@@ -274,18 +277,7 @@ class TwinElements : public EmulatedBackend {
     store_rounded(sums, out, probe);
   }
 
-  void unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) override {
-    StepState state = read_step_state(step);
-    for (Tensor& gradient : gradients) {
-      const std::vector<float> values = floats_of(gradient);
-      if (!std::ranges::all_of(values, [](float g) { return std::isfinite(g); }))
-        state.found_inf[static_cast<std::size_t>(optimizer)] = 1.0f;
-      store_rounded(mapped(values, [&](float g) { return g * state.inverse_scale; }), gradient);
-    }
-    write_step_state(state, step);
-  }
-
-  void global_norm(std::span<const Tensor> gradients, Tensor& step) override {
+  void do_global_norm(std::span<const Tensor> gradients, Tensor& step) override {
     double sum = 0.0;
     for (const Tensor& gradient : gradients) {
       const std::vector<double> squares = mapped(
@@ -297,20 +289,29 @@ class TwinElements : public EmulatedBackend {
     write_step_state(state, step);
   }
 
-  void clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) override {
-    const double norm = read_step_state(step).grad_norm;
-    if (!std::isfinite(norm) || !(norm > max_norm)) return;
-    const auto factor = static_cast<float>(max_norm / (norm + 1e-6));
-    for (Tensor& gradient : gradients)
-      store_rounded(mapped(floats_of(gradient), [factor](float g) { return g * factor; }), gradient);
-  }
-
-  void clip_by_value(std::span<Tensor> gradients, float max_value) override {
-    for (Tensor& gradient : gradients)
-      store_rounded(
-          mapped(floats_of(gradient),
-                 [max_value](float g) { return std::isnan(g) ? g : std::clamp(g, -max_value, max_value); }),
-          gradient);
+  void do_gradient_pass(const GradientPassCall& call) override {
+    StepState state = call.step == nullptr ? StepState{} : read_step_state(*call.step);
+    const auto limit = static_cast<float>(call.limit);
+    for (Tensor& gradient : call.gradients) {
+      std::vector<float> values = floats_of(gradient);
+      switch (call.pass) {
+        case GradientPass::unscale:
+          if (!std::ranges::all_of(values, [](float g) { return std::isfinite(g); }))
+            state.found_inf[static_cast<std::size_t>(call.optimizer)] = 1.0f;
+          for (float& g : values) g = g * state.inverse_scale;
+          break;
+        case GradientPass::clip_by_norm: {
+          if (!std::isfinite(state.grad_norm) || !(state.grad_norm > call.limit)) return;
+          const auto factor = static_cast<float>(call.limit / (state.grad_norm + 1e-6));
+          for (float& g : values) g = g * factor;
+          break;
+        }
+        case GradientPass::clip_by_value:
+          for (float& g : values) g = std::isnan(g) ? g : std::clamp(g, -limit, limit);
+      }
+      store_rounded(values, gradient);
+    }
+    if (call.pass == GradientPass::unscale) write_step_state(state, *call.step);
   }
 };
 

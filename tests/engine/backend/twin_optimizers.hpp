@@ -9,7 +9,7 @@ class TwinOptimizers : public TwinElements {
  public:
   using TwinElements::TwinElements;
 
-  void update(const UpdateCall& call) override {
+  void do_update(const UpdateCall& call) override {
     const StepState state = read_step_state(call.step);
     const auto slot = static_cast<std::size_t>(call.optimizer);
     if (state.found_inf[slot] != 0.0f) return;

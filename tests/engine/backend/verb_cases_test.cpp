@@ -33,22 +33,6 @@ bool asked_for(std::string_view verb) {
          (',' + std::string(verbs) + ',').find(',' + std::string(verb) + ',') != std::string::npos;
 }
 
-/// The enumerators that the back ends have a function for.
-template <class Enum>
-std::size_t functions_of() {
-  std::size_t count = 0;
-  for (int value = 0; value < 256; ++value)
-    functions::visit(static_cast<Enum>(value), [&](auto) { ++count; });
-  return count;
-}
-
-TEST(VerbCases, AskForEveryFunctionOfElements) {
-  std::map<std::string, std::set<std::string>> names;
-  for (const VerbCase& one : all_verb_cases()) names[one.verb].insert(one.name);
-  EXPECT_EQ(names.at("unary").size(), functions_of<UnaryOp>()) << "unary_ops in elementwise_cases.cpp";
-  EXPECT_EQ(names.at("binary").size(), functions_of<BinaryOp>()) << "binary_ops in elementwise_cases.cpp";
-}
-
 TEST_P(BackendConformance, VerbCasesGiveTheBitsOfPlainLoops) {
   int cases = 0;
   for (const VerbCase& one : all_verb_cases()) {

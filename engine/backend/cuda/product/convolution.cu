@@ -161,16 +161,24 @@ void launch_channels(Backend& backend, Runtime& runtime, const PatchProduct& pro
 
 }  // namespace
 
-void CudaBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry,
-                         const Tensor* bias, Tensor& out, CastProbe* probe) {
-  const Conv2dPlan plan = convolution_plan("conv2d", checks::conv2d(x, weight, geometry, bias, out));
-  require_products("conv2d", x.dtype(), geometry.tf32);
-  if (out.element_count() == 0) return;
+void CudaBackend::do_conv2d(const Conv2dCall& call, const Conv2dPlan& checked) {
+  const Conv2dPlan plan = convolution_plan(call.verb().data(), checked);
+  const bool tf32 = call.geometry.tf32;
+  require_products(call.verb(), call.a.dtype(), tf32);
+  if (call.out.element_count() == 0) return;
+  const Tensor a = operand(call.a, tf32), b = operand(call.b, tf32);
+  if (call.product == Conv2dProduct::output) return convolve(call, plan, a, b);
+  if (call.product == Conv2dProduct::input_gradient) return convolve_input_gradient(call, plan, a, b);
+  convolve_weight_gradient(call, plan, a, b);
+}
+
+void CudaBackend::convolve(const Conv2dCall& call, const Conv2dPlan& plan, const Tensor& x,
+                           const Tensor& weight) {
+  const Conv2dGeometry& geometry = call.geometry;
   const bool nchw = geometry.layout == Layout::nchw;
   const std::int64_t taps = plan.vertical.taps * plan.horizontal.taps, depth = plan.group_inputs() * taps;
-  const Tensor inputs = operand(x, geometry.tf32), filters = operand(weight, geometry.tf32);
   const PatchProduct product{.name = "conv2d",
-                             .source = inputs,
+                             .source = x,
                              .map = {plan, PatchSource::inputs, geometry.layout,
                                      nchw ? DepthOrder::channel_row_column : DepthOrder::row_column_channel},
                              .order = {.groups = plan.groups,
@@ -180,10 +188,10 @@ void CudaBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeom
                                        .row_step = depth,
                                        .outer_step = 1,
                                        .inner_step = nchw ? 1 : taps},
-                             .weight = filters,
-                             .bias = bias,
-                             .out = out,
-                             .probe = counts_of(probe, out.element_count())};
+                             .weight = weight,
+                             .bias = call.bias,
+                             .out = call.out,
+                             .probe = counts_of(call.probe, call.out.element_count())};
   with_operands(x.dtype(), geometry.tf32, [&](auto tag) {
     using T = decltype(tag);
     if (nchw)
@@ -194,22 +202,16 @@ void CudaBackend::conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeom
   });
 }
 
-void CudaBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& weight,
-                                        const Conv2dGeometry& geometry, const Tensor* bias, Tensor& out,
-                                        CastProbe* probe) {
-  const Conv2dPlan plan = convolution_plan(
-      "conv2d_input_gradient", checks::conv2d_input_gradient(gradient, weight, geometry, bias, out));
-  require_products("conv2d_input_gradient", gradient.dtype(), geometry.tf32);
-  if (out.element_count() == 0) return;
+void CudaBackend::convolve_input_gradient(const Conv2dCall& call, const Conv2dPlan& plan, Tensor dy,
+                                          const Tensor& weight) {
+  const Conv2dGeometry& geometry = call.geometry;
   const WindowAxis &v = plan.vertical, &h = plan.horizontal;
   const std::int64_t taps = v.taps * h.taps;
   // With a single tap the channels of dY are the chain.
   const bool from_channels = geometry.layout == Layout::nhwc && taps == 1;
-  Tensor dy = operand(gradient, geometry.tf32);
-  const Tensor filters = operand(weight, geometry.tf32);
   if (geometry.layout == Layout::nhwc && !from_channels && plan.outputs > 1 && v.output * h.output > 1) {
     const Tensor rounded = dy;
-    dy = empty({plan.images, plan.outputs, v.output, h.output}, gradient.dtype());
+    dy = empty({plan.images, plan.outputs, v.output, h.output}, dy.dtype());
     permute(rounded, std::array{0, 3, 1, 2}, dy);
   }
   const PatchProduct product{
@@ -224,11 +226,11 @@ void CudaBackend::conv2d_input_gradient(const Tensor& gradient, const Tensor& we
                 .row_step = taps,
                 .outer_step = plan.group_inputs() * taps,
                 .inner_step = 1},
-      .weight = filters,
-      .bias = bias,
-      .out = out,
-      .probe = counts_of(probe, out.element_count())};
-  with_operands(gradient.dtype(), geometry.tf32, [&](auto tag) {
+      .weight = weight,
+      .bias = call.bias,
+      .out = call.out,
+      .probe = counts_of(call.probe, call.out.element_count())};
+  with_operands(dy.dtype(), geometry.tf32, [&](auto tag) {
     using T = decltype(tag);
     if (from_channels)
       launch_channels<T>(*this, runtime_, product, plan.group_outputs());

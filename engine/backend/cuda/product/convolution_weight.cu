@@ -16,7 +16,6 @@
 namespace fp16lab::engine::gpu {
 
 using functions::Conv2dPlan;
-using functions::convolution_plan;
 using functions::DepthOrder;
 using functions::PatchSource;
 
@@ -102,17 +101,16 @@ void launch_channels(Runtime& runtime, const WeightProduct& product) {
 
 }  // namespace
 
-void CudaBackend::conv2d_weight_gradient(const Tensor& x, const Tensor& gradient,
-                                         const Conv2dGeometry& geometry, Tensor& out, CastProbe* probe) {
-  const Conv2dPlan plan = convolution_plan(verb, checks::conv2d_weight_gradient(x, gradient, geometry, out));
-  require_products(verb, x.dtype(), geometry.tf32);
-  if (out.element_count() == 0) return;
-  const Tensor inputs = operand(x, geometry.tf32), dy = operand(gradient, geometry.tf32);
-  const WeightProduct product{
-      .plan = plan, .x = inputs, .gradient = dy, .out = out, .probe = counts_of(probe, out.element_count())};
-  with_operands(x.dtype(), geometry.tf32, [&](auto tag) {
+void CudaBackend::convolve_weight_gradient(const Conv2dCall& call, const Conv2dPlan& plan, const Tensor& x,
+                                           const Tensor& dy) {
+  const WeightProduct product{.plan = plan,
+                              .x = x,
+                              .gradient = dy,
+                              .out = call.out,
+                              .probe = counts_of(call.probe, call.out.element_count())};
+  with_operands(x.dtype(), call.geometry.tf32, [&](auto tag) {
     using T = decltype(tag);
-    if (geometry.layout == Layout::nchw)
+    if (call.geometry.layout == Layout::nchw)
       launch_planes<T>(runtime_, product);
     else
       launch_channels<T>(runtime_, product);

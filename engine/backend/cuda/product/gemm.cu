@@ -42,8 +42,7 @@ void with_runs(bool along_k, const Visitor& visitor) {
 
 }  // namespace
 
-void CudaBackend::gemm(const GemmCall& call) {
-  const checks::GemmPlan plan = checks::gemm(call);
+void CudaBackend::do_gemm(const GemmCall& call, const checks::GemmPlan& plan) {
   if (call.a_format.has_value())
     throw std::invalid_argument(
         "gemm: FP8 operands are emulated only; use backend.device = \"emulated\" for FP8 training");

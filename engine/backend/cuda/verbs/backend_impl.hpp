@@ -1,8 +1,7 @@
 // Inside the CUDA back end: the class whose verbs the .cu files of this folder implement, one room each.
 //
 // All verbs run on one stream, so memory that a verb gives back may be used by the next one: scratch tensors
-// may die before the kernels that use them have run. Verbs check their arguments with the words of
-// engine/backend/checks.hpp, plan on the host and launch; only the verbs that hand numbers to the host wait.
+// may die before the kernels that use them have run. Verbs plan on the host and launch; only the verbs that hand numbers to the host wait.
 // No fmt in .cu files: nvcc cannot compile its headers; words are made in backend.cpp, or of std::string.
 #pragma once
 
@@ -55,85 +54,13 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Recording> record(const std::function<void()>& work) override;
   double milliseconds(const std::function<void()>& work) override;
 
-  // memory.cu
-  void upload(std::span<const std::byte> host, Tensor& out) override;
-  void download(const Tensor& x, std::span<std::byte> host) override;
-  void copy(const Tensor& x, Tensor& out) override;
-  void fill(Tensor& out, double value) override;
-
-  // random.cu
-  void fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) override;
-  void fill_normal(Tensor& out, const PhiloxStream& stream, float mean, float deviation) override;
-  void fill_bernoulli(Tensor& out, const PhiloxStream& stream, float keep, const Tensor& step) override;
-
-  // permute.cu
-  void permute(const Tensor& x, std::span<const int> axes, Tensor& out) override;
-  void slice(const Tensor& x, int axis, std::int64_t begin, Tensor& out) override;
-  void insert(const Tensor& x, int axis, std::int64_t begin, Tensor& out) override;
-
-  // elementwise.cu
-  void cast(const Tensor& x, Tensor& out, CastProbe* probe) override;
-  void cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream, const Tensor& step,
-                       CastProbe* probe) override;
-  void unary(UnaryOp op, const Tensor& x, Tensor& out) override;
-  void binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) override;
-  void scale(const Tensor& x, float factor, Tensor& out) override;
-  void divide(const Tensor& x, float divisor, Tensor& out) override;
-
-  // reduce.cu
-  void reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe) override;
-
-  // indexing.cu
-  void pick(const Tensor& x, const Tensor& index, Tensor& out) override;
-  void place(const Tensor& x, const Tensor& index, Tensor& out) override;
-  void gather_rows(const Tensor& table, const Tensor& index, Tensor& out) override;
-  void scatter_rows(const Tensor& x, const Tensor& index, Tensor& out, CastProbe* probe) override;
-
-  // gemm.cu
-  void gemm(const GemmCall& call) override;
-
-  // lstm.cu
-  void lstm_cell(const LstmCellCall& call) override;
-  void lstm_cell_gradient(const LstmCellGradientCall& call) override;
-
-  // convolution.cu
-  void conv2d(const Tensor& x, const Tensor& weight, const Conv2dGeometry& geometry, const Tensor* bias,
-              Tensor& out, CastProbe* probe) override;
-  void conv2d_input_gradient(const Tensor& gradient, const Tensor& weight, const Conv2dGeometry& geometry,
-                             const Tensor* bias, Tensor& out, CastProbe* probe) override;
-  void conv2d_weight_gradient(const Tensor& x, const Tensor& gradient, const Conv2dGeometry& geometry,
-                              Tensor& out, CastProbe* probe) override;
-
-  // pooling.cu
-  void max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out, Tensor& index) override;
-  void pool_pick(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) override;
-  void pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) override;
-  void average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) override;
-  void average_pool2d_transposed(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) override;
-
-  // step.cu
-  Tensor make_step_state(const StepState& initial) override;
-  StepState read_step_state(const Tensor& step) override;
-  void write_step_state(const StepState& state, Tensor& step) override;
-  void run(const ScalarProgram& program, Tensor& step) override;
-  void fill_scale(const Tensor& step, Tensor& out) override;
-  void unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) override;
-  void global_norm(std::span<const Tensor> gradients, Tensor& step) override;
-  void clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) override;
-  void clip_by_value(std::span<Tensor> gradients, float max_value) override;
-
-  // optimizers.cu
-  void update(const UpdateCall& call) override;
-
-  // histogram.cu
-  void histogram(const Tensor& x, ExponentHistogram& out) override;
-  void histogram(const Tensor& x, CastProbe& probe) override;
-  void histogram(const Tensor& x, DType format, CastProbe& probe) override;
-  void settle(std::span<CastProbe* const> probes) override;
-  std::uint64_t digest(const Tensor& x, std::uint64_t key) override;
-  std::uint64_t digest(std::span<const DigestItem> items) override;
-
   Runtime& runtime() { return runtime_; }
+
+ protected:
+#define FP16LAB_VERB(verb, ...) void do_##verb(__VA_ARGS__) override;
+  FP16LAB_BACKEND_VERBS(FP16LAB_VERB)
+#undef FP16LAB_VERB
+  std::uint64_t do_digest(std::span<const DigestItem> items) override;
 
  private:
   // ---- services that rooms share ----
@@ -159,6 +86,14 @@ class CudaBackend final : public Backend {
   /// The two routes of gemm(), which has checked the call: our own kernels, and cuBLAS.
   void own_gemm(const GemmCall& call, const checks::GemmPlan& plan);      // gemm.cu
   void library_gemm(const GemmCall& call, const checks::GemmPlan& plan);  // library/gemm.cu
+  /// The three products of do_conv2d, of operands as the tensor core takes them: convolution.cu, and
+  /// convolution_weight.cu.
+  void convolve(const Conv2dCall& call, const functions::Conv2dPlan& plan, const Tensor& x,
+                const Tensor& weight);
+  void convolve_input_gradient(const Conv2dCall& call, const functions::Conv2dPlan& plan, Tensor dy,
+                               const Tensor& weight);
+  void convolve_weight_gradient(const Conv2dCall& call, const functions::Conv2dPlan& plan, const Tensor& x,
+                                const Tensor& dy);
   /// Downloads are refused while recording, uploads too: std::logic_error naming the verb.
   void require_not_recording(std::string_view verb) const;  // backend.cpp
   /// histogram.cu: adds the exponents of x (f) to `counts`, and to `also` unless it is null.

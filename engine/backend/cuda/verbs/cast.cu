@@ -121,11 +121,18 @@ Tensor CudaBackend::operand(const Tensor& x, bool tf32) {
   return rounded;
 }
 
-void CudaBackend::cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStream& stream,
-                                  const Tensor& step, CastProbe* probe) {
-  checks::cast_stochastic(x, out, step);
+void CudaBackend::do_cast(const CastCall& call) {
+  const Tensor &x = call.x, &out = call.out;
   const std::int64_t count = x.element_count();
-  ProbeCounts* const counts = counts_of(probe, count);
+  if (call.stream == nullptr) {
+    if (call.probe == nullptr && x.dtype() == out.dtype()) return copy(x, call.out);
+    ProbeCounts* const counts = counts_of(call.probe, count);
+    return with_element_type(x.dtype(), [&](auto from) {
+      with_element_type(
+          out.dtype(), [&](auto to) { cast_tensor<decltype(from), decltype(to)>(runtime_, x, out, counts); });
+    });
+  }
+  ProbeCounts* const counts = counts_of(call.probe, count);
   const std::int64_t resident = std::int64_t{8} * runtime_.device().multiprocessors;
   constexpr std::int64_t elements_of_block = std::int64_t{cast_threads} * 8;
   const LaunchShape shape{.x = counts == nullptr ? blocks_for(count, elements_of_block)
@@ -134,17 +141,7 @@ void CudaBackend::cast_stochastic(const Tensor& x, Tensor& out, const PhiloxStre
   with_half_type(out.dtype(), [&](auto tag) {
     using To = decltype(tag);
     launch(runtime_, "cast_stochastic", &cast_elements_stochastically<To>, shape, elements<const float>(x),
-           elements<To>(out), count, stream, elements<const StepState>(step), counts);
-  });
-}
-
-void CudaBackend::cast(const Tensor& x, Tensor& out, CastProbe* probe) {
-  checks::cast(x, out);
-  if (probe == nullptr && x.dtype() == out.dtype()) return copy(x, out);
-  ProbeCounts* const counts = counts_of(probe, x.element_count());
-  with_element_type(x.dtype(), [&](auto from) {
-    with_element_type(out.dtype(),
-                      [&](auto to) { cast_tensor<decltype(from), decltype(to)>(runtime_, x, out, counts); });
+           elements<To>(out), count, *call.stream, elements<const StepState>(*call.step), counts);
   });
 }
 

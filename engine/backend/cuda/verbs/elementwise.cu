@@ -13,13 +13,11 @@ namespace {
 
 constexpr std::uint32_t threads_per_block = 256;
 
-struct MultiplyBy {
-  float factor;
-  FP16LAB_HD float operator()(float x) const { return functions::Multiply{}(x, factor); }
-};
-struct DivideBy {
-  float divisor;
-  FP16LAB_HD float operator()(float x) const { return functions::Divide{}(x, divisor); }
+/// A row of two operands, the second a number.
+template <class Function>
+struct WithScalar {
+  float scalar;
+  FP16LAB_HD float operator()(float x) const { return Function{}(x, scalar); }
 };
 
 // ---- one operand ----
@@ -143,41 +141,33 @@ BroadcastWalk walk_of(const BroadcastPlan& plan, int width) {
 }
 
 template <class Function, class T>
-void combine_tensors(Runtime& runtime, const BroadcastPlan& plan, const Tensor& a, const Tensor& b,
-                     const Tensor& out) {
+void combine_tensors(Runtime& runtime, const char* name, const BroadcastPlan& plan, const Tensor& a,
+                     const Tensor& b, const Tensor& out) {
   const std::int64_t count = out.element_count();
   const bool packed = fills_packs(plan, widest_pack<T>);
   const int width = packed ? widest_pack<T> : 1;
   const LaunchShape shape{.x = blocks_for(count, std::int64_t{threads_per_block} * width),
                           .threads = threads_per_block};
-  launch(runtime, "binary", packed ? &combine_packs<Function, T> : &combine_elements<Function, T>, shape,
+  launch(runtime, name, packed ? &combine_packs<Function, T> : &combine_elements<Function, T>, shape,
          elements<const T>(a), elements<const T>(b), elements<T>(out), count, walk_of(plan, width));
 }
 
 }  // namespace
 
-void CudaBackend::unary(UnaryOp op, const Tensor& x, Tensor& out) {
-  checks::unary(x, out);
-  functions::visit(op, [&](auto function) { map_tensor(runtime_, "unary", x, out, function); });
+void CudaBackend::do_unary(UnaryOp op, const Tensor& x, Tensor& out) {
+  functions::visit(op, [&](auto function) { map_tensor(runtime_, kernel_name(op), x, out, function); });
 }
 
-void CudaBackend::binary(BinaryOp op, const Tensor& a, const Tensor& b, Tensor& out) {
-  const BroadcastPlan plan = checks::binary(a, b, out);
-  functions::visit(op, [&](auto function) {
-    with_element_type(out.dtype(), [&](auto tag) {
-      combine_tensors<decltype(function), decltype(tag)>(runtime_, plan, a, b, out);
+void CudaBackend::do_binary(const BinaryCall& call, const BroadcastPlan& plan) {
+  functions::visit(call.op, [&](auto function) {
+    using Function = decltype(function);
+    if (call.b == nullptr)
+      return map_tensor(runtime_, kernel_name(call.op), call.a, call.out, WithScalar<Function>{call.scalar});
+    with_element_type(call.out.dtype(), [&](auto tag) {
+      combine_tensors<Function, decltype(tag)>(runtime_, kernel_name(call.op), plan, call.a, *call.b,
+                                               call.out);
     });
   });
-}
-
-void CudaBackend::scale(const Tensor& x, float factor, Tensor& out) {
-  checks::scale_or_divide("scale", x, out);
-  map_tensor(runtime_, "scale", x, out, MultiplyBy{factor});
-}
-
-void CudaBackend::divide(const Tensor& x, float divisor, Tensor& out) {
-  checks::scale_or_divide("divide", x, out);
-  map_tensor(runtime_, "divide", x, out, DivideBy{divisor});
 }
 
 }  // namespace fp16lab::engine::gpu

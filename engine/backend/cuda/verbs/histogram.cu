@@ -164,24 +164,19 @@ ProbeCounts* CudaBackend::counts_of(CastProbe* probe, std::int64_t elements) {
   return reinterpret_cast<ProbeCounts*>(probe->pending.data());
 }
 
-void CudaBackend::histogram(const Tensor& x, ExponentHistogram& out) {
-  checks::histogram(x);
+void CudaBackend::do_histogram(const Tensor& x, ExponentHistogram& out) {
   require_not_recording("histogram");
   count_by_thrust(*this, x, out);
   raise_noted_fault();
 }
 
-void CudaBackend::histogram(const Tensor& x, CastProbe& probe) {
-  checks::histogram(x);
+void CudaBackend::do_count(const Tensor& x, Fp8Rounding format, CastProbe& probe) {
+  if (format) throw std::invalid_argument("histogram: FP8 roundings are emulated only");
   ProbeCounts* const counts = counts_of(&probe, x.element_count());
   count(x, counts->before, counts->after);
 }
 
-void CudaBackend::histogram(const Tensor& /*x*/, DType /*format*/, CastProbe& /*probe*/) {
-  throw std::invalid_argument("histogram: FP8 roundings are emulated only");
-}
-
-void CudaBackend::settle(std::span<CastProbe* const> probes) {
+void CudaBackend::do_settle(std::span<CastProbe* const> probes) {
   require_not_recording("settle");
   // Every pending tensor once, in the order of their addresses.
   std::vector<const ProbeCounts*> pending;
@@ -217,13 +212,7 @@ void CudaBackend::settle(std::span<CastProbe* const> probes) {
   raise_noted_fault();
 }
 
-std::uint64_t CudaBackend::digest(const Tensor& x, std::uint64_t key) {
-  const DigestItem item{x, key};
-  return digest(std::span(&item, 1));
-}
-
-std::uint64_t CudaBackend::digest(std::span<const DigestItem> items) {
-  for (const DigestItem& item : items) checks::digest(item.tensor);
+std::uint64_t CudaBackend::do_digest(std::span<const DigestItem> items) {
   require_not_recording("digest");
   Tensor holder;
   auto* const sum = scratch<std::uint64_t>(1, holder);

@@ -270,8 +270,8 @@ void CudaBackend::raise_noted_fault() {
                              fault.limit);
 }
 
-void CudaBackend::pick(const Tensor& x, const Tensor& index, Tensor& out) {
-  const checks::MatrixExtents extents = checks::pick(x, index, out);
+void CudaBackend::do_pick(const Tensor& x, const Tensor& index, Tensor& out,
+                          const checks::MatrixExtents& extents) {
   const IndexCheck check = index_check(IndexVerb::pick, index, extents.columns);
   with_element_type(x.dtype(), [&](auto tag) {
     using T = decltype(tag);
@@ -281,8 +281,8 @@ void CudaBackend::pick(const Tensor& x, const Tensor& index, Tensor& out) {
   });
 }
 
-void CudaBackend::place(const Tensor& x, const Tensor& index, Tensor& out) {
-  const checks::MatrixExtents extents = checks::place(x, index, out);
+void CudaBackend::do_place(const Tensor& x, const Tensor& index, Tensor& out,
+                           const checks::MatrixExtents& extents) {
   const IndexCheck check = index_check(IndexVerb::place, index, extents.columns);
   if (out.byte_count() > 0) runtime_.set_bytes(out.data(), 0, out.byte_count());
   with_element_type(x.dtype(), [&](auto tag) {
@@ -293,8 +293,8 @@ void CudaBackend::place(const Tensor& x, const Tensor& index, Tensor& out) {
   });
 }
 
-void CudaBackend::gather_rows(const Tensor& table, const Tensor& index, Tensor& out) {
-  const checks::MatrixExtents extents = checks::gather_rows(table, index, out);
+void CudaBackend::do_gather_rows(const Tensor& table, const Tensor& index, Tensor& out,
+                                 const checks::MatrixExtents& extents) {
   const IndexCheck check = index_check(IndexVerb::gather_rows, index, extents.rows);
   const std::int64_t count = index.element_count();
   with_element_type(table.dtype(), [&](auto tag) {
@@ -309,8 +309,8 @@ void CudaBackend::gather_rows(const Tensor& table, const Tensor& index, Tensor& 
   });
 }
 
-void CudaBackend::scatter_rows(const Tensor& x, const Tensor& index, Tensor& out, CastProbe* probe) {
-  const checks::MatrixExtents extents = checks::scatter_rows(x, index, out);
+void CudaBackend::do_scatter_rows(const Tensor& x, const Tensor& index, Tensor& out, CastProbe* probe,
+                                  const checks::MatrixExtents& extents) {
   const IndexCheck check = index_check(IndexVerb::scatter_rows, index, extents.rows);
   const auto count = static_cast<std::uint32_t>(index.element_count());
   // i32 reaches no further, so the id behind all others needs at most 32 bits.

@@ -113,8 +113,7 @@ void retrace(Runtime& runtime, const LstmCellGradientCall& call, const checks::L
 
 }  // namespace
 
-void CudaBackend::lstm_cell(const LstmCellCall& call) {
-  const checks::LstmPlan plan = checks::lstm_cell(call);
+void CudaBackend::do_lstm_cell(const LstmCellCall& call, const checks::LstmPlan& plan) {
   const std::int64_t at = plan.first_row * plan.hidden, units = plan.batch * plan.hidden;
   with_element_type(call.cells.dtype(), [&](auto tag) {
     using T = decltype(tag);
@@ -131,8 +130,7 @@ void CudaBackend::lstm_cell(const LstmCellCall& call) {
   });
 }
 
-void CudaBackend::lstm_cell_gradient(const LstmCellGradientCall& call) {
-  const checks::LstmPlan plan = checks::lstm_cell_gradient(call);
+void CudaBackend::do_lstm_cell_gradient(const LstmCellGradientCall& call, const checks::LstmPlan& plan) {
   const std::int64_t units = plan.batch * plan.hidden;
   ProbeCounts* const counts = counts_of(call.probe, 4 * units);
   const bool cell_wanted = call.previous_cell_gradient != nullptr;

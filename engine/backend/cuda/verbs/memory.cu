@@ -34,27 +34,23 @@ bool has_code_for_current_device() {
   return false;
 }
 
-void CudaBackend::upload(std::span<const std::byte> host, Tensor& out) {
-  checks::transfer("upload", host.size(), out);
-  require_not_recording("upload");
+void CudaBackend::do_upload(std::string_view verb, std::span<const std::byte> host, Tensor& out) {
+  require_not_recording(verb);
   if (!host.empty()) runtime_.copy_to_device(out.data(), host.data(), host.size());
 }
 
-void CudaBackend::download(const Tensor& x, std::span<std::byte> host) {
-  checks::transfer("download", host.size(), x);
-  require_not_recording("download");
+void CudaBackend::do_download(std::string_view verb, const Tensor& x, std::span<std::byte> host) {
+  require_not_recording(verb);
   if (!host.empty()) runtime_.copy_to_host(host.data(), x.data(), host.size());
   raise_noted_fault();
 }
 
-void CudaBackend::copy(const Tensor& x, Tensor& out) {
-  checks::copy(x, out);
+void CudaBackend::do_copy(const Tensor& x, Tensor& out) {
   if (x.data() != out.data() && x.byte_count() > 0)
     runtime_.copy_on_device(out.data(), x.data(), x.byte_count());
 }
 
-void CudaBackend::fill(Tensor& out, double value) {
-  checks::fill(out);
+void CudaBackend::do_fill(Tensor& out, double value) {
   const std::uint64_t pattern = fill_pattern(value, out.dtype());
   switch (size_of(out.dtype())) {
     case 1:

@@ -250,8 +250,7 @@ void transpose(Runtime& runtime, const Permutation& p, int contiguous, std::int6
 
 }  // namespace
 
-void CudaBackend::permute(const Tensor& x, std::span<const int> axes, Tensor& out) {
-  checks::permute(x, axes, out);
+void CudaBackend::do_permute(const Tensor& x, std::span<const int> axes, Tensor& out) {
   if (x.element_count() == 0) return;
   Permutation p = simplified(x.shape(), axes);
   if (p.rank <= 1) return runtime_.copy_on_device(out.data(), x.data(), x.byte_count());
@@ -270,15 +269,13 @@ void CudaBackend::permute(const Tensor& x, std::span<const int> axes, Tensor& ou
   transpose(runtime_, p, static_cast<int>(contiguous), size, x, out);
 }
 
-void CudaBackend::slice(const Tensor& x, int axis, std::int64_t begin, Tensor& out) {
-  const checks::SlicePlan plan = checks::slice(x, axis, begin, out);
+void CudaBackend::do_slice(const Tensor& x, int, std::int64_t, Tensor& out, const checks::SlicePlan& plan) {
   const auto size = static_cast<std::int64_t>(size_of(x.dtype()));
   copy_rows(runtime_, "slice", x.data() + plan.offset * size, plan.pitch * size, out.data(), plan.run * size,
             plan.run * size, plan.rows);
 }
 
-void CudaBackend::insert(const Tensor& x, int axis, std::int64_t begin, Tensor& out) {
-  const checks::SlicePlan plan = checks::insert(x, axis, begin, out);
+void CudaBackend::do_insert(const Tensor& x, int, std::int64_t, Tensor& out, const checks::SlicePlan& plan) {
   const auto size = static_cast<std::int64_t>(size_of(x.dtype()));
   copy_rows(runtime_, "insert", x.data(), plan.run * size, out.data() + plan.offset * size, plan.pitch * size,
             plan.run * size, plan.rows);

@@ -285,8 +285,8 @@ float window_size(const Pool2dPlan& plan) {
 
 }  // namespace
 
-void CudaBackend::max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out, Tensor& index) {
-  const Pool2dPlan plan = checks::max_pool2d(x, geometry, out, index);
+void CudaBackend::do_max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out, Tensor& index,
+                                const Pool2dPlan& plan) {
   with_element_type(x.dtype(), [&](auto tag) {
     using T = decltype(tag);
     with_width<T>(plan, geometry.layout, {x.data(), out.data(), index.data()}, [&](auto chosen) {
@@ -299,8 +299,8 @@ void CudaBackend::max_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Te
   });
 }
 
-void CudaBackend::average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) {
-  const Pool2dPlan plan = checks::average_pool2d("average_pool2d", x, geometry, out, false);
+void CudaBackend::do_average_pool2d(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out,
+                                    const Pool2dPlan& plan) {
   with_element_type(x.dtype(), [&](auto tag) {
     using T = decltype(tag);
     with_width<T>(plan, geometry.layout, {x.data(), out.data()}, [&](auto chosen) {
@@ -313,8 +313,8 @@ void CudaBackend::average_pool2d(const Tensor& x, const Pool2dGeometry& geometry
   });
 }
 
-void CudaBackend::average_pool2d_transposed(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out) {
-  const Pool2dPlan plan = checks::average_pool2d("average_pool2d_transposed", out, geometry, x, true);
+void CudaBackend::do_average_pool2d_transposed(const Tensor& x, const Pool2dGeometry& geometry, Tensor& out,
+                                               const Pool2dPlan& plan) {
   with_element_type(x.dtype(), [&](auto tag) {
     using T = decltype(tag);
     with_width<T>(plan, geometry.layout, {x.data(), out.data()}, [&](auto chosen) {
@@ -328,8 +328,9 @@ void CudaBackend::average_pool2d_transposed(const Tensor& x, const Pool2dGeometr
   });
 }
 
-void CudaBackend::pool_pick(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) {
-  const IndexMap map(checks::pool_pick(x, index, layout, out), layout);
+void CudaBackend::do_pool_pick(const Tensor& x, const Tensor& index, Layout layout, Tensor& out,
+                               const checks::PoolIndexPlan& plan) {
+  const IndexMap map(plan, layout);
   with_element_type(x.dtype(), [&](auto tag) {
     using T = decltype(tag);
     launch(runtime_, "pool_pick", &pick_places<T>, shape_for(out.element_count()), elements<const T>(x),
@@ -338,8 +339,9 @@ void CudaBackend::pool_pick(const Tensor& x, const Tensor& index, Layout layout,
   });
 }
 
-void CudaBackend::pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out) {
-  const IndexMap map(checks::pool_place(x, index, layout, out), layout);
+void CudaBackend::do_pool_place(const Tensor& x, const Tensor& index, Layout layout, Tensor& out,
+                                const checks::PoolIndexPlan& plan) {
+  const IndexMap map(plan, layout);
   if (out.element_count() == 0 && index.element_count() == 0) return;
   int shift = 0;
   while (map.windows >> shift >= std::int64_t{0xffffffff}) ++shift;

@@ -9,29 +9,6 @@ namespace fp16lab::engine::gpu {
 
 namespace {
 
-// What becomes of the words of an element; `words` of them each.
-struct Uniform {
-  static constexpr int words = 1;
-  float low, high;
-  FP16LAB_HD float operator()(const std::uint32_t* word) const {
-    return functions::uniform_between(low, high, uniform01(word[0]));
-  }
-};
-struct Normal {
-  static constexpr int words = 2;
-  float mean, deviation;
-  FP16LAB_HD float operator()(const std::uint32_t* word) const {
-    return functions::normal_from(mean, deviation, word[0], word[1]);
-  }
-};
-struct Bernoulli {
-  static constexpr int words = 1;
-  float keep;
-  FP16LAB_HD float operator()(const std::uint32_t* word) const {
-    return uniform01(word[0]) < keep ? 1.0f : 0.0f;
-  }
-};
-
 /// `step`, where it is not null, gives the iteration of the stream: a recorded step draws anew each time.
 template <class Distribution, class T>
 __global__ void fill_random(T* out, std::int64_t count, PhiloxStream stream, const StepState* step,
@@ -58,33 +35,20 @@ __global__ void fill_random(T* out, std::int64_t count, PhiloxStream stream, con
   }
 }
 
-template <class T, class Distribution>
-void fill_tensor(Runtime& runtime, const char* name, const Tensor& out, const PhiloxStream& stream,
-                 const StepState* step, const Distribution& distribution) {
-  constexpr std::uint32_t threads = 256;
-  const LaunchShape shape{.x = blocks_for(out.element_count(), std::int64_t{threads} * widest_pack<T>),
-                          .threads = threads};
-  launch(runtime, name, &fill_random<Distribution, T>, shape, elements<T>(out), out.element_count(), stream,
-         step, distribution);
-}
-
 }  // namespace
 
-void CudaBackend::fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) {
-  checks::fill_uniform(out, low, high);
-  fill_tensor<float>(runtime_, "fill_uniform", out, stream, nullptr, Uniform{low, high});
-}
-
-void CudaBackend::fill_normal(Tensor& out, const PhiloxStream& stream, float mean, float deviation) {
-  checks::fill_normal(out, mean, deviation);
-  fill_tensor<float>(runtime_, "fill_normal", out, stream, nullptr, Normal{mean, deviation});
-}
-
-void CudaBackend::fill_bernoulli(Tensor& out, const PhiloxStream& stream, float keep, const Tensor& step) {
-  checks::fill_bernoulli(out, keep, step);
-  with_element_type(out.dtype(), [&](auto tag) {
-    fill_tensor<decltype(tag)>(runtime_, "fill_bernoulli", out, stream, elements<const StepState>(step),
-                               Bernoulli{keep});
+void CudaBackend::do_draw(const DrawCall& call) {
+  constexpr std::uint32_t threads = 256;
+  const std::int64_t count = call.out.element_count();
+  const StepState* const step = call.step == nullptr ? nullptr : elements<const StepState>(*call.step);
+  functions::visit(call.distribution, call.first, call.second, [&](auto distribution) {
+    with_element_type(call.out.dtype(), [&](auto tag) {
+      using T = decltype(tag);
+      const LaunchShape shape{.x = blocks_for(count, std::int64_t{threads} * widest_pack<T>),
+                              .threads = threads};
+      launch(runtime_, kernel_name(call.distribution), &fill_random<decltype(distribution), T>, shape,
+             elements<T>(call.out), count, call.stream, step, distribution);
+    });
   });
 }
 

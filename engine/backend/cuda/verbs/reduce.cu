@@ -199,8 +199,8 @@ void reduce_to(CudaBackend& backend, ReduceOp op, const Tensor& x, const checks:
 
 }  // namespace
 
-void CudaBackend::reduce(ReduceOp op, const Tensor& x, int axis, Tensor& out, CastProbe* probe) {
-  const checks::ReducePlan plan = checks::reduce(op, x, axis, out);
+void CudaBackend::do_reduce(ReduceOp op, const Tensor& x, int, Tensor& out, CastProbe* probe,
+                            const checks::ReducePlan& plan) {
   if (plan.extent == 0) {
     fill(out, 0.0);
     if (probe != nullptr) histogram(out, *probe);

@@ -4,7 +4,7 @@
 #include "engine/backend/cuda/verbs/gradient_table.hpp"
 #include "engine/backend/cuda/verbs/tree_kernels.hpp"
 #include "engine/backend/elementwise_functions.hpp"
-#include "engine/backend/update_rules.hpp"
+#include "engine/backend/gradient_passes.hpp"
 
 namespace fp16lab::engine::gpu {
 
@@ -18,50 +18,56 @@ __global__ void write_scale(const StepState* state, float* out) {
 
 // ---- passes over the elements of all gradients ----
 
-/// x = mul_rn(x, inverse_scale). Whoever finds an infinity or a NaN says so: all store the same number.
-struct Unscale {
-  StepState* state;
-  int optimizer;
-  float factor = 0.0f;
-  std::uint32_t largest = 0;  // of the magnitudes' bits: NaN is above infinity, infinity above every number
+/// change(x) -> new value, for the block's share of `count` elements at `values`, in place.
+template <class T, class Change>
+__device__ __forceinline__ void change_elements(T* values, std::int64_t count, bool aligned, Change& change) {
+  constexpr int width = widest_pack<T>;
+  std::int64_t done = 0;
+  if (aligned) {
+    done = count - count % width;
+    for (std::int64_t i = std::int64_t{threadIdx.x} * width; i < done;
+         i += std::int64_t{blockDim.x} * width) {
+      Pack<T, width> pack = load_pack<width>(values + i);
+      for (T& value : pack.values) value = stored<T>(change(loaded(value)));
+      store_pack<width>(values + i, pack);
+    }
+  }
+  for (std::int64_t i = done + threadIdx.x; i < count; i += blockDim.x)
+    values[i] = stored<T>(change(loaded(values[i])));
+}
 
-  __device__ bool begin() {
-    factor = state->inverse_scale;
-    return true;
+/// Whoever finds an infinity or a NaN says so: many threads store it, and plain stores of the same value race,
+/// too.
+template <class Pass>
+__global__ void change_gradients(GradientTable table, StepState* state, double limit, int optimizer) {
+  if (!Pass::applies(state, limit)) return;
+  const Pass pass = Pass::of(state, limit);
+  std::uint32_t largest = 0;  // of the magnitudes' bits: NaN is above infinity, infinity above every number
+  auto change = [&](float x) {
+    if constexpr (Pass::notes_overflow) {
+      const std::uint32_t magnitude = bits_of(x) & Binary32::magnitude_mask;
+      largest = magnitude > largest ? magnitude : largest;
+    }
+    return pass(x);
+  };
+  for (std::int64_t chunk = blockIdx.x; chunk < table.chunks(); chunk += gridDim.x) {
+    const int tensor = tensor_of_chunk(table, chunk);
+    const std::int64_t first = (chunk - table.first_chunk[tensor]) * GradientTable::chunk;
+    const std::int64_t left = table.elements[tensor] - first;
+    const std::int64_t count = left < GradientTable::chunk ? left : GradientTable::chunk;
+    const bool aligned = table.aligned[tensor] != 0;
+    if (table.dtype[tensor] == DType::f32)
+      change_elements(reinterpret_cast<float*>(table.address[tensor]) + first, count, aligned, change);
+    else if (table.dtype[tensor] == DType::f16)
+      change_elements(reinterpret_cast<Float16*>(table.address[tensor]) + first, count, aligned, change);
+    else
+      change_elements(reinterpret_cast<BFloat16*>(table.address[tensor]) + first, count, aligned, change);
   }
-  __device__ float operator()(float x) {
-    const std::uint32_t magnitude = bits_of(x) & Binary32::magnitude_mask;
-    largest = magnitude > largest ? magnitude : largest;
-    return functions::Multiply{}(x, factor);
-  }
-  __device__ void end() {
-    if (largest >= Binary32::infinity)  // many threads store it: plain stores of the same value race, too
+  if constexpr (Pass::notes_overflow)
+    if (largest >= Binary32::infinity)
       atomicMax(reinterpret_cast<unsigned*>(&state->found_inf[static_cast<std::size_t>(optimizer)]),
                 0x3f800000u);
-  }
-};
-
-/// x = mul_rn(x, max_norm / norm), where the norm is above it.
-struct ClipByNorm {
-  const StepState* state;
-  double max_norm;
-  float factor = 0.0f;
-
-  __device__ bool begin() {
-    if (!functions::clips(state->grad_norm, max_norm)) return false;
-    factor = functions::clip_factor(state->grad_norm, max_norm);
-    return true;
-  }
-  __device__ float operator()(float x) const { return functions::Multiply{}(x, factor); }
-  __device__ void end() const {}
-};
-
-struct ClipByValue {
-  float max_value;
-  __device__ bool begin() const { return true; }
-  __device__ float operator()(float x) const { return functions::limited(x, max_value); }
-  __device__ void end() const {}
-};
+}
 
 // ---- the norm: TREE of FP64 squares, tensor by tensor, then the tensors in order ----
 
@@ -137,48 +143,23 @@ __global__ void take_root(const double* results, std::int64_t tensors, StepState
 
 }  // namespace
 
-// ---- scalars ----
-
-Tensor CudaBackend::make_step_state(const StepState& initial) {
-  require_not_recording("make_step_state");
-  Tensor step = empty({static_cast<std::int64_t>(sizeof(StepState))}, DType::u8);
-  write_step_state(initial, step);
-  return step;
-}
-
-StepState CudaBackend::read_step_state(const Tensor& step) {
-  checks::step_state("read_step_state", step);
-  require_not_recording("read_step_state");
-  StepState state;
-  runtime_.copy_to_host(reinterpret_cast<std::byte*>(&state), step.data(), sizeof(state));
-  raise_noted_fault();
-  return state;
-}
-
-void CudaBackend::write_step_state(const StepState& state, Tensor& step) {
-  checks::step_state("write_step_state", step);
-  require_not_recording("write_step_state");
-  runtime_.copy_to_device(step.data(), reinterpret_cast<const std::byte*>(&state), sizeof(state));
-}
-
-void CudaBackend::fill_scale(const Tensor& step, Tensor& out) {
-  checks::step_state("fill_scale", step);
-  checks::fill_scale(out);
+void CudaBackend::do_fill_scale(const Tensor& step, Tensor& out) {
   launch(runtime_, "fill_scale", &write_scale, {.threads = 1}, state_in(step), elements<float>(out));
 }
 
-// ---- passes ----
-
-void CudaBackend::unscale(std::span<Tensor> gradients, int optimizer, Tensor& step) {
-  checks::step_state("unscale", step);
-  checks::gradients("unscale", gradients);
-  checks::optimizer_index("unscale", optimizer);
-  launch_pass(runtime_, "unscale", gradients, Unscale{.state = state_in(step), .optimizer = optimizer});
+void CudaBackend::do_gradient_pass(const GradientPassCall& call) {
+  StepState* const state = call.step == nullptr ? nullptr : state_in(*call.step);
+  using Kernel = void (*)(GradientTable, StepState*, double, int);
+#define FP16LAB_PASS(name, functor) &change_gradients<functions::passes::functor>,
+  static constexpr Kernel kernels[] = {FP16LAB_GRADIENT_PASSES(FP16LAB_PASS)};
+#undef FP16LAB_PASS
+  for_each_table(call.gradients, [&](const GradientTable& table, std::size_t) {
+    launch(runtime_, kernel_name(call.pass), kernels[static_cast<std::size_t>(call.pass)],
+           {.x = blocks_for(table.chunks(), 1), .threads = 256}, table, state, call.limit, call.optimizer);
+  });
 }
 
-void CudaBackend::global_norm(std::span<const Tensor> gradients, Tensor& step) {
-  checks::step_state("global_norm", step);
-  checks::gradients("global_norm", gradients);
+void CudaBackend::do_global_norm(std::span<const Tensor> gradients, Tensor& step) {
   const auto tensors = static_cast<std::int64_t>(gradients.size());
   Tensor results_memory;
   double* const results = scratch<double>(tensors, results_memory);
@@ -192,19 +173,6 @@ void CudaBackend::global_norm(std::span<const Tensor> gradients, Tensor& step) {
            results + begin);
   });
   launch(runtime_, "global_norm", &take_root, {.threads = total_threads}, results, tensors, state_in(step));
-}
-
-void CudaBackend::clip_by_norm(std::span<Tensor> gradients, double max_norm, Tensor& step) {
-  checks::step_state("clip_by_norm", step);
-  checks::gradients("clip_by_norm", gradients);
-  checks::max_norm(max_norm);
-  launch_pass(runtime_, "clip_by_norm", gradients, ClipByNorm{.state = state_in(step), .max_norm = max_norm});
-}
-
-void CudaBackend::clip_by_value(std::span<Tensor> gradients, float max_value) {
-  checks::gradients("clip_by_value", gradients);
-  checks::max_value(max_value);
-  launch_pass(runtime_, "clip_by_value", gradients, ClipByValue{max_value});
 }
 
 }  // namespace fp16lab::engine::gpu

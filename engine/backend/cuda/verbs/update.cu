@@ -223,8 +223,7 @@ void launch_update(Runtime& runtime, const UpdateCall& call) {
 
 }  // namespace
 
-void CudaBackend::update(const UpdateCall& call) {
-  checks::update(call);
+void CudaBackend::do_update(const UpdateCall& call) {
   using Launch = void (*)(Runtime&, const UpdateCall&);
 #define FP16LAB_LAUNCH(name, functor) &launch_update<functions::updates::functor>,
   static constexpr Launch table[] = {FP16LAB_UPDATE_RULES(FP16LAB_LAUNCH)};

@@ -16,33 +16,6 @@ using engine::Shape;
 using engine::Tensor;
 using engine::UnaryOp;
 
-/// All enumerators, in their order.
-constexpr std::pair<UnaryOp, const char*> unary_ops[] = {
-    {UnaryOp::negate, "negate"},
-    {UnaryOp::relu, "relu"},
-    {UnaryOp::exp, "exp"},
-    {UnaryOp::log, "log"},
-    {UnaryOp::log1p, "log1p"},
-    {UnaryOp::square_root, "square_root"},
-    {UnaryOp::reciprocal_square_root, "reciprocal_square_root"},
-    {UnaryOp::absolute, "absolute"},
-    {UnaryOp::sign, "sign"},
-    {UnaryOp::sigmoid, "sigmoid"},
-    {UnaryOp::tanh, "tanh"},
-    {UnaryOp::erf, "erf"},
-    {UnaryOp::gelu, "gelu"},
-    {UnaryOp::gelu_tanh, "gelu_tanh"},
-};
-constexpr std::pair<BinaryOp, const char*> binary_ops[] = {
-    {BinaryOp::add, "add"},
-    {BinaryOp::subtract, "subtract"},
-    {BinaryOp::multiply, "multiply"},
-    {BinaryOp::divide, "divide"},
-    {BinaryOp::select_positive, "select_positive"},
-    {BinaryOp::maximum, "maximum"},
-    {BinaryOp::minimum, "minimum"},
-};
-
 Tensor of_words(CaseContext& c, const std::vector<std::uint16_t>& words, DType dtype) {
   Tensor tensor = c.backend().empty({static_cast<std::int64_t>(words.size())}, dtype);
   c.backend().upload(std::as_bytes(std::span(words)), tensor);
@@ -121,18 +94,12 @@ void odd_broadcasts(CaseContext& c, BinaryOp op, DType dtype) {
   broadcast(c, op, dtype, {0, 3}, {3}, {0, 3});
 }
 
-void scaled(CaseContext& c, bool divides, float factor, Tensor& x) {
-  const std::string name = fmt::format("{} {}", x.describe(), factor);
-  const auto apply = [&](const Tensor& from, Tensor& to) {
-    if (divides)
-      c.backend().divide(from, factor, to);
-    else
-      c.backend().scale(from, factor, to);
-  };
+void with_number(CaseContext& c, BinaryOp op, float number, Tensor& x) {
+  const std::string name = fmt::format("{} {}", x.describe(), number);
   Tensor out = c.output(x.shape(), x.dtype());
-  apply(x, out);
+  c.backend().binary(op, x, number, out);
   c.keep(name, out);
-  apply(x, x);
+  c.backend().binary(op, x, number, x);
   c.keep(name + " in place", x);
 }
 
@@ -175,8 +142,8 @@ void add_elementwise_cases(std::vector<VerbCase>& cases) {
                          c.keep("without a probe", uncounted);
                        }
                      }});
-  for (const auto& [op, name] : unary_ops)
-    cases.push_back({"unary", name, [op = op](CaseContext& c) {
+  for (const UnaryOp op : all_kernels<UnaryOp>())
+    cases.push_back({"unary", kernel_name(op), [op](CaseContext& c) {
                        const auto apply = [&](Tensor x, const std::string& what) {
                          Tensor out = c.output(x.shape(), x.dtype());
                          c.backend().unary(op, x, out);
@@ -193,8 +160,8 @@ void add_elementwise_cases(std::vector<VerbCase>& cases) {
                          if (dtype == DType::f32) apply(c.random(shape, dtype, data), name_of(data));
                        });
                      }});
-  for (const auto& [op, name] : binary_ops)
-    cases.push_back({"binary", name, [op = op](CaseContext& c) {
+  for (const BinaryOp op : all_kernels<BinaryOp>())
+    cases.push_back({"binary", kernel_name(op), [op](CaseContext& c) {
                        const std::int64_t n = c.extent(513, 33);
                        for (const DType dtype : floats) {
                          broadcast(c, op, dtype, {n, 67}, {n, 67}, {n, 67});
@@ -226,19 +193,19 @@ void add_elementwise_cases(std::vector<VerbCase>& cases) {
                          c.keep("into b", y);
                        });
                      }});
-  for (const bool divides : {false, true})
+  for (const BinaryOp op : all_kernels<BinaryOp>())
     cases.push_back(
-        {divides ? "divide" : "scale", "factors", [divides](CaseContext& c) {
+        {"binary", fmt::format("{} a number", kernel_name(op)), [op](CaseContext& c) {
            for (const DType dtype : floats)
-             for (const float factor : {3.0f, 0x1p-16f, 1.0f / 3, 0.0f, -0x1p120f}) {
+             for (const float number : {3.0f, 0x1p-16f, 1.0f / 3, 0.0f, -0x1p120f}) {
                Tensor x = c.random({c.extent(100003, 1003)}, dtype, Data::special);
-               scaled(c, divides, factor, x);
+               with_number(c, op, number, x);
              }
            for_each_odd_size(c, [&](DType dtype, Data data, const Shape& shape) {
              if (data != Data::special) return;
-             for (const float factor : {1.0f / 3, 0x1p-11f, 65536.0f, 0.0f, -7.0f, HUGE_VALF, 0x1p-149f}) {
+             for (const float number : {1.0f / 3, 0x1p-11f, 65536.0f, 0.0f, -7.0f, HUGE_VALF, 0x1p-149f}) {
                Tensor x = c.random(shape, dtype, data);
-               scaled(c, divides, factor, x);
+               with_number(c, op, number, x);
              }
            });
          }});

@@ -9,6 +9,7 @@
 
 #include "engine/backend/cuda/runtime/devices.hpp"
 #include "engine/backend/elementwise_functions.hpp"
+#include "engine/backend/gradient_passes.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/elementary/elementary.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
@@ -79,12 +80,13 @@ struct Sign {
 };
 struct Limited {
   FP16LAB_HD std::uint32_t operator()(std::uint32_t bits) const {
-    return bits_of(engine::functions::limited(float_from_bits(bits), 0.5f));
+    return bits_of(engine::functions::passes::ClipByValue{0.5f}(float_from_bits(bits)));
   }
 };
 struct NormalFrom {
   FP16LAB_HD std::uint32_t operator()(std::uint32_t word) const {
-    return bits_of(engine::functions::normal_from(0.25f, 0.02f, word, word * 0x9e3779b9u));
+    const std::uint32_t words[] = {word, word * 0x9e3779b9u};
+    return bits_of(engine::functions::Normal{0.25f, 0.02f}(words));
   }
 };
 struct RandomWord {
