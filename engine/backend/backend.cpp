@@ -31,10 +31,7 @@ void Backend::copy(const Tensor& x, Tensor& out) {
   do_copy(x, out);
 }
 
-void Backend::fill(Tensor& out, double value) {
-  checks::fill(out);
-  do_fill(out, value);
-}
+void Backend::fill(Tensor& out, double value) { do_fill(out, checks::fill(out, value)); }
 
 void Backend::fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) {
   checks::fill_uniform(out, low, high);
@@ -58,8 +55,7 @@ void Backend::fill_bernoulli(Tensor& out, const PhiloxStream& stream, float keep
 }
 
 void Backend::permute(const Tensor& x, std::span<const int> axes, Tensor& out) {
-  checks::permute(x, axes, out);
-  do_permute(x, axes, out);
+  do_permute(x, axes, out, checks::permute(x, axes, out));
 }
 
 void Backend::slice(const Tensor& x, int axis, std::int64_t begin, Tensor& out) {

@@ -197,6 +197,7 @@ struct GradientPassCall {
 
 // Plans that engine/backend/checks.hpp makes of calls that are right.
 struct BroadcastPlan;
+struct Permutation;
 namespace functions {
 struct Conv2dPlan;
 struct Pool2dPlan;
@@ -212,13 +213,13 @@ struct SlicePlan;
 
 /// What a back end implements: do_NAME of each row, which does the verb after its arguments have been checked.
 /// Parameters are those of the verb, or its call, and the plan that the check has made of them; transfers begin
-/// with the verb that moves bytes, for what a back end says when it cannot.
+/// with the verb that moves bytes, for what a back end says when it cannot; a fill has the bits of its value.
 #define FP16LAB_BACKEND_VERBS(VERB)                                                                      \
   VERB(upload, std::string_view, std::span<const std::byte>, Tensor&)                                    \
   VERB(download, std::string_view, const Tensor&, std::span<std::byte>)                                  \
   VERB(copy, const Tensor&, Tensor&)                                                                     \
-  VERB(fill, Tensor&, double)                                                                            \
-  VERB(permute, const Tensor&, std::span<const int>, Tensor&)                                            \
+  VERB(fill, Tensor&, std::uint64_t)                                                                     \
+  VERB(permute, const Tensor&, std::span<const int>, Tensor&, const Permutation&)                        \
   VERB(slice, const Tensor&, int, std::int64_t, Tensor&, const checks::SlicePlan&)                       \
   VERB(insert, const Tensor&, int, std::int64_t, Tensor&, const checks::SlicePlan&)                      \
   /* the drivers of the tables of kernels */                                                             \

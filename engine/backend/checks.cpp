@@ -4,10 +4,13 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
 #include "engine/backend/requirements.hpp"
+#include "numerics/convert/convert.hpp"
+#include "numerics/formats/bits.hpp"
 
 namespace fp16lab::engine::checks {
 
@@ -35,7 +38,35 @@ void copy(const Tensor& x, const Tensor& out) {
   require_count("copy", {"out", out}, x.element_count(), "as x has");
 }
 
-void fill(const Tensor& out) { require_defined("fill", {"out", out}); }
+namespace {
+
+template <class Integer>
+std::uint64_t integer_pattern(double value, DType dtype) {
+  using Limits = std::numeric_limits<Integer>;
+  const bool in_range =
+      value >= static_cast<double>(Limits::min()) && value < std::ldexp(1.0, Limits::digits);
+  if (!in_range || static_cast<double>(static_cast<Integer>(value)) != value) {
+    throw std::invalid_argument(fmt::format("fill: {} is not an integer in the range of {}, [{}, {}]", value,
+                                            name_of(dtype), +Limits::min(), +Limits::max()));
+  }
+  return static_cast<std::uint64_t>(static_cast<Integer>(value)) &
+         ~std::uint64_t{0} >> (64 - 8 * sizeof(Integer));
+}
+
+}  // namespace
+
+std::uint64_t fill(const Tensor& out, double value) {
+  require_defined("fill", {"out", out});
+  const DType dtype = out.dtype();
+  return visit_dtype(dtype, [&](auto row) -> std::uint64_t {
+    using T = typename decltype(row)::Element;
+    if constexpr (is_floating(DTypeOf<T>::value))
+      // One rounding, not through FP32.
+      return convert<typename FormatOf<T>::type>(SmallFloat<Binary64>::from_bits(bits_of(value))).bits();
+    else
+      return integer_pattern<T>(value, dtype);
+  });
+}
 
 void fill_uniform(const Tensor& out, float low, float high) {
   require_dtype("fill_uniform", {"out", out}, DType::f32);
@@ -57,7 +88,7 @@ void fill_bernoulli(const Tensor& out, float keep, const Tensor& step) {
   step_state("fill_bernoulli", step);
 }
 
-void permute(const Tensor& x, std::span<const int> axes, const Tensor& out) {
+Permutation permute(const Tensor& x, std::span<const int> axes, const Tensor& out) {
   const Argument from{"x", x}, to{"out", out};
   require_defined("permute", from);
   require_defined("permute", to);
@@ -79,6 +110,7 @@ void permute(const Tensor& x, std::span<const int> axes, const Tensor& out) {
       fail("permute",
            fmt::format("{} with axes ({}) does not give {}", text(from), fmt::join(axes, ", "), text(to)));
   require_apart("permute", from, to);
+  return simplified(shape, axes);
 }
 
 namespace {
@@ -291,5 +323,180 @@ void count_update(const Tensor& before, const Tensor& weight, const Tensor& grad
   require_same_shape("count_update", {"before", before}, {"gradient", gradient});
 }
 void digest(const Tensor& x) { require_defined("digest", {"x", x}); }
+
+// ---- recurrent cells ----
+
+namespace {
+
+void require_shape(std::string_view verb, const Argument& x, const Shape& shape) {
+  if (!(x.tensor.shape() == shape)) fail(verb, fmt::format("{}; {} is needed", text(x), shape.to_string()));
+}
+
+/// The plan of a step of `cells` (T B, H) with a batch like `batch_rows`.
+LstmPlan lstm_plan(std::string_view verb, std::int64_t step, const Argument& cells,
+                   const Argument& batch_rows) {
+  for (const Argument& matrix : {cells, batch_rows})
+    if (matrix.tensor.shape().rank() != 2) fail(verb, text(matrix) + "; (rows, columns) is needed");
+  const std::int64_t rows = cells.tensor.shape()[0], batch = batch_rows.tensor.shape()[0];
+  if (batch < 1 || rows % batch != 0 || step < 0 || step >= rows / batch)
+    fail(verb, fmt::format("{} has no step {} of {} rows", text(cells), step, batch));
+  return {step * batch, batch, cells.tensor.shape()[1]};
+}
+
+}  // namespace
+
+LstmPlan lstm_cell(const LstmCellCall& call) {
+  constexpr std::string_view verb = "lstm_cell";
+  require_operands(verb, {{"cells", &call.cells, Takes::f, Access::written},
+                          {"products", &call.products, Takes::same},
+                          {"recurrent", &call.recurrent, Takes::same},
+                          {"gates", &call.gates, Takes::same, Access::written},
+                          {"outputs", &call.outputs, Takes::same, Access::written},
+                          {"hidden", &call.hidden, Takes::same, Access::written}});
+  const LstmPlan plan = lstm_plan(verb, call.step, {"cells", call.cells}, {"recurrent", call.recurrent});
+  const std::int64_t rows = call.cells.shape()[0];
+  require_shape(verb, {"products", call.products}, {rows, 4 * plan.hidden});
+  require_shape(verb, {"recurrent", call.recurrent}, {plan.batch, 4 * plan.hidden});
+  require_shape(verb, {"gates", call.gates}, {rows, 4 * plan.hidden});
+  require_shape(verb, {"outputs", call.outputs}, {rows, plan.hidden});
+  require_shape(verb, {"hidden", call.hidden}, {plan.batch, plan.hidden});
+  return plan;
+}
+
+LstmPlan lstm_cell_gradient(const LstmCellGradientCall& call) {
+  constexpr std::string_view verb = "lstm_cell_gradient";
+  const Argument gates{"gates", call.gates}, cells{"cells", call.cells}, gradient{"gradient", call.gradient};
+  const Argument all{"gate_gradients", call.gate_gradients}, step{"step_gradients", call.step_gradients};
+  const Tensor* const previous = call.previous_cell_gradient;
+  require_operands(verb, {{"cells", &call.cells, Takes::f},
+                          {"gates", &call.gates, Takes::same},
+                          {"gradient", &call.gradient, Takes::same},
+                          {"hidden_gradient", call.hidden_gradient, Takes::same},
+                          {"cell_gradient", call.cell_gradient, Takes::same},
+                          {"gate_gradients", &call.gate_gradients, Takes::f32_or_same, Access::written},
+                          {"step_gradients", &call.step_gradients, Takes::f32_or_same, Access::written},
+                          {"previous_cell_gradient", previous, Takes::f32_or_same}});
+  require_same_dtype(verb, step, all);
+  const LstmPlan plan = lstm_plan(verb, call.step, cells, step);
+  const std::int64_t rows = call.cells.shape()[0];
+  const Shape units{plan.batch, plan.hidden};
+  require_shape(verb, gates, {rows, 4 * plan.hidden});
+  require_shape(verb, gradient, call.cells.shape());
+  require_shape(verb, all, call.gates.shape());
+  require_shape(verb, step, {plan.batch, 4 * plan.hidden});
+  for (const auto& [name, tensor] :
+       {std::pair{"hidden_gradient", call.hidden_gradient}, std::pair{"cell_gradient", call.cell_gradient},
+        std::pair{"previous_cell_gradient", previous}})
+    if (tensor != nullptr) require_shape(verb, {name, *tensor}, units);
+  if (previous == nullptr) return plan;
+  const Argument out{"previous_cell_gradient", *previous};
+  for (const Argument& input : {gates, cells, gradient}) require_apart(verb, input, out);
+  if (call.hidden_gradient != nullptr) require_apart(verb, {"hidden_gradient", *call.hidden_gradient}, out);
+  if (call.cell_gradient != nullptr) require_apart_or_same(verb, {"cell_gradient", *call.cell_gradient}, out);
+  return plan;
+}
+
+// ---- the step: its scalars, the passes over all gradients, updates ----
+
+void step_state(std::string_view verb, const Tensor& step) {
+  const Argument state{"step", step};
+  require_dtype(verb, state, DType::u8);
+  require_count(verb, state, static_cast<std::int64_t>(sizeof(StepState)), "the bytes of a StepState");
+}
+
+void scalar_program(const ScalarProgram& program) {
+  if (program.function == nullptr) fail("run", fmt::format("program \"{}\" has no function", program.name));
+}
+
+void fill_scale(const Tensor& out) {
+  require_dtype("fill_scale", {"out", out}, DType::f32);
+  require_count("fill_scale", {"out", out}, 1, "the loss scale");
+}
+
+void gradients(std::string_view verb, std::span<const Tensor> gradients) {
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    require_f(verb, {fmt::format("gradient {}", i), gradients[i]});
+}
+
+void max_norm(double max_norm) {
+  if (!(std::isfinite(max_norm) && max_norm >= 0.0))
+    fail("clip_by_norm", fmt::format("max_norm is {}; it must be finite and >= 0", max_norm));
+}
+
+void max_value(float max_value) {
+  if (!(std::isfinite(max_value) && max_value > 0.0f))
+    fail("clip_by_value", fmt::format("max_value is {}; it must be finite and > 0", max_value));
+}
+
+void optimizer_index(std::string_view verb, int optimizer) {
+  if (optimizer < 0 || optimizer >= max_optimizers)
+    fail(verb, fmt::format("optimizer {} is not in [0, {})", optimizer, max_optimizers));
+}
+
+namespace {
+
+void require_beside(std::string_view verb, const Argument& weight, const Argument& other) {
+  require_same_shape(verb, weight, other);
+  require_apart(verb, weight, other);
+}
+
+/// The weight and its gradient; their dtypes may differ.
+void require_update(std::string_view verb, const Argument& weight, const Argument& gradient,
+                    float gradient_factor) {
+  require_f(verb, weight);
+  require_f(verb, gradient);
+  require_beside(verb, weight, gradient);
+  if (!std::isfinite(gradient_factor))
+    fail(verb, fmt::format("gradient_factor is {}; it must be finite", gradient_factor));
+}
+
+void require_state(std::string_view verb, const Argument& weight, const Argument& gradient,
+                   const Argument& state) {
+  require_dtype(verb, state, DType::f32);
+  require_beside(verb, weight, state);
+  require_apart(verb, gradient, state);
+}
+
+void require_store(std::string_view verb, const Tensor& weight, const Tensor& gradient,
+                   const WeightStore& store) {
+  const Argument w{"weight", weight};
+  const bool wide = weight.dtype() == DType::f32;
+  if (store.stochastic && wide)
+    fail(verb, fmt::format("{}; only f16 and bf16 are rounded stochastically", text(w)));
+  if (store.compensation == nullptr) return;
+  const Argument c{"compensation", *store.compensation};
+  require_defined(verb, c);
+  if (store.stochastic)
+    fail(verb,
+         "a compensation and stochastic rounding; what is kept of one rounding is no error of the other");
+  if (wide) fail(verb, fmt::format("{}; only f16 and bf16 have a compensation", text(w)));
+  require_same_dtype(verb, w, c);
+  require_beside(verb, w, c);
+  require_apart(verb, {"gradient", gradient}, c);
+}
+
+}  // namespace
+
+void update(const UpdateCall& call) {
+  const UpdateRuleInfo& rule = info_of(call.rule);
+  const std::string_view verb = rule.name;
+  step_state(verb, call.step);
+  optimizer_index(verb, call.optimizer);
+  const Argument w{"weight", call.weight}, g{"gradient", call.gradient};
+  require_update(verb, w, g, call.options.gradient_factor);
+  const Tensor undefined;
+  const auto state = [&](std::size_t i) -> Argument {
+    return {rule.states[i], call.states[i] == nullptr ? undefined : *call.states[i]};
+  };
+  for (std::size_t i = 0; i < rule.states.size(); ++i) {
+    if (!rule.uses(call.options, static_cast<int>(i))) continue;
+    require_state(verb, w, g, state(i));
+    for (std::size_t other = 0; other < i; ++other)
+      if (rule.uses(call.options, static_cast<int>(other))) require_apart(verb, state(other), state(i));
+  }
+  require_store(verb, call.weight, call.gradient, call.store);
+  for (const Tensor* norm : call.norms)
+    if (rule.reads_norms) step_state(verb, norm == nullptr ? undefined : *norm);
+}
 
 }  // namespace fp16lab::engine::checks

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "engine/backend/backend.hpp"
-#include "engine/backend/broadcast.hpp"
+#include "engine/backend/strides.hpp"
 #include "engine/backend/window_functions.hpp"
 #include "numerics/gemm/gemm.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
@@ -54,11 +54,13 @@ struct PoolIndexPlan {
 
 void transfer(std::string_view verb, std::size_t host_bytes, const Tensor& x);  ///< upload, download
 void copy(const Tensor& x, const Tensor& out);
-void fill(const Tensor& out);
+/// `value` rounded once to nearest even to out's dtype, as bits in its low bytes; a NaN is canonical. Integer
+/// dtypes take integers in their range only.
+std::uint64_t fill(const Tensor& out, double value);
 void fill_uniform(const Tensor& out, float low, float high);
 void fill_normal(const Tensor& out, float mean, float deviation);
 void fill_bernoulli(const Tensor& out, float keep, const Tensor& step);
-void permute(const Tensor& x, std::span<const int> axes, const Tensor& out);
+Permutation permute(const Tensor& x, std::span<const int> axes, const Tensor& out);
 SlicePlan slice(const Tensor& x, int axis, std::int64_t begin, const Tensor& out);
 SlicePlan insert(const Tensor& x, int axis, std::int64_t begin, const Tensor& out);
 void cast(const Tensor& x, const Tensor& out);

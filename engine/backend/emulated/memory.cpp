@@ -4,7 +4,6 @@
 #include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/element_types.hpp"
-#include "engine/backend/fill_pattern.hpp"
 #include "numerics/convert/convert.hpp"
 
 namespace fp16lab::engine {
@@ -52,9 +51,7 @@ void EmulatedBackend::do_copy(const Tensor& x, Tensor& out) {
                           });
 }
 
-void EmulatedBackend::do_fill(Tensor& out, double value) {
-  const FloatingPointScope scope;
-  const std::uint64_t pattern = fill_pattern(value, out.dtype());
+void EmulatedBackend::do_fill(Tensor& out, std::uint64_t pattern) {
   switch (size_of(out.dtype())) {
     case 1:
       return fill_words<std::uint8_t>(workers_, out, pattern);

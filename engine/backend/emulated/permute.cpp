@@ -5,7 +5,6 @@
 #include "engine/backend/checks.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/transpose.hpp"
-#include "engine/backend/permutation.hpp"
 
 namespace fp16lab::engine {
 
@@ -128,9 +127,9 @@ void copy_runs(const Workers& workers, const std::byte* from, std::int64_t from_
 
 }  // namespace
 
-void EmulatedBackend::do_permute(const Tensor& x, std::span<const int> axes, Tensor& out) {
+void EmulatedBackend::do_permute(const Tensor& x, std::span<const int>, Tensor& out,
+                                 const Permutation& permutation) {
   if (x.element_count() == 0) return;
-  const Permutation permutation = simplified(x.shape(), axes);
   if (permutation.rank <= 1) {
     Tensor flat = out.reshaped(x.shape());
     return copy(x, flat);

@@ -96,7 +96,7 @@ class TwinBackend final : public TwinOptimizers {
 
   explicit TwinBackend(const TensorCoreModel& model) : TwinOptimizers(model, 1), model_(model) {}
 
-  void do_permute(const Tensor& x, std::span<const int> axes, Tensor& out) override {
+  void do_permute(const Tensor& x, std::span<const int> axes, Tensor& out, const Permutation&) override {
     for (std::int64_t i = 0; i < out.element_count(); ++i) {
       const std::vector<std::int64_t> indices = indices_of(out.shape(), i);
       std::vector<std::int64_t> source(indices.size());

@@ -3,7 +3,6 @@
 #include "engine/backend/cuda/runtime/element_types.hpp"
 #include "engine/backend/cuda/runtime/launch.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
-#include "engine/backend/fill_pattern.hpp"
 
 namespace fp16lab::engine::gpu {
 
@@ -50,8 +49,7 @@ void CudaBackend::do_copy(const Tensor& x, Tensor& out) {
     runtime_.copy_on_device(out.data(), x.data(), x.byte_count());
 }
 
-void CudaBackend::do_fill(Tensor& out, double value) {
-  const std::uint64_t pattern = fill_pattern(value, out.dtype());
+void CudaBackend::do_fill(Tensor& out, std::uint64_t pattern) {
   switch (size_of(out.dtype())) {
     case 1:
       return fill_with<std::uint8_t>(runtime_, out, pattern);

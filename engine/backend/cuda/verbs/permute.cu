@@ -4,7 +4,6 @@
 #include "engine/backend/cuda/runtime/fast_division.hpp"
 #include "engine/backend/cuda/runtime/launch.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
-#include "engine/backend/permutation.hpp"
 
 namespace fp16lab::engine::gpu {
 
@@ -250,9 +249,9 @@ void transpose(Runtime& runtime, const Permutation& p, int contiguous, std::int6
 
 }  // namespace
 
-void CudaBackend::do_permute(const Tensor& x, std::span<const int> axes, Tensor& out) {
+void CudaBackend::do_permute(const Tensor& x, std::span<const int>, Tensor& out, const Permutation& plan) {
   if (x.element_count() == 0) return;
-  Permutation p = simplified(x.shape(), axes);
+  Permutation p = plan;
   if (p.rank <= 1) return runtime_.copy_on_device(out.data(), x.data(), x.byte_count());
   auto size = static_cast<std::int64_t>(size_of(x.dtype()));
   const auto last = static_cast<std::size_t>(p.rank - 1);
