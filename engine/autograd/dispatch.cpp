@@ -139,16 +139,10 @@ Shape with_extent(const Shape& shape, int axis, std::int64_t extent) {
 }
 
 Tensor unary_value(UnaryOp verb, const Variable& x) {
-  Backend& backend = x.tape().backend();
-  Tensor out = backend.empty(x.shape(), x.dtype());
-  backend.unary(verb, x.tensor(), out);
-  if (x.tape().value_watcher() != nullptr)
-    x.tape().offer_wide(out, [&backend, verb, value = x.tensor()] {
-      Tensor wide = wide_copy(backend, value);
-      backend.unary(verb, wide, wide);
-      return wide;
-    });
-  return out;
+  return computed(
+      x.tape(), x.shape(), x.dtype(),
+      [verb](Backend& backend, Tensor& out, const Tensor& value) { backend.unary(verb, value, out); },
+      x.tensor());
 }
 
 Tensor wide_copy(Backend& backend, const Tensor& x) {

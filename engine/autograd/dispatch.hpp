@@ -55,6 +55,9 @@ int normalized_axis(Op op, const Variable& x, int axis);
 /// `shape` without `axis`, or with extent 1 there.
 Shape reduced_shape(const Shape& shape, int axis, bool keep_axis);
 
+/// x in FP32, exact, in new memory.
+Tensor wide_copy(Backend& backend, const Tensor& x);
+
 /// Extents one by one, without heap memory. At most Shape::max_rank + 1 of them, so that Shape can refuse.
 class ShapeBuilder {
  public:
@@ -69,6 +72,27 @@ class ShapeBuilder {
 
 /// `shape` with another extent along `axis` (counted from the front).
 Shape with_extent(const Shape& shape, int axis, std::int64_t extent);
+
+/// Where values are watched: what `out` was rounded from is verb(backend, result, operands...) of the operands
+/// in FP32.
+template <class Verb, class... Operands>
+void offer_wide_of(Tape& tape, const Tensor& out, const Verb& verb, const Operands&... operands) {
+  if (tape.value_watcher() == nullptr) return;
+  tape.offer_wide(out, [&backend = tape.backend(), shape = out.shape(), verb, ... kept = operands] {
+    Tensor wide = backend.empty(shape, DType::f32);
+    verb(backend, wide, wide_copy(backend, kept)...);
+    return wide;
+  });
+}
+
+/// verb(backend, result, operands...), in a new tensor.
+template <class Verb, class... Operands>
+Tensor computed(Tape& tape, const Shape& shape, DType dtype, const Verb& verb, const Operands&... operands) {
+  Tensor out = tape.backend().empty(shape, dtype);
+  verb(tape.backend(), out, operands...);
+  offer_wide_of(tape, out, verb, operands...);
+  return out;
+}
 
 /// The verb's result for x, in a new tensor of its shape and dtype.
 Tensor unary_value(UnaryOp verb, const Variable& x);
@@ -88,15 +112,10 @@ Tensor rounded_result(Tape& tape, const Shape& shape, DType dtype, const Verb& v
   return out;
 }
 
-/// For Tape::offer_wide: what `verb`, as above, stored in `out` from operands that it holds itself.
+/// Where values are watched: what a product, as above, stored in `out`, of the operands that `verb` holds.
 template <class Verb>
 void offer_unrounded(Tape& tape, const Tensor& out, const Verb& verb) {
-  if (tape.value_watcher() == nullptr) return;
-  tape.offer_wide(out, [&backend = tape.backend(), shape = out.shape(), verb] {
-    Tensor wide = backend.empty(shape, DType::f32);
-    verb(wide, nullptr);
-    return wide;
-  });
+  offer_wide_of(tape, out, [verb](Backend&, Tensor& wide) { verb(wide, nullptr); });
 }
 
 /// x in FP32: exact.
@@ -106,9 +125,6 @@ Variable wide(const Variable& x);
 /// probe and its stream, elementwise verbs do not. Widening, the verb in FP32 and the cast to nearest give
 /// the bits of the 16-bit verb.
 Variable countable(const Variable& g);
-
-/// The same without a tape, and always in new memory, so that a verb may write over it: for Tape::offer_wide.
-Tensor wide_copy(Backend& backend, const Tensor& x);
 
 /// A scalar constant on the tape of `like`, in its dtype: value is rounded once.
 Variable scalar_like(const Variable& like, float value);

@@ -1,8 +1,9 @@
 // The scalar functions of the elementwise verbs: one source for every back end, host and device.
 //
-// Every function takes and returns FP32 and does one correctly rounded operation, or is a function of
-// numerics/elementary/elementary.hpp. Results that are NaN are canonical. Comparisons are written out,
-// because std::max, fmaxf and SIMD max disagree about NaN and about the sign of zero:
+// Every function takes and returns FP32 and does one correctly rounded operation, or a few in the order in
+// which they are written, or is a function of numerics/elementary/elementary.hpp. Results that are NaN are
+// canonical. Comparisons are written out, because std::max, fmaxf and SIMD max disagree about NaN and about
+// the sign of zero:
 //
 //   x                    NaN     -0     +0     -inf   +inf
 //   Relu(x)              NaN     +0     +0     +0     +inf
@@ -157,8 +158,8 @@ struct Uniform {
   }
 };
 
-/// By Box and Muller from u in (0, 1] and v in [0, 1), multiples of 2^-24: every operation rounds in FP32, the
-/// functions too.
+/// By Box and Muller from u in (0, 1] and v in [0, 1), multiples of 2^-24: every operation rounds in FP32,
+/// and so do the functions.
 struct Normal {
   static constexpr int words = 2;
   float mean, deviation;

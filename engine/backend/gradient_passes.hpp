@@ -3,7 +3,7 @@
 // A pass is a struct:
 //   notes_overflow   found_inf of the optimizer becomes 1 if an element was not finite before
 //   applies          whether anything is to be done; otherwise the gradients keep every byte
-//   of               the pass of a step, from its state, which clip_by_value has none of, and the call's limit
+//   of               the pass of a step, from its state (clip_by_value has none) and the limit of the call
 //   operator()       an element's new value. Gradients of 16 bits are widened, and rounded once more
 #pragma once
 
@@ -37,8 +37,8 @@ struct ClipByNorm {
   FP16LAB_HD float operator()(float g) const { return Multiply{}(g, factor); }
 };
 
-/// g = Minimum(Maximum(g, -max_value), max_value) for a max_value > 0. On bit patterns, which order magnitudes,
-/// because compilers turn the two comparisons into branches.
+/// g = Minimum(Maximum(g, -max_value), max_value) for a max_value > 0. On bit patterns, which order
+/// magnitudes, because compilers turn the two comparisons into branches.
 struct ClipByValue {
   static constexpr bool notes_overflow = false;
   float max_value;

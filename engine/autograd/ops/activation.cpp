@@ -152,13 +152,13 @@ Variable masked(const Variable& x, const Tensor& mask, float factor) {
   } else {
     backend.scale(out, factor, out);
   }
-  if (x.tape().value_watcher() != nullptr)
-    x.tape().offer_wide(out, [&backend, value = x.tensor(), mask, factor] {
-      Tensor wide = wide_copy(backend, value);
-      backend.binary(BinaryOp::multiply, wide, wide_copy(backend, mask), wide);
-      backend.scale(wide, factor, wide);
-      return wide;
-    });
+  offer_wide_of(
+      x.tape(), out,
+      [factor](Backend& on, Tensor& product, const Tensor& value, const Tensor& kept) {
+        on.binary(BinaryOp::multiply, value, kept, product);
+        on.scale(product, factor, product);
+      },
+      x.tensor(), mask);
   return recorded(
       Op::dropout, out,
       {{x, [mask, factor](const Variable& g, const Variable&) { return masked(g, mask, factor); }}});

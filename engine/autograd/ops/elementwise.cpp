@@ -13,16 +13,22 @@ namespace fp16lab::engine::ops {
 namespace {
 
 Tensor binary_value(Op op, BinaryOp verb, const Variable& a, const Variable& b) {
-  Backend& backend = a.tape().backend();
-  Tensor out = backend.empty(broadcast_shape(op, a.shape(), b.shape()), a.dtype());
-  backend.binary(verb, a.tensor(), b.tensor(), out);
-  if (a.tape().value_watcher() != nullptr)
-    a.tape().offer_wide(out, [&backend, verb, left = a.tensor(), right = b.tensor(), shape = out.shape()] {
-      Tensor wide = backend.empty(shape, DType::f32);
-      backend.binary(verb, wide_copy(backend, left), wide_copy(backend, right), wide);
-      return wide;
-    });
-  return out;
+  return computed(
+      a.tape(), broadcast_shape(op, a.shape(), b.shape()), a.dtype(),
+      [verb](Backend& backend, Tensor& out, const Tensor& left, const Tensor& right) {
+        backend.binary(verb, left, right, out);
+      },
+      a.tensor(), b.tensor());
+}
+
+/// x and a number, which is FP32 whatever x is.
+Tensor binary_value(BinaryOp verb, const Variable& x, float number) {
+  return computed(
+      x.tape(), x.shape(), x.dtype(),
+      [verb, number](Backend& backend, Tensor& out, const Tensor& value) {
+        backend.binary(verb, value, number, out);
+      },
+      x.tensor());
 }
 
 /// g, widened also if its reduction to the shape of `x` would be a second operation.
@@ -125,35 +131,18 @@ Variable select_positive(const Variable& condition, const Variable& value) {
 
 Variable scale(const Variable& input, float factor) {
   const auto [x] = dispatched<1>(Op::scale, {input});
-  Backend& backend = x.tape().backend();
-  Tensor out = backend.empty(x.shape(), x.dtype());
-  backend.scale(x.tensor(), factor, out);
-  if (x.tape().value_watcher() != nullptr)
-    x.tape().offer_wide(out, [&backend, factor, value = x.tensor()] {
-      Tensor wide = wide_copy(backend, value);
-      backend.scale(wide, factor, wide);
-      return wide;
-    });
-  return recorded(Op::scale, out, {{x, [factor](const Variable& g, const Variable&) {
-                                      return cast(scale(countable(g), factor), g.dtype());
-                                    }}});
+  return recorded(Op::scale, binary_value(BinaryOp::multiply, x, factor),
+                  {{x, [factor](const Variable& g, const Variable&) {
+                      return cast(scale(countable(g), factor), g.dtype());
+                    }}});
 }
 
 Variable divide_constant(const Variable& input, float divisor) {
   const auto [x] = dispatched<1>(Op::divide_constant, {input});
-  Backend& backend = x.tape().backend();
-  Tensor out = backend.empty(x.shape(), x.dtype());
-  backend.divide(x.tensor(), divisor, out);
-  if (x.tape().value_watcher() != nullptr)
-    x.tape().offer_wide(out, [&backend, divisor, value = x.tensor()] {
-      Tensor wide = wide_copy(backend, value);
-      backend.divide(wide, divisor, wide);
-      return wide;
-    });
-  return recorded(Op::divide_constant, out, {{x, [divisor](const Variable& g, const Variable&) {
-                                                return cast(divide_constant(countable(g), divisor),
-                                                            g.dtype());
-                                              }}});
+  return recorded(Op::divide_constant, binary_value(BinaryOp::divide, x, divisor),
+                  {{x, [divisor](const Variable& g, const Variable&) {
+                      return cast(divide_constant(countable(g), divisor), g.dtype());
+                    }}});
 }
 
 Variable negate(const Variable& input) {

@@ -92,12 +92,12 @@ Variable scatter_rows(const Variable& input, const Tensor& index, std::int64_t r
     const Tensor values = result.dtype() == x.dtype() ? x.tensor() : wide_copy(tape.backend(), x.tensor());
     tape.backend().scatter_rows(values.reshaped({index.element_count(), columns}), index, result, probe);
   });
-  if (tape.value_watcher() != nullptr)
-    tape.offer_wide(out, [&backend = tape.backend(), value = x.tensor(), index, columns, rows] {
-      Tensor wide = backend.empty({rows, columns}, DType::f32);
-      backend.scatter_rows(wide_copy(backend, value).reshaped({index.element_count(), columns}), index, wide);
-      return wide;
-    });
+  offer_wide_of(
+      tape, out,
+      [index, columns](Backend& backend, Tensor& result, const Tensor& value) {
+        backend.scatter_rows(value.reshaped({index.element_count(), columns}), index, result);
+      },
+      x.tensor());
   return recorded(
       Op::scatter_rows, out,
       {{x, [index](const Variable& g, const Variable&) { return gather_rows(g, index, SlotLabel::none); }}});

@@ -101,12 +101,10 @@ Tensor reduce_value(ReduceOp verb, const Variable& x, const AxisSet& axes, const
         tape.backend().reduce(verb, wide ? widened(tape.backend(), value) : value, 1, result,
                               wide ? nullptr : probe);
       });
-  if (tape.value_watcher() != nullptr)
-    tape.offer_wide(out, [&backend = tape.backend(), verb, value, shape = out.shape()] {
-      Tensor wide = backend.empty(shape, DType::f32);
-      backend.reduce(verb, wide_copy(backend, value), 1, wide);
-      return wide;
-    });
+  offer_wide_of(
+      tape, out,
+      [verb](Backend& backend, Tensor& result, const Tensor& of) { backend.reduce(verb, of, 1, result); },
+      value);
   return out.reshaped(out_shape);
 }
 

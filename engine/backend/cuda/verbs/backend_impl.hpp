@@ -1,8 +1,9 @@
 // Inside the CUDA back end: the class whose verbs the .cu files of this folder implement, one room each.
 //
 // All verbs run on one stream, so memory that a verb gives back may be used by the next one: scratch tensors
-// may die before the kernels that use them have run. Verbs plan on the host and launch; only the verbs that hand numbers to the host wait.
-// No fmt in .cu files: nvcc cannot compile its headers; words are made in backend.cpp, or of std::string.
+// may die before the kernels that use them have run. Verbs plan on the host and launch; only the verbs that
+// hand numbers to the host wait. No fmt in .cu files: nvcc cannot compile its headers; words are made in
+// backend.cpp, or of std::string.
 #pragma once
 
 #include <functional>

@@ -36,8 +36,8 @@ __device__ __forceinline__ void change_elements(T* values, std::int64_t count, b
     values[i] = stored<T>(change(loaded(values[i])));
 }
 
-/// Whoever finds an infinity or a NaN says so: many threads store it, and plain stores of the same value race,
-/// too.
+/// Whoever finds an infinity or a NaN says so: many threads store it, and plain stores of the same value
+/// race, too.
 template <class Pass>
 __global__ void change_gradients(GradientTable table, StepState* state, double limit, int optimizer) {
   if (!Pass::applies(state, limit)) return;

@@ -58,7 +58,7 @@ def find_tools(nvcc, folder):
         return paths if len(paths) == len(TOOLS) else None
 
     def from_pypi():
-        return found(list(folder.glob("lib/python3*/site-packages/nvidia/*/bin")))
+        return found(list(folder.resolve().glob("lib/python3*/site-packages/nvidia/*/bin")))
 
     toolkit = [Path(shutil.which(nvcc) or nvcc).resolve().parent]
     toolkit += [Path(path).parent for tool in TOOLS if (path := shutil.which(tool))]
