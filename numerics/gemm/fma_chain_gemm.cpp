@@ -88,16 +88,21 @@ void gemm_detail::fma_chain(GemmShape shape, MatrixView<float> a, MatrixView<flo
           : nullptr;
   const float* const all_panels = packed_b == nullptr ? b_scratch : packed_b;
 
+  // Packing a panel costs about as much as three strips of A save by it.
+  const bool b_in_place = packed_b == nullptr && !b.transposed && shape.m <= 3 * to_index(height);
+
   // All tiles of one panel of B for a few strips of A: the panel stays in the first-level cache.
   const auto run = [&](std::int64_t strip, std::int64_t panel, std::int64_t row, std::int64_t column,
                        std::int64_t k, std::size_t depth, bool first, bool last) {
-    const gemm_detail::FmaStrip strip_a =
-        a.transposed
-            ? gemm_detail::FmaStrip{packed_a + to_size(strip) * height * depth, 1, height}
-            : gemm_detail::FmaStrip{a.data + row * a.leading_dimension + k, to_size(a.leading_dimension), 1};
-    const float* panel_b = all_panels + to_size(panel) * width * max_depth;
     const std::size_t rows = std::min(height, to_size(shape.m - row));
     const std::size_t columns = std::min(width, to_size(shape.n - column));
+    const gemm_detail::FmaLines strip_a =
+        a.transposed
+            ? gemm_detail::FmaLines{packed_a + to_size(strip) * height * depth, 1, height}
+            : gemm_detail::FmaLines{a.data + row * a.leading_dimension + k, to_size(a.leading_dimension), 1};
+    gemm_detail::FmaLines panel_b{all_panels + to_size(panel) * width * max_depth, 1, width};
+    if (b_in_place && columns == width)
+      panel_b = {b.data + k * b.leading_dimension + column, 1, to_size(b.leading_dimension)};
     float* const out = d + row * ldd + column;
     if (columns == width)
       return kernels.run_tile(strip_a, panel_b, depth, rows, columns, first, last, out, to_size(ldd));
@@ -124,6 +129,7 @@ void gemm_detail::fma_chain(GemmShape shape, MatrixView<float> a, MatrixView<flo
         const std::int64_t packed_panels = row == 0 && packed_b == nullptr ? panels : 0;
         share_tasks(to_size(packed_panels + (a.transposed ? bands : 0)), threads, [&](std::size_t task) {
           const std::int64_t i = to_index(task);
+          if (i < packed_panels && b_in_place && (i + 1) * w <= shape.n - column) return;
           if (i < packed_panels)
             return kernels.pack_b(b, shape, column + i * w, k, depth,
                                   b_scratch + to_size(i) * width * max_depth);

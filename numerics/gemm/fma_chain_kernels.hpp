@@ -2,7 +2,8 @@
 // set).
 //
 // Packed A strip: [depth][rows], of an A that is transposed in memory; else the kernels read A where it is.
-// Packed B panel: [depth][columns], padded with +0.
+// Packed B panel: [depth][columns], padded with +0; a few rows of A read a B that is not transposed where it
+// is, but for a panel that is not full.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +16,10 @@ namespace fp16lab::gemm_detail {
 
 inline constexpr std::size_t max_fma_tile = 8 * 64;  ///< rows * columns of a tile never exceed this
 
-/// Rows of A: element (r, k) is first[r * row_step + k * k_step].
-struct FmaStrip {
+/// Rows of A, or columns of B: element k of line i is first[i * step + k * k_step].
+struct FmaLines {
   const float* first;
-  std::size_t row_step, k_step;
+  std::size_t step, k_step;
 };
 
 struct FmaKernels {
@@ -35,7 +36,8 @@ struct FmaKernels {
                  float* to);
   /// For the first `valid_rows` rows and `valid_columns` columns: d[r * ldd + c] continues its chain over
   /// `depth` steps, from +0 if `first`; if `last`, NaNs are made canonical. Other columns may be written.
-  void (*run_tile)(const FmaStrip& a, const float* b, std::size_t depth, std::size_t valid_rows,
+  /// b.step is 1.
+  void (*run_tile)(const FmaLines& a, const FmaLines& b, std::size_t depth, std::size_t valid_rows,
                    std::size_t valid_columns, bool first, bool last, float* d, std::size_t ldd);
 };
 
