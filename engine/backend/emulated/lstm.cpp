@@ -26,20 +26,17 @@ struct Gates {
 /// Sums become gates after their functions; `before`: c of the step before.
 FP16LAB_VECTOR_CLONES
 void advance(const Gates<float>& gates, const float* before, std::int64_t n, float* cell, float* output) {
-  // One function a loop: they vectorise.
-  for (float* const sums : {gates.input, gates.forget, gates.output}) {
-    FP16LAB_INDEPENDENT_ITERATIONS
-    for (std::int64_t j = 0; j < n; ++j) sums[j] = sigmoid_f32(sums[j]);
-  }
-  FP16LAB_INDEPENDENT_ITERATIONS
-  for (std::int64_t j = 0; j < n; ++j) gates.candidate[j] = tanh_f32(gates.candidate[j]);
+  using namespace elementary_detail;
+  for (float* const sums : {gates.input, gates.forget, gates.output}) of_exponential<Sigmoid>(sums, n);
+  of_exponential<Tanh>(gates.candidate, n);
   FP16LAB_INDEPENDENT_ITERATIONS
   for (std::int64_t j = 0; j < n; ++j) {
     const functions::LstmGates at{gates.input[j], gates.forget[j], gates.candidate[j], gates.output[j]};
-    cell[j] = functions::lstm_next_cell(at, before[j]);
+    output[j] = cell[j] = functions::lstm_next_cell(at, before[j]);
   }
+  of_exponential<Tanh>(output, n);
   FP16LAB_INDEPENDENT_ITERATIONS
-  for (std::int64_t j = 0; j < n; ++j) output[j] = functions::lstm_output(gates.output[j], tanh_f32(cell[j]));
+  for (std::int64_t j = 0; j < n; ++j) output[j] = functions::lstm_output(gates.output[j], output[j]);
 }
 
 struct CellGradients {
@@ -53,8 +50,8 @@ struct CellGradients {
 FP16LAB_VECTOR_CLONES
 void go_back(const CellGradients& call, std::int64_t n) {
   UnitStrip squashed;
-  FP16LAB_INDEPENDENT_ITERATIONS
-  for (std::int64_t j = 0; j < n; ++j) squashed[j] = tanh_f32(call.cell[j]);
+  std::copy_n(call.cell, n, squashed.data());
+  elementary_detail::of_exponential<elementary_detail::Tanh>(squashed.data(), n);
   FP16LAB_INDEPENDENT_ITERATIONS
   for (std::int64_t j = 0; j < n; ++j) {
     const functions::LstmGates at{call.gates.input[j], call.gates.forget[j], call.gates.candidate[j],
