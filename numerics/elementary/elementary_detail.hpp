@@ -75,6 +75,26 @@ struct Exponential {
   double power;
 };
 
+/// The parts of exponential(). Operations of one wait for each other, so that loops over arrays that hold one
+/// part each overlap more elements than one loop.
+struct ReducedArgument {
+  double r, power;  ///< x = n ln2 + r, power = 2^n
+};
+FP16LAB_HD constexpr ReducedArgument reduced_argument(double x) {
+  const double shifted = x * reciprocal_ln2 + integer_rounder;
+  const double n = shifted - integer_rounder;
+  // The low 12 bits of `shifted` are n modulo 4096, so adding the bias and shifting gives the bits of 2^n.
+  return {.r = (x - n * ln2_high) - n * ln2_low,
+          .power = double_from_bits((bits_of(shifted) + Binary64::bias) << Binary64::fraction_bits)};
+}
+FP16LAB_HD constexpr double exponential_series(double r) {
+  return polynomial(r, 0.5, 1.0 / 6.0, 1.0 / 24.0, 1.0 / 120.0, 1.0 / 720.0, 1.0 / 5040.0, 1.0 / 40320.0,
+                    1.0 / 362880.0, 1.0 / 3628800.0, 1.0 / 39916800.0, 1.0 / 479001600.0, 1.0 / 6227020800.0);
+}
+FP16LAB_HD constexpr Exponential exponential(const ReducedArgument& x, double q) {
+  return {.fraction_less_one = x.r + (x.r * x.r) * q, .power = x.power};
+}
+
 /// The core of every function that needs e^x, for |x| <= 700.
 ///
 /// x = n ln2 + r with |r| <= 0.3466, and e^r - 1 = r + r^2 q(r), q the Taylor series up to r^13 of e^r.
@@ -86,15 +106,8 @@ struct Exponential {
 ///   for n = 0 a relative one below 3u (r^2 q is at most 0.21 of the sum).
 /// 1 + fraction_less_one >= 0.707 then has a relative error below 4u = 2^-51 with the rounding of that sum.
 FP16LAB_HD constexpr Exponential exponential(double x) {
-  const double shifted = x * reciprocal_ln2 + integer_rounder;
-  const double n = shifted - integer_rounder;
-  const double r = (x - n * ln2_high) - n * ln2_low;
-  const double q =
-      polynomial(r, 0.5, 1.0 / 6.0, 1.0 / 24.0, 1.0 / 120.0, 1.0 / 720.0, 1.0 / 5040.0, 1.0 / 40320.0,
-                 1.0 / 362880.0, 1.0 / 3628800.0, 1.0 / 39916800.0, 1.0 / 479001600.0, 1.0 / 6227020800.0);
-  // The low 12 bits of `shifted` are n modulo 4096, so adding the bias and shifting gives the bits of 2^n.
-  const double power = double_from_bits((bits_of(shifted) + Binary64::bias) << Binary64::fraction_bits);
-  return {.fraction_less_one = r + (r * r) * q, .power = power};
+  const ReducedArgument reduced = reduced_argument(x);
+  return exponential(reduced, exponential_series(reduced.r));
 }
 
 }  // namespace fp16lab::elementary_detail

@@ -109,9 +109,11 @@ void store_tile(const OutputMatrix& out, const float* tile, const TilePlace& pla
   }
 }
 
-bool admits_accumulators(const FastTiles::Terms& terms, const float* tile, std::size_t count) {
+/// Do the bits of all elements pass the test?
+template <class Test>
+bool all_of(const float* tile, std::size_t count, const Test& test) {
   bool all = true;
-  for (std::size_t i = 0; i < count; ++i) all = all & terms.admits_accumulator(bits_of(tile[i]));
+  for (std::size_t i = 0; i < count; ++i) all = all & test(bits_of(tile[i]));
   return all;
 }
 
@@ -305,15 +307,19 @@ class Product {
     const std::size_t a_at = to_size(a_index) * row_block * packed_depth(block);
     const std::int64_t b_place = place_of(block, b_index);
     const std::size_t b_at = to_size(b_place) * width_ * b_depth_;
-    const FastTiles::Terms terms = fast_tiles_.terms(a_ranges_[a_index], b_ranges_[b_place]);
+    const FastTiles::Terms terms =
+        fast_tiles_.terms(a_ranges_[a_index], b_ranges_[b_place], to_size(block.extent.k));
 
     alignas(64) float accumulators[row_block * max_columns];
-    const EmulatedTile tile{&rule_,           a_values_ + a_at,    a_exponents_ + a_at,
-                            b_values_ + b_at, b_exponents_ + b_at, to_size(block.extent.k),
-                            place.rows,       terms.floor,         accumulators};
+    EmulatedTile tile{&rule_,           a_values_ + a_at,    a_exponents_ + a_at,
+                      b_values_ + b_at, b_exponents_ + b_at, to_size(block.extent.k),
+                      place.rows,       terms.floor,         accumulators};
     load_tile(out_, initial, place, width_, accumulators);
-    const bool fast = terms.admitted &&
-                      (initial == nullptr || admits_accumulators(terms, accumulators, place.rows * width_));
+    const auto all = [&](const auto& test) {
+      return initial == nullptr || all_of(accumulators, place.rows * width_, test);
+    };
+    const bool fast = terms.admitted && all([&](std::uint32_t c) { return terms.admits_accumulator(c); });
+    tile.adds_exponents = terms.small_bits > 0 && all([&](std::uint32_t c) { return terms.is_small(c); });
     if (!fast || !kernels_.run_fast(tile)) {
       if (fast) load_tile(out_, initial, place, width_, accumulators);
       kernels_.run_general(tile);

@@ -17,6 +17,10 @@
 // integer subtraction each. In bytes it is ea + eb - 1: flipping the top bit of that signed byte makes the
 // unsigned field ea + eb + 127.
 //
+// Where E <= F throughout (EmulatedTile::adds_exponents), p and c are scaled by adding F - E, which is then
+// in [0, 126], to their exponent fields: more execution units add than multiply. A zero or subnormal becomes
+// less than 2^(F-E-126) <= 1 and truncates to zero, as it should.
+//
 // Conditions (FastTiles in emulated_gemm_limits.hpp checks them for each tile), with x the largest exponent
 // of an operand, P the range of ea + eb over non-zero elements, K = max(-101, x - 127):
 //   * P <= 100, so that products stay below 2^102, and c is finite. Then bytes do not saturate upward and
@@ -109,10 +113,11 @@ HWY_INLINE VInt overflow_sign(VInt x, VInt y, VInt r) {
 
 /// What the lanes need of a row of the table.
 struct Rule {
-  explicit HWY_INLINE Rule(const KernelRow& model)
-      : up_bias(hn::Set(DInt(), static_cast<std::int32_t>(
-                                    static_cast<std::uint32_t>(model.fraction_bits + 2 * Binary32::bias)
-                                    << Binary32::fraction_bits))),
+  HWY_INLINE Rule(const KernelRow& model, bool adds)
+      : up_bias(hn::Set(DInt(),
+                        static_cast<std::int32_t>(
+                            static_cast<std::uint32_t>(model.fraction_bits + (adds ? 1 : 2) * Binary32::bias)
+                            << Binary32::fraction_bits))),
         down_bias(hn::Set(DInt(), model.fraction_bits << Binary32::fraction_bits)),
         subnormal_field(hn::Set(DInt(), model.subnormal_accumulator == SubnormalAccumulator::emin
                                             ? fp32_field(Binary16::emin)
@@ -191,6 +196,7 @@ HWY_INLINE void block_exponents(const std::uint32_t* HWY_RESTRICT a, const std::
     for (std::size_t x = 0; x < panel_columns; x += hn::Lanes(db)) {
       hn::Vec<decltype(db)> maximum[at_once];
       for (std::size_t r = 0; r < at_once; ++r) maximum[r] = floor;
+      HWY_UNROLL(4)
       for (std::size_t k = 0; k < L; ++k) {
         const auto exponent_b = hn::Load(db, b + k * panel_columns + x);
         for (std::size_t r = 0; r < at_once; ++r) {
@@ -210,7 +216,7 @@ HWY_INLINE void block_exponents(const std::uint32_t* HWY_RESTRICT a, const std::
 }
 
 /// One block for one row of a tile: `accumulator` is c in, d out.
-template <std::size_t L, BlockOutput output>
+template <std::size_t L, BlockOutput output, bool adds>
 HWY_INLINE void block_row(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
                           const std::uint8_t* HWY_RESTRICT fields, const Rule& rule,
                           float* HWY_RESTRICT accumulator, VFloat& largest) {
@@ -221,10 +227,14 @@ HWY_INLINE void block_row(const float* HWY_RESTRICT a, const float* HWY_RESTRICT
   constexpr std::size_t exact_sum = L < 16 ? L : 16;
   const auto field_mask = hn::Set(di, exponent_field_mask);
 
-  VFloat up[vectors];  // 2^(F-E)
+  VInt up[vectors];    // 2^(F-E), as bits, or F-E to be added to exponents
   VInt down[vectors];  // 2^(E-F), as bits
   VInt addend[vectors];
   VInt sum[vectors];
+  const auto scaled_up = [&](VFloat x, std::size_t v) HWY_ATTR {
+    if constexpr (adds) return hn::BitCast(df, hn::Add(hn::BitCast(di, x), up[v]));
+    return hn::Mul(x, hn::BitCast(df, up[v]));
+  };
   for (std::size_t v = 0; v < vectors; ++v) {
     const auto c = hn::Load(df, accumulator + v * lanes);
     const auto products =
@@ -234,9 +244,9 @@ HWY_INLINE void block_row(const float* HWY_RESTRICT a, const float* HWY_RESTRICT
       field = hn::IfThenZeroElse(hn::RebindMask(di, hn::Eq(c, hn::Zero(df))),
                                  hn::Max(field, rule.subnormal_field));
     const auto exponent = hn::Max(products, field);
-    up[v] = hn::BitCast(df, hn::Sub(rule.up_bias, exponent));
+    up[v] = hn::Sub(rule.up_bias, exponent);
     down[v] = hn::Sub(exponent, rule.down_bias);
-    addend[v] = truncate(hn::Mul(c, up[v]));
+    addend[v] = truncate(scaled_up(c, v));
     sum[v] = hn::Zero(di);
   }
   for (std::size_t first = 0; first < L; first += exact_sum) {
@@ -249,7 +259,7 @@ HWY_INLINE void block_row(const float* HWY_RESTRICT a, const float* HWY_RESTRICT
     // What is scaled in one turn is converted and added in the next: multiplications and conversions, which
     // have execution units of their own, then overlap.
     const auto scale = [&](std::size_t k, std::size_t v, VFloat element) HWY_ATTR {
-      return hn::Mul(hn::Mul(element, hn::Load(df, b + k * panel_columns + v * lanes)), up[v]);
+      return scaled_up(hn::Mul(element, hn::Load(df, b + k * panel_columns + v * lanes)), v);
     };
     VFloat scaled[vectors];
     const auto element_0 = hn::Set(df, a[first]);
@@ -274,12 +284,12 @@ HWY_INLINE void block_row(const float* HWY_RESTRICT a, const float* HWY_RESTRICT
     const auto total = hn::Add(sum[v], addend[v]);
     if constexpr (L >= 16) overflowed = hn::Or(overflowed, overflow_sign(sum[v], addend[v], total));
     store(v, finish<output>(hn::Mul(converted<output>(total), hn::BitCast(df, down[v])), rule));
-    if constexpr (L >= 16) up[v] = hn::BitCast(df, total);
+    if constexpr (L >= 16) up[v] = total;
   }
   if constexpr (L >= 16) {
     if (HWY_UNLIKELY(!hn::AllFalse(di, hn::Lt(overflowed, hn::Zero(di))))) {
       for (std::size_t v = 0; v < vectors; ++v) {
-        const auto sign = overflow_sign(sum[v], addend[v], hn::BitCast(di, up[v]));
+        const auto sign = overflow_sign(sum[v], addend[v], up[v]);
         const auto mask = hn::RebindMask(df, hn::Lt(sign, hn::Zero(di)));
         const auto d = finish_overflowed<output>(sum[v], addend[v], down[v], rule);
         store(v, hn::IfThenElse(mask, d, hn::Load(df, accumulator + v * lanes)));
@@ -289,7 +299,7 @@ HWY_INLINE void block_row(const float* HWY_RESTRICT a, const float* HWY_RESTRICT
 }
 
 /// One block, products [k, k + L), for all rows of a tile.
-template <std::size_t L, BlockOutput output>
+template <std::size_t L, BlockOutput output, bool adds>
 HWY_INLINE void run_block(const EmulatedTile& t, std::size_t k, const Rule& rule, float* accumulators,
                           VFloat& largest) {
   HWY_ALIGN std::uint8_t fields[row_block * panel_columns];
@@ -297,8 +307,8 @@ HWY_INLINE void run_block(const EmulatedTile& t, std::size_t k, const Rule& rule
   const float* b = t.b_values + k * panel_columns;
   block_exponents<L>(t.a_exponents + a_offset, t.b_exponents + k * panel_columns, t.rows, t.floor, fields);
   for (std::size_t row = 0; row < t.rows; ++row)
-    block_row<L, output>(t.a_values + a_offset + row * group, b, fields + row * panel_columns, rule,
-                         accumulators + row * panel_columns, largest);
+    block_row<L, output, adds>(t.a_values + a_offset + row * group, b, fields + row * panel_columns, rule,
+                               accumulators + row * panel_columns, largest);
 }
 
 /// The ordinary addition that ends an instruction of FP8 through FP16. The sum of two FP16 numbers rounds as
@@ -317,19 +327,19 @@ HWY_INLINE void join(const float* HWY_RESTRICT partial, std::size_t count, const
   }
 }
 
-template <std::size_t L, BlockOutput output>
+template <std::size_t L, BlockOutput output, bool adds = false>
 bool run_blocks(const EmulatedTile& t) {
   const DFloat df;
-  const Rule rule(*t.row);
+  const Rule rule(*t.row, adds);
   auto largest = hn::Zero(df);  // magnitude of an FP16 accumulator
   if (!t.row->joined) {
-    for (std::size_t k = 0; k < t.depth; k += L) run_block<L, output>(t, k, rule, t.tile, largest);
+    for (std::size_t k = 0; k < t.depth; k += L) run_block<L, output, adds>(t, k, rule, t.tile, largest);
   } else {
     HWY_ALIGN float partial[row_block * panel_columns];
     for (std::size_t k = 0; k < t.depth; k += 2 * L) {
       std::fill_n(partial, t.rows * panel_columns, 0.0f);
-      run_block<L, output>(t, k, rule, partial, largest);
-      run_block<L, output>(t, k + L, rule, partial, largest);
+      run_block<L, output, adds>(t, k, rule, partial, largest);
+      run_block<L, output, adds>(t, k + L, rule, partial, largest);
       join<output>(partial, t.rows * panel_columns, rule, t.tile, largest);
     }
   }
@@ -341,6 +351,7 @@ template <std::size_t L>
 bool run_output(const EmulatedTile& tile) {
   switch (tile.row->output) {
     case BlockOutput::fp32_toward_zero:
+      if (tile.adds_exponents) return run_blocks<L, BlockOutput::fp32_toward_zero, true>(tile);
       return run_blocks<L, BlockOutput::fp32_toward_zero>(tile);
     case BlockOutput::fp32_toward_zero_14_bits:
       return run_blocks<L, BlockOutput::fp32_toward_zero_14_bits>(tile);

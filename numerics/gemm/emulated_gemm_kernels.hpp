@@ -64,10 +64,11 @@ struct EmulatedTile {
   const std::uint32_t* a_exponents = nullptr;
   const float* b_values = nullptr;
   const std::int8_t* b_exponents = nullptr;
-  std::size_t depth = 0;  ///< K, not padded
-  std::size_t rows = 0;   ///< valid rows, <= row_block
-  int floor = 0;          ///< fast kernel: no product or accumulator counts with a smaller exponent
-  float* tile = nullptr;  ///< [row_block][columns], aligned: accumulators in, results out, all as FP32
+  std::size_t depth = 0;        ///< K, not padded
+  std::size_t rows = 0;         ///< valid rows, <= row_block
+  int floor = 0;                ///< fast kernel: no product or accumulator counts with a smaller exponent
+  float* tile = nullptr;        ///< [row_block][columns], aligned: accumulators in, results out, all as FP32
+  bool adds_exponents = false;  ///< fast kernel: no exponent of products or accumulators exceeds F
 };
 
 struct EmulatedKernels {

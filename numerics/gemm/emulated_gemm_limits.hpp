@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "numerics/gemm/emulated_gemm_kernels.hpp"
@@ -28,15 +29,18 @@ class FastTiles {
     bool admitted = false;
     int floor = 0;                 ///< for EmulatedTile
     std::uint32_t least_bits = 0;  ///< FP32 magnitude bits of the least non-zero accumulator
+    std::uint32_t small_bits = 0;  ///< below these, accumulators leave all exponents of the tile within F
 
     /// Zero, or finite and not too small?
     bool admits_accumulator(std::uint32_t bits) const {
       const std::uint32_t magnitude = bits & Binary32::magnitude_mask;
       return magnitude == 0 || magnitude - least_bits < Binary32::infinity - least_bits;
     }
+    bool is_small(std::uint32_t bits) const { return (bits & Binary32::magnitude_mask) < small_bits; }
   };
 
-  Terms terms(ExponentRange a, ExponentRange b) const {
+  /// Of `depth` products.
+  Terms terms(ExponentRange a, ExponentRange b, std::size_t depth) const {
     constexpr int finite = Binary32::emax;
     Terms terms;
     if (!possible_ || a.largest > finite || b.largest > finite || a.largest + b.largest > largest_product)
@@ -51,6 +55,10 @@ class FastTiles {
       if (!row_.joined) terms.least_bits = bits_of_power(own_floor);
     }
     terms.admitted = true;
+    // The sum is below depth * 2^(largest + 2), the accumulator then below 2^F.
+    const int largest = a.largest + b.largest + 2 + static_cast<int>(std::bit_width(depth));
+    if (std::max(largest, terms.floor) < row_.fraction_bits)
+      terms.small_bits = bits_of_power(row_.fraction_bits - 1);
     return terms;
   }
 

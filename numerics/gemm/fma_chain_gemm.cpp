@@ -79,20 +79,30 @@ void gemm_detail::fma_chain(GemmShape shape, MatrixView<float> a, MatrixView<flo
   const std::size_t width = kernels.columns;
   const std::size_t max_depth = to_size(std::min(shape.k, k_block));
   float* const packed_a =
-      packed.a.reserve(gemm_detail::round_up(to_size(std::min(shape.m, m_block)), height) * max_depth);
+      a.transposed
+          ? packed.a.reserve(gemm_detail::round_up(to_size(std::min(shape.m, m_block)), height) * max_depth)
+          : nullptr;
   float* const b_scratch =
       packed_b == nullptr
           ? packed.b.reserve(to_size(panels_of(std::min(shape.n, n_block))) * width * max_depth)
           : nullptr;
   const float* const all_panels = packed_b == nullptr ? b_scratch : packed_b;
 
+  // Packing a panel costs about as much as three strips of A save by it.
+  const bool b_in_place = packed_b == nullptr && !b.transposed && shape.m <= 3 * to_index(height);
+
   // All tiles of one panel of B for a few strips of A: the panel stays in the first-level cache.
   const auto run = [&](std::int64_t strip, std::int64_t panel, std::int64_t row, std::int64_t column,
-                       std::size_t depth, bool first, bool last) {
-    const float* strip_a = packed_a + to_size(strip) * height * depth;
-    const float* panel_b = all_panels + to_size(panel) * width * max_depth;
+                       std::int64_t k, std::size_t depth, bool first, bool last) {
     const std::size_t rows = std::min(height, to_size(shape.m - row));
     const std::size_t columns = std::min(width, to_size(shape.n - column));
+    const gemm_detail::FmaLines strip_a =
+        a.transposed
+            ? gemm_detail::FmaLines{packed_a + to_size(strip) * height * depth, 1, height}
+            : gemm_detail::FmaLines{a.data + row * a.leading_dimension + k, to_size(a.leading_dimension), 1};
+    gemm_detail::FmaLines panel_b{all_panels + to_size(panel) * width * max_depth, 1, width};
+    if (b_in_place && columns == width)
+      panel_b = {b.data + k * b.leading_dimension + column, 1, to_size(b.leading_dimension)};
     float* const out = d + row * ldd + column;
     if (columns == width)
       return kernels.run_tile(strip_a, panel_b, depth, rows, columns, first, last, out, to_size(ldd));
@@ -115,10 +125,11 @@ void gemm_detail::fma_chain(GemmShape shape, MatrixView<float> a, MatrixView<flo
         // The first panel's number in memory.
         const std::int64_t place = packed_b == nullptr ? 0 : k / k_block * panels_of(shape.n) + column / w;
         const std::int64_t bands = (strips + strips_at_once - 1) / strips_at_once;
-        // Panels of B, once for all rows, and bands of A.
+        // Panels of B, once for all rows, and bands of an A that is transposed.
         const std::int64_t packed_panels = row == 0 && packed_b == nullptr ? panels : 0;
-        share_tasks(to_size(packed_panels + bands), threads, [&](std::size_t task) {
+        share_tasks(to_size(packed_panels + (a.transposed ? bands : 0)), threads, [&](std::size_t task) {
           const std::int64_t i = to_index(task);
+          if (i < packed_panels && b_in_place && (i + 1) * w <= shape.n - column) return;
           if (i < packed_panels)
             return kernels.pack_b(b, shape, column + i * w, k, depth,
                                   b_scratch + to_size(i) * width * max_depth);
@@ -135,7 +146,7 @@ void gemm_detail::fma_chain(GemmShape shape, MatrixView<float> a, MatrixView<flo
           const std::int64_t panel = to_index(task) / bands;
           const std::int64_t first = to_index(task) % bands * strips_at_once;
           for (std::int64_t s = first; s < std::min(strips, first + strips_at_once); ++s)
-            run(s, place + panel, row + s * h, column + panel * w, depth, from_zero && k == 0,
+            run(s, place + panel, row + s * h, column + panel * w, k, depth, from_zero && k == 0,
                 k + k_block >= shape.k);
         });
       }

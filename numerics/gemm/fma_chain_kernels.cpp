@@ -85,21 +85,16 @@ HWY_INLINE void pack_strip(const float* HWY_RESTRICT from, std::size_t stride, b
 inline void pack_fma_a(MatrixView<float> a, GemmShape shape, std::int64_t row, std::size_t strips,
                        std::int64_t k, std::size_t depth, float* to) {
   const auto stride = static_cast<std::size_t>(a.leading_dimension);
-  const float* from = a.data + (a.transposed ? k * a.leading_dimension + row : row * a.leading_dimension + k);
-  std::size_t left = static_cast<std::size_t>(shape.m - row);
-  std::size_t strip = 0;
-  if (a.transposed) {  // lines of memory run across the strips
-    strip = std::min(strips, left / tile_rows);
-    for (std::size_t x = 0; x < depth; ++x)
-      for (std::size_t s = 0; s < strip; ++s)
-        std::memcpy(to + (s * depth + x) * tile_rows, from + x * stride + s * tile_rows,
-                    tile_rows * sizeof(float));
-  }
-  for (; strip < strips; ++strip) {
-    const std::size_t first = strip * tile_rows;
-    pack_strip<tile_rows>(from + (a.transposed ? first : first * stride), stride, !a.transposed,
-                          std::min(tile_rows, left - first), depth, to + first * depth);
-  }
+  const float* from = a.data + k * a.leading_dimension + row;
+  const std::size_t left = static_cast<std::size_t>(shape.m - row),
+                    whole = std::min(strips, left / tile_rows);
+  for (std::size_t x = 0; x < depth; ++x)  // lines of memory run across the strips
+    for (std::size_t s = 0; s < whole; ++s)
+      std::memcpy(to + (s * depth + x) * tile_rows, from + x * stride + s * tile_rows,
+                  tile_rows * sizeof(float));
+  if (whole < strips)
+    pack_strip<tile_rows>(from + whole * tile_rows, stride, false, left - whole * tile_rows, depth,
+                          to + whole * depth * tile_rows);
 }
 
 inline void pack_fma_b(MatrixView<float> b, GemmShape shape, std::int64_t column, std::int64_t k,
@@ -111,33 +106,38 @@ inline void pack_fma_b(MatrixView<float> b, GemmShape shape, std::int64_t column
 }
 
 template <std::size_t rows, std::size_t vectors>
-void run_fma_rows(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::size_t depth,
-                  std::size_t valid_rows, bool first, bool last, float* HWY_RESTRICT d, std::size_t ldd) {
+void run_fma_rows(const FmaLines& a, const FmaLines& b, std::size_t depth, std::size_t valid_rows, bool first,
+                  bool last, float* HWY_RESTRICT d, std::size_t ldd) {
   if constexpr (rows > 1)
     if (valid_rows < rows)
       return run_fma_rows<rows - 1, vectors>(a, b, depth, valid_rows, first, last, d, ldd);
   const DFma df;
+  const float* row_a[rows];
+  for (std::size_t r = 0; r < rows; ++r) row_a[r] = a.first + r * a.step;
   hn::Vec<DFma> chain[rows][vectors];
-  for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t v = 0; v < vectors; ++v)
-      chain[r][v] = first ? hn::Zero(df) : hn::LoadU(df, d + r * ldd + v * fma_lanes);
-  for (std::size_t k = 0; k < depth; ++k) {
+  HWY_UNROLL(8)
+  for (std::size_t r = 0; r < rows; ++r) HWY_UNROLL(8)
+  for (std::size_t v = 0; v < vectors; ++v)
+    chain[r][v] = first ? hn::Zero(df) : hn::LoadU(df, d + r * ldd + v * fma_lanes);
+  for (std::size_t k = 0, at = 0; k < depth; ++k, at += a.k_step) {
     hn::Vec<DFma> row_b[vectors];
-    for (std::size_t v = 0; v < vectors; ++v) row_b[v] = hn::Load(df, b + k * tile_columns + v * fma_lanes);
+    for (std::size_t v = 0; v < vectors; ++v)
+      row_b[v] = hn::LoadU(df, b.first + k * b.k_step + v * fma_lanes);
     for (std::size_t r = 0; r < rows; ++r) {
-      const auto element = hn::Set(df, a[k * tile_rows + r]);
+      const auto element = hn::Set(df, row_a[r][at]);
       for (std::size_t v = 0; v < vectors; ++v) chain[r][v] = exact_fma(element, row_b[v], chain[r][v]);
     }
   }
   const auto canonical = hn::Set(df, float_from_bits(Binary32::canonical_nan));
-  for (std::size_t r = 0; r < rows; ++r)
-    for (std::size_t v = 0; v < vectors; ++v) {
-      const auto x = chain[r][v];
-      hn::StoreU(last ? hn::IfThenElse(hn::IsNaN(x), canonical, x) : x, df, d + r * ldd + v * fma_lanes);
-    }
+  HWY_UNROLL(8)
+  for (std::size_t r = 0; r < rows; ++r) HWY_UNROLL(8)
+  for (std::size_t v = 0; v < vectors; ++v) {
+    const auto x = chain[r][v];
+    hn::StoreU(last ? hn::IfThenElse(hn::IsNaN(x), canonical, x) : x, df, d + r * ldd + v * fma_lanes);
+  }
 }
 
-inline void run_fma_tile(const float* a, const float* b, std::size_t depth, std::size_t valid_rows,
+inline void run_fma_tile(const FmaLines& a, const FmaLines& b, std::size_t depth, std::size_t valid_rows,
                          std::size_t valid_columns, bool first, bool last, float* d, std::size_t ldd) {
   constexpr std::size_t half = (tile_vectors + 1) / 2;
   const auto run = valid_columns <= half * fma_lanes ? &run_fma_rows<tile_rows, half>

@@ -1,8 +1,9 @@
 // The seam between the driver of the FP32 fma-chain GEMM and its vector kernels (one table per instruction
 // set).
 //
-// Packed A strip: [depth][rows]; packed B panel: [depth][columns]; both padded with +0 to whole strips and
-// panels.
+// Packed A strip: [depth][rows], of an A that is transposed in memory; else the kernels read A where it is.
+// Packed B panel: [depth][columns], padded with +0; a few rows of A read a B that is not transposed where it
+// is, but for a panel that is not full.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +16,18 @@ namespace fp16lab::gemm_detail {
 
 inline constexpr std::size_t max_fma_tile = 8 * 64;  ///< rows * columns of a tile never exceed this
 
+/// Rows of A, or columns of B: element k of line i is first[i * step + k * k_step].
+struct FmaLines {
+  const float* first;
+  std::size_t step, k_step;
+};
+
 struct FmaKernels {
   bool flushes;         ///< the instruction set has an fma of its own that heeds FlushingScope
   std::size_t rows;     ///< of a register tile
   std::size_t columns;  ///< of a register tile
-  /// Packs rows [row, row + strips * rows) and columns [k, k + depth) of the logical m x k matrix A, strip
-  /// after strip; k + depth <= K.
+  /// Packs rows [row, row + strips * rows), as far as there are, and columns [k, k + depth) of the logical
+  /// m x k matrix A, which is transposed, strip after strip; k + depth <= K.
   void (*pack_a)(MatrixView<float> a, GemmShape shape, std::int64_t row, std::size_t strips, std::int64_t k,
                  std::size_t depth, float* to);
   /// Packs rows [k, k + depth) and columns [column, column + columns) of the logical k x n matrix B; k +
@@ -29,7 +36,8 @@ struct FmaKernels {
                  float* to);
   /// For the first `valid_rows` rows and `valid_columns` columns: d[r * ldd + c] continues its chain over
   /// `depth` steps, from +0 if `first`; if `last`, NaNs are made canonical. Other columns may be written.
-  void (*run_tile)(const float* a, const float* b, std::size_t depth, std::size_t valid_rows,
+  /// b.step is 1.
+  void (*run_tile)(const FmaLines& a, const FmaLines& b, std::size_t depth, std::size_t valid_rows,
                    std::size_t valid_columns, bool first, bool last, float* d, std::size_t ldd);
 };
 

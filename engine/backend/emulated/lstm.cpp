@@ -10,97 +10,107 @@ namespace fp16lab::engine {
 
 namespace {
 
-/// Units of one row that are computed at a time, in FP32.
+/// Units of one row that are computed at a time, in FP32: in memory that holds FP32, else in strips.
 constexpr std::int64_t strip_units = 256;
 using UnitStrip = std::array<float, strip_units>;
-/// Four of them, one a gate. Those of n units take n places each: of a whole row they lie as in memory.
 using GateStrip = std::array<float, 4 * strip_units>;
+
+/// Four runs of units, one a gate, `step` apart.
+template <class Float>
 struct Gates {
-  Gates(GateStrip& strip, std::int64_t n)
-      : input(strip.data()), forget(input + n), candidate(forget + n), output(candidate + n) {}
-  float *input, *forget, *candidate, *output;
+  Gates(Float* first, std::int64_t step)
+      : input(first), forget(input + step), candidate(forget + step), output(candidate + step) {}
+  Float *input, *forget, *candidate, *output;
 };
 
-struct CellStrip {
-  GateStrip gates;         ///< sums on entry, then activated
-  UnitStrip cell, output;  ///< c of the step before, then c; h
-};
-
+/// Sums become gates after their functions; `before`: c of the step before.
 FP16LAB_VECTOR_CLONES
-void advance(CellStrip& strip, std::int64_t n) {
-  const Gates gates(strip.gates, n);
-  // One function a loop: they vectorise.
-  FP16LAB_INDEPENDENT_ITERATIONS
-  for (std::int64_t j = 0; j < 2 * n; ++j) gates.input[j] = sigmoid_f32(gates.input[j]);  // and forget
-  FP16LAB_INDEPENDENT_ITERATIONS
-  for (std::int64_t j = 0; j < n; ++j) gates.candidate[j] = tanh_f32(gates.candidate[j]);
-  FP16LAB_INDEPENDENT_ITERATIONS
-  for (std::int64_t j = 0; j < n; ++j) gates.output[j] = sigmoid_f32(gates.output[j]);
+void advance(const Gates<float>& gates, const float* before, std::int64_t n, float* cell, float* output) {
+  using namespace elementary_detail;
+  for (float* const sums : {gates.input, gates.forget, gates.output}) of_exponential<Sigmoid>(sums, n);
+  of_exponential<Tanh>(gates.candidate, n);
   FP16LAB_INDEPENDENT_ITERATIONS
   for (std::int64_t j = 0; j < n; ++j) {
     const functions::LstmGates at{gates.input[j], gates.forget[j], gates.candidate[j], gates.output[j]};
-    strip.cell[j] = functions::lstm_next_cell(at, strip.cell[j]);
+    output[j] = cell[j] = functions::lstm_next_cell(at, before[j]);
   }
+  of_exponential<Tanh>(output, n);
   FP16LAB_INDEPENDENT_ITERATIONS
-  for (std::int64_t j = 0; j < n; ++j)
-    strip.output[j] = functions::lstm_output(gates.output[j], tanh_f32(strip.cell[j]));
+  for (std::int64_t j = 0; j < n; ++j) output[j] = functions::lstm_output(gates.output[j], output[j]);
 }
 
-struct CellGradientStrip {
-  GateStrip gates;                           ///< activated on entry, then gradients of their sums
-  UnitStrip before, cell;                    ///< c of the step before; c, then tanh(c)
-  UnitStrip hidden_gradient, cell_gradient;  ///< dh; what later steps give of dc, then the step before's dc
+struct CellGradients {
+  Gates<const float> gates;
+  const float *before, *cell;                    ///< c of the step before, and of this one
+  const float *hidden_gradient, *cell_gradient;  ///< dh; what later steps give of dc
+  Gates<float> sums;                             ///< gradients of the gates' sums
+  float* previous;                               ///< the step before's dc
 };
 
 FP16LAB_VECTOR_CLONES
-void go_back(CellGradientStrip& strip, std::int64_t n) {
-  const Gates gates(strip.gates, n);
-  FP16LAB_INDEPENDENT_ITERATIONS
-  for (std::int64_t j = 0; j < n; ++j) strip.cell[j] = tanh_f32(strip.cell[j]);
+void go_back(const CellGradients& call, std::int64_t n) {
+  UnitStrip squashed;
+  std::copy_n(call.cell, n, squashed.data());
+  elementary_detail::of_exponential<elementary_detail::Tanh>(squashed.data(), n);
   FP16LAB_INDEPENDENT_ITERATIONS
   for (std::int64_t j = 0; j < n; ++j) {
-    const functions::LstmGates at{gates.input[j], gates.forget[j], gates.candidate[j], gates.output[j]};
+    const functions::LstmGates at{call.gates.input[j], call.gates.forget[j], call.gates.candidate[j],
+                                  call.gates.output[j]};
     const float gradient =
-        functions::lstm_cell_gradient(at, strip.cell[j], strip.hidden_gradient[j]) + strip.cell_gradient[j];
-    const functions::LstmGates result = functions::lstm_gate_gradients(at, strip.before[j], strip.cell[j],
-                                                                       strip.hidden_gradient[j], gradient);
-    gates.input[j] = result.input;
-    gates.forget[j] = result.forget;
-    gates.candidate[j] = result.candidate;
-    gates.output[j] = result.output;
-    strip.cell_gradient[j] = canonicalize(gradient * at.forget);
+        functions::lstm_cell_gradient(at, squashed[j], call.hidden_gradient[j]) + call.cell_gradient[j];
+    const functions::LstmGates result =
+        functions::lstm_gate_gradients(at, call.before[j], squashed[j], call.hidden_gradient[j], gradient);
+    call.sums.input[j] = result.input;
+    call.sums.forget[j] = result.forget;
+    call.sums.candidate[j] = result.candidate;
+    call.sums.output[j] = result.output;
+    call.previous[j] = canonicalize(gradient * at.forget);
   }
 }
 
 FP16LAB_VECTOR_CLONES
-void add(const float* x, std::int64_t n, float* to) {
+void add(const float* x, const float* y, std::int64_t n, float* to) {
   FP16LAB_INDEPENDENT_ITERATIONS
-  for (std::int64_t j = 0; j < n; ++j) to[j] += x[j];
+  for (std::int64_t j = 0; j < n; ++j) to[j] = x[j] + y[j];
+}
+template <class Half>
+void add(const Half* x, const Half* y, std::int64_t n, float* to) {
+  GateStrip wide;
+  widen_strip(x, n, to);
+  widen_strip(y, n, wide.data());
+  add(to, wide.data(), n, to);
 }
 
-void read(const float* from, std::int64_t n, float* to) { std::copy_n(from, n, to); }
+/// Where FP32 numbers of `memory` are: there, or in `strip`, from and to which read and write bring them.
+float* place(float* memory, float* /*strip*/) { return memory; }
+const float* place(const float* memory, float* /*strip*/) { return memory; }
 template <class Half>
-void read(const Half* from, std::int64_t n, float* to) {
-  widen_strip(from, n, to);
+float* place(Half* /*memory*/, float* strip) {
+  return strip;
 }
+const float* read(const float* from, std::int64_t /*n*/, float* /*strip*/) { return from; }
 template <class Half>
-void add(const Half* x, std::int64_t n, float* to) {
-  GateStrip wide;
-  widen_strip(x, n, wide.data());
-  add(wide.data(), n, to);
+const float* read(const Half* from, std::int64_t n, float* strip) {
+  widen_strip(from, n, strip);
+  return strip;
 }
-void write(const float* from, std::int64_t n, float* to) { std::copy_n(from, n, to); }
+void write(const float* /*from*/, std::int64_t /*n*/, float* /*to*/) {}
 template <class Half>
 void write(const float* from, std::int64_t n, Half* to) {
   narrow_strip(from, n, to);
 }
 
-/// body(place in the strip, place in a row of gates, elements) for the runs of n units of all four gates: one
-/// if they are the whole row.
+/// From one gate of n units to the next one, in memory of T or in its strip.
+template <class T>
+std::int64_t apart(std::int64_t hidden, std::int64_t n) {
+  return std::is_same_v<T, float> ? hidden : n;
+}
+/// body(first element of the strip, of the row, elements) for the runs of n units of all four gates: one if
+/// they are the whole row.
 template <class Body>
-void for_each_run(std::int64_t hidden, std::int64_t first, std::int64_t n, const Body& body) {
+void for_each_run(std::int64_t hidden, std::int64_t n, std::int64_t step, const Body& body) {
   if (n == hidden) return body(0, 0, 4 * n);
-  for (std::int64_t gate = 0; gate < 4; ++gate) body(gate * n, gate * hidden + first, n);
+  for (std::int64_t gate = 0; gate < 4; ++gate) body(gate * step, gate * hidden, n);
 }
 
 /// Rows of `elements` elements that are worth a thread: a gate's function costs as much as eight additions.
@@ -129,23 +139,27 @@ void run_cell(const Workers& workers, const LstmCellCall& call, const checks::Ls
   T* const outputs = call.outputs.host<T>().data() + plan.first_row * hidden;
   T* const next = call.hidden.host<T>().data();
   for_each_strip(workers, plan, [=](std::int64_t row, std::int64_t first, std::int64_t n) {
-    CellStrip strip;
-    for_each_run(hidden, first, n, [&](std::int64_t place, std::int64_t gate, std::int64_t count) {
-      float* const sums = strip.gates.data() + place;
-      read(products + row * 4 * hidden + gate, count, sums);
-      add(recurrent + row * 4 * hidden + gate, count, sums);
+    GateStrip gate_strip;
+    UnitStrip before_strip, cell_strip, output_strip;
+    const std::int64_t at = row * hidden + first, gates_at = row * 4 * hidden + first;
+    const std::int64_t step = apart<T>(hidden, n);
+    float* const sums = place(gates + gates_at, gate_strip.data());
+    for_each_run(hidden, n, step, [&](std::int64_t strip_at, std::int64_t run, std::int64_t count) {
+      add(products + gates_at + run, recurrent + gates_at + run, count, sums + strip_at);
     });
-    const std::int64_t at = row * hidden + first;
+    const float* before = before_strip.data();
     if (plan.first_row > 0)
-      read(cells - plan.batch * hidden + at, n, strip.cell.data());
+      before = read(cells - plan.batch * hidden + at, n, before_strip.data());
     else
-      strip.cell.fill(0.0f);
-    advance(strip, n);
-    for_each_run(hidden, first, n, [&](std::int64_t place, std::int64_t gate, std::int64_t count) {
-      write(strip.gates.data() + place, count, gates + row * 4 * hidden + gate);
+      before_strip.fill(0.0f);
+    float* const cell = place(cells + at, cell_strip.data());
+    float* const output = place(outputs + at, output_strip.data());
+    advance(Gates(sums, step), before, n, cell, output);
+    for_each_run(hidden, n, step, [&](std::int64_t strip_at, std::int64_t run, std::int64_t count) {
+      write(sums + strip_at, count, gates + gates_at + run);
     });
-    write(strip.cell.data(), n, cells + at);
-    write(strip.output.data(), n, outputs + at);
+    write(cell, n, cells + at);
+    write(output, n, outputs + at);
     std::copy_n(outputs + at, n, next + at);
   });
 }
@@ -169,29 +183,39 @@ void run_gradient(const Workers& workers, const LstmCellGradientCall& call, cons
       call.previous_cell_gradient == nullptr ? nullptr : call.previous_cell_gradient->host<C>().data();
   ProbedRounding round(call.probe), round_cell(call.cell_probe);
   for_each_strip(workers, plan, [&](std::int64_t row, std::int64_t first, std::int64_t n) {
-    CellGradientStrip strip;
-    for_each_run(hidden, first, n, [&](std::int64_t place, std::int64_t gate, std::int64_t count) {
-      read(gates + row * 4 * hidden + gate, count, strip.gates.data() + place);
-    });
-    const std::int64_t at = row * hidden + first;
-    read(cells + at, n, strip.cell.data());
+    GateStrip gate_strip;
+    UnitStrip before_strip, cell_strip, hidden_strip, cell_gradient_strip;
+    const std::int64_t at = row * hidden + first, gates_at = row * 4 * hidden + first;
+    const std::int64_t gates_apart = apart<T>(hidden, n), sums_apart = apart<G>(hidden, n);
+    const float* const activated = place(gates + gates_at, gate_strip.data());
+    if constexpr (!std::is_same_v<T, float>)
+      for_each_run(hidden, n, n, [&](std::int64_t strip_at, std::int64_t run, std::int64_t count) {
+        read(gates + gates_at + run, count, gate_strip.data() + strip_at);
+      });
+    const float *before = before_strip.data(), *dh = hidden_strip.data(), *dc = cell_gradient_strip.data();
     if (plan.first_row > 0)
-      read(cells - plan.batch * hidden + at, n, strip.before.data());
+      before = read(cells - plan.batch * hidden + at, n, before_strip.data());
     else
-      strip.before.fill(0.0f);
-    read(gradient + at, n, strip.hidden_gradient.data());
-    if (hidden_gradient != nullptr) add(hidden_gradient + at, n, strip.hidden_gradient.data());
+      before_strip.fill(0.0f);
+    if (hidden_gradient != nullptr)
+      add(gradient + at, hidden_gradient + at, n, hidden_strip.data());
+    else
+      dh = read(gradient + at, n, hidden_strip.data());
     if (cell_gradient != nullptr)
-      read(cell_gradient + at, n, strip.cell_gradient.data());
+      dc = read(cell_gradient + at, n, cell_gradient_strip.data());
     else
-      strip.cell_gradient.fill(-0.0f);  // added, it changes nothing
-    go_back(strip, n);
-    for_each_run(hidden, first, n, [&](std::int64_t place, std::int64_t gate, std::int64_t count) {
-      const std::int64_t to = row * 4 * hidden + gate;
-      round(strip.gates.data() + place, count, step + to);
-      std::copy_n(step + to, count, all + to);
+      cell_gradient_strip.fill(-0.0f);  // added, it changes nothing
+    float* const sums = place(step + gates_at, gate_strip.data());
+    float* dc_before = cell_gradient_strip.data();
+    if (previous != nullptr) dc_before = place(previous + at, dc_before);
+    go_back({Gates(activated, gates_apart), before, read(cells + at, n, cell_strip.data()), dh, dc,
+             Gates(sums, sums_apart), dc_before},
+            n);
+    for_each_run(hidden, n, sums_apart, [&](std::int64_t strip_at, std::int64_t run, std::int64_t count) {
+      round(sums + strip_at, count, step + gates_at + run);
+      std::copy_n(step + gates_at + run, count, all + gates_at + run);
     });
-    if (previous != nullptr) round_cell(strip.cell_gradient.data(), n, previous + at);
+    if (previous != nullptr) round_cell(dc_before, n, previous + at);
   });
 }
 

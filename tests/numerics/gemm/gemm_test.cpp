@@ -250,7 +250,11 @@ TEST(EmulatedGemmBlocks, ExponentsAtTheBoundsOfTheFastKernel) {
       for (const int sum : {floor - 3, floor - 1, floor, floor + 1})
         for (const int c_exponent : {floor - 2, floor - 1, floor + 1})
           tile(with_floor, sum / 2, sum - sum / 2, c_exponent);
+      tile(with_floor, 0, 0, 0);  // a floor above F alone
     }
+    for (int sum = bits - 10; sum <= bits + 2; ++sum)  // around F, above which no exponent is added to
+      for (const int c_exponent : {sum - 1, bits - 2, bits - 1, bits, bits + 1})
+        tile(model, sum - 3, 3, c_exponent);
     for (int sum = 97; sum <= 127; ++sum)
       for (const int c_exponent : {sum - 1, 125, 126}) tile(model, sum - 40, 40, c_exponent);
     if (HasFatalFailure()) return;
