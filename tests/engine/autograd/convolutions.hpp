@@ -24,16 +24,6 @@ std::vector<HostTensor> operands_of(const Case& conv) {
   return {short_numbers(conv.x(), 1), short_numbers(conv.weight(), 2), short_numbers({channels}, 3)};
 }
 
-/// The sum of a[i] * b[i], which must be exact in FP64.
-inline double inner_product(Backend& backend, const Variable& a, const HostTensor& b) {
-  const std::vector<float> values = values_of(backend, a.tensor());
-  EXPECT_EQ(values.size(), b.values.size());
-  double sum = 0;
-  for (std::size_t i = 0; i < values.size(); ++i)
-    sum += static_cast<double>(values[i]) * static_cast<double>(b.values[i]);
-  return sum;
-}
-
 template <class Case>
 void expect_naive_loops(const Case& conv, const Convolve& convolve) {
   const auto backend = hopper_backend();

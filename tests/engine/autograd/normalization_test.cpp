@@ -108,22 +108,6 @@ TEST_F(NormalizationTest, GroupNormHasTheSameBitsInBothLayouts) {
             bytes_of(*backend, ops::permute(b, std::array{0, 3, 1, 2}).tensor()));
 }
 
-TEST_F(NormalizationTest, OneGroupOfRowsIsLayerNorm) {
-  const HostTensor x = with_signs({3, 5}, 1, 2.0f);
-  const Variable input = constant(x.shape, x.values), weight = constant({5}, {1, 2, -1, 0.5f, 3}),
-                 bias = constant({5}, {0, 1, 2, 3, 4});
-  EXPECT_EQ(values(ops::group_norm(input, 1, weight, bias, 1e-5f)),
-            values(ops::layer_norm(input, weight, bias, 1e-5f)));
-}
-
-TEST_F(NormalizationTest, RmsNormTakesNoMeanAway) {
-  // Mean square 4, epsilon 0: everything is exact.
-  const Variable x = constant({2, 4}, {2, 2, 2, 2, 4, 0, 0, 0});
-  EXPECT_EQ(values(ops::rms_norm(x, {}, 0.0f)), (std::vector<float>{1, 1, 1, 1, 2, 0, 0, 0}));
-  EXPECT_EQ(values(ops::rms_norm(x, constant({4}, {1, -2, 3, 0.5f}), 0.0f)),
-            (std::vector<float>{1, -2, 3, 0.5f, 2, 0, 0, 0}));
-}
-
 TEST_F(NormalizationTest, InferenceWithTheBatchsStatisticsIsTraining) {
   const HostTensor x = with_signs({3, 2, 2, 2}, 1, 2.0f);
   const Variable input = constant(x.shape, x.values);

@@ -1,8 +1,7 @@
-// Batched products and linear over leading axes: against products of single matrices, and against finite
-// differences of first and second order, exact where the inputs have few bits.
+// Batched products and linear over leading axes against finite differences of first and second order, exact
+// where the inputs have few bits.
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tests/engine/autograd/twin.hpp"
@@ -11,33 +10,6 @@ namespace fp16lab::engine::test {
 namespace {
 
 using V = std::vector<Variable>;
-
-TEST(BatchedMatmul, IsOneMatmulAMatrix) {
-  const auto backend = hopper_backend();
-  for (const bool ta : {false, true}) {
-    for (const bool tb : {false, true}) {
-      Tape tape(*backend);
-      const Shape a_shape = ta ? Shape{3, 4, 5} : Shape{3, 5, 4};
-      const Shape b_shape = tb ? Shape{3, 2, 4} : Shape{3, 4, 2};
-      const HostTensor a = with_signs(a_shape, 1), b = with_signs(b_shape, 2);
-      const V v = inputs_on(tape, {a, b});
-      const Variable y = ops::matmul(v[0], v[1], {.a = ta, .b = tb});
-      EXPECT_EQ(y.shape(), (Shape{3, 5, 2}));
-      std::vector<float> expected;
-      for (std::size_t i = 0; i < 3; ++i) {
-        const auto part = [&](const HostTensor& from) {
-          const std::size_t size = from.values.size() / 3;
-          const auto begin = from.values.begin() + static_cast<std::ptrdiff_t>(i * size);
-          return tape.constant(tensor_of(*backend, {from.shape[1], from.shape[2]},
-                                         {begin, begin + static_cast<std::ptrdiff_t>(size)}));
-        };
-        const auto values = values_of(*backend, ops::matmul(part(a), part(b), {.a = ta, .b = tb}).tensor());
-        expected.insert(expected.end(), values.begin(), values.end());
-      }
-      EXPECT_EQ(values_of(*backend, y.tensor()), expected);
-    }
-  }
-}
 
 TEST(BatchedMatmul, GradientsEqualFiniteDifferences) {
   const auto backend = hopper_backend();
@@ -64,25 +36,6 @@ TEST(BatchedMatmul, RejectsUnequalBatchesAndRanks) {
   expect_rejected([&] { ops::matmul(v[0], v[2]); }, {"matmul: ", "(2, 3, 4)", "(4, 2)"});
   expect_rejected([&] { ops::matmul(v[4], v[4]); }, {"matmul: ", "(4)"});
   expect_rejected([&] { ops::matmul(v[0], v[3]); }, {"matmul: inner extents", "(2, 3, 4)", "(2, 3, 2)"});
-}
-
-TEST(LinearOverLeadingAxes, HasTheBitsOfTheMatrixCase) {
-  const auto backend = hopper_backend();
-  const HostTensor x = with_signs({2, 3, 4}, 1), w = with_signs({5, 4}, 2), b = with_signs({5}, 3);
-  const auto run = [&](const Shape& shape) {
-    Tape tape(*backend);
-    const V v = inputs_on(tape, {{shape, x.values}, w, b});
-    const Variable y = ops::linear(v[0], v[1], v[2]);
-    std::vector<std::vector<float>> results = {values_of(*backend, y.tensor())};
-    for (const Variable& g : tape.gradients(std::vector{weighted_sum(tape, y)}, {}, v))
-      results.push_back(values_of(*backend, g.tensor()));
-    return std::pair(y.shape(), results);
-  };
-  const auto [matrix_shape, matrix] = run({6, 4});
-  const auto [batch_shape, batch] = run({2, 3, 4});
-  EXPECT_EQ(matrix_shape, (Shape{6, 5}));
-  EXPECT_EQ(batch_shape, (Shape{2, 3, 5}));
-  EXPECT_EQ(matrix, batch);
 }
 
 TEST(LinearOverLeadingAxes, GradientsEqualFiniteDifferences) {

@@ -1,4 +1,4 @@
-// Exponents are counted in four ways: one by one, by the CPU's vector kernels, by the kernels of each back
+// Counts: what probes of verbs hold, and when. Exponents are counted in four ways: one by one, by the CPU's vector kernels, by the kernels of each back
 // end, and by Thrust, on OpenMP threads and on a GPU, whose verb it is. Counts and extremes are the same, of
 // values in host memory too.
 #include <random>
@@ -9,14 +9,6 @@
 
 namespace fp16lab::engine::test {
 namespace {
-
-template <class T>
-std::vector<T> all_codes() {
-  std::vector<T> codes;
-  for (std::uint32_t code = 0; code < 0x10000; ++code)
-    codes.push_back(T::from_bits(static_cast<std::uint16_t>(code)));
-  return codes;
-}
 
 /// The ends of every bin and what is next to them, both signs; infinities and NaNs of many payloads; random
 /// patterns.
@@ -66,8 +58,8 @@ class BackendCounting : public BackendConformance {
 };
 
 TEST_P(BackendCounting, EveryWayOfCountingGivesTheSame) {
-  expect_equal_everywhere(all_codes<Float16>());
-  expect_equal_everywhere(all_codes<BFloat16>());
+  expect_equal_everywhere(all_words<Float16>());
+  expect_equal_everywhere(all_words<BFloat16>());
   expect_equal_everywhere(special_values());
   expect_equal_everywhere(std::vector<float>{-0.0f});
   expect_equal_everywhere(std::vector<float>(70000, 0x1p-25f));  // one key only
@@ -84,4 +76,136 @@ TEST_P(BackendCounting, EveryWayOfCountingGivesTheSame) {
 INSTANTIATE_TEST_SUITE_P(All, BackendCounting, testing::ValuesIn(backend_factories()),
                          [](const auto& factory) { return factory.param.name; });
 
+namespace {
+
+TEST(NaiveHistogram, KnowsTheSubnormals) {
+  // BF16 subnormals and FP32 subnormals start at the same 2^-126.
+  EXPECT_EQ(naive_histogram(all_words<Float16>()).at(-25), 2u) << "2^-24 alone, of either sign";
+  const ExponentHistogram brains = naive_histogram(all_words<BFloat16>());
+  EXPECT_EQ(brains.at(-127), 2u * 64) << "63 subnormals and 2^-126";
+  std::uint64_t subnormals = 0;
+  for (int e = -134; e <= -127; ++e) subnormals += brains.at(e);
+  EXPECT_EQ(subnormals, 2u * 128) << "127 subnormals and 2^-126";
+  EXPECT_EQ(brains.at(-134), 2u) << "2^-133 alone, of either sign";
+  EXPECT_EQ(brains.at(0), 2u * 128);
+  EXPECT_EQ(brains.at(127), 2u * 127) << "above 2^127";
+  EXPECT_EQ(brains.zero, 2u);
+  EXPECT_EQ(brains.infinite, 2u);
+  EXPECT_EQ(brains.nan, 2u * 127);
+}
+
+/// Every third weight stays as it is, every seventh gradient is zero; counted here one by one.
+TEST_P(BackendConformance, CountUpdateSaysWhatMoved) {
+  for_each_float_type([&](auto weight_tag) {
+    for_each_float_type([&](auto gradient_tag) {
+      using W = decltype(weight_tag);
+      using G = decltype(gradient_tag);
+      const std::size_t size = 70001;
+      const std::vector<W> weight = random_of<W>(size, Kind::special, 51);
+      std::vector<G> gradient = random_of<G>(size, Kind::special, 52);
+      std::vector<float> before = random_floats(size, Kind::special, 53), relative;
+      std::uint64_t still = 0, nan = 0, quiet = 0;
+      for (std::size_t i = 0; i < size; ++i) {
+        if (i % 3 == 0) before[i] = wide(weight[i]);
+        if (i % 7 == 0) gradient[i] = stored_as(-0.0f, G{});
+        const float change = wide(weight[i]) - before[i];
+        relative.push_back(change / before[i]);
+        still += change == 0 ? 1 : 0;
+        nan += std::isnan(change) ? 1 : 0;
+        quiet += change == 0 && wide(gradient[i]) == 0 ? 1 : 0;
+      }
+      UpdateProbes probes;
+      backend().count_update(tensor(before), tensor(weight), tensor(gradient), probes);
+      EXPECT_EQ(settled(probes.relative).before, naive_histogram(relative));
+      EXPECT_EQ(settled(probes.change).before.zero, still);
+      EXPECT_EQ(probes.change.before.nan, nan);
+      EXPECT_EQ(settled(probes.quiet).before.zero, quiet);
+      EXPECT_GT(still, quiet);
+      EXPECT_GT(quiet, 0u);
+    });
+  });
+}
+
+TEST_P(BackendConformance, ProbesSettleOnceWhoeverSharesTheirCounts) {
+  const std::vector<float> first = random_floats(3001, Kind::special, 48);
+  const std::vector<Float16> second = random_halves(2000, Kind::special, 49);
+  Tensor out = output(Shape{3001}, DType::f16);
+  CastProbe probe, other, unused;
+  backend().cast(tensor(first), out, &probe);
+  backend().histogram(tensor(second), probe);  // adds to what is there
+  backend().histogram(tensor(second), other);
+  CastProbe shared = probe;
+  CastProbe* const probes[] = {&shared, &unused, &probe, &other, &probe};  // one of them twice
+  backend().settle(probes);
+  ExponentHistogram before = naive_histogram(first), after;
+  for (const float value : first) after.count(bits_of(float_of(half_of(value))));
+  before += naive_histogram(second);
+  after += naive_histogram(second);
+  for (const CastProbe* const one : {&probe, &shared}) {
+    EXPECT_EQ(one->before, before);
+    EXPECT_EQ(one->after, after);
+    EXPECT_EQ(one->counted, first.size() + second.size());
+  }
+  EXPECT_EQ(other.before, naive_histogram(second));
+  EXPECT_EQ(unused.before.total() + unused.after.total() + unused.counted, 0u);
+  backend().settle(probes);  // nothing is pending
+  EXPECT_EQ(probe.before, before);
+  backend().histogram(tensor(second), probe);  // and on it goes
+  backend().settle(probes);
+  before += naive_histogram(second);
+  EXPECT_EQ(probe.before, before);
+  EXPECT_EQ(shared.after, after);
+}
+
+TEST_P(BackendConformance, ManyProbesSettleTogether) {
+  std::vector<CastProbe> probes(1000);
+  std::vector<CastProbe*> pointers;
+  const std::vector<float> values = random_floats(1000, Kind::special, 50);
+  const Tensor x = tensor(values);
+  Tensor one = output(Shape{1}, DType::f32), same = output(Shape{1}, DType::f32);
+  for (std::size_t i = 0; i < probes.size(); ++i) {
+    backend().slice(x, 0, static_cast<std::int64_t>(i), one);
+    backend().cast(one, same, &probes[i]);
+    pointers.push_back(&probes[i]);
+  }
+  backend().settle(pointers);
+  for (std::size_t i = 0; i < probes.size(); ++i)
+    ASSERT_EQ(probes[i].before, naive_histogram(std::vector<float>{values[i]})) << i;
+}
+
+TEST_P(BackendConformance, CountsAreRecordedButNotHandedOver) {
+  if (!backend().records()) {
+    EXPECT_THROW(backend().record([] {}), std::logic_error);
+    return;
+  }
+  std::vector<float> values = random_floats(2000, Kind::special, 51);
+  Tensor x = tensor(values), low = output(Shape{2000}, DType::f16), sum = output(Shape{1}, DType::f16);
+  CastProbe casts, sums;
+  const std::unique_ptr<Recording> recording = backend().record([&] {
+    ExponentHistogram histogram;
+    CastProbe* const probes[] = {&casts};
+    backend().cast(x, low, &casts);
+    backend().reduce(ReduceOp::sum, low, 0, sum, &sums);
+    EXPECT_THROW(backend().settle(probes), std::logic_error);
+    EXPECT_THROW(backend().histogram(x, histogram), std::logic_error);
+    EXPECT_THROW((void)backend().digest(x, 1), std::logic_error);
+  });
+  for (int replay = 0; replay < 3;
+       ++replay) {  // each counts anew: the probes' memory is emptied by the recording
+    std::rotate(values.begin(), values.begin() + 100, values.end());
+    values[0] = static_cast<float>(replay);
+    backend().upload(std::as_bytes(std::span(values)), x);
+    recording->replay();
+    CastProbe of_casts = casts, of_sums = sums;
+    EXPECT_EQ(settled(of_casts).before, naive_histogram(values)) << "replay " << replay;
+    const std::vector<Float16> rounded = mapped(values, [](float value) { return half_of(value); });
+    EXPECT_EQ(of_casts.after, naive_histogram(rounded));
+    const float total =
+        tree_of(ReduceOp::sum, mapped(rounded, [](Float16 value) { return float_of(value); }));
+    EXPECT_EQ(settled(of_sums).before, naive_histogram(std::vector<float>{total}));
+    expect_same_bits(values_of<Float16>(sum), {half_of(total)}, "replayed sum");
+  }
+}
+
+}  // namespace
 }  // namespace fp16lab::engine::test

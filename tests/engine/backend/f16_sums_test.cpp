@@ -13,8 +13,6 @@ namespace {
 
 using testing_support::message_of;
 
-constexpr std::array generations{"volta", "ampere", "hopper", "blackwell-tcgen05"};
-
 const TensorCoreModel& f16_row(const char* name) { return tensor_core_model(name, DType::f16, DType::f16); }
 
 /// Each layout and shape is another order of the plan onednn; the planned product is of the call as torch
@@ -92,17 +90,6 @@ TEST(LibraryOrder, WhatHasNoRuleIsRefusedByName) {
               testing::HasSubstr("unknown plan 'mkl'"));
 }
 
-TEST(SumsInF16, OverflowWhereFp32SumsDoNot) {
-  const std::vector<Float16> large(64, Float16::from_bits(0x6400));  // 1024
-  for (const bool f16 : {false, true}) {
-    const auto backend = make_emulated_backend(f16 ? f16_row("hopper") : tensor_core_model("hopper"), 1);
-    const Tensor a = uploaded(*backend, Shape{1, 64}, large), b = uploaded(*backend, Shape{64, 1}, large);
-    Tensor out = backend->empty(Shape{1, 1}, DType::f32);
-    backend->gemm({.a = a, .b = b, .out = out});
-    EXPECT_EQ(downloaded<float>(*backend, out)[0], f16 ? std::numeric_limits<float>::infinity() : 0x1p26f);
-  }
-}
-
 TEST(SumsInF16, OtherOperandsKeepTheirSums) {
   const auto f16 = make_emulated_backend(f16_row("hopper"), 1);
   const auto f32 = make_emulated_backend(tensor_core_model("hopper"), 1);
@@ -120,21 +107,6 @@ TEST(SumsInF16, OtherOperandsKeepTheirSums) {
   expect_same(BFloat16{}, std::nullopt, "BF16");
   expect_same(0.0f, std::nullopt, "FP32");
   expect_same(Float16{}, DType::e4m3, "FP8");
-}
-
-/// Products and convolutions of any shape are asked in verb_cases_test.cpp; here are so many positions that a
-/// gradient of weights is summed in several blocks.
-TEST(SumsInF16, LongWeightGradientsFollowTheRow) {
-  const Shape shape{14, 1, 30, 30};
-  for (const char* name : generations)
-    for (const Kind kind : {Kind::ordinary, Kind::wide, Kind::special, Kind::cancelling}) {
-      const auto x = random_of<Float16>(shape.element_count(), kind, 86),
-                 dy = random_of<Float16>(shape.element_count(), kind, 87);
-      const auto backend = make_emulated_backend(f16_row(name), 2);
-      Tensor dw = backend->empty(Shape{1, 1, 1, 1}, DType::f32);
-      backend->conv2d_weight_gradient(uploaded(*backend, shape, x), uploaded(*backend, shape, dy), {}, dw);
-      expect_same_bits(downloaded<float>(*backend, dw), {accumulate(f16_row(name), dy, x)}, name);
-    }
 }
 
 }  // namespace

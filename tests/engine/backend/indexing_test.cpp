@@ -1,9 +1,7 @@
-// Conformance: elements and rows by index.
-#include <gmock/gmock.h>
+// Conformance: indices out of range are named, whichever verb hands numbers to the host next.
+#include <fmt/format.h>
 
-#include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "tests/engine/backend/conformance.hpp"
 #include "tests/support/message_of.hpp"
@@ -13,67 +11,41 @@ namespace {
 
 using testing_support::message_of;
 
-// ---- pick and place ----
-
-TEST_P(BackendConformance, PickNamesTheRowThatIsOutOfRange) {
-  const Tensor x = tensor(Shape{3, 4}, std::vector<float>(12, 1.0f));
-  Tensor out = output(Shape{3}, DType::f32);
-  for (const std::int32_t bad : {-1, 4}) {
-    const auto pick = [&] {
-      backend().pick(x, tensor(std::vector<std::int32_t>{0, bad, 3}), out);
-      values_of<float>(out);  // a device may run behind the host: then who hands numbers to the host throws
-    };
-    EXPECT_THAT(pick, testing::ThrowsMessage<std::out_of_range>("pick: index[1] is " + std::to_string(bad) +
-                                                                ", which is not in [0, 4)"));
-  }
-}
-
-// ---- gather and scatter ----
-
-TEST_P(BackendConformance, ScatterRowsAddsInTreeOrderAndRoundsOnce) {
-  // As for reduce: 1 at position 0 of its segment and 2^-24 at 1 and 17 meet in the fold of distance 16, and
-  // survive. Other symbols lie between them, so only a sort that keeps the positions' order gives this.
-  std::vector<std::int32_t> index;
-  std::vector<float> x;
-  for (int i = 0; i < 18; ++i) {
-    index.insert(index.end(), {1, 0});
-    x.insert(x.end(), {i == 0 ? 1.0f : i == 1 || i == 17 ? 0x1p-24f : 0.0f, 100.0f});
-  }
-  Tensor out = output(Shape{3, 1}, DType::f32);
-  backend().scatter_rows(tensor(x), tensor(index), out);
-  expect_same_bits(values_of<float>(out), {1800.0f, 1.0f + 0x1p-23f, 0.0f}, "two small ones meet first");
-  // f16: 2048 + 1 + 1 in FP32 is 2050; rounded in between it would stay 2048.
-  Tensor half = output(Shape{1, 1}, DType::f16);
-  backend().scatter_rows(tensor(mapped(std::vector{2048.0f, 1.0f, 1.0f}, [](float v) { return half_of(v); })),
-                         tensor(std::vector<std::int32_t>{0, 0, 0}), half);
-  expect_same_bits(values_of<Float16>(half), {half_of(2050.0f)}, "one rounding");
-  Tensor lone = output(Shape{2, 1}, DType::f32);
-  backend().scatter_rows(tensor(std::vector{-0.0f}), tensor(std::vector<std::int32_t>{1}), lone);
-  expect_same_bits(values_of<float>(lone), {0.0f, -0.0f}, "absent rows are +0, a lone -0 stays");
-}
-
-TEST_P(BackendConformance, RowsOutOfRangeAreNamed) {
-  Tensor table = output(Shape{4, 2}, DType::f32), rows = output(Shape{3, 2}, DType::f32);
-  for (const std::int32_t bad : {-1, 4}) {
-    const Tensor index = tensor(std::vector<std::int32_t>{0, 3, bad});
-    const std::string what = "index[2] is " + std::to_string(bad) + ", which is not in [0, 4)";
-    const auto gather = [&] {
-      backend().gather_rows(table, index, rows);
-      values_of<float>(rows);
-    };
-    const auto scatter = [&] {
-      backend().scatter_rows(rows, index, table);
-      values_of<float>(table);
-    };
-    EXPECT_THAT(gather, testing::ThrowsMessage<std::out_of_range>("gather_rows: " + what));
-    EXPECT_THAT(scatter, testing::ThrowsMessage<std::out_of_range>("scatter_rows: " + what));
-  }
-  const Tensor index = tensor(std::vector<std::int32_t>{0, 3});
-  EXPECT_REFUSED("gather_rows: out is f32 (3, 2); it must have 4 elements, 2 rows of 2",
-                 backend().gather_rows(table, index, rows));
-  EXPECT_REFUSED("scatter_rows: x is f32 (4, 2); it must have 4 elements, 2 rows of 2",
-                 backend().scatter_rows(table, index, rows));
-  EXPECT_REFUSED("gather_rows: index is f32 (3, 2); i32 is needed", backend().gather_rows(table, rows, rows));
+TEST_P(BackendConformance, AnIndexOutOfRangeIsNamed) {
+  const std::vector<float> ones(12, 1.0f);
+  const Tensor x = tensor(Shape{3, 4}, ones), planes = tensor(Shape{1, 1, 3, 4}, ones);
+  const Tensor rows = tensor(Shape{3, 3}, std::vector<float>(9)), three = tensor(std::vector<float>(3)),
+               windows = tensor(Shape{1, 1, 1, 3}, std::vector<float>(3));
+  Tensor few = output({3}, DType::f32), picked = output({3, 3}, DType::f32),
+         table = output({4, 3}, DType::f32), pooled = output({1, 1, 1, 3}, DType::f32),
+         placed = output({1, 1, 3, 4}, DType::f32);
+  struct Call {
+    const char* verb;
+    std::int32_t limit;
+    std::function<void(const Tensor& index)> run;
+  };
+  const std::vector<Call> calls{
+      {"pick", 4, [&](const Tensor& index) { backend().pick(x, index, few); }},
+      {"place", 3, [&](const Tensor& index) { backend().place(three, index, picked); }},
+      {"gather_rows", 4, [&](const Tensor& index) { backend().gather_rows(table, index, picked); }},
+      {"scatter_rows", 4, [&](const Tensor& index) { backend().scatter_rows(rows, index, table); }},
+      {"pool_pick", 12,
+       [&](const Tensor& index) {
+         backend().pool_pick(planes, index.reshaped({1, 1, 1, 3}), Layout::nchw, pooled);
+       }},
+      {"pool_place", 12, [&](const Tensor& index) {
+         backend().pool_place(windows, index.reshaped({1, 1, 1, 3}), Layout::nchw, placed);
+       }}};
+  for (const Call& call : calls)
+    for (const std::int32_t bad : {-1, call.limit}) {
+      const auto run = [&] {
+        call.run(tensor(std::vector<std::int32_t>{0, bad, 2}));
+        values_of<float>(few);  // a device may run behind the host: then who hands numbers to the host throws
+      };
+      EXPECT_THROW(run(), std::out_of_range);
+      EXPECT_EQ(message_of(run),
+                fmt::format("{}: index[1] is {}, which is not in [0, {})", call.verb, bad, call.limit));
+    }
 }
 
 TEST_P(BackendConformance, TheFirstIndexOutOfRangeIsNamedOnce) {

@@ -1,7 +1,6 @@
 // The judge of the conformance suite: a back end of plain loops, written from the comments of
-// engine/backend/backend.hpp and the design's rules, not from an implementation. Casts, permutations,
-// elementwise verbs, products, pooling, reductions, indexing and the passes over gradients and weights are
-// its own; the other verbs, which the suite judges by tests of their own, are the emulated back end's.
+// engine/backend/backend.hpp and the design's rules, not from an implementation. All verbs are its own but
+// those that move bytes between host and tensor, products of FP8, and the scalar programs of a step.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-// The judge's elementwise verbs, reductions and indexing (tests/engine/backend/twin_backend.hpp).
+// The judge's elementwise verbs, random fills, reductions, indexing and counts
+// (tests/engine/backend/twin_backend.hpp).
 #pragma once
 
 #include <algorithm>
@@ -152,9 +153,100 @@ inline std::size_t broadcast_offset(const Shape& from, const Shape& to, std::int
   return static_cast<std::size_t>(offset);
 }
 
+/// The 24 random bits of word `index`, as a fraction of 2^24.
+inline float uniform_at(const PhiloxStream& stream, std::uint64_t index, std::uint32_t more = 0) {
+  const PhiloxCounter words =
+      philox4x32_10({static_cast<std::uint32_t>(index / 4), static_cast<std::uint32_t>(index / 4 >> 32),
+                     stream.iteration, stream.micro_batch},
+                    stream.key());
+  return static_cast<float>((words[index % 4] >> 8) + more) / 16777216.0f;
+}
+
+/// Element i of a random fill.
+inline float drawn(const DrawCall& call, const PhiloxStream& stream, std::uint64_t i) {
+  switch (call.distribution) {
+    case Distribution::uniform: {
+      const float width = call.second - call.first;
+      const float product = width * uniform_at(stream, i);
+      return call.first + product;
+    }
+    case Distribution::normal: {
+      const float root = std::sqrt(-2.0f * log_f32(uniform_at(stream, 2 * i, 1)));
+      const float z = root * cos_f32(6.283185307179586f * uniform_at(stream, 2 * i + 1));
+      const float spread = call.second * z;
+      return call.first + spread;
+    }
+    case Distribution::bernoulli:
+      return uniform_at(stream, i) < call.first ? 1.0f : 0.0f;
+  }
+  throw std::logic_error("drawn: a distribution without a twin");
+}
+
+/// The digest from its definition, with its own copy of the mixer.
+inline std::uint64_t naive_digest(const Tensor& x, std::uint64_t key) {
+  const auto mix = [](std::uint64_t word) {
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9ull;
+    word = (word ^ (word >> 27)) * 0x94d049bb133111ebull;
+    return word ^ (word >> 31);
+  };
+  std::uint64_t sum = 0;
+  for (std::size_t first = 0; first < x.byte_count(); first += 8) {
+    std::uint64_t word = 0;
+    for (std::size_t at = first; at < std::min(first + 8, x.byte_count()); ++at)
+      word |= std::to_integer<std::uint64_t>(x.data()[at]) << (8 * (at - first));
+    sum += mix(word ^ mix(key + (first / 8 + 1) * 0x9e3779b97f4a7c15ull));
+  }
+  return sum;
+}
+
 class TwinElements : public EmulatedBackend {
  public:
   using EmulatedBackend::EmulatedBackend;
+
+  void do_copy(const Tensor& x, Tensor& out) override { std::copy_n(x.data(), x.byte_count(), out.data()); }
+
+  void do_fill(Tensor& out, double value) override {
+    const auto fill_with = [&](auto element) { std::ranges::fill(out.host<decltype(element)>(), element); };
+    if (out.dtype() == DType::f64) return fill_with(value);
+    if (out.dtype() == DType::i32) return fill_with(static_cast<std::int32_t>(value));
+    if (out.dtype() == DType::u8) return fill_with(static_cast<std::uint8_t>(value));
+    if (out.dtype() == DType::f32) return fill_with(canonical(static_cast<float>(value)));
+    with_type(out.dtype(), [&](auto tag) {
+      if constexpr (!std::is_same_v<decltype(tag), float>) fill_with(low_of<decltype(tag)>(value));
+    });
+  }
+
+  void do_draw(const DrawCall& call) override {
+    PhiloxStream stream = call.stream;
+    if (call.step != nullptr)
+      stream.iteration = static_cast<std::uint32_t>(read_step_state(*call.step).iteration);
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < call.out.element_count(); ++i)
+      values.push_back(drawn(call, stream, static_cast<std::uint64_t>(i)));
+    store_rounded(values, call.out);
+  }
+
+  void do_fill_scale(const Tensor& step, Tensor& out) override {
+    out.host<float>()[0] = static_cast<float>(read_step_state(step).scale);
+  }
+
+  void do_histogram(const Tensor& x, ExponentHistogram& out) override {
+    out += naive_histogram(floats_of(x));
+  }
+
+  void do_count(const Tensor& x, Fp8Rounding format, CastProbe& probe) override {
+    if (format) return EmulatedBackend::do_count(x, format, probe);
+    const ExponentHistogram counts = naive_histogram(floats_of(x));
+    probe.before += counts;
+    probe.after += counts;
+    probe.counted += counts.total();
+  }
+
+  std::uint64_t do_digest(std::span<const DigestItem> items) override {
+    std::uint64_t sum = 0;
+    for (const DigestItem& item : items) sum += naive_digest(item.tensor, item.key);
+    return sum;
+  }
 
   void do_cast(const CastCall& call) override {
     const Tensor& x = call.x;

@@ -1,7 +1,8 @@
-// Layers with weights against their twins: Linear over leading axes, Conv2d, ConvTranspose2d, Embedding; and
-// Dropout against its definition.
+// Layers with weights against the ops that they are, Embedding and Dropout against their definitions; and the
+// oracle of larger modules.
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/nn/conv2d.hpp"
@@ -59,24 +60,84 @@ TEST(ScalarTwin, RoundingBoundIsTheSumOfConditionedRoundings) {
   EXPECT_DOUBLE_EQ(graph.rounding_bound(log(sum)), 6.0 / 8 + 8.0 / 8 + std::log(8.0));
 }
 
-TEST(Linear, KeepsLeadingAxes) {
-  const auto backend = hopper_backend();
-  nn::Linear layer(*backend, "fc", {.inputs = 3, .outputs = 2, .seed = 1});
-  randomise(*backend, layer, 1.0f);
-  const Tensor x = tensor_of(*backend, {2, 2, 3}, uniform_values(12, 9, 1.0f));
-  expect_module_matches_twin(*backend, layer, x,
-                             [](ScalarGraph&, const TwinWeights& w, const std::vector<Real>& in) {
-                               std::vector<Real> y;
-                               for (std::size_t row = 0; row < 4; ++row) {
-                                 for (std::size_t o = 0; o < 2; ++o) {
-                                   Real sum = w.at("fc.bias")[o];
-                                   for (std::size_t i = 0; i < 3; ++i)
-                                     sum = sum + in[row * 3 + i] * w.at("fc.weight")[o * 3 + i];
-                                   y.push_back(sum);
-                                 }
-                               }
-                               return y;
-                             });
+/// Parameters carry torch's names and shapes, scales begin at one and shifts of norms at zero.
+TEST(LayerModules, AreTheOpsOfTheirNames) {
+  const auto owner = hopper_backend();
+  Backend& backend = *owner;
+  using V = std::vector<Variable>;
+  const auto expect_is = [&](nn::Module&& layer, const Strings& parameters, const Shape& x,
+                             const ModuleOp& op, const StepContext& context = {}) {
+    EXPECT_EQ(described_parameters(layer), parameters);
+    expect_module_is(backend, layer, x, op, context);
+  };
+  const auto expect_norm = [&](nn::Module&& layer, const Strings& parameters, const Shape& x,
+                               const ModuleOp& op, const StepContext& context = {}) {
+    for (std::size_t i = 0; i < layer.parameters().size(); ++i) {
+      const std::vector<float> values = values_of(backend, layer.parameters()[i]->value);
+      EXPECT_EQ(values, std::vector<float>(values.size(), i == 0 ? 1.0f : 0.0f)) << parameters[i];
+    }
+    expect_is(std::move(layer), parameters, x, op, context);
+  };
+  expect_is(nn::Linear(backend, "fc", {.inputs = 3, .outputs = 2, .seed = 1}),
+            {"fc.weight (2, 3)", "fc.bias (2)"}, {2, 2, 3},
+            [](const V& p, const Variable& x) { return ops::linear(x, p[0], p[1]); });
+  expect_norm(nn::LayerNorm(backend, "ln", 5, 1e-3f), {"ln.weight (5)", "ln.bias (5)"}, {2, 2, 5},
+              [](const V& p, const Variable& x) { return ops::layer_norm(x, p[0], p[1], 1e-3f); });
+  expect_norm(nn::RmsNorm(backend, "rms", 5, 1e-3f), {"rms.weight (5)"}, {2, 2, 5},
+              [](const V& p, const Variable& x) { return ops::rms_norm(x, p[0], 1e-3f); });
+  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
+    const bool nchw = layout == Layout::nchw;
+    const auto convolution = [&](const Conv2dGeometry& geometry, bool bias) {
+      const bool grouped = geometry.groups > 1;
+      Strings parameters{grouped ? "conv.weight (4, 1, 3, 2)" : "conv.weight (3, 2, 3, 2)"};
+      if (bias) parameters.push_back(grouped ? "conv.bias (4)" : "conv.bias (3)");
+      expect_is(nn::Conv2d(backend, "conv",
+                           {.inputs = 2,
+                            .outputs = grouped ? 4 : 3,
+                            .kernel = {3, 2},
+                            .geometry = geometry,
+                            .bias = bias,
+                            .seed = 1}),
+                parameters, nchw ? Shape{2, 2, 4, 5} : Shape{2, 4, 5, 2}, [=](const V& p, const Variable& x) {
+                  return ops::conv2d(x, p[0], bias ? p[1] : Variable(), geometry);
+                });
+    };
+    convolution({.layout = layout}, true);
+    convolution({.stride = {2, 1}, .padding = {1, 1}, .layout = layout}, true);
+    convolution({.padding = {2, 0}, .dilation = {2, 3}, .layout = layout}, false);
+    convolution({.padding = {1, 1}, .layout = layout, .groups = 2}, true);
+    const Conv2dGeometry geometry{
+        .stride = {2, 3}, .padding = {1, 0}, .dilation = {1, 2}, .layout = layout, .groups = 2};
+    expect_is(nn::ConvTranspose2d(
+                  backend, "up",
+                  {.inputs = 4, .outputs = 6, .kernel = {3, 2}, .geometry = geometry, .seed = 1}, {1, 2}),
+              {"up.weight (4, 3, 3, 2)", "up.bias (6)"}, nchw ? Shape{2, 4, 2, 3} : Shape{2, 2, 3, 4},
+              [&](const V& p, const Variable& x) {
+                return ops::conv_transpose2d(x, p[0], p[1], geometry, {1, 2});
+              });
+    expect_norm(
+        nn::GroupNorm(backend, "gn", {.groups = 2, .channels = 4, .epsilon = 1e-3f, .layout = layout}),
+        {"gn.weight (4)", "gn.bias (4)"}, nchw ? Shape{2, 4, 1, 3} : Shape{2, 1, 3, 4},
+        [&](const V& p, const Variable& x) { return ops::group_norm(x, 2, p[0], p[1], 1e-3f, layout); });
+    const Strings of_batch_norm{"bn.weight (2)", "bn.bias (2)"};
+    for (const Shape& shape : {Shape{3, 2}, nchw ? Shape{3, 2, 1, 2} : Shape{3, 1, 2, 2}}) {
+      const nn::BatchNormOptions options{.features = 2, .epsilon = 1e-3f, .layout = layout};
+      expect_norm(
+          nn::BatchNorm(backend, "bn", options), of_batch_norm, shape,
+          [&](const V& p, const Variable& x) { return ops::batch_norm(x, p[0], p[1], 1e-3f, layout).y; },
+          {.training = true});
+      nn::BatchNorm running(backend, "bn", options);
+      const Tensor mean = tensor_of(backend, {2}, {0.25f, -0.5f}),
+                   variance = tensor_of(backend, {2}, {0.75f, 1.5f});
+      backend.copy(mean, running.buffers()[0]->value);
+      backend.copy(variance, running.buffers()[1]->value);
+      expect_module_is(backend, running, shape, [&](const V& p, const Variable& x) {
+        return ops::batch_norm_inference(x, mean, variance, p[0], p[1], 1e-3f, layout);
+      });
+      EXPECT_EQ(values_of(backend, running.buffers()[0]->value), values_of(backend, mean)) << "only read";
+      EXPECT_EQ(values_of(backend, running.buffers()[1]->value), values_of(backend, variance)) << "only read";
+    }
+  }
 }
 
 TEST(Linear, DeviationReplacesTheInitialization) {
@@ -89,137 +150,6 @@ TEST(Linear, DeviationReplacesTheInitialization) {
   // A mean of n squared normals has relative deviation sqrt(2 / n); five of them.
   EXPECT_NEAR(squares / 4096, 0.0625, 5 * 0.0625 * std::sqrt(2.0 / 4096));
   for (const float b : values_of(*backend, layer.parameters()[1]->value)) EXPECT_EQ(b, 0.0f);
-}
-
-struct ConvCase {
-  Conv2dGeometry geometry;
-  bool bias;
-};
-
-/// x (2, 2, 4, 5) or (2, 4, 5, 2), weight (3, 2, 3, 2), or (4, 1, 3, 2) in two groups, by seven loops.
-ModuleTwin conv_twin(const ConvCase& c) {
-  return [c](ScalarGraph& graph, const TwinWeights& w, const std::vector<Real>& x) {
-    const Conv2dGeometry& g = c.geometry;
-    const bool nhwc = g.layout == Layout::nhwc;
-    const std::int64_t channels = 2, height = 4, width = 5, outputs = g.groups == 1 ? 3 : 4, rows = 3,
-                       columns = 2, own = channels / g.groups;
-    const std::int64_t p_count =
-        (height + 2 * g.padding[0] - g.dilation[0] * (rows - 1) - 1) / g.stride[0] + 1;
-    const std::int64_t q_count =
-        (width + 2 * g.padding[1] - g.dilation[1] * (columns - 1) - 1) / g.stride[1] + 1;
-    const auto at = [&](std::int64_t n, std::int64_t ch, std::int64_t row, std::int64_t column) {
-      const std::int64_t index = nhwc ? ((n * height + row) * width + column) * channels + ch
-                                      : ((n * channels + ch) * height + row) * width + column;
-      return x[static_cast<std::size_t>(index)];
-    };
-    const std::int64_t count = 2 * outputs * p_count * q_count;
-    std::vector<Real> y(static_cast<std::size_t>(count));
-    for (std::int64_t n = 0; n < 2; ++n) {
-      for (std::int64_t k = 0; k < outputs; ++k) {
-        for (std::int64_t p = 0; p < p_count; ++p) {
-          for (std::int64_t q = 0; q < q_count; ++q) {
-            Real sum = c.bias ? w.at("conv.bias")[static_cast<std::size_t>(k)] : graph.leaf(0.0);
-            for (std::int64_t c_own = 0; c_own < own; ++c_own) {
-              const std::int64_t ch = k / (outputs / g.groups) * own + c_own;
-              for (std::int64_t r = 0; r < rows; ++r) {
-                for (std::int64_t s = 0; s < columns; ++s) {
-                  const std::int64_t row = p * g.stride[0] + r * g.dilation[0] - g.padding[0];
-                  const std::int64_t column = q * g.stride[1] + s * g.dilation[1] - g.padding[1];
-                  if (row < 0 || row >= height || column < 0 || column >= width) continue;
-                  const std::int64_t tap = ((k * own + c_own) * rows + r) * columns + s;
-                  sum = sum + at(n, ch, row, column) * w.at("conv.weight")[static_cast<std::size_t>(tap)];
-                }
-              }
-            }
-            const std::int64_t out = nhwc ? ((n * p_count + p) * q_count + q) * outputs + k
-                                          : ((n * outputs + k) * p_count + p) * q_count + q;
-            y[static_cast<std::size_t>(out)] = sum;
-          }
-        }
-      }
-    }
-    return y;
-  };
-}
-
-TEST(Conv2d, MatchesSevenLoopsInBothLayouts) {
-  const auto backend = hopper_backend();
-  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
-    for (const ConvCase& c : {ConvCase{{.layout = layout}, true},
-                              ConvCase{{.stride = {2, 1}, .padding = {1, 1}, .layout = layout}, true},
-                              ConvCase{{.padding = {2, 0}, .dilation = {2, 3}, .layout = layout}, false},
-                              ConvCase{{.padding = {1, 1}, .layout = layout, .groups = 2}, true}}) {
-      const bool grouped = c.geometry.groups > 1;
-      nn::Conv2d layer(*backend, "conv",
-                       {.inputs = 2,
-                        .outputs = grouped ? 4 : 3,
-                        .kernel = {3, 2},
-                        .geometry = c.geometry,
-                        .bias = c.bias,
-                        .seed = 1});
-      Strings expected{grouped ? "conv.weight (4, 1, 3, 2)" : "conv.weight (3, 2, 3, 2)"};
-      if (c.bias) expected.push_back(grouped ? "conv.bias (4)" : "conv.bias (3)");
-      EXPECT_EQ(described_parameters(layer), expected);
-      randomise(*backend, layer, 1.0f);
-      const Shape shape = layout == Layout::nchw ? Shape{2, 2, 4, 5} : Shape{2, 4, 5, 2};
-      const Tensor x = tensor_of(*backend, shape, uniform_values(80, 7, 1.0f));
-      expect_module_matches_twin(*backend, layer, x, conv_twin(c));
-    }
-  }
-}
-
-/// x (2, 4, 2, 3) or (2, 2, 3, 4), weight (4, 3, 3, 2) in two groups: each input spreads over its window.
-ModuleTwin transposed_twin(const Conv2dGeometry& g, std::array<std::int64_t, 2> output_padding) {
-  return [g, output_padding](ScalarGraph&, const TwinWeights& w, const std::vector<Real>& x) {
-    const bool nhwc = g.layout == Layout::nhwc;
-    const std::int64_t inputs = 4, height = 2, width = 3, outputs = 6, rows = 3, columns = 2, own = 3;
-    const std::int64_t p_count = (height - 1) * g.stride[0] - 2 * g.padding[0] + g.dilation[0] * (rows - 1) +
-                                 output_padding[0] + 1,
-                       q_count = (width - 1) * g.stride[1] - 2 * g.padding[1] +
-                                 g.dilation[1] * (columns - 1) + output_padding[1] + 1;
-    const auto index = [nhwc](std::int64_t n, std::int64_t c, std::int64_t row, std::int64_t column,
-                              std::int64_t channels, std::int64_t down, std::int64_t across) {
-      return static_cast<std::size_t>(nhwc ? ((n * down + row) * across + column) * channels + c
-                                           : ((n * channels + c) * down + row) * across + column);
-    };
-    std::vector<Real> y(static_cast<std::size_t>(2 * outputs * p_count * q_count));
-    for (std::int64_t n = 0; n < 2; ++n)
-      for (std::int64_t k = 0; k < outputs; ++k)
-        for (std::int64_t p = 0; p < p_count; ++p)
-          for (std::int64_t q = 0; q < q_count; ++q)
-            y[index(n, k, p, q, outputs, p_count, q_count)] = w.at("up.bias")[static_cast<std::size_t>(k)];
-    for (std::int64_t n = 0; n < 2; ++n)
-      for (std::int64_t c = 0; c < inputs; ++c)
-        for (std::int64_t h = 0; h < height; ++h)
-          for (std::int64_t v = 0; v < width; ++v)
-            for (std::int64_t k = 0; k < own; ++k)
-              for (std::int64_t r = 0; r < rows; ++r)
-                for (std::int64_t s = 0; s < columns; ++s) {
-                  const std::int64_t p = h * g.stride[0] - g.padding[0] + r * g.dilation[0],
-                                     q = v * g.stride[1] - g.padding[1] + s * g.dilation[1];
-                  if (p < 0 || p >= p_count || q < 0 || q >= q_count) continue;
-                  Real& sum = y[index(n, c / 2 * own + k, p, q, outputs, p_count, q_count)];
-                  const auto tap = static_cast<std::size_t>(((c * own + k) * rows + r) * columns + s);
-                  sum = sum + x[index(n, c, h, v, inputs, height, width)] * w.at("up.weight")[tap];
-                }
-    return y;
-  };
-}
-
-TEST(ConvTranspose2d, MatchesSevenLoopsInBothLayouts) {
-  const auto backend = hopper_backend();
-  for (const Layout layout : {Layout::nchw, Layout::nhwc}) {
-    const Conv2dGeometry geometry{
-        .stride = {2, 3}, .padding = {1, 0}, .dilation = {1, 2}, .layout = layout, .groups = 2};
-    nn::ConvTranspose2d layer(*backend, "up",
-                              {.inputs = 4, .outputs = 6, .kernel = {3, 2}, .geometry = geometry, .seed = 1},
-                              {1, 2});
-    EXPECT_EQ(described_parameters(layer), (Strings{"up.weight (4, 3, 3, 2)", "up.bias (6)"}));
-    randomise(*backend, layer, 1.0f);
-    const Shape shape = layout == Layout::nchw ? Shape{2, 4, 2, 3} : Shape{2, 2, 3, 4};
-    const Tensor x = tensor_of(*backend, shape, uniform_values(48, 7, 1.0f));
-    expect_module_matches_twin(*backend, layer, x, transposed_twin(geometry, {1, 2}));
-  }
 }
 
 TEST(Conv2d, InitialWeightsFillTheIntervalOfTheirFanIn) {

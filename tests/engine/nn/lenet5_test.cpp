@@ -1,4 +1,4 @@
-// LeNet-5: its parameters, its logits by loops, its gradients by the ops that it is made of, both layouts.
+// LeNet-5: its parameters, its gradients by the ops that it is made of, both layouts.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -47,84 +47,6 @@ TEST(LeNet5, HasBatchNormBehindEachConvolutionIfAsked) {
   backend->fill(model.parameters()[1]->value, 0.25);  // conv1.bias
   const std::vector<float> after = logits();
   for (std::size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(after[i], before[i], 1e-4f);
-}
-
-/// (C, H, W) planes.
-struct Image {
-  std::size_t channels, side;
-  std::vector<Real> pixels;
-  const Real& at(std::size_t c, std::size_t row, std::size_t column) const {
-    return pixels[(c * side + row) * side + column];
-  }
-};
-
-Image twin_convolution(const Image& x, const std::vector<Real>& w, const std::vector<Real>& b) {
-  Image y{b.size(), x.side - 4, {}};
-  for (std::size_t k = 0; k < y.channels; ++k) {
-    for (std::size_t p = 0; p < y.side; ++p) {
-      for (std::size_t q = 0; q < y.side; ++q) {
-        Real sum = b[k];
-        for (std::size_t c = 0; c < x.channels; ++c) {
-          for (std::size_t r = 0; r < 5; ++r) {
-            for (std::size_t s = 0; s < 5; ++s)
-              sum = sum + x.at(c, p + r, q + s) * w[((k * x.channels + c) * 5 + r) * 5 + s];
-          }
-        }
-        y.pixels.push_back(relu(sum));
-      }
-    }
-  }
-  return y;
-}
-
-Image twin_pool(const Image& x) {
-  Image y{x.channels, x.side / 2, {}};
-  for (std::size_t c = 0; c < x.channels; ++c) {
-    for (std::size_t p = 0; p < y.side; ++p) {
-      for (std::size_t q = 0; q < y.side; ++q) {
-        Real best = x.at(c, 2 * p, 2 * q);
-        for (const auto& [r, s] : {std::pair{0, 1}, {1, 0}, {1, 1}}) {
-          const Real& other =
-              x.at(c, 2 * p + static_cast<std::size_t>(r), 2 * q + static_cast<std::size_t>(s));
-          if (other.value() > best.value()) best = other;
-        }
-        y.pixels.push_back(best);
-      }
-    }
-  }
-  return y;
-}
-
-std::vector<Real> twin_dense(const std::vector<Real>& x, const std::vector<Real>& w,
-                             const std::vector<Real>& b, bool rectify) {
-  std::vector<Real> y;
-  for (std::size_t o = 0; o < b.size(); ++o) {
-    Real sum = b[o];
-    for (std::size_t i = 0; i < x.size(); ++i) sum = sum + x[i] * w[o * x.size() + i];
-    y.push_back(rectify ? relu(sum) : sum);
-  }
-  return y;
-}
-
-TEST(LeNet5, LogitsMatchLoops) {
-  const auto backend = hopper_backend();
-  LeNet5 model(*backend, {.seed = 1});
-  const std::vector<float> pixels = uniform_values(32 * 32, 5, 1.0f);
-  Tape tape(*backend);
-  const GradModeGuard off(tape, false);
-  const Variable logits = model.forward(tape, tape.constant(tensor_of(*backend, {1, 1, 32, 32}, pixels)));
-
-  ScalarGraph graph;
-  TwinWeights w;
-  for (const Parameter* parameter : model.parameters())
-    w[parameter->name] = graph.leaves(values_of(*backend, parameter->value));
-  Image image{1, 32, graph.leaves(pixels)};
-  image = twin_pool(twin_convolution(image, w.at("conv1.weight"), w.at("conv1.bias")));
-  image = twin_pool(twin_convolution(image, w.at("conv2.weight"), w.at("conv2.bias")));
-  std::vector<Real> y = twin_dense(image.pixels, w.at("fc1.weight"), w.at("fc1.bias"), true);
-  y = twin_dense(y, w.at("fc2.weight"), w.at("fc2.bias"), true);
-  y = twin_dense(y, w.at("fc3.weight"), w.at("fc3.bias"), false);
-  expect_near_twin(values_of(*backend, logits.tensor()), y, "logits");
 }
 
 TEST(LeNet5, IsTheStatedChainOfOps) {
@@ -195,16 +117,6 @@ TEST(LeNet5, ThreadsDoNotChangeItsBitsUnderO1) {
       bytes[threads - 1].push_back(bytes_of(*backend, parameter->gradient));
   }
   EXPECT_EQ(bytes[0], bytes[1]);
-}
-
-TEST(LeNet5, WrongImagesAreNamed) {
-  const auto backend = hopper_backend();
-  LeNet5 model(*backend, {.seed = 1});
-  Tape tape(*backend);
-  EXPECT_THROW(model.forward(tape, tape.constant(backend->empty({2, 1, 28, 28}, DType::f32))),
-               std::invalid_argument);
-  EXPECT_THROW(model.forward(tape, tape.constant(backend->empty({2, 1024}, DType::f32))),
-               std::invalid_argument);
 }
 
 }  // namespace

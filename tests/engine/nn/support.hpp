@@ -201,4 +201,28 @@ inline void expect_module_matches_twin(Backend& backend, nn::Module& module, con
   }
 }
 
+/// The op that a module is, on the module's parameters in their order.
+using ModuleOp = std::function<Variable(const std::vector<Variable>& parameters, const Variable& x)>;
+
+/// Output and gradients of the module have the bits of the op, which tests/engine/autograd asks to second order.
+inline void expect_module_is(Backend& backend, nn::Module& module, const Shape& shape, const ModuleOp& op,
+                             const StepContext& context = {}) {
+  randomise(backend, module, 1.0f);
+  const Tensor x =
+      tensor_of(backend, shape, uniform_values(static_cast<std::size_t>(shape.element_count()), 7, 1.0f));
+  std::vector<std::vector<std::byte>> bytes[2];
+  for (const bool by_op : {false, true}) {
+    Tape tape(backend);
+    tape.set_context(context);
+    std::vector<Variable> leaves;
+    for (Parameter* parameter : module.parameters()) leaves.push_back(tape.parameter(*parameter));
+    const Variable input = tape.input(x), y = by_op ? op(leaves, input) : module.forward(tape, input);
+    leaves.push_back(input);
+    bytes[by_op ? 1 : 0].push_back(bytes_of(backend, y.tensor()));
+    for (const Variable& gradient : tape.gradients(std::vector{directed_sum(tape, y)}, {}, leaves))
+      bytes[by_op ? 1 : 0].push_back(bytes_of(backend, gradient.tensor()));
+  }
+  EXPECT_EQ(bytes[0], bytes[1]) << module.parameters()[0]->name << ", " << shape.to_string();
+}
+
 }  // namespace fp16lab::engine::test

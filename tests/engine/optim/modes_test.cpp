@@ -1,4 +1,4 @@
-// Clearing gradients to zero, division by the optimizer, 16-bit weights, and eight optimizers side by side.
+// Clearing gradients to zero, division by the optimizer, and eight optimizers side by side.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -140,57 +140,6 @@ TEST_F(OptimizerModes, LossScaleIsChecked) {
   }
   EXPECT_NO_THROW(optim::make_optimizer(*backend, {}, {.loss_scale = 0x1p-100}, 1));
   EXPECT_NO_THROW(optim::make_optimizer(*backend, {}, {.loss_scale = 0x1p120}, 1));
-}
-
-// ---- weights without a master copy --------------------------------------------------------------
-
-TEST_F(OptimizerModes, SixteenBitWeightsAreRoundedOnceAtTheEndAndTheirStateIsFp32) {
-  for (const DType low : {DType::f16, DType::bf16}) {
-    for (const std::string_view name : optim::optimizer_names()) {
-      const OptimizerOptions options{
-          .name = std::string(name), .learning_rate = 0.01, .momentum = 0.9, .weight_decay = 0.1};
-      backend->write_step_state(StepState{}, step);
-      Parameter w{"w", backend->empty({1}, low)}, wide{"wide", tensor_of(*backend, {1}, {1})};
-      backend->fill(w.value, 1.0);
-      const auto of_low = optim::make_optimizer(*backend, {&w}, options, 10, 0);
-      const auto of_wide = optim::make_optimizer(*backend, {&wide}, options, 10, 1);
-      for (const auto& entry : of_low->state()) EXPECT_EQ(entry.tensor.dtype(), DType::f32) << entry.name;
-      for (const float gradient : {0.7f, -0.3f, 0.11f}) {
-        of_low->begin_iteration(step);
-        of_wide->begin_iteration(step);
-        // The wide twin starts every step from the low weight: its result, rounded, is the next low weight.
-        backend->cast(w.value, wide.value);
-        give(w, gradient);
-        give(wide, gradient);
-        of_low->apply(step);
-        of_wide->apply(step);
-        Tensor rounded = backend->empty({1}, low);
-        backend->cast(wide.value, rounded);
-        EXPECT_EQ(bytes_of(*backend, w.value), bytes_of(*backend, rounded)) << name_of(low) << ' ' << name;
-        for (std::size_t i = 0; i < of_low->state().size(); ++i) {
-          EXPECT_EQ(bytes_of(*backend, of_low->state()[i].tensor),
-                    bytes_of(*backend, of_wide->state()[i].tensor));
-        }
-      }
-      EXPECT_EQ(w.value.dtype(), low);
-    }
-  }
-}
-
-TEST_F(OptimizerModes, SmallStepsAreLostOnFp16WeightsOnly) {
-  // 1 - 2^-13: the neighbours of 1 in f16 are 1 - 2^-11 and 1 + 2^-10.
-  Parameter low{"low", backend->empty({1}, DType::f16)}, master{"master", tensor_of(*backend, {1}, {1})};
-  backend->fill(low.value, 1.0);
-  const auto optimizer =
-      optim::make_optimizer(*backend, {&low, &master}, {.name = "sgd", .learning_rate = 0x1p-13}, 10);
-  for (int iteration = 0; iteration < 4; ++iteration) {
-    optimizer->begin_iteration(step);
-    give(low, 1, DType::f16);
-    give(master, 1);
-    optimizer->apply(step);
-  }
-  EXPECT_EQ(value(low), 1.0f);
-  EXPECT_EQ(value(master), 1.0f - 0x1p-11f);
 }
 
 // ---- eight optimizers ---------------------------------------------------------------------------

@@ -1,10 +1,13 @@
 // Cases of the elementwise verbs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 #include <utility>
 
+#include "numerics/formats/bits.hpp"
 #include "tests/engine/backend/cases/verb_cases.hpp"
 
 namespace fp16lab::engine::cases {
@@ -28,6 +31,24 @@ Tensor all_values(CaseContext& c, DType dtype) {
   std::vector<std::uint16_t> words(1 << 16);
   std::iota(words.begin(), words.end(), std::uint16_t{0});
   return of_words(c, words, dtype);
+}
+
+/// FP32 numbers on, just below and just above every number of a 16-bit type and every middle between two.
+Tensor around_ties(CaseContext& c, DType to) {
+  const auto number = [to](std::uint32_t code) {
+    if (to == DType::bf16) return static_cast<double>(float_from_bits(code << 16));
+    const int field = static_cast<int>(code >> 10), fraction = static_cast<int>(code & 1023);
+    return field == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, field - 25);
+  };
+  std::vector<std::uint32_t> words;
+  for (std::uint32_t code = 0; code < (to == DType::f16 ? 0x7c00U : 0x7f7fU); ++code)
+    for (const double x : {number(code), (number(code) + number(code + 1)) / 2})
+      for (const std::uint32_t sign : {0U, 0x80000000U})
+        for (const std::uint32_t beside : {0U, 1U, 2U})
+          words.push_back(sign | (std::max(bits_of(static_cast<float>(x)) + beside, 1U) - 1));
+  Tensor tensor = c.backend().empty({static_cast<std::int64_t>(words.size())}, DType::f32);
+  c.backend().upload(std::as_bytes(std::span(words)), tensor);
+  return tensor;
 }
 
 /// body(dtype, data, shape): one element, less and more than a vector or block, and enough to be shared by
@@ -112,6 +133,7 @@ void add_elementwise_cases(std::vector<VerbCase>& cases) {
           {"cast", fmt::format("{} to {}", name_of(from), name_of(to)), [from, to](CaseContext& c) {
              std::vector<Tensor> all{all_values(c, from), c.random({1}, from, Data::ordinary),
                                      c.random({c.extent(100003, 1003)}, from, Data::training)};
+             if (c.odd() && from == DType::f32 && to != from) all.push_back(around_ties(c, to));
              for_each_odd_size(c, [&](DType dtype, Data data, const Shape& shape) {
                if (dtype == from) all.push_back(c.random(shape, from, data));
              });

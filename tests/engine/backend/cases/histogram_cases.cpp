@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <functional>
 #include <memory>
 
@@ -73,6 +74,22 @@ void add_histogram_cases(std::vector<VerbCase>& cases) {
                          c.backend().histogram(c.random({c.extent(30001, 301)}, dtype, data), probe);
                          c.keep("probe", probe);
                        }
+                     if (!c.odd()) return;
+                     for (const DType dtype : floats)
+                       for (const double value : {1.0, HUGE_VAL, std::nan(""), 0.0})  // blocks begin at none
+                         for (const std::int64_t size : {0, 1000, 5000}) {
+                           Tensor x = c.output({size}, dtype);
+                           c.backend().fill(x, value);
+                           ExponentHistogram histogram;
+                           CastProbe probe;
+                           c.backend().histogram(x, histogram);
+                           c.backend().histogram(x, probe);
+                           c.keep("one value", histogram);
+                           c.keep("one value's probe", probe);
+                         }
+                     ExponentHistogram large;
+                     c.backend().histogram(c.random({1100000}, DType::f32, Data::special), large);
+                     c.keep("many blocks", large);
                    }});
   cases.push_back({"settle", "several verbs into one probe, several probes at once", [](CaseContext& c) {
                      std::array<CastProbe, 3> probes;
@@ -98,6 +115,15 @@ void add_histogram_cases(std::vector<VerbCase>& cases) {
                          items.push_back({x, key});
                        }
                      items.push_back({c.indices({1003}, 99), 5});
+                     if (c.odd()) {
+                       for (const std::int64_t size : {8, 9, 1025, 600001})
+                         c.keep("bytes", c.backend().digest(c.random({size}, DType::u8, Data::wide), 12345));
+                       // All sizes around words and pairs of words, and two blocks; the same twice counts twice.
+                       for (std::int64_t i = 0; i < 300; ++i)
+                         items.push_back({c.random({i == 100 ? 32771 : i % 41}, DType::u8, Data::wide),
+                                          0x123456789abcdef0U * static_cast<std::uint64_t>(i)});
+                       items.push_back(items.back());
+                     }
                      c.keep("many", c.backend().digest(items));
                      c.keep("none", c.backend().digest(std::span<const engine::DigestItem>{}));
                    }});

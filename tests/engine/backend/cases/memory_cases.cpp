@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -15,6 +16,12 @@ using engine::Tensor;
 
 PhiloxStream dropout_stream() {
   return {.seed = 11, .stream = stream_id("fc1.dropout"), .iteration = 0, .micro_batch = 2};
+}
+
+/// One element, less and more than a vector or block, and enough to be shared by threads.
+std::vector<std::int64_t> drawn_sizes(CaseContext& c, std::int64_t full) {
+  if (!c.odd()) return {c.extent(full, 1003)};
+  return {1, 31, 1025, 70001};
 }
 
 /// One of every element size, and both of two bytes.
@@ -124,43 +131,60 @@ void add_memory_cases(std::vector<VerbCase>& cases) {
                        c.keep("copy", out);
                      }
                    }});
-  cases.push_back({"fill", "rounded once", [](CaseContext& c) {
-                     for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64})
-                       for (const double value : {0.0, -0.0, 1.0 / 3, 65519.999, 65520.0, 0x1p-25, 1e300}) {
-                         Tensor out = c.output({c.extent(4099, 259)}, dtype);
-                         c.backend().fill(out, value);
-                         c.keep(fmt::format("{} {}", name_of(dtype), value), out);
-                       }
-                     Tensor integers = c.output({1001}, DType::i32), bytes = c.output({1001}, DType::u8);
-                     c.backend().fill(integers, -7);
-                     c.backend().fill(bytes, 200);
-                     c.keep("i32", integers);
-                     c.keep("u8", bytes);
-                   }});
+  cases.push_back(
+      {"fill", "rounded once", [](CaseContext& c) {
+         std::vector<double> values{0.0, -0.0, 1.0 / 3, 65519.999, 65520.0, 0x1p-25, 1e300};
+         // Just above a tie of FP16 and of BF16, on which it would fall through FP32; that tie; the
+         // tie between BF16's largest number and 2^128, and what is below it; its smallest numbers.
+         if (c.odd())
+           values.insert(values.end(), {1 + 0x1p-11 + 0x1p-40, 1 + 0x1p-8 + 0x1p-40, 1 + 0x1p-8, 0x1.ffp127,
+                                        -0x1.feffffffp127, 0x1p-134, 0x1.8p-133});
+         const auto filled = [&](DType dtype, std::int64_t size, double value) {
+           Tensor out = c.output({size}, dtype);
+           c.backend().fill(out, value);
+           c.keep(fmt::format("{} {}", name_of(dtype), value), out);
+         };
+         for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64})
+           for (const double value : values) filled(dtype, c.extent(4099, 259), value);
+         for (const DType dtype : floats) filled(dtype, c.odd() ? 70001 : 31, -std::nan(""));
+         filled(DType::i32, 7, -2147483648.0);
+         Tensor integers = c.output({1001}, DType::i32), bytes = c.output({1001}, DType::u8);
+         c.backend().fill(integers, -7);
+         c.backend().fill(bytes, 200);
+         c.keep("i32", integers);
+         c.keep("u8", bytes);
+       }});
   for (const bool uniform : {true, false})
     cases.push_back({uniform ? "fill_uniform" : "fill_normal", "two ranges", [uniform](CaseContext& c) {
-                       for (const float width : {1.0f, 0.03f}) {
-                         Tensor out = c.output({c.extent(200003, 1003)}, DType::f32);
-                         const PhiloxStream stream{.seed = 5, .stream = stream_id("fc1.weight")};
-                         if (uniform)
-                           c.backend().fill_uniform(out, stream, -width, width);
-                         else
-                           c.backend().fill_normal(out, stream, 0.25f, width);
-                         c.keep(fmt::format("width {}", width), out);
-                       }
+                       for (const float width : {1.0f, 0.03f, 0.0f})
+                         for (const std::int64_t size : drawn_sizes(c, 200003)) {
+                           Tensor out = c.output({size}, DType::f32);
+                           const PhiloxStream stream{.seed = 5, .stream = stream_id("fc1.weight")};
+                           if (uniform)
+                             c.backend().fill_uniform(out, stream, -width, width * 0.75f);
+                           else
+                             c.backend().fill_normal(out, stream, 0.25f, width);
+                           c.keep(fmt::format("width {}", width), out);
+                         }
                      }});
-  cases.push_back({"fill_bernoulli", "the iteration comes from the step state", [](CaseContext& c) {
-                     for (const std::uint64_t iteration : {0U, 7U}) {
-                       engine::StepState state = state_in_training();
-                       state.iteration = iteration;
-                       const Tensor step = c.backend().make_step_state(state);
-                       for (const DType dtype : floats) {
-                         Tensor out = c.output({c.extent(100003, 1003)}, dtype);
-                         c.backend().fill_bernoulli(out, dropout_stream(), 0.8f, step);
-                         c.keep(fmt::format("iteration {}", iteration), out);
-                       }
-                     }
-                   }});
+  cases.push_back(
+      {"fill_bernoulli", "the iteration comes from the step state", [](CaseContext& c) {
+         for (const std::uint64_t iteration : {0UL, 7UL, (9UL << 32) + 77}) {  // its low 32 bits count
+           engine::StepState state = state_in_training();
+           state.iteration = iteration;
+           const Tensor step = c.backend().make_step_state(state);
+           std::vector<float> probabilities{0.8f};
+           if (c.odd() && iteration > 7) probabilities = {0.0f, 0x1p-24f, 0.1f, 0.5f, 1.0f - 0x1p-24f, 1.0f};
+           for (const float keep : probabilities)
+             for (const DType dtype : floats)
+               for (const std::int64_t size : drawn_sizes(c, 100003)) {
+                 Tensor out = c.output({size}, dtype);
+                 c.backend().fill_bernoulli(out, dropout_stream(), keep, step);
+                 c.keep(fmt::format("iteration {}, keep {}", iteration, keep), out);
+               }
+           c.keep("the state is only read", c.backend().read_step_state(step));
+         }
+       }});
   cases.push_back({"permute", "ranks 2 to 5", [](CaseContext& c) {
                      const std::int64_t n = c.extent(33, 3);
                      for (const DType dtype : floats) {

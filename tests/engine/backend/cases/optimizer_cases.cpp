@@ -23,6 +23,7 @@ void for_each_update(CaseContext& c, const Body& body) {
   const auto run = [&](const Update& one) {
     StepState state = state_in_training();
     state.found_inf[1] = one.skipped ? 1.0f : 0.0f;
+    state.found_inf[2] = 1.0f;  // another optimizer's
     state.taken_steps[1] = one.taken_steps;
     const Tensor step = c.backend().make_step_state(state);
     Tensor w = c.random({one.size}, one.weight, one.weights);

@@ -1,6 +1,8 @@
 // Cases of reductions and indexing.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "tests/engine/backend/cases/verb_cases.hpp"
 
 namespace fp16lab::engine::cases {
@@ -44,6 +46,21 @@ void reduced_odd(CaseContext& c, ReduceOp op, DType dtype, Data data) {
         Odd{{40000, 3}, 0},  Odd{{6000, 3}, 1}, Odd{{2, 2100, 65}, 1},    Odd{{1, 1}, 0},
         Odd{{7, 1}, 0},      Odd{{0, 3}, 1},    Odd{{31, 1, 1000}, 0},    Odd{{9, 34000}, 1}})
     reduced(c, op, one.shape, one.axis, dtype, data, one.keep);
+}
+
+/// An element that is not there would be a +0: it would win over negative numbers, and turn a -0. Of equal
+/// zeros the first is the maximum.
+void reduced_zeros(CaseContext& c, ReduceOp op, DType dtype) {
+  for (const std::int64_t extent : {1, 40, 1023, 1024, 1025, 2047, 2048, 2049, 3072})
+    for (const double value : {-1.0, -0.0, 0.0}) {
+      Tensor x = c.random({extent}, dtype, Data::ordinary), out = c.output({}, dtype);
+      if (value == 0.0 && !std::signbit(value))
+        c.backend().scale(x, 0.0f, x);  // zeros of either sign
+      else
+        c.backend().fill(x, value);
+      c.backend().reduce(op, x, 0, out);
+      c.keep(fmt::format("{} times {}", extent, value), out);
+    }
 }
 
 struct Lookup {
@@ -123,6 +140,11 @@ void add_reduction_cases(std::vector<VerbCase>& cases) {
                            if (c.odd()) reduced_odd(c, op, dtype, data);
                          }
                          if (op == ReduceOp::sum) reduced(c, op, {3, 0, 5}, 1, dtype, Data::ordinary);
+                         if (!c.odd()) return;
+                         reduced_zeros(c, op, dtype);
+                         if (op == ReduceOp::max || dtype != DType::f32) return;
+                         for (const Shape& shape : {Shape{1024 * 1024 + 33}, Shape{1024 * 1024 + 33, 2}})
+                           reduced(c, op, shape, 0, dtype, Data::cancelling);  // three levels of TREE
                        }});
   cases.push_back(
       {"pick", "rows of logits", [](CaseContext& c) {

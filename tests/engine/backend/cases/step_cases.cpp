@@ -122,6 +122,11 @@ std::vector<std::vector<Tensor>> gradient_lists(CaseContext& c, Data data) {
     for (const std::int64_t size : {1, 31, 70001, 131073}) lists.push_back({c.random({size}, dtype, data)});
   std::vector<Tensor>& many = lists.emplace_back();
   for (int i = 0; i < 700; ++i) many.push_back(c.random({1}, DType::f32, data));
+  std::vector<Tensor>& edges = lists.emplace_back();
+  for (const DType dtype : floats)
+    for (const std::int64_t size : {3, 4, 7, 8, 9, 1023, 1024, 1025, 4095, 4096, 4097, 8200})
+      edges.push_back(c.random({size}, dtype, data));
+  lists.emplace_back();
   return lists;
 }
 
@@ -137,14 +142,17 @@ std::vector<Tensor> gradients_ending_with(CaseContext& c, DType dtype, std::int6
 
 void add_gradient_cases(std::vector<VerbCase>& cases) {
   cases.push_back({"unscale", "found_inf and values", [](CaseContext& c) {
-                     const auto unscaled = [&c](std::vector<Tensor> all) {
-                       Tensor step = c.backend().make_step_state(state_in_training());
+                     const auto unscaled = [&c](std::vector<Tensor> all, float found = 0.0f) {
+                       StepState state = state_in_training();
+                       state.found_inf[2] = found;
+                       Tensor step = c.backend().make_step_state(state);
                        c.backend().unscale(all, 2, step);
                        keep_all(c, all);
                        c.keep("state", c.backend().read_step_state(step));
                      };
                      for (const Data data : {Data::training, Data::wide, Data::special})
                        for (const std::vector<Tensor>& all : gradient_lists(c, data)) unscaled(all);
+                     unscaled(gradients(c, Data::training), 1.0f);  // the flag is never cleared
                      if (!c.odd()) return;
                      for (const DType dtype : floats)
                        for (const std::int64_t size : {1, 31, 131073})

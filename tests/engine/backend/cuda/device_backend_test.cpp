@@ -159,31 +159,6 @@ TEST_F(DeviceBackend, TheRowOfTheTensorCoresIsTheOneAskedFor) {
   EXPECT_EQ(backend_->name(), "cuda");
 }
 
-/// TREE over lengths around lanes, chunks and groups of chunks, along a row and down a column.
-TEST_F(DeviceBackend, SumsOfAnyLengthFollowTheTree) {
-  const std::unique_ptr<Backend> emulated = emulated_twin();
-  for (const std::int64_t count : {1, 31, 32, 33, 1023, 1024, 1025, 1057, 33 * 1024 + 1, 1024 * 1024 + 1}) {
-    for (const bool column : {false, true}) {
-      if (column && count > 70000) continue;
-      const Shape shape = column ? Shape{count, 2} : Shape{1, count};
-      const auto seen = [&](Backend& backend) {
-        Tensor x = backend.empty(shape, DType::f32);
-        backend.fill_uniform(x, {.seed = 7}, -1.0f, 1.0f);
-        std::vector<std::vector<float>> results;
-        for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
-          Tensor out = backend.empty({column ? 2 : 1}, DType::f32);
-          backend.reduce(op, x, column ? 0 : 1, out);
-          results.push_back(downloaded<float>(backend, out));
-        }
-        Tensor step = backend.make_step_state({});
-        backend.global_norm(std::span(&x, 1), step);
-        return std::pair(results, backend.read_step_state(step).grad_norm);
-      };
-      EXPECT_EQ(seen(*backend_), seen(*emulated)) << shape.to_string();
-    }
-  }
-}
-
 /// -2^-75 * 2^-76 is less than half of the smallest FP32 number: BF16 accumulators truncate it to +0, fma
 /// chains round it to -0. Blocks of zeros after the end of k would make +0 of that.
 TEST_F(DeviceBackend, PaddingOfKKeepsANegativeZero) {

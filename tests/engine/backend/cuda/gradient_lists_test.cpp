@@ -119,14 +119,6 @@ TEST_F(CudaGradientLists, AnOverflowInAnyTensorOfAnyLaunchIsFound) {
   }
 }
 
-TEST_F(CudaGradientLists, ChunksAndPacksEndAnywhere) {
-  Twins twins;
-  for (const DType dtype : dtypes)
-    for (const std::int64_t count : {1, 3, 4, 7, 8, 9, 1023, 1024, 1025, 4095, 4096, 4097, 8200})
-      twins.add(count, dtype);
-  twins.expect_equal_passes();
-}
-
 TEST_F(CudaGradientLists, MemoryOffTheGridOf16Bytes) {
   for (const std::size_t offset : {std::size_t{4}, std::size_t{8}, std::size_t{12}}) {
     Twins twins(offset);
