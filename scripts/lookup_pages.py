@@ -109,11 +109,12 @@ def configs(known: dict) -> str:
 
 def policies(known: dict) -> str:
     rows, parts = [], []
-    for policy in known["policies"]:
+    families = list(dict.fromkeys(policy["family"] for policy in known["policies"]))
+    for policy in sorted(known["policies"], key=lambda policy: families.index(policy["family"])):
         values = " ".join(f"{p['name']}={number(p['default'], 'scale' in p['name'])}" for p in policy["parameters"])
         traits = [word for word, is_so in (("by statistics", policy["wants_statistics"]), ("by layer", policy["per_layer"]),
                                            ("not in powers of two", not policy["power_of_two_scales"])) if is_so]
-        rows.append([code(policy["name"]), cell(policy["rule"]), ", ".join(traits), cell(policy["source"])])
+        rows.append([code(policy["name"]), policy["family"], cell(policy["rule"]), ", ".join(traits), cell(policy["source"])])
         parts.append([code(policy["name"]), code(values)])
     meaning = {}
     for policy in known["policies"]:
@@ -122,7 +123,7 @@ def policies(known: dict) -> str:
     helps = [[code(name), cell("; ".join(sorted(texts)))] for name, texts in sorted(meaning.items())]
     text = "`scaler.policy`, `fp16lab policy --policy` and `lab.GradScaler` take these names. S is the loss scale."
     return page("Loss-scale policies", "fp16lab list policies --json", text,
-                table(["policy", "rule", "", "source"], rows),
+                table(["policy", "family", "rule", "", "source"], rows),
                 "## Parameters and defaults\n", table(["policy", "defaults"], parts),
                 "## What parameters mean\n", table(["parameter", "what it is"], helps))
 

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 
 #include "engine/amp/policy_list.hpp"
@@ -14,72 +12,24 @@
 namespace fp16lab::engine::amp {
 namespace {
 
-template <class Policy>
-inline constexpr bool stops = requires(const typename Policy::State& state, const PolicySettings& values) {
-  Policy::stop(state, values);
-};
-
-template <class Policy>
-std::optional<std::string> stop_of(const StepState& step, const PolicySettings& values) {
-  typename Policy::State state;
-  std::memcpy(&state, step.policy.data(), sizeof(state));
-  return Policy::stop(state, values);
-}
-
-/// `values` are checked, and all that the policy declares and the guards are among them.
-template <class Policy>
-ScalePolicy build(const PolicyValues& values, const Guards& guards) {
-  using State = typename Policy::State;
-  using Program = PolicyProgram<Policy>;
-  static_assert(std::is_trivially_copyable_v<typename Policy::Params> && std::is_trivially_copyable_v<State>);
-  static_assert(sizeof(Program) <= sizeof(ScalarProgram::parameters));
-  ScalePolicy policy;
-  policy.name = Policy::name;
-  policy.values = values.all();
-  policy.wants_statistics = Policy::wants_statistics;
-  if constexpr (stops<Policy>) policy.stop = &stop_of<Policy>;
-  Program program{};
-  program.guards = guards;
-  program.params = Policy::params(values);
-  policy.update.name = policy_program_name<Policy>.data();
-  policy.update.function = &run_policy<Policy>;
-  std::memcpy(policy.update.parameters.data(), &program, sizeof(program));
-  const State state = Policy::initial(program.params);
-  std::memcpy(policy.initial.policy.data(), &state, sizeof(state));
-  policy.initial.set_scale(applied_scale(static_cast<double>(state.scale), guards));
-  return policy;
-}
-
-template <class Policy>
-PolicyDescription describe() {
-  PolicyDescription description{.name = Policy::name,
-                                .rule = Policy::rule,
-                                .source = Policy::source,
-                                .parameters = {Policy::parameters.begin(), Policy::parameters.end()},
-                                .wants_statistics = Policy::wants_statistics};
-  if constexpr (requires { Policy::power_of_two_scales; })
-    description.power_of_two_scales = Policy::power_of_two_scales;
-  if constexpr (requires { Policy::per_layer; }) description.per_layer = Policy::per_layer;
-  if constexpr (requires { Policy::constant; }) description.constant = Policy::constant;
-  for (const PolicyParameter& guard : guard_parameters)
-    if (description.find(guard.name) == nullptr) description.parameters.push_back(guard);
+PolicyDescription describe(const PolicyRow& row) {
+  PolicyDescription description{.name = row.name,
+                                .rule = row.rule_text,
+                                .source = row.source,
+                                .family = *row.rule.family,
+                                .parameters = {row.rule.parameters.begin(), row.rule.parameters.end()},
+                                .wants_statistics = row.rule.wants_statistics,
+                                .constant = row.rule.constant,
+                                .per_layer = row.rule.per_layer,
+                                .power_of_two_scales = row.rule.power_of_two_scales};
+  // The guards that the peer has come first, then those that it lacks.
+  for (const bool given : {true, false})
+    for (const PolicyParameter& guard : guard_parameters)
+      if ((row.find(guard.name) != nullptr) == given) description.parameters.push_back(guard);
+  for (PolicyParameter& parameter : description.parameters)
+    if (const PolicyDefault* const own = row.find(parameter.name)) parameter.fallback = own->value;
   return description;
 }
-
-/// What to build each of scale_policies() by, at the same place.
-using Builder = ScalePolicy (*)(const PolicyValues& values, const Guards& guards);
-
-template <class... Policies>
-std::vector<PolicyDescription> descriptions_of(PolicyList<Policies...>) {
-  return {describe<Policies>()...};
-}
-
-template <class... Policies>
-constexpr auto builders_of(PolicyList<Policies...>) {
-  return std::array<Builder, sizeof...(Policies)>{&build<Policies>...};
-}
-
-constexpr auto builders = builders_of(ScalePolicies{});
 
 /// For policies that move with found_inf.
 void require_checks(const ScalerOptions& options, const PolicyDescription& policy) {
@@ -96,14 +46,6 @@ void require_checks_to_zero(const ScalerOptions& options) {
   throw std::invalid_argument(
       "scaler.on_overflow = \"zero\" with scaler.drop_overflow_update = false: no gradient is checked then; "
       "expected \"skip\"");
-}
-
-Guards guards_of(const PolicyValues& values, PowerOfTwo power_of_two) {
-  const double ceiling = values.real("max_scale");
-  return {.min_scale = values.real("min_scale"),
-          .max_scale = ceiling == 0 ? std::numeric_limits<double>::infinity() : ceiling,
-          .finite_guard = values.enabled("finite_guard") ? 1u : 0u,
-          .round_to_power_of_two = power_of_two == PowerOfTwo::round_down ? 1u : 0u};
 }
 
 void require_order(const Guards& guards, const PolicyValues& values) {
@@ -164,14 +106,27 @@ ScalePolicy make_scale_policy(const ScalerOptions& options) {
   const PolicySettings settings = options.settings();
   for (const auto& [name, value] : settings) require_parameter(nullptr, name);
   const PolicyValues values = values_of(description, settings);
-  const Guards guards = guards_of(values, options.power_of_two);
+  Guards guards = guards_of(values);
+  guards.round_to_power_of_two = options.power_of_two == PowerOfTwo::round_down ? 1u : 0u;
   require_order(guards, values);
-  return builders[static_cast<std::size_t>(&description - scale_policies().data())](values, guards);
+  const auto row = static_cast<std::size_t>(&description - scale_policies().data());
+  const PolicyRule& rule = policy_table::rows[row].rule;
+  ScalePolicy policy{.name = std::string(description.name),
+                     .initial = {},
+                     .update = {.name = policy_table::program_names[row].data(), .function = rule.run},
+                     .values = values.all(),
+                     .wants_statistics = rule.wants_statistics,
+                     .stop = rule.stop};
+  rule.begin(values, guards, policy.update, policy.initial);
+  return policy;
 }
 
 ScalarProgram with_statistics(const ScalePolicy& policy, const GradientStatistics* statistics) {
   ScalarProgram program = policy.update;
-  std::memcpy(program.parameters.data(), &statistics, sizeof(statistics));
+  PolicyProgram head;
+  std::memcpy(&head, program.parameters.data(), sizeof(head));
+  head.statistics = statistics;
+  std::memcpy(program.parameters.data(), &head, sizeof(head));
   return program;
 }
 
@@ -231,7 +186,11 @@ const PolicyParameter* PolicyDescription::find(std::string_view parameter) const
 }
 
 std::span<const PolicyDescription> scale_policies() {
-  static const std::vector<PolicyDescription> descriptions = descriptions_of(ScalePolicies{});
+  static const std::vector<PolicyDescription> descriptions = [] {
+    std::vector<PolicyDescription> all;
+    for (const PolicyRow& row : policy_table::rows) all.push_back(describe(row));
+    return all;
+  }();
   return descriptions;
 }
 

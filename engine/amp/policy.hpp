@@ -1,17 +1,18 @@
 // Loss-scale policies: "decide" of detect, decide, apply.
 //
-// A policy is a type of one file in engine/amp/policies/:
+// A policy is a row of engine/amp/policy_list.hpp: a peer's name, its rule and its defaults. A rule is a type in
+// engine/amp/policies/:
 //   Params, State   plain old data. State's first member is `scale`, in the type that the peer keeps it in
 //                   (FP32 or FP64); State has at most 64 bytes and no padding (it is hashed and stored as
 //                   bytes)
 //   update(State&, const Params&, const Observation&)   pure, for host and device, no virtual call, no libm
 //   initial(const Params&)                              the State before the first step
-//   static constexpr name, rule, source, parameters, wants_statistics; params(const PolicyValues&): the
-//   table's entry; optional: static constexpr power_of_two_scales = false, constant = true; stop(const
-//   State&, const PolicySettings&) (ScalePolicy::stop)
+//   params(const PolicyValues&)                         of checked values
+//   static constexpr family, parameters; optional: wants_statistics = true, power_of_two_scales = false,
+//   constant = true, per_layer = true; stop(const State&, const PolicySettings&) (ScalePolicy::stop)
 // It runs on back-end memory as a ScalarProgram "policy.NAME" with its State in StepState::policy. Guards
 // (engine/amp/guards.hpp) stand around it: no floor, no ceiling, and a scale that stays finite, where its
-// parameters do not say otherwise. A new policy is its file and a row in engine/amp/policy_list.hpp.
+// parameters do not say otherwise.
 #pragma once
 
 #include <cstddef>
@@ -93,37 +94,36 @@ struct ScalerOptions {
   std::optional<double> parameter(std::string_view name) const;
 };
 
-/// The bytes of a policy's ScalarProgram. The pointer is first: with_statistics() writes it without knowing
-/// Params.
-template <class Policy>
+/// The bytes of a policy's ScalarProgram begin with this; the rule's Params follow.
 struct PolicyProgram {
   const GradientStatistics* statistics = nullptr;  ///< in back-end memory
   Guards guards;
-  typename Policy::Params params;
 };
 
 /// One decision: the policy's, between the guards.
-template <class Policy>
-FP16LAB_HD void decide(typename Policy::State& state, const typename Policy::Params& params,
-                       const Guards& guards, const Observation& observation) {
+template <class Rule>
+FP16LAB_HD void decide(typename Rule::State& state, const typename Rule::Params& params, const Guards& guards,
+                       const Observation& observation) {
   using Scale = decltype(state.scale);
   state.scale = static_cast<Scale>(recovered(static_cast<double>(state.scale), guards));
   const auto before = static_cast<double>(state.scale);
-  Policy::update(state, params, observation);
+  Rule::update(state, params, observation);
   state.scale = static_cast<Scale>(guarded(before, static_cast<double>(state.scale), guards));
 }
 
 /// The update of a policy over a StepState: any optimizer's found_inf counts as an overflow of the step.
-template <class Policy>
+template <class Rule>
 FP16LAB_HD void run_policy(StepState& step, const std::byte* parameters) {
-  static_assert(sizeof(typename Policy::State) <= sizeof(StepState::policy));
-  PolicyProgram<Policy> program;
-  typename Policy::State state;
+  static_assert(sizeof(typename Rule::State) <= sizeof(StepState::policy));
+  PolicyProgram program;
+  typename Rule::Params params;
+  typename Rule::State state;
   std::memcpy(&program, parameters, sizeof(program));
+  std::memcpy(&params, parameters + sizeof(program), sizeof(params));
   std::memcpy(&state, step.policy.data(), sizeof(state));
   Observation observation{.found_inf = false, .statistics = program.statistics, .scale = step.scale};
   for (const float flag : step.found_inf) observation.found_inf = observation.found_inf || flag != 0.0f;
-  decide<Policy>(state, program.params, program.guards, observation);
+  decide<Rule>(state, params, program.guards, observation);
   std::memcpy(step.policy.data(), &state, sizeof(state));
   step.set_scale(applied_scale(static_cast<double>(state.scale), program.guards));
 }
@@ -162,6 +162,7 @@ struct PolicyDescription {
   std::string_view name;
   std::string_view rule;    ///< one or two sentences
   std::string_view source;  ///< repository and path, or publication
+  PolicyFamily family;
   std::vector<PolicyParameter>
       parameters;  ///< with the policy's own defaults; the guards min_scale, max_scale,
                    ///< finite_guard come last

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "engine/amp/unmet_expectation.hpp"
@@ -68,6 +69,13 @@ double PolicyValues::real(std::string_view name) const {
   if (found == values_.end())
     throw std::out_of_range(fmt::format("the policy declares no parameter \"{}\"", name));
   return found->second;
+}
+
+Guards guards_of(const PolicyValues& values) {
+  const double ceiling = values.real("max_scale");
+  return {.min_scale = values.real("min_scale"),
+          .max_scale = ceiling == 0 ? std::numeric_limits<double>::infinity() : ceiling,
+          .finite_guard = values.enabled("finite_guard") ? 1u : 0u};
 }
 
 }  // namespace fp16lab::engine::amp

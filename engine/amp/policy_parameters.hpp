@@ -5,12 +5,16 @@
 // are given by name; nothing takes them by position.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <limits>
 #include <map>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "engine/amp/guards.hpp"
 
 namespace fp16lab::engine::amp {
 
@@ -32,71 +36,89 @@ std::string expectation_of(const PolicyParameter& parameter);
 /// FP32 makes of the value must be in range too, because most policies compute in it.
 void check_value(const PolicyParameter& parameter, double value);
 
-// The parameters that most policies share.
-constexpr PolicyParameter initial_scale_parameter(double fallback,
-                                                  std::string_view help = "scale of the first step") {
-  return {
-      .name = "initial_scale", .fallback = fallback, .help = help, .minimum = 0x1p-126, .maximum = 0x1p127};
-}
-constexpr PolicyParameter growth_factor_parameter(double fallback) {
-  return {.name = "growth_factor",
-          .fallback = fallback,
-          .help = "the scale is multiplied by this when it grows",
-          .minimum = 1,
-          .maximum = std::numeric_limits<double>::infinity(),
-          .minimum_excluded = true,
-          .maximum_excluded = true};
-}
-constexpr PolicyParameter backoff_factor_parameter(double fallback) {
-  return {.name = "backoff_factor",
-          .fallback = fallback,
-          .help = "the scale is multiplied by this when it backs off",
-          .minimum = 0,
-          .maximum = 1,
-          .minimum_excluded = true,
-          .maximum_excluded = true};
-}
-constexpr PolicyParameter count_parameter(std::string_view name, double fallback, std::string_view help) {
+/// A family of loss-scale policies: peers that differ in numbers and details of one rule.
+struct PolicyFamily {
+  std::string_view name;
+  std::string_view rule;  ///< what they have in common
+};
+namespace policy_families {
+inline constexpr PolicyFamily constant = {"constant", "S stays as it is"};
+inline constexpr PolicyFamily good_steps = {
+    "good-steps", "S falls at every overflow and grows after growth_interval good steps"};
+inline constexpr PolicyFamily every_good_step = {"every-good-step",
+                                                 "S falls at every overflow and grows in every good step"};
+inline constexpr PolicyFamily bad_steps = {
+    "bad-steps", "S falls after bad_steps overflows and grows after growth_interval good steps"};
+inline constexpr PolicyFamily hysteresis = {
+    "hysteresis", "the first hysteresis - 1 overflows are forgiven; when they are again differs"};
+inline constexpr PolicyFamily overflow_rate = {
+    "overflow-rate", "an overflow lowers S where their share of the steps is tolerance or more"};
+inline constexpr PolicyFamily statistics = {"statistics", "the magnitudes of the gradients decide"};
+inline constexpr PolicyFamily layers = {"layers", "S is constant, and scales of layers move"};
+}  // namespace policy_families
+
+/// The default of a parameter whose policies have different ones: rows of engine/amp/policy_table.hpp give them.
+inline constexpr double row_says = std::numeric_limits<double>::quiet_NaN();
+
+enum ExcludedEnd { none_excluded, minimum_excluded, maximum_excluded, both_excluded };
+constexpr PolicyParameter real_parameter(std::string_view name, double fallback, std::string_view help,
+                                         double minimum, double maximum,
+                                         ExcludedEnd excluded = none_excluded) {
   return {.name = name,
           .fallback = fallback,
           .help = help,
-          .kind = PolicyParameter::Kind::integer,
-          .minimum = 1,
-          .maximum = 2147483647};
+          .minimum = minimum,
+          .maximum = maximum,
+          .minimum_excluded = excluded == minimum_excluded || excluded == both_excluded,
+          .maximum_excluded = excluded == maximum_excluded || excluded == both_excluded};
 }
-constexpr PolicyParameter growth_interval_parameter(double fallback) {
-  return count_parameter("growth_interval", fallback, "good steps until the scale grows");
+constexpr PolicyParameter count_parameter(std::string_view name, double fallback, std::string_view help,
+                                          double minimum = 1, double maximum = 2147483647) {
+  PolicyParameter parameter = real_parameter(name, fallback, help, minimum, maximum);
+  parameter.kind = PolicyParameter::Kind::integer;
+  return parameter;
 }
 constexpr PolicyParameter switch_parameter(std::string_view name, bool fallback, std::string_view help) {
-  return {.name = name,
-          .fallback = fallback ? 1.0 : 0.0,
-          .help = help,
-          .kind = PolicyParameter::Kind::boolean,
-          .minimum = 0,
-          .maximum = 1};
+  PolicyParameter parameter = real_parameter(name, fallback ? 1.0 : 0.0, help, 0, 1);
+  parameter.kind = PolicyParameter::Kind::boolean;
+  return parameter;
 }
 
-/// The guards as parameters of every policy (engine/amp/guards.hpp). A policy whose peer has other defaults
-/// declares those of them that differ among its own parameters.
-constexpr PolicyParameter min_scale_parameter(double fallback) {
-  return {.name = "min_scale",
-          .fallback = fallback,
-          .help = "floor of the scale; 0: none",
-          .minimum = 0,
-          .maximum = 0x1p127};
+// The parameters that most policies share.
+constexpr PolicyParameter initial_scale_parameter(std::string_view help = "scale of the first step") {
+  return real_parameter("initial_scale", row_says, help, 0x1p-126, 0x1p127);
 }
-constexpr PolicyParameter max_scale_parameter(double fallback) {
-  return {.name = "max_scale",
-          .fallback = fallback,
-          .help = "ceiling of the scale; 0: none",
-          .minimum = 0,
-          .maximum = 0x1p127};
+constexpr PolicyParameter growth_factor_parameter(
+    std::string_view help = "the scale is multiplied by this when it grows") {
+  return real_parameter("growth_factor", row_says, help, 1, std::numeric_limits<double>::infinity(),
+                        both_excluded);
 }
-constexpr PolicyParameter finite_guard_parameter(bool fallback) {
-  return switch_parameter("finite_guard", fallback, "the scale stays where it would become 0 or infinite");
+constexpr PolicyParameter one_factor_parameter() {
+  return growth_factor_parameter(
+      "the scale is multiplied by this when it grows and divided by it when it backs off");
 }
-inline constexpr std::array guard_parameters = {min_scale_parameter(0), max_scale_parameter(0),
-                                                finite_guard_parameter(true)};
+constexpr PolicyParameter backoff_factor_parameter() {
+  return real_parameter("backoff_factor", row_says, "the scale is multiplied by this when it backs off", 0, 1,
+                        both_excluded);
+}
+constexpr PolicyParameter growth_interval_parameter() {
+  return count_parameter("growth_interval", row_says, "good steps until the scale grows");
+}
+
+/// The guards as parameters of every policy (engine/amp/guards.hpp), with the defaults of peers that have none.
+inline constexpr std::array guard_parameters = {
+    real_parameter("min_scale", 0, "floor of the scale; 0: none", 0, 0x1p127),
+    real_parameter("max_scale", 0, "ceiling of the scale; 0: none", 0, 0x1p127),
+    switch_parameter("finite_guard", true, "the scale stays where it would become 0 or infinite")};
+
+/// The parameters of a rule that adds some to those of another.
+template <std::size_t n, std::size_t m>
+constexpr std::array<PolicyParameter, n + m> joined(const std::array<PolicyParameter, n>& first,
+                                                    const std::array<PolicyParameter, m>& more) {
+  std::array<PolicyParameter, n + m> all;
+  std::copy(more.begin(), more.end(), std::copy(first.begin(), first.end(), all.begin()));
+  return all;
+}
 
 /// Values by parameter name; what is missing has the policy's default. Names that a policy does not have mean
 /// nothing to it.
@@ -116,5 +138,8 @@ class PolicyValues {
  private:
   PolicySettings values_;
 };
+
+/// The guards that the values ask for; powers of two are not among them.
+Guards guards_of(const PolicyValues& values);
 
 }  // namespace fp16lab::engine::amp

@@ -1,6 +1,8 @@
 // The scalar programs of the engine, compiled for the device, as a part of libfp16lab_cuda.so. A new program
 // is one line of the table; policies are there by engine/amp/policy_list.hpp.
 #include <array>
+#include <cstddef>
+#include <utility>
 
 #include "engine/amp/policy.hpp"
 #include "engine/amp/policy_list.hpp"
@@ -31,14 +33,14 @@ constexpr DeviceProgram entry(const char* name) {
   return {.name = name, .function = program, .run = &launch_call<program>};
 }
 
-template <class... Policies>
-constexpr auto programs_with(amp::PolicyList<Policies...>) {
+template <std::size_t... policy>
+constexpr auto programs_with(std::index_sequence<policy...>) {
   return std::array{
       entry<&amp::clear_found_inf_program>("scaler.clear_found_inf"),
       entry<&amp::merge_found_inf_program>("scaler.merge_found_inf"),
       entry<&amp::set_aside_found_inf_program>("scaler.set_aside_found_inf"),
       entry<&amp::bring_back_found_inf_program>("scaler.bring_back_found_inf"),
-      entry<&amp::run_policy<Policies>>(amp::policy_program_name<Policies>.data())...,
+      entry<amp::policy_table::rows[policy].rule.run>(amp::policy_table::program_names[policy].data())...,
       entry<&optim::begin_iteration_program>("optimizer.begin_iteration"),
       entry<&optim::advance_steps_program>("optimizer.advance_steps"),
       entry<&begin_iteration_program>("train.begin_iteration"),
@@ -50,7 +52,7 @@ constexpr auto programs_with(amp::PolicyList<Policies...>) {
   };
 }
 
-constexpr auto programs = programs_with(amp::ScalePolicies{});
+constexpr auto programs = programs_with(std::make_index_sequence<amp::policy_table::rows.size()>{});
 
 }  // namespace
 

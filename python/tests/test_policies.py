@@ -1,5 +1,5 @@
-"""fp16lab.Policy: every policy decides as the command line does, whose traces are those of the peers' sources
-(tests/experiments/app/commands/policy_test.cpp)."""
+"""fp16lab.Policy: policies decide as the command line does; the traces of all are asked of the engine
+(tests/engine/amp/policy_traces_test.cpp)."""
 
 from __future__ import annotations
 
@@ -21,26 +21,19 @@ def scales(policy: fp16lab.Policy, sequence: str) -> list[float]:
     return result
 
 
-@pytest.mark.parametrize("name", [n for n, p in fp16lab.policies().items() if not p["wants_statistics"]])
-def test_every_policy_decides_as_the_command_line(name):
-    random = np.random.default_rng(len(name))
-    sequence = "".join(random.choice(["F", "F", "F", "F", "O"], 60))
-    known = fp16lab.policies()[name]["parameters"]
-    parameters = {"growth_interval": 3.0} if "growth_interval" in known else {}
-    policy = fp16lab.Policy(name, **parameters)
+@pytest.mark.parametrize("name,parameters", [("torch", {"growth_interval": 3.0}), ("metaseq", {}), ("chainer", {})])
+def test_a_policy_decides_as_the_command_line(name, parameters):
+    sequence = "FFFFFOFFFFOOFFFFFFFFOOOFFFFFFF"
     arguments = [part for key, value in parameters.items() for part in ("--set", f"{key}={value:g}")]
-    try:
-        answer = program.run("policy", "--policy", name, *arguments, "--trace", sequence, "--quiet")
-    except fp16lab.ProgramError as error:
-        assert error.exit_code == 4  # the policy ends the run, and so does the trace
-        scales(policy, sequence)
-        assert policy.stop is not None
-        return
+    answer = program.run("policy", "--policy", name, *arguments, "--trace", sequence, "--quiet")
     rows = [line.split(",") for line in answer.splitlines()[1:]]
-    assert len(rows) == len(sequence)
-    for row, step in zip(rows, sequence):
-        policy.update(found_inf=step == "O")
-        assert float(row[2]) == policy.scale, row
+    assert [float(row[2]) for row in rows] == scales(fp16lab.Policy(name, **parameters), sequence)
+
+
+def test_a_rule_that_ends_the_run_says_so():
+    policy = fp16lab.Policy("deepspeed", initial_scale=2, hysteresis=1)
+    assert scales(policy, "O") == [1] and policy.stop is None
+    assert scales(policy, "O") == [1] and "raise_error_at_min_scale" in policy.stop
 
 
 def test_statistics_policies_read_histograms():

@@ -21,50 +21,22 @@
 #include <cmath>
 #include <cstdint>
 
-#include "engine/amp/policies/layer_rule.hpp"
+#include "engine/amp/policies/constant.hpp"
 #include "numerics/formats/format_range.hpp"
 
 namespace fp16lab::engine::amp {
 
-struct AdaLossScaling : ConstantLossScale {
-  static constexpr std::string_view name = "ada-loss";
-  static constexpr std::string_view rule =
-      "at every product of the backward pass the gradient is multiplied by a power of two, chosen from its "
-      "deviation so that a share n_uf_threshold underflows";
-  static constexpr std::string_view source =
-      "Zhao et al., arXiv 1910.12385 and IJCAI 2020; kumasento/ada-loss ada_loss/ada_loss.py";
+struct AdaLossScaling : LayersLossScale {
   static constexpr std::array parameters = {
-      layers_loss_scale_parameter(),
-      PolicyParameter{.name = "n_uf_threshold",
-                      .fallback = 1e-3,
-                      .help = "share of values that may underflow",
-                      .minimum = 0,
-                      .maximum = 0.5,
-                      .minimum_excluded = true},
-      PolicyParameter{.name = "u_min",
-                      .fallback = 6e-8,
-                      .help = "smallest magnitude to be kept, in FP16",
-                      .minimum = 0,
-                      .maximum = 1,
-                      .minimum_excluded = true},
-      PolicyParameter{.name = "u_max",
-                      .fallback = 6e4,
-                      .help = "largest magnitude of a scaled gradient, in FP16",
-                      .minimum = 1,
-                      .maximum = 0x1p127},
-      PolicyParameter{.name = "scale_upper_bound",
-                      .fallback = 16,
-                      .help = "largest factor of one layer",
-                      .minimum = 1,
-                      .maximum = 0x1p64},
-      PolicyParameter{.name = "accum_upper_bound",
-                      .fallback = 1024,
-                      .help = "largest product of the factors on the way to a layer",
-                      .minimum = 1,
-                      .maximum = 0x1p64},
+      LayersLossScale::parameters.front(),
+      real_parameter("n_uf_threshold", 1e-3, "share of values that may underflow", 0, 0.5, minimum_excluded),
+      real_parameter("u_min", 6e-8, "smallest magnitude to be kept, in FP16", 0, 1, minimum_excluded),
+      real_parameter("u_max", 6e4, "largest magnitude of a scaled gradient, in FP16", 1, 0x1p127),
+      real_parameter("scale_upper_bound", 16, "largest factor of one layer", 1, 0x1p64),
+      real_parameter("accum_upper_bound", 1024, "largest product of the factors on the way to a layer", 1,
+                     0x1p64),
       count_parameter("update_per_n_iteration", 1, "steps between two looks at the statistics"),
-      switch_parameter("use_weights", false, "sigma of the product from gradient and weight, by the paper"),
-  };
+      switch_parameter("use_weights", false, "sigma of the product from gradient and weight, by the paper")};
 
   struct LayerParams {
     double quantile = 0;  ///< sqrt(2) * erfinv(n_uf_threshold)

@@ -1,38 +1,14 @@
-// What the policies of layer scales have in common: S, and the rule of one scale among several.
+// The rule of one layer's scale among several.
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
-
-#include "engine/amp/observation.hpp"
-#include "engine/amp/policy_parameters.hpp"
-#include "numerics/platform/portability.hpp"
+#include <string_view>
 
 namespace fp16lab::engine::amp {
 
-/// The loss scale under layer scales: constant, as their peers have it (their own seed is 1).
-struct ConstantLossScale {
-  static constexpr bool wants_statistics = false;
-  static constexpr bool per_layer = true;
-
-  struct Params {
-    float scale = 1.0f;
-  };
-  struct State {
-    float scale = 1.0f;
-  };
-  static Params params(const PolicyValues& values) { return {.scale = values.f32("initial_scale")}; }
-  static State initial(const Params& params) { return {params.scale}; }
-  FP16LAB_HD static void update(State& state, const Params& params, const Observation&) {
-    state.scale = params.scale;
-  }
-};
-static_assert(std::is_trivially_copyable_v<ConstantLossScale::State>);
-
-constexpr PolicyParameter layers_loss_scale_parameter() {
-  return initial_scale_parameter(1,
-                                 "scale of the first step; of layer scales: S, which all of them multiply");
-}
+/// Policies of layer scales; the layers of the first two are those that scaler.groups names.
+inline constexpr std::string_view layerwise_policy = "layerwise", groups_policy = "groups",
+                                  ada_loss_policy = "ada-loss";
 
 /// torch's rule for one of several scales, in FP32.
 struct LayerRule {

@@ -59,37 +59,16 @@
 namespace fp16lab::engine::amp {
 
 struct LostMassScaling {
-  static constexpr std::string_view name = "lost-mass";
-  static constexpr std::string_view rule =
-      "powers of two only: S goes up to headroom_bits below overflow when more than target_lost_mass of the "
-      "gradients' "
-      "L1 norm is lost, and down to there when the largest ones of late come nearer; on an overflow by the "
-      "known "
-      "excess";
-  static constexpr std::string_view source = "fp16lab engine/amp/policies/lost_mass.hpp";
+  static constexpr const PolicyFamily& family = policy_families::statistics;
   static constexpr std::array parameters = {
-      initial_scale_parameter(65536, "scale of the first step; the power of two at or below is taken"),
-      PolicyParameter{.name = "target_lost_mass",
-                      .fallback = 0,
-                      .help = "share of the L1 norm that may be lost without the scale going up",
-                      .minimum = 0,
-                      .maximum = 1,
-                      .maximum_excluded = true},
-      PolicyParameter{.name = "headroom_bits",
-                      .fallback = 2,
-                      .help = "binades kept free above the largest gradient of late",
-                      .kind = PolicyParameter::Kind::integer,
-                      .minimum = 1,
-                      .maximum = 30},
-      PolicyParameter{.name = "dead_band",
-                      .fallback = 1,
-                      .help = "binades of the head-room that may be used up before the scale comes down",
-                      .kind = PolicyParameter::Kind::integer,
-                      .minimum = 0,
-                      .maximum = 40},
-      count_parameter("window", 64, "good steps below the peak until it is taken one binade lower"),
-      min_scale_parameter(0x1p-24),
-      max_scale_parameter(0x1p39)};
+      initial_scale_parameter("scale of the first step; the power of two at or below is taken"),
+      real_parameter("target_lost_mass", 0,
+                     "share of the L1 norm that may be lost without the scale going up", 0, 1,
+                     maximum_excluded),
+      count_parameter("headroom_bits", 2, "binades kept free above the largest gradient of late", 1, 30),
+      count_parameter("dead_band", 1,
+                      "binades of the head-room that may be used up before the scale comes down", 0, 40),
+      count_parameter("window", 64, "good steps below the peak until it is taken one binade lower")};
   static constexpr bool wants_statistics = true;
 
   struct Params {

@@ -33,37 +33,19 @@
 
 namespace fp16lab::engine::amp {
 
-/// An average's weight of the past.
-constexpr PolicyParameter average_parameter(std::string_view name, double fallback, std::string_view help) {
-  return {
-      .name = name, .fallback = fallback, .help = help, .minimum = 0, .maximum = 1, .maximum_excluded = true};
-}
-
 struct LogMaxScaling {
-  static constexpr std::string_view name = "openseq2seq-logmax";
-  static constexpr std::string_view rule =
-      "S = 2^(log_max - (mu + overflow_std_dev sigma)) of log2 of the largest unscaled weight gradient, "
-      "averaged "
-      "over steps; an overflow counts as log_max";
-  static constexpr std::string_view source =
-      "NVIDIA/OpenSeq2Seq open_seq2seq/optimizers/automatic_loss_scaler.py, LogMaxScaler";
+  static constexpr const PolicyFamily& family = policy_families::statistics;
   static constexpr std::array parameters = {
-      initial_scale_parameter(1),
-      average_parameter("beta1", 0.99, "weight of the past in the average of log2 of the largest gradient"),
-      average_parameter("beta2", 0.999, "weight of the past in the averages that sigma is made of"),
-      PolicyParameter{.name = "overflow_std_dev",
-                      .fallback = 3.09,
-                      .help = "how many sigmas above the average must not overflow",
-                      .minimum = 0,
-                      .maximum = 1000},
-      PolicyParameter{
-          .name = "log_max",
-          .fallback = 16,
-          .help = "log2 of what counts as an overflow in FP16; it moves with the end of another format",
-          .minimum = -100,
-          .maximum = 100},
-      min_scale_parameter(1),
-      max_scale_parameter(16384)};
+      initial_scale_parameter(),
+      real_parameter("beta1", 0.99, "weight of the past in the average of log2 of the largest gradient", 0, 1,
+                     maximum_excluded),
+      real_parameter("beta2", 0.999, "weight of the past in the averages that sigma is made of", 0, 1,
+                     maximum_excluded),
+      real_parameter("overflow_std_dev", 3.09, "how many sigmas above the average must not overflow", 0,
+                     1000),
+      real_parameter("log_max", 16,
+                     "log2 of what counts as an overflow in FP16; it moves with the end of another format",
+                     -100, 100)};
   static constexpr bool wants_statistics = true;
   static constexpr bool power_of_two_scales = false;
 

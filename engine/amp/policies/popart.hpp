@@ -27,35 +27,18 @@
 namespace fp16lab::engine::amp {
 
 struct PopartScaling {
-  static constexpr std::string_view name = "popart";
-  static constexpr std::string_view rule =
-      "every update_period steps: S *= backoff_factor if more than threshold_upper_count_proportion of the "
-      "gradients "
-      "lie above bin_edge_location x the largest number (FP16: 65504), else S *= growth_factor";
-  static constexpr std::string_view source =
-      "graphcore/popart willow/include/popart/sessionoptions.hpp (AutomaticLossScalingSettings), "
-      "willow/src/popx/op/lossscaleupdatex.cpp";
+  static constexpr const PolicyFamily& family = policy_families::statistics;
   static constexpr std::array parameters = {
-      initial_scale_parameter(1, "scale of the first step: the peer's own factor times the user's scale"),
-      growth_factor_parameter(2),
-      backoff_factor_parameter(0.5),
-      PolicyParameter{.name = "bin_edge_location",
-                      .fallback = 0.125,
-                      .help = "edge between the two bins, as a part of the format's largest number",
-                      .minimum = 0x1p-24,
-                      .maximum = 1},
-      PolicyParameter{.name = "threshold_upper_count_proportion",
-                      .fallback = 1e-7,
-                      .help = "share of gradients that may lie above the edge",
-                      .minimum = 0,
-                      .maximum = 1},
+      initial_scale_parameter("scale of the first step: the peer's own factor times the user's scale"),
+      growth_factor_parameter(),
+      backoff_factor_parameter(),
+      real_parameter("bin_edge_location", 0.125,
+                     "edge between the two bins, as a part of the format's largest number", 0x1p-24, 1),
+      real_parameter("threshold_upper_count_proportion", 1e-7,
+                     "share of gradients that may lie above the edge", 0, 1),
       count_parameter("update_period", 1, "steps from decision to decision"),
-      PolicyParameter{.name = "dead_band",
-                      .fallback = 0,
-                      .help = "binades below the edge that must be free for S to grow; 0: none, as the peer",
-                      .kind = PolicyParameter::Kind::integer,
-                      .minimum = 0,
-                      .maximum = 40}};
+      count_parameter("dead_band", 0,
+                      "binades below the edge that must be free for S to grow; 0: none, as the peer", 0, 40)};
   static constexpr bool wants_statistics = true;
 
   struct Params {

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "engine/amp/levels/level.hpp"
-#include "engine/amp/policies/groups.hpp"
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::engine::amp {
@@ -38,7 +37,7 @@ GroupedLayerScaler::GroupedLayerScaler(Backend& backend, const ScalePolicy& poli
 
 GroupedLayerScaler::GroupedLayerScaler(Backend& backend, const ScalePolicy& policy, Units units)
     : LayerScaler(backend, std::move(units.names), std::move(units.scales)),
-      first_only_(policy.name == GroupScaling::name),
+      first_only_(policy.name == groups_policy),
       layers_(std::move(units.layers)),
       nonfinite_(layers_.size(), false) {
   const PolicyValues values(policy.values);
@@ -53,7 +52,7 @@ GroupedLayerScaler::GroupedLayerScaler(Backend& backend, const ScalePolicy& poli
 GroupedLayerScaler::Units GroupedLayerScaler::units_of(const ScalePolicy& policy,
                                                        std::span<const ScaleGroup> groups,
                                                        std::span<Parameter* const> parameters) {
-  const bool together = policy.name == GroupScaling::name;
+  const bool together = policy.name == groups_policy;
   Units units;
   std::vector<std::size_t> unit_of_group(groups.size(), none);
   for (const Parameter* const parameter : parameters) {

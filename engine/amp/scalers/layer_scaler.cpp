@@ -7,9 +7,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "engine/amp/policies/ada_loss.hpp"
-#include "engine/amp/policies/groups.hpp"
-#include "engine/amp/policies/layerwise.hpp"
 #include "engine/amp/scalers/ada_loss_scaler.hpp"
 #include "engine/amp/scalers/grouped_layer_scaler.hpp"
 
@@ -58,7 +55,7 @@ ScaleGroup scale_group(std::string_view text) {
 bool scales_layers(const ScalerOptions& options) {
   for (const std::string& group : options.groups) scale_group(group);
   const PolicyDescription& policy = scale_policy(options.policy);
-  const bool grouped = policy.name == LayerwiseScaling::name || policy.name == GroupScaling::name;
+  const bool grouped = policy.name == layerwise_policy || policy.name == groups_policy;
   if (grouped && options.groups.empty())
     throw std::invalid_argument(fmt::format(
         "scaler.policy = \"{}\": it scales the layers that scaler.groups names, and there are none; "
@@ -118,9 +115,8 @@ std::unique_ptr<LayerScaler> make_layer_scaler(Backend& backend, const ScalerOpt
     refuse_low_gradients(options, "of " + parameter->name, parameter->dtypes.gradient);
   }
   const PolicyValues values(policy.values);
-  if (policy.name == AdaLossScaling::name)
-    return std::make_unique<AdaLossScaler>(backend, values, parameters);
-  if (policy.name != LayerwiseScaling::name && policy.name != GroupScaling::name)
+  if (policy.name == ada_loss_policy) return std::make_unique<AdaLossScaler>(backend, values, parameters);
+  if (policy.name != layerwise_policy && policy.name != groups_policy)
     throw std::logic_error(fmt::format("make_layer_scaler: no scaler carries out \"{}\"", policy.name));
   std::vector<ScaleGroup> groups;
   for (const std::string& group : options.groups) groups.push_back(scale_group(group));

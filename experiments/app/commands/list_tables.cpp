@@ -80,18 +80,30 @@ void print_plans(const Json& rows, std::size_t columns, bool details) {
   }
 }
 
+/// By family, in the order in which families first appear.
 void print_policies(const Json& rows, std::size_t columns, bool details) {
   const std::size_t width = width_of(rows, "name");
+  std::vector<engine::amp::PolicyFamily> families;
   for (const Json& row : rows) {
-    const engine::amp::PolicyDescription& policy = engine::amp::scale_policy(text_of(row.at("name")));
-    if (!details) {
-      print_row(fmt::format("  {:<{}}", policy.name, width), short_rule(policy), columns, false);
-      continue;
+    const engine::amp::PolicyFamily& family = engine::amp::scale_policy(text_of(row.at("name"))).family;
+    if (std::none_of(families.begin(), families.end(),
+                     [&](const engine::amp::PolicyFamily& known) { return known.name == family.name; }))
+      families.push_back(family);
+  }
+  for (const engine::amp::PolicyFamily& family : families) {
+    print_row(fmt::format("  {}:", family.name), std::string(family.rule), columns, details);
+    for (const Json& row : rows) {
+      if (row.at("family") != family.name) continue;
+      const engine::amp::PolicyDescription& policy = engine::amp::scale_policy(text_of(row.at("name")));
+      if (!details) {
+        print_row(fmt::format("    {:<{}}", policy.name, width), short_rule(policy), columns, false);
+        continue;
+      }
+      fmt::print("    {}\n", policy.name);
+      print_text(text_of(row.at("rule")), columns, 6);
+      if (const std::string defaults = defaults_text(policy); !defaults.empty())
+        print_text(defaults, columns, 6);
     }
-    fmt::print("  {}\n", policy.name);
-    print_text(text_of(row.at("rule")), columns, 6);
-    if (const std::string defaults = defaults_text(policy); !defaults.empty())
-      print_text(defaults, columns, 6);
   }
   if (details) print_text("Parameters, sources and what guards do: fp16lab policy --list", columns);
 }

@@ -60,6 +60,7 @@ Json policy_json(const PolicyDescription& policy) {
   }
   return {{"name", policy.name},
           {"aliases", aliases_of(policy.name)},
+          {"family", policy.family.name},
           {"rule", policy.rule},
           {"source", policy.source},
           {"wants_statistics", policy.wants_statistics},

@@ -7,7 +7,7 @@
 
 namespace fp16lab::experiments {
 
-/// Name, aliases, rule, source, and every parameter with its default, range and meaning.
+/// Name, aliases, family, rule, source, and every parameter with its default, range and meaning.
 nlohmann::ordered_json policy_json(const engine::amp::PolicyDescription& policy);
 
 /// "initial_scale=65536 growth_factor=2": defaults, guards only where they do something.

@@ -6,8 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "engine/amp/policies/groups.hpp"
-#include "engine/amp/policies/layerwise.hpp"
+#include "engine/amp/policies/layer_rule.hpp"
 #include "engine/amp/policy.hpp"
 #include "experiments/app/arguments.hpp"
 #include "experiments/app/config/run_identity.hpp"
@@ -161,7 +160,7 @@ void add_policies(const std::vector<std::string>& policies, std::string_view lev
     // layers differ from workload to workload, so one pattern takes every layer. 2^8 rather than 1, at which
     // the run would begin as one without scaling: under groups, whose scale grows by 2^(1/1000) a step, a
     // short run would also end as one.
-    if (policy == engine::amp::LayerwiseScaling::name || policy == engine::amp::GroupScaling::name)
+    if (policy == engine::amp::layerwise_policy || policy == engine::amp::groups_policy)
       variant.set.emplace_back("scaler.groups=[\"*=2^8\"]");
     added.push_back(std::move(variant));
   }

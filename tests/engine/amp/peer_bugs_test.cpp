@@ -31,7 +31,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "engine/amp/policies/torch.hpp"
+#include "engine/amp/policies/counters.hpp"
 #include "engine/train/checkpoint.hpp"
 #include "tests/engine/amp/policy_traces.hpp"
 #include "tests/engine/amp/scaler_support.hpp"

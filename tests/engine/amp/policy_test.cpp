@@ -1,17 +1,11 @@
-// Loss-scale policies: traces by hand, and options that cannot be.
+// Options of loss-scale policies: those that cannot be, aliases, and scales that are no powers of two.
 #include <cmath>
 #include <limits>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include <gmock/gmock.h>
 
-#include "engine/amp/policies/fixed.hpp"
-#include "engine/amp/policies/none.hpp"
-#include "engine/amp/policies/torch.hpp"
 #include "engine/amp/policy.hpp"
-#include "tests/engine/amp/scaler_support.hpp"
 
 namespace fp16lab::engine::test {
 namespace {
@@ -19,50 +13,6 @@ namespace {
 using amp::ScalerOptions;
 using testing::AllOf;
 using testing::HasSubstr;
-
-template <class Policy>
-std::vector<double> trace(const typename Policy::Params& params, std::string_view sequence) {
-  auto state = Policy::initial(params);
-  std::vector<double> scales;
-  for (const char step : sequence) {
-    Policy::update(state, params, {.found_inf = step == 'O'});
-    scales.push_back(static_cast<double>(state.scale));
-  }
-  return scales;
-}
-
-TEST(DynamicPolicy, FollowsTorchOnBothSequences) {
-  const amp::TorchScaling::Params params{.growth_interval = 4};
-  EXPECT_EQ(trace<amp::TorchScaling>(params, sequence_a), powers_of_two(torch_a));
-  EXPECT_EQ(trace<amp::TorchScaling>(params, sequence_b), powers_of_two(torch_b));
-}
-
-TEST(DynamicPolicy, GrowthNeverReachesInfinityAndTheWindowRestarts) {
-  // flax#2547, pytorch#98828: a scale that once was infinite never comes back.
-  const amp::TorchScaling::Params params{.initial_scale = 0x1p126f, .growth_interval = 1};
-  EXPECT_EQ(trace<amp::TorchScaling>(params, "FFFO"),
-            (std::vector<double>{0x1p127, 0x1p127, 0x1p127, 0x1p126}));
-}
-
-TEST(DynamicPolicy, MultipliesInFp64AndKeepsFp32) {
-  const amp::TorchScaling::Params params{
-      .initial_scale = 9.0f, .backoff_factor = 0.7, .growth_interval = 100};
-  const auto once = static_cast<float>(9.0 * 0.7);
-  ASSERT_NE(once, 9.0f * 0.7f);
-  EXPECT_EQ(trace<amp::TorchScaling>(params, "OO"),
-            (std::vector<double>{once, static_cast<float>(once * 0.7)}));
-}
-
-TEST(DynamicPolicy, HasNoFloor) {
-  const amp::TorchScaling::Params params{.initial_scale = 1.0f};
-  EXPECT_EQ(trace<amp::TorchScaling>(params, "OOO").back(), 0.125);
-}
-
-TEST(FixedAndNone, NeverMove) {
-  for (const double scale : trace<amp::FixedScaling>({.scale = 2048.0f}, sequence_a))
-    EXPECT_EQ(scale, 2048.0);
-  for (const double scale : trace<amp::NoScaling>({}, sequence_a)) EXPECT_EQ(scale, 1.0);
-}
 
 TEST(PolicyOptions, ImpossibleValuesAreNamed) {
   const auto message = [](const ScalerOptions& options) -> std::string {

@@ -115,6 +115,21 @@ TEST(PolicyTraces, ProductsAreRoundedAsThePeersDo) {
     EXPECT_EQ(trace_of(name, settings, "O").back(), 9.0 * 0.7) << name;
 }
 
+TEST(PolicyTraces, TorchNeverGrowsToInfinityAndHasNoFloor) {
+  // By its own rule: a scale that once is infinite never comes back (flax#2547, pytorch#98828).
+  EXPECT_EQ(trace_of("torch",
+                     "initial_scale=85070591730234615865843651857942052864 growth_interval=1 finite_guard=0",
+                     "FFFO"),
+            (std::vector<double>{0x1p127, 0x1p127, 0x1p127, 0x1p126}));
+  EXPECT_EQ(trace_of("torch", "initial_scale=1", "OOO").back(), 0.125);
+}
+
+TEST(PolicyTraces, ConstantScalesNeverMove) {
+  for (const std::string name : {"fixed", "mindspore-fixed", "ada-loss", "layerwise", "groups"})
+    EXPECT_EQ(trace_of(name, "initial_scale=2048", "OFFO"), std::vector<double>(4, 2048)) << name;
+  EXPECT_EQ(trace_of("none", "", "OFFO"), std::vector<double>(4, 1));
+}
+
 TEST(PolicyTraces, MxnetIsApexOneStepLate) {
   const std::string settings = "initial_scale=65536 growth_interval=4";
   for (const std::string sequence : {"FFFFFOFFFFOOFFFFFFFFOOOFFFFFFF", "FFOFFOFFOFFOFFOFFOFF"}) {
@@ -235,7 +250,6 @@ TEST(PolicyTraces, EntriesOfTheSameRuleDifferInDefaultsAlone) {
   const std::string common = "initial_scale=65536 growth_interval=4 min_scale=1";
   same("paddle", "paddle-amp-scaler", common);
   same("paddle", "paddle-2.2", common + " bad_steps=2");
-  same("fixed", "mindspore-fixed", "initial_scale=64");
   same("paddle-static", "paddle-static-legacy", common + " bad_steps=2 backoff_factor=0.8");
   same("megatron", "colossalai", common);
   same("megatron", "fastllm", common);

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/amp/policies/torch.hpp"
+#include "engine/amp/policies/counters.hpp"
 #include "numerics/files/disk/read_file.hpp"
 #include "tests/engine/train/training_run.hpp"
 #include "tests/support/message_of.hpp"
