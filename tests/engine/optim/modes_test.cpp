@@ -39,7 +39,7 @@ class OptimizerModes : public testing::Test {
 TEST_F(OptimizerModes, ClearedToNoneAParameterThatNoBackwardReachesIsLeftAlone) {
   Parameter w{"w", tensor_of(*backend, {1}, {1})}, u{"u", tensor_of(*backend, {1}, {1})};
   const auto optimizer = optim::make_optimizer(
-      *backend, {&w, &u}, {.name = "sgd", .learning_rate = 0.5, .momentum = 0.5, .weight_decay = 0.25}, 10);
+      *backend, {&w, &u}, {.learning_rate = 0.5, .momentum = 0.5, .weight_decay = 0.25}, 10);
   const auto iterate = [&](ClearTo to, bool reaches_u) {
     optimizer->begin_iteration(step);
     optimizer->clear_gradients(to);
@@ -104,7 +104,8 @@ TEST_F(OptimizerModes, LossScaleMultipliesGradientsByItsReciprocalFirst) {
   for (const double s : {1.0, 1024.0, 1000.0, 1.1}) {
     const float factor = static_cast<float>(1.0 / s);
     // Of LAMB with one weight the step has the size of the weight, whatever the gradient.
-    for (const char* const name : {"sgd", "adam", "adamw", "rmsprop", "adam_weight_decay"}) {
+    using enum optim::Algorithm;
+    for (const optim::Algorithm name : {sgd, adam, adamw, rmsprop, adam_weight_decay}) {
       const auto run = [&](double loss_scale, float gradient_factor) {
         const OptimizerOptions options{.name = name,
                                        .learning_rate = 0.125,
@@ -124,8 +125,8 @@ TEST_F(OptimizerModes, LossScaleMultipliesGradientsByItsReciprocalFirst) {
         }
         return weights;
       };
-      EXPECT_EQ(run(s, 1), run(1, factor)) << name << ' ' << s;
-      EXPECT_EQ(run(s, 1) == run(1, 1), s == 1.0) << name << ' ' << s;
+      EXPECT_EQ(run(s, 1), run(1, factor)) << name_of(name) << ' ' << s;
+      EXPECT_EQ(run(s, 1) == run(1, 1), s == 1.0) << name_of(name) << ' ' << s;
     }
   }
 }
@@ -146,9 +147,9 @@ TEST_F(OptimizerModes, LossScaleIsChecked) {
 
 TEST_F(OptimizerModes, SixteenBitWeightsAreRoundedOnceAtTheEndAndTheirStateIsFp32) {
   for (const DType low : {DType::f16, DType::bf16}) {
-    for (const std::string_view name : optim::optimizer_names()) {
+    for (const optim::Algorithm name : every<optim::Algorithm>) {
       const OptimizerOptions options{
-          .name = std::string(name), .learning_rate = 0.01, .momentum = 0.9, .weight_decay = 0.1};
+          .name = name, .learning_rate = 0.01, .momentum = 0.9, .weight_decay = 0.1};
       backend->write_step_state(StepState{}, step);
       Parameter w{"w", backend->empty({1}, low)}, wide{"wide", tensor_of(*backend, {1}, {1})};
       backend->fill(w.value, 1.0);
@@ -166,7 +167,8 @@ TEST_F(OptimizerModes, SixteenBitWeightsAreRoundedOnceAtTheEndAndTheirStateIsFp3
         of_wide->apply(step);
         Tensor rounded = backend->empty({1}, low);
         backend->cast(wide.value, rounded);
-        EXPECT_EQ(bytes_of(*backend, w.value), bytes_of(*backend, rounded)) << name_of(low) << ' ' << name;
+        EXPECT_EQ(bytes_of(*backend, w.value), bytes_of(*backend, rounded))
+            << name_of(low) << ' ' << name_of(name);
         for (std::size_t i = 0; i < of_low->state().size(); ++i) {
           EXPECT_EQ(bytes_of(*backend, of_low->state()[i].tensor),
                     bytes_of(*backend, of_wide->state()[i].tensor));
@@ -181,8 +183,7 @@ TEST_F(OptimizerModes, SmallStepsAreLostOnFp16WeightsOnly) {
   // 1 - 2^-13: the neighbours of 1 in f16 are 1 - 2^-11 and 1 + 2^-10.
   Parameter low{"low", backend->empty({1}, DType::f16)}, master{"master", tensor_of(*backend, {1}, {1})};
   backend->fill(low.value, 1.0);
-  const auto optimizer =
-      optim::make_optimizer(*backend, {&low, &master}, {.name = "sgd", .learning_rate = 0x1p-13}, 10);
+  const auto optimizer = optim::make_optimizer(*backend, {&low, &master}, {.learning_rate = 0x1p-13}, 10);
   for (int iteration = 0; iteration < 4; ++iteration) {
     optimizer->begin_iteration(step);
     give(low, 1, DType::f16);
@@ -200,7 +201,7 @@ TEST_F(OptimizerModes, EightOptimizersAreEightRunsOfOne) {
   // iterations that it skipped, has the same weights.
   constexpr int iterations = 12;
   const auto options_of = [](int index) {
-    OptimizerOptions options{.name = index % 3 == 0 ? "sgd" : (index % 3 == 1 ? "adam" : "adamw"),
+    OptimizerOptions options{.name = every<optim::Algorithm>[static_cast<std::size_t>(index % 3)],
                              .learning_rate = 0.1 / (index + 1),
                              .momentum = 0.5,
                              .weight_decay = 0.01};
