@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -153,36 +152,23 @@ void orthogonalise(const OptimizerRow& row, const WeightStep& weight) {
                   .store = weight.store});
 }
 
-constexpr OptimizerRow adamw{"adamw", UpdateRule::adamw, nullptr, 2, true, true, 1e-8, &update_once};
+constexpr OptimizerRow adamw{UpdateRule::adamw, nullptr, 2, true, true, 1e-8, &update_once};
 
-constexpr OptimizerRow rows[] = {
-    // name, rule, of others than matrices, kept states, beta powers, adaptive, epsilon, move
-    {"sgd", UpdateRule::sgd, nullptr, 1, false, false, 1e-8, &update_once},
-    {"adam", UpdateRule::adam, nullptr, 2, true, true, 1e-8, &update_once},
+constexpr std::array<OptimizerRow, names_of(Algorithm{}).size()> rows{{
+    // rule, of others than matrices, kept states, beta powers, adaptive, epsilon, move
+    {UpdateRule::sgd, nullptr, 1, false, false, 1e-8, &update_once},
+    {UpdateRule::adam, nullptr, 2, true, true, 1e-8, &update_once},
     adamw,
-    {"rmsprop", UpdateRule::rmsprop, nullptr, 3, false, true, 1e-8, &update_once},
-    {"lamb", UpdateRule::lamb_direction, nullptr, 2, true, true, 1e-8, &follow_direction},
+    {UpdateRule::rmsprop, nullptr, 3, false, true, 1e-8, &update_once},
+    {UpdateRule::lamb_direction, nullptr, 2, true, true, 1e-8, &follow_direction},
     // mindspore/nn/optim/adam.py, AdamWeightDecay
-    {"adam_weight_decay", UpdateRule::adam_weight_decay, nullptr, 2, true, true, 1e-6, &update_once},
-    {"muon", UpdateRule::muon_momentum, &adamw, 1, true, true, 1e-8, &orthogonalise},
-};
-
-constexpr auto names = [] {
-  std::array<std::string_view, std::size(rows)> all;
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = rows[i].name;
-  return all;
-}();
+    {UpdateRule::adam_weight_decay, nullptr, 2, true, true, 1e-6, &update_once},
+    {UpdateRule::muon_momentum, &adamw, 1, true, true, 1e-8, &orthogonalise},
+}};
 
 }  // namespace
 
-std::span<const std::string_view> optimizer_names() { return names; }
-
-const OptimizerRow& optimizer_row(std::string_view name) {
-  for (const OptimizerRow& row : rows)
-    if (row.name == name) return row;
-  throw std::invalid_argument(
-      fmt::format("optimizer.name = \"{}\": known are {}", name, fmt::join(names, ", ")));
-}
+const OptimizerRow& row_of(Algorithm algorithm) { return rows[static_cast<std::size_t>(algorithm)]; }
 
 float gradient_factor(const OptimizerOptions& options) {
   return static_cast<float>(1.0 / options.loss_scale);
@@ -193,7 +179,7 @@ Optimizer::Optimizer(Backend& backend, std::vector<Parameter*> parameters, const
     : backend_(&backend),
       parameters_(std::move(parameters)),
       options_(options),
-      row_(&optimizer_row(options.name)),
+      row_(&optim::row_of(options.name)),
       update_{.beta1 = static_cast<float>(options.beta1),
               .beta2 = static_cast<float>(options.beta2),
               .alpha = static_cast<float>(options.alpha),

@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,11 +15,18 @@
 #include "engine/autograd/parameter.hpp"
 #include "engine/backend/backend.hpp"
 #include "engine/optim/schedule.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::engine::optim {
 
+/// The optimizers: rows of the table in optimizer.cpp, in its order.
+enum class Algorithm : std::uint8_t { sgd, adam, adamw, rmsprop, lamb, adam_weight_decay, muon };
+constexpr std::array<std::string_view, 7> names_of(Algorithm) {
+  return {"sgd", "adam", "adamw", "rmsprop", "lamb", "adam_weight_decay", "muon"};
+}
+
 struct OptimizerOptions {
-  std::string name = "sgd";    ///< one of optimizer_names()
+  Algorithm name = Algorithm::sgd;
   double learning_rate = 0.1;  ///< finite, >= 0
   double momentum = 0.0;       ///< sgd, rmsprop, muon: >= 0
   double dampening = 0.0;      ///< sgd: >= 0; 0 with nesterov
@@ -53,9 +59,8 @@ struct OptimizerOptions {
 class Optimizer;
 struct WeightStep;
 
-/// An optimizer: a row of the table in optimizer.cpp.
+/// What is known of an algorithm.
 struct OptimizerRow {
-  std::string_view name;
   UpdateRule rule;             ///< of the table of update rules; it names the states
   const OptimizerRow* others;  ///< what moves weights that are no matrices; null: the row itself
   int kept_states;             ///< how many of the rule's states live from step to step
@@ -76,16 +81,11 @@ struct WeightStep {
   const WeightStore& store;
 };
 
-/// std::invalid_argument naming those that are known.
-const OptimizerRow& optimizer_row(std::string_view name);
-/// The names of all rows: sgd, adam, adamw, rmsprop, lamb, adam_weight_decay, muon.
-std::span<const std::string_view> optimizer_names();
+const OptimizerRow& row_of(Algorithm algorithm);
 
-/// The epsilon that the rule of this name has where none is given.
-inline double epsilon_of(std::string_view rule) { return optimizer_row(rule).epsilon; }
-/// The one that the options give, or their rule's.
+/// The epsilon that the options give, or their algorithm's.
 inline double epsilon_of(const OptimizerOptions& options) {
-  return options.epsilon.value_or(epsilon_of(options.name));
+  return options.epsilon.value_or(row_of(options.name).epsilon);
 }
 
 /// float(1 / loss_scale), what the step verbs multiply gradients by: one FP64 division, rounded once.
@@ -121,7 +121,7 @@ class Optimizer final : public amp::ScaledOptimizer {
             std::uint64_t steps, int index);
 
   int index() const override { return index_; }
-  std::string_view name() const override { return options_.name; }
+  std::string_view name() const override { return name_of(options_.name); }
   std::span<Parameter* const> parameters() const override { return parameters_; }
   void apply(Tensor& step) override;
   /// Not owned; null: nobody looks.

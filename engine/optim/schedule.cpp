@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "numerics/platform/floating_point_scope.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::engine::optim {
 
@@ -72,67 +73,54 @@ void require(bool condition, const std::string& option, Value value, const std::
 double factor_at(const ScheduleOptions& options, std::uint64_t step, double product) {
   if (step < options.warmup_steps)
     return static_cast<double>(step + 1) / static_cast<double>(options.warmup_steps);
-  if (!schedule_ends(options.name)) return product;
+  if (!ends(options.name)) return product;
   const std::uint64_t length = options.total_steps - options.warmup_steps;
   const std::uint64_t done = std::min(step - options.warmup_steps, length);
   double share = 0.0;
-  if (options.name == "cosine") {
+  if (options.name == Schedule::cosine) {
     share = 0.5 * (1.0 + cos_pi(static_cast<double>(done) / static_cast<double>(length)));
   } else {
     const double left = static_cast<double>(length - done) / static_cast<double>(length);
-    share = options.name == "linear" ? left : power_of(left, options.power);
+    share = options.name == Schedule::linear ? left : power_of(left, options.power);
   }
   return options.minimum_factor + (1.0 - options.minimum_factor) * share;
 }
 
 }  // namespace
 
-std::span<const std::string_view> schedule_names() {
-  static constexpr std::string_view names[] = {"constant", "cosine",     "step",
-                                               "linear",   "polynomial", "exponential"};
-  return names;
-}
-
-bool schedule_ends(std::string_view name) {
-  return name == "cosine" || name == "linear" || name == "polynomial";
-}
-
 std::vector<float> learning_rate_table(const ScheduleOptions& options, double learning_rate,
                                        std::uint64_t steps) {
   const FloatingPointScope scope;
   require(std::isfinite(learning_rate) && learning_rate >= 0.0, "learning_rate", learning_rate,
           "finite and >= 0");
-  if (std::ranges::find(schedule_names(), options.name) == schedule_names().end())
-    throw std::invalid_argument(
-        fmt::format("schedule.name = \"{}\": known are {}", options.name, fmt::join(schedule_names(), ", ")));
-  if (schedule_ends(options.name)) {
+  if (ends(options.name)) {
     require(options.total_steps > options.warmup_steps, "total_steps", options.total_steps,
-            fmt::format("above warmup_steps = {} for {}", options.warmup_steps, options.name));
+            fmt::format("above warmup_steps = {} for {}", options.warmup_steps, name_of(options.name)));
     require(options.minimum_factor >= 0.0 && options.minimum_factor <= 1.0, "minimum_factor",
             options.minimum_factor, "in [0, 1]");
   }
-  if (options.name == "polynomial")
+  if (options.name == Schedule::polynomial)
     require(std::isfinite(options.power) && options.power > 0.0, "power", options.power, "finite, above 0");
-  if (options.name == "exponential")
+  if (options.name == Schedule::exponential)
     require(options.gamma > 0.0 && options.gamma <= 1.0, "gamma", options.gamma, "in (0, 1]");
-  if (options.name == "step") {
+  if (options.name == Schedule::step) {
     require(options.step_interval >= 1, "step_interval", options.step_interval, ">= 1 for step");
     require(options.step_factor > 0.0 && options.step_factor <= 1.0, "step_factor", options.step_factor,
             "in (0, 1]");
   }
-  const bool flat = options.name == "constant" && options.warmup_steps == 0;
+  const bool flat = options.name == Schedule::constant && options.warmup_steps == 0;
   constexpr std::uint64_t most_steps = std::uint64_t{1} << 27;  // half a GiB of rates
   if (!flat && steps > most_steps)
     throw std::invalid_argument(fmt::format(
         "train.steps = {} with schedule.name = \"{}\" and schedule.warmup_steps = {}: a learning rate of its "
         "own for each of at most {} steps",
-        steps, options.name, options.warmup_steps, most_steps));
+        steps, name_of(options.name), options.warmup_steps, most_steps));
   std::vector<float> table(flat || steps == 0 ? 1 : steps);
   double product = 1.0;
   for (std::size_t step = 0; step < table.size(); ++step) {
-    if (options.name == "step" && step > 0 && step % options.step_interval == 0)
+    if (options.name == Schedule::step && step > 0 && step % options.step_interval == 0)
       product *= options.step_factor;
-    if (options.name == "exponential" && step > options.warmup_steps) product *= options.gamma;
+    if (options.name == Schedule::exponential && step > options.warmup_steps) product *= options.gamma;
     table[step] = static_cast<float>(learning_rate * factor_at(options, step, product));
   }
   return table;

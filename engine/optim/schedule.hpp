@@ -2,13 +2,17 @@
 // A skipped step therefore does not move the schedule (what users of other scalers ask for: pytorch#67590).
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 namespace fp16lab::engine::optim {
+
+enum class Schedule : std::uint8_t { constant, cosine, step, linear, polynomial, exponential };
+constexpr std::array<std::string_view, 6> names_of(Schedule) {
+  return {"constant", "cosine", "step", "linear", "polynomial", "exponential"};
+}
 
 /// With w = warmup_steps, T = total_steps - w, t = min(step - w, T) and m = minimum_factor, the learning rate
 /// from step w on is optimizer.lr times
@@ -19,7 +23,7 @@ namespace fp16lab::engine::optim {
 ///   step         step_factor for every step_interval steps done, the warm-up's among them
 ///   exponential  gamma^(step - w), PyTorch's ExponentialLR
 struct ScheduleOptions {
-  std::string name = "constant";  ///< one of schedule_names()
+  Schedule name = Schedule::constant;
   std::uint64_t warmup_steps =
       0;  ///< linear from learning_rate / warmup_steps up to learning_rate, before any of them
   /// cosine, linear, polynomial: where they reach minimum_factor; counts the warm-up
@@ -31,10 +35,10 @@ struct ScheduleOptions {
   double gamma = 0.999;             ///< exponential: multiply by it at every step, in (0, 1]
 };
 
-/// The schedules by name: constant, cosine, step, linear, polynomial, exponential.
-std::span<const std::string_view> schedule_names();
-/// Does it come to an end at total_steps? cosine, linear and polynomial do.
-bool schedule_ends(std::string_view name);
+/// Does it come to an end at total_steps?
+constexpr bool ends(Schedule schedule) {
+  return schedule == Schedule::cosine || schedule == Schedule::linear || schedule == Schedule::polynomial;
+}
 
 /// Learning rates of the taken steps 0, 1, ...; the last entry holds for all later steps. Computed in FP64
 /// without libm, rounded once to FP32. std::invalid_argument naming the option and its range.

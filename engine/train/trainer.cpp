@@ -82,7 +82,7 @@ RunSettings settings_of(const TrainingPlan& plan, Iteration& parts) {
   for (std::size_t group = 0; group < parts.optimizer_count(); ++group) {
     const optim::OptimizerOptions& options = parts.optimizer(group).options();
     learning_rate = std::max(learning_rate, options.learning_rate);
-    adaptive = adaptive && optim::optimizer_row(options.name).adaptive;
+    adaptive = adaptive && optim::row_of(options.name).adaptive;
   }
   const amp::PolicySettings& given = plan.policy.values;
   const auto bound = [&given](const char* name) {
@@ -355,7 +355,7 @@ void Trainer::resume(const CheckpointFile& checkpoint) {
 /// Version 1 of the state_hash covers powers of beta1 and beta2 that no rule of the run reads.
 void Trainer::forget_unread_powers() {
   for (std::size_t group = 0; group < parts_.optimizer_count(); ++group)
-    if (!optim::optimizer_row(parts_.optimizer(group).name()).has_beta_powers) {
+    if (!optim::row_of(parts_.optimizer(group).options().name).has_beta_powers) {
       last_.beta1_power[group] = 1;
       last_.beta2_power[group] = 1;
     }

@@ -58,12 +58,12 @@ namespace {
 /// Paddle's static rule zeroes gradients, but not under Adam and AdamW.
 void check_on_overflow(const TrainingPlan& plan) {
   if (plan.scaler.on_overflow == amp::OnOverflow::skip) return;
-  const auto check_rule = [](std::string_view key, std::string_view rule) {
-    if (rule == "adam" || rule == "adamw")
+  const auto check_rule = [](std::string_view key, optim::Algorithm rule) {
+    if (rule == optim::Algorithm::adam || rule == optim::Algorithm::adamw)
       throw std::invalid_argument(fmt::format(
           "scaler.on_overflow = \"zero\" with {} = \"{}\": Paddle's Adam and AdamW skip the step all "
           "the same; expected \"skip\", or another rule",
-          key, rule));
+          key, name_of(rule)));
   };
   check_rule("optimizer.name", plan.optimizer.name);
   for (const auto& [group, options] : plan.own_optimizers)

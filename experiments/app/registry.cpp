@@ -5,8 +5,6 @@
 
 #include "engine/amp/policy.hpp"
 #include "engine/data/dataset.hpp"
-#include "engine/optim/optimizer.hpp"
-#include "engine/optim/schedule.hpp"
 #include "numerics/gemm/library_plan.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
@@ -26,14 +24,6 @@ std::vector<std::string> names_of(const Range& range, Name name) {
 std::vector<std::string> dataset_names() {
   return names_of(engine::data::known_datasets(),
                   [](const engine::data::DatasetInfo& info) { return info.name; });
-}
-
-std::vector<std::string> optimizer_names() {
-  return names_of(engine::optim::optimizer_names(), [](std::string_view name) { return name; });
-}
-
-std::vector<std::string> schedule_names() {
-  return names_of(engine::optim::schedule_names(), [](std::string_view name) { return name; });
 }
 
 std::vector<std::string> policy_names() {

@@ -80,7 +80,7 @@ std::map<std::string, std::size_t>& peaks() {
 class OneBatchTraining final : public TrainingCase {
  public:
   template <class MakeModel, class... Batch>
-  OneBatchTraining(const std::string& name, const TrainingSetup& setup, const std::string& optimizer_name,
+  OneBatchTraining(const std::string& name, const TrainingSetup& setup, optim::Algorithm algorithm,
                    const MakeModel& make_model, const Batch&... batch)
       : name_(fmt::format("{}/{}{}/threads:{}", name, setup.label, setup.histograms ? "+histograms" : "",
                           setup.threads)),
@@ -89,10 +89,8 @@ class OneBatchTraining final : public TrainingCase {
         watcher_(setup.histograms) {
     workload_.model = make_model(*backend_);
     workload_.training = &source_;
-    OptimizerOptions optimizer;
-    optimizer.name = optimizer_name;
-    optimizer.learning_rate = 0.0;
-    if (optimizer_name == "sgd") optimizer.momentum = 0.9;
+    OptimizerOptions optimizer{.name = algorithm, .learning_rate = 0.0};
+    if (algorithm == optim::Algorithm::sgd) optimizer.momentum = 0.9;
     ScalerOptions scaler;
     if (setup.amp.level != Level::O0)
       scaler = {.policy = "dynamic", .initial_scale = 1024.0, .growth_interval = 1 << 30};
@@ -119,7 +117,7 @@ class OneBatchTraining final : public TrainingCase {
 std::shared_ptr<TrainingCase> make_perceptron(const TrainingSetup& setup, std::int64_t batch,
                                               const std::vector<std::int64_t>& widths) {
   return std::make_shared<OneBatchTraining>(
-      "mlp", setup, "sgd",
+      "mlp", setup, optim::Algorithm::sgd,
       [&](Backend& backend) {
         nn::MlpOptions options;
         options.widths = widths;
@@ -141,7 +139,7 @@ std::unique_ptr<nn::Module> shipped_network(Backend& backend, std::string_view c
 std::shared_ptr<TrainingCase> make_text_case(const std::string& name, const TrainingSetup& setup,
                                              std::string_view config, const OneBatch::Windows& windows) {
   return std::make_shared<OneBatchTraining>(
-      name, setup, "adam",
+      name, setup, optim::Algorithm::adam,
       [&](Backend& backend) {
         return shipped_network(backend, config,
                                {.input = {.extents = {windows.steps}, .vocabulary = windows.symbols},
@@ -154,7 +152,7 @@ std::shared_ptr<TrainingCase> make_text_case(const std::string& name, const Trai
 
 std::shared_ptr<TrainingCase> make_lenet5(const TrainingSetup& setup) {
   return std::make_shared<OneBatchTraining>(
-      "lenet5", setup, "sgd",
+      "lenet5", setup, optim::Algorithm::sgd,
       [](Backend& backend) {
         return shipped_network(backend, "lenet5.toml",
                                {.input = {.extents = {1, 32, 32}}, .output = {.extents = {10}}});

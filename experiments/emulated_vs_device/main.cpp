@@ -43,7 +43,7 @@ ExitCode run_exp_emulated_vs_device(const CommonOptions& common, const Given& gi
         ExitCode::usage,
         fmt::format("backend.gemm = \"{}\" promises no bits: cuBLAS adds in an order of its own; "
                     "expected auto or mma",
-                    config.backend.gemm));
+                    name_of(config.backend.gemm)));
   const DeviceSide side =
       given.rehearse ? open_rehearsal() : open_gpu(static_cast<int>(config.backend.ordinal));
   config.backend.tensor_core = side.tensor_core;

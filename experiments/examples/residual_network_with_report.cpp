@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
   RunWriter writer(folder, {.config = "[model]\nname = \"residual\"\n[amp]\nlevel = \"O1\"\n"});
   Recorder recorder(writer);
   Trainer trainer(*backend, workload, {.steps = 60}, {.level = Level::O1}, {.policy = "torch"},
-                  {.name = "adam", .learning_rate = 0.01}, recorder);
+                  {.name = optim::Algorithm::adam, .learning_rate = 0.01}, recorder);
   const RunResult result = trainer.run();
   writer.finish(ExitState::finished);
   std::cout << "loss " << result.final_train_loss << " after " << result.steps << " steps, "

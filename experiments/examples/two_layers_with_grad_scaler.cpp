@@ -17,8 +17,8 @@ int main() {
   nn::Mlp model(*backend, {.widths = {4, 16, 2}, .seed = 1});
   Tensor step =
       backend->make_step_state(StepState{});  // the scale, found_inf and counters: state of the back end
-  const auto optimizer = optim::make_optimizer(*backend, model.parameters(),
-                                               {.name = "sgd", .learning_rate = 0.5}, /*steps=*/20);
+  const auto optimizer =
+      optim::make_optimizer(*backend, model.parameters(), {.learning_rate = 0.5}, /*steps=*/20);
   // 2^22 is too high at first: watch it back off.
   amp::GradScaler scaler(*backend, {.policy = "torch", .initial_scale = 0x1p22, .growth_interval = 8}, step);
 

@@ -148,8 +148,8 @@ void training() {
         .loss = LossKind::mse};
     TrainObserver nobody;
     Trainer trainer(*backend, workload, {.steps = 12, .clip_norm = 0.5}, {.level = Level::O1},
-                    {.policy = policy}, {.name = "adamw", .learning_rate = 0.01, .weight_decay = 0.01},
-                    nobody);
+                    {.policy = policy},
+                    {.name = optim::Algorithm::adamw, .learning_rate = 0.01, .weight_decay = 0.01}, nobody);
     digest.add(trainer.run().state_hash);
   }
   digest.print("training");

@@ -69,7 +69,8 @@ Revealed revealed_on_device(const RevealCommand& command) {
   if (operands != DType::f16 && operands != DType::bf16)
     throw std::invalid_argument(fmt::format("--in {}: expected f16 or bf16 with --gemm", command.in));
   const std::int64_t rows = m.value_or(1024), columns = n.value_or(1024), k = command.terms;
-  const auto backend = engine::make_cuda_backend({.gemm = gemm_route(command.gemm)});
+  const auto backend =
+      engine::make_cuda_backend({.gemm = gemm_route(*enumerator_called<Gemm>(command.gemm))});
   engine::Tensor a = backend->empty(is("a") ? engine::Shape{k, rows} : engine::Shape{rows, k}, operands),
                  b = backend->empty(is("b") ? engine::Shape{columns, k} : engine::Shape{k, columns},
                                     operands),

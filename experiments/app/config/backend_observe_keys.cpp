@@ -61,7 +61,7 @@ std::vector<ConfigKey> of_backend() {
               "of cuda: who multiplies matrices. mma, and auto: our own kernels, with the emulated bits; "
               "cublas: cuBLAS, which adds in an order of its own, outside of the promise of equal bits; "
               "cublas-any-order means the same",
-              Choices{"auto", "mma", "cublas", "cublas-any-order"})
+              named(every<Gemm>))
               .as(KeyRole::machine)
               .read_unless("backend.device", {"emulated"}),
       });

@@ -21,6 +21,7 @@
 #include "engine/amp/policy.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/data/arrays.hpp"
+#include "engine/data/loader.hpp"
 #include "engine/data/text.hpp"
 #include "engine/nn/initialization.hpp"
 #include "engine/nn/losses.hpp"
@@ -65,11 +66,11 @@ struct DataConfig {
   std::uint64_t test_seed = 1;
   engine::data::ExampleKind layout = engine::data::ExampleKind::automatic;
   std::int64_t classes = 0;
-  std::string normalise = "unit";
+  bool standardise = false;  ///< data.normalise = "standard"
   std::int64_t padding = 0;
   bool flip = false;
   std::int64_t crop_padding = 0;
-  std::string targets = "auto";
+  std::optional<engine::data::Targets> targets{};  ///< nothing: as the loss says
   std::int64_t batches = 10;
   std::vector<std::int64_t> inputs{1};
   std::int64_t outputs = 1;
@@ -97,6 +98,12 @@ struct TrainConfig : engine::TrainOptions {
 enum class Device : std::uint8_t { emulated, cuda, automatic };
 constexpr std::array<std::string_view, 3> names_of(Device) { return {"emulated", "cuda", "auto"}; }
 
+/// Who multiplies matrices on a device: automatic as mma, cublas_any_order as cublas.
+enum class Gemm : std::uint8_t { automatic, mma, cublas, cublas_any_order };
+constexpr std::array<std::string_view, 4> names_of(Gemm) {
+  return {"auto", "mma", "cublas", "cublas-any-order"};
+}
+
 struct BackendConfig {
   Device device = Device::emulated;
   std::string tensor_core = "auto";
@@ -105,7 +112,7 @@ struct BackendConfig {
   std::int64_t library_threads = 1;
   engine::FloatOverflow overflow = engine::FloatOverflow::infinity;
   std::int64_t ordinal = 0;
-  std::string gemm = "auto";
+  Gemm gemm = Gemm::automatic;
 };
 
 struct ObserveConfig {

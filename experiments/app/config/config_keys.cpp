@@ -37,8 +37,9 @@ ConfigValue unsaid(const RunConfig& config, const std::map<std::string, ConfigVa
                    std::string_view field) {
   const auto rule = said.find("name");
   if (field != "epsilon" || config.optimizer.epsilon || rule == said.end()) return {};
-  const std::string& name = std::get<std::string>(rule->second);
-  return name == "sgd" ? ConfigValue() : engine::optim::epsilon_of(name);
+  using engine::optim::Algorithm;
+  const Algorithm name = *enumerator_called<Algorithm>(std::get<std::string>(rule->second));
+  return name == Algorithm::sgd ? ConfigValue() : row_of(name).epsilon;
 }
 
 /// The keys of [optimizer.MODEL].

@@ -42,7 +42,7 @@ DataKind kind_of(const RunConfig& config) {
 
 bool learns_inputs(const RunConfig& config) {
   const DataKind kind = kind_of(config);
-  if (config.data.targets != "auto" || kind == DataKind::arrays) return config.data.targets == "inputs";
+  if (config.data.targets || kind == DataKind::arrays) return config.data.targets == Targets::inputs;
   return kind == DataKind::images && config.model.loss != LossKind::cross_entropy;
 }
 

@@ -12,6 +12,7 @@ namespace {
 constexpr ConfigRange paddings{0, static_cast<double>(engine::data::most_padding)};
 
 using engine::data::DataKind;
+using engine::data::Targets;
 
 /// The data sets of these kinds.
 Choices named_data(std::initializer_list<DataKind> kinds) {
@@ -105,11 +106,11 @@ std::vector<ConfigKey> of_data() {
       FP16LAB_KEY(data.tokens, "of text: what a symbol is; words: with the space before them, or marks",
                   named(every<engine::data::Tokens>))
           .read_with("data.name", named_data({DataKind::text})),
-      FP16LAB_KEY(
-          data.normalise,
+      FP16LAB_KEY_AS(
+          "data.normalise", data.standardise,
           "unit: bytes p as p/255, other numbers as they are; standard: besides, mean 0 and deviation "
           "1 over the training set, by channel",
-          Choices{"unit", "standard"})
+          Named<bool>{{"unit", false}, {"standard", true}})
           .read_with("data.name", named_data({DataKind::images, DataKind::arrays})),
       FP16LAB_KEY(data.padding, "of images: rows and columns added on each side, as pixel 0", paddings)
           .read_with("data.name", named_data({DataKind::images, DataKind::arrays})),
@@ -125,7 +126,8 @@ std::vector<ConfigKey> of_data() {
       FP16LAB_KEY(data.targets,
                   "labels, or inputs for an autoencoder; auto: labels for cross_entropy and of arrays, else "
                   "inputs",
-                  Choices{"auto", "labels", "inputs"})
+                  Named<std::optional<Targets>>{
+                      {"auto", {}}, {"labels", Targets::labels}, {"inputs", Targets::inputs}})
           .read_with("data.name", named_data({DataKind::images, DataKind::arrays})),
       FP16LAB_KEY(data.batches, "of synthetic data: batches an epoch", ConfigRange{1, 4294967295})
           .read_with("data.name", named_data({DataKind::synthetic})),

@@ -2,11 +2,12 @@
 #include <fmt/format.h>
 
 #include "experiments/app/config/config_key_rows.hpp"
-#include "experiments/app/registry.hpp"
 
 namespace fp16lab::experiments::keys {
 
 namespace {
+
+using engine::optim::Algorithm;
 
 Named<engine::AccumulateMode> accumulate_modes() {
   return {{"mean", engine::AccumulateMode::mean}, {"sum", engine::AccumulateMode::sum}};
@@ -23,7 +24,7 @@ ConfigKey epsilon_key() {
       .write = [](RunConfig& config,
                   const ConfigValue& value) { config.optimizer.epsilon = std::get<double>(value); },
       .doc = fmt::format("of all but sgd; where it is not given {} of adam_weight_decay, {} of the others",
-                         engine::optim::epsilon_of("adam_weight_decay"), engine::optim::epsilon_of("adam")),
+                         row_of(Algorithm::adam_weight_decay).epsilon, row_of(Algorithm::adam).epsilon),
       .range = positive};
 }
 
@@ -76,7 +77,7 @@ std::vector<ConfigKey> of_train() {
 
 std::vector<ConfigKey> of_optimizer() {
   return {
-      FP16LAB_KEY(optimizer.name, "the update rule", optimizer_names()),
+      FP16LAB_KEY(optimizer.name, "the update rule", named(every<Algorithm>)),
       FP16LAB_KEY_AS("optimizer.lr", optimizer.learning_rate, "learning rate", not_negative),
       FP16LAB_KEY(optimizer.momentum, "of sgd, rmsprop and muon", below_one)
           .read_with("optimizer.name", {"sgd", "rmsprop", "muon"}),
@@ -123,7 +124,8 @@ std::vector<ConfigKey> of_optimizer() {
 
 std::vector<ConfigKey> of_schedule() {
   return {
-      FP16LAB_KEY_AS("schedule.name", optimizer.schedule.name, "of the learning rate", schedule_names()),
+      FP16LAB_KEY_AS("schedule.name", optimizer.schedule.name, "of the learning rate",
+                     named(every<engine::optim::Schedule>)),
       FP16LAB_KEY_AS("schedule.warmup_steps", optimizer.schedule.warmup_steps,
                      "linear rise to optimizer.lr, of any schedule", counts),
       FP16LAB_KEY_AS("schedule.total_steps", optimizer.schedule.total_steps,

@@ -21,8 +21,7 @@ namespace {
 constexpr std::array<std::string_view, 2> length_keys{"train.steps", "train.epochs"};
 constexpr std::string_view other_bits = "its steps so far would have had other bits";
 
-bool by_cublas(std::string_view gemm) { return gemm.starts_with("cublas"); }
-bool by_cublas(const BackendRecord& record) { return record.gemm && by_cublas(*record.gemm); }
+bool by_cublas(const BackendRecord& record) { return record.gemm && record.gemm->starts_with("cublas"); }
 
 bool is_length(const ConfigKey& key) {
   return std::find(length_keys.begin(), length_keys.end(), key.name) != length_keys.end();
@@ -35,7 +34,7 @@ bool same_arithmetic(const ConfigKey& key, const RunConfig& before, const RunCon
     const auto row = configured_tensor_core(before.backend), now = configured_tensor_core(after.backend);
     return !row || !now || *row == *now;
   }
-  if (key.name == "backend.gemm") return by_cublas(before.backend.gemm) == by_cublas(after.backend.gemm);
+  if (key.name == "backend.gemm") return gemm_route(before.backend.gemm) == gemm_route(after.backend.gemm);
   return key.role == KeyRole::machine || key.role == KeyRole::watching;
 }
 
@@ -49,8 +48,7 @@ bool same_arithmetic(const ConfigKey& key, const RunConfig& before, const RunCon
 
 /// Does the learning rate of a step depend on how long the run is?
 bool schedule_follows_length(const RunConfig& config) {
-  return engine::optim::schedule_ends(config.optimizer.schedule.name) &&
-         config.optimizer.schedule.total_steps == 0;
+  return ends(config.optimizer.schedule.name) && config.optimizer.schedule.total_steps == 0;
 }
 
 }  // namespace
@@ -124,8 +122,9 @@ void require_resumable(const RunConfig& begun_with, const RunConfig& now,
     const auto& [key, before, after] = others.front();
     refuse_other_bits(
         key->name, after.empty() ? "not set" : after, before.empty() ? "nothing" : before, folder,
-        is_length(*key) ? fmt::format("its {} schedule ends with the run", begun_with.optimizer.schedule.name)
-                        : std::string(other_bits));
+        is_length(*key)
+            ? fmt::format("its {} schedule ends with the run", name_of(begun_with.optimizer.schedule.name))
+            : std::string(other_bits));
   }
   if (begun_with.model.rows == now.model.rows) return;
   const std::map<std::string, std::string> before = network_values(begun_with.model.rows);

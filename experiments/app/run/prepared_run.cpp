@@ -42,14 +42,14 @@ void check_network(const RunPlan& plan, const PreparedRun& run) {
 void check_optimizer(const RunPlan& plan, const PreparedRun& run) {
   const engine::optim::ScheduleOptions& schedule = plan.optimizer.schedule;
   const TrainConfig& train = plan.config.train;
-  if (engine::optim::schedule_ends(schedule.name) && plan.config.optimizer.schedule.total_steps == 0 &&
+  if (ends(schedule.name) && plan.config.optimizer.schedule.total_steps == 0 &&
       schedule.total_steps <= schedule.warmup_steps)
     throw std::invalid_argument(fmt::format(
         "{}: schedule.name = \"{}\" needs more steps than schedule.warmup_steps = {} where "
         "schedule.total_steps is not set",
         train.steps > 0 ? fmt::format("train.steps = {}", train.steps)
                         : fmt::format("train.epochs = {}, of {} steps", train.epochs, plan.train.steps),
-        schedule.name, schedule.warmup_steps));
+        name_of(schedule.name), schedule.warmup_steps));
   engine::optim::make_optimizer(*run.backend, {}, plan.optimizer, plan.train.steps);
   for (const auto& [model, options] : plan.own_optimizers)
     engine::optim::make_optimizer(*run.backend, {}, plan.optimizer_of(model), plan.train.steps);

@@ -40,7 +40,7 @@ ChosenBackend cuda(const BackendConfig& config) {
   chosen.library_products = library_products;
   chosen.record.device = chosen.backend->name();
   chosen.record.tensor_core = chosen.backend->tensor_core();
-  chosen.record.gemm = config.gemm;
+  chosen.record.gemm = name_of(config.gemm);
   const engine::CudaStatus status = engine::cuda_status();
   chosen.record.runtime = cuda_version_text(status.runtime_version);
   chosen.driver = "CUDA " + cuda_version_text(status.driver_version);
@@ -124,10 +124,8 @@ std::optional<std::string_view> configured_tensor_core(const BackendConfig& conf
   return std::nullopt;
 }
 
-engine::GemmRoute gemm_route(std::string_view name) {
-  if (name == "auto" || name == "mma") return engine::GemmRoute::mma;
-  if (name == "cublas" || name == "cublas-any-order") return engine::GemmRoute::cublas;
-  throw std::invalid_argument(fmt::format("backend.gemm = \"{}\": unknown", name));
+engine::GemmRoute gemm_route(Gemm gemm) {
+  return gemm < Gemm::cublas ? engine::GemmRoute::mma : engine::GemmRoute::cublas;
 }
 
 std::string cuda_version_text(int version) {

@@ -43,8 +43,7 @@ std::string choice_text(const BackendRecord& record);
 /// "auto" and a device may decide.
 std::optional<std::string_view> configured_tensor_core(const BackendConfig& config);
 
-/// "backend.gemm" by its name in configurations.
-engine::GemmRoute gemm_route(std::string_view name);
+engine::GemmRoute gemm_route(Gemm gemm);
 /// With the device and the row that were found.
 BackendConfig settled(BackendConfig asked, const BackendRecord& found);
 

@@ -186,8 +186,7 @@ void prepare_examples(const RunConfig& config, RunData& data) {
     throw std::invalid_argument(
         fmt::format("data.padding, data.flip and data.crop_padding are of images; {} has {}",
                     config.data.path, examples_text(data.training)));
-  if (config.data.normalise == "standard")
-    data.normalisation = engine::data::standard_normalisation(data.training);
+  if (config.data.standardise) data.normalisation = engine::data::standard_normalisation(data.training);
   data.model_shape = shape_of(config, data.training);
 }
 

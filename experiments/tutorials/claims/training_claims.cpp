@@ -207,8 +207,8 @@ void clearing(Backend& backend, std::vector<Said>& all) {
     Parameter weight{"w", backend.empty({1}, DType::f32)}, other{"u", backend.empty({1}, DType::f32)};
     backend.fill(weight.value, 1);
     backend.fill(other.value, 1);
-    const auto optimizer = optim::make_optimizer(backend, {&weight, &other},
-                                                 {.name = "sgd", .learning_rate = 0.25, .momentum = 0.5}, 2);
+    const auto optimizer =
+        optim::make_optimizer(backend, {&weight, &other}, {.learning_rate = 0.25, .momentum = 0.5}, 2);
     float values[2] = {0, 0};
     for (int iteration = 0; iteration < 2; ++iteration) {
       optimizer->begin_iteration(step);

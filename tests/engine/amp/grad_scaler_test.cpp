@@ -183,7 +183,7 @@ TEST_F(GradScalerTest, LowGradientsAreWidenedOrRoundedAgainAsTheParameterSays) {
 
 TEST_F(GradScalerTest, OneOptimizerMayHaveGradientsOfSeveralDtypes) {
   Parameter c{"c.weight", tensor_of(*backend, {2}, {1, 1})};
-  const auto mixed = optim::make_optimizer(*backend, {&a, &b, &c}, {.name = "sgd"}, 1, 2);
+  const auto mixed = optim::make_optimizer(*backend, {&a, &b, &c}, {}, 1, 2);
   b.dtypes = {.gradient = DType::f16};
   c.dtypes = {.gradient = DType::bf16, .unscaled = DType::bf16};
   give(a, 65536.0f);
@@ -261,7 +261,7 @@ class TorchLikeScaler : public ScalerTest {
 };
 
 TEST_F(TorchLikeScaler, RefusesLowGradientsNamingParameterAndRemedy) {
-  const auto both = optim::make_optimizer(*backend, {&a, &b}, {.name = "sgd"}, 1, 2);
+  const auto both = optim::make_optimizer(*backend, {&a, &b}, {}, 1, 2);
   for (const DType low : {DType::f16, DType::bf16}) {
     give(a, 65536.0f);
     give(b, 1.0f, low);
@@ -285,7 +285,7 @@ TEST_F(TorchLikeScaler, RefusesLowGradientsNamingParameterAndRemedy) {
 
 TEST_F(GradScalerTest, NonfiniteGradientsAreNamedBeforeAndAfterUnscaling) {
   Parameter c{"c.weight", tensor_of(*backend, {2}, {1, 1})};
-  const auto all = optim::make_optimizer(*backend, {&a, &b, &c}, {.name = "sgd"}, 1, 2);
+  const auto all = optim::make_optimizer(*backend, {&a, &b, &c}, {}, 1, 2);
   c.dtypes = {.gradient = DType::f16};
   give(a, nan);
   give(b, 1.0f);
@@ -320,7 +320,8 @@ TEST_F(GradScalerTest, ASkippedAdamStepChangesNoByteInAnySlot) {
   for (const int slot : {0, 1, max_optimizers - 1}) {
     const auto index = static_cast<std::size_t>(slot);
     const auto adam = optim::make_optimizer(
-        *backend, {&b}, {.name = "adamw", .learning_rate = 0.5, .weight_decay = 0.1}, 100, slot);
+        *backend, {&b}, {.name = optim::Algorithm::adamw, .learning_rate = 0.5, .weight_decay = 0.1}, 100,
+        slot);
     const auto iterate_adam = [&](float gradient) {
       adam->begin_iteration(step);
       give(b, gradient);
@@ -384,7 +385,7 @@ TEST_F(GradScalerTest, ARefusedCallChangesNothing) {
 }
 
 TEST_F(GradScalerTest, TwoOptimizersInOneSlotAreRefused) {
-  const auto twin = optim::make_optimizer(*backend, {&b}, {.name = "adam"}, 1, 0);
+  const auto twin = optim::make_optimizer(*backend, {&b}, {.name = optim::Algorithm::adam}, 1, 0);
   give(a, 1.0f);
   give(b, 1.0f);
   scaler.unscale(*first);

@@ -88,7 +88,7 @@ TEST_F(PeerBug, N03_ASeedOutsideOfAutocastDisablesNothing) {
 
 TEST_F(PeerBug, N04_ASkippedStepMovesNeitherMomentumNorDecayedWeights) {
   const auto decayed = optim::make_optimizer(
-      *backend, {&b}, {.name = "sgd", .learning_rate = 0.5, .momentum = 0.9, .weight_decay = 0.1}, 100, 1);
+      *backend, {&b}, {.learning_rate = 0.5, .momentum = 0.9, .weight_decay = 0.1}, 100, 1);
   begin();
   give(b, 65536.0f);
   scaler.minimize(*decayed);

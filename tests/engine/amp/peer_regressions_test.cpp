@@ -79,8 +79,8 @@ TEST_F(PeerRegression, N21_CallsInAWrongOrderNameCallOptimizerAndParameter) {
   expect_scaler_error(Kind::update_without_check, "GradScaler::update", "", "", [&] { scaler.update(); });
 
   // Two of a kind are told apart by slot and parameter, one with several parameters by its first.
-  const auto both = optim::make_optimizer(*backend, {&b, &a}, {.name = "adam"}, 1, 5);
-  const auto none = optim::make_optimizer(*backend, {}, {.name = "adam"}, 1, 6);
+  const auto both = optim::make_optimizer(*backend, {&b, &a}, {.name = optim::Algorithm::adam}, 1, 5);
+  const auto none = optim::make_optimizer(*backend, {}, {.name = optim::Algorithm::adam}, 1, 6);
   EXPECT_THAT(message_of([&] { scaler.step(*second); }), HasSubstr("GradScaler::step(sgd 1 of b.weight): "));
   EXPECT_THAT(message_of([&] { optim::clip_grad_norm(*backend, scaler, *both, 1.0, step); }),
               HasSubstr("clip_grad_norm(adam 5 of b.weight ...): "));
@@ -88,7 +88,7 @@ TEST_F(PeerRegression, N21_CallsInAWrongOrderNameCallOptimizerAndParameter) {
 }
 
 TEST_F(PeerRegression, N22_GradientsAreUnscaledAlsoWhereAnOverflowWasFound) {
-  const auto both = optim::make_optimizer(*backend, {&a, &b}, {.name = "sgd"}, 1, 2);
+  const auto both = optim::make_optimizer(*backend, {&a, &b}, {}, 1, 2);
   give(a, infinity);
   give(b, 65536.0f);
   scaler.unscale(*both);
@@ -97,8 +97,8 @@ TEST_F(PeerRegression, N22_GradientsAreUnscaledAlsoWhereAnOverflowWasFound) {
 }
 
 TEST_F(PeerRegression, N23_ASkippedStepDoesNotMoveTheSchedule) {
-  const auto warm = optim::make_optimizer(
-      *backend, {&b}, {.name = "sgd", .learning_rate = 1, .schedule = {.warmup_steps = 4}}, 10, 3);
+  const auto warm =
+      optim::make_optimizer(*backend, {&b}, {.learning_rate = 1, .schedule = {.warmup_steps = 4}}, 10, 3);
   std::vector<float> rates;
   for (const char kind : std::string_view("FOOFF")) {
     warm->begin_iteration(step);

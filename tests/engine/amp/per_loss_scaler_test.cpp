@@ -65,9 +65,9 @@ class PerLossScalerTest : public testing::Test {
   Parameter a{"a.weight", tensor_of(*backend, {2}, {100, 0})};
   Parameter b{"b.weight", tensor_of(*backend, {2}, {200, 0})};
   std::unique_ptr<optim::Optimizer> of_a =
-      optim::make_optimizer(*backend, {&a}, {.name = "sgd", .learning_rate = 1}, 100, 0);
+      optim::make_optimizer(*backend, {&a}, {.learning_rate = 1}, 100, 0);
   std::unique_ptr<optim::Optimizer> of_b =
-      optim::make_optimizer(*backend, {&b}, {.name = "sgd", .learning_rate = 1}, 100, 1);
+      optim::make_optimizer(*backend, {&b}, {.learning_rate = 1}, 100, 1);
   PerLossScaler scaler{*backend, options(), 2, step};
 };
 
@@ -151,7 +151,7 @@ TEST_F(PerLossScalerTest, WithOneLossItIsAGradScaler) {
   // The same weights, counters and scales, step by step, on a sequence with overflows.
   Parameter twin{"a.weight", tensor_of(*backend, {2}, {100, 0})};
   Tensor twin_step = backend->make_step_state(StepState{});
-  const auto of_twin = optim::make_optimizer(*backend, {&twin}, {.name = "sgd", .learning_rate = 1}, 100, 0);
+  const auto of_twin = optim::make_optimizer(*backend, {&twin}, {.learning_rate = 1}, 100, 0);
   GradScaler reference(*backend, options(), twin_step);
   PerLossScaler single(*backend, options(), 1, step);
   float gradient = 0.1f;
@@ -253,7 +253,7 @@ TEST_F(PerLossScalerTest, AnotherLossMayFollowAStep) {
 }
 
 TEST_F(PerLossScalerTest, LeftoversOfOtherLossesNeverEnterAStep) {
-  const auto of_both = optim::make_optimizer(*backend, {&a, &b}, {.name = "sgd", .learning_rate = 1}, 100, 2);
+  const auto of_both = optim::make_optimizer(*backend, {&a, &b}, {.learning_rate = 1}, 100, 2);
   of_both->begin_iteration(step);
   of_both->clear_gradients();
   backward(0, 2);

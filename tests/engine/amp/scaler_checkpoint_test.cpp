@@ -76,7 +76,7 @@ class TwoModels {
   Parameter a{"a.weight", tensor_of(*backend, {3}, {1, -2, 0.3f})};
   Parameter b{"b.weight", tensor_of(*backend, {2}, {0.7f, 4})};
   std::unique_ptr<optim::Optimizer> of_a =
-      optim::make_optimizer(*backend, {&a}, {.name = "adam", .learning_rate = 0.05}, 100, 0);
+      optim::make_optimizer(*backend, {&a}, {.name = optim::Algorithm::adam, .learning_rate = 0.05}, 100, 0);
   std::unique_ptr<optim::Optimizer> of_b = optim::make_optimizer(
       *backend, {&b}, {.learning_rate = 0.1, .momentum = 0.9, .schedule = {.warmup_steps = 8}}, 100, 1);
 };

@@ -104,9 +104,9 @@ std::vector<std::uint64_t> train_without(Backend& backend, const optim::Optimize
 }
 
 const std::vector<optim::OptimizerOptions> optimizers = {
-    {.name = "sgd", .learning_rate = 0.125},
-    {.name = "sgd", .learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01},
-    {.name = "adamw", .learning_rate = 0.01, .weight_decay = 0.1}};
+    {.learning_rate = 0.125},
+    {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01},
+    {.name = optim::Algorithm::adamw, .learning_rate = 0.01, .weight_decay = 0.1}};
 
 // ---- enabled = false ----------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ TEST(DisabledScaler, HasTheBitsOfALoopWithoutScaler) {
         EXPECT_EQ(train_with(*backend, {.policy = policy, .initial_scale = 1024, .enabled = false}, optimizer,
                              clip),
                   expected)
-            << optimizer.name << ' ' << policy << ' ' << clip;
+            << name_of(optimizer.name) << ' ' << policy << ' ' << clip;
       }
       // The yardstick sees a difference: policy none skips the last batch, which overflows.
       EXPECT_NE(train_with(*backend, {.policy = "none"}, optimizer, clip), expected);
@@ -313,7 +313,7 @@ TEST(MindSporeScaler, AQuotientInACustomStepIsTheSameForPowersOfTwoOnly) {
       const auto by_scaler = five_steps(*backend, {.policy = "fixed", .initial_scale = s}, optimizer, 1);
       const ScalerOptions leave_it{.policy = "fixed", .initial_scale = s, .drop_overflow_update = false};
       const auto by_hand = five_steps(*backend, leave_it, optimizer, 1, s);
-      EXPECT_EQ(by_hand == by_scaler, s == 1024.0f) << optimizer.name << ' ' << s;
+      EXPECT_EQ(by_hand == by_scaler, s == 1024.0f) << name_of(optimizer.name) << ' ' << s;
     }
   }
 }

@@ -72,9 +72,8 @@ class ScalerTest : public testing::Test {
                                                            .initial_scale = 65536,
                                                            .growth_interval = 4})
       : scaler(*backend, options, step) {
-    first =
-        optim::make_optimizer(*backend, {&a}, {.name = "sgd", .learning_rate = 0.5, .momentum = 0.9}, 100, 0);
-    second = optim::make_optimizer(*backend, {&b}, {.name = "sgd", .learning_rate = 0.5}, 100, 1);
+    first = optim::make_optimizer(*backend, {&a}, {.learning_rate = 0.5, .momentum = 0.9}, 100, 0);
+    second = optim::make_optimizer(*backend, {&b}, {.learning_rate = 0.5}, 100, 1);
   }
   void give(Parameter& parameter, float value, DType dtype = DType::f32) {
     give_gradient(*backend, parameter, value, dtype);

@@ -58,8 +58,8 @@ TEST_F(LowWeights, KahanAddsUpWhatRoundingWouldLose) {
   for (const DType dtype : {DType::f16, DType::bf16})
     for (const bool kahan : {false, true}) {
       const auto weight = parameter("w", dtype, {1.0f});
-      const auto optimizer = optim::make_optimizer(
-          *backend, {weight.get()}, {.name = "sgd", .learning_rate = 0x1p-13, .kahan = kahan}, 1);
+      const auto optimizer =
+          optim::make_optimizer(*backend, {weight.get()}, {.learning_rate = 0x1p-13, .kahan = kahan}, 1);
       for (int i = 0; i < 4096; ++i) iterate(*optimizer, *weight, {1.0f});
       EXPECT_EQ(values_of(*backend, weight->value).front(), kahan ? 0.5f : 1.0f) << name_of(dtype);
     }
@@ -71,12 +71,12 @@ TEST_F(LowWeights, KahanStaysWithTheExactSumForEveryOptimizer) {
   // 2^-8 rounds by 2^-17 at most in each of 300 steps: together below 2^-8 + 300 * (2^-17 + 2^-24) < 2^-7.
   // Where decay or LAMB's norm look at the weights, they see others by 2^-8 of them; lr * (decay + 1) * 300
   // of that is another 2^-8 * 300 * 0.0005 * 1.01 < 2^-10. Uncompensated ones do not move or are off by more.
-  for (const std::string_view name : optim::optimizer_names()) {
+  for (const optim::Algorithm name : every<optim::Algorithm>) {
     const auto low = parameter("low", DType::bf16, {1.0f, -0.75f, 1.5f});
     const auto wide = parameter("wide", DType::f32, {1.0f, -0.75f, 1.5f});
     const auto bare = parameter("bare", DType::bf16, {1.0f, -0.75f, 1.5f});
-    OptimizerOptions options{.name = std::string(name),
-                             .learning_rate = name == "rmsprop" ? 0.0001 : 0.0005,
+    OptimizerOptions options{.name = name,
+                             .learning_rate = name == optim::Algorithm::rmsprop ? 0.0001 : 0.0005,
                              .weight_decay = 0.01};
     const auto of_wide = optim::make_optimizer(*backend, {wide.get()}, options, 1, 1);
     const auto of_bare = optim::make_optimizer(*backend, {bare.get()}, options, 1, 2);
@@ -97,15 +97,15 @@ TEST_F(LowWeights, KahanStaysWithTheExactSumForEveryOptimizer) {
       off = std::max(off, static_cast<double>(std::fabs(summed[i] - exact[i])));
       off_bare = std::max(off_bare, static_cast<double>(std::fabs(lost[i] - exact[i])));
     }
-    EXPECT_LE(off, 0x1p-7 + 0x1p-10) << name;
-    EXPECT_GT(off_bare, 2 * off) << name;
+    EXPECT_LE(off, 0x1p-7 + 0x1p-10) << name_of(name);
+    EXPECT_GT(off_bare, 2 * off) << name_of(name);
   }
 }
 
 TEST_F(LowWeights, CompensationsAreStateBehindTheOthersInTheDtypeOfTheWeight) {
   const auto low = parameter("low", DType::bf16, {1, 2}), wide = parameter("wide", DType::f32, {1, 2});
-  const auto optimizer =
-      optim::make_optimizer(*backend, {low.get(), wide.get()}, {.name = "adam", .kahan = true}, 1);
+  const auto optimizer = optim::make_optimizer(*backend, {low.get(), wide.get()},
+                                               {.name = optim::Algorithm::adam, .kahan = true}, 1);
   std::vector<std::string> names;
   for (const optim::NamedTensor& state : optimizer->state()) names.push_back(state.name);
   EXPECT_EQ(names, (std::vector<std::string>{"low.first_moment", "low.second_moment", "wide.first_moment",
@@ -127,8 +127,7 @@ TEST_F(LowWeights, StochasticRoundingFollowsTheStreamOfNameAndIteration) {
     const auto weight = parameter(name, DType::f16, start);
     Values w = values_of(*backend, weight->value);
     const auto optimizer = optim::make_optimizer(
-        *backend, {weight.get()},
-        {.name = "sgd", .learning_rate = 0.001, .stochastic_rounding = true, .seed = 5}, 1);
+        *backend, {weight.get()}, {.learning_rate = 0.001, .stochastic_rounding = true, .seed = 5}, 1);
     EXPECT_TRUE(optimizer->state().empty()) << "nothing is kept";
     for (std::uint32_t iteration = 1; iteration <= 20; ++iteration) {
       if (iteration % 4 == 0) {
@@ -160,8 +159,8 @@ TEST_F(LowWeights, StochasticRoundingIsRightOnAverage) {
     const double ulp = dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
     for (const double p : {0.01, 0.3, 0.5, 0.875}) {
       const auto weight = parameter("w", dtype, Values(n, 1.0f));
-      const auto optimizer = optim::make_optimizer(
-          *backend, {weight.get()}, {.name = "sgd", .learning_rate = 1, .stochastic_rounding = true}, 1);
+      const auto optimizer = optim::make_optimizer(*backend, {weight.get()},
+                                                   {.learning_rate = 1, .stochastic_rounding = true}, 1);
       iterate(*optimizer, *weight, Values(n, static_cast<float>(p * ulp)));
       double sum = 0;
       for (const float w : values_of(*backend, weight->value)) {

@@ -39,7 +39,7 @@ class OptimizerModes : public testing::Test {
 TEST_F(OptimizerModes, ClearedToNoneAParameterThatNoBackwardReachesIsLeftAlone) {
   Parameter w{"w", tensor_of(*backend, {1}, {1})}, u{"u", tensor_of(*backend, {1}, {1})};
   const auto optimizer = optim::make_optimizer(
-      *backend, {&w, &u}, {.name = "sgd", .learning_rate = 0.5, .momentum = 0.5, .weight_decay = 0.25}, 10);
+      *backend, {&w, &u}, {.learning_rate = 0.5, .momentum = 0.5, .weight_decay = 0.25}, 10);
   const auto iterate = [&](ClearTo to, bool reaches_u) {
     optimizer->begin_iteration(step);
     optimizer->clear_gradients(to);
@@ -104,7 +104,8 @@ TEST_F(OptimizerModes, LossScaleMultipliesGradientsByItsReciprocalFirst) {
   for (const double s : {1.0, 1024.0, 1000.0, 1.1}) {
     const float factor = static_cast<float>(1.0 / s);
     // Of LAMB with one weight the step has the size of the weight, whatever the gradient.
-    for (const char* const name : {"sgd", "adam", "adamw", "rmsprop", "adam_weight_decay"}) {
+    using enum optim::Algorithm;
+    for (const optim::Algorithm name : {sgd, adam, adamw, rmsprop, adam_weight_decay}) {
       const auto run = [&](double loss_scale, float gradient_factor) {
         const OptimizerOptions options{.name = name,
                                        .learning_rate = 0.125,
@@ -124,8 +125,8 @@ TEST_F(OptimizerModes, LossScaleMultipliesGradientsByItsReciprocalFirst) {
         }
         return weights;
       };
-      EXPECT_EQ(run(s, 1), run(1, factor)) << name << ' ' << s;
-      EXPECT_EQ(run(s, 1) == run(1, 1), s == 1.0) << name << ' ' << s;
+      EXPECT_EQ(run(s, 1), run(1, factor)) << name_of(name) << ' ' << s;
+      EXPECT_EQ(run(s, 1) == run(1, 1), s == 1.0) << name_of(name) << ' ' << s;
     }
   }
 }
@@ -149,7 +150,7 @@ TEST_F(OptimizerModes, EightOptimizersAreEightRunsOfOne) {
   // iterations that it skipped, has the same weights.
   constexpr int iterations = 12;
   const auto options_of = [](int index) {
-    OptimizerOptions options{.name = index % 3 == 0 ? "sgd" : (index % 3 == 1 ? "adam" : "adamw"),
+    OptimizerOptions options{.name = every<optim::Algorithm>[static_cast<std::size_t>(index % 3)],
                              .learning_rate = 0.1 / (index + 1),
                              .momentum = 0.5,
                              .weight_decay = 0.01};

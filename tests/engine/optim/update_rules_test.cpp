@@ -16,6 +16,7 @@
 namespace fp16lab::engine::test {
 namespace {
 
+using optim::Algorithm;
 using optim::OptimizerOptions;
 using testing::HasSubstr;
 
@@ -62,7 +63,7 @@ TEST_F(UpdateRules, RmspropFollowsItsFormula) {
       for (const double decay : {0.0, 0.05}) {
         const double lr = 0.01, alpha = static_cast<double>(0.99f), epsilon = 1e-8;
         const double beta = static_cast<double>(static_cast<float>(momentum));
-        const auto weights = run({.name = "rmsprop",
+        const auto weights = run({.name = Algorithm::rmsprop,
                                   .learning_rate = lr,
                                   .momentum = momentum,
                                   .weight_decay = decay,
@@ -88,7 +89,7 @@ TEST_F(UpdateRules, CenteredRmspropHasNoNaNWhereRoundingMakesTheVarianceNegative
   // Equal gradients forever: s -> g^2 and a -> g, and s - a^2 is then rounding alone.
   const std::vector<Values> same(200, Values(3, 0.3f));
   for (const Values& weights :
-       run({.name = "rmsprop", .learning_rate = 1e-12, .alpha = 0.5, .centered = true}, start, same))
+       run({.name = Algorithm::rmsprop, .learning_rate = 1e-12, .alpha = 0.5, .centered = true}, start, same))
     for (const float w : weights) EXPECT_TRUE(std::isfinite(w));
 }
 
@@ -105,7 +106,7 @@ TEST_F(UpdateRules, LambFollowsThePaper) {
     const double lr = 0.05, b1 = static_cast<double>(0.9f), b2 = static_cast<double>(0.999f), epsilon = 1e-6;
     std::vector<double> w(start.begin(), start.end()), m(start.size()), v(start.size()), r(start.size());
     const auto weights =
-        run({.name = "lamb", .learning_rate = lr, .weight_decay = decay, .epsilon = epsilon}, start, scaled);
+        run({.name = Algorithm::lamb, .learning_rate = lr, .weight_decay = decay, .epsilon = epsilon}, start, scaled);
     for (std::size_t t = 0; t < gradients.size(); ++t) {
       double of_weights = 0, of_directions = 0;
       for (std::size_t i = 0; i < start.size(); ++i) {
@@ -130,11 +131,13 @@ TEST_F(UpdateRules, LambFollowsThePaper) {
 TEST_F(UpdateRules, LambStepsByTheLearningRateWhereANormIsZero) {
   // From zeros: |w| = 0, the ratio is 1 and the first direction is sign(g) but for epsilon.
   const auto weights =
-      run({.name = "lamb", .learning_rate = 0.125, .epsilon = 0}, Values(3, 0.0f), {{1, -2, 4}});
+      run({.name = Algorithm::lamb, .learning_rate = 0.125, .epsilon = 0}, Values(3, 0.0f), {{1, -2, 4}});
   for (std::size_t i = 0; i < 3; ++i)
     EXPECT_NEAR(static_cast<double>(weights[0][i]), i == 1 ? 0.125 : -0.125, 0.125 * 8 * 0x1p-24);
   // No gradient and no decay: |u| = 0, and the weights stay.
-  EXPECT_EQ(run({.name = "lamb", .learning_rate = 0.125, .epsilon = 1e-6}, start, {{0, 0, 0}}).back(), start);
+  EXPECT_EQ(
+      run({.name = Algorithm::lamb, .learning_rate = 0.125, .epsilon = 1e-6}, start, {{0, 0, 0}}).back(),
+      start);
 }
 
 // ---- AdamWeightDecay ----------------------------------------------------------------------------
@@ -144,9 +147,11 @@ TEST_F(UpdateRules, AdamWeightDecayFollowsItsFormula) {
   // itself; with the rounding of the weight, 2 u, four steps less than 4 * (1.2 + 2) u < 14 u.
   for (const double decay : {0.0, 0.1}) {
     const double lr = 0.01, b1 = static_cast<double>(0.9f), b2 = static_cast<double>(0.999f), epsilon = 1e-6;
-    const auto weights =
-        run({.name = "adam_weight_decay", .learning_rate = lr, .weight_decay = decay, .epsilon = epsilon},
-            start, gradients);
+    const auto weights = run({.name = Algorithm::adam_weight_decay,
+                              .learning_rate = lr,
+                              .weight_decay = decay,
+                              .epsilon = epsilon},
+                             start, gradients);
     for (std::size_t i = 0; i < start.size(); ++i) {
       double w = static_cast<double>(start[i]), m = 0, v = 0;
       for (std::size_t t = 0; t < gradients.size(); ++t) {
@@ -185,8 +190,11 @@ TEST_F(UpdateRules, MuonStepsAsTorchsDoes) {
     for (int t = 0; t < 3; ++t)
       steps[static_cast<std::size_t>(t)].push_back(static_cast<float>((i * 7 + t * 3) % 11 - 5) / 8);
   }
-  const OptimizerOptions options{
-      .name = "muon", .learning_rate = 0.25, .momentum = 0.875, .nesterov = true, .weight_decay = 0.125};
+  const OptimizerOptions options{.name = Algorithm::muon,
+                                 .learning_rate = 0.25,
+                                 .momentum = 0.875,
+                                 .nesterov = true,
+                                 .weight_decay = 0.125};
   for (const auto& [shape, expected] : both) {
     const Values weights = run(options, first, steps, shape).back();
     for (std::size_t i = 0; i < weights.size(); ++i)
@@ -198,25 +206,26 @@ TEST_F(UpdateRules, MuonStepsAsTorchsDoes) {
               testing::ThrowsMessage<std::invalid_argument>(HasSubstr("optimizer.name = \"muon\": ")));
   // What is no matrix steps as AdamW does.
   OptimizerOptions adamw = options;
-  adamw.name = "adamw";
+  adamw.name = Algorithm::adamw;
   EXPECT_EQ(run(options, start, gradients), run(adamw, start, gradients));
 }
 
 /// mindspore/nn/optim/adam.py: eps=1e-6 of AdamWeightDecay, 1e-8 of Adam; torch: Adam, AdamW, RMSprop 1e-8.
 TEST_F(UpdateRules, EpsilonIsTheRulesWhereNoneIsGiven) {
-  EXPECT_EQ(optim::epsilon_of("adam_weight_decay"), 1e-6);
-  for (const char* const name : {"adam", "adamw", "rmsprop"})
-    EXPECT_EQ(optim::epsilon_of(name), 1e-8) << name;
-  for (const std::string_view name : optim::optimizer_names()) {
-    const OptimizerOptions open{.name = std::string(name), .learning_rate = 0.01};
+  using enum optim::Algorithm;
+  EXPECT_EQ(optim::row_of(adam_weight_decay).epsilon, 1e-6);
+  for (const Algorithm name : {adam, adamw, rmsprop})
+    EXPECT_EQ(optim::row_of(name).epsilon, 1e-8) << name_of(name);
+  for (const Algorithm name : every<Algorithm>) {
+    const OptimizerOptions open{.name = name, .learning_rate = 0.01};
     OptimizerOptions given = open;
-    given.epsilon = optim::epsilon_of(name);
+    given.epsilon = optim::row_of(name).epsilon;
     // Gradients so small that epsilon counts.
     const std::vector<Values> tiny{{0x1p-20f, -0x1p-22f, 0x1p-24f}};
-    EXPECT_EQ(run(open, start, tiny), run(given, start, tiny)) << name;
+    EXPECT_EQ(run(open, start, tiny), run(given, start, tiny)) << name_of(name);
     given.epsilon = 1e-3;
-    if (name != "sgd") {
-      EXPECT_NE(run(open, start, tiny), run(given, start, tiny)) << name;
+    if (name != sgd) {
+      EXPECT_NE(run(open, start, tiny), run(given, start, tiny)) << name_of(name);
     }
   }
 }
@@ -225,13 +234,13 @@ TEST_F(UpdateRules, EpsilonIsTheRulesWhereNoneIsGiven) {
 
 TEST_F(UpdateRules, ASkippedIterationMovesNothing) {
   const std::vector<Values> with_skip{gradients[0], {INFINITY, 0, 0}, gradients[1]};
-  for (const char* const name : {"rmsprop", "lamb", "adam_weight_decay"}) {
+  for (const Algorithm name : {Algorithm::rmsprop, Algorithm::lamb, Algorithm::adam_weight_decay}) {
     const OptimizerOptions options{
         .name = name, .learning_rate = 0.01, .momentum = 0.9, .weight_decay = 0.01, .centered = true};
     const auto skipping = run(options, start, with_skip);
     const auto plain = run(options, start, {gradients[0], gradients[1]});
-    EXPECT_EQ(skipping[1], skipping[0]) << name;
-    EXPECT_EQ(skipping[2], plain[1]) << name;
+    EXPECT_EQ(skipping[1], skipping[0]) << name_of(name);
+    EXPECT_EQ(skipping[2], plain[1]) << name_of(name);
   }
 }
 
@@ -239,28 +248,28 @@ TEST_F(UpdateRules, EveryNameMakesAnOptimizerAndNamesItsState) {
   Parameter weight{"fc1.weight", tensor_of(*backend, {2}, {1, 1})};
   const auto names = [&](const OptimizerOptions& options) {
     const auto optimizer = optim::make_optimizer(*backend, {&weight}, options, 1);
-    EXPECT_EQ(optimizer->name(), options.name);
+    EXPECT_EQ(optimizer->name(), name_of(options.name));
     std::vector<std::string> result;
     for (const optim::NamedTensor& state : optimizer->state()) result.push_back(state.name);
     return result;
   };
-  for (const std::string_view name : optim::optimizer_names())
-    EXPECT_EQ(names({.name = std::string(name)}).empty(), name == "sgd") << name;
-  EXPECT_EQ(names({.name = "rmsprop"}), std::vector<std::string>{"fc1.weight.square_average"});
-  EXPECT_EQ(names({.name = "rmsprop", .momentum = 0.5}),
+  for (const Algorithm name : every<Algorithm>)
+    EXPECT_EQ(names({.name = name}).empty(), name == Algorithm::sgd) << name_of(name);
+  EXPECT_EQ(names({.name = Algorithm::rmsprop}), std::vector<std::string>{"fc1.weight.square_average"});
+  EXPECT_EQ(names({.name = Algorithm::rmsprop, .momentum = 0.5}),
             (std::vector<std::string>{"fc1.weight.square_average", "fc1.weight.velocity"}));
-  EXPECT_EQ(names({.name = "rmsprop", .momentum = 0.5, .centered = true}),
+  EXPECT_EQ(names({.name = Algorithm::rmsprop, .momentum = 0.5, .centered = true}),
             (std::vector<std::string>{"fc1.weight.square_average", "fc1.weight.gradient_average",
                                       "fc1.weight.velocity"}));
   const std::vector<std::string> moments{"fc1.weight.first_moment", "fc1.weight.second_moment"};
-  EXPECT_EQ(names({.name = "lamb"}), moments);
-  EXPECT_EQ(names({.name = "adam_weight_decay"}), moments);
+  EXPECT_EQ(names({.name = Algorithm::lamb}), moments);
+  EXPECT_EQ(names({.name = Algorithm::adam_weight_decay}), moments);
 }
 
 TEST_F(UpdateRules, AlphaIsChecked) {
   for (const double bad : {-0.1, 1.0, std::nan("")}) {
     try {
-      optim::make_optimizer(*backend, {}, {.name = "rmsprop", .alpha = bad}, 1);
+      optim::make_optimizer(*backend, {}, {.name = Algorithm::rmsprop, .alpha = bad}, 1);
       ADD_FAILURE() << bad;
     } catch (const std::invalid_argument& error) {
       EXPECT_THAT(error.what(), HasSubstr("optimizer.alpha = "));

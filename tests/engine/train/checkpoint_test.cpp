@@ -59,22 +59,25 @@ T value_in(const SafetensorsReader& reader, std::string_view name) {
 std::vector<RunSetup> setups() {
   RunSetup adam;
   RunSetup sgd;
-  sgd.optimizer = {.name = "sgd", .learning_rate = 0.1, .momentum = 0.9, .weight_decay = 1e-3};
-  sgd.optimizer.schedule = {.name = "cosine", .warmup_steps = 3, .total_steps = 12};
+  sgd.optimizer = {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 1e-3};
+  sgd.optimizer.schedule = {.name = optim::Schedule::cosine, .warmup_steps = 3, .total_steps = 12};
   sgd.train.clip_norm = 0.5;
   RunSetup plain;
   plain.amp.level = Level::O0;
   plain.scaler = {};
   plain.train.accumulate = 1;
-  plain.optimizer = {.name = "adamw", .learning_rate = 0.01, .weight_decay = 0.1};
+  plain.optimizer = {.name = optim::Algorithm::adamw, .learning_rate = 0.01, .weight_decay = 0.1};
   RunSetup rmsprop;
-  rmsprop.optimizer = {.name = "rmsprop", .learning_rate = 0.002, .momentum = 0.5, .centered = true};
-  rmsprop.optimizer.schedule = {.name = "polynomial", .warmup_steps = 2, .total_steps = 12, .power = 1.5};
+  rmsprop.optimizer = {
+      .name = optim::Algorithm::rmsprop, .learning_rate = 0.002, .momentum = 0.5, .centered = true};
+  rmsprop.optimizer.schedule = {
+      .name = optim::Schedule::polynomial, .warmup_steps = 2, .total_steps = 12, .power = 1.5};
   RunSetup lamb;
-  lamb.optimizer = {.name = "lamb", .learning_rate = 0.01, .weight_decay = 0.01};
+  lamb.optimizer = {.name = optim::Algorithm::lamb, .learning_rate = 0.01, .weight_decay = 0.01};
   RunSetup uncorrected;
-  uncorrected.optimizer = {.name = "adam_weight_decay", .learning_rate = 0.002, .weight_decay = 0.01};
-  uncorrected.optimizer.schedule = {.name = "exponential", .gamma = 0.9};
+  uncorrected.optimizer = {
+      .name = optim::Algorithm::adam_weight_decay, .learning_rate = 0.002, .weight_decay = 0.01};
+  uncorrected.optimizer.schedule = {.name = optim::Schedule::exponential, .gamma = 0.9};
   // Weights of 16 bits with no master copy.
   RunSetup kahan;
   kahan.amp = {.level = Level::O2, .dialect = amp::Dialect::paddle, .master_weights = false};
@@ -91,7 +94,7 @@ std::vector<RunSetup> setups() {
 
 TEST_F(Checkpoint, ResumingAfterAnyStepGivesTheBitsOfTheUninterruptedRun) {
   for (const RunSetup& setup : setups()) {
-    SCOPED_TRACE(setup.optimizer.name);
+    SCOPED_TRACE(name_of(setup.optimizer.name));
     TrainingRun whole(setup, folder);
     const RunResult expected = whole.trainer.run();
     int inside_a_window = 0;
@@ -265,7 +268,7 @@ TEST_F(Checkpoint, WhatDoesNotFitIsAnErrorNamingTensorAndReason) {
   EXPECT_THAT(error_of([](Edit&) {}, fixed),
               HasSubstr("written with scaler.policy = \"torch\", but this run has \"fixed\""));
   RunSetup sgd;
-  sgd.optimizer.name = "sgd";
+  sgd.optimizer.name = optim::Algorithm::sgd;
   EXPECT_THAT(error_of([](Edit&) {}, sgd), HasSubstr("optimizer.name = \"adam\""));
 }
 

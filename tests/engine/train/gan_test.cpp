@@ -30,7 +30,7 @@ RunSetup setup_of(Level level, double scale, std::int64_t accumulate) {
   setup.train = {.steps = 8, .accumulate = accumulate, .seed = run_seed};
   setup.amp = {.level = level};
   setup.scaler = {.policy = "dynamic", .initial_scale = scale, .growth_interval = 3};
-  setup.optimizer = {.name = "sgd", .learning_rate = learning_rate, .momentum = momentum};
+  setup.optimizer = {.learning_rate = learning_rate, .momentum = momentum};
   return setup;
 }
 
@@ -278,7 +278,7 @@ TEST(AdversarialTraining, O1FollowsFp32CloserThanAnotherSeedDoes) {
     RunSetup setup = setup_of(level, 1, 1);
     setup.scaler = level == Level::O0 ? ScalerOptions{} : ScalerOptions{.policy = "dynamic"};
     setup.train = {.steps = 100, .seed = seed, .evaluate_every = 10};
-    setup.optimizer = {.name = "adam", .learning_rate = 0.002, .beta1 = 0.5};
+    setup.optimizer = {.name = optim::Algorithm::adam, .learning_rate = 0.002, .beta1 = 0.5};
     MethodRun run(
         class_batches(16), [seed](Backend& backend) { return make_gan(backend, seed); }, adversarial, setup);
     const RunResult result = run.trainer.run();
@@ -319,7 +319,7 @@ TEST(AdversarialTraining, NeedsAGanThatFitsTogether) {
 TEST(AdversarialTraining, TheSameBitsWithTwoThreadsAndAfterResuming) {
   RunSetup setup = setup_of(Level::O1, 0x1p20, 2);
   setup.train.evaluate_every = 3;
-  setup.optimizer = {.name = "adam", .learning_rate = 0.01, .beta1 = 0.5};
+  setup.optimizer = {.name = optim::Algorithm::adam, .learning_rate = 0.01, .beta1 = 0.5};
   const auto make = [&](int threads) {
     return std::make_unique<MethodRun>(class_batches(5), gan, adversarial, setup, LossKind::cross_entropy,
                                        threads);

@@ -262,7 +262,7 @@ RunSetup o1_setup() {
   setup.amp = {.level = Level::O1};
   // Overflows at first: see train_recipes_test.
   setup.scaler = {.policy = "dynamic", .initial_scale = 0x1p20, .growth_interval = 3};
-  setup.optimizer = {.name = "adam", .learning_rate = 0.01};
+  setup.optimizer = {.name = optim::Algorithm::adam, .learning_rate = 0.01};
   return setup;
 }
 

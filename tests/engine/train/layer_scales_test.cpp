@@ -76,7 +76,7 @@ RunSetup setup_of(Level level, std::uint64_t steps, const amp::ScalerOptions& sc
   return {.train = {.steps = steps, .clip_norm = 0.5, .seed = 3},
           .amp = {.level = level},
           .scaler = scaler,
-          .optimizer = {.name = "sgd", .learning_rate = 0.0625, .momentum = 0.5}};
+          .optimizer = {.learning_rate = 0.0625, .momentum = 0.5}};
 }
 
 /// What a step computes; state hashes have the layers' own state in them.

@@ -107,7 +107,7 @@ RunSetup scaled_losses(double scale) {
   setup.train = {.steps = 8, .seed = 3};
   setup.amp = {.level = Level::O3, .dialect = Dialect::mindspore, .low_loss = true};
   setup.scaler = {.policy = "fixed", .initial_scale = scale};
-  setup.optimizer = {.name = "sgd", .learning_rate = 0.0};
+  setup.optimizer = {.learning_rate = 0.0};
   return setup;
 }
 
@@ -174,7 +174,7 @@ RunSetup in_fp32(const ScalerOptions& scaler, double loss_scale) {
   setup.train = {.steps = 6, .accumulate = 2, .seed = 3};
   setup.amp.level = Level::O0;
   setup.scaler = scaler;
-  setup.optimizer = {.name = "sgd", .learning_rate = 0.1, .momentum = 0.9, .loss_scale = loss_scale};
+  setup.optimizer = {.learning_rate = 0.1, .momentum = 0.9, .loss_scale = loss_scale};
   return setup;
 }
 

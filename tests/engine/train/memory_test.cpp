@@ -89,7 +89,7 @@ class TrainingMemory : public OnDevice, public testing::WithParamInterface<std::
     Recorder recorder;
     Trainer trainer(*backend, workload, {.steps = 3}, amp,
                     {.policy = amp.level == Level::O0 ? "none" : "dynamic", .initial_scale = 1024},
-                    {.name = "sgd", .learning_rate = 1e-4}, recorder);
+                    {.learning_rate = 1e-4}, recorder);
     for (int step = 0; step < 3; ++step) trainer.train_step();
     measured.peak = backend->memory_statistics().peak_bytes_in_use;
     return measured;

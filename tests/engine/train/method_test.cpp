@@ -131,7 +131,7 @@ TEST(TrainMethod, GradientsClearedToZerosMoveWhatNoLossReaches) {
   // clear_grad(set_to_zero) of Paddle. SGD by hand: v = 0.5 v + 0.25 w, w -= 0.125 v, all of it exact.
   RunSetup setup = adam_at_o1();
   setup.train.steps = 4;
-  setup.optimizer = {.name = "sgd", .learning_rate = 0.125, .momentum = 0.5, .weight_decay = 0.25};
+  setup.optimizer = {.learning_rate = 0.125, .momentum = 0.5, .weight_decay = 0.25};
   const auto trained = [&](bool set_to_zero) {
     setup.optimizer.set_to_zero = set_to_zero;
     auto run = std::make_unique<MethodRun>(

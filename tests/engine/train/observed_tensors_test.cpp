@@ -136,7 +136,7 @@ const AmpOptions o1{.level = Level::O1};
 const AmpOptions masters{.level = Level::O2, .dialect = amp::Dialect::paddle};
 const AmpOptions no_masters{.level = Level::O2, .dialect = amp::Dialect::paddle, .master_weights = false};
 const OptimizerOptions sgd{.learning_rate = 0.1, .momentum = 0.9};
-const OptimizerOptions adam{.name = "adam", .learning_rate = 1e-3};
+const OptimizerOptions adam{.name = optim::Algorithm::adam, .learning_rate = 1e-3};
 
 TEST(ObservedTensors, ActivationsAreTheValuesOfTheForwardPass) {
   for (const bool low : {false, true}) {

@@ -74,7 +74,7 @@ RunSetup setup_of(Level level, double scale) {
   setup.train = {.steps = 12, .clip_norm = 0.25, .seed = 3};
   setup.amp = {.level = level};
   setup.scaler = {.policy = "dynamic", .initial_scale = scale, .growth_interval = 4, .per_loss = true};
-  setup.optimizer = {.name = "sgd", .learning_rate = learning_rate, .momentum = momentum};
+  setup.optimizer = {.learning_rate = learning_rate, .momentum = momentum};
   return setup;
 }
 
@@ -274,7 +274,7 @@ TEST(TrainPerLoss, AnOverflowOfTheDiscriminatorsLossLeavesTheGeneratorsScale) {
 TEST(TrainPerLoss, TheSameBitsWithTwoThreadsAndAfterResuming) {
   RunSetup setup = setup_of(Level::O1, 256);
   setup.train = {.steps = 9, .accumulate = 2, .clip_norm = 0.25, .seed = 3, .evaluate_every = 3};
-  setup.optimizer = {.name = "adam", .learning_rate = 0.01};
+  setup.optimizer = {.name = optim::Algorithm::adam, .learning_rate = 0.01};
   const auto pair = [&](int threads) { return two_models(setup, {.a = 160, .b = 96}, threads); };
   const testing_support::TemporaryFolder of_pair, of_gan;
   expect_the_same_with_two_threads(pair);

@@ -20,7 +20,7 @@ RunSetup recipe(Level level) {
   RunSetup setup;
   setup.train = {.steps = 9};
   setup.amp = {.level = level};
-  setup.optimizer = {.name = "sgd", .learning_rate = learning_rate, .momentum = momentum};
+  setup.optimizer = {.learning_rate = learning_rate, .momentum = momentum};
   // Overflows at first: a gradient of the logits is up to S / 4, so 2^19 is above 65504 = 2^16 - 32.
   setup.scaler = {
       .policy = "dynamic", .initial_scale = level == Level::O1 ? 0x1p19 : 8.0, .growth_interval = 3};

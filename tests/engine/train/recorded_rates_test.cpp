@@ -321,7 +321,7 @@ struct Adding final : TrainObserver {
 struct Watched {
   Watched(const AmpOptions& options, const ScalerOptions& scaler)
       : trainer(*backend, fill(), {.steps = 4, .accumulate = 2, .seed = 3}, options, scaler,
-                {.name = "sgd", .learning_rate = 0.01}, observer) {
+                {.learning_rate = 0.01}, observer) {
     trainer.run();
   }
   Workload& fill() {

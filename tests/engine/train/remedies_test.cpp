@@ -48,7 +48,7 @@ RunSetup quiet_setup(const ScalerOptions& scaler, std::uint64_t skip_limit, std:
   RunSetup setup;
   setup.train = {.steps = steps, .seed = 3, .skip_limit = skip_limit};
   setup.scaler = scaler;
-  setup.optimizer = {.name = "sgd", .learning_rate = 0x1p-20};
+  setup.optimizer = {.learning_rate = 0x1p-20};
   return setup;
 }
 
@@ -119,7 +119,7 @@ TEST(Remedies, ALossThatIsNotFinite) {
 TEST(Remedies, WeightsThatAreNotFinite) {
   // Adam without an epsilon divides 0 by 0 where a gradient is 0: only the first input is not.
   RunSetup setup = quiet_setup({.policy = "torch"}, 5);
-  setup.optimizer = {.name = "adam", .learning_rate = 0.01, .epsilon = 0};
+  setup.optimizer = {.name = optim::Algorithm::adam, .learning_rate = 0.01, .epsilon = 0};
   const auto batches = equal_rows(4, 1.0f);
   const Ended bad = of_net(batches, {}, setup);
   EXPECT_EQ(bad.code, "weights_not_finite");
@@ -128,7 +128,7 @@ TEST(Remedies, WeightsThatAreNotFinite) {
   EXPECT_EQ(of_net(batches, {}, setup).code, "none");
 
   // Weights that were so from the beginning.
-  setup.optimizer = {.name = "sgd", .learning_rate = 0.01};
+  setup.optimizer = {.learning_rate = 0.01};
   const Ended begun = of_net(batches, {.first = std::nanf("")}, setup);
   EXPECT_EQ(begun.code, "weights_not_finite");
   EXPECT_THAT(begun.text, AllOf(HasSubstr("Begin with other weights"), Not(HasSubstr("optimizer."))));

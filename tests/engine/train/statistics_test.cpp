@@ -44,7 +44,7 @@ struct Summing final : TrainObserver {
 struct World {
   World(const ScalerOptions& scaler, Level level, bool watches)
       : trainer(*backend, fill(), {.steps = 20, .accumulate = 3, .seed = 3}, {.level = level}, scaler,
-                {.name = "adam", .learning_rate = 0.01}, observer) {
+                {.name = optim::Algorithm::adam, .learning_rate = 0.01}, observer) {
     observer.watches = watches;
     trainer.run();
   }

@@ -161,7 +161,8 @@ Counts count_two_models(const Case& what) {
 
 Counts count_gan(const Case& what) {
   return count_images(
-      what, images(32, 7), {}, {.steps = 100, .accumulate = 2}, {.name = "adam", .learning_rate = 0.01},
+      what, images(32, 7), {}, {.steps = 100, .accumulate = 2},
+      {.name = optim::Algorithm::adam, .learning_rate = 0.01},
       [](Backend& backend) {
         return gan_of(backend, {8, 32, 49}, {49, 32, 1});
       },
@@ -253,16 +254,18 @@ Counts count_text(const Case& what, std::int64_t context, const OptimizerOptions
 
 /// 20 steps: more than any list of fixed length in the operations.
 Counts count_lstm(const Case& what, std::int64_t layers) {
-  return count_text(what, 20, {.name = "adam", .learning_rate = 0.01}, [layers](Backend& backend) {
-    return std::make_unique<CharLstm>(
-        backend,
-        CharLstmOptions{.symbols = 17, .embedding = 8, .hidden = 16, .layers = layers, .dropout = 0.1f});
-  });
+  return count_text(
+      what, 20, {.name = optim::Algorithm::adam, .learning_rate = 0.01}, [layers](Backend& backend) {
+        return std::make_unique<CharLstm>(
+            backend,
+            CharLstmOptions{.symbols = 17, .embedding = 8, .hidden = 16, .layers = layers, .dropout = 0.1f});
+      });
 }
 
 Counts count_transformer(const Case& what) {
   return count_text(
-      what, 16, {.name = "adamw", .learning_rate = 0.01, .weight_decay = 0.1}, [](Backend& backend) {
+      what, 16, {.name = optim::Algorithm::adamw, .learning_rate = 0.01, .weight_decay = 0.1},
+      [](Backend& backend) {
         return std::make_unique<CharTransformer>(
             backend,
             CharTransformerOptions{
@@ -295,12 +298,14 @@ TEST_P(SteadyStateOf, MlpWithMomentumAllocatesNothing) {
 }
 
 TEST_P(SteadyStateOf, MlpWithAdamWAllocatesNothing) {
-  expect_no_allocation(count_mlp(GetParam(), {.name = "adamw", .learning_rate = 0.01, .weight_decay = 0.1}));
+  expect_no_allocation(
+      count_mlp(GetParam(), {.name = optim::Algorithm::adamw, .learning_rate = 0.01, .weight_decay = 0.1}));
 }
 
 TEST_P(SteadyStateOf, MlpWithOtherUpdateRulesAllocatesNothing) {
   // Of LAMB, directions and norms come from the pool.
-  for (const char* const name : {"rmsprop", "lamb", "adam_weight_decay"})
+  using enum optim::Algorithm;
+  for (const optim::Algorithm name : {rmsprop, lamb, adam_weight_decay})
     expect_no_allocation(count_mlp(
         GetParam(),
         {.name = name, .learning_rate = 0.001, .momentum = 0.9, .weight_decay = 0.1, .centered = true}));

@@ -31,7 +31,7 @@ RunSetup plain_sgd() {
   RunSetup setup;
   setup.amp.level = Level::O0;
   setup.scaler = {};
-  setup.optimizer = {.name = "sgd", .learning_rate = 1.0};
+  setup.optimizer = {.learning_rate = 1.0};
   setup.train.steps = 4;
   setup.train.accumulate = 2;
   return setup;

@@ -261,7 +261,7 @@ TEST(Trainer, NoFloatingPointModeOfTheCallerChangesABitOrIsChanged) {
     setup.threads = threads;
     setup.amp.dtype = DType::bf16;
     setup.train = {.steps = 12, .clip_norm = 0.5, .evaluate_every = 5};
-    setup.optimizer = {.name = "adam", .learning_rate = 0.01};
+    setup.optimizer = {.name = optim::Algorithm::adam, .learning_rate = 0.01};
     MlpRun expected(setup);
     expected.trainer.run();
     for (const unsigned mode : testing_support::floating_point_modes) {

@@ -48,7 +48,7 @@ struct RunSetup {
   AmpOptions amp{.level = Level::O1};
   /// Overflows at the start, then grows every 3 good steps: most checkpoints lie inside a window.
   ScalerOptions scaler{.policy = "dynamic", .initial_scale = 0x1p22, .growth_interval = 3};
-  OptimizerOptions optimizer{.name = "adam", .learning_rate = 0.01};
+  OptimizerOptions optimizer{.name = optim::Algorithm::adam, .learning_rate = 0.01};
 };
 
 /// Keeps what a run says, and its checkpoints if there is a folder for them.

@@ -43,7 +43,7 @@ RunSetup setup_of(Level level, double scale) {
   setup.train = {.steps = 8, .clip_norm = 0.25};
   setup.amp = {.level = level};
   setup.scaler = {.policy = "dynamic", .initial_scale = scale, .growth_interval = 4};
-  setup.optimizer = {.name = "sgd", .learning_rate = learning_rate, .momentum = momentum};
+  setup.optimizer = {.learning_rate = learning_rate, .momentum = momentum};
   return setup;
 }
 
@@ -267,7 +267,7 @@ TEST(TwoModels, EveryLevelOfEveryDialectTrains) {
 TEST(TwoModels, TheSameBitsWithTwoThreadsAndAfterResuming) {
   RunSetup setup = setup_of(Level::O1, 0x1p13);
   setup.train = {.steps = 7, .accumulate = 2, .clip_norm = 0.25, .evaluate_every = 3};
-  setup.optimizer = {.name = "adam", .learning_rate = 0.01};
+  setup.optimizer = {.name = optim::Algorithm::adam, .learning_rate = 0.01};
   const auto make = [&](int threads) {
     return std::make_unique<MethodRun>(
         class_batches(5), [](Backend& backend) { return make_pair(backend, {.model1 = true}); }, two_models,

@@ -78,8 +78,8 @@ LossObserver first_step(const amp::ScalerOptions& scaler,
   workload.training = &batches;
   workload.loss = LossKind::mse;
   LossObserver observer;
-  Trainer trainer(*backend, workload, {.steps = 1}, {.level = Level::O1}, scaler,
-                  {.name = "sgd", .learning_rate = 0}, observer);
+  Trainer trainer(*backend, workload, {.steps = 1}, {.level = Level::O1}, scaler, {.learning_rate = 0},
+                  observer);
   trainer.run();
   if (gradients != nullptr)
     for (const Parameter* parameter : trainer.parameters())

@@ -11,16 +11,14 @@ using namespace fp16lab;
 /// Most modules of the engine are not linked: names in their stead. (resolve_run, which asks them for more,
 /// works on the structure, not on the file.)
 namespace fp16lab::engine::optim {
-const OptimizerRow& optimizer_row(std::string_view) {
-  static constexpr OptimizerRow row{"sgd", UpdateRule::sgd, nullptr, 1, false, false, 1e-8, nullptr};
+const OptimizerRow& row_of(Algorithm) {
+  static constexpr OptimizerRow row{UpdateRule::sgd, nullptr, 1, false, false, 1e-8, nullptr};
   return row;
 }
 }  // namespace fp16lab::engine::optim
 
 namespace fp16lab::experiments {
 std::vector<std::string> dataset_names() { return {"fashion-mnist", "text"}; }
-std::vector<std::string> optimizer_names() { return {"sgd", "adam"}; }
-std::vector<std::string> schedule_names() { return {"constant", "cosine"}; }
 std::vector<std::string> policy_names() { return {"none", "fixed", "torch"}; }
 std::vector<std::string> tensor_core_names() { return {"hopper", "ampere"}; }
 std::vector<std::string> library_names() { return {"instruction", "onednn"}; }

@@ -121,7 +121,7 @@ RunSetup setup_of(const AmpOptions& amp, std::uint64_t steps,
   return {.train = {.steps = steps, .seed = 3},
           .amp = amp,
           .scaler = scaler,
-          .optimizer = {.name = "sgd", .learning_rate = 0.0625, .momentum = 0.5}};
+          .optimizer = {.learning_rate = 0.0625, .momentum = 0.5}};
 }
 
 // ---- one optimizer ----
@@ -186,7 +186,7 @@ TEST_F(DeviceTraining, LowModelsWithAndWithoutMasterWeights) {
                                        .master_weights = masters,
                                        .low_loss = true},
                                       5, overflowing(0x1p14))};
-      run.setup.optimizer = {.name = "adamw", .learning_rate = 0.01, .weight_decay = 0.1};
+      run.setup.optimizer = {.name = optim::Algorithm::adamw, .learning_rate = 0.01, .weight_decay = 0.1};
       run.setup.train.evaluate_every = 1;  // casts of master weights are made once a version
       expect_the_same_on_both(run);
       run.setup.optimizer.kahan = true;  // compensations are state
@@ -199,29 +199,29 @@ TEST_F(DeviceTraining, ClippingAndAccumulation) {
                 .batches = classes(),
                 .setup = setup_of({.level = Level::O1}, 8, overflowing(0x1p18))};
   run.setup.train = {.steps = 8, .accumulate = 3, .clip_norm = 0.25, .clip_value = 0.0625, .seed = 3};
-  run.setup.optimizer = {
-      .name = "sgd", .learning_rate = 0.125, .momentum = 0.5, .dampening = 0.25, .weight_decay = 0.01};
+  run.setup.optimizer = {.name = optim::Algorithm::sgd,
+                         .learning_rate = 0.125,
+                         .momentum = 0.5,
+                         .dampening = 0.25,
+                         .weight_decay = 0.01};
   const ShownRun seen = expect_the_same_on_both(run);
   EXPECT_GT(skipped(seen), 0u);
   EXPECT_GT(seen.steps.back().grad_norm, 0.25) << "the last step clips";
   // Clipping by value makes infinities finite; the names come from before.
   for (const OverflowRow& row : seen.overflows) EXPECT_FALSE(row.parameters.empty()) << row.step;
   run.setup.train.accumulate_mode = AccumulateMode::sum;
-  run.setup.optimizer = {.name = "adam", .learning_rate = 0.01, .weight_decay = 0.01};
+  run.setup.optimizer = {.name = optim::Algorithm::adam, .learning_rate = 0.01, .weight_decay = 0.01};
   expect_the_same_on_both(run);
 }
 
 // LAMB's norms stay in device memory, and so does its quotient.
 TEST_F(DeviceTraining, EveryOptimizer) {
-  for (const std::string_view name : optim::optimizer_names()) {
-    SCOPED_TRACE(name);
-    if (name == "muon" && !device_multiplies_bf16_and_tf32()) continue;
+  for (const optim::Algorithm name : every<optim::Algorithm>) {
+    SCOPED_TRACE(name_of(name));
+    if (name == optim::Algorithm::muon && !device_multiplies_bf16_and_tf32()) continue;
     PairedRun run{.model = mlp({6, 5, 3}), .batches = classes(), .setup = setup_of({.level = Level::O1}, 5)};
-    run.setup.optimizer = {.name = std::string(name),
-                           .learning_rate = 0.003,
-                           .momentum = 0.5,
-                           .weight_decay = 0.01,
-                           .centered = true};
+    run.setup.optimizer = {
+        .name = name, .learning_rate = 0.003, .momentum = 0.5, .weight_decay = 0.01, .centered = true};
     expect_the_same_on_both(run);
   }
 }
@@ -231,7 +231,7 @@ TEST_F(DeviceTraining, ALearningRateFollowsTakenSteps) {
                 .batches = classes(),
                 .setup = setup_of({.level = Level::O1}, 10, overflowing(0x1p19)),
                 .observe_every = 3};
-  run.setup.optimizer.schedule = {.name = "cosine", .warmup_steps = 2, .total_steps = 8};
+  run.setup.optimizer.schedule = {.name = optim::Schedule::cosine, .warmup_steps = 2, .total_steps = 8};
   const ShownRun seen = expect_the_same_on_both(run);
   EXPECT_NE(seen.steps[6].lr, seen.steps[7].lr);
 }
@@ -400,7 +400,7 @@ TEST_F(DeviceTraining, CharacterModels) {
                                                                              .dropout = 0.25f,
                                                                              .seed = 3});
   };
-  run.setup.optimizer = {.name = "adam", .learning_rate = 0.01};
+  run.setup.optimizer = {.name = optim::Algorithm::adam, .learning_rate = 0.01};
   expect_the_same_on_both(run);
 }
 

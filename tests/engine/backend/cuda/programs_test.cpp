@@ -119,8 +119,8 @@ TEST_F(CudaPrograms, AnOverflowLeavesZerosOnTheDeviceAsOnTheHost) {
     Tensor step = backend->make_step_state(StepState{});
     amp::GradScaler scaler(
         *backend, {.policy = "torch", .initial_scale = 8, .on_overflow = amp::OnOverflow::zero}, step);
-    const auto optimizer = optim::make_optimizer(*backend, {&parameter},
-                                                 {.name = "sgd", .learning_rate = 0.5, .momentum = 0.5}, 2);
+    const auto optimizer =
+        optim::make_optimizer(*backend, {&parameter}, {.learning_rate = 0.5, .momentum = 0.5}, 2);
     for (const float gradient : {8.0f, std::numeric_limits<float>::infinity()}) {
       optimizer->begin_iteration(step);
       parameter.gradient = two({gradient, 8});

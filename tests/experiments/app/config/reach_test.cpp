@@ -79,7 +79,7 @@ TEST_F(Reach, EveryLoss) {
 }
 
 TEST_F(Reach, EveryOptimizer) {
-  for (const std::string_view name : engine::optim::optimizer_names()) {
+  for (const std::string_view name : names_of(engine::optim::Algorithm{})) {
     const std::string setting = "optimizer.name=" + std::string(name);
     expect_trains(numbers, {setting});
     expect_trains(numbers, {setting, "amp.master_weights=false", "optimizer.kahan=true"}, {"O2"});
@@ -91,7 +91,7 @@ TEST_F(Reach, EveryOptimizer) {
 }
 
 TEST_F(Reach, EverySchedule) {
-  for (const std::string_view name : engine::optim::schedule_names())
+  for (const std::string_view name : names_of(engine::optim::Schedule{}))
     expect_trains(numbers, {"schedule.name=" + std::string(name), "schedule.step_interval=1"});
 }
 

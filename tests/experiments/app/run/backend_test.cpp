@@ -126,11 +126,10 @@ TEST(BackendConfig, NamesAndNumbersAreChecked) {
 }
 
 TEST(BackendConfig, RoutesHaveTheEnginesNames) {
-  EXPECT_EQ(gemm_route("auto"), engine::GemmRoute::mma);
-  EXPECT_EQ(gemm_route("mma"), engine::GemmRoute::mma);
-  EXPECT_EQ(gemm_route("cublas"), engine::GemmRoute::cublas);
-  EXPECT_EQ(gemm_route("cublas-any-order"), engine::GemmRoute::cublas);
-  EXPECT_THROW(gemm_route("blas"), std::invalid_argument);
+  EXPECT_EQ(gemm_route(Gemm::automatic), engine::GemmRoute::mma);
+  EXPECT_EQ(gemm_route(Gemm::mma), engine::GemmRoute::mma);
+  EXPECT_EQ(gemm_route(Gemm::cublas), engine::GemmRoute::cublas);
+  EXPECT_EQ(gemm_route(Gemm::cublas_any_order), engine::GemmRoute::cublas);
   EXPECT_EQ(cuda_version_text(13000), "13.0");
   EXPECT_EQ(cuda_version_text(12040), "12.4");
 }
