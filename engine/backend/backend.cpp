@@ -31,7 +31,7 @@ void Backend::copy(const Tensor& x, Tensor& out) {
   do_copy(x, out);
 }
 
-void Backend::fill(Tensor& out, double value) { do_fill(out, checks::fill(out, value)); }
+void Backend::fill(Tensor& out, double value) { do_fill(out, value, checks::fill(out, value)); }
 
 void Backend::fill_uniform(Tensor& out, const PhiloxStream& stream, float low, float high) {
   checks::fill_uniform(out, low, high);

@@ -212,14 +212,14 @@ struct SlicePlan;
 }  // namespace checks
 
 /// What a back end implements: do_NAME of each row, which does the verb after its arguments have been
-/// checked. Parameters are those of the verb, or its call, and the plan that the check has made of them;
-/// transfers begin with the verb that moves bytes, for what a back end says when it cannot; a fill has the
-/// bits of its value.
+/// checked. Parameters are those of the verb, or its call, and the plan that the check has made of them (of a
+/// fill: the bits of its value). Transfers begin with the verb that moves bytes, for what a back end says when
+/// it cannot.
 #define FP16LAB_BACKEND_VERBS(VERB)                                                                      \
   VERB(upload, std::string_view, std::span<const std::byte>, Tensor&)                                    \
   VERB(download, std::string_view, const Tensor&, std::span<std::byte>)                                  \
   VERB(copy, const Tensor&, Tensor&)                                                                     \
-  VERB(fill, Tensor&, std::uint64_t)                                                                     \
+  VERB(fill, Tensor&, double, std::uint64_t)                                                             \
   VERB(permute, const Tensor&, std::span<const int>, Tensor&, const Permutation&)                        \
   VERB(slice, const Tensor&, int, std::int64_t, Tensor&, const checks::SlicePlan&)                       \
   VERB(insert, const Tensor&, int, std::int64_t, Tensor&, const checks::SlicePlan&)                      \

@@ -51,7 +51,7 @@ void EmulatedBackend::do_copy(const Tensor& x, Tensor& out) {
                           });
 }
 
-void EmulatedBackend::do_fill(Tensor& out, std::uint64_t pattern) {
+void EmulatedBackend::do_fill(Tensor& out, double, std::uint64_t pattern) {
   switch (size_of(out.dtype())) {
     case 1:
       return fill_words<std::uint8_t>(workers_, out, pattern);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
+#include <string>
 
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "numerics/elementary/elementary.hpp"
@@ -48,67 +50,51 @@ inline void store_rounded(const std::vector<float>& values, Tensor& out, CastPro
 
 // ---- elementwise ----
 
-/// The shared function that the contract names (its own tests judge it); null for the exact ops.
-inline float (*shared_function(UnaryOp op))(float) {
-  switch (op) {
-    case UnaryOp::exp:
-      return exp_f32;
-    case UnaryOp::log:
-      return log_f32;
-    case UnaryOp::log1p:
-      return log1p_f32;
-    case UnaryOp::reciprocal_square_root:
-      return rsqrt_f32;
-    case UnaryOp::sigmoid:
-      return sigmoid_f32;
-    case UnaryOp::tanh:
-      return tanh_f32;
-    case UnaryOp::erf:
-      return erf_f32;
-    case UnaryOp::gelu:
-      return gelu_f32;
-    case UnaryOp::gelu_tanh:
-      return gelu_tanh_f32;
-    case UnaryOp::negate:
-    case UnaryOp::relu:
-    case UnaryOp::square_root:
-    case UnaryOp::absolute:
-    case UnaryOp::sign:
-      break;
-  }
-  return nullptr;
-}
-
-/// The others in FP64 on an FP32 argument: exact, or for the square root rounded far below the FP32 last
-/// place (53 >= 2 * 24 + 2), so one more rounding gives the correctly rounded result.
-inline double exact_unary(UnaryOp op, double x) {
-  switch (op) {
-    case UnaryOp::negate:
-      return -x;
-    case UnaryOp::relu:
-      return std::isnan(x) ? x : (x > 0.0 ? x : 0.0);
-    case UnaryOp::square_root:
-      return std::sqrt(x);
-    case UnaryOp::absolute:
-      return std::fabs(x);
-    case UnaryOp::sign:
-      return std::isnan(x) ? x : static_cast<double>(x > 0.0) - static_cast<double>(x < 0.0);
-    default:
-      ADD_FAILURE() << "unary operation " << static_cast<int>(op) << " has no exact result here";
-      return 0.0;
-  }
+/// What judges a unary function: the shared function that the contract names (its own tests judge it), or FP64 on
+/// an FP32 argument: exact, or for the square root rounded far below the FP32 last place (53 >= 2 * 24 + 2), so
+/// one more rounding gives the correctly rounded result.
+struct UnaryJudge {
+  UnaryOp op;
+  float (*shared)(float);
+  double (*exact)(double);
+};
+inline const UnaryJudge& judge_of(UnaryOp op) {
+  static constexpr UnaryJudge unary_judges[] = {
+      {UnaryOp::exp, exp_f32, nullptr},
+      {UnaryOp::log, log_f32, nullptr},
+      {UnaryOp::log1p, log1p_f32, nullptr},
+      {UnaryOp::reciprocal_square_root, rsqrt_f32, nullptr},
+      {UnaryOp::sigmoid, sigmoid_f32, nullptr},
+      {UnaryOp::tanh, tanh_f32, nullptr},
+      {UnaryOp::erf, erf_f32, nullptr},
+      {UnaryOp::gelu, gelu_f32, nullptr},
+      {UnaryOp::gelu_tanh, gelu_tanh_f32, nullptr},
+      {UnaryOp::negate, nullptr, [](double x) { return -x; }},
+      {UnaryOp::relu, nullptr, [](double x) { return std::isnan(x) ? x : (x > 0.0 ? x : 0.0); }},
+      {UnaryOp::square_root, nullptr, [](double x) { return std::sqrt(x); }},
+      {UnaryOp::absolute, nullptr, [](double x) { return std::fabs(x); }},
+      {UnaryOp::sign, nullptr,
+       [](double x) {
+         return std::isnan(x) ? x : static_cast<double>(x > 0.0) - static_cast<double>(x < 0.0);
+       }},
+  };
+  const auto* const found = std::ranges::find(unary_judges, op, &UnaryJudge::op);
+  if (found == std::end(unary_judges))
+    throw std::logic_error(std::string("twin_elements.hpp: unary_judges has no row for ") + kernel_name(op));
+  return *found;
 }
 
 inline float expected_unary(UnaryOp op, float x) {
-  if (const auto function = shared_function(op); function != nullptr) return function(x);
-  return canonical(static_cast<float>(exact_unary(op, static_cast<double>(x))));
+  const UnaryJudge& judge = judge_of(op);
+  if (judge.shared != nullptr) return judge.shared(x);
+  return canonical(static_cast<float>(judge.exact(static_cast<double>(x))));
 }
 template <class F>
 SmallFloat<F> expected_unary(UnaryOp op, SmallFloat<F> x) {
   using Half = SmallFloat<F>;
-  if (const auto function = shared_function(op); function != nullptr)
-    return low_of<Half>(function(float_of(x)));
-  return low_of<Half>(exact_unary(op, static_cast<double>(float_of(x))));
+  const UnaryJudge& judge = judge_of(op);
+  if (judge.shared != nullptr) return low_of<Half>(judge.shared(float_of(x)));
+  return low_of<Half>(judge.exact(static_cast<double>(float_of(x))));
 }
 
 /// One operation in type T. In FP64 for 16-bit operands: products are exact, sums exact or like quotients
@@ -131,7 +117,7 @@ T plain_binary(BinaryOp op, T a, T b) {
     case BinaryOp::minimum:
       return std::isnan(a) || std::isnan(b) ? a + b : b < a ? b : a;
   }
-  return a;
+  throw std::logic_error(std::string("twin_elements.hpp: plain_binary does not know ") + kernel_name(op));
 }
 inline float expected_binary(BinaryOp op, float a, float b) { return canonical(plain_binary(op, a, b)); }
 template <class F>
@@ -205,7 +191,7 @@ class TwinElements : public EmulatedBackend {
 
   void do_copy(const Tensor& x, Tensor& out) override { std::copy_n(x.data(), x.byte_count(), out.data()); }
 
-  void do_fill(Tensor& out, double value) override {
+  void do_fill(Tensor& out, double value, std::uint64_t) override {
     const auto fill_with = [&](auto element) { std::ranges::fill(out.host<decltype(element)>(), element); };
     if (out.dtype() == DType::f64) return fill_with(value);
     if (out.dtype() == DType::i32) return fill_with(static_cast<std::int32_t>(value));

@@ -49,7 +49,7 @@ void CudaBackend::do_copy(const Tensor& x, Tensor& out) {
     runtime_.copy_on_device(out.data(), x.data(), x.byte_count());
 }
 
-void CudaBackend::do_fill(Tensor& out, std::uint64_t pattern) {
+void CudaBackend::do_fill(Tensor& out, double, std::uint64_t pattern) {
   switch (size_of(out.dtype())) {
     case 1:
       return fill_with<std::uint8_t>(runtime_, out, pattern);
