@@ -12,10 +12,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "numerics/convert/convert.hpp"
 #include "numerics/formats/bits.hpp"
 #include "numerics/gemm/emulated_gemm_kernels.hpp"
 #include "numerics/gemm/emulated_gemm_limits.hpp"
@@ -63,13 +65,13 @@ struct OutputMatrix {
     if (format == DType::f32)
       std::memcpy(to, static_cast<const float*>(from) + at, count * sizeof(float));
     else
-      emulated_kernels().widen_halves(static_cast<const Float16*>(from) + at, to, count);
+      widen(std::span(static_cast<const Float16*>(from) + at, count), std::span(to, count));
   }
   void store(const float* from, std::int64_t at, std::size_t count) const {
     if (format == DType::f32)
       std::memcpy(static_cast<float*>(d) + at, from, count * sizeof(float));
     else
-      emulated_kernels().narrow_halves(from, static_cast<Float16*>(d) + at, count);
+      narrow(std::span(from, count), std::span(static_cast<Float16*>(d) + at, count));
   }
 };
 

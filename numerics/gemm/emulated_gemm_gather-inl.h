@@ -63,16 +63,17 @@ HWY_INLINE void transpose_square(const Code* from, std::size_t from_stride, Word
                  to + (2 * i + 1) * to_stride);
     }
   } else {
-    const auto load = [&](std::size_t r) HWY_ATTR { return hn::LoadU(d32, from + r * from_stride); };
+    const hn::FixedTag<Word, 4> d;
+    const auto load = [&](std::size_t r) HWY_ATTR { return hn::LoadU(d, from + r * from_stride); };
     for (std::size_t h = 0; h < 2; ++h) {  // columns 2h and 2h+1
       const auto interleave = [&](std::size_t r) HWY_ATTR {
-        return hn::BitCast(d64, h == 0 ? hn::InterleaveLower(d32, load(r), load(r + 1))
-                                       : hn::InterleaveUpper(d32, load(r), load(r + 1)));
+        return hn::BitCast(d64, h == 0 ? hn::InterleaveLower(d, load(r), load(r + 1))
+                                       : hn::InterleaveUpper(d, load(r), load(r + 1)));
       };
       const auto upper = interleave(0);
       const auto lower = interleave(2);
-      hn::StoreU(hn::BitCast(d32, hn::InterleaveLower(d64, upper, lower)), d32, to + 2 * h * to_stride);
-      hn::StoreU(hn::BitCast(d32, hn::InterleaveUpper(d64, upper, lower)), d32, to + (2 * h + 1) * to_stride);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, upper, lower)), d, to + 2 * h * to_stride);
+      hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, upper, lower)), d, to + (2 * h + 1) * to_stride);
     }
   }
 #endif

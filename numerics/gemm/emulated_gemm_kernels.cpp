@@ -17,14 +17,8 @@ namespace fp16lab::gemm_detail {
 namespace HWY_NAMESPACE {
 
 const EmulatedKernels& emulated_kernels_of_target() {
-  static const EmulatedKernels kernels = {hwy::TargetName(HWY_TARGET),
-                                          panel_columns,
-                                          &pack_a,
-                                          &pack_b,
-                                          &run_fast,
-                                          &run_general,
-                                          &widen_halves,
-                                          &narrow_halves};
+  static const EmulatedKernels kernels = {
+      hwy::TargetName(HWY_TARGET), panel_columns, &pack_a, &pack_b, &run_fast, &run_general};
   return kernels;
 }
 

@@ -86,10 +86,6 @@ struct EmulatedKernels {
   bool (*run_fast)(const EmulatedTile& tile);
   /// emulated_gemm_general-inl.h; for all tiles of rows that has_general_kernel admits.
   void (*run_general)(const EmulatedTile& tile);
-  /// Exact conversions between accumulators in memory and in tiles; halves[i] = floats[i] is an FP16 number
-  /// or a canonical NaN.
-  void (*widen_halves)(const Float16* halves, float* floats, std::size_t count);
-  void (*narrow_halves)(const float* floats, Float16* halves, std::size_t count);
 };
 
 const EmulatedKernels& emulated_kernels();

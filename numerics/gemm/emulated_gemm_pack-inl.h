@@ -90,20 +90,6 @@ HWY_INLINE VFloat load_values(const WordOf<F>* words) {
     return values_of<F>(load_codes<F>(words));
 }
 
-/// FP16 numbers and canonical NaNs to codes: the inverse of values_of. 0x7f800000 and 0x7fffffff end as 7c00
-/// and 7fff with the excess exponent bits cut off.
-HWY_INLINE VWord half_codes_of(VFloat values) {
-  const DFloat df;
-  const DWord dw;
-  constexpr std::uint32_t scale = static_cast<std::uint32_t>(Binary16::bias) << Binary32::fraction_bits;
-  const auto scaled = hn::Mul(hn::Abs(values), hn::Set(df, float_from_bits(scale)));
-  const auto magnitude =
-      hn::ShiftRight<Binary32::fraction_bits - Binary16::fraction_bits>(hn::BitCast(dw, scaled));
-  const auto sign = hn::ShiftRight<Binary32::width - Binary16::width>(hn::BitCast(dw, values));
-  return hn::Or(hn::And(magnitude, hn::Set(dw, Binary16::magnitude_mask)),
-                hn::And(sign, hn::Set(dw, Binary16::sign_mask)));
-}
-
 /// Exponents as packed, and their range.
 class Exponents {
  public:
@@ -317,30 +303,6 @@ inline ExponentRange pack_b(const Operand& b, GemmShape shape, std::int64_t colu
     using F = typename decltype(dtype)::Format;
     return pack_b_of<F>(b, shape, column, k, depth, rule, values, exponents);
   });
-}
-
-inline void widen_halves(const Float16* halves, float* floats, std::size_t count) {
-  HWY_ALIGN std::uint16_t codes[lanes];
-  HWY_ALIGN float values[lanes];
-  for (std::size_t i = 0; i < count; i += lanes) {
-    const std::size_t some = std::min(lanes, count - i);
-    std::memset(codes, 0, sizeof codes);
-    std::memcpy(codes, halves + i, some * sizeof(Float16));
-    hn::Store(load_values<Binary16>(codes), DFloat(), values);
-    std::memcpy(floats + i, values, some * sizeof(float));
-  }
-}
-
-inline void narrow_halves(const float* floats, Float16* halves, std::size_t count) {
-  HWY_ALIGN std::uint32_t codes[lanes];
-  HWY_ALIGN float values[lanes] = {};
-  for (std::size_t i = 0; i < count; i += lanes) {
-    const std::size_t some = std::min(lanes, count - i);
-    std::memcpy(values, floats + i, some * sizeof(float));
-    hn::Store(half_codes_of(hn::Load(DFloat(), values)), DWord(), codes);
-    for (std::size_t x = 0; x < some; ++x)
-      halves[i + x] = Float16::from_bits(static_cast<std::uint16_t>(codes[x]));
-  }
 }
 
 }  // namespace HWY_NAMESPACE

@@ -13,6 +13,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "numerics/arithmetic/exact_fma-inl.h"
+#include "numerics/gemm/emulated_gemm_gather-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -34,54 +35,6 @@ constexpr std::size_t tile_vectors = 1;
 constexpr std::size_t tile_columns = tile_vectors * fma_lanes;
 static_assert(tile_rows * tile_columns <= max_fma_tile);
 
-/// `to[c * to_stride + r] = from[r * from_stride + c]` for a 4 x 4 square.
-HWY_INLINE void transpose_4x4(const float* from, std::size_t from_stride, float* to, std::size_t to_stride) {
-#if HWY_TARGET == HWY_SCALAR
-  for (std::size_t r = 0; r < 4; ++r)
-    for (std::size_t c = 0; c < 4; ++c) to[c * to_stride + r] = from[r * from_stride + c];
-#else
-  const hn::FixedTag<float, 4> d;
-  const hn::FixedTag<double, 2> d64;
-  const auto row0 = hn::LoadU(d, from);
-  const auto row1 = hn::LoadU(d, from + from_stride);
-  const auto row2 = hn::LoadU(d, from + 2 * from_stride);
-  const auto row3 = hn::LoadU(d, from + 3 * from_stride);
-  const auto low01 = hn::BitCast(d64, hn::InterleaveLower(d, row0, row1));
-  const auto low23 = hn::BitCast(d64, hn::InterleaveLower(d, row2, row3));
-  const auto high01 = hn::BitCast(d64, hn::InterleaveUpper(d, row0, row1));
-  const auto high23 = hn::BitCast(d64, hn::InterleaveUpper(d, row2, row3));
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, low01, low23)), d, to);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, low01, low23)), d, to + to_stride);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, high01, high23)), d, to + 2 * to_stride);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, high01, high23)), d, to + 3 * to_stride);
-#endif
-}
-
-/// `to` ([depth][width]) from `valid` <= width vectors of length depth: vector v is contiguous in memory if
-/// `contiguous` (element k at from[v * stride + k]), else interleaved (from[k * stride + v]).
-template <std::size_t width>
-HWY_INLINE void pack_strip(const float* HWY_RESTRICT from, std::size_t stride, bool contiguous,
-                           std::size_t valid, std::size_t depth, float* HWY_RESTRICT to) {
-  if (valid < width) std::memset(to, 0, width * depth * sizeof(float));
-  if (!contiguous && valid == width) {
-    for (std::size_t k = 0; k < depth; ++k)
-      std::memcpy(to + k * width, from + k * stride, width * sizeof(float));
-    return;
-  }
-  if (!contiguous) {
-    for (std::size_t k = 0; k < depth; ++k)
-      for (std::size_t v = 0; v < valid; ++v) to[k * width + v] = from[k * stride + v];
-    return;
-  }
-  const std::size_t whole_v = valid / 4 * 4;
-  const std::size_t whole_k = depth / 4 * 4;
-  for (std::size_t v = 0; v < whole_v; v += 4)
-    for (std::size_t k = 0; k < whole_k; k += 4)
-      transpose_4x4(from + v * stride + k, stride, to + k * width + v, width);
-  for (std::size_t v = 0; v < valid; ++v)
-    for (std::size_t k = v < whole_v ? whole_k : 0; k < depth; ++k) to[k * width + v] = from[v * stride + k];
-}
-
 inline void pack_fma_a(MatrixView<float> a, GemmShape shape, std::int64_t row, std::size_t strips,
                        std::int64_t k, std::size_t depth, float* to) {
   const auto stride = static_cast<std::size_t>(a.leading_dimension);
@@ -93,16 +46,19 @@ inline void pack_fma_a(MatrixView<float> a, GemmShape shape, std::int64_t row, s
       std::memcpy(to + (s * depth + x) * tile_rows, from + x * stride + s * tile_rows,
                   tile_rows * sizeof(float));
   if (whole < strips)
-    pack_strip<tile_rows>(from + whole * tile_rows, stride, false, left - whole * tile_rows, depth,
-                          to + whole * depth * tile_rows);
+    gather_part<float>(operand_of(MatrixView<float>{a.data, a.leading_dimension, false}), shape.k, shape.m, k,
+                       row + static_cast<std::int64_t>(whole * tile_rows), depth, tile_rows,
+                       to + whole * depth * tile_rows);
 }
 
 inline void pack_fma_b(MatrixView<float> b, GemmShape shape, std::int64_t column, std::int64_t k,
                        std::size_t depth, float* to) {
-  const auto valid = std::min(tile_columns, static_cast<std::size_t>(shape.n - column));
-  const auto origin = b.transposed ? column * b.leading_dimension + k : k * b.leading_dimension + column;
-  pack_strip<tile_columns>(b.data + origin, static_cast<std::size_t>(b.leading_dimension), b.transposed,
-                           valid, depth, to);
+  if (b.transposed || shape.n - column < static_cast<std::int64_t>(tile_columns))
+    return gather_part<float>(operand_of(b), shape.k, shape.n, k, column, depth, tile_columns, to);
+  const float* const from = b.data + k * b.leading_dimension + column;
+  for (std::size_t x = 0; x < depth; ++x)
+    std::memcpy(to + x * tile_columns, from + static_cast<std::int64_t>(x) * b.leading_dimension,
+                tile_columns * sizeof(float));
 }
 
 template <std::size_t rows, std::size_t vectors>
@@ -116,9 +72,11 @@ void run_fma_rows(const FmaLines& a, const FmaLines& b, std::size_t depth, std::
   for (std::size_t r = 0; r < rows; ++r) row_a[r] = a.first + r * a.step;
   hn::Vec<DFma> chain[rows][vectors];
   HWY_UNROLL(8)
-  for (std::size_t r = 0; r < rows; ++r) HWY_UNROLL(8)
-  for (std::size_t v = 0; v < vectors; ++v)
-    chain[r][v] = first ? hn::Zero(df) : hn::LoadU(df, d + r * ldd + v * fma_lanes);
+  for (std::size_t r = 0; r < rows; ++r) {
+    HWY_UNROLL(8)
+    for (std::size_t v = 0; v < vectors; ++v)
+      chain[r][v] = first ? hn::Zero(df) : hn::LoadU(df, d + r * ldd + v * fma_lanes);
+  }
   for (std::size_t k = 0, at = 0; k < depth; ++k, at += a.k_step) {
     hn::Vec<DFma> row_b[vectors];
     for (std::size_t v = 0; v < vectors; ++v)
@@ -130,10 +88,12 @@ void run_fma_rows(const FmaLines& a, const FmaLines& b, std::size_t depth, std::
   }
   const auto canonical = hn::Set(df, float_from_bits(Binary32::canonical_nan));
   HWY_UNROLL(8)
-  for (std::size_t r = 0; r < rows; ++r) HWY_UNROLL(8)
-  for (std::size_t v = 0; v < vectors; ++v) {
-    const auto x = chain[r][v];
-    hn::StoreU(last ? hn::IfThenElse(hn::IsNaN(x), canonical, x) : x, df, d + r * ldd + v * fma_lanes);
+  for (std::size_t r = 0; r < rows; ++r) {
+    HWY_UNROLL(8)
+    for (std::size_t v = 0; v < vectors; ++v) {
+      const auto x = chain[r][v];
+      hn::StoreU(last ? hn::IfThenElse(hn::IsNaN(x), canonical, x) : x, df, d + r * ldd + v * fma_lanes);
+    }
   }
 }
 
