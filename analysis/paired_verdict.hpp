@@ -32,6 +32,16 @@
 
 namespace fp16lab::analysis {
 
+/// Final values of a group of runs: one configuration, several seeds.
+struct Quality {
+  int seeds = 0;
+  int non_finite = 0;  ///< seeds whose value is NaN or infinite; left out of the rest
+  double mean = 0;     ///< NaN where no finite value is left
+  double minimum = 0;
+  double maximum = 0;
+};
+Quality quality_of(std::span<const double> final_values);
+
 inline constexpr double false_discovery_rate = 0.05;  ///< of a family's equivalence tests
 inline constexpr double family_error_rate = 0.05;     ///< any false one among its difference tests
 inline constexpr double stated_power = 0.8;

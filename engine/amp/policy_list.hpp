@@ -386,7 +386,7 @@ inline constexpr std::array rows = {
 
     // The gradient of a layer's output carries S times the layer's scale; layers that scaler.groups does not name
     // have scale 1. A layer whose gradients overflow backs off, the others count on; the step is skipped for all
-    // of them. Where ours differs (engine/amp/scalers/grouped_layer_scaler.hpp): scales are FP32, not FP64; what
+    // of them. Where ours differs (engine/amp/scalers/layer_scaler.cpp): scales are FP32, not FP64; what
     // is applied is the power of two at or below; and an overflow is blamed on the layer before the first one that
     // shows it as well.
     peer<NamedLayers>(layerwise_policy,

@@ -16,6 +16,7 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -23,11 +24,8 @@
 #include <vector>
 
 #include "engine/autograd/cast_policy.hpp"
-#include "engine/autograd/errors.hpp"
-#include "engine/autograd/final_gradients.hpp"
-#include "engine/autograd/forward_observer.hpp"
-#include "engine/autograd/gradient_observer.hpp"
 #include "engine/autograd/gradient_scales.hpp"
+#include "engine/autograd/observers.hpp"
 #include "engine/autograd/op.hpp"
 #include "engine/autograd/parameter.hpp"
 #include "engine/autograd/value_watcher.hpp"
@@ -39,6 +37,29 @@
 #include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::engine {
+
+/// The one error type of autograd: wrong use of tapes and variables, never a numerical event.
+class AutogradError : public std::logic_error {
+ public:
+  enum class Kind {
+    undefined_variable,     ///< a default-constructed Variable was used
+    stale_variable,         ///< the tape was reset, or the temporary was dropped, since the Variable was made
+    foreign_variable,       ///< Variables of two tapes in one operation
+    graph_released,         ///< a second backward through values that the first one released
+    missing_seed,           ///< backward from a non-scalar without a seed
+    bad_seed,               ///< seed and output differ in shape or dtype, or their numbers differ
+    no_gradient_path,       ///< the output does not depend on anything that requires a gradient
+    unused_input,           ///< gradients() with an input that the outputs do not depend on
+    unsafe_under_autocast,  ///< an op that gives wrong results in 16 bits; the message says which to use
+    custom_op_under_autocast,  ///< a user-defined op that does not say in which dtype it computes
+  };
+
+  AutogradError(Kind kind, const std::string& message) : std::logic_error(message), kind_(kind) {}
+  Kind kind() const { return kind_; }
+
+ private:
+  Kind kind_;
+};
 
 /// The name under which the gradient of an input slot is observed; none: not observed.
 enum class SlotLabel : std::uint8_t { none, input, weight, bias, prediction };

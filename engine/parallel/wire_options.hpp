@@ -22,7 +22,7 @@ enum class Predivide : std::uint8_t { one, root, all };
 constexpr std::array<std::string_view, 3> names_of(Predivide) { return {"1", "sqrt", "n"}; }
 
 /// The order of additions. The bits of all but `library` are those of V shards, on any number of ranks. In
-/// training a call of NCCL is a bucket of gradients (engine/train/gradient_means.hpp).
+/// training a call of NCCL is a bucket of gradients (engine/train/sharding.hpp).
 enum class SumOrder : std::uint8_t {
   tree,       ///< the binary tree of shards.hpp
   nccl_ring,  ///< NCCL's ring over V ranks (nccl_order.hpp)

@@ -12,14 +12,73 @@
 
 #include "engine/amp/levels/decorate.hpp"
 #include "engine/amp/levels/op_statistics.hpp"
+#include "engine/backend/backend.hpp"
 #include "engine/nn/losses.hpp"
+#include "engine/optim/optimizer.hpp"
 #include "engine/train/iteration_programs.hpp"
-#include "engine/train/update_log.hpp"
+#include "engine/train/tensor_log.hpp"
 #include "numerics/formats/format.hpp"
 
 namespace fp16lab::engine {
 
 namespace {
+
+/// UpdateLog: counts the weights that a step begins with, what the optimizer makes of them, and its state.
+///
+/// For one Optimizer::apply. All that it does are verbs of the back end, so that a recording replays them.
+class UpdateLog final : public optim::UpdateObserver {
+ public:
+  UpdateLog(Backend& backend, TensorLog& log, const optim::Optimizer& optimizer)
+      : backend_(&backend), log_(&log), optimizer_(&optimizer) {}
+
+  /// Weights that no forward pass of the iteration has cast, as they are stored.
+  void count_weights();
+  void before_update(const Parameter& parameter) override;
+  void after_update(const Parameter& parameter) override;
+  /// Behind the updates.
+  void count_state();
+
+ private:
+  Backend* backend_;
+  TensorLog* log_;
+  const optim::Optimizer* optimizer_;
+  Tensor old_;  ///< f32: the weight before the update; undefined: nobody asks for this one
+};
+
+void UpdateLog::count_weights() {
+  for (const Parameter* parameter : optimizer_->parameters()) {
+    if (!log_->wants(Observed::weights, parameter->name) || log_->has_weight(parameter->name)) continue;
+    CastProbe probe;
+    backend_->histogram(parameter->value, probe);
+    log_->on_weight(*parameter, probe);
+  }
+}
+
+void UpdateLog::before_update(const Parameter& parameter) {
+  if (!log_->wants(Observed::updates, parameter.name)) return;
+  old_ = backend_->empty(parameter.value.shape(), DType::f32);
+  if (parameter.value.dtype() == DType::f32)
+    backend_->copy(parameter.value, old_);
+  else
+    backend_->cast(parameter.value, old_);
+}
+
+void UpdateLog::after_update(const Parameter& parameter) {
+  if (!old_.defined()) return;
+  UpdateProbes probes;
+  backend_->count_update(old_, parameter.value, parameter.gradient, probes);
+  log_->on_update(parameter.name, parameter.value.dtype(), optimizer_->index(), probes);
+  old_ = {};
+}
+
+void UpdateLog::count_state() {
+  for (const optim::NamedTensor& state : optimizer_->state()) {
+    if (!log_->wants(Observed::optimizer_state, state.name)) continue;
+    CastProbe probe;
+    backend_->histogram(state.tensor, probe);
+    log_->on_optimizer_state(state.name, state.tensor.dtype(), probe);
+  }
+}
 
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument(what); }
 

@@ -2,7 +2,7 @@
 //
 // An observed tensor is what it is of (Observed), a name, a dtype, and the counts before and after rounding.
 // A tape shows gradients and forward values; the iteration counts weights, updates and optimizer state
-// (engine/train/update_log.hpp).
+// (engine/train/iteration.cpp).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "engine/amp/observation.hpp"
-#include "engine/autograd/forward_observer.hpp"
-#include "engine/autograd/gradient_observer.hpp"
+#include "engine/autograd/observers.hpp"
 #include "engine/tensor/position_table.hpp"
 #include "engine/train/observer.hpp"
 #include "numerics/histogram/cast_counts.hpp"

@@ -11,7 +11,6 @@
 #include "experiments/app/command_line.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/help/help_text.hpp"
-#include "experiments/app/help/terminal.hpp"
 #include "numerics/text/message.hpp"
 
 namespace fp16lab::experiments {

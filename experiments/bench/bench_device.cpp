@@ -18,7 +18,6 @@
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/emulated_vs_device/device_side.hpp"
-#include "experiments/emulated_vs_device/device_time.hpp"
 #include "numerics/text/message.hpp"
 
 namespace fp16lab::bench {

@@ -1,6 +1,7 @@
 // The CUDA side of a comparison: the back end on a GPU, or, to rehearse, on the PTX machine.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -31,5 +32,21 @@ DeviceSide open_rehearsal();
 
 /// What every line of output begins with: nothing, or that no GPU took part.
 std::string line_mark(const DeviceSide& side);
+
+// Times on the device's own clock: medians of several repetitions, after warm-up.
+
+struct TimingPlan {
+  int warm_up = 2;                ///< calls before anything is timed: pools and tables are made in them
+  int repetitions = 7;            ///< of which the median counts
+  double least_milliseconds = 0;  ///< of a repetition: it calls `work` as often as that takes
+};
+
+struct Timing {
+  double median = 0;  ///< milliseconds of one call
+  double fastest = 0, slowest = 0;
+  int calls = 1;  ///< in one repetition
+};
+
+Timing time_of(engine::Backend& backend, const TimingPlan& plan, const std::function<void()>& work);
 
 }  // namespace fp16lab::experiments

@@ -2,21 +2,86 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
 
 #include "engine/backend/digest_functions.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/train/trainer.hpp"
+#include "experiments/app/build_info.hpp"
 #include "experiments/app/process.hpp"
 #include "experiments/app/run/prepared_run.hpp"
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/random/philox.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::experiments {
 namespace {
+
+std::string bits(std::uint64_t word, int digits = 16) { return fmt::format("{:0{}x}", word, digits); }
+
+nlohmann::ordered_json json_of(const TensorDifference& tensor) {
+  nlohmann::ordered_json json{{"kind", name_of(tensor.kind)}, {"name", tensor.name}};
+  if (tensor.emulated == tensor.device)
+    json["tensor"] = tensor.emulated;
+  else
+    json.update({{"emulated", tensor.emulated}, {"device", tensor.device}});
+  json["emulated_digest"] = bits(tensor.emulated_digest);
+  json["device_digest"] = bits(tensor.device_digest);
+  json["elements"] = tensor.elements;
+  json["differing"] = tensor.differing;
+  if (tensor.differing > 0) {
+    json["first_element"] = tensor.first;
+    json["emulated_bits"] = bits(tensor.emulated_bits, tensor.digits);
+    json["device_bits"] = bits(tensor.device_bits, tensor.digits);
+  }
+  return json;
+}
+
+std::vector<std::byte> bytes_of(engine::Backend& backend, const engine::Tensor& tensor) {
+  std::vector<std::byte> bytes(tensor.byte_count());
+  backend.download(tensor, bytes);
+  return bytes;
+}
+
+/// The little-endian word of element `index`.
+std::uint64_t element(const std::vector<std::byte>& bytes, std::size_t index, std::size_t size) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, &bytes[index * size], size);
+  return word;
+}
+
+TensorDifference compared(engine::Backend& emulated_backend, const RunTensor& emulated,
+                          engine::Backend& device_backend, const RunTensor& device) {
+  TensorDifference difference{.kind = emulated.kind,
+                              .name = emulated.name,
+                              .emulated = emulated.tensor.describe(),
+                              .device = device.tensor.describe()};
+  difference.elements = static_cast<std::uint64_t>(emulated.tensor.element_count());
+  if (emulated.tensor.shape() != device.tensor.shape() || emulated.tensor.dtype() != device.tensor.dtype())
+    return difference;
+  const std::vector<std::byte> ours = bytes_of(emulated_backend, emulated.tensor);
+  const std::vector<std::byte> theirs = bytes_of(device_backend, device.tensor);
+  const std::size_t size = size_of(emulated.tensor.dtype());
+  difference.digits = static_cast<int>(2 * size);
+  for (std::size_t i = 0; i < difference.elements; ++i) {
+    const std::uint64_t mine = element(ours, i, size), other = element(theirs, i, size);
+    if (mine == other) continue;
+    if (difference.differing++ == 0) {
+      difference.first = i;
+      difference.emulated_bits = mine;
+      difference.device_bits = other;
+    }
+  }
+  return difference;
+}
 
 /// Keeps the histograms of one step.
 class Watcher final : public engine::TrainObserver {
@@ -166,6 +231,85 @@ std::optional<FirstDifference> compare(const StepWords& emulated, const StepWord
 
 }  // namespace
 
+std::vector<RunTensor> gradients_of(engine::Trainer& trainer) {
+  std::vector<RunTensor> tensors;
+  for (const engine::Parameter* parameter : trainer.parameters())
+    if (parameter->has_gradient)
+      tensors.push_back({TensorKind::gradient, parameter->name, parameter->gradient});
+  std::ranges::reverse(tensors);  // a backward pass begins with the last layer
+  return tensors;
+}
+
+std::vector<RunTensor> tensors_of(engine::Trainer& trainer) {
+  std::vector<RunTensor> tensors = gradients_of(trainer);
+  std::vector<std::string> parameters;
+  for (const engine::Parameter* parameter : trainer.parameters()) parameters.push_back(parameter->name);
+  engine::TrainingState state = trainer.training_state();
+  for (engine::optim::NamedTensor& named : state.tensors) {
+    const bool is_parameter = std::ranges::find(parameters, named.name) != parameters.end();
+    const bool is_state = named.name.starts_with("optimizer.") || named.name.starts_with("scaler.");
+    tensors.push_back({is_parameter ? TensorKind::parameter
+                       : is_state   ? TensorKind::optimizer_state
+                                    : TensorKind::buffer,
+                       std::move(named.name), std::move(named.tensor)});
+  }
+  tensors.push_back({TensorKind::step_state, "step_state", std::move(state.step)});
+  return tensors;
+}
+
+std::uint64_t digest_of(engine::Backend& backend, const std::vector<RunTensor>& tensors) {
+  std::vector<engine::DigestItem> items;
+  items.reserve(tensors.size());
+  for (const RunTensor& tensor : tensors) items.push_back({tensor.tensor, stream_id(tensor.name)});
+  return items.empty() ? 0 : backend.digest(items);
+}
+
+std::string text_of(const TensorDifference& difference) {
+  std::string text = fmt::format("{} {}, {}", name_of(difference.kind), difference.name, difference.emulated);
+  if (difference.emulated != difference.device)
+    return text + fmt::format(" on the emulated back end, {} on the device", difference.device);
+  if (difference.differing == 0)
+    return text + fmt::format(": digests {:016x} and {:016x} of equal bytes: one back end's digest is wrong",
+                              difference.emulated_digest, difference.device_digest);
+  return text + fmt::format(": {} of {} elements differ; element {}: emulated {:0{}x}, device {:0{}x}",
+                            difference.differing, difference.elements, difference.first,
+                            difference.emulated_bits, difference.digits, difference.device_bits,
+                            difference.digits);
+}
+
+std::vector<TensorDifference> differing_tensors(engine::Backend& emulated_backend,
+                                                const std::vector<RunTensor>& emulated,
+                                                engine::Backend& device_backend,
+                                                const std::vector<RunTensor>& device) {
+  const auto same_tensor = [](const RunTensor& a) {
+    return [&a](const RunTensor& b) { return a.kind == b.kind && a.name == b.name; };
+  };
+  std::vector<TensorDifference> differences;
+  for (const RunTensor& ours : emulated) {
+    const auto theirs = std::ranges::find_if(device, same_tensor(ours));
+    if (theirs == device.end()) {
+      differences.push_back(
+          {.kind = ours.kind, .name = ours.name, .emulated = ours.tensor.describe(), .device = "nothing"});
+      continue;
+    }
+    const std::uint64_t key = stream_id(ours.name);
+    const std::uint64_t mine = emulated_backend.digest(ours.tensor, key);
+    const std::uint64_t other = device_backend.digest(theirs->tensor, key);
+    if (mine == other) continue;
+    TensorDifference difference = compared(emulated_backend, ours, device_backend, *theirs);
+    difference.emulated_digest = mine;
+    difference.device_digest = other;
+    differences.push_back(std::move(difference));
+  }
+  for (const RunTensor& theirs : device)
+    if (std::ranges::find_if(emulated, same_tensor(theirs)) == emulated.end())
+      differences.push_back({.kind = theirs.kind,
+                             .name = theirs.name,
+                             .emulated = "nothing",
+                             .device = theirs.tensor.describe()});
+  return differences;
+}
+
 Lockstep run_lockstep(const RunConfig& config, std::unique_ptr<engine::Backend> emulated,
                       std::unique_ptr<engine::Backend> device, const LockstepOptions& options) {
   if (emulated->tensor_core() != device->tensor_core())
@@ -202,6 +346,77 @@ Lockstep run_lockstep(const RunConfig& config, const std::string& row, int threa
                       std::unique_ptr<engine::Backend> device, const LockstepOptions& options) {
   return run_lockstep(config, engine::make_emulated_backend(tensor_core_model(row), threads),
                       std::move(device), options);
+}
+
+std::string summary_of(const Lockstep& lockstep) {
+  if (lockstep.first) {
+    const FirstDifference& first = *lockstep.first;
+    std::string text = fmt::format("first difference at step {}: {}: emulated {}, device {}", first.step,
+                                   first.quantity, first.emulated, first.device);
+    if (!first.tensors.empty()) text += "; first tensor: " + text_of(first.tensors.front());
+    return text;
+  }
+  const std::uint64_t done = lockstep.steps.empty() ? 0 : lockstep.steps.size() - 1;
+  return fmt::format("{} of {} steps ({} skipped by both), no difference", done, lockstep.steps_asked,
+                     lockstep.skipped_steps);
+}
+
+std::vector<std::string> differences_of(const Lockstep& lockstep) {
+  std::vector<std::string> lines;
+  if (lockstep.first)
+    for (const TensorDifference& tensor : lockstep.first->tensors) lines.push_back(text_of(tensor));
+  return lines;
+}
+
+std::string json_of(const Lockstep& lockstep, const DeviceSide& side, int indent) {
+  nlohmann::ordered_json json{{"rehearsal", side.rehearsal},
+                              {"device", side.description},
+                              {"tensor_core", lockstep.tensor_core},
+                              {"git_hash", git_hash()},
+                              {"steps_asked", lockstep.steps_asked},
+                              {"steps_done", lockstep.steps.empty() ? 0 : lockstep.steps.size() - 1},
+                              {"skipped_steps", lockstep.skipped_steps},
+                              {"interrupted", lockstep.interrupted},
+                              {"equal", !lockstep.first && !lockstep.interrupted},
+                              {"emulated_seconds", lockstep.emulated_seconds},
+                              {"device_seconds", lockstep.device_seconds}};
+  if (!lockstep.steps.empty())
+    json["last_state_hash"] = {{"emulated", bits(lockstep.steps.back().emulated.row.state_hash)},
+                               {"device", bits(lockstep.steps.back().device.row.state_hash)}};
+  if (lockstep.first) {
+    nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+    for (const TensorDifference& tensor : lockstep.first->tensors) tensors.push_back(json_of(tensor));
+    json["first_difference"] = {{"step", lockstep.first->step},
+                                {"quantity", lockstep.first->quantity},
+                                {"emulated", lockstep.first->emulated},
+                                {"device", lockstep.first->device},
+                                {"tensors", std::move(tensors)}};
+  }
+  return json.dump(indent);
+}
+
+std::string csv_of(const Lockstep& lockstep, const DeviceSide& side) {
+  std::string text =
+      "machine,step,equal,emulated_loss,device_loss,emulated_loss_scale,device_loss_scale,emulated_found_inf,"
+      "device_found_inf,emulated_grad_norm,device_grad_norm,emulated_gradient_hash,device_gradient_hash,"
+      "emulated_histogram_hash,device_histogram_hash,emulated_state_hash,device_state_hash\n";
+  for (std::size_t step = 0; step < lockstep.steps.size(); ++step) {
+    const auto& [ours, theirs] = lockstep.steps[step];
+    const StepRow &a = ours.row, &b = theirs.row;
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
+                        side.rehearsal ? "rehearsal" : "gpu", step,
+                        lockstep.first && lockstep.first->step == step ? 0 : 1, a.loss, b.loss, a.loss_scale,
+                        b.loss_scale, a.found_inf ? 1 : 0, b.found_inf ? 1 : 0, a.grad_norm, b.grad_norm,
+                        bits(ours.gradient_hash), bits(theirs.gradient_hash), bits(ours.histogram_hash),
+                        bits(theirs.histogram_hash), bits(a.state_hash), bits(b.state_hash));
+  }
+  return text;
+}
+
+void write_records(const std::filesystem::path& folder, const Lockstep& lockstep, const DeviceSide& side) {
+  make_folders(folder);
+  write_file_atomically(folder / "exp_emulated_vs_device.json", json_of(lockstep, side) + "\n");
+  write_file_atomically(folder / "exp_emulated_vs_device.csv", csv_of(lockstep, side));
 }
 
 }  // namespace fp16lab::experiments

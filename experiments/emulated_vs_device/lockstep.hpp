@@ -1,19 +1,69 @@
 // One configuration trained on two back ends side by side, compared bit for bit after every step.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/backend/backend.hpp"
 #include "engine/train/observer.hpp"
+#include "engine/train/trainer.hpp"
 #include "experiments/app/config/config.hpp"
-#include "experiments/emulated_vs_device/tensor_difference.hpp"
+#include "experiments/emulated_vs_device/device_side.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::experiments {
+
+enum class TensorKind : std::uint8_t { gradient, parameter, buffer, optimizer_state, step_state };
+using fp16lab::name_of;
+constexpr std::array<std::string_view, 5> names_of(TensorKind) {
+  return {"gradient", "parameter", "buffer", "optimizer state", "step state"};
+}
+
+/// A tensor of a run under the name that both sides know it by.
+struct RunTensor {
+  TensorKind kind = TensorKind::parameter;
+  std::string name;
+  engine::Tensor tensor;
+};
+
+/// What a training step computed and left, in the order of the computation: gradients from the last layer to
+/// the first, then parameters, buffers, optimizer state and the scalars of the step. Shares the trainer's
+/// memory.
+std::vector<RunTensor> tensors_of(engine::Trainer& trainer);
+/// The gradients among them.
+std::vector<RunTensor> gradients_of(engine::Trainer& trainer);
+
+/// One word for all of them, from the back end's digests.
+std::uint64_t digest_of(engine::Backend& backend, const std::vector<RunTensor>& tensors);
+
+struct TensorDifference {
+  TensorKind kind = TensorKind::parameter;
+  std::string name;
+  std::string emulated, device;  ///< what each side has: "f32 (10, 784)"
+  std::uint64_t emulated_digest = 0, device_digest = 0;
+  std::uint64_t elements = 0,
+                differing = 0;  ///< differing: 0 where the two cannot be compared (types, shapes)
+  std::uint64_t first = 0;      ///< row-major index of the first element that differs
+  std::uint64_t emulated_bits = 0, device_bits = 0;
+  int digits = 0;  ///< hexadecimal digits of an element
+};
+
+/// "gradient fc1.weight, f32 (10, 784): 3 of 7840 elements differ; element 17: emulated 3f800000, device
+/// 3f800001".
+std::string text_of(const TensorDifference& difference);
+
+/// All tensors whose digests differ, or that one side lacks, in the order of `emulated`.
+std::vector<TensorDifference> differing_tensors(engine::Backend& emulated_backend,
+                                                const std::vector<RunTensor>& emulated,
+                                                engine::Backend& device_backend,
+                                                const std::vector<RunTensor>& device);
 
 /// What one side says of a step. Step 0: before the first one.
 struct StepWords {
@@ -61,5 +111,18 @@ Lockstep run_lockstep(const RunConfig& config, std::unique_ptr<engine::Backend> 
 /// The same on the emulated back end with `row` and `threads`.
 Lockstep run_lockstep(const RunConfig& config, const std::string& row, int threads,
                       std::unique_ptr<engine::Backend> device, const LockstepOptions& options);
+
+// What a comparison leaves behind: a JSON summary, and a CSV row for every step.
+
+/// One line: "200 steps, no difference", or "step 3: loss differs: ...; first tensor: ...".
+std::string summary_of(const Lockstep& lockstep);
+/// All tensors that differ, a line each.
+std::vector<std::string> differences_of(const Lockstep& lockstep);
+/// A JSON object, without a final newline.
+std::string json_of(const Lockstep& lockstep, const DeviceSide& side, int indent = 2);
+std::string csv_of(const Lockstep& lockstep, const DeviceSide& side);
+
+/// exp_emulated_vs_device.json and .csv in `folder`, each written atomically.
+void write_records(const std::filesystem::path& folder, const Lockstep& lockstep, const DeviceSide& side);
 
 }  // namespace fp16lab::experiments

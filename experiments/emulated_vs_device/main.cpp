@@ -15,7 +15,6 @@
 #include "experiments/app/run/run_backend.hpp"
 #include "experiments/emulated_vs_device/device_side.hpp"
 #include "experiments/emulated_vs_device/lockstep.hpp"
-#include "experiments/emulated_vs_device/record.hpp"
 #include "experiments/study/study.hpp"
 
 namespace fp16lab::experiments {

@@ -4,17 +4,87 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <span>
 #include <stdexcept>
+#include <utility>
 
+#include "engine/train/trainer.hpp"
+#include "experiments/app/exit_code.hpp"
+#include "experiments/app/process.hpp"
+#include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/sweep/summary_output.hpp"
-#include "experiments/paper_miniature/paper_figures.hpp"
 #include "experiments/study/judged_sweep.hpp"
+#include "numerics/arithmetic/arithmetic.hpp"
+#include "numerics/convert/convert.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/histogram/zones.hpp"
 #include "reports/figures/question_figures.hpp"
 
 namespace fp16lab::experiments {
 namespace {
+
+using Half = SmallFloat<Binary16>;
+
+/// The stored values, widened: 16-bit ones exactly.
+std::vector<float> values_of(engine::Backend& backend, const engine::Tensor& tensor) {
+  engine::Tensor wide = tensor;
+  if (tensor.dtype() != DType::f32) {
+    wide = backend.empty(tensor.shape(), DType::f32);
+    backend.cast(tensor, wide);
+  }
+  std::vector<float> values(static_cast<std::size_t>(wide.element_count()));
+  backend.download(wide, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+void count(UpdateStudy& study, const std::vector<float>& before, const std::vector<float>& after) {
+  study.elements += before.size();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const float update = after[i] - before[i];
+    study.updates.count(bits_of(update));
+    if (update == 0.0f) continue;
+    const Half weight = narrow<Binary16>(before[i]), step = narrow<Binary16>(update);
+    if ((step.bits() & Binary16::magnitude_mask) == 0)
+      ++study.too_small;
+    else if (add(weight, step).bits() == weight.bits())
+      ++study.absorbed;
+  }
+}
+
+class UpdateWatcher final : public engine::TrainObserver {
+ public:
+  UpdateWatcher(std::uint64_t every, UpdateStudy& study) : every_(every), study_(&study) {}
+  void watch(engine::Backend& backend, const std::vector<engine::Parameter*>& parameters) {
+    backend_ = &backend;
+    for (engine::Parameter* parameter : parameters)
+      if (!parameter->name.ends_with("bias")) weights_.push_back(parameter);
+    keep();
+  }
+
+  void on_step(const StepRow& row) override {
+    if (looks_at(row.step) && !row.skipped) {
+      for (std::size_t i = 0; i < weights_.size(); ++i)
+        count(*study_, before_[i], values_of(*backend_, weights_[i]->value));
+      ++study_->steps;
+    }
+    if (looks_at(row.step + 1)) keep();
+  }
+  bool stop_requested() override { return interrupted(); }
+
+ private:
+  bool looks_at(std::uint64_t step) const { return (step - 1) % every_ == 0; }
+  void keep() {
+    before_.clear();
+    for (const engine::Parameter* weight : weights_) before_.push_back(values_of(*backend_, weight->value));
+  }
+
+  std::uint64_t every_;
+  UpdateStudy* study_;
+  engine::Backend* backend_ = nullptr;
+  std::vector<engine::Parameter*> weights_;
+  std::vector<std::vector<float>> before_;
+};
 
 constexpr std::uint64_t observed_every = 20;
 
@@ -37,6 +107,49 @@ void require(const SweepPlan& plan, const char* workload, std::initializer_list<
 }
 
 }  // namespace
+
+std::span<const PaperBar> ssd_activation_gradients() {
+  static constexpr std::array<PaperBar, 17> bars = {{{-60, -45, .009},
+                                                     {-45, -40, .10},
+                                                     {-40, -38, .15},
+                                                     {-38, -36, .33},
+                                                     {-36, -34, .8},
+                                                     {-34, -32, 1.95},
+                                                     {-32, -30, 4.0},
+                                                     {-30, -28, 6.4},
+                                                     {-28, -26, 7.3},
+                                                     {-26, -24, 6.0},
+                                                     {-24, -22, 3.4},
+                                                     {-22, -20, 1.5},
+                                                     {-20, -18, .67},
+                                                     {-18, -16, .35},
+                                                     {-16, -14, .15},
+                                                     {-14, -12, .05},
+                                                     {-12, -10, .009}}};
+  return bars;
+}
+
+double ssd_lost_percent(int log2_scale, int threshold_exponent) {
+  double lost = 0, all = 0;
+  const double edge = threshold_exponent - log2_scale;
+  for (const PaperBar& bar : ssd_activation_gradients()) {
+    const double below = std::clamp((edge - bar.from) / (bar.to - bar.from), 0.0, 1.0);
+    lost += below * bar.percent;
+    all += bar.percent;
+  }
+  return 100 * lost / all;
+}
+
+UpdateStudy study_updates(const RunConfig& config, std::uint64_t every, int threads) {
+  const std::unique_ptr<PreparedRun> prepared = prepare_run(resolve_run(config), threads);
+  UpdateStudy study;
+  UpdateWatcher watcher(every, study);
+  engine::Trainer trainer(*prepared->backend, prepared->workload, prepared->plan, watcher);
+  watcher.watch(*prepared->backend, trainer.parameters());
+  if (trainer.run().end == engine::RunResult::End::stopped)
+    throw CommandError(ExitCode::interrupted, "interrupted; the same command carries on");
+  return study;
+}
 
 const JudgedRow& Miniature::row(std::string_view workload, std::string_view variant) const {
   for (const MiniatureRow& one : rows)

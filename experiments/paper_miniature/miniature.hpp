@@ -1,17 +1,20 @@
 // What the miniature measured, what it claims, and its figures.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "experiments/app/config/config.hpp"
 #include "experiments/app/sweep/sweep.hpp"
-#include "experiments/paper_miniature/update_study.hpp"
-#include "experiments/study/judged_rows.hpp"
+#include "experiments/study/judged_sweep.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
 
 namespace fp16lab::experiments {
@@ -21,6 +24,51 @@ inline constexpr const char* no_scaling = "no-scaling";
 inline constexpr const char* small_updates = "small-updates";
 /// The loss scales of the paper's networks: 1, 8 (SSD), 128 (bigLSTM), 1024 (translation), 32K (the guide).
 inline constexpr int paper_log2_scales[] = {0, 3, 7, 10, 15};
+
+// Figures of "Mixed Precision Training" (Micikevicius et al., ICLR 2018, arXiv 1710.03740) as numbers, for
+// comparison. Read off the printed bars, so each is good to about a tenth of itself.
+
+/// Percent of all values whose magnitude is in [2^from, 2^to).
+struct PaperBar {
+  int from = 0;
+  int to = 0;
+  double percent = 0;
+};
+
+/// Figure 3: activation gradients of Multibox SSD trained in FP32. 67 % of all values are exactly zero beside
+/// these.
+std::span<const PaperBar> ssd_activation_gradients();
+inline constexpr double ssd_zero_percent = 67;
+
+/// Figure 2b: weight gradients of a speech model, times the learning rate (what the text calls updates);
+/// about 5 % of all lie below 2^-24.
+inline constexpr double speech_updates_below_subnormal_percent = 5;
+
+/// Table 2: mean average precision of Multibox SSD in FP32, and in mixed precision without scaling (it
+/// diverges) and with a loss scale of 8.
+inline constexpr double ssd_map_fp32 = 76.9, ssd_map_scaled = 77.1;
+
+/// Percent of the non-zero values of figure 3 that are below `threshold` = 2^e after multiplication by
+/// 2^log2_scale, bars taken as even in the exponent.
+double ssd_lost_percent(int log2_scale, int threshold_exponent);
+
+/// How large the updates of weights are, and what FP16 weights would make of them.
+/// Counts over all weights (no biases) and all observed steps. A weight's update is the difference of the
+/// stored weight behind and before the step, which is exact to half an ulp of the stored type.
+struct UpdateStudy {
+  std::uint64_t elements = 0;
+  ExponentHistogram updates;    ///< magnitudes of the differences; zero: the stored weight did not move
+  std::uint64_t too_small = 0;  ///< updates that FP16 rounds to zero by themselves: 0 < |u| <= 2^-25
+  /// Updates that FP16 holds, but that fp16(w) + fp16(u), rounded to nearest even, loses: fp16(w) again.
+  std::uint64_t absorbed = 0;
+  std::uint64_t steps = 0;  ///< observed ones
+
+  std::uint64_t moved() const { return updates.finite_nonzero(); }
+};
+
+/// Trains to the end in this process and looks at every `every`-th step, the first included.
+/// CommandError(interrupted) after Ctrl-C where catch_interrupts() was called.
+UpdateStudy study_updates(const RunConfig& config, std::uint64_t every, int threads);
 
 /// One variant of one workload, all seeds.
 struct MiniatureRow {

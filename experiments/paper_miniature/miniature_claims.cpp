@@ -3,7 +3,6 @@
 #include <array>
 
 #include "experiments/paper_miniature/miniature.hpp"
-#include "experiments/paper_miniature/paper_figures.hpp"
 
 namespace fp16lab::experiments {
 namespace {

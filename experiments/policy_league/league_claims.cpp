@@ -9,7 +9,6 @@
 #include "engine/amp/policy.hpp"
 #include "experiments/app/replay/replay.hpp"
 #include "experiments/policy_league/league.hpp"
-#include "experiments/policy_league/rank_correlation.hpp"
 
 namespace fp16lab::experiments {
 namespace {

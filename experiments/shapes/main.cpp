@@ -15,7 +15,6 @@
 #include "experiments/app/command_line.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/emulated_vs_device/device_side.hpp"
-#include "experiments/emulated_vs_device/device_time.hpp"
 #include "experiments/study/study.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 

@@ -15,7 +15,7 @@
 #include "experiments/app/command_line.hpp"
 #include "experiments/study/study.hpp"
 #include "experiments/tensor_core_probe/device.hpp"
-#include "experiments/tensor_core_probe/record.hpp"
+#include "experiments/tensor_core_probe/question.hpp"
 #include "numerics/text/message.hpp"
 
 namespace fp16lab::experiments {

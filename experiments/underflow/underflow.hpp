@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "experiments/app/sweep/sweep.hpp"
-#include "experiments/study/judged_rows.hpp"
+#include "experiments/study/judged_sweep.hpp"
 #include "numerics/histogram/cast_counts.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
 

@@ -10,7 +10,6 @@
 
 #include "analysis/account.hpp"
 #include "analysis/paired_verdict.hpp"
-#include "analysis/quality.hpp"
 #include "numerics/histogram/cast_counts.hpp"
 #include "reports/data/quantity.hpp"
 #include "reports/data/run_set.hpp"

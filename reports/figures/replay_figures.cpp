@@ -8,7 +8,6 @@
 
 #include "numerics/files/disk/folder.hpp"
 #include "reports/data/league.hpp"
-#include "reports/data/replay_paths.hpp"
 #include "reports/data/run_config.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/gnuplot.hpp"

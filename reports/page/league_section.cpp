@@ -1,4 +1,4 @@
-#include "reports/page/league_section.hpp"
+#include "reports/page/page_sections.hpp"
 
 #include <fmt/core.h>
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "numerics/files/run/replay_file.hpp"
 #include "reports/figures/figures.hpp"
 #include "reports/page/report_data.hpp"
 
@@ -49,5 +51,9 @@ std::string observed_section(const RunSet& set, const std::vector<WorkloadMateri
 
 /// What computed the runs, and command, sources, machine and data of every one. (provenance_section.cpp)
 std::string provenance_section(const RunSet& set);
+
+/// One section a replay: a league table of policies and their scale traces. Empty without any.
+/// (league_section.cpp)
+std::string league_sections(std::span<const ReplayFile> replays);
 
 }  // namespace fp16lab::reports

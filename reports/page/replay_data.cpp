@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "reports/data/league.hpp"
-#include "reports/data/replay_paths.hpp"
 #include "reports/data/run_config.hpp"
 #include "reports/page/page_json.hpp"
 

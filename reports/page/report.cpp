@@ -17,7 +17,6 @@
 #include "reports/page/embedded_page.hpp"
 #include "reports/page/emulation.hpp"
 #include "reports/page/html.hpp"
-#include "reports/page/league_section.hpp"
 #include "reports/page/page_extent.hpp"
 #include "reports/page/page_sections.hpp"
 #include "reports/page/report_data.hpp"

@@ -9,7 +9,7 @@
 #include <random>
 #include <sstream>
 
-#include "analysis/quality.hpp"
+#include "analysis/paired_verdict.hpp"
 #include "analysis/range_output.hpp"
 #include "analysis/range_report.hpp"
 #include "analysis/suggested_scale.hpp"

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/nn/models/gan.hpp"
 #include "engine/nn/models/mlp.hpp"
+#include "engine/train/methods/gan.hpp"
 
 namespace fp16lab::engine::test {
 

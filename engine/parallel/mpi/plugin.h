@@ -1,6 +1,6 @@
 /* What libfp16lab_mpi_openmpi.so and libfp16lab_mpi_mpich.so offer, in plain C: one source, mpi/plugin.cpp, compiled
    with the header of each MPI, because their binaries do not fit each other. A program loads the one of the launcher
-   that started it (mpi/join.cpp), so one build of fp16lab serves both, and starts where there is neither.
+   that started it (mpi/mpi_communicator.cpp), so one build of fp16lab serves both, and starts where there is neither.
 
    Functions that can fail return NULL, or a text that says what MPI said, valid until the next call. One thread calls
    them. Nothing waits but `start` and `finish`. */

@@ -2,6 +2,7 @@
 
 #include <span>
 #include <stdexcept>
+#include <utility>
 
 #include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/ops.hpp"
@@ -9,6 +10,18 @@
 #include "numerics/random/philox.hpp"
 
 namespace fp16lab::engine {
+
+namespace nn {
+
+Gan::Gan(std::unique_ptr<Module> generator, std::unique_ptr<Module> discriminator, std::int64_t noise_width)
+    : noise_width_(noise_width) {
+  if (generator == nullptr || discriminator == nullptr)
+    throw std::invalid_argument("Gan: a generator and a discriminator are needed");
+  generator_ = &add_child(std::move(generator));
+  discriminator_ = &add_child(std::move(discriminator));
+}
+
+}  // namespace nn
 
 namespace {
 

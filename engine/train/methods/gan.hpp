@@ -25,13 +25,39 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
-#include "engine/nn/models/gan.hpp"
+#include "engine/nn/module.hpp"
 #include "engine/train/method.hpp"
 
 namespace fp16lab::engine {
+
+namespace nn {
+
+/// The generator makes images of noise; the discriminator's one output is the logit of "this image is real".
+/// Parameters: those of the generator, then those of the discriminator; their paths must differ.
+class Gan final : public Module {
+ public:
+  /// std::invalid_argument if either is null.
+  Gan(std::unique_ptr<Module> generator, std::unique_ptr<Module> discriminator, std::int64_t noise_width);
+
+  /// Images (batch, ...) of noise (batch, noise_width).
+  Variable forward(Tape& tape, const Variable& noise) override { return generator_->forward(tape, noise); }
+
+  Module& generator() const { return *generator_; }
+  Module& discriminator() const { return *discriminator_; }
+  std::int64_t noise_width() const { return noise_width_; }
+
+ private:
+  std::int64_t noise_width_;
+  Module* generator_;
+  Module* discriminator_;
+};
+
+}  // namespace nn
 
 class AdversarialTraining final : public TrainingMethod {
  public:

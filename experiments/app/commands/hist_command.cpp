@@ -2,28 +2,34 @@
 // other formats.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <glob.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
+#include <filesystem>
 #include <iostream>
 #include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <span>
 #include <sstream>
+#include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "analysis/tensor_state.hpp"
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/array_dumps.hpp"
-#include "experiments/app/commands/dump_steps.hpp"
 #include "experiments/app/commands/hist_show.hpp"
-#include "experiments/app/commands/input_paths.hpp"
 #include "experiments/app/commands/name_selection.hpp"
+#include "experiments/app/exit_code.hpp"
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/formats/decimal.hpp"
@@ -37,6 +43,157 @@
 
 namespace fp16lab::experiments {
 namespace {
+
+struct Matches {
+  glob_t list{};
+  Matches() = default;
+  Matches(const Matches&) = delete;
+  Matches& operator=(const Matches&) = delete;
+  ~Matches() { ::globfree(&list); }
+};
+
+/// The folder that a pattern names before its first wildcard, where it is not there: "" otherwise.
+std::filesystem::path missing_folder(const std::filesystem::path& pattern) {
+  std::filesystem::path folder;
+  for (const std::filesystem::path& part : pattern.parent_path()) {
+    if (part.string().find_first_of("*?[") != std::string::npos) break;
+    folder /= part;
+    if (!is_there(folder)) return folder;
+  }
+  return {};
+}
+
+std::vector<std::filesystem::path> matches_of(const std::string& pattern) {
+  if (const std::filesystem::path missing = missing_folder(pattern); !missing.empty())
+    throw CommandError(ExitCode::usage,
+                       fmt::format("{}: folder {} does not exist", pattern, missing.string()));
+  Matches matches;
+  const int code = ::glob(pattern.c_str(), GLOB_ERR, nullptr, &matches.list);
+  if (code == GLOB_NOMATCH) throw CommandError(ExitCode::usage, fmt::format("{}: no file matches", pattern));
+  if (code != 0)
+    throw CommandError(ExitCode::usage, fmt::format("{}: a folder of this pattern cannot be read", pattern));
+  const std::span<char*> paths(matches.list.gl_pathv, matches.list.gl_pathc);
+  return {paths.begin(), paths.end()};
+}
+
+/// Each argument is a path that exists, or a pattern of *, ? and [...] (as glob(7); quoted, so that the shell
+/// leaves it alone), which stands for the paths it matches in alphabetical order. A path that comes twice is
+/// kept once, at its first place. CommandError(usage) for a path that is not there and a pattern without a
+/// match.
+std::vector<std::filesystem::path> expand_inputs(std::span<const std::filesystem::path> arguments) {
+  std::vector<std::filesystem::path> paths;
+  std::set<std::filesystem::path> seen;
+  const auto add = [&](const std::filesystem::path& path) {
+    std::error_code error;
+    const std::filesystem::path one = std::filesystem::weakly_canonical(path, error);
+    if (seen.insert(error ? path : one).second) paths.push_back(path);
+  };
+  for (const std::filesystem::path& argument : arguments) {
+    if (is_there(argument)) {  // whatever characters its name has
+      add(argument);
+    } else if (argument.string().find_first_of("*?[") != std::string::npos) {
+      for (const std::filesystem::path& path : matches_of(argument.string())) add(path);
+    } else {
+      throw CommandError(ExitCode::usage, fmt::format("{}: no such file or run folder", argument.string()));
+    }
+  }
+  return paths;
+}
+
+/// Of one counted array: its tensor, and the step.
+struct ArrayStep {
+  std::string tensor;
+  std::uint64_t step = 0;
+};
+
+struct DumpSteps {
+  std::vector<ArrayStep> arrays;  ///< one for each of CountedDumps::arrays; empty: the files are no steps
+  std::string told;               ///< what was assumed, a sentence; "" of a single file
+};
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// The numbers in a path, those of up to 18 digits, from left to right.
+std::vector<std::uint64_t> numbers_in(const std::string& path) {
+  std::vector<std::uint64_t> numbers;
+  for (std::size_t i = 0; i < path.size();) {
+    std::size_t end = i;
+    while (end < path.size() && is_digit(path[end])) ++end;
+    if (end > i && end - i <= 18) numbers.push_back(std::stoull(path.substr(i, end - i)));
+    i = end == i ? i + 1 : end;
+  }
+  return numbers;
+}
+
+/// The number of each path: the first that all have, and in which all differ.
+std::optional<std::vector<std::uint64_t>> numbers_of(const std::vector<std::string>& paths) {
+  std::vector<std::vector<std::uint64_t>> all;
+  for (const std::string& path : paths) all.push_back(numbers_in(path));
+  const std::size_t count = std::ranges::min(all, {}, &std::vector<std::uint64_t>::size).size();
+  for (std::size_t which = 0; which < count; ++which) {
+    std::vector<std::uint64_t> numbers;
+    for (const auto& each : all) numbers.push_back(each[which]);
+    if (std::set(numbers.begin(), numbers.end()).size() == paths.size()) return numbers;
+  }
+  return std::nullopt;
+}
+
+std::string step_names(const std::vector<std::uint64_t>& ascending) {
+  if (ascending.size() <= 6) return fmt::format("steps {}", fmt::join(ascending, ", "));
+  return fmt::format("{} steps from {} to {}", ascending.size(), ascending.front(), ascending.back());
+}
+
+/// Files with the same tensors are steps, in the order of the number in their names ("step-500.npz"): the
+/// first number in which all of them differ. Without such a number they are steps 1, 2, ... as given. Of .npy
+/// files, which hold one array each, those of a folder are one step, and the number is the folder's. Other
+/// files are parts of one whole.
+DumpSteps steps_of(const CountedDumps& dumps) {
+  const auto unit_of = [](const CountedArray& array) {
+    return (array.format == ArrayFormat::npy ? array.file.parent_path() : array.file).string();
+  };
+  const auto tensor_of = [](const CountedArray& array) {
+    return array.format == ArrayFormat::npy ? printable(array.file.stem().string())
+                                            : printable(array.info.name);
+  };
+  std::vector<std::string> units;  // in the order given
+  std::map<std::string, std::set<std::string>> tensors;
+  std::set<std::string> files;
+  for (const CountedArray& array : dumps.arrays) {
+    files.insert(array.file.string());
+    const auto [names, added] = tensors.try_emplace(unit_of(array));
+    if (added) units.push_back(unit_of(array));
+    if (!names->second.insert(tensor_of(array)).second) return {};  // two names, made printable, became one
+  }
+  if (files.size() < 2) return {};
+  const bool agree = units.size() > 1 && std::ranges::all_of(units, [&](const std::string& unit) {
+                       return tensors[unit] == tensors[units.front()];
+                     });
+  if (!agree)
+    return {
+        .arrays = {},
+        .told = fmt::format("{} files whose tensors differ: taken as parts of one whole (--separate reports "
+                            "them one by one).",
+                            files.size())};
+  const std::optional<std::vector<std::uint64_t>> numbers = numbers_of(units);
+  std::map<std::string, std::uint64_t> steps;
+  for (std::size_t i = 0; i < units.size(); ++i) steps[units[i]] = numbers ? (*numbers)[i] : i + 1;
+  DumpSteps result;
+  for (const CountedArray& array : dumps.arrays)
+    result.arrays.push_back({tensor_of(array), steps[unit_of(array)]});
+  std::vector<std::uint64_t> ascending;
+  for (const auto& [unit, step] : steps) ascending.push_back(step);
+  std::ranges::sort(ascending);
+  const bool folders = units.size() < files.size() || dumps.arrays.front().format == ArrayFormat::npy;
+  result.told = fmt::format(
+      "{} {} with the same {}: taken as {} of one run, {} (--separate reports {} one by one).", units.size(),
+      folders ? "folders" : "files",
+      tensors[units.front()].size() == 1 ? std::string("tensor")
+                                         : fmt::format("{} tensors", tensors[units.front()].size()),
+      step_names(ascending),
+      numbers ? "by the numbers in their names" : "in the order given, since no number tells them apart",
+      folders ? "their files" : "them");
+  return result;
+}
 
 using Json = HistJson;
 

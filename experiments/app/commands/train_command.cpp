@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "experiments/app/commands.hpp"
-#include "experiments/app/run/live_mode.hpp"
+#include "experiments/app/run/live_panel.hpp"
 #include "experiments/app/run/train_run.hpp"
 #include "numerics/text/text.hpp"
 

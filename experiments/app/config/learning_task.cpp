@@ -7,8 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "engine/nn/models/gan.hpp"
-#include "engine/nn/models/model_pair.hpp"
 #include "engine/nn/network/network.hpp"
 #include "engine/train/methods/gan.hpp"
 #include "engine/train/methods/gradient_penalty.hpp"

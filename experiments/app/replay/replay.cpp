@@ -3,17 +3,103 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <stdexcept>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "experiments/app/replay/recorded_run.hpp"
 #include "experiments/app/replay/step_outcome.hpp"
+#include "numerics/formats/decimal.hpp"
+#include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::experiments {
 namespace {
+
+/// Three significant digits, but no exponent for what is not tiny.
+std::string short_number(double x) {
+  if (x == 0) return "0";
+  if (x < 1e-4) return fmt::format("{:.1e}", x);
+  return fmt::format("{:.3g}", x);
+}
+
+std::string log2_text(double log2_scale) {
+  if (std::isinf(log2_scale)) return log2_scale > 0 ? "inf" : "0";
+  return log2_scale == std::round(log2_scale) ? fmt::format("2^{:.0f}", log2_scale)
+                                              : fmt::format("2^{:.3g}", log2_scale);
+}
+
+/// Bounds from counts are never exactly 1; what is left of the angle says more than 0.99999.
+std::string cosine_text(double cosine) {
+  if (cosine == 0) return "0";
+  if (cosine > 0.9999) return fmt::format("1-{:.0e}", 1 - cosine);
+  return fmt::format("{:.4f}", cosine);
+}
+
+constexpr std::array<const char*, 9> headings = {"policy",       "skips",       "wasted",
+                                                 "lost count %", "lost L1 %",   "lost L2 %",
+                                                 "cosine >=",    "final scale", "exact"};
+
+using engine::amp::PolicyDescription;
+
+constexpr std::string_view interval_name = "growth_interval";
+constexpr std::string_view all_policies = "scaler";
+
+struct Setting {
+  std::string text;    ///< as given, for messages
+  std::string policy;  ///< "scaler": all
+  std::string parameter;
+  double value = 0;
+};
+
+double value_of(const std::string& text, const std::string& setting) {
+  if (text == "true") return 1;
+  if (text == "false") return 0;
+  try {
+    return parse_number(text).value.to_double();
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("--set {}: {}", setting, error.what()));
+  }
+}
+
+Setting parse(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  const std::size_t dot = text.find('.');
+  if (equals == std::string::npos || dot == std::string::npos || dot > equals || dot == 0 ||
+      dot + 1 == equals)
+    throw std::invalid_argument(
+        fmt::format("--set {}: expected POLICY.PARAMETER=VALUE, such as torch.growth_interval=20, or "
+                    "scaler.PARAMETER=VALUE for every policy that has it",
+                    text));
+  const std::string policy = text.substr(0, dot);
+  return {.text = text,
+          .policy = policy == all_policies ? policy : std::string(engine::amp::scale_policy(policy).name),
+          .parameter = text.substr(dot + 1, equals - dot - 1),
+          .value = value_of(text.substr(equals + 1), text)};
+}
+
+/// Is the parameter one of `description`, or at least of some policy where the setting is for all?
+void check(const Setting& setting, const PolicyDescription* description) {
+  try {
+    engine::amp::require_parameter(description, setting.parameter);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(fmt::format("--set {}: {}", setting.text, error.what()));
+  }
+}
+
+ReplayedPolicy row_of(const PolicyDescription& description, const engine::amp::ScalePolicy& policy) {
+  ReplayedPolicy row;
+  row.name = row.label = description.name;
+  for (const engine::amp::PolicyParameter& parameter : description.parameters)
+    row.parameters.emplace_back(parameter.name, policy.values.at(std::string(parameter.name)));
+  row.source = description.source;
+  row.per_layer = description.per_layer;
+  return row;
+}
 
 /// The first pass: what the steps allow.
 struct ReplaySurvey {
@@ -76,6 +162,71 @@ std::vector<std::string> notes_of(const RecordedRun& run, const ReplayOptions& o
 
 }  // namespace
 
+std::vector<Contestant> contestants(const ContestantOptions& options) {
+  std::vector<const PolicyDescription*> chosen;
+  const auto takes_part = [&chosen](const PolicyDescription& description) {
+    return std::any_of(chosen.begin(), chosen.end(),
+                       [&](const PolicyDescription* known) { return known->name == description.name; });
+  };
+  const auto choose = [&](const PolicyDescription& description) {
+    if (!takes_part(description)) chosen.push_back(&description);
+  };
+  for (const std::string& name : options.policies) choose(engine::amp::scale_policy(name));
+  if (options.policies.empty())
+    for (const PolicyDescription& description : engine::amp::scale_policies()) choose(description);
+
+  std::vector<Setting> settings;
+  for (const std::string& text : options.settings) {
+    const Setting& setting = settings.emplace_back(parse(text));
+    const PolicyDescription* const description =
+        setting.policy == all_policies ? nullptr : &engine::amp::scale_policy(setting.policy);
+    check(setting, description);
+    if (description != nullptr && !takes_part(*description))
+      throw std::invalid_argument(
+          fmt::format("--set {}: policy {} does not take part", setting.text, description->name));
+    const bool meant =
+        description != nullptr || std::any_of(chosen.begin(), chosen.end(), [&](const auto* candidate) {
+          return candidate->find(setting.parameter) != nullptr;
+        });
+    if (!meant)
+      throw std::invalid_argument(fmt::format("--set {}: no policy that takes part has the parameter '{}'",
+                                              setting.text, setting.parameter));
+  }
+
+  std::vector<Contestant> result;
+  for (const PolicyDescription* const description : chosen) {
+    engine::amp::ScalerOptions scaler;
+    scaler.policy = description->name;
+    if (options.interval) {
+      const engine::amp::PolicyParameter* const interval = description->find(interval_name);
+      if (interval != nullptr && interval->fallback > static_cast<double>(*options.interval))
+        scaler.parameters[std::string(interval_name)] = static_cast<double>(*options.interval);
+    }
+    for (const Setting& setting : settings)
+      if ((setting.policy == all_policies && description->find(setting.parameter) != nullptr) ||
+          setting.policy == description->name)
+        scaler.parameters[setting.parameter] = setting.value;
+    try {
+      Contestant contestant{.policy = engine::amp::make_scale_policy(scaler), .row = {}};
+      contestant.row = row_of(*description, contestant.policy);
+      result.push_back(std::move(contestant));
+    } catch (const std::invalid_argument& error) {
+      throw std::invalid_argument(fmt::format("policy {}: {}", description->name, error.what()));
+    }
+  }
+  return result;
+}
+
+Contestant fixed_contestant(double scale, std::string name, std::string label, std::string source) {
+  Contestant contestant{.policy = engine::amp::make_scale_policy({.policy = "fixed", .initial_scale = scale}),
+                        .row = {}};
+  contestant.row.name = std::move(name);
+  contestant.row.label = std::move(label);
+  contestant.row.source = std::move(source);
+  contestant.row.parameters = {{"initial_scale", scale}};
+  return contestant;
+}
+
 ReplayFile replay_run(const std::filesystem::path& folder, const ReplayOptions& options) {
   std::vector<Contestant> all = contestants(options.contestants);
   const RecordedRun run(folder);
@@ -123,6 +274,49 @@ ReplayFile replay_run(const std::filesystem::path& folder, const ReplayOptions& 
     file.notes.insert(file.notes.begin(),
                       fmt::format("scales and skips of {} of {} rows are bounds", bounded, replayed));
   return file;
+}
+
+std::string interval_text(const ReplayInterval& interval) {
+  return interval.exact() ? fmt::format("{}", interval.lower)
+                          : fmt::format("{}..{}", interval.lower, interval.upper);
+}
+
+std::string percent_text(const ReplayInterval& share) {
+  const std::string lower = short_number(100 * share.lower), upper = short_number(100 * share.upper);
+  return lower == upper ? lower : lower + ".." + upper;
+}
+
+std::string log2_range_text(double log2_lower, double log2_upper) {
+  const std::string lower = log2_text(log2_lower);
+  return log2_lower == log2_upper ? lower : lower + ".." + log2_text(log2_upper);
+}
+
+std::string replay_table(const ReplayFile& replay) {
+  using Cells = std::array<std::string, headings.size()>;
+  std::vector<Cells> rows{Cells{}};
+  std::copy(headings.begin(), headings.end(), rows.front().begin());
+  for (const ReplayedPolicy& policy : replay.policies) {
+    if (!policy.replayed || policy.steps.empty()) {
+      rows.push_back({policy.label, "-", "-", "-", "-", "-", "-", "-", "not replayable"});
+      continue;
+    }
+    const auto known = [&policy](std::string text) { return policy.any_applied ? std::move(text) : "-"; };
+    rows.push_back({policy.label, interval_text(policy.skips), interval_text(policy.wasted_steps),
+                    known(percent_text(policy.lost_count)), known(percent_text(policy.lost_l1)),
+                    known(percent_text(policy.lost_l2)), known(cosine_text(policy.cosine.lower)),
+                    log2_range_text(policy.log2_scale_lower.back(), policy.log2_scale_upper.back()),
+                    policy.exact ? "yes" : "bounds"});
+  }
+  std::array<std::size_t, headings.size()> widths{};
+  for (const Cells& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string text;
+  for (const Cells& row : rows) {
+    std::string line = fmt::format("{:<{}}", row[0], widths[0]);
+    for (std::size_t i = 1; i < row.size(); ++i) line += fmt::format("  {:>{}}", row[i], widths[i]);
+    text += line + '\n';
+  }
+  return text;
 }
 
 }  // namespace fp16lab::experiments

@@ -16,10 +16,21 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/train/observer.hpp"
 #include "numerics/histogram/cast_counts.hpp"
 #include "numerics/histogram/zones.hpp"
 
 namespace fp16lab::experiments {
+
+/// What train --live asks for.
+enum class LiveMode {
+  off,
+  automatic,  ///< a panel where stderr is a terminal, else the progress line
+  always,     ///< a panel wherever stderr goes
+};
+
+/// Is there to be a panel?
+bool wants_panel(LiveMode mode);
 
 /// All gradients of a layer in the step that was observed last.
 struct LiveLayer {
@@ -92,5 +103,27 @@ class LivePanel {
 PanelSize terminal_size();
 /// What the environment allows: NO_COLOR, and UTF-8 in LC_ALL, LC_CTYPE or LANG.
 PanelStyle terminal_style();
+
+/// A run's records as the panel.
+class LiveFeed {
+ public:
+  LiveFeed(std::string title, std::uint64_t first_step, std::uint64_t total_steps, PanelStyle style);
+
+  void on_gradient(const HistogramRow& row);
+  /// Draws where it is time, and for the last step.
+  void on_step(const StepRow& row);
+  void message(const std::string& line) { panel_.message(line); }
+  /// What is drawn now.
+  const LiveView& view() const { return view_; }
+
+ private:
+  /// The greatest width of a sparkline.
+  static constexpr std::size_t recent_steps = 512;
+
+  LivePanel panel_;
+  LiveView view_;
+  std::uint64_t first_step_;
+  std::chrono::steady_clock::time_point start_;
+};
 
 }  // namespace fp16lab::experiments

@@ -13,10 +13,10 @@
 #include "engine/train/observer.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/app/run/folder_claim.hpp"
-#include "experiments/app/run/live_feed.hpp"
-#include "experiments/app/run/tensorboard_feed.hpp"
+#include "experiments/app/run/live_panel.hpp"
 #include "numerics/files/arrays/safetensors.hpp"
 #include "numerics/files/run/run_folder.hpp"
+#include "numerics/files/run/tensorboard_events.hpp"
 
 namespace fp16lab::experiments {
 
@@ -33,6 +33,25 @@ void require_use(const std::filesystem::path& folder, FolderUse use);
 
 /// Is the run done for good, so that repeating it would give the same?
 bool is_complete(ExitState state);
+
+/// A run's records as an event file (train --tensorboard DIR).
+/// Scalars of every step and, as "evaluation/NAME", of every evaluation: what run_rows.hpp calls a curve. Of
+/// an observed step a histogram "exponents/TENSOR" of every gradient, before rounding and with the loss scale
+/// in it; "activations/TENSOR", "weights/TENSOR" and so on of other tensors; of updates also a scalar
+/// "unmoved/TENSOR".
+class TensorboardFeed {
+ public:
+  TensorboardFeed(const std::filesystem::path& folder, std::uint64_t first_step)
+      : writer_(folder, first_step) {}
+
+  void on_tensor(const HistogramRow& row);
+  void on_step(const StepRow& row);
+  void on_evaluation(const EvaluationRow& row);
+  void sync() { writer_.sync(); }
+
+ private:
+  TensorboardWriter writer_;
+};
 
 struct RecorderOptions {
   std::uint64_t first_step = 1;  ///< above 1 where a run is continued

@@ -7,7 +7,7 @@
 
 #include "experiments/app/common_options.hpp"
 #include "experiments/app/run/folder_claim.hpp"
-#include "experiments/app/run/live_mode.hpp"
+#include "experiments/app/run/live_panel.hpp"
 
 namespace fp16lab::experiments {
 

@@ -6,7 +6,7 @@
 
 #include "engine/amp/levels/autocast.hpp"
 #include "engine/amp/scalers/grad_scaler.hpp"
-#include "engine/autograd/gradient_observer.hpp"
+#include "engine/autograd/observers.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/nn/linear.hpp"
 #include "engine/nn/losses.hpp"

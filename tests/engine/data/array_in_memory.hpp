@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/data/example_array.hpp"
+#include "engine/data/dataset.hpp"
 
 namespace fp16lab::engine::data {
 

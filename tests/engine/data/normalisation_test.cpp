@@ -1,4 +1,4 @@
-// From the numbers of a data set to those of a network (engine/data/normalisation.hpp, example_array.hpp).
+// From the numbers of a data set to those of a network (engine/data/normalisation.hpp, dataset.hpp).
 #include "engine/data/normalisation.hpp"
 
 #include <gmock/gmock.h>

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/amp/levels/autocast.hpp"
-#include "engine/autograd/gradient_observer.hpp"
+#include "engine/autograd/observers.hpp"
 #include "engine/nn/module.hpp"
 #include "tests/engine/autograd/support.hpp"
 #include "tests/engine/nn/scalar_twin.hpp"

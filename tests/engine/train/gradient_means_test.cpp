@@ -1,5 +1,4 @@
 // Means over shards that travel while a backward pass goes on: they start early, and no bit tells when.
-#include "engine/train/gradient_means.hpp"
 
 #include <gtest/gtest.h>
 
@@ -192,7 +191,7 @@ TEST(GradientMeans, PassBehindTheLastIsRefused) {
   });
 }
 
-/// What orders of NCCL cut is a bucket: the rule of gradient_means.hpp, spelled out.
+/// What orders of NCCL cut is a bucket: the rule of sharding.hpp, spelled out.
 TEST(GradientMeans, BucketIsOneCall) {
   const std::vector<std::vector<std::string>> buckets{{"fc4.bias", "fc4.weight", "fc3.bias", "fc3.weight"},
                                                       {"fc2.bias", "fc2.weight"},

@@ -12,7 +12,6 @@
 #include <gmock/gmock.h>
 
 #include "engine/nn/models/mlp.hpp"
-#include "engine/nn/models/model_pair.hpp"
 #include "engine/train/methods/gan.hpp"
 #include "engine/train/methods/gradient_penalty.hpp"
 #include "engine/train/methods/two_models.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/autograd/gradient_observer.hpp"
+#include "engine/autograd/observers.hpp"
 
 namespace fp16lab::engine::test {
 

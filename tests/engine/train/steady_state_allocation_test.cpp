@@ -20,7 +20,6 @@
 #include "engine/data/text.hpp"
 #include "engine/nn/conv2d.hpp"
 #include "engine/nn/models/mlp.hpp"
-#include "engine/nn/models/model_pair.hpp"
 #include "engine/nn/normalization.hpp"
 #include "engine/train/methods/gan.hpp"
 #include "engine/train/methods/two_models.hpp"

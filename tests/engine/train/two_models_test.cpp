@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "engine/nn/models/mlp.hpp"
-#include "engine/nn/models/model_pair.hpp"
 #include "engine/train/methods/two_models.hpp"
 #include "tests/engine/autograd/twin.hpp"
 #include "tests/engine/train/recipe_support.hpp"

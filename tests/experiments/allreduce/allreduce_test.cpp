@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/backend/emulated/emulated_backend.hpp"
-#include "experiments/allreduce/agreement.hpp"
 #include "experiments/allreduce/gradient_mean.hpp"
+#include "experiments/allreduce/measurement.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "tests/engine/parallel/order_twins.hpp"
 

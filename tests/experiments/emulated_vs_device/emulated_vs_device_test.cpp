@@ -10,7 +10,6 @@
 #include "engine/backend/cuda/runtime/devices.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "experiments/emulated_vs_device/lockstep.hpp"
-#include "experiments/emulated_vs_device/record.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "tests/experiments/app/small_runs.hpp"
 #include "tests/support/on_ptx.hpp"

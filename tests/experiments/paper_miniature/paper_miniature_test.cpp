@@ -8,7 +8,6 @@
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/sweep/sweep.hpp"
 #include "experiments/paper_miniature/miniature.hpp"
-#include "experiments/paper_miniature/paper_figures.hpp"
 #include "tests/experiments/app/small_runs.hpp"
 #include "tests/experiments/study/judged_row.hpp"
 

@@ -8,7 +8,6 @@
 
 #include "engine/amp/policy.hpp"
 #include "experiments/policy_league/league.hpp"
-#include "experiments/policy_league/rank_correlation.hpp"
 #include "tests/experiments/app/small_runs.hpp"
 #include "tests/experiments/study/judged_row.hpp"
 

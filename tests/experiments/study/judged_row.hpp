@@ -4,7 +4,7 @@
 #include <array>
 #include <vector>
 
-#include "experiments/study/judged_rows.hpp"
+#include "experiments/study/judged_sweep.hpp"
 
 namespace fp16lab::experiments {
 

@@ -1,6 +1,6 @@
 // From words to verdicts, and the claims of exp_underflow on made-up measurements: each verdict can be
 // reached.
-#include "experiments/study/judged_rows.hpp"
+#include "experiments/study/judged_sweep.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

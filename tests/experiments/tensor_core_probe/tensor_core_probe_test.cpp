@@ -12,7 +12,6 @@
 
 #include "experiments/tensor_core_probe/emulated_device.hpp"
 #include "experiments/tensor_core_probe/question.hpp"
-#include "experiments/tensor_core_probe/record.hpp"
 #include "tests/support/spawn.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/tensor_core_vectors.hpp"
