@@ -34,7 +34,7 @@ struct TransposedCase {
 
 void PrintTo(const TransposedCase& conv, std::ostream* out) { *out << conv.name; }
 
-/// Visits every product x[i] * w[j] that goes into y[o]: where the convolution of y takes y[o] * w[j] to x[i].
+/// Visits every product x[i] * w[j] that goes into y[o]: the convolution of y takes y[o] * w[j] to x[i].
 template <class Visit>
 void for_each_product(const TransposedCase& conv, const Visit& visit) {
   const ConvolutionCase of_y{conv.name,   conv.n, conv.outputs, conv.extent(0), conv.extent(1),
