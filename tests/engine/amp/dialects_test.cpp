@@ -124,6 +124,11 @@ TEST_F(DialectsTest, EveryOpComputesAndHandsOnWhatTheFrameworksListsSay) {
   EXPECT_GT(compared, 2000);
 }
 
+TEST_F(DialectsTest, EveryOpOfFp32IsFp32AtO0) {
+  Autocast autocast(tape, {.level = Level::O0});
+  for (const OpCall& call : op_calls()) EXPECT_EQ(text(see(autocast, call, {f32, f32})), text({f32, f32}));
+}
+
 TEST_F(DialectsTest, EveryOpOfTheEnumerationIsInTheTable) {
   std::vector<bool> there(op_count, false);
   for (const Op untyped : {Op::leaf, Op::identity, Op::cast, Op::pool_pick, Op::pool_place,

@@ -108,7 +108,7 @@ constexpr std::array columns = {
 
 struct Row {
   Op op;
-  std::string_view letters;  ///< one for each column
+  std::string_view letters;  ///< one for each column, a space between frameworks
 };
 // Typed from the frameworks' sources, read op by op, not from engine/amp/levels/op_lists.cpp:
 //   torch      aten/src/ATen/autocast_mode.h, .cpp (CUDA lists)
@@ -123,297 +123,66 @@ struct Row {
 //   apex       apex/amp/lists/*.py (commit cb65b8ed^); O2 and O3 patch no functions
 // Two rows that no framework has: conv2d_weight_gradient is never called under autocast (conv2d's company in
 // torch and apex); mean is FP32 in our torch (its FP16 kernel accumulates in FP32, which is that but for a
-// rounding). clang-format off
+// rounding). Columns: torch 1, paddle D12, mindspore 123a, apex 123.
 constexpr std::array rows = {
-    //                                             torch paddle mindspore apex
-    //                                             1     D12    123a      123
-    Row{Op::matmul,
-        "W"
-        "WWW"
-        "wMMW"
-        "WMM"},
-    Row{Op::linear,
-        "W"
-        "---"
-        "wMM-"
-        "WMM"},
-    Row{Op::conv2d,
-        "W"
-        "WWW"
-        "wMMW"
-        "WMM"},
-    Row{Op::conv2d_input_gradient,
-        "W"
-        "BFM"
-        "wMMF"
-        "WMM"},
-    Row{Op::conv2d_weight_gradient,
-        "W"
-        "BFM"
-        "FMMF"
-        "WMM"},
-    Row{Op::conv_transpose2d,
-        "W"
-        "BFM"
-        "wMMW"
-        "WMM"},
-    Row{Op::lstm,
-        "W"
-        "BFM"
-        "wMMF"
-        "WMM"},
-    Row{Op::max_pool2d,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::average_pool2d,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::add,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::subtract,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::multiply,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::divide,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::maximum,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::minimum,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::select_positive,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::scale,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::divide_constant,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::negate,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::relu,
-        "F"
-        "BFF"
-        "wFFF"
-        "FFF"},
-    Row{Op::exp,
-        "B"
-        "BBF"
-        "FFFB"
-        "BFF"},
-    Row{Op::log,
-        "B"
-        "BBF"
-        "FFFB"
-        "BFF"},
-    Row{Op::log1p,
-        "B"
-        "BFF"
-        "FFFB"
-        "FFF"},
-    Row{Op::square_root,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::reciprocal_square_root,
-        "B"
-        "BBF"
-        "FFFB"
-        "BFF"},
-    Row{Op::absolute,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::sign,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::sigmoid,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::tanh,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::erf,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::gelu,
-        "F"
-        "BFF"
-        "FFFF"
-        "BFF"},
-    Row{Op::sum,
-        "B"
-        "BBF"
-        "FFFB"
-        "BFF"},
-    Row{Op::max,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::mean,
-        "B"
-        "BBF"
-        "FFFF"
-        "FFF"},
-    Row{Op::reshape,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::broadcast_to,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::permute,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::slice,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::place_slice,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::concat,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::pick,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::place,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::embedding,
-        "F"
-        "BBB"
-        "FFFF"
-        "FFF"},
-    Row{Op::scatter_rows,
-        "F"
-        "BBB"
-        "FFFF"
-        "FFF"},
-    Row{Op::dropout,
-        "F"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::softmax,
-        "B"
-        "BBF"
-        "FFFB"
-        "BFF"},
-    Row{Op::log_softmax,
-        "B"
-        "BBF"
-        "FFFB"
-        "BFF"},
-    Row{Op::layer_norm,
-        "B"
-        "BBF"
-        "FbFB"
-        "BFF"},
-    Row{Op::rms_norm,
-        "B"
-        "BFF"
-        "FFFF"
-        "FFF"},
-    Row{Op::group_norm,
-        "B"
-        "BBF"
-        "FFFB"
-        "BFF"},
-    Row{Op::batch_norm,
-        "F"
-        "BFF"
-        "FbFB"
-        "FFF"},
-    Row{Op::softmax_cross_entropy,
-        "B"
-        "BBF"
-        "FFFB"
-        "BFF"},
-    Row{Op::mse_loss,
-        "B"
-        "BBF"
-        "FFFB"
-        "BFF"},
-    Row{Op::l1_loss,
-        "B"
-        "BBF"
-        "FFFB"
-        "BFF"},
-    Row{Op::huber_loss,
-        "B"
-        "BBF"
-        "FFFB"
-        "BFF"},
-    Row{Op::binary_cross_entropy,
-        "R"
-        "BFF"
-        "FFFF"
-        "RFF"},
-    Row{Op::binary_cross_entropy_with_logits,
-        "B"
-        "BBF"
-        "FFFB"
-        "BFF"},
+    Row{Op::matmul, "W WWW wMMW WMM"},
+    Row{Op::linear, "W --- wMM- WMM"},
+    Row{Op::conv2d, "W WWW wMMW WMM"},
+    Row{Op::conv2d_input_gradient, "W BFM wMMF WMM"},
+    Row{Op::conv2d_weight_gradient, "W BFM FMMF WMM"},
+    Row{Op::conv_transpose2d, "W BFM wMMW WMM"},
+    Row{Op::lstm, "W BFM wMMF WMM"},
+    Row{Op::max_pool2d, "F BFF FFFF FFF"},
+    Row{Op::average_pool2d, "F BFF FFFF FFF"},
+    Row{Op::add, "F BFF FFFF FFF"},
+    Row{Op::subtract, "F BFF FFFF FFF"},
+    Row{Op::multiply, "F BFF FFFF FFF"},
+    Row{Op::divide, "F BFF FFFF FFF"},
+    Row{Op::maximum, "F BFF FFFF FFF"},
+    Row{Op::minimum, "F BFF FFFF FFF"},
+    Row{Op::select_positive, "F BFF FFFF FFF"},
+    Row{Op::scale, "F BFF FFFF FFF"},
+    Row{Op::divide_constant, "F BFF FFFF FFF"},
+    Row{Op::negate, "F BFF FFFF FFF"},
+    Row{Op::relu, "F BFF wFFF FFF"},
+    Row{Op::exp, "B BBF FFFB BFF"},
+    Row{Op::log, "B BBF FFFB BFF"},
+    Row{Op::log1p, "B BFF FFFB FFF"},
+    Row{Op::square_root, "F BFF FFFF FFF"},
+    Row{Op::reciprocal_square_root, "B BBF FFFB BFF"},
+    Row{Op::absolute, "F BFF FFFF FFF"},
+    Row{Op::sign, "F BFF FFFF FFF"},
+    Row{Op::sigmoid, "F BFF FFFF FFF"},
+    Row{Op::tanh, "F BFF FFFF FFF"},
+    Row{Op::erf, "F BFF FFFF FFF"},
+    Row{Op::gelu, "F BFF FFFF BFF"},
+    Row{Op::sum, "B BBF FFFB BFF"},
+    Row{Op::max, "F BFF FFFF FFF"},
+    Row{Op::mean, "B BBF FFFF FFF"},
+    Row{Op::reshape, "F BFF FFFF FFF"},
+    Row{Op::broadcast_to, "F BFF FFFF FFF"},
+    Row{Op::permute, "F BFF FFFF FFF"},
+    Row{Op::slice, "F BFF FFFF FFF"},
+    Row{Op::place_slice, "F BFF FFFF FFF"},
+    Row{Op::concat, "F BFF FFFF FFF"},
+    Row{Op::pick, "F BFF FFFF FFF"},
+    Row{Op::place, "F BFF FFFF FFF"},
+    Row{Op::embedding, "F BBB FFFF FFF"},
+    Row{Op::scatter_rows, "F BBB FFFF FFF"},
+    Row{Op::dropout, "F BFF FFFF FFF"},
+    Row{Op::softmax, "B BBF FFFB BFF"},
+    Row{Op::log_softmax, "B BBF FFFB BFF"},
+    Row{Op::layer_norm, "B BBF FbFB BFF"},
+    Row{Op::rms_norm, "B BFF FFFF FFF"},
+    Row{Op::group_norm, "B BBF FFFB BFF"},
+    Row{Op::batch_norm, "F BFF FbFB FFF"},
+    Row{Op::softmax_cross_entropy, "B BBF FFFB BFF"},
+    Row{Op::mse_loss, "B BBF FFFB BFF"},
+    Row{Op::l1_loss, "B BBF FFFB BFF"},
+    Row{Op::huber_loss, "B BBF FFFB BFF"},
+    Row{Op::binary_cross_entropy, "R BFF FFFF RFF"},
+    Row{Op::binary_cross_entropy_with_logits, "B BBF FFFB BFF"},
 };
-// clang-format on
 
 }  // namespace
 
@@ -421,8 +190,11 @@ std::span<const OpCall> op_calls() { return calls(); }
 std::span<const DialectLevel> dialect_levels() { return columns; }
 
 char expected_of(Op op, std::size_t column) {
-  for (const Row& row : rows)
-    if (row.op == op) return row.letters.at(column);
+  for (const Row& row : rows) {
+    if (row.op != op) continue;
+    for (const char letter : row.letters)
+      if (letter != ' ' && column-- == 0) return letter;
+  }
   throw std::out_of_range("no row for " + std::string(name_of(op)));
 }
 

@@ -1,5 +1,5 @@
-// Transposed convolution: against naive loops that scatter, and against finite differences of first and second
-// order, exactly unless said otherwise.
+// Transposed convolution: against the naive loops of a convolution turned round, and against finite
+// differences of first and second order, exactly unless said otherwise.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -34,28 +34,12 @@ struct TransposedCase {
 
 void PrintTo(const TransposedCase& conv, std::ostream* out) { *out << conv.name; }
 
-/// Visits every product x[i] * w[j] that goes into y[o]: each input spreads over the places of its window.
+/// Visits every product x[i] * w[j] that goes into y[o]: the convolution of y takes y[o] * w[j] to x[i].
 template <class Visit>
 void for_each_product(const TransposedCase& conv, const Visit& visit) {
-  const Conv2dGeometry& geometry = conv.geometry;
-  const Plane x(conv.x(), geometry.layout), y(conv.y(), geometry.layout);
-  const std::int64_t inputs = x.c / geometry.groups, outputs = y.c / geometry.groups;
-  for (std::int64_t n = 0; n < x.n; ++n)
-    for (std::int64_t c = 0; c < x.c; ++c)
-      for (std::int64_t h = 0; h < x.h; ++h)
-        for (std::int64_t w = 0; w < x.w; ++w)
-          for (std::int64_t k = 0; k < outputs; ++k)
-            for (std::int64_t r = 0; r < conv.r; ++r)
-              for (std::int64_t s = 0; s < conv.s; ++s) {
-                const std::int64_t p = h * geometry.stride[0] - geometry.padding[0] +
-                                       r * geometry.dilation[0],
-                                   q = w * geometry.stride[1] - geometry.padding[1] +
-                                       s * geometry.dilation[1];
-                if (p < 0 || p >= y.h || q < 0 || q >= y.w) continue;
-                visit(x.at(n, c, h, w),
-                      static_cast<std::size_t>(((c * outputs + k) * conv.r + r) * conv.s + s),
-                      y.at(n, c / inputs * outputs + k, p, q));
-              }
+  const ConvolutionCase of_y{conv.name,   conv.n, conv.outputs, conv.extent(0), conv.extent(1),
+                             conv.inputs, conv.r, conv.s,       conv.geometry};
+  for_each_product(of_y, [&](std::size_t o, std::size_t j, std::size_t i) { visit(i, j, o); });
 }
 
 /// As small as the cases of convolution_test.cpp, whose bounds on bits hold here too: the same sums of

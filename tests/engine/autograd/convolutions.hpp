@@ -15,6 +15,46 @@
 
 namespace fp16lab::engine::test {
 
+struct ConvolutionCase {
+  std::string name;
+  std::int64_t n, c, h, w, k, r, s;
+  Conv2dGeometry geometry;
+
+  Shape x() const { return activation(geometry.layout, n, c, h, w); }
+  Shape weight() const { return {k, c / geometry.groups, r, s}; }
+  Shape y() const {
+    return activation(geometry.layout, n, k,
+                      extent_after(h, r, geometry.stride[0], geometry.padding[0], geometry.dilation[0]),
+                      extent_after(w, s, geometry.stride[1], geometry.padding[1], geometry.dilation[1]));
+  }
+};
+
+inline void PrintTo(const ConvolutionCase& conv, std::ostream* out) { *out << conv.name; }
+
+/// Visits every product x[i] * w[j] that goes into y[o].
+template <class Visit>
+void for_each_product(const ConvolutionCase& conv, const Visit& visit) {
+  const Conv2dGeometry& geometry = conv.geometry;
+  const Plane x(conv.x(), geometry.layout), y(conv.y(), geometry.layout);
+  const std::int64_t channels = x.c / geometry.groups, filters = y.c / geometry.groups;
+  for (std::int64_t n = 0; n < y.n; ++n)
+    for (std::int64_t k = 0; k < y.c; ++k)
+      for (std::int64_t p = 0; p < y.h; ++p)
+        for (std::int64_t q = 0; q < y.w; ++q)
+          for (std::int64_t c = 0; c < channels; ++c)
+            for (std::int64_t r = 0; r < conv.r; ++r)
+              for (std::int64_t s = 0; s < conv.s; ++s) {
+                const std::int64_t ih =
+                    p * geometry.stride[0] - geometry.padding[0] + r * geometry.dilation[0];
+                const std::int64_t iw =
+                    q * geometry.stride[1] - geometry.padding[1] + s * geometry.dilation[1];
+                if (ih < 0 || ih >= x.h || iw < 0 || iw >= x.w) continue;
+                visit(x.at(n, k / filters * channels + c, ih, iw),
+                      static_cast<std::size_t>(((k * channels + c) * conv.r + r) * conv.s + s),
+                      y.at(n, k, p, q));
+              }
+}
+
 /// The op on x, w and b; without a bias b is undefined.
 using Convolve = std::function<Variable(const Variable& x, const Variable& w, const Variable& b)>;
 

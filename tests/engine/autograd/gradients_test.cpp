@@ -10,30 +10,11 @@
 namespace fp16lab::engine::test::gradients_test {
 namespace {
 
-/// `count` multiples of 1/64 in [low, low + 1), all different for count <= 64, not monotone.
-std::vector<float> spread(std::size_t count, float low, std::size_t seed) {
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i)
-    values[i] = low + static_cast<float>((i * 37 + seed * 11 + 5) % 64) / 64.0f;
-  return values;
-}
-
-/// The same in magnitude, with signs + - - + - - ...
-std::vector<float> signed_spread(std::size_t count, float low, std::size_t seed) {
-  std::vector<float> values = spread(count, low, seed);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i % 3 != 0) values[i] = -values[i];
-  }
-  return values;
-}
-
 HostTensor positive(const Shape& shape, std::size_t seed) {
-  return {shape, spread(static_cast<std::size_t>(shape.element_count()), 1.0f, seed)};
+  return {shape, shuffled(count_of(shape), 1.0f, 0x1p-6f, seed)};
 }
 /// Magnitudes in [1/2, 3/2): no kink of relu or select within a step h = 1/16.
-HostTensor both_signs(const Shape& shape, std::size_t seed) {
-  return {shape, signed_spread(static_cast<std::size_t>(shape.element_count()), 0.5f, seed)};
-}
+HostTensor both_signs(const Shape& shape, std::size_t seed) { return with_signs(shape, seed); }
 
 /// Magnitudes at most 1/8: on the same side of every both_signs() value, more than two steps away.
 HostTensor small(const Shape& shape, std::size_t seed) {
@@ -329,44 +310,6 @@ TEST(FiniteDifferences, CatchADetachedFactor) {
     expect_gradients(*backend, wrong, {both_signs({3, 4}, 1)}, {.magnitude = 96, .roundings = 48});
   }
   EXPECT_EQ(failures.size(), 12);
-}
-
-/// d/dw of (|dL/dx|^2) for a relu network with a loss: the gradient penalty of the tutorials.
-void expect_penalty(const std::function<Variable(const Variable&, Tape&)>& loss, double fifth) {
-  const auto backend = hopper_backend();
-  const Function penalty = [&](Tape& tape, const std::vector<Variable>& x) {
-    const GradModeGuard on(tape, true);
-    std::vector<Variable> leaves = x;
-    for (Variable& leaf : leaves) {
-      if (!leaf.requires_gradient()) leaf = tape.input(leaf.tensor());
-    }
-    const Variable hidden = ops::scale(ops::relu(ops::linear(leaves[0], leaves[1], leaves[2])), 0.125f);
-    const Variable value = loss(ops::linear(hidden, leaves[3], {}), tape);
-    const Variable gradient =
-        tape.gradients(std::vector{value}, {}, std::vector{leaves[0]}, {.create_graph = true}).front();
-    return ops::add(value, ops::sum(ops::multiply(gradient, gradient)));
-  };
-  expect_gradients(
-      *backend, penalty,
-      {both_signs({2, 3}, 1), both_signs({4, 3}, 2), {{4}, {8, -8, 8, 8}}, both_signs({3, 4}, 4)},
-      {.magnitude = 96, .roundings = 64, .fifth = fifth});
-}
-
-TEST(GradientPenalty, OfReluNetworkWithMeanSquaredError) {
-  // A polynomial of degree <= 4 in every single weight: no fifth derivative.
-  expect_penalty(
-      [](const Variable& y, Tape& tape) {
-        return ops::mse_loss(y, tape.constant(tensor_of(tape.backend(), y.shape(), {1, 0, -1, 0, 2, 0})));
-      },
-      0);
-}
-
-TEST(GradientPenalty, OfReluNetworkWithCrossEntropy) {
-  expect_penalty(
-      [](const Variable& y, Tape& tape) {
-        return ops::softmax_cross_entropy(y, index_of(tape.backend(), {2, 0}));
-      },
-      20000);
 }
 
 TEST(MaxGradient, IsSharedAmongEqualMaxima) {

@@ -1,6 +1,6 @@
-// Counts: what probes of verbs hold, and when. Exponents are counted in four ways: one by one, by the CPU's vector kernels, by the kernels of each back
-// end, and by Thrust, on OpenMP threads and on a GPU, whose verb it is. Counts and extremes are the same, of
-// values in host memory too.
+// Counts: what probes hold, and when. Exponents are counted in four ways: one by one, by the CPU's vector
+// kernels, by the kernels of each back end, and by Thrust, on OpenMP threads and on a GPU, whose verb it is.
+// Counts and extremes are the same, of values in host memory too.
 #include <random>
 
 #include "engine/backend/host_histogram.hpp"

@@ -109,5 +109,20 @@ TEST(SumsInF16, OtherOperandsKeepTheirSums) {
   expect_same(Float16{}, DType::e4m3, "FP8");
 }
 
+/// Products and convolutions of any shape are asked in verb_cases_test.cpp; here are so many positions that a
+/// gradient of weights is summed in several blocks.
+TEST(SumsInF16, LongWeightGradientsFollowTheRow) {
+  const Shape shape{14, 1, 30, 30};
+  for (const char* name : {"volta", "ampere", "hopper", "blackwell-tcgen05"})
+    for (const Kind kind : {Kind::ordinary, Kind::wide, Kind::special, Kind::cancelling}) {
+      const auto x = random_of<Float16>(shape.element_count(), kind, 86),
+                 dy = random_of<Float16>(shape.element_count(), kind, 87);
+      const auto backend = make_emulated_backend(f16_row(name), 2);
+      Tensor dw = backend->empty(Shape{1, 1, 1, 1}, DType::f32);
+      backend->conv2d_weight_gradient(uploaded(*backend, shape, x), uploaded(*backend, shape, dy), {}, dw);
+      expect_same_bits(downloaded<float>(*backend, dw), {accumulate(f16_row(name), dy, x)}, name);
+    }
+}
+
 }  // namespace
 }  // namespace fp16lab::engine::test

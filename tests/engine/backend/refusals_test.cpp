@@ -1,6 +1,6 @@
-// What the verbs refuse, and in which words. The checks stand in front of every back end, so that one back end
-// is enough. What a signature asks of every operand is generated from the table below; what a geometry, an
-// axis or a number must be is a row of its own.
+// What the verbs refuse, and in which words. The checks stand in front of every back end, so that one back
+// end is enough. What a signature asks of every operand is generated from the table below; what a geometry,
+// an axis or a number must be is a row of its own.
 #include <fmt/format.h>
 
 #include <algorithm>

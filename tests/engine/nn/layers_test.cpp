@@ -1,5 +1,4 @@
-// Layers with weights against the ops that they are, Embedding and Dropout against their definitions; and the
-// oracle of larger modules.
+// Layers against the ops that they are; and the oracle of larger modules.
 #include <cmath>
 #include <string>
 #include <utility>
@@ -168,33 +167,6 @@ TEST(Conv2d, InitialWeightsFillTheIntervalOfTheirFanIn) {
   }
 }
 
-TEST(Embedding, GathersRowsAndAddsTheirGradients) {
-  const auto backend = hopper_backend();
-  nn::Embedding layer(*backend, "emb", {.symbols = 5, .features = 3, .seed = 1});
-  EXPECT_EQ(described_parameters(layer), (Strings{"emb.weight (5, 3)"}));
-  const std::vector<std::int32_t> symbols = {4, 0, 4, 2, 4, 0};  // 1 and 3 never: their gradient is zero
-  Tape tape(*backend);
-  const Variable y = layer.forward(tape, tape.constant(symbols_of(*backend, {2, 3}, symbols)));
-  EXPECT_EQ(y.shape(), (Shape{2, 3, 3}));
-  // y * y, so that the gradient depends on the weights and has a derivative.
-  const Variable leaf = tape.parameter(*layer.parameters()[0]);
-  const auto first = tape.gradients(std::vector{ops::sum(ops::multiply(y, y))}, {}, std::vector{leaf},
-                                    {.create_graph = true});
-  const auto second =
-      tape.gradients(std::vector{ops::sum(first[0])}, {}, std::vector{leaf}, {.retain_graph = true});
-  const std::vector<float> table = values_of(*backend, layer.parameters()[0]->value);
-  const std::vector<float> values = values_of(*backend, y.tensor());
-  const float uses[] = {2, 0, 1, 0, 3};
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    EXPECT_EQ(values[i], table[static_cast<std::size_t>(symbols[i / 3]) * 3 + i % 3]);
-  }
-  for (std::size_t i = 0; i < 15; ++i) {
-    // uses * 2 w: doubling is exact, three equal terms round once, as the product does.
-    EXPECT_EQ(values_of(*backend, first[0].tensor())[i], uses[i / 3] * (2.0f * table[i]));
-    EXPECT_EQ(values_of(*backend, second[0].tensor())[i], 2.0f * uses[i / 3]);
-  }
-}
-
 TEST(Embedding, InitialWeightsHaveTheStatedDeviation) {
   const auto backend = hopper_backend();
   for (const float deviation : {1.0f, 0.02f}) {
@@ -208,63 +180,22 @@ TEST(Embedding, InitialWeightsHaveTheStatedDeviation) {
   }
 }
 
-/// The mask from the definition: element i is kept where the upper 24 bits of its Philox word, as a fraction,
-/// are below 1 - p.
-std::vector<bool> kept(const std::string& path, std::uint64_t seed, std::uint32_t iteration,
-                       std::uint32_t micro_batch, float p, std::size_t count) {
-  const PhiloxStream stream{
-      .seed = seed, .stream = stream_id(path), .iteration = iteration, .micro_batch = micro_batch};
-  std::vector<bool> mask(count);
-  for (std::size_t i = 0; i < count; ++i)
-    mask[i] = std::ldexp(stream.word(i) >> 8, -24) < 1.0 - static_cast<double>(p);
-  return mask;
-}
-
-TEST(DropoutModule, MaskIsAFunctionOfSeedPathIterationMicroBatchAndElement) {
+/// Their ops are asked in autograd/activation_test.cpp and shape_test.cpp.
+TEST(LayerModules, DropoutAndEmbeddingAreTheOpsOfTheirNames) {
   const auto backend = hopper_backend();
-  const std::size_t count = 300;
-  const float p = 0.25f;  // 1 - p and its reciprocal's rounding: y = round(x * float(1 / 0.75))
-  const Tensor x = tensor_of(*backend, {3, 100}, uniform_values(count, 3, 4.0f));
-  const std::vector<float> values = values_of(*backend, x);
-  struct Row {
-    const char* path;
-    std::uint64_t seed;
-    std::uint32_t iteration, micro_batch;
-  };
-  std::vector<std::vector<bool>> masks;
-  for (const Row& row :
-       {Row{"a", 1, 1, 0}, Row{"b", 1, 1, 0}, Row{"a", 2, 1, 0}, Row{"a", 1, 2, 0}, Row{"a", 1, 1, 1}}) {
-    nn::Dropout layer(row.path, p);
-    for (int call = 0; call < 2; ++call) {
-      Tape tape(*backend);
-      tape.set_context(training_context(*backend, row.seed, row.iteration, row.micro_batch));
-      const Variable in = tape.input(x);
-      const Variable y = layer.forward(tape, in);
-      const auto mask = kept(row.path, row.seed, row.iteration, row.micro_batch, p, count);
-      const auto out = values_of(*backend, y.tensor());
-      for (std::size_t i = 0; i < count; ++i)
-        EXPECT_EQ(out[i], mask[i] ? values[i] * (1.0f / 0.75f) : 0.0f) << row.path << " " << i;
-      if (call == 0) masks.push_back(mask);
-
-      // sum(y^3): its derivatives are 3 y^2 m / keep and 6 y (m / keep)^2 with the same mask m.
-      const auto first = tape.gradients(std::vector{ops::sum(ops::multiply(ops::multiply(y, y), y))}, {},
-                                        std::vector{in}, {.create_graph = true});
-      const auto second =
-          tape.gradients(std::vector{ops::sum(first[0])}, {}, std::vector{in}, {.retain_graph = true});
-      const auto gradient = values_of(*backend, first[0].tensor());
-      const auto curvature = values_of(*backend, second[0].tensor());
-      for (std::size_t i = 0; i < count; ++i) {
-        const double v = static_cast<double>(values[i]) / 0.75, factor = mask[i] ? 1 / 0.75 : 0.0;
-        // Ten roundings at most: products, their sums and the factor's own.
-        EXPECT_NEAR(static_cast<double>(gradient[i]), 3 * v * v * factor, 10 * 0x1p-24 * 3 * v * v / 0.75);
-        EXPECT_NEAR(static_cast<double>(curvature[i]), 6 * v * factor * factor,
-                    20 * 0x1p-24 * 6 * std::fabs(v) / (0.75 * 0.75));
-      }
-    }
-  }
-  for (std::size_t i = 0; i < masks.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(masks[i], masks[j]) << i << " and " << j;
-  }
+  nn::Embedding embedding(*backend, "emb", {.symbols = 5, .features = 3, .seed = 1});
+  EXPECT_EQ(described_parameters(embedding), (Strings{"emb.weight (5, 3)"}));
+  const Tensor symbols = symbols_of(*backend, {2, 3}, {4, 0, 4, 2, 4, 0});
+  nn::Dropout dropout("a.drop", 0.25f);
+  Tape tape(*backend);
+  tape.set_context(training_context(*backend, 2, 3, 1));
+  const Variable rows = embedding.forward(tape, tape.constant(symbols));
+  EXPECT_EQ(rows.shape(), (Shape{2, 3, 3}));
+  EXPECT_EQ(
+      values_of(*backend, rows.tensor()),
+      values_of(*backend, ops::embedding(tape.parameter(*embedding.parameters()[0]), symbols).tensor()));
+  EXPECT_EQ(values_of(*backend, dropout.forward(tape, rows).tensor()),
+            values_of(*backend, ops::dropout(rows, 0.25f, "a.drop").tensor()));
 }
 
 TEST(DropoutModule, IsTheIdentityOutsideTrainingAndForZero) {

@@ -97,27 +97,5 @@ TEST(LeNet5, LayoutsAreTheSameFunction) {
   EXPECT_GT(std::fabs(*std::max_element(a.begin(), a.end())), 800 * 0x1p-24 * 20 * 8);
 }
 
-TEST(LeNet5, ThreadsDoNotChangeItsBitsUnderO1) {
-  std::vector<std::vector<std::byte>> bytes[2];
-  for (int threads = 1; threads <= 2; ++threads) {
-    const auto backend = hopper_backend(threads);
-    LeNet5 model(*backend, {.seed = 1});
-    Tape tape(*backend);
-    amp::Autocast autocast(tape, {.level = amp::Level::O1});
-    Variable loss;
-    {
-      const amp::AutocastGuard guard(tape, autocast);
-      const Tensor images = tensor_of(*backend, {4, 1, 32, 32}, uniform_values(4 * 32 * 32, 6, 1.0f));
-      const Variable logits = model.forward(tape, tape.constant(images));
-      EXPECT_EQ(logits.dtype(), DType::f16);
-      loss = nn::cross_entropy_loss(logits, index_of(*backend, {3, 1, 4, 1}));
-    }
-    tape.backward(loss);
-    for (const Parameter* parameter : model.parameters())
-      bytes[threads - 1].push_back(bytes_of(*backend, parameter->gradient));
-  }
-  EXPECT_EQ(bytes[0], bytes[1]);
-}
-
 }  // namespace
 }  // namespace fp16lab::engine::test

@@ -65,13 +65,13 @@ class ScalarGraph {
 
   /// First-order bound, in units of u, of the error of `output` when every operation before it rounds once
   /// with relative error u: the sum over operations n of |d output / d n| |n|.
-  double rounding_bound(const Real& output) const;
+  double rounding_bound(const Real& output);
 
  private:
   struct Node {
-    Kind kind;
-    std::int32_t a, b;
-    double value;
+    Kind kind = Kind::leaf;
+    std::int32_t a = -1, b = -1;
+    double value = 0;
   };
   Real push(Kind kind, std::int32_t a, std::int32_t b, double value) {
     nodes_.push_back({kind, a, b, value});
@@ -169,50 +169,16 @@ inline std::vector<Real> ScalarGraph::gradients(const Real& output, std::span<co
   return results;
 }
 
-inline double ScalarGraph::rounding_bound(const Real& output) const {
-  std::vector<double> sensitivity(static_cast<std::size_t>(output.id) + 1, 0.0);
-  sensitivity.back() = 1.0;
+inline double ScalarGraph::rounding_bound(const Real& output) {
+  const std::size_t count = nodes_.size();
+  std::vector<Real> operations;
+  for (std::int32_t id = 0; id <= output.id; ++id)
+    if (nodes_[static_cast<std::size_t>(id)].kind != Kind::leaf) operations.push_back({this, id});
   double bound = 0.0;
-  for (std::size_t id = sensitivity.size(); id-- > 0;) {
-    const double s = sensitivity[id];
-    const Node& node = nodes_[id];
-    if (s == 0.0 || node.kind == Kind::leaf) continue;
-    bound += std::fabs(s * node.value);
-    const double a = value(node.a), b = node.b < 0 ? 0.0 : value(node.b), y = node.value;
-    double& at_a = sensitivity[static_cast<std::size_t>(node.a)];
-    switch (node.kind) {
-      case Kind::leaf:
-        break;
-      case Kind::add:
-        at_a += s;
-        sensitivity[static_cast<std::size_t>(node.b)] += s;
-        break;
-      case Kind::subtract:
-        at_a += s;
-        sensitivity[static_cast<std::size_t>(node.b)] -= s;
-        break;
-      case Kind::multiply:
-        at_a += s * b;
-        sensitivity[static_cast<std::size_t>(node.b)] += s * a;
-        break;
-      case Kind::divide:
-        at_a += s / b;
-        sensitivity[static_cast<std::size_t>(node.b)] -= s * y / b;
-        break;
-      case Kind::exp:
-        at_a += s * y;
-        break;
-      case Kind::log:
-        at_a += s / a;
-        break;
-      case Kind::tanh:
-        at_a += s * (1.0 - y * y);
-        break;
-      case Kind::square_root:
-        at_a += s / (2.0 * y);
-        break;
-    }
-  }
+  const std::vector<Real> sensitivities = gradients(output, operations);
+  for (std::size_t i = 0; i < operations.size(); ++i)
+    bound += std::fabs(sensitivities[i].value() * operations[i].value());
+  nodes_.resize(count);
   return bound;
 }
 

@@ -204,7 +204,8 @@ inline void expect_module_matches_twin(Backend& backend, nn::Module& module, con
 /// The op that a module is, on the module's parameters in their order.
 using ModuleOp = std::function<Variable(const std::vector<Variable>& parameters, const Variable& x)>;
 
-/// Output and gradients of the module have the bits of the op, which tests/engine/autograd asks to second order.
+/// Output and gradients of the module have the bits of the op, which tests/engine/autograd asks to second
+/// order.
 inline void expect_module_is(Backend& backend, nn::Module& module, const Shape& shape, const ModuleOp& op,
                              const StepContext& context = {}) {
   randomise(backend, module, 1.0f);

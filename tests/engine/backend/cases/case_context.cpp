@@ -42,6 +42,8 @@ std::string name_of(Data data) {
       return "special";
     case Data::sprinkled:
       return "sprinkled";
+    case Data::few:
+      return "few";
     case Data::cancelling:
       return "cancelling";
     case Data::training:
@@ -87,6 +89,9 @@ std::uint64_t RandomNumbers::bits(DType dtype, Data data) {
       return number(bias - 2 + pick % 2);
     case Data::wide:
       return number(any_finite);
+    case Data::few:
+      if (pick % 2 == 0) return sign;
+      return (std::uint64_t{1} << fields.exponent_bits | largest_field) << fields.fraction_bits;
     case Data::sprinkled:
       return bits(dtype, pick % 41 == 0 ? Data::special : Data::ordinary);
     case Data::special: {

@@ -20,6 +20,7 @@ enum class Data : std::uint8_t {
   /// wide; one in four NaN (payloads and signs too), infinite, zero of a sign, subnormal or the largest
   special,
   sprinkled,   ///< ordinary; one in 41 special, so that most chains of products stay finite
+  few,         ///< zeros of either sign and -infinity: ties
   cancelling,  ///< both signs, magnitudes in [1/4, 1): sums that cancel
   /// roughly normal, deviation 2^-4, one in eight exactly zero: what activations and gradients look like
   training,

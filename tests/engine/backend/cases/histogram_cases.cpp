@@ -118,7 +118,7 @@ void add_histogram_cases(std::vector<VerbCase>& cases) {
                      if (c.odd()) {
                        for (const std::int64_t size : {8, 9, 1025, 600001})
                          c.keep("bytes", c.backend().digest(c.random({size}, DType::u8, Data::wide), 12345));
-                       // All sizes around words and pairs of words, and two blocks; the same twice counts twice.
+                       // All sizes around words and their pairs, and two blocks; the same twice counts twice.
                        for (std::int64_t i = 0; i < 300; ++i)
                          items.push_back({c.random({i == 100 ? 32771 : i % 41}, DType::u8, Data::wide),
                                           0x123456789abcdef0U * static_cast<std::uint64_t>(i)});

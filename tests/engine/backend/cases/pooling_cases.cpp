@@ -84,7 +84,8 @@ void add_case(std::vector<VerbCase>& cases, const char* verb, const char* name, 
   };
   cases.push_back({verb, name, [each, kinds](CaseContext& c) {
                      each(c, poolings(c), kinds);
-                     if (c.odd()) each(c, odd_poolings(), {Data::ordinary, Data::special, Data::cancelling});
+                     if (c.odd())
+                       each(c, odd_poolings(), {Data::ordinary, Data::special, Data::cancelling, Data::few});
                    }});
 }
 

@@ -121,7 +121,7 @@ std::vector<std::vector<Tensor>> gradient_lists(CaseContext& c, Data data) {
   for (const DType dtype : floats)
     for (const std::int64_t size : {1, 31, 70001, 131073}) lists.push_back({c.random({size}, dtype, data)});
   std::vector<Tensor>& many = lists.emplace_back();
-  for (int i = 0; i < 700; ++i) many.push_back(c.random({1}, DType::f32, data));
+  for (int i = 0; i < 700; ++i) many.push_back(c.random({i * i % 61}, floats[i % 3], data));
   std::vector<Tensor>& edges = lists.emplace_back();
   for (const DType dtype : floats)
     for (const std::int64_t size : {3, 4, 7, 8, 9, 1023, 1024, 1025, 4095, 4096, 4097, 8200})
