@@ -1,7 +1,7 @@
 // Loss-scale policies: "decide" of detect, decide, apply.
 //
-// A policy is a row of engine/amp/policy_list.hpp: a peer's name, its rule and its defaults. A rule is a type in
-// engine/amp/policies/:
+// A policy is a row of engine/amp/policy_list.hpp: a peer's name, its rule and its defaults. A rule is a
+// type in engine/amp/policies/:
 //   Params, State   plain old data. State's first member is `scale`, in the type that the peer keeps it in
 //                   (FP32 or FP64); State has at most 64 bytes and no padding (it is hashed and stored as
 //                   bytes)
@@ -75,7 +75,7 @@ struct ScalerOptions {
   /// taken, and the division by S is the optimizer's (OptimizerOptions::loss_scale) or the caller's.
   bool drop_overflow_update = true;
   OnOverflow on_overflow = OnOverflow::skip;  ///< zero: not with drop_overflow_update = false
-  /// A scale for each loss of a training method that has several (engine/train/method.hpp; PerLossScaler).
+  /// A scale for each loss of a training method that has several (engine/train/method.hpp).
   /// Not with drop_overflow_update = false.
   bool per_loss = false;
   /// false (torch): unscaling 16-bit gradients is an error naming the parameter.

@@ -1,7 +1,7 @@
-// The table of loss-scale policies: a row is a peer, with the rule that it follows (engine/amp/policies/), what it
-// sets the rule's parameters to, and where that is written. The host's descriptions (engine/amp/policy.cpp) and
-// the device's programs (engine/train/device_programs.cu) are both made from it: a new peer of a known rule is a
-// row here.
+// The table of loss-scale policies: a row is a peer, with the rule that it follows (engine/amp/policies/),
+// what it sets the rule's parameters to, and where that is written. The host's descriptions
+// (engine/amp/policy.cpp) and the device's programs (engine/train/device_programs.cu) are both made from
+// it: a new peer of a known rule is a row here.
 #pragma once
 
 #include <algorithm>
@@ -85,8 +85,8 @@ struct PolicyDefault {
 struct PolicyRow {
   std::string_view name, rule_text, source;
   PolicyRule rule;
-  std::array<PolicyDefault, 8>
-      defaults{};  ///< of the rule's parameters and of guards; unused ones have no name
+  /// Of the rule's parameters and of guards; unused ones have no name.
+  std::array<PolicyDefault, 8> defaults{};
 
   constexpr const PolicyDefault* find(std::string_view parameter) const {
     for (const PolicyDefault& one : defaults)
@@ -108,8 +108,9 @@ consteval PolicyRow peer(std::string_view name, std::string_view rule_text, std:
     return std::any_of(parameters.begin(), parameters.end(),
                        [wanted](const PolicyParameter& parameter) { return parameter.name == wanted; });
   };
-  for (const PolicyDefault& one : {PolicyDefault{"min_scale"}, PolicyDefault(defaults)...})
-    if (!knows(Rule::parameters, one.name) && !knows(guard_parameters, one.name)) throw "no such parameter";
+  for (const PolicyDefault& one : row.defaults)
+    if (!one.name.empty() && !knows(Rule::parameters, one.name) && !knows(guard_parameters, one.name))
+      throw "no such parameter";
   for (const PolicyParameter& parameter : Rule::parameters)
     if (parameter.fallback != parameter.fallback && row.find(parameter.name) == nullptr)
       throw "a parameter without a default";
@@ -133,26 +134,21 @@ inline constexpr std::string_view torch =
     "S *= backoff_factor on an overflow; S *= growth_factor after growth_interval good steps in a row";
 inline constexpr std::string_view paddle =
     "S *= backoff_factor after bad_steps overflows in a row; S *= growth_factor after growth_interval good "
-    "steps "
-    "in a row";
+    "steps in a row";
 inline constexpr std::string_view divides_to_1 =
-    "S /= growth_factor on an overflow, not below 1; S *= growth_factor after growth_interval good steps in "
-    "a row";
+    "S /= growth_factor on an overflow, not below 1; S *= growth_factor after growth_interval good steps "
+    "in a row";
 inline constexpr std::string_view deepspeed =
-    "S /= growth_factor on an overflow after hysteresis - 1 others (since the last growth, or in a row), not "
-    "below "
-    "min_scale, where one more ends the run; S *= growth_factor after growth_interval good steps in a row, "
-    "the "
-    "first after an overflow not counted";
+    "S /= growth_factor on an overflow after hysteresis - 1 others (since the last growth, or in a row), "
+    "not below min_scale, where one more ends the run; S *= growth_factor after growth_interval good steps "
+    "in a row, the first after an overflow not counted";
 inline constexpr std::string_view megatron =
     "S *= backoff_factor on an overflow after hysteresis - 1 others since the last growth, not below "
-    "min_scale; S "
-    "*= growth_factor after growth_interval good steps in a row";
+    "min_scale; S *= growth_factor after growth_interval good steps in a row";
 inline constexpr std::string_view fairseq =
     "S /= growth_factor on an overflow if tolerance of the steps since the last change overflowed; the run "
-    "ends at "
-    "an overflow after which S would be min_loss_scale or less; S *= growth_factor whenever growth_interval "
-    "divides the number of steps since the last overflow";
+    "ends at an overflow after which S would be min_loss_scale or less; S *= growth_factor whenever "
+    "growth_interval divides the number of steps since the last overflow";
 
 using Paddle = BadSteps<TwoFactors<float>, GoodStep::clears_bad_steps>;
 
@@ -166,12 +162,13 @@ inline constexpr std::array rows = {
                        "pytorch/pytorch torch/amp/grad_scaler.py, aten/src/ATen/native/cuda/AmpKernels.cu",
                        initial_scale(65536), growth(2), backoff(0.5), interval(2000)),
 
-    // Paddle in dynamic graphs: no floor, no ceiling and no check of the product, so the scale can fall to 0 and
-    // grow to infinity. The scale is an FP32 tensor.
+    // Paddle in dynamic graphs: no floor, no ceiling and no check of the product, so the scale can fall to
+    // 0 and grow to infinity. The scale is an FP32 tensor.
     peer<Paddle>("paddle", paddle, "PaddlePaddle/Paddle python/paddle/amp/grad_scaler.py, GradScaler",
                  initial_scale(65536), growth(2), backoff(0.5), interval(2000), bad_steps(1),
                  finite_guard(false)),
-    // As Paddle 2.2 had it, and as the AMP guide still describes it: 2^15, 1000 steps, two overflows in a row.
+    // As Paddle 2.2 had it, and as the AMP guide still describes it: 2^15, 1000 steps, two overflows in a
+    // row.
     peer<Paddle>(
         "paddle-2.2", paddle, "PaddlePaddle/Paddle release/2.2 python/paddle/amp/grad_scaler.py, GradScaler",
         initial_scale(32768), growth(2), backoff(0.5), interval(1000), bad_steps(2), finite_guard(false)),
@@ -179,9 +176,9 @@ inline constexpr std::array rows = {
     peer<Paddle>("paddle-amp-scaler", paddle,
                  "PaddlePaddle/Paddle python/paddle/amp/grad_scaler.py, AmpScaler", initial_scale(32768),
                  growth(2), backoff(0.5), interval(1000), bad_steps(1), finite_guard(false)),
-    // Paddle's static graphs: a floor of 1, and growth only where the product is finite. The peer's kernel sets
-    // the gradients of an overflowed step to zero instead of skipping it; only Adam and AdamW skip. Here every
-    // optimizer skips.
+    // Paddle's static graphs: a floor of 1, and growth only where the product is finite. The peer's kernel
+    // sets the gradients of an overflowed step to zero instead of skipping it; only Adam and AdamW skip.
+    // Here every optimizer skips.
     peer<Paddle>("paddle-static", "as paddle, but S stays at 1 or above and finite",
                  "PaddlePaddle/Paddle python/paddle/static/amp/decorator.py, "
                  "paddle/phi/kernels/impl/amp_kernel_impl.h",
@@ -200,50 +197,45 @@ inline constexpr std::array rows = {
     peer<MindSporeScaling>(
         "mindspore",
         "S *= 1 / growth_factor on an overflow, not below 1; S *= growth_factor whenever growth_interval "
-        "divides "
-        "the number of steps since the last overflow; the run ends after more than overflow_limit overflows "
-        "in a "
-        "row",
+        "divides the number of steps since the last overflow; the run ends after more than overflow_limit "
+        "overflows in a row",
         "mindspore-ai/mindspore python/mindspore/train/loss_scale_manager.py, DynamicLossScaleManager",
         initial_scale(16777216), growth(2), interval(2000), floor(1), finite_guard(false)),
-    // The update on the device, which a training cell uses: the scale is FP32, and backing off multiplies by the
-    // rounded reciprocal of the factor. The peer has no defaults; those here are of the DynamicLossScaleManager
-    // that makes the cell.
+    // The update on the device, which a training cell uses: the scale is FP32, and backing off multiplies
+    // by the rounded reciprocal of the factor. The peer has no defaults; those here are of the
+    // DynamicLossScaleManager that makes the cell.
     peer<GoodSteps<FactorAndReciprocal<float>>>(
         "mindspore-cell",
         "S *= 1 / growth_factor on an overflow, not below 1; S *= growth_factor after growth_interval good "
-        "steps "
-        "in a row",
+        "steps in a row",
         "mindspore-ai/mindspore python/mindspore/nn/wrap/loss_scale.py, DynamicLossScaleUpdateCell",
         initial_scale(16777216), growth(2), interval(2000), floor(1), finite_guard(false)),
-    // Of functional training loops: FP32, a true division, growth only where finite. The peer has no defaults;
-    // those here are of DynamicLossScaleManager.
+    // Of functional training loops: FP32, a true division, growth only where finite. The peer has no
+    // defaults; those here are of DynamicLossScaleManager.
     peer<GoodSteps<OneFactor<float>>>("mindspore-amp", divides_to_1,
                                       "mindspore-ai/mindspore python/mindspore/amp.py, DynamicLossScaler",
                                       initial_scale(16777216), growth(2), interval(2000), floor(1)),
 
-    // apex.amp's O1 and O2. The scale is a Python float, so FP64. The peer multiplies and divides by 2 whatever
-    // its argument scale_factor says; here the factors are honoured. It has no floor unless min_loss_scale is
-    // given, so that its scale can walk to 0; here finite_guard stops it before.
+    // apex.amp's O1 and O2. The scale is a Python float, so FP64. The peer multiplies and divides by 2
+    // whatever its argument scale_factor says; here the factors are honoured. It has no floor unless
+    // min_loss_scale is given, so that its scale can walk to 0; here finite_guard stops it before.
     peer<GoodSteps<TwoFactors<double>>>("apex",
                                         "S *= backoff_factor on an overflow; S *= growth_factor after "
-                                        "growth_interval good steps in a row, up to "
-                                        "max_scale",
+                                        "growth_interval good steps in a row, up to max_scale",
                                         "NVIDIA/apex at e13873de: apex/amp/scaler.py, LossScaler",
                                         initial_scale(65536), growth(2), backoff(0.5), interval(2000),
                                         ceiling(16777216)),
-    // apex's older scaler, of FP16_Optimizer: from 2^32 down, with a floor of 1 and no check of the product. It
-    // counts by the iteration of the last overflow. FP64.
+    // apex's older scaler, of FP16_Optimizer: from 2^32 down, with a floor of 1 and no check of the
+    // product. It counts by the iteration of the last overflow. FP64.
     peer<GoodSteps<OneFactor<double>>>(
         "apex-fp16-utils",
-        "S /= growth_factor on an overflow, not below 1; S *= growth_factor whenever growth_interval divides "
-        "the "
-        "number of steps since the last overflow",
+        "S /= growth_factor on an overflow, not below 1; S *= growth_factor whenever growth_interval "
+        "divides the number of steps since the last overflow",
         "NVIDIA/apex at e13873de: apex/fp16_utils/loss_scaler.py, DynamicLossScaler",
         initial_scale(4294967296), growth(2), interval(1000), floor(1), finite_guard(false)),
-    // The kernel that NeMo runs: torch's rule after a count of forgiven overflows. Every good step gives them all
-    // back, so isolated overflows never lower the scale. The kernel multiplies the FP32 scale in FP64. The caller
-    // gives all values; those here are NeMo's.
+    // The kernel that NeMo runs: torch's rule after a count of forgiven overflows. Every good step gives
+    // them all back, so isolated overflows never lower the scale. The kernel multiplies the FP32 scale in
+    // FP64. The caller gives all values; those here are NeMo's.
     peer<Hysteresis<TwoFactors<float, double>, Refill::on_good_step>>(
         "apex-hysteresis",
         "S *= backoff_factor on an overflow after hysteresis - 1 others in a row; S *= growth_factor after "
@@ -265,9 +257,9 @@ inline constexpr std::array rows = {
                            initial_scale(65536), growth(2), interval(1000), hysteresis(1), raise_error(false),
                            floor(0.25), finite_guard(false)),
 
-    // Megatron-LM and two of its rule. Forgiven overflows come back only with growth: after the first back-off
-    // every overflow backs off at once until the scale has grown again, however many good steps lie between. The
-    // products are FP32 tensors; Fast-LLM's are Python floats.
+    // Megatron-LM and two of its rule. Forgiven overflows come back only with growth: after the first
+    // back-off every overflow backs off at once until the scale has grown again, however many good steps
+    // lie between. The products are FP32 tensors; Fast-LLM's are Python floats.
     peer<Hysteresis<TwoFactors<float>, Refill::on_growth>>(
         "megatron", megatron, "NVIDIA/Megatron-LM megatron/core/optimizer/grad_scaler.py, DynamicGradScaler",
         initial_scale(4294967296), growth(2), backoff(0.5), interval(1000), hysteresis(2), floor(1),
@@ -293,33 +285,32 @@ inline constexpr std::array rows = {
         initial_scale(128), growth(2), interval(16384), min_loss_scale(1e-4), finite_guard(false)),
     peer<MetaseqScaling>("metaseq",
                          "as fairseq, but growth_interval is multiplied and divided with S, and S stays "
-                         "where it would fall below "
-                         "min_loss_scale",
+                         "where it would fall below min_loss_scale",
                          "facebookresearch/metaseq metaseq/optim/dynamic_loss_scaler.py, DynamicLossScaler",
                          initial_scale(4), growth(2), interval(256), min_loss_scale(0x1p-5),
                          finite_guard(false)),
 
-    // Starts at its ceiling, 2^14. FP32. The peer counts a step beside its update, in no order that TensorFlow
-    // would keep: now and then a growth comes a step early or late. Here a step is counted before the rule looks
-    // at it.
+    // Starts at its ceiling, 2^14. FP32. The peer counts a step beside its update, in no order that
+    // TensorFlow would keep: now and then a growth comes a step early or late. Here a step is counted
+    // before the rule looks at it.
     peer<GoodSteps<OneFactor<float>>>(
         "openseq2seq-backoff",
         "S /= growth_factor on an overflow; S *= growth_factor whenever growth_interval divides the number "
-        "of "
-        "steps since the last overflow; within [min_scale, max_scale]",
+        "of steps since the last overflow; within [min_scale, max_scale]",
         "NVIDIA/OpenSeq2Seq open_seq2seq/optimizers/automatic_loss_scaler.py, BackoffScaler",
         initial_scale(16384), growth(2), interval(2000), floor(1), ceiling(16384)),
-    // TensorFlow 1's ExponentialUpdateLossScaleManager. Good steps do not clear the count of bad ones, so two
-    // overflows back off however far apart they are, unless a growth came between them. The peer has no default
-    // for initial scale and growth interval; those here are of Paddle's legacy form, which copied the rest.
+    // TensorFlow 1's ExponentialUpdateLossScaleManager. Good steps do not clear the count of bad ones, so
+    // two overflows back off however far apart they are, unless a growth came between them. The peer has no
+    // default for initial scale and growth interval; those here are of Paddle's legacy form, which copied
+    // the rest.
     peer<BadSteps<TwoFactors<float>, GoodStep::keeps_bad_steps>>(
         "tf1-exponential",
-        "S *= backoff_factor after bad_steps overflows since the last change of S; S *= growth_factor after "
-        "growth_interval good steps in a row",
+        "S *= backoff_factor after bad_steps overflows since the last change of S; S *= growth_factor "
+        "after growth_interval good steps in a row",
         "tensorflow/tensorflow r1.15 tensorflow/contrib/mixed_precision/python/loss_scale_manager.py",
         initial_scale(32768), growth(2), backoff(0.8), interval(1000), bad_steps(2), floor(1)),
-    // TensorFlow 2: FP32, a floor of 1, growth only where finite. Keras 3 has neither floor nor check, and its
-    // factor is fixed at 2.
+    // TensorFlow 2: FP32, a floor of 1, growth only where finite. Keras 3 has neither floor nor check, and
+    // its factor is fixed at 2.
     peer<GoodSteps<OneFactor<float>>>(
         "keras2", divides_to_1,
         "keras-team/tf-keras tf_keras/mixed_precision/loss_scale_optimizer.py, LossScaleOptimizer",
@@ -329,26 +320,24 @@ inline constexpr std::array rows = {
         "S /= growth_factor on an overflow; S *= growth_factor after growth_interval good steps in a row",
         "keras-team/keras keras/src/optimizers/loss_scale_optimizer.py, LossScaleOptimizer",
         initial_scale(32768), growth(2), interval(2000), finite_guard(false)),
-    // FP32, a floor of 1, growth only where finite. The peer's floor is lost whenever its scale passes through jit
-    // or tree_map (tree_unflatten drops it), so that one below 1 does not last; a floor here is a parameter of the
-    // policy. The peer has no default for the initial scale; this one is of its documentation.
+    // FP32, a floor of 1, growth only where finite. The peer's floor is lost whenever its scale passes
+    // through jit or tree_map (tree_unflatten drops it), so that one below 1 does not last; a floor here is
+    // a parameter of the policy. The peer has no default for the initial scale; this one is of its
+    // documentation.
     peer<GoodSteps<OneFactor<float>>>("jmp",
                                       "S /= growth_factor on an overflow, not below min_scale; S *= "
-                                      "growth_factor after growth_interval good "
-                                      "steps in a row",
+                                      "growth_factor after growth_interval good steps in a row",
                                       "deepmind/jmp jmp/_src/loss_scale.py, DynamicLossScale",
                                       initial_scale(32768), growth(2), interval(2000), floor(1)),
     peer<FlaxScaling>(  // the floor is the smallest normal FP32 number
         "flax",
         "S *= backoff_factor on an overflow; S *= growth_factor after growth_interval good steps in a row "
-        "and, "
-        "with extra_good_step, one more",
+        "and, with extra_good_step, one more",
         "google/flax flax/training/dynamic_scale.py, DynamicScale", initial_scale(65536), growth(2),
         backoff(0.5), interval(2000), floor(0x1p-126)),
     peer<ChainerScaling>("chainer",
-                         "S *= 2 in every good step before the first overflow, S *= 2^(1 / growth_interval) "
-                         "in every one after it; "
-                         "S *= backoff_factor on an overflow",
+                         "S *= 2 in every good step before the first overflow, S *= 2^(1 / "
+                         "growth_interval) in every one after it; S *= backoff_factor on an overflow",
                          "chainer/chainer chainer/optimizer.py, Optimizer.loss_scaling", initial_scale(1),
                          backoff(0.5), interval(1000), floor(1), ceiling(65504)),
     peer<MxnetScaling>("mxnet",
@@ -358,52 +347,49 @@ inline constexpr std::array rows = {
 
     peer<LogMaxScaling>("openseq2seq-logmax",
                         "S = 2^(log_max - (mu + overflow_std_dev sigma)) of log2 of the largest unscaled "
-                        "weight gradient, averaged "
-                        "over steps; an overflow counts as log_max",
+                        "weight gradient, averaged over steps; an overflow counts as log_max",
                         "NVIDIA/OpenSeq2Seq open_seq2seq/optimizers/automatic_loss_scaler.py, LogMaxScaler",
                         initial_scale(1), floor(1), ceiling(16384)),
     peer<PopartScaling>(
         "popart",
-        "every update_period steps: S *= backoff_factor if more than threshold_upper_count_proportion of the "
-        "gradients lie above bin_edge_location x the largest number (FP16: 65504), else S *= growth_factor",
+        "every update_period steps: S *= backoff_factor if more than threshold_upper_count_proportion of "
+        "the gradients lie above bin_edge_location x the largest number (FP16: 65504), else S *= "
+        "growth_factor",
         "graphcore/popart willow/include/popart/sessionoptions.hpp (AutomaticLossScalingSettings), "
         "willow/src/popx/op/lossscaleupdatex.cpp",
         initial_scale(1), growth(2), backoff(0.5)),
     peer<LostMassScaling>("lost-mass",
                           "powers of two only: S goes up to headroom_bits below overflow when more than "
-                          "target_lost_mass of the "
-                          "gradients' L1 norm is lost, and down to there when the largest ones of late come "
-                          "nearer; on an overflow "
-                          "by the known excess",
+                          "target_lost_mass of the gradients' L1 norm is lost, and down to there when the "
+                          "largest ones of late come nearer; on an overflow by the known excess",
                           "fp16lab engine/amp/policies/lost_mass.hpp", initial_scale(65536), floor(0x1p-24),
                           ceiling(0x1p39)),
     peer<AdaLossScaling>(
         ada_loss_policy,
-        "at every product of the backward pass the gradient is multiplied by a power of two, chosen from its "
-        "deviation so that a share n_uf_threshold underflows",
+        "at every product of the backward pass the gradient is multiplied by a power of two, chosen from "
+        "its deviation so that a share n_uf_threshold underflows",
         "Zhao et al., arXiv 1910.12385 and IJCAI 2020; kumasento/ada-loss ada_loss/ada_loss.py",
         initial_scale(1)),
 
-    // The gradient of a layer's output carries S times the layer's scale; layers that scaler.groups does not name
-    // have scale 1. A layer whose gradients overflow backs off, the others count on; the step is skipped for all
-    // of them. Where ours differs (engine/amp/scalers/layer_scaler.cpp): scales are FP32, not FP64; what
-    // is applied is the power of two at or below; and an overflow is blamed on the layer before the first one that
-    // shows it as well.
+    // The gradient of a layer's output carries S times the layer's scale; layers that scaler.groups does
+    // not name have scale 1. A layer whose gradients overflow backs off, the others count on; the step is
+    // skipped for all of them. Where ours differs (engine/amp/scalers/layer_scaler.cpp): scales are
+    // FP32, not FP64; what is applied is the power of two at or below; and an overflow is blamed on the
+    // layer before the first one that shows it as well.
     peer<NamedLayers>(layerwise_policy,
                       "every layer that scaler.groups names has a scale with torch's rule; an overflow in "
                       "any skips the step",
                       "facebookresearch/fairscale fairscale/optim/layerwise_gradient_scaler.py",
                       initial_scale(1), growth(2), backoff(0.5), interval(10000), floor(0x1p-126),
                       ceiling(0x1p127)),
-    // scaler.groups = ["fc1=2^8", "*=2^4"]: patterns and initial scales; a layer belongs to the first pattern that
-    // matches, one that matches none has scale 1. Gradients that cross from one group into another are multiplied
-    // by the ratio of their scales. Each group grows by 2^(1/1000) after a good step and shrinks by 2^(-1/2) after
-    // its own overflow; the step is skipped for all. What is applied is the power of two at or below the scale, so
-    // ratios are exact.
+    // scaler.groups = ["fc1=2^8", "*=2^4"]: patterns and initial scales; a layer belongs to the first
+    // pattern that matches, one that matches none has scale 1. Gradients that cross from one group into
+    // another are multiplied by the ratio of their scales. Each group grows by 2^(1/1000) after a good step
+    // and shrinks by 2^(-1/2) after its own overflow; the step is skipped for all. What is applied is the
+    // power of two at or below the scale, so ratios are exact.
     peer<NamedLayers>(groups_policy,
                       "every group of layers in scaler.groups has a scale that moves with the group's own "
-                      "overflows; an overflow "
-                      "in any skips the step",
+                      "overflows; an overflow in any skips the step",
                       "mindspore-ai/mindspore boost/group_loss_scale_manager.py, boost/boost_cell_wrapper.py",
                       initial_scale(1), growth(1.0006933874625807), backoff(0.7071067811865476), interval(1)),
 };

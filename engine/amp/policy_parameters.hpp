@@ -43,21 +43,21 @@ struct PolicyFamily {
 };
 namespace policy_families {
 inline constexpr PolicyFamily constant = {"constant", "S stays as it is"};
-inline constexpr PolicyFamily good_steps = {
-    "good-steps", "S falls at every overflow and grows after growth_interval good steps"};
+inline constexpr PolicyFamily good_steps = {"good-steps",
+                                            "an overflow lowers S, growth_interval good steps raise it"};
 inline constexpr PolicyFamily every_good_step = {"every-good-step",
-                                                 "S falls at every overflow and grows in every good step"};
+                                                 "an overflow lowers S, every good step raises it"};
 inline constexpr PolicyFamily bad_steps = {
-    "bad-steps", "S falls after bad_steps overflows and grows after growth_interval good steps"};
-inline constexpr PolicyFamily hysteresis = {
-    "hysteresis", "the first hysteresis - 1 overflows are forgiven; when they are again differs"};
-inline constexpr PolicyFamily overflow_rate = {
-    "overflow-rate", "an overflow lowers S where their share of the steps is tolerance or more"};
+    "bad-steps", "bad_steps overflows lower S, growth_interval good steps raise it"};
+inline constexpr PolicyFamily hysteresis = {"hysteresis", "the first hysteresis - 1 overflows are forgiven"};
+inline constexpr PolicyFamily overflow_rate = {"overflow-rate",
+                                               "an overflow lowers S where overflows are frequent"};
 inline constexpr PolicyFamily statistics = {"statistics", "the magnitudes of the gradients decide"};
 inline constexpr PolicyFamily layers = {"layers", "S is constant, and scales of layers move"};
 }  // namespace policy_families
 
-/// The default of a parameter whose policies have different ones: rows of engine/amp/policy_table.hpp give them.
+/// The default of a parameter whose policies have different ones: rows of engine/amp/policy_list.hpp give
+/// them.
 inline constexpr double row_says = std::numeric_limits<double>::quiet_NaN();
 
 enum ExcludedEnd { none_excluded, minimum_excluded, maximum_excluded, both_excluded };
@@ -105,7 +105,8 @@ constexpr PolicyParameter growth_interval_parameter() {
   return count_parameter("growth_interval", row_says, "good steps until the scale grows");
 }
 
-/// The guards as parameters of every policy (engine/amp/guards.hpp), with the defaults of peers that have none.
+/// The guards as parameters of every policy (engine/amp/guards.hpp), with the defaults of peers that have
+/// none.
 inline constexpr std::array guard_parameters = {
     real_parameter("min_scale", 0, "floor of the scale; 0: none", 0, 0x1p127),
     real_parameter("max_scale", 0, "ceiling of the scale; 0: none", 0, 0x1p127),

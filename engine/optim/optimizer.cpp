@@ -295,7 +295,7 @@ std::unique_ptr<Optimizer> make_optimizer(Backend& backend, std::vector<Paramete
   return std::make_unique<Optimizer>(backend, std::move(parameters), options, steps, index);
 }
 
-void clip_grad_norm(Backend& backend, const amp::Scaler& scaler, Optimizer& optimizer, double max_norm,
+void clip_grad_norm(Backend& backend, const amp::GradScaler& scaler, Optimizer& optimizer, double max_norm,
                     Tensor& step) {
   scaler.require_unscaled(optimizer, "clip_grad_norm");
   if (!(std::isfinite(max_norm) && max_norm >= 0.0)) {
@@ -307,7 +307,8 @@ void clip_grad_norm(Backend& backend, const amp::Scaler& scaler, Optimizer& opti
   if (max_norm > 0.0) backend.clip_by_norm(gradients, max_norm, step);
 }
 
-void clip_grad_value(Backend& backend, const amp::Scaler& scaler, Optimizer& optimizer, double max_value) {
+void clip_grad_value(Backend& backend, const amp::GradScaler& scaler, Optimizer& optimizer,
+                     double max_value) {
   scaler.require_unscaled(optimizer, "clip_grad_value");
   const auto bound = static_cast<float>(max_value);
   if (!(std::isfinite(bound) && max_value >= 0.0 && (bound > 0.0f || max_value == 0.0))) {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/amp/scalers/scaler.hpp"
+#include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/autograd/parameter.hpp"
 #include "engine/backend/backend.hpp"
 #include "engine/optim/schedule.hpp"
@@ -107,8 +107,8 @@ using amp::NamedTensor;
 
 /// An optimizer by its row. The order of an iteration:
 ///   begin_iteration: learning rate of this iteration from the table; optimizer 0 counts iterations (+= 1);
-///   apply (through Scaler::step): taken_steps, skipped_steps and, where the rule reads betas, their powers
-///   advance, then OptimizerRow::move for each parameter.
+///   apply (through GradScaler::step): taken_steps, skipped_steps and, where the rule reads betas, their
+///   powers advance, then OptimizerRow::move for each parameter.
 class Optimizer final : public amp::ScaledOptimizer {
  public:
   /// What moves a parameter of this shape.
@@ -171,12 +171,12 @@ std::unique_ptr<Optimizer> make_optimizer(Backend& backend, std::vector<Paramete
 
 /// Norm of all unscaled gradients into StepState::grad_norm; then, if max_norm > 0, clipping to it. Refuses
 /// scaled gradients (amp::ScalerError::Kind::scaled_gradients). A non-finite norm never clips.
-void clip_grad_norm(Backend& backend, const amp::Scaler& scaler, Optimizer& optimizer, double max_norm,
+void clip_grad_norm(Backend& backend, const amp::GradScaler& scaler, Optimizer& optimizer, double max_norm,
                     Tensor& step);
 
 /// Clamps every element of the unscaled gradients to [-max_value, max_value], max_value rounded to FP32; 0:
 /// off. A NaN stays. Refuses scaled gradients as clip_grad_norm does; std::invalid_argument unless max_value
 /// is finite, >= 0 and, where above 0, above 0 in FP32 too.
-void clip_grad_value(Backend& backend, const amp::Scaler& scaler, Optimizer& optimizer, double max_value);
+void clip_grad_value(Backend& backend, const amp::GradScaler& scaler, Optimizer& optimizer, double max_value);
 
 }  // namespace fp16lab::engine::optim

@@ -128,13 +128,13 @@ Iteration::Iteration(Backend& backend, Workload& workload, TrainingMethod& metho
       step_(backend.make_step_state(StepState{})),
       tape_(backend),
       autocast_(plan.amp, tape_),
-      scaler_(amp::make_scaler(backend, plan.scaler, plan.policy, method.losses(), step_)),
+      scaler_(backend, plan.scaler, plan.policy, step_, method.losses()),
       groups_(method.groups(*workload.model)),
       loss_sum_(backend.empty(Shape{}, DType::f32)),
       norms_(backend.empty({max_optimizers}, DType::f64)) {
   check(groups_, *workload.model);
   const amp::ScalerOptions& scaler = plan.scaler;
-  if (scaler_->checks()) rescue_limit_ = static_cast<std::uint64_t>(scaler.rescue);
+  if (scaler_.checks()) rescue_limit_ = static_cast<std::uint64_t>(scaler.rescue);
   const std::vector<Parameter*> parameters = workload.model->parameters();
   amp::check_patterns(autocast_.plan(), network_names(*workload.model));
   amp::decorate(backend, parameters, autocast_.plan());       // before optimizers look at the parameters
@@ -151,7 +151,7 @@ Iteration::Iteration(Backend& backend, Workload& workload, TrainingMethod& metho
   }
   names_.resize(groups_.size());
   counted_.resize(groups_.size());
-  loss_states_ = scaler_->states();
+  loss_states_ = scaler_.states();
   if (amp::scales_layers(scaler)) {
     layer_scaler_ = amp::make_layer_scaler(backend, scaler, parameters);
     tape_.set_gradient_scales(layer_scaler_.get());
@@ -160,7 +160,7 @@ Iteration::Iteration(Backend& backend, Workload& workload, TrainingMethod& metho
 }
 
 amp::GradScaler& Iteration::scaler() {
-  if (amp::GradScaler* const one = scaler_->one_scale()) return *one;
+  if (!scaler_.per_loss()) return scaler_;
   throw std::logic_error("Iteration::scaler: scaler.per_loss = true: each loss has a scale of its own");
 }
 
@@ -216,11 +216,11 @@ void Iteration::end() {
   }
   if (dumping()) {
     const StepState state = read_step_state();
-    const bool scaled = scaler_->enabled() && !scaler_->checks();
+    const bool scaled = scaler_.enabled() && !scaler_.checks();
     dump_->write(mean_loss(), state, scaled);
     dump_.reset();
   }
-  scaler_->update(statistics());
+  scaler_.update(statistics());
   if (layer_scaler_ != nullptr) layer_scaler_->update();
 }
 
@@ -232,7 +232,7 @@ double Iteration::mean_loss() {
 std::vector<std::string> Iteration::nonfinite_parameters(std::size_t group) {
   if (names_[group]) return *names_[group];
   if (backend_->read_step_state(step_).found_inf[group] == 0.0f) return {};
-  if (counted_[group].empty()) return scaler_->nonfinite_parameters(*optimizers_[group]);
+  if (counted_[group].empty()) return scaler_.nonfinite_parameters(*optimizers_[group]);
   std::vector<CastProbe*> probes;
   for (CountedGradient& counted : counted_[group]) probes.push_back(&counted.probe);
   backend_->settle(probes);
@@ -395,7 +395,7 @@ void Iteration::backward(const Variable& loss, BackwardOptions options, int whic
 }
 
 Tensor Iteration::seed_of(const Variable& loss, int which) {
-  return for_each(loss.shape(), scaler_->seed(which, loss.dtype()));
+  return for_each(loss.shape(), scaler_.seed(which, loss.dtype()));
 }
 
 Tensor Iteration::for_each(const Shape& losses, const Tensor& seed) {
@@ -428,7 +428,7 @@ void Iteration::collect(int which, std::initializer_list<std::size_t> groups) {
     if (collects()) reduce(*optimizers_.at(group));
     optimizers.at(count++) = optimizers_.at(group).get();
   }
-  scaler_->collect(which, std::span(optimizers).first(count));
+  scaler_.collect(which, std::span(optimizers).first(count));
 }
 
 void Iteration::reduce(optim::Optimizer& optimizer) {
@@ -437,7 +437,7 @@ void Iteration::reduce(optim::Optimizer& optimizer) {
 
 void Iteration::unscale(optim::Optimizer& optimizer) {
   reduce(optimizer);
-  scaler_->unscale(optimizer);
+  scaler_.unscale(optimizer);
   if (layer_scaler_ != nullptr) layer_scaler_->note_gradients(optimizer, step_);
   if (dumping()) dump_->add_gradients(*backend_, optimizer.parameters());
 }
@@ -448,15 +448,15 @@ void Iteration::clip(optim::Optimizer& optimizer) {
 
 void Iteration::clip(optim::Optimizer& optimizer, double max_norm, double max_value) {
   const auto slot = static_cast<std::size_t>(optimizer.index());
-  if (scaler_->enabled() && !scaler_->checks()) {
+  if (scaler_.enabled() && !scaler_.checks()) {
     // Gradients keep their scale until the optimizer divides; clipping them is refused above, their norm is
     // known.
     backend_->global_norm(optimizer.gradients(), step_);
     backend_->run({.name = "train.unscale_norm", .function = &unscale_norm_program, .parameters = {}}, step_);
   } else {
-    optim::clip_grad_norm(*backend_, *scaler_, optimizer, max_norm, step_);
+    optim::clip_grad_norm(*backend_, scaler_, optimizer, max_norm, step_);
     if (max_value > 0 && names_overflows_) keep_names(slot);
-    optim::clip_grad_value(*backend_, *scaler_, optimizer, max_value);
+    optim::clip_grad_value(*backend_, scaler_, optimizer, max_value);
   }
   if (optimizers_.size() > 1) {
     const Norms norms{.by_optimizer = reinterpret_cast<double*>(norms_.data()),
@@ -469,18 +469,18 @@ void Iteration::clip(optim::Optimizer& optimizer, double max_norm, double max_va
 void Iteration::step(optim::Optimizer& optimizer) {
   // The scaler would unscale by itself; layers' scales, the dump and grad_norm would then not learn of these
   // gradients.
-  if (scaler_->stage(optimizer) != amp::Scaler::Stage::unscaled) {
+  if (scaler_.stage(optimizer) != amp::GradScaler::Stage::unscaled) {
     unscale(optimizer);
     clip(optimizer, 0, 0);
   }
   if (!logs({Observed::weights, Observed::updates, Observed::optimizer_state})) {
-    scaler_->step(optimizer);
+    scaler_.step(optimizer);
     return;
   }
   UpdateLog log(*backend_, *log_, optimizer);
   log.count_weights();
   optimizer.set_update_observer(&log);
-  scaler_->step(optimizer);
+  scaler_.step(optimizer);
   optimizer.set_update_observer(nullptr);
   log.count_state();
 }

@@ -67,11 +67,11 @@ class Iteration {
   /// (TrainingMethod::losses). A 16-bit loss whose product with S rounds to infinity sets
   /// StepState::loss_overflow: frameworks would compute that product, here it is only looked at.
   void backward(const Variable& loss, BackwardOptions options = {}, int which = 0);
-  /// Scaler::collect for the optimizers of these groups, behind the backward passes of loss `which` and
+  /// GradScaler::collect for the optimizers of these groups, behind the backward passes of loss `which` and
   /// before those of another.
   void collect(int which, std::initializer_list<std::size_t> groups);
   /// Does collect take the gradients, so that no later pass adds to them?
-  bool collects() const { return scaler_->one_scale() == nullptr; }
+  bool collects() const { return scaler_.per_loss(); }
   /// detect: the scaler's unscale, and the gradient dump where one is due.
   void unscale(optim::Optimizer& optimizer);
   /// train.clip_norm and train.clip_value, on unscaled gradients; also what StepRow::grad_norm learns the
@@ -105,7 +105,7 @@ class Iteration {
     tape_.set_value_watcher(finder);
   }
   /// Does the policy decide by the counts of every step? Then a log must be set.
-  bool wants_statistics() const { return scaler_->wants_statistics(); }
+  bool wants_statistics() const { return scaler_.wants_statistics(); }
   /// Where the tensors of the iteration to come are counted: those that it wants (TensorLog::begin), and
   /// gradients where the policy decides by them. Null: nowhere. Not owned.
   void set_tensor_log(TensorLog* log);
@@ -115,9 +115,9 @@ class Iteration {
   std::optional<double> finite_scale() const { return finite_scale_; }
   /// Why the policy's rule ends the run here, or nothing. `state`: as last read. With a scale for each loss
   /// it waits.
-  std::optional<std::string> policy_stop(const StepState& state) const { return scaler_->stop(state); }
-  /// Scaler::can_fall.
-  bool can_fall(const StepState& state) const { return layer_scaler_ != nullptr || scaler_->can_fall(state); }
+  std::optional<std::string> policy_stop(const StepState& state) const { return scaler_.stop(state); }
+  /// GradScaler::can_fall.
+  bool can_fall(const StepState& state) const { return layer_scaler_ != nullptr || scaler_.can_fall(state); }
   /// Ends it: the scaler's update, and the gradient dump where it is due. std::logic_error for a method that
   /// recorded no loss.
   void end();
@@ -152,9 +152,9 @@ class Iteration {
 
   Tensor& step_memory() { return step_; }
   /// For records. With a scale for each loss, `scale` is that of loss 0.
-  StepState read_step_state() { return scaler_->read_step_state(); }
-  bool checks() const { return scaler_->checks(); }
-  const std::string& policy_name() const { return scaler_->policy_name(); }
+  StepState read_step_state() { return scaler_.read_step_state(); }
+  bool checks() const { return scaler_.checks(); }
+  const std::string& policy_name() const { return scaler_.policy_name(); }
   /// With a scale for each loss: "scaler.lossN", a StepState each. With scales of layers:
   /// "scaler.layer_scales" and "scaler.layer_counts". Else nothing.
   std::span<const optim::NamedTensor> loss_states() const { return loss_states_; }
@@ -174,7 +174,7 @@ class Iteration {
   void reduce(optim::Optimizer& optimizer);
   /// Are overflows explained, and is there one scale to be found?
   bool explains_scales() const {
-    return finder_ != nullptr && scaler_->one_scale() != nullptr && layer_scaler_ == nullptr;
+    return finder_ != nullptr && !scaler_.per_loss() && layer_scaler_ == nullptr;
   }
   /// `seed`, a scalar, for each of several losses.
   Tensor for_each(const Shape& losses, const Tensor& seed);
@@ -202,7 +202,7 @@ class Iteration {
   Tensor step_;  ///< StepState in back-end memory
   Tape tape_;
   amp::Autocast autocast_;
-  std::unique_ptr<amp::Scaler> scaler_;
+  amp::GradScaler scaler_;
   std::unique_ptr<amp::LayerScaler> layer_scaler_;  ///< policies with scales of layers
   std::vector<optim::NamedTensor> loss_states_;
   std::vector<OptimizerGroup> groups_;

@@ -56,11 +56,11 @@ bool Iteration::rescue(optim::Optimizer& optimizer) {
   if (rescue_.attempts == 0) {
     rescue_.overflowed_scale = state.scale;
     rescue_.loss_overflow = state.loss_overflow != 0.0f;
-    if (names_overflows_) rescue_.parameters = scaler_->nonfinite_parameters(optimizer);
+    if (names_overflows_) rescue_.parameters = scaler_.nonfinite_parameters(optimizer);
   }
   ++rescue_.attempts;
   rescue_.scale = lower;
-  scaler_->update(counts);
+  scaler_.update(counts);
   backend_->run({.name = "train.begin_rescue", .function = &begin_rescue_program, .parameters = {}}, step_);
   optimizer.clear_gradients();
   reduced_ = {};
@@ -91,7 +91,7 @@ bool Iteration::is_finite_at(double scale, optim::Optimizer& optimizer,
   optimizer.clear_gradients();
   backward();
   reduce(optimizer);
-  const bool finite = trial_->finite && scaler_->nonfinite_parameters(optimizer).empty();
+  const bool finite = trial_->finite && scaler_.nonfinite_parameters(optimizer).empty();
   trial_.reset();
   return finite;
 }

@@ -34,7 +34,7 @@ class TrainingMethod {
   virtual std::vector<OptimizerGroup> groups(nn::Module& model) const;
   /// How many losses have backward passes of their own, numbered from 0. A method with several calls
   /// Iteration::collect, so that scaler.per_loss can give each a scale of its own
-  /// (engine/amp/scalers/per_loss_scaler.hpp).
+  /// (engine/amp/scalers/grad_scaler.hpp).
   virtual int losses() const { return 1; }
   /// Does run() the same verbs in every iteration, with the same numbers from the host, but for the data of
   /// the batches? Then iterations can be recorded and replayed (train.graph). Random masks and learning rates

@@ -118,6 +118,7 @@ nb::dict described(const amp::PolicyDescription& policy) {
     parameters[nb::str(parameter.name.data(), parameter.name.size())] = row;
   }
   nb::dict result;
+  result["family"] = nb::str(policy.family.name.data(), policy.family.name.size());
   result["rule"] = nb::str(policy.rule.data(), policy.rule.size());
   result["source"] = nb::str(policy.source.data(), policy.source.size());
   result["parameters"] = parameters;

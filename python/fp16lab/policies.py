@@ -79,7 +79,7 @@ def _restored(name: str, settings: dict[str, float], state: bytes) -> Policy:
 def policies() -> dict[str, dict[str, Any]]:
     """All policies by name, each a dict.
 
-    Keys: rule, source, parameters (default and help), wants_statistics, constant and per_layer.
+    Keys: family, rule, source, parameters (default and help), wants_statistics, constant and per_layer.
 
     >>> import fp16lab
     >>> fp16lab.policies()["torch"]["parameters"]["growth_interval"]["default"]

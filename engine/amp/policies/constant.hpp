@@ -1,5 +1,5 @@
-// Rules whose loss scale never moves: a step with a non-finite gradient is skipped, and S does not answer. Host
-// and device.
+// Rules whose loss scale never moves: a step with a non-finite gradient is skipped, and S does not answer.
+// Host and device.
 #pragma once
 
 #include <array>
@@ -36,8 +36,8 @@ struct FixedScaling : ConstantScale<float> {
   static Params params(const PolicyValues& values) { return {values.f32("initial_scale")}; }
 };
 
-/// The loss scale under layer scales (engine/amp/policies/layer_rule.hpp): constant, as their peers have it (their
-/// own seed is 1).
+/// The loss scale under layer scales (engine/amp/policies/layer_rule.hpp): constant, as their peers have it
+/// (their own seed is 1).
 struct LayersLossScale : FixedScaling {
   static constexpr const PolicyFamily& family = policy_families::layers;
   static constexpr bool constant = false;  // what moves answers to overflows

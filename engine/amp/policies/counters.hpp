@@ -1,16 +1,16 @@
 // Rules that move the scale by counting overflows and good steps. Host and device.
 //
-// A rule here is what a row of engine/amp/policy_table.hpp names; the rows are the peers, with their defaults.
+// A rule here is what a row of engine/amp/policy_list.hpp names; the rows are the peers, with their defaults.
 //   GoodSteps    one overflow backs off; growth_interval good steps in a row grow
 //   BadSteps     bad_steps overflows back off; a good step clears their count, or does not
-//   Hysteresis   the first hysteresis - 1 overflows are forgiven (skipped, but the scale stays); when they are
-//                forgiven again differs between peers
-// and rules of one peer each. Floors, ceilings and what happens to an infinite scale are guards
+//   Hysteresis   the first hysteresis - 1 overflows are forgiven (skipped, but the scale stays); when they
+//                are forgiven again differs between peers
+// and rules of one or two peers each. Floors, ceilings and what happens to an infinite scale are guards
 // (engine/amp/guards.hpp), declared as parameters.
 //
-// States are hashed and stored as bytes, so they have no padding. Counts of good steps restart at every growth,
-// which gives the traces of peers that keep absolute iteration numbers and divide (iteration - last overflow)
-// by the interval.
+// States are hashed and stored as bytes, so they have no padding. Counts of good steps restart at every
+// growth, which gives the traces of peers that keep absolute iteration numbers and divide (iteration - last
+// overflow) by the interval.
 #pragma once
 
 #include <array>
@@ -136,10 +136,10 @@ struct GoodSteps : CountingRule<FactorsType> {
 /// torch.amp.GradScaler (aten/src/ATen/native/cuda/AmpKernels.cu).
 ///
 /// S is FP32; the factors are FP64, and every product is formed in FP64 and rounded to FP32 (the kernel's
-/// parameters are doubles). Growth that is not finite is not taken, and the count restarts all the same. There is
-/// no floor: S may fall below 1, as it does in torch. An infinite S, which growth never gives but a foreign
-/// checkpoint may hold, would stay infinite for ever (flax#2547): an overflow brings it back to the finite numbers
-/// first.
+/// parameters are doubles). Growth that is not finite is not taken, and the count restarts all the same.
+/// There is no floor: S may fall below 1, as it does in torch. An infinite S, which growth never gives but
+/// a foreign checkpoint may hold, would stay infinite for ever (flax#2547): an overflow brings it back to
+/// the finite numbers first.
 struct TorchScaling : CountingRule<TwoFactors<float, double>> {
   static constexpr const PolicyFamily& family = policy_families::good_steps;
   struct State {
@@ -169,9 +169,9 @@ struct TorchScaling : CountingRule<TwoFactors<float, double>> {
   }
 };
 
-/// flax compares its count of good steps with the interval before it counts the step, so that growth comes after
-/// growth_interval + 1 good steps, every time; extra_good_step = false gives exactly growth_interval. FP32; growth
-/// stops at the largest number.
+/// flax compares its count of good steps with the interval before it counts the step, so that growth comes
+/// after growth_interval + 1 good steps, every time; extra_good_step = false gives exactly growth_interval.
+/// FP32; growth stops at the largest number.
 struct FactorsToTheLargest : TwoFactors<float> {
   static FactorsToTheLargest of(const PolicyValues& values) { return {TwoFactors<float>::of(values)}; }
   FP16LAB_HD float grown(float scale) const {
@@ -222,9 +222,9 @@ struct MindSporeScaling : CountingRule<FactorAndReciprocal<double>> {
   }
 };
 
-/// MXNet's LossScaler: what a step's check decides becomes the scale only when the next step is checked, so the
-/// step between them still runs with the old scale: an overflow is usually followed by a second one, and the scale
-/// falls twice. FP64.
+/// MXNet's LossScaler: what a step's check decides becomes the scale only when the next step is checked, so
+/// the step between them still runs with the old scale: an overflow is usually followed by a second one,
+/// and the scale falls twice. FP64.
 struct MxnetScaling : CountingRule<TwoFactors<double>> {
   static constexpr const PolicyFamily& family = policy_families::good_steps;
   struct Params : CountingRule<TwoFactors<double>>::Params {
@@ -256,8 +256,8 @@ struct MxnetScaling : CountingRule<TwoFactors<double>> {
   }
 };
 
-/// Chainer's dynamic loss scaling: S doubles every step until the first overflow. Then it grows by
-/// 2^(1 / growth_interval) in every good step, so that it doubles in growth_interval of them: its scales are no
+/// Chainer's dynamic loss scaling: S doubles every step until the first overflow. Then it grows by 2^(1 /
+/// growth_interval) in every good step, so that it doubles in growth_interval of them: its scales are no
 /// powers of two. FP64.
 struct ChainerScaling {
   static constexpr const PolicyFamily& family = policy_families::every_good_step;
@@ -383,11 +383,12 @@ struct Hysteresis : CountingRule<FactorsType> {
   }
 };
 
-/// DeepSpeed's DynamicLossScaler: hysteresis (its delayed_shift) overflows are needed to back off. Those before
-/// are forgiven once until the next growth, or again after every good step with consecutive_hysteresis. Growth is
-/// counted from the second good step after an overflow: it comes after growth_interval + 1 good steps, then after
-/// every growth_interval more; extra_good_step = false gives growth_interval from the start. With
-/// raise_error_at_min_scale an overflow at the floor ends the run. FP64.
+/// DeepSpeed's DynamicLossScaler: hysteresis (its delayed_shift) overflows are needed to back off. Those
+/// before are forgiven once until the next growth, or again after every good step with
+/// consecutive_hysteresis. Growth is counted from the second good step after an overflow: it comes after
+/// growth_interval + 1 good steps, then after every growth_interval more; extra_good_step = false gives
+/// growth_interval from the start. With raise_error_at_min_scale an overflow at the floor ends the run.
+/// FP64.
 struct DeepSpeedScaling : CountingRule<OneFactor<double>> {
   static constexpr const PolicyFamily& family = policy_families::hysteresis;
   static constexpr auto parameters = joined(
@@ -447,9 +448,9 @@ struct DeepSpeedScaling : CountingRule<OneFactor<double>> {
 
 // ---- An overflow backs off only where overflows are frequent.
 
-/// fairseq and metaseq: the rate of overflows is counted over the steps since the scale last moved; with tolerance
-/// 0 every overflow backs off. min_scale is the peers' `threshold`, a floor that the rule applies first. FP64. The
-/// peers judge overflow by the norm of all gradients.
+/// fairseq and metaseq: the rate of overflows is counted over the steps since the scale last moved; with
+/// tolerance 0 every overflow backs off. min_scale is the peers' `threshold`, a floor that the rule applies
+/// first. FP64. The peers judge overflow by the norm of all gradients.
 struct OverflowRate : CountingRule<OneFactor<double>> {
   static constexpr const PolicyFamily& family = policy_families::overflow_rate;
   static constexpr auto parameters_with(std::string_view help_of_min_loss_scale) {
@@ -478,9 +479,9 @@ struct OverflowRate : CountingRule<OneFactor<double>> {
   }
 };
 
-/// fairseq's DynamicLossScaler. An overflow after which the scale is min_loss_scale or below leaves the scale and
-/// ends the run (a FloatingPointError there), also where the overflow was tolerated: a run that begins there ends
-/// at its first one.
+/// fairseq's DynamicLossScaler. An overflow after which the scale is min_loss_scale or below leaves the
+/// scale and ends the run (a FloatingPointError there), also where the overflow was tolerated: a run that
+/// begins there ends at its first one.
 struct FairseqScaling : OverflowRate {
   static constexpr auto parameters =
       parameters_with("an overflow that would lower the scale to this or below ends the run");
@@ -522,10 +523,10 @@ struct FairseqScaling : OverflowRate {
   }
 };
 
-/// metaseq's DynamicLossScaler (OPT): growth multiplies the interval too and backing off divides it, so that high
-/// scales are probed rarely. A scale that would fall below min_loss_scale stays, and the run goes on; the interval
-/// shrinks all the same. The peer's interval is a Python float after the first growth, hence FP64 here; backing
-/// off truncates it.
+/// metaseq's DynamicLossScaler (OPT): growth multiplies the interval too and backing off divides it, so
+/// that high scales are probed rarely. A scale that would fall below min_loss_scale stays, and the run goes
+/// on; the interval shrinks all the same. The peer's interval is a Python float after the first growth,
+/// hence FP64 here; backing off truncates it.
 struct MetaseqScaling : OverflowRate {
   static constexpr auto parameters = parameters_with("the scale stays where it would fall below this");
   struct State {
@@ -564,7 +565,8 @@ struct MetaseqScaling : OverflowRate {
   }
 
  private:
-  /// Is n a multiple of divisor (at least 1, not always an integer)? Long division: every difference is exact.
+  /// Is n a multiple of divisor (at least 1, not always an integer)? Long division: every difference is
+  /// exact.
   FP16LAB_HD static bool divides(double divisor, double n) {
     double multiple = divisor, rest = n;
     while (multiple <= n) multiple *= 2;

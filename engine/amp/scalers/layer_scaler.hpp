@@ -18,7 +18,7 @@
 #include "engine/amp/levels/level.hpp"
 #include "engine/amp/policies/layer_rule.hpp"
 #include "engine/amp/policy.hpp"
-#include "engine/amp/scalers/scaler.hpp"
+#include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/autograd/gradient_scales.hpp"
 #include "engine/autograd/parameter.hpp"
 

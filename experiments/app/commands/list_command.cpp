@@ -114,15 +114,15 @@ void print_policies(const Json& rows, std::size_t columns, bool details) {
       families.push_back(family);
   }
   for (const engine::amp::PolicyFamily& family : families) {
-    print_row(fmt::format("  {}:", family.name), std::string(family.rule), columns, details);
+    print_row(fmt::format(" {}:", family.name), std::string(family.rule), columns, details);
     for (const Json& row : rows) {
       if (row.at("family") != family.name) continue;
       const engine::amp::PolicyDescription& policy = engine::amp::scale_policy(text_of(row.at("name")));
       if (!details) {
-        print_row(fmt::format("    {:<{}}", policy.name, width), short_rule(policy), columns, false);
+        print_row(fmt::format("  {:<{}}", policy.name, width), short_rule(policy), columns, false);
         continue;
       }
-      fmt::print("    {}\n", policy.name);
+      fmt::print("  {}\n", policy.name);
       print_text(text_of(row.at("rule")), columns, 6);
       if (const std::string defaults = defaults_text(policy); !defaults.empty())
         print_text(defaults, columns, 6);

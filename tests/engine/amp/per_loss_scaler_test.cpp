@@ -1,10 +1,10 @@
-// PerLossScaler: a scale for each loss, sums of unscaled gradients, and one decision for each optimizer.
+// GradScaler with a scale for each loss: sums of unscaled gradients, and one decision for each optimizer.
 #include <array>
 #include <cmath>
 #include <string>
 #include <vector>
 
-#include "engine/amp/scalers/per_loss_scaler.hpp"
+#include "engine/amp/scalers/grad_scaler.hpp"
 #include "tests/engine/amp/scaler_support.hpp"
 #include "tests/support/message_of.hpp"
 
@@ -12,7 +12,6 @@ namespace fp16lab::engine::test {
 namespace {
 
 using amp::GradScaler;
-using amp::PerLossScaler;
 using amp::ScaledOptimizer;
 using amp::ScalerError;
 using amp::ScalerOptions;
@@ -29,7 +28,7 @@ class PerLossScalerTest : public testing::Test {
   void backward(int loss, float a_gradient, float b_gradient) {
     backward(scaler, loss, a_gradient, &b_gradient);
   }
-  void backward(PerLossScaler& with, int loss, float a_gradient, const float* b_gradient = nullptr) {
+  void backward(GradScaler& with, int loss, float a_gradient, const float* b_gradient = nullptr) {
     const float s = values_of(*backend, with.seed(loss)).front();
     add(a, s * a_gradient);
     if (b_gradient != nullptr) add(b, s * *b_gradient);
@@ -58,7 +57,7 @@ class PerLossScalerTest : public testing::Test {
 
   static constexpr float infinity = std::numeric_limits<float>::infinity();
   static ScalerOptions options() {
-    return {.policy = "dynamic", .initial_scale = 1024, .growth_interval = 4};
+    return {.policy = "dynamic", .initial_scale = 1024, .growth_interval = 4, .per_loss = true};
   }
   std::unique_ptr<Backend> backend = hopper_backend();
   Tensor step = backend->make_step_state(StepState{});
@@ -68,7 +67,7 @@ class PerLossScalerTest : public testing::Test {
       optim::make_optimizer(*backend, {&a}, {.learning_rate = 1}, 100, 0);
   std::unique_ptr<optim::Optimizer> of_b =
       optim::make_optimizer(*backend, {&b}, {.learning_rate = 1}, 100, 1);
-  PerLossScaler scaler{*backend, options(), 2, step};
+  GradScaler scaler{*backend, options(), step, 2};
 };
 
 TEST_F(PerLossScalerTest, GradientsOfSeveralScalesAddUpUnscaled) {
@@ -152,8 +151,9 @@ TEST_F(PerLossScalerTest, WithOneLossItIsAGradScaler) {
   Parameter twin{"a.weight", tensor_of(*backend, {2}, {100, 0})};
   Tensor twin_step = backend->make_step_state(StepState{});
   const auto of_twin = optim::make_optimizer(*backend, {&twin}, {.learning_rate = 1}, 100, 0);
-  GradScaler reference(*backend, options(), twin_step);
-  PerLossScaler single(*backend, options(), 1, step);
+  ScalerOptions one_scale = options();
+  one_scale.per_loss = false;
+  GradScaler reference(*backend, one_scale, twin_step), single(*backend, options(), step, 1);
   float gradient = 0.1f;
   for (const char kind : sequence_a) {
     gradient = kind == 'O' ? infinity : 0.1f;
@@ -186,7 +186,7 @@ TEST_F(PerLossScalerTest, LowGradientsAreWidenedBeforeTheyAreUnscaled) {
     a.has_gradient = true;
     collect(loss, {of_a.get()});
   }
-  scaler.combine(*of_a);
+  scaler.unscale(*of_a);
   EXPECT_EQ(a.gradient.dtype(), DType::f32);
   EXPECT_EQ(values_of(*backend, a.gradient), (std::vector<float>{0x1p-24f, 0}));
 }
@@ -223,7 +223,7 @@ TEST_F(PerLossScalerTest, ClippingSeesTheSum) {
   collect(1, {of_a.get()});
   expect_scaler_error(Kind::scaled_gradients, "clip_grad_norm", "sgd", "a.weight",
                       [&] { optim::clip_grad_norm(*backend, scaler, *of_a, 1.0, step); });
-  scaler.combine(*of_a);
+  scaler.unscale(*of_a);
   optim::clip_grad_norm(*backend, scaler, *of_a, 0, step);
   EXPECT_EQ(state().grad_norm, 4.0);
   optim::clip_grad_value(*backend, scaler, *of_a, 2.5);
@@ -276,7 +276,7 @@ TEST_F(PerLossScalerTest, WhatWasCollectedWithoutAStepIsForgotten) {
 }
 
 TEST_F(PerLossScalerTest, DisabledItOnlyAddsUp) {
-  PerLossScaler disabled(*backend, {.policy = "dynamic", .enabled = false}, 2, step);
+  GradScaler disabled(*backend, {.policy = "dynamic", .enabled = false, .per_loss = true}, step, 2);
   EXPECT_FALSE(disabled.enabled());
   for (const float gradient : {0.1f, infinity}) {
     begin();
@@ -294,7 +294,7 @@ TEST_F(PerLossScalerTest, DisabledItOnlyAddsUp) {
 }
 
 TEST_F(PerLossScalerTest, CallsInAWrongOrderAreTypedErrorsAndChangeNothing) {
-  const auto call = [](const char* name) { return std::string("PerLossScaler::") + name; };
+  const auto call = [](const char* name) { return std::string("GradScaler::") + name; };
   const auto expect_error = [&](Kind kind, const char* name, bool named, const auto& misuse) {
     const auto before = bytes_of(*backend, step);
     expect_scaler_error(kind, call(name), named ? "sgd" : "", named ? "a.weight" : "", misuse);
@@ -314,12 +314,12 @@ TEST_F(PerLossScalerTest, CallsInAWrongOrderAreTypedErrorsAndChangeNothing) {
   EXPECT_THAT(message_of([&] { scaler.step(*of_a); }), HasSubstr("collect(0, ...)"));
   collect(0, {of_a.get()});
   expect_error(Kind::unseeded_loss, "collect", false, [&] { collect(0, {of_a.get()}); });
-  scaler.combine(*of_a);
-  expect_error(Kind::unscale_twice, "combine", true, [&] { scaler.combine(*of_a); });
+  scaler.unscale(*of_a);
+  expect_error(Kind::unscale_twice, "unscale", true, [&] { scaler.unscale(*of_a); });
   expect_error(Kind::seed_after_unscale, "seed", true, [&] { (void)scaler.seed(1); });
   scaler.step(*of_a);
   expect_error(Kind::step_twice, "step", true, [&] { scaler.step(*of_a); });
-  expect_error(Kind::unscale_after_step, "combine", true, [&] { scaler.combine(*of_a); });
+  expect_error(Kind::unscale_after_step, "unscale", true, [&] { scaler.unscale(*of_a); });
   backward(1, 1);
   expect_error(Kind::unscale_after_step, "collect", true, [&] { collect(1, {of_a.get()}); });
   a.clear_gradient();
@@ -336,6 +336,8 @@ TEST_F(PerLossScalerTest, CallsInAWrongOrderAreTypedErrorsAndChangeNothing) {
     EXPECT_THROW(collect(loss, {of_a.get()}), std::invalid_argument);
     EXPECT_THROW((void)scaler.loss_state(loss), std::invalid_argument);
   }
+  EXPECT_THROW((void)scaler.inverse_seed(), std::logic_error) << "of which scale?";
+  EXPECT_THROW((void)scaler.next_scale(state(), nullptr), std::logic_error);
 }
 
 TEST_F(PerLossScalerTest, ARefusedCollectLeavesTheGradients) {
@@ -352,12 +354,12 @@ TEST_F(PerLossScalerTest, ARefusedCollectLeavesTheGradients) {
 
 TEST_F(PerLossScalerTest, OptionsAreChecked) {
   const auto make = [&](const ScalerOptions& with, int losses) {
-    return message_of([&] { PerLossScaler(*backend, with, losses, step); });
+    return message_of([&] { GradScaler(*backend, with, step, losses); });
   };
   EXPECT_THAT(make(options(), 0), HasSubstr("losses = 0"));
-  EXPECT_THAT(make({.policy = "fixed", .drop_overflow_update = false}, 2),
+  EXPECT_THAT(make({.policy = "fixed", .drop_overflow_update = false, .per_loss = true}, 2),
               AllOf(HasSubstr("drop_overflow_update"), HasSubstr("one scale")));
-  EXPECT_THAT(make({.policy = "fxed", .enabled = false}, 2), HasSubstr("fxed"));
+  EXPECT_THAT(make({.policy = "fxed", .enabled = false, .per_loss = true}, 2), HasSubstr("fxed"));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/amp/scalers/per_loss_scaler.hpp"
+#include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/train/checkpoint.hpp"
 #include "tests/engine/amp/scaler_support.hpp"
 #include "tests/support/message_of.hpp"
@@ -16,7 +16,6 @@ namespace fp16lab::engine::test {
 namespace {
 
 using amp::GradScaler;
-using amp::PerLossScaler;
 using amp::ScaledOptimizer;
 using amp::ScalerOptions;
 using testing::AllOf;
@@ -24,6 +23,8 @@ using testing::HasSubstr;
 using testing_support::message_of;
 
 const ScalerOptions dynamic{.policy = "dynamic", .initial_scale = 1024, .growth_interval = 3};
+const ScalerOptions per_loss{
+    .policy = "dynamic", .initial_scale = 1024, .growth_interval = 3, .per_loss = true};
 
 /// Two models with an optimizer each, adam in slot 0 and sgd with momentum in slot 1, on backward passes by
 /// hand.
@@ -108,7 +109,7 @@ class OneScaler final : public TwoModels {
 /// A scaler for each of two losses; the first moves both models, the second only B.
 class ScalerForEachLoss final : public TwoModels {
  public:
-  explicit ScalerForEachLoss(int losses = 2) : scaler_(*backend, dynamic, losses, step) {}
+  explicit ScalerForEachLoss(int losses = 2) : scaler_(*backend, per_loss, step, losses) {}
   void iterate() override {
     begin();
     const std::uint64_t iteration = read().iteration;
@@ -124,14 +125,13 @@ class ScalerForEachLoss final : public TwoModels {
   }
   TrainingState training_state() override {
     TrainingState state = TwoModels::training_state();
-    for (int loss = 0; loss < scaler_.losses(); ++loss)
-      state.tensors.push_back({"scaler.loss" + std::to_string(loss), scaler_.loss_state(loss)});
+    for (const amp::NamedTensor& loss : scaler_.states()) state.tensors.push_back(loss);
     return state;
   }
   double scale(int loss) const { return scaler_.scale(loss); }
 
  private:
-  PerLossScaler scaler_;
+  GradScaler scaler_;
 };
 
 /// Hashes of 24 steps; a run that was resumed after every one of them has the same.

@@ -7,7 +7,7 @@
 
 #include <gmock/gmock.h>
 
-#include "engine/amp/scalers/per_loss_scaler.hpp"
+#include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/nn/losses.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "tests/engine/train/recipe_support.hpp"
@@ -99,7 +99,7 @@ TEST(Statistics, AreRefusedWhereTheyCannotBeHad) {
     }
     return "accepted";
   };
-  const ScalerOptions lost_mass{.policy = "lost-mass"};
+  const ScalerOptions lost_mass{.policy = "lost-mass", .per_loss = true};
   EXPECT_THAT(message([&] { check(TrainOptions{.graph = true}, lost_mass); }),
               HasSubstr("train.graph = true with scaler.policy = \"lost-mass\""));
   EXPECT_EQ(message([&] { check(TrainOptions{.graph = true}, {.policy = "torch"}); }), "accepted");
@@ -107,7 +107,7 @@ TEST(Statistics, AreRefusedWhereTheyCannotBeHad) {
               HasSubstr("scaler.per_loss = true with scaler.policy = \"popart\""));
   const auto backend = hopper_backend();
   Tensor step = backend->make_step_state({});
-  EXPECT_THAT(message([&] { amp::PerLossScaler(*backend, lost_mass, 2, step); }), HasSubstr("lost-mass"));
+  EXPECT_THAT(message([&] { amp::GradScaler(*backend, lost_mass, step, 2); }), HasSubstr("lost-mass"));
 }
 
 TEST(Statistics, AScalerThatLacksThemSaysSo) {
