@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=241194
+budget=237480
 
 case "${1:-}" in
   '') ;;

@@ -71,7 +71,7 @@ TEST_F(UpdateRules, SgdIsBitExact) {
             expected[t][i] = w;
           }
         }
-        EXPECT_EQ(run({.name = "sgd",
+        EXPECT_EQ(run({.name = Algorithm::sgd,
                        .learning_rate = 0.1,
                        .momentum = momentum,
                        .nesterov = nesterov,
@@ -90,7 +90,8 @@ TEST_F(UpdateRules, AdamFollowsThePaper) {
     const double decay = 0.05, lr = 0.1, b1 = 0.9f, b2 = 0.999f, epsilon = 1e-8f;
     double w = 1.0, m = 0.0, v = 0.0;
     const auto weights = run(
-        {.name = decoupled ? "adamw" : "adam", .learning_rate = lr, .weight_decay = decay}, start, gradients);
+        {.name = decoupled ? Algorithm::adamw : Algorithm::adam, .learning_rate = lr, .weight_decay = decay},
+        start, gradients);
     for (std::size_t t = 0; t < gradients.size(); ++t) {
       const double given = static_cast<double>(gradients[t][0]), g = decoupled ? given : given + decay * w;
       if (decoupled) w -= lr * decay * w;
@@ -160,7 +161,8 @@ TEST_F(UpdateRules, LambFollowsThePaper) {
     const double lr = 0.05, b1 = static_cast<double>(0.9f), b2 = static_cast<double>(0.999f), epsilon = 1e-6;
     std::vector<double> w(start.begin(), start.end()), m(start.size()), v(start.size()), r(start.size());
     const auto weights =
-        run({.name = Algorithm::lamb, .learning_rate = lr, .weight_decay = decay, .epsilon = epsilon}, start, scaled);
+        run({.name = Algorithm::lamb, .learning_rate = lr, .weight_decay = decay, .epsilon = epsilon}, start,
+            scaled);
     for (std::size_t t = 0; t < gradients.size(); ++t) {
       double of_weights = 0, of_directions = 0;
       for (std::size_t i = 0; i < start.size(); ++i) {
