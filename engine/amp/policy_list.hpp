@@ -85,7 +85,7 @@ struct PolicyDefault {
 struct PolicyRow {
   std::string_view name, rule_text, source;
   PolicyRule rule;
-  /// Of the rule's parameters and of guards; unused ones have no name.
+  /// Defaults of the rule's parameters and of guards; unused ones have no name.
   std::array<PolicyDefault, 8> defaults{};
 
   constexpr const PolicyDefault* find(std::string_view parameter) const {
@@ -210,7 +210,7 @@ inline constexpr std::array rows = {
         "steps in a row",
         "mindspore-ai/mindspore python/mindspore/nn/wrap/loss_scale.py, DynamicLossScaleUpdateCell",
         initial_scale(16777216), growth(2), interval(2000), floor(1), finite_guard(false)),
-    // Of functional training loops: FP32, a true division, growth only where finite. The peer has no
+    // For functional training loops: FP32, a true division, growth only where finite. The peer has no
     // defaults; those here are of DynamicLossScaleManager.
     peer<GoodSteps<OneFactor<float>>>("mindspore-amp", divides_to_1,
                                       "mindspore-ai/mindspore python/mindspore/amp.py, DynamicLossScaler",

@@ -39,7 +39,7 @@ class ExampleArray {
   /// `elements`, row-major, as this machine has them; `shape` is that of one example, of one element or more.
   /// std::invalid_argument unless they are whole examples.
   ExampleArray(DType type, std::vector<std::int64_t> shape, std::vector<std::byte> elements);
-  /// Row-major elements in files, one piece behind the other.
+  /// Row-major elements in files, one piece after the other.
   ExampleArray(DType type, std::vector<std::int64_t> shape, std::vector<FilePiece> pieces,
                bool big_endian = false);
 
@@ -48,7 +48,7 @@ class ExampleArray {
 
   std::int64_t count() const { return count_; }
   DType type() const { return type_; }
-  /// Of one example.
+  /// The shape of one example.
   std::span<const std::int64_t> shape() const { return shape_; }
   std::int64_t elements() const { return elements_; }
   std::size_t example_bytes() const { return static_cast<std::size_t>(elements_) * size_of(type_); }

@@ -67,7 +67,7 @@ class Iteration {
   /// (TrainingMethod::losses). A 16-bit loss whose product with S rounds to infinity sets
   /// StepState::loss_overflow: frameworks would compute that product, here it is only looked at.
   void backward(const Variable& loss, BackwardOptions options = {}, int which = 0);
-  /// GradScaler::collect for the optimizers of these groups, behind the backward passes of loss `which` and
+  /// GradScaler::collect for the optimizers of these groups, after the backward passes of loss `which` and
   /// before those of another.
   void collect(int which, std::initializer_list<std::size_t> groups);
   /// Does collect take the gradients, so that no later pass adds to them?

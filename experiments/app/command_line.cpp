@@ -101,7 +101,7 @@ const CLI::Option* called(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
-/// How many words behind its name belong to it.
+/// How many words after its name belong to it.
 int values_of(const CLI::Option& option) {
   return option.get_items_expected_min() == 0 ? 0 : option.get_type_size();
 }
@@ -118,7 +118,7 @@ void add_commands(Completions& answer, const CLI::App& program) {
     answer.add(command->get_name(), first_clause(command->get_description()));
 }
 
-/// What comes behind a command: an option's value, an option, or an argument.
+/// What comes after a command: an option's value, an option, or an argument.
 void add_behind(Completions& answer, const CLI::App& command, const Offers& offers,
                 const std::vector<std::string>& words) {
   const CLI::Option* taking = nullptr;
@@ -215,10 +215,10 @@ std::string completion_script(std::string_view shell) {
   return shell == "bash" ? bash_script : shell == "zsh" ? zsh_script : fish_script;
 }
 
-/// What could stand in the place of the last of `words` (behind the program's name; the last may be empty):
+/// What could stand in the place of the last of `words` (after the program's name; the last may be empty):
 ///   CANDIDATE [TAB what it is]     as a whole word, beginning with what is there of it
 ///   :paths                         the candidates are paths: shells quote them and add a slash to folders
-///   :open                          no blank behind the candidates, because there is more to come
+///   :open                          no blank after the candidates, because there is more to come
 std::string completion_answer(const CLI::App& program, const Offers& offers,
                               const std::vector<std::string>& words) {
   Completions answer{.begun = words.empty() ? "" : words.back()};

@@ -54,7 +54,7 @@ double ssd_lost_percent(int log2_scale, int threshold_exponent);
 
 /// How large the updates of weights are, and what FP16 weights would make of them.
 /// Counts over all weights (no biases) and all observed steps. A weight's update is the difference of the
-/// stored weight behind and before the step, which is exact to half an ulp of the stored type.
+/// stored weight after and before the step, which is exact to half an ulp of the stored type.
 struct UpdateStudy {
   std::uint64_t elements = 0;
   ExponentHistogram updates;    ///< magnitudes of the differences; zero: the stored weight did not move

@@ -100,7 +100,7 @@ std::vector<std::filesystem::path> expand_inputs(std::span<const std::filesystem
   return paths;
 }
 
-/// Of one counted array: its tensor, and the step.
+/// One counted array: its tensor, and the step.
 struct ArrayStep {
   std::string tensor;
   std::uint64_t step = 0;

@@ -290,7 +290,7 @@ class GradScaler(torch.amp.GradScaler):
             **policy.settings,
             **{name: float(state[name]) for name in ("growth_factor", "backoff_factor", "growth_interval")},
         }
-        # TorchScaling::State (engine/amp/policies/counters.hpp), behind the scale of the step.
+        # TorchScaling::State (engine/amp/policies/counters.hpp), after the scale of the step.
         raw = bytearray(policy._state())
         struct.pack_into("<dfi", raw, 0, state["scale"], state["scale"], state["_growth_tracker"])
         return _policy_of("torch", settings, bytes(raw))
