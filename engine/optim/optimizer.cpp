@@ -152,19 +152,10 @@ void orthogonalise(const OptimizerRow& row, const WeightStep& weight) {
                   .store = weight.store});
 }
 
-constexpr OptimizerRow adamw{UpdateRule::adamw, nullptr, 2, true, true, 1e-8, &update_once};
-
-constexpr std::array<OptimizerRow, names_of(Algorithm{}).size()> rows{{
-    // rule, of others than matrices, kept states, beta powers, adaptive, epsilon, move
-    {UpdateRule::sgd, nullptr, 1, false, false, 1e-8, &update_once},
-    {UpdateRule::adam, nullptr, 2, true, true, 1e-8, &update_once},
-    adamw,
-    {UpdateRule::rmsprop, nullptr, 3, false, true, 1e-8, &update_once},
-    {UpdateRule::lamb_direction, nullptr, 2, true, true, 1e-8, &follow_direction},
-    // mindspore/nn/optim/adam.py, AdamWeightDecay
-    {UpdateRule::adam_weight_decay, nullptr, 2, true, true, 1e-6, &update_once},
-    {UpdateRule::muon_momentum, &adamw, 1, true, true, 1e-8, &orthogonalise},
-}};
+#define FP16LAB_OPTIMIZER_ROW(name, rule, others, states, adaptive, epsilon, decay, reads, move) \
+  OptimizerRow{UpdateRule::rule, Algorithm::others, states, adaptive, epsilon, decay, reads, &(move)},
+constexpr std::array rows{FP16LAB_OPTIMIZERS(FP16LAB_OPTIMIZER_ROW)};
+#undef FP16LAB_OPTIMIZER_ROW
 
 }  // namespace
 
@@ -271,8 +262,8 @@ std::span<Tensor> Optimizer::gradients() {
 void Optimizer::apply(Tensor& step) {
   gradients_.clear();  // no share of their memory: the next backward pass may want it in another dtype
   const AdvanceSteps advance{.optimizer = static_cast<std::uint64_t>(index_),
-                             .beta1 = row_->has_beta_powers ? update_.beta1 : 1.0f,
-                             .beta2 = row_->has_beta_powers ? update_.beta2 : 1.0f};
+                             .beta1 = (row_->reads & reads::betas) != 0 ? update_.beta1 : 1.0f,
+                             .beta2 = (row_->reads & reads::betas) != 0 ? update_.beta2 : 1.0f};
   backend_->run(scalar_program("optimizer.advance_steps", &advance_steps_program, advance), step);
   for (std::size_t which = 0; which < parameters_.size(); ++which) {
     Parameter& parameter = *parameters_[which];

@@ -19,11 +19,34 @@
 
 namespace fp16lab::engine::optim {
 
-/// The optimizers: rows of the table in optimizer.cpp, in its order.
-enum class Algorithm : std::uint8_t { sgd, adam, adamw, rmsprop, lamb, adam_weight_decay, muon };
-constexpr std::array<std::string_view, 7> names_of(Algorithm) {
-  return {"sgd", "adam", "adamw", "rmsprop", "lamb", "adam_weight_decay", "muon"};
+/// What an algorithm reads of OptimizerOptions besides learning rate and decay.
+namespace reads {
+inline constexpr unsigned momentum = 1, dampening = 2, nesterov = 4, betas = 8, averages = 16, epsilon = 32;
 }
+
+/// The optimizers, in an order that files hold: ROW(name, rule, others, states, adaptive, epsilon, decay, reads,
+/// move), of which OptimizerRow says more. Keys, help, lists and most tests take a row by themselves.
+#define FP16LAB_OPTIMIZERS(ROW)                                                                             \
+  ROW(sgd, sgd, sgd, 1, false, 1e-8, "L2 for", reads::momentum | reads::dampening | reads::nesterov,        \
+      update_once)                                                                                          \
+  ROW(adam, adam, adam, 2, true, 1e-8, "L2 for", reads::betas | reads::epsilon, update_once)                \
+  ROW(adamw, adamw, adamw, 2, true, 1e-8, "decoupled for", reads::betas | reads::epsilon, update_once)      \
+  ROW(rmsprop, rmsprop, rmsprop, 3, true, 1e-8, "L2 for",                                                   \
+      reads::momentum | reads::averages | reads::epsilon, update_once)                                      \
+  ROW(lamb, lamb_direction, lamb, 2, true, 1e-8, "a part of the update for", reads::betas | reads::epsilon, \
+      follow_direction)                                                                                     \
+  /* mindspore/nn/optim/adam.py, AdamWeightDecay */                                                         \
+  ROW(adam_weight_decay, adam_weight_decay, adam_weight_decay, 2, true, 1e-6, "a part of the update for",   \
+      reads::betas | reads::epsilon, update_once)                                                           \
+  ROW(muon, muon_momentum, adamw, 1, true, 1e-8, "decoupled for",                                           \
+      reads::momentum | reads::nesterov | reads::betas | reads::epsilon, orthogonalise)
+
+#define FP16LAB_OPTIMIZER_NAME(name, ...) name,
+enum class Algorithm : std::uint8_t { FP16LAB_OPTIMIZERS(FP16LAB_OPTIMIZER_NAME) };
+#undef FP16LAB_OPTIMIZER_NAME
+#define FP16LAB_OPTIMIZER_TEXT(name, ...) std::string_view(#name),
+constexpr auto names_of(Algorithm) { return std::array{FP16LAB_OPTIMIZERS(FP16LAB_OPTIMIZER_TEXT)}; }
+#undef FP16LAB_OPTIMIZER_TEXT
 
 struct OptimizerOptions {
   Algorithm name = Algorithm::sgd;
@@ -61,12 +84,13 @@ struct WeightStep;
 
 /// What is known of an algorithm.
 struct OptimizerRow {
-  UpdateRule rule;             ///< of the table of update rules; it names the states
-  const OptimizerRow* others;  ///< what moves weights that are no matrices; null: the row itself
-  int kept_states;             ///< how many of the rule's states live from step to step
-  bool has_beta_powers;        ///< powers of its betas advance with its steps
-  bool adaptive;               ///< it divides by what the gradients were, so that their scale cancels
-  double epsilon;              ///< where none is given
+  UpdateRule rule;    ///< of the table of update rules; it names the states
+  Algorithm others;   ///< what moves weights that are no matrices
+  int kept_states;    ///< how many of the rule's states live from step to step
+  bool adaptive;      ///< it divides by what the gradients were, so that their scale cancels
+  double epsilon;     ///< where none is given
+  const char* decay;  ///< what it makes of weight_decay, for help
+  unsigned reads;     ///< of its options; powers of betas that it reads advance with its steps
   void (*move)(const OptimizerRow& row, const WeightStep& weight);
 };
 
@@ -113,7 +137,7 @@ class Optimizer final : public amp::ScaledOptimizer {
  public:
   /// What moves a parameter of this shape.
   const OptimizerRow& row_of(const Shape& shape) const {
-    return shape.rank() == 2 || row_->others == nullptr ? *row_ : *row_->others;
+    return shape.rank() == 2 ? *row_ : optim::row_of(row_->others);
   }
 
   /// As make_optimizer.

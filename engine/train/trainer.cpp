@@ -355,7 +355,7 @@ void Trainer::resume(const CheckpointFile& checkpoint) {
 /// Version 1 of the state_hash covers powers of beta1 and beta2 that no rule of the run reads.
 void Trainer::forget_unread_powers() {
   for (std::size_t group = 0; group < parts_.optimizer_count(); ++group)
-    if (!optim::row_of(parts_.optimizer(group).options().name).has_beta_powers) {
+    if ((optim::row_of(parts_.optimizer(group).options().name).reads & optim::reads::betas) == 0) {
       last_.beta1_power[group] = 1;
       last_.beta2_power[group] = 1;
     }

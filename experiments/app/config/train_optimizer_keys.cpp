@@ -1,6 +1,9 @@
 // Keys train.*, optimizer.* and schedule.*: how steps go.
 #include <fmt/format.h>
 
+#include <string>
+#include <vector>
+
 #include "experiments/app/config/config_key_rows.hpp"
 
 namespace fp16lab::experiments::keys {
@@ -13,19 +16,59 @@ Named<engine::AccumulateMode> accumulate_modes() {
   return {{"mean", engine::AccumulateMode::mean}, {"sum", engine::AccumulateMode::sum}};
 }
 
+using engine::optim::OptimizerRow;
+namespace reads = engine::optim::reads;
+
+/// The names of the algorithms of which `asked` holds.
+template <class Asked>
+std::vector<std::string> algorithms(const Asked& asked) {
+  std::vector<std::string> names;
+  for (const Algorithm name : every<Algorithm>)
+    if (asked(row_of(name))) names.emplace_back(name_of(name));
+  return names;
+}
+std::vector<std::string> readers(unsigned option) {
+  return algorithms([option](const OptimizerRow& row) { return (row.reads & option) != 0; });
+}
+std::vector<std::string> others_than_readers(unsigned option) {
+  return algorithms([option](const OptimizerRow& row) { return (row.reads & option) == 0; });
+}
+
+/// "a, b and c"
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  return text;
+}
+
+/// "L2 for sgd, adam and rmsprop, decoupled for adamw and muon, ..."
+std::string decays() {
+  std::string text;
+  for (const Algorithm name : every<Algorithm>) {
+    const std::string_view decay = row_of(name).decay;
+    if (text.find(decay) != std::string::npos) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", decay,
+                        listed(algorithms([decay](const OptimizerRow& row) {
+                          return std::string_view(row.decay) == decay;
+                        })));
+  }
+  return text;
+}
+
 /// Where it is not given it reads as the update rule's.
 ConfigKey epsilon_key() {
-  return {
-      .name = "optimizer.epsilon",
-      .type = ConfigType::real,
-      .read = [](const RunConfig& config) -> ConfigValue {
-        return engine::optim::epsilon_of(config.optimizer);
-      },
-      .write = [](RunConfig& config,
-                  const ConfigValue& value) { config.optimizer.epsilon = std::get<double>(value); },
-      .doc = fmt::format("of all but sgd; where it is not given {} of adam_weight_decay, {} of the others",
-                         row_of(Algorithm::adam_weight_decay).epsilon, row_of(Algorithm::adam).epsilon),
-      .range = positive};
+  return {.name = "optimizer.epsilon",
+          .type = ConfigType::real,
+          .read = [](const RunConfig& config) -> ConfigValue {
+            return engine::optim::epsilon_of(config.optimizer);
+          },
+          .write = [](RunConfig& config,
+                      const ConfigValue& value) { config.optimizer.epsilon = std::get<double>(value); },
+          .doc = fmt::format("of all but {}; where it is not given {} of adam_weight_decay, {} of the others",
+                             listed(others_than_readers(reads::epsilon)),
+                             row_of(Algorithm::adam_weight_decay).epsilon, row_of(Algorithm::adam).epsilon),
+          .range = positive};
 }
 
 }  // namespace
@@ -77,34 +120,33 @@ std::vector<ConfigKey> of_train() {
 
 std::vector<ConfigKey> of_optimizer() {
   return {
-      FP16LAB_KEY(optimizer.name, "the update rule", named(every<Algorithm>)),
+      FP16LAB_KEY(optimizer.name, "the update rule; muon moves matrices, and adamw what is none",
+                  named(every<Algorithm>)),
       FP16LAB_KEY_AS("optimizer.lr", optimizer.learning_rate, "learning rate", not_negative),
-      FP16LAB_KEY(optimizer.momentum, "of sgd, rmsprop and muon", below_one)
-          .read_with("optimizer.name", {"sgd", "rmsprop", "muon"}),
-      FP16LAB_KEY(optimizer.dampening, "of sgd: the gradient enters the momentum times 1 minus this",
-                  below_one)
-          .read_with("optimizer.name", {"sgd"})
-          .read_unless("optimizer.momentum", {"0.0"}),
-      FP16LAB_KEY(optimizer.nesterov, "of sgd and muon; needs a momentum, and no dampening")
-          .read_with("optimizer.name", {"sgd", "muon"})
-          .read_unless("optimizer.momentum", {"0.0"}),
+      FP16LAB_KEY(optimizer.momentum, "of " + listed(readers(reads::momentum)), below_one)
+          .read_with("optimizer.name", readers(reads::momentum)),
       FP16LAB_KEY(
-          optimizer.weight_decay,
-          "L2 for sgd, adam and rmsprop, decoupled for adamw and muon, a part of the update for lamb and "
-          "adam_weight_decay",
-          not_negative),
-      FP16LAB_KEY(optimizer.beta1,
-                  "of adam, adamw, lamb, adam_weight_decay, and of muon for what is no matrix", below_one)
-          .read_unless("optimizer.name", {"sgd", "rmsprop"}),
-      FP16LAB_KEY(optimizer.beta2,
-                  "of adam, adamw, lamb, adam_weight_decay, and of muon for what is no matrix", below_one)
-          .read_unless("optimizer.name", {"sgd", "rmsprop"}),
-      FP16LAB_KEY(optimizer.alpha, "of rmsprop: how much of its averages stays", below_one)
-          .read_with("optimizer.name", {"rmsprop"}),
-      FP16LAB_KEY(optimizer.centered,
-                  "of rmsprop: divide by the deviation of the gradients from their average")
-          .read_with("optimizer.name", {"rmsprop"}),
-      epsilon_key().read_unless("optimizer.name", {"sgd"}),
+          optimizer.dampening,
+          "of " + listed(readers(reads::dampening)) + ": the gradient enters the momentum times 1 minus this",
+          below_one)
+          .read_with("optimizer.name", readers(reads::dampening))
+          .read_unless("optimizer.momentum", {"0.0"}),
+      FP16LAB_KEY(optimizer.nesterov,
+                  "of " + listed(readers(reads::nesterov)) + "; needs a momentum, and no dampening")
+          .read_with("optimizer.name", readers(reads::nesterov))
+          .read_unless("optimizer.momentum", {"0.0"}),
+      FP16LAB_KEY(optimizer.weight_decay, decays(), not_negative),
+      FP16LAB_KEY(optimizer.beta1, "of " + listed(readers(reads::betas)), below_one)
+          .read_unless("optimizer.name", others_than_readers(reads::betas)),
+      FP16LAB_KEY(optimizer.beta2, "of " + listed(readers(reads::betas)), below_one)
+          .read_unless("optimizer.name", others_than_readers(reads::betas)),
+      FP16LAB_KEY(optimizer.alpha,
+                  "of " + listed(readers(reads::averages)) + ": how much of its averages stays", below_one)
+          .read_with("optimizer.name", readers(reads::averages)),
+      FP16LAB_KEY(optimizer.centered, "of " + listed(readers(reads::averages)) +
+                                          ": divide by the deviation of the gradients from their average")
+          .read_with("optimizer.name", readers(reads::averages)),
+      epsilon_key().read_unless("optimizer.name", others_than_readers(reads::epsilon)),
       FP16LAB_KEY(
           optimizer.kahan,
           "16-bit weights without master weights keep what rounding takes from their updates, and add "

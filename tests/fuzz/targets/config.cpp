@@ -12,7 +12,7 @@ using namespace fp16lab;
 /// works on the structure, not on the file.)
 namespace fp16lab::engine::optim {
 const OptimizerRow& row_of(Algorithm) {
-  static constexpr OptimizerRow row{UpdateRule::sgd, nullptr, 1, false, false, 1e-8, nullptr};
+  static constexpr OptimizerRow row{UpdateRule::sgd, Algorithm::sgd, 1, false, 1e-8, "L2 for", ~0U, nullptr};
   return row;
 }
 }  // namespace fp16lab::engine::optim
