@@ -457,7 +457,7 @@ class Backend {
   /// Counts x (f16 or bf16) before and after rounding to an FP8 format as GemmCall::a_format does it, which
   /// stores nothing. Back ends that refuse FP8 products refuse this (std::invalid_argument).
   void histogram(const Tensor& x, DType format, CastProbe& probe);
-  /// Counts what an update made of a weight: `before` (f32) is the weight before it, `weight` behind it, and
+  /// Counts what an update made of a weight: `before` (f32) is the weight before it, `weight` after it, and
   /// `gradient` its gradient; shapes are equal. The counts are those of the verbs that UpdateProbes names,
   /// and come from those verbs where a back end has nothing better.
   void count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient, UpdateProbes& probes);

@@ -1,4 +1,4 @@
-// Inside the emulated back end: the class whose verbs the .cpp files of this folder implement, one room each.
+// Inside the emulated back end: the class whose verbs the .cpp files of this folder implement, one kind each.
 #pragma once
 
 #include <string_view>

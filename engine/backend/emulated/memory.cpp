@@ -1,4 +1,4 @@
-// Allocation, byte copies, fills, and the small services that other rooms share.
+// Allocation, byte copies, fills, and the small services that other files share.
 #include <cstring>
 
 #include "engine/backend/checks.hpp"

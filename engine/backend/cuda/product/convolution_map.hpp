@@ -98,7 +98,7 @@ class PatchMap {
   /// From an element to the same one of the next group.
   FP16LAB_HD std::int64_t group_step() const { return group_step_; }
 
-  /// Position `i`; at and behind positions() one that reads +0 everywhere.
+  /// Position `i`; at and after positions() one that reads +0 everywhere.
   FP16LAB_HD PatchPosition position(std::int64_t i) const {
     PatchPosition at;
     const bool exists = i < positions_;
@@ -112,7 +112,7 @@ class PatchMap {
     if (!exists) at.row.place = outside;
     return at;
   }
-  /// Depth index `k`; at and behind depth() one that reads +0 everywhere.
+  /// Depth index `k`; at and after depth() one that reads +0 everywhere.
   FP16LAB_HD PatchDepth depth_index(std::int64_t k) const {
     const bool exists = k < depth_;
     std::int64_t row = 0, column = 0, channel = 0;

@@ -148,7 +148,7 @@ struct PlaneChains {
   std::int32_t channels, positions;  ///< channels of a group
 
   struct Cursor {
-    std::int64_t channel;  ///< its first element; -1 behind the last channel
+    std::int64_t channel;  ///< its first element; -1 after the last channel
   };
   __device__ __forceinline__ Cursor cursor(std::int64_t batch, int outer) const {
     return {outer < channels ? (batch * channels + outer) * plane : -1};

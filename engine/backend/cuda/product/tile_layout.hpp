@@ -1,7 +1,7 @@
 // Where the elements of a product's tiles lie: pure index maps, the same on host and device, so that a unit
 // test can walk all of them (tests/engine/backend/cuda/gemm_plan_test.cpp).
 //
-// Words of the product rooms: A (m x k) and B (k x n) are the logical operands. The *outer* index of an
+// Words of the products: A (m x k) and B (k x n) are the logical operands. The *outer* index of an
 // operand is the one that the product keeps: m of A, n of B. A *run* is 16 bytes of neighbours along one of
 // the two axes: 8 elements of 16 bits, 4 of FP32. A *slice* is what a block holds of an operand for
 // tile::slice_bytes bytes of k.

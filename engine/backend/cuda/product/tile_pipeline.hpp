@@ -93,7 +93,7 @@ class SliceCopier {
 /// makes the same calls:
 ///   start();
 ///   for each slice { arrive(); request(); use a() and b(); release(); }
-/// where the last use of a slice may also come behind the next arrive(), if by then it is in registers.
+/// where the last use of a slice may also come after the next arrive(), if by then it is in registers.
 template <class SourceA, class SourceB, int m, int n, int threads, int stages>
 class TilePipeline {
   using CopierA = SliceCopier<SourceA, m, threads>;
@@ -116,7 +116,7 @@ class TilePipeline {
   }
 
   /// Asks for one slice more, in the place of the one that was released last. One group of copies each time,
-  /// an empty one behind the end: so the newest stages - 2 groups are never the ones needed next.
+  /// an empty one after the end: so the newest stages - 2 groups are never the ones needed next.
   __device__ __forceinline__ void request() {
     if (requested_ < slices_) {
       unsigned char* const stage = dynamic_shared<unsigned char>() + write_ * stage_bytes;

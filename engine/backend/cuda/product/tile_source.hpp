@@ -10,11 +10,11 @@
 //   __device__ void copy_run(const Cursor& cursor, int k, void* shared) const;
 //
 // `cursor` decodes what does not depend on k, once for each tile: `outer` is m for operand A, n for B, and
-// the first of a run for runs along the outer axis. It may lie at or behind the operand's end (a tile sticks
+// the first of a run for runs along the outer axis. It may lie at or after the operand's end (a tile sticks
 // out); it is never negative. `copy_run` writes all 16 bytes at `shared` (16-byte aligned) with a run: for
 // runs along k the elements (outer, k), (outer, k + 1), ...; for runs along the outer axis (outer, k), (outer
 // + 1, k), .... `k` is a multiple of the run's length for runs along k, any number for the others. What the
-// operand does not have, behind the end of either axis or a hole within it, is +0: padding of k must be +0 in
+// operand does not have, past the end of either axis or a hole within it, is +0: padding of k must be +0 in
 // *both* operands, or Inf * 0 would leak in. `k` is the logical one: a source may gather from anywhere, but
 // never permutes k. It writes with copy_16_bytes_async where 16 bytes lie together and aligned (zeros behind
 // `valid` are free), else with plain loads and store_run. Both are seen by the block after the pipeline's
@@ -94,7 +94,7 @@ struct MatrixSource {
   bool aligned = false;  ///< data and strides are multiples of 16 bytes; for RowStart::flagged
 
   struct Cursor {
-    const T* from;  ///< (outer, 0); null behind the end
+    const T* from;  ///< (outer, 0); null past the end
     int count;      ///< elements from there along the outer axis
   };
 

@@ -1,4 +1,4 @@
-// Inside the CUDA back end: the class whose verbs the .cu files of this folder implement, one room each.
+// Inside the CUDA back end: the class whose verbs the .cu files of this folder implement, one kind each.
 //
 // All verbs run on one stream, so memory that a verb gives back may be used by the next one: scratch tensors
 // may die before the kernels that use them have run. Verbs plan on the host and launch; only the verbs that
@@ -64,7 +64,7 @@ class CudaBackend final : public Backend {
   std::uint64_t do_digest(std::span<const DigestItem> items) override;
 
  private:
-  // ---- services that rooms share ----
+  // ---- services that files share ----
   /// Scratch memory of so many elements of T, in a tensor of bytes that gives it back.
   template <class T>
   T* scratch(std::int64_t count, Tensor& holder) {
@@ -99,7 +99,7 @@ class CudaBackend final : public Backend {
   void require_not_recording(std::string_view verb) const;  // backend.cpp
   /// histogram.cu: adds the exponents of x (f) to `counts`, and to `also` unless it is null.
   void count(const Tensor& x, std::uint64_t* counts, std::uint64_t* also);
-  /// Behind every wait: throws the std::out_of_range that a kernel has noted.
+  /// After every wait: throws the std::out_of_range that a kernel has noted.
   void raise_noted_fault();  // indexing.cu
   /// For a call of `verb` whose index tensor must have its elements in [0, limit): what its kernels need to
   /// check them.

@@ -1,7 +1,7 @@
 // Elements and rows by index: pick and place, gather and scatter.
 //
 // Indices are checked where they are used. One that is out of range reads and writes nothing, is noted in
-// device memory, and thrown behind the next wait.
+// device memory, and thrown after the next wait.
 //
 // scatter_rows sorts (id, position) stably, by CUB's radix sort, so that the positions of an id lie next to
 // each other in ascending order; then every id's segment is one TREE for each column. Most segments are
@@ -109,7 +109,7 @@ struct Segment {
   std::uint32_t first, end;
 };
 
-/// keys[i] = index[i], or `rows`, behind all others, if it is out of range; positions[i] = i.
+/// keys[i] = index[i], or `rows`, after all others, if it is out of range; positions[i] = i.
 __global__ void number_entries(const std::int32_t* index, std::uint32_t count, std::uint32_t rows,
                                std::uint32_t* keys, std::uint32_t* positions, IndexCheck check) {
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
@@ -313,7 +313,7 @@ void CudaBackend::do_scatter_rows(const Tensor& x, const Tensor& index, Tensor& 
                                   const checks::MatrixExtents& extents) {
   const IndexCheck check = index_check(IndexVerb::scatter_rows, index, extents.rows);
   const auto count = static_cast<std::uint32_t>(index.element_count());
-  // i32 reaches no further, so the id behind all others needs at most 32 bits.
+  // i32 reaches no further, so the id after all others needs at most 32 bits.
   const auto rows = static_cast<std::uint32_t>(std::min(extents.rows, std::int64_t{1} << 31));
   const LaunchShape per_entry{.x = blocks_for(count, block_threads), .threads = block_threads};
 
