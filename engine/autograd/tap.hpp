@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <typeinfo>
 
 #include "numerics/files/run/observed.hpp"
 
@@ -57,19 +58,16 @@ struct Site {
 class Event {
  public:
   template <class T>
-  explicit Event(const T& seen) : type_(&type_of<T>), seen_(&seen) {}
+  explicit Event(const T& seen) : type_(&typeid(T)), seen_(&seen) {}
 
   /// Null: it is something else.
   template <class T>
   const T* as() const {
-    return type_ == &type_of<T> ? static_cast<const T*>(seen_) : nullptr;
+    return *type_ == typeid(T) ? static_cast<const T*>(seen_) : nullptr;
   }
 
  private:
-  template <class T>
-  static inline constexpr char type_of = 0;
-
-  const void* type_;
+  const std::type_info* type_;
   const void* seen_;
 };
 
