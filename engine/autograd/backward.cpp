@@ -25,7 +25,7 @@ void Tape::backward(const Variable& output, const Tensor& seed, BackwardOptions 
 
 void Tape::run_backward(const Variable& output, const Tensor* seed, BackwardOptions options) {
   BackwardPass pass(*this, "Tape::backward", BackwardPass::Mode::into_parameters, options.retain_graph);
-  if (options.last) pass.tell(context_.final_gradients);
+  if (options.last) pass.tell_final(context_.final_gradients);
   pass.add_output(output, seed);
   for (std::uint32_t id = 0; id <= output.id(); ++id) {
     if (nodes_[id].parameter != nullptr) pass.add_target(id);
@@ -46,7 +46,7 @@ std::vector<Variable> Tape::gradients(std::span<const Variable> outputs, std::sp
   std::vector<Variable> results(inputs.size());
   BackwardPass pass(*this, "Tape::gradients",
                     options.create_graph ? BackwardPass::Mode::recorded : BackwardPass::Mode::kept,
-                    options.retain_graph);
+                    options.retain_graph, options.counted);
   for (const Variable& input : inputs) {
     check(input, "Tape::gradients");
     pass.add_target(input.id());

@@ -24,17 +24,9 @@ struct Tape::BackwardScratch {
     bool reached = false;          ///< by a cotangent, as far as the recorded slots tell
     std::uint32_t occurrence = 0;  ///< nodes of this op before it in its scope; counted where a name needs it
     int exponent = 0;              ///< the cotangent carries 2^exponent (engine/autograd/gradient_scales.hpp)
-    ValueMark mark;                ///< of `cotangent`, where there is a value watcher
     bool has_cotangent() const { return cotangent.defined() || recorded_cotangent.defined(); }
   };
-  struct WatchedRounding {
-    std::uint32_t watch;
-    int exponent;
-    CastProbe probe;
-  };
   std::vector<Entry> entries;
-  std::vector<WatchedRounding> watched;  ///< of watches whose gradient is not complete yet
-  std::string observed_name;
   std::string rounding_name;
   std::vector<std::uint32_t> op_counts;  ///< by scope and op
 };
@@ -49,7 +41,7 @@ class BackwardPass {
     recorded,         ///< and are differentiable themselves
   };
 
-  BackwardPass(Tape& tape, std::string_view call, Mode mode, bool retain_graph)
+  BackwardPass(Tape& tape, std::string_view call, Mode mode, bool retain_graph, bool counted = true)
       : tape_(tape),
         scratch_(next_scratch(tape)),
         entries_(scratch_.entries),
@@ -59,24 +51,20 @@ class BackwardPass {
         create_graph_(mode == Mode::recorded),
         retain_graph_(retain_graph || create_graph_),
         grad_mode_(tape, create_graph_),
-        autocast_off_(tape, nullptr),
-        outer_probe_(tape.probe_) {
+        autocast_off_(tape, nullptr) {
     entries_.resize(tape.nodes_.size());
-    if (!tape.observes_forward()) return;
-    tape.forget_casts();  // their memory may be given back
-    tape.probe_ = nullptr;
+    tape.tell(PassBegins{tape, counted});
   }
   ~BackwardPass() {
-    tape_.probe_ = outer_probe_;
+    tape_.tell(PassEnds{tape_});
     entries_.clear();
-    scratch_.watched.clear();
     --tape_.backward_depth_;
   }
   BackwardPass(const BackwardPass&) = delete;
   BackwardPass& operator=(const BackwardPass&) = delete;
 
-  /// Who hears of gradients that are final; null: nobody.
-  void tell(FinalGradients* listener) { final_gradients_ = listener; }
+  /// Who is told of gradients that are final; null: nobody.
+  void tell_final(Tap* listener) { final_gradients_ = listener; }
   void add_output(const Variable& output, const Tensor* seed);
 
   /// Gradients are computed for, and where the mode says so kept at, these nodes.
@@ -93,7 +81,7 @@ class BackwardPass {
     for (std::uint32_t id = start_; id-- > first_;) {
       if (!entries_[id].on_path || !entries_[id].has_cotangent()) continue;
       propagate(id);
-      if (final_gradients_ != nullptr) final_gradients_->on_node();
+      if (final_gradients_ != nullptr) final_gradients_->see(Event(NodeDone{}));
     }
   }
 
@@ -101,7 +89,7 @@ class BackwardPass {
   Variable gradient(std::uint32_t id) {
     if (create_graph_) return entries_[id].recorded_cotangent;
     const Variable cotangent = tape_.constant(entries_[id].cotangent);
-    if (tape_.value_watcher_ != nullptr) tape_.value_watcher_->adopt(cotangent, entries_[id].mark);
+    tape_.tell(CotangentNamed{cotangent, id});
     return cotangent;
   }
 
@@ -138,24 +126,10 @@ class BackwardPass {
   /// A gradient of the node with 2^change more, which carries 2^exponent.
   Tensor scaled(std::uint32_t id, const Tensor& gradient, int change, int exponent);
 
-  /// Tells a value watcher which gradient is being computed.
-  class ShownSite {
+  /// Tape::backward_site while it lives.
+  class SiteGuard : StateGuard<const BackwardSite*> {
    public:
-    ShownSite(Tape& tape, std::uint32_t id, SlotLabel label, std::uint32_t input, const Variable& cotangent)
-        : tape_(tape), outer_(tape.backward_site_) {
-      if (tape.value_watcher_ == nullptr) return;
-      const Tape::Node& node = tape.nodes_[id];
-      site_ = {node.op, node.scope, label, input, cotangent.id()};
-      tape.backward_site_ = &site_;
-    }
-    ~ShownSite() { tape_.backward_site_ = outer_; }
-    ShownSite(const ShownSite&) = delete;
-    ShownSite& operator=(const ShownSite&) = delete;
-
-   private:
-    Tape& tape_;
-    const BackwardSite* outer_;
-    BackwardSite site_;
+    SiteGuard(Tape& tape, const BackwardSite& site) : StateGuard(tape.backward_site_, &site) {}
   };
 
   /// Lets the tape round stochastically, if the context says so, in the vjp of an input slot of a node.
@@ -181,7 +155,7 @@ class BackwardPass {
   bool narrows_into_parameter(std::uint32_t id, std::size_t slot) const;
 
   void accumulate(std::uint32_t id, const Variable& contribution);
-  void accumulate(std::uint32_t id, Tensor contribution, int exponent, ValueMark mark);
+  void accumulate(std::uint32_t id, Tensor contribution, int exponent);
 
   /// All contributions are in: they come from nodes with greater ids.
   void add_to_parameter(std::uint32_t id);
@@ -199,7 +173,7 @@ class BackwardPass {
     tape_.backend().cast(x, out);
     return out;
   }
-  /// The same as the parameter's gradient is stored, shown to the observer where it rounds.
+  /// The same as the parameter's gradient is stored.
   Tensor stored(std::uint32_t id, Tensor x, const Parameter& parameter);
 
   void release(std::uint32_t id) {
@@ -211,34 +185,6 @@ class BackwardPass {
     if (!entries_[id].is_output) node.value = {};
   }
 
-  // ---- watches (ops::watch): the vjp of a watch rounds nothing. Where one operation gave its whole gradient
-  // operation's rounding is shown; a sum of several is shown as stored.
-  bool is_watch(std::uint32_t id) const {
-    const Tape::Node& node = tape_.nodes_[id];
-    return node.op == Op::identity && node.slot_count == 1 &&
-           tape_.slots_[node.first_slot].label != SlotLabel::none;
-  }
-  /// `gradient`, of the node `input`, is about to be accumulated; `probe` is what its computation narrowed at
-  /// a slot without a label. A watch's first gradient keeps it, if it is the gradient's own rounding, so the
-  /// numbers agree: a vjp may also narrow on the way (a sum along an axis, say). All else is shown as a
-  /// rounding.
-  void keep_rounding(std::uint32_t input, const Variable& gradient, const CastProbe& probe, int exponent);
-  CastProbe taken_rounding(std::uint32_t watch);
-
-  /// With `probe` as the tape's.
-  template <class Compute>
-  Variable probed(CastProbe& probe, const Compute& compute);
-  /// And shown to the observer, where there is one and the slot has a name.
-  template <class Compute>
-  Variable observed(std::uint32_t id, SlotLabel label, const Compute& compute);
-  /// Shows the rounding to FP8 of a node's cotangent on its way into products, once for all of its slots.
-  void show_operand_rounding(std::uint32_t id, const Variable& cotangent);
-  /// Shows a rounding of a gradient of the node's result, which carries 2^exponent, at no place that has a
-  /// label.
-  void show_rounding(std::uint32_t id, DType dtype, const CastProbe& probe, int exponent);
-  /// The name that the observer hears of a gradient at the node: module scope + own_name.
-  std::string_view observed_name(std::uint32_t id, std::string_view own_name);
-
   void check_result(std::uint32_t id, std::uint32_t input, const Variable& result) const;
 
   Tape& tape_;
@@ -247,12 +193,11 @@ class BackwardPass {
   std::string_view call_;
   Mode mode_;
   GradientScales* scales_;  ///< null: all exponents stay 0
-  FinalGradients* final_gradients_ = nullptr;
+  Tap* final_gradients_ = nullptr;
   bool create_graph_;
   bool retain_graph_;
   GradModeGuard grad_mode_;
   CastPolicyGuard autocast_off_;
-  CastProbe* outer_probe_;
   std::uint32_t start_ = 0;           ///< one above the highest output
   std::uint32_t first_ = UINT32_MAX;  ///< the lowest target
 };

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "engine/autograd/backward_pass.hpp"
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
 
@@ -134,5 +135,16 @@ Variable stack(std::span<const Variable> parts) {
 }
 
 }  // namespace by_shard_detail
+
+Variable BackwardPass::applied(std::uint32_t id, const Vjp& vjp, const Variable& cotangent,
+                               const Variable& output) {
+  const Tape::Node& node = tape_.nodes_[id];
+  // A copy that only changes the dtype takes stacks as it takes anything.
+  const bool elementwise = node.op == Op::cast || node.op == Op::identity;
+  if (elementwise || !is_stack(tape_, cotangent, node.shape)) return vjp(cotangent, output);
+  return stack_of(
+      [&](const Variable& of_shard) { return vjp(ops::reshape(of_shard, tape_.nodes_[id].shape), output); },
+      cotangent);
+}
 
 }  // namespace fp16lab::engine

@@ -77,7 +77,7 @@ Shape with_extent(const Shape& shape, int axis, std::int64_t extent);
 /// in FP32.
 template <class Verb, class... Operands>
 void offer_wide_of(Tape& tape, const Tensor& out, const Verb& verb, const Operands&... operands) {
-  if (tape.value_watcher() == nullptr) return;
+  if (!tape.follows_values()) return;
   tape.offer_wide(out, [&backend = tape.backend(), shape = out.shape(), verb, ... kept = operands] {
     Tensor wide = backend.empty(shape, DType::f32);
     verb(backend, wide, wide_copy(backend, kept)...);

@@ -1,14 +1,10 @@
 #include "engine/autograd/tape.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <functional>
-#include <iterator>
 #include <stdexcept>
 #include <utility>
 
-#include "engine/autograd/by_shard.hpp"
 #include "engine/autograd/dispatch.hpp"
 #include "engine/autograd/ops.hpp"
 
@@ -72,7 +68,7 @@ Variable Tape::model_view(Parameter& parameter, const Variable& leaf) {
   if (!current) {
     // New memory: graphs of an earlier version keep theirs.
     Tensor cast = backend_->empty(parameter.value.shape(), dtype);
-    backend_->cast(parameter.value, cast, observes_forward() ? probe_ : nullptr);
+    backend_->cast(parameter.value, cast, backward_depth_ == 0 ? probe_ : nullptr);
     parameter.model_value = std::move(cast);
     parameter.model_version = parameter.version;
   }
@@ -92,42 +88,12 @@ Variable Tape::constant(const Tensor& value) {
   return push(std::move(leaf));
 }
 
-void Tape::round_stochastically(const Tensor& wide, Tensor& out, CastProbe* probe) {
-  std::string& name = rounding_->name;
-  fmt::format_to(std::back_inserter(name), ".{}/gradient", rounding_->count++);
-  const PhiloxStream stream{.seed = context_.seed,
-                            .stream = stream_id(name),
-                            .iteration = 0,  // context_.step has it
-                            .micro_batch = context_.micro_batch};
-  name.resize(rounding_->place);
-  const bool time_major = wide.shape().rank() > 0 && wide.shape()[0] == rounding_->rows;
-  bool whole = false;
-  for_each_drawn_part(context_.shards, time_major ? rounding_->steps : 1, wide.element_count(), 8, stream,
-                      [&](const DrawnPart& part) {
-                        whole = part.whole();
-                        if (whole)
-                          return backend_->cast_stochastic(wide, out, part.stream, context_.step, probe);
-                        Tensor padded = backend_->empty({part.before + part.count}, DType::f32);
-                        backend_->fill(padded, 0.0);
-                        Tensor own = backend_->empty({part.count}, DType::f32);
-                        backend_->slice(wide.reshaped({wide.element_count()}), 0, part.begin, own);
-                        backend_->insert(own, 0, part.before, padded);
-                        Tensor drawn = backend_->empty(padded.shape(), out.dtype());
-                        backend_->cast_stochastic(padded, drawn, part.stream, context_.step, nullptr);
-                        part.take(*backend_, drawn, out);
-                      });
-  if (whole || probe == nullptr) return;
-  backend_->histogram(wide, probe->before);
-  backend_->histogram(out, probe->after);
-  probe->counted += static_cast<std::uint64_t>(out.element_count());
-}
-
 void Tape::reset() {
   nodes_.clear();
   slots_.clear();
   parameter_leaves_.clear();
   leaf_of_.clear();
-  forget_casts();
+  tell(TapeReset{});
   ++generation_;
 }
 
@@ -157,62 +123,19 @@ Variable Tape::record(Op op, Tensor value, std::span<const Slot> slots) {
       if (nodes_[slot.input.id()].requires_gradient) kept.vjp = slot.vjp;
     }
   }
-  if (observes_forward()) observe_forward(op, node.value, slots);
   const Variable result = push(std::move(node));
-  if (value_watcher_ != nullptr) {
-    value_watcher_->on_value(*this, op, result, slots);
+  tell(Recorded{*this, op, result, slots});
+  if (follows_values_) {
     wide_of_ = {};
     wide_value_ = nullptr;
   }
   return result;
 }
 
-/// Its memory may serve another value.
-void Tape::forget_cast(const Tensor& value) { forward_casts_.erase(value.data()); }
-
-void Tape::keep_cast(const Tensor& value) {
-  forward_casts_.insert_or_assign(value.data(), std::exchange(forward_probe_, {}));
-}
-
-CastProbe Tape::counts_of(const Tensor& operand) {
-  const auto known = forward_casts_.find(operand.data());
-  if (known != forward_casts_.end() && operand.dtype() != DType::f32) return known->second;
-  CastProbe probe;
-  backend_->histogram(operand, probe);
-  return probe;
-}
-
-void Tape::observe_forward(Op op, const Tensor& value, std::span<const Slot> slots) {
-  const auto wanted = [this](std::string_view part) {
-    forward_name_ = scopes_[scope_].path;
-    if (!forward_name_.empty()) forward_name_ += '.';
-    forward_name_ += part;
-    return forward_observer_->wants_activation(forward_name_);
-  };
-  const bool rounded = forward_probe_.counted > 0;
-  const bool passes_on = op == Op::cast || op == Op::identity;
-  bool gives = false;  // is it the result of a layer with a weight?
-  for (const Slot& slot : slots) {
-    gives = gives || (slot.label == SlotLabel::weight && !passes_on);
-    if (slot.label != SlotLabel::input && slot.label != SlotLabel::prediction) continue;
-    const Tensor& operand = nodes_[slot.input.id()].value;
-    if (operand.defined() && wanted(name_of(slot.label)))
-      forward_observer_->on_activation(forward_name_, operand.dtype(), counts_of(operand));
-  }
-  if (op == Op::cast && rounded) {
-    if (const Parameter* const parameter = nodes_[slots.front().input.id()].parameter)
-      forward_observer_->on_weight_cast(*parameter, value.dtype(), forward_probe_);
-    else
-      return keep_cast(value);
-  } else if (gives && wanted("output")) {
-    const bool counted_elsewhere = shared_values_ && context_.shards.first > 0;
-    if (counted_elsewhere)
-      forward_probe_ = {};
-    else if (!rounded)
-      backend_->histogram(value, forward_probe_);
-    forward_observer_->on_activation(forward_name_, value.dtype(), forward_probe_);
-  }
-  forward_probe_ = {};
+Tensor Recorded::unrounded() const {
+  const Tensor value = tape.value_of(result);
+  const bool offered = tape.wide_value_ && tape.wide_of_.defined() && tape.wide_of_.data() == value.data();
+  return offered ? tape.wide_value_().reshaped(value.shape()) : Tensor();
 }
 
 const Parameter* Tape::cast_parameter_of(const Variable& variable) const {
@@ -221,9 +144,17 @@ const Parameter* Tape::cast_parameter_of(const Variable& variable) const {
   return nodes_[slots_of(node).front().input].parameter;
 }
 
-Tensor Tape::wide_value_of(const Tensor& value) const {
-  const bool offered = wide_value_ && wide_of_.defined() && wide_of_.data() == value.data();
-  return offered ? wide_value_().reshaped(value.shape()) : Tensor();
+Variable Tape::origin_of(Variable variable) {
+  for (;;) {
+    const Node& node = this->node(variable, "Tape::origin_of");
+    if ((node.op != Op::cast && node.op != Op::identity) || node.slot_count == 0) return variable;
+    variable = handle(slots_of(node).front().input);
+  }
+}
+
+bool Tape::is_watch(const Variable& variable) const {
+  const Node& node = this->node(variable, "Tape::is_watch");
+  return node.op == Op::identity && node.slot_count == 1 && slots_of(node).front().label != SlotLabel::none;
 }
 
 Variable Tape::record(Op op, Tensor value, std::vector<Slot>&& slots) {
@@ -244,8 +175,6 @@ Variable Tape::push(Node&& node) {
   return handle(static_cast<std::uint32_t>(nodes_.size() - 1));
 }
 
-Variable Tape::handle(std::uint32_t id) { return {this, nodes_[id].generation, id}; }
-
 void Tape::truncate(std::size_t size) {
   if (size == nodes_.size()) return;
   // Slots lie in the order of their nodes.
@@ -261,7 +190,7 @@ void Tape::truncate(std::size_t size) {
 void Tape::drop_value(const Variable& variable) {
   check(variable, "Tape::drop_value");
   const Tensor& value = nodes_[variable.id()].value;  // undefined where it was dropped already
-  if (observes_forward() && value.defined()) forget_cast(value);
+  if (value.defined()) tell(ValueDropped{value});
   nodes_[variable.id()].value = {};
 }
 

@@ -11,6 +11,8 @@
 // inside their slots, so that a training step that records what the last one recorded calls no operator new.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -19,16 +21,15 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "engine/autograd/cast_policy.hpp"
 #include "engine/autograd/gradient_scales.hpp"
-#include "engine/autograd/observers.hpp"
 #include "engine/autograd/op.hpp"
 #include "engine/autograd/parameter.hpp"
-#include "engine/autograd/value_watcher.hpp"
+#include "engine/autograd/tap.hpp"
+#include "engine/autograd/tape_events.hpp"
 #include "engine/autograd/variable.hpp"
 #include "engine/autograd/vjp.hpp"
 #include "engine/backend/backend.hpp"
@@ -89,7 +90,7 @@ struct StepContext {
   parallel::Shards shards = {};
   parallel::ShardTree* shard_tree = nullptr;  ///< not owned; with several shards, it adds them
   bool sync_batch_norm = false;               ///< statistics of all shards, where there are several
-  FinalGradients* final_gradients = nullptr;  ///< not owned; null: nobody waits for them
+  Tap* final_gradients = nullptr;             ///< not owned; sees GradientFinal and NodeDone
 
   /// Are BatchNorm's statistics those of more shards than one?
   bool synchronises() const { return sync_batch_norm && shards.total > 1; }
@@ -106,6 +107,35 @@ struct GradientsOptions {
   bool create_graph = false;  ///< record the backward pass; implies retain_graph
   bool retain_graph = false;
   bool allow_unused = false;  ///< an input without influence gets a gradient of zeros instead of an error
+  bool counted = true;        ///< what it rounds is told to who counts gradients
+};
+
+/// The taps of a tape, which see its events in this order. Not owned.
+class Taps {
+ public:
+  Taps() = default;
+  Taps(std::initializer_list<Tap*> taps) {
+    for (Tap* const tap : taps) add(*tap);
+  }
+  /// std::length_error beyond the third.
+  void add(Tap& tap) {
+    if (count_ == taps_.size()) throw std::length_error("Taps: a tape has three at most");
+    taps_[count_++] = &tap;
+  }
+  bool any() const { return count_ > 0; }
+  bool want(What what) const {
+    for (std::size_t i = 0; i < count_; ++i)
+      if (taps_[i]->wants({.what = what})) return true;
+    return false;
+  }
+  template <class T>
+  void tell(const T& seen) const {
+    for (std::size_t i = 0; i < count_; ++i) taps_[i]->see(Event(seen));
+  }
+
+ private:
+  std::array<Tap*, 3> taps_{};
+  std::size_t count_ = 0;
 };
 
 class Tape {
@@ -159,25 +189,26 @@ class Tape {
   /// Steps of the rows that operations see now (engine/autograd/by_shard.hpp): 1, where an example's rows lie
   /// together.
   std::int64_t row_steps() const { return row_steps_; }
-  GradientObserver* observer() const { return observer_; }
-  /// Not owned; null: nobody looks.
-  void set_observer(GradientObserver* observer) { observer_ = observer; }
-  /// Not owned; null: nobody looks.
-  void set_forward_observer(ForwardObserver* observer) {
-    forward_observer_ = observer;
-    probe_ = observer != nullptr ? &forward_probe_ : nullptr;
-    forget_casts();
+  /// Who sees what happens on the tape from now on: one that wants What::values every value, others what they know
+  /// of the rest.
+  const Taps& taps() const { return taps_; }
+  void set_taps(const Taps& taps) {
+    taps_ = taps;
+    follows_values_ = taps.want(What::values);
+  }
+  /// Does a tap want every value? Operations then offer what they round in FP32.
+  bool follows_values() const { return follows_values_; }
+  template <class T>
+  void tell(const T& seen) const {
+    if (taps_.any()) taps_.tell(seen);
   }
   GradientScales* gradient_scales() const { return gradient_scales_; }
   /// Not owned; null: every gradient of a pass carries the scale of its seed. Asked by Tape::backward.
   void set_gradient_scales(GradientScales* scales) { gradient_scales_ = scales; }
-  /// Where narrowing verbs (cast, gemm, reduce) count; null outside observed vjps and observed forward
-  /// passes. In those, what was counted since the last node belongs to the value that is recorded next.
+  /// Where narrowing verbs (cast, gemm, reduce) count; null where nobody counts. What was counted since the last node
+  /// belongs to the value that is recorded next.
   CastProbe* probe() const { return probe_; }
-  /// `value`, which is about to become a constant, was rounded by the verb that has just counted in probe().
-  void note_cast(const Tensor& value) {
-    if (observes_forward()) keep_cast(value);
-  }
+  void set_probe(CastProbe* probe) { probe_ = probe; }  ///< for Counting
   /// Are roundings to 16 bits stochastic now? Only while a vjp of a backward pass runs, with
   /// StepContext::stochastic_gradients.
   bool rounds_stochastically() const { return rounding_ != nullptr; }
@@ -193,11 +224,8 @@ class Tape {
   void set_roundings(std::uint32_t count) {
     if (rounding_ != nullptr) rounding_->count = count;
   }
-  ValueWatcher* value_watcher() const { return value_watcher_; }
-  /// Not owned; null: nobody looks. It sees what is recorded from now on.
-  void set_value_watcher(ValueWatcher* watcher) { value_watcher_ = watcher; }
 
-  // ---- for value watchers ----
+  // ---- for taps ----
   /// The gradient that is being computed; null in forward passes.
   const BackwardSite* backward_site() const { return backward_site_; }
   /// The op that a cast policy decided on last, and where: casts of its inputs and its result, and the parts
@@ -209,9 +237,12 @@ class Tape {
   Tensor value_of(const Variable& variable) const { return node(variable, "Tape::value_of").value; }
   /// The parameter whose cast this is, or that it is itself; null for anything else.
   const Parameter* cast_parameter_of(const Variable& variable) const;
-  /// The result that `value` (16 bits) was rounded from, computed again in FP32; undefined where nobody
-  /// offered it.
-  Tensor wide_value_of(const Tensor& value) const;
+  Variable handle(std::uint32_t node) { return {this, nodes_[node].generation, node}; }
+  /// The value that it is a copy of, by casts and watches (ops::watch); itself where it is none.
+  Variable origin_of(Variable variable);
+  bool is_watch(const Variable& variable) const;
+  /// Within SharedValueGuard?
+  bool shares_values() const { return shared_values_; }
 
   // ---- for the implementation of operations ----
   /// Records `value` as the result of `op`. In no-grad mode, or if no input requires a gradient, it is a
@@ -227,22 +258,17 @@ class Tape {
   /// Gives up the value of an intermediate result that no vjp needs and no caller has a handle of: its memory
   /// returns to the pool. Shape and dtype stay known, and gradients flow through the node as before.
   void drop_value(const Variable& variable);
-  /// The op that a cast policy is about to decide on; kept with a value watcher only.
+  /// The op that a cast policy is about to decide on; kept where values are followed.
   void note_asked(Op op) {
-    if (value_watcher_ != nullptr && cast_policy_ != nullptr) asked_ = {op, scope_};
+    if (follows_values_ && cast_policy_ != nullptr) asked_ = {op, scope_};
   }
-  /// With a value watcher only: `compute` gives, in FP32, what `value` (16 bits, recorded next) was rounded
-  /// from.
+  /// Where values are followed: `compute` gives, in FP32, what `value` (16 bits, recorded next) was rounded from.
   template <class Compute>
   void offer_wide(const Tensor& value, Compute compute) {
-    if (value_watcher_ == nullptr || value.dtype() == DType::f32) return;
+    if (!follows_values_ || value.dtype() == DType::f32) return;
     wide_of_ = value;
     wide_value_ = std::move(compute);
   }
-  /// For a vjp that computes the gradients of several places: shows one that is not its result to the
-  /// observer, if there is one, as the activation `label` of the module scope `scope`, with what `probe`
-  /// counted of it.
-  void show_inner_gradient(std::uint32_t scope, SlotLabel label, DType dtype, const CastProbe& probe);
   /// Throws AutogradError naming `user` if the handle is undefined, stale or of another tape.
   void check(const Variable& variable, std::string_view user) const;
   /// Can the handle still be used in a new operation (not stale, value not released)?
@@ -252,6 +278,7 @@ class Tape {
 
  private:
   friend class Variable;
+  friend struct Recorded;
   friend class ScopeGuard;
   friend class GradModeGuard;
   friend class CastPolicyGuard;
@@ -304,20 +331,9 @@ class Tape {
     std::int64_t rows = 0, steps = 1;  ///< of the value whose gradient it is, if its rows are time-major
   };
 
-  bool observes_forward() const { return probe_ != nullptr && probe_ == &forward_probe_; }
-  void observe_forward(Op op, const Tensor& value, std::span<const Slot> slots);
-  CastProbe counts_of(const Tensor& operand);
-  void keep_cast(const Tensor& value);
-  void forget_cast(const Tensor& value);
-  void forget_casts() {
-    forward_casts_.clear();
-    forward_probe_ = {};
-  }
-
   const Node& node(const Variable& variable, std::string_view user) const;
   void run_backward(const Variable& output, const Tensor* seed, BackwardOptions options);
   Variable push(Node&& node);
-  Variable handle(std::uint32_t id);
   std::span<const InputSlot> slots_of(const Node& node) const {
     return std::span(slots_).subspan(node.first_slot, node.slot_count);
   }
@@ -337,17 +353,11 @@ class Tape {
   StepContext context_;
   std::int64_t row_steps_ = 1;
   bool shared_values_ = false;  ///< SharedValueGuard
-  GradientObserver* observer_ = nullptr;
+  Taps taps_;
+  bool follows_values_ = false;
   GradientScales* gradient_scales_ = nullptr;
   CastProbe* probe_ = nullptr;
-  ForwardObserver* forward_observer_ = nullptr;
-  CastProbe forward_probe_;  ///< of the value to be recorded next
-  /// What casts of the forward pass counted since the last reset(), by the memory of their results.
-  std::unordered_map<const std::byte*, CastProbe> forward_casts_;
-  std::string forward_name_;  ///< kept for its capacity
   GradientRounding* rounding_ = nullptr;
-  int exponent_ = 0;  ///< of the cotangent of the node whose vjps run (engine/autograd/gradient_scales.hpp)
-  ValueWatcher* value_watcher_ = nullptr;
   const BackwardSite* backward_site_ = nullptr;
   OpSite asked_;
   Tensor wide_of_;

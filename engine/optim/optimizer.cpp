@@ -268,7 +268,7 @@ void Optimizer::apply(Tensor& step) {
   for (std::size_t which = 0; which < parameters_.size(); ++which) {
     Parameter& parameter = *parameters_[which];
     if (!parameter.has_gradient) continue;
-    if (observer_ != nullptr) observer_->before_update(parameter);
+    if (tap_ != nullptr) tap_->see(Event(WeightUpdate{parameter, false}));
     std::array<Tensor*, most_update_states> states{};
     for (std::size_t i = 0; i < states.size(); ++i)
       if (const std::ptrdiff_t place = places_[which][i]; place >= 0)
@@ -276,7 +276,7 @@ void Optimizer::apply(Tensor& step) {
     const OptimizerRow& row = row_of(parameter.value.shape());
     row.move(row, {*backend_, update_, parameter, states, index_, step,
                    stores_.empty() ? WeightStore{} : stores_[which]});
-    if (observer_ != nullptr) observer_->after_update(parameter);
+    if (tap_ != nullptr) tap_->see(Event(WeightUpdate{parameter, true}));
     ++parameter.version;  // the host does not know whether the step was skipped; a new version is always safe
   }
 }

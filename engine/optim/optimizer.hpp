@@ -13,6 +13,7 @@
 
 #include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/autograd/parameter.hpp"
+#include "engine/autograd/tap.hpp"
 #include "engine/backend/backend.hpp"
 #include "engine/optim/schedule.hpp"
 #include "numerics/text/named_enum.hpp"
@@ -115,13 +116,11 @@ inline double epsilon_of(const OptimizerOptions& options) {
 /// float(1 / loss_scale), what the step verbs multiply gradients by: one FP64 division, rounded once.
 float gradient_factor(const OptimizerOptions& options);
 
-/// Sees every parameter that has a gradient right before and right behind its update, which a step that is
-/// skipped leaves out: the host does not know.
-class UpdateObserver {
- public:
-  virtual ~UpdateObserver() = default;
-  virtual void before_update(const Parameter& parameter) = 0;
-  virtual void after_update(const Parameter& parameter) = 0;
+/// To the tap of an optimizer: a parameter that has a gradient, right before its update and right after it. The host
+/// does not know whether the step is skipped, which leaves the update out.
+struct WeightUpdate {
+  const Parameter& parameter;
+  bool done;  ///< after the update
 };
 
 /// What clearing leaves of a gradient.
@@ -148,8 +147,8 @@ class Optimizer final : public amp::ScaledOptimizer {
   std::string_view name() const override { return name_of(options_.name); }
   std::span<Parameter* const> parameters() const override { return parameters_; }
   void apply(Tensor& step) override;
-  /// Not owned; null: nobody looks.
-  void set_update_observer(UpdateObserver* observer) { observer_ = observer; }
+  /// Who sees a WeightUpdate. Not owned; may be null.
+  void set_tap(Tap* tap) { tap_ = tap; }
 
   void begin_iteration(Tensor& step);
   /// none: the next backward stores, and parameters that it does not reach are left alone. zero: gradients
@@ -177,7 +176,7 @@ class Optimizer final : public amp::ScaledOptimizer {
   const OptimizerRow* row_;
   UpdateOptions update_;  ///< the options in FP32
   int index_;
-  UpdateObserver* observer_ = nullptr;
+  Tap* tap_ = nullptr;
   std::vector<NamedTensor> state_;
   std::vector<std::array<std::ptrdiff_t, most_update_states>>
       places_;                         ///< of each parameter's states; -1: none

@@ -230,7 +230,7 @@ ValueMark CulpritFinder::mark_of(Tape& tape, const Variable& variable) {
     facts.part = {};
     facts.tensor = parameter != nullptr ? parameter->name : joined(facts.layer, "constant");
     const bool is_weak = parameter == nullptr && !mark.nan;
-    const auto known = std::find_if(events_.begin(), events_.end(), [](const Event& e) { return e.weak; });
+    const auto known = std::find_if(events_.begin(), events_.end(), [](const Found& e) { return e.weak; });
     mark.origin = is_weak && known != events_.end()
                       ? static_cast<std::uint16_t>(known - events_.begin() + 1)  // one stands for all
                       : add(std::move(facts), value, {}, {}, first_nonfinite(value), is_weak);
@@ -250,35 +250,68 @@ std::uint16_t CulpritFinder::rounding_of(const Variable& variable) const {
   return known ? known_[variable.id()].rounding : std::uint16_t{0};
 }
 
-std::uint16_t CulpritFinder::rounding_in(Tape& tape, Op op, const Variable& result,
-                                         const ExponentHistogram& counts, std::span<const Slot> operands) {
+std::uint16_t CulpritFinder::rounding_in(const Recorded& recorded, const ExponentHistogram& counts) {
   if (counts.zero == 0) return 0;
-  const Tensor value = tape.value_of(result);
-  if (value.dtype() != DType::f32 && is_elementwise(op)) {
-    const Tensor wide = op == Op::cast ? tape.value_of(operands.front().input) : tape.wide_value_of(value);
+  Tape& tape = recorded.tape;
+  const Tensor value = tape.value_of(recorded.result);
+  if (value.dtype() != DType::f32 && is_elementwise(recorded.op)) {
+    const Tensor wide =
+        recorded.op == Op::cast ? tape.value_of(recorded.operands.front().input) : recorded.unrounded();
     ExponentHistogram before;
     if (wide.defined()) backend_->histogram(wide, before);
     if (wide.defined() && before.zero < counts.zero) {
-      const std::string name = made_by(op, tape.scope_path(tape.scope()));
+      const std::string name = made_by(recorded.op, tape.scope_path(tape.scope()));
       const auto known = std::find(roundings_.begin(), roundings_.end(), name);
       const auto index = static_cast<std::size_t>(known - roundings_.begin());
       if (known == roundings_.end()) roundings_.push_back(name);
       return static_cast<std::uint16_t>(std::min<std::size_t>(index + 1, most_roundings));
     }
   }
-  for (const Slot& slot : operands)
+  for (const Slot& slot : recorded.operands)
     if (const std::uint16_t rounding = rounding_of(slot.input); rounding != 0) return rounding;
   return 0;
 }
 
-void CulpritFinder::on_value(Tape& tape, Op op, const Variable& result, std::span<const Slot> operands) {
+void CulpritFinder::see(const Event& event) {
+  if (const auto* recorded = event.as<Recorded>()) {
+    see(*recorded);
+  } else if (const auto* named = event.as<CotangentNamed>()) {
+    adopt(named->cotangent, gradient_mark(named->node));
+  } else if (const auto* gave = event.as<VjpGave>()) {
+    if (gave->result.defined()) see(*gave);
+  } else if (const auto* handed = event.as<GradientHandedOn>()) {
+    given_ = gradient_mark(handed->node);
+  } else if (const auto* added = event.as<GradientAdded>()) {
+    see(*added);
+  } else if (const auto* replaced = event.as<GradientReplaced>()) {
+    gradient_mark(replaced->node) = mark_of(replaced->tape, replaced->gradient);
+  } else if (const auto* whole = event.as<ParameterGradient>()) {
+    see(*whole);
+  } else if (const auto* seeded = event.as<Seeded>()) {
+    see(*seeded);
+  } else if (event.as<PassBegins>() != nullptr) {
+    if (gradient_marks_.size() == depth_) gradient_marks_.emplace_back();
+    gradient_marks_[depth_++].clear();
+  } else if (event.as<PassEnds>() != nullptr) {
+    --depth_;
+  }
+}
+
+ValueMark& CulpritFinder::gradient_mark(std::uint32_t node) {
+  std::vector<ValueMark>& marks = gradient_marks_[depth_ - 1];
+  if (node >= marks.size()) marks.resize(node + 1);
+  return marks[node];
+}
+
+void CulpritFinder::see(const Recorded& recorded) {
+  const auto& [tape, op, result, operands] = recorded;
   std::vector<ValueMark> marks;
   marks.reserve(operands.size());
   for (const Slot& slot : operands) marks.push_back(mark_of(tape, slot.input));
   const Tensor value = tape.value_of(result);
   ExponentHistogram counts;
   ValueMark mark = counted(value, counts);
-  const std::uint16_t rounding = rounding_in(tape, op, result, counts, operands);
+  const std::uint16_t rounding = rounding_in(recorded, counts);
   if (!mark.finite()) {
     std::vector<NamedTensor> named;
     for (const Slot& slot : operands)
@@ -305,7 +338,7 @@ void CulpritFinder::on_value(Tape& tape, Op op, const Variable& result, std::spa
           std::find_if(values.begin(), values.end(), [](float x) { return std::isnan(x); }) - values.begin());
     }
     if (element < static_cast<std::uint64_t>(value.element_count())) {
-      Tensor wide = value.dtype() == DType::f32 ? Tensor() : tape.wide_value_of(value);
+      Tensor wide = value.dtype() == DType::f32 ? Tensor() : recorded.unrounded();
       if (op == Op::cast && !named.empty()) wide = wide_copy(*backend_, named.front().tensor);
       mark.origin = add(std::move(facts), value, named, wide, element);
     }
@@ -348,7 +381,8 @@ void CulpritFinder::on_scaled_loss(Tape& tape, const Tensor& loss, const Tensor&
               std::array{NamedTensor{"loss", loss}, NamedTensor{"loss_scale", seed}}, wide, 0));
 }
 
-ValueMark CulpritFinder::on_seed(Tape& tape, const Variable& output, const Tensor& seed) {
+void CulpritFinder::see(const Seeded& seeded) {
+  const auto& [tape, output, seed] = seeded;
   if (tape.backward_site() == nullptr) reached(mark_of(tape, output).origin);
   ValueMark mark = counted(seed);
   const std::vector<float> values = host_values(seed);
@@ -361,52 +395,64 @@ ValueMark CulpritFinder::on_seed(Tape& tape, const Variable& output, const Tenso
     facts.tensor = "loss_scale";
     mark.origin = add(std::move(facts), seed, {}, {}, first_nonfinite(seed));
   }
-  return mark;
+  given_ = mark;
+  if (ValueMark& known = gradient_mark(output.id()); !known.known) known = mark;
 }
 
-ValueMark CulpritFinder::on_gradient(Tape& tape, const Variable& cotangent, const Variable& output,
-                                     const Variable& result) {
+void CulpritFinder::see(const VjpGave& gave) {
+  Tape& tape = gave.tape;
+  const Variable& result = gave.result;
   const bool known = result.id() < known_.size() && known_[result.id()].generation == result.generation();
-  if (known || tape.op_of(result) != Op::leaf) return mark_of(tape, result);
+  if (known || tape.op_of(result) != Op::leaf) {
+    given_ = mark_of(tape, result);
+    return;
+  }
   // Computed by verbs that no op tells of: what is known is what went in.
   const Tensor value = result.tensor();
-  ValueMark mark = counted(value);
-  if (!mark.finite()) {
-    const std::array marks{mark_of(tape, cotangent), mark_of(tape, output)};
-    mark.origin = inherited(marks);
-    if (mark.origin == 0) {
-      std::vector<NamedTensor> operands{{"gradient", cotangent.tensor()}};
-      if (const Tensor forward = tape.value_of(output); forward.defined())
+  given_ = counted(value);
+  if (!given_.finite()) {
+    const std::array marks{mark_of(tape, gave.cotangent), mark_of(tape, gave.output)};
+    given_.origin = inherited(marks);
+    if (given_.origin == 0) {
+      std::vector<NamedTensor> operands{{"gradient", gave.cotangent.tensor()}};
+      if (const Tensor forward = tape.value_of(gave.output); forward.defined())
         operands.push_back({"output", forward});
-      mark.origin = add(site_of(tape, tape.backward_site()->op), value, operands, {}, first_nonfinite(value));
+      given_.origin = add(site_of(tape, gave.site.op), value, operands, {}, first_nonfinite(value));
     }
   }
-  adopt(result, mark);
-  return mark;
+  adopt(result, given_);
 }
 
-ValueMark CulpritFinder::on_sum(Tape& tape, const Tensor& a, ValueMark mark_a, const Tensor& b,
-                                ValueMark mark_b, const Tensor& sum) {
-  ValueMark mark = counted(sum);
-  if (mark.finite()) return mark;
-  mark.origin = inherited(std::array{mark_a, mark_b});
-  if (mark.origin != 0) return mark;
+void CulpritFinder::see(const GradientAdded& added) {
+  const auto& [tape, node, before, addend, sum] = added;
+  ValueMark& mark = gradient_mark(node);
+  if (!before.defined()) {
+    mark = given_;
+    return;
+  }
+  const std::array marks{mark, given_};
+  mark = counted(sum);
+  if (mark.finite()) return;
+  mark.origin = inherited(marks);
+  if (mark.origin != 0) return;
   CulpritRow facts = site_of(tape, Op::add);
   facts.pass = CulpritPass::backward;
   facts.part = name_of(Op::add);
   Tensor wide;
   if (sum.dtype() != DType::f32) {
     wide = backend_->empty(sum.shape(), DType::f32);
-    backend_->binary(BinaryOp::add, wide_copy(*backend_, a), wide_copy(*backend_, b), wide);
+    backend_->binary(BinaryOp::add, wide_copy(*backend_, before), wide_copy(*backend_, addend), wide);
   }
-  mark.origin = add(std::move(facts), sum,
-                    std::array{NamedTensor{"gradient so far", a}, NamedTensor{"gradient to add", b}}, wide,
-                    first_nonfinite(sum));
-  return mark;
+  mark.origin =
+      add(std::move(facts), sum,
+          std::array{NamedTensor{"gradient so far", before}, NamedTensor{"gradient to add", addend}}, wide,
+          first_nonfinite(sum));
 }
 
-void CulpritFinder::on_parameter(Tape& tape, const Parameter& parameter, ValueMark mark,
-                                 const Tensor& contribution, const Tensor& before, const Tensor& gradient) {
+void CulpritFinder::see(const ParameterGradient& whole) {
+  const auto& [tape, node, parameter, contribution, before] = whole;
+  const ValueMark mark = gradient_mark(node);
+  const Tensor& gradient = parameter.gradient;
   reached(mark.origin);
   if (!mark.finite() || counted(gradient).finite() || !counted(before).finite()) return;
   CulpritRow facts;
@@ -433,7 +479,7 @@ std::vector<CulpritRow> CulpritFinder::culprits() const {
   for (const Wanted wanted : {Wanted{true, false}, Wanted{true, true}, Wanted{false, false}}) {
     std::vector<CulpritRow> found;
     for (const CulpritPass pass : {CulpritPass::forward, CulpritPass::backward}) {
-      const auto event = std::find_if(events_.begin(), events_.end(), [&](const Event& e) {
+      const auto event = std::find_if(events_.begin(), events_.end(), [&](const Found& e) {
         return e.facts.pass == pass && e.facts.reached == wanted.reached && e.weak == wanted.weak;
       });
       if (event != events_.end()) found.push_back(event->facts);

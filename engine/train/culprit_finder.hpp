@@ -8,21 +8,28 @@
 // "relu of act (rounded to zero by scale of act)".
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/autograd/tape.hpp"
-#include "engine/autograd/value_watcher.hpp"
 #include "engine/backend/backend.hpp"
 #include "engine/train/observer.hpp"
 
 namespace fp16lab::engine {
 
-class CulpritFinder final : public ValueWatcher {
+/// What is known of a value.
+struct ValueMark {
+  bool known = false;
+  bool nan = false;          ///< it holds a NaN
+  std::uint16_t origin = 0;  ///< the number of what made it non-finite; 0: all finite, if known
+  bool finite() const { return known && origin == 0; }
+};
+
+class CulpritFinder final : public Tap {
  public:
   explicit CulpritFinder(Backend& backend) : backend_(&backend) {}
 
@@ -35,20 +42,11 @@ class CulpritFinder final : public ValueWatcher {
   /// The first culprit of each pass, of the step so far; those that have reached nothing only where none has.
   std::vector<CulpritRow> culprits() const;
 
-  // ---- ValueWatcher
-  void on_value(Tape& tape, Op op, const Variable& result, std::span<const Slot> operands) override;
-  ValueMark mark_of(Tape& tape, const Variable& variable) override;
-  void adopt(const Variable& variable, ValueMark mark) override;
-  ValueMark on_seed(Tape& tape, const Variable& output, const Tensor& seed) override;
-  ValueMark on_gradient(Tape& tape, const Variable& cotangent, const Variable& output,
-                        const Variable& result) override;
-  ValueMark on_sum(Tape& tape, const Tensor& a, ValueMark mark_a, const Tensor& b, ValueMark mark_b,
-                   const Tensor& sum) override;
-  void on_parameter(Tape& tape, const Parameter& parameter, ValueMark mark, const Tensor& contribution,
-                    const Tensor& before, const Tensor& gradient) override;
+  bool wants(const Site& site) override { return site.what == What::values; }
+  void see(const Event& event) override;
 
  private:
-  struct Event {
+  struct Found {
     bool weak = false;  ///< an infinity that a model may well want: it only counts where nothing else does
     CulpritRow facts;
   };
@@ -63,12 +61,21 @@ class CulpritFinder final : public ValueWatcher {
     Tensor tensor;
   };
 
+  void see(const Recorded& recorded);
+  void see(const Seeded& seeded);
+  void see(const VjpGave& gave);
+  void see(const GradientAdded& added);
+  void see(const ParameterGradient& whole);
+  ValueMark mark_of(Tape& tape, const Variable& variable);
+  void adopt(const Variable& variable, ValueMark mark);
+  /// Of the gradient of a node's result, in the pass that runs.
+  ValueMark& gradient_mark(std::uint32_t node);
+
   ValueMark counted(const Tensor& tensor);
   ValueMark counted(const Tensor& tensor, ExponentHistogram& counts);
   std::uint16_t rounding_of(const Variable& variable) const;
   /// Known::rounding of a result with these counts: rounded to zero here, elementwise, or before.
-  std::uint16_t rounding_in(Tape& tape, Op op, const Variable& result, const ExponentHistogram& counts,
-                            std::span<const Slot> operands);
+  std::uint16_t rounding_in(const Recorded& recorded, const ExponentHistogram& counts);
   std::uint16_t worse(std::uint16_t a, std::uint16_t b) const;
   std::uint16_t inherited(std::span<const ValueMark> marks) const;
   bool weak(std::uint16_t origin) const { return origin != 0 && events_[origin - 1].weak; }
@@ -86,7 +93,11 @@ class CulpritFinder final : public ValueWatcher {
 
   Backend* backend_;
   std::vector<Known> known_;  ///< by node id
-  std::vector<Event> events_;
+  /// By the depth of nested passes, and by node id.
+  std::vector<std::vector<ValueMark>> gradient_marks_;
+  std::size_t depth_ = 0;
+  ValueMark given_;  ///< of what was given last to a gradient
+  std::vector<Found> events_;
   std::vector<std::string> roundings_;  ///< "multiply of act": 16 bits rounded some of its results to zero
   double loss_scale_ = 1;
 };

@@ -26,19 +26,20 @@ namespace {
 /// UpdateLog: counts the weights that a step begins with, what the optimizer makes of them, and its state.
 ///
 /// For one Optimizer::apply. All that it does are verbs of the back end, so that a recording replays them.
-class UpdateLog final : public optim::UpdateObserver {
+class UpdateLog final : public Tap {
  public:
   UpdateLog(Backend& backend, TensorLog& log, const optim::Optimizer& optimizer)
       : backend_(&backend), log_(&log), optimizer_(&optimizer) {}
 
   /// Weights that no forward pass of the iteration has cast, as they are stored.
   void count_weights();
-  void before_update(const Parameter& parameter) override;
-  void after_update(const Parameter& parameter) override;
-  /// Behind the updates.
+  void see(const Event& event) override;
+  /// After the updates.
   void count_state();
 
  private:
+  void see(const optim::WeightUpdate& update);
+
   Backend* backend_;
   TensorLog* log_;
   const optim::Optimizer* optimizer_;
@@ -54,21 +55,25 @@ void UpdateLog::count_weights() {
   }
 }
 
-void UpdateLog::before_update(const Parameter& parameter) {
+void UpdateLog::see(const Event& event) {
+  if (const auto* update = event.as<optim::WeightUpdate>()) see(*update);
+}
+
+void UpdateLog::see(const optim::WeightUpdate& update) {
+  const Parameter& parameter = update.parameter;
   if (!log_->wants(Observed::updates, parameter.name)) return;
+  if (update.done) {
+    UpdateProbes probes;
+    backend_->count_update(old_, parameter.value, parameter.gradient, probes);
+    log_->on_update(parameter.name, parameter.value.dtype(), optimizer_->index(), probes);
+    old_ = {};
+    return;
+  }
   old_ = backend_->empty(parameter.value.shape(), DType::f32);
   if (parameter.value.dtype() == DType::f32)
     backend_->copy(parameter.value, old_);
   else
     backend_->cast(parameter.value, old_);
-}
-
-void UpdateLog::after_update(const Parameter& parameter) {
-  if (!old_.defined()) return;
-  UpdateProbes probes;
-  backend_->count_update(old_, parameter.value, parameter.gradient, probes);
-  log_->on_update(parameter.name, parameter.value.dtype(), optimizer_->index(), probes);
-  old_ = {};
 }
 
 void UpdateLog::count_state() {
@@ -127,6 +132,7 @@ Iteration::Iteration(Backend& backend, Workload& workload, TrainingMethod& metho
       sharding_(backend, plan.parallel, communicator),
       step_(backend.make_step_state(StepState{})),
       tape_(backend),
+      counting_(tape_),
       autocast_(plan.amp, tape_),
       scaler_(backend, plan.scaler, plan.policy, step_, method.losses()),
       groups_(method.groups(*workload.model)),
@@ -170,14 +176,19 @@ bool Iteration::logs(std::initializer_list<Observed> any) const {
          });
 }
 
-GradientObserver* Iteration::gradient_observer() const {
-  return logs({Observed::gradients}) || wants_statistics() ? log_ : nullptr;
-}
-
-void Iteration::set_tensor_log(TensorLog* log) {
+void Iteration::set_taps(TensorLog* log, CulpritFinder* finder) {
   log_ = log;
-  tape_.set_observer(gradient_observer());
-  tape_.set_forward_observer(logs({Observed::activations, Observed::weights}) ? log : nullptr);
+  finder_ = finder;
+  counting_.end();
+  Taps taps;
+  if (log != nullptr) {
+    ObservedSet observed = log->wanted();
+    if (wants_statistics()) observed.insert(Observed::gradients);
+    counting_.begin(*log, observed);
+    taps.add(counting_);
+  }
+  if (finder != nullptr) taps.add(*finder);
+  tape_.set_taps(taps);
 }
 
 void Iteration::begin(std::uint64_t number, bool names_overflows) {
@@ -340,7 +351,7 @@ Variable Iteration::network_input(const Tensor& inputs) {
   if (!plan.rules.low_inputs || inputs.dtype() != DType::f32) return entered(inputs);
   Tensor low = backend_->empty(inputs.shape(), plan.low);
   backend_->cast(inputs, low, tape_.probe());
-  tape_.note_cast(low);
+  tape_.tell(RoundedConstant{tape_, low});
   count_cast(plan.low);
   return entered(low);
 }
@@ -479,9 +490,9 @@ void Iteration::step(optim::Optimizer& optimizer) {
   }
   UpdateLog log(*backend_, *log_, optimizer);
   log.count_weights();
-  optimizer.set_update_observer(&log);
+  optimizer.set_tap(&log);
   scaler_.step(optimizer);
-  optimizer.set_update_observer(nullptr);
+  optimizer.set_tap(nullptr);
   log.count_state();
 }
 

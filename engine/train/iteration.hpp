@@ -17,6 +17,7 @@
 #include "engine/amp/levels/autocast.hpp"
 #include "engine/amp/scalers/grad_scaler.hpp"
 #include "engine/amp/scalers/layer_scaler.hpp"
+#include "engine/autograd/counting.hpp"
 #include "engine/autograd/tape.hpp"
 #include "engine/optim/optimizer.hpp"
 #include "engine/train/culprit_finder.hpp"
@@ -99,16 +100,13 @@ class Iteration {
   /// Begins iteration `number`: counters, learning rates, cleared gradients. `names_overflows`: are the names
   /// in nonfinite_parameters() wanted?
   void begin(std::uint64_t number, bool names_overflows);
-  /// Follows every value of the iterations to come, or no longer: null. Not owned; begin() clears it.
-  void set_culprit_finder(CulpritFinder* finder) {
-    finder_ = finder;
-    tape_.set_value_watcher(finder);
-  }
   /// Does the policy decide by the counts of every step? Then a log must be set.
   bool wants_statistics() const { return scaler_.wants_statistics(); }
-  /// Where the tensors of the iteration to come are counted: those that it wants (TensorLog::begin), and
-  /// gradients where the policy decides by them. Null: nowhere. Not owned.
-  void set_tensor_log(TensorLog* log);
+  /// What looks at the iterations to come, neither owned, each may be null. `log`: where their tensors are counted,
+  /// those that it wants (TensorLog::begin), and gradients where the policy decides by them. `finder` follows every
+  /// value; begin() clears it.
+  void set_taps(TensorLog* log, CulpritFinder* finder);
+  bool follows_values() const { return finder_ != nullptr; }
   /// What the last iteration repeated: `attempts` is 0 where nothing was done again.
   const Rescue& last_rescue() const { return rescue_; }
   /// CulpritRow::finite_scale of the last iteration.
@@ -183,8 +181,6 @@ class Iteration {
   bool is_finite_at(double scale, optim::Optimizer& optimizer, const std::function<void()>& backward);
   /// Does the log want any of these?
   bool logs(std::initializer_list<Observed> any) const;
-  /// The tape's observer of gradients, if there is one.
-  GradientObserver* gradient_observer() const;
   /// Limits of 0 only note the norm.
   void clip(optim::Optimizer& optimizer, double max_norm, double max_value);
   data::Batch take_batch(std::uint64_t number, std::int64_t micro_batch);
@@ -201,6 +197,7 @@ class Iteration {
   Sharding sharding_;
   Tensor step_;  ///< StepState in back-end memory
   Tape tape_;
+  Counting counting_;
   amp::Autocast autocast_;
   amp::GradScaler scaler_;
   std::unique_ptr<amp::LayerScaler> layer_scaler_;  ///< policies with scales of layers

@@ -112,8 +112,8 @@ void Iteration::find_finite_scale(optim::Optimizer& optimizer, const std::functi
   std::vector<Gradient> gradients;
   for (Parameter* const parameter : optimizer.parameters())
     gradients.push_back({std::exchange(parameter->gradient, {}), parameter->has_gradient});
-  tape_.set_value_watcher(nullptr);
-  tape_.set_observer(nullptr);
+  const Taps taps = tape_.taps();
+  tape_.set_taps({});
 
   const auto finite_at = [&](int k) {
     return is_finite_at(std::ldexp(state.scale, -k), optimizer, backward);
@@ -129,8 +129,7 @@ void Iteration::find_finite_scale(optim::Optimizer& optimizer, const std::functi
   }
   finite_scale_ = finite == 0 ? 0.0 : std::ldexp(state.scale, -finite);
 
-  tape_.set_value_watcher(finder_);
-  tape_.set_observer(gradient_observer());
+  tape_.set_taps(taps);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     Parameter* const parameter = optimizer.parameters()[i];
     parameter->gradient = std::move(gradients[i].tensor);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/autograd/tap.hpp"
 #include "numerics/files/run/run_rows.hpp"
 
 namespace fp16lab::engine {
@@ -17,13 +18,6 @@ class OpStatistics;  // engine/amp/levels/op_statistics.hpp
 }
 
 struct TrainingState;  // engine/train/checkpoint.hpp
-
-/// Where a run stands after an iteration.
-enum class RunMoment {
-  going_on,
-  stopped,   ///< a stop was requested: the run ends here, before its last step
-  finished,  ///< this was the last step; the evaluation at the end is still to come
-};
 
 /// Rows are those of a run folder. Whoever watches says what it wants; what is not asked for is not computed.
 class TrainObserver {

@@ -166,7 +166,12 @@ void GradientMeans::add_group(std::span<Parameter* const> parameters) {
   }
 }
 
-void GradientMeans::on_final(Parameter& parameter) {
+void GradientMeans::see(const Event& event) {
+  if (const auto* const final = event.as<GradientFinal>()) note_final(final->parameter);
+  if (event.as<NodeDone>() != nullptr) tree_->poll();
+}
+
+void GradientMeans::note_final(const Parameter& parameter) {
   const auto place = places_.find(&parameter);
   if (place == places_.end()) return;
   Group& group = groups_[place->second.group];

@@ -16,9 +16,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/autograd/observers.hpp"
 #include "engine/autograd/parameter.hpp"
+#include "engine/autograd/tap.hpp"
 #include "engine/autograd/tape.hpp"
+#include "engine/autograd/tape_events.hpp"
 #include "engine/backend/backend.hpp"
 #include "engine/parallel/communicator.hpp"
 #include "engine/parallel/shard_tree.hpp"
@@ -59,7 +60,7 @@ void check(const ParallelOptions& options, std::int64_t batch_size);
 /// it: in reverse order of registration, a bucket ends with the gradient that fills it. A bucket starts when
 /// all gradients in it are final and those before it have started; a backward pass reaches parameters in
 /// about that order, so that the first ones travel while it goes on. When they start changes no bit.
-class GradientMeans final : public FinalGradients {
+class GradientMeans final : public Tap {
  public:
   /// Bytes, in FP32, that fill a bucket.
   static constexpr std::size_t bucket_bytes = std::size_t{1} << 20;
@@ -70,8 +71,7 @@ class GradientMeans final : public FinalGradients {
   /// The parameters of one optimizer, numbered from 0 in the order of these calls.
   void add_group(std::span<Parameter* const> parameters);
 
-  void on_final(Parameter& parameter) override;
-  void on_node() override { tree_->poll(); }
+  void see(const Event& event) override;
 
   /// The gradients of a group are their means, in their dtype, rounded once; waits for other ranks. `counts`,
   /// if there is one, gets the values before this rounding.
@@ -94,6 +94,7 @@ class GradientMeans final : public FinalGradients {
   struct Place {
     std::size_t group = 0, bucket = 0;
   };
+  void note_final(const Parameter& parameter);
   void start(Bucket& bucket);
   void store(Member& member, ExponentHistogram* counts);
 

@@ -83,14 +83,18 @@ void TensorLog::add(const Which& which, std::string_view name, const CastProbe& 
   sum.after += probe.after;
 }
 
-void TensorLog::on_activation(std::string_view name, DType dtype, const CastProbe& probe) {
-  add({.observed = Observed::activations, .kind = GradientKind::activation, .dtype = dtype}, name, probe);
-}
-
-void TensorLog::on_weight_cast(const Parameter& parameter, DType dtype, const CastProbe& probe) {
-  const Which which{.observed = Observed::weights, .dtype = dtype};
-  if (wants(Observed::weights, parameter.name) && find(which, parameter.name) == nullptr)
-    add(which, parameter.name, probe);
+void TensorLog::see(const Event& event) {
+  const auto* const counted = event.as<CountedTensor>();
+  if (counted == nullptr) return;
+  const bool of_weight = counted->observed == Observed::weights;
+  const Which which{.observed = counted->observed,
+                    .kind = of_weight ? GradientKind::weight : counted->kind,
+                    .dtype = counted->dtype,
+                    .exponent = counted->exponent,
+                    .intermediate = counted->intermediate};
+  if (of_weight && (!wants(Observed::weights, counted->name) || find(which, counted->name) != nullptr))
+    return;
+  add(which, counted->name, counted->probe);
 }
 
 bool TensorLog::has_weight(std::string_view name) const {

@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "engine/amp/observation.hpp"
-#include "engine/autograd/observers.hpp"
+#include "engine/autograd/tap.hpp"
+#include "engine/autograd/tape_events.hpp"
 #include "engine/tensor/position_table.hpp"
 #include "engine/train/observer.hpp"
 #include "numerics/histogram/cast_counts.hpp"
@@ -23,7 +24,7 @@ namespace fp16lab::engine {
 
 class Sharding;  // engine/train/sharding.hpp
 
-class TensorLog final : public GradientObserver, public ForwardObserver {
+class TensorLog final : public Tap {
  public:
   /// Forgets what was counted. `wanted`: of the iteration to come; `observer` says which names.
   void begin(ObservedSet wanted, TrainObserver& observer);
@@ -35,26 +36,11 @@ class TensorLog final : public GradientObserver, public ForwardObserver {
   ObservedSet wanted() const { return wanted_; }
   bool wants(Observed observed, std::string_view name) const;
 
-  // ---- GradientObserver. Names are not asked for: policies decide by all of them.
-  void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) override {
-    on_scaled_gradient(name, kind, dtype, probe, 0);
-  }
-  /// Uses of one tensor with other exponents are counted apart, until they are reported; with other dtypes,
-  /// for good.
-  void on_scaled_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe,
-                          int exponent) override {
-    add({.kind = kind, .dtype = dtype, .exponent = exponent}, name, probe);
-  }
-  void on_rounding(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe,
-                   int exponent) override {
-    add({.kind = kind, .dtype = dtype, .exponent = exponent, .intermediate = true}, name, probe);
-  }
-
-  // ---- ForwardObserver
-  bool wants_activation(std::string_view name) override { return wants(Observed::activations, name); }
-  void on_activation(std::string_view name, DType dtype, const CastProbe& probe) override;
-  /// Of several casts to one dtype the first counts: they are of the same values.
-  void on_weight_cast(const Parameter& parameter, DType dtype, const CastProbe& probe) override;
+  // ---- what Counting asks and tells
+  bool wants(const Site& site) override { return wants(static_cast<Observed>(site.what), site.name); }
+  /// CountedTensor. Gradients with other exponents are counted apart, until they are reported; with other dtypes, for
+  /// good. Several casts of a weight to one dtype count once: they are of the same values.
+  void see(const Event& event) override;
 
   // ---- what the iteration counts itself
   /// Was the parameter cast in this iteration?

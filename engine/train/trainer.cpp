@@ -133,18 +133,17 @@ StepRow Trainer::train_step() {
   const ObservedSet observed = observer_->wants_tensors(iteration_ + 1);
   const bool counted = observer_->wants_op_statistics(iteration_ + 1);
   tensor_log_.begin(observed, *observer_);
-  parts_.set_tensor_log(!observed.empty() || parts_.wants_statistics() ? &tensor_log_ : nullptr);
   parts_.autocast().set_statistics(counted ? &op_statistics_ : nullptr);
   const bool explained = observer_->wants_overflows() && observer_->wants_culprits();
-  parts_.set_culprit_finder(explained ? &culprits_ : nullptr);
+  parts_.set_taps(!observed.empty() || parts_.wants_statistics() ? &tensor_log_ : nullptr,
+                  explained ? &culprits_ : nullptr);
 
   do_step({.observed = observed, .names_overflows = observer_->wants_overflows()}, counted);
   parts_.fetch_ahead();
   ++iteration_;
 
   StepRow row = record_step();
-  parts_.set_tensor_log(nullptr);  // not of evaluations
-  parts_.set_culprit_finder(nullptr);
+  parts_.set_taps(nullptr, nullptr);  // not in evaluations
   if (counted) {
     parts_.autocast().set_statistics(nullptr);
     observer_->on_op_statistics(iteration_, op_statistics_);
@@ -161,7 +160,7 @@ StepRow Trainer::train_step() {
 
 void Trainer::do_step(StepKind kind, bool counted) {
   // Ops are counted, gradients dumped and values followed by the host.
-  const bool by_host = counted || parts_.dumps(iteration_) || parts_.tape().value_watcher() != nullptr;
+  const bool by_host = counted || parts_.dumps(iteration_) || parts_.follows_values();
   if (recorded_ && !by_host && recorded_->replay(iteration_, kind)) return;
   parts_.begin(iteration_, kind.names_overflows);
   method_->run(parts_);  // master weights -> ... -> step or skip
@@ -205,7 +204,7 @@ void Trainer::report_overflow(const StepRow& row, const StepState& state) {
   const bool loss = rescued ? rescue.loss_overflow : is_set(state.loss_overflow);
   const bool gradients = rescued || row.found_inf;
   // A loss that is not finite has its culprits too, where nobody checks gradients (scaler.enabled = false).
-  if (parts_.tape().value_watcher() != nullptr && (gradients || loss || !std::isfinite(row.loss))) {
+  if (parts_.follows_values() && (gradients || loss || !std::isfinite(row.loss))) {
     std::vector<CulpritRow> culprits = culprits_.culprits();
     for (CulpritRow& culprit : culprits) {
       culprit.step = row.step;

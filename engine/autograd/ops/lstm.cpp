@@ -67,7 +67,7 @@ void run_steps(const Recurrence& r, Tensor& gates, Tensor& cells, Tensor& output
   const Tensor products = r.products.tensor(), weight = r.weight.tensor(), bias = r.bias.tensor();
   Tensor recurrent = r.empty(r.batch(), 4 * r.hidden()), hidden = r.empty(r.batch(), r.hidden());
   backend.fill(hidden, 0.0);
-  const bool watched = tape.value_watcher() != nullptr;
+  const bool watched = tape.follows_values();
   GemmCall product{.a = hidden,
                    .b = weight,
                    .out = recurrent,
@@ -144,8 +144,8 @@ class BackThroughTime {
       : r_(r),
         tape_(r.tape()),
         backend_(tape_.backend()),
-        watched_(tape_.value_watcher() != nullptr),
-        observed_(tape_.observer() != nullptr),
+        watched_(tape_.follows_values()),
+        observed_(tape_.probe() != nullptr),
         stochastic_(tape_.rounds_stochastically() && r.dtype() != DType::f32),
         gates_(gates.tensor()),
         cells_(cells.tensor()),
@@ -188,8 +188,8 @@ class BackThroughTime {
       if (watched_) of_hidden = show_product(shown[0], step_gradients, hidden);
     }
     if (observed_ && r_.steps > 1) {
-      tape_.show_inner_gradient(r_.hidden_scope, SlotLabel::input, r_.dtype(), hidden_probe_);
-      tape_.show_inner_gradient(r_.cell_scope, SlotLabel::input, r_.dtype(), cell_probe_);
+      tape_.tell(InnerGradient{tape_, r_.hidden_scope, SlotLabel::input, r_.dtype(), hidden_probe_});
+      tape_.tell(InnerGradient{tape_, r_.cell_scope, SlotLabel::input, r_.dtype(), cell_probe_});
     }
     return watched_ ? tape_.record(Op::lstm, all_, std::span<const Slot>(parts)) : tape_.constant(all_);
   }

@@ -13,22 +13,6 @@ namespace fp16lab::engine {
 
 namespace {
 
-/// Nobody watches a backward pass whose gradients are only an intermediate result: the observer would count
-/// every tensor twice, once without the penalty.
-class ObserverPause {
- public:
-  explicit ObserverPause(Tape& tape) : tape_(&tape), observer_(tape.observer()) {
-    tape.set_observer(nullptr);
-  }
-  ~ObserverPause() { tape_->set_observer(observer_); }
-  ObserverPause(const ObserverPause&) = delete;
-  ObserverPause& operator=(const ObserverPause&) = delete;
-
- private:
-  Tape* tape_;
-  GradientObserver* observer_;
-};
-
 /// An f32 scalar.
 Variable constant_of(Tape& tape, double value) {
   Tensor tensor = tape.backend().empty(Shape{}, DType::f32);
@@ -97,12 +81,10 @@ Variable GradientPenalty::penalty(Iteration& iteration, const Variable& loss) {
   parameters_.clear();
   for (Parameter* parameter : iteration.optimizer(0).parameters())
     parameters_.push_back(tape.parameter(*parameter));
-  std::vector<Variable> gradients;
-  {
-    const ObserverPause pause(tape);
-    gradients = tape.gradients(std::array{loss}, std::array{iteration.seed_of(loss)}, parameters_,
-                               {.create_graph = true, .allow_unused = true});  // 2
-  }
+  // Not counted: the tap would count every tensor twice, once without the penalty.
+  std::vector<Variable> gradients =
+      tape.gradients(std::array{loss}, std::array{iteration.seed_of(loss)}, parameters_,
+                     {.create_graph = true, .allow_unused = true, .counted = false});  // 2
   const Variable inverse = tape.constant(iteration.scaler().inverse_seed());
   for (Variable& gradient : gradients)
     gradient = ops::multiply(ops::cast(gradient, DType::f32), inverse);  // 3

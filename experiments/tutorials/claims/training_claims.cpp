@@ -6,7 +6,7 @@
 
 #include "engine/amp/levels/autocast.hpp"
 #include "engine/amp/scalers/grad_scaler.hpp"
-#include "engine/autograd/observers.hpp"
+#include "engine/autograd/counting.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "engine/nn/linear.hpp"
 #include "engine/nn/losses.hpp"
@@ -114,14 +114,15 @@ class Network {
     bool mean = false;  ///< the loss of each of the micro-batches is divided by their number
   };
   /// Unscaled gradients of all parameters, one after the other.
-  std::vector<float> gradient(const Options& options, GradientObserver* observer = nullptr) {
+  std::vector<float> gradient(const Options& options, engine::Tap* tap = nullptr) {
     Tensor step = backend_->make_step_state(StepState{});
     amp::GradScaler scaler(*backend_, {.policy = "fixed", .initial_scale = options.scale}, step);
     const auto optimizer = optim::make_optimizer(*backend_, parameters_, {}, 1);
     optimizer->clear_gradients();
     Tape tape(*backend_);
     amp::Autocast autocast(tape, {.level = options.level});
-    tape.set_observer(observer);
+    std::optional<CountingGuard> counted;
+    if (tap != nullptr) counted.emplace(tape, *tap);
     for (int micro_batch = 0; micro_batch < options.accumulate; ++micro_batch) {
       const amp::AutocastGuard guard(tape, autocast);
       Variable loss = nn::cross_entropy_loss(model_.forward(tape, tape.constant(inputs())), targets());
@@ -270,10 +271,12 @@ void zero_labels(Backend& backend, std::vector<Said>& all) {
 }
 
 /// The dtype in which the gradient of a weight leaves its product.
-struct WeightGradients final : GradientObserver {
+struct WeightGradients final : Tap {
   DType dtype = DType::f32;
-  void on_gradient(std::string_view, GradientKind kind, DType stored, const CastProbe&) override {
-    if (kind == GradientKind::weight) dtype = stored;
+  void see(const Event& event) override {
+    if (const auto* counted = event.as<CountedTensor>();
+        counted != nullptr && !counted->intermediate && counted->kind == GradientKind::weight)
+      dtype = counted->dtype;
   }
 };
 

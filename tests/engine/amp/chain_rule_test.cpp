@@ -18,6 +18,7 @@
 
 #include "engine/amp/levels/autocast.hpp"
 #include "engine/amp/scalers/grad_scaler.hpp"
+#include "engine/autograd/counting.hpp"
 #include "engine/nn/linear.hpp"
 #include "engine/nn/losses.hpp"
 #include "engine/nn/models/mlp.hpp"
@@ -67,7 +68,7 @@ Pass run(const Case& c, Level level, double scale) {
   Tape tape(*backend);
   amp::Autocast autocast(tape, {.level = level});
   Pass pass;
-  tape.set_observer(&pass.seen);
+  const CountingGuard counted(tape, pass.seen);
   {
     const amp::AutocastGuard guard(tape, autocast);
     const Variable logits = model->forward(tape, tape.constant(x));

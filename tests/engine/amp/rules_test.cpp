@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/amp/levels/autocast.hpp"
+#include "engine/autograd/counting.hpp"
 #include "tests/engine/amp/support.hpp"
 
 namespace fp16lab::engine::test {
@@ -243,14 +244,17 @@ TEST_F(RulesTest, ASplitLinearHasTheGradientsOfAFusedOne) {
 }
 
 TEST_F(RulesTest, ASplitLinearKeepsTheNamesOfItsGradients) {
-  struct Names : GradientObserver {
+  struct Names : Tap {
     std::vector<std::string> seen;
-    void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) override {
-      seen.push_back(std::string(name) + (kind == GradientKind::weight ? " w " : " a ") +
-                     std::string(name_of(dtype)) + " " + std::to_string(probe.before.total()));
+    void see(const Event& event) override {
+      const auto* const counted = event.as<CountedTensor>();
+      if (counted == nullptr || counted->intermediate) return;
+      seen.push_back(std::string(counted->name) + (counted->kind == GradientKind::weight ? " w " : " a ") +
+                     std::string(name_of(counted->dtype)) + " " +
+                     std::to_string(counted->probe.before.total()));
     }
   } names;
-  tape.set_observer(&names);
+  const CountingGuard counted(tape, names);
   AmpOptions options{.level = Level::O1, .dialect = Dialect::paddle};
   const auto run = [&] {
     names.seen.clear();
@@ -269,7 +273,6 @@ TEST_F(RulesTest, ASplitLinearKeepsTheNamesOfItsGradients) {
   EXPECT_THAT(run(), testing::ElementsAre("fc1.bias w f32 2", "fc1.input a f16 12", "fc1.weight w f16 6"));
   options.white = {"elementwise_add"};
   EXPECT_THAT(run(), testing::ElementsAre("fc1.bias w f16 2", "fc1.input a f16 12", "fc1.weight w f16 6"));
-  tape.set_observer(nullptr);
 }
 
 TEST_F(RulesTest, AMindSporeCellRoundsThoughItHandsOnFp32) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/amp/levels/autocast.hpp"
+#include "engine/autograd/counting.hpp"
 #include "tests/engine/autograd/convolutions.hpp"
 #include "tests/engine/autograd/gradient_checks.hpp"
 
@@ -134,7 +135,7 @@ TEST(TransposedConvolutionUnderAutocast, ComputesInSixteenBitsAndShowsItsGradien
   EXPECT_EQ(y.dtype(), DType::f16);
   EXPECT_EQ(y.shape(), (Shape{2, 2, 6, 6}));
   SeenGradients seen;
-  tape.set_observer(&seen);
+  const CountingGuard counted(tape, seen);
   const Tensor seed = halves_of(*backend, y.shape(), std::vector<float>(count_of(y.shape()), 1));
   tape.gradients(std::vector{y}, std::vector{seed}, std::vector{x, tape.parameter(weight)});
   EXPECT_EQ(seen.rows.at("up.input").dtype, DType::f16);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/amp/levels/autocast.hpp"
+#include "engine/autograd/counting.hpp"
 #include "tests/engine/autograd/convolutions.hpp"
 #include "tests/engine/autograd/gradient_checks.hpp"
 
@@ -154,7 +155,7 @@ TEST(ConvolutionUnderAutocast, ComputesInSixteenBitsAndShowsItsGradientsWhereThe
   EXPECT_EQ(pooled.dtype(), DType::f16) << "pooling follows its input";
   EXPECT_EQ(averaged.dtype(), DType::f16);
   SeenGradients seen;
-  tape.set_observer(&seen);
+  const CountingGuard counted(tape, seen);
   tape.backward(y, halves_of(*backend, y.shape(), std::vector<float>(count_of(y.shape()), 0x1p-24f)));
   EXPECT_EQ(seen.totals(), (std::map<std::string, std::uint64_t>{{"conv1.weight", 18}, {"conv1.bias", 2}}))
       << "backward stops at parameters: the data's gradient is not computed";
@@ -178,7 +179,7 @@ TEST(ConvolutionObservation, NarrowingProductsCountBeforeAndAfterTheRounding) {
     return ops::conv2d(x, w, {}, {});
   }();
   SeenGradients seen;
-  tape.set_observer(&seen);
+  const CountingGuard counted(tape, seen);
   const Tensor seed = halves_of(*backend, {1, 1, 2, 2}, std::vector<float>(4, 0x1p-24f));
   const auto gradients = tape.gradients(std::vector{y}, std::vector{seed}, std::vector{x, w});
   EXPECT_EQ(seen.rows.at("conv1.input").kind, GradientKind::activation);
@@ -204,7 +205,7 @@ TEST(ConvolutionObservation, StepsOfABackwardPassAreNoLayers) {
       tape.gradients(std::vector{ops::sum(ops::multiply(y, y))}, {}, v, {.create_graph = true});
   const auto second = tape.gradients(std::vector{norm(first)}, {}, v, {.create_graph = true});
   SeenGradients seen;
-  tape.set_observer(&seen);
+  const CountingGuard counted(tape, seen);
   tape.gradients(std::vector{norm(second)}, {}, v);
   EXPECT_EQ(seen.totals(), (std::map<std::string, std::uint64_t>{{"conv1.input", 9}, {"conv1.weight", 4}}));
   for (const auto& [name, row] : seen.rows) EXPECT_EQ(row.times, 1) << name;

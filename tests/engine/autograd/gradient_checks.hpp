@@ -7,7 +7,6 @@
 
 #include "engine/autograd/cast_policy.hpp"
 #include "engine/autograd/dispatch.hpp"
-#include "engine/autograd/value_watcher.hpp"
 #include "tests/engine/autograd/twin.hpp"
 
 namespace fp16lab::engine::test {
@@ -60,20 +59,14 @@ constexpr CheckedIn checked_in(Op op) {
 }
 
 /// Notes every op that a function calls or records, and changes nothing.
-class OpRecorder final : public ValueWatcher, public CastPolicy {
+class OpRecorder final : public Tap, public CastPolicy {
  public:
   std::bitset<op_count> ops;
 
-  void on_value(Tape&, Op op, const Variable&, std::span<const Slot>) override { note(op); }
-  ValueMark mark_of(Tape&, const Variable&) override { return {}; }
-  void adopt(const Variable&, ValueMark) override {}
-  ValueMark on_seed(Tape&, const Variable&, const Tensor&) override { return {}; }
-  ValueMark on_gradient(Tape&, const Variable&, const Variable&, const Variable&) override { return {}; }
-  ValueMark on_sum(Tape&, const Tensor&, ValueMark, const Tensor&, ValueMark, const Tensor&) override {
-    return {};
+  bool wants(const Site& site) override { return site.what == What::values; }
+  void see(const Event& event) override {
+    if (const auto* recorded = event.as<Recorded>()) note(recorded->op);
   }
-  void on_parameter(Tape&, const Parameter&, ValueMark, const Tensor&, const Tensor&,
-                    const Tensor&) override {}
 
   DType compute_dtype(OpSite site, std::span<const DType> inputs) override {
     note(site.op);
@@ -91,7 +84,7 @@ class GradientChecks {
   void add(const Function& function, const std::vector<HostTensor>& inputs) {
     const auto backend = hopper_backend();
     Tape tape(*backend);
-    tape.set_value_watcher(&recorder_);
+    tape.set_taps({&recorder_});
     const CastPolicyGuard guard(tape, &recorder_);
     function(tape, inputs_on(tape, inputs));
   }

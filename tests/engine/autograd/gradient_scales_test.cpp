@@ -4,11 +4,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 
+#include "engine/autograd/counting.hpp"
 #include "engine/autograd/gradient_scales.hpp"
 #include "engine/nn/linear.hpp"
 #include "engine/nn/losses.hpp"
@@ -89,7 +91,7 @@ struct Pass {
   float seed = 1.0f;
   amp::Level level = amp::Level::O0;
   GradientScales* scales = nullptr;
-  GradientObserver* observer = nullptr;
+  Tap* tap = nullptr;
   int backwards = 1;  ///< over the same graph
 };
 
@@ -100,7 +102,8 @@ std::map<std::string, std::vector<std::byte>> gradients_of(Backend& backend, con
   Tape tape(backend);
   amp::Autocast autocast(tape, {.level = pass.level});
   tape.set_gradient_scales(pass.scales);
-  tape.set_observer(pass.observer);
+  std::optional<CountingGuard> counted;
+  if (pass.tap != nullptr) counted.emplace(tape, *pass.tap);
   Variable loss;
   {
     const amp::AutocastGuard guard(tape, autocast);
@@ -166,14 +169,14 @@ TEST(GradientScales, OneExponentEverywhereIsALargerSeed) {
 }
 
 TEST(GradientScales, ObserversLearnWhatAGradientCarried) {
-  struct Exponents final : GradientObserver {
+  struct Exponents final : Tap {
     std::map<std::string, std::vector<int>> by_name;
     std::map<std::string, ExponentHistogram> before;
-    void on_gradient(std::string_view, GradientKind, DType, const CastProbe&) override { FAIL(); }
-    void on_scaled_gradient(std::string_view name, GradientKind, DType, const CastProbe& probe,
-                            int exponent) override {
-      by_name[std::string(name)].push_back(exponent);
-      before[std::string(name)] = probe.before;
+    void see(const Event& event) override {
+      const auto* const counted = event.as<CountedTensor>();
+      if (counted == nullptr || counted->intermediate) return;
+      by_name[std::string(counted->name)].push_back(counted->exponent);
+      before[std::string(counted->name)] = counted->probe.before;
     }
   };
   const auto backend = hopper_backend();
@@ -181,8 +184,8 @@ TEST(GradientScales, ObserversLearnWhatAGradientCarried) {
   const std::map<std::string, int> wanted = {{"fc1", 7}, {"fc2", -2}, {"fc3", 3}};
   AskedScales scales([&](const GradientSite& site) { return wanted.at(std::string(site.scope)); });
   Exponents seen, plain;
-  gradients_of(*backend, net, {.scales = &scales, .observer = &seen});
-  gradients_of(*backend, net, {.observer = &plain});
+  gradients_of(*backend, net, {.scales = &scales, .tap = &seen});
+  gradients_of(*backend, net, {.tap = &plain});
   ASSERT_EQ(seen.by_name.size(), plain.by_name.size());
   for (const auto& [name, exponents] : seen.by_name) {
     const int exponent = wanted.at(name.substr(0, 3));

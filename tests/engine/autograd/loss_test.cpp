@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/amp/levels/autocast.hpp"
+#include "engine/autograd/counting.hpp"
 #include "tests/engine/autograd/twin.hpp"
 
 namespace fp16lab::engine::test::loss_test {
@@ -327,9 +328,8 @@ TEST_F(LossTest, EveryLossShowsThePredictionsGradient) {
         return loss.op(prediction, target);
       }();
       SeenGradients seen;
-      tape.set_observer(&seen);
+      const CountingGuard counted(tape, seen);
       tape.gradients(std::vector{y}, {}, std::vector{prediction, target}, {.allow_unused = true});
-      tape.set_observer(nullptr);
       ASSERT_EQ(seen.totals(), (std::map<std::string, std::uint64_t>{{"loss.prediction", 6}}));
       EXPECT_EQ(seen.rows["loss.prediction"].dtype, half ? DType::f16 : DType::f32);
       EXPECT_EQ(seen.rows["loss.prediction"].kind, GradientKind::activation);

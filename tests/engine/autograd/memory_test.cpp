@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/autograd/counting.hpp"
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
 #include "tests/engine/autograd/support.hpp"
@@ -34,15 +35,16 @@ ChainMemory chain_memory(int depth, bool retain_graph) {
     backend.fill(ones, 1.0);
     weights.push_back(std::make_unique<Parameter>("w" + std::to_string(i), ones));
   }
-  struct Watcher final : GradientObserver {
+  struct Watcher final : Tap {
     explicit Watcher(EmulatedBackend& watched) : backend(watched) {}
-    void on_gradient(std::string_view, GradientKind, DType, const CastProbe&) override {
-      seen.push_back(backend.memory_statistics().bytes_in_use);
+    void see(const Event& event) override {
+      if (const auto* counted = event.as<CountedTensor>(); counted != nullptr && !counted->intermediate)
+        seen.push_back(backend.memory_statistics().bytes_in_use);
     }
     EmulatedBackend& backend;
     std::vector<std::size_t> seen;
   } watcher(backend);
-  tape.set_observer(&watcher);
+  const CountingGuard counted(tape, watcher);
   const std::size_t before = backend.memory_statistics().bytes_in_use;
   Variable x = tape.parameter(*weights.front());
   for (int i = 1; i < depth; ++i)

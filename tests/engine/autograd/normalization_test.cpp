@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/amp/levels/autocast.hpp"
+#include "engine/autograd/counting.hpp"
 #include "tests/engine/autograd/twin.hpp"
 
 namespace fp16lab::engine::test::normalization_test {
@@ -191,9 +192,8 @@ TEST_F(NormalizationTest, NormsShowTheirGradientsWhereTheyAreRounded) {
       return op({x, weight, bias});
     }();
     SeenGradients seen;
-    tape.set_observer(&seen);
+    const CountingGuard counted(tape, seen);
     tape.gradients(std::vector{weighted_sum(tape, y)}, {}, std::vector{x, weight, bias});
-    tape.set_observer(nullptr);
     EXPECT_EQ(seen.totals(), (std::map<std::string, std::uint64_t>{
                                  {name + ".input", 12}, {name + ".weight", 3}, {name + ".bias", 3}}));
     EXPECT_EQ(seen.rows[name + ".input"].dtype, half ? DType::f16 : DType::f32);
@@ -227,7 +227,7 @@ TEST_F(NormalizationTest, WhatTheInputsGradientLosesToSixteenBitsIsCounted) {
     return ops::batch_norm(x, weight, bias, 0.0f).y;
   }();
   SeenGradients seen;
-  tape.set_observer(&seen);
+  const CountingGuard counted(tape, seen);
   const Tensor seed = halves_of(*backend, {4, 1}, {0x1p-6f, 0, 0, 0});
   tape.gradients(std::vector{y}, std::vector{seed}, std::vector{x, weight});
   // g - mean - xhat mean(g xhat) = (1 - 1/4 - 1/4, -1/4 + 1/4, -1/4 - 1/4, -1/4 + 1/4) 2^-26.
@@ -276,7 +276,7 @@ TEST_F(NormalizationTest, APolicyMayRoundWhatEntersAndWhatLeaves) {
   EXPECT_EQ(y.dtype(), DType::f16);
   EXPECT_EQ(values(y), values(ops::cast(ops::layer_norm(rounded, {}, {}, 1e-5f), DType::f16)));
   SeenGradients seen;
-  tape.set_observer(&seen);
+  const CountingGuard counted(tape, seen);
   const Tensor seed = halves_of(*backend, {2, 5}, with_signs({2, 5}, 2).values);
   const auto slope = tape.gradients(std::vector{y}, std::vector{seed}, std::vector{x});
   EXPECT_EQ(slope[0].dtype(), DType::f32);

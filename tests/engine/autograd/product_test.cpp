@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/autograd/counting.hpp"
 #include "tests/engine/autograd/twin.hpp"
 
 namespace fp16lab::engine::test {
@@ -61,7 +62,7 @@ TEST(LinearOverLeadingAxes, ShowsItsGradientsUnderTheirNames) {
     return ops::linear(v[0], v[1], v[2]);
   }();
   SeenGradients seen;
-  tape.set_observer(&seen);
+  const CountingGuard counted(tape, seen);
   tape.gradients(std::vector{ops::sum(y)}, {}, v);
   EXPECT_EQ(seen.totals(),
             (std::map<std::string, std::uint64_t>{{"fc1.input", 12}, {"fc1.weight", 12}, {"fc1.bias", 4}}));

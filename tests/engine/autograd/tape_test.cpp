@@ -8,6 +8,7 @@
 
 #include <gmock/gmock.h>
 
+#include "engine/autograd/counting.hpp"
 #include "tests/engine/autograd/support.hpp"
 #include "tests/engine/train/seen_gradients.hpp"
 
@@ -285,7 +286,7 @@ class Observation : public TapeTest {
 
 TEST_F(Observation, NamesKindsAndCountsInFp32) {
   const Variable loss = two_layers(tape, w1, b1, w2, false);
-  tape.set_observer(&seen);
+  const CountingGuard counted(tape, seen);
   tape.backward(loss);
   std::map<std::string, std::uint64_t> totals;
   for (const auto& [name, row] : seen.rows) {
@@ -322,7 +323,7 @@ TEST_F(Observation, LossPredictionCountsWhatTheCastLoses) {
     const CastPolicyGuard guard(tape, &policy);
     return ops::mse_loss(y, tape.constant(tensor({2, 3}, std::vector<float>(6, 0.0f))));
   }();
-  tape.set_observer(&seen);
+  const CountingGuard counted(tape, seen);
   tape.backward(loss, scale);
   // y = (1.5, 0, 0.5) in both rows; dL/dy = 2 y / 6 * 2^-24 = (0.5, 0, 0.167) * 2^-24: both non-zeros are at
   // or below 2^-25 and become zero.
@@ -342,7 +343,7 @@ TEST_F(Observation, ChangesNoBits) {
   b1.clear_gradient();
   w2.clear_gradient();
   tape.reset();
-  tape.set_observer(&seen);
+  const CountingGuard counted(tape, seen);
   tape.backward(two_layers(tape, w1, b1, w2, true));
   EXPECT_EQ(bytes_of(*backend, w1.gradient), unseen);
   EXPECT_EQ(seen.rows.at("fc2.weight").dtype, DType::f16);

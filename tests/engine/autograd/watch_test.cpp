@@ -1,9 +1,11 @@
 // ops::watch: the gradient of an activation is shown with the rounding that produced it, so that underflow
 // counts as underflow and not as exact zeros; and looking changes no bits.
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/autograd/counting.hpp"
 #include "tests/engine/autograd/support.hpp"
 
 namespace fp16lab::engine::test {
@@ -14,9 +16,10 @@ struct Seen {
   DType dtype;
   CastProbe probe;
 };
-struct Recorder final : GradientObserver {
-  void on_gradient(std::string_view name, GradientKind, DType dtype, const CastProbe& probe) override {
-    seen.push_back({std::string(name), dtype, probe});
+struct Recorder final : Tap {
+  void see(const Event& event) override {
+    if (const auto* counted = event.as<CountedTensor>(); counted != nullptr && !counted->intermediate)
+      seen.push_back({std::string(counted->name), counted->dtype, counted->probe});
   }
   std::vector<Seen> seen;
 };
@@ -33,7 +36,8 @@ Watched watch(const Consumer& consumer, bool observed) {
   const auto backend = hopper_backend();
   Tape tape(*backend);
   Recorder recorder;
-  if (observed) tape.set_observer(&recorder);
+  std::optional<CountingGuard> counted;
+  if (observed) counted.emplace(tape, recorder);
   const Variable x = tape.input(halves_of(*backend, {4}, {2.0f, 2.0f, 2.0f, 2.0f}));
   Variable watched;
   {

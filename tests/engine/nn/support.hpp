@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/amp/levels/autocast.hpp"
-#include "engine/autograd/observers.hpp"
+#include "engine/autograd/counting.hpp"
 #include "engine/nn/module.hpp"
 #include "tests/engine/autograd/support.hpp"
 #include "tests/engine/nn/scalar_twin.hpp"
@@ -56,14 +56,16 @@ inline StepContext training_context(Backend& backend, std::uint64_t seed, std::u
 }
 
 /// The dtype in which each observed gradient was stored, and what its rounding did.
-class GradientRecorder final : public GradientObserver {
+class GradientRecorder final : public Tap {
  public:
-  void on_gradient(std::string_view name, GradientKind, DType dtype, const CastProbe& probe) override {
-    const auto [entry, first] = dtypes.try_emplace(std::string(name), dtype);
-    EXPECT_TRUE(first || entry->second == dtype) << name;
-    CastProbe& sum = probes[std::string(name)];
-    sum.before += probe.before;
-    sum.after += probe.after;
+  void see(const Event& event) override {
+    const auto* const counted = event.as<CountedTensor>();
+    if (counted == nullptr || counted->intermediate) return;
+    const auto [entry, first] = dtypes.try_emplace(std::string(counted->name), counted->dtype);
+    EXPECT_TRUE(first || entry->second == counted->dtype) << counted->name;
+    CastProbe& sum = probes[std::string(counted->name)];
+    sum.before += counted->probe.before;
+    sum.after += counted->probe.after;
   }
   std::uint64_t count(const std::string& name) const { return probes.at(name).before.total(); }
   /// Elements that became zero when they were rounded.
@@ -80,7 +82,7 @@ inline GradientRecorder gradients_under_o1(Backend& backend, const std::function
   GradientRecorder recorder;
   Tape tape(backend);
   amp::Autocast autocast(tape, {.level = amp::Level::O1});
-  tape.set_observer(&recorder);
+  const CountingGuard counted(tape, recorder);
   Variable value;
   {
     const amp::AutocastGuard guard(tape, autocast);

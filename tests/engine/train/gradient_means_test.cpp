@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/autograd/by_shard.hpp"
+#include "engine/autograd/counting.hpp"
 #include "engine/nn/losses.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "engine/train/sharding.hpp"
@@ -27,10 +28,11 @@ constexpr std::int64_t batch = 8, inputs = 32, width = 512, classes = 10;
 static_assert(width * width * sizeof(float) == GradientMeans::bucket_bytes, "a layer fills a bucket");
 
 /// Bytes that the rank had sent when the gradient of each slot had just been computed.
-struct SentBytes final : GradientObserver {
+struct SentBytes final : Tap {
   explicit SentBytes(const Communicator& sender) : communicator(&sender) {}
-  void on_gradient(std::string_view name, GradientKind, DType, const CastProbe&) override {
-    at[std::string(name)] = communicator->sent_bytes();
+  void see(const Event& event) override {
+    if (const auto* counted = event.as<CountedTensor>(); counted != nullptr && !counted->intermediate)
+      at[std::string(counted->name)] = communicator->sent_bytes();
   }
   const Communicator* communicator;
   std::map<std::string, std::uint64_t> at;
@@ -53,7 +55,7 @@ class Rank {
     StepContext context{.training = true};
     sharding_.enter(context, 1);
     tape_.set_context(context);
-    tape_.set_observer(&sent_);
+    tape_.set_taps({&counting_});
   }
 
   /// Forward and backward pass of the rank's rows of a batch.
@@ -94,6 +96,7 @@ class Rank {
   nn::Mlp model_;
   Sharding sharding_;
   SentBytes sent_;
+  Counting counting_{tape_, sent_};
 };
 
 using Gradients = std::map<std::string, std::vector<float>>;

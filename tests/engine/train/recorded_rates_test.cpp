@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 
 #include "engine/amp/levels/autocast.hpp"
 #include "engine/amp/levels/decorate.hpp"
+#include "engine/autograd/counting.hpp"
 #include "engine/nn/losses.hpp"
 #include "engine/nn/models/mlp.hpp"
 #include "engine/train/tensor_log.hpp"
@@ -33,13 +35,27 @@ using amp::Dialect;
 /// without. It has no histogram and no probe, and its tape has no observer: for FP32 values before a rounding
 /// it asks the tape (which computes the operation again), and what FP8 makes zero it knows by the format's
 /// tie.
-class Onlooker final : public ValueWatcher {
+class Onlooker final : public Tap {
  public:
   Onlooker(Backend& backend, Fp8Rounding fp8) : backend_(&backend), fp8_(fp8) {}
 
   CastCounts stored, rounded;  ///< of tensors in 16 bits, and of FP8 roundings in products
 
-  void on_value(Tape& tape, Op op, const Variable& result, std::span<const Slot> operands) override {
+  bool wants(const Site& site) override { return site.what == What::values; }
+  void see(const Event& event) override {
+    if (const auto* recorded = event.as<Recorded>()) look_at(*recorded);
+    if (const auto* gave = event.as<VjpGave>(); gave != nullptr && gave->result.defined()) look_at(*gave);
+    if (const auto* whole = event.as<ParameterGradient>()) {
+      ASSERT_FALSE(whole->before.defined());
+      const Tensor& gradient = whole->parameter.gradient;
+      if (whole->contribution.dtype() == DType::f32 && gradient.dtype() != DType::f32)
+        count(whole->contribution, gradient);
+    }
+  }
+
+ private:
+  void look_at(const Recorded& recorded) {
+    const auto& [tape, op, result, operands] = recorded;
     const BackwardSite* const site = tape.backward_site();
     if (site == nullptr) return;
     const bool of_gradient = std::any_of(operands.begin(), operands.end(), [&](const Slot& slot) {
@@ -50,19 +66,14 @@ class Onlooker final : public ValueWatcher {
     const bool picks = op == Op::select_positive || op == Op::negate;  // elements as they are: no rounding
     if (result.dtype() == DType::f32 || picks) return;
     const Tensor value = tape.value_of(result);
-    const Tensor wide = op == Op::cast ? tape.value_of(operands.front().input) : tape.wide_value_of(value);
+    const Tensor wide = op == Op::cast ? tape.value_of(operands.front().input) : recorded.unrounded();
     if (wide.defined() && wide.dtype() == DType::f32) count(wide, value);
   }
-  ValueMark mark_of(Tape&, const Variable&) override { return {}; }
-  void adopt(const Variable&, ValueMark) override {}
-  ValueMark on_seed(Tape&, const Variable&, const Tensor&) override { return {}; }
-  ValueMark on_gradient(Tape& tape, const Variable& cotangent, const Variable& output,
-                        const Variable&) override {
+  void look_at(const VjpGave& gave) {
     gradients_.clear();
-    const BackwardSite& site = *tape.backward_site();
-    const bool of_product = site.op == Op::linear || site.op == Op::matmul;
-    if (!fp8_.has_value() || !of_product || cotangent.dtype() == DType::f32 || output.id() == last_)
-      return {};
+    const bool of_product = gave.site.op == Op::linear || gave.site.op == Op::matmul;
+    const Variable &cotangent = gave.cotangent, &output = gave.output;
+    if (!fp8_.has_value() || !of_product || cotangent.dtype() == DType::f32 || output.id() == last_) return;
     last_ = output.id();
     const double tie = fp8_ == DType::e4m3 ? 0x1p-10 : 0x1p-17;
     for (const float x : values_of(*backend_, cotangent.tensor())) {
@@ -70,18 +81,7 @@ class Onlooker final : public ValueWatcher {
       ++rounded.values;
       if (std::fabs(static_cast<double>(x)) <= tie) ++rounded.underflow;
     }
-    return {};
   }
-  ValueMark on_sum(Tape&, const Tensor&, ValueMark, const Tensor&, ValueMark, const Tensor&) override {
-    return {};
-  }
-  void on_parameter(Tape&, const Parameter&, ValueMark, const Tensor& contribution, const Tensor& before,
-                    const Tensor& gradient) override {
-    ASSERT_FALSE(before.defined());
-    if (contribution.dtype() == DType::f32 && gradient.dtype() != DType::f32) count(contribution, gradient);
-  }
-
- private:
   void count(const Tensor& wide, const Tensor& value) {
     const std::vector<float> before = values_of(*backend_, wide), after = values_of(*backend_, value);
     for (std::size_t i = 0; i < after.size(); ++i) {
@@ -166,7 +166,7 @@ void pass_backward(Backend& backend, const Network& network, const AmpOptions& o
   } else {
     inputs = tape.constant(symbols_of(backend, {2, 4}, {0, 1, 2, 0, 1, 1, 2, 0}));
   }
-  tape.set_value_watcher(onlooker);
+  if (onlooker != nullptr) tape.set_taps({onlooker});
   Variable loss;
   {
     const amp::AutocastGuard guard(tape, autocast);
@@ -176,7 +176,8 @@ void pass_backward(Backend& backend, const Network& network, const AmpOptions& o
   }
   Tensor seed = backend.empty(loss.shape(), loss.dtype());
   backend.fill(seed, std::ldexp(1.0, log2_scale));
-  tape.set_observer(log);
+  std::optional<CountingGuard> counted;
+  if (log != nullptr) counted.emplace(tape, *log);
   tape.set_gradient_scales(scales);
   tape.backward(loss, seed);
   if (log != nullptr) log->settle(backend);
@@ -244,8 +245,8 @@ TEST(RecordedRates, AreWhatAnOnlookerCountsInDerivativesOfFunctions) {
       Tape tape(*backend);
       const Variable x = tape.input(halves_of(*backend, {6}, {0.0123f, 0.25f, 1.37f, 3.3f, 9.1f, 0.5f}));
       const Variable y = ops::sum(ops::cast(function(x), DType::f32));
-      if (logged) tape.set_observer(&log);
-      if (!logged) tape.set_value_watcher(&onlooker);
+      Counting counting(tape, log);
+      tape.set_taps(logged ? Taps{&counting} : Taps{&onlooker});
       tape.gradients(std::vector{y}, std::vector{tensor_of(*backend, y.shape(), {0x1.8p-25f})},
                      std::vector{x});
     }
@@ -416,9 +417,13 @@ TEST(RecordedRates, OtherRoundingsAreRowsOfTheirOwnAndNoPolicysBusiness) {
   Tensor low = backend->empty({4}, DType::f16);
   backend->cast(wide, low, &stored);
   backend->histogram(low, DType::e5m2, rounded);
-  log.on_gradient("fc.output", GradientKind::activation, DType::f16, stored);
-  log.on_rounding("fc.output", GradientKind::activation, DType::e5m2, rounded, 0);
-  log.on_rounding("fc.matmul", GradientKind::activation, DType::f16, stored, 0);
+  const auto count = [&](const char* name, DType dtype, const CastProbe& probe, bool intermediate) {
+    log.see(Event(
+        CountedTensor{Observed::gradients, name, GradientKind::activation, dtype, probe, 0, intermediate}));
+  };
+  count("fc.output", DType::f16, stored, false);
+  count("fc.output", DType::e5m2, rounded, true);
+  count("fc.matmul", DType::f16, stored, true);
   log.settle(*backend);
   EXPECT_EQ(log.cast_counts(), (CastCounts{.values = 3 + 2 + 3, .underflow = 1 + 1 + 1, .overflow = 0}));
   EXPECT_EQ(log.statistics().activation, stored.before);

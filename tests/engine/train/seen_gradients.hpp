@@ -6,12 +6,12 @@
 #include <string>
 #include <string_view>
 
-#include "engine/autograd/observers.hpp"
+#include "engine/autograd/counting.hpp"
 
 namespace fp16lab::engine::test {
 
 /// What an observer was shown, by name.
-struct SeenGradients final : GradientObserver {
+struct SeenGradients final : Tap {
   struct Row {
     GradientKind kind{};
     DType dtype{};
@@ -19,12 +19,14 @@ struct SeenGradients final : GradientObserver {
     int times = 0;
   };
   std::map<std::string, Row> rows;
-  void on_gradient(std::string_view name, GradientKind kind, DType dtype, const CastProbe& probe) override {
-    Row& row = rows[std::string(name)];
-    row.kind = kind;
-    row.dtype = dtype;
-    row.probe.before += probe.before;
-    row.probe.after += probe.after;
+  void see(const Event& event) override {
+    const auto* const counted = event.as<CountedTensor>();
+    if (counted == nullptr || counted->intermediate) return;
+    Row& row = rows[std::string(counted->name)];
+    row.kind = counted->kind;
+    row.dtype = counted->dtype;
+    row.probe.before += counted->probe.before;
+    row.probe.after += counted->probe.after;
     ++row.times;
   }
   std::map<std::string, std::uint64_t> totals() const {

@@ -164,20 +164,22 @@ TEST(TensorLog, BringsUsesToTheLargestScale) {
     }
   } kept;
   const auto backend = hopper_backend();
-  const auto use = [&](float value) {  // counted before and after its rounding to FP16
+  TensorLog log;
+  const auto use = [&](const char* name, float value, int exponent) {
+    // Counted before and after its rounding to FP16.
     CastProbe probe;
     const Tensor wide = tensor_of(*backend, {1}, {value});
     Tensor low = backend->empty({1}, DType::f16);
     backend->cast(wide, low, &probe);
-    return probe;
+    log.see(
+        Event(CountedTensor{Observed::gradients, name, GradientKind::weight, DType::f16, probe, exponent}));
   };
-  TensorLog log;
   log.begin({Observed::gradients}, kept);
-  log.on_scaled_gradient("a", GradientKind::weight, DType::f16, use(0x1.8p-3f), 0);
-  log.on_scaled_gradient("b", GradientKind::weight, DType::f16, use(1), 0);
-  log.on_scaled_gradient("a", GradientKind::weight, DType::f16, use(0x1.8p-3f), 5);
-  log.on_scaled_gradient("a", GradientKind::weight, DType::f16, use(0x1.8p-30f), -2);
-  log.on_scaled_gradient("a", GradientKind::weight, DType::f16, use(0x1.8p-4f), 0);
+  use("a", 0x1.8p-3f, 0);
+  use("b", 1, 0);
+  use("a", 0x1.8p-3f, 5);
+  use("a", 0x1.8p-30f, -2);
+  use("a", 0x1.8p-4f, 0);
   log.settle(*backend);
   log.report(kept, 1, 8.0);
   EXPECT_THAT(kept.told, testing::ElementsAre(std::pair("a", 256.0), std::pair("b", 8.0)));

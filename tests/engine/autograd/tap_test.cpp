@@ -1,5 +1,5 @@
-// ValueWatcher: what operations offer as their value before rounding is that value.
-#include "engine/autograd/value_watcher.hpp"
+// Taps that follow values: what operations offer as their value before rounding is that value.
+#include "engine/autograd/tap.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,13 +15,34 @@ namespace fp16lab::engine::test {
 namespace {
 
 /// Rounds what was offered, and compares it with what was recorded.
-class OfferChecker final : public ValueWatcher {
+class OfferChecker final : public Tap {
  public:
   explicit OfferChecker(Backend& backend) : backend_(&backend) {}
 
-  void on_value(Tape& tape, Op op, const Variable& result, std::span<const Slot>) override {
+  bool wants(const Site& site) override { return site.what == What::values; }
+  void see(const Event& event) override {
+    if (const auto* recorded = event.as<Recorded>()) check(*recorded);
+    if (const auto* gave = event.as<VjpGave>()) {
+      EXPECT_EQ(gave->tape.backward_site(), &gave->site);
+      ++gradients;
+    }
+    if (const auto* added = event.as<GradientAdded>(); added != nullptr && added->before.defined()) {
+      Tensor again = backend_->empty(added->sum.shape(), added->sum.dtype());
+      backend_->binary(BinaryOp::add, added->before, added->added, again);
+      EXPECT_EQ(bytes_of(*backend_, again), bytes_of(*backend_, added->sum));
+      ++sums;
+    }
+    if (event.as<ParameterGradient>() != nullptr) ++parameters;
+  }
+
+  std::map<std::string, int> offered, silent;
+  int gradients = 0, sums = 0, parameters = 0;
+
+ private:
+  void check(const Recorded& recorded) {
+    const auto& [tape, op, result, operands] = recorded;
     const Tensor value = tape.value_of(result);
-    const Tensor wide = tape.wide_value_of(value);
+    const Tensor wide = recorded.unrounded();
     const std::string name = (tape.backward_site() != nullptr ? "backward " : "") + std::string(name_of(op));
     if (!wide.defined()) {
       if (value.dtype() == DType::f16) ++silent[name];
@@ -34,31 +55,6 @@ class OfferChecker final : public ValueWatcher {
     backend_->cast(wide, rounded);
     EXPECT_EQ(bytes_of(*backend_, rounded), bytes_of(*backend_, value)) << name;
   }
-  ValueMark mark_of(Tape&, const Variable&) override { return {}; }
-  void adopt(const Variable&, ValueMark) override {}
-  ValueMark on_seed(Tape&, const Variable&, const Tensor&) override { return {}; }
-  ValueMark on_gradient(Tape& tape, const Variable&, const Variable&, const Variable&) override {
-    EXPECT_NE(tape.backward_site(), nullptr);
-    ++gradients;
-    return {};
-  }
-  ValueMark on_sum(Tape&, const Tensor& a, ValueMark, const Tensor& b, ValueMark,
-                   const Tensor& sum) override {
-    Tensor again = backend_->empty(sum.shape(), sum.dtype());
-    backend_->binary(BinaryOp::add, a, b, again);
-    EXPECT_EQ(bytes_of(*backend_, again), bytes_of(*backend_, sum));
-    ++sums;
-    return {};
-  }
-  void on_parameter(Tape&, const Parameter&, ValueMark, const Tensor&, const Tensor&,
-                    const Tensor&) override {
-    ++parameters;
-  }
-
-  std::map<std::string, int> offered, silent;
-  int gradients = 0, sums = 0, parameters = 0;
-
- private:
   Backend* backend_;
 };
 
@@ -70,11 +66,11 @@ std::vector<float> pattern(std::size_t count, float scale) {
 }
 
 /// Everything that rounds to 16 bits by itself, forward and backward.
-TEST(ValueWatcher, WhatIsOfferedRoundsToWhatIsRecorded) {
+TEST(FollowedValues, WhatIsOfferedRoundsToWhatIsRecorded) {
   const auto backend = hopper_backend();
   OfferChecker checker(*backend);
   Tape tape(*backend);
-  tape.set_value_watcher(&checker);
+  tape.set_taps({&checker});
   const auto input = [&](const Shape& shape, float scale = 1.0f) {
     return tape.input(
         halves_of(*backend, shape, pattern(static_cast<std::size_t>(shape.element_count()), scale)));
@@ -112,40 +108,31 @@ TEST(ValueWatcher, WhatIsOfferedRoundsToWhatIsRecorded) {
   EXPECT_EQ(checker.parameters, 0);
 }
 
-TEST(ValueWatcher, SeesParametersAndTheSiteOfEveryGradient) {
+TEST(FollowedValues, SeesParametersAndTheSiteOfEveryGradient) {
   const auto backend = hopper_backend();
   Parameter weight("fc.weight", tensor_of(*backend, {2, 3}, pattern(6, 1.0f)));
-  struct Sites final : ValueWatcher {
-    void on_value(Tape& tape, Op op, const Variable&, std::span<const Slot>) override {
-      const BackwardSite* const site = tape.backward_site();
-      seen.push_back((site == nullptr ? "forward "
-                                      : "backward of " + std::string(name_of(site->op)) + " in " +
-                                            std::string(tape.scope_path(site->scope)) + " to " +
-                                            std::string(name_of(site->label)) + ": ") +
-                     std::string(name_of(op)));
-    }
-    ValueMark mark_of(Tape&, const Variable&) override { return {}; }
-    void adopt(const Variable&, ValueMark) override {}
-    ValueMark on_seed(Tape&, const Variable&, const Tensor& seed) override {
-      EXPECT_EQ(seed.element_count(), 1);
-      return {.known = true, .nan = false, .origin = 7};
-    }
-    ValueMark on_gradient(Tape&, const Variable&, const Variable&, const Variable&) override {
-      return {.known = true, .nan = false, .origin = 9};
-    }
-    ValueMark on_sum(Tape&, const Tensor&, ValueMark a, const Tensor&, ValueMark, const Tensor&) override {
-      return a;
-    }
-    void on_parameter(Tape&, const Parameter& parameter, ValueMark mark, const Tensor& contribution,
-                      const Tensor& before, const Tensor& gradient) override {
-      parameters.push_back(parameter.name + " " + std::to_string(mark.origin) +
-                           (before.defined() ? " added" : " first"));
-      EXPECT_EQ(contribution.shape(), gradient.shape());
+  struct Sites final : Tap {
+    bool wants(const Site& site) override { return site.what == What::values; }
+    void see(const Event& event) override {
+      if (const auto* recorded = event.as<Recorded>()) {
+        const Tape& tape = recorded->tape;
+        const BackwardSite* const site = tape.backward_site();
+        seen.push_back((site == nullptr ? "forward "
+                                        : "backward of " + std::string(name_of(site->op)) + " in " +
+                                              std::string(tape.scope_path(site->scope)) + " to " +
+                                              std::string(name_of(site->label)) + ": ") +
+                       std::string(name_of(recorded->op)));
+      }
+      if (const auto* seeded = event.as<Seeded>()) EXPECT_EQ(seeded->seed.element_count(), 1);
+      if (const auto* whole = event.as<ParameterGradient>()) {
+        parameters.push_back(whole->parameter.name + (whole->before.defined() ? " added" : " first"));
+        EXPECT_EQ(whole->contribution.shape(), whole->parameter.gradient.shape());
+      }
     }
     std::vector<std::string> seen, parameters;
   } sites;
   Tape tape(*backend);
-  tape.set_value_watcher(&sites);
+  tape.set_taps({&sites});
   for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
     Variable y;
     {
@@ -158,8 +145,8 @@ TEST(ValueWatcher, SeesParametersAndTheSiteOfEveryGradient) {
   EXPECT_EQ(sites.seen.at(0), "forward linear");
   EXPECT_EQ(sites.seen.at(1), "forward sum");
   EXPECT_EQ(sites.seen.back(), "backward of linear in fc to weight: matmul");
-  EXPECT_EQ(sites.parameters, (std::vector<std::string>{"fc.weight 9 first", "fc.weight 9 added"}));
-  tape.set_value_watcher(nullptr);
+  EXPECT_EQ(sites.parameters, (std::vector<std::string>{"fc.weight first", "fc.weight added"}));
+  tape.set_taps({});
   const std::size_t before = sites.seen.size();
   tape.backward(ops::sum(tape.parameter(weight)));
   EXPECT_EQ(sites.seen.size(), before);
