@@ -77,24 +77,25 @@ bool is_power_of_two(double value) {
   return std::frexp(value, &exponent) == 0.5;
 }
 
-}  // namespace
-
-PolicySettings ScalerOptions::settings() const {
-  PolicySettings all = parameters;
+/// `parameters` and the four in one.
+PolicySettings given_in(const ScalerOptions& options) {
+  PolicySettings all = options.parameters;
   const auto set = [&all](const char* name, const std::optional<double>& value) {
     if (value) all.insert_or_assign(name, *value);
   };
-  set("initial_scale", initial_scale);
-  set("growth_factor", growth_factor);
-  set("backoff_factor", backoff_factor);
-  set("growth_interval", growth_interval);
+  set("initial_scale", options.initial_scale);
+  set("growth_factor", options.growth_factor);
+  set("backoff_factor", options.backoff_factor);
+  set("growth_interval", options.growth_interval);
   return all;
 }
+
+}  // namespace
 
 std::optional<double> ScalerOptions::parameter(std::string_view name) const {
   const PolicyParameter* const declared = scale_policy(policy).find(name);
   if (declared == nullptr) return std::nullopt;
-  const PolicySettings given = settings();
+  const PolicySettings given = given_in(*this);
   const auto found = given.find(name);
   return found == given.end() ? declared->fallback : found->second;
 }
@@ -103,7 +104,7 @@ ScalePolicy make_scale_policy(const ScalerOptions& options) {
   const PolicyDescription& description = scale_policy(options.policy);
   require_checks(options, description);
   require_checks_to_zero(options);
-  const PolicySettings settings = options.settings();
+  const PolicySettings settings = given_in(options);
   for (const auto& [name, value] : settings) require_parameter(nullptr, name);
   const PolicyValues values = values_of(description, settings);
   Guards guards = guards_of(values);
@@ -114,7 +115,7 @@ ScalePolicy make_scale_policy(const ScalerOptions& options) {
   ScalePolicy policy{.name = std::string(description.name),
                      .initial = {},
                      .update = {.name = policy_table::program_names[row].data(), .function = rule.run},
-                     .values = values.all(),
+                     .values = values,
                      .wants_statistics = rule.wants_statistics,
                      .stop = rule.stop};
   rule.begin(values, guards, policy.update, policy.initial);
@@ -142,14 +143,14 @@ std::optional<std::string> inexact_unscaling(const ScalerOptions& options, const
   const PolicyDescription& description = scale_policy(policy.name);
   for (const char* const name :
        {"initial_scale", "growth_factor", "backoff_factor", "min_scale", "max_scale"}) {
-    const auto value = policy.values.find(name);
-    if (value == policy.values.end() || value->second == 0 || is_power_of_two(value->second)) continue;
+    const std::optional<double> value = policy.values.find(name);
+    if (!value || *value == 0 || is_power_of_two(*value)) continue;
     // Scales of layers are rounded down to powers of two themselves, and S stays where it begins.
-    if (description.per_layer && value->first != "initial_scale") continue;
+    if (description.per_layer && std::string_view(name) != "initial_scale") continue;
     return fmt::format(
         "scaler.{} = {} is no power of two: multiplying by S and by 1/S then rounds every gradient twice; "
         "scaler.power_of_two = \"round_down\" keeps the rule and uses the power of two below its scale",
-        name, value->second);
+        name, *value);
   }
   if (!description.power_of_two_scales)
     return fmt::format(

@@ -9,7 +9,7 @@
 //   initial(const Params&)                              the State before the first step
 //   params(const PolicyValues&)                         of checked values
 //   static constexpr family, parameters; optional: wants_statistics = true, power_of_two_scales = false,
-//   constant = true, per_layer = true; stop(const State&, const PolicySettings&) (ScalePolicy::stop)
+//   constant = true, per_layer = true; stop(const State&, const PolicyValues&) (ScalePolicy::stop)
 // It runs on back-end memory as a ScalarProgram "policy.NAME" with its State in StepState::policy. Guards
 // (engine/amp/guards.hpp) stand around it: no floor, no ceiling, and a scale that stays finite, where its
 // parameters do not say otherwise.
@@ -88,8 +88,6 @@ struct ScalerOptions {
   /// matches a weight counts.
   std::vector<std::string> groups{};
 
-  /// `parameters` and the four in one.
-  PolicySettings settings() const;
   /// What the policy uses: as given, or its default; nothing where it has no such parameter.
   std::optional<double> parameter(std::string_view name) const;
 };
@@ -133,11 +131,11 @@ struct ScalePolicy {
   std::string name;  ///< the canonical one
   StepState initial;
   ScalarProgram update;
-  PolicySettings values;  ///< every parameter, guards included
+  PolicyValues values;  ///< every parameter, guards included
   bool wants_statistics = false;
   /// Why the policy's rule ends the run in this state (fairseq at its minimum, MindSpore after 1000
   /// overflows), or nothing. Null for policies that never do. Host only.
-  std::optional<std::string> (*stop)(const StepState& state, const PolicySettings& values) = nullptr;
+  std::optional<std::string> (*stop)(const StepState& state, const PolicyValues& values) = nullptr;
 };
 
 /// The update with statistics of the step, which lie in back-end memory until it has run.

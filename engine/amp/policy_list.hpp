@@ -37,7 +37,7 @@ struct PolicyRule {
   /// Writes the program's parameters, and the state before the first step.
   void (*begin)(const PolicyValues& values, const Guards& guards, ScalarProgram& program,
                 StepState& step) = nullptr;
-  std::optional<std::string> (*stop)(const StepState& step, const PolicySettings& values) = nullptr;
+  std::optional<std::string> (*stop)(const StepState& step, const PolicyValues& values) = nullptr;
 };
 
 /// `values` are checked, and all that the rule declares and the guards are among them.
@@ -57,7 +57,7 @@ void begin_policy(const PolicyValues& values, const Guards& guards, ScalarProgra
 }
 
 template <class Rule>
-std::optional<std::string> stop_policy(const StepState& step, const PolicySettings& values) {
+std::optional<std::string> stop_policy(const StepState& step, const PolicyValues& values) {
   typename Rule::State state;
   std::memcpy(&state, step.policy.data(), sizeof(state));
   return Rule::stop(state, values);

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -128,13 +129,20 @@ using PolicySettings = std::map<std::string, double, std::less<>>;
 /// All parameters of one policy, checked, with their values: what a policy makes its Params of.
 class PolicyValues {
  public:
+  PolicyValues() = default;
   explicit PolicyValues(PolicySettings values) : values_(std::move(values)) {}
   /// std::out_of_range for a name that the policy did not declare.
   double real(std::string_view name) const;
   float f32(std::string_view name) const { return static_cast<float>(real(name)); }
   int count(std::string_view name) const { return static_cast<int>(real(name)); }
   bool enabled(std::string_view name) const { return real(name) != 0.0; }
+  /// Nothing: the policy has no such parameter.
+  std::optional<double> find(std::string_view name) const {
+    const auto found = values_.find(name);
+    return found == values_.end() ? std::nullopt : std::optional(found->second);
+  }
   const PolicySettings& all() const { return values_; }
+  bool operator==(const PolicyValues&) const = default;
 
  private:
   PolicySettings values_;

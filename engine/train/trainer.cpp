@@ -84,10 +84,9 @@ RunSettings settings_of(const TrainingPlan& plan, Iteration& parts) {
     learning_rate = std::max(learning_rate, options.learning_rate);
     adaptive = adaptive && optim::row_of(options.name).adaptive;
   }
-  const amp::PolicySettings& given = plan.policy.values;
-  const auto bound = [&given](const char* name) {
-    const auto found = given.find(name);
-    return found == given.end() || !std::isfinite(found->second) ? 0.0 : found->second;
+  const auto bound = [&plan](const char* name) {
+    const double value = plan.policy.values.find(name).value_or(0);
+    return std::isfinite(value) ? value : 0.0;
   };
   return {
       .fp32 = plan.amp.level == Level::O0,

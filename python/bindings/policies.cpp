@@ -41,7 +41,7 @@ class Policy {
   const std::string& name() const { return policy_.name; }
   double scale() const { return step_.scale; }
   bool wants_statistics() const { return policy_.wants_statistics; }
-  const amp::PolicySettings& settings() const { return policy_.values; }
+  const amp::PolicySettings& settings() const { return policy_.values.all(); }
   std::optional<std::string> stop() const {
     return policy_.stop == nullptr ? std::nullopt : policy_.stop(step_, policy_.values);
   }

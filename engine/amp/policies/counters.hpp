@@ -214,8 +214,8 @@ struct MindSporeScaling : CountingRule<FactorAndReciprocal<double>> {
     grows(state, params);
   }
 
-  static std::optional<std::string> stop(const State& state, const PolicySettings& values) {
-    const auto limit = static_cast<std::int32_t>(values.find("overflow_limit")->second);
+  static std::optional<std::string> stop(const State& state, const PolicyValues& values) {
+    const auto limit = values.count("overflow_limit");
     if (state.overflows_in_a_row <= limit) return std::nullopt;
     return "overflows in " + std::to_string(state.overflows_in_a_row) +
            " steps in a row, more than scaler.overflow_limit = " + std::to_string(limit);
@@ -440,7 +440,7 @@ struct DeepSpeedScaling : CountingRule<OneFactor<double>> {
     if (grows(state, params) || params.consecutive_hysteresis != 0) state.hysteresis_left = params.patience;
   }
 
-  static std::optional<std::string> stop(const State& state, const PolicySettings&) {
+  static std::optional<std::string> stop(const State& state, const PolicyValues&) {
     if (state.stopped == 0) return std::nullopt;
     return "an overflow at scaler.min_scale, with scaler.raise_error_at_min_scale = true";
   }
@@ -516,10 +516,10 @@ struct FairseqScaling : OverflowRate {
     if (grows(state, params)) state.since_rescale = 0;
   }
 
-  static std::optional<std::string> stop(const State& state, const PolicySettings& values) {
+  static std::optional<std::string> stop(const State& state, const PolicyValues& values) {
     if (state.stopped == 0) return std::nullopt;
     return "the scale would fall to scaler.min_loss_scale = " +
-           std::to_string(values.find("min_loss_scale")->second) + " or below";
+           std::to_string(values.real("min_loss_scale")) + " or below";
   }
 };
 

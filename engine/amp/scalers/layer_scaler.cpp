@@ -99,7 +99,7 @@ GroupedLayerScaler::GroupedLayerScaler(Backend& backend, const ScalePolicy& poli
       first_only_(policy.name == groups_policy),
       layers_(std::move(units.layers)),
       nonfinite_(layers_.size(), false) {
-  const PolicyValues values(policy.values);
+  const PolicyValues& values = policy.values;
   const float floor = values.f32("min_scale"), ceiling = values.f32("max_scale");
   rule_ = {.growth_factor = values.f32("growth_factor"),
            .backoff_factor = values.f32("backoff_factor"),
@@ -426,7 +426,7 @@ std::unique_ptr<LayerScaler> make_layer_scaler(Backend& backend, const ScalerOpt
     if (parameter->dtypes.gradient == DType::f32) continue;
     refuse_low_gradients(options, "of " + parameter->name, parameter->dtypes.gradient);
   }
-  const PolicyValues values(policy.values);
+  const PolicyValues& values = policy.values;
   if (policy.name == ada_loss_policy) return std::make_unique<AdaLossScaler>(backend, values, parameters);
   if (policy.name != layerwise_policy && policy.name != groups_policy)
     throw std::logic_error(fmt::format("make_layer_scaler: no scaler carries out \"{}\"", policy.name));

@@ -214,8 +214,7 @@ std::string_view needs_emulation(const RunConfig& config) {
 
 double scale_left_to_optimizer(const engine::TrainingPlan& plan) {
   if (!plan.scaler.enabled || plan.scaler.drop_overflow_update) return 1;
-  const auto scale = plan.policy.values.find("initial_scale");
-  return scale == plan.policy.values.end() ? 1 : scale->second;
+  return plan.policy.values.find("initial_scale").value_or(1);
 }
 
 }  // namespace fp16lab::experiments

@@ -95,7 +95,7 @@ ReplayedPolicy row_of(const PolicyDescription& description, const engine::amp::S
   ReplayedPolicy row;
   row.name = row.label = description.name;
   for (const engine::amp::PolicyParameter& parameter : description.parameters)
-    row.parameters.emplace_back(parameter.name, policy.values.at(std::string(parameter.name)));
+    row.parameters.emplace_back(parameter.name, policy.values.real(parameter.name));
   row.source = description.source;
   row.per_layer = description.per_layer;
   return row;

@@ -120,8 +120,8 @@ TEST(PolicyProperties, TheScaleIsANumberWithinItsBounds) {
   for (const Case& one : all_cases()) {
     SCOPED_TRACE(testing::PrintToString(one));
     const ScalePolicy policy = make(one);
-    const double floor = policy.values.at("min_scale"), ceiling = policy.values.at("max_scale");
-    const bool guarded = policy.values.at("finite_guard") != 0;
+    const double floor = policy.values.real("min_scale"), ceiling = policy.values.real("max_scale");
+    const bool guarded = policy.values.real("finite_guard") != 0;
     for (const bool by_chance : {true, false}) {
       StepState step = policy.initial;
       RandomSteps run(7, by_chance);
