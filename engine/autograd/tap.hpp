@@ -36,6 +36,9 @@ enum class What : std::uint8_t {
 };
 
 constexpr What what_of(Observed observed) { return static_cast<What>(observed); }
+constexpr bool contains(ObservedSet observed, What what) {
+  return what <= What::optimizer_state && observed.contains(static_cast<Observed>(what));
+}
 
 /// Where a run stands after an iteration.
 enum class RunMoment {

@@ -12,9 +12,10 @@
 
 namespace fp16lab::engine {
 
-void TensorLog::begin(ObservedSet wanted, TrainObserver& observer) {
+void TensorLog::begin(std::uint64_t step, ObservedSet wanted, Tap& tap) {
+  step_ = step;
   wanted_ = wanted;
-  observer_ = &observer;
+  tap_ = &tap;
   used_ = 0;
   places_.clear();
   unsettled_.clear();
@@ -25,7 +26,7 @@ std::uint64_t TensorLog::key_of(Observed observed, std::string_view name) {
 }
 
 bool TensorLog::wants(Observed observed, std::string_view name) const {
-  return wanted_.contains(observed) && observer_->wants_name(name);
+  return wanted_.contains(observed) && tap_->wants({.what = what_of(observed), .step = step_, .name = name});
 }
 
 template <class Predicate>
@@ -170,8 +171,8 @@ std::vector<std::size_t> TensorLog::uses_of_gradients() const {
   return next;
 }
 
-void TensorLog::report_gradient(TrainObserver& observer, HistogramRow& row, std::span<const std::size_t> next,
-                                std::size_t first, double loss_scale) const {
+void TensorLog::report_gradient(HistogramRow& row, std::span<const std::size_t> next, std::size_t first,
+                                double loss_scale) const {
   int exponent = entries_[first].which.exponent;
   for (std::size_t use = first; use != PositionTable::nowhere; use = next[use])
     exponent = std::max(exponent, entries_[use].which.exponent);
@@ -182,19 +183,18 @@ void TensorLog::report_gradient(TrainObserver& observer, HistogramRow& row, std:
     row.before += times_power_of_two(sum.before, exponent - which.exponent);
     row.after += times_power_of_two(sum.after, exponent - which.exponent);
   }
-  observer.on_tensor(row);
+  tap_->see(Event(row));
 }
 
-void TensorLog::report(TrainObserver& observer, std::uint64_t step, double loss_scale) const {
+void TensorLog::report(double loss_scale) const {
   const std::vector<std::size_t> next = uses_of_gradients();
   std::vector<bool> told(used_);  // with an earlier use
   for (std::size_t i = 0; i < used_; ++i) {
     if (next[i] != PositionTable::nowhere) told[next[i]] = true;
     if (told[i]) continue;
     const auto& [which, name, sum, of_all_ranks] = entries_[i];
-    if (which.part != Part::values || !wanted_.contains(which.observed) || !observer.wants_name(name))
-      continue;
-    HistogramRow row{.step = step,
+    if (which.part != Part::values || !wants(which.observed, name)) continue;
+    HistogramRow row{.step = step_,
                      .tensor = name,
                      .observed = which.observed,
                      .kind = which.kind == GradientKind::weight ? "weight" : "activation",
@@ -203,7 +203,7 @@ void TensorLog::report(TrainObserver& observer, std::uint64_t step, double loss_
                      .before = sum.before,
                      .after = sum.after};
     if (which.observed == Observed::gradients) {
-      report_gradient(observer, row, next, i, loss_scale);
+      report_gradient(row, next, i, loss_scale);
       continue;
     }
     if (which.observed == Observed::updates) {
@@ -217,7 +217,7 @@ void TensorLog::report(TrainObserver& observer, std::uint64_t step, double loss_
       row.before.nan = change.nan;
       row.after = row.before;
     }
-    observer.on_tensor(row);
+    tap_->see(Event(row));
   }
 }
 

@@ -26,8 +26,8 @@ class Sharding;  // engine/train/sharding.hpp
 
 class TensorLog final : public Tap {
  public:
-  /// Forgets what was counted. `wanted`: of the iteration to come; `observer` says which names.
-  void begin(ObservedSet wanted, TrainObserver& observer);
+  /// Forgets what was counted. `wanted`: of the iteration to come, `step`; `tap` says which names.
+  void begin(std::uint64_t step, ObservedSet wanted, Tap& tap);
   /// The backward passes are done again (engine/train/rescue.hpp).
   void forget_gradients();
   /// The optimizer of this slot has skipped its step: it changed nothing.
@@ -55,10 +55,10 @@ class TensorLog final : public Tap {
   /// Completes the counts of the iteration, once; those below need it. With `sharding`, which may be null,
   /// values and gradients of examples are those of all ranks; all of them call it.
   void settle(Backend& backend, Sharding* sharding = nullptr);
-  /// Hands every wanted tensor's sums to `observer`, in the order of their first appearance; `loss_scale` is
-  /// S, to which a gradient's own exponent comes. Uses with several exponents are brought to the largest
-  /// (HistogramRow).
-  void report(TrainObserver& observer, std::uint64_t step, double loss_scale) const;
+  /// Shows the tap every wanted tensor's sums (HistogramRow), in the order of their first appearance;
+  /// `loss_scale` is S, to which a gradient's own exponent comes. Uses with several exponents are brought to
+  /// the largest.
+  void report(double loss_scale) const;
   /// What a loss-scale policy learns of the iteration: sums over gradients of 16 bits, or over all where
   /// there is none. Intermediate roundings are not among them.
   amp::GradientStatistics statistics() const;
@@ -93,8 +93,8 @@ class TensorLog final : public Tap {
   /// For each entry the next use of the same gradient; `nowhere`: there is none, or it is no gradient.
   std::vector<std::size_t> uses_of_gradients() const;
   /// `next`: of uses_of_gradients.
-  void report_gradient(TrainObserver& observer, HistogramRow& row, std::span<const std::size_t> next,
-                       std::size_t first, double loss_scale) const;
+  void report_gradient(HistogramRow& row, std::span<const std::size_t> next, std::size_t first,
+                       double loss_scale) const;
   template <class Predicate>
   void forget(const Predicate& forgotten);
   /// What a probe counted, for the entry that it belongs to.
@@ -103,7 +103,8 @@ class TensorLog final : public Tap {
     std::size_t entry = 0;
   };
   ObservedSet wanted_;
-  TrainObserver* observer_ = nullptr;
+  Tap* tap_ = nullptr;
+  std::uint64_t step_ = 0;
   std::vector<Entry> entries_;
   std::size_t used_ = 0;  ///< entries of this iteration; the rest keeps its memory
   PositionTable places_;  ///< of them

@@ -21,6 +21,13 @@ namespace fp16lab::engine {
 
 namespace {
 
+ObservedSet wanted_tensors(Tap& tap, std::uint64_t step) {
+  ObservedSet wanted;
+  for (const Observed observed : every<Observed>)
+    if (tap.wants({.what = what_of(observed), .step = step})) wanted.insert(observed);
+  return wanted;
+}
+
 bool is_set(float flag) { return flag != 0.0f; }
 
 /// The only places where the host waits for numbers: records and evaluations.
@@ -105,17 +112,17 @@ RunSettings settings_of(const TrainingPlan& plan, Iteration& parts) {
 }  // namespace
 
 Trainer::Trainer(Backend& backend, Workload& workload, const TrainOptions& train, const AmpOptions& amp,
-                 const ScalerOptions& scaler, const OptimizerOptions& optimizer, TrainObserver& observer)
-    : Trainer(backend, workload, plan_training(train, amp, scaler, optimizer), observer) {}
+                 const ScalerOptions& scaler, const OptimizerOptions& optimizer, Tap& tap)
+    : Trainer(backend, workload, plan_training(train, amp, scaler, optimizer), tap) {}
 
-Trainer::Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan, TrainObserver& observer,
+Trainer::Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan, Tap& tap,
                  parallel::Communicator* communicator)
     : backend_(&backend),
       workload_(&workload),
       supervised_(workload.method ? nullptr : std::make_unique<Supervised>()),
       method_(workload.method ? workload.method.get() : supervised_.get()),
       options_(plan.train),
-      observer_(&observer),
+      tap_(&tap),
       parts_(backend, workload, *method_, plan, communicator),
       parameters_(workload.model->parameters()),
       buffers_(workload.model->buffers()),
@@ -129,15 +136,15 @@ Trainer::Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan,
 StepRow Trainer::train_step() {
   const FloatingPointScope environment;
   const auto start = std::chrono::steady_clock::now();
-  const ObservedSet observed = observer_->wants_tensors(iteration_ + 1);
-  const bool counted = observer_->wants_op_statistics(iteration_ + 1);
-  tensor_log_.begin(observed, *observer_);
+  const std::uint64_t step = iteration_ + 1;
+  const ObservedSet observed = wanted_tensors(*tap_, step);
+  const bool counted = wants(What::op_statistics, step);
+  tensor_log_.begin(step, observed, *tap_);
   parts_.autocast().set_statistics(counted ? &op_statistics_ : nullptr);
-  const bool explained = observer_->wants_overflows() && observer_->wants_culprits();
   parts_.set_taps(!observed.empty() || parts_.wants_statistics() ? &tensor_log_ : nullptr,
-                  explained ? &culprits_ : nullptr);
+                  wants_culprits(step) ? &culprits_ : nullptr);
 
-  do_step({.observed = observed, .names_overflows = observer_->wants_overflows()}, counted);
+  do_step({.observed = observed, .names_overflows = wants(What::overflows, step)}, counted);
   parts_.fetch_ahead();
   ++iteration_;
 
@@ -145,15 +152,15 @@ StepRow Trainer::train_step() {
   parts_.set_taps(nullptr, nullptr);  // not in evaluations
   if (counted) {
     parts_.autocast().set_statistics(nullptr);
-    observer_->on_op_statistics(iteration_, op_statistics_);
+    tap_->see(Event(CountedOps{.step = step, .statistics = op_statistics_}));
     op_statistics_.clear();
   }
   row.epoch = static_cast<double>(iteration_) * static_cast<double>(options_.accumulate) /
               static_cast<double>(workload_->training->batches_per_epoch());
   row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (const std::uint64_t told = std::min<std::uint64_t>(2, options_.steps); iteration_ == told)
-    observer_->on_memory(memory());
-  observer_->on_step(row);
+    tap_->see(Event(memory()));
+  tap_->see(Event(row));
   return row;
 }
 
@@ -181,7 +188,7 @@ StepRow Trainer::record_step() {
   row.state_hash = state_hash();
   parts_.sharding().compare(row.state_hash, row.step, [this] { return digests(); });
   if (!tensor_log_.wanted().empty()) report_tensors(row, state);
-  if (observer_->wants_overflows()) report_overflow(row, state);
+  if (wants(What::overflows, iteration_)) report_overflow(row, state);
   last_ = state;
   return row;
 }
@@ -193,7 +200,7 @@ void Trainer::report_tensors(StepRow& row, const StepState& state) {
   tensor_log_.settle(*backend_, &parts_.sharding());
   if (tensor_log_.wanted().contains(Observed::gradients))
     if (const auto counts = tensor_log_.cast_counts()) row.underflow_rate = counts->underflow_rate();
-  tensor_log_.report(*observer_, iteration_, row.loss_scale);
+  tensor_log_.report(row.loss_scale);
 }
 
 void Trainer::report_overflow(const StepRow& row, const StepState& state) {
@@ -204,12 +211,12 @@ void Trainer::report_overflow(const StepRow& row, const StepState& state) {
   const bool gradients = rescued || row.found_inf;
   // A loss that is not finite has its culprits too, where nobody checks gradients (scaler.enabled = false).
   if (parts_.follows_values() && (gradients || loss || !std::isfinite(row.loss))) {
-    std::vector<CulpritRow> culprits = culprits_.culprits();
-    for (CulpritRow& culprit : culprits) {
+    Culprits culprits{.step = row.step, .rows = culprits_.culprits()};
+    for (CulpritRow& culprit : culprits.rows) {
       culprit.step = row.step;
       if (culprit.pass == CulpritPass::backward) culprit.finite_scale = parts_.finite_scale();
     }
-    observer_->on_culprits(row.step, std::move(culprits));
+    tap_->see(Event(culprits));
   }
   if (!gradients && !loss) return;
   OverflowRow overflow{.step = row.step,
@@ -228,7 +235,7 @@ void Trainer::report_overflow(const StepRow& row, const StepState& state) {
     overflow.parameters = rescue.parameters;
     overflow.rescue = {.attempts = rescue.attempts, .loss_scale = rescue.scale, .rescued = !row.found_inf};
   }
-  observer_->on_overflow(overflow);
+  tap_->see(Event(overflow));
 }
 
 void Trainer::dump_gradients(std::uint64_t step, std::filesystem::path path) {
@@ -310,7 +317,7 @@ EvaluationRow Trainer::evaluate() {
   if (workload_->accuracy) row.accuracy = static_cast<double>(correct) / static_cast<double>(rows);
   if (workload_->symbols_per_character > 0)
     row.bits_per_character = row.loss / std::numbers::ln2 * workload_->symbols_per_character;
-  observer_->on_evaluation(row);
+  tap_->see(Event(row));
   return row;
 }
 
@@ -384,7 +391,7 @@ Diagnosis Trainer::diagnosis(RunFacts::End end, const std::string& stop_reason) 
   facts.stop_reason = stop_reason;
   facts.checked = parts_.checks();
   facts.settings = settings_;
-  facts.settings.explained = observer_->wants_overflows() && observer_->wants_culprits();
+  facts.settings.explained = wants_culprits(iteration_);
   facts.weight_exponent = look_at_weights(facts.weights);
   facts.first_weight_exponent = first_weight_exponent_;
   facts.weights_began_nonfinite = weights_began_nonfinite_;
@@ -424,11 +431,12 @@ RunResult Trainer::run() {
       break;
     }
     RunMoment moment = iteration_ == options_.steps ? RunMoment::finished : RunMoment::going_on;
-    if (moment == RunMoment::going_on && parts_.sharding().any(observer_->stop_requested())) {
+    if (moment == RunMoment::going_on && parts_.sharding().any(wants(What::stop, iteration_))) {
       moment = RunMoment::stopped;
       result.end = RunResult::End::stopped;
     }
-    if (observer_->wants_checkpoint(iteration_, moment)) observer_->on_checkpoint(training_state());
+    if (tap_->wants({.what = What::checkpoint, .step = iteration_, .moment = moment}))
+      tap_->see(Event(training_state()));
     if (moment == RunMoment::going_on && evaluation_due()) evaluate();
   }
   // What this run trained is lost, as far as its last step can tell; evaluations say the rest.

@@ -68,11 +68,11 @@ class Trainer {
   /// fresh model) and makes the method's optimizers. std::invalid_argument on impossible options, naming
   /// them.
   /// `communicator`: of the ranks that train together, each with its own trainer; null: one process.
-  Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan, TrainObserver& observer,
+  Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan, Tap& tap,
           parallel::Communicator* communicator = nullptr);
   /// By plan_training.
   Trainer(Backend& backend, Workload& workload, const TrainOptions& train, const AmpOptions& amp,
-          const ScalerOptions& scaler, const OptimizerOptions& optimizer, TrainObserver& observer);
+          const ScalerOptions& scaler, const OptimizerOptions& optimizer, Tap& tap);
 
   /// Steps until the end, a stop request, or divergence (losses that are not finite, train.skip_limit, a rule
   /// of the policy; at the end a last loss that is not finite, or no step taken); evaluates on the way, and
@@ -91,10 +91,10 @@ class Trainer {
   void dump_gradients(std::uint64_t step, std::filesystem::path path);
 
   /// One optimizer iteration: `accumulate` micro-batches, one update or skip of each optimizer. Tells the
-  /// observer.
+  /// tap.
   StepRow train_step();
 
-  /// Mean loss (and accuracy) over the evaluation loader, in the precision of training. Tells the observer.
+  /// Mean loss (and accuracy) over the evaluation loader, in the precision of training. Tells the tap.
   /// std::logic_error without an evaluation loader.
   EvaluationRow evaluate();
 
@@ -119,19 +119,23 @@ class Trainer {
   Diagnosis diagnosis(RunFacts::End end, const std::string& stop_reason);
   std::optional<int> look_at_weights(NonfiniteValues& nonfinite);
   bool evaluation_due() const;
+  bool wants(What what, std::uint64_t step) const { return tap_->wants({.what = what, .step = step}); }
+  bool wants_culprits(std::uint64_t step) const {
+    return wants(What::overflows, step) && wants(What::culprits, step);
+  }
 
   Backend* backend_;
   Workload* workload_;
   std::unique_ptr<TrainingMethod> supervised_;  ///< where the workload has no method
   TrainingMethod* method_;
   TrainOptions options_;
-  TrainObserver* observer_;
+  Tap* tap_;
   Iteration parts_;
   std::vector<Parameter*> parameters_;  ///< of the model, listed once: the hash of every step walks them
   std::vector<nn::Buffer*> buffers_;
   TensorLog tensor_log_;
   std::optional<RecordedSteps> recorded_;  ///< train.graph
-  CulpritFinder culprits_;                 ///< at work where the observer wants culprits
+  CulpritFinder culprits_;                 ///< at work where the tap wants culprits
   std::vector<DigestItem> digests_;        ///< of state_hash; kept for its capacity
   amp::OpStatistics op_statistics_;
   std::uint64_t iteration_ = 0;

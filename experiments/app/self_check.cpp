@@ -152,7 +152,7 @@ histograms_every = 0
                                                     settings),
                                         "self-check");
   const std::unique_ptr<PreparedRun> run = prepare_run(resolve_run(config), threads);
-  engine::TrainObserver nobody;
+  engine::Tap nobody;
   engine::Trainer trainer(*run->backend, run->workload, run->plan, nobody);
   return fmt::format("{:016x}", trainer.run().state_hash);
 }

@@ -98,10 +98,10 @@ const std::vector<Variant>& variants() {
   return all;
 }
 
-class Watcher final : public engine::TrainObserver {
+class Watcher final : public engine::Tap {
  public:
   explicit Watcher(bool looks) : looks_(looks) {}
-  bool wants_gradients(std::uint64_t) override { return looks_; }
+  bool wants(const engine::Site& site) override { return looks_ && site.what == engine::What::gradients; }
 
  private:
   bool looks_;

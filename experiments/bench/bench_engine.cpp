@@ -91,10 +91,10 @@ class OneBatch final : public data::BatchSource {
   data::Batch batch_;
 };
 
-class Watcher final : public TrainObserver {
+class Watcher final : public Tap {
  public:
   explicit Watcher(bool histograms) : histograms_(histograms) {}
-  bool wants_gradients(std::uint64_t) override { return histograms_; }
+  bool wants(const Site& site) override { return histograms_ && site.what == What::gradients; }
 
  private:
   bool histograms_;

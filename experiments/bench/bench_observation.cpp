@@ -28,17 +28,16 @@ std::string_view name_of_turn(std::size_t turn) {
   return turn == 0 ? "nothing" : turn + 1 == turns ? "everything" : name_of(every<Observed>[turn - 1]);
 }
 
-class Watcher final : public engine::TrainObserver {
+class Watcher final : public engine::Tap {
  public:
   explicit Watcher(RunWriter& writer) : writer_(&writer) {}
-  ObservedSet wants_tensors(std::uint64_t step) override {
-    const std::size_t turn = turn_of(step);
-    ObservedSet wanted;
-    for (std::size_t kind = 0; kind < every<Observed>.size(); ++kind)
-      if (turn == kind + 1 || turn + 1 == turns) wanted.insert(every<Observed>[kind]);
-    return wanted;
+  bool wants(const engine::Site& site) override {
+    const std::size_t turn = turn_of(site.step), kind = static_cast<std::size_t>(site.what);
+    return kind < every<Observed>.size() && (turn == kind + 1 || turn + 1 == turns);
   }
-  void on_tensor(const HistogramRow& row) override { writer_->append(row); }
+  void see(const engine::Event& event) override {
+    if (const auto* const row = event.as<HistogramRow>()) writer_->append(*row);
+  }
 
  private:
   RunWriter* writer_;

@@ -84,21 +84,16 @@ TensorDifference compared(engine::Backend& emulated_backend, const RunTensor& em
 }
 
 /// Keeps the histograms of one step.
-class Watcher final : public engine::TrainObserver {
- public:
-  explicit Watcher(std::uint64_t every) : every_(every) {}
-  bool wants_gradients(std::uint64_t step) override {
-    seen_.clear();
-    return every_ > 0 && (step - 1) % every_ == 0;
+struct Watcher final : engine::Tap {
+  explicit Watcher(std::uint64_t steps) : every(steps) {}
+  bool wants(const engine::Site& site) override {
+    return site.what == engine::What::gradients && every > 0 && (site.step - 1) % every == 0;
   }
-  void on_gradient(const HistogramRow& row) override { seen_.push_back(row); }
-  bool stop_requested() override { return interrupted(); }
-
-  const std::vector<HistogramRow>& seen() const { return seen_; }
-
- private:
-  std::uint64_t every_;
-  std::vector<HistogramRow> seen_;
+  void see(const engine::Event& event) override {
+    if (const auto* const row = event.as<HistogramRow>()) seen.push_back(*row);
+  }
+  std::uint64_t every;
+  std::vector<HistogramRow> seen;
 };
 
 std::uint64_t hash_of(const std::vector<HistogramRow>& all) {
@@ -133,7 +128,7 @@ class Side {
   engine::Trainer& trainer() { return *trainer_; }
   std::uint64_t steps() const { return run_->plan.train.steps; }
   double seconds() const { return seconds_; }
-  const std::vector<HistogramRow>& histograms() const { return watcher_.seen(); }
+  const std::vector<HistogramRow>& histograms() const { return watcher_.seen; }
 
   StepWords before_first_step() {
     StepWords words;
@@ -142,11 +137,12 @@ class Side {
   }
   StepWords step() {
     const auto start = std::chrono::steady_clock::now();
+    watcher_.seen.clear();
     StepWords words{.row = trainer_->train_step()};
     seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     words.loss_overflow = trainer_->step_state().loss_overflow != 0.0f;
     words.gradient_hash = digest_of(backend(), gradients_of(*trainer_));
-    words.histogram_hash = watcher_.seen().empty() ? 0 : hash_of(watcher_.seen());
+    words.histogram_hash = watcher_.seen.empty() ? 0 : hash_of(watcher_.seen);
     return words;
   }
 

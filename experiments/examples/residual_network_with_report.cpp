@@ -34,12 +34,14 @@ class ResidualNetwork final : public nn::Module {
 };
 
 /// Rows that the trainer hands over are the rows of a run folder. Gradients are counted in every tenth step.
-class Recorder final : public TrainObserver {
+class Recorder final : public Tap {
  public:
   explicit Recorder(RunWriter& writer) : writer_(&writer) {}
-  bool wants_gradients(std::uint64_t step) override { return step % 10 == 0; }
-  void on_gradient(const HistogramRow& row) override { writer_->append(row); }
-  void on_step(const StepRow& row) override { writer_->append(row); }
+  bool wants(const Site& site) override { return site.what == What::gradients && site.step % 10 == 0; }
+  void see(const Event& event) override {
+    if (const auto* row = event.as<HistogramRow>()) writer_->append(*row);
+    if (const auto* row = event.as<StepRow>()) writer_->append(*row);
+  }
 
  private:
   RunWriter* writer_;

@@ -37,7 +37,7 @@ class Training {
  public:
   Training(const PlannedRun& planned, int threads)
       : planned_(&planned), run_(prepare_run(resolve_run(planned.config), threads)) {
-    trainer_ = std::make_unique<engine::Trainer>(*run_->backend, run_->workload, run_->plan, observer_);
+    trainer_ = std::make_unique<engine::Trainer>(*run_->backend, run_->workload, run_->plan, nobody_);
     look();
   }
 
@@ -75,7 +75,7 @@ class Training {
 
   const PlannedRun* planned_;
   std::unique_ptr<PreparedRun> run_;
-  engine::TrainObserver observer_;
+  engine::Tap nobody_;
   std::unique_ptr<engine::Trainer> trainer_;
   std::vector<float> weights_;
   std::uint64_t hash_ = 0;

@@ -52,7 +52,7 @@ void count(UpdateStudy& study, const std::vector<float>& before, const std::vect
   }
 }
 
-class UpdateWatcher final : public engine::TrainObserver {
+class UpdateWatcher final : public engine::Tap {
  public:
   UpdateWatcher(std::uint64_t every, UpdateStudy& study) : every_(every), study_(&study) {}
   void watch(engine::Backend& backend, const std::vector<engine::Parameter*>& parameters) {
@@ -62,15 +62,17 @@ class UpdateWatcher final : public engine::TrainObserver {
     keep();
   }
 
-  void on_step(const StepRow& row) override {
-    if (looks_at(row.step) && !row.skipped) {
+  void see(const engine::Event& event) override {
+    const auto* const row = event.as<StepRow>();
+    if (row == nullptr) return;
+    if (looks_at(row->step) && !row->skipped) {
       for (std::size_t i = 0; i < weights_.size(); ++i)
         count(*study_, before_[i], values_of(*backend_, weights_[i]->value));
       ++study_->steps;
     }
-    if (looks_at(row.step + 1)) keep();
+    if (looks_at(row->step + 1)) keep();
   }
-  bool stop_requested() override { return interrupted(); }
+  bool wants(const engine::Site& site) override { return site.what == engine::What::stop && interrupted(); }
 
  private:
   bool looks_at(std::uint64_t step) const { return (step - 1) % every_ == 0; }

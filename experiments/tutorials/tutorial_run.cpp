@@ -67,7 +67,7 @@ class ChosenBatch final : public engine::data::BatchSource {
   std::uint64_t index_;
 };
 
-class Watcher final : public engine::TrainObserver {
+class Watcher final : public engine::Tap {
  public:
   void watch(engine::Backend& backend, std::vector<engine::Parameter*> parameters) {
     backend_ = &backend;
@@ -88,13 +88,15 @@ class Watcher final : public engine::TrainObserver {
     run.digest_after_first_step = digest_after_first_step_;
   }
 
-  void on_step(const StepRow& row) override {
+  void see(const engine::Event& event) override {
+    const auto* const row = event.as<StepRow>();
+    if (row == nullptr) return;
     for (WatchedParameter& parameter : watched_) parameter.look(*backend_);
-    if (row.step == action_step_) action_();
-    if (row.step % epoch_ == 0) epoch_losses_.push_back(row.loss);
-    if (row.step == 1) digest_after_first_step_ = digest_of(*backend_, parameters_);
+    if (row->step == action_step_) action_();
+    if (row->step % epoch_ == 0) epoch_losses_.push_back(row->loss);
+    if (row->step == 1) digest_after_first_step_ = digest_of(*backend_, parameters_);
   }
-  bool stop_requested() override { return interrupted(); }
+  bool wants(const engine::Site& site) override { return site.what == engine::What::stop && interrupted(); }
 
  private:
   engine::Backend* backend_ = nullptr;

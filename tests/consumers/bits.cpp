@@ -146,7 +146,7 @@ void training() {
             *backend, nn::MlpOptions{.widths = {12, 16, 3}, .activation = nn::Activation::gelu, .seed = 2}),
         .training = &batches,
         .loss = LossKind::mse};
-    TrainObserver nobody;
+    Tap nobody;
     Trainer trainer(*backend, workload, {.steps = 12, .clip_norm = 0.5}, {.level = Level::O1},
                     {.policy = policy},
                     {.name = optim::Algorithm::adamw, .learning_rate = 0.01, .weight_decay = 0.01}, nobody);

@@ -47,8 +47,6 @@ struct StepValues {
   std::vector<Gradient> gradients{};
 };
 
-struct Silent final : engine::TrainObserver {};
-
 /// Does one step of a run, after its newest checkpoint or from its beginning, with layers in FP32.
 class OneStep {
  public:
@@ -120,8 +118,8 @@ class OneStep {
     RunConfig config = config_;
     config.amp.excluded.insert(config.amp.excluded.end(), layers.begin(), layers.end());
     const std::unique_ptr<PreparedRun> run = prepare_run(resolve_run(std::move(config)), threads_);
-    Silent silent;
-    engine::Trainer trainer(*run->backend, run->workload, run->plan, silent);
+    engine::Tap nobody;
+    engine::Trainer trainer(*run->backend, run->workload, run->plan, nobody);
     if (begun_.checkpoint) resume(trainer);
     if (layers_.empty())
       for (const std::string& scope : run->workload.model->scopes())

@@ -170,7 +170,7 @@ StepCosts costs_of_step(const RunPlan& plan, const RunData& data) {
   one.optimizer.schedule = {};  // a rate takes nothing
   one.scaler = {.policy = "none"};
   one.policy = engine::amp::make_scale_policy(one.scaler);
-  engine::TrainObserver nobody;
+  engine::Tap nobody;
   engine::Trainer trainer(backend, workload, one, nobody);
   trainer.run();
   const double of_micro_batch = backend.multiply_adds() / static_cast<double>(2 * one.train.accumulate);

@@ -11,8 +11,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "engine/autograd/tap.hpp"
 #include "engine/parallel/communicator.hpp"
-#include "engine/train/observer.hpp"
 #include "engine/train/sharding.hpp"
 #include "experiments/app/exit_code.hpp"
 
@@ -70,19 +70,13 @@ class Ranks {
   bool agreed_ = false;
 };
 
-/// Asks of the trainer what `recorder` asks, so that all ranks do the same, and records nothing.
-class SilentRank final : public engine::TrainObserver {
- public:
-  explicit SilentRank(engine::TrainObserver& recorder) : recorder_(&recorder) {}
-  ObservedSet wants_tensors(std::uint64_t step) override { return recorder_->wants_tensors(step); }
-  bool wants_name(std::string_view tensor) override { return recorder_->wants_name(tensor); }
-  bool wants_overflows() override { return recorder_->wants_overflows(); }
-  bool wants_culprits() override { return recorder_->wants_culprits(); }
-  bool wants_op_statistics(std::uint64_t step) override { return recorder_->wants_op_statistics(step); }
-  bool stop_requested() override { return recorder_->stop_requested(); }
-
- private:
-  engine::TrainObserver* recorder_;
+/// Wants of the trainer what `recorder` wants, so that all ranks do the same, and records nothing.
+struct SilentRank final : engine::Tap {
+  explicit SilentRank(engine::Tap& recorder) : recorder(&recorder) {}
+  bool wants(const engine::Site& site) override {
+    return site.what != engine::What::checkpoint && recorder->wants(site);
+  }
+  engine::Tap* recorder;
 };
 
 }  // namespace fp16lab::experiments

@@ -101,18 +101,46 @@ RunWriter& RunRecorder::writer() const {
   return *writer_;
 }
 
-ObservedSet RunRecorder::wants_tensors(std::uint64_t step) {
+bool RunRecorder::counts_at(std::uint64_t step) const {
   const std::uint64_t every = options_.histograms_every;
-  const bool due = every > 0 && (step == 1 || step % every == 0 || step == options_.total_steps);
-  return due ? options_.observed : ObservedSet{};
+  return every > 0 && (step == 1 || step % every == 0 || step == options_.total_steps);
 }
 
-bool RunRecorder::wants_name(std::string_view tensor) {
-  const auto names = [tensor](const std::string& pattern) { return engine::amp::matches(pattern, tensor); };
-  return options_.observed_names.empty() || std::ranges::any_of(options_.observed_names, names);
+bool RunRecorder::wants(const engine::Site& site) {
+  using engine::What, engine::RunMoment;
+  const auto names = [&site](const std::string& pattern) { return engine::amp::matches(pattern, site.name); };
+  const std::uint64_t every = options_.checkpoint_every;
+  switch (site.what) {
+    case What::overflows:
+      return true;
+    case What::culprits:
+      return options_.explain_overflow;
+    case What::op_statistics:
+      return options_.op_statistics && site.step == options_.first_step;
+    case What::stop:
+      return interrupted();
+    case What::checkpoint:
+      return site.moment == RunMoment::stopped ||
+             (every > 0 && (site.step % every == 0 || site.moment == RunMoment::finished));
+    default:
+      return contains(options_.observed, site.what) && counts_at(site.step) &&
+             (site.name.empty() || options_.observed_names.empty() ||
+              std::ranges::any_of(options_.observed_names, names));
+  }
 }
 
-void RunRecorder::on_tensor(const HistogramRow& row) {
+void RunRecorder::see(const engine::Event& event) {
+  if (const auto* const tensor = event.as<HistogramRow>()) add(*tensor);
+  if (const auto* const step = event.as<StepRow>()) add(*step);
+  if (const auto* const memory = event.as<RunMemory>()) writer().set_memory(*memory);
+  if (const auto* const evaluation = event.as<EvaluationRow>()) add(*evaluation);
+  if (const auto* const overflow = event.as<OverflowRow>()) writer().append(*overflow);
+  if (const auto* const culprits = event.as<engine::Culprits>()) explain(*culprits);
+  if (const auto* const ops = event.as<engine::CountedOps>()) show(*ops);
+  if (const auto* const state = event.as<engine::TrainingState>()) save(*state);
+}
+
+void RunRecorder::add(const HistogramRow& row) {
   std::erase_if(unseen_names_,
                 [&row](const std::string& pattern) { return engine::amp::matches(pattern, row.tensor); });
   writer().append(row);
@@ -120,8 +148,8 @@ void RunRecorder::on_tensor(const HistogramRow& row) {
   if (tensorboard_) tensorboard_->on_tensor(row);
 }
 
-void RunRecorder::on_step(const StepRow& row) {
-  if (!unseen_names_.empty() && !wants_tensors(row.step).empty())
+void RunRecorder::add(const StepRow& row) {
+  if (!unseen_names_.empty() && counts_at(row.step) && !options_.observed.empty())
     for (const std::string& pattern : std::exchange(unseen_names_, {}))
       message(fmt::format("note: observe.names = \"{}\": no tensor that is counted has such a name",
                           printable(pattern)));
@@ -143,24 +171,23 @@ void RunRecorder::show_progress(const StepRow& row) {
                              duration_text(static_cast<double>(options_.total_steps - row.step) / rate)));
 }
 
-void RunRecorder::on_evaluation(const EvaluationRow& row) {
+void RunRecorder::add(const EvaluationRow& row) {
   writer().append(row);
   if (tensorboard_) tensorboard_->on_evaluation(row);
 }
 
-void RunRecorder::on_overflow(const OverflowRow& row) { writer().append(row); }
-
-void RunRecorder::on_culprits(std::uint64_t step, std::vector<CulpritRow> rows) {
-  for (CulpritRow& row : rows) {
+void RunRecorder::explain(const engine::Culprits& culprits) {
+  for (CulpritRow row : culprits.rows) {
     analysis::advise(row);
     writer().append(row);
-    if (culprits_.is_new(analysis::kind_of(row), step, row.loss_scale)) message(analysis::culprit_line(row));
+    if (culprits_.is_new(analysis::kind_of(row), culprits.step, row.loss_scale))
+      message(analysis::culprit_line(row));
   }
-  if (rows.empty())
+  if (culprits.rows.empty())
     message(
         fmt::format("step {}: overflow, but every value of the forward and backward passes was finite: it "
                     "happened between them and the update",
-                    step));
+                    culprits.step));
 }
 
 void RunRecorder::tell_culprits_again() {
@@ -175,11 +202,8 @@ void RunRecorder::message(const std::string& line) {
   }
 }
 
-bool RunRecorder::wants_op_statistics(std::uint64_t step) {
-  return options_.op_statistics && step == options_.first_step;
-}
-
-void RunRecorder::on_op_statistics(std::uint64_t step, const engine::amp::OpStatistics& statistics) {
+void RunRecorder::show(const engine::CountedOps& ops) {
+  const auto& [step, statistics] = ops;
   write_file_atomically(writer().folder() / run_file::op_statistics, engine::amp::to_csv(statistics));
   if (options_.quiet) return;
   say("ops of step {}, forward passes only:", step);
@@ -189,15 +213,7 @@ void RunRecorder::on_op_statistics(std::uint64_t step, const engine::amp::OpStat
   for (const std::string& advice : options_.advice) say("advice: {}", advice);
 }
 
-bool RunRecorder::stop_requested() { return interrupted(); }
-
-bool RunRecorder::wants_checkpoint(std::uint64_t step, engine::RunMoment moment) {
-  if (moment == engine::RunMoment::stopped) return true;
-  const std::uint64_t every = options_.checkpoint_every;
-  return every > 0 && (step % every == 0 || moment == engine::RunMoment::finished);
-}
-
-void RunRecorder::on_checkpoint(const engine::TrainingState& state) {
+void RunRecorder::save(const engine::TrainingState& state) {
   writer().sync();
   if (tensorboard_) tensorboard_->sync();
   make_checkpoint_folder(writer_->folder());

@@ -1,4 +1,4 @@
-// RunRecorder: the observer that turns a training run into a run folder.
+// RunRecorder: the tap that turns a training run into a run folder.
 #pragma once
 
 #include <chrono>
@@ -76,33 +76,27 @@ struct RecorderOptions {
   bool op_statistics = false;
 };
 
-class RunRecorder final : public engine::TrainObserver {
+class RunRecorder final : public engine::Tap {
  public:
   explicit RunRecorder(RecorderOptions options);
   /// Before the first record. Begins the event file, if there is to be one. Every record and checkpoint needs
   /// the claim: CommandError(run_failed) where the run was overtaken.
   void write_to(RunWriter& writer, const FolderClaim& claim);
 
-  ObservedSet wants_tensors(std::uint64_t step) override;
-  bool wants_name(std::string_view tensor) override;
-  void on_tensor(const HistogramRow& row) override;
-  void on_step(const StepRow& row) override;
-  void on_memory(const RunMemory& memory) override { writer().set_memory(memory); }
-  void on_evaluation(const EvaluationRow& row) override;
-  bool wants_overflows() override { return true; }
-  bool wants_culprits() override { return options_.explain_overflow; }
-  void on_overflow(const OverflowRow& row) override;
-  /// Of those alike the first is explained; tell_culprits_again() says in which steps they came again.
-  void on_culprits(std::uint64_t step, std::vector<CulpritRow> rows) override;
+  bool wants(const engine::Site& site) override;
+  void see(const engine::Event& event) override;
   void tell_culprits_again();
-  bool wants_op_statistics(std::uint64_t step) override;
-  void on_op_statistics(std::uint64_t step, const engine::amp::OpStatistics& statistics) override;
-  bool stop_requested() override;
-  bool wants_checkpoint(std::uint64_t step, engine::RunMoment moment) override;
-  /// Rows reach the disk first, then the checkpoint; only then do older ones go.
-  void on_checkpoint(const engine::TrainingState& state) override;
 
  private:
+  bool counts_at(std::uint64_t step) const;
+  void add(const HistogramRow& row);
+  void add(const StepRow& row);
+  void add(const EvaluationRow& row);
+  /// Of those alike the first is explained; tell_culprits_again() says in which steps they came again.
+  void explain(const engine::Culprits& culprits);
+  void show(const engine::CountedOps& ops);
+  /// Rows reach the disk first, then the checkpoint; only then do older ones go.
+  void save(const engine::TrainingState& state);
   /// Checks the claim.
   RunWriter& writer() const;
   void show_progress(const StepRow& row);

@@ -469,8 +469,8 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
   options.quiet = !speaks;
   RunRecorder recorder(std::move(options));
   SilentRank silent(recorder);
-  engine::TrainObserver& observer = claim != nullptr ? static_cast<engine::TrainObserver&>(recorder) : silent;
-  engine::Trainer trainer(*run->backend, run->workload, run->plan, observer, ranks.communicator());
+  engine::Tap& tap = claim != nullptr ? static_cast<engine::Tap&>(recorder) : silent;
+  engine::Trainer trainer(*run->backend, run->workload, run->plan, tap, ranks.communicator());
   if (found && speaks) announce(*found, config);
   if (found && found->checkpoint) with_advice(folder, [&] { trainer.resume(*found->checkpoint); });
   if (claim != nullptr) dump(request, *run, trainer);

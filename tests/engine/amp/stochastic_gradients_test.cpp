@@ -191,10 +191,12 @@ TEST_F(StochasticGradients, AnLstmLosesNothingOnAverage) {
 // ---- training ---------------------------------------------------------------------------------------
 
 /// Looks at every gradient, or at none.
-struct Looking final : TrainObserver {
+struct Looking final : Tap {
   explicit Looking(bool looks) : looks_(looks) {}
-  bool wants_gradients(std::uint64_t) override { return looks_; }
-  void on_step(const StepRow& record) override { hashes.push_back(record.state_hash); }
+  bool wants(const Site& site) override { return looks_ && site.what == What::gradients; }
+  void see(const Event& event) override {
+    if (const auto* row = event.as<StepRow>()) hashes.push_back(row->state_hash);
+  }
   std::vector<std::uint64_t> hashes;
 
  private:
@@ -209,11 +211,11 @@ std::vector<std::uint64_t> hashes_of(const AmpOptions& amp, int threads = 1, boo
   Workload workload;
   workload.model = std::make_unique<StatefulNet>(*backend);
   workload.training = &parts.training;
-  Looking observer(looks);
+  Looking tap(looks);
   setup.train.evaluate_every = 0;
-  Trainer trainer(*backend, workload, setup.train, setup.amp, setup.scaler, setup.optimizer, observer);
+  Trainer trainer(*backend, workload, setup.train, setup.amp, setup.scaler, setup.optimizer, tap);
   trainer.run();
-  return observer.hashes;
+  return tap.hashes;
 }
 
 TEST(StochasticGradientsInTraining, NeitherThreadsNorObserversChangeABit) {

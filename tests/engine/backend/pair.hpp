@@ -52,28 +52,30 @@ struct ShownRun {
   std::map<std::string, std::vector<std::byte>> weights;
 };
 
-struct ShowingObserver final : TrainObserver {
+struct ShowingTap final : Tap {
   ShownRun shown;
   std::uint64_t observe_every = 1;
   std::filesystem::path checkpoint;  ///< of step `checkpoint_at`
   std::uint64_t checkpoint_at = 0;
   std::function<void()> after_step = [] {};
 
-  bool wants_gradients(std::uint64_t step) override { return step % observe_every == 0; }
-  void on_gradient(const HistogramRow& record) override {
-    shown.gradients.resize(record.step);
-    shown.gradients.back()[record.tensor] = {record.kind, record.dtype, record.before, record.after,
-                                             record.loss_scale};
+  bool wants(const Site& site) override {
+    return (site.what == What::gradients && site.step % observe_every == 0) || site.what == What::overflows ||
+           (site.what == What::checkpoint && site.step == checkpoint_at);
   }
-  void on_step(const StepRow& record) override {
-    shown.steps.push_back(record);
-    after_step();
+  void see(const Event& event) override {
+    if (const auto* row = event.as<HistogramRow>()) {
+      shown.gradients.resize(row->step);
+      shown.gradients.back()[row->tensor] = {row->kind, row->dtype, row->before, row->after, row->loss_scale};
+    }
+    if (const auto* row = event.as<StepRow>()) {
+      shown.steps.push_back(*row);
+      after_step();
+    }
+    if (const auto* row = event.as<EvaluationRow>()) shown.evaluations.push_back(*row);
+    if (const auto* row = event.as<OverflowRow>()) shown.overflows.push_back(*row);
+    if (const auto* state = event.as<TrainingState>()) save_checkpoint(checkpoint, *state, {});
   }
-  void on_evaluation(const EvaluationRow& record) override { shown.evaluations.push_back(record); }
-  bool wants_overflows() override { return true; }
-  void on_overflow(const OverflowRow& record) override { shown.overflows.push_back(record); }
-  bool wants_checkpoint(std::uint64_t step, RunMoment) override { return step == checkpoint_at; }
-  void on_checkpoint(const TrainingState& state) override { save_checkpoint(checkpoint, state, {}); }
 };
 
 /// The run on a back end, with `graph` by recorded steps.
@@ -87,8 +89,8 @@ struct PairedTraining {
                  .loss = run.loss,
                  .method = run.method ? run.method() : nullptr},
         trainer(on, workload, with_graph(run.setup.train, graph), run.setup.amp, run.setup.scaler,
-                run.setup.optimizer, observer) {
-    observer.observe_every = run.observe_every;
+                run.setup.optimizer, tap) {
+    tap.observe_every = run.observe_every;
   }
   static TrainOptions with_graph(TrainOptions train, bool graph) {
     train.graph = graph;
@@ -97,14 +99,14 @@ struct PairedTraining {
   ShownRun run() {
     trainer.run();
     for (const Parameter* parameter : trainer.parameters())
-      observer.shown.weights[parameter->name] = bytes_of(*backend, parameter->value);
-    return std::move(observer.shown);
+      tap.shown.weights[parameter->name] = bytes_of(*backend, parameter->value);
+    return std::move(tap.shown);
   }
 
   Backend* backend;
   std::unique_ptr<data::BatchSource> batches;
   Workload workload;
-  ShowingObserver observer;
+  ShowingTap tap;
   Trainer trainer;
 };
 

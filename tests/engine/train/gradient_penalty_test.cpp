@@ -299,10 +299,12 @@ TEST(GradientPenalty, AnOverflowInTheFirstBackwardSkipsTheStep) {
 }
 
 TEST(GradientPenalty, ObserversSeeTheGradientsOfTheTotalOnce) {
-  struct Counter final : TrainObserver {
+  struct Counter final : Tap {
     std::map<std::string, std::uint64_t> counts;
-    bool wants_gradients(std::uint64_t) override { return true; }
-    void on_gradient(const HistogramRow& record) override { counts[record.tensor] = record.after.total(); }
+    bool wants(const Site& site) override { return site.what == What::gradients; }
+    void see(const Event& event) override {
+      if (const auto* row = event.as<HistogramRow>()) counts[row->tensor] = row->after.total();
+    }
   } counter;
   RunSetup setup;
   setup.train = {.steps = 1};

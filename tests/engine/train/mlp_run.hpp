@@ -20,21 +20,25 @@
 namespace fp16lab::engine::test {
 
 /// Keeps all that a run shows; the gradients of one step.
-struct MlpRecorder final : TrainObserver {
+struct MlpRecorder final : Tap {
   std::vector<StepRow> steps;
   std::vector<EvaluationRow> evaluations;
   std::map<std::string, HistogramRow> gradients;
   std::uint64_t observe_step = 0;
   std::uint64_t stop_after = 0;
 
-  bool wants_gradients(std::uint64_t step) override { return step == observe_step; }
-  void on_gradient(const HistogramRow& record) override {
-    EXPECT_EQ(record.step, observe_step);
-    gradients[record.tensor] = record;
+  bool wants(const Site& site) override {
+    return (site.what == What::gradients && site.step == observe_step) ||
+           (site.what == What::stop && stop_after != 0 && steps.size() >= stop_after);
   }
-  void on_step(const StepRow& record) override { steps.push_back(record); }
-  void on_evaluation(const EvaluationRow& record) override { evaluations.push_back(record); }
-  bool stop_requested() override { return stop_after != 0 && steps.size() >= stop_after; }
+  void see(const Event& event) override {
+    if (const auto* row = event.as<HistogramRow>()) {
+      EXPECT_EQ(row->step, observe_step);
+      gradients[row->tensor] = *row;
+    }
+    if (const auto* row = event.as<StepRow>()) steps.push_back(*row);
+    if (const auto* row = event.as<EvaluationRow>()) evaluations.push_back(*row);
+  }
 };
 
 struct MlpRunSetup {

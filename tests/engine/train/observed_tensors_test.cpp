@@ -85,21 +85,24 @@ class OpenNet final : public nn::Module {
   nn::Linear& fc2_;
 };
 
-struct Watcher final : TrainObserver {
+struct Watcher final : Tap {
   ObservedSet wanted = everything;
   std::function<bool(std::string_view)> named;
   std::map<std::pair<Observed, std::string>, HistogramRow> rows;  ///< of the last step
   std::vector<StepRow> steps;
   std::uint64_t every = 1;
-  ObservedSet wants_tensors(std::uint64_t step) override {
-    rows.clear();
-    return step % every == 0 ? wanted : ObservedSet{};
+  bool wants(const Site& site) override {
+    if (site.what == What::gradients && site.name.empty()) rows.clear();
+    return contains(wanted, site.what) && site.step % every == 0 &&
+           (site.name.empty() || !named || named(site.name));
   }
-  bool wants_name(std::string_view name) override { return !named || named(name); }
-  void on_tensor(const HistogramRow& row) override {
-    EXPECT_TRUE(rows.emplace(std::pair(row.observed, row.tensor), row).second) << row.tensor << " twice";
+  void see(const Event& event) override {
+    if (const auto* row = event.as<HistogramRow>()) {
+      EXPECT_TRUE(rows.emplace(std::pair(row->observed, row->tensor), *row).second)
+          << row->tensor << " twice";
+    }
+    if (const auto* row = event.as<StepRow>()) steps.push_back(*row);
   }
-  void on_step(const StepRow& row) override { steps.push_back(row); }
 };
 
 struct OpenRun {

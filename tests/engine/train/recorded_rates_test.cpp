@@ -278,7 +278,7 @@ TEST(RecordedRates, AreWhatAnOnlookerCountsWithScalesOfLayers) {
 }
 
 /// Adds up what it is shown of a step.
-struct Adding final : TrainObserver {
+struct Adding final : Tap {
   std::uint64_t lost = 0, values = 0;
   bool any_cast = false;
   std::map<std::string, DType> rows;  ///< "tensor dtype"
@@ -288,8 +288,12 @@ struct Adding final : TrainObserver {
   int with_rate = 0, without = 0;
   std::vector<double> scales;
 
-  bool wants_gradients(std::uint64_t) override { return true; }
-  void on_gradient(const HistogramRow& record) override {
+  bool wants(const Site& site) override { return site.what == What::gradients; }
+  void see(const Event& event) override {
+    if (const auto* row = event.as<HistogramRow>()) add(*row);
+    if (const auto* row = event.as<StepRow>()) end(*row);
+  }
+  void add(const HistogramRow& record) {
     rows[record.tensor + " " + std::string(name_of(record.dtype))] = record.dtype;
     EXPECT_EQ(record.before.total(), record.after.total());
     EXPECT_TRUE(record.before.extremes_known() && record.after.extremes_known());
@@ -303,7 +307,7 @@ struct Adding final : TrainObserver {
     if (record.intermediate) intermediate.emplace(record.tensor);
     values += record.before.finite_nonzero();
   }
-  void on_step(const StepRow& record) override {
+  void end(const StepRow& record) {
     if (!any_cast) {
       EXPECT_FALSE(record.underflow_rate.has_value());
       ++without;
@@ -322,7 +326,7 @@ struct Adding final : TrainObserver {
 struct Watched {
   Watched(const AmpOptions& options, const ScalerOptions& scaler)
       : trainer(*backend, fill(), {.steps = 4, .accumulate = 2, .seed = 3}, options, scaler,
-                {.learning_rate = 0.01}, observer) {
+                {.learning_rate = 0.01}, seen) {
     trainer.run();
   }
   Workload& fill() {
@@ -333,7 +337,7 @@ struct Watched {
   std::unique_ptr<Backend> backend = hopper_backend();
   FixedBatches batches{class_batches(5)};
   Workload workload;
-  Adding observer;
+  Adding seen;
   Trainer trainer;
 };
 
@@ -350,10 +354,9 @@ TEST(RecordedRates, OfAStepAreZerosAfterMinusBefore) {
           std::size_t fp8_rows = 0;
           for (const int log2_scale : {-14, -18, -22}) {
             const Watched low(options, {.policy = "fixed", .initial_scale = std::ldexp(1.0, log2_scale)});
-            EXPECT_EQ(low.observer.with_rate, 4);
-            lost += low.observer.lost_in_all;
-            fp8_rows +=
-                low.observer.rows.count("fc1.output e5m2") + low.observer.rows.count("fc1.output e4m3");
+            EXPECT_EQ(low.seen.with_rate, 4);
+            lost += low.seen.lost_in_all;
+            fp8_rows += low.seen.rows.count("fc1.output e5m2") + low.seen.rows.count("fc1.output e4m3");
           }
           const bool shows_fp8 = fp8.has_value();
           EXPECT_EQ(fp8_rows, shows_fp8 ? 3u : 0u);
@@ -371,19 +374,19 @@ TEST(RecordedRates, OfAStepAreZerosAfterMinusBefore) {
 TEST(RecordedRates, CastsBetweenTheLayersGradientsAreRowsOfTheirOwn) {
   const ScalerOptions scaler{.policy = "fixed", .initial_scale = 0x1p-30};
   const Watched paddle({.level = Level::O1, .dialect = Dialect::paddle}, scaler);
-  EXPECT_THAT(paddle.observer.intermediate, testing::ElementsAre("fc1.matmul", "fc2.matmul"));
-  EXPECT_EQ(paddle.observer.rows.count("fc2.matmul f16"), 1u);
-  EXPECT_GT(paddle.observer.lost_of.at("fc2.matmul"), 0u);
-  EXPECT_EQ(paddle.observer.lost_of.at("fc2.input") + paddle.observer.lost_of.at("fc2.weight"), 0u)
+  EXPECT_THAT(paddle.seen.intermediate, testing::ElementsAre("fc1.matmul", "fc2.matmul"));
+  EXPECT_EQ(paddle.seen.rows.count("fc2.matmul f16"), 1u);
+  EXPECT_GT(paddle.seen.lost_of.at("fc2.matmul"), 0u);
+  EXPECT_EQ(paddle.seen.lost_of.at("fc2.input") + paddle.seen.lost_of.at("fc2.weight"), 0u)
       << "zeros before the cast already";
   const Watched torch({.level = Level::O1}, scaler);
-  EXPECT_THAT(torch.observer.intermediate, testing::IsEmpty());
+  EXPECT_THAT(torch.seen.intermediate, testing::IsEmpty());
 }
 
 TEST(RecordedRates, Fp32HasNone) {
   const Watched run({.level = Level::O0}, {.policy = "fixed", .initial_scale = 0x1p-40});
-  EXPECT_EQ(run.observer.without, 4);
-  EXPECT_EQ(run.observer.with_rate, 0);
+  EXPECT_EQ(run.seen.without, 4);
+  EXPECT_EQ(run.seen.with_rate, 0);
 }
 
 TEST(RecordedRates, UsesWithScalesOfTheirOwnAreCountedWhereTheyWereStored) {
@@ -392,8 +395,8 @@ TEST(RecordedRates, UsesWithScalesOfTheirOwnAreCountedWhereTheyWereStored) {
         ScalerOptions{.policy = "ada-loss", .initial_scale = 0x1p-30}}) {
     SCOPED_TRACE(scaler.policy);
     const Watched run({.level = Level::O1}, scaler);
-    EXPECT_EQ(run.observer.with_rate, 4);
-    EXPECT_GT(run.observer.lost_in_all, 0u);
+    EXPECT_EQ(run.seen.with_rate, 4);
+    EXPECT_GT(run.seen.lost_in_all, 0u);
   }
 }
 
@@ -404,8 +407,8 @@ TEST(RecordedRates, PoliciesByStatisticsTakeTheRangeOfWhatWasStored) {
         .policy = policy, .initial_scale = 0x1p30, .parameters = {{"max_scale", 0x1p100}}};
     const Watched bf16({.level = Level::O1, .dtype = DType::bf16}, scaler);
     const Watched f16({.level = Level::O1}, scaler);
-    for (const double scale : bf16.observer.scales) EXPECT_GE(scale, 0x1p30) << "BF16 has room";
-    EXPECT_LT(f16.observer.scales.back(), 0x1p30);
+    for (const double scale : bf16.seen.scales) EXPECT_GE(scale, 0x1p30) << "BF16 has room";
+    EXPECT_LT(f16.seen.scales.back(), 0x1p30);
   }
 }
 

@@ -241,16 +241,19 @@ TEST(Rescue, ResumesWithTheSameBits) {
 }
 
 TEST(Rescue, ObservedGradientsAreThoseOfTheLastPass) {
-  struct Watcher final : TrainObserver {
+  struct Watcher final : Tap {
     std::vector<double> scales;
     std::uint64_t infinite = 0, values = 0, rescues = 0;
-    bool wants_gradients(std::uint64_t) override { return true; }
-    bool wants_overflows() override { return true; }
-    void on_overflow(const OverflowRow& row) override { rescues = row.rescue.value().attempts; }
-    void on_gradient(const HistogramRow& record) override {
-      scales.push_back(record.loss_scale);
-      infinite += record.after.infinite + record.after.nan;
-      if (record.tensor == "fc1.weight") values += record.before.total();
+    bool wants(const Site& site) override {
+      return site.what == What::gradients || site.what == What::overflows;
+    }
+    void see(const Event& event) override {
+      if (const auto* overflow = event.as<OverflowRow>()) rescues = overflow->rescue.value().attempts;
+      const auto* const row = event.as<HistogramRow>();
+      if (row == nullptr) return;
+      scales.push_back(row->loss_scale);
+      infinite += row->after.infinite + row->after.nan;
+      if (row->tensor == "fc1.weight") values += row->before.total();
     }
   } watcher;
   const auto backend = hopper_backend();

@@ -18,22 +18,26 @@ namespace {
 using testing::HasSubstr;
 
 /// Sums what it sees of a step, by itself.
-struct Summing final : TrainObserver {
+struct Summing final : Tap {
   bool watches = true;
   amp::GradientStatistics low, all;  ///< of tensors of 16 bits, and of all
   bool any_low = false;
   std::vector<StepRow> steps;
   std::vector<amp::GradientStatistics> statistics;  ///< by step
 
-  bool wants_gradients(std::uint64_t) override { return watches; }
-  void on_gradient(const HistogramRow& record) override {
+  bool wants(const Site& site) override { return watches && site.what == What::gradients; }
+  void see(const Event& event) override {
+    if (const auto* row = event.as<HistogramRow>()) add(*row);
+    if (const auto* row = event.as<StepRow>()) end(*row);
+  }
+  void add(const HistogramRow& record) {
     const bool weight = record.kind == "weight";
     (weight ? all.weight : all.activation) += record.before;
     if (record.dtype == DType::f32) return;
     any_low = true;
     (weight ? low.weight : low.activation) += record.before;
   }
-  void on_step(const StepRow& record) override {
+  void end(const StepRow& record) {
     steps.push_back(record);
     statistics.push_back(any_low ? low : all);
     low = all = {};
@@ -44,8 +48,8 @@ struct Summing final : TrainObserver {
 struct World {
   World(const ScalerOptions& scaler, Level level, bool watches)
       : trainer(*backend, fill(), {.steps = 20, .accumulate = 3, .seed = 3}, {.level = level}, scaler,
-                {.name = optim::Algorithm::adam, .learning_rate = 0.01}, observer) {
-    observer.watches = watches;
+                {.name = optim::Algorithm::adam, .learning_rate = 0.01}, seen) {
+    seen.watches = watches;
     trainer.run();
   }
   Workload& fill() {
@@ -55,13 +59,13 @@ struct World {
   }
   std::vector<std::uint64_t> hashes() const {
     std::vector<std::uint64_t> all;
-    for (const StepRow& record : observer.steps) all.push_back(record.state_hash);
+    for (const StepRow& record : seen.steps) all.push_back(record.state_hash);
     return all;
   }
   std::unique_ptr<Backend> backend = hopper_backend();
   FixedBatches batches{class_batches(5)};
   Workload workload;
-  Summing observer;
+  Summing seen;
   Trainer trainer;
 };
 
@@ -75,14 +79,13 @@ TEST(Statistics, ThePolicyDecidesByWhatAnObserverSees) {
       const amp::ScalePolicy rule = amp::make_scale_policy(scaler);
       StepState step = rule.initial;
       std::map<double, int> scales;
-      for (std::size_t i = 0; i < world.observer.steps.size(); ++i) {
-        const StepRow& record = world.observer.steps[i];
+      for (std::size_t i = 0; i < world.seen.steps.size(); ++i) {
+        const StepRow& record = world.seen.steps[i];
         EXPECT_EQ(record.loss_scale, step.scale) << "step " << record.step;
         ++scales[record.loss_scale];
-        EXPECT_GT(world.observer.statistics[i].weight.total(), 0u);
-        EXPECT_GT(world.observer.statistics[i].activation.total(), 0u);
-        amp::advance(rule, step,
-                     {.found_inf = record.found_inf, .statistics = &world.observer.statistics[i]});
+        EXPECT_GT(world.seen.statistics[i].weight.total(), 0u);
+        EXPECT_GT(world.seen.statistics[i].activation.total(), 0u);
+        amp::advance(rule, step, {.found_inf = record.found_inf, .statistics = &world.seen.statistics[i]});
       }
       EXPECT_GT(scales.size(), 1u) << "a scale that rests would not tell";
       // And nobody has to look.

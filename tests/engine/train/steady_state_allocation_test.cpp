@@ -57,8 +57,6 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 namespace fp16lab::engine::test {
 namespace {
 
-struct Silent : TrainObserver {};
-
 struct Case {
   Level level = Level::O0;
   amp::Dialect dialect = amp::Dialect::torch;
@@ -85,13 +83,13 @@ constexpr std::int64_t batches_per_epoch = 4;
 
 Counts count(Backend& backend, Workload& workload, const TrainOptions& train, const Case& what,
              const OptimizerOptions& optimizer) {
-  Silent silent;
+  Tap nobody;
   Trainer trainer(
       backend, workload, train, {.level = what.level, .dialect = what.dialect, .rounding = what.rounding},
       // Grows every other step; f16 overflows on the way, so that both branches of the policy and of
       // the optimizer run.
       {.policy = "dynamic", .initial_scale = 65536.0 * 64, .growth_interval = 2, .per_loss = what.per_loss},
-      optimizer, silent);
+      optimizer, nobody);
   const auto epoch = [&] {
     return trainer.iteration() * static_cast<std::uint64_t>(train.accumulate) /
            workload.training->batches_per_epoch();

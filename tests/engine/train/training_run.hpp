@@ -52,7 +52,7 @@ struct RunSetup {
 };
 
 /// Keeps what a run says, and its checkpoints if there is a folder for them.
-struct Recorder final : TrainObserver {
+struct Recorder final : Tap {
   std::vector<StepRow> steps;
   std::vector<EvaluationRow> evaluations;
   std::vector<RunMoment> moments;
@@ -65,14 +65,34 @@ struct Recorder final : TrainObserver {
   std::filesystem::path folder;
   std::uint64_t stop_after = 0;
 
-  void on_step(const StepRow& record) override { steps.push_back(record); }
-  void on_evaluation(const EvaluationRow& record) override { evaluations.push_back(record); }
-  bool wants_overflows() override { return true; }
-  bool wants_culprits() override { return explain; }
-  void on_overflow(const OverflowRow& record) override { overflows.push_back(record); }
-  void on_culprits(std::uint64_t step, std::vector<CulpritRow> rows) override {
-    explained.push_back(step);
-    culprits.insert(culprits.end(), rows.begin(), rows.end());
+  bool wants(const Site& site) override {
+    if (site.what == What::checkpoint) {
+      EXPECT_EQ(site.step, steps.back().step);
+      moments.push_back(site.moment);
+    }
+    return site.what == What::overflows || (site.what == What::culprits && explain) ||
+           (site.what == What::op_statistics && site.step == count_ops_at) ||
+           (site.what == What::stop && stop_after != 0 && steps.back().step >= stop_after) ||
+           (site.what == What::checkpoint && !folder.empty());
+  }
+  void see(const Event& event) override {
+    if (const auto* row = event.as<StepRow>()) steps.push_back(*row);
+    if (const auto* row = event.as<EvaluationRow>()) evaluations.push_back(*row);
+    if (const auto* row = event.as<OverflowRow>()) overflows.push_back(*row);
+    if (const auto* found = event.as<Culprits>()) {
+      explained.push_back(found->step);
+      culprits.insert(culprits.end(), found->rows.begin(), found->rows.end());
+    }
+    if (const auto* ops = event.as<CountedOps>()) {
+      EXPECT_EQ(ops->step, count_ops_at);
+      op_statistics.push_back(ops->statistics);
+    }
+    if (const auto* state = event.as<TrainingState>()) {
+      EXPECT_EQ(state->iteration, steps.back().step);
+      EXPECT_EQ(state->state_hash, steps.back().state_hash);
+      save_checkpoint(folder / std::to_string(state->iteration), *state,
+                      {{"config", "[train]\nsteps = 12\n"}});
+    }
   }
   /// What overflowed in the step; nullptr: nothing.
   const OverflowRow* overflow_of(std::uint64_t step) const {
@@ -88,22 +108,6 @@ struct Recorder final : TrainObserver {
   std::uint64_t rescues(std::uint64_t step) const {
     const OverflowRow* const row = overflow_of(step);
     return row != nullptr && row->rescue ? row->rescue->attempts : 0;
-  }
-  bool wants_op_statistics(std::uint64_t step) override { return step == count_ops_at; }
-  void on_op_statistics(std::uint64_t step, const amp::OpStatistics& statistics) override {
-    EXPECT_EQ(step, count_ops_at);
-    op_statistics.push_back(statistics);
-  }
-  bool stop_requested() override { return stop_after != 0 && steps.back().step >= stop_after; }
-  bool wants_checkpoint(std::uint64_t step, RunMoment moment) override {
-    EXPECT_EQ(step, steps.back().step);
-    moments.push_back(moment);
-    return !folder.empty();
-  }
-  void on_checkpoint(const TrainingState& state) override {
-    EXPECT_EQ(state.iteration, steps.back().step);
-    EXPECT_EQ(state.state_hash, steps.back().state_hash);
-    save_checkpoint(folder / std::to_string(state.iteration), state, {{"config", "[train]\nsteps = 12\n"}});
   }
 };
 

@@ -38,21 +38,22 @@ std::unique_ptr<nn::Module> vanishing(Backend& backend) {
 }
 
 /// What FP16 made of every gradient tensor of the first step.
-struct LossObserver final : TrainObserver {
+struct LossTap final : Tap {
   struct Row {
     std::uint64_t lost = 0, kept = 0, infinite = 0;
     double loss_scale = 0;
   };
   std::map<std::string, Row> rows;
   std::vector<StepRow> steps;
-  bool wants_gradients(std::uint64_t step) override { return step == 1; }
-  void on_gradient(const HistogramRow& record) override {
-    rows[record.tensor] = {.lost = record.after.zero - record.before.zero,
-                           .kept = record.after.finite_nonzero(),
-                           .infinite = record.after.infinite,
-                           .loss_scale = record.loss_scale};
+  bool wants(const Site& site) override { return site.what == What::gradients && site.step == 1; }
+  void see(const Event& event) override {
+    if (const auto* row = event.as<HistogramRow>())
+      rows[row->tensor] = {.lost = row->after.zero - row->before.zero,
+                           .kept = row->after.finite_nonzero(),
+                           .infinite = row->after.infinite,
+                           .loss_scale = row->loss_scale};
+    if (const auto* row = event.as<StepRow>()) steps.push_back(*row);
   }
-  void on_step(const StepRow& record) override { steps.push_back(record); }
   std::uint64_t lost() const {
     std::uint64_t total = 0;
     for (const auto& [name, row] : rows) total += row.lost;
@@ -67,8 +68,7 @@ struct LossObserver final : TrainObserver {
   }
 };
 
-LossObserver first_step(const amp::ScalerOptions& scaler,
-                        std::vector<std::vector<float>>* gradients = nullptr) {
+LossTap first_step(const amp::ScalerOptions& scaler, std::vector<std::vector<float>>* gradients = nullptr) {
   const auto backend = hopper_backend();
   HostBatch batch{.shape = {2, width}, .inputs = std::vector<float>(2 * width, 1.0f)};
   batch.values = {{2, width}, std::vector<float>(2 * width, 0.0f)};
@@ -77,7 +77,7 @@ LossObserver first_step(const amp::ScalerOptions& scaler,
   workload.model = vanishing(*backend);
   workload.training = &batches;
   workload.loss = LossKind::mse;
-  LossObserver observer;
+  LossTap observer;
   Trainer trainer(*backend, workload, {.steps = 1}, {.level = Level::O1}, scaler, {.learning_rate = 0},
                   observer);
   trainer.run();
@@ -92,7 +92,7 @@ TEST(VanishingGradients, EveryGlobalScaleLosesOrOverflows) {
   // overflows from S = 2^17 on. Of the first layer's 2^-44 S nothing is left up to S = 2^19, and what goes
   // there is lost on the way.
   for (int power = 0; power <= 30; ++power) {
-    const LossObserver seen = first_step({.policy = "fixed", .initial_scale = std::ldexp(1.0, power)});
+    const LossTap seen = first_step({.policy = "fixed", .initial_scale = std::ldexp(1.0, power)});
     EXPECT_EQ(seen.steps[0].skipped, power >= 17) << "S = 2^" << power;
     if (power >= 17) continue;
     EXPECT_GT(seen.lost(), 0u) << "S = 2^" << power;
@@ -117,7 +117,7 @@ TEST(VanishingGradients, ScalesOfLayersLoseNothing) {
     else
       scaler.groups = climbing();
     std::vector<std::vector<float>> gradients;
-    const LossObserver seen = first_step(scaler, &gradients);
+    const LossTap seen = first_step(scaler, &gradients);
     EXPECT_FALSE(seen.steps[0].found_inf);
     EXPECT_EQ(seen.steps[0].loss_scale, 1024);
     for (const auto& [name, row] : seen.rows) {
@@ -143,7 +143,7 @@ TEST(VanishingGradients, AdaLossWithTheReleasedBoundsLosesLess) {
   // At S = 1 the gradients of layers 8, 7, ... are 2^-2, 2^-8, 2^-14, 2^-20, and gone. The released u_min
   // asks for 4.8e-5: factors 16, 16 and 4 from layer 5 on bring two more layers above 2^-25 before 1024 is
   // used up.
-  const LossObserver plain = first_step({.policy = "none"}), adaptive = first_step({.policy = "ada-loss"});
+  const LossTap plain = first_step({.policy = "none"}), adaptive = first_step({.policy = "ada-loss"});
   EXPECT_EQ(plain.learning(), 4);
   EXPECT_EQ(adaptive.learning(), 6);
   const double scales[] = {1, 1, 1, 16, 256, 1024};
@@ -154,13 +154,13 @@ TEST(VanishingGradients, AdaLossWithTheReleasedBoundsLosesLess) {
 // ---- what observers are told of a tensor whose uses carried several scales
 
 TEST(TensorLog, BringsUsesToTheLargestScale) {
-  struct Kept final : TrainObserver {
+  struct Kept final : Tap {
     std::vector<std::pair<std::string, double>> told;
     std::vector<HistogramRow> rows;
-    bool wants_gradients(std::uint64_t) override { return true; }
-    void on_gradient(const HistogramRow& record) override {
-      told.emplace_back(record.tensor, record.loss_scale);
-      rows.push_back(record);
+    bool wants(const Site& site) override { return site.what == What::gradients; }
+    void see(const Event& event) override {
+      rows.push_back(*event.as<HistogramRow>());
+      told.emplace_back(rows.back().tensor, rows.back().loss_scale);
     }
   } kept;
   const auto backend = hopper_backend();
@@ -174,14 +174,14 @@ TEST(TensorLog, BringsUsesToTheLargestScale) {
     log.see(
         Event(CountedTensor{Observed::gradients, name, GradientKind::weight, DType::f16, probe, exponent}));
   };
-  log.begin({Observed::gradients}, kept);
+  log.begin(1, {Observed::gradients}, kept);
   use("a", 0x1.8p-3f, 0);
   use("b", 1, 0);
   use("a", 0x1.8p-3f, 5);
   use("a", 0x1.8p-30f, -2);
   use("a", 0x1.8p-4f, 0);
   log.settle(*backend);
-  log.report(kept, 1, 8.0);
+  log.report(8.0);
   EXPECT_THAT(kept.told, testing::ElementsAre(std::pair("a", 256.0), std::pair("b", 8.0)));
   const HistogramRow& a = kept.rows[0];
   ExponentHistogram before, after;

@@ -227,9 +227,11 @@ TEST(Tutorials, TheLossThatTheTutorialsPrintIsThatOfTheLastBatchBeforeItsStep) {
     return run_tutorial("x", "x", config, 1).last_batch_loss;
   };
   // The trainer's own record of the same step.
-  struct Recorder final : engine::TrainObserver {
+  struct Recorder final : engine::Tap {
     double loss = 0;
-    void on_step(const StepRow& record) override { loss = record.loss; }
+    void see(const engine::Event& event) override {
+      if (const auto* row = event.as<StepRow>()) loss = row->loss;
+    }
   };
   for (const std::uint64_t steps : {1u, 2u, 13u}) {
     config.train.steps = steps;

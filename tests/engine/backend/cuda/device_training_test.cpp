@@ -481,8 +481,8 @@ TEST_F(DeviceTraining, ACheckpointInTheMiddleContinuesOnEitherSide) {
   run.setup.train.evaluate_every = 2;
   const auto whole = [&](const std::unique_ptr<Backend>& backend, bool graph, const char* name) {
     PairedTraining training(*backend, run, graph);
-    training.observer.checkpoint = folder / name;
-    training.observer.checkpoint_at = 4;
+    training.tap.checkpoint = folder / name;
+    training.tap.checkpoint_at = 4;
     return training.run();
   };
   const ShownRun emulated = whole(emulated_twin(), false, "emulated");
@@ -511,7 +511,7 @@ TEST_F(DeviceTraining, WarmReplaysTakeBatchesOnlyAndThePoolStaysAsItIs) {
     const std::unique_ptr<Backend> backend = device_backend();
     PairedTraining training(*backend, run, graph);
     std::vector<std::pair<std::uint64_t, std::uint64_t>> taken;  // after step i + 1
-    training.observer.after_step = [&] {
+    training.tap.after_step = [&] {
       const PoolStatistics pool = backend->memory_statistics();
       taken.emplace_back(pool.allocations, pool.system_allocations);
     };

@@ -215,7 +215,7 @@ class HostileNetworks : public testing::Test {
     if (run == nullptr) return "refused";
     run->plan.train.steps = 1;
     run->workload.evaluation = nullptr;
-    engine::TrainObserver nobody;
+    engine::Tap nobody;
     engine::Trainer(*run->backend, run->workload, run->plan, nobody).run();
     return "trained";
   }

@@ -123,7 +123,7 @@ class KeyReaders : public testing::Test {
     for (const std::string& setting : all) apply_setting(config, setting, "readers");
     config.data.batches = with.starts_with("data.batches") ? config.data.batches : 3;
     const auto run = prepare_run(resolve_run(config), 1);
-    engine::TrainObserver nobody;
+    engine::Tap nobody;
     engine::Trainer trainer(*run->backend, run->workload, run->plan, nobody);
     trainer.run();
     return trainer.state_hash();

@@ -32,7 +32,7 @@ class Reach : public testing::Test {
       for (const std::string& setting : settings) apply_setting(config, setting, "reach");
       leave_out_unread(config);
       const auto run = prepare_run(resolve_run(config, "reach"), 1);
-      engine::TrainObserver nobody;
+      engine::Tap nobody;
       engine::Trainer trainer(*run->backend, run->workload, run->plan, nobody);
       const std::uint64_t before = trainer.state_hash();
       const engine::RunResult result = trainer.run();

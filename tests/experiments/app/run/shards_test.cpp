@@ -25,15 +25,21 @@ namespace {
 using Settings = std::vector<std::string>;
 
 /// What a run tells: every number that a run folder would have.
-struct Record final : engine::TrainObserver {
+struct Record final : engine::Tap {
   std::vector<std::string> lines;
 
-  ObservedSet wants_tensors(std::uint64_t) override {
-    return {Observed::gradients, Observed::activations, Observed::weights, Observed::updates,
-            Observed::optimizer_state};
+  bool wants(const engine::Site& site) override {
+    return site.what <= engine::What::optimizer_state || site.what == engine::What::overflows;
   }
-  bool wants_overflows() override { return true; }
-  void on_tensor(const HistogramRow& row) override {
+  void see(const engine::Event& event) override {
+    if (const auto* row = event.as<HistogramRow>()) add(*row);
+    if (const auto* row = event.as<StepRow>()) add(*row);
+    if (const auto* row = event.as<OverflowRow>())
+      lines.push_back(fmt::format("overflow {} of {}", row->step, fmt::join(row->parameters, ", ")));
+    if (const auto* row = event.as<EvaluationRow>())
+      lines.push_back(fmt::format("evaluation {:a} {:a}", row->loss, row->accuracy.value_or(0)));
+  }
+  void add(const HistogramRow& row) {
     std::string line = row.tensor + " " + std::string(name_of(row.dtype));
     for (const ExponentHistogram* const counts : {&row.before, &row.after}) {
       line += fmt::format(" | {} {} {} {:x} {:x}", counts->zero, counts->infinite, counts->nan,
@@ -43,17 +49,11 @@ struct Record final : engine::TrainObserver {
     }
     lines.push_back(line);
   }
-  void on_step(const StepRow& row) override {
+  void add(const StepRow& row) {
     lines.push_back(fmt::format("step {} loss {:a} scale {:a} found {} skipped {} norm {:a} hash {:016x}",
                                 row.step, row.loss, row.loss_scale, row.found_inf, row.skipped, row.grad_norm,
                                 row.state_hash));
     skipped += row.skipped ? 1 : 0;
-  }
-  void on_overflow(const OverflowRow& row) override {
-    lines.push_back(fmt::format("overflow {} of {}", row.step, fmt::join(row.parameters, ", ")));
-  }
-  void on_evaluation(const EvaluationRow& row) override {
-    lines.push_back(fmt::format("evaluation {:a} {:a}", row.loss, row.accuracy.value_or(0)));
   }
   int skipped = 0;
 };
@@ -236,12 +236,13 @@ TEST_F(Shards, OneShardIsTrainingWithoutShards) {
 /// A loss is the mean over a shard, so what a backward pass carries between layers is as many times larger as
 /// there are shards: where that is a power of two, the bits of one shard at so many times the loss scale.
 TEST_F(Shards, ScaleOfGradientsBetweenLayersMovesByTheNumberOfShards) {
-  struct Gradients final : engine::TrainObserver {
+  struct Gradients final : engine::Tap {
     std::vector<HistogramRow> rows;
-    ObservedSet wants_tensors(std::uint64_t) override { return {Observed::gradients}; }
-    void on_tensor(const HistogramRow& row) override {
-      if (row.kind != "activation") return;
-      rows.push_back(row);
+    bool wants(const engine::Site& site) override { return site.what == engine::What::gradients; }
+    void see(const engine::Event& event) override {
+      const auto* const row = event.as<HistogramRow>();
+      if (row == nullptr || row->kind != "activation") return;
+      rows.push_back(*row);
       rows.back().loss_scale = 1;
     }
   };
