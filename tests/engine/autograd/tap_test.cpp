@@ -123,7 +123,9 @@ TEST(FollowedValues, SeesParametersAndTheSiteOfEveryGradient) {
                                               std::string(name_of(site->label)) + ": ") +
                        std::string(name_of(recorded->op)));
       }
-      if (const auto* seeded = event.as<Seeded>()) EXPECT_EQ(seeded->seed.element_count(), 1);
+      if (const auto* seeded = event.as<Seeded>()) {
+        EXPECT_EQ(seeded->seed.element_count(), 1);
+      }
       if (const auto* whole = event.as<ParameterGradient>()) {
         parameters.push_back(whole->parameter.name + (whole->before.defined() ? " added" : " first"));
         EXPECT_EQ(whole->contribution.shape(), whole->parameter.gradient.shape());
