@@ -71,12 +71,15 @@ class Ranks {
 };
 
 /// Wants of the trainer what `recorder` wants, so that all ranks do the same, and records nothing.
-struct SilentRank final : engine::Tap {
-  explicit SilentRank(engine::Tap& recorder) : recorder(&recorder) {}
+class SilentRank final : public engine::Tap {
+ public:
+  explicit SilentRank(engine::Tap& recorder) : recorder_(&recorder) {}
   bool wants(const engine::Site& site) override {
-    return site.what != engine::What::checkpoint && recorder->wants(site);
+    return site.what != engine::What::checkpoint && recorder_->wants(site);
   }
-  engine::Tap* recorder;
+
+ private:
+  engine::Tap* recorder_;
 };
 
 }  // namespace fp16lab::experiments
