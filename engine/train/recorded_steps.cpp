@@ -17,7 +17,7 @@ bool RecordedSteps::replay(std::uint64_t number, StepKind kind) {
     parameter.has_gradient = known.gradients[i].has_gradient;
     ++parameter.version;
   }
-  if (known.log) *log_ = *known.log;
+  if (known.log) log_->take(*known.log, number + 1);
   return true;
 }
 

@@ -28,6 +28,11 @@ class TensorLog final : public Tap {
  public:
   /// Forgets what was counted. `wanted`: of the iteration to come, `step`; `tap` says which names.
   void begin(std::uint64_t step, ObservedSet wanted, Tap& tap);
+  /// What a recording of another step counts, in this one.
+  void take(const TensorLog& recorded, std::uint64_t step) {
+    *this = recorded;
+    step_ = step;
+  }
   /// The backward passes are done again (engine/train/rescue.hpp).
   void forget_gradients();
   /// The optimizer of this slot has skipped its step: it changed nothing.
