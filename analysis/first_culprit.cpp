@@ -158,7 +158,7 @@ void advise_operation(CulpritRow& row) {
     }
     return;
   }
-  if (std::fabs(*row.wide_value) < overflow_threshold(row.dtype)) {
+  if (!range_of(row.dtype).overflows(std::fabs(*row.wide_value))) {
     row.advice = "it fits into its dtype; an intermediate result did not";
     return;
   }
@@ -179,15 +179,13 @@ void advise_operation(CulpritRow& row) {
 
 }  // namespace
 
-double overflow_threshold(DType dtype) { return range_of(dtype).overflow_threshold(); }
-
 std::uint64_t binades_above(double magnitude, DType dtype) {
   if (!(magnitude >= 0) || std::isinf(magnitude))
     throw std::invalid_argument(
         fmt::format("binades_above: magnitude {}; must be finite and >= 0", magnitude));
-  const double threshold = overflow_threshold(dtype);
+  const FormatRange range = range_of(dtype);
   std::uint64_t binades = 0;
-  while (std::ldexp(magnitude, -static_cast<int>(binades)) >= threshold)
+  while (range.overflows(std::ldexp(magnitude, -static_cast<int>(binades))))
     ++binades;  // exact: far above subnormals
   return binades;
 }

@@ -17,13 +17,8 @@
 
 namespace fp16lab::analysis {
 
-/// The least magnitude that rounds to infinity (to nearest even): 65520 in FP16, half an ulp above the
-/// greatest finite number (E4M3, whose last significand is even, still keeps it). std::invalid_argument for
-/// other than floating-point formats up to 32 bits, as range_of (numerics/formats/format_range.hpp).
-double overflow_threshold(DType dtype);
-
-/// The least k >= 0 with magnitude * 2^-k < overflow_threshold(dtype). `magnitude` finite and >= 0, otherwise
-/// std::invalid_argument.
+/// The least k >= 0 with which magnitude * 2^-k does not overflow (FormatRange::overflows). std::invalid_argument
+/// unless `magnitude` is finite and >= 0, and for a dtype without a range.
 std::uint64_t binades_above(double magnitude, DType dtype);
 
 /// Fills verdict, black, excluded, binades and advice from the other members. What comes after a culprit was

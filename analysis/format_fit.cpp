@@ -19,13 +19,16 @@ FitSums fit_sums(const ExponentHistogram& values, const FormatRange& range, doub
   // Of a scale that is no power of two the error is bounded by that of the next power below, at which no
   // value has more bits.
   const int shift = std::ilogb(scale);
+  const ZoneEdges<Binary32> edges(range, std::ldexp(1.0, shift));
   const auto square_of_power = [](int exponent) { return std::ldexp(1.0, 2 * exponent); };
-  for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e) {
-    const std::uint64_t count = values.at(e);
+  for (int bin = 0; bin < ExponentHistogram::bin_count; ++bin) {
+    const std::uint64_t count = values.bins[static_cast<std::size_t>(bin)];
     if (count == 0) continue;
+    const int e = bin + ExponentHistogram::min_exponent;
     const auto n = static_cast<double>(count);
     const double plain = n * square_of_power(e + 1 - range.precision) / 12;
-    const bool lost = e + 1 + shift <= range.tie_to_zero, subnormal = e + shift < range.smallest_normal;
+    const bool lost = edges.zone_of(ExponentHistogram::greatest_of_bin(bin)) == Zone::lost;
+    const bool subnormal = edges.zone_of(ExponentHistogram::smallest_of_bin(bin)) <= Zone::subnormal;
     const double more = lost        ? n * square_of_power(e + 1)
                         : subnormal ? n * square_of_power(range.tie_to_zero - shift)
                                     : 0;
@@ -46,8 +49,7 @@ FitSums fit_sums(const ValueHistogram& values, const FormatRange& range, double 
     sums.lost = squares.lost;
     sums.plain = std::max(squares.plain, squares.expected_plain);
   }
-  const double greatest = values.greatest() * scale, threshold = range.overflow_threshold();
-  sums.overflows = range.threshold_overflows ? greatest >= threshold : greatest > threshold;
+  sums.overflows = range.overflows(values.greatest() * scale);
   return sums;
 }
 

@@ -38,6 +38,10 @@ struct FormatRange {
 
   /// Exact in FP64, as is `largest`.
   FP16LAB_HD constexpr double overflow_threshold() const { return overflow_significand * unit(); }
+  /// Does a magnitude (or NaN) have no finite number to be rounded to?
+  FP16LAB_HD constexpr bool overflows(double magnitude) const {
+    return !(threshold_overflows ? magnitude < overflow_threshold() : magnitude <= overflow_threshold());
+  }
   /// The largest finite number, and the exponent of its binade.
   FP16LAB_HD constexpr double largest() const { return (overflow_significand - 1) * unit(); }
   FP16LAB_HD constexpr int largest_exponent() const { return overflow_exponent + precision; }
@@ -56,11 +60,13 @@ inline constexpr FormatRange fp16_range = FormatRange::of<Binary16>();
 static_assert(fp16_range.tie_to_zero == -25 && fp16_range.overflow_threshold() == 65520 &&
               fp16_range.largest() == 65504 && fp16_range.largest_exponent() == 15 &&
               fp16_range.threshold_overflows);
+static_assert(fp16_range.overflows(65520) && !fp16_range.overflows(65519.996));
 static_assert(FormatRange::of<BrainFloat16>().tie_to_zero == -134);
 static_assert(FormatRange::of<Fp8E5M2>().overflow_threshold() == 61440 &&
               FormatRange::of<Fp8E5M2>().threshold_overflows);
 static_assert(FormatRange::of<Fp8E4M3>().overflow_threshold() == 464 &&
-              FormatRange::of<Fp8E4M3>().largest() == 448 && !FormatRange::of<Fp8E4M3>().threshold_overflows);
+              FormatRange::of<Fp8E4M3>().largest() == 448 &&
+              !FormatRange::of<Fp8E4M3>().threshold_overflows && !FormatRange::of<Fp8E4M3>().overflows(464));
 
 /// Whose ranges FormatRange holds.
 constexpr bool has_range(DType dtype) { return is_floating(dtype) && dtype != DType::f64; }

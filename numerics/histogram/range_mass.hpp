@@ -5,8 +5,8 @@
 // A bin says of each of its n values only that it lies in (2^e, 2^(e+1)], so sums come as intervals: L1 in (n
 // 2^e, n 2^(e+1)], the sum of squares in (n 4^e, n 4^(e+1)]. (Where the histogram's extremes are not known,
 // the bin (2^-127, 2^-126] may hold everything below.) Which bins round to zero at a scale is decided
-// exactly: for power-of-two scales whole bins, as numerics/histogram/zones.hpp decides it; otherwise one bin
-// may be cut, and then its values are lost each or kept each. The extremes narrow nothing here: policies
+// exactly (zone_edges.hpp): for power-of-two scales whole bins; otherwise one bin may be cut, and then its
+// values are lost each or kept each. The extremes narrow nothing here: policies
 // decide by these sums.
 //
 // Host and device, no allocation, no exceptions. Every sum is an FP64 sum of at most 278 non-negative terms
@@ -23,6 +23,7 @@
 #include "numerics/formats/format.hpp"
 #include "numerics/formats/format_range.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
+#include "numerics/histogram/zone_edges.hpp"
 #include "numerics/platform/portability.hpp"
 
 FP16LAB_NO_CONTRACTION_BEGIN
@@ -55,33 +56,13 @@ FP16LAB_HD constexpr MassInterval widened(double lower, double upper) {
   return {lower * (1.0 - outward), upper * (1.0 + outward)};
 }
 
-inline constexpr int min_bin = ExponentHistogram::min_exponent;
-inline constexpr int max_bin = ExponentHistogram::max_exponent;
-
-/// The bin (2^-127, 2^-126], where the extremes are unknown also the home of all that is smaller.
-inline constexpr int shared_bin = min_bin + ExponentHistogram::subnormal_bins;
-
-/// The ends of bin e as reals: above `low_end`, at most `high_end`.
+/// The ends of bin e as reals: above `low_end`, at most `high_end`. Where the extremes are unknown, the bin
+/// (2^-127, 2^-126] has all that is smaller too (smallest_in_bin of zone_edges.hpp).
 FP16LAB_HD constexpr double low_end(int e, bool extremes) {
-  return e == shared_bin && !extremes ? 0.0 : power_of_two(e);
+  constexpr int shared = ExponentHistogram::min_exponent + ExponentHistogram::subnormal_bins;
+  return e == shared && !extremes ? 0.0 : power_of_two(e);
 }
 FP16LAB_HD constexpr double high_end(int e) { return power_of_two(e + 1); }
-
-/// Is the smallest FP32 number of bin e, times scale, <= 2^edge? Exact: it is 2^e (1 + f), where f = 2^-23,
-/// among subnormals 2^(-149-e), and the product is at most 2^edge if q f <= 1 - q with q = scale 2^(e-edge),
-/// where near equality no operation rounds, and far from it rounding cannot change the answer. -160 <= edge
-/// <= 20.
-FP16LAB_HD constexpr bool smallest_within(int e, bool extremes, double scale, int edge) {
-  if (e == min_bin || (e == shared_bin && !extremes)) return scale * power_of_two(-149 - edge) <= 1.0;
-  const double q = scale * power_of_two(e - edge);
-  return q * power_of_two(e <= shared_bin ? -149 - e : -23) <= 1.0 - q;
-}
-/// The same of the largest: 2^(e+1), in the highest bin 2^128 (1 - 2^-24).
-FP16LAB_HD constexpr bool largest_within(int e, double scale, int edge) {
-  const double r = scale * power_of_two(e + 1 - edge);
-  if (e < max_bin || !(r > 0.5 && r < 2.0)) return r <= 1.0;
-  return r - 1.0 <= r * 0x1p-24;
-}
 
 FP16LAB_HD constexpr bool usable(double scale) { return scale > 0.0 && scale <= 0x1.fffffffffffffp1023; }
 
@@ -107,20 +88,22 @@ FP16LAB_HD constexpr RangeMass range_mass(const ExponentHistogram& histogram, co
   }
   // The largest magnitude that is lost. Infinite for scales so small that everything is; then it is not used.
   const double threshold = mass_detail::power_of_two(range.tie_to_zero) / scale;
+  const std::uint32_t last_lost = last_within<Binary32>(Zone::lost, range, scale);
   const bool extremes = histogram.greatest != 0;
   double total1[2] = {0, 0}, total2[2] = {0, 0}, lost1[2] = {0, 0}, lost2[2] = {0, 0};
   double kept1[2] = {0, 0}, kept2[2] = {0, 0};
-  for (int e = mass_detail::min_bin; e <= mass_detail::max_bin; ++e) {
-    const std::uint64_t count = histogram.bins[static_cast<std::size_t>(e - mass_detail::min_bin)];
+  for (int bin = 0; bin < ExponentHistogram::bin_count; ++bin) {
+    const std::uint64_t count = histogram.bins[static_cast<std::size_t>(bin)];
     if (count == 0) continue;
+    const int e = bin + ExponentHistogram::min_exponent;
     const double n = static_cast<double>(count);
     const double low = mass_detail::low_end(e, extremes), high = mass_detail::high_end(e);
     total1[0] += n * low;
     total1[1] += n * high;
     total2[0] += n * (low * low);
     total2[1] += n * (high * high);
-    const bool all = mass_detail::largest_within(e, scale, range.tie_to_zero);
-    const bool some = mass_detail::smallest_within(e, extremes, scale, range.tie_to_zero);
+    const bool all = ExponentHistogram::greatest_of_bin(bin) <= last_lost;
+    const bool some = smallest_in_bin(bin, extremes) <= last_lost;
     if (some) {
       const double top = all || high < threshold ? high : threshold;
       lost1[1] += n * top;

@@ -21,7 +21,6 @@ namespace fp16lab {
 namespace {
 
 using Wide = unsigned __int128;
-using zone_detail::Zone, zone_detail::zone_count;
 
 /// Values whose squares are summed in 128 bits before they meet longer sums: 2^22 squares of 2^106 would fit.
 /// Also a piece of work for a thread.
@@ -30,28 +29,10 @@ constexpr std::size_t block_size = RoundingErrors::most_values;
 constexpr std::uint64_t smallest_fp32 = bits_of(0x1p-149);
 constexpr std::uint64_t largest_fp32 = bits_of(0x1.fffffep127);
 
-/// FP64 bits of the largest finite number in `zone` or below it, found by bits, whose order is that of
-/// magnitudes; 0: none.
-std::uint64_t largest_within(Zone zone, const FormatRange& range, const Exact& scale) {
-  const zone_detail::Edges edges(range);
-  std::uint64_t within = 0, beyond = Binary64::infinity;
-  while (beyond - within > 1) {
-    const std::uint64_t middle = within + (beyond - within) / 2;
-    const Exact x = decode(SmallFloat<Binary64>::from_bits(middle));
-    const zone_detail::Positive product = zone_detail::Positive::from(
-        static_cast<Wide>(x.significand) * scale.significand, x.exponent + scale.exponent);
-    (edges.zone_of(product) <= zone ? within : beyond) = middle;
-  }
-  return within;
-}
-
-/// The last numbers of the zones but the last one.
-std::array<std::uint64_t, zone_count - 1> edges_of(const ScaledFormat& format) {
-  const Exact scale = zone_detail::decode_scale("ValueHistogram", format.scale);
-  std::array<std::uint64_t, zone_count - 1> edges{};
-  for (std::size_t zone = 0; zone < edges.size(); ++zone)
-    edges[zone] = largest_within(static_cast<Zone>(zone), format.range, scale);
-  return edges;
+/// The last FP64 numbers of the zones but the last one.
+std::array<std::uint64_t, Zone::count - 1> edges_of(const ScaledFormat& format) {
+  zone_detail::check_scale("ValueHistogram", format.scale);
+  return ZoneEdges<Binary64>(format.range, format.scale).last();
 }
 
 /// The exponent field that the values of a bin share, but for a power of two at its top, which belongs to it
@@ -233,13 +214,12 @@ void ValueHistogram::add_to(ExactMass& mass, const Bin& bin) const {
   if (words[2] != 0) mass.l2_squared.add(words[2], 2 * exponent + 128);
 }
 
-std::array<ExactMass, 4> ValueHistogram::zones(const ScaledFormat& format) const {
-  static_assert(zone_count == 4);
+std::array<ExactMass, Zone::count> ValueHistogram::zones(const ScaledFormat& format) const {
   const auto edges = edges_of(format);
   if (!std::all_of(edges.begin(), edges.end(), [&](std::uint64_t edge) { return edges_->is_edge(edge); }))
     throw std::invalid_argument(
         fmt::format("ValueHistogram: its bins were not made for this format at scale {}", format.scale));
-  std::array<ExactMass, zone_count> zones;
+  std::array<ExactMass, Zone::count> zones;
   for (const Bin& bin : bins_) {
     const std::uint64_t top = edges_->top(bin.index);
     const auto zone =
@@ -273,7 +253,8 @@ ExponentHistogram ValueHistogram::exponents() const {
 RangeCounts count_ranges(const ValueHistogram& values, const FormatRange& range, double scale) {
   const auto zones = values.zones({range, scale});
   RangeCounts counts;
-  for (std::size_t zone = 0; zone < zone_count; ++zone) counts[zone] = {zones[zone].count, zones[zone].count};
+  for (std::size_t zone = 0; zone < Zone::count; ++zone)
+    counts[zone] = {zones[zone].count, zones[zone].count};
   counts.zero = values.zero();
   counts.infinite = values.infinite();
   counts.nan = values.nan();
@@ -287,11 +268,11 @@ MassInterval point(double sum) { return {sum, sum}; }
 
 /// The long sums that `get` picks: inside of each zone, and of the other zones together.
 template <class Get>
-ZoneSums sums_of(const std::array<ExactMass, zone_count>& zones, const Get& get) {
+ZoneSums sums_of(const std::array<ExactMass, Zone::count>& zones, const Get& get) {
   ZoneSums sums;
-  for (std::size_t zone = 0; zone < zone_count; ++zone) {
+  for (std::size_t zone = 0; zone < Zone::count; ++zone) {
     auto outside = get(ExactMass{});
-    for (std::size_t other = 0; other < zone_count; ++other)
+    for (std::size_t other = 0; other < Zone::count; ++other)
       if (other != zone) outside += get(zones[other]);
     sums[zone] = {point(get(zones[zone]).nearest()), point(outside.nearest())};
   }
@@ -311,22 +292,20 @@ ZoneMass zone_mass(const ValueHistogram& values, const FormatRange& range, doubl
 
 DirectionSums direction_sums(const ValueHistogram& values, const FormatRange& range, double scale) {
   const auto zones = values.zones({range, scale});
-  const auto squares = [&](Zone zone) { return zones[zone].l2_squared.nearest(); };
+  const auto squares = [&](Zone::Index zone) { return zones[zone].l2_squared.nearest(); };
   const double half_spacing = std::ldexp(1.0, range.tie_to_zero) / scale;  // of subnormals
   const double unit_roundoff = std::ldexp(1.0, -range.precision);
-  const double kept =
-      squares(zone_detail::subnormal) + squares(zone_detail::normal) + squares(zone_detail::overflow);
-  const double lost = squares(zone_detail::lost);
+  const double kept = squares(Zone::subnormal) + squares(Zone::normal) + squares(Zone::overflow);
+  const double lost = squares(Zone::lost);
   DirectionSums sums;
   sums.lost = mass_detail::widened(lost, lost);
   sums.kept = mass_detail::widened(kept, kept);
   // At most: what is lost itself, half a spacing of each subnormal number, and a fraction of each normal one.
-  const double rounded =
-      static_cast<double>(zones[zone_detail::subnormal].count) * half_spacing * half_spacing;
-  sums.error_squared = (lost + rounded + unit_roundoff * unit_roundoff * squares(zone_detail::normal)) *
-                       (1 + mass_detail::outward);
+  const double rounded = static_cast<double>(zones[Zone::subnormal].count) * half_spacing * half_spacing;
+  sums.error_squared =
+      (lost + rounded + unit_roundoff * unit_roundoff * squares(Zone::normal)) * (1 + mass_detail::outward);
   sums.norm_squared = (lost + kept) * (1 - mass_detail::outward);
-  sums.overflows = zones[zone_detail::overflow].count + values.infinite() + values.nan() > 0;
+  sums.overflows = zones[Zone::overflow].count + values.infinite() + values.nan() > 0;
   sums.may_overflow = sums.overflows;
   return sums;
 }

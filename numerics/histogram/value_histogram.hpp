@@ -94,9 +94,9 @@ class ValueHistogram {
   std::uint64_t below_fp32() const;
   std::uint64_t above_fp32() const;
 
-  /// The values of the zones in the order of zone_detail::Zone: lost, subnormal, normal, overflow. Of the
+  /// The values of the zones in the order of Zone::Index: lost, subnormal, normal, overflow. Of the
   /// formats and scales only that the bins were made for (std::invalid_argument): then no bin is cut.
-  std::array<ExactMass, 4> zones(const ScaledFormat& format) const;
+  std::array<ExactMass, Zone::count> zones(const ScaledFormat& format) const;
   /// All finite values.
   ExactMass total() const;
 

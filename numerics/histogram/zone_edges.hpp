@@ -1,94 +1,127 @@
-// In which zone of a format the values of a bin land after multiplication by a scale, decided exactly.
-// Internal to numerics/: everyone else uses zones.hpp.
+// In which zone of a format a number lands after multiplication by a scale, decided exactly. The one place that
+// decides it: the counts of zones.hpp and value_histogram.hpp, what policies read (range_mass.hpp), analysis and
+// figures ask here. The report page's zones.js has lines of its own, which a test compares with these.
+//
+// Host and device, no allocation, no exceptions. `scale` is finite and above zero throughout.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "numerics/arithmetic/round_pack.hpp"
+#include "numerics/formats/bits.hpp"
 #include "numerics/formats/format_range.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
+#include "numerics/platform/portability.hpp"
 
-namespace fp16lab::zone_detail {
+namespace fp16lab {
 
-using Wide = unsigned __int128;
+/// Zones in the order of magnitudes; zones.hpp says what they are.
+struct Zone {
+  enum Index : std::size_t { lost, subnormal, normal, overflow, count };
+};
+
+namespace zone_detail {
+
+__extension__ using Wide = unsigned __int128;
 
 /// A positive number, its significand shifted up until the leading one is the highest bit: comparing
-/// exponents, then significands, compares numbers. The product of an FP32 number and an FP64 scale has at
-/// most 77 bits, so it fits.
+/// exponents, then significands, compares numbers. The product of an FP64 number and an FP64 scale has at
+/// most 106 bits, so it fits.
 struct Positive {
   int leading_exponent;
   Wide significand;
 
   /// significand * 2^exponent, significand not zero.
-  static constexpr Positive from(Wide significand, int exponent) {
+  FP16LAB_HD static constexpr Positive from(Wide significand, int exponent) {
     const auto high = static_cast<std::uint64_t>(significand >> 64);
     const int width = high != 0 ? 64 + bit_width(high) : bit_width(static_cast<std::uint64_t>(significand));
     // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): the analyser does not know bit_width
     return {exponent + width - 1, significand << (128 - width)};
   }
-  friend constexpr bool operator<(const Positive& a, const Positive& b) {
+  FP16LAB_HD friend constexpr bool operator<(const Positive& a, const Positive& b) {
     return a.leading_exponent != b.leading_exponent ? a.leading_exponent < b.leading_exponent
                                                     : a.significand < b.significand;
   }
 };
 
-enum Zone : std::size_t { lost, subnormal, normal, overflow, zone_count };
+/// Is y in `zone`, which is not the last one, or in one below it?
+FP16LAB_HD constexpr bool is_within(Zone::Index zone, const FormatRange& range, const Positive& y) {
+  if (zone == Zone::lost) return !(Positive::from(1, range.tie_to_zero) < y);
+  if (zone == Zone::subnormal) return y < Positive::from(1, range.smallest_normal);
+  const Positive threshold = Positive::from(range.overflow_significand, range.overflow_exponent);
+  return y < threshold || (!range.threshold_overflows && !(threshold < y));
+}
 
-/// The edges of a format's zones.
-class Edges {
+/// std::invalid_argument that begins with the function's name, unless the scale is finite and above zero.
+/// Host only.
+void check_scale(const char* function, double scale);
+
+}  // namespace zone_detail
+
+/// The bits of the last magnitude of format F (Binary32 or Binary64) that lands in `zone`, which is not the
+/// last one, or in one below it; 0: none does. Found by bits, whose order is that of magnitudes.
+template <class F>
+FP16LAB_HD constexpr typename F::Bits last_within(Zone::Index zone, const FormatRange& range, double scale) {
+  const Exact s = decode(SmallFloat<Binary64>::from_bits(bits_of(scale)));
+  typename F::Bits within = 0, beyond = F::infinity;
+  while (beyond - within > 1) {
+    const typename F::Bits middle = within + (beyond - within) / 2;
+    const Exact x = decode(SmallFloat<F>::from_bits(middle));
+    const auto product = zone_detail::Positive::from(
+        static_cast<zone_detail::Wide>(x.significand) * s.significand, x.exponent + s.exponent);
+    (zone_detail::is_within(zone, range, product) ? within : beyond) = middle;
+  }
+  return within;
+}
+
+/// The edges of a format's zones at a scale, among the numbers of format F.
+template <class F>
+class ZoneEdges {
  public:
-  explicit constexpr Edges(const FormatRange& range)
-      : tie_to_zero_(Positive::from(1, range.tie_to_zero)),
-        smallest_normal_(Positive::from(1, range.smallest_normal)),
-        overflow_(Positive::from(range.overflow_significand, range.overflow_exponent)),
-        threshold_overflows_(range.threshold_overflows) {}
+  using Bits = typename F::Bits;
 
-  constexpr Zone zone_of(const Positive& y) const {
-    if (!(tie_to_zero_ < y)) return lost;
-    if (y < smallest_normal_) return subnormal;
-    return y < overflow_ || (!threshold_overflows_ && !(overflow_ < y)) ? normal : overflow;
+  constexpr ZoneEdges(const FormatRange& range, double scale)
+      : last_{last_within<F>(Zone::lost, range, scale), last_within<F>(Zone::subnormal, range, scale),
+              last_within<F>(Zone::normal, range, scale)} {}
+
+  /// The last numbers of the zones but the last one, as last_within has them.
+  constexpr const std::array<Bits, Zone::count - 1>& last() const { return last_; }
+  /// Of a finite magnitude that is not zero, by its bits.
+  constexpr Zone::Index zone_of(Bits magnitude) const {
+    std::size_t zone = 0;
+    for (const Bits last : last_) zone += last < magnitude ? 1 : 0;
+    return static_cast<Zone::Index>(zone);
   }
 
  private:
-  Positive tie_to_zero_, smallest_normal_, overflow_;
-  bool threshold_overflows_;
+  std::array<Bits, Zone::count - 1> last_;
 };
 
-/// A finite FP32 magnitude, not zero, times the scale.
-inline Positive product(std::uint32_t fp32_magnitude, const Exact& scale) {
-  const Exact x = decode(SmallFloat<Binary32>::from_bits(fp32_magnitude));
-  return Positive::from(static_cast<Wide>(x.significand) * scale.significand, x.exponent + scale.exponent);
+/// FP32 bits of the smallest number that a bin may hold. Without extremes the counts may be those of an older
+/// folder, in which all of FP32's subnormals are in the bin (2^-127, 2^-126].
+FP16LAB_HD constexpr std::uint32_t smallest_in_bin(int bin, bool extremes) {
+  return bin == ExponentHistogram::subnormal_bins && !extremes ? 1u : ExponentHistogram::smallest_of_bin(bin);
 }
 
-/// Zones are ordered as magnitudes are: where `first` and `last` are one zone, all values of the bin are in
-/// it; otherwise it and those between may hold any part of the bin, but for the values that are known to be
-/// in one.
+/// Where `first` and `last` are one zone, all values of the bin are in it; otherwise it and those between may
+/// hold any part of the bin, but for the values that are known to be in one.
 struct BinZones {
-  Zone first;  ///< of the smallest value that the bin may hold
-  Zone last;   ///< of the largest
+  Zone::Index first;  ///< of the smallest value that the bin may hold
+  Zone::Index last;   ///< of the largest
   std::uint64_t
       at_first;  ///< so many values are surely in `first`: where the smallest value of all is in this bin
   std::uint64_t at_last;
 };
-inline BinZones zones_of_bin(const ExponentHistogram& histogram, int bin, const Exact& scale,
-                             const Edges& edges) {
-  std::uint32_t low = ExponentHistogram::smallest_of_bin(bin);
-  std::uint32_t high = ExponentHistogram::greatest_of_bin(bin);
-  bool has_smallest = false, has_greatest = false;
-  if (histogram.greatest != 0) {
-    has_smallest = ExponentHistogram::bin_of(histogram.smallest) == bin;
-    has_greatest = ExponentHistogram::bin_of(histogram.greatest) == bin;
-    if (has_smallest) low = histogram.smallest;
-    if (has_greatest) high = histogram.greatest;
-  } else if (bin == ExponentHistogram::subnormal_bins) {
-    low = 1;  // in older folders the lowest bin, which had all of FP32's subnormals
-  }
-  return {edges.zone_of(product(low, scale)), edges.zone_of(product(high, scale)), has_smallest ? 1u : 0u,
-          has_greatest ? 1u : 0u};
+constexpr BinZones zones_of_bin(const ExponentHistogram& histogram, int bin,
+                                const ZoneEdges<Binary32>& edges) {
+  const bool extremes = histogram.greatest != 0;
+  const bool has_smallest = extremes && ExponentHistogram::bin_of(histogram.smallest) == bin;
+  const bool has_greatest = extremes && ExponentHistogram::bin_of(histogram.greatest) == bin;
+  return {edges.zone_of(has_smallest ? histogram.smallest : smallest_in_bin(bin, extremes)),
+          edges.zone_of(has_greatest ? histogram.greatest : ExponentHistogram::greatest_of_bin(bin)),
+          has_smallest ? 1u : 0u, has_greatest ? 1u : 0u};
 }
 
-/// std::invalid_argument that begins with the function's name, unless the scale is finite and above zero.
-Exact decode_scale(const char* function, double scale);
-
-}  // namespace fp16lab::zone_detail
+}  // namespace fp16lab

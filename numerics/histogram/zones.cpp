@@ -8,33 +8,28 @@
 #include <limits>
 #include <stdexcept>
 
-#include "numerics/formats/bits.hpp"
-#include "numerics/histogram/zone_edges.hpp"
-
 namespace fp16lab {
-namespace zone_detail {
-
-Exact decode_scale(const char* function, double scale) {
+void zone_detail::check_scale(const char* function, double scale) {
   if (!(scale > 0) || !std::isfinite(scale))
     throw std::invalid_argument(
         fmt::format("{}: scale is {}; a finite number above zero is needed", function, scale));
-  return decode(SmallFloat<Binary64>::from_bits(bits_of(scale)));
 }
-
-}  // namespace zone_detail
 
 namespace {
 
-using zone_detail::BinZones;
+ZoneEdges<Binary32> edges_of(const char* function, const FormatRange& range, double scale) {
+  zone_detail::check_scale(function, scale);
+  return {range, scale};
+}
 
 /// The edge between two zones, as an upper bound of the magnitudes below it, in units of the recorded values.
-double upper_edge(zone_detail::Zone zone, const FormatRange& range, double scale) {
+double upper_edge(Zone::Index zone, const FormatRange& range, double scale) {
   switch (zone) {
-    case zone_detail::lost:
+    case Zone::lost:
       return std::ldexp(1.0, range.tie_to_zero) / scale;
-    case zone_detail::subnormal:
+    case Zone::subnormal:
       return std::ldexp(1.0, range.smallest_normal) / scale;
-    case zone_detail::normal:
+    case Zone::normal:
       return range.overflow_threshold() / scale;
     default:
       return std::numeric_limits<double>::infinity();
@@ -50,9 +45,9 @@ void widen_outward(MassInterval& sum) { sum = mass_detail::widened(sum.lower, su
 
 /// n values in (low, high], squared already where squares are summed; edges likewise.
 void add_bin(ZoneSums& sums, double n, double low, double high, const BinZones& zones,
-             const std::array<double, zone_detail::zone_count>& edges) {
+             const std::array<double, Zone::count>& edges) {
   add(sums.total, n * low, n * high);
-  for (std::size_t z = 0; z < zone_detail::zone_count; ++z) {
+  for (std::size_t z = 0; z < Zone::count; ++z) {
     ZoneSum& zone = sums[z];
     if (z < zones.first || z > zones.last)
       add(zone.outside, n * low, n * high);
@@ -77,14 +72,12 @@ void for_each_interval(ZoneSums& sums, const Change& change) {
 }  // namespace
 
 RangeCounts count_ranges(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
-  using namespace zone_detail;
-  const Exact exact_scale = decode_scale("count_ranges", scale);
-  const Edges edges(range);
+  const ZoneEdges<Binary32> edges = edges_of("count_ranges", range, scale);
   RangeCounts zones;
   for (int bin = 0; bin < ExponentHistogram::bin_count; ++bin) {
     const std::uint64_t count = histogram.bins[static_cast<std::size_t>(bin)];
     if (count == 0) continue;
-    const BinZones of = zones_of_bin(histogram, bin, exact_scale, edges);
+    const BinZones of = zones_of_bin(histogram, bin, edges);
     if (of.first == of.last) {
       zones[of.first].lower += count;
       zones[of.first].upper += count;
@@ -109,7 +102,7 @@ RangeCounts& RangeCounts::operator+=(const RangeCounts& other) {
   infinite += other.infinite;
   nan += other.nan;
   total += other.total;
-  for (std::size_t zone = 0; zone < zone_detail::zone_count; ++zone) {
+  for (std::size_t zone = 0; zone < Zone::count; ++zone) {
     (*this)[zone].lower += other[zone].lower;
     (*this)[zone].upper += other[zone].upper;
   }
@@ -125,11 +118,10 @@ double underflow_rate(const ExponentHistogram& histogram, const FormatRange& ran
 }
 
 ZoneMass zone_mass(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
-  const Exact exact_scale = zone_detail::decode_scale("zone_mass", scale);
-  const zone_detail::Edges format_edges(range);
-  std::array<double, zone_detail::zone_count> edges{}, squared_edges{};
+  const ZoneEdges<Binary32> format_edges = edges_of("zone_mass", range, scale);
+  std::array<double, Zone::count> edges{}, squared_edges{};
   for (std::size_t z = 0; z < edges.size(); ++z) {
-    edges[z] = upper_edge(static_cast<zone_detail::Zone>(z), range, scale);
+    edges[z] = upper_edge(static_cast<Zone::Index>(z), range, scale);
     squared_edges[z] = edges[z] * edges[z];
   }
   ZoneMass mass;
@@ -139,7 +131,7 @@ ZoneMass zone_mass(const ExponentHistogram& histogram, const FormatRange& range,
     const double n = static_cast<double>(count);
     const int e = bin + ExponentHistogram::min_exponent;
     const double low = mass_detail::low_end(e, histogram.greatest != 0), high = mass_detail::high_end(e);
-    const BinZones zones = zone_detail::zones_of_bin(histogram, bin, exact_scale, format_edges);
+    const BinZones zones = zones_of_bin(histogram, bin, format_edges);
     add_bin(mass.l1, n, low, high, zones, edges);
     add_bin(mass.l2_squared, n, low * low, high * high, zones, squared_edges);
   }
@@ -162,7 +154,7 @@ ZoneMass ZoneMass::divided_by(double factor) const {
 ZoneMass& ZoneMass::operator+=(const ZoneMass& other) {
   const auto add_sums = [](ZoneSums& sums, const ZoneSums& more) {
     sums.total = sums.total + more.total;
-    for (std::size_t z = 0; z < zone_detail::zone_count; ++z) {
+    for (std::size_t z = 0; z < Zone::count; ++z) {
       sums[z].inside = sums[z].inside + more[z].inside;
       sums[z].outside = sums[z].outside + more[z].outside;
     }
@@ -173,10 +165,8 @@ ZoneMass& ZoneMass::operator+=(const ZoneMass& other) {
 }
 
 DirectionSums direction_sums(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
-  const Exact exact_scale = zone_detail::decode_scale("direction_sums", scale);
-  const zone_detail::Edges format_edges(range);
-  const double half_spacing =
-      upper_edge(zone_detail::lost, range, scale);  // of subnormals, in recorded units
+  const ZoneEdges<Binary32> format_edges = edges_of("direction_sums", range, scale);
+  const double half_spacing = upper_edge(Zone::lost, range, scale);  // of subnormals, in recorded units
   const double unit_roundoff = std::ldexp(1.0, -range.precision);
   DirectionSums sums;
   sums.overflows = histogram.infinite + histogram.nan > 0;
@@ -187,12 +177,10 @@ DirectionSums direction_sums(const ExponentHistogram& histogram, const FormatRan
     const double n = static_cast<double>(count);
     const int e = bin + ExponentHistogram::min_exponent;
     const double low = mass_detail::low_end(e, histogram.greatest != 0), high = mass_detail::high_end(e);
-    const auto [first, last, at_first, at_last] =
-        zone_detail::zones_of_bin(histogram, bin, exact_scale, format_edges);
-    sums.may_overflow = sums.may_overflow || last == zone_detail::overflow;
-    sums.overflows =
-        sums.overflows || first == zone_detail::overflow || (last == zone_detail::overflow && at_last > 0);
-    const bool all_lost = last == zone_detail::lost, some_lost = first == zone_detail::lost;
+    const auto [first, last, at_first, at_last] = zones_of_bin(histogram, bin, format_edges);
+    sums.may_overflow = sums.may_overflow || last == Zone::overflow;
+    sums.overflows = sums.overflows || first == Zone::overflow || (last == Zone::overflow && at_last > 0);
+    const bool all_lost = last == Zone::lost, some_lost = first == Zone::lost;
     const double lost_top = std::min(high, half_spacing);
     if (some_lost) add(sums.lost, all_lost ? n * (low * low) : 0, n * (lost_top * lost_top));
     if (!all_lost) add(sums.kept, some_lost ? 0 : n * (low * low), n * (high * high));
@@ -200,9 +188,9 @@ DirectionSums direction_sums(const ExponentHistogram& histogram, const FormatRan
     // then a fraction of x; the last two are equal at the smallest normal number. A ratio (A + d^2) / (B +
     // x^2) that is at most 1 is largest for the largest error and the smallest magnitude, which is no smaller
     // than the error.
-    const double error = all_lost                         ? high
-                         : last == zone_detail::subnormal ? half_spacing
-                                                          : std::max(half_spacing, unit_roundoff * high);
+    const double error = all_lost                  ? high
+                         : last == Zone::subnormal ? half_spacing
+                                                   : std::max(half_spacing, unit_roundoff * high);
     sums.error_squared += n * (error * error);
     sums.norm_squared += n * std::max(low * low, error * error);
   }

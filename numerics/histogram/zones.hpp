@@ -27,6 +27,7 @@
 #include "numerics/formats/format_range.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
 #include "numerics/histogram/range_mass.hpp"
+#include "numerics/histogram/zone_edges.hpp"
 
 namespace fp16lab {
 
@@ -34,13 +35,13 @@ namespace fp16lab {
 template <class T>
 struct PerZone {
   T lost{}, subnormal{}, normal{}, overflow{};
-  /// By zone_detail::Zone, the order of magnitudes.
+  /// By Zone::Index, the order of magnitudes.
   T& operator[](std::size_t zone) { return this->*members()[zone]; }
   const T& operator[](std::size_t zone) const { return this->*members()[zone]; }
   bool operator==(const PerZone&) const = default;
 
  private:
-  static constexpr std::array<T PerZone::*, 4> members() {
+  static constexpr std::array<T PerZone::*, Zone::count> members() {
     return {&PerZone::lost, &PerZone::subnormal, &PerZone::normal, &PerZone::overflow};
   }
 };

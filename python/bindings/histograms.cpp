@@ -112,12 +112,14 @@ void count_on_stream(std::uintptr_t values, std::size_t count, std::string_view 
                                     reinterpret_cast<std::uint64_t*>(row), reinterpret_cast<void*>(stream));
 }
 
+/// A number for each bin.
 using Bins = nb::ndarray<nb::numpy, std::uint64_t, nb::ndim<1>>;
-Bins bins(const ExponentHistogram& histogram) {
-  auto* copy = new std::array(histogram.bins);
+Bins array_of(const decltype(ExponentHistogram::bins)& values) {
+  auto* copy = new std::array(values);
   const nb::capsule owner(copy, [](void* held) noexcept { delete static_cast<decltype(copy)>(held); });
   return Bins(copy->data(), {copy->size()}, owner);
 }
+Bins bins(const ExponentHistogram& histogram) { return array_of(histogram.bins); }
 
 nb::bytes state_of(const ExponentHistogram& histogram) { return nb::bytes(&histogram, sizeof(histogram)); }
 void set_state(ExponentHistogram& histogram, const nb::bytes& state) {
@@ -169,6 +171,15 @@ nb::dict zones(const ExponentHistogram& histogram, const nb::object& scale, cons
   result["nan"] = counts.nan;
   result["total"] = counts.total;
   return result;
+}
+
+/// Of the smallest value of each bin: 0 for lost, to 3 for overflow. For a scale that `zones` has not refused.
+Bins zones_of_bins(const ExponentHistogram& histogram, double scale, std::string_view format) {
+  const ZoneEdges<Binary32> edges(range_of(format_of(format)), scale);
+  decltype(ExponentHistogram::bins) zones{};
+  for (std::size_t bin = 0; bin < zones.size(); ++bin)
+    zones[bin] = zones_of_bin(histogram, static_cast<int>(bin), edges).first;
+  return array_of(zones);
 }
 
 }  // namespace
@@ -232,6 +243,7 @@ Source: numerics/histogram.
 A dict: lost (become zero), subnormal, normal and overflow are (lower, upper) counts, equal ends where the
 bins decide; zero, infinite and nan are what was counted so; total is all. Errors: ValueError unless scale is
 finite and above zero, and for an unknown format. Source: numerics/histogram/zones.hpp.)")
+      .def("_zones_of_bins", &zones_of_bins, nb::arg("scale"), nb::arg("format"))
       .def("suggest_scale", &suggest_scale, nb::arg("format").none() = "f16",
            nb::arg("recorded_scale").none() = 1.0,
            nb::sig(

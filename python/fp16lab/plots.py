@@ -31,7 +31,7 @@ def plot_histogram(histogram: Histogram, scale: float = 1.0, format: str = "f16"
     lows = np.arange(bins.size) - 150 + shift
     limits = FORMATS[format]
     edges = (limits.smallest - 1, limits.smallest + limits.precision - 1, limits.greatest + 1)
-    zone = np.searchsorted(edges, lows, side="right")
+    zone = histogram._zones_of_bins(scale, format)
     used = np.flatnonzero(bins)
     entries = []
     for index, (name, color) in enumerate(_COLORS.items()):

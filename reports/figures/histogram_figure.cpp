@@ -27,27 +27,24 @@ struct Edges {
         overflow(std::log2(range.overflow_threshold())) {}
 };
 
-enum Zone { lost, subnormal, normal, overflow, cut_zones };
-
 struct ZoneStyle {
   std::string_view color, fill, cut_fill;
 };
-constexpr std::array<ZoneStyle, 4> styles{{{lost_color, "fs pattern 4", "fs pattern 4"},
-                                           {subnormal_color, "fs solid 0.55", "fs pattern 5"},
-                                           {normal_color, "fs solid 0.95", "fs pattern 5"},
-                                           {overflow_color, "fs solid 0.95", "fs pattern 5"}}};
+constexpr std::array<ZoneStyle, Zone::count> styles{{{lost_color, "fs pattern 4", "fs pattern 4"},
+                                                     {subnormal_color, "fs solid 0.55", "fs pattern 5"},
+                                                     {normal_color, "fs solid 0.95", "fs pattern 5"},
+                                                     {overflow_color, "fs solid 0.95", "fs pattern 5"}}};
 
-/// Zone of the bin (2^from, 2^(from+1)]; + cut_zones if an edge lies inside.
-int zone_of(double from, const Edges& edges) {
-  const double middle = from + 0.5;
-  const int zone = middle < edges.lost       ? lost
-                   : middle < edges.normal   ? subnormal
-                   : middle < edges.overflow ? normal
-                                             : overflow;
-  const auto cuts = [from](double edge) { return from < edge && edge < from + 1; };
+/// The zone that a bin is drawn in; + Zone::count if an edge lies inside.
+std::size_t drawn_zone(const ExponentHistogram& values, int bin, const ZoneEdges<Binary32>& edges) {
+  const BinZones zones = zones_of_bin(values, bin, edges);
+  if (zones.first == zones.last) return zones.first;
   // The edge to infinity mostly lies just below the upper end of a bin, at any power of two.
-  if (cuts(edges.overflow)) return overflow + cut_zones;
-  return cuts(edges.lost) || cuts(edges.normal) ? zone + cut_zones : zone;
+  if (zones.last == Zone::overflow) return Zone::overflow + Zone::count;
+  const std::uint32_t low = ExponentHistogram::smallest_of_bin(bin),
+                      high = ExponentHistogram::greatest_of_bin(bin);
+  if (edges.zone_of(high - 1) == zones.first) return zones.first;  // its upper end alone lies beyond
+  return edges.zone_of(low + (high - low) / 2) + Zone::count;
 }
 
 /// The data blocks, and what the axes must show.
@@ -68,12 +65,13 @@ Blocks blocks_of(std::span<const HistogramPanel> panels, double factor) {
   const Edges fp16(fp16_range);
   blocks.low = fp16.lost - 10;
   blocks.high = std::ceil(fp16.overflow) + 3;
-  /// bar(lower end of the bin, percent) of each.
+  /// bar(lower end of the bin, percent, bin) of each.
   const auto for_each_bar = [&](const HistogramPanel& panel, const auto& bar) {
     const auto total = static_cast<double>(panel.values.finite_nonzero() + nonfinite(panel));
     const double shift = std::log2(panel.factor.value_or(factor));
-    for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e)
-      if (panel.values.at(e) != 0) bar(e + shift, 100 * static_cast<double>(panel.values.at(e)) / total);
+    for (int bin = 0; bin < ExponentHistogram::bin_count; ++bin)
+      if (const std::uint64_t count = panel.values.bins[static_cast<std::size_t>(bin)]; count != 0)
+        bar(bin + ExponentHistogram::min_exponent + shift, 100 * static_cast<double>(count) / total, bin);
     blocks.tallest =
         std::max(blocks.tallest, 100 * static_cast<double>(nonfinite(panel)) / std::max(total, 1.0));
   };
@@ -82,7 +80,7 @@ Blocks blocks_of(std::span<const HistogramPanel> panels, double factor) {
   for (const HistogramPanel& panel : panels) {
     lowest = std::min(lowest, Edges(panel.range).lost);
     highest = std::max(highest, std::ceil(Edges(panel.range).overflow));
-    for_each_bar(panel, [&](double from, double share) {
+    for_each_bar(panel, [&](double from, double share, int) {
       if (share > 0.05) {
         blocks.low = std::min(blocks.low, std::floor(from) - 1);
         blocks.high = std::max(blocks.high, std::ceil(from) + 2);
@@ -97,16 +95,16 @@ Blocks blocks_of(std::span<const HistogramPanel> panels, double factor) {
   if (std::ranges::any_of(panels, [](const HistogramPanel& panel) { return nonfinite(panel) > 0; }))
     blocks.at_infinity = (blocks.high += 3) - 2;
   for (const HistogramPanel& panel : panels) {
-    const Edges edges(panel.range);
+    const ZoneEdges<Binary32> edges(panel.range, panel.factor.value_or(factor));
     blocks.data += gnuplot_comment(panel.name);
-    for_each_bar(panel, [&](double from, double share) {
-      blocks.data += fmt::format("{:.6g}\t{:.6g}\t{}\n", from, share, zone_of(from, edges));
+    for_each_bar(panel, [&](double from, double share, int bin) {
+      blocks.data += fmt::format("{:.6g}\t{:.6g}\t{}\n", from, share, drawn_zone(panel.values, bin, edges));
     });
     if (nonfinite(panel) > 0)
       blocks.data += fmt::format("{:.6g}\t{:.6g}\t{}\n", *blocks.at_infinity,
                                  100 * static_cast<double>(nonfinite(panel)) /
                                      static_cast<double>(panel.values.finite_nonzero() + nonfinite(panel)),
-                                 static_cast<int>(overflow));
+                                 static_cast<std::size_t>(Zone::overflow));
     else if (panel.values.finite_nonzero() == 0)
       blocks.data += "nan\tnan\tnan\n";
     blocks.data += "\n\n";
@@ -245,12 +243,12 @@ std::string panel_commands(const HistogramPanel& panel, const HistogramFigure& f
   // All panels have the same axes: the first of a row names the heights.
   const bool first_of_row = block % static_cast<std::size_t>(layout.columns) == 0;
   body += fmt::format("  set ytics format \"{}\"\n  plot \\\n", first_of_row ? "%g %%" : "");
-  for (int zone = 0; zone < 2 * cut_zones; ++zone) {
-    const ZoneStyle& style = styles.at(static_cast<std::size_t>(zone % cut_zones));
+  for (std::size_t zone = 0; zone < 2 * Zone::count; ++zone) {
+    const ZoneStyle& style = styles.at(zone % Zone::count);
     body += fmt::format(
         "    {}.\".dat\" index {} using ($3=={} ? $1+0.5 : 1/0):2 with boxes {} lc rgb \"{}\"{}\n",
-        gnuplot_string(figure.stem), block, zone, zone < cut_zones ? style.fill : style.cut_fill, style.color,
-        zone + 1 < 2 * cut_zones ? ", \\" : "");
+        gnuplot_string(figure.stem), block, zone, zone < Zone::count ? style.fill : style.cut_fill,
+        style.color, zone + 1 < 2 * Zone::count ? ", \\" : "");
   }
   return body;
 }

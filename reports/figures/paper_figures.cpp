@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "numerics/formats/format.hpp"
+#include "numerics/formats/format_range.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/figures/gnuplot.hpp"
 #include "reports/figures/question_figures.hpp"
@@ -11,8 +11,8 @@
 namespace fp16lab::reports {
 namespace {
 
-constexpr int lost_edge = Binary16::exponent_of_min_subnormal - 1;
-constexpr int normal_edge = Binary16::emin;
+constexpr int lost_edge = fp16_range.tie_to_zero;
+constexpr int normal_edge = fp16_range.smallest_normal;
 constexpr int first_exponent = -52, last_exponent = -4;
 
 /// Percent by exponent, of `of`; one line a bin, a column for each histogram.

@@ -159,22 +159,14 @@ Json interval(double lower, double upper) { return Json::array({lower, upper}); 
 /// For every bin that counted something: exponent, count, the zones of its smallest and of its greatest value.
 Json bins_of(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
   Json bins = Json::array();
-  for (int i = 0; i < ExponentHistogram::bin_count; ++i) {
-    const auto bin = static_cast<std::size_t>(i);
-    if (histogram.bins[bin] == 0) continue;
-    ExponentHistogram alone;
-    alone.bins[bin] = histogram.bins[bin];
-    alone.include(ExponentHistogram::smallest_of_bin(i), ExponentHistogram::greatest_of_bin(i));
-    if (histogram.greatest == 0) alone.forget_extremes();
-    if (histogram.smallest != 0 && ExponentHistogram::bin_of(histogram.smallest) == i)
-      alone.smallest = histogram.smallest;
-    if (histogram.greatest != 0 && ExponentHistogram::bin_of(histogram.greatest) == i)
-      alone.greatest = histogram.greatest;
-    const RangeCounts counts = count_ranges(alone, range, scale);
-    std::size_t first = 0, last = zone_names.size() - 1;
-    while (counts[first].upper == 0) ++first;
-    while (counts[last].upper == 0) --last;
-    bins.push_back(Json::array({i + ExponentHistogram::min_exponent, histogram.bins[bin], first, last}));
+  const ZoneEdges<Binary32> edges(range, scale);
+  for (int bin = 0; bin < ExponentHistogram::bin_count; ++bin) {
+    const std::uint64_t count = histogram.bins[static_cast<std::size_t>(bin)];
+    if (count == 0) continue;
+    const BinZones zones = zones_of_bin(histogram, bin, edges);
+    bins.push_back(
+        Json::array({bin + ExponentHistogram::min_exponent, count, static_cast<std::size_t>(zones.first),
+                     static_cast<std::size_t>(zones.last)}));
   }
   return bins;
 }

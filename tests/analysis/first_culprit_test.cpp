@@ -18,14 +18,6 @@ using ::testing::Not;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-TEST(FirstCulprit, ThresholdsAreWhereRoundingGoesToInfinity) {
-  EXPECT_EQ(overflow_threshold(DType::f16), 65520.0);
-  // bfloat16: greatest finite number (2 - 2^-7) 2^127, half an ulp is 2^119. FP32: (2 - 2^-23) 2^127 + 2^103.
-  EXPECT_EQ(overflow_threshold(DType::bf16), (2.0 - 0x1p-7) * 0x1p127 + 0x1p119);
-  EXPECT_EQ(overflow_threshold(DType::f32), (2.0 - 0x1p-23) * 0x1p127 + 0x1p103);
-  EXPECT_THROW(overflow_threshold(DType::i32), std::invalid_argument);
-}
-
 TEST(FirstCulprit, BinadesAreTheLeastShiftThatFits) {
   EXPECT_EQ(binades_above(0.0, DType::f16), 0u);
   EXPECT_EQ(binades_above(65519.996, DType::f16), 0u);
@@ -39,6 +31,11 @@ TEST(FirstCulprit, BinadesAreTheLeastShiftThatFits) {
       EXPECT_GE(std::ldexp(magnitude, 1 - k), 65520.0);
     }
   }
+  EXPECT_EQ(binades_above(464.0, DType::e4m3), 0u);  // the tie, which E4M3 keeps
+  EXPECT_EQ(binades_above(465.0, DType::e4m3), 1u);
+  // bfloat16's greatest finite number is (2 - 2^-7) 2^127, half an ulp of it 2^119.
+  EXPECT_EQ(binades_above((2.0 - 0x1p-7) * 0x1p127 + 0x1p119, DType::bf16), 1u);
+  EXPECT_THROW(binades_above(1.0, DType::i32), std::invalid_argument);
   EXPECT_THROW(binades_above(-1.0, DType::f16), std::invalid_argument);
   EXPECT_THROW(binades_above(infinity, DType::f16), std::invalid_argument);
   EXPECT_THROW(binades_above(nan, DType::f16), std::invalid_argument);

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "analysis/observed_output.hpp"
 #include "analysis/range_report.hpp"
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/run_folder.hpp"
@@ -19,6 +20,7 @@
 #include "numerics/histogram/zones.hpp"
 #include "reports/data/league.hpp"
 #include "reports/data/rate_text.hpp"
+#include "reports/page/embedded_page.hpp"
 #include "reports/page/page_detail.hpp"
 #include "reports/page/report.hpp"
 #include "tests/reports/page_in_browser.hpp"
@@ -264,6 +266,70 @@ TEST_F(PageInBrowser, SlidersShowWhatCountRangesCounts) {
   for (const std::size_t i : order) by_skips.push_back(replay.policies[i].label);
   EXPECT_EQ(seen.at("sorted").at(2), Json(by_skips));
   EXPECT_EQ(seen.at("strips"), names.size()) << "a strip for every policy: no two did the same";
+}
+
+/// [first, last, surely in first, surely in last] of a bin of a histogram with these extremes, as numbers.
+Json zones_json(std::uint32_t smallest, std::uint32_t greatest, int bin, const ZoneEdges<Binary32>& edges) {
+  ExponentHistogram histogram;
+  histogram.smallest = smallest;
+  histogram.greatest = greatest;
+  const BinZones zones = zones_of_bin(histogram, bin, edges);
+  return {static_cast<int>(zones.first), static_cast<int>(zones.last), zones.at_first, zones.at_last};
+}
+
+/// The page has a rule of its own in zones.js. Every bin of every format, with its extremes unknown and known,
+/// at scales that move edges to ends of bins and at such that do not; and the FP32 numbers on both sides of
+/// every edge.
+TEST_F(PageInBrowser, ZonesOfEveryBinAreTheLibrarys) {
+  // No powers of two, and such that FP32 has no numbers between them and one.
+  std::vector<double> scales{1.0 / 3, 819.2, 1000, 65536.0 / 65512, 65520.0 / 65536, 0x1.8p-90, 0x1p100 / 3};
+  for (const double beside_one : {1 - 0x1p-53, 1 - 0x1p-24, 1 + 0x1p-52, 1 + 0x1p-24})
+    scales.push_back(beside_one);
+  for (const int k : {-140, -90, -41, -25, -14, -1, 0, 1, 11, 16, 24, 60, 110, 140})
+    scales.push_back(std::ldexp(1.0, k));
+  Json cases = Json::array(), expected = Json::array();
+  for (const DType format : dtypes<has_range>)
+    for (const Observed observed : {Observed::gradients, Observed::updates})
+      for (const double scale : scales) {
+        const FormatRange range = analysis::judged_range(observed, format);
+        const ZoneEdges<Binary32> edges(range, scale);
+        const Json known{{"tie", range.tie_to_zero},  // as format_json of page_json.hpp has it
+                         {"normal", range.smallest_normal},
+                         {"overflow", range.overflow_threshold()},
+                         {"reached", range.threshold_overflows}};
+        Json beside = Json::array(), answers = Json::array();
+        for (const auto& [smallest, greatest] : {std::pair(0u, 0u), {1u, Binary32::max_finite}})
+          for (int bin = 0; bin < ExponentHistogram::bin_count; ++bin)
+            answers.push_back(zones_json(smallest, greatest, bin, edges));
+        for (const std::uint32_t last : edges.last())
+          for (const std::uint32_t bits : {last, last + 1}) {
+            if (bits == 0 || bits > Binary32::max_finite) continue;
+            const int bin = ExponentHistogram::bin_of(bits);
+            beside.push_back({bits, bin + ExponentHistogram::min_exponent});
+            answers.push_back(zones_json(bits, bits, bin, edges));
+          }
+        cases.push_back({known, scale, beside});
+        expected.push_back(answers);
+      }
+  // The page's script has a scope of its own: its rule once more, outside of it.
+  std::string_view rule = page::report_js.substr(page::report_js.find("// Powers of two by halving"));
+  rule = rule.substr(0, rule.find("// Counts of the zones as"));
+  const std::filesystem::path page =
+      write_report(small_set(), folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"});
+  const Json seen = probed(page, "const cases = " + cases.dump() + R"(;
+const bins = Array.from({length: 278}, (_, bin) => bin - 150), greatest = floatOfBits(0x7f7fffff);
+const zones = (e, least, most, ratio, range) => zonesOfBin([0, 0, 0, 0, [], least, most], e, ratio, range);
+return cases.map(([range, ratio, beside]) => [
+  ...bins.map(e => zones(e, 0, 0, ratio, range)), ...bins.map(e => zones(e, floatOfBits(1), greatest, ratio, range)),
+  ...beside.map(([bits, e]) => zones(e, floatOfBits(bits), floatOfBits(bits), ratio, range))]);
+)",
+                           "1400,1000", {}, std::string(rule));
+  ASSERT_EQ(seen.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(seen[i].size(), expected[i].size());
+    for (std::size_t k = 0; k < expected[i].size(); ++k)
+      ASSERT_EQ(seen[i][k], expected[i][k]) << "question " << k << " of " << cases[i].dump();
+  }
 }
 
 /// Everything that folders, manifests, histograms and replays may hold, as an attack: a comment that swallows

@@ -18,7 +18,7 @@
 #include "experiments/app/registry.hpp"
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/formats/decimal.hpp"
-#include "numerics/formats/format.hpp"
+#include "numerics/formats/format_range.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
 
@@ -175,12 +175,6 @@ std::vector<Step> steps_of_amax(const std::string& argument) {
   return steps;
 }
 
-/// From here on magnitudes round to infinity in FP16: the midpoint between its largest number and 2^(emax +
-/// 1).
-constexpr double fp16_overflow = static_cast<double>((1u << (Binary16::precision + 1)) - 1u) *
-                                 static_cast<double>(1u << (Binary16::emax - Binary16::precision));
-static_assert(fp16_overflow == 65520);
-
 /// The gradient as it is before it is rounded to FP16, with the step's scale.
 float scaled_gradient(double amax, double scale) { return static_cast<float>(amax * scale); }
 
@@ -200,7 +194,7 @@ ExitCode run_steps(const std::vector<Step>& steps, bool has_magnitudes, const Sc
     bool overflow = step.overflow;
     if (has_magnitudes) {
       const float gradient = scaled_gradient(step.amax, state.scale);
-      overflow = !(static_cast<double>(gradient) < fp16_overflow);
+      overflow = fp16_range.overflows(static_cast<double>(gradient));
       statistics = {};
       statistics.weight.count(std::bit_cast<std::uint32_t>(gradient));
     }
