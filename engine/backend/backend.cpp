@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/backend/checks.hpp"
+#include "engine/backend/recording.hpp"
 
 namespace fp16lab::engine {
 
@@ -313,6 +314,12 @@ std::uint64_t Backend::digest(std::span<const DigestItem> items) {
 
 std::unique_ptr<Recording> Backend::record(const std::function<void()>& /*work*/) {
   throw std::logic_error("record: the " + std::string(name()) + " back end does not record verbs");
+}
+
+void refuse_in_recording(std::string_view verb) {
+  throw std::logic_error(std::string(verb) +
+                         ": the host would have to wait for numbers, or give some, which a recorded step "
+                         "cannot; call it outside of Backend::record");
 }
 
 double Backend::milliseconds(const std::function<void()>& work) {

@@ -256,7 +256,7 @@ std::vector<std::string> Iteration::nonfinite_parameters(std::size_t group) {
 /// Keeps what tells which of the group's gradients are not finite, before clipping by value makes an infinity
 /// finite.
 void Iteration::keep_names(std::size_t group) {
-  if (!backend_->records()) {
+  if (!runs_behind_host() && !options_.graph) {
     names_[group] = nonfinite_parameters(group);
     return;
   }
@@ -310,7 +310,7 @@ bool Iteration::load_batches(std::uint64_t number) {
 
 void Iteration::fetch_ahead() {
   const std::uint64_t next = number_ + 1;
-  if (!backend_->records() || next >= options_.steps) return;
+  if (!runs_behind_host() || next >= options_.steps) return;
   if (!loaded_.empty()) {
     load_batches(next);  // behind the replay that still reads them, in the order of the device's work
   } else {

@@ -167,6 +167,8 @@ class Iteration {
   }
 
  private:
+  /// Is there work of the device left when a verb returns?
+  bool runs_behind_host() const { return backend_->records() && !step_.on_host(); }
   bool dumping() const { return dumps(number_); }
   /// Gradients of these parameters by shard become their mean.
   void reduce(optim::Optimizer& optimizer);
@@ -211,7 +213,7 @@ class Iteration {
   std::size_t begun_with_ = 0;     ///< bytes in use before its first inputs
   std::size_t forward_bytes_ = 0;  ///< 0 until its first backward pass
   bool names_overflows_ = false;
-  /// Names found before clipping by value hid what they name; where the back end runs behind the host, the
+  /// Names found before clipping by value hid what they name; where the host must not wait for them, the
   /// counts to find them in.
   std::vector<std::optional<std::vector<std::string>>> names_;
   std::vector<CountedGradients> counted_;

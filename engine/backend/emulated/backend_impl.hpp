@@ -31,6 +31,7 @@ class EmulatedBackend : public Backend {
 
  protected:
   const Workers& workers() const { return workers_; }
+  StoragePool& pool() { return pool_; }
 
 #define FP16LAB_VERB(verb, ...) void do_##verb(__VA_ARGS__) override;
   FP16LAB_BACKEND_VERBS(FP16LAB_VERB)

@@ -14,6 +14,7 @@
 
 #include "engine/backend/emulated/backend_impl.hpp"
 #include "engine/backend/emulated/emulated_backend.hpp"
+#include "engine/backend/emulated/recording.hpp"
 
 namespace fp16lab::engine {
 
@@ -33,7 +34,7 @@ bool saturate_words(std::uint16_t* words, std::int64_t count) {
   return found;
 }
 
-class SaturatingBackend final : public EmulatedBackend {
+class SaturatingBackend : public EmulatedBackend {
  public:
   using EmulatedBackend::EmulatedBackend;
 
@@ -69,8 +70,8 @@ class SaturatingBackend final : public EmulatedBackend {
 std::unique_ptr<Backend> make_emulated_backend(const TensorCoreModel& model, int threads,
                                                FloatOverflow overflow, const LibraryOrder& library) {
   if (overflow == FloatOverflow::saturate)
-    return std::make_unique<SaturatingBackend>(model, threads, library);
-  return std::make_unique<EmulatedBackend>(model, threads, library);
+    return std::make_unique<Recordable<SaturatingBackend>>(model, threads, library);
+  return std::make_unique<Recordable<EmulatedBackend>>(model, threads, library);
 }
 
 std::unique_ptr<Backend> make_emulated_backend(std::string_view tensor_core, DType accumulator, int threads,

@@ -7,6 +7,7 @@
 #include "engine/backend/cuda/library/product_library.hpp"
 #include "engine/backend/cuda/runtime/no_device.hpp"
 #include "engine/backend/cuda/verbs/backend_impl.hpp"
+#include "engine/backend/recording.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::engine {
@@ -47,18 +48,6 @@ const TensorCoreModel& chosen_row(const CudaDevice& device, const CudaOptions& o
         options.tensor_core, device.name, own, own));
   return tensor_core_model(own);
 }
-
-/// While it lives, the pool's blocks become the recording's.
-class RecordingMemory {
- public:
-  explicit RecordingMemory(StoragePool& pool) : pool_(&pool) { pool.begin_recording(); }
-  ~RecordingMemory() { pool_->end_recording(); }
-  RecordingMemory(const RecordingMemory&) = delete;
-  RecordingMemory& operator=(const RecordingMemory&) = delete;
-
- private:
-  StoragePool* pool_;
-};
 
 class RecordedGraph final : public Recording {
  public:
@@ -121,11 +110,7 @@ Tensor CudaBackend::empty(const Shape& shape, DType dtype) {
 }
 
 void CudaBackend::require_not_recording(std::string_view verb) const {
-  if (runtime_.recording())
-    throw std::logic_error(
-        fmt::format("{}: the host and the device would have to wait for each other, which a "
-                    "recorded step cannot; call it outside of Backend::record",
-                    verb));
+  if (runtime_.recording()) refuse_in_recording(verb);
 }
 
 std::unique_ptr<Recording> CudaBackend::record(const std::function<void()>& work) {

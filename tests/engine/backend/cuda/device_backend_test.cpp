@@ -1,4 +1,4 @@
-// The device back end where no other one has the same: recording and replay, memory that ends.
+// The device back end where no other one has the same: memory that ends, products that move their operands.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -34,12 +34,6 @@ class DeviceBackend : public OnDevice {
     return uploaded(*backend_, {std::ssize(values)}, values);
   }
   std::vector<float> values_of(const Tensor& x) { return downloaded<float>(*backend_, x); }
-  /// A StepState in device memory, of so many iterations.
-  void upload_iteration(std::uint64_t iteration, Tensor& step) {
-    StepState state{};
-    state.iteration = iteration;
-    backend_->upload(std::as_bytes(std::span(&state, 1)), step);
-  }
 
   std::unique_ptr<Backend> backend_;
 };
@@ -51,93 +45,6 @@ std::vector<float> uniform(std::uint64_t seed) {
   std::vector<float> values;
   for (std::uint64_t i = 0; i < size; ++i) values.push_back(uniform01(words.word(i)) - 0.25f);
   return values;
-}
-
-/// x = x / 3 + tanh(x) where a mask of this iteration says so, by way of scratch memory that is given back.
-void step_forward(Backend& backend, Tensor& x, const Tensor& step) {
-  Tensor mask = backend.empty(x.shape(), DType::f32), grown = backend.empty(x.shape(), DType::f32);
-  backend.fill_bernoulli(mask, {.seed = 3, .stream = 4}, 0.75f, step);
-  backend.unary(UnaryOp::tanh, x, grown);
-  backend.binary(BinaryOp::multiply, grown, mask, grown);
-  backend.divide(x, 3.0f, x);
-  backend.binary(BinaryOp::add, x, grown, x);
-}
-
-TEST_F(DeviceBackend, ReplayGivesTheBitsOfCallingAgain) {
-  Tensor step = backend_->empty(Shape{static_cast<std::int64_t>(sizeof(StepState))}, DType::u8);
-  Tensor called = tensor(uniform(1)), replayed = tensor(uniform(1));
-  const std::vector<float> begin = values_of(replayed);
-  ASSERT_TRUE(backend_->records());
-  upload_iteration(0, step);
-  const std::unique_ptr<Recording> recording =
-      backend_->record([&] { step_forward(*backend_, replayed, step); });
-  EXPECT_EQ(values_of(replayed), begin) << "recorded, not done";
-  for (std::uint64_t iteration = 0; iteration < 4; ++iteration) {
-    upload_iteration(iteration, step);
-    step_forward(*backend_, called, step);
-    // Scratch memory that the recording gave back: it may hold anything between two replays.
-    Tensor garbage = backend_->empty(Shape{size}, DType::f32);
-    backend_->fill(garbage, 1e30);
-    recording->replay();
-    EXPECT_EQ(values_of(replayed), values_of(called)) << "iteration " << iteration;
-    EXPECT_NE(values_of(replayed), begin);
-  }
-}
-
-TEST_F(DeviceBackend, ReplayDrawsANewMaskInEachIteration) {
-  Tensor step = backend_->empty(Shape{static_cast<std::int64_t>(sizeof(StepState))}, DType::u8);
-  Tensor mask = tensor(uniform(1));
-  const auto recording = backend_->record([&] { backend_->fill_bernoulli(mask, {.seed = 1}, 0.5f, step); });
-  const auto mask_of = [&](std::uint64_t iteration) {
-    upload_iteration(iteration, step);
-    recording->replay();
-    return values_of(mask);
-  };
-  const std::vector<float> first = mask_of(1);
-  EXPECT_NE(mask_of(2), first);
-  EXPECT_EQ(mask_of(1), first);
-  EXPECT_EQ(mask_of((std::uint64_t{1} << 32) + 1), first) << "the low 32 bits count";
-}
-
-TEST_F(DeviceBackend, VerbsThatMeetTheHostAreRefusedInARecording) {
-  Tensor x = tensor(uniform(1)), step = backend_->make_step_state({});
-  std::vector<std::byte> bytes(x.byte_count());
-  ExponentHistogram histogram;
-  CastProbe probe;
-  backend_->histogram(x, probe);
-  CastProbe* const probes[] = {&probe};
-  const DigestItem items[] = {{x, 1}};
-  const std::vector<std::pair<std::string, std::function<void()>>> calls{
-      {"upload", [&] { backend_->upload(bytes, x); }},
-      {"download", [&] { backend_->download(x, bytes); }},
-      {"read_step_state", [&] { backend_->read_step_state(step); }},
-      {"write_step_state", [&] { backend_->write_step_state({}, step); }},
-      {"histogram", [&] { backend_->histogram(x, histogram); }},
-      {"settle", [&] { backend_->settle(probes); }},
-      {"digest", [&] { backend_->digest(x, 1); }},
-      {"digest", [&] { backend_->digest(items); }},
-      {"record", [&] { backend_->record([] {}); }}};
-  const std::vector<float> before = values_of(x);
-  for (const auto& [verb, call] : calls) {
-    SCOPED_TRACE(verb);
-    const auto recorded = [&, &body = call] { backend_->record(body); };
-    EXPECT_THROW(recorded(), std::logic_error);
-    EXPECT_EQ(message_of(recorded).find(verb + ": "), 0u) << message_of(recorded);
-    EXPECT_EQ(values_of(x), before) << "the recording is over, and nothing of it was done";
-  }
-}
-
-TEST_F(DeviceBackend, AFailedRecordingIsGivenUp) {
-  Tensor x = tensor(uniform(1));
-  const std::vector<float> before = values_of(x);
-  const auto failing = [&] {
-    backend_->scale(x, 2.0f, x);
-    throw std::runtime_error("the work failed");
-  };
-  EXPECT_EQ(message_of([&] { backend_->record(failing); }), "the work failed");
-  EXPECT_EQ(values_of(x), before);
-  backend_->scale(x, 1.0f, x);
-  EXPECT_EQ(values_of(x), before);
 }
 
 TEST_F(DeviceBackend, OutOfMemorySaysWhatWasAskedAndWhatIsFree) {
