@@ -136,25 +136,17 @@ Trainer::Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan,
 StepRow Trainer::train_step() {
   const FloatingPointScope environment;
   const auto start = std::chrono::steady_clock::now();
-  const std::uint64_t step = iteration_ + 1;
-  const ObservedSet observed = wanted_tensors(*tap_, step);
-  const bool counted = wants(What::op_statistics, step);
-  tensor_log_.begin(step, observed, *tap_);
-  parts_.autocast().set_statistics(counted ? &op_statistics_ : nullptr);
-  parts_.set_taps(!observed.empty() || parts_.wants_statistics() ? &tensor_log_ : nullptr,
-                  wants_culprits(step) ? &culprits_ : nullptr);
-
-  do_step({.observed = observed, .names_overflows = wants(What::overflows, step)}, counted);
+  const StepKind kind = begin_looking(iteration_ + 1);
+  if (!is_replayed(kind)) {
+    parts_.begin(iteration_, kind.names_overflows);
+    method_->run(parts_);  // Supervised::run: forward, backward from S, unscale, check, clip, step or skip
+    parts_.end();          // update: the policy gives the next S
+    if (recorded_) recorded_->note_done(kind);
+  }
   parts_.fetch_ahead();
   ++iteration_;
-
   StepRow row = record_step();
-  parts_.set_taps(nullptr, nullptr);  // not in evaluations
-  if (counted) {
-    parts_.autocast().set_statistics(nullptr);
-    tap_->see(Event(CountedOps{.step = step, .statistics = op_statistics_}));
-    op_statistics_.clear();
-  }
+  end_looking();
   row.epoch = static_cast<double>(iteration_) * static_cast<double>(options_.accumulate) /
               static_cast<double>(workload_->training->batches_per_epoch());
   row.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -164,14 +156,29 @@ StepRow Trainer::train_step() {
   return row;
 }
 
-void Trainer::do_step(StepKind kind, bool counted) {
+/// Asks what the step is to show, and has it shown.
+StepKind Trainer::begin_looking(std::uint64_t step) {
+  const ObservedSet observed = wanted_tensors(*tap_, step);
+  tensor_log_.begin(step, observed, *tap_);
+  parts_.autocast().set_statistics(wants(What::op_statistics, step) ? &op_statistics_ : nullptr);
+  parts_.set_taps(!observed.empty() || parts_.wants_statistics() ? &tensor_log_ : nullptr,
+                  wants_culprits(step) ? &culprits_ : nullptr);
+  return {.observed = observed, .names_overflows = wants(What::overflows, step)};
+}
+
+void Trainer::end_looking() {
+  parts_.set_taps(nullptr, nullptr);  // not in evaluations
+  if (parts_.autocast().statistics() == nullptr) return;
+  parts_.autocast().set_statistics(nullptr);
+  tap_->see(Event(CountedOps{.step = iteration_, .statistics = op_statistics_}));
+  op_statistics_.clear();
+}
+
+bool Trainer::is_replayed(StepKind kind) {
   // Ops are counted, gradients dumped and values followed by the host.
-  const bool by_host = counted || parts_.dumps(iteration_) || parts_.follows_values();
-  if (recorded_ && !by_host && recorded_->replay(iteration_, kind)) return;
-  parts_.begin(iteration_, kind.names_overflows);
-  method_->run(parts_);  // master weights -> ... -> step or skip
-  parts_.end();          // decide the next S
-  if (recorded_) recorded_->note_done(kind);
+  const bool by_host =
+      parts_.autocast().statistics() != nullptr || parts_.dumps(iteration_) || parts_.follows_values();
+  return recorded_ && !by_host && recorded_->replay(iteration_, kind);
 }
 
 StepRow Trainer::record_step() {

@@ -110,7 +110,9 @@ class Trainer {
   std::size_t optimizer_count() const { return parts_.optimizer_count(); }
 
  private:
-  void do_step(StepKind kind, bool counted);
+  StepKind begin_looking(std::uint64_t step);
+  void end_looking();
+  bool is_replayed(StepKind kind);
   StepRow record_step();
   std::vector<NamedDigest> digests();
   void forget_unread_powers();
