@@ -17,8 +17,8 @@
 
 namespace fp16lab::analysis {
 
-/// The least k >= 0 with which magnitude * 2^-k does not overflow (FormatRange::overflows). std::invalid_argument
-/// unless `magnitude` is finite and >= 0, and for a dtype without a range.
+/// The least k >= 0 with which magnitude * 2^-k does not overflow (FormatRange::overflows).
+/// std::invalid_argument unless `magnitude` is finite and >= 0, and for a dtype without a range.
 std::uint64_t binades_above(double magnitude, DType dtype);
 
 /// Fills verdict, black, excluded, binades and advice from the other members. What comes after a culprit was

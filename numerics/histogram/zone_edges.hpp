@@ -1,6 +1,7 @@
-// In which zone of a format a number lands after multiplication by a scale, decided exactly. The one place that
-// decides it: the counts of zones.hpp and value_histogram.hpp, what policies read (range_mass.hpp), analysis and
-// figures ask here. The report page's zones.js has lines of its own, which a test compares with these.
+// In which zone of a format a number lands after multiplication by a scale, decided exactly. The one place
+// that decides it: the counts of zones.hpp and value_histogram.hpp, what policies read (range_mass.hpp),
+// analysis and figures ask here. The report page's zones.js has lines of its own, which a test compares with
+// these.
 //
 // Host and device, no allocation, no exceptions. `scale` is finite and above zero throughout.
 #pragma once

@@ -277,9 +277,9 @@ Json zones_json(std::uint32_t smallest, std::uint32_t greatest, int bin, const Z
   return {static_cast<int>(zones.first), static_cast<int>(zones.last), zones.at_first, zones.at_last};
 }
 
-/// The page has a rule of its own in zones.js. Every bin of every format, with its extremes unknown and known,
-/// at scales that move edges to ends of bins and at such that do not; and the FP32 numbers on both sides of
-/// every edge.
+/// The page has a rule of its own in zones.js. Every bin of every format, with its extremes unknown and
+/// known, at scales that move edges to ends of bins and at such that do not; and the FP32 numbers on both
+/// sides of every edge.
 TEST_F(PageInBrowser, ZonesOfEveryBinAreTheLibrarys) {
   // No powers of two, and such that FP32 has no numbers between them and one.
   std::vector<double> scales{1.0 / 3, 819.2, 1000, 65536.0 / 65512, 65520.0 / 65536, 0x1.8p-90, 0x1p100 / 3};
