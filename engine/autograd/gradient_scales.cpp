@@ -37,10 +37,10 @@ double largest_magnitude(Backend& backend, const Tensor& x) {
 int joined_exponent(double magnitude_a, int exponent_a, double magnitude_b, int exponent_b, DType dtype) {
   int exponent = std::max(exponent_a, exponent_b);
   if (!std::isfinite(magnitude_a) || !std::isfinite(magnitude_b)) return exponent;
-  const double threshold = range_of(dtype).overflow_threshold();
+  const FormatRange range = range_of(dtype);
   // Ends: every step halves the sum, which is finite in FP64 (exponents differ by a few hundred at most).
-  while (std::ldexp(magnitude_a, exponent - exponent_a) + std::ldexp(magnitude_b, exponent - exponent_b) >=
-         threshold)
+  while (range.overflows(std::ldexp(magnitude_a, exponent - exponent_a) +
+                         std::ldexp(magnitude_b, exponent - exponent_b)))
     --exponent;
   return exponent;
 }
