@@ -41,8 +41,8 @@ enum class ReduceOp {
 };
 
 /// Counts of the values that a narrowing verb saw: FP32 before the rounding, and what was stored. A back end
-/// that runs behind the host counts in memory of its own: `before` and `after` are complete after
-/// Backend::settle.
+/// that is still at work when a verb returns, and a recording, count in memory of their own: `before` and
+/// `after` are complete after Backend::settle.
 struct CastProbe {
   ExponentHistogram before;
   ExponentHistogram after;

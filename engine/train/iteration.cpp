@@ -89,7 +89,6 @@ void UpdateLog::count_state() {
 
 void check(const Workload& workload) {
   if (workload.model == nullptr) refuse("Trainer: the workload has no model");
-  if (workload.training == nullptr) refuse("Trainer: the workload has no training loader");
   if ((workload.accuracy || workload.symbols_per_character > 0) &&
       workload.loss.kind != LossKind::cross_entropy)
     refuse("Trainer: accuracy and bits per character need the cross_entropy loss");
@@ -281,7 +280,7 @@ data::Batch Iteration::take_batch(std::uint64_t number, std::int64_t micro_batch
   return workload_->training->part_of_batch(*backend_, index, {shards.first, shards.local, shards.total});
 }
 
-bool Iteration::load_batches(std::uint64_t number) {
+bool Iteration::load_batches(std::uint64_t number, std::span<const data::Batch> fed) {
   const auto fits = [](const Tensor& from, const Tensor& to) {
     return from.shape() == to.shape() && from.dtype() == to.dtype();
   };
@@ -289,7 +288,7 @@ bool Iteration::load_batches(std::uint64_t number) {
   if (loaded_number_ == number) return true;
   loaded_number_.reset();
   for (std::int64_t i = 0; i < options_.accumulate; ++i) {
-    const data::Batch batch = take_batch(number, i);
+    const data::Batch batch = fed.empty() ? take_batch(number, i) : fed[static_cast<std::size_t>(i)];
     const bool shared = is_shared(batch);
     if (loaded_.size() == static_cast<std::size_t>(i)) {
       const Tensor inputs = backend_->empty(batch.inputs.shape(), batch.inputs.dtype());

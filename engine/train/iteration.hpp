@@ -138,10 +138,12 @@ class Iteration {
   };
   using CountedGradients = std::vector<CountedGradient>;
 
-  /// Copies the iteration's batches to where a recorded step finds them, at the first call made in their
-  /// shapes; begin_micro_batch gives them from there then. False where they have other shapes than those of
-  /// the first call.
-  bool load_batches(std::uint64_t number);
+  /// Are the steps to be recorded (train.graph)?
+  bool records_steps() const { return options_.graph; }
+  /// Copies the iteration's batches, `fed` or else those of the training loader, to where a recorded step
+  /// finds them, at the first call made in their shapes; begin_micro_batch gives them from there then. False
+  /// where they have other shapes than those of the first call.
+  bool load_batches(std::uint64_t number, std::span<const data::Batch> fed = {});
   /// By group, of the last iteration.
   const std::vector<CountedGradients>& counted_gradients() const { return counted_; }
   /// The host's part of an iteration that the back end has replayed.

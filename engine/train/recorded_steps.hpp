@@ -5,12 +5,22 @@
 // part of the state where a step would have put it. Records, evaluations, checkpoints and dumps are not part
 // of a recording: they read what a step leaves behind, and find it as they always do. Same bits as verb by
 // verb: they are the same verbs.
+//
+// A Trainer does this by itself. Without one, a step is a program that is fed, run and asked:
+//   Supervised method;
+//   Iteration parts(backend, workload, method, plan);  // plan.train.graph
+//   RecordedSteps program(backend, method, parts);
+//   program.feed("inputs", images);
+//   program.feed("targets", labels);
+//   program.run();
+//   const Tensor loss = program.fetch("loss");
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,15 +39,26 @@ struct StepKind {
 
 class RecordedSteps {
  public:
-  /// All must outlive it; `log` counts in observed steps.
-  RecordedSteps(Backend& backend, TrainingMethod& method, Iteration& parts, TensorLog& log,
-                std::vector<Parameter*> parameters)
-      : backend_(&backend),
-        method_(&method),
-        parts_(&parts),
-        log_(&log),
-        parameters_(std::move(parameters)) {}
+  /// All must outlive it; `log` counts in observed steps, and may be null where there are none.
+  /// std::invalid_argument as check_graph, and where the plan of `parts` has train.graph = false.
+  RecordedSteps(Backend& backend, TrainingMethod& method, Iteration& parts, TensorLog* log = nullptr);
 
+  // ---- a step as a program ----
+  /// What the runs to come train on, until it is fed again: "inputs" or "targets", of which "inputs" and
+  /// "targets" of a data::Batch say shape and dtype; "inputs.0", "targets.1" and so on of micro-batches
+  /// (train.accumulate above 1). The memory is shared, not copied: it must be as it was fed until the run.
+  /// std::invalid_argument for another name, and for another shape or dtype than was fed first.
+  void feed(std::string_view name, const Tensor& value);
+  /// Does one iteration: the first verb by verb, the second is recorded, and all from there on are replayed.
+  /// std::logic_error naming what was not fed.
+  void run();
+  /// After a run: "loss" (f32, one element, the mean over micro-batches), "loss_scale" (likewise; S as the
+  /// policy has set it for the next run), a parameter's name (its value, or master weight: the memory itself,
+  /// which the next run writes), or that and ".gradient" (as the optimizer took it; likewise).
+  /// std::invalid_argument for another name, with all names that there are.
+  Tensor fetch(std::string_view name);
+
+  // ---- for the trainer ----
   /// Does iteration `number`, which is set up but not begun. False, and nothing done, where it is to be done
   /// verb by verb: before the first of its kind was (note_done), so that memory, tables and choices of
   /// algorithms are there before they are recorded, and where its batches have other shapes than those that
@@ -63,6 +84,10 @@ class RecordedSteps {
   };
   Record& record_of(StepKind kind) { return records_[{kind.observed.number(), kind.names_overflows}]; }
   void record(std::uint64_t number, StepKind kind, Record& record);
+  /// One iteration, whose batches are loaded, verb by verb.
+  void do_verbs(std::uint64_t number, StepKind kind);
+  /// replay, of an iteration whose batches are loaded.
+  bool replay_loaded(std::uint64_t number, StepKind kind);
 
   Backend* backend_;
   TrainingMethod* method_;
@@ -70,6 +95,8 @@ class RecordedSteps {
   TensorLog* log_;
   std::vector<Parameter*> parameters_;
   std::map<std::pair<unsigned, bool>, Record> records_;
+  std::vector<data::Batch> fed_;        ///< by micro-batch
+  std::optional<std::uint64_t> begun_;  ///< by run()
 };
 
 }  // namespace fp16lab::engine

@@ -129,8 +129,9 @@ Trainer::Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan,
       culprits_(backend),
       settings_(settings_of(plan, parts_)),
       last_(step_state()) {
-  check_graph(options_, backend, *method_);
-  if (options_.graph) recorded_.emplace(backend, *method_, parts_, tensor_log_, parameters_);
+  if (workload.training == nullptr)
+    throw std::invalid_argument("Trainer: the workload has no training loader");
+  if (options_.graph) recorded_.emplace(backend, *method_, parts_, &tensor_log_);
 }
 
 StepRow Trainer::train_step() {

@@ -143,10 +143,9 @@ void check_graph(const TrainOptions& options, const TrainingMethod& method) {
 
 void check_graph(const TrainOptions& options, const Backend& backend, const TrainingMethod& method) {
   if (options.graph && !backend.records())
-    throw std::invalid_argument(fmt::format(
-        "train.graph = true: the {} back end does not record steps; expected backend.device = \"cuda\", or "
-        "train.graph = false",
-        backend.name()));
+    throw std::invalid_argument(
+        fmt::format("train.graph = true: the {} back end does not record steps; expected train.graph = false",
+                    backend.name()));
   check_graph(options, method);
 }
 

@@ -82,7 +82,7 @@ Command train_command() {
             .name();
         options.flag(
             "--graph", command->graph,
-            "Capture a step once as a CUDA graph and replay it, as train.graph; needs backend.device=cuda");
+            "Record a step once and replay it, as train.graph: a static graph; on cuda a CUDA graph");
         options.flag(
             "--explain-overflow", command->explain_overflow,
             "For every overflow the operation that made the first Inf or NaN, and the greatest lower loss "

@@ -112,9 +112,8 @@ std::vector<ConfigKey> of_train() {
           .read_with("scaler.drop_overflow_update", {"true"}),
       FP16LAB_KEY(
           train.graph,
-          "of cuda: a step is captured once as a CUDA graph and replayed, with the same bits (--graph)")
-          .as(KeyRole::machine)
-          .read_unless("backend.device", {"emulated"}),
+          "a step is recorded once and replayed, with the same bits; on cuda as a CUDA graph (--graph)")
+          .as(KeyRole::machine),
   };
 }
 

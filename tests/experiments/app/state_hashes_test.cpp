@@ -3,42 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
+#include "tests/experiments/app/known_runs.hpp"
 #include "tests/experiments/app/small_runs.hpp"
 
 namespace fp16lab::experiments {
 namespace {
-
-const std::filesystem::path source_folder = FP16LAB_SOURCE_DIR;
-
-struct KnownRun {
-  std::string name, config, hash;
-  std::vector<std::string> settings;
-};
-
-std::vector<KnownRun> known_runs() {
-  std::ifstream file(source_folder / "tests/golden/state_hashes.tsv");
-  std::vector<KnownRun> runs;
-  for (std::string line; std::getline(file, line);) {
-    if (line.empty() || line[0] == '#') continue;
-    std::istringstream fields(line);
-    KnownRun run;
-    std::string arguments;
-    std::getline(fields, run.name, '\t');
-    std::getline(fields, arguments, '\t');
-    std::getline(fields, run.hash);
-    std::istringstream words(arguments);
-    words >> run.config;
-    for (std::string word; words >> word;) run.settings.push_back(word);
-    runs.push_back(std::move(run));
-  }
-  return runs;
-}
 
 class StateHashes : public SmallRuns, public testing::WithParamInterface<KnownRun> {};
 
