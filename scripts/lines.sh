@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=237480
+budget=239050
 
 case "${1:-}" in
   '') ;;
