@@ -57,7 +57,8 @@ struct StepTally {
   StepsWith nonfinite_loss, nonfinite_taken, nonfinite_evaluation;
   StepsWith skipped, before_first, later;  ///< later: after the first step that was taken
   bool grew = false;
-  std::uint64_t falls = 0;                         ///< after the first step that was taken
+  std::uint64_t finite_steps = 0;                  ///< taken, and by gradients that did not overflow
+  std::uint64_t falls = 0;                         ///< after the first step whose gradients were finite
   std::uint64_t settled = 0, settled_skipped = 0;  ///< steps since the scale was found (is_serious)
   bool told = true;                                ///< the loss
   double first_scale = 1, last_scale = 1;
@@ -80,10 +81,11 @@ struct StepTally {
     if (steps++ == 0) first_scale = scale = row.loss_scale;
     if (!grew && row.loss_scale != scale) settled = settled_skipped = 0;
     if (row.loss_scale > scale) grew = true;
-    if (row.loss_scale < scale && taken_steps > 0) ++falls;
+    if (row.loss_scale < scale && finite_steps > 0) ++falls;
     scale = last_scale = row.loss_scale;
     follow_loss(row);
     if (told && !std::isfinite(row.loss)) nonfinite_loss.add(row.step);
+    if (!row.skipped && !row.found_inf) ++finite_steps;
     if (row.skipped ? taken_steps > 0 : true) ++settled, settled_skipped += row.skipped ? 1 : 0;
     if (!row.skipped) {
       ++taken_steps;
@@ -125,7 +127,7 @@ struct StepTally {
   }
   bool sinks() const { return !grew && falls >= sinking_falls; }
   /// The scale fell and has not grown: whether it is found yet cannot be seen.
-  bool searches() const { return !grew && skipped.count > 0 && last_scale < first_scale; }
+  bool searches() const { return !grew && finite_steps < steps && last_scale < first_scale; }
   /// " (it was 0.1)"; "" where it is not known.
   std::string rate_text() const { return rate > 0 ? fmt::format(" (it was {:.4g})", rate) : ""; }
   /// " The loss had grown from ...": where rows show that updates were too large; "" where they do not.
@@ -617,7 +619,7 @@ std::string findings_text(const Account& account) {
                   account.casts || !account.counts_casts ? "every tensor fits" : "no gradient was rounded");
   else if (account.searching && account.worst() == nullptr && account.steps > account.skipped)
     text += fmt::format(
-        "Not judged yet: the scale fell from {} to {} and has not grown once in {}, so how many it skips "
+        "Not judged yet: the scale fell from {} to {} and has not grown once in {}, so how many overflow "
         "once it is found is not known.\n",
         scale_text(account.searching->first), scale_text(account.searching->second),
         counted(account.steps, "step"));

@@ -38,7 +38,7 @@ void check(const TrainOptions& options, const amp::ScalerOptions& scaler) {
     throw std::invalid_argument(
         fmt::format("train.graph = true with scaler.policy = \"{}\": it decides by the counts of every step, "
                     "which the host sums, and a recorded step cannot wait for them; expected train.graph = "
-                    "false, or a policy that counts steps",
+                    "false, or a policy that decides by overflows alone, such as torch",
                     scaler.policy));
   if (options.graph && scaler.rescue > 0)
     throw std::invalid_argument(
@@ -74,8 +74,9 @@ void check_shards(const TrainingPlan& plan) {
   parallel::check_shard_count(plan.parallel.shards);
   if (plan.parallel.shards == 1) return;
   const auto refuse = [&](std::string_view with, std::string_view why) {
-    throw std::invalid_argument(fmt::format("parallel.shards = {} with {}: {}; one of the two must be off",
-                                            plan.parallel.shards, with, why));
+    throw std::invalid_argument(fmt::format(
+        "parallel.shards = {} with {}: {}; expected one of the two (parallel.shards = 1 cuts nothing)",
+        plan.parallel.shards, with, why));
   };
   if (amp::scales_layers(plan.scaler))
     refuse(fmt::format("scaler.policy = \"{}\"", plan.scaler.policy),
@@ -136,9 +137,10 @@ TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp
 void check_graph(const TrainOptions& options, const TrainingMethod& method) {
   if (options.graph && !method.recordable())
     throw std::invalid_argument(
-        "train.graph = true: this training method takes numbers from the host in every step, as gan does for "
-        "its "
-        "noise, and a recorded step would repeat those of the first; expected train.graph = false");
+        "train.graph = true: the training method (train.method) takes numbers from the host in every step, "
+        "as "
+        "gan does for its noise, and a recorded step would repeat those of the first; expected train.graph = "
+        "false");
 }
 
 void check_graph(const TrainOptions& options, const Backend& backend, const TrainingMethod& method) {

@@ -150,7 +150,7 @@ Option Options::add(const std::string& name, T& value, const std::string& help) 
 }
 template <class T>
 Option Options::flag(const std::string& name, T& value, const std::string& help) {
-  return Option(app_->add_flag(name, value, help), *offers_);
+  return Option(app_->add_flag(name, value, help)->disable_flag_override(), *offers_);  // no --flag=VALUE
 }
 #define FP16LAB_OPTION_TYPE(...) \
   template Option Options::add(const std::string&, __VA_ARGS__&, const std::string&)
@@ -212,8 +212,16 @@ void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use)
                              : "Without effect: this command works in one thread")
       ->type_name("N")
       ->check(integer_between(1, most_threads));
-  app.add_flag("--quiet", arguments.options.quiet, "Nothing on stderr but errors");
+  app.add_flag("--quiet", arguments.options.quiet, "Nothing on stderr but errors")->disable_flag_override();
   app.allow_extras();  // so that unknown options can be answered with a suggestion
+}
+
+std::string usage_text(const CLI::ParseError& error) {
+  constexpr std::string_view of_flag = " was given a disallowed flag override";
+  const std::string text = error.what();
+  return text.ends_with(of_flag)
+             ? fmt::format("--{} takes no value", text.substr(0, text.size() - of_flag.size()))
+             : text;
 }
 
 std::vector<std::string> with_values_last(const CLI::App& app, std::vector<std::string> arguments) {
@@ -321,7 +329,7 @@ int run_and_report(const std::string& program, const std::function<ExitCode()>& 
     if (code != ExitCode::interrupted) flush_output();
     return static_cast<int>(code);
   } catch (const CLI::ParseError& error) {
-    return report_usage(program, error.what());
+    return report_usage(program, usage_text(error));
   } catch (const CommandError& error) {
     return error.code == ExitCode::usage ? report_usage(program, error.what())
                                          : report_error(program, error.code, error.what());

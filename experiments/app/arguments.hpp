@@ -16,6 +16,7 @@
 
 namespace CLI {
 class App;
+class ParseError;
 class Option;
 }  // namespace CLI
 
@@ -133,6 +134,8 @@ void require_utf8(const std::vector<std::string>& arguments);
 /// The options as given, or their defaults.
 CommonOptions finish(const CommonArguments& arguments);
 
+/// What is wrong with the arguments, in this program's words.
+std::string usage_text(const CLI::ParseError& error);
 [[noreturn]] void usage_error(const std::string& message);
 
 /// The first argument that `app` does not know becomes a usage error, with a suggestion where it looks like

@@ -297,8 +297,8 @@ class Program {
       refuse_all_extras();  // an unknown option is the likelier mistake behind "value missing"
       const std::vector<CLI::App*> chosen = app_.get_subcommands();
       if (chosen.empty() || dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) throw;
-      usage_error(
-          fmt::format("{}; fp16lab {} --help says what it takes", error.what(), chosen.front()->get_name()));
+      usage_error(fmt::format("{}; fp16lab {} --help says what it takes", usage_text(error),
+                              chosen.front()->get_name()));
     }
     refuse_all_extras();
     return run_();

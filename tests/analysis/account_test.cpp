@@ -158,7 +158,7 @@ TEST_F(AccountOfRuns, AScaleThatHasNotGrownOnceIsNotJudged) {
   EXPECT_THAT(
       account_text(said),
       AllOf(HasSubstr("Not judged yet: the scale fell from 2^16 to 2^14 and has not grown once in 100 "
-                      "steps, so how many it skips once it is found is not known."),
+                      "steps, so how many overflow once it is found is not known."),
             Not(HasSubstr("othing to fix"))));
   const auto json = nlohmann::ordered_json::parse(account_json(said));
   EXPECT_EQ(json["nothing_to_fix"], false);
@@ -202,6 +202,17 @@ TEST_F(AccountOfRuns, AnOverflowThatIsTakenSaysWithWhat) {
   EXPECT_THAT(account_text(account(steps, {}, ExitState::finished, "", {}, {},
                                    {{"scaler.policy", "fixed"}, {"scaler.on_overflow", "zero"}})),
               HasSubstr("steps 2 to 3, and they were taken with zeros for gradients."));
+}
+
+// A scale that begins too high is looked for also where the steps meanwhile are taken with zeros.
+TEST_F(AccountOfRuns, AScaleThatIsLookedForWithZerosHasNotSunk) {
+  std::vector<Step> steps;
+  for (int k = 32; k > 23; --k) steps.push_back({.scale = std::ldexp(1.0, k), .zeroed = true});
+  steps.resize(12, {0x1p23});
+  const std::string text = account_text(account(steps, fitting_, ExitState::finished, "", {}, {},
+                                                {{"scaler.on_overflow", "zero"}}));
+  EXPECT_THAT(text, AllOf(HasSubstr("Not judged yet: the scale fell from 2^32 to 2^23"),
+                          Not(HasSubstr("gradients grow as training goes on"))));
 }
 
 TEST_F(AccountOfRuns, ALossThatIsNoNumberComesFirst) {

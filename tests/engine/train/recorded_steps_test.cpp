@@ -122,8 +122,9 @@ TEST(RecordedSteps, SayWhatIsFedAndFetchedWrongly) {
 TEST(RecordedSteps, RefuseWhatTheyCannotHold) {
   const auto backend = hopper_backend(1);
   EXPECT_NO_THROW(check_graph({.graph = true}, *backend, Supervised()));
-  EXPECT_THAT(message_of([&] { check_graph({.graph = true}, *backend, AdversarialTraining()); }),
-              HasSubstr("train.graph = true: this training method takes numbers from the host"));
+  EXPECT_THAT(
+      message_of([&] { check_graph({.graph = true}, *backend, AdversarialTraining()); }),
+      HasSubstr("train.graph = true: the training method (train.method) takes numbers from the host"));
   Workload workload{.model = mlp(*backend, "model")};
   Supervised method;
   Iteration parts(*backend, workload, method, plan_training({.steps = 1}, {}, {}, {}));

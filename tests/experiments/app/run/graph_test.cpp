@@ -16,7 +16,8 @@ namespace {
 
 /// What a graph cannot hold, and the refusal.
 const std::map<std::string, std::string> refused{
-    {"recipe_gan", "train.graph = true: this training method takes numbers from the host in every step"}};
+    {"recipe_gan",
+     "train.graph = true: the training method (train.method) takes numbers from the host in every step"}};
 
 /// The first run of each configuration in the list.
 std::vector<KnownRun> shipped() {

@@ -309,15 +309,15 @@ TEST_F(Shards, WhatShardsCannotBeHadWith) {
   EXPECT_EQ(
       refusal({"scaler.policy=ada-loss"}),
       "run.toml: parallel.shards = 4 with scaler.policy = \"ada-loss\": scales of layers are decided inside "
-      "a backward pass, by what one shard has; one of the two must be off");
+      "a backward pass, by what one shard has; expected one of the two (parallel.shards = 1 cuts nothing)");
   EXPECT_EQ(
       refusal({"train.graph=true", "backend.device=cuda"}),
       "run.toml: parallel.shards = 4 with train.graph = true: shards are added by the host, which a recorded "
-      "step does not wait for; one of the two must be off");
+      "step does not wait for; expected one of the two (parallel.shards = 1 cuts nothing)");
   EXPECT_EQ(
       refusal({"optimizer.set_to_zero=true"}),
       "run.toml: parallel.shards = 4 with optimizer.set_to_zero = true: gradients of a shard are added to "
-      "none; one of the two must be off");
+      "none; expected one of the two (parallel.shards = 1 cuts nothing)");
   EXPECT_EQ(
       refusal({"observe.explain_overflow=true"}),
       "run.toml: parallel.shards = 4 with observe.explain_overflow = true: values are followed in one shard "
