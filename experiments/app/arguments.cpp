@@ -150,7 +150,9 @@ Option Options::add(const std::string& name, T& value, const std::string& help) 
 }
 template <class T>
 Option Options::flag(const std::string& name, T& value, const std::string& help) {
-  return Option(app_->add_flag(name, value, help)->disable_flag_override(), *offers_);  // no --flag=VALUE
+  CLI::Option* const flag = app_->add_flag(name, value, help);
+  if (std::is_same_v<T, bool>) flag->disable_flag_override();  // no --flag=false
+  return Option(flag, *offers_);
 }
 #define FP16LAB_OPTION_TYPE(...) \
   template Option Options::add(const std::string&, __VA_ARGS__&, const std::string&)
