@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=239050
+budget=239060
 
 case "${1:-}" in
   '') ;;
