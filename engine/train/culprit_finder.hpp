@@ -68,7 +68,7 @@ class CulpritFinder final : public Tap {
   void see(const ParameterGradient& whole);
   ValueMark mark_of(Tape& tape, const Variable& variable);
   void adopt(const Variable& variable, ValueMark mark);
-  /// Of the gradient of a node's result, in the pass that runs.
+  /// The mark of the gradient of a node's result, in the pass that runs.
   ValueMark& gradient_mark(std::uint32_t node);
 
   ValueMark counted(const Tensor& tensor);

@@ -89,7 +89,7 @@ class ZoneEdges {
 
   /// The last numbers of the zones but the last one, as last_within has them.
   constexpr const std::array<Bits, Zone::count - 1>& last() const { return last_; }
-  /// Of a finite magnitude that is not zero, by its bits.
+  /// The zone of a finite magnitude that is not zero, by its bits.
   constexpr Zone::Index zone_of(Bits magnitude) const {
     std::size_t zone = 0;
     for (const Bits last : last_) zone += last < magnitude ? 1 : 0;

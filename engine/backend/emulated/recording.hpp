@@ -60,7 +60,7 @@ class VerbRecording final : public Recording {
   }
   std::span<Tensor> kept(std::span<const Tensor> tensors);
   std::span<Tensor> kept(std::span<Tensor> tensors) { return kept(std::span<const Tensor>(tensors)); }
-  /// Of a verb that counts the elements of the tensor before this argument.
+  /// For a verb that counts the elements of the tensor before this argument.
   CastProbe* kept(CastProbe* probe) { return counting(probe, last_elements_); }
   std::reference_wrapper<CastProbe> kept(CastProbe& probe) { return *counting(&probe, last_elements_); }
   CastCall kept(const CastCall& call);

@@ -92,7 +92,7 @@ class RunRecorder final : public engine::Tap {
   void add(const HistogramRow& row);
   void add(const StepRow& row);
   void add(const EvaluationRow& row);
-  /// Of those alike the first is explained; tell_culprits_again() says in which steps they came again.
+  /// Explains the first of those alike; tell_culprits_again() says in which steps they came again.
   void explain(const engine::Culprits& culprits);
   void show(const engine::CountedOps& ops);
   /// Rows reach the disk first, then the checkpoint; only then do older ones go.
