@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=239060
+budget=239066
 
 case "${1:-}" in
   '') ;;

@@ -25,8 +25,9 @@ class Counting final : public Tap {
   Counting(const Counting&) = delete;
   Counting& operator=(const Counting&) = delete;
 
-  /// Counts these from now on, not in a backward pass, and tells `listener`: gradients, all of them, for policies
-  /// decide by all; activations whose names the listener wants, and weights, which are counted together.
+  /// Counts these from now on, not in a backward pass, and tells `listener`: gradients, all of them, for
+  /// policies decide by all; activations whose names the listener wants, and weights, which are counted
+  /// together.
   void begin(Tap& listener, ObservedSet observed);
   void end();
 
@@ -64,9 +65,10 @@ class Counting final : public Tap {
   void see(const VjpGave& gave);
   void see(const InnerGradient& inner);
   void see(const GradientScaled& scaled);
-  /// `result` is about to be added to the gradient of site.input; `probe` is what its computation narrowed at a
-  /// slot without a label. A watch's first gradient keeps it, if it is the gradient's own rounding, so the numbers
-  /// agree: a vjp may also narrow on the way (a sum along an axis, say). All else is told as a rounding.
+  /// `result` is about to be added to the gradient of site.input; `probe` is what its computation narrowed at
+  /// a slot without a label. A watch's first gradient keeps it, if it is the gradient's own rounding, so the
+  /// numbers agree: a vjp may also narrow on the way (a sum along an axis, say). All else is told as a
+  /// rounding.
   void keep_rounding(const VjpGave& gave, const CastProbe& probe);
   CastProbe taken_rounding(std::uint32_t watch);
   /// A rounding of a gradient of the node's result, at no place that has a label.

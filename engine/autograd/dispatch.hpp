@@ -73,8 +73,8 @@ class ShapeBuilder {
 /// `shape` with another extent along `axis` (counted from the front).
 Shape with_extent(const Shape& shape, int axis, std::int64_t extent);
 
-/// Where values are watched: what `out` was rounded from is verb(backend, result, operands...) of the operands
-/// in FP32.
+/// Where values are watched: what `out` was rounded from is verb(backend, result, operands...) of the
+/// operands in FP32.
 template <class Verb, class... Operands>
 void offer_wide_of(Tape& tape, const Tensor& out, const Verb& verb, const Operands&... operands) {
   if (!tape.follows_values()) return;

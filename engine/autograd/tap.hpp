@@ -1,5 +1,5 @@
-// Tap: the one way to look at a training. Whoever wants to see something implements two functions: which sites
-// it wants, and what it does with an event.
+// Tap: the one way to look at a training. Whoever wants to see something implements two functions: which
+// sites it wants, and what it does with an event.
 //
 // Each layer defines its events, plain structures, beside what sends them: engine/autograd/tape_events.hpp (a
 // tape), engine/optim/optimizer.hpp (an update), engine/train/observer.hpp (a run). A tap takes those that it

@@ -189,8 +189,8 @@ class Tape {
   /// Steps of the rows that operations see now (engine/autograd/by_shard.hpp): 1, where an example's rows lie
   /// together.
   std::int64_t row_steps() const { return row_steps_; }
-  /// Who sees what happens on the tape from now on: one that wants What::values every value, others what they know
-  /// of the rest.
+  /// Who sees what happens on the tape from now on: one that wants What::values every value, others what they
+  /// know of the rest.
   const Taps& taps() const { return taps_; }
   void set_taps(const Taps& taps) {
     taps_ = taps;
@@ -205,8 +205,8 @@ class Tape {
   GradientScales* gradient_scales() const { return gradient_scales_; }
   /// Not owned; null: every gradient of a pass carries the scale of its seed. Asked by Tape::backward.
   void set_gradient_scales(GradientScales* scales) { gradient_scales_ = scales; }
-  /// Where narrowing verbs (cast, gemm, reduce) count; null where nobody counts. What was counted since the last node
-  /// belongs to the value that is recorded next.
+  /// Where narrowing verbs (cast, gemm, reduce) count; null where nobody counts. What was counted since the
+  /// last node belongs to the value that is recorded next.
   CastProbe* probe() const { return probe_; }
   void set_probe(CastProbe* probe) { probe_ = probe; }  ///< for Counting
   /// Are roundings to 16 bits stochastic now? Only while a vjp of a backward pass runs, with
@@ -262,7 +262,8 @@ class Tape {
   void note_asked(Op op) {
     if (follows_values_ && cast_policy_ != nullptr) asked_ = {op, scope_};
   }
-  /// Where values are followed: `compute` gives, in FP32, what `value` (16 bits, recorded next) was rounded from.
+  /// Where values are followed: `compute` gives, in FP32, what `value` (16 bits, recorded next) was rounded
+  /// from.
   template <class Compute>
   void offer_wide(const Tensor& value, Compute compute) {
     if (!follows_values_ || value.dtype() == DType::f32) return;

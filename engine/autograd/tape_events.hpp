@@ -1,12 +1,14 @@
-// What a tape tells its taps (engine/autograd/tap.hpp): each value that it records, each step of a backward pass,
-// and, by the tap that counts (engine/autograd/counting.hpp), the counts of values where they are rounded.
+// What a tape tells its taps (engine/autograd/tap.hpp): each value that it records, each step of a backward
+// pass, and, by the tap that counts (engine/autograd/counting.hpp), the counts of values where they are
+// rounded.
 //
 // A backward pass is told as PassBegins, Seeded, then, from node to node,
 //
-//   CotangentNamed, (GradientScaled), for each input slot (VjpBegins, Recorded ..., VjpGave | GradientHandedOn),
-//   GradientAdded; at a parameter (GradientNarrowed), ParameterGradient
+//   CotangentNamed, (GradientScaled), for each input slot (VjpBegins, Recorded ..., VjpGave) or
+//   GradientHandedOn, then GradientAdded; at a parameter (GradientNarrowed), ParameterGradient
 //
-// and PassEnds. Nodes are told by their numbers (Tape::handle gives a Variable). All references end with the call.
+// and PassEnds. Nodes are told by their numbers (Tape::handle gives a Variable). All references end with the
+// call.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +39,8 @@ struct Recorded {
   Tensor unrounded() const;
 };
 
-/// `value`, which is about to become a constant, was rounded by the verb that has just counted in Tape::probe.
+/// `value`, which is about to become a constant, was rounded by the verb that has just counted in
+/// Tape::probe.
 struct RoundedConstant {
   Tape& tape;
   const Tensor& value;
@@ -100,8 +103,8 @@ struct VjpGave {
   const Variable& result;
   bool first;  ///< nothing has reached the input before
 };
-/// A gradient of a place that is not the result of the vjp which computed it: of the activation `label` of the
-/// module scope `scope`, with what `probe` counted of it.
+/// A gradient of a place that is not the result of the vjp which computed it: of the activation `label` of
+/// the module scope `scope`, with what `probe` counted of it.
 struct InnerGradient {
   Tape& tape;
   std::uint32_t scope;
@@ -113,8 +116,8 @@ struct InnerGradient {
 struct GradientHandedOn {
   std::uint32_t node, input;
 };
-/// What was given last has reached the gradient of `node`: as its first contribution, or as sum = before + added.
-/// Told to who follows values.
+/// What was given last has reached the gradient of `node`: as its first contribution, or as sum = before +
+/// added. Told to who follows values.
 struct GradientAdded {
   Tape& tape;
   std::uint32_t node;
@@ -137,8 +140,8 @@ struct GradientNarrowed {
   const CastProbe& probe;
   int exponent;
 };
-/// `contribution` is complete, and Parameter::gradient what the parameter has now: the contribution rounded to the
-/// gradient's dtype, or `before` (undefined: nothing) plus that. Told to who follows values.
+/// `contribution` is complete, and Parameter::gradient what the parameter has now: the contribution rounded
+/// to the gradient's dtype, or `before` (undefined: nothing) plus that. Told to who follows values.
 struct ParameterGradient {
   Tape& tape;
   std::uint32_t node;
@@ -147,31 +150,27 @@ struct ParameterGradient {
   const Tensor& before;
 };
 
-/// To StepContext::final_gradients, in passes with BackwardOptions::last: nothing adds to parameter.gradient before
-/// it is cleared, so it may be taken, and another one put there. In the order of the pass, which is the same on all
-/// ranks; not for parameters that the pass does not reach.
+/// To StepContext::final_gradients, in passes with BackwardOptions::last: nothing adds to parameter.gradient
+/// before it is cleared, so it may be taken, and another one put there. In the order of the pass, which is
+/// the same on all ranks; not for parameters that the pass does not reach.
 struct GradientFinal {
   Parameter& parameter;
 };
 /// Likewise, between two nodes of the pass.
 struct NodeDone {};
 
-/// Values of a tensor were counted by `probe`, before and after their rounding to `dtype`, in one use of the tensor:
-///
-/// - a gradient, once for each labelled input slot and backward pass. `name` is module scope + slot: "fc2.weight",
-///   "fc2.input", "loss.prediction". Values carry the loss scale, and 2^exponent besides. Where nothing is narrowed
-///   (level O0) both histograms count the FP32 values.
-/// - with `intermediate`: every other rounding of a gradient to a narrower dtype, so that no loss goes unseen: on
-///   the way between labelled slots, where `name` says whose gradient it is by the op that gave the value, such as
-///   "fc1.matmul", casts and watches left out; "fc1.weight.gradient" of a parameter; and once for each product whose
-///   vjps round the gradient of its result to FP8 (amp.fp8_gradients), named "fc2.output" for a layer with a weight,
-///   and "attention.matmul" for products of two activations.
-/// - an activation: "fc2.input", what a layer works on, before and after the policy's cast, where there was one;
-///   "fc2.output", the result of a layer with a weight, before and after the rounding of its accumulators. Elsewhere
-///   both histograms count the values.
-/// - a weight: a parameter was cast to `dtype`, once for all its uses or, where several autocast guards follow each
-///   other, once in each.
-///
+/// Values of a tensor were counted by `probe`, before and after their rounding to `dtype`, in one use:
+/// - a gradient, once for each labelled input slot and backward pass. `name` is module scope + slot:
+///   "fc2.weight", "fc2.input", "loss.prediction". Values carry the loss scale, and 2^exponent besides. Where
+///   nothing is narrowed (level O0) both histograms count the FP32 values.
+/// - with `intermediate`, every other rounding of a gradient to a narrower dtype, so that no loss goes unseen:
+///   between labelled slots by the op that gave the value, without casts and watches ("fc1.matmul"); for a
+///   parameter "fc1.weight.gradient"; and once for each product whose vjps round the gradient of its result to
+///   FP8 (amp.fp8_gradients), "fc2.output" for a layer with a weight, else "attention.matmul".
+/// - an activation: "fc2.input", what a layer works on, before and after the policy's cast if there was one;
+///   "fc2.output", the result of a layer with a weight, before and after the rounding of its accumulators.
+///   Elsewhere both histograms count the values.
+/// - a weight: a parameter was cast to `dtype`, once for all its uses or once in each autocast guard.
 /// Counts may be complete only after Backend::settle.
 struct CountedTensor {
   Observed observed;

@@ -213,8 +213,8 @@ struct SlicePlan;
 
 /// What a back end implements: do_NAME of each row, which does the verb after its arguments have been
 /// checked. Parameters are those of the verb, or its call, and the plan that the check has made of them (of a
-/// fill: the bits of its value). Transfers begin with the verb that moves bytes, for what a back end says when
-/// it cannot.
+/// fill: the bits of its value). Transfers begin with the verb that moves bytes, for what a back end says
+/// when it cannot.
 #define FP16LAB_BACKEND_VERBS(VERB)                                                                      \
   VERB(upload, std::string_view, std::span<const std::byte>, Tensor&)                                    \
   VERB(download, std::string_view, const Tensor&, std::span<std::byte>)                                  \

@@ -19,7 +19,8 @@ class RecordingMemory {
   StoragePool* pool_;
 };
 
-/// std::logic_error: this verb hands numbers to the host, or takes them from it, and verbs are being recorded.
+/// std::logic_error: this verb hands numbers to the host, or takes them from it, and verbs are being
+/// recorded.
 [[noreturn]] void refuse_in_recording(std::string_view verb);
 
 }  // namespace fp16lab::engine

@@ -25,8 +25,8 @@ namespace reads {
 inline constexpr unsigned momentum = 1, dampening = 2, nesterov = 4, betas = 8, averages = 16, epsilon = 32;
 }
 
-/// The optimizers, in an order that files hold: ROW(name, rule, others, states, adaptive, epsilon, decay, reads,
-/// move), of which OptimizerRow says more. Keys, help, lists and most tests take a row by themselves.
+/// The optimizers, in an order that files hold: ROW(name, rule, others, states, adaptive, epsilon, decay,
+/// reads, move), of which OptimizerRow says more. Keys, help, lists and most tests take a row by themselves.
 #define FP16LAB_OPTIMIZERS(ROW)                                                                             \
   ROW(sgd, sgd, sgd, 1, false, 1e-8, "L2 for", reads::momentum | reads::dampening | reads::nesterov,        \
       update_once)                                                                                          \
@@ -116,8 +116,8 @@ inline double epsilon_of(const OptimizerOptions& options) {
 /// float(1 / loss_scale), what the step verbs multiply gradients by: one FP64 division, rounded once.
 float gradient_factor(const OptimizerOptions& options);
 
-/// To the tap of an optimizer: a parameter that has a gradient, right before its update and right after it. The host
-/// does not know whether the step is skipped, which leaves the update out.
+/// To the tap of an optimizer: a parameter that has a gradient, right before its update and right after it.
+/// The host does not know whether the step is skipped, which leaves the update out.
 struct WeightUpdate {
   const Parameter& parameter;
   bool done;  ///< after the update

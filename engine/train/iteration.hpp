@@ -102,9 +102,9 @@ class Iteration {
   void begin(std::uint64_t number, bool names_overflows);
   /// Does the policy decide by the counts of every step? Then a log must be set.
   bool wants_statistics() const { return scaler_.wants_statistics(); }
-  /// What looks at the iterations to come, neither owned, each may be null. `log`: where their tensors are counted,
-  /// those that it wants (TensorLog::begin), and gradients where the policy decides by them. `finder` follows every
-  /// value; begin() clears it.
+  /// What looks at the iterations to come, neither owned, each may be null. `log`: where their tensors are
+  /// counted, those that it wants (TensorLog::begin), and gradients where the policy decides by them.
+  /// `finder` follows every value; begin() clears it.
   void set_taps(TensorLog* log, CulpritFinder* finder);
   bool follows_values() const { return finder_ != nullptr; }
   /// What the last iteration repeated: `attempts` is 0 where nothing was done again.

@@ -142,8 +142,8 @@ class Sharding {
   /// Is it true of any rank?
   bool any(bool mine) { return has_other_ranks() ? communicator_->any(mine) : mine; }
 
-  /// RanksDiffer naming the ranks whose digest is not that of most, and which of `parts` differ there. `parts`
-  /// are of the same names in the same order on all ranks; they are asked for only then.
+  /// RanksDiffer naming the ranks whose digest is not that of most, and which of `parts` differ there.
+  /// `parts` are of the same names in the same order on all ranks; they are asked for only then.
   void compare(std::uint64_t digest, std::uint64_t step,
                const std::function<std::vector<NamedDigest>()>& parts);
 

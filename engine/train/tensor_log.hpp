@@ -43,8 +43,8 @@ class TensorLog final : public Tap {
 
   // ---- what Counting asks and tells
   bool wants(const Site& site) override { return wants(static_cast<Observed>(site.what), site.name); }
-  /// CountedTensor. Gradients with other exponents are counted apart, until they are reported; with other dtypes, for
-  /// good. Several casts of a weight to one dtype count once: they are of the same values.
+  /// CountedTensor. Gradients with other exponents are counted apart, until they are reported; with other
+  /// dtypes, for good. Several casts of a weight to one dtype count once: they are of the same values.
   void see(const Event& event) override;
 
   // ---- what the iteration counts itself

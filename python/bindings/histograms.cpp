@@ -173,7 +173,8 @@ nb::dict zones(const ExponentHistogram& histogram, const nb::object& scale, cons
   return result;
 }
 
-/// The zone of the smallest value of each bin: 0 for lost, to 3 for overflow. `zones` has not refused the scale.
+/// The zone of the smallest value of each bin: 0 for lost, to 3 for overflow. `zones` has not refused the
+/// scale.
 Bins zones_of_bins(const ExponentHistogram& histogram, double scale, std::string_view format) {
   const ZoneEdges<Binary32> edges(range_of(format_of(format)), scale);
   decltype(ExponentHistogram::bins) zones{};

@@ -1,6 +1,6 @@
 // What the playground's page asks the library, as C functions of text: compiled to WebAssembly, the same
-// sources as everywhere else. An answer is JSON, valid until the next call; {"error": "..."} where the question
-// was wrong.
+// sources as everywhere else. An answer is JSON, valid until the next call; {"error": "..."} where the
+// question was wrong.
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -156,7 +156,8 @@ constexpr std::array zone_names{"lost", "subnormal", "normal", "overflow"};
 
 Json interval(double lower, double upper) { return Json::array({lower, upper}); }
 
-/// For every bin that counted something: exponent, count, the zones of its smallest and of its greatest value.
+/// For every bin that counted something: exponent, count, the zones of its smallest and of its greatest
+/// value.
 Json bins_of(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
   Json bins = Json::array();
   const ZoneEdges<Binary32> edges(range, scale);
@@ -211,7 +212,8 @@ Json zones(const ExponentHistogram& values, double recorded, DType format, int l
 using namespace fp16lab;
 using namespace fp16lab::playground;
 
-/// As `fp16lab inspect VALUE --json` answers, in one line. `format`: one of the user's own besides ("6,10"), or "".
+/// As `fp16lab inspect VALUE --json` answers, in one line. `format`: one of the user's own besides ("6,10"),
+/// or "".
 FP16LAB_ENTRY const char* fp16lab_playground_inspect(const char* value, const char* format) {
   return answer([&] {
     std::vector<analysis::NamedFormat> formats = analysis::named_formats();
@@ -238,8 +240,8 @@ FP16LAB_ENTRY const char* fp16lab_playground_dot(const char* model, const char* 
   return answer([&] { return dot(model, a_format, b_format, accumulator, a, b, c); });
 }
 
-/// Zones of a histogram, "zero infinite nan smallest greatest first_exponent counts...", of values that carried
-/// the loss scale `recorded`, in `format` at 2^log2_scale.
+/// Zones of a histogram, "zero infinite nan smallest greatest first_exponent counts...", of values that
+/// carried the loss scale `recorded`, in `format` at 2^log2_scale.
 FP16LAB_ENTRY const char* fp16lab_playground_zones(const char* histogram, double recorded, const char* format,
                                                    int log2_scale) {
   return answer(

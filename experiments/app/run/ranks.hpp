@@ -32,9 +32,10 @@ class Ranks {
   bool first() const { return communicator_ == nullptr || communicator_->rank() == 0; }
 
   /// What `body` gives on the first rank, and ok on the others: when any rank ends with another code, a
-  /// launcher kills what still runs, and the first rank may not have said its line yet. An error before `agree`
-  /// ends all ranks: the first one throws that of the lowest rank that has one (CommandError). An error after
-  /// `agree` ends all ranks at once, with this rank's line, but for RanksDiffer, which all ranks throw.
+  /// launcher kills what still runs, and the first rank may not have said its line yet. An error before
+  /// `agree` ends all ranks: the first one throws that of the lowest rank that has one (CommandError). An
+  /// error after `agree` ends all ranks at once, with this rank's line, but for RanksDiffer, which all ranks
+  /// throw.
   template <class Body>
   ExitCode run(const Body& body) {
     if (communicator_ == nullptr) return body();

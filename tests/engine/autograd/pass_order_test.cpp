@@ -1,5 +1,5 @@
-// The order of what a backward pass does to a gradient besides vjps (engine/autograd/backward_pass.hpp): all of it at
-// once, beside the same steps by hand.
+// The order of what a backward pass does to a gradient besides vjps (engine/autograd/backward_pass.hpp): all
+// of it at once, beside the same steps by hand.
 #include <cmath>
 #include <vector>
 
@@ -64,7 +64,8 @@ class PassOrder : public testing::Test {
     return values_of(*backend, weight.gradient);
   }
 
-  /// The same by hand: scaled by 2^scale, cut into shards, rounded to E5M2, multiplied, rounded by chance, unscaled.
+  /// The same by hand: scaled by 2^scale, cut into shards, rounded to E5M2, multiplied, rounded by chance,
+  /// unscaled.
   Values by_hand(int scale) {
     Tensor wide = backend->empty({shards, outputs, inputs}, DType::f32);
     for (std::int64_t shard = 0; shard < shards; ++shard) {

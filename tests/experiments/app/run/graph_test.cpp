@@ -1,5 +1,5 @@
-// train --graph: every shipped configuration has the bits, counts and overflows that it has verb by verb, or is
-// refused by name.
+// train --graph: every shipped configuration has the bits, counts and overflows that it has verb by verb, or
+// is refused by name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
