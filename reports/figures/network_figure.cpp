@@ -13,8 +13,6 @@
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/figures/drawing_program.hpp"
-#include "reports/figures/figure_style.hpp"
-#include "reports/figures/figures.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -201,21 +199,6 @@ std::string draw_network(std::string_view model, const std::filesystem::path& fi
       break;
   }
   write_file_atomically(file, read_file(passing.path() / drawing, longest::table), NamedBy::user);
-  return {};
-}
-
-std::vector<Figure> write_network_figure(const WorkloadFigures& input, const std::filesystem::path& folder) {
-  for (const Configuration& configuration : input.workload.configurations)
-    for (const std::size_t run : configuration.runs) {
-      const std::string& model = input.set.runs[run].folder.manifest.model;
-      if (model.empty()) continue;
-      const std::string stem = "network-" + slug(input.workload.name);
-      write_file_atomically(folder / (stem + ".dot"), network_dot(model));
-      return {{.stem = stem,
-               .workload = input.workload.name,
-               .title = "The network of " + input.workload.name,
-               .is_graph = true}};
-    }
   return {};
 }
 

@@ -12,34 +12,7 @@
 
 namespace fp16lab::reports {
 
-Json format_json(DType format, Observed observed) {
-  const FormatRange range = analysis::judged_range(observed, format);
-  const auto [exponent_bits, precision] = visit_dtype<has_range>(format, [](auto row) {
-    using F = typename decltype(row)::Format;
-    return std::pair(F::exponent_bits, F::precision);
-  });
-  return {{"name", title_of(format)},
-          {"tie", range.tie_to_zero},
-          {"normal", range.smallest_normal},
-          {"overflow", range.overflow_threshold()},
-          {"reached", range.threshold_overflows},
-          {"rounds", format != DType::f32},
-          {"bits", {1, exponent_bits, precision - 1}}};
-}
-
 namespace {
-
-/// [zero, infinite, nan, first exponent, counts, smallest, greatest]: the last two as FP32 bits, 0 where not
-/// known
-Json histogram_json(const ExponentHistogram& histogram) {
-  int first = ExponentHistogram::min_exponent, last = ExponentHistogram::max_exponent;
-  while (first <= last && histogram.at(first) == 0) ++first;
-  while (last >= first && histogram.at(last) == 0) --last;
-  Json counts = Json::array();
-  for (int e = first; e <= last; ++e) counts.push_back(histogram.at(e));
-  return Json::array({histogram.zero, histogram.infinite, histogram.nan, counts.empty() ? 0 : first,
-                      std::move(counts), histogram.smallest, histogram.greatest});
-}
 
 Json what_if_json(const RunGradients& gradients) {
   const auto each_scale = [](auto rate) {

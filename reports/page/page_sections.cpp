@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/figures/figure_style.hpp"
@@ -17,23 +16,15 @@
 namespace fp16lab::reports {
 namespace {
 
-std::string drawing_of(const Figure* figure, const std::filesystem::path& folder, const PageDetail& detail) {
-  if (figure == nullptr) return "";
+std::string drawing_of(const WorkloadMaterial& material, const PageDetail& detail) {
+  const auto& [stem, svg] = material.network;
+  if (svg.empty()) return "";
   if (!detail.still_figures)
-    return fmt::format("<p class=\"soft\">The drawing of it is figures/{}.svg.</p>\n", figure->stem);
-  const std::string svg = read_file(folder / (figure->stem + ".svg"), longest::table);
+    return fmt::format("<p class=\"soft\">The drawing of it is figures/{}.svg.</p>\n", stem);
   return fmt::format(
-      "<figure><img class=\"still\" alt=\"{}\" src=\"{}\"><figcaption>The network as a graph; "
+      "<figure><img class=\"still\" alt=\"The network of {}\" src=\"{}\"><figcaption>The network as a graph; "
       "figures/{}.svg is the same picture.</figcaption></figure>\n",
-      html_escape(figure->title), data_url("image/svg+xml", svg), figure->stem);
-}
-
-const Figure* find_figure(const std::vector<Figure>& figures, const std::string& workload,
-                          std::string_view prefix) {
-  const auto found = std::find_if(figures.begin(), figures.end(), [&](const Figure& figure) {
-    return figure.workload == workload && figure.stem.starts_with(prefix) && figure.drawn;
-  });
-  return found == figures.end() ? nullptr : &*found;
+      html_escape(material.workload->name), data_url("image/svg+xml", svg), stem);
 }
 
 /// "cannot tell" with its details in smaller print behind it.
@@ -229,12 +220,11 @@ std::string scales_of(const RunSet& set, const WorkloadMaterial& material, std::
 }
 
 std::string tables_of(const RunSet& set, const WorkloadMaterial& material, std::size_t index,
-                      const std::vector<Figure>& figures, const std::filesystem::path& folder,
                       const PageDetail& detail) {
   const std::string& name = material.workload->name;
   return fmt::format("<h3>{}</h3>\n", html_escape(name)) + summary_html(set, material) +
          fmt::format("<div class=\"pair\" data-costs=\"{}\"></div>\n", index) +
-         network_section(set, material, drawing_of(find_figure(figures, name, "network-"), folder, detail));
+         network_section(set, material, drawing_of(material, detail));
 }
 
 }  // namespace fp16lab::reports

@@ -1,14 +1,12 @@
 // The sections of report.html that need no script: words, tables, still figures, provenance.
 #pragma once
 
-#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "numerics/files/run/replay_file.hpp"
-#include "reports/figures/figures.hpp"
 #include "reports/page/report_data.hpp"
 
 namespace fp16lab::reports {
@@ -36,9 +34,8 @@ std::string overview_section(const RunSet& set, const std::vector<WorkloadMateri
 /// The place of the loss scales of one workload, and its overflows in words.
 std::string scales_of(const RunSet& set, const WorkloadMaterial& material, std::size_t index);
 
-/// Table of one workload, places for what a step takes, and the network. `folder` holds the drawn figures.
+/// Table of one workload, places for what a step takes, and the network.
 std::string tables_of(const RunSet& set, const WorkloadMaterial& material, std::size_t index,
-                      const std::vector<Figure>& figures, const std::filesystem::path& folder,
                       const PageDetail& detail);
 
 /// The layers of the workload's network, folded away, and `drawing` (HTML) below them. Empty where no

@@ -4,6 +4,7 @@
 
 #include "reports/data/league.hpp"
 #include "reports/data/run_config.hpp"
+#include "reports/figures/figure_style.hpp"
 #include "reports/page/page_json.hpp"
 
 namespace fp16lab::reports {
@@ -26,7 +27,10 @@ Json skips_json(const ScaleTrace& path) {
 }  // namespace
 
 Json replay_json(const ReplayFile& replay, const PageDetail& detail) {
-  Json policies = Json::array();
+  Json policies = Json::array(), league = Json::array();
+  const auto bounds = [](double lower, double upper) {
+    return Json::array({number_or_null(lower), number_or_null(upper)});
+  };
   for (const std::size_t i : league_order(replay)) {
     const ReplayedPolicy& policy = replay.policies[i];
     const ReplayPaths paths = replay_paths(policy, detail.trace_points);
@@ -37,16 +41,23 @@ Json replay_json(const ReplayFile& replay, const PageDetail& detail) {
     json["skipped"] = skips_json(paths.lower);
     if (policy.skipped_lower != policy.skipped_upper) json["possible"] = skips_json(paths.upper);
     policies.push_back(std::move(json));
+    league.push_back({{"label", pretty(policy.label)},
+                      {"yardstick", is_yardstick(policy)},
+                      {"skips", bounds(policy.skips.lower, policy.skips.upper)},
+                      {"lost", bounds(100 * policy.lost_l1.lower, 100 * policy.lost_l1.upper)},
+                      {"angle", bounds(1 - policy.cosine.upper, 1 - policy.cosine.lower)}});
   }
   const auto band = [&](const std::vector<double>& scales) {
     return path_json(band_path(replay.band.steps, scales, detail.trace_points / 4));
   };
   return {{"run", replay.run},
+          {"slug", slug(replay.run)},
           {"first", 1},
           {"last", replay.total_steps},
           {"highest", band(replay.band.log2_highest)},
           {"one_percent", band(replay.band.log2_one_percent)},
-          {"policies", std::move(policies)}};
+          {"policies", std::move(policies)},
+          {"league", std::move(league)}};
 }
 
 }  // namespace fp16lab::reports

@@ -1,4 +1,5 @@
 #include "reports/page/report.hpp"
+#include "reports/figures/figure_style.hpp"
 
 #include <fmt/core.h>
 
@@ -10,10 +11,10 @@
 
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/report_input.hpp"
-#include "reports/figures/figures.hpp"
-#include "reports/figures/replay_figures.hpp"
+#include "reports/figures/network_figure.hpp"
 #include "reports/page/embedded_page.hpp"
 #include "reports/page/emulation.hpp"
 #include "reports/page/html.hpp"
@@ -25,11 +26,32 @@
 namespace fp16lab::reports {
 namespace {
 
+/// Figures need one run of each configuration.
+constexpr PageDetail figure_detail{.seeds = 1};
+
 /// Runs whose histograms are read beside those that stand for their configurations.
 constexpr std::size_t most_seeds = 120;
 
 void tell(const ReportOptions& options, const std::string& message) {
   if (options.messages != nullptr && !message.empty()) *options.messages << printable(message) << '\n';
+}
+
+/// The network of the first run that tells it, drawn where graphviz is installed.
+WorkloadMaterial::Network draw_network_of(const RunSet& set, const Workload& workload,
+                                          const std::filesystem::path& folder, const std::string& graphviz) {
+  for (const Configuration& configuration : workload.configurations)
+    for (const std::size_t run : configuration.runs) {
+      const std::string& model = set.runs[run].folder.manifest.model;
+      if (model.empty()) continue;
+      const std::string stem = "network-" + slug(workload.name);
+      const std::filesystem::path source = folder / (stem + ".dot"), svg = folder / (stem + ".svg");
+      write_file_atomically(source, network_dot(model));
+      const bool drawn = run_graphviz(source, svg, graphviz).empty() &&
+                         run_graphviz(source, folder / (stem + ".png"), graphviz).empty();
+      return drawn ? WorkloadMaterial::Network{stem, read_file(svg, longest::table)}
+                   : WorkloadMaterial::Network{};
+    }
+  return {};
 }
 
 /// The tensors of `run` that are no gradients, in its first and its last recorded step.
@@ -79,8 +101,6 @@ struct PageContent {
   const PageExtent& extent;
   const std::vector<WorkloadMaterial>& material;
   const std::vector<ReplayFile>& replays;
-  const std::vector<Figure>& figures;
-  const std::filesystem::path& figure_folder;
 };
 
 std::string navigation(const PageContent& content, bool has_gradients) {
@@ -123,7 +143,7 @@ std::string content_policy() {
 }
 
 std::string page_of(const PageContent& content, const ReportOptions& options, const PageDetail& detail) {
-  const auto& [set, extent, material, replays, figures, figure_folder] = content;
+  const auto& [set, extent, material, replays] = content;
   std::string screens, scales, tables;
   bool any_gradients = false;
   for (std::size_t i = 0; i < material.size(); ++i) {
@@ -132,7 +152,7 @@ std::string page_of(const PageContent& content, const ReportOptions& options, co
     any_gradients |= gradients;
     screens += first_screen(material[i], i, gradients);
     scales += scales_of(set, material[i], i);
-    tables += tables_of(set, material[i], i, figures, figure_folder, detail);
+    tables += tables_of(set, material[i], i, detail);
   }
   std::string explorer;
   if (any_gradients)
@@ -142,8 +162,7 @@ std::string page_of(const PageContent& content, const ReportOptions& options, co
   const std::string title = html_escape(printable(options.title)),
                     subtitle = subtitle_of(content, options.follow_seconds);
   const std::string head = navigation(content, any_gradients), choice = workload_choice(material);
-  const std::string words =
-      set.runs.empty() ? "" : words_section(set, material, extent_words(set, extent, figures));
+  const std::string words = set.runs.empty() ? "" : words_section(set, material, extent_words(set, extent));
   const std::string policies =
       fmt::format("<section id=\"policies\">\n<h2>{}</h2>\n<div class=\"pair\">\n{}</div>\n{}</section>\n",
                   replays.empty() ? "Policies" : "Policies and replays", scales, league_sections(replays));
@@ -187,22 +206,14 @@ std::filesystem::path write_report(const RunSet& set, const std::vector<Workload
   make_folders(out);
   make_folder_inside(figure_folder);
   const PageExtent extent = extent_of(set, summaries);
-  const std::vector<WorkloadMaterial> material = collect(set, summaries, extent);
-  std::vector<Figure> figures;
-  for (std::size_t w = 0; w < material.size(); ++w) {
-    const WorkloadFigures workload{set, *material[w].workload, extent.summaries[w], material[w].gradients};
-    for (Figure& figure : write_figures(workload, figure_folder)) figures.push_back(std::move(figure));
+  std::vector<WorkloadMaterial> material = collect(set, summaries, extent);
+  if (options.follow_seconds == 0) {
+    for (WorkloadMaterial& item : material)
+      item.network = draw_network_of(set, *item.workload, figure_folder, options.graphviz);
+    tell(options, draw_report_figures(report_data(set, material, replays, figure_detail), figure_folder,
+                                      options.drawing));
   }
-  for (const ReplayFile& replay : replays)
-    for (Figure& figure : write_replay_figures(replay, figure_folder)) figures.push_back(std::move(figure));
-  // What compares configurations comes before what shows one, lest the first workload take all pictures.
-  std::stable_partition(figures.begin(), figures.end(),
-                        [](const Figure& figure) { return !figure.stem.starts_with("histogram-"); });
-  const std::span<Figure> drawn = std::span(figures).first(std::min(figures.size(), most_drawings));
-  if (options.follow_seconds == 0)
-    tell(options, draw_figures(drawn, figure_folder, options.gnuplot, options.graphviz));
-
-  const PageContent content{set, extent, material, replays, figures, figure_folder};
+  const PageContent content{set, extent, material, replays};
   std::string html;
   for (const PageDetail& detail : page_details) {
     html = page_of(content, options, detail);

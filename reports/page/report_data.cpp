@@ -1,28 +1,16 @@
 #include "reports/page/report_data.hpp"
+#include "reports/figures/figure_style.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "reports/data/series.hpp"
-#include "reports/figures/figure_style.hpp"
 #include "reports/page/answers.hpp"
 #include "reports/page/emulation.hpp"
 #include "reports/page/page_json.hpp"
 
 namespace fp16lab::reports {
-
-Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
-Json drawn_numbers(const std::vector<double>& values) {
-  Json array = Json::array();
-  for (const double value : values) {
-    const double magnitude = value == 0 ? 1 : std::pow(10, 5 - std::floor(std::log10(std::abs(value))));
-    array.push_back(
-        number_or_null(std::isfinite(magnitude) ? std::round(value * magnitude) / magnitude : value));
-  }
-  return array;
-}
 
 namespace {
 
@@ -46,10 +34,54 @@ Json changes_json(const std::vector<ScaleTrace::Change>& changes) {
   return array;
 }
 
+/// What the figure of final quality shows of a row: against the reference where there is one, in the metric's
+/// unit. Null for the reference itself, and where nothing has ended.
+Json outcome_json(const Metric& metric, const SummaryRow& row, const SummaryRow* reference) {
+  if (row.final_values.empty() || &row == reference) return nullptr;
+  std::vector<double> values;
+  double mean = NAN;
+  int diverged = 0, seeds = static_cast<int>(row.final_values.size());
+  Json interval = nullptr;
+  if (reference != nullptr) {
+    if (!row.against_reference) return nullptr;
+    const analysis::PairedSample pairs = pairs_of(metric, row, *reference);
+    values = pairs.differences;
+    if (pairs.is_of_losses)
+      for (double& value : values) value = analysis::percent_of(value);
+    // The table's mean: that of the ratios' logarithms, which is tested.
+    mean = row.against_reference->mean;
+    if (row.against_reference->interval)
+      interval = {row.against_reference->interval->lower, row.against_reference->interval->upper};
+    diverged = row.against_reference->diverged;
+    seeds = diverged + row.against_reference->pairs;
+  } else {
+    for (const double value : row.final_values)
+      if (std::isfinite(value)) values.push_back(metric.higher_is_better() ? 100 * value : value);
+    mean = analysis::quality_of(values).mean;
+    diverged = seeds - static_cast<int>(values.size());
+  }
+  return {{"values", numbers(values)},
+          {"mean", values.empty() ? Json(nullptr) : number_or_null(mean)},
+          {"interval", std::move(interval)},
+          {"diverged", diverged},
+          {"of", seeds},
+          {"against", reference != nullptr}};
+}
+
+/// The reference with which rows are compared: one that has not diverged in all of its runs.
+const SummaryRow* reference_of(const WorkloadSummary& summary) {
+  for (const SummaryRow& row : summary.rows)
+    if (row.is_reference &&
+        analysis::quality_of(row.final_values).non_finite < static_cast<int>(row.final_values.size()))
+      return &row;
+  return nullptr;
+}
+
 Json configuration_json(const RunSet& set, const Configuration& configuration, const SummaryRow& row,
                         const LineStyle& style, const std::string& split, Quantity quantity,
                         const PageDetail& detail) {
   Json json = {{"label", pretty(row.label)},
+               {"slug", slug(configuration.label)},
                {"fp32", configuration.id.fp32},
                {"reference", row.is_reference},
                {"style",
@@ -111,6 +143,8 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
       const Configuration& configuration = item.workload->configurations[i];
       configurations.push_back(configuration_json(set, configuration, item.summary.rows[i], styles[i], split,
                                                   item.summary.metric.quantity, detail));
+      configurations.back()["outcome"] =
+          outcome_json(item.summary.metric, item.summary.rows[i], reference_of(item.summary));
       if (item.gradients[i].snapshots.empty()) continue;
       if (answers.configuration == i) start = Json::array({runs.size(), answers.tensor.value_or(0)});
       if (explored++ >= detail.configurations) {
@@ -126,11 +160,13 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
     if (!start.empty() && start[0] >= runs.size()) start = nullptr;  // left out for lack of room
     const std::optional<analysis::Interval>& band = item.summary.twin_band;
     workloads.push_back({{"name", item.workload->name},
+                         {"slug", slug(item.workload->name)},
                          {"metric", item.summary.metric.name},
                          {"split", split},
                          {"quantity", words_of(item.summary.metric.quantity)},
                          {"unit", item.summary.metric.unit()},
                          {"margin", item.summary.metric.margin},
+                         {"higher_is_better", item.summary.metric.higher_is_better()},
                          {"band", band ? Json::array({band->lower, band->upper}) : Json(nullptr)},
                          {"start", std::move(start)},
                          {"emulated", is_emulated(set, *item.workload)},

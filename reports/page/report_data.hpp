@@ -29,6 +29,10 @@ struct WorkloadMaterial {
   std::vector<RunGradients> gradients;
   /// Representative first; empty where a configuration has no histograms.
   std::vector<std::vector<ExploredRun>> explored{};
+  /// The drawing of the network, and the name of its file without ending; empty where there is none.
+  struct Network {
+    std::string stem{}, svg{};
+  } network{};
 };
 
 /// {"scales": [min, max], "formats", "update_formats", "workloads": [{"name", "metric", "unit", "margin",

@@ -62,7 +62,7 @@ class Summary : public Reports {
     throw std::out_of_range("no row " + label);
   }
   std::string page() const {
-    return read_file(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+    return read_file(write_report(folders, folder / "out", {.drawing = {.node = "no-such-node"}}));
   }
 
   std::vector<std::filesystem::path> folders;
@@ -357,7 +357,7 @@ TEST_F(Reports, BitsPerCharacterAreTheMetricWhereEveryRunHasThem) {
   EXPECT_THAT(summary_table(set, {summary}), HasSubstr("bits per character"));
 
   ReportOptions options;
-  options.gnuplot = "no-such-gnuplot";
+  options.drawing.node = "no-such-node";
   const std::string html = read_file(write_report(folders, folder / "out", options));
   EXPECT_THAT(html, AllOf(HasSubstr(">test bits per character</th>"), HasSubstr(">loss</th>")));
   const Json curve = embedded_data(html).at("workloads").at(0).at("configurations").at(1).at("quality");
@@ -389,7 +389,7 @@ TEST_F(Reports, UnfinishedRunsAreNotedAndNotJudgedAndDivergedOnesAre) {
   EXPECT_THAT(summary_table(set, {summary}),
               AllOf(HasSubstr("no finished run"), HasSubstr("worse (1 of 1 diverged)")));
   // The page copes with all of it.
-  EXPECT_NO_THROW(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+  EXPECT_NO_THROW(write_report(folders, folder / "out", {.drawing = {.node = "no-such-node"}}));
 }
 
 TEST_F(Reports, ALossThatNobodyToldIsNotCalledDivergedOrUnfinished) {
@@ -417,7 +417,8 @@ TEST_F(Reports, RunsWithoutAPairAreToldSo) {
   run.level = "O1";
   run.seed = 2;
   folders.push_back(write_synthetic_run(folder, run));
-  const std::string html = read_file(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+  const std::string html =
+      read_file(write_report(folders, folder / "out", {.drawing = {.node = "no-such-node"}}));
   EXPECT_THAT(html, AllOf(HasSubstr("<strong>no two runs of one seed</strong>"), Not(HasSubstr("next: -,"))));
 }
 
@@ -435,7 +436,7 @@ TEST_F(Reports, OfPyTorchsFp16NoRoundingIsDenied) {
   writer.append(StepRow{.step = 1, .loss = 1, .grad_norm = 1});
   writer.finish(ExitState::finished);
   const std::string html =
-      read_file(write_report(std::vector{path}, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+      read_file(write_report(std::vector{path}, folder / "out", {.drawing = {.node = "no-such-node"}}));
   EXPECT_THAT(html, AllOf(HasSubstr("was trained by PyTorch, which rounds where no cast can be seen"),
                           Not(HasSubstr("rounds no gradient"))));
 }

@@ -181,7 +181,7 @@ TEST_F(HostileFiles, NothingIsWrittenThroughLinksInAReceivedFolder) {
     fs::rename(path("kept"), path("run"));
   }
   fs::create_directory(path("out"));
-  for (const char* const name : {"replay.json", "replay.csv", "claims.json", "replay.gp"})
+  for (const char* const name : {"replay.json", "replay.csv", "claims.json", "replay.figure.json"})
     refused("out/" + std::string(name), "treasure", {"replay", path("run"), "-o", path("out"), "--quiet"});
   // The folder that the user named may be a link.
   fs::create_directory(path("real"));

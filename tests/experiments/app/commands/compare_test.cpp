@@ -32,7 +32,7 @@ TEST_F(Compare, TheSameRunTwiceHasTheSameBits) {
   EXPECT_THAT(result.out, HasSubstr("The runs are the same, bit for bit: the states of all 40 steps"));
   EXPECT_THAT(result.out, testing::Not(HasSubstr("claim"))) << "nobody claimed anything";
   EXPECT_THAT(result.out, HasSubstr("Configuration: the same"));
-  for (const char* file : {"both/compare.json", "both/compare.csv", "both/compare.dat", "both/compare.gp"})
+  for (const char* file : {"both/compare.json", "both/compare.csv", "both/compare.figure.json", "both/compare.svg"})
     EXPECT_TRUE(std::filesystem::exists(path(file))) << file;
   EXPECT_EQ(column("both/compare.csv", "same_state"), std::vector<std::string>(40, "1"));
   EXPECT_EQ(column("both/compare.csv", "loss_a"), column("first/steps.csv", "loss"));

@@ -164,8 +164,8 @@ TEST_F(Hist, SeveralFormatsInOneCommand) {
   EXPECT_THAT(table.out, HasSubstr("All tensors at loss scale 2^0, by format"));
   EXPECT_THAT(table.out, HasSubstr("Gradients in BF16 at loss scale 2^0"));
   EXPECT_THAT(table.out, HasSubstr("BF16 needs no loss scale: the values fit up to 2^111 ("));
-  EXPECT_THAT(read("figures/hist-g-npy-bf16.gp"), HasSubstr("Gradient magnitudes in BF16"));
-  EXPECT_TRUE(std::filesystem::exists(path("figures/hist-g-npy-f16.dat")));
+  EXPECT_THAT(read("figures/hist-g-npy-bf16.figure.json"), HasSubstr("Gradient magnitudes in BF16"));
+  EXPECT_TRUE(std::filesystem::exists(path("figures/hist-g-npy-f16.svg")));
   expect_one_line_error(fp16lab({"hist", path("g.npy"), "--format", "f16,fp8"}), 2,
                         "--format fp8: known are f16, bf16, e4m3, e5m2");
 }
@@ -264,14 +264,20 @@ TEST_F(Hist, NamesCannotWriteToTheTerminal) {
 TEST_F(Hist, DrawsOneFigureWithItsData) {
   const auto result = fp16lab({"hist", path("a.npz"), "--scale", "2^5", "-o", path("figures")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  const std::string data = read("figures/hist-a-npz.dat");
-  // All tensors, w, b; the bin of 2^-30, (2^-31, 2^-30], moved by 5: a seventh of w's values, in the zone of
-  // lost ones.
-  EXPECT_THAT(data, HasSubstr("# all 2 tensors\n"));
-  EXPECT_THAT(data, HasSubstr("# w\n-26\t14.2857\t0\n"));
-  EXPECT_THAT(data, HasSubstr("# b\n-20\t50\t1\n"));
-  EXPECT_THAT(read("figures/hist-a-npz.gp"), HasSubstr("at loss scale 2⁵"));
-  if (std::system("gnuplot --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no gnuplot";
+  const nlohmann::json figure = nlohmann::json::parse(read("figures/hist-a-npz.figure.json"));
+  EXPECT_THAT(figure.at("title"), HasSubstr("at loss scale 2⁵"));
+  // All tensors, w, b. The bin of 2^-30, (2^-31, 2^-30], has one of w's seven values; the scale moves it by 2^5, where it is lost.
+  const nlohmann::json& panels = figure.at("panels");
+  ASSERT_EQ(panels.size(), 3u);
+  EXPECT_EQ(panels[0].at("title"), "all 2 tensors");
+  const nlohmann::json& w = panels[1];
+  EXPECT_EQ(w.at("title"), "w");
+  EXPECT_EQ(w.at("ratio"), 32);
+  EXPECT_EQ(w.at("histogram")[3], -31);
+  EXPECT_EQ(w.at("histogram")[4][0], 1);
+  EXPECT_EQ(w.at("zones").at("finite"), 7);
+  EXPECT_EQ(w.at("zones").at("lost"), nlohmann::json({1, 1}));
+  EXPECT_EQ(panels[2].at("title"), "b");
   EXPECT_THAT(result.err, HasSubstr("hist-a-npz.png"));
   EXPECT_THAT(read("figures/hist-a-npz.svg"), HasSubstr("<svg"));
   EXPECT_GT(std::filesystem::file_size(path("figures/hist-a-npz.png")), 10'000u);
@@ -283,8 +289,8 @@ TEST_F(Hist, ARunAndADumpInOneCall) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("fc1.weight"));
   EXPECT_LT(result.out.find("fc1.weight"), result.out.find("\ng "));
-  EXPECT_TRUE(std::filesystem::exists(path("both/hist-run-step-40.gp")));
-  EXPECT_TRUE(std::filesystem::exists(path("both/hist-g-npy.gp")));
+  EXPECT_TRUE(std::filesystem::exists(path("both/hist-run-step-40.svg")));
+  EXPECT_TRUE(std::filesystem::exists(path("both/hist-g-npy.svg")));
 }
 
 /// A header may name any number of tensors: memory follows the file, not 8 kB of counters a tensor.

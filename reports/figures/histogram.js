@@ -1,4 +1,5 @@
-// The picture of one histogram in a format's zones, and the table of its rates.
+// The picture of one histogram in a format's zones: {kind: "histogram", title, aside, histogram, ratio, formats, what, updates,
+// zones}. A histogram and a format are what zones.js computes with; `zones` are counts, where more is known than the histogram says.
 const shortZoneNames = {lost: 'to zero', subnormal: 'subn.', normal: 'normal', overflow: 'over'};
 // What an update does to a weight that has no master copy (HistogramRow of the library).
 const updateZoneNames = {lost: 'lost', subnormal: 'depends', normal: 'moves', overflow: 'over'};
@@ -7,13 +8,34 @@ const rangeWords = 'A range means that a zone’s edge cuts a bin, whose values 
 
 // `ratio`: wanted scale / the scale that the histogram's values carry; `what`: the quantity on the axis. Where the values
 // have several formats there are no common edges: then the zones are only named.
-function drawHistogram(width, height, histogram, ratio, zones, what, formats, names = zoneNames) {
+function drawHistogramPanel({title, aside, histogram: stored, ratio, formats, what, updates, zones, low, high}, width, height) {
+  const histogram = [...stored.slice(0, 5), ...stored.slice(5).map(floatOfBits)], head = title ? 34 : 0;
+  const chart = drawHistogram(width, height - head, histogram, ratio, zones ?? zonesOf(histogram, ratio, formats[0]), what, formats, updates ? updateZoneNames : zoneNames, [low, high]);
+  if (!title) return chart;
+  const whole = picture(width, height, chart.getAttribute('aria-label'));
+  chart.setAttribute('y', head);
+  whole.append(words(0, 13, shortened(title, width - 4, boldSize), {class: 'zone-name'}), words(0, 28, aside ?? '', {class: 'soft'}), chart);
+  return whole;
+}
+
+// The same ends for all panels: what is rounded and what is there, and beside each panel's name what no bar shows.
+function fitted(panels) {
+  const reach = panels.flatMap(({histogram: [, , , first, counts], ratio}) => counts.length === 0 ? [] : [first + Math.log2(ratio), first + counts.length + Math.log2(ratio)]);
+  const ties = panels.map(p => p.formats[0].tie), tops = panels.map(p => Math.ceil(Math.log2(p.formats[0].overflow)));
+  const low = Math.max(Math.min(...ties) - 26, Math.min(Math.min(...ties) - 12, Math.floor(Math.min(...reach, 0)))), high = Math.min(Math.max(...tops) + 26, Math.max(Math.max(...tops) + 4, Math.ceil(Math.max(...reach, 0))));
+  return panels.map((panel, i) => {
+    const [zero, infinite, nan, , counts] = panel.histogram, whole = zero + infinite + nan + counts.reduce((a, b) => a + b, 0);
+    return {...panel, what: i === 0 ? panel.what : '', low, high, aside: `${infinite > 0 ? `${exact(infinite)} Inf, ` : ''}${nan > 0 ? `${exact(nan)} NaN, ` : ''}exact zeros ${whole > 0 ? percent(zero / whole) : 0} %`};
+  });
+}
+
+function drawHistogram(width, height, histogram, ratio, zones, what, formats, names = zoneNames, ends = []) {
   const shift = Math.log2(ratio), range = formats.length === 1 ? formats[0] : null, slim = width < 460;
   width = Math.max(280, width);
   const left = 52, right = 8, top = 54, bottom = 40;
   // FP16's numbers are in the middle; formats and values that reach further down move the left end.
-  const lowest = range && range.rounds ? Math.min(-50, Math.max(-150, range.tie - 8)) : -50, high = 22;
-  const low = range && range.tie < -60 ? lowest : -50;
+  const lowest = range && range.rounds ? Math.min(-50, Math.max(-150, range.tie - 8)) : -50, high = ends[1] ?? 22;
+  const low = ends[0] ?? (range && range.tie < -60 ? lowest : -50);
   const inside = e => Math.max(low, Math.min(high, e)), edges = range ? [range.tie, range.normal, Math.log2(range.overflow)].map(inside) : [-25, -14, 16];
   const x = e => left + (e - low) / (high - low) * (width - left - right);
   const tallest = Math.max(1e-9, ...histogram[4]) / Math.max(1, zones.finite);
@@ -33,7 +55,7 @@ function drawHistogram(width, height, histogram, ratio, zones, what, formats, na
     if (room < 38) return;
     chart.append(svg('text', {...where, y: top - 25, class: 'zone-name'}, name), svg('text', {...where, y: top - 10}, told.includes('–') && zones.finite > 0 ? [told, svg('title', {}, rangeWords)] : told));
   });
-  chart.append(words(0, 13, 'share of the non-zero values', {class: 'soft'}));
+  if (what) chart.append(words(0, 13, 'share of the non-zero values', {class: 'soft'}));
   for (const share of roundTicks(0, peak, 4))
     chart.append(svg('line', {x1: left, x2: width - right, y1: y(share), y2: y(share), class: 'grid'}), words(left - 7, y(share) + 4, plainPercent(share), {'text-anchor': 'end', class: 'soft'}));
   let outside = 0;
@@ -65,44 +87,7 @@ function drawHistogram(width, height, histogram, ratio, zones, what, formats, na
   const round = Array.from({length: 60}, (_, i) => (i - 40) * every).filter(e => e >= low + room / 2 && e <= high - room / 2);
   for (const e of [...marks.filter((e, i) => i === 0 || e - marks[i - 1] >= room), ...round.filter(e => marks.every(edge => Math.abs(edge - e) >= room))])
     chart.append(words(x(e), height - bottom + 16, power(e), {'text-anchor': 'middle', class: 'soft'}));
-  chart.append(words((left + width - right) / 2, height - 6, what + (outside > 0 ? ` (${percent(outside / zones.finite)} % outside)` : ''), {'text-anchor': 'middle', class: 'soft'}));
+  if (what) chart.append(words((left + width - right) / 2, height - 6, what + (outside > 0 ? ` (${percent(outside / zones.finite)} % outside)` : ''), {'text-anchor': 'middle', class: 'soft'}));
   return chart;
 }
 
-// `casts`: what the recorded cast did, at the scale that it had; null at other scales, and where nothing was cast.
-const zoneTips = {
-  lost: 'Too small: rounding to nearest even makes these zero.', subnormal: 'Kept with fewer significant bits than the format has.', normal: 'Kept with all significant bits of the format.',
-  overflow: 'Too large for the format: infinite, or NaN in E4M3, which has no infinity.', 'made-zero': 'Counted on both sides of the cast that the run made, whatever its rounding.', 'made-infinite': 'Counted on both sides of the cast that the run made.',
-  finite: 'What the zones are shares of.', zero: 'By a ReLU, say, or because an earlier cast flushed it: no underflow of this cast.', infinite: 'Infinite before the cast.', nan: 'No number before the cast.'};
-function fillRates(table, zones, factor, casts, names = zoneNames) {
-  const whole = n => zones.total ? percent(n / zones.total) + ' % of all' : '–';
-  const explained = (tip, textContent) => {
-    const node = element('span', {className: 'tip', tabIndex: 0, textContent});
-    node.dataset.tip = tip;
-    return node;
-  };
-  const swatch = key => {
-    const node = element('span', {className: 'key'});
-    node.style.background = `var(--${key})`;
-    return node;
-  };
-  const row = (key, name, value, count) => {
-    const node = element('tr', {}, [
-      element('td', {}, [...key in zoneNames ? [swatch(key)] : [], explained(zoneTips[key], name)]), element('td', {textContent: value}),
-      element('td', {}, explained(`${spelled(count)} values`, short(count)))]);
-    Object.assign(node.dataset, {zone: key, lower: count[0], upper: count[1]});
-    return node;
-  };
-  const heading = children => element('th', {scope: 'col'}, children);
-  table.replaceChildren(
-    element('caption', {className: 'unseen', textContent: `Zones at ${factor}`}),
-    element('thead', {}, element('tr', {}, [
-      heading(`at ${factor}`), heading(explained('Of the finite values that are not zero, of what is chosen above.', 'share')), heading('values')])),
-    element('tbody', {}, [
-      ...zoneKeys.map(key => row(key, names[key], interval(zones[key], zones.finite), zones[key])),
-      ...(casts ? [['made-zero', 'recorded: made zero', casts[1]], ['made-infinite', 'recorded: made Inf or NaN', casts[2]]] : [])
-        .map(([key, name, n]) => row(key, name, casts[0] > 0 ? percent(n / casts[0]) + ' %' : '–', [n, n])),
-      ...[['finite', 'finite, not zero'], ['zero', 'already zero before this cast'], ['infinite', 'Inf when recorded'], ['nan', 'NaN when recorded']]
-        .filter(([key]) => zones[key] > 0 || key === 'finite' || key === 'zero')
-        .map(([key, name]) => row(key, name, whole(zones[key]), [zones[key], zones[key]]))]));
-}

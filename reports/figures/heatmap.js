@@ -16,14 +16,22 @@ function heatColor(rate, dark) {
 
 const kindTitles = {weight: 'weight gradients', activation: 'activation gradients'};
 
-// rate(tensor, step) in [0, 1] or null; `chosen` is {tensor, step}; choose(tensor, step) is called for a click on a cell.
-function drawHeatMap(room, {tensors, kinds, steps}, rate, chosen, choose, caption) {
+// {kind: "heat", title, tensors, kinds, steps, rates, crosses}: rates[step][tensor] in [0, 1], or null where nothing
+// was rounded; crosses[step][tensor]: whether there was an Inf or NaN.
+function drawHeatPanel(panel, width) {
+  const map = drawHeatMap(width, panel, (tensor, step) => panel.rates[step][tensor], panel.title, null, null, (tensor, step) => panel.crosses[step][tensor]), height = Number(map.getAttribute('height')), whole = picture(map.getAttribute('width'), height + 20, panel.title);
+  map.setAttribute('y', 20);
+  whole.append(words(0, 13, shortened(panel.title, width, boldSize), {class: 'zone-name'}), map);
+  return whole;
+}
+
+// rate(tensor, step) and crossed(tensor, step); `chosen` is {tensor, step}; choose(tensor, step) is called for a click on a cell.
+function drawHeatMap(room, {tensors, kinds, steps}, rate, caption, chosen = null, choose = null, crossed = () => false) {
   const groups = [...new Set(kinds)].sort((a, b) => (b === 'weight') - (a === 'weight')), rows = groups.flatMap(kind => [{kind}, ...tensors.map((name, tensor) => ({name, tensor})).filter(r => kinds[r.tensor] === kind)]);
-  const longest = Math.max(...tensors.map(name => name.length)), dark = darkMode.matches && !printing;
-  const left = Math.min(230, Math.max(110, 16 + 6.6 * longest)), top = 4, tall = tensors.length > 40 ? 13 : tensors.length > 20 ? 17 : 22, legend = 90;
-  const fits = Math.floor((left - 14) / 6.6), name = text => text.length <= fits ? text : '…' + text.slice(-(fits - 1));
+  const longest = Math.max(...tensors.map(name => textWidth(name))), dark = isDark();
+  const left = Math.min(230, .4 * room, Math.max(110, 14 + longest)), top = 4, tall = tensors.length > 40 ? 13 : tensors.length > 20 ? 17 : 22, legend = 90;
   // As wide as there is room for; on a narrow window it scrolls.
-  const cell = Math.max(10, (room - left - legend - 2) / steps.length), right = left + cell * steps.length;
+  const cell = Math.max(10, (room - left - legend - 2) / steps.length), right = Math.max(left + cell * steps.length, left + 112);
   const floor = top + tall * rows.length, height = Math.max(floor + 36, top + 18 * heatKeys.length + 22), width = right + legend;
   const map = picture(width, height, caption);
   rows.forEach((row, r) => {
@@ -32,19 +40,20 @@ function drawHeatMap(room, {tensors, kinds, steps}, rate, chosen, choose, captio
       map.append(svg('text', {x: left, y: y + tall - 5, class: 'zone-name'}, kindTitles[row.kind] ?? row.kind));
       return;
     }
-    const label = svg('text', {x: left - 8, y: y + tall / 2 + 4, 'text-anchor': 'end', class: row.tensor === chosen.tensor ? 'zone-name' : '', style: tall < 15 ? 'font-size:11px' : ''}, name(row.name));
+    const label = svg('text', {x: left - 8, y: y + tall / 2 + 4, 'text-anchor': 'end', class: row.tensor === chosen?.tensor ? 'zone-name' : '', style: tall < 15 ? 'font-size:11px' : ''}, shortened(row.name, left - 12));
     label.append(svg('title', {}, row.name));
     map.append(label);
     steps.forEach((step, c) => {
       const share = rate(row.tensor, c);
-      const box = svg('rect', {x: left + cell * c, y, width: cell, height: tall, fill: heatColor(share, dark), stroke: 'var(--line)', 'stroke-width': .5, class: 'cell'});
+      const box = svg('rect', {x: left + cell * c, y, width: cell, height: tall, fill: heatColor(share, dark), stroke: 'var(--line)', 'stroke-width': .5, class: choose ? 'cell' : undefined});
       box.append(svg('title', {}, `${row.name}, step ${step}: ${share === null ? 'nothing was rounded' : percent(share) + ' % round to zero'}`));
-      box.addEventListener('click', () => choose(row.tensor, c));
+      if (choose) box.addEventListener('click', () => choose(row.tensor, c));
       map.append(box);
+      if (crossed(row.tensor, c)) map.append(svg('path', {d: `M${(left + cell * (c + .5) - 3).toFixed(1)},${(y + tall / 2 - 3).toFixed(1)}l6,6m0,-6l-6,6`, class: 'skip', 'pointer-events': 'none'}));
     });
   });
   // A frame for each group: one for all would cross the groups' titles.
-  groups.forEach(kind => {
+  if (chosen) groups.forEach(kind => {
     const own = rows.map((row, r) => row.tensor !== undefined && kinds[row.tensor] === kind ? r : -1).filter(r => r >= 0), from = top + tall * own[0];
     map.append(svg('rect', {x: left + cell * chosen.step, y: from, width: cell, height: tall * own.length, fill: 'none', stroke: 'var(--ink)', 'stroke-width': 1.8, 'pointer-events': 'none'}));
   });

@@ -28,3 +28,26 @@ const short = ([a, b]) => {
   return (from === to ? to : (a === 0 ? '0' : from) + '–' + to) + name;
 };
 const spelled = ([a, b]) => a === b ? exact(a) : exact(a) + ' to ' + exact(b);
+const tenPower = k => '10' + String(k).replace(/./g, c => digits[c]);
+
+// Pixels of a text, as drawn in a common sans-serif font at 12 pixels a letter: a layout needs no exact ones.
+const slimLetters = /[iljtfrI1.,:;'|!()\[\] ⁰¹²³⁴⁵⁶⁷⁸⁹⁻]/u, broadLetters = /[mwMW@%—×]/u, wideLetters = /[A-Z_&+=<>≤~]/u;
+const textWidth = (text, size = 12) => size * [...text].reduce((sum, c) => sum + (slimLetters.test(c) ? .36 : broadLetters.test(c) ? .92 : wideLetters.test(c) ? .72 : .61), 0);
+const boldSize = 13.8;  // as which bold letters of 12 pixels count
+// A text in lines of at most `width` pixels, broken at spaces.
+function wrapped(text, width, size = 12) {
+  const lines = [''];
+  for (const word of text.split(' ')) {
+    const longer = lines.at(-1) === '' ? word : `${lines.at(-1)} ${word}`;
+    if (lines.at(-1) !== '' && textWidth(longer, size) > width) lines.push(word);
+    else lines[lines.length - 1] = longer;
+  }
+  return lines;
+}
+// As much of the end of a name as `width` pixels hold: tensors differ in their ends.
+function shortened(name, width, size = 12) {
+  if (textWidth(name, size) <= width) return name;
+  const letters = [...name];
+  while (letters.length > 1 && textWidth('…' + letters.join(''), size) > width) letters.shift();
+  return '…' + letters.join('');
+}
