@@ -176,7 +176,7 @@ function figuresOf({workloads, runs, replays, scales}) {
       if (c.fp32 || !run?.rounded) return;
       const panels = histogramPanels(run), scale = [run.scales.at(-1)].flat();
       add(`histogram-${slug}-${c.slug}`, `Gradient magnitudes before the cast, ${name}, ${c.label}, step ${exact(run.steps.at(-1))}, loss scale ${scale.length === 1 ? scaleText(scale[0]) : 'of each tensor'}`,
-          panels.length < run.tensors.length ? `${panels.length} of ${run.tensors.length} tensors are shown, weights before biases.` : '', panels, {columns: Math.min(3, panels.length)});
+          panels.length < run.tensors.length ? `${panels.length} of ${run.tensors.length} tensors are shown, weights before biases.` : '', panels, {columns: Math.min(3, panels.length), axes: 'share of the non-zero values against magnitude, loss scale included'});
     });
     if (base) {
       const {panel, caption} = whatIfPlot(base, scales);

@@ -19,19 +19,19 @@ const kindTitles = {weight: 'weight gradients', activation: 'activation gradient
 // {kind: "heat", title, tensors, kinds, steps, rates, crosses}: rates[step][tensor] in [0, 1], or null where nothing
 // was rounded; crosses[step][tensor]: whether there was an Inf or NaN.
 function drawHeatPanel(panel, width) {
-  const map = drawHeatMap(width, panel, (tensor, step) => panel.rates[step][tensor], panel.title, null, null, (tensor, step) => panel.crosses[step][tensor]), height = Number(map.getAttribute('height')), whole = picture(map.getAttribute('width'), height + 20, panel.title);
+  const map = drawHeatMap(width, panel, (tensor, step) => panel.rates[step][tensor], panel.title, null, null, (tensor, step) => panel.crosses[step][tensor], 1), height = Number(map.getAttribute('height')), whole = picture(map.getAttribute('width'), height + 20, panel.title);
   map.setAttribute('y', 20);
   whole.append(words(0, 13, shortened(panel.title, width, boldSize), {class: 'zone-name'}), map);
   return whole;
 }
 
 // rate(tensor, step) and crossed(tensor, step); `chosen` is {tensor, step}; choose(tensor, step) is called for a click on a cell.
-function drawHeatMap(room, {tensors, kinds, steps}, rate, caption, chosen = null, choose = null, crossed = () => false) {
+function drawHeatMap(room, {tensors, kinds, steps}, rate, caption, chosen = null, choose = null, crossed = () => false, least = 10) {
   const groups = [...new Set(kinds)].sort((a, b) => (b === 'weight') - (a === 'weight')), rows = groups.flatMap(kind => [{kind}, ...tensors.map((name, tensor) => ({name, tensor})).filter(r => kinds[r.tensor] === kind)]);
   const longest = Math.max(...tensors.map(name => textWidth(name))), dark = isDark();
   const left = Math.min(230, .4 * room, Math.max(110, 14 + longest)), top = 4, tall = tensors.length > 40 ? 13 : tensors.length > 20 ? 17 : 22, legend = 90;
-  // As wide as there is room for; on a narrow window it scrolls.
-  const cell = Math.max(10, (room - left - legend - 2) / steps.length), right = Math.max(left + cell * steps.length, left + 112);
+  // As wide as there is room for; on a narrow window it scrolls, where cells are no narrower than `least`.
+  const cell = Math.max(least, (room - left - legend - 2) / steps.length), right = Math.max(left + cell * steps.length, left + 112);
   const floor = top + tall * rows.length, height = Math.max(floor + 36, top + 18 * heatKeys.length + 22), width = right + legend;
   const map = picture(width, height, caption);
   rows.forEach((row, r) => {

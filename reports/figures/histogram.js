@@ -23,16 +23,16 @@ function fitted(panels) {
   const reach = panels.flatMap(({histogram: [, , , first, counts], ratio}) => counts.length === 0 ? [] : [first + Math.log2(ratio), first + counts.length + Math.log2(ratio)]);
   const ties = panels.map(p => p.formats[0].tie), tops = panels.map(p => Math.ceil(Math.log2(p.formats[0].overflow)));
   const low = Math.max(Math.min(...ties) - 26, Math.min(Math.min(...ties) - 12, Math.floor(Math.min(...reach, 0)))), high = Math.min(Math.max(...tops) + 26, Math.max(Math.max(...tops) + 4, Math.ceil(Math.max(...reach, 0))));
-  return panels.map((panel, i) => {
+  return panels.map(panel => {
     const [zero, infinite, nan, , counts] = panel.histogram, whole = zero + infinite + nan + counts.reduce((a, b) => a + b, 0);
-    return {...panel, what: i === 0 ? panel.what : '', low, high, aside: `${infinite > 0 ? `${exact(infinite)} Inf, ` : ''}${nan > 0 ? `${exact(nan)} NaN, ` : ''}exact zeros ${whole > 0 ? percent(zero / whole) : 0} %`};
+    return {...panel, what: panels.length === 1 ? panel.what : '', low, high, aside: `${infinite > 0 ? `${exact(infinite)} Inf, ` : ''}${nan > 0 ? `${exact(nan)} NaN, ` : ''}exact zeros ${whole > 0 ? percent(zero / whole) : 0} %`};
   });
 }
 
 function drawHistogram(width, height, histogram, ratio, zones, what, formats, names = zoneNames, ends = []) {
   const shift = Math.log2(ratio), range = formats.length === 1 ? formats[0] : null, slim = width < 460;
-  width = Math.max(280, width);
-  const left = 52, right = 8, top = 54, bottom = 40;
+  width = Math.max(190, width);
+  const left = 52, right = 8, top = what ? 54 : 40, bottom = what ? 40 : 24;
   // FP16's numbers are in the middle; formats and values that reach further down move the left end.
   const lowest = range && range.rounds ? Math.min(-50, Math.max(-150, range.tie - 8)) : -50, high = ends[1] ?? 22;
   const low = ends[0] ?? (range && range.tie < -60 ? lowest : -50);
@@ -43,18 +43,22 @@ function drawHistogram(width, height, histogram, ratio, zones, what, formats, na
   const y = share => height - bottom - share / peak * (height - top - bottom);
   const spoken = zoneKeys.map(key => `${interval(zones[key], zones.finite)} ${names[key]}`).join(', ');
   const chart = picture(width, height, `Exponent histogram, ${what}: ${spoken}`);
+  const shares = [];  // what is told of each zone, moved apart where a zone is narrow
   zoneKeys.forEach((key, i) => {
     const from = [low, ...edges][i], to = [...edges, high][i];
     if (range && to - from > .5)
       chart.append(svg('rect', {x: x(from), y: top, width: x(to) - x(from), height: height - top - bottom, fill: `var(--${key})`, 'fill-opacity': .1}),
                    svg('rect', {x: x(from) + 1, y: top - 5, width: x(to) - x(from) - 2, height: 4, fill: `var(--${key})`}));
     if (to - from <= 2) return;  // out of sight; the table has it
-    // The last zone is too narrow to be centred over.
-    const where = to === high ? {x: width - right, 'text-anchor': 'end'} : {x: (x(from) + x(to)) / 2, 'text-anchor': 'middle'};
     const room = x(to) - x(from), name = room < 7.6 * names[key].length && names === zoneNames ? shortZoneNames[key] : names[key], told = interval(zones[key], zones.finite);
-    if (room < 38) return;
-    chart.append(svg('text', {...where, y: top - 25, class: 'zone-name'}, name), svg('text', {...where, y: top - 10}, told.includes('–') && zones.finite > 0 ? [told, svg('title', {}, rangeWords)] : told));
+    if (room < 26) return;
+    const middle = to === high ? width - right - textWidth(told) / 2 : (x(from) + x(to)) / 2;
+    if (textWidth(name, boldSize) <= room + 2) chart.append(words(middle, top - 25, name, {'text-anchor': 'middle', class: 'zone-name'}));
+    shares.push({told, want: middle - textWidth(told) / 2 - 2, tall: textWidth(told) + 4, key});
   });
+  spread(shares, 0, width);
+  for (const {told, at, tall} of shares)
+    chart.append(svg('text', {x: at + tall / 2, y: top - 10, 'text-anchor': 'middle'}, told.includes('–') && zones.finite > 0 ? [told, svg('title', {}, rangeWords)] : told));
   if (what) chart.append(words(0, 13, 'share of the non-zero values', {class: 'soft'}));
   for (const share of roundTicks(0, peak, 4))
     chart.append(svg('line', {x1: left, x2: width - right, y1: y(share), y2: y(share), class: 'grid'}), words(left - 7, y(share) + 4, plainPercent(share), {'text-anchor': 'end', class: 'soft'}));

@@ -66,20 +66,26 @@ function ended(axis, values, room) {
   return {...axis, low, high};
 }
 
-// One label a group of coinciding curves, where its line ends.
+// What is at the end of each curve: its name, or those of all that coincide there, each in its colour.
+const mostNames = 5, lineHeight = 14;
 function endLabels(series, y) {
-  const scale = y.log ? Math.log : v => v, curves = series.filter(s => s.label && !(s.width === 0) && s.points?.length > 0);
+  const scale = y.log ? Math.log : v => v, curves = series.filter(s => s.label && s.width !== 0 && s.points?.length > 0);
   return groupsOf(curves, drawnAsOne(scale(y.high) - scale(y.low), scale)).map(group => {
-    const all = group.map(s => s.label), joined = all.join(' = ');
-    const label = joined.length <= 34 || all.length < 3 ? joined : `${all[0]} = ${all.length - 1} others`;
-    return {label, color: group.at(-1).color, point: group[0].points.filter(p => Number.isFinite(p[1])).at(-1) ?? group[0].points.at(-1)};
+    const named = group.length > mostNames ? group.slice(0, mostNames - 1) : group, lines = named.map((s, i) => ({text: (i > 0 ? '= ' : '') + s.label, color: s.color}));
+    if (named.length < group.length) lines.push({text: `= ${group.length - named.length} others`, color: '#444444'});
+    return {lines, color: group.at(-1).color, tall: lineHeight * lines.length, point: group[0].points.filter(p => Number.isFinite(p[1])).at(-1) ?? group[0].points.at(-1)};
   });
 }
-// Moves labels apart along y, none beyond `top` and `floor`.
-function spread(labels, top, floor, line = 14) {
-  labels.sort((a, b) => a.y - b.y);
-  for (const [i, label] of labels.entries()) label.at = Math.max(label.y, top, i > 0 ? labels[i - 1].at + line : top);
-  for (let i = labels.length - 1; i >= 0; --i) labels[i].at = Math.min(labels[i].at, i + 1 < labels.length ? labels[i + 1].at - line : floor);
+// Do many curves end at different heights? Where they meet at the end, labels there would tell nothing.
+function apart(values, y) {
+  const scale = y.log ? Math.log : v => v, all = values.filter(Number.isFinite).map(scale);
+  return values.length <= 4 || Math.max(...all) - Math.min(...all) > .3 * (scale(y.high) - scale(y.low));
+}
+// Moves blocks apart that want to be at `want` and take `tall` each: their beginnings become `at`, none beyond `top` and `floor`.
+function spread(blocks, top, floor) {
+  blocks.sort((a, b) => a.want - b.want);
+  for (const [i, block] of blocks.entries()) block.at = Math.max(block.want, i > 0 ? blocks[i - 1].at + blocks[i - 1].tall : top);
+  for (let i = blocks.length - 1; i >= 0; --i) blocks[i].at = Math.min(blocks[i].at, (i + 1 < blocks.length ? blocks[i + 1].at : floor) - blocks[i].tall);
 }
 
 function drawPlot(panel, width, height) {
@@ -91,8 +97,8 @@ function drawPlot(panel, width, height) {
   const xText = formOf(x), yText = formOf(y), curves = series.filter(s => s.width !== 0 && s.points?.length > 0);
 
   const named = panel.labels === 'none' ? [] : endLabels(series, y), label = panel.label ?? panel.title ?? y.title ?? '';
-  const beside = named.length > 0 && named.length < 9 ? 12 + Math.max(...named.map(l => textWidth(l.label))) : Infinity;
-  const direct = beside <= .42 * width && 14 * named.length <= height - 90 && curves.every(s => s.points.at(-1)[0] >= x.low + .6 * (x.high - x.low));
+  const beside = named.length > 0 ? 12 + Math.max(...named.flatMap(l => l.lines.map(line => textWidth(line.text)))) : Infinity;
+  const direct = beside <= .42 * width && named.reduce((sum, l) => sum + l.tall, 0) <= height - 80 && curves.every(s => s.points.at(-1)[0] >= x.low + .6 * (x.high - x.low)) && apart(named.map(l => l.point[1]), y);
   const keys = panel.labels === 'none' ? [] : series.filter(s => s.label && (!direct || !curves.includes(s)));
   const xWords = x.title ? wrapped(x.title, width - 4) : [], yWords = y.title && !y.names ? wrapped(y.title, width - 4) : [];
   const top = (panel.title ? 18 : 0) + (yWords.length > 0 ? 10 + 14 * yWords.length : [...panel.zones ?? [], ...panel.lines ?? []].some(z => z.name) ? 22 : 10), left = y.names === undefined || y.hidden ? 0 : Math.min(.5 * width, 12 + Math.max(...y.names.map(n => textWidth(n))));
@@ -118,7 +124,7 @@ function drawPlot(panel, width, height) {
     chart.append(svg('line', {x1: start, x2: width - right, y1: lift(v), y2: lift(v), class: 'grid'}));
     if (!y.hidden) chart.append(words(start - 6, lift(v) + 4, y.names ? shortened(yText(v), start - 10) : yText(v), {'text-anchor': 'end', class: y.names ? '' : 'soft'}));
   }
-  const widest = v => textWidth(xText(v)), xAll = x.ticks ?? (x.log ? logarithmicTicks(x.low, x.high) : roundTicks(x.low, x.high, Math.max(2, Math.min(8, Math.floor((width - start - right) / 64)))));
+  const widest = v => textWidth(xText(v)), xAll = x.ticks ?? (x.log ? logarithmicTicks(x.low, x.high) : roundTicks(x.low, x.high, Math.max(3, Math.min(8, Math.floor((width - start - right) / 64)))));
   const xKept = xAll.filter(v => v >= x.low && v <= x.high && (x.form !== 'count' || Number.isInteger(v))), room = 12 + Math.max(0, ...xKept.map(widest));
   const xEvery = Math.ceil(xKept.length / Math.max(2, Math.floor((width - start - right) / room)));
   for (const v of xKept.filter((v, i) => i % xEvery === 0)) {
@@ -133,7 +139,9 @@ function drawPlot(panel, width, height) {
     chart.append(svg('line', {x1: place(v), x2: place(v), y1: top, y2: floor, class: 'marker'}));
     if (name) chart.append(words(place(v), top - 5, name, {'text-anchor': place(v) > width - textWidth(name) / 2 ? 'end' : 'middle', class: 'soft'}));
   }
-  for (const s of series.filter(s => s.low)) {
+  // Bands of curves that coincide would only darken one another.
+  const scale = y.log ? Math.log : v => v, same = drawnAsOne(scale(y.high) - scale(y.low), scale);
+  for (const [s] of groupsOf(series.filter(s => s.low), same)) {
     const edge = which => s.points.map((p, i) => [p[0], which[i]]).filter(p => p.every(Number.isFinite) && !(y.log && p[1] <= 0)).map(([a, b]) => [place(a), lift(b)]);
     chart.append(svg('path', {d: path([...edge(s.low), ...edge(s.high).reverse()]) + 'Z', ...filled(s.color), 'fill-opacity': s.bandOpacity ?? .18}));
   }
@@ -152,12 +160,12 @@ function drawPlot(panel, width, height) {
   for (const {at: [a, b], text} of panel.texts ?? []) chart.append(words(Math.min(place(a), width - textWidth(text) / 2), lift(b) + 4, text, {'text-anchor': 'middle', class: 'soft halo'}));
 
   if (direct) {
-    for (const l of named) l.y = lift(l.point[1]);
-    spread(named, top + 4, floor - 2);
-    for (const l of named) {
-      const end = place(l.point[0]);
-      if (Math.abs(l.at - l.y) > 5 || width - right - end > 6) chart.append(svg('path', {d: path([[end + 1, l.y], [width - right + 4, l.at]]), fill: 'none', ...stroked(l.color), 'stroke-width': .8}));
-      chart.append(words(width - right + 7, l.at + 4, l.label, lettered(l.color)));
+    const ends = named.map(l => ({...l, y: lift(l.point[1]), want: lift(l.point[1]) - l.tall / 2}));
+    spread(ends, Math.min(top - 4, floor - ends.reduce((sum, l) => sum + l.tall, 0)), floor + 6);
+    for (const l of ends) {
+      const end = place(l.point[0]), middle = l.at + l.tall / 2;
+      if (Math.abs(middle - l.y) > 5 || width - right - end > 6) chart.append(svg('path', {d: path([[end + 1, l.y], [width - right + 4, middle]]), fill: 'none', ...stroked(l.color), 'stroke-width': .8}));
+      l.lines.forEach(({text, color}, i) => chart.append(words(width - right + 7, l.at + 11 + lineHeight * i, text, lettered(color))));
     }
   }
   for (const {entry: s, x: from, row} of placed) {

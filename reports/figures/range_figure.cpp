@@ -123,6 +123,9 @@ DrawnFigure draw_range_figure(const RangeFigure& figure, Tensors tensors, const 
                                                            shown, tensors.size())
                                              : ""},
                              {"columns", columns},
+                             {"axes", figure.observed == Observed::updates
+                                          ? "share of the weights that moved against how far they did"
+                                          : "share of the non-zero values against magnitude, scale included"},
                              {"panels", std::move(panels)}},
                             folder, options)};
 }

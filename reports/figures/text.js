@@ -34,13 +34,19 @@ const tenPower = k => '10' + String(k).replace(/./g, c => digits[c]);
 const slimLetters = /[iljtfrI1.,:;'|!()\[\] ⁰¹²³⁴⁵⁶⁷⁸⁹⁻]/u, broadLetters = /[mwMW@%—×]/u, wideLetters = /[A-Z_&+=<>≤~]/u;
 const textWidth = (text, size = 12) => size * [...text].reduce((sum, c) => sum + (slimLetters.test(c) ? .36 : broadLetters.test(c) ? .92 : wideLetters.test(c) ? .72 : .61), 0);
 const boldSize = 13.8;  // as which bold letters of 12 pixels count
-// A text in lines of at most `width` pixels, broken at spaces.
+// A text in lines of at most `width` pixels, broken at spaces, and inside a word only where that fills more than a line.
 function wrapped(text, width, size = 12) {
-  const lines = [''];
-  for (const word of text.split(' ')) {
-    const longer = lines.at(-1) === '' ? word : `${lines.at(-1)} ${word}`;
-    if (lines.at(-1) !== '' && textWidth(longer, size) > width) lines.push(word);
-    else lines[lines.length - 1] = longer;
+  const lines = [''], fits = line => textWidth(line, size) <= width;
+  for (let word of text.split(' ')) {
+    if (lines.at(-1) === '' ? fits(word) : fits(`${lines.at(-1)} ${word}`)) {
+      lines[lines.length - 1] += (lines.at(-1) === '' ? '' : ' ') + word;
+      continue;
+    }
+    if (lines.at(-1) !== '') lines.push('');
+    for (const letter of word) {
+      if (lines.at(-1) !== '' && !fits(lines.at(-1) + letter)) lines.push('');
+      lines[lines.length - 1] += letter;
+    }
   }
   return lines;
 }
