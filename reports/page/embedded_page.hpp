@@ -5,8 +5,7 @@
 
 namespace fp16lab::reports::page {
 
-extern const std::string_view report_html;    ///< the frame, with @SLOTS@
-extern const std::string_view explorer_html;  ///< controls and places of the gradient explorer
+extern const std::string_view report_html;  ///< the frame, with @SLOTS@
 extern const std::string_view report_css;
 extern const std::string_view report_js;  ///< all scripts as one
 extern const std::string_view draw_js;    ///< what draws figures as files, for node

@@ -7,13 +7,12 @@
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/page/html.hpp"
-#include "reports/page/html_table.hpp"
+#include "reports/page/marked.hpp"
 #include "reports/page/page_sections.hpp"
+#include "reports/page/table.hpp"
 
 namespace fp16lab::reports {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string count_text(double count) {
   if (count < 1e5) return fmt::format("{:.0f}", count);
@@ -49,7 +48,7 @@ const std::string* model_of(const RunSet& set, const Workload& workload) {
   return nullptr;
 }
 
-std::string table_html(const Json& model, bool& any_unfilled) {
+Json layers_of(const Json& model, bool& any_unfilled) {
   const std::vector<TableColumn> columns{
       {"layer", "Its name; a block’s layers begin with the block’s.", true},
       {"type", "PyTorch’s name; frozen: not trained; f32: computed in FP32 at every level.", true},
@@ -64,35 +63,35 @@ std::string table_html(const Json& model, bool& any_unfilled) {
     for (const Json& input : layer.at("inputs"))
       inputs += (inputs.empty() ? "" : ", ") + input.get<std::string>();
     const double parameters = layer.at("parameters"), multiply_adds = layer.at("multiply_adds");
-    rows.push_back({{{html_escape(layer.at("layer").get<std::string>())},
-                     {html_escape(layer.at("type").get<std::string>() + marks_of(layer))},
-                     {html_escape(inputs)},
-                     {html_escape(layer.at("output").get<std::string>())},
+    rows.push_back({{{plain(layer.at("layer").get<std::string>())},
+                     {plain(layer.at("type").get<std::string>() + marks_of(layer))},
+                     {plain(inputs)},
+                     {plain(layer.at("output").get<std::string>())},
                      {fmt::format("{:.0f}", parameters), parameters},
                      {count_text(multiply_adds), multiply_adds},
                      {products_text(layer.at("products"), any_unfilled)}}});
   }
-  return html_table("Layers of the network", columns, rows);
+  return table_json("Layers of the network", columns, rows);
 }
 
 }  // namespace
 
-std::string network_section(const RunSet& set, const WorkloadMaterial& material, const std::string& drawing) {
+Json network_json(const RunSet& set, const WorkloadMaterial& material, bool drawn) {
   const std::string* text = model_of(set, *material.workload);
-  if (text == nullptr) return {};
+  if (text == nullptr) return nullptr;
+  const auto& [stem, svg] = material.network;
   try {
     const Json model = parse_json(*text);
     bool any_unfilled = false;
-    std::string html = table_html(model, any_unfilled);
-    if (any_unfilled)
-      html +=
-          "<p class=\"soft\">*: an extent is no multiple of 8, so 16-bit products of this shape do not fill "
-          "tensor cores.</p>\n";
-    return fmt::format(
-        "<details><summary>The network: {} with {} parameters, {} multiply-adds for a batch of "
-        "{}</summary>\n{}{}</details>\n",
-        counted(model.at("layers").size(), "module"), count_text(model.at("parameters")),
-        count_text(model.at("multiply_adds")), model.at("batch_size").get<std::int64_t>(), html, drawing);
+    Json layers = layers_of(model, any_unfilled);
+    return {{"summary",
+             fmt::format("The network: {} with {} parameters, {} multiply-adds for a batch of {}",
+                         counted(model.at("layers").size(), "module"), count_text(model.at("parameters")),
+                         count_text(model.at("multiply_adds")), model.at("batch_size").get<std::int64_t>())},
+            {"layers", std::move(layers)},
+            {"unfilled", any_unfilled},
+            {"file", svg.empty() ? Json(nullptr) : Json(stem)},
+            {"picture", svg.empty() || !drawn ? Json(nullptr) : Json(data_url("image/svg+xml", svg))}};
   } catch (const Json::exception& error) {
     throw std::runtime_error(fmt::format("the manifest's 'model' is no network's table: {}", error.what()));
   }

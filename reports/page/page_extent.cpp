@@ -6,7 +6,6 @@
 #include <span>
 
 #include "numerics/text/text.hpp"
-#include "reports/page/html.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -106,7 +105,7 @@ std::string extent_words(const RunSet& set, const PageExtent& extent) {
     words +=
         ". Verdicts and words take all runs into account; a sweep's summary.csv has a row for every "
         "configuration, and fp16lab report shows those whose run folders it is given.";
-  return fmt::format("<p class=\"soft\" id=\"extent\">{}</p>\n", html_escape(words));
+  return words;
 }
 
 }  // namespace fp16lab::reports

@@ -6,6 +6,7 @@
 #include "reports/data/run_config.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/page/page_json.hpp"
+#include "reports/page/page_sections.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -57,7 +58,8 @@ Json replay_json(const ReplayFile& replay, const PageDetail& detail) {
           {"highest", band(replay.band.log2_highest)},
           {"one_percent", band(replay.band.log2_one_percent)},
           {"policies", std::move(policies)},
-          {"league", std::move(league)}};
+          {"league", std::move(league)},
+          {"section", league_json(replay)}};
 }
 
 }  // namespace fp16lab::reports

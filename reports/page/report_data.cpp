@@ -8,7 +8,9 @@
 #include "reports/data/series.hpp"
 #include "reports/page/answers.hpp"
 #include "reports/page/emulation.hpp"
+#include "reports/page/marked.hpp"
 #include "reports/page/page_json.hpp"
+#include "reports/page/page_sections.hpp"
 
 namespace fp16lab::reports {
 
@@ -130,7 +132,7 @@ std::string evaluation_split(const RunSet& set, const Workload& workload) {
 }
 
 std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& material,
-                        std::span<const ReplayFile> replays, const PageDetail& detail) {
+                        std::span<const ReplayFile> replays, const PageHead& head, const PageDetail& detail) {
   Json workloads = Json::array(), runs = Json::array(), replayed = Json::array();
   for (const WorkloadMaterial& item : material) {
     const std::vector<LineStyle> styles = styles_of(*item.workload);
@@ -172,6 +174,9 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
                          {"emulated", is_emulated(set, *item.workload)},
                          {"configurations", std::move(configurations)},
                          {"unexplored", std::move(unexplored)}});
+    const bool gradients =
+        std::ranges::any_of(item.gradients, [](const RunGradients& g) { return !g.snapshots.empty(); });
+    workloads.back().update(workload_json(set, item, gradients, detail));
   }
   for (const ReplayFile& replay : replays) replayed.push_back(replay_json(replay, detail));
   Json formats = Json::array(), update_formats = Json::array();
@@ -179,7 +184,15 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
     formats.push_back(format_json(format, Observed::gradients));
     update_formats.push_back(format_json(format, Observed::updates));
   }
-  const Json json = {{"scales", {analysis::min_log2_scale, analysis::max_log2_scale}},
+  const Json json = {{"title", plain(head.title)},
+                     {"subtitle", plain(head.subtitle)},
+                     {"follow", head.follow_seconds},
+                     {"notes", notes_json(set, material)},
+                     {"extent", plain(head.extent)},
+                     {"overview", overview_json(set, material)},
+                     {"observed", observed_json(set, material)},
+                     {"provenance", set.runs.empty() ? Json(nullptr) : provenance_json(set)},
+                     {"scales", {analysis::min_log2_scale, analysis::max_log2_scale}},
                      {"formats", std::move(formats)},
                      {"update_formats", std::move(update_formats)},
                      {"workloads", std::move(workloads)},
