@@ -22,15 +22,18 @@ std::string name_of(char which, const std::string& path) {
 
 /// Points of what `value` says of every step that both runs have.
 template <class Value>
-Json points_of(const analysis::StepsComparison& steps, Value value) {
-  Json points = Json::array();
+OrderedJson points_of(const analysis::StepsComparison& steps, Value value) {
+  OrderedJson points = OrderedJson::array();
   for (const auto& [a, b] : steps.common) points.push_back({a.step, number_or_null(value(a, b))});
   return points;
 }
 
-Json two_lines(const analysis::RunComparison& comparison, double (*value)(const StepRow&), bool stepped) {
-  const Json a = points_of(comparison.steps, [&](const StepRow&row, const StepRow&) { return value(row); }),
-             b = points_of(comparison.steps, [&](const StepRow&, const StepRow&row) { return value(row); });
+OrderedJson two_lines(const analysis::RunComparison& comparison, double (*value)(const StepRow&),
+                      bool stepped) {
+  const OrderedJson a = points_of(comparison.steps,
+                                  [&](const StepRow&row, const StepRow&) { return value(row); }),
+                    b = points_of(comparison.steps,
+                                  [&](const StepRow&, const StepRow&row) { return value(row); });
   return {{{"label", name_of('A', comparison.name_a)},
            {"color", color_a},
            {"width", 4},
@@ -44,25 +47,26 @@ Json two_lines(const analysis::RunComparison& comparison, double (*value)(const 
 }
 
 /// Differences that are not 0, and the line along which they grow.
-Json differences(const analysis::StepsComparison& steps) {
-  Json series = {{{"label", "|loss A − loss B|"},
-                  {"color", lost_color},
-                  {"width", 0},
-                  {"mark", "point"},
-                  {"points", points_of(steps, [](const StepRow& a,
-                                                 const StepRow& b) { return std::fabs(a.loss - b.loss); })}},
-                 {{"label", "grad_norm, relative"},
-                  {"color", subnormal_color},
-                  {"width", 0},
-                  {"mark", "ring"},
-                  {"points", points_of(steps, [](const StepRow& a, const StepRow& b) {
-                     return analysis::relative_difference(a.grad_norm, b.grad_norm);
-                   })}}};
+OrderedJson differences(const analysis::StepsComparison& steps) {
+  OrderedJson series = {
+      {{"label", "|loss A − loss B|"},
+       {"color", lost_color},
+       {"width", 0},
+       {"mark", "point"},
+       {"points",
+        points_of(steps, [](const StepRow& a, const StepRow& b) { return std::fabs(a.loss - b.loss); })}},
+      {{"label", "grad_norm, relative"},
+       {"color", subnormal_color},
+       {"width", 0},
+       {"mark", "ring"},
+       {"points", points_of(steps, [](const StepRow& a, const StepRow& b) {
+          return analysis::relative_difference(a.grad_norm, b.grad_norm);
+        })}}};
   if (const auto& growth = steps.growth; growth && growth->doubling_steps()) {
     const auto at = [&](std::uint64_t step) {
-      return Json{step,
-                  std::pow(10, growth->log10_at_first +
-                                   growth->log10_per_step * static_cast<double>(step - growth->first_step))};
+      return OrderedJson{
+          step, std::pow(10, growth->log10_at_first +
+                                 growth->log10_per_step * static_cast<double>(step - growth->first_step))};
     };
     series.push_back({{"label", fmt::format("doubles every {:.3g} steps", *growth->doubling_steps())},
                       {"color", "#222222"},
@@ -80,11 +84,11 @@ std::string draw_comparison(const analysis::RunComparison& comparison, const std
   const analysis::StepsComparison& steps = comparison.steps;
   if (steps.common.empty()) return "no step that both runs have: no figure";
   const std::uint64_t first = steps.common.front().a.step, last = steps.common.back().a.step;
-  Json lines = Json::array();
+  OrderedJson lines = OrderedJson::array();
   if (steps.first_state_difference) lines.push_back({{"x", *steps.first_state_difference}});
-  const auto panel = [&](std::string_view title, Json series, Json y) {
+  const auto panel = [&](std::string_view title, OrderedJson series, OrderedJson y) {
     y["title"] = title;
-    return Json{
+    return OrderedJson{
         {"kind", "plot"},
         {"series", std::move(series)},
         {"lines", lines},
@@ -94,10 +98,11 @@ std::string draw_comparison(const analysis::RunComparison& comparison, const std
   };
   const bool differ = steps.column("loss").differing + steps.column("grad_norm").differing > 0;
   const auto log2_scale = [](const StepRow& row) { return std::log2(row.loss_scale); };
-  Json panels = Json::array({panel("loss",
-                                   two_lines(
-                                       comparison, [](const StepRow& row) { return row.loss; }, false),
-                                   Json::object())});
+  OrderedJson panels =
+      OrderedJson::array({panel("loss",
+                                two_lines(
+                                    comparison, [](const StepRow& row) { return row.loss; }, false),
+                                OrderedJson::object())});
   if (differ) panels.push_back(panel("difference, logarithmic", differences(steps), {{"log", true}}));
   panels.push_back(panel("loss scale", two_lines(comparison, log2_scale, true), {{"form", "power2"}}));
   return draw_figure(

@@ -32,9 +32,9 @@ constexpr double least_distance = 2e-8;  ///< where the logarithmic axis begins
 
 /// The curve of one pair over its seeds: geometric means, and where it has a band its ends. Steps with a zero
 /// are left out: a logarithmic axis has none.
-Json curve_of(const std::vector<const DistanceRow*>& seeds, std::string_view name, std::size_t pair) {
+OrderedJson curve_of(const std::vector<const DistanceRow*>& seeds, std::string_view name, std::size_t pair) {
   const Look& look = looks.at(pair);
-  Json points = Json::array(), low = Json::array(), high = Json::array();
+  OrderedJson points = OrderedJson::array(), low = OrderedJson::array(), high = OrderedJson::array();
   std::size_t steps = 0;
   for (const DistanceRow* seed : seeds) steps = std::max(steps, seed->distances.size());
   for (std::size_t step = 0; step < steps; ++step) {
@@ -50,14 +50,14 @@ Json curve_of(const std::vector<const DistanceRow*>& seeds, std::string_view nam
     low.push_back(drawn_number(least));
     high.push_back(drawn_number(most));
   }
-  Json dash = Json::array();
+  OrderedJson dash = OrderedJson::array();
   for (const int length : look.dash)
     if (length > 0) dash.push_back(length);
-  Json curve = {{"label", name},
-                {"color", look.color},
-                {"width", look.width},
-                {"dash", std::move(dash)},
-                {"points", std::move(points)}};
+  OrderedJson curve = {{"label", name},
+                       {"color", look.color},
+                       {"width", look.width},
+                       {"dash", std::move(dash)},
+                       {"points", std::move(points)}};
   if (pair < with_bands) {
     curve["low"] = std::move(low);
     curve["high"] = std::move(high);
@@ -77,9 +77,9 @@ std::string draw_distances(const DistanceFigure& figure, std::span<const Distanc
     if (std::ranges::find(seeds, row.seed) == seeds.end()) seeds.push_back(row.seed);
   }
   if (rows.empty()) return {};
-  Json panels = Json::array();
+  OrderedJson panels = OrderedJson::array();
   for (const std::string_view workload : workloads) {
-    Json series = Json::array();
+    OrderedJson series = OrderedJson::array();
     for (std::size_t pair = 0; pair < figure.pairs.size(); ++pair) {
       std::vector<const DistanceRow*> own;
       for (const DistanceRow& row : rows)

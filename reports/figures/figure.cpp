@@ -73,8 +73,8 @@ void write_script(const std::filesystem::path& folder) {
 }
 
 /// JSON in ASCII alone.
-std::string text_of(const Json& json) {
-  return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+std::string text_of(const OrderedJson& json) {
+  return json.dump(-1, ' ', true, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
@@ -91,7 +91,7 @@ void require_width(std::string_view width) {
                     printable(width)));
 }
 
-std::string draw_figure(const Json& figure, const std::filesystem::path& folder,
+std::string draw_figure(const OrderedJson& figure, const std::filesystem::path& folder,
                         const DrawingOptions& options) {
   if (!options.width.empty()) require_width(options.width);
   write_script(folder);

@@ -7,30 +7,32 @@
 
 namespace fp16lab::reports {
 
-Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+OrderedJson number_or_null(double value) {
+  return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
+}
 
-Json drawn_number(double value) {
+OrderedJson drawn_number(double value) {
   const double magnitude = value == 0 ? 1 : std::pow(10, 5 - std::floor(std::log10(std::abs(value))));
   return number_or_null(std::isfinite(magnitude) ? std::round(value * magnitude) / magnitude : value);
 }
 
-Json drawn_numbers(const std::vector<double>& values) {
-  Json array = Json::array();
+OrderedJson drawn_numbers(const std::vector<double>& values) {
+  OrderedJson array = OrderedJson::array();
   for (const double value : values) array.push_back(drawn_number(value));
   return array;
 }
 
-Json histogram_json(const ExponentHistogram& histogram) {
+OrderedJson histogram_json(const ExponentHistogram& histogram) {
   int first = ExponentHistogram::min_exponent, last = ExponentHistogram::max_exponent;
   while (first <= last && histogram.at(first) == 0) ++first;
   while (last >= first && histogram.at(last) == 0) --last;
-  Json counts = Json::array();
+  OrderedJson counts = OrderedJson::array();
   for (int e = first; e <= last; ++e) counts.push_back(histogram.at(e));
-  return Json::array({histogram.zero, histogram.infinite, histogram.nan, counts.empty() ? 0 : first,
-                      std::move(counts), histogram.smallest, histogram.greatest});
+  return OrderedJson::array({histogram.zero, histogram.infinite, histogram.nan, counts.empty() ? 0 : first,
+                             std::move(counts), histogram.smallest, histogram.greatest});
 }
 
-Json range_json(std::string_view name, const FormatRange& range) {
+OrderedJson range_json(std::string_view name, const FormatRange& range) {
   return {{"name", name},
           {"tie", range.tie_to_zero},
           {"normal", range.smallest_normal},
@@ -39,12 +41,12 @@ Json range_json(std::string_view name, const FormatRange& range) {
           {"rounds", true}};
 }
 
-Json format_json(DType format, Observed observed) {
+OrderedJson format_json(DType format, Observed observed) {
   const auto [exponent_bits, precision] = visit_dtype<has_range>(format, [](auto row) {
     using F = typename decltype(row)::Format;
     return std::pair(F::exponent_bits, F::precision);
   });
-  Json json = range_json(title_of(format), analysis::judged_range(observed, format));
+  OrderedJson json = range_json(title_of(format), analysis::judged_range(observed, format));
   json["rounds"] = format != DType::f32;
   json["bits"] = {1, exponent_bits, precision - 1};
   return json;

@@ -13,20 +13,20 @@
 
 namespace fp16lab::reports {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// Null for infinities and NaN.
-Json number_or_null(double value);
+OrderedJson number_or_null(double value);
 /// Six significant digits: enough to draw with, and half the page.
-Json drawn_number(double value);
-Json drawn_numbers(const std::vector<double>& values);
+OrderedJson drawn_number(double value);
+OrderedJson drawn_numbers(const std::vector<double>& values);
 
 /// [zero, infinite, nan, first exponent, counts, smallest, greatest]: the last two as FP32 bits, 0 where not known. Exponents and
 /// bins are ExponentHistogram's.
-Json histogram_json(const ExponentHistogram& histogram);
+OrderedJson histogram_json(const ExponentHistogram& histogram);
 /// What figures/zones.js computes with, and the bits of sign, exponent and significand.
-Json format_json(DType format, Observed observed);
+OrderedJson format_json(DType format, Observed observed);
 /// The same of a range without bits.
-Json range_json(std::string_view name, const FormatRange& range);
+OrderedJson range_json(std::string_view name, const FormatRange& range);
 
 }  // namespace fp16lab::reports

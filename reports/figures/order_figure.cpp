@@ -45,8 +45,8 @@ std::string draw_order(const analysis::SummationTree& tree, std::string_view tit
     for (const std::size_t child : children)
       if (child < terms) place[child].y = join.y - 0.5;
   }
-  Json points = Json::array(), terms_up = Json::array(), sums_up = Json::array(), pairs = Json::array(),
-       blocks = Json::array();
+  OrderedJson points = OrderedJson::array(), terms_up = OrderedJson::array(), sums_up = OrderedJson::array(),
+              pairs = OrderedJson::array(), blocks = OrderedJson::array();
   for (std::size_t term = 0; term < terms; ++term) points.push_back({term, place[term].y});
   for (std::size_t i = 0; i < tree.joins().size(); ++i) {
     const auto& children = tree.joins()[i];
@@ -62,15 +62,15 @@ std::string draw_order(const analysis::SummationTree& tree, std::string_view tit
   const Place top = place.back();
   sums_up.push_back({top.x, top.y, top.x, top.y + 0.5});
   const double thin = terms <= most_points ? 1.4 : 0.7;
-  const auto lines = [](std::string_view label, std::string_view color, double thick, Json segments) {
-    return Json{{"label", label},
-                {"color", color},
-                {"thick", thick},
-                {"width", 0},
-                {"segments", std::move(segments)}};
+  const auto lines = [](std::string_view label, std::string_view color, double thick, OrderedJson segments) {
+    return OrderedJson{{"label", label},
+                       {"color", color},
+                       {"thick", thick},
+                       {"width", 0},
+                       {"segments", std::move(segments)}};
   };
-  Json series = Json::array({lines("", "#A0A0A0", thin, std::move(terms_up)),
-                             lines("", "#333333", 1.5 * thin, std::move(sums_up))});
+  OrderedJson series = OrderedJson::array({lines("", "#A0A0A0", thin, std::move(terms_up)),
+                                           lines("", "#333333", 1.5 * thin, std::move(sums_up))});
   if (!pairs.empty()) series.push_back(lines("sum of two", normal_color, 1.8 * thin, std::move(pairs)));
   if (!blocks.empty())
     series.push_back(lines("sum of more, rounded once", lost_color, 2.2 * thin, std::move(blocks)));

@@ -30,14 +30,14 @@ double factor_of(const ScaledTensor& tensor, const std::optional<double>& scale)
 }
 
 /// One picture of a histogram; `counts` know more than it does where values were counted at several scales.
-Json panel_json(std::string_view name, const ExponentHistogram& values, double factor,
-                const FormatRange& range, const RangeFigure& figure, const RangeCounts& counts) {
-  const auto bounds = [](const CountInterval& zone) { return Json{zone.lower, zone.upper}; };
+OrderedJson panel_json(std::string_view name, const ExponentHistogram& values, double factor,
+                       const FormatRange& range, const RangeFigure& figure, const RangeCounts& counts) {
+  const auto bounds = [](const CountInterval& zone) { return OrderedJson{zone.lower, zone.upper}; };
   return {{"kind", "histogram"},
           {"title", name},
           {"histogram", histogram_json(values)},
           {"ratio", factor},
-          {"formats", Json::array({range_json(fp16lab::title_of(figure.format), range)})},
+          {"formats", OrderedJson::array({range_json(fp16lab::title_of(figure.format), range)})},
           {"what", figure.observed == Observed::updates ? "update / weight" : "magnitude, scale included"},
           {"updates", figure.observed == Observed::updates},
           {"zones",
@@ -50,8 +50,8 @@ Json panel_json(std::string_view name, const ExponentHistogram& values, double f
 
 /// All values in one panel; none if factors differ by what is no power of two, because then bins do not meet
 /// bins.
-std::optional<Json> merged_panel(Tensors tensors, const analysis::RangeReport& report,
-                                 const RangeFigure& figure, const FormatRange& range) {
+std::optional<OrderedJson> merged_panel(Tensors tensors, const analysis::RangeReport& report,
+                                        const RangeFigure& figure, const FormatRange& range) {
   // In units of the greatest factor, values only move down, where the lowest bin holds all that is below it.
   double greatest = 0;
   for (const ScaledTensor& tensor : tensors) greatest = std::max(greatest, factor_of(tensor, figure.scale));
@@ -66,13 +66,13 @@ std::optional<Json> merged_panel(Tensors tensors, const analysis::RangeReport& r
                     report.merged().at_scale(range, figure.scale));
 }
 
-Json panels_of(Tensors tensors, const analysis::RangeReport& report, const RangeFigure& figure,
-               const FormatRange& range) {
+OrderedJson panels_of(Tensors tensors, const analysis::RangeReport& report, const RangeFigure& figure,
+                      const FormatRange& range) {
   const auto panel = [&](const ScaledTensor& tensor) {
     return panel_json(tensor.name, tensor.values, factor_of(tensor, figure.scale), range, figure,
                       report.tensor(tensor.name).at_scale(range, figure.scale));
   };
-  if (tensors.size() == 1) return Json::array({panel(tensors.front())});
+  if (tensors.size() == 1) return OrderedJson::array({panel(tensors.front())});
   std::vector<std::size_t> order;
   std::vector<analysis::TensorState> states;
   for (const ScaledTensor& tensor : tensors) {
@@ -82,8 +82,8 @@ Json panels_of(Tensors tensors, const analysis::RangeReport& report, const Range
   std::ranges::stable_sort(order,
                            [&](std::size_t a, std::size_t b) { return states[a].worse_than(states[b]); });
   order.resize(std::min(order.size(), most_panels - 1));
-  Json panels = Json::array();
-  if (std::optional<Json> merged = merged_panel(tensors, report, figure, range))
+  OrderedJson panels = OrderedJson::array();
+  if (std::optional<OrderedJson> merged = merged_panel(tensors, report, figure, range))
     panels.push_back(std::move(*merged));
   for (const std::size_t i : order) panels.push_back(panel(tensors[i]));
   return panels;
@@ -114,7 +114,8 @@ DrawnFigure draw_range_figure(const RangeFigure& figure, Tensors tensors, const 
                               const std::filesystem::path& folder, const DrawingOptions& options) {
   const std::size_t shown = std::min(tensors.size(), most_panels - 1);
   const std::string stem = stem_of(figure);
-  Json panels = panels_of(tensors, report, figure, analysis::judged_range(figure.observed, figure.format));
+  OrderedJson panels =
+      panels_of(tensors, report, figure, analysis::judged_range(figure.observed, figure.format));
   const std::size_t columns = panels.size() <= 2 ? panels.size() : panels.size() == 4 ? 2 : 3;
   return {stem, draw_figure({{"stem", stem},
                              {"title", printable(title_of(figure))},

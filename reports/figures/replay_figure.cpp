@@ -9,7 +9,7 @@
 namespace fp16lab::reports {
 
 std::string draw_replay(const ReplayFile& replay, const std::filesystem::path& folder) {
-  Json panel = replay_json(replay, PageDetail{});
+  OrderedJson panel = replay_json(replay, PageDetail{});
   if (panel["policies"].empty()) return {};
   panel["kind"] = "traces";
   return draw_figure(
@@ -19,7 +19,7 @@ std::string draw_replay(const ReplayFile& replay, const std::filesystem::path& f
         "A line is the scale, two are its bounds. Shaded are scales that lose at most 1 % of the L1 norm and "
         "cannot overflow. × is a skipped step, ○ one that may be skipped."},
        {"width", 1040},
-       {"panels", Json::array({std::move(panel)})}},
+       {"panels", OrderedJson::array({std::move(panel)})}},
       folder);
 }
 

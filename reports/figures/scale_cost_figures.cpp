@@ -14,7 +14,7 @@ namespace fp16lab::reports {
 
 std::string draw_highest_scales(std::span<const std::string> workloads, std::span<const AllowedScaleRow> rows,
                                 const std::filesystem::path& folder) {
-  Json panels = Json::array();
+  OrderedJson panels = OrderedJson::array();
   for (const std::string& workload : workloads) {
     struct OverSeeds {
       double least, sum, most;
@@ -36,7 +36,7 @@ std::string draw_highest_scales(std::span<const std::string> workloads, std::spa
       }
     }
     if (steps.empty()) continue;
-    Json mean = Json::array(), low = Json::array(), high = Json::array();
+    OrderedJson mean = OrderedJson::array(), low = OrderedJson::array(), high = OrderedJson::array();
     for (const auto& [step, over] : steps) {
       mean.push_back({step, drawn_number(over.sum / over.seeds)});
       low.push_back(over.least);
@@ -46,10 +46,10 @@ std::string draw_highest_scales(std::span<const std::string> workloads, std::spa
                       {"title", fmt::format("{} ({})", workload, counted(seeds, "seed"))},
                       {"x", {{"title", "step"}, {"form", "count"}}},
                       {"y", {{"title", "largest scale without overflow"}, {"form", "power2"}}},
-                      {"series", Json::array({{{"color", layer_color(0)},
-                                               {"points", std::move(mean)},
-                                               {"low", std::move(low)},
-                                               {"high", std::move(high)}}})}});
+                      {"series", OrderedJson::array({{{"color", layer_color(0)},
+                                                      {"points", std::move(mean)},
+                                                      {"low", std::move(low)},
+                                                      {"high", std::move(high)}}})}});
   }
   if (panels.empty()) return {};
   return draw_figure(
@@ -67,9 +67,9 @@ std::string draw_prediction(std::span<const std::string> workloads, std::span<co
   constexpr double floor = 1e-10;
   constexpr std::array marks{"dot", "square", "triangle", "ring", "cross"};
   const auto panel = [&](std::string_view axis, double LossCostRow::*lost, bool labelled) {
-    Json series = Json::array();
+    OrderedJson series = OrderedJson::array();
     for (const std::string& workload : workloads) {
-      Json points = Json::array(), intervals = Json::array();
+      OrderedJson points = OrderedJson::array(), intervals = OrderedJson::array();
       for (const LossCostRow& row : rows) {
         if (row.workload != workload) continue;
         const double x = std::max(floor, row.*lost);
@@ -86,7 +86,7 @@ std::string draw_prediction(std::span<const std::string> workloads, std::span<co
                         {"mark", mark},
                         {"points", std::move(points)}});
     }
-    Json drawn = {
+    OrderedJson drawn = {
         {"kind", "plot"},
         {"title", axis},
         {"height", 360},
@@ -96,8 +96,8 @@ std::string draw_prediction(std::span<const std::string> workloads, std::span<co
     if (!labelled) drawn["labels"] = "none";
     return drawn;
   };
-  Json panels = Json::array({panel("values that become zero", &LossCostRow::lost_values, true),
-                             panel("their L1 norm", &LossCostRow::lost_l1, true)});
+  OrderedJson panels = OrderedJson::array({panel("values that become zero", &LossCostRow::lost_values, true),
+                                           panel("their L1 norm", &LossCostRow::lost_l1, true)});
   if (panels[0]["series"].empty()) return {};
   return draw_figure(
       {{"stem", "what-predicts-the-loss"},

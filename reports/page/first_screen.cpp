@@ -28,17 +28,17 @@ std::vector<std::size_t> bars_of(const WorkloadSummary& summary, const Answers& 
 }
 
 /// Differences to FP32 as bars: each row's name, mean, interval and word.
-Json bars_json(const WorkloadMaterial& material, const Answers& answers) {
+OrderedJson bars_json(const WorkloadMaterial& material, const Answers& answers) {
   const WorkloadSummary& summary = material.summary;
-  Json bars = Json::array();
+  OrderedJson bars = OrderedJson::array();
   for (const std::size_t i : bars_of(summary, answers)) {
     const SummaryRow& row = summary.rows[i];
     const analysis::Judgement& judgement = *row.against_reference;
     bars.push_back(
         {{"name", shown_mark(material.workload->configurations[i], row)},
-         {"mean", judgement.pairs > 0 ? number_or_null(judgement.mean) : Json(nullptr)},
-         {"interval",
-          judgement.interval ? Json{judgement.interval->lower, judgement.interval->upper} : Json(nullptr)},
+         {"mean", judgement.pairs > 0 ? number_or_null(judgement.mean) : OrderedJson(nullptr)},
+         {"interval", judgement.interval ? OrderedJson{judgement.interval->lower, judgement.interval->upper}
+                                         : OrderedJson(nullptr)},
          {"difference", difference_text(summary.metric, judgement)},
          {"class", css_class_of(judgement.word)},
          {"tip", plain(verdict_text(summary, judgement))},
@@ -48,18 +48,21 @@ Json bars_json(const WorkloadMaterial& material, const Answers& answers) {
 }
 
 /// The verdict: its word in the largest letters, and in a line against what and by how much.
-Json tile_json(const WorkloadMaterial& material, const Answers& answers) {
+OrderedJson tile_json(const WorkloadMaterial& material, const Answers& answers) {
   const WorkloadSummary& summary = material.summary;
   if (!answers.configuration)
-    return {{"class", ""}, {"verdict", "nothing yet"}, {"lines", Json::array()}, {"bars", Json::array()}};
+    return {{"class", ""},
+            {"verdict", "nothing yet"},
+            {"lines", OrderedJson::array()},
+            {"bars", OrderedJson::array()}};
   const SummaryRow& row = summary.rows[*answers.configuration];
   const std::string name = strong(shown_mark(material.workload->configurations[*answers.configuration], row));
   if (!row.against_reference)
     return {{"class", ""},
             {"soft", true},
             {"verdict", "no verdict"},
-            {"lines", Json::array({name + " has no pair with FP32."})},
-            {"bars", Json::array()}};
+            {"lines", OrderedJson::array({name + " has no pair with FP32."})},
+            {"bars", OrderedJson::array()}};
   const analysis::Judgement& judgement = *row.against_reference;
   // Without a verdict the difference is what there is to say, in the largest letters.
   const bool few = judgement.word == analysis::Word::cannot_tell && judgement.pairs < analysis::fewest_pairs;
@@ -70,7 +73,7 @@ Json tile_json(const WorkloadMaterial& material, const Answers& answers) {
   if (judgement.diverged > 0)
     rest += fmt::format("{}{} of {} runs diverged", rest.empty() ? "" : ", ", judgement.diverged,
                         judgement.diverged + judgement.pairs);
-  Json lines = Json::array({fmt::format(
+  OrderedJson lines = OrderedJson::array({fmt::format(
       "{} against FP32, by {}: {}{}", name, plain(summary.metric.name), strong(plain(rest)),
       judgement.interval ? " " + explained(fmt::format("{} {}", analysis::interval_text(judgement.interval),
                                                        summary.metric.unit()),
@@ -92,16 +95,16 @@ Json tile_json(const WorkloadMaterial& material, const Answers& answers) {
 
 }  // namespace
 
-Json screen_json(const WorkloadMaterial& material, bool gradients) {
+OrderedJson screen_json(const WorkloadMaterial& material, bool gradients) {
   const Answers answers = answers_of(material);
   const WorkloadSummary named = quoted(material.summary);
-  Json word = nullptr;
+  OrderedJson word = nullptr;
   if (answers.configuration)
     if (const auto& judgement = material.summary.rows[*answers.configuration].against_reference)
       word = {{"class", css_class_of(judgement->word)}, {"text", analysis::short_words_of(*judgement)}};
-  return {{"ranking", named.ranking ? Json(strong(plain(pretty(ranking_text(named)))) + " " +
-                                           plain(pretty(leader_text(named))))
-                                    : Json(nullptr)},
+  return {{"ranking", named.ranking ? OrderedJson(strong(plain(pretty(ranking_text(named)))) + " " +
+                                                  plain(pretty(leader_text(named))))
+                                    : OrderedJson(nullptr)},
           {"word", std::move(word)},
           {"tile", tile_json(material, answers)},
           {"answers", {{"wrong", answers.wrong}, {"costs", answers.costs}, {"fixes", answers.fixes}}},

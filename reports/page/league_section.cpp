@@ -51,7 +51,7 @@ TableCell share(const ReplayInterval& rate) {
   return {(lower == upper ? upper : lower + "–" + upper) + " %", rate.upper};
 }
 
-Json league_table(const ReplayFile& replay) {
+OrderedJson league_table(const ReplayFile& replay) {
   const std::vector<TableColumn> columns{
       {"policy", "The rule that moves the loss scale; its parameters and source on hover.", true},
       {"skips", "Skipped steps."},
@@ -96,8 +96,8 @@ Json league_table(const ReplayFile& replay) {
 
 }  // namespace
 
-Json league_json(const ReplayFile& replay) {
-  Json left_out = Json::array(), notes = Json::array();
+OrderedJson league_json(const ReplayFile& replay) {
+  OrderedJson left_out = OrderedJson::array(), notes = OrderedJson::array();
   for (const ReplayedPolicy& policy : replay.policies)
     if (!policy.replayed) left_out.push_back(plain(fmt::format("{}: {}", policy.label, policy.note)));
   for (const std::string& note : replay.notes) notes.push_back(plain(note));

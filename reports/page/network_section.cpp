@@ -20,9 +20,9 @@ std::string count_text(double count) {
 }
 
 /// "640 × 10 × 84"; with a star where 16 bits do not fill tensor cores.
-std::string products_text(const Json& products, bool& any_unfilled) {
+std::string products_text(const OrderedJson& products, bool& any_unfilled) {
   std::string text;
-  for (const Json& product : products) {
+  for (const OrderedJson& product : products) {
     const auto extent = [&](const char* name) { return product.at(name).get<std::int64_t>(); };
     const bool fills = product.at("fills_tensor_cores").get<bool>();
     any_unfilled |= !fills;
@@ -35,7 +35,7 @@ std::string products_text(const Json& products, bool& any_unfilled) {
 }
 
 /// ", frozen, f32"
-std::string marks_of(const Json& layer) {
+std::string marks_of(const OrderedJson& layer) {
   const std::string to_float = layer.at("to_float");
   return std::string(layer.at("frozen").get<bool>() ? ", frozen" : "") +
          (to_float.empty() ? "" : ", " + to_float);
@@ -48,7 +48,7 @@ const std::string* model_of(const RunSet& set, const Workload& workload) {
   return nullptr;
 }
 
-Json layers_of(const Json& model, bool& any_unfilled) {
+OrderedJson layers_of(const OrderedJson& model, bool& any_unfilled) {
   const std::vector<TableColumn> columns{
       {"layer", "Its name; a block’s layers begin with the block’s.", true},
       {"type", "PyTorch’s name; frozen: not trained; f32: computed in FP32 at every level.", true},
@@ -58,9 +58,9 @@ Json layers_of(const Json& model, bool& any_unfilled) {
       {"multiply-adds", "Of a forward pass over one batch."},
       {"products m × n × k", "Rows, columns and summed terms of its matrix products.", true}};
   std::vector<TableRow> rows;
-  for (const Json& layer : model.at("layers")) {
+  for (const OrderedJson& layer : model.at("layers")) {
     std::string inputs;
-    for (const Json& input : layer.at("inputs"))
+    for (const OrderedJson& input : layer.at("inputs"))
       inputs += (inputs.empty() ? "" : ", ") + input.get<std::string>();
     const double parameters = layer.at("parameters"), multiply_adds = layer.at("multiply_adds");
     rows.push_back({{{plain(layer.at("layer").get<std::string>())},
@@ -76,23 +76,24 @@ Json layers_of(const Json& model, bool& any_unfilled) {
 
 }  // namespace
 
-Json network_json(const RunSet& set, const WorkloadMaterial& material, bool drawn) {
+OrderedJson network_json(const RunSet& set, const WorkloadMaterial& material, bool drawn) {
   const std::string* text = model_of(set, *material.workload);
   if (text == nullptr) return nullptr;
   const auto& [stem, svg] = material.network;
   try {
-    const Json model = parse_json(*text);
+    const OrderedJson model = parse_json(*text);
     bool any_unfilled = false;
-    Json layers = layers_of(model, any_unfilled);
+    OrderedJson layers = layers_of(model, any_unfilled);
     return {{"summary",
              fmt::format("The network: {} with {} parameters, {} multiply-adds for a batch of {}",
                          counted(model.at("layers").size(), "module"), count_text(model.at("parameters")),
                          count_text(model.at("multiply_adds")), model.at("batch_size").get<std::int64_t>())},
             {"layers", std::move(layers)},
             {"unfilled", any_unfilled},
-            {"file", svg.empty() ? Json(nullptr) : Json(stem)},
-            {"picture", svg.empty() || !drawn ? Json(nullptr) : Json(data_url("image/svg+xml", svg))}};
-  } catch (const Json::exception& error) {
+            {"file", svg.empty() ? OrderedJson(nullptr) : OrderedJson(stem)},
+            {"picture",
+             svg.empty() || !drawn ? OrderedJson(nullptr) : OrderedJson(data_url("image/svg+xml", svg))}};
+  } catch (const OrderedJson::exception& error) {
     throw std::runtime_error(fmt::format("the manifest's 'model' is no network's table: {}", error.what()));
   }
 }

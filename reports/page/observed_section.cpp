@@ -52,7 +52,7 @@ TableCell share_cell(std::uint64_t part, std::uint64_t of) {
   return {rate_text(share), share};
 }
 
-Json table_of(Observed observed, const std::vector<HistogramRow>& rows, bool watched) {
+OrderedJson table_of(Observed observed, const std::vector<HistogramRow>& rows, bool watched) {
   const bool updates = observed == Observed::updates;
   std::vector<TableColumn> columns{
       {"tensor", "Layer and part, as checkpoints name it.", true},
@@ -102,8 +102,8 @@ Json table_of(Observed observed, const std::vector<HistogramRow>& rows, bool wat
 
 }  // namespace
 
-Json observed_json(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
-  Json tables = Json::array();
+OrderedJson observed_json(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
+  OrderedJson tables = OrderedJson::array();
   for (const WorkloadMaterial& item : material)
     for (std::size_t i = 0; i < item.summary.rows.size(); ++i) {
       const Run* const run = representative(set, item.workload->configurations[i]);

@@ -92,7 +92,7 @@ TableRow league_row(const std::string& label, const std::vector<Place>& places,
 
 }  // namespace
 
-Json overview_json(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
+OrderedJson overview_json(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
   if (material.size() < 2) return nullptr;
   std::map<std::string, std::vector<Place>> places;
   std::vector<std::string> labels;  // as users named them, in the order of the workloads' tables

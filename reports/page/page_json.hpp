@@ -16,11 +16,11 @@ namespace fp16lab::reports {
 /// A run's recorded histograms for the explorer, its gradients thinned to `snapshots` steps, what the casts
 /// did to them, the tensors' formats, the what-if rates over every observed step, and zone counts of this
 /// library against which the page tests its own arithmetic. `others`: of tensors that are no gradients.
-Json gradients_json(const Run& run, const std::string& workload, const std::string& label,
-                    const RunGradients& gradients, const std::map<Observed, RunGradients>& others,
-                    std::size_t snapshots);
+OrderedJson gradients_json(const Run& run, const std::string& workload, const std::string& label,
+                           const RunGradients& gradients, const std::map<Observed, RunGradients>& others,
+                           std::size_t snapshots);
 
 /// The paths of every policy's scale as changes, and the steps that it skips.
-Json replay_json(const ReplayFile& replay, const PageDetail& detail);
+OrderedJson replay_json(const ReplayFile& replay, const PageDetail& detail);
 
 }  // namespace fp16lab::reports

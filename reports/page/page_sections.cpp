@@ -52,7 +52,7 @@ TableCell noise_cell(const WorkloadSummary& summary, const SummaryRow& row) {
                              analysis::words_of(*row.against_twin, summary.metric.unit()))};
 }
 
-Json summary_json(const RunSet& set, const WorkloadMaterial& material) {
+OrderedJson summary_json(const RunSet& set, const WorkloadMaterial& material) {
   const WorkloadSummary& summary = material.summary;
   const std::vector<LineStyle> styles = styles_of(*material.workload);
   const bool loss_too = summary.metric.quantity != Quantity::loss;
@@ -180,8 +180,8 @@ std::string_view css_class_of(analysis::Word word) {
   return word == analysis::Word::cannot_tell ? "soft" : analysis::name_of(word);
 }
 
-Json workload_json(const RunSet& set, const WorkloadMaterial& material, bool gradients,
-                   const PageDetail& detail) {
+OrderedJson workload_json(const RunSet& set, const WorkloadMaterial& material, bool gradients,
+                          const PageDetail& detail) {
   return {{"words", plain(pretty(material.summary.words))},
           {"screen", screen_json(material, gradients)},
           {"overflows", overflow_words(set, material)},
@@ -189,8 +189,8 @@ Json workload_json(const RunSet& set, const WorkloadMaterial& material, bool gra
           {"network", network_json(set, material, detail.still_figures)}};
 }
 
-Json notes_json(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
-  Json notes = Json::array();
+OrderedJson notes_json(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
+  OrderedJson notes = OrderedJson::array();
   for (const std::string& note : set.notes) notes.push_back(plain(note));
   for (const WorkloadMaterial& item : material)
     for (const std::string& note : item.summary.notes) notes.push_back(plain(note));

@@ -17,33 +17,33 @@ std::string_view css_class_of(analysis::Word word);
 /// What a visitor sees first of a workload, in 1400 by 900 pixels: {"ranking", "word", "tile": the verdict with its interval and
 /// the twin's band, "answers": {"wrong", "costs", "fixes"} (answers.hpp), "gradients": whether it has histograms}.
 /// (first_screen.cpp)
-Json screen_json(const WorkloadMaterial& material, bool gradients);
+OrderedJson screen_json(const WorkloadMaterial& material, bool gradients);
 
 /// {"words", "screen", "overflows", "summary": {"words", "table"}, "network"}.
-Json workload_json(const RunSet& set, const WorkloadMaterial& material, bool gradients,
-                   const PageDetail& detail);
+OrderedJson workload_json(const RunSet& set, const WorkloadMaterial& material, bool gradients,
+                          const PageDetail& detail);
 
 /// What is said about unfinished or damaged runs.
-Json notes_json(const RunSet& set, const std::vector<WorkloadMaterial>& material);
+OrderedJson notes_json(const RunSet& set, const std::vector<WorkloadMaterial>& material);
 
 /// The table of configurations that several workloads share, one row each: how they fare in every one of them. Null where
 /// there are fewer than two workloads or two such configurations. (overview_section.cpp)
-Json overview_json(const RunSet& set, const std::vector<WorkloadMaterial>& material);
+OrderedJson overview_json(const RunSet& set, const std::vector<WorkloadMaterial>& material);
 
 /// {"summary", "layers": a table, "unfilled": whether a product does not fill tensor cores, "file", "picture"} of the workload's
 /// network; the picture only if `drawn`. Null where no manifest tells it. std::runtime_error for one that tells something else.
 /// (network_section.cpp)
-Json network_json(const RunSet& set, const WorkloadMaterial& material, bool drawn);
+OrderedJson network_json(const RunSet& set, const WorkloadMaterial& material, bool drawn);
 
 /// [{"summary", "words", "table"}]: one for each kind of tensors other than gradients that a run has recorded.
 /// (observed_section.cpp)
-Json observed_json(const RunSet& set, const std::vector<WorkloadMaterial>& material);
+OrderedJson observed_json(const RunSet& set, const std::vector<WorkloadMaterial>& material);
 
 /// {"computed_by": a table, "groups": [{"facts", "commands", "count", "runs", "configuration"}]}: what computed the runs, and
 /// command, sources, machine and data of every one. (provenance_section.cpp)
-Json provenance_json(const RunSet& set);
+OrderedJson provenance_json(const RunSet& set);
 
 /// {"words", "table", "left_out", "notes"} of a replay. (league_section.cpp)
-Json league_json(const ReplayFile& replay);
+OrderedJson league_json(const ReplayFile& replay);
 
 }  // namespace fp16lab::reports

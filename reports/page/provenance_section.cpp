@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t most_listed = 300;
 
 /// What computed each group of runs: device, tensor-core row and route of the products.
-Json computed_by(const RunSet& set) {
+OrderedJson computed_by(const RunSet& set) {
   struct Machine {
     std::vector<std::string> cells;
     std::size_t runs = 0;
@@ -76,7 +76,7 @@ Json computed_by(const RunSet& set) {
 }
 
 /// Facts that runs share: [[name, text], ...].
-Json facts_of(const Manifest& m) {
+OrderedJson facts_of(const Manifest& m) {
   std::string data;
   for (const DataFile& file : m.data)
     data += (data.empty() ? "" : "\n") + plain(file.path) + "\n" + code("sha256 " + plain(file.sha256));
@@ -90,21 +90,21 @@ Json facts_of(const Manifest& m) {
 
 }  // namespace
 
-Json provenance_json(const RunSet& set) {
+OrderedJson provenance_json(const RunSet& set) {
   // Facts that runs share are said once, for the group of runs that share them.
-  std::vector<std::pair<Json, std::vector<const Run*>>> groups;
+  std::vector<std::pair<OrderedJson, std::vector<const Run*>>> groups;
   std::map<std::string, std::size_t> group_of;  // by facts
   for (const Run& run : set.runs) {
     if (run.missing) continue;
-    Json facts = facts_of(run.folder.manifest);
-    const auto [place, is_new] =
-        group_of.try_emplace(facts.dump(-1, ' ', false, Json::error_handler_t::replace), groups.size());
+    OrderedJson facts = facts_of(run.folder.manifest);
+    const auto [place, is_new] = group_of.try_emplace(
+        facts.dump(-1, ' ', false, OrderedJson::error_handler_t::replace), groups.size());
     if (is_new) groups.push_back({std::move(facts), {}});
     groups[place->second].second.push_back(&run);
   }
-  Json listed = Json::array();
+  OrderedJson listed = OrderedJson::array();
   for (auto& [facts, runs] : groups) {
-    Json commands = Json::array(), rows = Json::array();  // in the order of the runs
+    OrderedJson commands = OrderedJson::array(), rows = OrderedJson::array();  // in the order of the runs
     std::set<std::string> known;
     for (const Run* run : runs) {
       std::string command = plain(shell_line(run->folder.manifest.argv));

@@ -12,30 +12,30 @@ namespace fp16lab::reports {
 namespace {
 
 /// [[step, log2 of the scale], ...]; three decimals are a thousandth of an octave.
-Json path_json(const ScaleTrace& path) {
-  Json array = Json::array();
+OrderedJson path_json(const ScaleTrace& path) {
+  OrderedJson array = OrderedJson::array();
   for (const ScaleTrace::Change& change : path.changes)
-    array.push_back(Json::array({change.step, std::round(change.scale * 1000) / 1000}));
+    array.push_back(OrderedJson::array({change.step, std::round(change.scale * 1000) / 1000}));
   return array;
 }
 
-Json skips_json(const ScaleTrace& path) {
-  Json array = Json::array();
+OrderedJson skips_json(const ScaleTrace& path) {
+  OrderedJson array = OrderedJson::array();
   for (const ScaleTrace::Change& skip : path.skipped) array.push_back(skip.step);
   return array;
 }
 
 }  // namespace
 
-Json replay_json(const ReplayFile& replay, const PageDetail& detail) {
-  Json policies = Json::array(), league = Json::array();
+OrderedJson replay_json(const ReplayFile& replay, const PageDetail& detail) {
+  OrderedJson policies = OrderedJson::array(), league = OrderedJson::array();
   const auto bounds = [](double lower, double upper) {
-    return Json::array({number_or_null(lower), number_or_null(upper)});
+    return OrderedJson::array({number_or_null(lower), number_or_null(upper)});
   };
   for (const std::size_t i : league_order(replay)) {
     const ReplayedPolicy& policy = replay.policies[i];
     const ReplayPaths paths = replay_paths(policy, detail.trace_points);
-    Json json = {
+    OrderedJson json = {
         {"label", pretty(policy.label)}, {"per_layer", policy.per_layer}, {"lower", path_json(paths.lower)}};
     // Equal paths are one.
     if (!paths.one) json["upper"] = path_json(paths.upper);
