@@ -76,10 +76,10 @@ function endLabels(series, y) {
     return {lines, color: group.at(-1).color, tall: lineHeight * lines.length, point: group[0].points.filter(p => Number.isFinite(p[1])).at(-1) ?? group[0].points.at(-1)};
   });
 }
-// Do many curves end at different heights? Where they meet at the end, labels there would tell nothing.
+// Do curves end at different heights? Where many meet at the end, labels there would tell nothing.
 function apart(values, y) {
-  const scale = y.log ? Math.log : v => v, all = values.filter(Number.isFinite).map(scale);
-  return values.length <= 4 || Math.max(...all) - Math.min(...all) > .3 * (scale(y.high) - scale(y.low));
+  const scale = y.log ? Math.log : v => v, all = values.filter(Number.isFinite).map(scale), span = scale(y.high) - scale(y.low);
+  return all.every(v => all.filter(other => Math.abs(other - v) < .03 * span).length <= 4);
 }
 // Moves blocks apart that want to be at `want` and take `tall` each: their beginnings become `at`, none beyond `top` and `floor`.
 function spread(blocks, top, floor) {
