@@ -175,21 +175,5 @@ TEST_F(ReplayCommandLine, WritesTableFilesAndFigure) {
   EXPECT_THAT(read("replay/replay.svg"), HasSubstr("<svg"));
 }
 
-TEST_F(ReplayCommandLine, BadInputIsOneLine) {
-  expect_one_line_error(fp16lab({"replay", path("nothing")}), 2, "no such run folder");
-  train_run("run", {"amp.level=O0", "train.steps=2"});
-  expect_one_line_error(fp16lab({"replay", path("run"), "--policy", "torhc"}), 2, "did you mean 'torch'");
-  expect_one_line_error(fp16lab({"replay", path("run"), "--interval", "0"}), 2, "--interval");
-  expect_one_line_error(fp16lab({"replay", path("run"), "--steps", "some"}), 2, "expected all or recorded");
-  expect_one_line_error(fp16lab({"replay", path("run"), "--set", "growth_interval=2"}), 2,
-                        "POLICY.PARAMETER=VALUE");
-  expect_one_line_error(
-      fp16lab({"replay", path("run"), "--set", "scaler.hysteresis=3", "--policy", "torch"}), 2,
-      "--set scaler.hysteresis=3: no policy that takes part has the parameter 'hysteresis'");
-  testing_support::write_bytes(folder_ / "run" / "histograms.jsonl", "{\"step\":1}\n");
-  expect_one_line_error(fp16lab({"replay", path("run")}), 1,
-                        "histograms.jsonl:1: the key 'tensor' is missing");
-}
-
 }  // namespace
 }  // namespace fp16lab::experiments
