@@ -93,7 +93,7 @@ SweepOutcome execute_by_parallel(const SweepPlan& plan, const CommonOptions& com
                                  const SweepOptions& options, const EngineOptions& engine) {
   const std::filesystem::path program = gnu_parallel();
   catch_interrupts();
-  FolderClaim claim(plan.folder, "another sweep is working in it", FolderClaim::Renewal::by_owner);
+  const FolderClaim claim(plan.folder, "another sweep is working in it");
   const bool here = engine.ssh_logins.empty() && engine.ssh_login_file.empty();
   const std::vector<std::size_t> tasks =
       open_tasks(plan, common, options, here ? static_cast<std::size_t>(std::max(1, options.jobs)) : 0);
@@ -109,7 +109,6 @@ SweepOutcome execute_by_parallel(const SweepPlan& plan, const CommonOptions& com
   std::optional<int> status = parallel.poll();
   for (; !status; status = parallel.poll()) {
     if (interrupted()) parallel.stop();
-    claim.renew();
     if (progress.due())
       progress.show(fmt::format("sweep: {}/{} runs ended", outcome.done_before + ended_jobs(plan) - before,
                                 plan.runs.size()));

@@ -197,7 +197,7 @@ std::string job_id(const std::string& text) {
 Submission submit_to_slurm(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options,
                            const EngineOptions& engine) {
   slurm_program("sbatch");
-  FolderClaim claim(plan.folder, "another sweep is working in it", FolderClaim::Renewal::by_owner);
+  const FolderClaim claim(plan.folder, "another sweep is working in it");
   require_ended(plan);
   const std::vector<std::size_t> tasks = open_tasks(plan, common, options);
   write_plan(plan, options.force);
@@ -207,7 +207,6 @@ Submission submit_to_slurm(const SweepPlan& plan, const CommonOptions& common, c
   write_file_atomically(script_of(plan), arrays.script);
   std::string ids;
   for (std::vector<std::string> call : arrays.calls) {
-    claim.renew();
     call.erase(call.begin());
     for (std::string& word : call)
       if (word == after_previous) word = "--dependency=afterany:" + submission.jobs.back();

@@ -87,7 +87,7 @@ class SweepRunner {
         progress_(common.quiet),
         program_(fp16lab_program()) {}
 
-  SweepOutcome run(FolderClaim& claim) {
+  SweepOutcome run() {
     const Survey found = survey(*plan_, options_, *common_);
     require_safe(*plan_, found.states, options_, *common_);
     note_memory_of_runs(found, parallel_, *common_);
@@ -106,7 +106,6 @@ class SweepRunner {
       if (running_.empty()) break;
       wait();
       reap();
-      claim.renew();
       if (progress_.due()) show();
     }
     outcome_.interrupted = interrupted();
@@ -210,8 +209,8 @@ class SweepRunner {
 
 SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options) {
   catch_interrupts();
-  FolderClaim claim(plan.folder, "another sweep is working in it", FolderClaim::Renewal::by_owner);
-  return SweepRunner(plan, common, options).run(claim);
+  const FolderClaim claim(plan.folder, "another sweep is working in it");
+  return SweepRunner(plan, common, options).run();
 }
 
 }  // namespace fp16lab::experiments
