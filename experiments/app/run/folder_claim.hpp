@@ -1,8 +1,8 @@
 // Who writes in a folder: one process at a time, on one machine or on several that share a file system.
 //
-// The owner holds a lock (flock(2)) on FOLDER/claim.json and says there who it is. The system drops the lock when the
-// process ends, however that comes; NFS and others that keep locks tell it to other machines. So who gets the lock of
-// a claim that is there finds a dead owner's, and takes the folder over.
+// The owner holds a lock (flock(2)) on FOLDER/claim.json and says there who it is. The system drops the lock
+// when the process ends, however that comes; NFS and others that keep locks tell it to other machines. So who
+// gets the lock of a claim that is there finds a dead owner's, and takes the folder over.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,10 @@ std::optional<Claimant> claimant_of(const std::filesystem::path& folder);
 /// The right to write in one folder, held from construction to destruction.
 class FolderClaim {
  public:
-  /// Makes the folder with its parents if it is missing. One line on stderr says that the folder is taken over from a
-  /// process of another host. CommandError(usage) "--out: FOLDER: OTHER (host H, process P, since T)" if its owner
-  /// lives, (run_failed) with the system's reason if the folder cannot be made or written or claim.json is no
-  /// regular file.
+  /// Makes the folder with its parents if it is missing. One line on stderr says that the folder is taken
+  /// over from a process of another host. CommandError(usage) "--out: FOLDER: OTHER (host H, process P, since
+  /// T)" if its owner lives, (run_failed) with the system's reason if the folder cannot be made or written or
+  /// claim.json is no regular file.
   FolderClaim(const std::filesystem::path& folder, std::string_view other);
   /// Removes the claim, and the folder if it was made here and nothing is in it.
   ~FolderClaim();
@@ -47,7 +47,8 @@ class FolderClaim {
   explicit FolderClaim(std::filesystem::path folder);
   [[noreturn]] void fail(const std::string& what) const;
   void make_folder();
-  /// Opens claim.json and takes its lock. False if somebody has it, or if the file is not the folder's any more.
+  /// Opens claim.json and takes its lock. False if somebody has it, or if the file is not the folder's any
+  /// more.
   bool lock();
   bool is_in_folder() const;
 

@@ -93,7 +93,7 @@ TEST_F(SweepCluster, SixtyRunsAreCompleteOnceWhateverWasKilled) {
   ASSERT_EQ(submitted.exit_code, 0) << submitted.err;
   EXPECT_NE(submitted.err.find("sweep: 60 runs in Slurm's job "), std::string::npos) << submitted.err;
   const std::string again = submit({"--set", "checkpoint.every=200"}).err;
-  EXPECT_NE(again.find("are still in the queue"), std::string::npos) << again;
+  EXPECT_NE(again.find("is still in the queue"), std::string::npos) << again;
 
   // Training processes die.
   std::set<std::int64_t> killed;
