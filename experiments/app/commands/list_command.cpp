@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <nlohmann/json_fwd.hpp>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -70,6 +71,19 @@ struct Column {
   std::string heading = {};
 };
 
+/// "name bits=as": members, and headings where they have one, with '_' for a blank.
+std::vector<Column> columns_of(const std::string& text) {
+  std::vector<Column> columns;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const std::size_t equals = std::min(word.find('='), word.size());
+    std::string heading = equals < word.size() ? word.substr(equals + 1) : "";
+    std::ranges::replace(heading, '_', ' ');
+    columns.push_back({word.substr(0, equals), std::move(heading)});
+  }
+  return columns;
+}
+
 /// The name; of a configuration, as -c takes it.
 std::string name_in_list(const Json& row) {
   return row.contains("path") ? std::filesystem::path(row.at("path").get<std::string>()).stem().string()
@@ -91,7 +105,8 @@ std::string cell(const Json& row, const std::string& member) {
 }
 
 /// A row a line: columns of equal width, and of the last one what the line has room for.
-void print_table(const Json& rows, const std::vector<Column>& shown, std::size_t columns) {
+void print_table(const Json& rows, const std::string& members, std::size_t columns) {
+  const std::vector<Column> shown = columns_of(members);
   std::vector<std::vector<std::string>> table;
   if (!shown.back().heading.empty()) {
     table.emplace_back();
@@ -176,14 +191,8 @@ void print_dialects(const Json& dialects, std::size_t columns) {
       rows.back().update(level);
     }
   print_table(rows,
-              {{"dialect", "dialect"},
-               {"level", "level"},
-               {"means", "means"},
-               {"scaler", "scaler"},
-               {"brings_scaler", "brought"},
-               {"low_model", "16 bits"},
-               {"master_weights", "masters"},
-               {"source", "source"}},
+              "dialect=dialect level=level means=means scaler=scaler brings_scaler=brought low_model=16_bits "
+              "master_weights=masters source=source",
               columns);
 }
 
@@ -375,103 +384,60 @@ struct Section {
   const char* name;
   const char* what;
   Json (*rows)();
-  std::vector<Column> shown;                                       ///< on a line of the list
+  const char* shown;                                               ///< on a line of the list: columns_of
   void (*print)(const Json& rows, std::size_t columns) = nullptr;  ///< in the place of such lines
   const char* note = "";                                           ///< below details
 };
 
-const std::vector<Section>& sections() {
-  static const std::vector<Section> all{
-      {"layers",
-       "types of [[model.layer]], and their arguments",
-       [] { return rows_of(engine::nn::layer_types(), layer_json); },
-       {{"name"}, {"description"}},
-       nullptr,
-       "Every row may have name, input (an earlier row or block, or a list of them; \"input\": the "
-       "network's, or the "
-       "block's), to_float (f32, f16, bf16) and frozen as well. A block has name, layer (its rows), repeat "
-       "(copies "
-       "one after the other; {} in its name is their number, from first = 0), and input."},
-      {"configs",
-       "what -c takes by name",
-       [] { return rows_of(shipped_configs(), config_json); },
-       {{"name"}, {"command"}, {"description"}}},
-      {"datasets",
-       "data.name",
-       [] { return rows_of(engine::data::known_datasets(), dataset_json); },
-       {{"name"}, {"data"}, {"description"}}},
-      {"policies",
-       "scaler.policy: loss-scale policies, at their defaults",
-       [] { return rows_of(engine::amp::scale_policies(), policy_json); },
-       {},
-       print_policies},
-      {"dialects",
-       "amp.dialect and amp.level: frameworks' mixed precision",
-       [] { return rows_of(every<engine::amp::Dialect>, dialect_json); },
-       {},
-       print_dialects,
-       "What amp.level means by amp.dialect. Scaler: the framework's own; where the level brings it, "
-       "scaler.policy = \"auto\" is it. Ops of each list with --json."},
-      {"formats",
-       "floating-point formats",
-       [] { return rows_of(analysis::named_formats(), format_json); },
-       {{"name", "name"},
-        {"bits", "as"},
-        {"width", "bits"},
-        {"exponent_bits", "exp"},
-        {"precision", "prec"},
-        {"max_finite", "largest"},
-        {"min_normal", "least normal"},
-        {"min_subnormal", "least"},
-        {"infinity", "Inf"}}},
-      {"tensor_cores",
-       "backend.tensor_core and mma --model; or a chip: h100",
-       [] { return rows_of(tensor_core_models(), tensor_core_json); },
-       {{"name", "name"},
-        {"operands", "operands"},
-        {"accumulator", "acc"},
-        {"products_per_block", "L"},
-        {"fraction_bits", "F"},
-        {"exponent_floor", "E0"},
-        {"evidence", "evidence"}},
-       nullptr,
-       "L: products in a fused block; F: fraction bits kept in alignment; E0: exponent floor; in stages, k "
-       "counts "
-       "products. Evidence: hardware, equals published captures of chips; hardware_test, asserted on chips "
-       "by a "
-       "public test suite; model, as published. Open, with options in fp16lab mma: subnormal_accumulator and "
-       "underflow_zero."},
-      {"plans",
-       "what a library's call makes of instructions",
-       [] { return rows_of(library_plans(), plan_json); },
-       {{"name"}, {"rule"}}},
-      {"config_keys",
-       "keys of configurations and of --set",
-       [] { return rows_of(config_keys(), config_key_json); },
-       {},
-       print_keys},
-      {"sweep_keys",
-       "keys of a sweep file: [[workload]] and [[variant]]",
-       [] { return rows_of(sweep_file_keys(), sweep_key_json); },
-       {},
-       print_keys},
-      {"framework_names",
-       "what frameworks call these keys",
-       [] { return rows_of(framework_names(), framework_name_json); },
-       {{"name"}, {"key"}, {"note|frameworks"}}},
-      {"records",
-       "files of run folders: columns, units, meaning",
-       [] { return rows_of(described_records(), record_json); },
-       {{"name"}, {"written|description"}},
-       nullptr,
-       "Since: the first version of the file's schema that has it."},
-  };
-  return all;
-}
+constexpr Section sections[] = {
+    {"layers", "types of [[model.layer]], and their arguments",
+     [] { return rows_of(engine::nn::layer_types(), layer_json); }, "name description", nullptr,
+     "Every row may have name, input (an earlier row or block, or a list of them; \"input\": the network's, "
+     "or "
+     "the block's), to_float (f32, f16, bf16) and frozen as well. A block has name, layer (its rows), repeat "
+     "(copies one after the other; {} in its name is their number, from first = 0), and input."},
+    {"configs", "what -c takes by name", [] { return rows_of(shipped_configs(), config_json); },
+     "name command description"},
+    {"datasets", "data.name", [] { return rows_of(engine::data::known_datasets(), dataset_json); },
+     "name data description"},
+    {"policies", "scaler.policy: loss-scale policies, at their defaults",
+     [] { return rows_of(engine::amp::scale_policies(), policy_json); }, "", print_policies},
+    {"dialects", "amp.dialect and amp.level: frameworks' mixed precision",
+     [] { return rows_of(every<engine::amp::Dialect>, dialect_json); }, "", print_dialects,
+     "What amp.level means by amp.dialect. Scaler: the framework's own; where the level brings it, "
+     "scaler.policy "
+     "= \"auto\" is it. Ops of each list with --json."},
+    {"formats", "floating-point formats", [] { return rows_of(analysis::named_formats(), format_json); },
+     "name=name bits=as width=bits exponent_bits=exp precision=prec max_finite=largest "
+     "min_normal=least_normal "
+     "min_subnormal=least infinity=Inf"},
+    {"tensor_cores", "backend.tensor_core and mma --model; or a chip: h100",
+     [] { return rows_of(tensor_core_models(), tensor_core_json); },
+     "name=name operands=operands accumulator=acc products_per_block=L fraction_bits=F exponent_floor=E0 "
+     "evidence=evidence",
+     nullptr,
+     "L: products in a fused block; F: fraction bits kept in alignment; E0: exponent floor; in stages, k "
+     "counts "
+     "products. Evidence: hardware, equals published captures of chips; hardware_test, asserted on chips by "
+     "a "
+     "public test suite; model, as published. Open, with options in fp16lab mma: subnormal_accumulator and "
+     "underflow_zero."},
+    {"plans", "what a library's call makes of instructions",
+     [] { return rows_of(library_plans(), plan_json); }, "name rule"},
+    {"config_keys", "keys of configurations and of --set",
+     [] { return rows_of(config_keys(), config_key_json); }, "", print_keys},
+    {"sweep_keys", "keys of a sweep file: [[workload]] and [[variant]]",
+     [] { return rows_of(sweep_file_keys(), sweep_key_json); }, "", print_keys},
+    {"framework_names", "what frameworks call these keys",
+     [] { return rows_of(framework_names(), framework_name_json); }, "name key note|frameworks"},
+    {"records", "files of run folders: columns, units, meaning",
+     [] { return rows_of(described_records(), record_json); }, "name written|description", nullptr,
+     "Since: the first version of the file's schema that has it."},
+};
 
 std::vector<std::string> section_names() {
   std::vector<std::string> names;
-  for (const Section& section : sections()) names.emplace_back(section.name);
+  for (const Section& section : sections) names.emplace_back(section.name);
   return names;
 }
 
@@ -479,7 +445,7 @@ std::vector<std::string> section_names() {
 void print_lists(const Json& json, bool details) {
   const std::size_t columns = screen_columns();
   bool first = true;
-  for (const Section& section : sections()) {
+  for (const Section& section : sections) {
     const Json rows = json.value(section.name, Json::array());
     if (rows.empty()) continue;
     fmt::print("{}{}: {}\n", std::exchange(first, false) ? "" : "\n", section.name, section.what);
@@ -553,7 +519,7 @@ Json chosen(const Json& all, std::vector<std::string> words, std::string& patter
 
 ExitCode run_list(const std::vector<std::string>& words, bool as_json) {
   Json all;
-  for (const Section& section : sections()) all[section.name] = section.rows();
+  for (const Section& section : sections) all[section.name] = section.rows();
   std::string pattern;
   const Json json = words.empty() ? all : chosen(all, words, pattern);
   if (as_json) {
@@ -561,7 +527,7 @@ ExitCode run_list(const std::vector<std::string>& words, bool as_json) {
   } else if (!words.empty()) {
     print_lists(json, !pattern.empty());
   } else {
-    for (const Section& section : sections())
+    for (const Section& section : sections)
       fmt::print("  {:<15} {:>4}  {}\n", section.name, all.at(section.name).size(), section.what);
     print_text("fp16lab list SECTION shows one; with a PATTERN after it, all about what is like that.",
                screen_columns(), 0);
@@ -620,8 +586,8 @@ ExitCode run_devices(const CommonOptions& common, bool as_json) {
   for (const auto& [section, rows] : json.items()) {
     fmt::print("{}{}\n", first ? "" : "\n", section);
     first = false;
-    std::vector<Column> shown;
-    for (const auto& [member, value] : rows.front().items()) shown.push_back({member, member});
+    std::string shown;
+    for (const auto& [member, value] : rows.front().items()) shown += fmt::format("{0}={0} ", member);
     print_table(rows, shown, 1000);
   }
   if (!common.quiet)

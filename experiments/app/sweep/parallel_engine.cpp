@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string_view>
+#include <thread>
 
 #include "experiments/app/process.hpp"
 #include "experiments/app/run/folder_claim.hpp"
@@ -94,7 +95,7 @@ SweepOutcome execute_by_parallel(const SweepPlan& plan, const CommonOptions& com
   std::optional<int> status = parallel.poll();
   for (; !status; status = parallel.poll()) {
     if (interrupted()) parallel.stop();
-    ChildProcess::wait_any({&parallel}, std::chrono::milliseconds(20));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   outcome.interrupted = interrupted();
   for (const std::size_t task : tasks)

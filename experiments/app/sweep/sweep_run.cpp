@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -104,7 +105,7 @@ class SweepRunner {
     while (true) {
       while (running_.size() < parallel_ && next_ < jobs_.size() && !interrupted()) start_next();
       if (running_.empty()) break;
-      wait();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // a moment of a run
       reap();
       if (progress_.due()) show();
     }
@@ -128,13 +129,6 @@ class SweepRunner {
     std::vector<std::string> arguments = task_arguments(*plan_, threads, options_.force);
     arguments.push_back(std::to_string(job.task));
     running_.push_back({&job, Clock::now(), std::make_unique<ChildProcess>(program_, arguments)});
-  }
-
-  /// Until a run ends, so that the next one begins at once, or for a moment.
-  void wait() const {
-    std::vector<const ChildProcess*> processes;
-    for (const RunningJob& running : running_) processes.push_back(running.process.get());
-    ChildProcess::wait_any(processes, std::chrono::milliseconds(20));
   }
 
   void reap() {
