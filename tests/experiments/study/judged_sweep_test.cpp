@@ -57,20 +57,19 @@ TEST_F(JudgedSweepTest, FindsRowsByThePlansNamesWhateverTheirConfigurationsAreCa
   }
   const JudgedSweep sweep(plan_);
   ASSERT_EQ(sweep.workloads().size(), 1u);
-  EXPECT_EQ(sweep.workload("deep").metric.name, "test loss");
-  EXPECT_TRUE(sweep.row("deep", "fp32").is_reference);
-  const reports::SummaryRow& odd = sweep.row("deep", "odd");
+  EXPECT_EQ(sweep.row("deep", "fp32").metric.name, "test loss");
+  EXPECT_TRUE(sweep.row("deep", "fp32").row.is_reference);
+  const reports::SummaryRow odd = sweep.row("deep", "odd").row;
   ASSERT_TRUE(odd.against_reference.has_value());
   EXPECT_EQ(odd.against_reference->word, analysis::Word::worse);
   EXPECT_EQ(odd.skipped, 3u);
-  EXPECT_TRUE(sweep.is_complete("deep", "odd"));
-  EXPECT_FALSE(sweep.is_complete("deep", "same")) << "seed 3 is missing";
-  EXPECT_EQ(sweep.row("deep", "same").against_reference->pairs, 2);
+  EXPECT_EQ(sweep.row("deep", "same").row.against_reference->pairs, 2);
   ASSERT_EQ(sweep.runs_of("deep", "same").size(), 3u);
   EXPECT_TRUE(sweep.runs_of("deep", "same")[2]->missing);
   EXPECT_THAT(sweep.table(), HasSubstr("deep-same-seed3 is missing"));
   EXPECT_THAT(testing_support::message_of([&] { sweep.row("deep", "off"); }), HasSubstr("no variant 'off'"));
-  EXPECT_THAT(testing_support::message_of([&] { sweep.workload("flat"); }), HasSubstr("no workload 'flat'"));
+  EXPECT_THAT(testing_support::message_of([&] { sweep.row("flat", "fp32"); }),
+              HasSubstr("no workload 'flat'"));
 }
 
 /// Rows of a CSV whose cells hold no commas; by the names of its columns.
