@@ -313,8 +313,9 @@ std::vector<TensorDifference> differing_tensors(engine::Backend& emulated_backen
   return differences;
 }
 
-Lockstep run_lockstep(const RunConfig& config, std::unique_ptr<engine::Backend> emulated,
+Lockstep run_lockstep(const RunConfig& config, const std::string& row, int threads,
                       std::unique_ptr<engine::Backend> device, const LockstepOptions& options) {
+  std::unique_ptr<engine::Backend> emulated = engine::make_emulated_backend(tensor_core_model(row), threads);
   if (emulated->tensor_core() != device->tensor_core())
     throw std::invalid_argument(fmt::format("run_lockstep: the emulated tensor cores are {}, the device's {}",
                                             emulated->tensor_core(), device->tensor_core()));
@@ -343,12 +344,6 @@ Lockstep run_lockstep(const RunConfig& config, std::unique_ptr<engine::Backend> 
   result.emulated_seconds = ours.seconds();
   result.device_seconds = theirs.seconds();
   return result;
-}
-
-Lockstep run_lockstep(const RunConfig& config, const std::string& row, int threads,
-                      std::unique_ptr<engine::Backend> device, const LockstepOptions& options) {
-  return run_lockstep(config, engine::make_emulated_backend(tensor_core_model(row), threads),
-                      std::move(device), options);
 }
 
 std::string summary_of(const Lockstep& lockstep) {

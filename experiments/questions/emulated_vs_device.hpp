@@ -92,12 +92,9 @@ struct LockstepOptions {
   std::function<void(std::uint64_t step, std::uint64_t of)> progress = {};
 };
 
-/// Trains `config` on both until the first difference or the end; evaluations and checkpoints are left out,
-/// for they change nothing. Both back ends must follow the same row of tensor cores (std::invalid_argument).
-Lockstep run_lockstep(const RunConfig& config, std::unique_ptr<engine::Backend> emulated,
-                      std::unique_ptr<engine::Backend> device, const LockstepOptions& options);
-
-/// The same on the emulated back end with `row` and `threads`.
+/// Trains `config` on the emulated back end with `row` and `threads` and on `device`, which must follow the same
+/// row (std::invalid_argument), until the first difference or the end; evaluations and checkpoints are left
+/// out, for they change nothing.
 Lockstep run_lockstep(const RunConfig& config, const std::string& row, int threads,
                       std::unique_ptr<engine::Backend> device, const LockstepOptions& options);
 

@@ -13,11 +13,11 @@
 
 #include "engine/train/trainer.hpp"
 #include "experiments/app/exit_code.hpp"
-#include "experiments/app/process.hpp"
 #include "experiments/app/progress.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/sweep/summary_output.hpp"
 #include "experiments/questions/questions.hpp"
+#include "experiments/questions/step_tap.hpp"
 #include "experiments/questions/tensor_values.hpp"
 #include "numerics/arithmetic/arithmetic.hpp"
 #include "numerics/convert/convert.hpp"
@@ -49,42 +49,6 @@ void count(UpdateStudy& study, const std::vector<float>& before, const std::vect
       ++study.absorbed;
   }
 }
-
-class UpdateWatcher final : public engine::Tap {
- public:
-  UpdateWatcher(std::uint64_t every, UpdateStudy& study) : every_(every), study_(&study) {}
-  void watch(engine::Backend& backend, const std::vector<engine::Parameter*>& parameters) {
-    backend_ = &backend;
-    for (engine::Parameter* parameter : parameters)
-      if (!parameter->name.ends_with("bias")) weights_.push_back(parameter);
-    keep();
-  }
-
-  void see(const engine::Event& event) override {
-    const auto* const row = event.as<StepRow>();
-    if (row == nullptr) return;
-    if (looks_at(row->step) && !row->skipped) {
-      for (std::size_t i = 0; i < weights_.size(); ++i)
-        count(*study_, before_[i], values_of(*backend_, weights_[i]->value));
-      ++study_->steps;
-    }
-    if (looks_at(row->step + 1)) keep();
-  }
-  bool wants(const engine::Site& site) override { return site.what == engine::What::stop && interrupted(); }
-
- private:
-  bool looks_at(std::uint64_t step) const { return (step - 1) % every_ == 0; }
-  void keep() {
-    before_.clear();
-    for (const engine::Parameter* weight : weights_) before_.push_back(values_of(*backend_, weight->value));
-  }
-
-  std::uint64_t every_;
-  UpdateStudy* study_;
-  engine::Backend* backend_ = nullptr;
-  std::vector<engine::Parameter*> weights_;
-  std::vector<std::vector<float>> before_;
-};
 
 constexpr std::uint64_t observed_every = 20;
 
@@ -120,13 +84,10 @@ SweepPlan miniature_plan(const CommonOptions& common) {
 Miniature measure_miniature(const SweepPlan& plan, int threads) {
   const JudgedSweep sweep(plan);
   Miniature miniature{.table = sweep.table(), .csv = summary_csv(sweep.workloads())};
+  for (const reports::WorkloadSummary& workload : sweep.workloads())
+    for (const reports::SummaryRow& row : workload.rows)
+      miniature.rows.push_back({workload.name, row.label, {workload.metric, row}});
   for (const PlannedRun& planned : plan.runs) {
-    const auto same = [&](const MiniatureRow& row) {
-      return row.workload == planned.workload && row.variant == planned.variant;
-    };
-    if (std::none_of(miniature.rows.begin(), miniature.rows.end(), same))
-      miniature.rows.push_back(
-          {planned.workload, planned.variant, sweep.row(planned.workload, planned.variant)});
     if (planned.variant != "fp32" || !is_done(planned)) continue;
     ExponentHistogram& gradients = miniature.activation_gradients[planned.workload];
     for_each_histogram(planned.folder, [&gradients](const HistogramRow& row) {
@@ -170,106 +131,12 @@ Described describe_miniature(const Miniature& miniature, const std::filesystem::
           .undrawn = draw_figures(miniature, out / "figures")};
 }
 
-using Asked = Question<Miniature>;
-
 constexpr double too_small_percent = 1.0;  ///< of the updates: enough to be seen; the paper has about 5
 constexpr double harmless_percent =
     10.0;  ///< of the non-zero gradients, lost without harm; the paper's bars say half
 
 double percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
-}
-
-Asked updates_vanish() {
-  return {
-      .claim =
-          "some updates of weights are too small for FP16, by themselves or beside their weight (figure 2b)",
-      .criterion =
-          fmt::format("at least {} % of the non-zero updates of one run round to zero in FP16 (a count)",
-                      too_small_percent),
-      .judge = [](const Miniature& miniature) -> Answer {
-        const UpdateStudy& study = miniature.with_masters;
-        if (study.moved() == 0) return {};
-        const double small = percent(study.too_small, study.moved());
-        return {
-            verdict_of(small >= too_small_percent),
-            fmt::format("{:.2f} % round to zero by themselves (the paper: about {} % below 2^-24), another "
-                        "{:.2f} % are lost when FP16 adds them to their weight; over {} steps of one seed",
-                        small, speech_updates_below_subnormal_percent, percent(study.absorbed, study.moved()),
-                        study.steps)};
-      }};
-}
-
-Asked masters_matter() {
-  return {.claim = "FP16 training needs an FP32 master copy of the weights (figure 2a)",
-          .criterion = fmt::format("without masters {}; with them {}", worse_criterion, as_good_criterion),
-          .judge = [](const Miniature& miniature) -> Answer {
-            const JudgedRow& with = miniature.row(small_updates, "masters");
-            const JudgedRow& without = miniature.row(small_updates, "no-masters");
-            const UpdateStudy &kept = miniature.with_masters, &lost = miniature.without_masters;
-            return {
-                all_of(std::array{is_worse(without), is_as_good(with)}),
-                fmt::format(
-                    "with masters {} | without {} | a step moves {:.1f} % of the FP32 masters and {:.1f} % "
-                    "of the FP16 weights",
-                    words_of(with), words_of(without), percent(kept.moved(), kept.elements),
-                    percent(lost.moved(), lost.elements))};
-          }};
-}
-
-Asked scaling_needed() {
-  return {.claim = "some networks need loss scaling (table 2: SSD diverges without)",
-          .criterion = fmt::format("{} at S = 1 {}", needs_scaling, worse_criterion),
-          .judge = [](const Miniature& miniature) -> Answer {
-            const JudgedRow& plain = miniature.row(needs_scaling, "s1");
-            return {is_worse(plain),
-                    fmt::format(
-                        "S = 1 {} | {:.1f} % of its non-zero activation gradients round to zero (SSD's bars: "
-                        "{:.1f} %)",
-                        words_of(plain), miniature.lost_percent(needs_scaling, 0), ssd_lost_percent(0, -24))};
-          }};
-}
-
-Asked eight_is_enough() {
-  return {.claim = "a factor of 8 brings it back although many gradients still vanish (section 3.2)",
-          .criterion = fmt::format(
-              "{} at S = 8 {}, while at least {} % of the non-zero activation gradients round to zero",
-              needs_scaling, as_good_criterion, harmless_percent),
-          .judge = [](const Miniature& miniature) -> Answer {
-            const JudgedRow& scaled = miniature.row(needs_scaling, "s8");
-            const double lost = miniature.lost_percent(needs_scaling, 3);
-            return {all_of(std::array{is_as_good(scaled), verdict_of(lost >= harmless_percent)}),
-                    fmt::format("S = 8 {} | {:.1f} % lost (SSD's bars: {:.1f} %)", words_of(scaled), lost,
-                                ssd_lost_percent(3, -24))};
-          }};
-}
-
-Asked others_do_not() {
-  return {.claim = "others train without (table 1: the ILSVRC networks)",
-          .criterion = fmt::format("{} at S = 1 {}", no_scaling, as_good_criterion),
-          .judge = [](const Miniature& miniature) -> Answer {
-            const JudgedRow& plain = miniature.row(no_scaling, "s1");
-            return {is_as_good(plain),
-                    fmt::format("S = 1 {} | {:.1f} % of its non-zero activation gradients round to zero",
-                                words_of(plain), miniature.lost_percent(no_scaling, 0))};
-          }};
-}
-
-Asked large_factors_are_safe() {
-  return {.claim = "a larger factor does no harm as long as nothing overflows (section 3.2)",
-          .criterion = fmt::format("at 128, 1024 and 32K both networks {}", as_good_criterion),
-          .judge = [](const Miniature& miniature) -> Answer {
-            std::vector<Verdict> verdicts;
-            std::string measured;
-            for (const char* const workload : {needs_scaling, no_scaling})
-              for (const char* const variant : {"s128", "s1024", "s32768"}) {
-                const JudgedRow& scaled = miniature.row(workload, variant);
-                verdicts.push_back(is_as_good(scaled));
-                measured += fmt::format("{}{} {} {}", measured.empty() ? "" : " | ", workload, variant,
-                                        words_of(scaled));
-              }
-            return {all_of(verdicts), std::move(measured)};
-          }};
 }
 
 }  // namespace
@@ -308,10 +175,27 @@ double ssd_lost_percent(int log2_scale, int threshold_exponent) {
 
 UpdateStudy study_updates(const RunConfig& config, std::uint64_t every, int threads) {
   const std::unique_ptr<PreparedRun> prepared = prepare_run(resolve_run(config), threads);
+  engine::Backend& backend = *prepared->backend;
+  StepTap tap;
+  engine::Trainer trainer(backend, prepared->workload, prepared->plan, tap);
+  std::vector<engine::Parameter*> weights = trainer.parameters();
+  std::erase_if(weights, [](const engine::Parameter* one) { return one->name.ends_with("bias"); });
+  std::vector<std::vector<float>> before;
+  const auto keep = [&] {
+    before.clear();
+    for (const engine::Parameter* weight : weights) before.push_back(values_of(backend, weight->value));
+  };
+  keep();
+  const auto looks_at = [every](std::uint64_t step) { return (step - 1) % every == 0; };
   UpdateStudy study;
-  UpdateWatcher watcher(every, study);
-  engine::Trainer trainer(*prepared->backend, prepared->workload, prepared->plan, watcher);
-  watcher.watch(*prepared->backend, trainer.parameters());
+  tap.after = [&](const StepRow& row) {
+    if (looks_at(row.step) && !row.skipped) {
+      for (std::size_t i = 0; i < weights.size(); ++i)
+        count(study, before[i], values_of(backend, weights[i]->value));
+      ++study.steps;
+    }
+    if (looks_at(row.step + 1)) keep();
+  };
   if (trainer.run().end == engine::RunResult::End::stopped)
     throw CommandError(ExitCode::interrupted, "interrupted; the same command carries on");
   return study;
@@ -330,8 +214,79 @@ double Miniature::lost_percent(std::string_view workload, int log2_scale) const 
 }
 
 std::vector<Question<Miniature>> miniature_questions() {
-  return {updates_vanish(),  masters_matter(), scaling_needed(),
-          eight_is_enough(), others_do_not(),  large_factors_are_safe()};
+  return {
+      {.claim =
+           "some updates of weights are too small for FP16, by themselves or beside their weight (figure 2b)",
+       .criterion =
+           fmt::format("at least {} % of the non-zero updates of one run round to zero in FP16 (a count)",
+                       too_small_percent),
+       .judge = [](const Miniature& miniature) -> Answer {
+         const UpdateStudy& study = miniature.with_masters;
+         if (study.moved() == 0) return {};
+         const double small = percent(study.too_small, study.moved());
+         return {
+             verdict_of(small >= too_small_percent),
+             fmt::format("{:.2f} % round to zero by themselves (the paper: about {} % below 2^-24), another "
+                         "{:.2f} % are lost when FP16 adds them to their weight; over {} steps of one seed",
+                         small, speech_updates_below_subnormal_percent,
+                         percent(study.absorbed, study.moved()), study.steps)};
+       }},
+      {.claim = "FP16 training needs an FP32 master copy of the weights (figure 2a)",
+       .criterion = fmt::format("without masters {}; with them {}", worse_criterion, as_good_criterion),
+       .judge = [](const Miniature& miniature) -> Answer {
+         const JudgedRow& with = miniature.row(small_updates, "masters");
+         const JudgedRow& without = miniature.row(small_updates, "no-masters");
+         const UpdateStudy &kept = miniature.with_masters, &lost = miniature.without_masters;
+         return {all_of(std::array{is_worse(without), is_as_good(with)}),
+                 fmt::format(
+                     "with masters {} | without {} | a step moves {:.1f} % of the FP32 masters and {:.1f} % "
+                     "of the FP16 weights",
+                     words_of(with), words_of(without), percent(kept.moved(), kept.elements),
+                     percent(lost.moved(), lost.elements))};
+       }},
+      {.claim = "some networks need loss scaling (table 2: SSD diverges without)",
+       .criterion = fmt::format("{} at S = 1 {}", needs_scaling, worse_criterion),
+       .judge = [](const Miniature& miniature) -> Answer {
+         const JudgedRow& plain = miniature.row(needs_scaling, "s1");
+         return {is_worse(plain),
+                 fmt::format(
+                     "S = 1 {} | {:.1f} % of its non-zero activation gradients round to zero (SSD's bars: "
+                     "{:.1f} %)",
+                     words_of(plain), miniature.lost_percent(needs_scaling, 0), ssd_lost_percent(0, -24))};
+       }},
+      {.claim = "a factor of 8 brings it back although many gradients still vanish (section 3.2)",
+       .criterion = fmt::format(
+           "{} at S = 8 {}, while at least {} % of the non-zero activation gradients round to zero",
+           needs_scaling, as_good_criterion, harmless_percent),
+       .judge = [](const Miniature& miniature) -> Answer {
+         const JudgedRow& scaled = miniature.row(needs_scaling, "s8");
+         const double lost = miniature.lost_percent(needs_scaling, 3);
+         return {all_of(std::array{is_as_good(scaled), verdict_of(lost >= harmless_percent)}),
+                 fmt::format("S = 8 {} | {:.1f} % lost (SSD's bars: {:.1f} %)", words_of(scaled), lost,
+                             ssd_lost_percent(3, -24))};
+       }},
+      {.claim = "others train without (table 1: the ILSVRC networks)",
+       .criterion = fmt::format("{} at S = 1 {}", no_scaling, as_good_criterion),
+       .judge = [](const Miniature& miniature) -> Answer {
+         const JudgedRow& plain = miniature.row(no_scaling, "s1");
+         return {is_as_good(plain),
+                 fmt::format("S = 1 {} | {:.1f} % of its non-zero activation gradients round to zero",
+                             words_of(plain), miniature.lost_percent(no_scaling, 0))};
+       }},
+      {.claim = "a larger factor does no harm as long as nothing overflows (section 3.2)",
+       .criterion = fmt::format("at 128, 1024 and 32K both networks {}", as_good_criterion),
+       .judge = [](const Miniature& miniature) -> Answer {
+         std::vector<Verdict> verdicts;
+         std::string measured;
+         for (const char* const workload : {needs_scaling, no_scaling})
+           for (const char* const variant : {"s128", "s1024", "s32768"}) {
+             const JudgedRow& scaled = miniature.row(workload, variant);
+             verdicts.push_back(is_as_good(scaled));
+             measured += fmt::format("{}{} {} {}", measured.empty() ? "" : " | ", workload, variant,
+                                     words_of(scaled));
+           }
+         return {all_of(verdicts), std::move(measured)};
+       }}};
 }
 
 Command::Run ask_paper_miniature(Options& options) {

@@ -32,7 +32,6 @@ struct PaperBar {
 /// Figure 3: activation gradients of Multibox SSD trained in FP32. 67 % of all values are exactly zero beside
 /// these.
 std::span<const PaperBar> ssd_activation_gradients();
-inline constexpr double ssd_zero_percent = 67;
 
 /// Percent of the non-zero values of figure 3 that are below `threshold` = 2^e after multiplication by
 /// 2^log2_scale, bars taken as even in the exponent.

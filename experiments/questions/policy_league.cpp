@@ -102,12 +102,6 @@ std::string same_runs(const reports::WorkloadSummary& workload) {
   return text;
 }
 
-ReplayOptions replay_options(bool quick) {
-  ReplayOptions options;
-  options.contestants = {.policies = league_policies(quick), .settings = {}, .interval = league_interval};
-  return options;
-}
-
 void add(ReplayInterval& sum, const ReplayInterval& more, double weight) {
   sum.lower += weight * more.lower;
   sum.upper += weight * more.upper;
@@ -261,30 +255,28 @@ League measure_league(const SweepPlan& plan, bool quick) {
       if (run.workload == workload && run.variant == league_reference && is_done(run))
         replayed.push_back(&run);
     const double seeds = static_cast<double>(replayed.size());
+    const auto keep = [&](const Replays& replays, Replays LeagueRow::*member) {
+      for (const ReplayedPolicy& replay : replays)
+        for (std::size_t i = first; i < league.rows.size(); ++i)
+          if (league.rows[i].policy == replay.name) (league.rows[i].*member).push_back(replay);
+    };
     for (const PlannedRun* const run : replayed) {
-      const ReplayFile replay = replay_run(run->folder, replay_options(quick));
-      league.replayed_steps += replay.total_steps;
-      for (const ReplayedPolicy& policy : replay.policies)
-        for (std::size_t i = first; i < league.rows.size(); ++i)
-          if (league.rows[i].policy == policy.name) league.rows[i].replays.push_back(policy);
-      ReplayOptions own;
-      own.contestants = {
-          .policies = {std::string(league_ours), std::string(league_peer)}, .settings = {}, .interval = {}};
-      own.oracle = false;
-      for (const ReplayedPolicy& policy : replay_run(run->folder, own).policies)
-        for (std::size_t i = first; i < league.rows.size(); ++i)
-          if (league.rows[i].policy == policy.name) league.rows[i].own_replays.push_back(policy);
+      const auto replay = [run](const ContestantOptions& contestants, bool oracle) {
+        return replay_run(run->folder, {.contestants = contestants, .oracle = oracle});
+      };
+      const ReplayFile all = replay({.policies = league_policies(quick), .interval = league_interval}, true);
+      league.replayed_steps += all.total_steps;
+      keep(all.policies, &LeagueRow::replays);
+      keep(replay({.policies = {std::string(league_ours), std::string(league_peer)}}, false).policies,
+           &LeagueRow::own_replays);
       league.allowed.push_back({.workload = workload,
                                 .seed = static_cast<std::int64_t>(run->config.train.seed),
-                                .band = replay.band});
+                                .band = all.band});
       for (std::size_t i = first_fixed; i < league.fixed.size(); ++i) {
         FixedScale& fixed = league.fixed[i];
-        ReplayOptions options;
-        options.contestants = {.policies = {"fixed"},
-                               .settings = {"fixed.initial_scale=2^" + std::to_string(fixed.log2_scale)},
-                               .interval = {}};
-        options.oracle = false;
-        const ReplayedPolicy row = replay_run(run->folder, options).policies.at(0);
+        const std::string setting = fmt::format("fixed.initial_scale=2^{}", fixed.log2_scale);
+        const ReplayedPolicy row =
+            replay({.policies = {"fixed"}, .settings = {setting}}, false).policies.at(0);
         add(fixed.lost_count, row.lost_count, 1 / seeds);
         add(fixed.lost_l1, row.lost_l1, 1 / seeds);
         add(fixed.lost_l2, row.lost_l2, 1 / seeds);
@@ -526,16 +518,6 @@ Answer judge_rise(const League& league) {
   return answer;
 }
 
-Asked rise() {
-  return {.claim = "the highest scale without overflow rises late in training, as tutorials say",
-          .criterion =
-              fmt::format("its log2 averaged over the last quarter of these (few) steps is above the second "
-                          "quarter's by more than {} "
-                          "(the unadjusted 95 % interval over seeds), on at least {} workloads (FP32 runs)",
-                          rise_in_binades, workloads_needed),
-          .judge = judge_rise};
-}
-
 /// "megatron on autoencoder (30 skipped steps): +5.43 % ..."
 std::string named(const LeagueRow& row) {
   return fmt::format("{} on {} ({} of {} steps skipped): {}", row.policy, row.workload,
@@ -577,15 +559,6 @@ Answer judge_convergence(const League& league) {
           std::move(measured)};
 }
 
-Asked convergence() {
-  return {.claim = "every policy that moves its scale trains as well as FP32",
-          .criterion =
-              "every pair of policy and workload is equal within its margin or better (holds), none is worse "
-              "than FP32 and than FP32's one-ulp twin (else it fails); paired over seeds, all pairs of the "
-              "sweep one family",
-          .judge = judge_convergence};
-}
-
 Answer judge_prediction(const League& league) {
   std::vector<PredictedPoint> points;
   std::size_t without = 0;
@@ -621,17 +594,6 @@ Answer judge_prediction(const League& league) {
           interval ? analysis::interval_text(interval) : "without an interval (fewer than three workloads)")};
 }
 
-Asked prediction() {
-  return {
-      .claim = "lost mass says better than the underflow rate what a scale costs",
-      .criterion =
-          "over fixed scales x workloads with fewer than 10 % skipped steps, the rank correlation (Spearman) "
-          "with the final test loss above FP32's is larger for lost L1 than for the share of lost values; "
-          "the scales of a workload depend on each other, so the difference has the 95 % interval of the "
-          "jackknife over workloads, which must lie above 0 (holds) or below (fails)",
-      .judge = judge_prediction};
-}
-
 /// "torch 2000, lost-mass 1".
 std::string own_intervals() {
   std::string text;
@@ -649,7 +611,27 @@ std::vector<Question<League>> league_questions() {
                 fmt::format("each with its own growth interval; {}", own_intervals())),
       lost_mass(&LeagueRow::replays,
                 fmt::format("growth interval {}, where torch's own is longer: see claim 1", league_interval)),
-      rise(), convergence(), prediction()};
+      {.claim = "the highest scale without overflow rises late in training, as tutorials say",
+       .criterion =
+           fmt::format("its log2 averaged over the last quarter of these (few) steps is above the second "
+                       "quarter's by more than {} "
+                       "(the unadjusted 95 % interval over seeds), on at least {} workloads (FP32 runs)",
+                       rise_in_binades, workloads_needed),
+       .judge = judge_rise},
+      {.claim = "every policy that moves its scale trains as well as FP32",
+       .criterion =
+           "every pair of policy and workload is equal within its margin or better (holds), none is worse "
+           "than FP32 and than FP32's one-ulp twin (else it fails); paired over seeds, all pairs of the "
+           "sweep one family",
+       .judge = judge_convergence},
+      {.claim = "lost mass says better than the underflow rate what a scale costs",
+       .criterion =
+           "over fixed scales x workloads with fewer than 10 % skipped steps, the rank correlation "
+           "(Spearman) "
+           "with the final test loss above FP32's is larger for lost L1 than for the share of lost values; "
+           "the scales of a workload depend on each other, so the difference has the 95 % interval of the "
+           "jackknife over workloads, which must lie above 0 (holds) or below (fails)",
+       .judge = judge_prediction}};
 }
 
 Command::Run ask_policy_league(Options& options) {

@@ -46,8 +46,8 @@ inline Judgement judge_statement(bool as_written, bool otherwise = false) {
 std::vector<Said> format_claims();       ///< what FP16 holds, and where it ends
 std::vector<Said> measurement_claims();  ///< ratios and sums of the numbers that they print
 std::vector<Said> training_claims();     ///< what scalers, autocast and accumulation do
-/// Small runs of the two Paddle systems and MindSpore's LeNet-5, some five seconds. CommandError where their
-/// configurations are gone.
+/// Small runs of the two Paddle systems and MindSpore's LeNet-5, some five seconds. Errors as
+/// load_config where their configurations are gone.
 std::vector<Said> level_claims(int threads);
 
 }  // namespace fp16lab::experiments::claims

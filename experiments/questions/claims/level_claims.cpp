@@ -1,13 +1,11 @@
 // What O1 and O2 do to the loss of the nine-layer system, at a size that runs in a moment.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <iterator>
 
 #include "experiments/app/config/run_plan.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
-#include "experiments/app/exit_code.hpp"
 #include "experiments/questions/claims/claim.hpp"
 #include "experiments/questions/tutorials/mindspore_draws.hpp"
 #include "experiments/questions/tutorials/tutorial_run.hpp"
@@ -22,12 +20,7 @@ constexpr int scale_down = 32;
 constexpr double same_loss = 1e-3;
 
 RunConfig configured(const std::string& system, const std::vector<std::string>& settings) {
-  const std::vector<ShippedConfig> shipped = shipped_configs();
-  const auto found = std::ranges::find_if(
-      shipped, [&system](const ShippedConfig& config) { return config.path.filename() == system + ".toml"; });
-  if (found == shipped.end())
-    throw CommandError(ExitCode::run_failed, fmt::format("experiments/configs/{}.toml is not there", system));
-  RunConfig config = load_config(found->path);
+  RunConfig config = load_config(shipped_config(system + ".toml"));
   if (system.starts_with("paddle"))
     apply_setting(config, fmt::format("model.scale_down={}", scale_down), "exp_claims");
   apply_settings(config, settings, "exp_claims");

@@ -177,6 +177,12 @@ std::vector<Compared> other_sums() {
   return pairs;
 }
 
+std::vector<Compared> joined(std::initializer_list<std::vector<Compared>> lists) {
+  std::vector<Compared> all;
+  for (const std::vector<Compared>& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
 std::vector<Compared> pairs_of(const std::vector<std::string_view>& variants) {
   std::vector<Compared> pairs;
   for (const std::string_view variant : variants) {
@@ -185,10 +191,7 @@ std::vector<Compared> pairs_of(const std::vector<std::string_view>& variants) {
     if (variant != twin_variant) pairs.push_back({variant, twin_variant});
   }
   pairs.push_back({one_ulp_variant, f32_rows.back()});
-  for (const std::vector<Compared>& more :
-       {each_other(f32_rows), other_sums(), each_other(f16_rows), each_other(fp8_rows)})
-    pairs.insert(pairs.end(), more.begin(), more.end());
-  return pairs;
+  return joined({pairs, each_other(f32_rows), other_sums(), each_other(f16_rows), each_other(fp8_rows)});
 }
 
 /// A variant against a reference, by the final metric of one workload.
@@ -456,9 +459,8 @@ Answer same_bits(const Generations& measured) {
 }
 
 Answer part(const Generations& measured) {
-  std::vector<Compared> pairs = each_other(f32_rows);
-  for (const std::vector<Compared>& more : {each_other(f16_rows), each_other(fp8_rows), other_sums()})
-    pairs.insert(pairs.end(), more.begin(), more.end());
+  const std::vector<Compared> pairs =
+      joined({each_other(f32_rows), each_other(f16_rows), each_other(fp8_rows), other_sums()});
   std::size_t compared = 0;
   std::uint64_t latest = 0;
   std::string latest_pair;
@@ -623,70 +625,63 @@ Answer judge_growth(const std::vector<DistanceCurve>& curves) {
 }
 
 std::vector<Question<Generations>> generation_questions() {
-  std::vector<Question<Generations>> questions;
-  questions.push_back(
+  std::vector<Compared> against_fp32;
+  for (const std::string_view row : f32_rows) against_fp32.push_back({row, fp32_variant});
+  const auto spread = [](std::string claim, const std::string& control_name,
+                         std::span<const std::string_view> control) -> Question<Generations> {
+    return {
+        std::move(claim),
+        fmt::format("scatter of ln(final test loss) over volta, ampere and hopper in a seed, as a multiple "
+                    "of that over {}; HOLDS if the 95 % interval of the workloads' geometric mean "
+                    "(jackknife over seeds) ends below {}; FAILS if it, or that of one workload "
+                    "(Bonferroni), begins above {}; else CANNOT TELL",
+                    control_name, largest_spread_ratio, largest_spread_ratio),
+        [control](const Generations& measured) { return spread_against(measured, f32_rows, control); }};
+  };
+  return {
       {"Tensor cores whose rows hold the same numbers train to the same bits: Turing = Ampere = Ada, Hopper "
        "= Blackwell",
        "of rows that the table gives the same block, bits, rounding, floor and order, one is trained with "
        "every seed and the others with the first: HOLDS if state_hash is equal after every step in every "
        "workload; FAILS if one differs",
-       same_bits});
-  questions.push_back({"Rows with other numbers part in training",
-                       "volta, ampere, hopper among each other, with FP32 and with FP16 sums, each with "
-                       "itself in the other sums, and FP8's four rows: HOLDS if a state_hash differs within "
-                       "the run, in every workload and every seed; FAILS if one pair never parts",
-                       part});
-  questions.push_back(
+       same_bits},
+      {"Rows with other numbers part in training",
+       "volta, ampere, hopper among each other, with FP32 and with FP16 sums, each with "
+       "itself in the other sums, and FP8's four rows: HOLDS if a state_hash differs within "
+       "the run, in every workload and every seed; FAILS if one pair never parts",
+       part},
       {"Once apart, generations part as fast as weights that are one ulp apart on one tensor core",
        fmt::format("slope of ln(relative distance of all weights) over the steps from {} to {}; volta, "
                    "ampere and hopper among each other as a multiple of hopper and itself from weights moved "
                    "by one ulp, geometric mean over pairs and workloads: HOLDS if its 95 % interval over "
                    "seeds lies between 1/{} and {}; FAILS if it lies outside; else CANNOT TELL",
                    growth_low, growth_high, largest_growth_ratio, largest_growth_ratio),
-       [](const Generations& measured) { return judge_growth(measured.curves); }});
-  std::vector<Compared> against_fp32;
-  for (const std::string_view row : f32_rows) against_fp32.push_back({row, fp32_variant});
-  questions.push_back(
+       [](const Generations& measured) { return judge_growth(measured.curves); }},
       {"With FP16 products and FP32 sums, every generation trains as FP32 does",
        "final test metric, by the four words: HOLDS if volta, ampere and hopper are equal to FP32 in every "
        "workload; FAILS if one is worse than FP32's own noise (worse than FP32 and than its twin)",
        [against_fp32](const Generations& measured) {
          return by_words(measured, against_fp32, worse_than_noise);
-       }});
-  questions.push_back(
+       }},
       {"With FP32 sums, generations train as each other",
        "final test metric, by the four words: HOLDS if ampere - volta, hopper - volta and hopper - ampere "
        "are equal in every workload; FAILS if one is better or worse",
-       [](const Generations& measured) { return by_words(measured, each_other(f32_rows), differs); }});
-  questions.push_back(
+       [](const Generations& measured) { return by_words(measured, each_other(f32_rows), differs); }},
       {"FP16 sums train as FP32 sums of the same tensor core",
        "final test metric, by the four words: HOLDS if volta, ampere and hopper with FP16 sums are equal to "
        "themselves with FP32 sums in every workload; FAILS if one is worse",
-       [](const Generations& measured) { return by_words(measured, other_sums(), worse); }});
-  questions.push_back(
+       [](const Generations& measured) { return by_words(measured, other_sums(), worse); }},
       {"With FP8 products, sums of 14 bits train as sums of 25",
        "final test metric, by the four words: HOLDS if ada and hopper-wgmma (14 bits) are equal to hopper "
        "(25) in every workload; FAILS if one is worse",
        [](const Generations& measured) {
          return by_words(measured, {{fp8_rows[2], fp8_rows[0]}, {fp8_rows[3], fp8_rows[0]}}, worse);
-       }});
-  const auto ask_spread = [&](std::string claim, const std::string& control_name,
-                              std::span<const std::string_view> control) {
-    questions.push_back(
-        {std::move(claim),
-         fmt::format("scatter of ln(final test loss) over volta, ampere and hopper in a seed, as a multiple "
-                     "of that over {}; HOLDS if the 95 % interval of the workloads' geometric mean "
-                     "(jackknife over seeds) ends below {}; FAILS if it, or that of one workload "
-                     "(Bonferroni), begins above {}; else CANNOT TELL",
-                     control_name, largest_spread_ratio, largest_spread_ratio),
-         [control](const Generations& measured) { return spread_against(measured, f32_rows, control); }});
-  };
-  ask_spread(
-      "The generation of the tensor core changes training no more than the last bit of the weights does",
-      "hopper and itself from weights moved by one ulp", hopper_and_ulp);
-  ask_spread("... and no more than that bit does where nothing is rounded to FP16", "FP32 and its twin",
-             fp32_and_twin);
-  return questions;
+       }},
+      spread(
+          "The generation of the tensor core changes training no more than the last bit of the weights does",
+          "hopper and itself from weights moved by one ulp", hopper_and_ulp),
+      spread("... and no more than that bit does where nothing is rounded to FP16", "FP32 and its twin",
+             fp32_and_twin)};
 }
 
 Command::Run ask_generations(Options& options) {

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <utility>
 #include <vector>
 
 #include "engine/train/trainer.hpp"
 #include "experiments/app/exit_code.hpp"
-#include "experiments/app/process.hpp"
 #include "experiments/app/run/prepared_run.hpp"
+#include "experiments/questions/step_tap.hpp"
 #include "numerics/random/philox.hpp"
 
 namespace fp16lab::experiments {
@@ -67,48 +66,6 @@ class ChosenBatch final : public engine::data::BatchSource {
   std::uint64_t index_;
 };
 
-class Watcher final : public engine::Tap {
- public:
-  void watch(engine::Backend& backend, std::vector<engine::Parameter*> parameters) {
-    backend_ = &backend;
-    parameters_ = std::move(parameters);
-    for (const engine::Parameter* parameter : parameters_) watched_.emplace_back(backend, *parameter);
-  }
-  /// Calls `action` when `steps` steps are done.
-  void after(std::uint64_t steps, std::function<void()> action) {
-    action_step_ = steps;
-    action_ = std::move(action);
-  }
-  /// An epoch has that many steps.
-  void note_losses_every(std::uint64_t steps) { epoch_ = steps; }
-  void report(TutorialRun& run) const {
-    run.epoch_losses = epoch_losses_;
-    for (const WatchedParameter& parameter : watched_)
-      parameter.add_to(parameter.is_bias() ? run.biases : run.weights);
-    run.digest_after_first_step = digest_after_first_step_;
-  }
-
-  void see(const engine::Event& event) override {
-    const auto* const row = event.as<StepRow>();
-    if (row == nullptr) return;
-    for (WatchedParameter& parameter : watched_) parameter.look(*backend_);
-    if (row->step == action_step_) action_();
-    if (row->step % epoch_ == 0) epoch_losses_.push_back(row->loss);
-    if (row->step == 1) digest_after_first_step_ = digest_of(*backend_, parameters_);
-  }
-  bool wants(const engine::Site& site) override { return site.what == engine::What::stop && interrupted(); }
-
- private:
-  engine::Backend* backend_ = nullptr;
-  std::vector<engine::Parameter*> parameters_;
-  std::vector<WatchedParameter> watched_;
-  std::uint64_t digest_after_first_step_ = 0;
-  std::uint64_t epoch_ = 1;
-  std::vector<double> epoch_losses_;
-  std::uint64_t action_step_ = 0;  ///< 0: never
-  std::function<void()> action_;
-};
-
 }  // namespace
 
 TutorialRun run_tutorial(std::string system, std::string variant, const RunConfig& config, int threads,
@@ -118,10 +75,13 @@ TutorialRun run_tutorial(std::string system, std::string variant, const RunConfi
   const std::unique_ptr<PreparedRun> prepared = prepare_run(resolve_run(config), threads);
   const std::uint64_t epoch = prepared->workload.training->batches_per_epoch();
   if (change) change(*prepared);
-  Watcher watcher;
-  engine::Trainer trainer(*prepared->backend, prepared->workload, prepared->plan, watcher);
-  watcher.watch(*prepared->backend, trainer.parameters());
-  run.digest_before = digest_of(*prepared->backend, trainer.parameters());
+  engine::Backend& backend = *prepared->backend;
+  StepTap tap;
+  engine::Trainer trainer(backend, prepared->workload, prepared->plan, tap);
+  const std::vector<engine::Parameter*> parameters = trainer.parameters();
+  std::vector<WatchedParameter> watched;
+  for (const engine::Parameter* parameter : parameters) watched.emplace_back(backend, *parameter);
+  run.digest_before = digest_of(backend, parameters);
   run.loss_before = trainer.evaluate().loss;
 
   const std::uint64_t micro_batches =
@@ -134,12 +94,15 @@ TutorialRun run_tutorial(std::string system, std::string variant, const RunConfi
     return loss;
   };
   run.last_batch_unmoved = loss_of_last_batch();
-  if (prepared->plan.train.steps == 1)
-    run.last_batch_loss = run.last_batch_unmoved;
-  else
-    watcher.after(prepared->plan.train.steps - 1, [&] { run.last_batch_loss = loss_of_last_batch(); });
-  watcher.note_losses_every(
-      std::max<std::uint64_t>(1, epoch / static_cast<std::uint64_t>(prepared->plan.train.accumulate)));
+  if (prepared->plan.train.steps == 1) run.last_batch_loss = run.last_batch_unmoved;
+  const std::uint64_t steps_of_epoch =
+      std::max<std::uint64_t>(1, epoch / static_cast<std::uint64_t>(prepared->plan.train.accumulate));
+  tap.after = [&](const StepRow& row) {
+    for (WatchedParameter& parameter : watched) parameter.look(backend);
+    if (row.step + 1 == prepared->plan.train.steps) run.last_batch_loss = loss_of_last_batch();
+    if (row.step % steps_of_epoch == 0) run.epoch_losses.push_back(row.loss);
+    if (row.step == 1) run.digest_after_first_step = digest_of(backend, parameters);
+  };
   if (prepared->data->kind == engine::data::DataKind::images)
     run.label_entropy = engine::data::label_entropy(prepared->data->training);
 
@@ -152,8 +115,9 @@ TutorialRun run_tutorial(std::string system, std::string variant, const RunConfi
   run.steps = result.steps;
   run.skipped = result.skipped_steps;
   run.final_scale = result.final_loss_scale;
-  run.weights_digest = digest_of(*prepared->backend, trainer.parameters());
-  watcher.report(run);
+  run.weights_digest = digest_of(backend, parameters);
+  for (const WatchedParameter& parameter : watched)
+    parameter.add_to(parameter.is_bias() ? run.biases : run.weights);
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return run;
 }

@@ -191,8 +191,33 @@ namespace {
 class CustomStep final : public engine::TrainingMethod {
  public:
   explicit CustomStep(double scale) : scale_(scale) {}
-  void run(engine::Iteration& iteration) override;
-  Evaluation evaluate(engine::Iteration& iteration, const engine::data::Batch& batch) override;
+  void run(engine::Iteration& iteration) override {
+    engine::Backend& backend = iteration.backend();
+    engine::optim::Optimizer& optimizer = iteration.optimizer(0);
+    {
+      const engine::amp::AutocastGuard autocast(iteration.tape(), iteration.autocast());
+      for (std::int64_t i = 0; i < iteration.micro_batches(); ++i) {
+        const engine::data::Batch batch = iteration.begin_micro_batch(i);
+        const Variable input = iteration.network_input(batch.inputs);
+        const Variable output = iteration.network_output(iteration.model().forward(iteration.tape(), input));
+        const Variable loss = iteration.loss_of(output, batch.targets);
+        iteration.record_loss(loss);
+        iteration.backward(iteration.accumulated(loss));
+        iteration.tape().reset();
+      }
+    }
+    if (!inverse_.defined()) {
+      inverse_ = backend.empty(engine::Shape{1}, DType::f32);
+      backend.fill(inverse_, 1.0 / scale_);
+    }
+    for (engine::Parameter* parameter : optimizer.parameters())
+      if (parameter->has_gradient)
+        backend.binary(engine::BinaryOp::multiply, parameter->gradient, inverse_, parameter->gradient);
+    iteration.step(optimizer);
+  }
+  Evaluation evaluate(engine::Iteration& iteration, const engine::data::Batch& batch) override {
+    return engine::Supervised().evaluate(iteration, batch);
+  }
 
  private:
   double scale_;
@@ -222,36 +247,6 @@ class OverflowingSource final : public engine::data::BatchSource {
   float target_;
 };
 
-void CustomStep::run(engine::Iteration& iteration) {
-  engine::Backend& backend = iteration.backend();
-  engine::optim::Optimizer& optimizer = iteration.optimizer(0);
-  {
-    const engine::amp::AutocastGuard autocast(iteration.tape(), iteration.autocast());
-    for (std::int64_t i = 0; i < iteration.micro_batches(); ++i) {
-      const engine::data::Batch batch = iteration.begin_micro_batch(i);
-      const Variable input = iteration.network_input(batch.inputs);
-      const Variable output = iteration.network_output(iteration.model().forward(iteration.tape(), input));
-      const Variable loss = iteration.loss_of(output, batch.targets);
-      iteration.record_loss(loss);
-      iteration.backward(iteration.accumulated(loss));
-      iteration.tape().reset();
-    }
-  }
-  if (!inverse_.defined()) {
-    inverse_ = backend.empty(engine::Shape{1}, DType::f32);
-    backend.fill(inverse_, 1.0 / scale_);
-  }
-  for (engine::Parameter* parameter : optimizer.parameters())
-    if (parameter->has_gradient)
-      backend.binary(engine::BinaryOp::multiply, parameter->gradient, inverse_, parameter->gradient);
-  iteration.step(optimizer);
-}
-
-engine::TrainingMethod::Evaluation CustomStep::evaluate(engine::Iteration& iteration,
-                                                        const engine::data::Batch& batch) {
-  return engine::Supervised().evaluate(iteration, batch);
-}
-
 constexpr std::string_view linear9 = "paddle_linear9";
 constexpr std::string_view custom_step = "mindspore_custom_step";
 constexpr std::string_view random_images = "mindspore_random_images";
@@ -280,76 +275,8 @@ Asked near_fp32(std::string_view what, std::string_view variant) {
       }};
 }
 
-Asked frozen_weights() {
-  return {.claim =
-              "without master weights, O2 does not move: SGD at 1e-4 is below half a spacing of most FP16 "
-              "weights",
-          .criterion = fmt::format(
-              "more than {:.0f} % of the stored FP16 weights keep their 16 bits through every step",
-              100 * frozen_share),
-          .judge = [](const TutorialTable& table) -> Answer {
-            const TutorialRun* const run = table.find(linear9, "o2-no-masters");
-            if (run == nullptr) return {};
-            const std::optional<double> progress = table.progress_of(*run);
-            return {verdict_of(run->weights.still() > frozen_share),
-                    fmt::format("{:.2f} % of {} weights ({:.2f} % of {} biases, which begin at 0); the loss "
-                                "makes {} of FP32's way",
-                                100 * run->weights.still(), run->weights.elements, 100 * run->biases.still(),
-                                run->biases.elements,
-                                progress ? fmt::format("{:.2f} %", 100 * *progress) : "an unknown part")};
-          }};
-}
-
 std::string loss_text(const TutorialRun& run) {
   return run.loss ? fmt::format("loss {:.7f}", *run.loss) : fmt::format("diverged after {} steps", run.steps);
-}
-
-Asked ten_losses() {
-  return {.claim = "LeNet-5 on the tutorial's own draws: the tutorial's ten numbers, here",
-          .criterion = fmt::format("the last batch of each of ten epochs has the printed loss, but for {}",
-                                   as_printed),
-          .judge = [](const TutorialTable& table) -> Answer {
-            const TutorialRun* const run = table.find(random_images, "as-written");
-            if (run == nullptr || run->epoch_losses.empty()) return {};
-            if (run->epoch_losses.size() != std::size(mindspore_losses))
-              return {Verdict::fails, fmt::format("{} losses", run->epoch_losses.size())};
-            double farthest = 0;
-            for (std::size_t epoch = 0; epoch < run->epoch_losses.size(); ++epoch)
-              farthest = std::max(farthest, std::abs(run->epoch_losses[epoch] - mindspore_losses[epoch]));
-            return {verdict_of(farthest <= as_printed),
-                    fmt::format("from {:.7f} to {:.7f}; the farthest is {:.1e} from its number",
-                                run->epoch_losses.front(), run->epoch_losses.back(), farthest)};
-          }};
-}
-
-Asked nothing_learnt() {
-  return {.claim = "nothing is learnt in 320 steps but how often each label occurs",
-          .criterion =
-              "after them the loss over all images is not below the entropy of their labels, the least "
-              "loss of one answer for all",
-          .judge = [](const TutorialTable& table) -> Answer {
-            const TutorialRun* const run = table.find(random_images, "as-written");
-            if (run == nullptr) return {};
-            return {verdict_of(run->loss && run->label_entropy && *run->loss >= *run->label_entropy),
-                    fmt::format("{} after {} steps, {:.7f} before them; entropy {:.7f}", loss_text(*run),
-                                run->steps, run->loss_before, run->label_entropy.value_or(0))};
-          }};
-}
-
-Asked same_division() {
-  return {.claim = "it does not matter who divides by the loss scale: the step, the optimizer or the scaler",
-          .criterion = "equal bits in every weight after the last step",
-          .judge = [](const TutorialTable& table) -> Answer {
-            const TutorialRun* const optimizer = table.find(custom_step, "as-written");
-            const TutorialRun* const scaler = table.find(custom_step, "scaler-divides");
-            const TutorialRun* const step = table.find(custom_step, divides_in_the_step);
-            if (optimizer == nullptr || scaler == nullptr || step == nullptr) return {};
-            return {verdict_of(step->weights_digest == optimizer->weights_digest &&
-                               scaler->weights_digest == optimizer->weights_digest),
-                    fmt::format("digests {:016x} (step), {:016x} (optimizer), {:016x} (scaler); {}",
-                                step->weights_digest, optimizer->weights_digest, scaler->weights_digest,
-                                loss_text(*optimizer))};
-          }};
 }
 
 Asked other_result(std::string claim, std::string_view right, std::string_view wrong) {
@@ -361,26 +288,6 @@ Asked other_result(std::string claim, std::string_view right, std::string_view w
             if (right_run == nullptr || wrong_run == nullptr) return {};
             return {verdict_of(right_run->weights_digest != wrong_run->weights_digest),
                     fmt::format("{}; divided once: {}", loss_text(*wrong_run), loss_text(*right_run))};
-          }};
-}
-
-Asked dropped_window() {
-  return {.claim = "one micro-batch that overflows drops its whole window, and the scale backs off once",
-          .criterion =
-              "1 of 2 steps skipped, no weight moved by it, and then the bits of a run that began with half "
-              "the scale",
-          .judge = [](const TutorialTable& table) -> Answer {
-            const TutorialRun* const run = table.find(linear9, overflow_in_window);
-            const TutorialRun* const clean = table.find(linear9, after_dropped_window);
-            if (run == nullptr || clean == nullptr) return {};
-            const bool untouched = run->digest_after_first_step == run->digest_before;
-            const bool equal = run->weights_digest == clean->weights_digest;
-            return {
-                verdict_of(run->skipped == 1 && untouched && equal && run->final_scale == clean->final_scale),
-                fmt::format(
-                    "{} of {} steps skipped, weights {} after the first, scale {} at the end, then {} bits",
-                    run->skipped, run->steps, untouched ? "untouched" : "moved", scale_text(run->final_scale),
-                    equal ? "equal" : "other")};
           }};
 }
 
@@ -422,8 +329,35 @@ std::vector<Question<TutorialTable>> tutorial_questions() {
   return {
       near_fp32("O1", "o1"),
       near_fp32("O2 with master weights", "o2-masters"),
-      frozen_weights(),
-      same_division(),
+      {.claim = "without master weights, O2 does not move: SGD at 1e-4 is below half a spacing of most FP16 "
+                "weights",
+       .criterion =
+           fmt::format("more than {:.0f} % of the stored FP16 weights keep their 16 bits through every step",
+                       100 * frozen_share),
+       .judge = [](const TutorialTable& table) -> Answer {
+         const TutorialRun* const run = table.find(linear9, "o2-no-masters");
+         if (run == nullptr) return {};
+         const std::optional<double> progress = table.progress_of(*run);
+         return {verdict_of(run->weights.still() > frozen_share),
+                 fmt::format("{:.2f} % of {} weights ({:.2f} % of {} biases, which begin at 0); the loss "
+                             "makes {} of FP32's way",
+                             100 * run->weights.still(), run->weights.elements, 100 * run->biases.still(),
+                             run->biases.elements,
+                             progress ? fmt::format("{:.2f} %", 100 * *progress) : "an unknown part")};
+       }},
+      {.claim = "it does not matter who divides by the loss scale: the step, the optimizer or the scaler",
+       .criterion = "equal bits in every weight after the last step",
+       .judge = [](const TutorialTable& table) -> Answer {
+         const TutorialRun* const optimizer = table.find(custom_step, "as-written");
+         const TutorialRun* const scaler = table.find(custom_step, "scaler-divides");
+         const TutorialRun* const step = table.find(custom_step, divides_in_the_step);
+         if (optimizer == nullptr || scaler == nullptr || step == nullptr) return {};
+         return {verdict_of(step->weights_digest == optimizer->weights_digest &&
+                            scaler->weights_digest == optimizer->weights_digest),
+                 fmt::format("digests {:016x} (step), {:016x} (optimizer), {:016x} (scaler); {}",
+                             step->weights_digest, optimizer->weights_digest, scaler->weights_digest,
+                             loss_text(*optimizer))};
+       }},
       other_result(
           "a forgotten division changes the bits even under AdamW, whose steps know the size of a gradient "
           "by epsilon only",
@@ -433,9 +367,48 @@ std::vector<Question<TutorialTable>> tutorial_questions() {
                    "loss scale",
                    "sgd-optimizer-divides", "sgd-division-forgotten"),
       other_result("and a doubled one divides it", "sgd-optimizer-divides", "sgd-division-doubled"),
-      dropped_window(),
-      ten_losses(),
-      nothing_learnt()};
+      {.claim = "one micro-batch that overflows drops its whole window, and the scale backs off once",
+       .criterion =
+           "1 of 2 steps skipped, no weight moved by it, and then the bits of a run that began with half "
+           "the scale",
+       .judge = [](const TutorialTable& table) -> Answer {
+         const TutorialRun* const run = table.find(linear9, overflow_in_window);
+         const TutorialRun* const clean = table.find(linear9, after_dropped_window);
+         if (run == nullptr || clean == nullptr) return {};
+         const bool untouched = run->digest_after_first_step == run->digest_before;
+         const bool equal = run->weights_digest == clean->weights_digest;
+         return {
+             verdict_of(run->skipped == 1 && untouched && equal && run->final_scale == clean->final_scale),
+             fmt::format(
+                 "{} of {} steps skipped, weights {} after the first, scale {} at the end, then {} bits",
+                 run->skipped, run->steps, untouched ? "untouched" : "moved", scale_text(run->final_scale),
+                 equal ? "equal" : "other")};
+       }},
+      {.claim = "LeNet-5 on the tutorial's own draws: the tutorial's ten numbers, here",
+       .criterion =
+           fmt::format("the last batch of each of ten epochs has the printed loss, but for {}", as_printed),
+       .judge = [](const TutorialTable& table) -> Answer {
+         const TutorialRun* const run = table.find(random_images, "as-written");
+         if (run == nullptr || run->epoch_losses.empty()) return {};
+         if (run->epoch_losses.size() != std::size(mindspore_losses))
+           return {Verdict::fails, fmt::format("{} losses", run->epoch_losses.size())};
+         double farthest = 0;
+         for (std::size_t epoch = 0; epoch < run->epoch_losses.size(); ++epoch)
+           farthest = std::max(farthest, std::abs(run->epoch_losses[epoch] - mindspore_losses[epoch]));
+         return {verdict_of(farthest <= as_printed),
+                 fmt::format("from {:.7f} to {:.7f}; the farthest is {:.1e} from its number",
+                             run->epoch_losses.front(), run->epoch_losses.back(), farthest)};
+       }},
+      {.claim = "nothing is learnt in 320 steps but how often each label occurs",
+       .criterion = "after them the loss over all images is not below the entropy of their labels, the least "
+                    "loss of one answer for all",
+       .judge = [](const TutorialTable& table) -> Answer {
+         const TutorialRun* const run = table.find(random_images, "as-written");
+         if (run == nullptr) return {};
+         return {verdict_of(run->loss && run->label_entropy && *run->loss >= *run->label_entropy),
+                 fmt::format("{} after {} steps, {:.7f} before them; entropy {:.7f}", loss_text(*run),
+                             run->steps, run->loss_before, run->label_entropy.value_or(0))};
+       }}};
 }
 
 // Paddle's tutorials at their own size: one run a column, so no verdicts.

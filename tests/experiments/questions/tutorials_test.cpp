@@ -17,6 +17,7 @@
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/sweep/sweep.hpp"
+#include "experiments/questions/step_tap.hpp"
 #include "experiments/questions/tutorials/mindspore_draws.hpp"
 #include "experiments/questions/tutorials/tutorials.hpp"
 #include "numerics/files/disk/read_file.hpp"
@@ -227,19 +228,15 @@ TEST(Tutorials, TheLossThatTheTutorialsPrintIsThatOfTheLastBatchBeforeItsStep) {
     return run_tutorial("x", "x", config, 1).last_batch_loss;
   };
   // The trainer's own record of the same step.
-  struct Recorder final : engine::Tap {
-    double loss = 0;
-    void see(const engine::Event& event) override {
-      if (const auto* row = event.as<StepRow>()) loss = row->loss;
-    }
-  };
   for (const std::uint64_t steps : {1u, 2u, 13u}) {
     config.train.steps = steps;
     const auto prepared = prepare_run(resolve_run(config), 1);
-    Recorder recorder;
-    engine::Trainer(*prepared->backend, prepared->workload, prepared->plan, recorder).run();
-    ASSERT_TRUE(std::isfinite(recorder.loss));
-    EXPECT_EQ(last_loss(steps), recorder.loss) << steps;
+    double loss = 0;
+    StepTap tap;
+    tap.after = [&](const StepRow& row) { loss = row.loss; };
+    engine::Trainer(*prepared->backend, prepared->workload, prepared->plan, tap).run();
+    ASSERT_TRUE(std::isfinite(loss));
+    EXPECT_EQ(last_loss(steps), loss) << steps;
   }
   // With accumulation it is that of one micro-batch, the tenth of the epoch, and not the mean of ten.
   config.optimizer.learning_rate = 0;
