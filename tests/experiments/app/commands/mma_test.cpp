@@ -71,16 +71,18 @@ TEST_F(Mma, ListHasARowForEveryAnswer) {
                                .out;
   const std::string json = testing_support::run_program(program, {"list", "--json"}, testing::TempDir()).out;
   for (const TensorCoreModel& row : tensor_core_models()) {
-    EXPECT_THAT(list, HasSubstr(std::string(row.hardware) + ": " + std::string(row.source) + '\n'));
+    EXPECT_THAT(list, HasSubstr("\n      hardware: " + std::string(row.hardware) +
+                                "\n      source: " + std::string(row.source) + '\n'));
     EXPECT_THAT(json, HasSubstr("\"source\": \"" + std::string(row.source) + '"'));
   }
-  EXPECT_THAT(list,
-              HasSubstr("  ada               e4m3 e5m2 f32 16 13 -132 fp32_toward_zero_14_bits, hardware\n"));
   EXPECT_THAT(
       list,
-      HasSubstr(
-          "fp16_nearest_even, hardware\n      block of 16 products from +0 (k / 2 mod 2 = 0), F 25, E0 -21, "
-          "fp16_nearest_even; block of 16 products and the sum before (k / 2 mod 2 = 1)"));
+      HasSubstr("\n  ada\n      chips: l40s rtx4090\n      operands: e4m3 e5m2\n      accumulator: f32\n"
+                "      products_per_block: 16\n      fraction_bits: 13\n      exponent_floor: -132\n"));
+  EXPECT_THAT(list,
+              HasSubstr("output: fp16_nearest_even\n      stages: block of 16 products from +0 (k / 2 mod 2 "
+                        "= 0), F 25, E0 -21, "
+                        "fp16_nearest_even; block of 16 products and the sum before (k / 2 mod 2 = 1)"));
   for (const char* part : {"\"products_per_block\": 16", "\"fraction_bits\": 25", "\"exponent_floor\": -133",
                            "\"output\": \"fp16_nearest_even\"", "\"evidence\": \"hardware_test\"",
                            "\"accumulator\": \"f16\"", "\"underflow_zero\": \"positive\""})
