@@ -352,7 +352,7 @@ class Program {
  public:
   explicit Program(std::span<const Experiment> experiments)
       : experiments_(experiments),
-        app_("fp16lab: FP16 and tensor-core arithmetic, loss scaling and gradient underflow, bit by bit",
+        app_("FP16 and tensor-core arithmetic, loss scaling and gradient underflow, bit by bit",
              "fp16lab") {
     app_.set_help_flag("-h,--help", "Show this help; of a command: COMMAND --help");
     app_.set_version_flag("--version", version_line("fp16lab"));
@@ -510,7 +510,7 @@ class Program {
   }
 
   void add(const Command& command) {
-    CLI::App* app = app_.add_subcommand(command.name, command.description);
+    CLI::App* app = app_.add_subcommand(command.name, command.description)->group("Commands");
     add_common(*app, arguments_, command.uses);
     Options options(*app, arguments_.offers);
     app->footer(command.examples);

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "engine/backend/cuda/runtime/devices.hpp"
 #include "experiments/app/command_line.hpp"
@@ -302,7 +303,7 @@ Ended run(const Command& command, int seconds, int output) {
     }
     ended.killed = ended.killed || (!patience && Clock::now() > limit);
     if (ended.killed || (patience && Clock::now() > *patience)) child.kill();
-    experiments::ChildProcess::wait_any({&child}, std::chrono::milliseconds(200));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 

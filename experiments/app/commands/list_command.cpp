@@ -4,13 +4,15 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <nlohmann/json_fwd.hpp>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "analysis/inspection.hpp"
@@ -36,6 +38,7 @@
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
+#include "numerics/text/scale_text.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -43,14 +46,18 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string text_of(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.is_null() ? "-" : value.dump();
-}
-
-/// A row: what has a fixed place, then a text that is cut to the line, or goes on below itself.
-void print_row(const std::string& begin, const std::string& text, std::size_t columns, bool details) {
-  const std::size_t indent = begin.size() + 2 > columns / 2 ? 6 : begin.size() + 2;
-  const std::size_t room = columns - std::min(columns, begin.size() + 2);
-  fmt::print("{}  {}\n", begin, details ? wrapped(text, columns, begin.size() + 2, indent) : cut(text, room));
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_null()) return "-";
+  if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    const bool near_one = number > 0x1p-4 && number < 0x1p11;  // factors
+    return near_one ? fmt::format("{}", number) : scale_text(number);
+  }
+  if (!value.is_array()) return value.dump();
+  std::string text;
+  for (const Json& item : value) text += (text.empty() ? "" : " ") + text_of(item);
+  return text;
 }
 
 /// A text of its own lines.
@@ -58,284 +65,147 @@ void print_text(const std::string& text, std::size_t columns, std::size_t indent
   fmt::print("{}{}\n", std::string(indent, ' '), wrapped(text, columns, indent, indent));
 }
 
-std::size_t width_of(const Json& rows, const char* key) {
-  std::size_t width = 0;
-  for (const Json& row : rows) width = std::max(width, text_of(row.at(key)).size());
-  return width;
-}
+/// A member of a row as a column of a list.
+struct Column {
+  std::string member;  ///< "a|b": b where a is empty
+  std::string heading = {};
+};
 
-/// Parameters, and where the rows come from, only with `details`.
-void print_tensor_cores(const Json& rows, std::size_t columns, bool details) {
-  if (details)
-    print_text(
-        "L: products in a fused block; F: fraction bits kept in alignment; E0: exponent floor. "
-        "Where an instruction has several stages, they follow; k counts its products. Evidence: "
-        "hardware, equals published captures of chips; hardware_test, asserted on chips by a public test "
-        "suite; model, as published. Open, with options in fp16lab mma: the exponent of a subnormal FP16 c "
-        "(here emin) and the sign of a sum that rounds to zero (here positive).",
-        columns);
-  fmt::print("  {:<17} {:<9} {:<3} {:>2} {:>2} {:>4} {}\n", "name", "operands", "acc", "L", "F", "E0",
-             details ? "output, evidence" : "evidence");
-  for (const Json& row : rows) {
-    std::string operands;
-    for (const Json& operand : row.at("operands"))
-      operands += (operands.empty() ? "" : " ") + text_of(operand);
-    const std::string stages = text_of(row.at("stages"));
-    fmt::print("  {:<17} {:<9} {:<3} {:>2} {:>2} {:>4} {}{}\n", text_of(row.at("name")), operands,
-               text_of(row.at("accumulator")), text_of(row.at("products_per_block")),
-               text_of(row.at("fraction_bits")), text_of(row.at("exponent_floor")),
-               details ? text_of(row.at("output")) + ", " : "", text_of(row.at("evidence")));
-    if (details && stages.find(';') != std::string::npos) print_text(stages, columns, 6);
-    if (details) print_text(text_of(row.at("hardware")) + ": " + text_of(row.at("source")), columns, 6);
+/// "name bits=as": members, and headings where they have one, with '_' for a blank.
+std::vector<Column> columns_of(const std::string& text) {
+  std::vector<Column> columns;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const std::size_t equals = std::min(word.find('='), word.size());
+    std::string heading = equals < word.size() ? word.substr(equals + 1) : "";
+    std::ranges::replace(heading, '_', ' ');
+    columns.push_back({word.substr(0, equals), std::move(heading)});
   }
+  return columns;
 }
 
-void print_plans(const Json& rows, std::size_t columns, bool details) {
-  const std::size_t width = width_of(rows, "name");
-  for (const Json& row : rows) {
-    print_row(fmt::format("  {:<{}}", text_of(row.at("name")), width), text_of(row.at("rule")), columns,
-              details);
-    if (details)
-      print_text(fmt::format("{}; rows: {}; {}: {}. Refused: {}.", text_of(row.at("library")),
-                             text_of(row.at("rows")), text_of(row.at("evidence")), text_of(row.at("source")),
-                             text_of(row.at("unknown"))),
-                 columns, 6);
+/// The name; of a configuration, as -c takes it.
+std::string name_in_list(const Json& row) {
+  return row.contains("path") ? std::filesystem::path(row.at("path").get<std::string>()).stem().string()
+                              : row.at("name").get<std::string>();
+}
+
+std::string cell(const Json& row, const std::string& member) {
+  if (member == "name") return name_in_list(row);
+  const std::size_t bar = std::min(member.find('|'), member.size());
+  const std::string text = row.contains(member.substr(0, bar)) ? text_of(row.at(member.substr(0, bar))) : "";
+  if (text.empty() && bar < member.size()) return cell(row, member.substr(bar + 1));
+  // Numbers that are exact have more digits than a line has room for.
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  constexpr std::size_t room = 12;
+  if (text.size() > room && std::from_chars(text.data(), end, number).ptr == end)
+    return fmt::format("{:.6g}", number);
+  return text.substr(0, text.find('\n'));
+}
+
+/// A row a line: columns of equal width, and of the last one what the line has room for.
+void print_table(const Json& rows, const std::string& members, std::size_t columns) {
+  const std::vector<Column> shown = columns_of(members);
+  std::vector<std::vector<std::string>> table;
+  if (!shown.back().heading.empty()) {
+    table.emplace_back();
+    for (const Column& column : shown) table.back().push_back(column.heading);
   }
-}
-
-/// By family, in the order in which families first appear.
-void print_policies(const Json& rows, std::size_t columns, bool details) {
-  const std::size_t width = width_of(rows, "name");
-  std::vector<engine::amp::PolicyFamily> families;
-  for (const Json& row : rows) {
-    const engine::amp::PolicyFamily& family = engine::amp::scale_policy(text_of(row.at("name"))).family;
-    if (std::none_of(families.begin(), families.end(),
-                     [&](const engine::amp::PolicyFamily& known) { return known.name == family.name; }))
-      families.push_back(family);
-  }
-  for (const engine::amp::PolicyFamily& family : families) {
-    print_row(fmt::format(" {}:", family.name), std::string(family.rule), columns, details);
-    for (const Json& row : rows) {
-      if (row.at("family") != family.name) continue;
-      const engine::amp::PolicyDescription& policy = engine::amp::scale_policy(text_of(row.at("name")));
-      if (!details) {
-        print_row(fmt::format("  {:<{}}", policy.name, width), short_rule(policy), columns, false);
-        continue;
-      }
-      fmt::print("  {}\n", policy.name);
-      print_text(text_of(row.at("rule")), columns, 6);
-      if (const std::string defaults = defaults_text(policy); !defaults.empty())
-        print_text(defaults, columns, 6);
-    }
-  }
-  if (details) print_text("Parameters, sources and what guards do: fp16lab policy --list", columns);
-}
-
-/// One line a level; the op lists are for --json.
-void print_dialects(const Json& dialects, std::size_t columns, bool details) {
-  fmt::print("  {:<10} {:<8} {:<11} {:<16}  {}\n", "dialect", "level", "scaler", "parameters", "source");
-  for (const Json& dialect : dialects)
-    for (const Json& level : dialect.at("levels")) {
-      std::string parameters = "f32";
-      if (level.at("low_model").get<bool>())
-        parameters = level.at("master_weights").get<bool>() ? "low, f32 masters" : "low";
-      const std::string name =
-          text_of(level.at("level")) + (level.contains("means") ? "=" + text_of(level.at("means")) : "");
-      print_row(fmt::format("  {:<10} {:<8} {:<11} {:<16}", text_of(dialect.at("name")), name,
-                            text_of(level.at("scaler")) + (level.at("brings_scaler").get<bool>() ? "*" : ""),
-                            parameters),
-                text_of(level.at("source")), columns, details);
-    }
-  print_text(
-      "What amp.level means by amp.dialect. Scaler: the framework's own; *: the level brings it, and "
-      "scaler.policy = \"auto\" is it. Ops of each list, and all other rules, with --json.",
-      columns);
-}
-
-/// [[model.layer]] rows: a line a type; with `details` a line an argument.
-void print_layers(const Json& rows, std::size_t columns, bool details) {
-  const std::size_t width = width_of(rows, "name");
-  for (const Json& row : rows) {
-    print_row(fmt::format("  {:<{}}", text_of(row.at("name")), width), text_of(row.at("description")),
-              columns, details);
-    if (!details) continue;
-    for (const Json& argument : row.at("arguments")) {
-      const std::string standard = text_of(argument.at("default"));
-      const std::string behind = argument.at("required").get<bool>() ? " (required)"
-                                 : standard.empty()                  ? ""
-                                                                     : " (default " + standard + ")";
-      print_row(fmt::format("      {:<16}", text_of(argument.at("name"))),
-                text_of(argument.at("description")) + behind, columns, true);
-    }
-  }
-  if (details)
-    print_text(
-        "Every row may have name, input (an earlier row or block, or a list of them; \"input\": the "
-        "network's, or the block's), to_float (f32, f16, bf16) and frozen as well. A block has name, layer "
-        "(its rows), repeat (copies one after the other; {} in its name is their number, from first = 0), "
-        "and input.",
-        columns);
-}
-
-/// The names of a section in one paragraph; with `details` what each may be and means.
-void print_keys(const Json& keys, std::size_t columns, bool details) {
-  if (details) {
-    for (const Json& key : keys) {
-      print_text(fmt::format("{} = {}  ({})", text_of(key.at("name")), text_of(key.at("default")),
-                             text_of(key.at("expected"))),
-                 columns);
-      print_text(text_of(key.at("doc")), columns, 6);
-      if (const std::string with = text_of(key.at("read_with")); !with.empty())
-        print_text("read with " + with, columns, 6);
-    }
-    return;
-  }
-  std::string section, names;
-  const auto flush = [&] {
-    if (!names.empty()) fmt::print("  {:<11}{}\n", section + ".", wrapped(names, columns, 13, 13));
-    names.clear();
-  };
-  for (const Json& key : keys) {
-    const std::string name = text_of(key.at("name"));
-    const std::size_t dot = name.find('.');
-    if (name.substr(0, dot) != section) flush();
-    section = name.substr(0, dot);
-    names += (names.empty() ? "" : " ") + name.substr(dot + 1);
-  }
-  flush();
-}
-
-void print_configs(const Json& rows, std::size_t columns, bool details) {
-  std::size_t width = 0;
-  const auto name_of_row = [details](const Json& row) {
-    const std::filesystem::path path = text_of(row.at("path"));
-    return details ? path.string() : path.stem().string();
-  };
-  for (const Json& row : rows) width = std::max(width, name_of_row(row).size());
-  for (const Json& row : rows)
-    print_row(fmt::format("  {:<{}}  {:<5}", name_of_row(row), width, text_of(row.at("command"))),
-              text_of(row.at("description")), columns, details);
-}
-
-void print_datasets(const Json& rows, std::size_t columns, bool details) {
-  const std::size_t width = width_of(rows, "name");
-  for (const Json& row : rows) {
-    const std::string package = text_of(row.at("package"));
-    print_row(fmt::format("  {:<{}}  {:<9}", text_of(row.at("name")), width, text_of(row.at("data"))),
-              text_of(row.at("description")) + (package.empty() ? "" : " (" + package + ")"), columns,
-              details);
-  }
-}
-
-/// An aligned table of rows that have the same keys; the last column is not padded.
-void print_rows(const Json& rows) {
-  if (rows.empty()) return;
-  std::vector<std::vector<std::string>> table(1);
-  for (const auto& [column, value] : rows.front().items()) table.front().push_back(column);
   for (const Json& row : rows) {
     table.emplace_back();
-    for (const auto& [column, value] : row.items()) table.back().push_back(text_of(value));
+    for (const Column& column : shown) table.back().push_back(cell(row, column.member));
   }
-  std::vector<std::size_t> widths(table.front().size());
-  for (const auto& row : table)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  for (const auto& row : table) {
-    std::string line = " ";
-    for (std::size_t i = 0; i < row.size(); ++i)
-      line += i + 1 < row.size() ? fmt::format(" {:<{}} ", row[i], widths[i]) : " " + row[i];
-    fmt::print("{}\n", line);
+  std::vector<std::size_t> widths(shown.size());
+  for (const auto& line : table)
+    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+  for (const auto& line : table) {
+    std::string text = " ";
+    for (std::size_t i = 0; i + 1 < line.size(); ++i) text += fmt::format(" {:<{}} ", line[i], widths[i]);
+    const std::size_t begun = text.size() + 1;
+    text += " " + cut(line.back(), columns - std::min(columns, begun));
+    fmt::print("{}\n", text.substr(0, text.find_last_not_of(' ') + 1));
   }
 }
 
-/// Numbers with six digits; with `details` all of them.
-void print_formats(const Json& rows, std::size_t, bool details) {
-  if (details) return print_rows(rows);
-  fmt::print("  {:<4} {:<5} {:>5} {:>8} {:>9} {:>12} {:>12} {:>12} {}\n", "name", "bits", "width", "exponent",
-             "precision", "largest", "least normal", "least", "Inf");
-  const auto number = [](const Json& value) {
-    return fmt::format("{:.6g}", std::strtod(text_of(value).c_str(), nullptr));
-  };
+/// Rows within a row, of which the JSON has more.
+bool is_nested(const Json& value) {
+  return value.is_object() || (value.is_array() && !value.empty() && value.front().is_object());
+}
+
+/// All that is known of a row: what it is called, then a member a line, and of rows within it each in one
+/// paragraph.
+void print_details(const Json& row, std::size_t columns) {
+  constexpr std::size_t indent = 6;
+  print_text(text_of(row.front()), columns);
+  for (const auto& [member, value] : row.items()) {
+    if (value == row.front()) continue;
+    if (!is_nested(value)) {
+      if (const std::string text = cell(row, member); !text.empty())
+        print_text(fmt::format("{}: {}", member, text), columns, indent);
+      continue;
+    }
+    print_text(member + ":", columns, indent);
+    for (const Json& inner : value) {
+      std::string text;
+      for (const auto& [name, part] : inner.items()) {
+        const bool is_trait = part.is_boolean() && name != "default";
+        const bool left_out = is_nested(part) || (is_trait && part == false);
+        const std::string said = left_out ? "" : part.is_boolean() ? part.dump() : text_of(part);
+        if (!said.empty())
+          text += text.empty() ? said : is_trait ? "; " + name : fmt::format("; {}: {}", name, said);
+      }
+      print_text(text, columns, indent + 2);
+    }
+  }
+}
+
+/// By family, in the order in which families first appear; rules with the defaults in them.
+void print_policies(const Json& rows, std::size_t columns) {
+  std::vector<std::string> families;
   for (const Json& row : rows)
-    fmt::print("  {:<4} {:<5} {:>5} {:>8} {:>9} {:>12} {:>12} {:>12} {}\n", text_of(row.at("name")),
-               text_of(row.at("bits")), text_of(row.at("width")), text_of(row.at("exponent_bits")),
-               text_of(row.at("precision")), number(row.at("max_finite")), number(row.at("min_normal")),
-               number(row.at("min_subnormal")), row.at("infinity").get<bool>() ? "yes" : "no");
-}
-
-void print_framework_names(const Json& rows, std::size_t columns, bool details) {
-  const std::size_t width = width_of(rows, "name");
-  for (const Json& row : rows) {
-    const std::string note = text_of(row.at("note"));
-    print_row(fmt::format("  {:<{}} ", text_of(row.at("name")), width),
-              fmt::format("{} ({}){}", text_of(row.at("key")), text_of(row.at("frameworks")),
-                          note.empty() ? "" : ": " + note),
-              columns, details);
+    if (std::string family = text_of(row.at("family")); std::ranges::find(families, family) == families.end())
+      families.push_back(std::move(family));
+  std::size_t width = 0;
+  for (const Json& row : rows) width = std::max(width, text_of(row.at("name")).size());
+  const auto print_line = [columns](const std::string& begin, std::string_view text) {
+    fmt::print("{}  {}\n", begin, cut(text, columns - std::min(columns, begin.size() + 2)));
+  };
+  for (const std::string& family : families) {
+    bool first = true;
+    for (const Json& row : rows) {
+      if (row.at("family") != family) continue;
+      const engine::amp::PolicyDescription& policy = engine::amp::scale_policy(text_of(row.at("name")));
+      if (std::exchange(first, false)) print_line(fmt::format(" {}:", family), policy.family.rule);
+      print_line(fmt::format("  {:<{}}", policy.name, width), short_rule(policy));
+    }
   }
 }
 
-/// A line a file, or a record inside one; with `details` a line a column or key: name, unit, since which
-/// schema.
-void print_records(const Json& rows, std::size_t columns, bool details) {
-  const std::size_t width = width_of(rows, "name");
-  for (const Json& row : rows) {
-    const std::string written = text_of(row.at("written"));
-    const std::string what =
-        text_of(row.at("description")).substr(0, text_of(row.at("description")).find('\n'));
-    print_row(fmt::format("  {:<{}}", text_of(row.at("name")), width), written.empty() ? what : written,
-              columns, details);
-    if (!details) continue;
-    if (!written.empty() && !what.empty()) print_text(what, columns, 6);
-    for (const Json& field : row.at("fields"))
-      print_row(fmt::format("      {:<16} {:<3} {:>2}", text_of(field.at("name")), text_of(field.at("unit")),
-                            text_of(field.at("since"))),
-                fmt::format("{} ({})", text_of(field.at("description")), text_of(field.at("type"))), columns,
-                true);
-  }
-  if (details) print_text("After a name stand its unit and the first schema version that has it.", columns);
+/// A line a level.
+void print_dialects(const Json& dialects, std::size_t columns) {
+  Json rows = Json::array();
+  for (const Json& dialect : dialects)
+    for (const Json& level : dialect.at("levels")) {
+      rows.push_back({{"dialect", dialect.at("name")}});
+      rows.back().update(level);
+    }
+  print_table(rows,
+              "dialect=dialect level=level means=means scaler=scaler brings_scaler=brought low_model=16_bits "
+              "master_weights=masters source=source",
+              columns);
 }
 
-struct Section {
-  const char* name;
-  const char* what;
-  void (*print)(const Json& rows, std::size_t columns, bool details);
-};
-
-constexpr Section sections[] = {
-    {"layers", "types of [[model.layer]], and their arguments", print_layers},
-    {"configs", "what -c takes by name", print_configs},
-    {"datasets", "data.name", print_datasets},
-    {"policies", "scaler.policy: loss-scale policies, at their defaults", print_policies},
-    {"dialects", "amp.dialect and amp.level: frameworks' mixed precision", print_dialects},
-    {"formats", "floating-point formats", print_formats},
-    {"tensor_cores", "backend.tensor_core and mma --model; or a chip: h100", print_tensor_cores},
-    {"plans", "what a library's call makes of instructions", print_plans},
-    {"config_keys", "keys of configurations and of --set", print_keys},
-    {"sweep_keys", "keys of a sweep file: [[workload]] and [[variant]]", print_keys},
-    {"framework_names", "what frameworks call these keys", print_framework_names},
-    {"records", "files of run folders: columns, units, meaning", print_records},
-};
-
-/// What sections there are, and how to ask for more.
-void print_sections(const Json& all) {
-  const std::size_t columns = screen_columns();
-  for (const Section& section : sections)
-    print_row(fmt::format("  {:<12} {:>4}", section.name, all.at(section.name).size()), section.what, columns,
-              true);
-  print_text("fp16lab list SECTION shows one; with a PATTERN after it, all about what is like that.", columns,
-             0);
-}
-
-/// Sections of `list` by their names: a screen each, a row a line. `details`: all that is known of the rows.
-void print_lists(const Json& json, bool details) {
-  const std::size_t columns = screen_columns();
-  bool first = true;
-  for (const Section& section : sections) {
-    if (!json.contains(section.name) || json.at(section.name).empty()) continue;
-    fmt::print("{}{}: {}\n", first ? "" : "\n", section.name, section.what);
-    section.print(json.at(section.name), columns, details);
-    first = false;
+/// The names of a section of a file in one paragraph.
+void print_keys(const Json& keys, std::size_t columns) {
+  std::vector<std::pair<std::string, std::string>> sections;
+  for (const Json& key : keys) {
+    const std::string name = text_of(key.at("name")), section = name.substr(0, name.find('.') + 1);
+    if (sections.empty() || sections.back().first != section) sections.emplace_back(section, "");
+    sections.back().second += " " + name.substr(section.size());
   }
-  if (!details) print_text("More: fp16lab list SECTION PATTERN, such as '*'; or --json.", columns, 0);
+  for (const auto& [section, names] : sections)
+    fmt::print("  {:<11}{}\n", section, wrapped(names, columns, 13, 13));
 }
 
 Json format_json(const analysis::NamedFormat& named) {
@@ -457,62 +327,137 @@ Json record_json(const RecordDescription& record) {
           {"description", record.help}};
 }
 
-Json everything() {
-  Json json = {{"layers", Json::array()},
-               {"configs", Json::array()}};  // where none are installed, there is no row
-  for (const engine::nn::LayerType& type : engine::nn::layer_types())
-    json["layers"].push_back(layer_json(type));
-  for (const ShippedConfig& config : shipped_configs())
-    json["configs"].push_back({{"path", config.path.string()},
-                               {"command", config.is_sweep ? "sweep" : "train"},
-                               {"description", config.description}});
-  for (const engine::data::DatasetInfo& info : engine::data::known_datasets())
-    json["datasets"].push_back({{"name", info.name},
-                                {"data", name_of(info.kind)},
-                                {"package", info.package},
-                                {"description", info.description}});
-  for (const engine::amp::PolicyDescription& policy : engine::amp::scale_policies())
-    json["policies"].push_back(policy_json(policy));
-  for (const engine::amp::Dialect dialect : every<engine::amp::Dialect>)
-    json["dialects"].push_back(dialect_json(dialect));
-  for (const analysis::NamedFormat& format : analysis::named_formats())
-    json["formats"].push_back(format_json(format));
-  for (const TensorCoreModel& model : tensor_core_models())
-    json["tensor_cores"].push_back(tensor_core_json(model));
-  for (const LibraryPlan& plan : library_plans())
-    json["plans"].push_back({{"name", plan.name},
-                             {"library", plan.library},
-                             {"rows", plan.rows},
-                             {"rule", plan.rule},
-                             {"parameters", plan.parameters},
-                             {"unknown", plan.unknown},
-                             {"evidence", name_of(plan.evidence)},
-                             {"source", plan.source}});
-  const RunConfig defaults;
-  for (const ConfigKey& key : config_keys())
-    json["config_keys"].push_back({{"name", key.name},
-                                   {"default", value_text(defaults, key)},
-                                   {"expected", expectation_of(key)},
-                                   {"doc", key.doc},
-                                   {"role", name_of(key.role)},
-                                   {"read_with", readers_text(key)}});
-  for (const SweepFileKey& key : sweep_file_keys())
-    json["sweep_keys"].push_back({{"name", key.name},
-                                  {"default", key.absent},
-                                  {"expected", key.expected},
-                                  {"doc", key.doc},
-                                  {"read_with", ""}});
-  for (const FrameworkName& row : framework_names())
-    json["framework_names"].push_back(
-        {{"name", row.name}, {"frameworks", row.frameworks}, {"key", row.key}, {"note", row.note}});
-  for (const RecordDescription& record : described_records()) json["records"].push_back(record_json(record));
-  return json;
+template <class Range, class Row>
+Json rows_of(const Range& range, Row row) {
+  Json rows = Json::array();
+  for (const auto& item : range) rows.push_back(row(item));
+  return rows;
 }
 
-/// What a pattern is compared with: the name; of a configuration, as -c takes it.
-std::string name_in_list(const Json& row) {
-  return row.contains("path") ? std::filesystem::path(row.at("path").get<std::string>()).stem().string()
-                              : row.at("name").get<std::string>();
+Json config_json(const ShippedConfig& config) {
+  return {{"path", config.path.string()},
+          {"command", config.is_sweep ? "sweep" : "train"},
+          {"description", config.description}};
+}
+
+Json dataset_json(const engine::data::DatasetInfo& info) {
+  return {{"name", info.name},
+          {"data", name_of(info.kind)},
+          {"package", info.package},
+          {"description", info.description}};
+}
+
+Json plan_json(const LibraryPlan& plan) {
+  return {{"name", plan.name},
+          {"library", plan.library},
+          {"rows", plan.rows},
+          {"rule", plan.rule},
+          {"parameters", plan.parameters},
+          {"unknown", plan.unknown},
+          {"evidence", name_of(plan.evidence)},
+          {"source", plan.source}};
+}
+
+Json config_key_json(const ConfigKey& key) {
+  return {{"name", key.name},
+          {"default", value_text(RunConfig{}, key)},
+          {"expected", expectation_of(key)},
+          {"doc", key.doc},
+          {"role", name_of(key.role)},
+          {"read_with", readers_text(key)}};
+}
+
+Json sweep_key_json(const SweepFileKey& key) {
+  return {{"name", key.name},
+          {"default", key.absent},
+          {"expected", key.expected},
+          {"doc", key.doc},
+          {"read_with", ""}};
+}
+
+Json framework_name_json(const FrameworkName& row) {
+  return {{"name", row.name}, {"frameworks", row.frameworks}, {"key", row.key}, {"note", row.note}};
+}
+
+/// What the program's lists, the manual's look-up pages and completion are made from.
+struct Section {
+  const char* name;
+  const char* what;
+  Json (*rows)();
+  const char* shown;                                               ///< on a line of the list: columns_of
+  void (*print)(const Json& rows, std::size_t columns) = nullptr;  ///< in the place of such lines
+  const char* note = "";                                           ///< below details
+};
+
+constexpr Section sections[] = {
+    {"layers", "types of [[model.layer]], and their arguments",
+     [] { return rows_of(engine::nn::layer_types(), layer_json); }, "name description", nullptr,
+     "Every row may have name, input (an earlier row or block, or a list of them; \"input\": the network's, "
+     "or "
+     "the block's), to_float (f32, f16, bf16) and frozen as well. A block has name, layer (its rows), repeat "
+     "(copies one after the other; {} in its name is their number, from first = 0), and input."},
+    {"configs", "what -c takes by name", [] { return rows_of(shipped_configs(), config_json); },
+     "name command description"},
+    {"datasets", "data.name", [] { return rows_of(engine::data::known_datasets(), dataset_json); },
+     "name data description"},
+    {"policies", "scaler.policy: loss-scale policies, at their defaults",
+     [] { return rows_of(engine::amp::scale_policies(), policy_json); }, "", print_policies},
+    {"dialects", "amp.dialect and amp.level: frameworks' mixed precision",
+     [] { return rows_of(every<engine::amp::Dialect>, dialect_json); }, "", print_dialects,
+     "What amp.level means by amp.dialect. Scaler: the framework's own; where the level brings it, "
+     "scaler.policy "
+     "= \"auto\" is it. Ops of each list with --json."},
+    {"formats", "floating-point formats", [] { return rows_of(analysis::named_formats(), format_json); },
+     "name=name bits=as width=bits exponent_bits=exp precision=prec max_finite=largest "
+     "min_normal=least_normal "
+     "min_subnormal=least infinity=Inf"},
+    {"tensor_cores", "backend.tensor_core and mma --model; or a chip: h100",
+     [] { return rows_of(tensor_core_models(), tensor_core_json); },
+     "name=name operands=operands accumulator=acc products_per_block=L fraction_bits=F exponent_floor=E0 "
+     "evidence=evidence",
+     nullptr,
+     "L: products in a fused block; F: fraction bits kept in alignment; E0: exponent floor; in stages, k "
+     "counts "
+     "products. Evidence: hardware, equals published captures of chips; hardware_test, asserted on chips by "
+     "a "
+     "public test suite; model, as published. Open, with options in fp16lab mma: subnormal_accumulator and "
+     "underflow_zero."},
+    {"plans", "what a library's call makes of instructions",
+     [] { return rows_of(library_plans(), plan_json); }, "name rule"},
+    {"config_keys", "keys of configurations and of --set",
+     [] { return rows_of(config_keys(), config_key_json); }, "", print_keys},
+    {"sweep_keys", "keys of a sweep file: [[workload]] and [[variant]]",
+     [] { return rows_of(sweep_file_keys(), sweep_key_json); }, "", print_keys},
+    {"framework_names", "what frameworks call these keys",
+     [] { return rows_of(framework_names(), framework_name_json); }, "name key note|frameworks"},
+    {"records", "files of run folders: columns, units, meaning",
+     [] { return rows_of(described_records(), record_json); }, "name written|description", nullptr,
+     "Since: the first version of the file's schema that has it."},
+};
+
+std::vector<std::string> section_names() {
+  std::vector<std::string> names;
+  for (const Section& section : sections) names.emplace_back(section.name);
+  return names;
+}
+
+/// Sections of `json` by their names, a row a line. `details`: all that is known of the rows.
+void print_lists(const Json& json, bool details) {
+  const std::size_t columns = screen_columns();
+  bool first = true;
+  for (const Section& section : sections) {
+    const Json rows = json.value(section.name, Json::array());
+    if (rows.empty()) continue;
+    fmt::print("{}{}: {}\n", std::exchange(first, false) ? "" : "\n", section.name, section.what);
+    if (details)
+      for (const Json& row : rows) print_details(row, columns);
+    else if (section.print != nullptr)
+      section.print(rows, columns);
+    else
+      print_table(rows, section.shown, columns);
+    if (details && *section.note != '\0') print_text(section.note, columns);
+  }
+  if (!details) print_text("More: fp16lab list SECTION PATTERN, such as '*'; or --json.", columns, 0);
 }
 
 /// Patterns as of the shell; without a star or question mark a part of the name.
@@ -573,15 +518,20 @@ Json chosen(const Json& all, std::vector<std::string> words, std::string& patter
 }
 
 ExitCode run_list(const std::vector<std::string>& words, bool as_json) {
-  const Json all = everything();
+  Json all;
+  for (const Section& section : sections) all[section.name] = section.rows();
   std::string pattern;
   const Json json = words.empty() ? all : chosen(all, words, pattern);
-  if (as_json)
+  if (as_json) {
     fmt::print("{}\n", json.dump(2));
-  else if (words.empty())
-    print_sections(all);
-  else
+  } else if (!words.empty()) {
     print_lists(json, !pattern.empty());
+  } else {
+    for (const Section& section : sections)
+      fmt::print("  {:<15} {:>4}  {}\n", section.name, all.at(section.name).size(), section.what);
+    print_text("fp16lab list SECTION shows one; with a PATTERN after it, all about what is like that.",
+               screen_columns(), 0);
+  }
   return ExitCode::ok;
 }
 
@@ -636,7 +586,9 @@ ExitCode run_devices(const CommonOptions& common, bool as_json) {
   for (const auto& [section, rows] : json.items()) {
     fmt::print("{}{}\n", first ? "" : "\n", section);
     first = false;
-    print_rows(rows);
+    std::string shown;
+    for (const auto& [member, value] : rows.front().items()) shown += fmt::format("{0}={0} ", member);
+    print_table(rows, shown, 1000);
   }
   if (!common.quiet)
     for (const std::string& warning : warnings) say("warning: {}", warning);
@@ -651,28 +603,24 @@ Command list_command() {
     std::vector<std::string> words;
     bool json = false;
   };
-  return {
-      .name = "list",
-      .description =
-          "What there is to choose from: layers, configurations, data sets, policies, dialects, formats, "
-          "tensor cores, keys, what frameworks call them, and the files of run folders. A section is one "
-          "screen; with a pattern it says all of what is like it.",
-      .examples =
-          "fp16lab list\nfp16lab list policies\nfp16lab list config_keys scaler\nfp16lab list "
-          "layers '*' --json",
-      .declare = [](Options& options) -> Command::Run {
-        auto command = std::make_shared<ListCommand>();
-        options
-            .add("SECTION", command->words,
-                 "layers, configs, datasets, policies, dialects, formats, tensor_cores, plans, config_keys, "
-                 "sweep_keys, "
-                 "framework_names, records; after them a PATTERN: '*' and '?' match, else a part of the name")
-            .offers(offer_words({"layers", "configs", "datasets", "policies", "dialects", "formats",
-                                 "tensor_cores", "plans", "config_keys", "sweep_keys", "framework_names",
-                                 "records"}));
-        options.flag("--json", command->json, "JSON instead of tables");
-        return [command](const CommonOptions&) { return run_list(command->words, command->json); };
-      }};
+  return {.name = "list",
+          .description =
+              "What there is to choose from: layers, configurations, data sets, policies, dialects, formats, "
+              "tensor cores, keys, what frameworks call them, and the files of run folders. A section is one "
+              "screen; with a pattern it says all of what is like it.",
+          .examples =
+              "fp16lab list\nfp16lab list policies\nfp16lab list config_keys scaler\nfp16lab list "
+              "layers '*' --json",
+          .declare = [](Options& options) -> Command::Run {
+            auto command = std::make_shared<ListCommand>();
+            options
+                .add("SECTION", command->words,
+                     fmt::format("{}; after them a PATTERN: '*' and '?' match, else a part of the name",
+                                 fmt::join(section_names(), ", ")))
+                .offers({.words = section_names});
+            options.flag("--json", command->json, "JSON instead of tables");
+            return [command](const CommonOptions&) { return run_list(command->words, command->json); };
+          }};
 }
 
 Command devices_command() {

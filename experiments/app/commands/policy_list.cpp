@@ -34,12 +34,6 @@ std::vector<std::string> aliases_of(std::string_view policy) {
   return {std::string(engine::amp::policy_alias)};
 }
 
-bool is_idle_guard(const PolicyParameter& parameter) {
-  for (const PolicyParameter& guard : engine::amp::guard_parameters)
-    if (guard.name == parameter.name) return guard.fallback == parameter.fallback;
-  return false;
-}
-
 }  // namespace
 
 Json policy_json(const PolicyDescription& policy) {
@@ -75,16 +69,6 @@ std::string value_text(const PolicyParameter& parameter, double value) {
   const bool near_one = value > 0x1p-4 && value < 0x1p11;  // factors
   const bool is_scale = parameter.name.find("scale") != std::string_view::npos;
   return is_scale || !near_one ? scale_text(value) : fmt::format("{}", value);
-}
-
-std::string defaults_text(const PolicyDescription& policy) {
-  std::string text;
-  for (const PolicyParameter& parameter : policy.parameters) {
-    if (is_idle_guard(parameter)) continue;
-    text += fmt::format("{}{}={}", text.empty() ? "" : " ", parameter.name,
-                        value_text(parameter, parameter.fallback));
-  }
-  return text;
 }
 
 std::string short_rule(const PolicyDescription& policy) {

@@ -10,9 +10,6 @@ namespace fp16lab::experiments {
 /// Name, aliases, family, rule, source, and every parameter with its default, range and meaning.
 nlohmann::ordered_json policy_json(const engine::amp::PolicyDescription& policy);
 
-/// "initial_scale=65536 growth_factor=2": defaults, guards only where they do something.
-std::string defaults_text(const engine::amp::PolicyDescription& policy);
-
 /// The rule in few words, with the defaults in the place of the parameters: "x 0.5 on overflow; x 2 after
 /// 2000 good steps".
 std::string short_rule(const engine::amp::PolicyDescription& policy);

@@ -138,18 +138,17 @@ ExitCode dry_run(const SweepPlan& plan, const SweepCommand& command) {
   return ExitCode::ok;
 }
 
-/// stdout: the ids of the jobs, one a line.
+/// stdout: the id of the job.
 ExitCode submit(const SweepPlan& plan, const SweepCommand& command) {
   const Submission submission = submit_to_slurm(plan, command.common, command.options, command.engine);
-  for (const std::string& job : submission.jobs) fmt::print("{}\n", job);
+  if (!submission.job.empty()) fmt::print("{}\n", submission.job);
   if (command.common.quiet) return ExitCode::ok;
   const std::string then = "fp16lab " + shell_line({"sweep", "--collect", "-o", plan.folder.string()});
-  if (submission.jobs.empty())
+  if (submission.job.empty())
     say("sweep: nothing is left to do; table and page: {}", then);
   else
-    say("sweep: {} in Slurm's {} {}; table and page, also while they run: {}",
-        counted(submission.runs, "run"), submission.jobs.size() == 1 ? "job" : "jobs",
-        fmt::join(submission.jobs, ", "), then);
+    say("sweep: {} in Slurm's job {}; table and page, also while they run: {}",
+        counted(submission.runs, "run"), submission.job, then);
   return ExitCode::ok;
 }
 

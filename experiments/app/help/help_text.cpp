@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <map>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 namespace fp16lab::experiments {
@@ -18,69 +20,6 @@ namespace {
 constexpr std::size_t least_columns = 40, usual_columns = 80;
 
 std::size_t width_of(std::string_view text) { return utf8_length(text).value_or(text.size()); }
-
-/// How much is said: everything; without the details of the description; what a screen has room for; that
-/// without blank lines.
-enum class Detail { all, summary, screen, dense, names };  // names: of options in groups of their own
-
-/// One line of a list: names on the left, what they are on the right.
-struct Entry {
-  std::string name, text;
-};
-
-struct Group {
-  std::string heading;
-  std::vector<Entry> entries;
-};
-
-/// "--format NAME,..." and, behind the text, the values that are known.
-Entry entry_of(const CLI::Option& option) {
-  std::string name;
-  for (const std::string& each : option.get_snames()) name += (name.empty() ? "-" : ",-") + each;
-  for (const std::string& each : option.get_lnames()) name += (name.empty() ? "--" : ",--") + each;
-  std::string type = option.get_type_name(), text = option.get_description();
-  if (const std::size_t values = type.find(":{"); values != std::string::npos) {
-    if (text.find(type.substr(values + 2, type.find(',', values) - values - 2)) == std::string::npos)
-      text += ": " + type.substr(values + 2, type.size() - values - 3);
-    type.resize(values);
-  }
-  if (name.empty()) return {option.get_name(), text};
-  if (option.get_items_expected_min() > 0 || type.starts_with("[")) {
-    if (type == "TEXT") type = "NAME";
-    name += (type.starts_with("[") ? "" : " ") + type;
-  }
-  return {name, text};
-}
-
-std::vector<Group> groups_of(const CLI::App& app) {
-  std::vector<Group> groups;
-  const auto add = [&groups](const std::string& heading, Entry entry) {
-    auto group = std::ranges::find(groups, heading, &Group::heading);
-    if (group == groups.end()) group = groups.insert(group, {heading, {}});
-    group->entries.push_back(std::move(entry));
-  };
-  for (const CLI::Option* option : app.get_options())
-    if (option->get_positional() && option->get_lnames().empty()) add("Arguments", entry_of(*option));
-  for (const CLI::Option* option : app.get_options())
-    if (!option->get_group().empty() && !(option->get_positional() && option->get_lnames().empty()))
-      add(option->get_group(), entry_of(*option));
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    add("Commands", {command->get_name(), first_clause(command->get_description())});
-  return groups;
-}
-
-std::string usage_of(const CLI::App& app) {
-  std::string usage = "Usage: ";
-  if (app.get_parent() != nullptr) usage += app.get_parent()->get_name() + " ";
-  usage += app.get_name() + " [OPTIONS]";
-  for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_positional()) continue;
-    const std::string name = option->get_name(true, false) + (option->get_expected_max() > 1 ? "..." : "");
-    usage += option->get_required() ? " " + name : " [" + name + "]";
-  }
-  if (!app.get_subcommands([](const CLI::App*) { return true; }).empty()) usage += " COMMAND";
-  return usage;
-}
 
 /// Paragraphs; a line that begins with blanks is a row of a list and stays one, its second column aligned.
 std::string description_of(std::string_view text, std::size_t columns) {
@@ -114,82 +53,98 @@ std::string_view input_paragraph(std::string_view description) {
   return description.substr(0, description.find("\n\n"));
 }
 
-/// `text` behind `begun` characters, cut to `lines` lines.
-std::string in_lines(const std::string& text, std::size_t columns, std::size_t begun, std::size_t indent,
-                     std::size_t lines) {
+constexpr std::size_t text_begins = 28;
+
+/// `text` in the right column, cut to `lines` lines.
+std::string in_lines(std::string text, std::size_t columns, std::size_t lines) {
+  std::ranges::replace(text, '\n', ' ');
   const auto fits = [lines](const std::string& shown) {
     return static_cast<std::size_t>(std::ranges::count(shown, '\n')) < lines;
   };
-  std::string shown = wrapped(text, columns, begun, indent);
-  std::size_t room = std::max(columns, begun + 12) - begun + (lines - 1) * (columns - indent);
-  for (; !fits(shown) && room > 8; room -= 4) shown = wrapped(cut(text, room), columns, begun, indent);
+  const std::size_t width = columns - text_begins;
+  std::string shown = wrapped(text, width, 0, 0);
+  for (std::size_t room = lines * width; !fits(shown) && room > 8; room -= 4)
+    shown = wrapped(cut(text, room), width, 0, 0);
   return shown;
 }
 
-/// Lines that each entry of a list gets.
-using Room = std::vector<std::size_t>;
-
-/// The entries from `next` on, whose room is used up as they are shown.
-std::string list_of(const std::vector<Entry>& entries, std::size_t columns, std::size_t width,
-                    const Room& room, std::size_t& next) {
-  std::string lines;
-  for (const auto& [name, text] : entries) {
-    const std::size_t begun = std::max(name.size() + 4, width);
-    lines += fmt::format("  {:<{}}", name, begun - 2) + in_lines(text, columns, begun, width, room[next++]);
-    while (lines.ends_with(' ')) lines.pop_back();
-    lines += '\n';
+/// CLI11's layout with the texts wrapped. Dense: those of options are cut to some lines, and details left out.
+class ScreenFormatter : public CLI::Formatter {
+ public:
+  ScreenFormatter(std::size_t columns, bool dense) : columns_(columns), dense_(dense) {
+    column_width(text_begins);
+    label("Positionals", "Arguments");
   }
-  return lines;
-}
 
-/// "0 ok; 1 run failed", broken only behind what ends one code.
-std::string exit_codes(std::size_t columns, bool whole) {
-  std::string text = whole ? "Exit_codes: 0_ok; 1_run_failed (unreadable data, unwritable output, a device's "
-                             "failure); 2_usage or configuration; 3_back_end or device not there; "
-                             "4_diverged; 5_verification mismatch; 130_interrupted with state saved."
-                           : "Exit_codes: 0_ok; 1_run_failed; 2_usage; 3_back_end_not_there; 4_diverged; "
-                             "5_verification_mismatch; 130_interrupted.";
-  text = wrapped(text, columns, 0, 2) + "\n";
-  std::ranges::replace(text, '_', ' ');
-  return text;
-}
+  std::map<const CLI::Option*, std::size_t>
+      lines_of;  ///< of a dense help; an option that is not there has one
+  bool is_dense() const { return dense_; }
 
-/// "Heading: --first, --second".
-std::string names_of(const Group& group) {
-  std::string text = group.heading;
-  for (const Entry& entry : group.entries)
-    text += (&entry == &group.entries.front() ? ": " : ", ") + entry.name.substr(0, entry.name.find(' '));
-  return text;
-}
-
-std::string text_of(const CLI::App& app, std::size_t columns, Detail detail, const std::vector<Group>& groups,
-                    const Room& room) {
-  constexpr std::size_t widest_name = 24;
-  std::size_t width = 0, next = 0;
-  for (const Group& group : groups)
-    for (const Entry& entry : group.entries)
-      width = std::max(width, std::min(entry.name.size(), widest_name));
-  const char* const between = detail >= Detail::dense ? "" : "\n";
-  std::string text = detail == Detail::all
-                         ? description_of(app.get_description(), columns)
-                         : wrapped(first_clause(app.get_description()) + ".", columns, 0, 0) + "\n" +
-                               description_of(input_paragraph(app.get_description()), columns);
-  text += wrapped(usage_of(app), columns, 0, 7) + "\n";
-  for (const Group& group : groups) {
-    if (detail == Detail::names && group.heading != "Arguments" && group.heading != "Options") {
-      next += group.entries.size();
-      text += wrapped(names_of(group), columns, 0, 2) + "\n";
-    } else {
-      text += between + group.heading + ":\n" + list_of(group.entries, columns, width + 4, room, next);
-    }
+  std::string make_description(const CLI::App* app) const override {
+    const std::string text = app->get_description();
+    if (!dense_) return description_of(text, columns_);
+    return wrapped(first_clause(text) + ".", columns_, 0, 0) + "\n" +
+           description_of(input_paragraph(text), columns_);
   }
-  text += between + std::string("Examples:\n");
-  std::istringstream examples(app.get_footer());
-  std::size_t shown = 0;
-  for (std::string line; std::getline(examples, line) && (shown < 2 || detail < Detail::screen); ++shown)
-    text += "  " + line.substr(std::min(line.find_first_not_of(' '), line.size())) + "\n";
-  return text + between + exit_codes(columns, detail < Detail::screen);
-}
+  /// In a dense help only the names of options in groups of their own.
+  std::string make_group(std::string group, bool is_positional,
+                         std::vector<const CLI::Option*> options) const override {
+    if (is_positional)  // "-c,--config,FILE" is one of the options
+      std::erase_if(options, [](const CLI::Option* option) { return option->nonpositional(); });
+    if (options.empty()) return "";
+    if (!dense_ || group == "Options" || is_positional)
+      return Formatter::make_group(std::move(group), is_positional, std::move(options));
+    std::string names;
+    for (const CLI::Option* option : options) names += (names.empty() ? "" : ", ") + option->get_name();
+    return wrapped(group + ": " + names, columns_, 0, 2) + "\n";
+  }
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    std::string name = Formatter::make_option_name(option, is_positional);
+    return name.substr(0, name.find('{'));  // the value of a flag that is given without one
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string type = option->get_type_name().substr(0, option->get_type_name().find(":{"));
+    if (type.starts_with("[")) return type;
+    if (option->get_items_expected_min() == 0 || !option->nonpositional()) return "";
+    return type == "TEXT" ? " NAME" : " " + type;
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    std::string text = option->get_description();
+    const std::string type = option->get_type_name();
+    if (const std::size_t values = type.find(":{"); values != std::string::npos)
+      if (text.find(type.substr(values + 2, type.find(',', values) - values - 2)) == std::string::npos)
+        text += ": " + type.substr(values + 2, type.size() - values - 3);
+    const auto room = lines_of.find(option);
+    return in_lines(std::move(text), columns_, !dense_ ? 1000 : room == lines_of.end() ? 1 : room->second);
+  }
+  std::string make_subcommand(const CLI::App* app) const override {
+    std::ostringstream out;
+    CLI::detail::format_help(out, app->get_name(),
+                             in_lines(first_clause(app->get_description()), columns_, dense_ ? 1 : 1000),
+                             text_begins);
+    return out.str();
+  }
+  std::string make_footer(const CLI::App* app) const override {
+    std::string text = "Examples:\n";
+    std::istringstream examples(app->get_footer());
+    std::size_t shown = 0;
+    for (std::string line; std::getline(examples, line) && (shown < 2 || !dense_); ++shown)
+      text += "  " + line.substr(std::min(line.find_first_not_of(' '), line.size())) + "\n";
+    return text + (dense_ ? exit_codes : every_exit_code);
+  }
+
+ private:
+  static constexpr const char* exit_codes =
+      "\nExit codes: 0 ok; 1 run failed; 2 usage; 3 back end not there; 4 diverged;\n"
+      "  5 verification mismatch; 130 interrupted.\n";
+  static constexpr const char* every_exit_code =
+      "\nExit codes: 0 ok; 1 run failed (unreadable data, unwritable output, a\n"
+      "  device's failure); 2 usage or configuration; 3 back end or device not there;\n"
+      "  4 diverged; 5 verification mismatch; 130 interrupted with state saved.\n";
+
+  std::size_t columns_;
+  bool dense_;
+};
 
 /// Examples are commands that are copied, so they are never broken: the terminal does that.
 std::size_t lines_on_screen(std::string_view text, std::size_t columns) {
@@ -263,32 +218,27 @@ std::string first_clause(std::string_view text) {
 }
 
 std::string help_text(const CLI::App& app, std::size_t columns, bool whole) {
-  std::vector<Group> groups = groups_of(app);
-  std::vector<Entry*> entries;
-  for (Group& group : groups)
-    for (Entry& entry : group.entries) {
-      std::ranges::replace(entry.text, '\n', ' ');
-      entries.push_back(&entry);
-    }
-  Room room(entries.size(), 1000);
+  const std::string name =
+      (app.get_parent() == nullptr ? "" : app.get_parent()->get_name() + " ") + app.get_name();
+  const auto text_of = [&](const ScreenFormatter& formatter) {
+    std::string text = formatter.make_help(&app, name, CLI::AppFormatMode::Normal);
+    const std::string_view gap = formatter.is_dense() ? "\n\n" : "\n\n\n";
+    for (std::size_t at = 0; (at = text.find(gap, at)) != std::string::npos;) text.erase(at, 1);
+    return text;
+  };
   const auto fits = [columns](const std::string& text) {
     return lines_on_screen(text, columns) <= screen_lines;
   };
-  for (const Detail detail : {Detail::all, Detail::summary, Detail::screen}) {
-    const std::string text = text_of(app, columns, detail, groups, room);
-    if (whole || fits(text)) return text;
-  }
+  if (const std::string text = text_of(ScreenFormatter(columns, false)); whole || fits(text)) return text;
   // A line each, then more as long as there is room.
-  room.assign(entries.size(), 1);
-  const Detail least =
-      fits(text_of(app, columns, Detail::dense, groups, room)) ? Detail::dense : Detail::names;
+  ScreenFormatter dense(columns, true);
   for (std::size_t lines = 2; lines <= 4; ++lines)
-    for (std::size_t& its : room) {
-      const std::size_t before = its;
-      its = lines;
-      if (!fits(text_of(app, columns, least, groups, room))) its = before;
+    for (const CLI::Option* option : app.get_options()) {
+      std::size_t& its = dense.lines_of.try_emplace(option, 1).first->second;
+      const std::size_t before = std::exchange(its, lines);
+      if (!fits(text_of(dense))) its = before;
     }
-  return text_of(app, columns, least, groups, room);
+  return text_of(dense);
 }
 
 }  // namespace fp16lab::experiments

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <numeric>
+#include <map>
 #include <utility>
 
 namespace fp16lab::experiments {
@@ -42,6 +41,13 @@ double log2_of(double scale) {
 }
 
 }  // namespace
+
+void PolicyReplay::Costs::widen_to(const Costs& other) {
+  hull(skips, other.skips);
+  hull(wasted, other.wasted);
+  hull(applied, other.applied);
+  losses.widen_to(other.losses);
+}
 
 PolicyReplay::PolicyReplay(engine::amp::ScalePolicy policy, ReplayedPolicy row, std::size_t state_limit)
     : policy_(std::move(policy)), row_(std::move(row)), state_limit_(state_limit) {
@@ -100,30 +106,14 @@ PolicyReplay::Node PolicyReplay::successor(const Node& node, StepJudge& judge, A
 
 void PolicyReplay::step_set(StepJudge& judge, std::uint64_t step) {
   for (const Node& node : states_) add_successors(node, judge, Answer::both, next_);
-  const auto compare = [](const Node& a, const Node& b) {
-    const int order = std::memcmp(a.policy.data(), b.policy.data(), a.policy.size());
-    return order != 0 ? order : static_cast<int>(a.stopped) - static_cast<int>(b.stopped);
-  };
-  // Numbers are sorted in the place of nodes, which are large; equal ones stay in their order.
-  order_.resize(next_.size());
-  std::iota(order_.begin(), order_.end(), 0u);
-  std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    const int order = compare(next_[a], next_[b]);
-    return order != 0 ? order < 0 : a < b;
-  });
-  states_.clear();
-  for (const std::uint32_t i : order_) {
-    const Node& node = next_[i];
-    if (states_.empty() || compare(states_.back(), node) != 0) {
-      states_.push_back(node);
-      continue;
-    }
-    Costs& costs = states_.back().costs;
-    hull(costs.skips, node.costs.skips);
-    hull(costs.wasted, node.costs.wasted);
-    hull(costs.applied, node.costs.applied);
-    costs.losses.widen_to(node.costs.losses);
+  // By what a policy remembers.
+  std::map<std::pair<decltype(Node::policy), bool>, Node> met;
+  for (const Node& node : next_) {
+    const auto [known, first] = met.try_emplace({node.policy, node.stopped}, node);
+    if (!first) known->second.costs.widen_to(node.costs);
   }
+  states_.clear();
+  for (const auto& [remembered, node] : met) states_.push_back(node);
   next_.clear();
   if (states_.size() <= state_limit_) return;
   bounded_ = false;
@@ -195,12 +185,7 @@ void PolicyReplay::note_losses(const Costs& costs) {
 ReplayedPolicy PolicyReplay::finish() {
   if (!bounded_) states_ = {only_certain_, every_possible_};
   Costs costs = states_.front().costs;
-  for (const Node& node : states_) {
-    hull(costs.skips, node.costs.skips);
-    hull(costs.wasted, node.costs.wasted);
-    hull(costs.applied, node.costs.applied);
-    costs.losses.widen_to(node.costs.losses);
-  }
+  for (const Node& node : states_) costs.widen_to(node.costs);
   // The scale behind the last step is nobody's; the trace ends with the last step itself.
   if (!row_.steps.empty() && row_.steps.back() != last_step_) {
     row_.steps.push_back(last_step_);

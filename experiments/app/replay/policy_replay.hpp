@@ -36,6 +36,7 @@ class PolicyReplay {
   struct Costs {
     CountInterval skips, wasted, applied;
     Losses losses;
+    void widen_to(const Costs& other);
   };
   /// All of a StepState that a policy reads, and no more: there may be thousands of them, every step.
   struct Node {
@@ -63,7 +64,6 @@ class PolicyReplay {
   ReplayedPolicy row_;
   std::size_t state_limit_;
   std::vector<Node> states_, next_;  ///< next_: empty between two steps
-  std::vector<std::uint32_t> order_;
   Node only_certain_, every_possible_;
   bool bounded_ = true;  ///< states_ holds every reachable state
   std::uint64_t unbounded_at_ = 0;

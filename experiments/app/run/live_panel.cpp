@@ -20,6 +20,7 @@
 #include "experiments/app/progress.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/scale_text.hpp"
+#include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
 
@@ -41,39 +42,13 @@ constexpr std::array<Zone, 4> zones = {{{'.', "\x1b[38;5;166m", "lost"},
                                         {'=', "\x1b[38;5;74m", "normal"},
                                         {'!', "\x1b[38;5;175m", "overflow"}}};
 
-std::string painted(const Zone& zone, std::string_view text, PanelStyle style) {
-  if (!style.colour || text.empty()) return std::string(text);
-  return fmt::format("{}{}\x1b[0m", zone.colour, text);
-}
-
-/// Length of the escape sequence that `text` begins with; 0: none. ESC [ ... final byte (ECMA-48, 5.4).
-std::size_t escape_length(std::string_view text) {
-  if (text.size() < 2 || text[0] != '\x1b' || text[1] != '[') return 0;
-  std::size_t length = 2;
-  while (length < text.size() && !(text[length] >= '@' && text[length] <= '~')) ++length;
-  return std::min(length + 1, text.size());
-}
-
-bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0u) == 0x80u; }
-
-/// The first `columns` columns of a line; colours that are on at its end are switched off.
+/// The first `columns` characters of a line.
 std::string cut(std::string_view line, int columns) {
-  if (visible_width(line) <= columns) return std::string(line);
-  std::string kept;
-  bool coloured = false;
-  int width = 0;
-  while (!line.empty()) {
-    if (const std::size_t length = escape_length(line); length > 0) {
-      coloured = line.substr(0, length) != "\x1b[0m";
-      kept += line.substr(0, length);
-      line.remove_prefix(length);
-      continue;
-    }
-    if (!continues_character(line.front()) && ++width > columns) break;
-    kept += line.front();
-    line.remove_prefix(1);
-  }
-  return coloured ? kept + "\x1b[0m" : kept;
+  const auto begins = [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0u) != 0x80u; };
+  std::size_t end = 0;
+  for (int width = 0; end < line.size() && width + (begins(line[end]) ? 1 : 0) <= columns; ++end)
+    width += begins(line[end]) ? 1 : 0;
+  return std::string(line.substr(0, end));
 }
 
 /// The last `width` values, each as one of eight heights between the least and the greatest of them.
@@ -100,15 +75,15 @@ std::string sparkline(const std::vector<double>& values, int width, bool unicode
   return line;
 }
 
-std::string bar(const RangeCounts& ranges, int width, PanelStyle style) {
+std::string bar(const RangeCounts& ranges, int width) {
   const std::vector<std::uint64_t> counts = {ranges.lost.lower, ranges.subnormal.lower, ranges.normal.lower,
                                              ranges.overflow.lower + ranges.infinite + ranges.nan};
   const std::vector<int> cells = share_cells(counts, width);
   std::string line;
   for (std::size_t i = 0; i < zones.size(); ++i)
-    line += painted(zones[i], std::string(static_cast<std::size_t>(cells[i]), zones[i].character), style);
-  const int used = std::accumulate(cells.begin(), cells.end(), 0);
-  return line + std::string(static_cast<std::size_t>(std::max(width - used, 0)), ' ');
+    line += std::string(static_cast<std::size_t>(cells[i]), zones[i].character);
+  line.resize(static_cast<std::size_t>(width), ' ');
+  return line;
 }
 
 double lost_share(const RangeCounts& of) {
@@ -116,7 +91,7 @@ double lost_share(const RangeCounts& of) {
   return values == 0 ? 0 : static_cast<double>(of.lost.lower) / static_cast<double>(values);
 }
 
-std::string layer_line(const LiveLayer& layer, int name_width, int columns, PanelStyle style) {
+PanelLine layer_line(const LiveLayer& layer, int name_width, int columns) {
   std::string name = layer.name;
   if (static_cast<int>(name.size()) > name_width)
     name = name.substr(name.size() - static_cast<std::size_t>(name_width));  // the end tells layers apart
@@ -126,32 +101,35 @@ std::string layer_line(const LiveLayer& layer, int name_width, int columns, Pane
                                 : fmt::format(" {:5.1f}% would", 100 * lost_share(ranges));
   const int width = columns - name_width - 2 - static_cast<int>(rate.size());
   std::string line = fmt::format("{:<{}}  ", name, name_width);
-  if (width < smallest_bar) return line + rate;
-  return line + bar(ranges, width, style) + rate;
+  if (width < smallest_bar) return {line + rate};
+  const std::size_t begin = line.size();
+  line += bar(ranges, width);
+  return {.text = line + rate, .marks_begin = begin, .marks_end = line.size()};
 }
 
-std::string legend(const LiveView& view, PanelStyle style) {
+PanelLine legend(const LiveView& view) {
   std::string line = fmt::format("gradients of step {}:", view.observed_step);
-  for (const Zone& zone : zones)
-    line += "  " + painted(zone, std::string(1, zone.character), style) + " " + std::string(zone.name);
+  for (const Zone& zone : zones) line += fmt::format("  {} {}", zone.character, zone.name);
+  const std::size_t end = line.size();
   const bool uncast = std::any_of(view.layers.begin(), view.layers.end(),
                                   [](const LiveLayer& layer) { return layer.casts.values == 0; });
-  return uncast ? line + "  would: FP16" : line;
+  return {.text = uncast ? line + "  would: FP16" : line, .marks_end = end};
 }
 
 }  // namespace
 
-int visible_width(std::string_view line) {
-  int width = 0;
-  while (!line.empty()) {
-    if (const std::size_t length = escape_length(line); length > 0) {
-      line.remove_prefix(length);
-      continue;
-    }
-    if (!continues_character(line.front())) ++width;
-    line.remove_prefix(1);
+std::string painted(const PanelLine& line) {
+  std::string text;
+  const Zone* on = nullptr;
+  for (std::size_t i = 0; i < line.text.size(); ++i) {
+    const auto zone = std::ranges::find(zones, line.text[i], &Zone::character);
+    const bool marks = i >= line.marks_begin && i < line.marks_end && zone != zones.end();
+    const Zone* const wanted = marks ? &*zone : nullptr;
+    if (wanted != on) text += wanted != nullptr ? wanted->colour : "\x1b[0m";
+    on = wanted;
+    text += line.text[i];
   }
-  return width;
+  return on != nullptr ? text + "\x1b[0m" : text;
 }
 
 std::vector<int> share_cells(const std::vector<std::uint64_t>& counts, int cells) {
@@ -183,17 +161,17 @@ std::vector<int> share_cells(const std::vector<std::uint64_t>& counts, int cells
   return shares;
 }
 
-std::vector<std::string> render(const LiveView& view, PanelSize size, PanelStyle style) {
+std::vector<PanelLine> render(const LiveView& view, PanelSize size, PanelStyle style) {
   const int columns = std::max(size.columns, 1);
   const auto most_lines = static_cast<std::size_t>(std::max(size.rows - 1, 1));
-  std::vector<std::string> lines;
-  lines.push_back(fmt::format("{}   step {}/{}   loss {:.5g}   {:.3g} steps/s, {} left", view.title,
-                              view.step, view.total_steps, view.loss, view.steps_per_second, view.left));
+  std::vector<PanelLine> lines;
+  lines.push_back({fmt::format("{}   step {}/{}   loss {:.5g}   {:.3g} steps/s, {} left", view.title,
+                               view.step, view.total_steps, view.loss, view.steps_per_second, view.left)});
   std::string scale = fmt::format("scale {}   skipped {}   ", scale_text(view.loss_scale), view.skipped);
   scale += sparkline(view.log2_scales, columns - static_cast<int>(scale.size()), style.unicode);
-  lines.push_back(std::move(scale));
+  lines.push_back({std::move(scale)});
   if (view.observed_step > 0) {
-    lines.push_back(legend(view, style));
+    lines.push_back(legend(view));
     int name_width = 0;
     for (const LiveLayer& layer : view.layers)
       name_width = std::max(name_width, static_cast<int>(layer.name.size()));
@@ -201,13 +179,12 @@ std::vector<std::string> render(const LiveView& view, PanelSize size, PanelStyle
     // All layers, or as many as fit and a line that says how many do not.
     const std::size_t room = most_lines > lines.size() ? most_lines - lines.size() : 0;
     const std::size_t shown = view.layers.size() <= room ? view.layers.size() : (room > 0 ? room - 1 : 0);
-    for (std::size_t i = 0; i < shown; ++i)
-      lines.push_back(layer_line(view.layers[i], name_width, columns, style));
+    for (std::size_t i = 0; i < shown; ++i) lines.push_back(layer_line(view.layers[i], name_width, columns));
     if (shown < view.layers.size())
-      lines.push_back(fmt::format("and {} more layers", view.layers.size() - shown));
+      lines.push_back({fmt::format("and {} more layers", view.layers.size() - shown)});
   }
   if (lines.size() > most_lines) lines.resize(most_lines);
-  for (std::string& line : lines) line = cut(line, columns);
+  for (PanelLine& line : lines) line.text = cut(line.text, columns);
   return lines;
 }
 
@@ -228,22 +205,26 @@ std::string LivePanel::erased() const {
   // On a terminal that became narrower, lines were broken and take more rows than they did.
   const int columns = std::max(terminal_size().columns, 1);
   int rows = 0;
-  for (const std::string& line : drawn_) rows += std::max((visible_width(line) + columns - 1) / columns, 1);
+  for (const PanelLine& line : drawn_)
+    rows += std::max((static_cast<int>(utf8_length(line.text).value_or(0)) + columns - 1) / columns, 1);
   return fmt::format("\x1b[{}A\r\x1b[J", rows);
+}
+
+std::string LivePanel::drawn() const {
+  std::string text;
+  for (const PanelLine& line : drawn_) text += (style_.colour ? painted(line) : line.text) + "\n";
+  return text;
 }
 
 void LivePanel::draw(const LiveView& view) {
   last_ = steady_clock::now();
-  std::string text = erased();
+  const std::string before = erased();
   drawn_ = render(view, terminal_size(), style_);
-  for (const std::string& line : drawn_) text += line + "\n";
-  show_text(text);  // in one piece, so that nothing flickers
+  show_text(before + drawn());  // in one piece, so that nothing flickers
 }
 
 void LivePanel::message(const std::string& line) {
-  std::string text = erased() + message_line(line) + "\n";
-  for (const std::string& kept : drawn_) text += kept + "\n";
-  show_text(text);
+  show_text(erased() + message_line(line) + "\n" + drawn());
 }
 
 PanelSize terminal_size() {

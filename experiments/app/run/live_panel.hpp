@@ -64,11 +64,15 @@ struct PanelStyle {
   bool unicode = true;  ///< else ASCII only
 };
 
-/// At most size.rows - 1 lines (the cursor wants one), each at most size.columns wide; no newlines in them.
-std::vector<std::string> render(const LiveView& view, PanelSize size, PanelStyle style);
+struct PanelLine {
+  std::string text;
+  std::size_t marks_begin = 0, marks_end = 0;  ///< between which characters of zones have their colours
+};
 
-/// Columns that a line takes on a terminal: characters (UTF-8), without escape sequences.
-int visible_width(std::string_view line);
+/// At most size.rows - 1 lines (the cursor wants one), each at most size.columns wide; no newlines in them.
+std::vector<PanelLine> render(const LiveView& view, PanelSize size, PanelStyle style);
+/// The line with its colours.
+std::string painted(const PanelLine& line);
 
 /// How many of `cells` each count gets: in proportion, by largest remainder; a count that is not zero gets
 /// one at least, as long as there are cells.
@@ -93,10 +97,11 @@ class LivePanel {
  private:
   /// Back to where the panel begins, with everything from there on gone.
   std::string erased() const;
+  std::string drawn() const;
 
   PanelStyle style_;
   std::chrono::steady_clock::time_point last_;
-  std::vector<std::string> drawn_;
+  std::vector<PanelLine> drawn_;
 };
 
 /// The size of the terminal behind stderr; 80 x 24 where there is none.

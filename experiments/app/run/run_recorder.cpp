@@ -90,15 +90,9 @@ RunRecorder::RunRecorder(RecorderOptions options)
     live_.emplace(options_.title, options_.first_step, options_.total_steps, terminal_style());
 }
 
-void RunRecorder::write_to(RunWriter& writer, const FolderClaim& claim) {
+void RunRecorder::write_to(RunWriter& writer) {
   writer_ = &writer;
-  claim_ = &claim;
   if (!options_.tensorboard.empty()) tensorboard_.emplace(options_.tensorboard, options_.first_step);
-}
-
-RunWriter& RunRecorder::writer() const {
-  claim_->require_held();
-  return *writer_;
 }
 
 bool RunRecorder::counts_at(std::uint64_t step) const {
@@ -132,9 +126,9 @@ bool RunRecorder::wants(const engine::Site& site) {
 void RunRecorder::see(const engine::Event& event) {
   if (const auto* const tensor = event.as<HistogramRow>()) add(*tensor);
   if (const auto* const step = event.as<StepRow>()) add(*step);
-  if (const auto* const memory = event.as<RunMemory>()) writer().set_memory(*memory);
+  if (const auto* const memory = event.as<RunMemory>()) writer_->set_memory(*memory);
   if (const auto* const evaluation = event.as<EvaluationRow>()) add(*evaluation);
-  if (const auto* const overflow = event.as<OverflowRow>()) writer().append(*overflow);
+  if (const auto* const overflow = event.as<OverflowRow>()) writer_->append(*overflow);
   if (const auto* const culprits = event.as<engine::Culprits>()) explain(*culprits);
   if (const auto* const ops = event.as<engine::CountedOps>()) show(*ops);
   if (const auto* const state = event.as<engine::TrainingState>()) save(*state);
@@ -143,7 +137,7 @@ void RunRecorder::see(const engine::Event& event) {
 void RunRecorder::add(const HistogramRow& row) {
   std::erase_if(unseen_names_,
                 [&row](const std::string& pattern) { return engine::amp::matches(pattern, row.tensor); });
-  writer().append(row);
+  writer_->append(row);
   if (live_ && row.observed == Observed::gradients) live_->on_gradient(row);
   if (tensorboard_) tensorboard_->on_tensor(row);
 }
@@ -153,7 +147,7 @@ void RunRecorder::add(const StepRow& row) {
     for (const std::string& pattern : std::exchange(unseen_names_, {}))
       message(fmt::format("note: observe.names = \"{}\": no tensor that is counted has such a name",
                           printable(pattern)));
-  writer().append(row);
+  writer_->append(row);
   if (tensorboard_) tensorboard_->on_step(row);
   show_progress(row);
 }
@@ -172,14 +166,14 @@ void RunRecorder::show_progress(const StepRow& row) {
 }
 
 void RunRecorder::add(const EvaluationRow& row) {
-  writer().append(row);
+  writer_->append(row);
   if (tensorboard_) tensorboard_->on_evaluation(row);
 }
 
 void RunRecorder::explain(const engine::Culprits& culprits) {
   for (CulpritRow row : culprits.rows) {
     analysis::advise(row);
-    writer().append(row);
+    writer_->append(row);
     if (culprits_.is_new(analysis::kind_of(row), culprits.step, row.loss_scale))
       message(analysis::culprit_line(row));
   }
@@ -204,7 +198,7 @@ void RunRecorder::message(const std::string& line) {
 
 void RunRecorder::show(const engine::CountedOps& ops) {
   const auto& [step, statistics] = ops;
-  write_file_atomically(writer().folder() / run_file::op_statistics, engine::amp::to_csv(statistics));
+  write_file_atomically(writer_->folder() / run_file::op_statistics, engine::amp::to_csv(statistics));
   if (options_.quiet) return;
   say("ops of step {}, forward passes only:", step);
   show_text(engine::amp::to_text(statistics));
@@ -214,16 +208,16 @@ void RunRecorder::show(const engine::CountedOps& ops) {
 }
 
 void RunRecorder::save(const engine::TrainingState& state) {
-  writer().sync();
+  writer_->sync();
   if (tensorboard_) tensorboard_->sync();
   make_checkpoint_folder(writer_->folder());
   SafetensorsMetadata metadata = options_.checkpoint_metadata;
   RunRows rows = writer_->rows();
   rows.sha256.erase(std::string(run_file::steps));  // it has times, and equal runs have equal checkpoints
   metadata.emplace(rows_key, to_json(rows));
-  save_checkpoint(checkpoint_path(writer().folder(), state.iteration), state, metadata);
+  save_checkpoint(checkpoint_path(writer_->folder(), state.iteration), state, metadata);
   if (options_.save_weights) options_.save_weights(state.iteration);
-  remove_old_checkpoints(writer().folder(), options_.checkpoints_kept);
+  remove_old_checkpoints(writer_->folder(), options_.checkpoints_kept);
 }
 
 void TensorboardFeed::on_tensor(const HistogramRow& row) {

@@ -12,7 +12,6 @@
 #include "analysis/first_culprit.hpp"
 #include "engine/train/observer.hpp"
 #include "experiments/app/progress.hpp"
-#include "experiments/app/run/folder_claim.hpp"
 #include "experiments/app/run/live_panel.hpp"
 #include "numerics/files/arrays/safetensors.hpp"
 #include "numerics/files/run/run_folder.hpp"
@@ -79,9 +78,8 @@ struct RecorderOptions {
 class RunRecorder final : public engine::Tap {
  public:
   explicit RunRecorder(RecorderOptions options);
-  /// Before the first record. Begins the event file, if there is to be one. Every record and checkpoint needs
-  /// the claim: CommandError(run_failed) where the run was overtaken.
-  void write_to(RunWriter& writer, const FolderClaim& claim);
+  /// Before the first record. Begins the event file, if there is to be one.
+  void write_to(RunWriter& writer);
 
   bool wants(const engine::Site& site) override;
   void see(const engine::Event& event) override;
@@ -97,14 +95,11 @@ class RunRecorder final : public engine::Tap {
   void show(const engine::CountedOps& ops);
   /// Rows reach the disk first, then the checkpoint; only then do older ones go.
   void save(const engine::TrainingState& state);
-  /// Checks the claim.
-  RunWriter& writer() const;
   void show_progress(const StepRow& row);
   /// A line that stays, above whatever shows the progress.
   void message(const std::string& line);
 
   RunWriter* writer_ = nullptr;
-  const FolderClaim* claim_ = nullptr;
   RecorderOptions options_;
   Progress progress_;
   std::optional<LiveFeed> live_;

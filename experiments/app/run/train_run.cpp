@@ -214,9 +214,8 @@ void dump(const TrainRequest& request, PreparedRun& run, engine::Trainer& traine
 
 /// From here on the folder says what is going on.
 RunWriter open_folder(const TrainRequest& request, const std::filesystem::path& folder,
-                      const FolderClaim& claim, const RunConfig& config, const PreparedRun& run,
-                      const Continuation* found, Ranks& ranks) {
-  claim.require_held();
+                      const RunConfig& config, const PreparedRun& run, const Continuation* found,
+                      Ranks& ranks) {
   const std::optional<RankRecord> together = record_of(ranks.communicator());
   if (found == nullptr) {
     if (is_run_folder(folder)) remove_run(folder);
@@ -234,7 +233,6 @@ RunWriter open_folder(const TrainRequest& request, const std::filesystem::path& 
     manifest.first_state_hash_until = found->step();
   }
   try {
-    if (claim.took_over_unseen()) renew_line_files(folder);
     return RunWriter::resume(folder, std::move(manifest), found->step(),
                              found->checkpoint ? found->checkpoint->state_hash() : 0, found->rows);
   } catch (const std::runtime_error& error) {
@@ -342,9 +340,8 @@ std::string tell_account(const std::filesystem::path& folder, nlohmann::ordered_
 
 /// Trains to the end, and says in the folder, on stdout and by the exit code how that went.
 ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunRecorder& recorder,
-                   RunWriter& writer, const FolderClaim& claim,
-                   const std::function<void(std::uint64_t)>& save_weights, std::uint64_t checkpoints_kept,
-                   Ranks& ranks, const std::uint64_t* library_products) {
+                   RunWriter& writer, const std::function<void(std::uint64_t)>& save_weights,
+                   std::uint64_t checkpoints_kept, Ranks& ranks, const std::uint64_t* library_products) {
   const std::filesystem::path& folder = writer.folder();
   const bool stdout_is_taken =
       dumps_to_stdout(request.dump_initial) || dumps_to_stdout(request.dump_gradients);
@@ -359,7 +356,6 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunRec
     const engine::RunResult result = run_on(trainer, folder, ranks);
     recorder.tell_culprits_again();
     const std::vector<std::uint64_t> sent_bytes = ranks.sent_bytes();
-    claim.require_held();
     if (save_weights) save_weights(result.steps);
     // A kill after the last checkpoint may have come before older ones were removed.
     remove_old_checkpoints(folder, checkpoints_kept);
@@ -373,7 +369,6 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunRec
     else if (state == ExitState::diverged)
       message = fmt::format("diverged at step {}: {}. {}", result.steps, result.diagnosis->reason,
                             result.diagnosis->text);
-    claim.require_held();
     finish(state, message);
     summary = summary_of(folder, state, result, sent_bytes);
     code = exit_code_of(result);
@@ -381,7 +376,6 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunRec
       say("fp16lab: --dump-gradients: the run ended before step {}; {} was not written", request.dump_step,
           request.dump_gradients.string());
   } catch (const std::exception& error) {
-    claim.require_held();  // where the run was overtaken, its end is not this one
     try {
       finish(ExitState::failed, reason_of(error));
     } catch (const std::exception& another) {  // what failed first is what is wrong
@@ -431,11 +425,11 @@ void tell_devices(const PreparedRun& run, engine::parallel::Communicator* all, b
     say("ranks 0 to {} compute on devices {} of their hosts", devices.size() - 1, fmt::join(devices, ", "));
 }
 
-/// `claim` is null on all ranks but the first, which write nothing.
+/// All ranks but the first write nothing.
 ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& request, RunPlan plan,
-                  const FolderClaim* claim, Ranks& ranks) {
+                  Ranks& ranks) {
   const CommonOptions& common = request.common;
-  if (claim != nullptr)
+  if (ranks.first())
     require_use(folder, request.resume  ? FolderUse::resume
                         : request.force ? FolderUse::replace
                                         : FolderUse::begin);
@@ -444,7 +438,7 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
   const RunConfig config = plan.config;
   if (found && has_ended(*found, config)) {
     ranks.agree();
-    return claim != nullptr ? report_ended_run(folder, found->manifest) : ExitCode::ok;
+    return ranks.first() ? report_ended_run(folder, found->manifest) : ExitCode::ok;
   }
   const Continuation* continuation = found ? &*found : nullptr;
   check_dumps(request, continuation);
@@ -469,22 +463,22 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
   options.quiet = !speaks;
   RunRecorder recorder(std::move(options));
   SilentRank silent(recorder);
-  engine::Tap& tap = claim != nullptr ? static_cast<engine::Tap&>(recorder) : silent;
+  engine::Tap& tap = ranks.first() ? static_cast<engine::Tap&>(recorder) : silent;
   engine::Trainer trainer(*run->backend, run->workload, run->plan, tap, ranks.communicator());
   if (found && speaks) announce(*found, config);
   if (found && found->checkpoint) with_advice(folder, [&] { trainer.resume(*found->checkpoint); });
-  if (claim != nullptr) dump(request, *run, trainer);
+  if (ranks.first()) dump(request, *run, trainer);
 
   ranks.agree();
   tell_devices(*run, ranks.communicator(), speaks);
-  if (claim == nullptr) {
+  if (!ranks.first()) {
     run_on(trainer, folder, ranks);
     ranks.sent_bytes();
     return ExitCode::ok;
   }
-  RunWriter writer = open_folder(request, folder, *claim, config, *run, continuation, ranks);
-  recorder.write_to(writer, *claim);
-  return carry_out(request, trainer, recorder, writer, *claim, weights_writer(folder, config, *run),
+  RunWriter writer = open_folder(request, folder, config, *run, continuation, ranks);
+  recorder.write_to(writer);
+  return carry_out(request, trainer, recorder, writer, weights_writer(folder, config, *run),
                    static_cast<std::uint64_t>(config.checkpoint.keep), ranks,
                    run->chosen.library_products.get());
 }
@@ -501,13 +495,13 @@ ExitCode train(const TrainRequest& request) {
     catch_interrupts();
     std::optional<FolderClaim> claim;
     if (ranks.first()) claim.emplace(folder, another_writer);
-    return train_in(folder, request, std::move(plan), claim ? &*claim : nullptr, ranks);
+    return train_in(folder, request, std::move(plan), ranks);
   });
 }
 
-ExitCode train(const TrainRequest& request, const FolderClaim& claim) {
+ExitCode train(const TrainRequest& request, const FolderClaim& /*held*/) {
   Ranks ranks;
-  return ranks.run([&] { return train_in(request.common.out, request, plan_of(request), &claim, ranks); });
+  return ranks.run([&] { return train_in(request.common.out, request, plan_of(request), ranks); });
 }
 
 }  // namespace fp16lab::experiments

@@ -28,9 +28,9 @@ inline constexpr const char* another_writer = "another process is writing this r
 
 /// Claims the run's folder (common.out, or results/CONFIG-seedN) and trains in it; a JSON summary on stdout.
 /// ok, diverged, or interrupted with the state saved. CommandError for everything else, also if another
-/// process has the folder, or takes it over meanwhile: then nothing more is written there.
+/// process has the folder.
 ExitCode train(const TrainRequest& request);
 /// The same in a folder that the caller has claimed: common.out.
-ExitCode train(const TrainRequest& request, const FolderClaim& claim);
+ExitCode train(const TrainRequest& request, const FolderClaim& held);
 
 }  // namespace fp16lab::experiments

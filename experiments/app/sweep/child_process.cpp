@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -97,24 +96,13 @@ ChildProcess::ChildProcess(const std::filesystem::path& program, const std::vect
     execv(argv[0], argv.data());
     _exit(127);
   }
-  descriptor_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
 }
 
 ChildProcess::~ChildProcess() {
-  if (descriptor_ >= 0) close(descriptor_);
   if (pid_ <= 0 || status_) return;
   stop();
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
-}
-
-void ChildProcess::wait_any(const std::vector<const ChildProcess*>& children,
-                            std::chrono::milliseconds most) {
-  std::vector<pollfd> ends;
-  ends.reserve(children.size());
-  for (const ChildProcess* const child : children)
-    ends.push_back({.fd = child->descriptor_, .events = POLLIN, .revents = 0});
-  ::poll(ends.data(), ends.size(), static_cast<int>(most.count()));
 }
 
 std::optional<int> ChildProcess::poll() {

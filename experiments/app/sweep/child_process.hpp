@@ -30,9 +30,6 @@ class ChildProcess {
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  /// Returns when one of `children` has ended, when a signal came, or after `most`.
-  static void wait_any(const std::vector<const ChildProcess*>& children, std::chrono::milliseconds most);
-
   /// Exit status once it has ended: the exit code, or 128 + signal. Does not wait.
   std::optional<int> poll();
   /// SIGTERM, once: the run finishes its step and saves.
@@ -42,7 +39,6 @@ class ChildProcess {
 
  private:
   pid_t pid_ = -1;
-  int descriptor_ = -1;  ///< readable once it has ended; -1 where the system has none (Linux before 5.3)
   bool asked_to_stop_ = false;
   std::optional<int> status_;
 };

@@ -1,5 +1,6 @@
 // A sweep by GNU parallel.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -7,30 +8,16 @@
 #include <thread>
 
 #include "experiments/app/process.hpp"
-#include "experiments/app/progress.hpp"
 #include "experiments/app/run/folder_claim.hpp"
 #include "experiments/app/sweep/child_process.hpp"
 #include "experiments/app/sweep/sweep_engine.hpp"
-#include "numerics/files/disk/folder.hpp"
-#include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/text.hpp"
-
-extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX has it in no header
 
 namespace fp16lab::experiments {
 namespace {
 
 std::filesystem::path job_log(const SweepPlan& plan) { return plan.folder / sweep_plan / "parallel.joblog"; }
-
-/// How many jobs ended for good, as parallel.joblog has them.
-std::size_t ended_jobs(const SweepPlan& plan) {
-  if (!is_there(job_log(plan))) return 0;
-  LineReader lines(job_log(plan));
-  std::size_t count = 0;
-  for (std::string_view line; lines.next(line);) ++count;
-  return count;
-}
 
 /// The whole command line. Jobs are told their tasks by number; retries and other machines are GNU
 /// parallel's.
@@ -93,7 +80,7 @@ SweepOutcome execute_by_parallel(const SweepPlan& plan, const CommonOptions& com
                                  const SweepOptions& options, const EngineOptions& engine) {
   const std::filesystem::path program = gnu_parallel();
   catch_interrupts();
-  FolderClaim claim(plan.folder, "another sweep is working in it", FolderClaim::Renewal::by_owner);
+  const FolderClaim claim(plan.folder, "another sweep is working in it");
   const bool here = engine.ssh_logins.empty() && engine.ssh_login_file.empty();
   const std::vector<std::size_t> tasks =
       open_tasks(plan, common, options, here ? static_cast<std::size_t>(std::max(1, options.jobs)) : 0);
@@ -103,16 +90,11 @@ SweepOutcome execute_by_parallel(const SweepPlan& plan, const CommonOptions& com
 
   std::vector<std::string> words = words_of(plan, tasks, common, options, engine);
   words.erase(words.begin());
-  Progress progress(common.quiet);
-  const std::size_t before = ended_jobs(plan);
+  if (!common.quiet && isatty(STDERR_FILENO) != 0) words.insert(words.begin(), "--bar");
   ChildProcess parallel(program, words);
   std::optional<int> status = parallel.poll();
   for (; !status; status = parallel.poll()) {
     if (interrupted()) parallel.stop();
-    claim.renew();
-    if (progress.due())
-      progress.show(fmt::format("sweep: {}/{} runs ended", outcome.done_before + ended_jobs(plan) - before,
-                                plan.runs.size()));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   outcome.interrupted = interrupted();

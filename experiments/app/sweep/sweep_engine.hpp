@@ -23,7 +23,7 @@ struct EngineOptions {
   std::vector<std::string> ssh_logins;
   std::filesystem::path ssh_login_file;
   // Of Slurm:
-  std::optional<int> runs_per_element;  ///< one after another in one element of the array; not given: 1
+  std::optional<int> runs_per_element;  ///< one after another in one element of the array
   std::optional<int> cpus;              ///< of an element, and threads of its runs; not given: 1
   std::string partition, time, memory;  ///< in Slurm's own form
   std::vector<std::string> sbatch;      ///< "--account=lab": whatever else sbatch takes
@@ -34,8 +34,8 @@ void add_engine(Options& options, EngineOptions& engine);
 /// CommandError(usage) for an option of another engine than the chosen one.
 void require_fitting(const EngineOptions& engine);
 
-/// The numbers of the tasks that are left, from 1, after the checks that execute_sweep makes. `jobs`: so many at
-/// a time take this machine's memory.
+/// The numbers of the tasks that are left, from 1, after the checks that execute_sweep makes. `jobs`: so many
+/// at a time take this machine's memory.
 std::vector<std::size_t> open_tasks(const SweepPlan& plan, const CommonOptions& common,
                                     const SweepOptions& options, std::size_t jobs = 0);
 
@@ -51,17 +51,15 @@ std::string parallel_dry_run(const SweepPlan& plan, const CommonOptions& common,
 /// What Slurm was given.
 struct Submission {
   std::size_t runs = 0;
-  std::vector<std::string> jobs;  ///< ids of the arrays; none if no run is left
+  std::string job;  ///< id of the array; empty if no run is left
 };
-/// Writes the plan and plan/slurm.sh, and submits arrays of that script for the tasks that are left, as many
-/// as the cluster's MaxArraySize makes necessary; options.jobs > 0: so many elements at a time.
-/// plan/slurm.jobs keeps the ids. An element that Slurm tells to end lets its run save, and is queued again.
-/// CommandError(unavailable) where there is no Slurm, (run_failed) with its words where it refuses, (usage)
-/// while earlier jobs of this sweep are in the queue.
+/// Writes the plan and plan/slurm.sh, and submits that script as an array for the tasks that are left;
+/// options.jobs > 0: so many elements at a time. An element that Slurm tells to end lets its run save, and is
+/// queued again. CommandError(unavailable) where there is no Slurm, (run_failed) with its words where it
+/// refuses, (usage) while an earlier job of this sweep is in the queue.
 Submission submit_to_slurm(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options,
                            const EngineOptions& engine);
-/// The calls of sbatch and, as comments behind them, the script; asks scontrol for MaxArraySize where it is,
-/// and takes Slurm's default elsewhere. Writes nothing.
+/// The call of sbatch and the script. Writes nothing.
 std::string slurm_dry_run(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options,
                           const EngineOptions& engine);
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -87,7 +88,7 @@ class SweepRunner {
         progress_(common.quiet),
         program_(fp16lab_program()) {}
 
-  SweepOutcome run(FolderClaim& claim) {
+  SweepOutcome run() {
     const Survey found = survey(*plan_, options_, *common_);
     require_safe(*plan_, found.states, options_, *common_);
     note_memory_of_runs(found, parallel_, *common_);
@@ -104,9 +105,8 @@ class SweepRunner {
     while (true) {
       while (running_.size() < parallel_ && next_ < jobs_.size() && !interrupted()) start_next();
       if (running_.empty()) break;
-      wait();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));  // a moment of a run
       reap();
-      claim.renew();
       if (progress_.due()) show();
     }
     outcome_.interrupted = interrupted();
@@ -129,13 +129,6 @@ class SweepRunner {
     std::vector<std::string> arguments = task_arguments(*plan_, threads, options_.force);
     arguments.push_back(std::to_string(job.task));
     running_.push_back({&job, Clock::now(), std::make_unique<ChildProcess>(program_, arguments)});
-  }
-
-  /// Until a run ends, so that the next one begins at once, or for a moment.
-  void wait() const {
-    std::vector<const ChildProcess*> processes;
-    for (const RunningJob& running : running_) processes.push_back(running.process.get());
-    ChildProcess::wait_any(processes, std::chrono::milliseconds(20));
   }
 
   void reap() {
@@ -210,8 +203,8 @@ class SweepRunner {
 
 SweepOutcome execute_sweep(const SweepPlan& plan, const CommonOptions& common, const SweepOptions& options) {
   catch_interrupts();
-  FolderClaim claim(plan.folder, "another sweep is working in it", FolderClaim::Renewal::by_owner);
-  return SweepRunner(plan, common, options).run(claim);
+  const FolderClaim claim(plan.folder, "another sweep is working in it");
+  return SweepRunner(plan, common, options).run();
 }
 
 }  // namespace fp16lab::experiments

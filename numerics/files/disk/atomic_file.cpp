@@ -221,23 +221,6 @@ void AtomicFile::commit() {
   sync_folder_of(path_);
 }
 
-bool AtomicFile::commit_new() {
-  sync_and_close();
-  int error = ::link(temporary_.c_str(), path_.c_str()) == 0 ? 0 : errno;
-  if (error == EPERM || error == EOPNOTSUPP || error == ENOSYS) {  // a file system without links
-    error =
-        ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0 ? 0 : errno;
-  } else if (error != 0) {
-    // A server whose answer was lost has made the link all the same, and was asked again.
-    struct stat made {};
-    if (::stat(temporary_.c_str(), &made) == 0 && made.st_nlink == 2) error = 0;
-  }
-  if (error != 0 && error != EEXIST) fail_and_discard("link a complete file to", error);
-  ::unlink(temporary_.c_str());
-  if (error == 0) sync_folder_of(path_);
-  return error == 0;
-}
-
 void write_file_atomically(const std::filesystem::path& path, std::string_view content, NamedBy named_by) {
   AtomicFile file(path, named_by);
   file.append(content);

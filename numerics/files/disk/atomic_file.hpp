@@ -57,10 +57,6 @@ class AtomicFile {
   /// Syncs and renames; nothing may be appended afterwards. std::runtime_error where something else than a
   /// regular file has that name.
   void commit();
-  /// The same where `path` is not there yet. False, and nothing is left behind, if it is: of several writers,
-  /// on any machine that shares the file system, exactly one succeeds (link(2), which NFS keeps atomic). Not
-  /// of NamedBy::user.
-  [[nodiscard]] bool commit_new();
 
  private:
   [[noreturn]] void fail_and_discard(std::string_view what, int error);

@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/folder.hpp"
-#include "numerics/files/disk/input_file.hpp"
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/disk/sha256.hpp"
 #include "numerics/files/run/record_csv.hpp"
@@ -140,22 +138,6 @@ void remove_temporary_files(const std::filesystem::path& run_folder) {
                                              : whole.starts_with(name_prefix) && whole.ends_with(name_suffix);
       if (ours) remove_file(path);
     }
-  }
-}
-
-void renew_line_files(const std::filesystem::path& run_folder) {
-  for (const LineFileName& file : line_files) {
-    const std::filesystem::path path = run_folder / file.name;
-    if (!is_there(path)) continue;
-    const InputFile old(path);
-    AtomicFile renewed(path);
-    std::string block(std::size_t{1} << 20, '\0');
-    for (std::uint64_t done = 0; done < old.size(); done += block.size()) {
-      block.resize(static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), old.size() - done)));
-      old.read(done, std::as_writable_bytes(std::span(block)));
-      renewed.append(block);
-    }
-    renewed.commit();
   }
 }
 

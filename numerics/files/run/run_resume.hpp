@@ -36,10 +36,6 @@ void remove_old_checkpoints(const std::filesystem::path& run_folder, std::uint64
 /// the folder: nobody else writes there.
 void remove_temporary_files(const std::filesystem::path& run_folder);
 
-/// Puts a copy in the place of each line file, so that what a process still appends that has the old one open
-/// goes nowhere. The caller holds the folder.
-void renew_line_files(const std::filesystem::path& run_folder);
-
 /// What a checkpoint says of the line files: how many rows were on disk when it was written, and their
 /// digests. One line of JSON.
 std::string to_json(const RunRows& rows);

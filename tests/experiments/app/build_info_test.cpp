@@ -213,13 +213,13 @@ class Setup : public testing::Test {
 
 TEST_F(Setup, InstallsWhatTheDemoNeedsAndTheRestWhenAsked) {
   const std::string demo = installs({});
-  for (const std::string package : {"g++", "cmake", "libhwy-dev", "libcli11-dev", "gnuplot-nox", "bible-kjv"})
+  for (const std::string package : {"g++", "cmake", "libhwy-dev", "libcli11-dev", "librsvg2-bin", "bible-kjv"})
     EXPECT_THAT(demo, HasSubstr(" " + package));
   for (const std::string package :
        {"libgtest-dev", "libmpfr-dev", "libbenchmark-dev", "chromium", "context", "clang"})
     EXPECT_THAT(demo, Not(HasSubstr(package)));
   const std::string all = installs({"--tests"});
-  for (const std::string package : {"g++", "gnuplot-nox", "libgtest-dev", "libmpfr-dev", "libbenchmark-dev"})
+  for (const std::string package : {"g++", "librsvg2-bin", "libgtest-dev", "libmpfr-dev", "libbenchmark-dev"})
     EXPECT_THAT(all, HasSubstr(" " + package));
 }
 

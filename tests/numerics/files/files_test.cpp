@@ -4,10 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "numerics/files/disk/atomic_file.hpp"
@@ -69,63 +67,6 @@ TEST_F(Files, ATemporaryFileIsNeverOneThatIsThere) {
     std::string_view whole;
     EXPECT_TRUE(AtomicFile::is_temporary(name, whole)) << name;
     EXPECT_EQ(whole, "a");
-  }
-}
-
-TEST_F(Files, ANewFileIsMadeOnceAndAnExistingOneStays) {
-  const auto make = [&](std::string_view content) {
-    AtomicFile file(folder / "a");
-    file.append(content);
-    return file.commit_new();
-  };
-  EXPECT_TRUE(make("first"));
-  EXPECT_FALSE(make("second"));
-  EXPECT_EQ(read_file(folder / "a"), "first");
-  EXPECT_EQ(std::filesystem::hard_link_count(folder / "a"), 1u);
-  EXPECT_THAT(names(), ElementsAre("a"));
-  std::filesystem::remove(folder / "a");
-  std::filesystem::create_symlink("nowhere", folder / "a");  // a name that is taken, by what is not there
-  EXPECT_FALSE(make("third"));
-  EXPECT_TRUE(std::filesystem::is_symlink(folder / "a"));
-  std::filesystem::remove(folder / "a");
-  std::filesystem::create_directory(folder / "a");
-  EXPECT_FALSE(make("fourth"));
-  EXPECT_THAT(names(), ElementsAre("a"));
-  AtomicFile used(folder / "b");
-  EXPECT_TRUE(used.commit_new());
-  EXPECT_THROW(used.append("more"), std::logic_error);
-  EXPECT_THROW((void)used.commit_new(), std::logic_error);
-}
-
-TEST_F(Files, ANewFileThatCannotBeMadeNamesItsPath) {
-  std::filesystem::create_directory(folder / "inside");
-  AtomicFile file(folder / "inside" / "a");
-  std::filesystem::remove_all(folder / "inside");
-  EXPECT_THAT(message_of([&] { (void)file.commit_new(); }),
-              AllOf(HasSubstr((folder / "inside" / "a").string()), HasSubstr("No such file")));
-}
-
-TEST_F(Files, OfManyWhoMakeOneNewFileOneSucceeds) {
-  constexpr int writers = 8;
-  for (int round = 0; round < 20; ++round) {
-    std::atomic<int> ready = 0, made = 0;
-    std::atomic<int> winner = -1;
-    std::vector<std::thread> threads;
-    for (int i = 0; i < writers; ++i)
-      threads.emplace_back([&, i] {
-        AtomicFile file(folder / "a");
-        file.append(std::string(1000, static_cast<char>('0' + i)));
-        for (++ready; ready < writers;) std::this_thread::yield();
-        if (file.commit_new()) {
-          ++made;
-          winner = i;
-        }
-      });
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(made, 1);
-    EXPECT_EQ(read_file(folder / "a"), std::string(1000, static_cast<char>('0' + winner)));
-    EXPECT_THAT(names(), ElementsAre("a"));
-    std::filesystem::remove(folder / "a");
   }
 }
 

@@ -1,4 +1,4 @@
-// Who writes in a folder: one of several that want it, whoever finds its owner dead, nobody who was overtaken.
+// Who writes in a folder: one of several that want it, and whoever finds its owner dead.
 #include "experiments/app/run/folder_claim.hpp"
 
 #include <gmock/gmock.h>
@@ -10,12 +10,10 @@
 #include <array>
 #include <csignal>
 #include <fstream>
-#include <functional>
 #include <optional>
 #include <thread>
 
 #include "experiments/app/exit_code.hpp"
-#include "numerics/files/disk/atomic_file.hpp"
 #include "tests/experiments/app/small_runs.hpp"
 
 namespace fp16lab::experiments {
@@ -24,42 +22,28 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-constexpr FolderClaim::Timing quick{.renewal = 20ms, .patience = 300ms};
-
-/// A process of this machine that has ended: its id may come again, with another start.
-Claimant dead_claimant() {
-  Claimant dead = this_claimant();
+/// A process that has ended, of this machine or of `host`.
+Claimant dead_claimant(const std::string& host = this_claimant().host) {
   const pid_t child = fork();
   if (child == 0) _exit(0);
   waitpid(child, nullptr, 0);
-  dead.process = child;
-  return dead;
-}
-
-Claimant foreign(const std::string& host) {
-  Claimant claimant = this_claimant();
-  claimant.host = claimant.machine = host;
-  return claimant;
+  return {.host = host, .process = child, .since = "2026-11-23T09:00:00Z"};
 }
 
 class FolderClaimTest : public SmallRuns {
  protected:
-  std::optional<CommandError> refusal(const Claimant& self = this_claimant()) {
+  std::optional<CommandError> refusal() {
     try {
-      const FolderClaim claim(run_, "another process is writing this run", self, quick);
+      const FolderClaim claim(run_, "another process is writing this run");
+      EXPECT_EQ(claimant_of(run_)->process, getpid());
     } catch (const CommandError& error) {
       return error;
     }
     return std::nullopt;
   }
-  void leave(const std::string& text, const char* name = "claim.json") {
+  void leave(const std::string& text) {
     std::filesystem::create_directories(run_);
-    testing_support::write_bytes(run_ / name, text);
-  }
-  static double seconds_of(const std::function<void()>& what) {
-    const auto start = std::chrono::steady_clock::now();
-    what();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    testing_support::write_bytes(run_ / "claim.json", text);
   }
   const std::filesystem::path run_ = folder_ / "deep" / "run";
 };
@@ -67,14 +51,14 @@ class FolderClaimTest : public SmallRuns {
 TEST_F(FolderClaimTest, OneOwnerAtATimeAndAnotherAfterIt) {
   {
     const FolderClaim claim(run_, "");
-    EXPECT_TRUE(claim.held());
-    EXPECT_EQ(claimant_of(run_)->process, getpid());
-    const auto refused = refusal();
-    ASSERT_TRUE(refused);
-    EXPECT_EQ(refused->code, ExitCode::usage);
-    EXPECT_THAT(refused->what(),
-                HasSubstr("--out: " + run_.string() + ": another process is writing this run (host "));
-    EXPECT_THAT(refused->what(), HasSubstr("process " + std::to_string(getpid()) + ", since 2"));
+    for (int again = 0; again < 2; ++again) {
+      const auto refused = refusal();
+      ASSERT_TRUE(refused);
+      EXPECT_EQ(refused->code, ExitCode::usage);
+      EXPECT_THAT(refused->what(),
+                  HasSubstr("--out: " + run_.string() + ": another process is writing this run (host "));
+      EXPECT_THAT(refused->what(), HasSubstr("process " + std::to_string(getpid()) + ", since 2"));
+    }
   }
   EXPECT_FALSE(std::filesystem::exists(run_)) << "nothing was left in it";
   EXPECT_FALSE(refusal());
@@ -92,75 +76,37 @@ TEST_F(FolderClaimTest, WhatCannotBeMadeSaysWhy) {
   }
 }
 
-TEST_F(FolderClaimTest, ADeadProcessOfThisMachineIsFollowedAtOnce) {
-  Claimant reborn = this_claimant();
-  reborn.process_start -= 1;  // another process had this id
-  for (const Claimant& owner : {dead_claimant(), reborn}) {
-    leave(to_json(owner));
-    const double seconds = seconds_of([&] {
-      const FolderClaim claim(run_, "");
-      EXPECT_TRUE(claim.held());
-      EXPECT_FALSE(claim.took_over_unseen()) << "it is known to be dead";
-    });
-    EXPECT_LT(seconds, 5) << "no wait for the patience of a minute";
+TEST_F(FolderClaimTest, ADeadOwnersFolderIsTakenOver) {
+  for (const std::string& text : {to_json(dead_claimant()), std::string(), std::string("claimed by hand")}) {
+    leave(text);
+    testing::internal::CaptureStderr();
+    EXPECT_FALSE(refusal()) << text;
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    EXPECT_TRUE(std::filesystem::is_empty(run_)) << "who did not make the folder does not remove it";
   }
+  leave(to_json(dead_claimant("node7")));
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(refusal());
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      HasSubstr(run_.string() + ": taken over from a process that holds its lock no more (host node7, "));
 }
 
-TEST_F(FolderClaimTest, AnotherMachinesClaimIsWatchedForASignOfLife) {
-  const FolderClaim owner(run_, "", foreign("far"), quick);
-  const auto refused = refusal(foreign("here"));
-  ASSERT_TRUE(refused);
-  EXPECT_THAT(refused->what(), HasSubstr("(host far, process"));
-  EXPECT_TRUE(owner.held());
+TEST_F(FolderClaimTest, WhoseClaimWasReplacedLeavesTheOther) {
+  std::optional<FolderClaim> first;
+  first.emplace(run_, "");
+  std::filesystem::remove(run_ / "claim.json");
+  const FolderClaim second(run_, "");
+  first.reset();
+  EXPECT_TRUE(claimant_of(run_));
+  EXPECT_TRUE(refusal());
 }
 
-TEST_F(FolderClaimTest, WhatIsNotRenewedIsTakenOverAndItsOwnerFindsOut) {
-  // An owner that is cut off: its thread renews nothing for an hour.
-  const FolderClaim owner(run_, "", foreign("far"), {.renewal = 1h, .patience = 1h});
-  {
-    std::optional<FolderClaim> next;
-    const double seconds = seconds_of([&] { next.emplace(run_, "", foreign("near"), quick); });
-    EXPECT_GE(seconds, .3);
-    EXPECT_TRUE(next->took_over_unseen());
-    EXPECT_TRUE(next->held());
-    EXPECT_FALSE(owner.held());
-    try {
-      owner.require_held();
-      FAIL() << "still held";
-    } catch (const CommandError& lost) {
-      EXPECT_EQ(lost.code, ExitCode::run_failed);
-      EXPECT_THAT(lost.what(), HasSubstr(run_.string() + ": this process was overtaken (host near, process"));
-    }
-  }
-  EXPECT_FALSE(std::filesystem::exists(run_ / "claim.json"));
-  EXPECT_THROW(owner.require_held(), CommandError);
-}
-
-TEST_F(FolderClaimTest, AnOvertakenOwnerLeavesTheClaimThatIsNotItsOwn) {
-  std::optional<FolderClaim> owner;
-  owner.emplace(run_, "", foreign("far"), FolderClaim::Timing{.renewal = 1h, .patience = 1h});
-  const FolderClaim next(run_, "", foreign("near"), quick);
-  owner.reset();
-  EXPECT_TRUE(next.held());
-}
-
-TEST_F(FolderClaimTest, WhatIsNoClaimAges) {
+TEST_F(FolderClaimTest, WhatIsNoClaimIsNothing) {
   for (const char* const text : {"", "{}", "{\"host\": 1}", "[]", "claimed by hand"}) {
     leave(text);
-    EXPECT_FALSE(claimant_of(run_));
-    const FolderClaim claim(run_, "", this_claimant(), quick);
-    EXPECT_TRUE(claim.took_over_unseen()) << text;
+    EXPECT_FALSE(claimant_of(run_)) << text;
   }
-}
-
-TEST_F(FolderClaimTest, ATakeoverThatDiedHalfWayIsFinishedByTheNext) {
-  leave(to_json(dead_claimant()));
-  leave(to_json(dead_claimant()), "claim.json.next");
-  EXPECT_FALSE(refusal());
-  leave(to_json(foreign("far")));
-  leave(to_json(foreign("farther")), "claim.json.next");
-  EXPECT_FALSE(refusal());
-  EXPECT_TRUE(std::filesystem::is_empty(run_)) << "who did not make the folder does not remove it";
 }
 
 /// Processes that all want the folder at the same moment; whoever gets it keeps it until all have answered.
@@ -177,9 +123,9 @@ std::string race(const std::filesystem::path& folder, int processes) {
     if (read(start[0], &none, 1) != 0) _exit(1);  // until the parent closes it
     char answer = 'r';
     try {
-      const FolderClaim claim(folder, "", this_claimant(), quick);
+      const FolderClaim claim(folder, "");
       answer = 'w';
-      if (write(answers[1], &answer, 1) != 1 || read(end[0], &none, 1) != 0 || !claim.held()) _exit(1);
+      if (write(answers[1], &answer, 1) != 1 || read(end[0], &none, 1) != 0) _exit(1);
       answer = 0;
     } catch (const std::exception&) {
       if (write(answers[1], &answer, 1) != 1) _exit(1);
@@ -210,37 +156,10 @@ TEST_F(FolderClaimTest, OfProcessesThatRaceOneWins) {
     EXPECT_EQ(race(run_, 4), "rrrw") << "a free folder, round " << round;
     leave(to_json(dead_claimant()));
     EXPECT_EQ(race(run_, 4), "rrrw") << "a dead owner, round " << round;
-    leave(to_json(dead_claimant()));
-    leave(to_json(dead_claimant()), "claim.json.next");
-    EXPECT_EQ(race(run_, 4), "rrrw") << "a dead owner and a dead follower, round " << round;
   }
 }
 
 // The same through the program.
-
-TEST_F(FolderClaimTest, ATrainingThatIsOvertakenWritesNothingMore) {
-  const std::vector<std::string> arguments{
-      "train",   "-c",    write_config("1000000").string(), "-o", path("run"),
-      "--quiet", "--set", "checkpoint.every=1000"};
-  testing_support::Spawned training(fp16lab_binary, arguments, folder_);
-  const auto rows = [&] { return std::filesystem::file_size(folder_ / "run" / "steps.csv"); };
-  const auto deadline = std::chrono::steady_clock::now() + 60s;
-  while (!std::filesystem::exists(folder_ / "run" / "steps.csv") || rows() < 1000) {
-    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
-    std::this_thread::sleep_for(5ms);
-  }
-  training.signal(SIGSTOP);
-  write_file_atomically(folder_ / "run" / "claim.json", to_json(foreign("elsewhere")));
-  // Between stop and file it may have been inside a row: that one is still written.
-  const std::string manifest = read("run/manifest.json");
-  const auto before = rows();
-  training.signal(SIGCONT);
-  const auto ended = training.wait();
-  expect_one_line_error(ended, 1, "this process was overtaken (host elsewhere, process ");
-  EXPECT_LE(rows(), before + 200) << "at most the row that it was writing";
-  EXPECT_EQ(read("run/manifest.json"), manifest) << "its end is not the run's";
-  EXPECT_EQ(claimant_of(folder_ / "run")->host, "elsewhere");
-}
 
 TEST_F(FolderClaimTest, AKilledTrainingIsContinuedAtOnce) {
   const std::vector<std::string> arguments{

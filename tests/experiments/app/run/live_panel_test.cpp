@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "numerics/text/text.hpp"
+
 namespace fp16lab::experiments {
 namespace {
 
@@ -64,13 +66,14 @@ LiveView some_view() {
 TEST(LivePanel, EightyColumns) {
   const auto lines = render(some_view(), {.columns = 80, .rows = 24}, plain);
   ASSERT_THAT(lines, SizeIs(5));
-  EXPECT_EQ(lines[0], "run   step 120/200   loss 0.25   50 steps/s, 2 s left");
-  EXPECT_EQ(lines[1], "scale 2^16   skipped 3   _.,-~=*#");
-  EXPECT_EQ(lines[2], "gradients of step 100:  . lost  - subnormal  = normal  ! overflow");
+  EXPECT_EQ(lines[0].text, "run   step 120/200   loss 0.25   50 steps/s, 2 s left");
+  EXPECT_EQ(lines[1].text, "scale 2^16   skipped 3   _.,-~=*#");
+  EXPECT_EQ(lines[2].text, "gradients of step 100:  . lost  - subnormal  = normal  ! overflow");
   // 80 columns - "fc1" - 2 - " 25.0% lost" (12) = 63 cells: 15.75, 15.75, 31.5, by largest remainder.
-  EXPECT_EQ(lines[3],
+  EXPECT_EQ(lines[3].text,
             "fc1  " + std::string(16, '.') + std::string(16, '-') + std::string(31, '=') + "  25.0% lost");
-  EXPECT_EQ(lines[4], "fc2  " + std::string(62, '=') + "!" + "   0.0% lost") << "1% of 63 cells is one cell";
+  EXPECT_EQ(lines[4].text, "fc2  " + std::string(62, '=') + "!" + "   0.0% lost")
+      << "1% of 63 cells is one cell";
 }
 
 // What BF16 stored was not lost, wherever FP16's edges are; and what stayed FP32 was not cast at all.
@@ -83,9 +86,10 @@ TEST(LivePanel, LostIsWhatTheCastDidAndFp32SaysWhatFp16Would) {
   fp32.in_fp16 = count_ranges(counts, fp16_range, 1.0);
   view.layers = {bf16, fp32};
   const auto lines = render(view, {.columns = 80, .rows = 24}, plain);
-  EXPECT_THAT(lines[2], ::testing::EndsWith("  would: FP16"));
-  EXPECT_EQ(lines[3], "fc1  " + std::string(63, '=') + "   0.0% lost");
-  EXPECT_THAT(lines[4], AllOf(::testing::StartsWith("fc2  ......"), ::testing::EndsWith(" 25.0% would")));
+  EXPECT_THAT(lines[2].text, ::testing::EndsWith("  would: FP16"));
+  EXPECT_EQ(lines[3].text, "fc1  " + std::string(63, '=') + "   0.0% lost");
+  EXPECT_THAT(lines[4].text,
+              AllOf(::testing::StartsWith("fc2  ......"), ::testing::EndsWith(" 25.0% would")));
 }
 
 TEST(LivePanel, NoLineIsWiderAndNoneTooMany) {
@@ -95,23 +99,20 @@ TEST(LivePanel, NoLineIsWiderAndNoneTooMany) {
   for (int layer = 0; layer < 60; ++layer)
     view.layers.push_back(
         cast_layer("encoder.layer" + std::to_string(layer) + ".attention.qkv", counts_of(1, 2, 3, 4)));
-  for (const bool colour : {false, true}) {
-    for (const bool unicode : {false, true}) {
-      for (int columns = 1; columns <= 130; ++columns) {
-        for (const int rows : {1, 2, 3, 4, 5, 10, 100}) {
-          const auto lines = render(view, {columns, rows}, {colour, unicode});
-          EXPECT_LE(lines.size(), static_cast<std::size_t>(std::max(rows - 1, 1)));
-          for (const std::string& line : lines) {
-            EXPECT_LE(visible_width(line), columns) << line;
-            EXPECT_EQ(line.find('\n'), std::string::npos);
-            const std::size_t last = line.rfind("\x1b[");
-            EXPECT_TRUE(last == std::string::npos || line.compare(last, 4, "\x1b[0m") == 0)
-                << "colours end with their line";
-          }
+  for (const bool unicode : {false, true})
+    for (int columns = 1; columns <= 130; ++columns)
+      for (const int rows : {1, 2, 3, 4, 5, 10, 100}) {
+        const auto lines = render(view, {columns, rows}, {.unicode = unicode});
+        EXPECT_LE(lines.size(), static_cast<std::size_t>(std::max(rows - 1, 1)));
+        for (const PanelLine& line : lines) {
+          EXPECT_LE(utf8_length(line.text), static_cast<std::size_t>(columns)) << line.text;
+          EXPECT_EQ(line.text.find('\n'), std::string::npos);
+          const std::string coloured = painted(line);
+          const std::size_t last = coloured.rfind("\x1b[");
+          EXPECT_TRUE(last == std::string::npos || coloured.compare(last, 4, "\x1b[0m") == 0)
+              << "colours end with their line";
         }
       }
-    }
-  }
 }
 
 TEST(LivePanel, SaysHowManyLayersDoNotFit) {
@@ -120,22 +121,22 @@ TEST(LivePanel, SaysHowManyLayersDoNotFit) {
     view.layers.push_back(cast_layer("l" + std::to_string(layer), counts_of(1, 1, 1, 1)));
   const auto lines = render(view, {.columns = 80, .rows = 10}, plain);
   ASSERT_THAT(lines, SizeIs(9));
-  EXPECT_EQ(lines.back(), "and 17 more layers") << "9 lines - 3 above - this one = 5 of 22";
+  EXPECT_EQ(lines.back().text, "and 17 more layers") << "9 lines - 3 above - this one = 5 of 22";
 }
 
 TEST(LivePanel, ColoursDifferAndDoNotMoveAnything) {
-  const LiveView view = some_view();
-  const auto without = render(view, {80, 24}, plain);
-  const auto with = render(view, {80, 24}, {.colour = true, .unicode = false});
-  ASSERT_EQ(with.size(), without.size());
-  for (std::size_t i = 0; i < with.size(); ++i) {
-    std::string bare = with[i];
+  const auto lines = render(some_view(), {80, 24}, plain);
+  for (const PanelLine& line : lines) {
+    std::string bare = painted(line);
     for (std::size_t at = bare.find('\x1b'); at != std::string::npos; at = bare.find('\x1b'))
       bare.erase(at, bare.find('m', at) - at + 1);
-    EXPECT_EQ(bare, without[i]);
+    EXPECT_EQ(bare, line.text);
   }
-  EXPECT_THAT(with[3], HasSubstr("\x1b[38;5;166m."));
-  EXPECT_THAT(with[3], HasSubstr("\x1b[38;5;74m="));
+  EXPECT_EQ(painted(lines[1]), lines[1].text) << "zones have colours, not the line of scales";
+  EXPECT_THAT(painted(lines[2]), HasSubstr("\x1b[38;5;166m.\x1b[0m lost"));
+  EXPECT_THAT(painted(lines[3]), HasSubstr("\x1b[38;5;166m."));
+  EXPECT_THAT(painted(lines[3]), HasSubstr("\x1b[38;5;74m="));
+  EXPECT_THAT(painted(lines[3]), ::testing::EndsWith("\x1b[0m  25.0% lost"));
 }
 
 TEST(LivePanel, AViewBeforeAnythingWasObserved) {
@@ -150,10 +151,10 @@ TEST(LivePanel, ScalesThatAreNoPowersOfTwoAndConstantOnes) {
   LiveView view = some_view();
   view.loss_scale = 1000;
   view.log2_scales = {4, 4, 4};
-  EXPECT_EQ(render(view, {80, 24}, plain)[1], "scale 1000   skipped 3   ___");
+  EXPECT_EQ(render(view, {80, 24}, plain)[1].text, "scale 1000   skipped 3   ___");
   view.log2_scales = {0, 7, std::nan("")};
-  EXPECT_EQ(render(view, {80, 24}, plain)[1], "scale 1000   skipped 3   _#?");
-  EXPECT_EQ(render(view, {80, 24}, {.colour = false, .unicode = true})[1],
+  EXPECT_EQ(render(view, {80, 24}, plain)[1].text, "scale 1000   skipped 3   _#?");
+  EXPECT_EQ(render(view, {80, 24}, {.colour = false, .unicode = true})[1].text,
             "scale 1000   skipped 3   \u2581\u2588?");
 }
 
@@ -161,8 +162,8 @@ TEST(LivePanel, TheSparklineShowsTheNewest) {
   LiveView view = some_view();
   view.log2_scales.assign(100, 0.0);
   view.log2_scales.back() = 1.0;
-  const std::string line = render(view, {40, 24}, plain)[1];
-  EXPECT_EQ(visible_width(line), 40);
+  const std::string line = render(view, {40, 24}, plain)[1].text;
+  EXPECT_EQ(line.size(), 40u);
   EXPECT_EQ(line.back(), '#');
 }
 
@@ -179,13 +180,6 @@ TEST(LivePanel, SharesAddUpAndForgetNobody) {
         EXPECT_EQ(std::accumulate(shares.begin(), shares.end(), 0), cells);
         EXPECT_THAT(shares, Each(Le(cells)));
       }
-}
-
-TEST(LivePanel, WidthsCountCharactersNotBytes) {
-  EXPECT_EQ(visible_width("abc"), 3);
-  EXPECT_EQ(visible_width("\x1b[38;5;166m..\x1b[0m"), 2);
-  EXPECT_EQ(visible_width("\u2581\u2582 x"), 4);
-  EXPECT_EQ(visible_width("\x1b["), 0);
 }
 
 }  // namespace

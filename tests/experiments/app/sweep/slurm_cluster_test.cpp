@@ -93,7 +93,7 @@ TEST_F(SweepCluster, SixtyRunsAreCompleteOnceWhateverWasKilled) {
   ASSERT_EQ(submitted.exit_code, 0) << submitted.err;
   EXPECT_NE(submitted.err.find("sweep: 60 runs in Slurm's job "), std::string::npos) << submitted.err;
   const std::string again = submit({"--set", "checkpoint.every=200"}).err;
-  EXPECT_NE(again.find("are still in the queue"), std::string::npos) << again;
+  EXPECT_NE(again.find("is still in the queue"), std::string::npos) << again;
 
   // Training processes die.
   std::set<std::int64_t> killed;
@@ -149,7 +149,7 @@ TEST_F(SweepCluster, AtItsTimeLimitAnElementIsQueuedAgainAndCancelledItStaysSo) 
   write_seeds(1, "100000000");
   start("RequeueExit=143\n");
   const auto submitted = submit(
-      {"--set", "observe.histograms_every=0", "--jobs", "1", "--time", "1", "--sbatch=--signal=B:TERM@55"});
+      {"--set", "observe.histograms_every=0", "--jobs", "1", "--time", "1:00", "--sbatch=--signal=B:TERM@55"});
   ASSERT_EQ(submitted.exit_code, 0) << submitted.err;
   const std::string& run = runs_.front();
   ASSERT_TRUE(wait_for([&] { return any_running(); }));

@@ -20,19 +20,16 @@ class SweepEngine : public SweepRuns {
     testing_support::write_bytes(path("bin/" + name), "#!/bin/bash\n" + text);
     std::filesystem::permissions(path("bin/" + name), std::filesystem::perms::owner_all);
   }
-  /// A cluster whose arrays have up to `largest` elements, and whose jobs are in `state`.
-  void install_slurm(int largest = 1001, const std::string& state = "RUNNING") {
+  /// A cluster whose jobs are in `state`.
+  void install_slurm(const std::string& state = "RUNNING") {
     install("sbatch", "printf '%s\\n' call \"$@\" >> " + path("sbatch.log") +
                           "\necho 'sbatch: note: a line of the site' >&2\n"
                           "id=$((100 + $(grep -c '^call$' " +
                           path("sbatch.log") + ")))\necho \"$id;cluster\"\n");
     install("scontrol", "printf '%s ' \"$@\" >> " + path("scontrol.log") +
-                            "\ncase $2 in\nconfig) echo 'Configuration "
-                            "data'; echo 'MaxArraySize            = " +
-                            std::to_string(largest) +
-                            "' ;;\njob) echo 'JobId=7 JobName=x'; echo '   JobState=" + state +
-                            " Reason=None' ;;\nesac\n");
-    install("squeue", "cat " + path("queue") + " 2>/dev/null\nexit 0\n");
+                            "\necho 'JobId=7 JobName=x'; echo '   JobState=" + state + " Reason=None'\n");
+    install("squeue",
+            "echo \"$@\" > " + path("squeue.log") + "\ncat " + path("queue") + " 2>/dev/null\nexit 0\n");
   }
   testing_support::Finished engine(const std::string& name, std::vector<std::string> more = {}) {
     write_sweep(steps_);
@@ -53,12 +50,12 @@ class SweepEngine : public SweepRuns {
     }
     return calls;
   }
-  /// An element of the array that begins at `first`, as a node runs it.
-  testing_support::Spawned element(int index, int first = 0) const {
+  /// An element of the array as a node runs it.
+  testing_support::Spawned element(int index) const {
     std::map<std::string, std::string> variables = environment();
     variables["SLURM_ARRAY_TASK_ID"] = std::to_string(index);
     variables["SLURM_JOB_ID"] = "7";
-    return {"/bin/bash", {path("out/plan/slurm.sh"), std::to_string(first)}, folder_, variables};
+    return {"/bin/bash", {path("out/plan/slurm.sh")}, folder_, variables};
   }
 
   bool only_ours_ = false;  ///< is nothing else in PATH?
@@ -66,7 +63,6 @@ class SweepEngine : public SweepRuns {
 };
 
 TEST_F(SweepEngine, ADryRunSaysWhatWouldBeCalledAndWritesNothing) {
-  install_slurm(2);
   const auto parallel = engine("parallel", {"--dry-run", "--jobs", "2", "--threads", "4", "--tries", "5",
                                             "--sshlogin", "2/node 7", "--quiet"});
   ASSERT_EQ(parallel.exit_code, 0) << parallel.err;
@@ -88,66 +84,43 @@ TEST_F(SweepEngine, ADryRunSaysWhatWouldBeCalledAndWritesNothing) {
       "slurm", {"--dry-run", "--quiet", "--jobs", "3", "--partition", "cpu", "--time", "1:00:00", "--mem",
                 "2G", "--cpus", "4", "--sbatch=--account=lab", "--sbatch", "--comment=two words"});
   ASSERT_EQ(slurm.exit_code, 0) << slurm.err;
-  const std::string log = path("out/plan/slurm-%A_%a.log"), script = path("out/plan/slurm.sh");
-  const std::string options =
-      "--output=" + log + " --cpus-per-task=4 --partition=cpu --time=1:00:00 --mem=2G ";
-  const std::string calls =
-      "sbatch --parsable --requeue --array=0-1%3 " + options + "--account=lab '--comment=two words' " +
-      script + " 0\nsbatch --parsable --requeue --array=0-1%3 " + options +
-      "--dependency=afterany:PREVIOUS --account=lab '--comment=two words' " + script + " 2\n";
-  EXPECT_EQ(slurm.out.find(calls + "\n" + script + ":\n#!/bin/bash\n"), 0u) << slurm.out;
+  const std::string script = path("out/plan/slurm.sh");
+  EXPECT_EQ(slurm.out.find("sbatch --parsable --requeue --job-name=fp16lab-"), 0u) << slurm.out;
+  EXPECT_NE(
+      slurm.out.find(" --array=0-3%3 --chdir=" + path("out/plan") +
+                     " --output=slurm-%A_%a.log --cpus-per-task=4 --partition=cpu --time=1:00:00 --mem=2G "
+                     "--account=lab '--comment=two words' " +
+                     script + "\n\n" + script + ":\n#!/bin/bash\n"),
+      std::string::npos)
+      << slurm.out;
   EXPECT_NE(slurm.out.find("#SBATCH --signal=B:TERM@120\n"), std::string::npos);
-  EXPECT_EQ(read("sbatch.log"), "") << "nothing is submitted";
   EXPECT_FALSE(std::filesystem::exists(path("out")));
-
-  only_ours_ = true;
-  std::filesystem::remove_all(path("bin"));
-  const auto elsewhere = engine("slurm", {"--dry-run"});
-  EXPECT_EQ(elsewhere.exit_code, 0) << elsewhere.err;
-  EXPECT_NE(elsewhere.err.find("MaxArraySize is taken for Slurm's default, 1001: "), std::string::npos)
-      << elsewhere.err;
 }
 
-TEST_F(SweepEngine, ArraysAreSplitAtTheClustersLimit) {
-  install_slurm(3);
-  const auto result = engine("slurm", {"--sbatch=--qos=low", "--runs-per-element", "1", "--jobs", "2"});
+TEST_F(SweepEngine, OneArrayAtATimeIsSubmitted) {
+  install_slurm();
+  const auto result = engine("slurm", {"--sbatch=--qos=low", "--runs-per-element", "3", "--jobs", "2"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.out, "101\n102\n");
+  EXPECT_EQ(result.out, "101\n");
   EXPECT_NE(
-      result.err.find("sweep: 4 runs in Slurm's jobs 101, 102; table and page, also while they run: fp16lab "
-                      "sweep --collect -o " +
+      result.err.find("sweep: 4 runs in Slurm's job 101; table and page, also while they run: fp16lab sweep "
+                      "--collect -o " +
                       path("out") + "\n"),
       std::string::npos)
       << result.err;
-  ASSERT_EQ(calls().size(), 2u);
-  EXPECT_NE(calls()[0].find("--array=0-2%2 "), std::string::npos) << calls()[0];
-  EXPECT_NE(calls()[0].find("--qos=low " + path("out/plan/slurm.sh") + " 0 "), std::string::npos)
-      << calls()[0];
-  EXPECT_NE(calls()[1].find("--array=0-0%2 "), std::string::npos) << calls()[1];
-  EXPECT_NE(calls()[1].find("--dependency=afterany:101 "), std::string::npos) << calls()[1];
-  EXPECT_NE(calls()[1].find("slurm.sh 3 "), std::string::npos) << calls()[1];
-  EXPECT_EQ(read("scontrol.log"), "show config ");
+  ASSERT_EQ(calls().size(), 1u);
+  EXPECT_NE(calls()[0].find("--array=0-1%2 "), std::string::npos) << calls()[0];
+  EXPECT_NE(calls()[0].find("--qos=low " + path("out/plan/slurm.sh") + " "), std::string::npos) << calls()[0];
+  const std::string name =
+      read("squeue.log").substr(std::string("--noheader --format=%F --name=").size(), 20);
+  EXPECT_NE(calls()[0].find("--job-name=" + name + " "), std::string::npos) << calls()[0] << name;
 
-  // While they are in the queue nothing is submitted twice.
-  testing_support::write_bytes(path("queue"), "17\n102\n102\n");
+  testing_support::write_bytes(path("queue"), "102\n102\n");
   expect_one_line_error(
       engine("slurm"), 2,
-      "earlier Slurm jobs of this sweep are still in the queue: 102; wait for them, or end them by "
+      "an earlier Slurm job of this sweep is still in the queue: 102; wait for it, or end it by "
       "'scancel 102'");
-  testing_support::write_bytes(path("queue"), "17\n");
-  EXPECT_EQ(engine("slurm", {"--runs-per-element", "3"}).out, "103\n");
-  EXPECT_NE(calls()[2].find("--array=0-1 "), std::string::npos) << calls()[2];
-}
-
-TEST_F(SweepEngine, WhatWasSubmittedBeforeARefusalIsSaidAndKept) {
-  install_slurm(2);
-  install("sbatch", "[ -e " + path("full") + " ] && { echo 'sbatch: error: Job limit'; exit 1; }\ntouch " +
-                        path("full") + "\necho 31\n");
-  expect_one_line_error(
-      engine("slurm"), 1,
-      "sbatch ended with exit code 1: sbatch: error: Job limit; submitted before, and in the queue: 31");
-  testing_support::write_bytes(path("queue"), "31\n");
-  expect_one_line_error(engine("slurm"), 2, "earlier Slurm jobs of this sweep are still in the queue: 31; ");
+  EXPECT_EQ(calls().size(), 1u) << "while it is there nothing is submitted twice";
 }
 
 TEST_F(SweepEngine, TheScriptsElementsMakeEveryRunWithTheBitsOfTheSweep) {
@@ -165,7 +138,6 @@ TEST_F(SweepEngine, TheScriptsElementsMakeEveryRunWithTheBitsOfTheSweep) {
   EXPECT_EQ(std::count(first.err.begin(), first.err.end(), '\n'), 3) << "tried twice: " << first.err;
   EXPECT_EQ(digests("out/" + all_runs[2]), digests("whole/" + all_runs[2])) << "the others go on";
   EXPECT_EQ(element(1).wait().exit_code, 0);
-  EXPECT_EQ(element(0, 1).wait().exit_code, 0) << "by another array's beginning; task 4 is complete";
 
   // The second submission has what is left.
   std::filesystem::remove(path("out/" + all_runs[1]));
@@ -202,7 +174,7 @@ TEST_F(SweepEngine, AnElementThatIsToldToEndSavesAndIsQueuedAgainUnlessItIsCance
   EXPECT_EQ(read("scontrol.log"), "show job 7 requeue 7 ");
   EXPECT_FALSE(std::filesystem::exists(path("out/" + all_runs[1]))) << "no further run began";
 
-  install_slurm(1001, "CANCELLED");
+  install_slurm("CANCELLED");
   EXPECT_EQ(told(true), 130);
   EXPECT_EQ(read("scontrol.log"), "show job 7 requeue 7 show job 7 ");
   EXPECT_EQ(resumptions(), 1u);
@@ -244,29 +216,25 @@ TEST_F(SweepEngine, WhatIsWrongIsSaidInOneLine) {
                                                       path("a{}b"), "--engine", "parallel", "--dry-run"},
                                                      folder_),
                         2, "GNU parallel takes '{' for a place to fill in");
-  for (const auto& [name, folder, error] :
-       {std::tuple{"parallel", "a\nb", "a job for a line"}, {"slurm", "a\\b", "sbatch takes a backslash"}})
-    expect_one_line_error(testing_support::run_program(fp16lab_binary,
-                                                       {"sweep", "-c", write_sweep().string(), "-o",
-                                                        path(folder), "--engine", name, "--dry-run"},
-                                                       folder_),
-                          2, error);
+  expect_one_line_error(testing_support::run_program(fp16lab_binary,
+                                                     {"sweep", "-c", path("sweep.toml"), "-o", path("a\nb"),
+                                                      "--engine", "parallel", "--dry-run"},
+                                                     folder_),
+                        2, "a job for a line");
   install("sbatch", "echo 'sbatch: error: invalid partition specified: x' >&2\nexit 1\n");
   expect_one_line_error(engine("slurm"), 1,
                         "sbatch ended with exit code 1: sbatch: error: invalid partition specified: x");
   install("sbatch", "echo what\n");
   expect_one_line_error(engine("slurm"), 1, "sbatch --parsable: expected the number of a job, found 'what");
-  install("scontrol", "echo 'MaxArraySize = 0'\n");
-  expect_one_line_error(engine("slurm"), 1, "expected a line 'MaxArraySize = N' with N above 0");
-  install("scontrol", "echo 'slurm_load_ctl_conf error' >&2\nexit 1\n");
-  expect_one_line_error(engine("slurm"), 1, "scontrol ended with exit code 1: slurm_load_ctl_conf error");
+  install("squeue", "echo 'slurm_load_jobs error' >&2\nexit 1\n");
+  expect_one_line_error(engine("slurm"), 1, "squeue ended with exit code 1: slurm_load_jobs error");
 
   only_ours_ = true;
   install("parallel", "echo 'parallel: invalid option -- -'\nexit 1\n");
   expect_one_line_error(engine("parallel"), 3, "/bin/parallel is another program than GNU parallel");
   std::filesystem::remove_all(path("bin"));
   expect_one_line_error(engine("parallel"), 3, "there is no GNU parallel in PATH (Debian: parallel)");
-  expect_one_line_error(engine("slurm"), 3, "there is no sbatch in PATH: submit on a machine of the cluster");
+  expect_one_line_error(engine("slurm"), 3, "there is no squeue in PATH: submit on a machine of the cluster");
   EXPECT_FALSE(std::filesystem::exists(path("out/" + all_runs[0])));
 }
 

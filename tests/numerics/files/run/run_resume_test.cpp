@@ -100,27 +100,6 @@ TEST_F(RunResume, AContinuedRunIsTheWholeOne) {
   }
 }
 
-TEST_F(RunResume, WhoHasAnOldLineFileOpenWritesNowhere) {
-  write_run();
-  std::filesystem::remove(folder / run_file::evaluations);
-  const std::string large(3'000'000, 'x');  // of several blocks
-  std::ofstream(folder / run_file::histograms, std::ios::binary) << large;
-  const std::string steps = read_file(folder / run_file::steps);
-  const std::string manifest = read_file(folder / run_file::manifest);
-  LineFile overtaken(folder / run_file::steps, LineFile::Mode::append);
-  renew_line_files(folder);
-  overtaken.append("13,of somebody who was cut off");
-  EXPECT_EQ(read_file(folder / run_file::steps), steps);
-  EXPECT_EQ(read_file(folder / run_file::histograms), large);
-  EXPECT_EQ(read_file(folder / run_file::manifest), manifest);
-  EXPECT_FALSE(std::filesystem::exists(folder / run_file::evaluations)) << "what is not there is not made";
-  EXPECT_FALSE(std::filesystem::exists(folder / run_file::culprits));
-  LineFile(folder / run_file::steps, LineFile::Mode::append).append("13,of the new owner");
-  EXPECT_EQ(read_file(folder / run_file::steps), steps + "13,of the new owner\n");
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    EXPECT_EQ(entry.path().string().find(AtomicFile::temporary_mark), std::string::npos) << entry.path();
-}
-
 TEST_F(RunResume, FromTheBeginningEverythingIsWrittenAnew) {
   write_run("torn");
   { RunWriter writer = resume(0); }
