@@ -628,7 +628,7 @@ std::vector<Question<Generations>> generation_questions() {
   std::vector<Compared> against_fp32;
   for (const std::string_view row : f32_rows) against_fp32.push_back({row, fp32_variant});
   const auto spread = [](std::string claim, const std::string& control_name,
-                         std::span<const std::string_view> control) -> Question<Generations> {
+                         std::span<const std::string_view> others) -> Question<Generations> {
     return {
         std::move(claim),
         fmt::format("scatter of ln(final test loss) over volta, ampere and hopper in a seed, as a multiple "
@@ -636,7 +636,7 @@ std::vector<Question<Generations>> generation_questions() {
                     "(jackknife over seeds) ends below {}; FAILS if it, or that of one workload "
                     "(Bonferroni), begins above {}; else CANNOT TELL",
                     control_name, largest_spread_ratio, largest_spread_ratio),
-        [control](const Generations& measured) { return spread_against(measured, f32_rows, control); }};
+        [others](const Generations& measured) { return spread_against(measured, f32_rows, others); }};
   };
   return {
       {"Tensor cores whose rows hold the same numbers train to the same bits: Turing = Ampere = Ada, Hopper "
