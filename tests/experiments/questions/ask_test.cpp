@@ -56,7 +56,7 @@ TEST_F(Ask, HelpAndErrorsSayHowItWasCalled) {
     };
     EXPECT_THAT(with("--help").out, HasSubstr("Usage: " + name + " [OPTIONS]"));
     EXPECT_THAT(with("--help").out, HasSubstr("\n  " + name + " -o results/exp_underflow\n"));
-    EXPECT_THAT(with("--help").out, HasSubstr("(default: results/exp_underflow)"));
+    EXPECT_THAT(with("--help").out, HasSubstr("results/exp_underflow)\n"));
     EXPECT_THAT(with("--version").out, testing::StartsWith(name + " "));
     expect_one_line_error(with("--job"), 2, name + ": unknown option '--job'; did you mean '--jobs'?");
   }
