@@ -23,8 +23,7 @@ python:          reports analysis engine numerics
 experiments/*:   experiments/app experiments/study reports analysis engine numerics
 experiments/app:               experiments/tensor_core_probe
 experiments/tensor_core_probe: experiments/capture
-experiments/bench:             experiments/emulated_vs_device
-experiments/shapes:            experiments/emulated_vs_device
+experiments/bench:             experiments/questions
 '
 
 wrong=0

@@ -53,6 +53,9 @@ get_property(programs GLOBAL PROPERTY FP16LAB_PROGRAMS)
 list(FILTER programs EXCLUDE REGEX "^bench_")
 set_target_properties(${programs} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+get_property(questions GLOBAL PROPERTY FP16LAB_QUESTIONS)
+list(TRANSFORM questions PREPEND ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/)
+install(PROGRAMS ${questions} DESTINATION ${CMAKE_INSTALL_BINDIR})  # links
 # What those files have to repeat, because their readers read nothing else.
 function(fp16lab_repeats file line)
   file(READ ${file} text)

@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=239074
+budget=238358
 
 case "${1:-}" in
   '') ;;

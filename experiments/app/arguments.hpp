@@ -1,6 +1,6 @@
-// What the fp16lab program and the experiment binaries do alike with argv: the common options, a command's
-// own options, the end of every help text, errors and exit codes. CLI11 compiles slowly, so only
-// arguments.cpp, command_line.cpp and experiment_main.cpp include it.
+// What commands and questions do alike with argv: the common options, their own options, the end of every
+// help text, errors and exit codes. CLI11 compiles slowly, so only arguments.cpp and command_line.cpp include
+// it.
 #pragma once
 
 #include <cstdint>
@@ -100,12 +100,12 @@ struct CommonUse {
   bool threads = false;  ///< does it work in several?
 };
 
-/// A command of fp16lab, or an experiment binary.
+/// A command of fp16lab.
 struct Command {
   using Run = std::function<ExitCode(const CommonOptions& common)>;
-  std::string name;         ///< "hist", "exp_underflow"
-  std::string description;  ///< of an experiment binary: the question that it answers
-  std::string examples;     ///< two lines
+  std::string name;         ///< "hist"
+  std::string description;
+  std::string examples;  ///< two lines
   CommonUse uses = {};
   /// Declares the command's own options. What it returns carries the command out, and owns what the options
   /// were written into.

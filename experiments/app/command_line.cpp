@@ -7,16 +7,19 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "experiments/app/arguments.hpp"
+#include "engine/parallel/communicator.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/commands.hpp"
+#include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/help/help_text.hpp"
 #include "numerics/files/run/run_folder.hpp"
+#include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/text.hpp"
 
@@ -215,15 +218,125 @@ std::string completion_script(std::string_view shell) {
   return shell == "bash" ? bash_script : shell == "zsh" ? zsh_script : fish_script;
 }
 
+void print_help(const CLI::App& app, bool whole) {
+  fmt::print("{}", help_text(app, screen_columns(), whole));
+}
+
+/// --help and --version print what they ask for and throw CLI::Success.
+void parse_arguments(CLI::App& app, std::vector<std::string> arguments) {
+  std::ranges::reverse(arguments);  // CLI11 parses from the back
+  try {
+    app.parse(arguments);
+  } catch (const CLI::CallForHelp&) {
+    print_help(app.get_subcommands().empty() ? app : *app.get_subcommands().front(), false);
+    throw;
+  } catch (const CLI::CallForVersion& version) {
+    fmt::print("{}\n", version.what());
+    throw;
+  }
+}
+
+/// An experiment's options, and what becomes of them. It stays where it was made: options are written into it.
+class ExperimentProgram {
+ public:
+  ExperimentProgram(const Experiment& experiment, const std::string& program)
+      : experiment_(&experiment), app_(experiment.question + experiment.more, program) {
+    app_.set_version_flag("--version", version_line(program));
+    add_common(app_, arguments_, common_use());
+    Options options(app_, arguments_.offers);
+    run_ = experiment.declare(options);
+    std::string examples = experiment.examples;
+    for (std::size_t at = 0; (at = examples.find("{}", at)) != std::string::npos;)
+      examples.replace(at, 2, program);
+    app_.footer(examples);
+  }
+  ExperimentProgram(const ExperimentProgram&) = delete;
+  ExperimentProgram& operator=(const ExperimentProgram&) = delete;
+
+  const CLI::App& app() const { return app_; }
+  const Offers& offers() const { return arguments_.offers; }
+
+  /// Of `argv` those from `first` on are its own.
+  ExitCode run(const std::vector<std::string>& argv, std::size_t first) {
+    require_utf8(argv);
+    arguments_.options.argv = argv;
+    std::vector<std::string> given(argv.begin() + static_cast<std::ptrdiff_t>(first), argv.end());
+    if (std::ranges::find(given, "--help-all") != given.end()) {
+      print_help(app_, true);
+      return ExitCode::ok;
+    }
+    parse_arguments(app_, with_values_last(app_, std::move(given)));
+    refuse_extras(app_, app_.get_name());
+    CommonOptions common = finish(arguments_);
+    common.program = app_.get_name();
+    common.question = first_lowered(experiment_->question);
+    if (common.config.empty() && !experiment_->config.empty())
+      common.config = shipped_config(experiment_->config);
+    if (common.out.empty()) common.out = experiment_->out;
+    if (!common.out.empty() && !common.quiet && engine::parallel::launch_of_environment().rank == 0)
+      say("{}: writes into {}", common.program, common.out.string());
+    return run_(common);
+  }
+
+ private:
+  CommonUse common_use() const {
+    const bool settings = experiment_->settings || !experiment_->config.empty();
+    CommonUse common{.sweeps = experiment_->sweeps, .threads = true};
+    common.out = experiment_->out.empty()
+                     ? "Folder for the results as CSV (default: none is written)"
+                     : fmt::format("Folder for the results (default: {})", experiment_->out);
+    if (settings) {
+      common.config = experiment_->config.empty() ? std::string("Configuration in TOML")
+                                                  : fmt::format("Configuration in TOML (default: {})",
+                                                                shipped_config(experiment_->config).string());
+      common.set = "Override a configuration key, such as --set train.steps=20 (repeatable)";
+    }
+    if (settings || experiment_->seed) common.seed = "Seed of everything random, as train.seed";
+    return common;
+  }
+  static std::string first_lowered(std::string text) {
+    if (!text.empty() && text[0] >= 'A' && text[0] <= 'Z') text[0] = static_cast<char>(text[0] - 'A' + 'a');
+    return text;
+  }
+
+  const Experiment* experiment_;
+  CLI::App app_;
+  CommonArguments arguments_;
+  Command::Run run_;
+};
+
+int run_experiment(int argc, char** argv, std::size_t first, const Experiment& experiment,
+                   const std::string& program) {
+  return guarded(program, [&] {
+    return ExperimentProgram(experiment, program).run(std::vector<std::string>(argv, argv + argc), first);
+  });
+}
+
+constexpr std::string_view experiment_prefix = "exp_";
+
+/// The one that is called so in `fp16lab ask`; null where there is none.
+const Experiment* experiment_called(std::span<const Experiment> experiments, std::string_view name) {
+  const auto found = std::ranges::find_if(experiments, [&](const Experiment& experiment) {
+    return experiment.name == std::string(experiment_prefix) + std::string(name);
+  });
+  return found == experiments.end() ? nullptr : &*found;
+}
+
 /// What could stand in the place of the last of `words` (after the program's name; the last may be empty):
 ///   CANDIDATE [TAB what it is]     as a whole word, beginning with what is there of it
 ///   :paths                         the candidates are paths: shells quote them and add a slash to folders
 ///   :open                          no blank after the candidates, because there is more to come
 std::string completion_answer(const CLI::App& program, const Offers& offers,
+                              std::span<const Experiment> experiments,
                               const std::vector<std::string>& words) {
   Completions answer{.begun = words.empty() ? "" : words.back()};
   const CLI::App* const command = words.size() < 2 ? nullptr : command_called(program, words.front());
-  if (command != nullptr)
+  const Experiment* const asked =
+      words.size() > 2 && words[0] == "ask" ? experiment_called(experiments, words[1]) : nullptr;
+  if (asked != nullptr) {
+    const ExperimentProgram of_question(*asked, asked->name);
+    add_behind(answer, of_question.app(), of_question.offers(), {words.begin() + 1, words.end()});
+  } else if (command != nullptr)
     add_behind(answer, *command, offers, words);
   else if (words.size() < 2 && answer.begun.starts_with("-"))
     add_options(answer, program);
@@ -234,15 +347,12 @@ std::string completion_answer(const CLI::App& program, const Offers& offers,
   return text + (answer.paths ? ":paths\n" : "") + (answer.open ? ":open\n" : "");
 }
 
-void print_help(const CLI::App& app, bool whole) {
-  fmt::print("{}", help_text(app, screen_columns(), whole));
-}
-
 /// The fp16lab program's commands and what they were given.
 class Program {
  public:
-  Program()
-      : app_("FP16 and tensor-core arithmetic, loss scaling and gradient underflow, bit by bit",
+  explicit Program(std::span<const Experiment> experiments)
+      : experiments_(experiments),
+        app_("FP16 and tensor-core arithmetic, loss scaling and gradient underflow, bit by bit",
              "fp16lab") {
     app_.set_help_flag("-h,--help", "Show this help; of a command: COMMAND --help");
     app_.set_version_flag("--version", version_line("fp16lab"));
@@ -256,7 +366,7 @@ class Program {
          {train_command(), sweep_command(), model_command(), hist_command(), replay_command(),
           compare_command(), sensitivity_command(), report_command(), inspect_command(), softfloat_command(),
           mma_command(), reveal_command(), policy_command(), list_command(), devices_command(),
-          self_check_command(), help_command(), completion_command()})
+          self_check_command(), ask_command(), help_command(), completion_command()})
       add(command);
   }
 
@@ -267,7 +377,7 @@ class Program {
     if (arguments.empty()) usage_error(fmt::format("expected a command: {}", fmt::join(names(), ", ")));
     if (arguments.size() > 1 && arguments[0] == "completion" && arguments[1] == "--answer") {
       arguments.erase(arguments.begin(), arguments.begin() + 2);
-      fmt::print("{}", completion_answer(app_, arguments_.offers, arguments));
+      fmt::print("{}", completion_answer(app_, arguments_.offers, experiments_, arguments));
       return ExitCode::ok;
     }
     if (!arguments.front().starts_with("-")) {
@@ -284,14 +394,9 @@ class Program {
     arguments.resize(1);
     std::ranges::move(with_values_last(called(arguments.front()), std::move(after)),
                       std::back_inserter(arguments));
-    std::reverse(arguments.begin(), arguments.end());  // CLI11 parses from the back
     try {
-      app_.parse(arguments);
-    } catch (const CLI::CallForHelp&) {
-      print_help(app_.get_subcommands().empty() ? app_ : *app_.get_subcommands().front(), false);
-      throw;
-    } catch (const CLI::CallForVersion& version) {
-      fmt::print("{}\n", version.what());
+      parse_arguments(app_, arguments);
+    } catch (const CLI::Success&) {
       throw;
     } catch (const CLI::ParseError& error) {
       refuse_all_extras();  // an unknown option is the likelier mistake behind "value missing"
@@ -339,6 +444,49 @@ class Program {
         }};
   }
 
+  /// What it does without a question; with one it is that experiment (fp16lab_main).
+  Command ask_command() {
+    return {
+        .name = "ask",
+        .description =
+            "Ask a question: runs, claims with criteria, verdicts; without one, what questions there are",
+        .examples = "fp16lab ask\nfp16lab ask underflow --help",
+        .declare = [this](Options& options) -> Command::Run {
+          auto name = std::make_shared<std::string>();
+          auto json = std::make_shared<bool>(false);
+          options.add("QUESTION", *name, "Which one; what follows it are options of its own")
+              .offers(offer_words(asked()));
+          options.flag("--json", *json, "The list as JSON");
+          return [this, name, json](const CommonOptions&) {
+            if (experiment_called(experiments_, *name) != nullptr)
+              usage_error(fmt::format("ask: expected the question before options: fp16lab ask {}", *name));
+            if (!name->empty())
+              usage_error(fmt::format("ask: unknown question '{}'{}", *name, did_you_mean(*name, asked())));
+            print_questions(*json);
+            return ExitCode::ok;
+          };
+        }};
+  }
+
+  std::vector<std::string> asked() const {
+    std::vector<std::string> list;
+    for (const Experiment& experiment : experiments_)
+      list.push_back(experiment.name.substr(experiment_prefix.size()));
+    return list;
+  }
+
+  void print_questions(bool json) const {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const Experiment& experiment : experiments_) {
+      const std::string name = experiment.name.substr(experiment_prefix.size());
+      if (json)
+        list.push_back({{"name", name}, {"question", experiment.question}});
+      else
+        fmt::print("{:<20} {}\n", name, experiment.question);
+    }
+    if (json) fmt::print("{}\n", list.dump(2));
+  }
+
   Command completion_command() {
     return {.name = "completion",
             .description = "A script that completes commands, options, keys and runs in a shell",
@@ -370,6 +518,7 @@ class Program {
         [this, run = command.declare(options)] { run_ = [this, run] { return run(finish(arguments_)); }; });
   }
 
+  std::span<const Experiment> experiments_;
   CLI::App app_;
   CommonArguments arguments_;
   std::function<ExitCode()> run_;
@@ -377,8 +526,21 @@ class Program {
 
 }  // namespace
 
-int fp16lab_main(int argc, char** argv) {
-  return guarded("fp16lab", [&] { return Program().run(std::vector<std::string>(argv, argv + argc)); });
+int experiment_main(int argc, char** argv, const Experiment& experiment) {
+  return run_experiment(argc, argv, 1, experiment, experiment.name);
+}
+
+int fp16lab_main(int argc, char** argv, std::span<const Experiment> experiments) {
+  const std::string called = argc > 0 ? fs::path(argv[0]).filename().string() : "";
+  if (called.starts_with(experiment_prefix))
+    if (const Experiment* const asked =
+            experiment_called(experiments, called.substr(experiment_prefix.size())))
+      return experiment_main(argc, argv, *asked);
+  if (argc > 2 && argv[1] == std::string_view("ask"))
+    if (const Experiment* const asked = experiment_called(experiments, argv[2]))
+      return run_experiment(argc, argv, 3, *asked, fmt::format("fp16lab ask {}", argv[2]));
+  return guarded("fp16lab",
+                 [&] { return Program(experiments).run(std::vector<std::string>(argv, argv + argc)); });
 }
 
 }  // namespace fp16lab::experiments

@@ -1,4 +1,4 @@
-// What every command and every experiment binary was asked for.
+// What every command and every question was asked for.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace fp16lab::experiments {
 
-/// Options that every command and every experiment binary takes.
+/// Options that every command and every question takes.
 struct CommonOptions {
   std::vector<std::string> argv;
   std::filesystem::path config;  ///< --config; empty: not given
@@ -21,6 +21,8 @@ struct CommonOptions {
   std::optional<std::int64_t> seed;
   int threads = 1;
   bool quiet = false;
+  std::string program = {};   ///< of an experiment: as it was called, before its messages
+  std::string question = {};  ///< of an experiment: its question, as it is printed
 };
 
 /// How a sweep goes about its runs.

@@ -17,7 +17,7 @@
 #include "experiments/app/config/shipped_configs.hpp"
 #include "experiments/app/exit_code.hpp"
 #include "experiments/app/run/prepared_run.hpp"
-#include "experiments/emulated_vs_device/device_side.hpp"
+#include "experiments/questions/device_side.hpp"
 #include "numerics/text/message.hpp"
 
 namespace fp16lab::bench {

@@ -98,12 +98,12 @@ int main(int argc, char** argv) {
   return experiment_main(
       argc, argv,
       {.name = "bench_observation",
-       .description = "What counting gradients, and everything that can be counted, costs a training step",
-       .examples = "  bench_observation -c lenet5 --set amp.level=O1 --threads 2",
-       .declare =
-           [&](Options& options) {
-             options.add("--rounds", bench.rounds, "Steps of each kind (default: 60)").type("N").at_least(1);
-             return [&](const CommonOptions& common) { return run(common, bench); };
-           }},
-      {.out = "results/bench_observation", .config = "classifier.toml"});
+       .question = "What counting gradients, and everything that can be counted, costs a training step",
+       .examples = "{} -c lenet5 --set amp.level=O1 --threads 2",
+       .out = "results/bench_observation",
+       .config = "classifier.toml",
+       .declare = [&](Options& options) -> Command::Run {
+         options.add("--rounds", bench.rounds, "Steps of each kind (default: 60)").type("N").at_least(1);
+         return [&](const CommonOptions& common) { return run(common, bench); };
+       }});
 }

@@ -55,13 +55,9 @@ JudgedSweep::JudgedSweep(const SweepPlan& plan) {
   summaries_ = reports::summarise(set_);
 }
 
-const reports::WorkloadSummary& JudgedSweep::workload(std::string_view name) const {
-  return summaries_[index_of(name)];
-}
-
-const reports::SummaryRow& JudgedSweep::row(std::string_view workload, std::string_view variant) const {
+JudgedRow JudgedSweep::row(std::string_view workload, std::string_view variant) const {
   const std::size_t w = index_of(workload);
-  return summaries_[w].rows[index_of(w, variant)];
+  return {summaries_[w].metric, summaries_[w].rows[index_of(w, variant)]};
 }
 
 std::vector<const reports::Run*> JudgedSweep::runs_of(std::string_view workload,
@@ -71,11 +67,6 @@ std::vector<const reports::Run*> JudgedSweep::runs_of(std::string_view workload,
   for (const std::size_t run : set_.workloads[w].configurations[index_of(w, variant)].runs)
     runs.push_back(&set_.runs[run]);
   return runs;
-}
-
-bool JudgedSweep::is_complete(std::string_view workload, std::string_view variant) const {
-  const reports::SummaryRow& found = row(workload, variant);
-  return found.final_values.size() == static_cast<std::size_t>(found.runs);
 }
 
 std::size_t JudgedSweep::index_of(std::string_view workload) const {

@@ -13,6 +13,12 @@
 
 namespace fp16lab::experiments {
 
+/// One variant of one workload, with what its values are differences of.
+struct JudgedRow {
+  reports::Metric metric{};
+  reports::SummaryRow row{};
+};
+
 class JudgedSweep {
  public:
   /// Reads what is on disk. Workloads and rows are those of the plan, in its order and with its names
@@ -23,16 +29,11 @@ class JudgedSweep {
 
   const std::vector<reports::WorkloadSummary>& workloads() const { return summaries_; }
   /// std::out_of_range for names that the plan does not have.
-  const reports::WorkloadSummary& workload(std::string_view name) const;
-  const reports::SummaryRow& row(std::string_view workload, std::string_view variant) const;
+  JudgedRow row(std::string_view workload, std::string_view variant) const;
   /// By seed; also those that are missing.
   std::vector<const reports::Run*> runs_of(std::string_view workload, std::string_view variant) const;
-  /// Are all of the plan's runs of this variant judged?
-  bool is_complete(std::string_view workload, std::string_view variant) const;
-
   /// For stdout: the table of every workload, with the notes.
   std::string table() const { return reports::summary_table(set_, summaries_); }
-  const reports::RunSet& set() const { return set_; }
 
  private:
   std::size_t index_of(std::string_view workload) const;
@@ -43,12 +44,6 @@ class JudgedSweep {
 };
 
 // From the four words of a sweep's pairs to the verdict of a claim.
-
-/// One variant of one workload, with what its values are differences of.
-struct JudgedRow {
-  reports::Metric metric{};
-  reports::SummaryRow row{};
-};
 
 /// What is_worse and is_as_good ask, for criteria.
 inline constexpr const char* worse_criterion =

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -23,8 +24,8 @@ namespace {
 
 struct ProbeOptions {
   std::string generation;
-  std::string outputs;
-  std::filesystem::path from;  ///< a capture instead of a GPU
+  std::optional<std::int64_t> outputs;  ///< of each instruction
+  std::filesystem::path from;           ///< a capture instead of a GPU
 };
 
 probe::Settings settings_of(const CommonOptions& common, const ProbeOptions& options) {
@@ -32,10 +33,7 @@ probe::Settings settings_of(const CommonOptions& common, const ProbeOptions& opt
   settings.generation = options.generation;
   settings.threads = common.threads;
   if (common.seed) settings.seed = static_cast<std::uint64_t>(*common.seed);
-  if (options.outputs.find_first_not_of("0123456789") != std::string::npos || options.outputs.size() > 12)
-    throw CommandError(ExitCode::usage,
-                       fmt::format("--outputs '{}': expected a number of 1 to 12 digits", options.outputs));
-  if (!options.outputs.empty()) settings.random_outputs = std::stoull(options.outputs);
+  if (options.outputs) settings.random_outputs = static_cast<std::uint64_t>(*options.outputs);
   try {
     if (!settings.generation.empty()) settings.generation = tensor_core_model(settings.generation).name;
   } catch (const std::invalid_argument& error) {
@@ -48,7 +46,7 @@ probe::Settings settings_of(const CommonOptions& common, const ProbeOptions& opt
 std::unique_ptr<probe::Device> open_device(const CommonOptions& common, const ProbeOptions& options,
                                            probe::Settings& settings) {
   if (!options.from.empty()) {
-    if (!options.outputs.empty() || common.seed)
+    if (options.outputs || common.seed)
       throw CommandError(ExitCode::usage, "--from: the capture has its own --outputs and --seed");
     try {
       const probe::Capture capture = probe::read_capture(options.from);
@@ -77,17 +75,17 @@ ExitCode run_probe(const CommonOptions& common, const ProbeOptions& options) {
 
   probe::Settings before = settings;
   before.only_criteria = true;
-  write_claims(common, probe::overall_question, probe::claims_of(probe::ask_everything(*device, before)));
+  write_claims(common, common.question, probe::claims_of(probe::ask_everything(*device, before)));
   const std::vector<probe::Finding> findings =
       probe::ask_everything(*device, settings, [&](const char* what) {
         if (!common.quiet) say("{}", what);
       });
   probe::write_records(common.out, info, findings);
-  print_question(
-      probe::overall_question,
-      fmt::format("device: {}\nmodel: {}", probe::describe(info),
-                  settings.generation.empty() ? probe::generation_of(info.capability) : settings.generation));
-  const ExitCode code = conclude(common, probe::overall_question, probe::claims_of(findings));
+  show(common, common.question,
+       {fmt::format(
+           "device: {}\nmodel: {}", probe::describe(info),
+           settings.generation.empty() ? probe::generation_of(info.capability) : settings.generation)});
+  const ExitCode code = conclude(common, common.question, probe::claims_of(findings));
   if (!common.quiet)
     say("wrote {}/probe.tsv, probe_fp16.tsv, report.md and {}", common.out.string(), claims_file);
   return code;
@@ -102,26 +100,25 @@ int main(int argc, char** argv) {
   return experiment_main(
       argc, argv,
       {.name = "exp_tensor_core_probe",
-       .description = "Does this GPU compute what the table of tensor cores says, bit for bit, and what are "
-                      "the bits where\n"
-                      "the published models disagree? Exit 5 where the table differs from the device.",
-       .examples = "  exp_tensor_core_probe -o results/h200\n"
-                   "  exp_tensor_core_probe --from capture.txt",
-       .declare =
-           [&](Options& options) {
-             options
-                 .add("--model", given.generation,
-                      "The generation to compare mma and wmma with (default: the device's)")
-                 .type("NAME");
-             options
-                 .add("--from", given.from,
-                      "Instead of a GPU: what experiments/capture/capture.cu wrote on some machine")
-                 .type("FILE")
-                 .not_empty("a file");
-             options
-                 .add("--outputs", given.outputs, "Random outputs for each instruction (default: 10000000)")
-                 .type("N");
-             return [&](const CommonOptions& common) { return run_probe(common, given); };
-           }},
-      {.out = "results/exp_tensor_core_probe", .seed = true});
+       .question = "Does this GPU compute what the table of tensor cores says?",
+       .more = " Bit for bit, and what are the bits where the published models disagree? Exit 5 where the "
+               "table differs from the device.",
+       .examples = "{} -o results/h200\n{} --from capture.txt",
+       .out = "results/exp_tensor_core_probe",
+       .seed = true,
+       .declare = [&](Options& options) -> Command::Run {
+         options
+             .add("--model", given.generation,
+                  "The generation to compare mma and wmma with (default: the device's)")
+             .type("NAME");
+         options
+             .add("--from", given.from,
+                  "Instead of a GPU: what experiments/capture/capture.cu wrote on some machine")
+             .type("FILE")
+             .not_empty("a file");
+         options.add("--outputs", given.outputs, "Random outputs for each instruction (default: 10000000)")
+             .type("N")
+             .at_least(0, 999'999'999'999);
+         return [&](const CommonOptions& common) { return run_probe(common, given); };
+       }});
 }

@@ -21,9 +21,6 @@ namespace fp16lab::probe {
 using analysis::Claim;
 using analysis::Verdict;
 
-/// What all of them ask together.
-inline constexpr const char* overall_question = "does this GPU compute what the table of tensor cores says?";
-
 struct Hypothesis {
   std::string name;    ///< "E0 = -22"
   std::string change;  ///< what the table must say if this one holds

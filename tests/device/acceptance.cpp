@@ -467,37 +467,33 @@ int main(int argc, char** argv) {
   return fp16lab::experiments::experiment_main(
       argc, argv,
       {.name = "exp_device_acceptance",
-       .description =
-           "Does this GPU train with the bits of the emulator, how fast, and in how much memory? It runs "
-           "its\n"
-           "sections in the order of a first contact, each in processes of its own: one that crashes, hangs "
-           "or\n"
-           "loses the device ends, and the next one runs. A test that fails leaves OUT/bundles/NAME, which\n"
-           "says how to run it again; other programs leave OUT/logs. Exit 5 where a check fails, 1 where a "
-           "process ends otherwise, 3 without a "
-           "GPU.",
-       .examples = "  exp_device_acceptance --first --quick\n"
-                   "  exp_device_acceptance -o reports/device/h200\n"
-                   "  exp_device_acceptance --section verbs --section training\n"
-                   "  exp_device_acceptance --gtest_filter='verbs.gemm/*'",
-       .declare =
-           [&](fp16lab::experiments::Options& options) {
-             options.add("--section", given.sections, "Only this section (repeatable): " + section_names())
-                 .type("NAME")
-                 .repeatable();
-             options.flag("--first", given.first, "only the first checks: device to profile");
-             options.flag("--quick", given.quick, "fewer sizes, steps and small tensors");
-             options
-                 .add("--timeout", given.seconds,
-                      "Kill a process after so many seconds (default: by section, 300 to 3600)")
-                 .type("SECONDS")
-                 .at_least(1);
-             options.flag("--rehearse", given.rehearse,
-                          "tiny sizes, on the PTX machine in a GPU's place (build/tests/on_ptx; tests this "
-                          "command; its times are meaningless)");
-             return [&](const CommonOptions& common) {
-               return is_suite ? run_suites(common, given) : accept(common, given);
-             };
-           }},
-      {.out = "results/exp_device_acceptance", .seed = true});
+       .question = "Does this GPU train with the bits of the emulator, how fast, and in how much memory?",
+       .more = " It runs its sections in the order of a first contact, each in processes of its own: one "
+               "that crashes, hangs or loses the device ends, and the next one runs. A test that fails "
+               "leaves OUT/bundles/NAME, which says how to run it again; other programs leave OUT/logs. "
+               "Exit 5 where a check fails, 1 where a process ends otherwise, 3 without a GPU.",
+       .examples = "{} --first --quick\n"
+                   "{} -o reports/device/h200\n"
+                   "{} --section verbs --section training\n"
+                   "{} --gtest_filter='verbs.gemm/*'",
+       .out = "results/exp_device_acceptance",
+       .seed = true,
+       .declare = [&](fp16lab::experiments::Options& options) -> fp16lab::experiments::Command::Run {
+         options.add("--section", given.sections, "Only this section (repeatable): " + section_names())
+             .type("NAME")
+             .repeatable();
+         options.flag("--first", given.first, "only the first checks: device to profile");
+         options.flag("--quick", given.quick, "fewer sizes, steps and small tensors");
+         options
+             .add("--timeout", given.seconds,
+                  "Kill a process after so many seconds (default: by section, 300 to 3600)")
+             .type("SECONDS")
+             .at_least(1);
+         options.flag("--rehearse", given.rehearse,
+                      "tiny sizes, on the PTX machine in a GPU's place (build/tests/on_ptx; tests this "
+                      "command; its times are meaningless)");
+         return [&](const CommonOptions& common) {
+           return is_suite ? run_suites(common, given) : accept(common, given);
+         };
+       }});
 }

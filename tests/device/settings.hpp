@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "experiments/emulated_vs_device/device_side.hpp"
+#include "experiments/questions/device_side.hpp"
 #include "tests/engine/backend/cases/verb_cases.hpp"
 
 namespace fp16lab::device {

@@ -11,7 +11,7 @@
 
 namespace fp16lab::experiments {
 
-/// The fp16lab program: this very binary, or its neighbour where an experiment binary asks.
+/// The fp16lab program: this very binary, or its neighbour where another program asks.
 std::filesystem::path fp16lab_program();
 
 /// The program that a shell would start by this name; empty: none is in PATH.

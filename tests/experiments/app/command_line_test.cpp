@@ -17,7 +17,7 @@ class CommandLine : public SmallRuns {};
 TEST_F(CommandLine, HelpGoesToStdoutWithExamplesAndExitCodes) {
   for (const char* command :
        {"", "train", "sweep", "hist", "replay", "compare", "sensitivity", "report", "inspect", "softfloat",
-        "mma", "reveal", "policy", "list", "devices", "help", "completion"}) {
+        "mma", "reveal", "policy", "list", "devices", "ask", "help", "completion"}) {
     std::vector<std::string> arguments{"--help"};
     if (*command != '\0') arguments.insert(arguments.begin(), command);
     const auto result = fp16lab(arguments);
@@ -46,6 +46,7 @@ TEST_F(CommandLine, HelpShowsAndCommandsTakeTheirOwnOptionsOnly) {
                                                          {"policy", {"--config", "--set"}},
                                                          {"list", {}},
                                                          {"devices", {}},
+                                                         {"ask", {}},
                                                          {"help", {}},
                                                          {"completion", {}}};
   const std::set<std::string> threaded{"train", "sweep", "hist", "sensitivity"};

@@ -243,7 +243,7 @@ TEST(Manual, HasCommandsOfEveryKind) {
     }
   EXPECT_GE(commands, 45U);
   for (const char* const program :
-       {"fp16lab", "bench_engine", "bench_numerics", "exp_claims", "exp_tutorials"})
+       {"fp16lab", "bench_engine", "bench_numerics", "exp_device_acceptance", "exp_tensor_core_probe"})
     EXPECT_TRUE(programs.contains(program)) << program;
 }
 

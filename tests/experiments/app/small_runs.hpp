@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/idx_files.hpp"
@@ -51,6 +52,21 @@ class SmallRuns : public testing::Test {
     arguments.insert(arguments.begin(), {"-c", "cd \"$0\" && exec \"$@\"", folder_.string(),
                                          (std::filesystem::path(FP16LAB_BIN_DIR) / program).string()});
     return testing_support::run_program("/bin/sh", arguments, folder_);
+  }
+  /// sweep.toml: small.toml with these seeds under each name, and variants with their settings.
+  std::string write_sweep(
+      const std::vector<std::string>& workloads, const std::string& seeds,
+      const std::vector<std::pair<std::string, std::vector<std::string>>>& variants) const {
+    std::string text;
+    for (const std::string& name : workloads)
+      text += "[[workload]]\nname = \"" + name + "\"\nconfig = \"small.toml\"\nseeds = [" + seeds + "]\n";
+    for (const auto& [name, settings] : variants) {
+      text += "[[variant]]\nname = \"" + name + "\"\nset = [";
+      for (const std::string& setting : settings) text += '"' + setting + "\", ";
+      text += "]\n";
+    }
+    testing_support::write_bytes(folder_ / "sweep.toml", text);
+    return path("sweep.toml");
   }
   testing_support::Finished train(const std::string& out, std::vector<std::string> more = {}) {
     std::vector<std::string> arguments{"train", "-c", write_config().string(), "-o", path(out)};

@@ -1,4 +1,5 @@
-// A variant as if it had been trained: made from its differences to FP32 and to the twin.
+// Verdicts of made measurements; a variant as if it had been trained: made from its differences to FP32 and to
+// the twin.
 #pragma once
 
 #include <array>
@@ -7,6 +8,13 @@
 #include "experiments/study/judged_sweep.hpp"
 
 namespace fp16lab::experiments {
+
+template <class Measured>
+std::vector<Verdict> verdicts_of(const std::vector<Question<Measured>>& questions, const Measured& measured) {
+  std::vector<Verdict> all;
+  for (const Claim& claim : judged(questions, measured)) all.push_back(claim.verdict);
+  return all;
+}
 
 /// Differences in percent, positive is worse, with a margin of 1 %; the pairs are a family of their own.
 inline JudgedRow judged_row(const std::vector<double>& to_fp32, const std::vector<double>& to_twin,

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "experiments/underflow/underflow.hpp"
+#include "experiments/questions/underflow.hpp"
 #include "tests/experiments/study/judged_row.hpp"
 
 namespace fp16lab::experiments {
@@ -68,9 +68,7 @@ std::vector<Verdict> verdicts(const JudgedRow& none, const JudgedRow& small, con
                                          {.name = "none", .judged = none},
                                          {.name = "fixed-2p3", .judged = small},
                                          {.name = "fixed-2p7", .judged = large}}};
-  std::vector<Verdict> all;
-  for (const Claim& claim : judged(underflow_questions(), underflow)) all.push_back(claim.verdict);
-  return all;
+  return verdicts_of(underflow_questions(), underflow);
 }
 
 TEST(UnderflowClaims, HarmIsWorseThanNoiseByMoreThanFivePercent) {

@@ -4,22 +4,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-#include <sstream>
 #include <stdexcept>
 
 #include "experiments/app/sweep/summary_output.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "tests/experiments/app/small_runs.hpp"
 #include "tests/reports/synthetic_runs.hpp"
 #include "tests/support/message_of.hpp"
-#include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab::experiments {
 namespace {
 
 using ::testing::HasSubstr;
 
-class JudgedSweepTest : public testing::Test {
+class JudgedSweepTest : public SmallRuns {
  protected:
   void plan_run(const std::string& workload, const std::string& variant, const reports::SyntheticRun& run,
                 bool made = true) {
@@ -36,8 +34,6 @@ class JudgedSweepTest : public testing::Test {
     plan_.runs.push_back(planned);
   }
 
-  testing_support::TemporaryFolder temporary_;
-  const std::filesystem::path& folder_ = temporary_.path();
   SweepPlan plan_{.folder = folder_, .runs = {}};
 };
 
@@ -57,46 +53,19 @@ TEST_F(JudgedSweepTest, FindsRowsByThePlansNamesWhateverTheirConfigurationsAreCa
   }
   const JudgedSweep sweep(plan_);
   ASSERT_EQ(sweep.workloads().size(), 1u);
-  EXPECT_EQ(sweep.workload("deep").metric.name, "test loss");
-  EXPECT_TRUE(sweep.row("deep", "fp32").is_reference);
-  const reports::SummaryRow& odd = sweep.row("deep", "odd");
+  EXPECT_EQ(sweep.row("deep", "fp32").metric.name, "test loss");
+  EXPECT_TRUE(sweep.row("deep", "fp32").row.is_reference);
+  const reports::SummaryRow odd = sweep.row("deep", "odd").row;
   ASSERT_TRUE(odd.against_reference.has_value());
   EXPECT_EQ(odd.against_reference->word, analysis::Word::worse);
   EXPECT_EQ(odd.skipped, 3u);
-  EXPECT_TRUE(sweep.is_complete("deep", "odd"));
-  EXPECT_FALSE(sweep.is_complete("deep", "same")) << "seed 3 is missing";
-  EXPECT_EQ(sweep.row("deep", "same").against_reference->pairs, 2);
+  EXPECT_EQ(sweep.row("deep", "same").row.against_reference->pairs, 2);
   ASSERT_EQ(sweep.runs_of("deep", "same").size(), 3u);
   EXPECT_TRUE(sweep.runs_of("deep", "same")[2]->missing);
   EXPECT_THAT(sweep.table(), HasSubstr("deep-same-seed3 is missing"));
   EXPECT_THAT(testing_support::message_of([&] { sweep.row("deep", "off"); }), HasSubstr("no variant 'off'"));
-  EXPECT_THAT(testing_support::message_of([&] { sweep.workload("flat"); }), HasSubstr("no workload 'flat'"));
-}
-
-/// Rows of a CSV whose cells hold no commas; by the names of its columns.
-std::vector<std::map<std::string, std::string>> rows_of(const std::string& csv) {
-  const auto cells_of = [](const std::string& line) {
-    std::vector<std::string> cells(1);
-    for (const char c : line) {
-      if (c == ',')
-        cells.emplace_back();
-      else
-        cells.back() += c;
-    }
-    return cells;
-  };
-  std::istringstream lines(csv);
-  std::string line;
-  std::getline(lines, line);
-  const std::vector<std::string> names = cells_of(line);
-  std::vector<std::map<std::string, std::string>> rows;
-  while (std::getline(lines, line)) {
-    const std::vector<std::string> cells = cells_of(line);
-    EXPECT_EQ(cells.size(), names.size()) << line;
-    for (std::size_t i = 0; i < names.size(); ++i)
-      (i == 0 ? rows.emplace_back() : rows.back())[names[i]] = cells.at(i);
-  }
-  return rows;
+  EXPECT_THAT(testing_support::message_of([&] { sweep.row("flat", "fp32"); }),
+              HasSubstr("no workload 'flat'"));
 }
 
 TEST_F(JudgedSweepTest, SummariesSayTheUnitOfTheirDifferencesAndKeepTheMetricsSign) {
@@ -118,28 +87,30 @@ TEST_F(JudgedSweepTest, SummariesSayTheUnitOfTheirDifferencesAndKeepTheMetricsSi
     add("good", {.policy = "dynamic"}, 0.2 + jitter, 0.8 + jitter);
   }
   const JudgedSweep sweep(plan_);
-  const auto rows = rows_of(summary_csv(sweep.workloads()));
-  ASSERT_EQ(rows.size(), 8u);
+  testing_support::write_bytes(folder_ / "summary.csv", summary_csv(sweep.workloads()));
+  ASSERT_EQ(column("summary.csv", "word").size(), 8u);
+  const auto at = [&](std::size_t row, const std::string& name) {
+    return column("summary.csv", name).at(row);
+  };
   for (std::size_t w = 0; w < 2; ++w) {
-    const auto &reference = rows[4 * w], &twin = rows[4 * w + 1], &bad = rows[4 * w + 2],
-               &good = rows[4 * w + 3];
-    EXPECT_EQ(bad.at("unit"), w == 0 ? "%" : "points");
-    EXPECT_EQ(bad.at("margin"), w == 0 ? "1" : "0.5");
-    EXPECT_EQ(bad.at("word"), "worse");
-    EXPECT_EQ(bad.at("twin_word"), "worse");
-    EXPECT_EQ(bad.at("worse_than_noise"), "true");
-    EXPECT_NEAR(std::stod(bad.at("difference")), w == 0 ? 100 : -25, 0.05);
-    EXPECT_LT(std::stod(bad.at("adjusted_lower")), std::stod(bad.at("difference")));
-    EXPECT_EQ(std::stod(bad.at("lower")) > 0, w == 0);
-    EXPECT_EQ(std::stod(bad.at("upper")) < 0, w == 1);
-    EXPECT_EQ(bad.at("pairs"), "4");
-    EXPECT_EQ(good.at("word"), "better");
-    EXPECT_EQ(std::stod(good.at("difference")) < 0, w == 0);
-    EXPECT_EQ(good.at("worse_than_noise"), "false");
-    EXPECT_EQ(twin.at("word"), "equal");
-    EXPECT_EQ(twin.at("twin_word"), "");
-    EXPECT_EQ(reference.at("word"), "");
-    EXPECT_EQ(reference.at("difference"), "");
+    const std::size_t reference = 4 * w, twin = reference + 1, bad = reference + 2, good = reference + 3;
+    EXPECT_EQ(at(bad, "unit"), w == 0 ? "%" : "points");
+    EXPECT_EQ(at(bad, "margin"), w == 0 ? "1" : "0.5");
+    EXPECT_EQ(at(bad, "word"), "worse");
+    EXPECT_EQ(at(bad, "twin_word"), "worse");
+    EXPECT_EQ(at(bad, "worse_than_noise"), "true");
+    EXPECT_NEAR(std::stod(at(bad, "difference")), w == 0 ? 100 : -25, 0.05);
+    EXPECT_LT(std::stod(at(bad, "adjusted_lower")), std::stod(at(bad, "difference")));
+    EXPECT_EQ(std::stod(at(bad, "lower")) > 0, w == 0);
+    EXPECT_EQ(std::stod(at(bad, "upper")) < 0, w == 1);
+    EXPECT_EQ(at(bad, "pairs"), "4");
+    EXPECT_EQ(at(good, "word"), "better");
+    EXPECT_EQ(std::stod(at(good, "difference")) < 0, w == 0);
+    EXPECT_EQ(at(good, "worse_than_noise"), "false");
+    EXPECT_EQ(at(twin, "word"), "equal");
+    EXPECT_EQ(at(twin, "twin_word"), "");
+    EXPECT_EQ(at(reference, "word"), "");
+    EXPECT_EQ(at(reference, "difference"), "");
   }
 }
 
