@@ -242,8 +242,7 @@ void print_help(const CLI::App& app, bool whole) {
 class Program {
  public:
   Program()
-      : app_("FP16 and tensor-core arithmetic, loss scaling and gradient underflow, bit by bit",
-             "fp16lab") {
+      : app_("FP16 and tensor-core arithmetic, loss scaling and gradient underflow, bit by bit", "fp16lab") {
     app_.set_help_flag("-h,--help", "Show this help; of a command: COMMAND --help");
     app_.set_version_flag("--version", version_line("fp16lab"));
     app_.footer(
