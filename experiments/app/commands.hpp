@@ -8,6 +8,7 @@
 #include "experiments/app/arguments.hpp"
 #include "reports/data/run_set.hpp"
 #include "reports/data/summary.hpp"
+#include "reports/figures/figure.hpp"
 
 namespace fp16lab::experiments {
 
@@ -34,6 +35,7 @@ Command self_check_command();
 void write_report_page(const CommonOptions& common, const reports::RunSet& runs,
                        const std::vector<reports::WorkloadSummary>& summaries,
                        const std::vector<std::filesystem::path>& replays, const std::filesystem::path& out,
-                       const std::filesystem::path& named, int follow_seconds = 0);
+                       const std::filesystem::path& named, int follow_seconds = 0,
+                       const reports::DrawingOptions& drawing = {});
 
 }  // namespace fp16lab::experiments

@@ -93,7 +93,7 @@ std::string league_text(const League& league);
 /// Criteria fixed before anything was measured.
 std::vector<Question<League>> league_questions();
 
-/// Writes and draws the figures; returns why gnuplot drew nothing, or an empty string.
+/// Writes and draws the figures; returns why nothing was drawn, or an empty string.
 std::string draw_league(const League& league, const std::filesystem::path& folder);
 
 // How well the order of one quantity tells the order of another.

@@ -5,12 +5,12 @@
 #include <string>
 
 #include "analysis/run_comparison.hpp"
+#include "reports/figures/figure.hpp"
 
 namespace fp16lab::reports {
 
-/// Writes compare.dat and compare.gp into `folder` and draws compare.svg and compare.png. Returns an empty
-/// string, or the one-line reason why nothing was drawn.
+/// compare.figure.json and its pictures in `folder`: what draw_figure() returns.
 std::string draw_comparison(const analysis::RunComparison& comparison, const std::filesystem::path& folder,
-                            const std::string& gnuplot = "gnuplot");
+                            const DrawingOptions& options = {});
 
 }  // namespace fp16lab::reports

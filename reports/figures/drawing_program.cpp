@@ -52,7 +52,7 @@ PassingFolder::~PassingFolder() {
 }
 
 Drawing draw(const std::vector<std::string>& command, const std::vector<std::filesystem::path>& inputs,
-             const std::filesystem::path& folder, const std::string& log) {
+             const std::filesystem::path& folder, const std::string& log, std::vector<std::string>* made) {
   const std::filesystem::path where = folder.empty() ? "." : folder;
   const PassingFolder passing(where);
   std::set<std::filesystem::path> known{log};
@@ -85,8 +85,11 @@ Drawing draw(const std::vector<std::string>& command, const std::vector<std::fil
     if (is_file(passing.path() / log)) move(log);
     return Drawing::failed;
   }
-  for (const std::filesystem::path& made : entries_of(passing.path()))
-    if (is_file(made) && !known.contains(made.filename())) move(made.filename());
+  for (const std::filesystem::path& file : entries_of(passing.path())) {
+    if (!is_file(file) || known.contains(file.filename())) continue;
+    move(file.filename());
+    if (made != nullptr) made->push_back(file.filename().string());
+  }
   if (is_file(where / log)) remove_file(where / log);  // of an earlier failure
   return Drawing::done;
 }

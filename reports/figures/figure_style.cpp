@@ -6,8 +6,6 @@
 #include <array>
 
 #include "numerics/random/philox.hpp"
-#include "reports/figures/gnuplot.hpp"
-#include "reports/figures/text_fit.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -75,14 +73,6 @@ std::vector<LineStyle> styles_of(const Workload& workload) {
   return styles;
 }
 
-std::string line_spec(const LineStyle& style) {
-  // gnuplot's dash lengths grow with the line width: one unit is half of it.
-  const double unit = style.width / 2;
-  const std::string dash =
-      style.gap == 0 ? "1" : fmt::format("({:.4g},{:.4g})", style.dash / unit, style.gap / unit);
-  return fmt::format("lw {} dt {} lc rgb \"{}\"", style.width, dash, style.color);
-}
-
 std::string_view layer_color(std::size_t index) {
   // Okabe and Ito's colour-blind safe set (2008) without its yellow, which is too faint on white.
   static constexpr std::array<std::string_view, 7> colors{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
@@ -108,75 +98,6 @@ std::string slug(std::string_view text) {
   if (out.size() > longest_slug)
     out = fmt::format("{}-{:016x}", out.substr(0, longest_slug - 17), stream_id(out));
   return out.empty() ? "unnamed" : out;
-}
-
-std::string FigureTitle::commands(int figure_height) const {
-  return fmt::format("  set label 901 {} at screen 0.5,screen {:.4f} center noenhanced font \",14\"\n",
-                     quoted, 1 - 18.0 / figure_height);
-}
-
-FigureTitle figure_title(std::string_view text, int width) {
-  constexpr int size = 14, line_height = 19, margin = 24;
-  const std::vector<std::string> lines = wrapped(text, width - margin, size);
-  return {gnuplot_lines(lines), line_height * (static_cast<int>(lines.size()) - 1)};
-}
-
-namespace {
-constexpr int note_size = 11, note_line = 16;
-}
-
-FigureNote::FigureNote(std::string_view text, int width)
-    : lines_(text.empty() ? std::vector<std::string>{} : wrapped(text, width - 24, note_size)) {}
-
-int FigureNote::height() const {
-  return lines_.empty() ? 0 : note_line * static_cast<int>(lines_.size()) + 6;
-}
-
-std::string FigureNote::commands(int figure_height) const {
-  if (lines_.empty()) return {};
-  // A label of several lines hangs from its place.
-  return fmt::format(
-      "  set label 900 {} at screen 0.012,screen {:.4f} left noenhanced font \",{}\" tc rgb \"#555555\"\n",
-      gnuplot_lines(lines_), (height() - 0.5 * note_line) / figure_height, note_size);
-}
-
-std::string coinciding_words(const std::vector<std::vector<std::size_t>>& groups,
-                             const std::vector<std::string>& labels) {
-  std::string words;
-  for (const std::vector<std::size_t>& group : groups) {
-    words += words.empty() ? "Coincide: " : "; ";
-    for (const std::size_t i : group) words += (i == group.front() ? "" : " = ") + labels[i];
-  }
-  return words.empty() ? words : words + ".";
-}
-
-std::string gnuplot_script(std::string_view stem, std::string_view title, int width, int height,
-                           std::string_view body) {
-  require_drawing(body);
-  return fmt::format(
-      "{}{}set encoding utf8\n"
-      "set datafile separator \"\\t\"\n"
-      "do for [kind in \"svg png\"] {{\n"
-      "  reset\n"
-      "  set datafile separator \"\\t\"\n"
-      "  if (kind eq \"svg\") {{\n"
-      "    set terminal svg size {},{} dynamic font \"DejaVu Sans,12\" background \"#FFFFFF\"\n"
-      "  }} else {{\n"
-      "    set terminal pngcairo size {},{} fontscale 1.5 linewidth 2 pointscale 2 dashlength 2 font "
-      "\"DejaVu Sans,12\" background \"#FFFFFF\"\n"
-      "  }}\n"
-      "  set output {}.\".\".kind\n"
-      "  set border 3 lc rgb \"#555555\"\n"
-      "  set tics nomirror out scale 0.6\n"
-      "  set grid ytics lc rgb \"#DDDDDD\" lt 1 lw 0.7\n"
-      "  set key noenhanced\n"
-      "{}  unset output\n"
-      "}}\n",
-      gnuplot_comment(title),
-      gnuplot_comment(fmt::format("Draws {0}.svg and {0}.png from {0}.dat; restyle at will and run gnuplot "
-                                  "on this file in its folder.",
-                                  stem)),
-      width, height, 2 * width, 2 * height, gnuplot_string(stem), body);
 }
 
 }  // namespace fp16lab::reports

@@ -13,13 +13,11 @@
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/figures/drawing_program.hpp"
-#include "reports/figures/figure_style.hpp"
-#include "reports/figures/figures.hpp"
 
 namespace fp16lab::reports {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// What is drawn as one box: a layer, and those that only pass its output on.
 struct Node {
@@ -61,11 +59,11 @@ std::vector<std::string> blocks_of(const std::string& path) {
 /// The boxes of a network, and the arrows between them by the paths of their first layers.
 class Graph {
  public:
-  explicit Graph(const Json& layers) {
+  explicit Graph(const OrderedJson& layers) {
     std::map<std::string, int> readers;
-    for (const Json& layer : layers)
-      for (const Json& input : layer.at("inputs")) ++readers[input.get<std::string>()];
-    for (const Json& layer : layers) add(layer, readers);
+    for (const OrderedJson& layer : layers)
+      for (const OrderedJson& input : layer.at("inputs")) ++readers[input.get<std::string>()];
+    for (const OrderedJson& layer : layers) add(layer, readers);
   }
 
   std::string text() const {
@@ -96,9 +94,9 @@ class Graph {
   }
 
  private:
-  void add(const Json& layer, const std::map<std::string, int>& readers) {
+  void add(const OrderedJson& layer, const std::map<std::string, int>& readers) {
     const std::string path = layer.at("layer"), type = layer.at("type"), output = layer.at("output");
-    const Json& from = layer.at("inputs");
+    const OrderedJson& from = layer.at("inputs");
     const bool plain = layer.at("parameters") == 0 && layer.at("products").empty();
     if (plain && from.size() == 1) {
       const std::string source = from.at(0);
@@ -111,7 +109,7 @@ class Graph {
         return;
       }
     }
-    for (const Json& input : from) {
+    for (const OrderedJson& input : from) {
       const std::string source = input;
       const auto box = box_of_.find(source);
       if (box == box_of_.end()) inputs_.insert(source);
@@ -134,7 +132,7 @@ class Graph {
 
 std::string network_dot(std::string_view model) {
   try {
-    const Json json = parse_json(model);
+    const OrderedJson json = parse_json(model);
     return fmt::format(
         "digraph {} {{\n  graph [fontname=\"DejaVu Sans\", fontsize=11, ranksep=0.25, nodesep=0.3, "
         "style=rounded, color=\"#999999\", fontcolor=\"#555555\"];\n"
@@ -201,21 +199,6 @@ std::string draw_network(std::string_view model, const std::filesystem::path& fi
       break;
   }
   write_file_atomically(file, read_file(passing.path() / drawing, longest::table), NamedBy::user);
-  return {};
-}
-
-std::vector<Figure> write_network_figure(const WorkloadFigures& input, const std::filesystem::path& folder) {
-  for (const Configuration& configuration : input.workload.configurations)
-    for (const std::size_t run : configuration.runs) {
-      const std::string& model = input.set.runs[run].folder.manifest.model;
-      if (model.empty()) continue;
-      const std::string stem = "network-" + slug(input.workload.name);
-      write_file_atomically(folder / (stem + ".dot"), network_dot(model));
-      return {{.stem = stem,
-               .workload = input.workload.name,
-               .title = "The network of " + input.workload.name,
-               .is_graph = true}};
-    }
   return {};
 }
 

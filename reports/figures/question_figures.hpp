@@ -1,6 +1,5 @@
-// Figures of single questions (experiments/): each takes rows of numbers, writes STEM.dat and STEM.gp into a
-// folder and draws STEM.svg and STEM.png with gnuplot. What could not be drawn is returned in one line; an
-// empty string: nothing.
+// Figures of single questions (experiments/): each takes rows of numbers, writes STEM.figure.json into a folder and
+// draws it. What draw_figure() returns.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +13,11 @@
 #include "analysis/paired_verdict.hpp"
 #include "numerics/files/run/replay_file.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
+#include "reports/figures/figure.hpp"
 
 namespace fp16lab::reports {
 
-/// How far two trainings of one seed are apart after each step, 0 is before the first one: relative L2
+/// How far two training runs of one seed are apart after each step (0 is before the first one): relative L2
 /// distances.
 struct DistanceRow {
   std::string_view workload;
@@ -28,7 +28,7 @@ struct DistanceRow {
 
 struct DistanceFigure {
   std::string title;
-  /// Legend of at most eight pairs; the first two have bands over their seeds behind all lines.
+  /// Names of at most eight pairs; the first two have bands over their seeds under all lines.
   std::span<const std::string_view> pairs;
 };
 
@@ -82,5 +82,8 @@ struct PaperFigures {
 
 /// weight-updates, activation-gradients, lost-against-scale.
 std::string draw_paper_figures(const PaperFigures& figures, const std::filesystem::path& folder);
+
+/// replay: the loss scales that every policy would have had. Empty, and nothing is drawn, without a policy.
+std::string draw_replay(const ReplayFile& replay, const std::filesystem::path& folder);
 
 }  // namespace fp16lab::reports

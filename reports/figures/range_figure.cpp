@@ -4,66 +4,86 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "analysis/observed_output.hpp"
 #include "analysis/tensor_state.hpp"
-#include "numerics/files/disk/folder.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/run_config.hpp"
+#include "reports/figures/figure.hpp"
+#include "reports/figures/figure_json.hpp"
 #include "reports/figures/figure_style.hpp"
-#include "reports/figures/histogram_figure.hpp"
 
 namespace fp16lab::reports {
 namespace {
 
 using Tensors = std::span<const ScaledTensor>;
 
+/// As many panels as one figure has room for.
+constexpr std::size_t most_panels = 12;
+
 double factor_of(const ScaledTensor& tensor, const std::optional<double>& scale) {
   return scale ? *scale / tensor.recorded_scale : 1;
 }
 
-/// All values in one panel; none if factors differ by what is no power of two, because then bins do not meet
-/// bins.
-std::optional<HistogramPanel> merged_panel(Tensors tensors, const analysis::RangeReport& report,
-                                           const std::optional<double>& scale, const FormatRange& range) {
-  // In units of the greatest factor, values only move down, where the lowest bin holds all that is below it.
-  double greatest = 0;
-  for (const ScaledTensor& tensor : tensors) greatest = std::max(greatest, factor_of(tensor, scale));
-  HistogramPanel all{fmt::format("all {} tensors", tensors.size()),
-                     {},
-                     greatest,
-                     range,
-                     report.merged().at_scale(range, scale)};
-  for (const ScaledTensor& tensor : tensors) {
-    const double ratio = factor_of(tensor, scale) / greatest;
-    const int shift = std::ilogb(ratio);
-    if (std::scalbn(1.0, shift) != ratio) return std::nullopt;
-    all.values += times_power_of_two(tensor.values, shift);
-  }
-  return all;
+/// One picture of a histogram; `counts` know more than it does where values were counted at several scales.
+OrderedJson panel_json(std::string_view name, const ExponentHistogram& values, double factor,
+                       const FormatRange& range, const RangeFigure& figure, const RangeCounts& counts) {
+  const auto bounds = [](const CountInterval& zone) { return OrderedJson{zone.lower, zone.upper}; };
+  return {{"kind", "histogram"},
+          {"title", name},
+          {"histogram", histogram_json(values)},
+          {"ratio", factor},
+          {"formats", OrderedJson::array({range_json(fp16lab::title_of(figure.format), range)})},
+          {"what", figure.observed == Observed::updates ? "update / weight" : "magnitude, scale included"},
+          {"updates", figure.observed == Observed::updates},
+          {"zones",
+           {{"finite", values.finite_nonzero()},
+            {"lost", bounds(counts.lost)},
+            {"subnormal", bounds(counts.subnormal)},
+            {"normal", bounds(counts.normal)},
+            {"overflow", bounds(counts.overflow)}}}};
 }
 
-std::vector<HistogramPanel> panels_of(Tensors tensors, const analysis::RangeReport& report,
-                                      const std::optional<double>& scale, const FormatRange& range) {
-  const auto panel = [&](const ScaledTensor& tensor) -> HistogramPanel {
-    return {tensor.name, tensor.values, factor_of(tensor, scale), range,
-            report.tensor(tensor.name).at_scale(range, scale)};
+/// All values in one panel; none if factors differ by what is no power of two, because then bins do not meet
+/// bins.
+std::optional<OrderedJson> merged_panel(Tensors tensors, const analysis::RangeReport& report,
+                                        const RangeFigure& figure, const FormatRange& range) {
+  // In units of the greatest factor, values only move down, where the lowest bin holds all that is below it.
+  double greatest = 0;
+  for (const ScaledTensor& tensor : tensors) greatest = std::max(greatest, factor_of(tensor, figure.scale));
+  ExponentHistogram values;
+  for (const ScaledTensor& tensor : tensors) {
+    const double ratio = factor_of(tensor, figure.scale) / greatest;
+    const int shift = std::ilogb(ratio);
+    if (std::scalbn(1.0, shift) != ratio) return std::nullopt;
+    values += times_power_of_two(tensor.values, shift);
+  }
+  return panel_json(fmt::format("all {} tensors", tensors.size()), values, greatest, range, figure,
+                    report.merged().at_scale(range, figure.scale));
+}
+
+OrderedJson panels_of(Tensors tensors, const analysis::RangeReport& report, const RangeFigure& figure,
+                      const FormatRange& range) {
+  const auto panel = [&](const ScaledTensor& tensor) {
+    return panel_json(tensor.name, tensor.values, factor_of(tensor, figure.scale), range, figure,
+                      report.tensor(tensor.name).at_scale(range, figure.scale));
   };
-  if (tensors.size() == 1) return {panel(tensors.front())};
+  if (tensors.size() == 1) return OrderedJson::array({panel(tensors.front())});
   std::vector<std::size_t> order;
   std::vector<analysis::TensorState> states;
   for (const ScaledTensor& tensor : tensors) {
     order.push_back(order.size());
-    states.push_back(analysis::state_of(report, tensor.name, range, scale));
+    states.push_back(analysis::state_of(report, tensor.name, range, figure.scale));
   }
   std::ranges::stable_sort(order,
                            [&](std::size_t a, std::size_t b) { return states[a].worse_than(states[b]); });
-  order.resize(std::min(order.size(), max_histogram_panels - 1));
-  std::vector<HistogramPanel> panels;
-  if (std::optional<HistogramPanel> merged = merged_panel(tensors, report, scale, range))
+  order.resize(std::min(order.size(), most_panels - 1));
+  OrderedJson panels = OrderedJson::array();
+  if (std::optional<OrderedJson> merged = merged_panel(tensors, report, figure, range))
     panels.push_back(std::move(*merged));
   for (const std::size_t i : order) panels.push_back(panel(tensors[i]));
   return panels;
@@ -91,21 +111,24 @@ std::string stem_of(const RangeFigure& figure) {
 }  // namespace
 
 DrawnFigure draw_range_figure(const RangeFigure& figure, Tensors tensors, const analysis::RangeReport& report,
-                              const std::filesystem::path& folder) {
-  const std::size_t shown = std::min(tensors.size(), max_histogram_panels - 1);
-  const HistogramFigure histogram{
-      .stem = stem_of(figure),
-      .title = printable(title_of(figure)),
-      .caption = shown < tensors.size()
-                     ? fmt::format("The {} of {} tensors with which most is wrong.", shown, tensors.size())
-                     : "",
-      .of_updates = figure.observed == Observed::updates};
-  make_folders(folder);
-  return {histogram.stem,
-          draw_histogram_figure(histogram,
-                                panels_of(tensors, report, figure.scale,
-                                          analysis::judged_range(figure.observed, figure.format)),
-                                folder)};
+                              const std::filesystem::path& folder, const DrawingOptions& options) {
+  const std::size_t shown = std::min(tensors.size(), most_panels - 1);
+  const std::string stem = stem_of(figure);
+  OrderedJson panels =
+      panels_of(tensors, report, figure, analysis::judged_range(figure.observed, figure.format));
+  const std::size_t columns = panels.size() <= 2 ? panels.size() : panels.size() == 4 ? 2 : 3;
+  return {stem, draw_figure({{"stem", stem},
+                             {"title", printable(title_of(figure))},
+                             {"caption", shown < tensors.size()
+                                             ? fmt::format("The {} of {} tensors with which most is wrong.",
+                                                           shown, tensors.size())
+                                             : ""},
+                             {"columns", columns},
+                             {"axes", figure.observed == Observed::updates
+                                          ? "share of the weights that moved against how far they did"
+                                          : "share of the non-zero values against magnitude, scale included"},
+                             {"panels", std::move(panels)}},
+                            folder, options)};
 }
 
 }  // namespace fp16lab::reports

@@ -10,6 +10,7 @@
 #include "numerics/files/run/observed.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
+#include "reports/figures/figure.hpp"
 
 namespace fp16lab::reports {
 
@@ -36,6 +37,7 @@ struct DrawnFigure {
 /// tensors together, then one each, the worst first (TensorState::worse_than), as many as there is room for.
 /// `report` holds the same tensors by name; at least one.
 DrawnFigure draw_range_figure(const RangeFigure& figure, std::span<const ScaledTensor> tensors,
-                              const analysis::RangeReport& report, const std::filesystem::path& folder);
+                              const analysis::RangeReport& report, const std::filesystem::path& folder,
+                              const DrawingOptions& options = {});
 
 }  // namespace fp16lab::reports

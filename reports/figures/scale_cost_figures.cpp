@@ -1,25 +1,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 
+#include "numerics/text/text.hpp"
+#include "reports/figures/figure_json.hpp"
 #include "reports/figures/figure_style.hpp"
-#include "reports/figures/gnuplot.hpp"
 #include "reports/figures/question_figures.hpp"
 
 namespace fp16lab::reports {
 
 std::string draw_highest_scales(std::span<const std::string> workloads, std::span<const AllowedScaleRow> rows,
                                 const std::filesystem::path& folder) {
-  const std::string stem = "highest-scale", file = "\"highest-scale.dat\"";
-  std::string data =
-      "# step, log2 of the largest scale without overflow: smallest, mean and largest over seeds; a block a "
-      "workload\n";
-  std::string panels;
-  double low = std::numeric_limits<double>::infinity(), high = -low;
-  int shown = 0;
+  OrderedJson panels = OrderedJson::array();
   for (const std::string& workload : workloads) {
     struct OverSeeds {
       double least, sum, most;
@@ -41,76 +36,76 @@ std::string draw_highest_scales(std::span<const std::string> workloads, std::spa
       }
     }
     if (steps.empty()) continue;
-    data += gnuplot_comment(fmt::format("{}, {} seeds", workload, seeds));
+    OrderedJson mean = OrderedJson::array(), low = OrderedJson::array(), high = OrderedJson::array();
     for (const auto& [step, over] : steps) {
-      data += fmt::format("{}\t{}\t{:.6g}\t{}\n", step, over.least, over.sum / over.seeds, over.most);
-      low = std::min(low, over.least);
-      high = std::max(high, over.most);
+      mean.push_back({step, drawn_number(over.sum / over.seeds)});
+      low.push_back(over.least);
+      high.push_back(over.most);
     }
-    data += "\n\n";
-    const auto title = [&](std::string_view words) {
-      return shown == 0 ? fmt::format("title \"{}\"", words) : std::string("notitle");
-    };
-    panels += fmt::format(
-        "  set title {0} noenhanced\n  plot {1} index {2} using 1:2:4 with filledcurves fs solid 0.22 "
-        "noborder lc rgb \"{3}\" {4}, \\\n    {1} index {2} using 1:3 with lines lw 2 lc rgb \"{3}\" {5}\n",
-        gnuplot_string(fmt::format("{} ({} seeds)", workload, seeds)), file, shown, layer_color(0),
-        title("smallest to largest of the seeds"), title("their mean"));
-    ++shown;
+    panels.push_back({{"kind", "plot"},
+                      {"title", fmt::format("{} ({})", workload, counted(seeds, "seed"))},
+                      {"x", {{"title", "step"}, {"form", "count"}}},
+                      {"y", {{"title", "largest scale without overflow"}, {"form", "power2"}}},
+                      {"series", OrderedJson::array({{{"color", layer_color(0)},
+                                                      {"points", std::move(mean)},
+                                                      {"low", std::move(low)},
+                                                      {"high", std::move(high)}}})}});
   }
-  if (shown == 0) return {};
-  const int columns = std::min(shown, 2), lines = (shown + 1) / 2;
-  const std::string body = fmt::format(
-                               "  set multiplot layout {},{} title \"Largest power of two without overflow, "
-                               "step by step (FP32 runs)\" font \",12\"\n  set xlabel \"step\"\n  set ylabel "
-                               "\"log2 of scale\"\n  set yrange [{}:{}]\n  set ytics {}\n"
-                               "  set key bottom left\n",
-                               lines, columns, low - 2, high + 1, high - low > 8 ? 2 : 1) +
-                           panels + "  unset multiplot\n";
-  return draw_pair(folder, stem, data,
-                   gnuplot_script(stem, "Largest scale without overflow",
-                                  450 * columns + (columns == 1 ? 150 : 0), 60 + 280 * lines, body));
+  if (panels.empty()) return {};
+  return draw_figure(
+      {{"stem", "highest-scale"},
+       {"title", "Largest power of two without overflow, step by step (FP32 runs)"},
+       {"caption", "A line is the mean over seeds, a band goes from the smallest to the largest of them."},
+       {"columns", std::min<std::size_t>(panels.size(), 2)},
+       {"panels", std::move(panels)}},
+      folder);
 }
 
 std::string draw_prediction(std::span<const std::string> workloads, std::span<const LossCostRow> rows,
                             const std::filesystem::path& folder) {
-  const std::string stem = "what-predicts-the-loss", file = "\"what-predicts-the-loss.dat\"";
   // A logarithmic axis has no zero: nothing lost is drawn at its left end.
-  const double floor = 1e-10;
-  std::string data =
-      "# lost values %, lost L1 %, final test loss above FP32 %: mean, 95 % over seeds (lower, upper); log2 "
-      "of scale; a block a workload\n";
-  std::string left, right;
-  int block = 0;
-  for (const std::string& workload : workloads) {
-    std::string points;
-    for (const LossCostRow& row : rows)
-      if (row.workload == workload)
-        points += fmt::format("{}\t{}\t{}\t{}\t{}\t{}\n", std::max(floor, row.lost_values),
-                              std::max(floor, row.lost_l1), row.excess, row.interval.lower,
-                              row.interval.upper, row.log2_scale);
-    if (points.empty()) continue;
-    data += gnuplot_comment(workload) + points + std::string(block_end);
-    const auto curve = [&](int column, bool titled) {
-      return fmt::format(
-          "{0} index {1} using {2}:3:4:5 with yerrorlines pt {3} ps 0.9 lw 1.3 lc rgb \"{4}\" {5}", file,
-          block, column, 4 + 2 * block, layer_color(static_cast<std::size_t>(block)),
-          titled ? "title " + gnuplot_string(workload) : std::string("notitle"));
-    };
-    left += (left.empty() ? "  plot " : ", \\\n    ") + curve(1, true);
-    right += (right.empty() ? "  plot " : ", \\\n    ") + curve(2, false);
-    ++block;
-  }
-  if (block == 0) return {};
-  const std::string body = fmt::format(
-      "  set multiplot layout 1,2 title \"Fixed scales: what was lost against what it cost (bars: 95 % over "
-      "seeds)\" font \",12\"\n"
-      "  set logscale x\n  set format x \"10^{{%T}}\"\n  set xrange [{}:100]\n"
-      "  set ylabel \"final test loss above FP32, %\"\n  set key top left\n"
-      "  set xlabel \"share of non-zero gradients that become zero, %\"\n{}\n"
-      "  set ylabel \"\"\n  set xlabel \"share of their L1 norm, %\"\n{}\n  unset multiplot\n",
-      floor, left, right);
-  return draw_pair(folder, stem, data, gnuplot_script(stem, "What predicts the loss", 960, 420, body));
+  constexpr double floor = 1e-10;
+  constexpr std::array marks{"dot", "square", "triangle", "ring", "cross"};
+  const auto panel = [&](std::string_view axis, double LossCostRow::*lost, bool labelled) {
+    OrderedJson series = OrderedJson::array();
+    for (const std::string& workload : workloads) {
+      OrderedJson points = OrderedJson::array(), intervals = OrderedJson::array();
+      for (const LossCostRow& row : rows) {
+        if (row.workload != workload) continue;
+        const double x = std::max(floor, row.*lost);
+        points.push_back({x, row.excess});
+        intervals.push_back({x, row.interval.lower, x, row.interval.upper});
+      }
+      if (points.empty()) continue;
+      const std::string_view color = layer_color(series.size() / 2);
+      const char* const mark = marks[series.size() / 2 % marks.size()];
+      series.push_back({{"color", color}, {"thick", 1}, {"width", 0}, {"segments", std::move(intervals)}});
+      series.push_back({{"label", workload},
+                        {"color", color},
+                        {"width", 1.3},
+                        {"mark", mark},
+                        {"points", std::move(points)}});
+    }
+    OrderedJson drawn = {
+        {"kind", "plot"},
+        {"title", axis},
+        {"height", 360},
+        {"series", std::move(series)},
+        {"x", {{"title", "share of non-zero gradients, %"}, {"log", true}, {"low", floor}, {"high", 100}}},
+        {"y", {{"title", "final test loss above FP32, %"}}}};
+    if (!labelled) drawn["labels"] = "none";
+    return drawn;
+  };
+  OrderedJson panels = OrderedJson::array({panel("values that become zero", &LossCostRow::lost_values, true),
+                                           panel("their L1 norm", &LossCostRow::lost_l1, true)});
+  if (panels[0]["series"].empty()) return {};
+  return draw_figure(
+      {{"stem", "what-predicts-the-loss"},
+       {"title", "Fixed scales: what was lost against what it cost"},
+       {"caption", "Vertical lines are 95 % over seeds. What lost nothing is at the left edge."},
+       {"columns", 2},
+       {"panels", std::move(panels)}},
+      folder);
 }
 
 }  // namespace fp16lab::reports

@@ -11,7 +11,7 @@
 #include "numerics/text/text.hpp"
 #include "reports/data/rate_text.hpp"
 #include "reports/data/run_config.hpp"
-#include "reports/page/html.hpp"
+#include "reports/page/marked.hpp"
 #include "reports/page/shown_names.hpp"
 
 namespace fp16lab::reports {
@@ -20,10 +20,10 @@ namespace {
 using analysis::Trouble;
 using analysis::Word;
 
-std::string bold(std::string_view text) { return fmt::format("<strong>{}</strong>", html_escape(text)); }
+std::string bold(std::string_view text) { return strong(plain(text)); }
 
 std::string name_of(const WorkloadMaterial& material, std::size_t index) {
-  return name_html(material.workload->configurations[index], material.summary.rows[index]);
+  return shown_mark(material.workload->configurations[index], material.summary.rows[index]);
 }
 
 /// "dL/dy" is what papers call the gradient that the loss hands down first.
@@ -149,7 +149,7 @@ std::string cost_sentence(const WorkloadSummary& summary, const SummaryRow& row)
   if (!row.against_reference) return "No finished FP32 run stands beside it, so the cost is not known.";
   const analysis::Judgement& judgement = *row.against_reference;
   const std::string measured = measured_text(summary.metric, judgement);
-  const std::string metric = html_escape(summary.metric.name);
+  const std::string metric = plain(summary.metric.name);
   switch (judgement.word) {
     case Word::worse: {
       const std::optional<bool> noise = row.worse_than_noise();
@@ -225,17 +225,16 @@ std::string scales_clause(const WorkloadMaterial& material, std::size_t index) {
   const std::vector<ExploredRun>& explored = material.explored[witness];
   const std::string said_by = fmt::format(
       "By {} histograms ({}{}), ",
-      witness == index ? "its own"
-                       : "<em>" + html_escape(pretty(material.summary.rows[witness].label)) + "</em>’s",
+      witness == index ? "its own" : name_mark(plain(pretty(material.summary.rows[witness].label))) + "’s",
       explored.empty() ? "" : fmt::format("seed {}, ", explored.front().run->seed),
       counted(gradients.observed_steps, "step"));
-  const auto tensor = [](const std::string& name) { return name.empty() ? "it" : html_escape(name); };
+  const auto tensor = [](const std::string& name) { return name.empty() ? "it" : plain(name); };
   const auto named = [](const std::string& name) {
-    return name.empty() ? "" : fmt::format(" ({})", html_escape(name));
+    return name.empty() ? "" : fmt::format(" ({})", plain(name));
   };
   if (!scale.unknown.empty())
-    return said_by + fmt::format("no scale can be told: {} holds nothing finite but zeros.",
-                                 html_escape(scale.unknown));
+    return said_by +
+           fmt::format("no scale can be told: {} holds nothing finite but zeros.", plain(scale.unknown));
   if (!scale.greatest) return said_by + tensor(scale.overflows_first) + " overflows at any loss scale.";
   if (!scale.least) return said_by + "no loss scale would do: " + tensor(scale.asks_most) + " fits none.";
   if (!scale.fits())
@@ -289,23 +288,22 @@ std::string fix_sentence(const WorkloadMaterial& material, std::size_t index) {
   constexpr std::size_t most_named = 2;
   std::string names;
   for (std::size_t i = 0; i < std::min(cures.size(), most_named); ++i)
-    names += fmt::format("{}{} ({} of values lost, {})", i == 0 ? "" : " and ",
-                         "<strong>" + name_of(material, cures[i]) + "</strong>",
-                         rate_text(rows[cures[i]].casts->underflow_rate()),
-                         analysis::short_words_of(*rows[cures[i]].against_reference));
+    names +=
+        fmt::format("{}{} ({} of values lost, {})", i == 0 ? "" : " and ",
+                    strong(name_of(material, cures[i])), rate_text(rows[cures[i]].casts->underflow_rate()),
+                    analysis::short_words_of(*rows[cures[i]].against_reference));
   const bool many = cures.size() > 1;
   std::string words;
   if (harmed)
     words = names.empty() ? "No configuration here that loses less is equal to FP32. "
                           : fmt::format("{} {} it. ", names, many ? "fix" : "fixes");
   else if (stopping(row) != nullptr)
-    words = fmt::format("Next: {}. ", html_escape(row.account->next));
+    words = fmt::format("Next: {}. ", plain(row.account->next));
   else if (row.casts && row.account && row.account->nothing_to_fix() && equal_where_judged(row))
     words = "There is nothing to fix. ";
   else if (row.casts && row.casts->underflow == 0)
-    words = row.account && row.account->worst() != nullptr
-                ? html_escape(pretty(row.account->worst()->text)) + " "
-                : "Nothing underflows. ";
+    words = row.account && row.account->worst() != nullptr ? plain(pretty(row.account->worst()->text)) + " "
+                                                           : "Nothing underflows. ";
   else if (!names.empty())
     words = fmt::format("{} {} less. ", names, many ? "lose" : "loses");
   else if (row.casts)

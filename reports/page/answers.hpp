@@ -9,7 +9,7 @@
 
 namespace fp16lab::reports {
 
-/// The sentences (HTML) are about one configuration beside FP32: the one that is worse than FP32, or, where
+/// The sentences (with marks) are about one configuration beside FP32: the one that is worse than FP32, or, where
 /// none or several are, loses the larger share of its gradients to zero. Only FP32's own gradients are there:
 /// then about what FP16 would make of them.
 struct Answers {

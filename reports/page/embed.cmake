@@ -1,6 +1,7 @@
-# cmake -DOUTPUT=FILE.cpp -DPAGE=FOLDER -DSCRIPTS="a.js b.js" -P embed.cmake: the page's files as string constants, so that the
-# binary needs no files of its own at run time. The scripts become one, in this order, in a scope of its own.
-set(content "// Made by reports/page/embed.cmake from reports/page/.\n#include \"reports/page/embedded_page.hpp\"\n\nnamespace fp16lab::reports::page {\n")
+# cmake -DOUTPUT=FILE.cpp -DREPORTS=FOLDER "-DPICTURES=a.js b.js" "-DPAGE=c.js d.js" -P embed.cmake: the page's files, and draw.js,
+# as string constants, so that the binary needs no files of its own at run time. Both scripts have PICTURES (of figures/); the
+# page's has PAGE (of page/assets/) after it, draw.js begins with the style sheet of pictures and ends with a call.
+set(content "// Made by reports/page/embed.cmake from reports/.\n#include \"reports/page/embedded_page.hpp\"\n\nnamespace fp16lab::reports::page {\n")
 
 function(append_constant name text)
   if(text MATCHES "\\)fp16lab_page\"")
@@ -18,19 +19,26 @@ function(append_constant name text)
   set(content "${content}const std::string_view ${name} =${literal};\n" PARENT_SCOPE)
 endfunction()
 
-foreach(file report.html explorer.html report.css)
-  file(READ "${PAGE}/${file}" text)
-  string(REPLACE "." "_" name "${file}")
-  append_constant(${name} "${text}")
-endforeach()
+function(read_all variable folder files)
+  set(all "")
+  separate_arguments(files UNIX_COMMAND "${files}")
+  foreach(file ${files})
+    file(READ "${REPORTS}/${folder}/${file}" text)
+    string(APPEND all "${text}")
+  endforeach()
+  set(${variable} "${all}" PARENT_SCOPE)
+endfunction()
 
-set(script "'use strict';\n(() => {\n")
-separate_arguments(scripts UNIX_COMMAND "${SCRIPTS}")
-foreach(file ${scripts})
-  file(READ "${PAGE}/${file}" text)
-  string(APPEND script "${text}")
-endforeach()
-append_constant(report_js "${script}})();\n")
+read_all(pictures figures "${PICTURES}")
+read_all(picture_style figures figure.css)
+read_all(page page/assets "${PAGE}")
+read_all(page_style page/assets report.css)
+read_all(file figures file.js)
+read_all(html page/assets report.html)
+append_constant(report_html "${html}")
+append_constant(report_css "${picture_style}${page_style}")
+append_constant(report_js "'use strict';\n(() => {\n${pictures}${page}})();\n")
+append_constant(draw_js "'use strict';\n${file}const styleSheet = `${picture_style}`;\n${pictures}drawFiles(process.argv.slice(2), require('fs'));\n")
 
 string(APPEND content "}  // namespace fp16lab::reports::page\n")
 file(WRITE "${OUTPUT}" "${content}")

@@ -1,4 +1,5 @@
 #include "reports/page/emulation.hpp"
+#include "reports/page/marked.hpp"
 
 #include <fmt/core.h>
 
@@ -43,7 +44,7 @@ std::string emulation_words(const RunSet& set) {
 }
 
 std::string time_title(const std::string& name, bool emulated) {
-  return emulated ? name + " <small>(emulated: not a GPU’s speed)</small>" : name;
+  return emulated ? name + " " + small("(emulated: not a GPU’s speed)") : name;
 }
 
 }  // namespace fp16lab::reports

@@ -15,10 +15,10 @@ std::string tensor_core_of(const Run& run);
 /// Has any run of the workload been emulated?
 bool is_emulated(const RunSet& set, const Workload& workload);
 
-/// " on an emulated Hopper tensor core (CPU)", behind a number of runs; "" where none was emulated.
+/// " on an emulated Hopper tensor core (CPU)", after a number of runs; "" where none was emulated.
 std::string emulation_words(const RunSet& set);
 
-/// HTML: a column's `name`, which says so where times are those of an emulation.
+/// A column's `name` (with marks), which says so where times are those of an emulation.
 std::string time_title(const std::string& name, bool emulated);
 
 }  // namespace fp16lab::reports

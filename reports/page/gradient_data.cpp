@@ -12,43 +12,16 @@
 
 namespace fp16lab::reports {
 
-Json format_json(DType format, Observed observed) {
-  const FormatRange range = analysis::judged_range(observed, format);
-  const auto [exponent_bits, precision] = visit_dtype<has_range>(format, [](auto row) {
-    using F = typename decltype(row)::Format;
-    return std::pair(F::exponent_bits, F::precision);
-  });
-  return {{"name", title_of(format)},
-          {"tie", range.tie_to_zero},
-          {"normal", range.smallest_normal},
-          {"overflow", range.overflow_threshold()},
-          {"reached", range.threshold_overflows},
-          {"rounds", format != DType::f32},
-          {"bits", {1, exponent_bits, precision - 1}}};
-}
-
 namespace {
 
-/// [zero, infinite, nan, first exponent, counts, smallest, greatest]: the last two as FP32 bits, 0 where not
-/// known
-Json histogram_json(const ExponentHistogram& histogram) {
-  int first = ExponentHistogram::min_exponent, last = ExponentHistogram::max_exponent;
-  while (first <= last && histogram.at(first) == 0) ++first;
-  while (last >= first && histogram.at(last) == 0) --last;
-  Json counts = Json::array();
-  for (int e = first; e <= last; ++e) counts.push_back(histogram.at(e));
-  return Json::array({histogram.zero, histogram.infinite, histogram.nan, counts.empty() ? 0 : first,
-                      std::move(counts), histogram.smallest, histogram.greatest});
-}
-
-Json what_if_json(const RunGradients& gradients) {
+OrderedJson what_if_json(const RunGradients& gradients) {
   const auto each_scale = [](auto rate) {
     std::vector<double> rates;
     for (int k = analysis::min_log2_scale; k <= analysis::max_log2_scale; ++k)
       rates.push_back(rate(std::ldexp(1.0, k)));
     return drawn_numbers(rates);
   };
-  Json per_tensor = Json::array();
+  OrderedJson per_tensor = OrderedJson::array();
   for (std::size_t tensor = 0; tensor < gradients.tensors.size(); ++tensor)
     per_tensor.push_back(each_scale(
         [&](double scale) { return analysis::rates_of(gradients.at_scale(tensor, scale)).lost.middle(); }));
@@ -63,8 +36,8 @@ Json what_if_json(const RunGradients& gradients) {
 
 /// [snapshot, log2 scale, lost, subnormal, normal, overflow as lower and upper], all tensors together that
 /// are rounded.
-Json check_json(const RunGradients& gradients, const std::vector<std::size_t>& snapshots) {
-  Json checks = Json::array();
+OrderedJson check_json(const RunGradients& gradients, const std::vector<std::size_t>& snapshots) {
+  OrderedJson checks = OrderedJson::array();
   const std::set<std::size_t> chosen{0, snapshots.size() / 2, snapshots.size() - 1};
   for (const std::size_t index : chosen) {
     const GradientSnapshot& snapshot = gradients.snapshots[snapshots[index]];
@@ -76,8 +49,8 @@ Json check_json(const RunGradients& gradients, const std::vector<std::size_t>& s
           c += count_ranges(snapshot.histograms[i], range_of(gradients.formats[i]),
                             std::scalbn(1.0, k) / snapshot.scales[i]);
       checks.push_back(
-          Json::array({index, k, c.lost.lower, c.lost.upper, c.subnormal.lower, c.subnormal.upper,
-                       c.normal.lower, c.normal.upper, c.overflow.lower, c.overflow.upper}));
+          OrderedJson::array({index, k, c.lost.lower, c.lost.upper, c.subnormal.lower, c.subnormal.upper,
+                              c.normal.lower, c.normal.upper, c.overflow.lower, c.overflow.upper}));
     }
   }
   return checks;
@@ -88,7 +61,8 @@ Json check_json(const RunGradients& gradients, const std::vector<std::size_t>& s
 namespace {
 
 struct Observations {
-  Json steps = Json::array(), scales = Json::array(), histograms = Json::array(), casts = Json::array();
+  OrderedJson steps = OrderedJson::array(), scales = OrderedJson::array(), histograms = OrderedJson::array(),
+              casts = OrderedJson::array();
 };
 
 Observations observations(const RunGradients& gradients, const std::vector<std::size_t>& chosen) {
@@ -96,26 +70,27 @@ Observations observations(const RunGradients& gradients, const std::vector<std::
   for (const std::size_t index : chosen) {
     const GradientSnapshot& snapshot = gradients.snapshots[index];
     all.steps.push_back(snapshot.step);
-    all.scales.push_back(snapshot.one_scale() ? Json(snapshot.loss_scale) : Json(snapshot.scales));
-    Json row = Json::array(), cast = Json::array();
+    all.scales.push_back(snapshot.one_scale() ? OrderedJson(snapshot.loss_scale)
+                                              : OrderedJson(snapshot.scales));
+    OrderedJson row = OrderedJson::array(), cast = OrderedJson::array();
     for (const ExponentHistogram& histogram : snapshot.histograms) row.push_back(histogram_json(histogram));
     for (const std::optional<CastCounts>& counts : snapshot.casts)
-      cast.push_back(counts ? Json::array({counts->values, counts->underflow, counts->overflow})
-                            : Json(nullptr));
+      cast.push_back(counts ? OrderedJson::array({counts->values, counts->underflow, counts->overflow})
+                            : OrderedJson(nullptr));
     all.histograms.push_back(std::move(row));
     all.casts.push_back(std::move(cast));
   }
   return all;
 }
 
-Json formats_json(const RunGradients& gradients, Observed observed) {
-  Json formats = Json::array();
+OrderedJson formats_json(const RunGradients& gradients, Observed observed) {
+  OrderedJson formats = OrderedJson::array();
   for (const DType format : gradients.formats) formats.push_back(format_json(format, observed));
   return formats;
 }
 
-Json others_json(const std::map<Observed, RunGradients>& tensors) {
-  Json others = Json::array();
+OrderedJson others_json(const std::map<Observed, RunGradients>& tensors) {
+  OrderedJson others = OrderedJson::array();
   for (const auto& [observed, values] : tensors) {
     if (observed == Observed::gradients || values.snapshots.empty()) continue;
     Observations seen = observations(values, evenly_chosen(values.snapshots.size(), values.snapshots.size()));
@@ -135,10 +110,10 @@ Json others_json(const std::map<Observed, RunGradients>& tensors) {
 
 /// Of each step: [loss, L2 norm of the gradients, found_inf, skipped, learning rate, scale of the step
 /// behind it].
-Json happenings(const Run& run, const Json& steps) {
-  Json rows = Json::array();
+OrderedJson happenings(const Run& run, const OrderedJson& steps) {
+  OrderedJson rows = OrderedJson::array();
   const std::vector<StepRow>& all = run.folder.steps;
-  for (const Json& step : steps) {
+  for (const OrderedJson& step : steps) {
     const auto row = std::lower_bound(all.begin(), all.end(), step.get<std::uint64_t>(),
                                       [](const StepRow& r, std::uint64_t s) { return r.step < s; });
     if (row == all.end() || row->step != step.get<std::uint64_t>()) {
@@ -148,14 +123,14 @@ Json happenings(const Run& run, const Json& steps) {
     rows.push_back(
         {number_or_null(row->loss), number_or_null(row->grad_norm), row->found_inf, row->skipped,
          number_or_null(row->lr),
-         std::next(row) == all.end() ? Json(nullptr) : number_or_null(std::next(row)->loss_scale)});
+         std::next(row) == all.end() ? OrderedJson(nullptr) : number_or_null(std::next(row)->loss_scale)});
   }
   return rows;
 }
 
 /// What the picture of a step writes beside its boxes.
-Json settings_json(const Run& run) {
-  Json settings = Json::object();
+OrderedJson settings_json(const Run& run) {
+  OrderedJson settings = OrderedJson::object();
   for (const char* key : {"amp.level", "amp.dtype", "scaler.growth_interval", "optimizer.name"})
     settings[key] = value_or(run.config, key, "");
   settings["policy"] = run.id().fp32 ? "none" : run.id().policy;
@@ -168,12 +143,12 @@ Json settings_json(const Run& run) {
 
 }  // namespace
 
-Json gradients_json(const Run& run, const std::string& workload, const std::string& label,
-                    const RunGradients& gradients, const std::map<Observed, RunGradients>& others,
-                    std::size_t snapshots) {
+OrderedJson gradients_json(const Run& run, const std::string& workload, const std::string& label,
+                           const RunGradients& gradients, const std::map<Observed, RunGradients>& others,
+                           std::size_t snapshots) {
   const std::vector<std::size_t> chosen = evenly_chosen(gradients.snapshots.size(), snapshots);
   Observations seen = observations(gradients, chosen);
-  Json rows = happenings(run, seen.steps);
+  OrderedJson rows = happenings(run, seen.steps);
   return {{"name", run.name},
           {"workload", workload},
           {"label", pretty(label)},

@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "numerics/text/scale_text.hpp"
 #include "reports/data/league.hpp"
 #include "reports/data/run_config.hpp"
-#include "reports/page/html.hpp"
-#include "reports/page/html_table.hpp"
+#include "reports/page/marked.hpp"
+#include "reports/page/table.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -50,7 +51,7 @@ TableCell share(const ReplayInterval& rate) {
   return {(lower == upper ? upper : lower + "–" + upper) + " %", rate.upper};
 }
 
-std::string league_table(const ReplayFile& replay) {
+OrderedJson league_table(const ReplayFile& replay) {
   const std::vector<TableColumn> columns{
       {"policy", "The rule that moves the loss scale; its parameters and source on hover.", true},
       {"skips", "Skipped steps."},
@@ -68,14 +69,11 @@ std::string league_table(const ReplayFile& replay) {
   std::vector<TableRow> rows;
   for (const std::size_t i : league_order(replay)) {
     const ReplayedPolicy& policy = replay.policies[i];
-    std::string name = fmt::format("<span class=\"tip\" tabindex=\"0\" data-tip=\"{}\">{}</span>",
-                                   html_escape(parameters_text(policy)), html_escape(pretty(policy.label)));
-    if (front[i])
-      name +=
-          " <span class=\"front tip\" tabindex=\"0\" data-tip=\"Nobody has both fewer skips and less lost "
-          "L1.\">◆</span>";
-    if (!policy.note.empty())
-      name += fmt::format("<br><span class=\"soft\">{}</span>", html_escape(policy.note));
+    const std::string parameters = parameters_text(policy);
+    std::string name =
+        parameters.empty() ? plain(pretty(policy.label)) : explained(plain(pretty(policy.label)), parameters);
+    if (front[i]) name += " " + explained("◆", "Nobody has both fewer skips and less lost L1.");
+    if (!policy.note.empty()) name += "\n" + soft(plain(policy.note));
     const auto known = [&policy](TableCell cell) {
       return policy.any_applied ? std::move(cell) : TableCell{"–"};
     };
@@ -93,50 +91,28 @@ std::string league_table(const ReplayFile& replay) {
         is_yardstick(policy)};
     rows.push_back(std::move(row));
   }
-  return html_table("Policies replayed: " + replay.run, columns, rows);
-}
-
-std::string section(const ReplayFile& replay, std::size_t index) {
-  std::string html = fmt::format("<section{}>\n<h3>Policies replayed: {}</h3>\n",
-                                 index == 0 ? " id=\"replays\"" : "", html_escape(replay.run));
-  html += fmt::format(
-      "<p>Every loss-scale policy over the recorded gradients of {}: {} steps, {} of them with histograms. "
-      "{} A replay is not what training would do: another scale would have skipped other steps, and so "
-      "changed the weights and every later gradient.</p>\n",
-      html_escape(replay.workload), replay.total_steps, replay.observed_steps,
-      replay.exact ? "All of it is exact." : "Where histograms leave something open, both ends are given.");
-  html += league_table(replay);
-  html +=
-      "<p class=\"soft\">◆ nobody has both fewer skips and less lost L1, by the ends of the intervals that "
-      "are certain. Ordered by what no update used: skipped steps with all of their gradient, the others "
-      "with what rounds to zero. Losses are means over the steps that are not skipped.</p>\n";
-  std::string left_out;
-  for (const ReplayedPolicy& policy : replay.policies)
-    if (!policy.replayed)
-      left_out += fmt::format("<li>{}: {}</li>\n", html_escape(policy.label), html_escape(policy.note));
-  if (!left_out.empty())
-    html += "<details><summary>Policies that histograms cannot replay</summary>\n<ul class=\"notes soft\">" +
-            left_out + "</ul></details>\n";
-  html += fmt::format("<h4>Scale traces</h4>\n<div class=\"traces\" data-traces=\"{}\"></div>\n", index);
-  html +=
-      "<p class=\"soft\">Crosses below the axis: skipped steps; rings: steps that may be skipped. Shaded: "
-      "the scales that the run allowed, from the smallest that loses at most 1 % of the L1 norm to the "
-      "largest that cannot overflow. Between two lines: where the scale may be, or the scales of the tensors "
-      "of a policy that moves them apart.</p>\n";
-  if (!replay.notes.empty()) {
-    html += "<ul class=\"notes soft\">\n";
-    for (const std::string& note : replay.notes) html += fmt::format("<li>{}</li>\n", html_escape(note));
-    html += "</ul>\n";
-  }
-  return html + "</section>\n";
+  return table_json("Policies replayed: " + replay.run, columns, rows);
 }
 
 }  // namespace
 
-std::string league_sections(std::span<const ReplayFile> replays) {
-  std::string html;
-  for (std::size_t i = 0; i < replays.size(); ++i) html += section(replays[i], i);
-  return html;
+OrderedJson league_json(const ReplayFile& replay) {
+  OrderedJson left_out = OrderedJson::array(), notes = OrderedJson::array();
+  for (const ReplayedPolicy& policy : replay.policies)
+    if (!policy.replayed) left_out.push_back(plain(fmt::format("{}: {}", policy.label, policy.note)));
+  for (const std::string& note : replay.notes) notes.push_back(plain(note));
+  return {{"words",
+           plain(fmt::format("Every loss-scale policy over the recorded gradients of {}: {} steps, {} of "
+                             "them with histograms. {} A replay is "
+                             "not what training would do: another scale would have skipped other steps, and "
+                             "so changed the weights and every "
+                             "later gradient.",
+                             replay.workload, replay.total_steps, replay.observed_steps,
+                             replay.exact ? "All of it is exact."
+                                          : "Where histograms leave something open, both ends are given."))},
+          {"table", league_table(replay)},
+          {"left_out", std::move(left_out)},
+          {"notes", std::move(notes)}};
 }
 
 }  // namespace fp16lab::reports

@@ -7,13 +7,12 @@
 #include "numerics/text/nesting.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/page/html.hpp"
-#include "reports/page/html_table.hpp"
+#include "reports/page/marked.hpp"
 #include "reports/page/page_sections.hpp"
+#include "reports/page/table.hpp"
 
 namespace fp16lab::reports {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string count_text(double count) {
   if (count < 1e5) return fmt::format("{:.0f}", count);
@@ -21,9 +20,9 @@ std::string count_text(double count) {
 }
 
 /// "640 × 10 × 84"; with a star where 16 bits do not fill tensor cores.
-std::string products_text(const Json& products, bool& any_unfilled) {
+std::string products_text(const OrderedJson& products, bool& any_unfilled) {
   std::string text;
-  for (const Json& product : products) {
+  for (const OrderedJson& product : products) {
     const auto extent = [&](const char* name) { return product.at(name).get<std::int64_t>(); };
     const bool fills = product.at("fills_tensor_cores").get<bool>();
     any_unfilled |= !fills;
@@ -36,7 +35,7 @@ std::string products_text(const Json& products, bool& any_unfilled) {
 }
 
 /// ", frozen, f32"
-std::string marks_of(const Json& layer) {
+std::string marks_of(const OrderedJson& layer) {
   const std::string to_float = layer.at("to_float");
   return std::string(layer.at("frozen").get<bool>() ? ", frozen" : "") +
          (to_float.empty() ? "" : ", " + to_float);
@@ -49,7 +48,7 @@ const std::string* model_of(const RunSet& set, const Workload& workload) {
   return nullptr;
 }
 
-std::string table_html(const Json& model, bool& any_unfilled) {
+OrderedJson layers_of(const OrderedJson& model, bool& any_unfilled) {
   const std::vector<TableColumn> columns{
       {"layer", "Its name; a block’s layers begin with the block’s.", true},
       {"type", "PyTorch’s name; frozen: not trained; f32: computed in FP32 at every level.", true},
@@ -59,41 +58,42 @@ std::string table_html(const Json& model, bool& any_unfilled) {
       {"multiply-adds", "Of a forward pass over one batch."},
       {"products m × n × k", "Rows, columns and summed terms of its matrix products.", true}};
   std::vector<TableRow> rows;
-  for (const Json& layer : model.at("layers")) {
+  for (const OrderedJson& layer : model.at("layers")) {
     std::string inputs;
-    for (const Json& input : layer.at("inputs"))
+    for (const OrderedJson& input : layer.at("inputs"))
       inputs += (inputs.empty() ? "" : ", ") + input.get<std::string>();
     const double parameters = layer.at("parameters"), multiply_adds = layer.at("multiply_adds");
-    rows.push_back({{{html_escape(layer.at("layer").get<std::string>())},
-                     {html_escape(layer.at("type").get<std::string>() + marks_of(layer))},
-                     {html_escape(inputs)},
-                     {html_escape(layer.at("output").get<std::string>())},
+    rows.push_back({{{plain(layer.at("layer").get<std::string>())},
+                     {plain(layer.at("type").get<std::string>() + marks_of(layer))},
+                     {plain(inputs)},
+                     {plain(layer.at("output").get<std::string>())},
                      {fmt::format("{:.0f}", parameters), parameters},
                      {count_text(multiply_adds), multiply_adds},
                      {products_text(layer.at("products"), any_unfilled)}}});
   }
-  return html_table("Layers of the network", columns, rows);
+  return table_json("Layers of the network", columns, rows);
 }
 
 }  // namespace
 
-std::string network_section(const RunSet& set, const WorkloadMaterial& material, const std::string& drawing) {
+OrderedJson network_json(const RunSet& set, const WorkloadMaterial& material, bool drawn) {
   const std::string* text = model_of(set, *material.workload);
-  if (text == nullptr) return {};
+  if (text == nullptr) return nullptr;
+  const auto& [stem, svg] = material.network;
   try {
-    const Json model = parse_json(*text);
+    const OrderedJson model = parse_json(*text);
     bool any_unfilled = false;
-    std::string html = table_html(model, any_unfilled);
-    if (any_unfilled)
-      html +=
-          "<p class=\"soft\">*: an extent is no multiple of 8, so 16-bit products of this shape do not fill "
-          "tensor cores.</p>\n";
-    return fmt::format(
-        "<details><summary>The network: {} with {} parameters, {} multiply-adds for a batch of "
-        "{}</summary>\n{}{}</details>\n",
-        counted(model.at("layers").size(), "module"), count_text(model.at("parameters")),
-        count_text(model.at("multiply_adds")), model.at("batch_size").get<std::int64_t>(), html, drawing);
-  } catch (const Json::exception& error) {
+    OrderedJson layers = layers_of(model, any_unfilled);
+    return {{"summary",
+             fmt::format("The network: {} with {} parameters, {} multiply-adds for a batch of {}",
+                         counted(model.at("layers").size(), "module"), count_text(model.at("parameters")),
+                         count_text(model.at("multiply_adds")), model.at("batch_size").get<std::int64_t>())},
+            {"layers", std::move(layers)},
+            {"unfilled", any_unfilled},
+            {"file", svg.empty() ? OrderedJson(nullptr) : OrderedJson(stem)},
+            {"picture",
+             svg.empty() || !drawn ? OrderedJson(nullptr) : OrderedJson(data_url("image/svg+xml", svg))}};
+  } catch (const OrderedJson::exception& error) {
     throw std::runtime_error(fmt::format("the manifest's 'model' is no network's table: {}", error.what()));
   }
 }

@@ -3,15 +3,16 @@
 
 #include <array>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "analysis/observed_output.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "reports/data/rate_text.hpp"
 #include "reports/data/run_config.hpp"
-#include "reports/page/html.hpp"
-#include "reports/page/html_table.hpp"
+#include "reports/page/marked.hpp"
 #include "reports/page/page_sections.hpp"
+#include "reports/page/table.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -51,7 +52,7 @@ TableCell share_cell(std::uint64_t part, std::uint64_t of) {
   return {rate_text(share), share};
 }
 
-std::string table_of(Observed observed, const std::vector<HistogramRow>& rows, bool watched) {
+OrderedJson table_of(Observed observed, const std::vector<HistogramRow>& rows, bool watched) {
   const bool updates = observed == Observed::updates;
   std::vector<TableColumn> columns{
       {"tensor", "Layer and part, as checkpoints name it.", true},
@@ -81,7 +82,7 @@ std::string table_of(Observed observed, const std::vector<HistogramRow>& rows, b
       return analysis::rates_of(count_ranges(row.before, analysis::judged_range(observed, format), 1.0));
     };
     const analysis::ZoneRates half = rates(DType::f16), brain = rates(DType::bf16);
-    std::vector<TableCell> cells{{html_escape(row.tensor)},
+    std::vector<TableCell> cells{{plain(row.tensor)},
                                  {title_of(row.dtype)},
                                  {fmt::format("{}", total), static_cast<double>(total)},
                                  share_cell(row.before.zero, total)};
@@ -96,28 +97,25 @@ std::string table_of(Observed observed, const std::vector<HistogramRow>& rows, b
     }
     table.push_back({std::move(cells)});
   }
-  return html_table(analysis::title_of(observed), columns, table);
+  return table_json(analysis::title_of(observed), columns, table);
 }
 
 }  // namespace
 
-std::string observed_section(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
-  std::string html;
+OrderedJson observed_json(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
+  OrderedJson tables = OrderedJson::array();
   for (const WorkloadMaterial& item : material)
     for (std::size_t i = 0; i < item.summary.rows.size(); ++i) {
       const Run* const run = representative(set, item.workload->configurations[i]);
       if (run == nullptr) continue;
       for (const auto& [observed, rows] : last_rows(*run))
-        html += fmt::format(
-            "<details><summary>{}, {}: {} of step {}</summary>\n<p class=\"soft\">{}</p>\n{}</details>\n",
-            html_escape(item.workload->name), html_escape(pretty(item.summary.rows[i].label)),
-            analysis::title_of(observed), rows.front().step, words_of_kind(observed),
-            table_of(observed, rows, is_watched(run->folder.manifest)));
+        tables.push_back({{"summary", plain(fmt::format("{}, {}: {} of step {}", item.workload->name,
+                                                        pretty(item.summary.rows[i].label),
+                                                        analysis::title_of(observed), rows.front().step))},
+                          {"words", words_of_kind(observed)},
+                          {"table", table_of(observed, rows, is_watched(run->folder.manifest))}});
     }
-  if (html.empty()) return html;
-  return "<h3 id=\"tensors\">Other tensors</h3>\n<p>What the first seed of each configuration "
-         "recorded besides gradients (observe.tensors), in the last step in which it did.</p>\n" +
-         html;
+  return tables;
 }
 
 }  // namespace fp16lab::reports

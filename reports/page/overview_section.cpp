@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "reports/page/emulation.hpp"
-#include "reports/page/html.hpp"
-#include "reports/page/html_table.hpp"
+#include "reports/page/marked.hpp"
 #include "reports/page/page_sections.hpp"
+#include "reports/page/table.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -18,17 +19,17 @@ TableCell difference_cell(const WorkloadSummary& summary, const SummaryRow& row)
   if (row.is_reference) return {row.final_values.empty() ? "–" : "reference"};
   if (!row.against_reference) return {row.final_values.empty() ? "–" : "no FP32"};
   const analysis::Judgement& judgement = *row.against_reference;
-  TableCell cell{.html = std::string(analysis::short_words_of(judgement)),
+  TableCell cell{.text = std::string(analysis::short_words_of(judgement)),
                  .css_class = std::string(css_class_of(judgement.word)),
                  .tip = verdict_text(summary, judgement)};
   if (judgement.diverged > 0)
-    cell.html += ", diverged";
+    cell.text += ", diverged";
   else if (judgement.pairs > 0) {
     // "+16.81 % worse", "-0.10 points (worse) equal".
     std::string difference = difference_text(summary.metric, judgement);
-    if (const std::string said = fmt::format(" ({})", cell.html); difference.ends_with(said))
+    if (const std::string said = fmt::format(" ({})", cell.text); difference.ends_with(said))
       difference.erase(difference.size() - said.size());
-    cell.html = difference + " " + cell.html;
+    cell.text = difference + " " + cell.text;
   }
   if (judgement.pairs > 0) cell.value = summary.metric.badness(judgement.mean);
   return cell;
@@ -44,7 +45,7 @@ std::string name_of(const std::string& label, const std::vector<Place>& places) 
   const std::string& shown = places.front().row->label;
   const bool one = std::all_of(places.begin(), places.end(),
                                [&](const Place& place) { return place.row->label == shown; });
-  return html_escape(pretty(one ? shown : label));
+  return plain(pretty(one ? shown : label));
 }
 
 TableRow league_row(const std::string& label, const std::vector<Place>& places,
@@ -91,8 +92,8 @@ TableRow league_row(const std::string& label, const std::vector<Place>& places,
 
 }  // namespace
 
-std::string overview_section(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
-  if (material.size() < 2) return "";
+OrderedJson overview_json(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
+  if (material.size() < 2) return nullptr;
   std::map<std::string, std::vector<Place>> places;
   std::vector<std::string> labels;  // as users named them, in the order of the workloads' tables
   for (std::size_t w = 0; w < material.size(); ++w)
@@ -105,7 +106,7 @@ std::string overview_section(const RunSet& set, const std::vector<WorkloadMateri
       {"configuration", "Precision and loss scaling, the same in every workload.", true}};
   for (const WorkloadMaterial& item : material)
     columns.push_back(
-        {html_escape(item.workload->name + ", " + item.summary.metric.name),
+        {plain(item.workload->name + ", " + item.summary.metric.name),
          "Mean difference to the FP32 run of the same seed, in the metric’s own sign. Then the verdict."});
   columns.push_back({"worse", "In so many workloads it is worse than FP32, of those with both."});
   columns.push_back({"skipped", "Steps without an update, of the steps of all runs."});
@@ -118,11 +119,8 @@ std::string overview_section(const RunSet& set, const std::vector<WorkloadMateri
   std::vector<TableRow> rows;
   for (const std::string& label : labels)
     if (places[label].size() > 1) rows.push_back(league_row(label, places[label], material));
-  if (rows.size() < 3) return "";  // FP32 and two that are compared
-  return "<h3 id=\"overview\">Against FP32, over all workloads</h3>\n<p class=\"soft\">Mean paired "
-         "difference of the final metric to FP32, in the metric’s own sign, and its verdict: equal (within "
-         "the workload's margin), better, worse, or cannot tell.</p>\n" +
-         html_table("All workloads", columns, rows);
+  if (rows.size() < 3) return nullptr;  // FP32 and two that are compared
+  return table_json("All workloads", columns, rows);
 }
 
 }  // namespace fp16lab::reports

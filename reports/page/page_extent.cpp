@@ -6,7 +6,6 @@
 #include <span>
 
 #include "numerics/text/text.hpp"
-#include "reports/page/html.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -79,7 +78,7 @@ PageExtent extent_of(const RunSet& set, const std::vector<WorkloadSummary>& summ
   return extent;
 }
 
-std::string extent_words(const RunSet& set, const PageExtent& extent, const std::vector<Figure>& figures) {
+std::string extent_words(const RunSet& set, const PageExtent& extent) {
   if (set.runs.empty()) return "";
   const std::size_t configurations = configurations_of(set.workloads);
   std::string words = fmt::format(
@@ -101,18 +100,12 @@ std::string extent_words(const RunSet& set, const PageExtent& extent, const std:
                       "first of the others are here)",
                       all - shown, all, extent.workloads[w].name));
   }
-  const auto drawn = static_cast<std::size_t>(
-      std::count_if(figures.begin(), figures.end(), [](const Figure& figure) { return figure.drawn; }));
-  if (figures.size() > most_drawings)
-    left_out.push_back(
-        fmt::format("{} of {} figures, whose scripts and data stand in figures/ (gnuplot FILE.gp draws one)",
-                    figures.size() - drawn, figures.size()));
   for (std::size_t i = 0; i < left_out.size(); ++i) words += (i == 0 ? " Left out: " : "; ") + left_out[i];
   if (!left_out.empty())
     words +=
         ". Verdicts and words take all runs into account; a sweep's summary.csv has a row for every "
         "configuration, and fp16lab report shows those whose run folders it is given.";
-  return fmt::format("<p class=\"soft\" id=\"extent\">{}</p>\n", html_escape(words));
+  return words;
 }
 
 }  // namespace fp16lab::reports

@@ -7,15 +7,13 @@
 
 #include "reports/data/run_set.hpp"
 #include "reports/data/summary.hpp"
-#include "reports/figures/figures.hpp"
 
 namespace fp16lab::reports {
 
-// A page is read from top to bottom and opens at once; beyond these its tables, curves and pictures are data.
+// A page is read from top to bottom and opens at once; beyond these its tables and curves are data.
 inline constexpr std::size_t most_workloads = 60;        ///< with a section each
 inline constexpr std::size_t most_configurations = 150;  ///< of one workload
 inline constexpr std::size_t most_rows = 300;            ///< configurations of all workloads
-inline constexpr std::size_t most_drawings = 120;        ///< pictures: each takes gnuplot about 0.1 s
 
 /// What has sections, tables, curves and figures: the first workloads by name, each with FP32, its twin, the
 /// two best configurations and the first of the others, in their order. All of it where there are no more
@@ -27,7 +25,7 @@ struct PageExtent {
 /// `summaries`: summarise(set).
 PageExtent extent_of(const RunSet& set, const std::vector<WorkloadSummary>& summaries);
 
-/// In one paragraph (HTML): what stands for how many runs, and what is left out. Empty without runs.
-std::string extent_words(const RunSet& set, const PageExtent& extent, const std::vector<Figure>& figures);
+/// In one paragraph: what stands for how many runs, and what is left out. Empty without runs.
+std::string extent_words(const RunSet& set, const PageExtent& extent);
 
 }  // namespace fp16lab::reports

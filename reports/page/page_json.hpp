@@ -1,39 +1,26 @@
-// JSON of the page's parts, for report_data() to put together. Numbers that JSON has not become null on the
-// page; files spell them as strings, so that nothing is lost (numerics/text/text.hpp). Histograms are arrays
-// without keys: a page has to stay below largest_page.
+// JSON of the page's parts, for report_data() to put together.
 #pragma once
 
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "numerics/files/run/replay_file.hpp"
 #include "reports/data/run_gradients.hpp"
 #include "reports/data/run_set.hpp"
+#include "reports/figures/figure_json.hpp"
 #include "reports/page/page_detail.hpp"
 
 namespace fp16lab::reports {
 
-using Json = nlohmann::ordered_json;
-
-/// Null for infinities and NaN.
-Json number_or_null(double value);
-
-/// Six significant digits: enough to draw with, and half the page.
-Json drawn_numbers(const std::vector<double>& values);
-
-/// What page/zones.js computes with, and the bits of sign, exponent and significand.
-Json format_json(DType format, Observed observed);
-
 /// A run's recorded histograms for the explorer, its gradients thinned to `snapshots` steps, what the casts
 /// did to them, the tensors' formats, the what-if rates over every observed step, and zone counts of this
 /// library against which the page tests its own arithmetic. `others`: of tensors that are no gradients.
-Json gradients_json(const Run& run, const std::string& workload, const std::string& label,
-                    const RunGradients& gradients, const std::map<Observed, RunGradients>& others,
-                    std::size_t snapshots);
+OrderedJson gradients_json(const Run& run, const std::string& workload, const std::string& label,
+                           const RunGradients& gradients, const std::map<Observed, RunGradients>& others,
+                           std::size_t snapshots);
 
 /// The paths of every policy's scale as changes, and the steps that it skips.
-Json replay_json(const ReplayFile& replay, const PageDetail& detail);
+OrderedJson replay_json(const ReplayFile& replay, const PageDetail& detail);
 
 }  // namespace fp16lab::reports

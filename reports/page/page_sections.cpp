@@ -4,47 +4,28 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 
-#include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/page/emulation.hpp"
-#include "reports/page/html.hpp"
-#include "reports/page/html_table.hpp"
+#include "reports/page/marked.hpp"
 #include "reports/page/shown_names.hpp"
+#include "reports/page/table.hpp"
 
 namespace fp16lab::reports {
 namespace {
 
-std::string drawing_of(const Figure* figure, const std::filesystem::path& folder, const PageDetail& detail) {
-  if (figure == nullptr) return "";
-  if (!detail.still_figures)
-    return fmt::format("<p class=\"soft\">The drawing of it is figures/{}.svg.</p>\n", figure->stem);
-  const std::string svg = read_file(folder / (figure->stem + ".svg"), longest::table);
-  return fmt::format(
-      "<figure><img class=\"still\" alt=\"{}\" src=\"{}\"><figcaption>The network as a graph; "
-      "figures/{}.svg is the same picture.</figcaption></figure>\n",
-      html_escape(figure->title), data_url("image/svg+xml", svg), figure->stem);
-}
-
-const Figure* find_figure(const std::vector<Figure>& figures, const std::string& workload,
-                          std::string_view prefix) {
-  const auto found = std::find_if(figures.begin(), figures.end(), [&](const Figure& figure) {
-    return figure.workload == workload && figure.stem.starts_with(prefix) && figure.drawn;
-  });
-  return found == figures.end() ? nullptr : &*found;
-}
-
-/// "cannot tell" with its details in smaller print behind it.
+/// "cannot tell" with its details in smaller print after it.
 TableCell verdict_cell(const WorkloadSummary& summary, const SummaryRow& row) {
   if (!row.against_reference)
     return {row.is_reference && !row.final_values.empty() ? "reference" : unjudged_words(row)};
   const analysis::Judgement& judgement = *row.against_reference;
   const std::string text = verdict_text(summary, judgement);
   const std::size_t word = std::min(text.find(" ("), text.size());
-  TableCell cell{html_escape(text.substr(0, word))};
-  if (word < text.size()) cell.html += fmt::format(" <small>{}</small>", html_escape(text.substr(word + 1)));
+  TableCell cell{plain(text.substr(0, word))};
+  if (word < text.size()) cell.text += " " + small(plain(text.substr(word + 1)));
   cell.css_class = fmt::format("verdict {}", css_class_of(judgement.word));
   if (judgement.adjusted)
     cell.tip = fmt::format("At the level of its test among those of this page: {} {}.",
@@ -53,18 +34,17 @@ TableCell verdict_cell(const WorkloadSummary& summary, const SummaryRow& row) {
 }
 
 /// Its short name, and in smaller print what its runs are called where that is something else.
-std::string name_cell(const LineStyle& style, const Configuration& configuration, const SummaryRow& row) {
+TableCell name_cell(const LineStyle& style, const Configuration& configuration, const SummaryRow& row) {
   const std::string given = given_name(configuration, row.label);
-  return fmt::format("<span class=\"swatch\" style=\"--color:{}\"></span>{}{}", style.color,
-                     html_escape(pretty(row.label)),
-                     given.empty() ? "" : fmt::format(" <small>{}</small>", html_escape(given)));
+  return {.text = plain(pretty(row.label)) + (given.empty() ? "" : " " + small(plain(given))),
+          .swatch = style.color};
 }
 
 /// Is it worse than FP32's own noise?
 TableCell noise_cell(const WorkloadSummary& summary, const SummaryRow& row) {
   const std::optional<bool> noise = row.worse_than_noise();
   if (!row.against_twin) return {"–"};
-  return {.html = !noise   ? "cannot tell"
+  return {.text = !noise   ? "cannot tell"
                   : *noise ? "worse"
                            : "not worse",
           .css_class = noise.value_or(false) ? "worse" : "",
@@ -72,7 +52,7 @@ TableCell noise_cell(const WorkloadSummary& summary, const SummaryRow& row) {
                              analysis::words_of(*row.against_twin, summary.metric.unit()))};
 }
 
-std::string summary_html(const RunSet& set, const WorkloadMaterial& material) {
+OrderedJson summary_json(const RunSet& set, const WorkloadMaterial& material) {
   const WorkloadSummary& summary = material.summary;
   const std::vector<LineStyle> styles = styles_of(*material.workload);
   const bool loss_too = summary.metric.quantity != Quantity::loss;
@@ -81,7 +61,7 @@ std::string summary_html(const RunSet& set, const WorkloadMaterial& material) {
       {"configuration", "Precision and loss scaling; FP32’s twin began with every weight moved by one ulp.",
        true},
       {"seeds", "Seeds whose runs ended, of those that were begun or planned."},
-      {html_escape(summary.metric.name), "Mean over seeds, at the end of training."}};
+      {plain(summary.metric.name), "Mean over seeds, at the end of training."}};
   if (loss_too) columns.push_back({"loss", "The loss of the same evaluation, mean over seeds."});
   columns.insert(columns.end(),
                  {{"against FP32",
@@ -127,9 +107,9 @@ std::string summary_html(const RunSet& set, const WorkloadMaterial& material) {
       return known ? std::optional<double>(value) : std::nullopt;
     };
     TableRow cells{
-        {{name_cell(styles[i], material.workload->configurations[i], row)},
+        {name_cell(styles[i], material.workload->configurations[i], row),
          {seeds_text(row), static_cast<double>(row.different_seeds)},
-         {.html = row.final_values.empty() ? "–" : value_text(summary.metric, quality.mean),
+         {.text = row.final_values.empty() ? "–" : value_text(summary.metric, quality.mean),
           .value = seen(!row.final_values.empty(), quality.mean),
           .starred = summary.ranking && summary.ranking->leads() && summary.ranking->order[0] == i}},
         row.is_reference};
@@ -158,16 +138,18 @@ std::string summary_html(const RunSet& set, const WorkloadMaterial& material) {
                 "(95 %): a single run inside that band differs by no more than that does by itself.",
                 analysis::interval_text(summary.twin_band), summary.metric.unit())
           : "";
-  return fmt::format(
-             "<p class=\"soft\">At the end of training: {}, paired with the FP32 run of the same seed, in "
-             "the metric’s own sign. “Equal” means within {}, a margin that was fixed before the runs. All "
-             "pairs of this page are one family of tests: of such tables without any difference at most 5 % "
-             "say one (Holm). Intervals are not adjusted for it, those of “worse” and “better” on hover "
-             "are.{} Underflow is of all gradients together and recorded: what the runs' own casts made "
-             "zero, at the scale of each step; FP32 casts nothing.</p>\n",
-             html_escape(summary.metric.name),
-             analysis::with_unit(summary.metric.margin, summary.metric.unit()), band) +
-         html_table(summary.name, columns, rows);
+  return {
+      {"words",
+       fmt::format(
+           "At the end of training: {}, paired with the FP32 run of the same seed, in "
+           "the metric’s own sign. “Equal” means within {}, a margin that was fixed before the runs. All "
+           "pairs of this page are one family of tests: of such tables without any difference at most 5 % "
+           "say one (Holm). Intervals are not adjusted for it, those of “worse” and “better” on hover "
+           "are.{} Underflow is of all gradients together and recorded: what the runs' own casts made "
+           "zero, at the scale of each step; FP32 casts nothing.",
+           plain(summary.metric.name), analysis::with_unit(summary.metric.margin, summary.metric.unit()),
+           band)},
+      {"table", table_json(summary.name, columns, rows)}};
 }
 
 /// "Overflows, first seed: FP16 dynamic in 3 steps, first in step 7 (fc1.weight, fc1.bias and 2 more)." Empty
@@ -189,7 +171,7 @@ std::string overflow_words(const RunSet& set, const WorkloadMaterial& material) 
                          what.empty() ? "" : " (" + what + ")");
   }
   if (words.empty()) return "";
-  return "<p class=\"soft\">Overflows, first seed: " + html_escape(pretty(words)) + ".</p>\n";
+  return plain("Overflows, first seed: " + pretty(words) + ".");
 }
 
 }  // namespace
@@ -198,43 +180,21 @@ std::string_view css_class_of(analysis::Word word) {
   return word == analysis::Word::cannot_tell ? "soft" : analysis::name_of(word);
 }
 
-std::string words_section(const RunSet& set, const std::vector<WorkloadMaterial>& material,
-                          const std::string& extent) {
-  std::string html = "<section id=\"words\">\n<h2>In words</h2>\n<div class=\"prose\">\n";
+OrderedJson workload_json(const RunSet& set, const WorkloadMaterial& material, bool gradients,
+                          const PageDetail& detail) {
+  return {{"words", plain(pretty(material.summary.words))},
+          {"screen", screen_json(material, gradients)},
+          {"overflows", overflow_words(set, material)},
+          {"summary", summary_json(set, material)},
+          {"network", network_json(set, material, detail.still_figures)}};
+}
+
+OrderedJson notes_json(const RunSet& set, const std::vector<WorkloadMaterial>& material) {
+  OrderedJson notes = OrderedJson::array();
+  for (const std::string& note : set.notes) notes.push_back(plain(note));
   for (const WorkloadMaterial& item : material)
-    html += fmt::format("<p><strong>{}.</strong> {}</p>\n", html_escape(item.workload->name),
-                        html_escape(pretty(item.summary.words)));
-  html += "</div>\n";
-  std::string notes;
-  std::size_t count = 0;
-  const auto add = [&](const std::vector<std::string>& more) {
-    for (const std::string& note : more) notes += fmt::format("<li>{}</li>\n", html_escape(note));
-    count += more.size();
-  };
-  add(set.notes);
-  for (const WorkloadMaterial& item : material) add(item.summary.notes);
-  if (!notes.empty())
-    html += fmt::format(
-        "<details{}><summary>{} about these runs</summary>\n<ul class=\"notes soft\">\n{}</ul>\n"
-        "</details>\n",
-        count > 4 ? "" : " open", counted(count, "note"), notes);
-  return html + extent + "</section>\n";
-}
-
-std::string scales_of(const RunSet& set, const WorkloadMaterial& material, std::size_t index) {
-  return fmt::format(
-      "<div><h3>Loss scale over steps: {0}</h3>\n<figure data-chart=\"scale\" "
-      "data-workload=\"{1}\"></figure>\n{2}</div>",
-      html_escape(material.workload->name), index, overflow_words(set, material));
-}
-
-std::string tables_of(const RunSet& set, const WorkloadMaterial& material, std::size_t index,
-                      const std::vector<Figure>& figures, const std::filesystem::path& folder,
-                      const PageDetail& detail) {
-  const std::string& name = material.workload->name;
-  return fmt::format("<h3>{}</h3>\n", html_escape(name)) + summary_html(set, material) +
-         fmt::format("<div class=\"pair\" data-costs=\"{}\"></div>\n", index) +
-         network_section(set, material, drawing_of(find_figure(figures, name, "network-"), folder, detail));
+    for (const std::string& note : item.summary.notes) notes.push_back(plain(note));
+  return notes;
 }
 
 }  // namespace fp16lab::reports

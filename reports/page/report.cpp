@@ -1,4 +1,5 @@
 #include "reports/page/report.hpp"
+#include "reports/figures/figure_style.hpp"
 
 #include <fmt/core.h>
 
@@ -10,26 +11,46 @@
 
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/folder.hpp"
+#include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/report_input.hpp"
-#include "reports/figures/figures.hpp"
-#include "reports/figures/replay_figures.hpp"
+#include "reports/figures/network_figure.hpp"
 #include "reports/page/embedded_page.hpp"
 #include "reports/page/emulation.hpp"
 #include "reports/page/html.hpp"
 #include "reports/page/page_extent.hpp"
-#include "reports/page/page_sections.hpp"
 #include "reports/page/report_data.hpp"
 #include "reports/page/shown_names.hpp"
 
 namespace fp16lab::reports {
 namespace {
 
+/// Figures need one run of each configuration.
+constexpr PageDetail figure_detail{.seeds = 1};
+
 /// Runs whose histograms are read beside those that stand for their configurations.
 constexpr std::size_t most_seeds = 120;
 
 void tell(const ReportOptions& options, const std::string& message) {
   if (options.messages != nullptr && !message.empty()) *options.messages << printable(message) << '\n';
+}
+
+/// The network of the first run that tells it, drawn where graphviz is installed.
+WorkloadMaterial::Network draw_network_of(const RunSet& set, const Workload& workload,
+                                          const std::filesystem::path& folder, const std::string& graphviz) {
+  for (const Configuration& configuration : workload.configurations)
+    for (const std::size_t run : configuration.runs) {
+      const std::string& model = set.runs[run].folder.manifest.model;
+      if (model.empty()) continue;
+      const std::string stem = "network-" + slug(workload.name);
+      const std::filesystem::path source = folder / (stem + ".dot"), svg = folder / (stem + ".svg");
+      write_file_atomically(source, network_dot(model));
+      const bool drawn = run_graphviz(source, svg, graphviz).empty() &&
+                         run_graphviz(source, folder / (stem + ".png"), graphviz).empty();
+      return drawn ? WorkloadMaterial::Network{stem, read_file(svg, longest::table)}
+                   : WorkloadMaterial::Network{};
+    }
+  return {};
 }
 
 /// The tensors of `run` that are no gradients, in its first and its last recorded step.
@@ -73,44 +94,13 @@ std::vector<WorkloadMaterial> collect(const RunSet& set, const std::vector<Workl
   return material;
 }
 
-/// Everything that a page shows.
-struct PageContent {
-  const RunSet& set;
-  const PageExtent& extent;
-  const std::vector<WorkloadMaterial>& material;
-  const std::vector<ReplayFile>& replays;
-  const std::vector<Figure>& figures;
-  const std::filesystem::path& figure_folder;
-};
-
-std::string navigation(const PageContent& content, bool has_gradients) {
-  std::string html = "<nav aria-label=\"Sections\">";
-  const auto link = [&html](std::string_view id, std::string_view name) {
-    html += fmt::format("<a href=\"#{}\">{}</a> ", id, name);
-  };
-  const bool runs = !content.set.runs.empty();
-  if (runs) link("words", "In words");
-  if (has_gradients) link("gradients", "Explorer");
-  link("policies", "Policies");
-  if (runs) link("tables", "Tables");
-  if (runs) link("provenance", "Provenance");
-  return html + "</nav>\n";
-}
-
-std::string subtitle_of(const PageContent& content, int follow_seconds) {
+std::string subtitle_of(const RunSet& set, std::size_t replays) {
   std::string words;
-  if (!content.set.runs.empty())
-    words += counted(content.set.runs.size() - content.set.missing(), "run") + " of " +
-             counted(content.set.workloads.size(), "workload") + html_escape(emulation_words(content.set)) +
-             ", ";
-  if (!content.replays.empty()) words += counted(content.replays.size(), "replay") + ", ";
-  words += "written " + utc_now();
-  if (follow_seconds > 0)
-    words += fmt::format(
-        "; <strong id=\"follow\" data-seconds=\"{0}\">still training</strong>: this page is loaded "
-        "again every {0} s",
-        follow_seconds);
-  return words;
+  if (!set.runs.empty())
+    words += counted(set.runs.size() - set.missing(), "run") + " of " +
+             counted(set.workloads.size(), "workload") + emulation_words(set) + ", ";
+  if (replays > 0) words += counted(replays, "replay") + ", ";
+  return words + "written " + utc_now();
 }
 
 /// What the browser lets the page do: its own script and its own style sheet, pictures that stand in it, and
@@ -122,42 +112,13 @@ std::string content_policy() {
       policy_hash(page::report_js), policy_hash(page::report_css));
 }
 
-std::string page_of(const PageContent& content, const ReportOptions& options, const PageDetail& detail) {
-  const auto& [set, extent, material, replays, figures, figure_folder] = content;
-  std::string screens, scales, tables;
-  bool any_gradients = false;
-  for (std::size_t i = 0; i < material.size(); ++i) {
-    bool gradients = false;
-    for (const RunGradients& recorded : material[i].gradients) gradients |= !recorded.snapshots.empty();
-    any_gradients |= gradients;
-    screens += first_screen(material[i], i, gradients);
-    scales += scales_of(set, material[i], i);
-    tables += tables_of(set, material[i], i, figures, figure_folder, detail);
-  }
-  std::string explorer;
-  if (any_gradients)
-    explorer = page::explorer_html;
-  else if (!set.runs.empty())
-    explorer = "<p class=\"soft\" id=\"gradients\">These runs recorded no gradient histograms.</p>";
-  const std::string title = html_escape(printable(options.title)),
-                    subtitle = subtitle_of(content, options.follow_seconds);
-  const std::string head = navigation(content, any_gradients), choice = workload_choice(material);
-  const std::string words =
-      set.runs.empty() ? "" : words_section(set, material, extent_words(set, extent, figures));
-  const std::string policies =
-      fmt::format("<section id=\"policies\">\n<h2>{}</h2>\n<div class=\"pair\">\n{}</div>\n{}</section>\n",
-                  replays.empty() ? "Policies" : "Policies and replays", scales, league_sections(replays));
-  if (!tables.empty())
-    tables = fmt::format("<section id=\"tables\">\n<h2>Tables</h2>\n{}{}{}</section>\n",
-                         overview_section(set, material), tables, observed_section(set, material));
-  const std::string provenance = set.runs.empty() ? "" : provenance_section(set);
-  const std::string data = report_data(set, material, replays, detail);
-  const std::string policy = content_policy();
-  const Slot slots[] = {
-      {"POLICY", policy},     {"TITLE", title},           {"SUBTITLE", subtitle}, {"STYLE", page::report_css},
-      {"NAVIGATION", head},   {"CHOICE", choice},         {"SCREENS", screens},   {"WORDS", words},
-      {"EXPLORER", explorer}, {"POLICIES", policies},     {"TABLES", tables},     {"PROVENANCE", provenance},
-      {"DATA", data},         {"SCRIPT", page::report_js}};
+std::string page_of(const std::string& title, const std::string& data) {
+  const std::string policy = content_policy(), shown = html_escape(printable(title));
+  const Slot slots[] = {{"POLICY", policy},
+                        {"TITLE", shown},
+                        {"STYLE", page::report_css},
+                        {"DATA", data},
+                        {"SCRIPT", page::report_js}};
   return fill_slots(page::report_html, slots);
 }
 
@@ -187,25 +148,18 @@ std::filesystem::path write_report(const RunSet& set, const std::vector<Workload
   make_folders(out);
   make_folder_inside(figure_folder);
   const PageExtent extent = extent_of(set, summaries);
-  const std::vector<WorkloadMaterial> material = collect(set, summaries, extent);
-  std::vector<Figure> figures;
-  for (std::size_t w = 0; w < material.size(); ++w) {
-    const WorkloadFigures workload{set, *material[w].workload, extent.summaries[w], material[w].gradients};
-    for (Figure& figure : write_figures(workload, figure_folder)) figures.push_back(std::move(figure));
+  std::vector<WorkloadMaterial> material = collect(set, summaries, extent);
+  const PageHead head{options.title, subtitle_of(set, replays.size()),
+                      set.runs.empty() ? "" : extent_words(set, extent), options.follow_seconds};
+  if (options.follow_seconds == 0) {
+    for (WorkloadMaterial& item : material)
+      item.network = draw_network_of(set, *item.workload, figure_folder, options.graphviz);
+    tell(options, draw_report_figures(report_data(set, material, replays, head, figure_detail), figure_folder,
+                                      options.drawing));
   }
-  for (const ReplayFile& replay : replays)
-    for (Figure& figure : write_replay_figures(replay, figure_folder)) figures.push_back(std::move(figure));
-  // What compares configurations comes before what shows one, lest the first workload take all pictures.
-  std::stable_partition(figures.begin(), figures.end(),
-                        [](const Figure& figure) { return !figure.stem.starts_with("histogram-"); });
-  const std::span<Figure> drawn = std::span(figures).first(std::min(figures.size(), most_drawings));
-  if (options.follow_seconds == 0)
-    tell(options, draw_figures(drawn, figure_folder, options.gnuplot, options.graphviz));
-
-  const PageContent content{set, extent, material, replays, figures, figure_folder};
   std::string html;
   for (const PageDetail& detail : page_details) {
-    html = page_of(content, options, detail);
+    html = page_of(options.title, report_data(set, material, replays, head, detail));
     if (html.size() < largest_page) break;
   }
   std::filesystem::path path = out / run_file::report;

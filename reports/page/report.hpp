@@ -9,24 +9,25 @@
 
 #include "reports/data/run_set.hpp"
 #include "reports/data/summary.hpp"
+#include "reports/figures/figure.hpp"
 
 namespace fp16lab::reports {
 
 struct ReportOptions {
   std::string title = "fp16lab report";
-  std::string gnuplot = "gnuplot";  ///< program that draws the still figures
-  std::string graphviz = "dot";     ///< program that draws networks
+  DrawingOptions drawing{};      ///< of the figures that are files
+  std::string graphviz = "dot";  ///< program that draws networks
   /// The page is written again as its runs go on: browsers load it anew after so many seconds, and pictures
   /// wait for the last time. 0: this is the last time.
   int follow_seconds = 0;
   std::ostream* messages = nullptr;  ///< where a missing tool is told, one line each
 };
 
-/// Writes `out`/figures/ (data, gnuplot script, SVG and PNG of every figure) and `out`/report.html, and
+/// Writes `out`/figures/ (description, SVG and PNG of every figure, and draw.js) and `out`/report.html, and
 /// returns the page's path. `folders` are runs, replays, or hold such (reports/data/report_input.hpp). The
 /// page is one file below 5 MB that needs no network and draws its own figures; of long runs it shows fewer
-/// of the observed steps, of very many the first workloads and configurations, and says so. Without gnuplot the
-/// scripts and data of the still figures stay undrawn. Runs that cannot be read, or an `out` that cannot be
+/// of the observed steps, of very many the first workloads and configurations, and says so. Without node the
+/// page draws all the same, and there are no files of figures. Runs that cannot be read, or an `out` that cannot be
 /// written, throw std::runtime_error.
 std::filesystem::path write_report(std::span<const std::filesystem::path> folders,
                                    const std::filesystem::path& out, const ReportOptions& options = {});

@@ -29,17 +29,28 @@ struct WorkloadMaterial {
   std::vector<RunGradients> gradients;
   /// Representative first; empty where a configuration has no histograms.
   std::vector<std::vector<ExploredRun>> explored{};
+  /// The drawing of the network, and the name of its file without ending; empty where there is none.
+  struct Network {
+    std::string stem{}, svg{};
+  } network{};
 };
 
-/// {"scales": [min, max], "formats", "update_formats", "workloads": [{"name", "metric", "unit", "margin",
+/// What is above a page's sections.
+struct PageHead {
+  std::string title, subtitle, extent;  ///< extent_words()
+  int follow_seconds = 0;               ///< ReportOptions has it
+};
+
+/// {"title", "subtitle", "follow", "notes", "extent", "overview", "observed", "provenance", "scales": [min, max], "formats", "update_formats", "workloads": [{"name", "metric", "unit", "margin",
 /// "band", "start", "emulated", "configurations": [...]}], "runs": [...], "replays": [...]}: a configuration has its
 /// curves, final values, what it takes, difference to FP32 (positive is worse) and word; "start" names the
 /// run and tensor that the first screen shows (answers.hpp); a run has its recorded histograms, the what-if
 /// rates, and under "check" zone counts of this library against which the page tests its own arithmetic; a
-/// replay has the paths of its policies' scales. Non-finite numbers become null. "<" is written "\u003c", so
+/// replay has the paths of its policies' scales. What
+/// sections show beside curves is page_sections.hpp's. Non-finite numbers become null. "<" is written "\u003c", so
 /// that the text may stand inside a script element.
 std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& material,
-                        std::span<const ReplayFile> replays, const PageDetail& detail);
+                        std::span<const ReplayFile> replays, const PageHead& head, const PageDetail& detail);
 
 /// The split on which a workload's runs were evaluated, "test" if there is one; empty if there are no
 /// evaluations.

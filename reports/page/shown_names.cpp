@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "reports/data/run_config.hpp"
-#include "reports/page/html.hpp"
+#include "reports/page/marked.hpp"
 
 namespace fp16lab::reports {
 
@@ -32,11 +32,10 @@ WorkloadSummary quoted(WorkloadSummary summary) {
   return summary;
 }
 
-std::string name_html(const Configuration& configuration, const SummaryRow& row) {
-  const std::string name = html_escape(pretty(row.label)), given = given_name(configuration, row.label);
-  if (given.empty()) return fmt::format("<em>{}</em>", name);
-  return fmt::format("<em class=\"tip\" tabindex=\"0\" data-tip=\"Its runs are named “{}”.\">{}</em>",
-                     html_escape(given), name);
+std::string shown_mark(const Configuration& configuration, const SummaryRow& row) {
+  const std::string given = given_name(configuration, row.label);
+  return name_mark(plain(pretty(row.label)),
+                   given.empty() ? "" : fmt::format("Its runs are named “{}”.", given));
 }
 
 }  // namespace fp16lab::reports

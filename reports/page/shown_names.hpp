@@ -22,8 +22,8 @@ WorkloadSummary with_shown_names(WorkloadSummary summary, const Workload& worklo
 /// The same with every name in quotation marks, for sentences without markup.
 WorkloadSummary quoted(WorkloadSummary summary);
 
-/// HTML: the name set off from the sentence, and on hover what its runs are called where that is something
+/// The name set off from the sentence (marked.hpp), and on hover what its runs are called where that is something
 /// else.
-std::string name_html(const Configuration& configuration, const SummaryRow& row);
+std::string shown_mark(const Configuration& configuration, const SummaryRow& row);
 
 }  // namespace fp16lab::reports

@@ -2,7 +2,11 @@
 # the page as one file that needs no other one.
 cmake_minimum_required(VERSION 3.25)
 file(READ "${ASSETS}/playground.html" page)
-file(READ "${STYLE}" report_style)
+set(report_style "")
+foreach(file ${STYLE})
+  file(READ "${file}" text)
+  string(APPEND report_style "${text}")
+endforeach()
 file(READ "${ASSETS}/playground.css" own_style)
 file(READ "${RECORDED}" recorded)
 execute_process(COMMAND "${BASE64}" "${LIBRARY}" OUTPUT_VARIABLE library COMMAND_ERROR_IS_FATAL ANY)

@@ -62,7 +62,9 @@ class AnswersOf : public Reports {
       material.explored.emplace_back();
       if (run != nullptr) material.explored.back().push_back({run, {}});
     }
-    return answers_of(material);
+    Answers said = answers_of(material);
+    for (std::string* sentence : {&said.wrong, &said.costs, &said.fixes}) *sentence = tagged(*sentence);
+    return said;
   }
   std::vector<std::filesystem::path> folders;
   float usual = 0x1p-20f;  ///< the gradients of fc1.weight that are not lost

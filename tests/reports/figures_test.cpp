@@ -1,5 +1,4 @@
-// reports/: what figures say in words: labels, titles that fit, curves that lie on one another, what a
-// picture leaves out.
+// reports/: what figures say in words: labels, curves that lie on one another, what a picture leaves out.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +8,6 @@
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/formats/bits.hpp"
 #include "reports/figures/figure_style.hpp"
-#include "reports/figures/text_fit.hpp"
 #include "reports/page/report.hpp"
 #include "tests/reports/report_fixture.hpp"
 
@@ -19,34 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
-
-// ---- words that fit ---------------------------------------------------------------------------
-
-TEST(TextFit, BreaksAtSpacesAndKeepsEveryWord) {
-  EXPECT_THAT(wrapped("", 100, 12), ElementsAre(""));
-  EXPECT_THAT(wrapped("one two", 1000, 12), ElementsAre("one two"));
-  const std::string text =
-      "Training loss, a workload of many words: mean over seeds, band from lowest to highest seed";
-  for (const double pixels : {120.0, 200.0, 400.0}) {
-    std::string joined;
-    for (const std::string& line : wrapped(text, pixels, 14)) {
-      EXPECT_LE(text_width(line, 14), pixels) << line;
-      joined += (joined.empty() ? "" : " ") + line;
-    }
-    EXPECT_EQ(joined, text);
-  }
-  for (const std::string& line : wrapped(std::string(200, 'w'), 100, 12))
-    EXPECT_LE(text_width(line, 12), 100);
-}
-
-TEST(TextFit, ShortensFromTheFrontAndNeverInsideACharacter) {
-  EXPECT_EQ(shortened("fc1.weight", 500, 12), "fc1.weight");
-  const std::string end = shortened("encoder.layers.11.self_attention.weight", 120, 12);
-  EXPECT_THAT(end, AllOf(::testing::StartsWith("…"), ::testing::EndsWith(".weight")));
-  EXPECT_LE(text_width(end, 12), 120);
-  EXPECT_EQ(shortened("2⁻¹³", 1, 12), "…");
-}
+using Json = nlohmann::json;
 
 // ---- what configurations are called -----------------------------------------------------------
 
@@ -74,15 +45,6 @@ TEST_F(Reports, LabelsBeginWithTheUsersNameAndSayTheDialect) {
 }
 
 // ---- curves that coincide, pictures that leave something out -----------------------------------
-
-TEST(Coinciding, GroupsWhatIsTheSame) {
-  const std::vector<int> values{1, 2, 1, 3, 2, 1};
-  const auto groups =
-      coinciding(values.size(), [&](std::size_t a, std::size_t b) { return values[a] == values[b]; });
-  EXPECT_THAT(groups, ElementsAre(ElementsAre(0, 2, 5), ElementsAre(1, 4)));
-  EXPECT_EQ(coinciding_words(groups, {"a", "b", "c", "d", "e", "f"}), "Coincide: a = c = f; b = e.");
-  EXPECT_EQ(coinciding_words({}, {}), "");
-}
 
 /// Runs of one network whose scales follow `scales` by turns, one a policy.
 std::vector<std::filesystem::path> write_policies(const std::filesystem::path& root,
@@ -118,36 +80,47 @@ std::vector<std::filesystem::path> write_policies(const std::filesystem::path& r
 TEST_F(Reports, FiguresSayWhichCurvesCoincide) {
   const std::vector<std::filesystem::path> folders =
       write_policies(folder / "runs", {"torch", "flax", "jmp"}, {{8, 4}, {8, 4}, {2, 4, 8}});
-  write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"});
-  const std::string scale = read_file(folder / "out/figures/loss-scale-net.gp");
-  EXPECT_THAT(scale, HasSubstr("Coincide: FP16 flax = FP16 torch."));
-  EXPECT_THAT(scale, AllOf(HasSubstr("title \"FP16 flax = 1 other\""), HasSubstr("title \"FP16 jmp\""),
-                           Not(HasSubstr("title \"FP16 torch\""))));
-  EXPECT_THAT(read_file(folder / "out/figures/loss-net.gp"), HasSubstr("Coincide: FP16 flax = FP16 torch."));
+  write_report(folders, folder / "out", {.graphviz = "no-such-dot"});
+  const auto text = [&](const std::string& name) { return read_file(folder / "out/figures" / name); };
+  EXPECT_EQ(Json::parse(text("loss-scale-net.figure.json")).at("caption"),
+            "The loss scale of the first seed of each configuration; no step was skipped. These coincide: "
+            "FP16 flax = FP16 torch.");
+  EXPECT_THAT(text("loss-scale-net.svg"),
+              AllOf(AllOf(HasSubstr(">FP16 flax</text>"), HasSubstr(">= FP16 torch</text>")),
+                    HasSubstr(">FP16 jmp</text>")));
+  EXPECT_THAT(text("loss-net.svg"), AllOf(HasSubstr(">FP16 flax</text>"), HasSubstr(">= FP16 torch</text>")));
 }
 
 TEST_F(Reports, TheHeatMapShowsEveryConfigurationOrSaysWhichOnesItLeavesOut) {
   std::vector<std::string> policies;
   for (int i = 1; i <= 15; ++i) policies.push_back("p" + std::to_string(100 + i));
   std::vector<std::filesystem::path> folders = write_policies(folder / "runs", policies, {{8}});
-  write_report(std::span(folders).first(5), folder / "few",
-               {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"});
-  const std::string few = read_file(folder / "few/figures/underflow-over-steps-net.gp");
-  for (std::size_t i = 0; i < 5; ++i) EXPECT_THAT(few, HasSubstr("{/:Bold FP16 " + policies[i] + "}"));
-  EXPECT_THAT(few, Not(HasSubstr("Left out")));
-  write_report(folders, folder / "many", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"});
-  const std::string many = read_file(folder / "many/figures/underflow-over-steps-net.gp");
-  EXPECT_THAT(many, HasSubstr("Left out for room: FP16 p113, FP16 p114, FP16 p115."));
+  const auto figure = [&](std::span<const std::filesystem::path> shown, const std::string& name) {
+    write_report(shown, folder / name, {.graphviz = "no-such-dot"});
+    return Json::parse(read_file(folder / name / "figures/underflow-over-steps-net.figure.json"));
+  };
+  const Json few = figure(std::span(folders).first(5), "few");
+  ASSERT_EQ(few.at("panels").size(), 5u);
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(few.at("panels")[i].at("title"), "FP16 " + policies[i]);
+    // A third of three values becomes zero, in each of three recorded steps.
+    EXPECT_EQ(few.at("panels")[i].at("rates"), Json::array({{1.0 / 3}, {1.0 / 3}, {1.0 / 3}}));
+  }
+  EXPECT_EQ(few.at("caption"), "A cross is Inf or NaN. FP32 casts nothing.");
+  EXPECT_EQ(figure(folders, "many").at("caption"),
+            "Left out for room: FP16 p113, FP16 p114, FP16 p115. A cross is Inf or NaN. FP32 casts nothing.");
 }
 
 TEST_F(Reports, TimeIsAgainstFp32WhichIsInTheTable) {
-  const std::string html = read_file(write_report(write_synthetic_grid(folder / "runs"), folder / "out",
-                                                  {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
-  const std::string overview = html.substr(html.find("<h3 id=\"overview\">"));
+  const std::string html =
+      read_file(write_report(write_synthetic_grid(folder / "runs"), folder / "out",
+                             {.drawing = {.node = "no-such-node"}, .graphviz = "no-such-dot"}));
+  const Json overview = embedded_data(html).at("overview");
   // 0.03 seconds a step in FP32, 0.11 otherwise, in both workloads.
-  EXPECT_THAT(overview, AllOf(HasSubstr(">time against FP32 <small>(emulated: not a GPU’s speed)</small><"),
-                              HasSubstr(">1.00×<"), HasSubstr(">3.67×<")));
-  EXPECT_THAT(overview, ::testing::ContainsRegex("<tr class=\"reference\"><td class=\"text\">FP32</td>"));
+  EXPECT_EQ(tagged(overview.at("columns").back().at("title").get<std::string>()),
+            "time against FP32 <small>(emulated: not a GPU’s speed)</small>");
+  EXPECT_THAT(rows_of(overview),
+              AllOf(HasSubstr("* FP32 | "), HasSubstr("| 1.00× |"), HasSubstr("| 3.67× |")));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const ReportOptions undrawn{.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"};
+const ReportOptions undrawn{.drawing = {.node = "no-such-node"}, .graphviz = "no-such-dot"};
 
 /// Of every workload: where its verdict, pictures and answers lie, and what the answers say.
 constexpr std::string_view first_screens = R"(

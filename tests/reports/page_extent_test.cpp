@@ -48,14 +48,14 @@ TEST_F(PageExtents, ShowsAllOfAFewAndSaysWhatItAggregates) {
   const PageExtent extent = extent_of(set, summarise(set));
   ASSERT_EQ(extent.workloads.size(), 1u);
   EXPECT_EQ(extent.workloads.front().configurations.size(), 2u);
-  const std::string words = extent_words(set, extent, {});
+  const std::string words = extent_words(set, extent);
   EXPECT_THAT(words,
               AllOf(HasSubstr("5 runs as 2 configurations of 1 workload. A row of a table is all seeds of a "
                               "configuration together (2 to 3 runs), a curve their mean; "),
                     Not(HasSubstr("Left out"))));
-  EXPECT_THAT(read_file(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"})),
+  EXPECT_THAT(read_file(write_report(folders, folder / "out", {.drawing = {.node = "no-such-node"}})),
               HasSubstr(words));
-  EXPECT_EQ(extent_words(RunSet{}, {}, {}), "");
+  EXPECT_EQ(extent_words(RunSet{}, {}), "");
 }
 
 TEST_F(PageExtents, OfManyConfigurationsTheReferenceAndTheBestAreShown) {
@@ -78,7 +78,7 @@ TEST_F(PageExtents, OfManyConfigurationsTheReferenceAndTheBestAreShown) {
   EXPECT_EQ(summary.rows[147].label, "FP16 S=147");
   EXPECT_EQ(summary.rows[summary.ranking->order[0]].label, "FP16 S=210");
   EXPECT_EQ(summary.rows[summary.ranking->order[1]].label, "FP16 S=209");
-  EXPECT_THAT(extent_words(set, extent, {}),
+  EXPECT_THAT(extent_words(set, extent),
               HasSubstr("Left out: 61 of 211 configurations of a on fashion-mnist (FP32, "));
 }
 
@@ -89,13 +89,9 @@ TEST_F(PageExtents, OfManyWorkloadsTheFirstAreShown) {
   const PageExtent extent = extent_of(set, summarise(set));
   ASSERT_EQ(extent.workloads.size(), most_workloads);
   EXPECT_EQ(extent.workloads.back().name, "w159 on fashion-mnist");
-  std::vector<Figure> figures(most_drawings + 5);
-  for (std::size_t i = 0; i < most_drawings; ++i) figures[i].drawn = true;
-  EXPECT_THAT(
-      extent_words(set, extent, figures),
-      AllOf(HasSubstr("65 runs (64 of them missing) as 65 configurations of 65 workloads."),
-            HasSubstr("Left out: 5 of 65 workloads (those by the first names are here); 5 of 125 figures, "
-                      "whose scripts and data stand in figures/")));
+  EXPECT_THAT(extent_words(set, extent),
+              AllOf(HasSubstr("65 runs (64 of them missing) as 65 configurations of 65 workloads."),
+                    HasSubstr("Left out: 5 of 65 workloads (those by the first names are here).")));
 }
 
 TEST_F(PageExtents, NotesOfOneKindAreCounted) {

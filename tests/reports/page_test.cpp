@@ -9,7 +9,7 @@
 #include "analysis/range_report.hpp"
 #include "numerics/files/disk/read_file.hpp"
 #include "reports/data/run_gradients.hpp"
-#include "reports/figures/gnuplot.hpp"
+#include "reports/figures/figure.hpp"
 #include "reports/figures/network_figure.hpp"
 #include "reports/page/html.hpp"
 #include "reports/page/page_detail.hpp"
@@ -28,13 +28,13 @@ TEST_F(Reports, PageHoldsTheRecordedNumbersAndNeedsNoNetwork) {
   const std::vector<std::filesystem::path> folders = small_set();
   std::ostringstream messages;
   ReportOptions options;
-  options.gnuplot = "no-such-gnuplot";
+  options.drawing.node = "no-such-node";
   options.graphviz = "no-such-dot";
   options.messages = &messages;
   options.title = "Title <with> & \"signs\" @DATA@";
   const std::filesystem::path path = write_report(folders, folder / "out", options);
   EXPECT_EQ(path, folder / "out" / "report.html");
-  EXPECT_THAT(messages.str(), AllOf(HasSubstr("no-such-gnuplot is not installed"), HasSubstr("gnuplot-nox")));
+  EXPECT_THAT(messages.str(), AllOf(HasSubstr("no-such-node is not installed"), HasSubstr("Debian: nodejs")));
   const std::string html = read_file(path);
 
   EXPECT_THAT(html, HasSubstr("<h1>Title &lt;with&gt; &amp; &quot;signs&quot;"));
@@ -42,16 +42,15 @@ TEST_F(Reports, PageHoldsTheRecordedNumbersAndNeedsNoNetwork) {
   for (const char* forbidden :
        {"src=\"http", "href=\"h", "href=\"/", "@import", "url(http", "fetch(", "XMLHttpRequest", "<link"})
     EXPECT_THAT(html, Not(HasSubstr(forbidden)));
-  for (const char* slot :
-       {"@STYLE@", "@SCRIPT@", "@SCREENS@", "@WORDS@", "@PROVENANCE@", "@EXPLORER@", "@TABLES@"})
-    EXPECT_THAT(html, Not(HasSubstr(slot)));
-  EXPECT_THAT(html,
-              AllOf(HasSubstr(std::string(64, 'a')), HasSubstr("0123456789abcdef0123456789abcdef01234567"),
-                    HasSubstr("fp16lab sweep -c demo.toml"),
-                    HasSubstr("Overflows, first seed: “FP16 torch” in 2 steps, first in step 3 (fc1.weight, "
-                              "fc1.bias, fc2.weight and 1 more).")));
-
+  for (const char* slot : {"@STYLE@", "@SCRIPT@", "@POLICY@"}) EXPECT_THAT(html, Not(HasSubstr(slot)));
   const Json data = embedded_data(html);
+  EXPECT_EQ(data.at("title"), "Title <with> & \"signs\" @DATA@");
+  EXPECT_THAT(data.at("provenance").dump(),
+              AllOf(HasSubstr(std::string(64, 'a')), HasSubstr("0123456789abcdef0123456789abcdef01234567"),
+                    HasSubstr("fp16lab sweep -c demo.toml")));
+  EXPECT_EQ(data.at("workloads")[0].at("overflows"),
+            "Overflows, first seed: “FP16 torch” in 2 steps, first in step 3 (fc1.weight, fc1.bias, "
+            "fc2.weight and 1 more).");
   const Json& configurations = data.at("workloads").at(0).at("configurations");
   ASSERT_EQ(configurations.size(), 3u);
   EXPECT_EQ(configurations[1].at("label"), "FP16 no scaling");
@@ -93,25 +92,22 @@ TEST_F(Reports, PageHoldsTheRecordedNumbersAndNeedsNoNetwork) {
   }
   EXPECT_EQ(run.at("check").size(), 3u * ((analysis::max_log2_scale - analysis::min_log2_scale) / 4 + 1));
 
-  // Without gnuplot the scripts and data are there all the same, and nothing half drawn.
-  for (const char* stem :
-       {"loss-", "quality-", "costs-", "loss-scale-", "underflow-against-scale-", "underflow-over-steps-"})
-    for (const char* ending : {".gp", ".dat"})
-      EXPECT_TRUE(std::filesystem::exists(folder / "out" / "figures" /
-                                          (std::string(stem) + "autoencoder-on-fashion-mnist" + ending)))
-          << stem << ending;
+  // Without node there are no files of figures, and nothing half drawn.
   for (const auto& entry : std::filesystem::directory_iterator(folder / "out" / "figures"))
-    EXPECT_THAT(entry.path().extension().string(), ::testing::AnyOf(".gp", ".dat", ".dot"));
+    EXPECT_THAT(entry.path().filename().string(), ::testing::AnyOf("draw.js", HasSubstr(".dot")));
 }
 
 TEST_F(Reports, TheNetworkIsATableAndAGraph) {
   const std::filesystem::path run = write_synthetic_run(folder / "runs", {});
-  const std::string html = read_file(
-      write_report({{run}}, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
-  EXPECT_THAT(
-      html,
-      HasSubstr("The network: 3 modules with 1010 parameters, 1.28 M multiply-adds for a batch of 128"));
-  EXPECT_THAT(html, AllOf(HasSubstr("2 times 128 × 10 × 100*"), HasSubstr("linear, frozen, f32")));
+  const std::string html = read_file(write_report(
+      {{run}}, folder / "out", {.drawing = {.node = "no-such-node"}, .graphviz = "no-such-dot"}));
+  const Json network = embedded_data(html).at("workloads")[0].at("network");
+  EXPECT_EQ(network.at("summary"),
+            "The network: 3 modules with 1010 parameters, 1.28 M multiply-adds for a batch of 128");
+  EXPECT_EQ(network.at("unfilled"), true);
+  EXPECT_EQ(network.at("picture"), nullptr) << "graphviz was not there";
+  EXPECT_THAT(rows_of(network.at("layers")),
+              AllOf(HasSubstr("2 times 128 × 10 × 100*"), HasSubstr("linear, frozen, f32")));
   const std::string dot = read_file(folder / "out/figures/network-autoencoder-on-fashion-mnist.dot");
   EXPECT_THAT(dot, AllOf(HasSubstr("subgraph \"cluster_block\""), HasSubstr("\"input\" -> \"block.fc\""),
                          HasSubstr("fc\\nlinear, frozen, f32\\nrelu\\n(N, 10)"),
@@ -132,44 +128,75 @@ TEST_F(Reports, EvaluationsAreCurvesOfThePage) {
     for (const std::string level : {"O0", "O1"})
       folders.push_back(write_synthetic_run(
           place, {.level = level, .final_loss = 0.25, .steps = 80, .evaluate_every = every}));
-    const std::string html = read_file(
-        write_report(folders, place / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
-    EXPECT_THAT(html, HasSubstr("<td data-sort=\"0.25\">0.25</td>"));
+    const std::string html = read_file(write_report(
+        folders, place / "out", {.drawing = {.node = "no-such-node"}, .graphviz = "no-such-dot"}));
+    EXPECT_THAT(embedded_data(html).at("workloads")[0].at("summary").at("table").dump(),
+                HasSubstr(R"({"text":"0.25","value":0.25})"));
     const Json curve = embedded_data(html).at("workloads").at(0).at("configurations").at(1).at("evaluation");
     EXPECT_EQ(curve.at("step"), every == 10 ? Json({10, 20, 30, 40, 50, 60, 70, 80}) : Json({80}));
     EXPECT_EQ(curve.at("mean").back(), 0.25);
   }
 }
 
-TEST_F(Reports, StillFiguresAreBesideThePage) {
-  write_report(small_set(), folder / "out");
-  if (!std::filesystem::exists(folder / "out/figures/loss-autoencoder-on-fashion-mnist.svg"))
-    GTEST_SKIP() << "gnuplot is not installed: still figures were not looked at";
-  for (const auto& entry : std::filesystem::directory_iterator(folder / "out" / "figures")) {
-    EXPECT_THAT(entry.path().extension().string(), ::testing::AnyOf(".gp", ".dat", ".dot", ".svg", ".png"));
-    EXPECT_GT(std::filesystem::file_size(entry.path()), 100u) << entry.path();
-  }
+TEST_F(Reports, FiguresAreFilesBesideThePage) {
+  std::ostringstream messages;
+  write_report(small_set(), folder / "out", {.drawing = {.pdf = true}, .messages = &messages});
+  const std::filesystem::path figures = folder / "out" / "figures";
+  for (const std::string stem :
+       {"loss-", "quality-", "costs-", "loss-scale-", "underflow-against-scale-", "underflow-over-steps-"})
+    for (const std::string ending : {".figure.json", ".svg", ".png", ".pdf"}) {
+      const std::filesystem::path file = figures / (stem + "autoencoder-on-fashion-mnist" + ending);
+      ASSERT_TRUE(std::filesystem::exists(file)) << file << messages.str();
+      EXPECT_GT(std::filesystem::file_size(file), 500u) << file;
+    }
+  EXPECT_EQ(messages.str(), "");
+  EXPECT_TRUE(read_file(figures / "loss-autoencoder-on-fashion-mnist.pdf").starts_with("%PDF-"));
+}
+
+TEST_F(Reports, AFigureHasTheWidthAndTheTitleThatAreAskedFor) {
+  const Json panel = {
+      {"kind", "plot"},
+      {"series", Json::array({{{"label", "a"}, {"color", "#0072B2"}, {"points", {{1, 2}, {2, 3}}}}})},
+      {"x", {{"title", "step"}}},
+      {"y", {{"title", "loss"}}}};
+  const nlohmann::ordered_json figure = {
+      {"stem", "one"}, {"title", "Some title"}, {"caption", "words"}, {"panels", Json::array({panel})}};
+  const auto drawn = [&](const DrawingOptions& options) {
+    EXPECT_EQ(draw_figure(figure, folder / "drawn", options), "");
+    return read_file(folder / "drawn/one.svg");
+  };
+  const std::string own = drawn({});
+  EXPECT_THAT(own, AllOf(HasSubstr("width=\"720\""), HasSubstr("class=\"heading\">Some title</text>"),
+                         HasSubstr("<desc>words</desc>")));
+  const std::string narrow = drawn({.width = "3.3in", .title = false});
+  EXPECT_THAT(narrow, AllOf(HasSubstr("width=\"317\""), Not(HasSubstr("\"heading\""))));
+  EXPECT_EQ(read_file(folder / "drawn/one.figure.json"), figure.dump() + "\n");
+  for (const std::string width : {"3.3", "2.4in", "wide", "500px", "4001", "-5in", "nan"})
+    EXPECT_THROW(require_width(width), std::invalid_argument) << width;
+  for (const std::string width : {"2.5in", "500", "4000"}) EXPECT_NO_THROW(require_width(width)) << width;
 }
 
 TEST_F(Reports, HostileNamesStayText) {
   SyntheticRun run{.steps = 20};
   run.extra_config = "\n[note]\ntext = \"</script><b>@PROVENANCE@\"\n";
   const std::vector<std::filesystem::path> folders{write_synthetic_run(folder, run)};
-  const std::string html = read_file(
-      write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot", .graphviz = "no-such-dot"}));
+  const std::string html = read_file(write_report(
+      folders, folder / "out", {.drawing = {.node = "no-such-node"}, .graphviz = "no-such-dot"}));
   EXPECT_THAT(html, Not(HasSubstr("</script><b>")));
-  EXPECT_THAT(html, HasSubstr("&lt;/script&gt;&lt;b&gt;"));
+  EXPECT_THAT(embedded_data(html).at("provenance").at("groups")[0].at("configuration").get<std::string>(),
+              HasSubstr("</script><b>@PROVENANCE@"));
 }
 
-TEST_F(Reports, GnuplotProblemsAreOneLine) {
-  std::ofstream(folder / "bad.gp") << "this is no gnuplot\n";
-  EXPECT_THAT(run_gnuplot("no-such-gnuplot", folder / "bad.gp"),
-              HasSubstr("no-such-gnuplot is not installed"));
-  EXPECT_THAT(run_gnuplot("false", folder / "bad.gp"),
-              AllOf(HasSubstr("gnuplot failed on"), HasSubstr("bad.gp.log")));
-  EXPECT_EQ(run_gnuplot("true", folder / "bad.gp"), "");
-  EXPECT_EQ(gnuplot_string("a\"b\\c7"), "\"a\\042b\\134c7\"");
-  EXPECT_EQ(gnuplot_string("{7}"), "\"\\173\\067\\175\"") << "a digit behind a number would be a part of it";
+TEST_F(Reports, WhyNothingWasDrawnIsOneLine) {
+  const nlohmann::ordered_json figure = {{"stem", "x"}, {"title", ""}, {"panels", Json::array()}};
+  EXPECT_THAT(draw_figure(figure, folder, {.node = "no-such-node"}),
+              HasSubstr("no-such-node is not installed (Debian: nodejs"));
+  EXPECT_THAT(draw_figure(figure, folder, {.node = "false"}),
+              AllOf(HasSubstr("false failed on"), HasSubstr("draw.log")));
+  EXPECT_THAT(draw_figure(figure, folder, {.rsvg = "no-such-rsvg"}),
+              HasSubstr("SVG only: no-such-rsvg is not installed (Debian: librsvg2-bin)"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "draw.log")) << "a later success takes it away";
+  EXPECT_EQ(draw_figure(figure, folder, {.rsvg = "true"}), "");
 }
 
 TEST(Html, EscapesAndEncodes) {
@@ -206,7 +233,7 @@ TEST_F(Reports, FullGrid) {
   const char* keep = std::getenv("FP16LAB_REPORT_OUT");
   const std::vector<std::filesystem::path> folders = write_synthetic_grid(folder);
   ReportOptions options;
-  if (keep == nullptr) options.gnuplot = "no-such-gnuplot";
+  if (keep == nullptr) options.drawing.node = "no-such-node";
   if (keep == nullptr) options.graphviz = "no-such-dot";
   const std::string html = read_file(write_report(folders, keep != nullptr ? keep : folder / "out", options));
   const Json data = embedded_data(html);
@@ -214,12 +241,14 @@ TEST_F(Reports, FullGrid) {
   EXPECT_EQ(data.at("runs").size(), 14u * 3u) << "every seed";
   // What both workloads have in common, side by side: 0.0681 against 0.0583 is 1.1681, and 85.2 %
   // against 85.3 %.
-  EXPECT_THAT(html,
-              ::testing::ContainsRegex("<td class=\"text\">FP16 no scaling</td><td class=\"worse\" "
-                                       "data-sort=\"16.8[0-9]*\"><span [^>]*data-tip=\"worse\">.16.81 % "
-                                       "worse</span></td><td class=\"equal\" data-sort=\"0.1[0-9]*\">"
-                                       "<span [^>]*data-tip=\"equal within 0.5 points[^\"]*\">-0.10 "
-                                       "points .worse. equal</span></td><td data-sort=\"1\">1 of 2</td>"));
+  EXPECT_THAT(rows_of(data.at("overview")),
+              HasSubstr("  FP16 no scaling | +16.81 % worse | -0.10 points (worse) equal | 1 of 2 | "));
+  const std::string cells = data.at("overview").at("rows").dump();
+  EXPECT_THAT(cells, ::testing::ContainsRegex(
+                         "\"class\":\"worse\",\"text\":\".16.81 % worse\",\"tip\":\"worse\",\"value\":16.8"));
+  EXPECT_THAT(cells,
+              ::testing::ContainsRegex("\"class\":\"equal\",\"text\":\"-0.10 points .worse. "
+                                       "equal\",\"tip\":\"equal within 0.5 points[^\"]*\",\"value\":0.1"));
   EXPECT_THAT(html, HasSubstr("One FP32 run whose initial weights were moved by one ulp ends within ["));
   EXPECT_LT(html.size(), largest_page);
 }

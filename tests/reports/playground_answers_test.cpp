@@ -240,7 +240,8 @@ std::vector<HistogramRow> recorded_rows() {
   std::ifstream file(std::filesystem::path(FP16LAB_SOURCE_DIR) /
                      "reports/playground/recorded/histograms.jsonl");
   std::vector<HistogramRow> rows;
-  for (std::string line; std::getline(file, line);) rows.push_back(run_json::parse_json_line<HistogramRow>(line));
+  for (std::string line; std::getline(file, line);)
+    rows.push_back(run_json::parse_json_line<HistogramRow>(line));
   return rows;
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -46,6 +47,40 @@ inline nlohmann::json embedded_data(const std::string& html) {
   const std::string begin = "<script type=\"application/json\" id=\"data\">";
   const std::size_t from = html.find(begin) + begin.size();
   return nlohmann::json::parse(html.substr(from, html.find("</script>", from) - from));
+}
+
+/// A text with marks (reports/page/marked.hpp) as HTML would have it: strong, small, code and em, tips left out.
+inline std::string tagged(std::string_view marked) {
+  static const std::map<char, std::string> names{{'b', "strong"}, {'s', "small"}, {'o', "soft"},
+                                                 {'c', "code"},   {'n', "em"},    {'t', "tip"}};
+  std::string text;
+  std::vector<std::string> open;
+  for (std::size_t i = 0; i < marked.size(); ++i) {
+    if (marked[i] == '\x02') {
+      open.push_back(names.at(marked.at(++i)));
+      text += "<" + open.back() + ">";
+    } else if (marked[i] == '\x1d') {
+      i = marked.find('\x03', i) - 1;
+    } else if (marked[i] == '\x03') {
+      text += "</" + open.back() + ">";
+      open.pop_back();
+    } else {
+      text += marked[i];
+    }
+  }
+  return text;
+}
+
+/// The texts of a table_json(), a row a line, cells between bars, with their tags.
+inline std::string rows_of(const nlohmann::json& table) {
+  std::string text;
+  for (const nlohmann::json& row : table.at("rows")) {
+    text += row.at("reference") ? "* " : "  ";
+    for (const nlohmann::json& cell : row.at("cells"))
+      text += tagged((cell.is_string() ? cell : cell.at("text")).get<std::string>()) + " | ";
+    text += "\n";
+  }
+  return text;
 }
 
 }  // namespace fp16lab::reports

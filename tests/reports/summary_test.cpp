@@ -62,8 +62,10 @@ class Summary : public Reports {
     throw std::out_of_range("no row " + label);
   }
   std::string page() const {
-    return read_file(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+    return read_file(write_report(folders, folder / "out", {.drawing = {.node = "no-such-node"}}));
   }
+  /// What the page shows of the one workload.
+  Json shown() const { return embedded_data(page()).at("workloads").at(0); }
 
   std::vector<std::filesystem::path> folders;
 };
@@ -96,12 +98,13 @@ TEST_F(Summary, DifferencesAreThoseOfThePairsToldInPercent) {
       AllOf(HasSubstr("95 % of pairs, unadjusted"), HasSubstr("equal within 1 %\n"),
             ::testing::ContainsRegex("FP16 S=2.3 +3 .*\\+5.16 % .worse. +\\[.4.76, .5.56\\] .*  worse\n"),
             HasSubstr("cannot tell (a difference of ")));
-  const std::string html = page();
-  EXPECT_THAT(html, AllOf(HasSubstr("class=\"verdict worse text\"><span class=\"tip\" tabindex=\"0\" "
-                                    "data-tip=\"At the level of its test"),
-                          HasSubstr("equal within 1 %"), HasSubstr("cannot tell <small>(a difference of"),
-                          HasSubstr("No FP32 twin (sweep --twin) is beside it"),
-                          Not(HasSubstr(">against the FP32 twin<"))));
+  const Json table_of_page = shown().at("summary").at("table");
+  const std::string cells = table_of_page.dump();
+  EXPECT_THAT(cells,
+              AllOf(HasSubstr(R"({"class":"verdict worse","text":"worse","tip":"At the level of its test)"),
+                    HasSubstr("equal within 1 %"), Not(HasSubstr("against the FP32 twin"))));
+  EXPECT_THAT(rows_of(table_of_page), HasSubstr("cannot tell <small>(a difference of"));
+  EXPECT_THAT(page(), HasSubstr("No FP32 twin (sweep --twin) is beside it"));
 }
 
 TEST_F(Summary, AccuracyIsTheMetricWhereEveryRunHasOneAndKeepsItsSign) {
@@ -119,9 +122,13 @@ TEST_F(Summary, AccuracyIsTheMetricWhereEveryRunHasOneAndKeepsItsSign) {
   EXPECT_LT(summary.rows[1].against_reference->interval->upper, 0);
   const std::string interval = analysis::interval_text(summary.rows[1].against_reference->interval);
   EXPECT_THAT(summary_table(set(), {summary}), HasSubstr("-24.67 points (worse)"));
-  EXPECT_THAT(page(), AllOf(HasSubstr("<strong>-24.67 points (worse)</strong> <span"),
-                            HasSubstr(">" + interval + " points</span>"),
-                            HasSubstr(">" + interval + " points</td>"), HasSubstr("to the left is worse")));
+  const Json screen = shown().at("screen");
+  EXPECT_EQ(tagged(screen.at("tile").at("lines")[0].get<std::string>()),
+            "<strong><em>FP16 torch</em></strong> against FP32, by test accuracy: <strong>-24.67 points "
+            "(worse)</strong> <tip>" +
+                interval + " points</tip>");
+  EXPECT_EQ(shown().at("higher_is_better"), true) << "bars say that to the left is worse";
+  EXPECT_THAT(rows_of(shown().at("summary").at("table")), HasSubstr("| " + interval + " points |"));
   EXPECT_EQ(value_text(summary.metric, 0.5), "50.00 %");
 }
 
@@ -214,8 +221,9 @@ TEST_F(Summary, WorseThanFp32sOwnNoiseIsWorseThanItsTwinToo) {
                                    HasSubstr("one such run ends within ")));
   EXPECT_THAT(summary_table(set(), {summary}),
               AllOf(HasSubstr("FP32's noise  verdict"), HasSubstr("not worse  worse\n")));
-  EXPECT_THAT(page(),
-              AllOf(HasSubstr(">against the FP32 twin</th>"), HasSubstr("Against the twin: +7.25 %")));
+  const std::string table = shown().at("summary").at("table").dump();
+  EXPECT_THAT(table,
+              AllOf(HasSubstr(R"("title":"against the FP32 twin")"), HasSubstr("Against the twin: +7.25 %")));
 }
 
 TEST_F(Summary, WhatCannotBeToldAgainstFp32OrItsTwinIsNotCalledNotWorse) {
@@ -248,8 +256,9 @@ TEST_F(Summary, ASingleRunIsHeldAgainstTheTwinsBand) {
   };
   EXPECT_EQ(said("FP16 S=2^3"), "one seed: three are needed for a verdict; inside FP32's twin band");
   EXPECT_EQ(said("FP16 S=2^4"), "one seed: three are needed for a verdict; outside FP32's twin band");
-  EXPECT_THAT(page(), HasSubstr("<p class=\"verdict soft\">+0.30 % (worse)</p>"))
+  EXPECT_EQ(shown().at("screen").at("tile").at("verdict"), "+0.30 % (worse)")
       << "the largest letters say what is known";
+  EXPECT_EQ(shown().at("screen").at("tile").at("class"), "soft");
   EXPECT_THAT(summary.words,
               HasSubstr("Three seeds are needed for a verdict: FP16 S=2^3 (one seed: +0.30 % (worse)) and "
                         "FP16 S=2^4 (one seed: +3.05 % (worse))."));
@@ -263,9 +272,10 @@ TEST_F(Summary, OnlyABestThatIsBetterThanTheNextLeads) {
   ASSERT_TRUE(summary.ranking.has_value());
   EXPECT_TRUE(summary.ranking->leads());
   EXPECT_EQ(summary.rows[summary.ranking->order[0]].label, "FP16 S=2^3");
-  EXPECT_THAT(page(),
-              AllOf(HasSubstr("class=\"best\" data-sort=\"0.23"),
-                    HasSubstr("“FP16 S=2³” is better than “FP16 S=2⁴” by the verdict: -4.97 % (better) [")));
+  EXPECT_THAT(shown().at("summary").at("table").dump(),
+              ::testing::ContainsRegex("\"star\":true,\"text\":\"0.2375\",\"value\":0.23"));
+  EXPECT_THAT(tagged(shown().at("screen").at("ranking").get<std::string>()),
+              HasSubstr("“FP16 S=2³” is better than “FP16 S=2⁴” by the verdict: -4.97 % (better) ["));
 
   const auto starless = [&](const Percents& best, const std::string& bits, const std::string& why) {
     forget();
@@ -273,7 +283,7 @@ TEST_F(Summary, OnlyABestThatIsBetterThanTheNextLeads) {
     fixed(3, best, bits);
     fixed(4, Percents(best.size(), 0.1), bits);
     EXPECT_FALSE(only().ranking->leads()) << why;
-    EXPECT_THAT(page(), AllOf(Not(HasSubstr("class=\"star tip\"")),
+    EXPECT_THAT(page(), AllOf(Not(HasSubstr("\"star\":true")),
                               HasSubstr("Best by test loss: “FP16 S=2³” ("), HasSubstr(why)));
   };
   starless({-0.1, 0.1, 0.05}, "", "equal.");
@@ -357,9 +367,12 @@ TEST_F(Reports, BitsPerCharacterAreTheMetricWhereEveryRunHasThem) {
   EXPECT_THAT(summary_table(set, {summary}), HasSubstr("bits per character"));
 
   ReportOptions options;
-  options.gnuplot = "no-such-gnuplot";
+  options.drawing.node = "no-such-node";
   const std::string html = read_file(write_report(folders, folder / "out", options));
-  EXPECT_THAT(html, AllOf(HasSubstr(">test bits per character</th>"), HasSubstr(">loss</th>")));
+  const std::string columns =
+      embedded_data(html).at("workloads")[0].at("summary").at("table").at("columns").dump();
+  EXPECT_THAT(columns,
+              AllOf(HasSubstr(R"("title":"test bits per character")"), HasSubstr(R"("title":"loss")")));
   const Json curve = embedded_data(html).at("workloads").at(0).at("configurations").at(1).at("quality");
   EXPECT_EQ(curve.at("step").get<std::vector<double>>(), (std::vector<double>{5, 10, 15, 20}));
   EXPECT_NEAR(curve.at("mean").back().get<double>(), 2.5, 1e-5) << "six digits are drawn";
@@ -389,7 +402,7 @@ TEST_F(Reports, UnfinishedRunsAreNotedAndNotJudgedAndDivergedOnesAre) {
   EXPECT_THAT(summary_table(set, {summary}),
               AllOf(HasSubstr("no finished run"), HasSubstr("worse (1 of 1 diverged)")));
   // The page copes with all of it.
-  EXPECT_NO_THROW(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+  EXPECT_NO_THROW(write_report(folders, folder / "out", {.drawing = {.node = "no-such-node"}}));
 }
 
 TEST_F(Reports, ALossThatNobodyToldIsNotCalledDivergedOrUnfinished) {
@@ -417,8 +430,13 @@ TEST_F(Reports, RunsWithoutAPairAreToldSo) {
   run.level = "O1";
   run.seed = 2;
   folders.push_back(write_synthetic_run(folder, run));
-  const std::string html = read_file(write_report(folders, folder / "out", {.gnuplot = "no-such-gnuplot"}));
-  EXPECT_THAT(html, AllOf(HasSubstr("<strong>no two runs of one seed</strong>"), Not(HasSubstr("next: -,"))));
+  const std::string html =
+      read_file(write_report(folders, folder / "out", {.drawing = {.node = "no-such-node"}}));
+  EXPECT_THAT(
+      tagged(
+          embedded_data(html).at("workloads")[0].at("screen").at("tile").at("lines")[0].get<std::string>()),
+      HasSubstr("<strong>no two runs of one seed</strong>"));
+  EXPECT_THAT(html, Not(HasSubstr("next: -,")));
 }
 
 TEST_F(Reports, OfPyTorchsFp16NoRoundingIsDenied) {
@@ -435,7 +453,7 @@ TEST_F(Reports, OfPyTorchsFp16NoRoundingIsDenied) {
   writer.append(StepRow{.step = 1, .loss = 1, .grad_norm = 1});
   writer.finish(ExitState::finished);
   const std::string html =
-      read_file(write_report(std::vector{path}, folder / "out", {.gnuplot = "no-such-gnuplot"}));
+      read_file(write_report(std::vector{path}, folder / "out", {.drawing = {.node = "no-such-node"}}));
   EXPECT_THAT(html, AllOf(HasSubstr("was trained by PyTorch, which rounds where no cast can be seen"),
                           Not(HasSubstr("rounds no gradient"))));
 }

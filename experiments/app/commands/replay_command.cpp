@@ -20,7 +20,7 @@
 #include "experiments/study/study.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/text/message.hpp"
-#include "reports/figures/replay_figures.hpp"
+#include "reports/figures/question_figures.hpp"
 
 namespace fp16lab::experiments {
 namespace {

@@ -41,6 +41,8 @@ struct ReportArguments {
   bool mix_builds = false;
   bool follow = false;
   int every = 10;  ///< seconds
+  reports::DrawingOptions drawing;
+  bool no_title = false;
 };
 
 /// Figures and page of what is there. Is a run still going on, or planned and not begun?
@@ -61,7 +63,7 @@ bool report(const CommonOptions& common, const ReportArguments& given, const rep
   }
   if (out.empty()) out = only.empty() ? std::filesystem::path("results") / "report" : only;
   write_report_page(common, runs, reports::summarise(runs), input.replays, out, only.empty() ? out : only,
-                    goes_on ? follow_seconds : 0);
+                    goes_on ? follow_seconds : 0, given.drawing);
   return goes_on;
 }
 
@@ -116,12 +118,14 @@ ExitCode follow(const CommonOptions& common, const ReportArguments& given) {
 void write_report_page(const CommonOptions& common, const reports::RunSet& runs,
                        const std::vector<reports::WorkloadSummary>& summaries,
                        const std::vector<std::filesystem::path>& replays, const std::filesystem::path& out,
-                       const std::filesystem::path& named, int follow_seconds) {
+                       const std::filesystem::path& named, int follow_seconds,
+                       const reports::DrawingOptions& drawing) {
   std::filesystem::path name = std::filesystem::absolute(named).lexically_normal();
   if (!name.has_filename()) name = name.parent_path();
   reports::ReportOptions options;
   options.title = "fp16lab: " + name.filename().string();
   options.follow_seconds = follow_seconds;
+  options.drawing = drawing;
   std::stringstream messages;
   if (!common.quiet) options.messages = &messages;
   const std::filesystem::path page = reports::write_report(runs, summaries, replays, out, options);
@@ -134,7 +138,7 @@ Command report_command() {
       .name = "report",
       .description = "Figures and one offline report.html from runs, sweeps and replays alone",
       .examples =
-          "  fp16lab report results/demo --follow\n"
+          "  fp16lab report results/demo --pdf --width 3.3in --no-title\n"
           "  fp16lab report results/classifier-seed1 results/classifier-seed2 results/replay -o results/both",
       .uses = {.out = "Folder of the page (default: the one folder given, or results/report)"},
       .declare = [](Options& options) -> Command::Run {
@@ -152,7 +156,18 @@ Command report_command() {
         options.add("--every", given->every, "With --follow: from one page to the next")
             .type("SECONDS")
             .at_least(1, 3600);
+        options.flag("--pdf", given->drawing.pdf, "Also a PDF of each figure, vectors with their fonts");
+        options
+            .add("--width", given->drawing.width, "Of each figure, for a column of paper: 3.3in; or pixels")
+            .type("WIDTH");
+        options.flag("--no-title", given->no_title, "Figures without their titles");
         return [given](const CommonOptions& common) {
+          given->drawing.title = !given->no_title;
+          try {
+            if (!given->drawing.width.empty()) reports::require_width(given->drawing.width);
+          } catch (const std::invalid_argument& error) {
+            throw CommandError(ExitCode::usage, error.what());
+          }
           if (given->follow) return follow(common, *given);
           report(common, *given, input_of(*given), 0);
           return ExitCode::ok;

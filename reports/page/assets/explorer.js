@@ -76,9 +76,9 @@ function startExplorer() {
       Object.assign(state, {tensor, step});
       show();
     };
-    return {picture: drawHeatMap(width, run(), rate, state, choose, `Map of tensors and steps: ${what}`), caption: `Each cell is the ${what}, of one tensor in one step; a click chooses it.`};
+    return {picture: drawHeatMap(width, run(), rate, `Map of tensors and steps: ${what}`, state, choose), caption: `Each cell is the ${what}, of one tensor in one step; a click chooses it.`};
   });
-  const whatIf = figureIn(at('what-if-place'), 'underflow against loss scale', width => drawWhatIf(width, run(), Math.log2(state.scale)));
+  const whatIf = figureIn(at('what-if-place'), 'underflow against loss scale', width => plotted(whatIfPlot(run(), data.scales, Math.log2(state.scale)), width, 400));
   const formats = figureIn(at('format-figure'), 'formats', width => {
     const {ratio, histogram} = chosenValues(), inUse = new Set(['FP32', ...run().formats.map(f => f.name), ...run().others.flatMap(o => o.observed === 'updates' ? [] : o.formats.map(f => f.name))]);
     return drawFormats(width, data.formats.filter(f => inUse.has(f.name)), histogram, ratio, scalable() ? `${tensorName()} × ${factorText()}` : tensorName(),

@@ -45,7 +45,7 @@ function startScreen(screen, index) {
     const place = element('div'), bar = element('div', {className: 'curve-kinds', role: 'group'});
     bar.setAttribute('aria-label', 'Which curves');
     const chosen = () => kinds[state.curves] ?? kinds[0];
-    const redraw = figureIn(place, `curves ${workload.name}`, width => lossChart(width, narrow.matches ? 330 : 360, workload, chosen()));
+    const redraw = figureIn(place, `curves ${workload.name}`, width => plotted(lossPlot(workload, chosen()), width, narrow.matches ? 330 : 360));
     bar.append(...kinds.map(([, name], i) => {
       const button = element('button', {type: 'button', textContent: name});
       button.addEventListener('click', () => {

@@ -3,6 +3,7 @@ const data = JSON.parse(at('data').textContent);
 for (const run of data.runs)
   for (const part of [run, ...run.others])
     for (const histogram of part.histograms.flat()) histogram.splice(5, 2, floatOfBits(histogram[5]), floatOfBits(histogram[6]));
+buildPage(data);
 startTips();
 startTables();
 if (data.workloads.length > 0) {
@@ -22,7 +23,7 @@ if (data.workloads.length > 0) {
     show();
   });
   startScales();
-  startBars();
+  startCosts();
 }
 startTraces();
 // A page that is written again while runs go on is loaded again; the address keeps what is looked at.

@@ -170,7 +170,7 @@ TEST_F(PaperMiniature, TheProgramJudgesWhatItMeasuredAndRepeatsNoRun) {
       << "and twins";
   EXPECT_EQ(column("out/lost_gradients.csv", "log2_scale").size(), 15u);
   for (const char* const figure : {"weight-updates", "activation-gradients", "lost-against-scale"})
-    EXPECT_TRUE(std::filesystem::exists(folder_ / "out/figures" / (std::string(figure) + ".gp"))) << figure;
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "out/figures" / (std::string(figure) + ".svg"))) << figure;
   const std::string manifest = read("out/needs-scaling-s8-seed1/manifest.json");
   const auto second = run();
   EXPECT_EQ(second.out, first.out);

@@ -1,17 +1,20 @@
-// fp16lab hist on run folders: formats, replayed suggestions, lost rows, what the casts of a run did.
+// fp16lab hist on run folders: replayed suggestions, lost rows, runs of lab.watch, and scales of layers.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "tests/experiments/app/commands/hist_fixture.hpp"
 #include "tests/experiments/app/replay/replay_folder.hpp"
+#include "tests/experiments/app/small_runs.hpp"
 #include "tests/support/older_manifest.hpp"
 
 namespace fp16lab::experiments {
@@ -20,14 +23,28 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+using namespace testing_support;
+using nlohmann::json;
 
-TEST_F(Hist, ARunIsJudgedInTheFormatItStored) {
-  ASSERT_EQ(train("run", {"--set", "amp.dtype=bf16"}).exit_code, 0);
-  EXPECT_EQ(hist({path("run")}).at("format"), "bf16");
-  EXPECT_THAT(err_, HasSubstr("shown in BF16 at"));
-  EXPECT_EQ(hist({path("run"), "--format", "f16"}).at("format"), "f16");
-  EXPECT_EQ(hist({path("run"), "--format", "f16,e4m3"}).at("formats")[1].at("format"), "e4m3");
-}
+class Hist : public SmallRuns {
+ protected:
+  json hist(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "hist");
+    arguments.emplace_back("--json");
+    const auto result = fp16lab(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    err_ = result.err;
+    return json::parse(result.out);
+  }
+  static json tensor(const json& report, const std::string& name) {
+    for (const json& entry : report.at("tensors"))
+      if (entry.at("tensor") == name) return entry;
+    ADD_FAILURE() << "no tensor " << name;
+    return {};
+  }
+
+  std::string err_;
+};
 
 TEST_F(Hist, TheSuggestionForARunIsReplayedOnAllItsSteps) {
   // The last step alone would have 2^19; the first one overflows there.
@@ -76,47 +93,6 @@ TEST_F(Hist, ARunThatLostRowsSaysSo) {
     EXPECT_THAT(fp16lab({command, path("made")}).err,
                 HasSubstr("left" + std::string(command == "hist" ? "" : " to replay") +
                           ": histograms.jsonl has 0 rows, but the run wrote 3"));
-}
-
-TEST_F(Hist, WhatTheCastsOfTheWholeRunDid) {
-  ASSERT_EQ(train("run", {"--set", "train.steps=4", "--set", "scaler.policy=fixed", "--set",
-                          "scaler.initial_scale=0.00006103515625"})
-                .exit_code,
-            0);
-  // What was zero only behind the cast, of all rows.
-  std::uint64_t values = 0, underflow = 0;
-  std::istringstream stream(read("run/histograms.jsonl"));
-  std::set<std::uint64_t> steps;
-  for (std::string line; std::getline(stream, line);) {
-    const json row = json::parse(line);
-    steps.insert(row.at("step").get<std::uint64_t>());
-    for (const json& count : row.at("before").at("counts")) values += count.get<std::uint64_t>();
-    underflow +=
-        row.at("after").at("zero").get<std::uint64_t>() - row.at("before").at("zero").get<std::uint64_t>();
-  }
-  ASSERT_GT(underflow, 0u);
-  ASSERT_GT(steps.size(), 1u);
-  const auto table = fp16lab({"hist", path("run"), "--scale", "2^9", "--all"});
-  const double percent = 100.0 * static_cast<double>(underflow) / static_cast<double>(values);
-  ASSERT_GT(percent, 1);
-  EXPECT_THAT(table.out,
-              StartsWith(fmt::format(
-                  "Casts to FP16 made {:.1f} % of the finite non-zero gradients zero, most in ", percent)));
-  EXPECT_THAT(table.out, HasSubstr("The casts of step 4 as they were recorded, at loss scale 2^-14: "));
-  const std::string note =
-      "note: recorded in a run that rounds: what earlier casts of a backward pass had flushed to zero";
-  EXPECT_THAT(table.err, HasSubstr(note));
-  EXPECT_EQ(table.err.find(note), table.err.rfind(note));
-  const json all = hist({path("run")}).at("all_steps");
-  EXPECT_EQ(all.at("steps"), steps.size());
-  EXPECT_EQ(all.at("casts")[0].at("underflow"), underflow);
-  EXPECT_EQ(all.at("casts")[0].at("values"), values);
-  const std::string part = fp16lab({"hist", path("run"), "--include", "fc1"}).out;
-  EXPECT_THAT(part, StartsWith("This is of the whole run and all tensors:\nCasts to FP16 made "));
-  EXPECT_THAT(part, HasSubstr(" This is of all tensors.\n"));
-  // The account of a run is the one that train wrote.
-  EXPECT_EQ(hist({path("run")}).at("account").at("findings"),
-            hist({path("run"), "--include", "fc1"}).at("account").at("findings"));
 }
 
 /// A folder as lab.watch saves it, of two steps: what PyTorch rounded inside of its operations has the same
@@ -256,22 +232,24 @@ TEST_F(Hist, TensorsWithScalesOfTheirOwnAreShownAtThem) {
     std::vector<std::string> arguments{"hist", path("run"), "-o", path("figures")};
     if (*scale != '\0') arguments.insert(arguments.end(), {"--scale", scale});
     ASSERT_EQ(fp16lab(arguments).exit_code, 0);
-    const std::string data = read("figures/hist-run-step-3.dat");
+    const json figure = json::parse(read("figures/hist-run-step-3.figure.json"));
+    std::map<std::string, double> lowest_of;  // in exponents of the scaled value
+    for (const json& panel : figure.at("panels"))
+      lowest_of[panel.at("title")] =
+          panel.at("histogram")[3].get<double>() + std::log2(panel.at("ratio").get<double>());
     double lowest = 1000;
     int drawn = 0;
     for (const Recorded& row : rows) {
       if (row.values == 0) continue;
       const double first = *scale == '\0' ? row.first : row.first + log2_scale - std::log2(row.scale);
       lowest = std::min(lowest, first);
-      const std::string block = "# " + row.tensor + "\n";
-      if (data.find(block) == std::string::npos) continue;  // not among those that lose most
-      EXPECT_THAT(data, HasSubstr(block + std::to_string(static_cast<int>(first)) + "\t")) << row.tensor;
+      if (!lowest_of.contains(row.tensor)) continue;  // not among those that lose most
+      EXPECT_EQ(lowest_of[row.tensor], first) << row.tensor;
       ++drawn;
     }
     EXPECT_GT(drawn, 1);
-    EXPECT_THAT(data, HasSubstr("# all " + std::to_string(rows.size()) + " tensors\n" +
-                                std::to_string(static_cast<int>(lowest)) + "\t"));
-    EXPECT_THAT(read("figures/hist-run-step-3.gp"),
+    EXPECT_EQ(lowest_of["all " + std::to_string(rows.size()) + " tensors"], lowest);
+    EXPECT_THAT(figure.at("title"),
                 HasSubstr(*scale == '\0' ? "at the loss scales that they carried" : "at loss scale 2³"));
   }
 }

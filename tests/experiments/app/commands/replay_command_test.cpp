@@ -169,29 +169,10 @@ TEST_F(ReplayCommandLine, WritesTableFilesAndFigure) {
   EXPECT_EQ(replay.total_steps, 40u);
   EXPECT_EQ(replay.observed_steps, 40u);
   EXPECT_EQ(replay.band.steps.size(), 40u);
-  for (const char* const name : {"replay.csv", "replay_traces.csv", "replay.gp", "replay.dat"})
+  for (const char* const name : {"replay.csv", "replay_traces.csv", "replay.figure.json"})
     EXPECT_TRUE(std::filesystem::exists(folder_ / "replay" / name)) << name;
-  if (result.err.find("no figure") == std::string::npos) {
-    EXPECT_GT(std::filesystem::file_size(folder_ / "replay" / "replay.png"), 20000u);
-    EXPECT_THAT(read("replay/replay.svg"), HasSubstr("<svg"));
-    EXPECT_FALSE(std::filesystem::exists(folder_ / "replay" / "replay.gp.log"));
-  }
-}
-
-TEST_F(ReplayCommandLine, BadInputIsOneLine) {
-  expect_one_line_error(fp16lab({"replay", path("nothing")}), 2, "no such run folder");
-  train_run("run", {"amp.level=O0", "train.steps=2"});
-  expect_one_line_error(fp16lab({"replay", path("run"), "--policy", "torhc"}), 2, "did you mean 'torch'");
-  expect_one_line_error(fp16lab({"replay", path("run"), "--interval", "0"}), 2, "--interval");
-  expect_one_line_error(fp16lab({"replay", path("run"), "--steps", "some"}), 2, "expected all or recorded");
-  expect_one_line_error(fp16lab({"replay", path("run"), "--set", "growth_interval=2"}), 2,
-                        "POLICY.PARAMETER=VALUE");
-  expect_one_line_error(
-      fp16lab({"replay", path("run"), "--set", "scaler.hysteresis=3", "--policy", "torch"}), 2,
-      "--set scaler.hysteresis=3: no policy that takes part has the parameter 'hysteresis'");
-  testing_support::write_bytes(folder_ / "run" / "histograms.jsonl", "{\"step\":1}\n");
-  expect_one_line_error(fp16lab({"replay", path("run")}), 1,
-                        "histograms.jsonl:1: the key 'tensor' is missing");
+  EXPECT_GT(std::filesystem::file_size(folder_ / "replay" / "replay.png"), 20000u) << result.err;
+  EXPECT_THAT(read("replay/replay.svg"), HasSubstr("<svg"));
 }
 
 }  // namespace

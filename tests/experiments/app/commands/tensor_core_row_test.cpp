@@ -1,25 +1,20 @@
-// fp16lab mma --row: what each key does, each mistake, files damaged at random, and the modes of mma.
+// The rows of fp16lab mma --row: what each key does, each mistake, and files damaged at random.
 #include "experiments/app/commands/tensor_core_row.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "experiments/app/exit_code.hpp"
-#include "tests/support/spawn.hpp"
-#include "tests/support/temporary_folder.hpp"
 
 namespace fp16lab::experiments::tensor_core_row_test {
 namespace {
 
 using testing::HasSubstr;
-using testing_support::Finished;
 
 const std::string whole =
     "name = \"mine\"\noperands = [\"f16\", \"bf16\"]\nblock_size = 4\nfraction_bits = 23\n"
@@ -260,84 +255,6 @@ TEST(TensorCoreRow, DamagedFilesAreRowsOrOneLineOfError) {
   }
   EXPECT_GT(accepted, 1000);
   EXPECT_GT(refused, 5000);
-}
-
-class MmaRow : public testing::Test {
- protected:
-  Finished run(const std::string& toml, const std::string& input, const std::string& arguments) const {
-    std::ofstream(folder_.path() / "own.toml", std::ios::binary) << toml;
-    std::ofstream(folder_.path() / "input.tsv", std::ios::binary) << input;
-    return testing_support::run_program(
-        "/bin/sh",
-        {"-c", "cd " + folder_.path().string() + " && " + std::string(FP16LAB_BIN_DIR) + "/fp16lab mma " +
-                   arguments + " < input.tsv"},
-        folder_.path());
-  }
-
- private:
-  testing_support::TemporaryFolder folder_;
-};
-
-// 1 - 2^-25 keeps its last bit with F = 25 (then the 24 bits of FP32 are 3f7fffff), and is 1 with F = 24.
-TEST_F(MmaRow, EveryModeUsesTheRow) {
-  const std::string line = "0800\t8c00\t3f800000";
-  const std::string toml = "base = \"hopper\"\nfraction_bits = 24\n";
-  EXPECT_EQ(run(toml, line, "--model hopper").out, line + "\t3f7fffff\n");
-  EXPECT_EQ(run(toml, line, "--row own.toml").out, line + "\t3f800000\n");
-  EXPECT_EQ(run(toml, line, "--row own.toml --fraction-bits 25").out, line + "\t3f7fffff\n");
-  const Finished verified =
-      run(toml, line + "\t3f800000\n" + line + "\t3f7fffff\n", "--row own.toml --verify");
-  EXPECT_EQ(verified.exit_code, 5);
-  EXPECT_EQ(verified.out, line + "\t3f7fffff\t3f800000\n");
-  EXPECT_EQ(verified.err, "fp16lab: mma: 1 of 2 lines differ from own with f16 and f32\n");
-  const Finished explained = run(toml, line, "--row own.toml --explain");
-  EXPECT_THAT(explained.out, HasSubstr("  own: f16 * f16 -> f32, block of 16 products and c, F 24, "));
-  EXPECT_THAT(explained.out, HasSubstr("- 00.000000000000000000000000|1"));
-  const nlohmann::json json =
-      nlohmann::json::parse(run("name = \"x1\"\n" + toml, line, "--row own.toml --explain --json").out);
-  EXPECT_EQ(json.at("row").at("name"), "x1");
-  EXPECT_EQ(json.at("row").at("fraction_bits"), 24);
-  // The file's own formats: words of e5m2 and an FP16 accumulator without --in and --acc.
-  EXPECT_EQ(run("base = \"ada\"\noperands = [\"e5m2\"]\noutput = \"fp16_nearest_even\"", "3c\t3c\t3c00",
-                "--row own.toml")
-                .out,
-            "3c\t3c\t3c00\t4000\n");
-}
-
-TEST_F(MmaRow, MistakesEndBeforeTheFirstLine) {
-  const auto expect_refused = [this](const std::string& toml, const std::string& arguments,
-                                     const std::string& part) {
-    const Finished result = run(toml, "3c00\t3c00\t0\n", arguments);
-    EXPECT_EQ(result.exit_code, 2) << arguments;
-    EXPECT_EQ(result.out, "") << arguments;
-    EXPECT_THAT(result.err, HasSubstr(part));
-    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
-  };
-  expect_refused(
-      whole, "--row own.toml --model hopper",
-      "--model with --row: expected one of them; base = \"hopper\" in own.toml takes that model's row");
-  expect_refused(whole, "", "expected --model NAME: volta, turing, ");
-  expect_refused(whole, "--row absent.toml", "--row: cannot read absent.toml");
-  expect_refused(whole, "--row .", "--row: .: not a regular file");
-  expect_refused(whole, "--row ''", "--row");
-  std::string too_large = whole;
-  too_large.insert(too_large.find("block_size = ") + 13, "100");
-  expect_refused(too_large, "--row own.toml",
-                 "own.toml:3: block_size = 1004: expected an integer from 1 to 64");
-  expect_refused(whole, "--row own.toml --in fp16", "did you mean 'f16'");
-  expect_refused(whole, "--row own.toml --in tf32", "own.toml:2: operands");
-  expect_refused(whole, "--row own.toml --in-b bf16", "only e4m3 and e5m2 can be mixed");
-  expect_refused("base = \"ada\"\noperands = [\"e4m3\"]", "--row own.toml --in-b e5m2", "no e5m2 operands");
-  expect_refused(whole, "--row own.toml --fp8-order halves",
-                 "mine with f16 and f32 does not go through FP16");
-}
-
-TEST_F(MmaRow, HelpNamesEveryKey) {
-  const std::string help = run("", "", "--help-all").out;
-  for (const char* const key : {"name", "base", "operands", "block_size", "fraction_bits", "exponent_floor",
-                                "output", "stage", "as_fp16", "subnormal_accumulator", "underflow_zero"})
-    EXPECT_THAT(help, HasSubstr("\n  " + std::string(key) + "  ")) << key;
-  EXPECT_THAT(help, HasSubstr("--row FILE.toml"));
 }
 
 }  // namespace

@@ -107,9 +107,9 @@ TEST_F(SweepScale, CostsGrowNoFasterThanTheNumberOfRuns) {
   make("few", few);
   make("many", many);
   // Pictures take the same time for both, and most of it.
-  const std::map<std::string, std::string> no_gnuplot{{"PATH", "/nowhere"}};
-  const std::map<std::string, double> before = costs("few", few, 3, no_gnuplot);
-  for (const auto& [name, seconds] : costs("many", many, 2, no_gnuplot)) {
+  const std::map<std::string, std::string> no_programs{{"PATH", "/nowhere"}};
+  const std::map<std::string, double> before = costs("few", few, 3, no_programs);
+  for (const auto& [name, seconds] : costs("many", many, 2, no_programs)) {
     // Eight times the runs: at most 8 where all is proportional, up to 64 where every run is compared with
     // every other. The start of the program, some hundredths of a second, is in both.
     EXPECT_LT(seconds, 14 * before.at(name)) << name << ", 2,000 runs against 250";

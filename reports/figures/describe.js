@@ -1,0 +1,195 @@
+// What pictures show of a report's data (report_data.hpp): plain objects for drawPanel() and drawFigure(), with the sentences
+// beside them. The page draws panels one by one, draw.js all figures of a report (figuresOf).
+
+// ---- curves of training ----------------------------------------------------------------------
+
+// What can be drawn of a workload: [key of the configurations' curves, name, part of the run that is cut off].
+function curveKinds({configurations, split, quantity}) {
+  const any = key => configurations.some(c => c[key] && c[key].step.length > 1);
+  const chosen = [['curve', 'training loss', 0], ['curve', 'training loss, last third', 2 / 3]];
+  if (any('evaluation')) chosen.push(['evaluation', `${split} loss`, 0]);
+  if (any('quality')) chosen.push(['quality', `${split} ${quantity}`, 0]);
+  return chosen;
+}
+
+// More than eight curves in one chart show nothing: then FP32, what went worst and what went best, until others are chosen.
+const mostCurves = 8;
+function chooseCurves(workload) {
+  const all = workload.configurations, badness = c => c.reference ? -Infinity : c.diverged ? Infinity : c.difference ?? 0;
+  for (const c of all) c.shown = all.length <= mostCurves;
+  if (all.length <= mostCurves) return;
+  const ordered = all.filter(c => !c.fp32).sort((a, b) => badness(b) - badness(a));
+  for (const c of [...all.filter(c => c.fp32), ...ordered.slice(0, 3), ...ordered.slice(-3)]) c.shown = true;
+}
+
+function lossPlot(workload, [key, name, part]) {
+  const last = Math.max(1, ...workload.configurations.map(c => c.curve.step.at(-1) ?? 0));
+  const series = workload.configurations.filter(c => c.shown && c[key]).map(c => {
+    const curve = c[key], kept = curve.step.map((x, i) => i).filter(i => curve.step[i] >= part * last);
+    return {label: c.label, ...c.style, points: kept.map(i => [curve.step[i], curve.mean[i]]), low: kept.map(i => curve.low[i]), high: kept.map(i => curve.high[i])};
+  }).filter(s => s.points.length > 0);
+  const all = series.flatMap(s => [...s.low, ...s.high]), low = Math.min(...all), high = Math.max(...all), log = low > 0 && high / low > 5;
+  const title = part > 0 ? 'training loss' : name, axis = log ? Math.log : y => y;
+  const said = key === 'curve' ? `The ${title} is the mean over seeds, averaged over short stretches of steps${part > 0 ? '; this is the last third' : ''}` : `The ${name} is the mean over seeds`;
+  return {panel: {kind: 'plot', label: `${title} over steps, ${workload.name}`, series, x: {title: 'step', form: 'count', low: part > 0 ? Math.floor(part * last) : undefined}, y: {title: title + (log ? ', logarithmic' : ''), log}},
+          caption: `${said}; bands reach from the lowest to the highest seed.` + coincidence(coinciding(series, drawnAsOne(axis(high) - axis(low), axis)))};
+}
+
+const hasScales = workload => workload.configurations.some(c => c.trace && !c.fp32 && c.trace.changes.length > 0);
+function scalePlot(workload) {
+  const shown = workload.configurations.filter(c => c.trace && !c.fp32 && c.shown);
+  const series = shown.map(c => ({label: c.label, ...c.style, stepped: true, points: c.trace.changes.map(([x, s]) => [x, Math.log2(s)])}));
+  const skipped = shown.flatMap(c => c.trace.skipped.map(([x, s]) => [x, Math.log2(s)]));
+  const paths = coincidence(coinciding(series, drawnAsOne(0)));
+  if (skipped.length > 0) series.push({label: 'skipped step', mark: 'cross', width: 0, color: '#D55E00', points: skipped});
+  const all = series.flatMap(s => s.points.map(p => p[1])), low = Math.floor(Math.min(...all, 0)), high = Math.ceil(Math.max(...all, 1));
+  return {panel: {kind: 'plot', label: `loss scale over steps, ${workload.name}`, series, x: {title: 'step', form: 'count'},
+                  y: {title: 'loss scale', low: low - .3, high: high + .3, ticks: roundTicks(low, high, 6).filter(Number.isInteger), form: 'power2'}},
+          caption: `The loss scale of the first seed of each configuration${skipped.length > 0 ? '; crosses are steps that were skipped because a gradient overflowed' : '; no step was skipped'}.` + paths};
+}
+
+// ---- final quality ---------------------------------------------------------------------------
+
+// A row a configuration: a dot each seed, a bar at the mean, the interval of its pairs; the margin is dashed, the twin's band shaded.
+function qualityPlot(workload) {
+  const rows = workload.configurations.filter(c => c.outcome), names = rows.map(c => c.label);
+  const series = rows.flatMap(({outcome, style, reference}, i) => {
+    const color = reference ? '#555555' : style.color, y = i + 1;
+    return [{color, width: 0, mark: 'dot', points: outcome.values.map(v => [v, y])},
+            {color, thick: 4, segments: outcome.mean === null ? [] : [[outcome.mean, y - .28, outcome.mean, y + .28]]},
+            {color, thick: 1.6, segments: outcome.interval ? [[outcome.interval[0], y, outcome.interval[1], y]] : []}];
+  });
+  const against = rows.some(c => c.outcome.against), lines = against ? [{x: 0, name: 'FP32'}, {x: workload.margin}, {x: -workload.margin}] : [];
+  const texts = rows.flatMap(({outcome: {diverged, of, values}}, i) => diverged > 0 ? [{at: [0, i + 1], text: `${diverged === of ? 'all' : `${diverged} of ${of}`} diverged`}] : []);
+  const ends = [...rows.flatMap(c => [...c.outcome.values, ...c.outcome.interval ?? []]), ...lines.map(l => l.x), ...against && workload.band ? workload.band : []], low = Math.min(...ends), high = Math.max(...ends), room = .05 * (high > low ? high - low : Math.abs(high) || 1);
+  return {panel: {kind: 'plot', series, texts, lines, zones: against && workload.band ? [{from: workload.band[0], to: workload.band[1], color: 'var(--soft)', opacity: .2}] : [], y: {names},
+                  x: {low: low - room, high: high + room, title: against ? `difference to FP32 (${workload.unit}), ${workload.higher_is_better ? 'below' : 'above'} 0 is worse` : workload.metric + (workload.higher_is_better ? ' (%)' : '')}},
+          caption: `A dot is a seed, a bar the mean${against && !workload.higher_is_better ? ' (geometric, of the ratios)' : ''}${against ? `, a line 95 % of pairs, unadjusted. Dashed is the margin, ${workload.margin} ${workload.unit}; equal needs the interval of 90 % inside.` : '.'}` +
+            (against && workload.band ? ' Shaded is where one more FP32 run whose weights were moved by one ulp ends (95 %).' : '')};
+}
+
+// ---- what a step takes -----------------------------------------------------------------------
+
+const memoryParts = ['weights and masters', 'their gradients', 'optimizer', 'activations'];
+// torch's O3 and the like have no FP32 copies to mix with.
+const levelName = ({level, fp32, format}) => (fp32 ? 'FP32' : level === 'O3' ? format : `${format} mixed`) + (level ? ` (${level})` : '');
+
+// One row a level: policies of one level take the same memory. Times are the median of its configurations.
+function levelsOf({configurations}) {
+  const levels = new Map();
+  for (const c of configurations) {
+    if (c.twin || !(c.seconds > 0)) continue;
+    const name = levelName(c), key = name + JSON.stringify(c.memory ?? null);
+    if (!levels.has(key)) levels.set(key, {name, memory: c.memory, seconds: [], labels: []});
+    levels.get(key).seconds.push(c.seconds);
+    levels.get(key).labels.push(c.label);
+  }
+  const rows = [...levels.values()], twice = name => rows.filter(r => r.name === name).length > 1;
+  return rows.map(({name, memory, seconds, labels}) => ({name: twice(name) ? `${name}: ${labels[0]}${labels.length > 1 ? ' …' : ''}` : name, memory, seconds: seconds.sort((a, b) => a - b)[seconds.length >> 1]}));
+}
+
+// [name, panel, caption] of each.
+function costPanels(workload) {
+  const levels = levelsOf(workload), sized = levels.filter(l => l.memory), mebibyte = 2 ** 20, costs = [];
+  if (sized.length > 0) costs.push(['memory', {kind: 'bars', rows: sized.map(l => ({name: l.name, parts: l.memory.slice(0, 4).map(b => b / mebibyte), cross: l.memory[4] / mebibyte, text: shortNumber(l.memory[4] / mebibyte)})), unit: 'MiB', keys: [...memoryParts, 'peak']},
+    'Bars are bytes by shapes and dtypes at each level; the cross is the most that was alive at once in the first two steps, scratch included.']);
+  if (levels.length > 0) costs.push(['time', {kind: 'bars', rows: levels.map(l => ({name: l.name, parts: [1e3 * l.seconds], text: shortNumber(1e3 * l.seconds)})), unit: 'ms a step' + (workload.emulated ? ' (emulated: not a GPU’s speed)' : ''), keys: []},
+    'A step takes this long at each level, as the median, on the machine that trained, with whatever else it did: equal work may differ by half.']);
+  return costs;
+}
+
+// ---- gradients -------------------------------------------------------------------------------
+
+// What every loss scale would lose, one line a tensor.
+const mostLines = 16;  // more tensors than that: those that lose most
+const leastShare = .001;  // percent: the floor of the logarithmic axis
+function whatIfPlot({tensors, formats, what_if}, [lowest, highest], marker) {
+  const layers = [], parts = [], indexIn = (list, item) => list.includes(item) ? list.indexOf(item) : list.push(item) - 1;
+  const curve = rates => rates.map((y, i) => [lowest + i, Math.max(leastShare, 100 * y)]), total = rates => rates.reduce((a, b) => a + b, 0);
+  const drawn = tensors.map((name, i) => i).filter(i => formats[i].rounds).sort((a, b) => total(what_if.lost[b]) - total(what_if.lost[a])).slice(0, mostLines).sort((a, b) => a - b);
+  const series = drawn.map(i => {
+    const dot = tensors[i].lastIndexOf('.');
+    const color = palette[indexIn(layers, tensors[i].slice(0, dot)) % palette.length], dash = [[], [7, 4], [2, 3], [8, 3, 2, 3]][indexIn(parts, tensors[i].slice(dot)) % 4];
+    return {label: tensors[i], points: curve(what_if.lost[i]), color, width: 2, dash};
+  });
+  series.push({label: 'all tensors', points: curve(what_if.merged_lost), color: '#444444', width: 4});
+  const overflows = what_if.merged_overflow.findIndex(share => share > 0), rounded = formats.filter(format => format.rounds).length;
+  return {panel: {kind: 'plot', label: 'Share of gradients that round to zero against the loss scale, by tensor', series, marker, height: 400, x: {title: 'loss scale', low: lowest, high: highest, ticks: Array.from({length: 18}, (_, i) => lowest + 2 * i), form: 'power2'},
+                  y: {title: 'non-zero gradients that would round to zero (%), logarithmic', log: true, low: leastShare, high: 100, form: 'plain', floor: leastShare, limit: .1}},
+          caption: `Each line is the share of one tensor’s own non-zero gradients that would round to zero at a loss scale; the broad one is all tensors together. Dashed ${marker === undefined ? 'is' : 'are the slider and'} the limit of 0.1 %; what loses less than 0.001 % lies on the floor. ` +
+            (overflows < 0 ? 'Nothing overflows at any of these scales.' : `From ${power(lowest + overflows)} on something overflows.`) +
+            (drawn.length < rounded ? ` These are the ${drawn.length} of ${rounded} tensors that lose most.` : '') + coincidence(coinciding(series, drawnAsOne(Math.log(100 / leastShare), Math.log)))};
+}
+
+// Was a value of this tensor Inf or NaN, or did its cast make one so?
+const gaveInfOrNan = ({histograms, casts}, tensor, step) => histograms[step][tensor][1] + histograms[step][tensor][2] + (casts[step][tensor]?.[2] ?? 0) > 0;
+const lostShare = ({casts}, tensor, step) => (cast => cast && cast[0] > 0 ? cast[1] / cast[0] : null)(casts[step][tensor]);
+
+const heatPanel = run => ({kind: 'heat', title: run.label, tensors: run.tensors, kinds: run.kinds, steps: run.steps,
+  rates: run.steps.map((step, c) => run.tensors.map((name, t) => lostShare(run, t, c))), crosses: run.steps.map((step, c) => run.tensors.map((name, t) => gaveInfOrNan(run, t, c)))});
+
+// The last observed step of a run, a panel a tensor: all where there is room, else without biases.
+const mostPanels = 12;
+function histogramPanels(run) {
+  const step = run.steps.length - 1, all = run.tensors.map((name, t) => t), without = all.filter(t => !run.tensors[t].endsWith('.bias'));
+  const shown = (all.length <= mostPanels || without.length === 0 ? all : without).slice(0, mostPanels), one = new Set(run.formats.map(f => f.name)).size === 1;
+  return shown.map(t => ({kind: 'histogram', title: one ? run.tensors[t] : `${run.tensors[t]}, ${run.formats[t].name}`, histogram: run.histograms[step][t], ratio: 1, formats: [run.formats[t]], what: 'magnitude, loss scale included'}));
+}
+
+// ---- replays ---------------------------------------------------------------------------------
+
+const leagueFloors = {lost: 1e-6, angle: 1e-12};  // zeros are at the left edge of a logarithmic axis
+function leaguePanels({league}) {
+  const names = league.map(p => p.yardstick ? `(${p.label})` : p.label);
+  const panel = (key, title, color, axis, hidden) => ({kind: 'plot', y: {names, hidden}, x: {title, ...axis}, labels: 'none', series: [
+    {color, thick: 4, segments: league.map((p, i) => [...p[key]].map(v => Math.max(axis.low, v)).flatMap(v => [v, i + 1])).filter(([a, , b]) => a !== b)},
+    {color, width: 0, mark: 'dot', points: league.map((p, i) => [Math.max(axis.low, p[key][1]), i + 1])}]});
+  return [panel('skips', 'skipped steps', '#B84F00', {low: 0, high: Math.max(1, ...league.map(p => 1.06 * p.skips[1]))}, false),
+          panel('lost', 'lost L1 (%)', '#0072B2', {log: true, low: leagueFloors.lost, high: 100}, true),
+          panel('angle', '1 − cosine', '#A8457F', {log: true, low: leagueFloors.angle, high: 1}, true)];
+}
+
+// ---- all figures of a report -----------------------------------------------------------------
+
+function figuresOf({workloads, runs, replays, scales}) {
+  const figures = [], add = (stem, title, caption, panels, more = {}) => figures.push({stem, title, caption, panels, ...more});
+  for (const workload of workloads) {
+    chooseCurves(workload);
+    const {name, slug, configurations} = workload, own = runs.filter(run => run.workload === name), kept = configurations.filter(c => c.shown).length < configurations.length ? ` ${configurations.filter(c => c.shown).length} of ${configurations.length} configurations: FP32, the worst and the best.` : '';
+    if (configurations.some(c => c.curve.step.length > 0)) {
+      const [whole, last] = curveKinds(workload).map(kind => lossPlot(workload, kind));
+      add(`loss-${slug}`, `Training loss, ${name}: mean over seeds, band from lowest to highest seed`, last.caption.replace('; this is the last third', '; on the right is the last third') + kept,
+          [{...whole.panel, title: 'whole run', labels: 'none'}, {...last.panel, title: 'last third'}], {columns: 2});
+    }
+    const quality = qualityPlot(workload);
+    if (quality.panel.y.names.length > 0) add(`quality-${slug}`, `${configurations.some(c => c.outcome?.against) ? 'Against FP32 at the end of training' : 'At the end of training'}: ${workload.metric}, ${name}`, quality.caption, [quality.panel]);
+    const costs = costPanels(workload);
+    if (costs.length > 0) add(`costs-${slug}`, `Memory and time of a step, ${name}`, costs.map(c => c[2]).join(' '), costs.map(c => ({...c[1], title: c[0]})), {columns: 2});
+    if (hasScales(workload)) {
+      const {panel, caption} = scalePlot(workload);
+      add(`loss-scale-${slug}`, `Loss scale, ${name}`, caption + kept, [panel]);
+    }
+    // One run stands for its configuration; FP32's gradients say what a format would do.
+    const first = configurations.map(c => own.find(run => run.label === c.label)), observed = first.filter(run => run?.steps.length > 0), base = observed[0];
+    configurations.forEach((c, i) => {
+      const run = first[i];
+      if (c.fp32 || !run?.rounded) return;
+      const panels = histogramPanels(run), scale = [run.scales.at(-1)].flat();
+      add(`histogram-${slug}-${c.slug}`, `Gradient magnitudes before the cast, ${name}, ${c.label}, step ${exact(run.steps.at(-1))}, loss scale ${scale.length === 1 ? scaleText(scale[0]) : 'of each tensor'}`,
+          panels.length < run.tensors.length ? `${panels.length} of ${run.tensors.length} tensors are shown, weights before biases.` : '', panels, {columns: Math.min(3, panels.length), axes: 'share of the non-zero values against magnitude, loss scale included'});
+    });
+    if (base) {
+      const {panel, caption} = whatIfPlot(base, scales);
+      add(`underflow-against-scale-${slug}`, `What each loss scale would lose, ${name}: gradients of ${base.label}`, caption, [panel]);
+    }
+    const cast = observed.filter(run => run.rounded), maps = cast.slice(0, mostPanels);
+    if (maps.length > 0) add(`underflow-over-steps-${slug}`, `Non-zero gradients that the casts made zero, by tensor and step, ${name}`,
+        (cast.length > maps.length ? `Left out for room: ${cast.slice(mostPanels).map(run => run.label).join(', ')}. ` : '') + 'A cross is Inf or NaN. FP32 casts nothing.', maps.map(heatPanel), {columns: Math.min(2, maps.length), width: maps.length > 1 ? 1200 : 760});
+  }
+  for (const replay of replays) {
+    if (replay.policies.length === 0) continue;
+    add(`replay-scales-${replay.slug}`, `What every policy’s loss scale would have been, ${replay.run}`, 'A line is the scale, two are its bounds. Shaded are scales that lose at most 1 % of the L1 norm and cannot overflow. × is a skipped step, ○ one that may be skipped.', [{kind: 'traces', ...replay}], {width: 1040});
+    add(`replay-league-${replay.slug}`, `Policies replayed on ${replay.run}: less is better`, 'A dot is known; a bar goes from the lower to the upper bound. Names in parentheses were chosen in hindsight. Nothing lost is at the left edge of a logarithmic axis.', leaguePanels(replay), {columns: 3});
+  }
+  return figures;
+}

@@ -1,0 +1,52 @@
+// A figure as a picture of its own: {stem, title, caption, columns, axes, panels}. A panel is one of the kinds below; the
+// caption is what readers are told about it, and no part of the picture; `axes` is said once for many panels.
+const kinds = {
+  plot: {draw: drawPlot, height: (panel, width) => panel.height ?? (panel.y.names ? 62 + 20 * panel.y.names.length + (panel.title ? 18 : 0) : Math.round(Math.min(360, Math.max(210, .62 * width))))},
+  histogram: {draw: drawHistogramPanel, column: 195, height: (panel, width) => (panel.title ? 34 : 0) + Math.round(Math.min(330, Math.max(panel.what ? 196 : 160, .46 * width)))},
+  bars: {draw: drawBars}, heat: {draw: drawHeatPanel},
+  traces: {draw: (panel, width) => {
+    const strips = drawTraces(panel, width), columns = Math.max(1, Math.min(3, Math.floor(width / 330)));
+    return stacked(strips, columns, width, 18, 'Loss scales that each policy would have had', true);
+  }}};
+const drawPanel = (panel, width) => kinds[panel.kind].draw(panel, width, kinds[panel.kind].height?.(panel, width));
+
+// Pictures in rows, each as high as its highest; `low`: the others are at its lower edge.
+function stacked(pictures, columns, width, gap, label, low = false) {
+  const whole = picture(width, 0, label), one = (width - gap * (columns - 1)) / columns, size = (p, key) => Number(p.getAttribute(key));
+  let y = 0;
+  for (let i = 0; i < pictures.length; i += columns) {
+    const row = pictures.slice(i, i + columns), tall = Math.max(...row.map(p => size(p, 'height')));
+    row.forEach((p, k) => {
+      p.setAttribute('x', k * (one + gap));
+      p.setAttribute('y', low ? y + tall - size(p, 'height') : y);
+      whole.append(p);
+    });
+    y += tall + (i + columns < pictures.length ? gap : 0);
+  }
+  whole.setAttribute('height', y);
+  whole.setAttribute('viewBox', `0 0 ${width} ${y}`);
+  return whole;
+}
+
+// `width` in pixels of 1/96 inch; as many panels side by side as have room. `title`: whether the picture has its title. In a
+// column of paper letters are 7 points high, else 9.
+function drawFigure(figure, {width: outer = figure.width ?? (figure.columns > 1 ? 1040 : 720), title = true} = {}) {
+  const width = outer < 420 ? 1.3 * outer : outer, margin = 10, inner = width - 2 * margin;
+  const all = figure.panels.every(panel => panel.kind === 'histogram') ? fitted(figure.panels) : figure.panels;
+  const columns = Math.max(1, Math.min(figure.columns ?? 1, Math.floor((inner + 24) / (24 + Math.max(...all.map(panel => kinds[panel.kind].column ?? 246))))));
+  // Below one another each panel says what the first one says for all that are side by side.
+  const alone = panel => columns > 1 || panel.kind !== 'plot' ? panel : {...panel, labels: undefined, y: {...panel.y, hidden: false}};
+  const panels = all.map(panel => drawPanel(alone(panel), (inner - 24 * (columns - 1)) / columns));
+  const lines = title ? wrapped(figure.title, inner, 14.5 / 12 * boldSize) : [], axes = figure.axes && all.length > 1 ? wrapped(figure.axes, inner) : [];
+  const content = stacked(panels, columns, inner, 24, figure.title), top = margin + 19 * lines.length + 15 * axes.length + (lines.length + axes.length ? 8 : 0);
+  const height = top + Number(content.getAttribute('height')) + margin, whole = picture(width, height, figure.title);
+  whole.append(svg('title', {}, figure.title), svg('desc', {}, figure.caption ?? ''), makeHatches(), svg('rect', {width, height, fill: 'var(--paper)'}));
+  lines.forEach((line, i) => whole.append(words(margin, margin + 15 + 19 * i, line, {class: 'heading'})));
+  axes.forEach((line, i) => whole.append(words(margin, margin + 14 + 19 * lines.length + 15 * i, line, {class: 'soft'})));
+  content.setAttribute('x', margin);
+  content.setAttribute('y', top);
+  whole.append(content);
+  whole.setAttribute('width', outer);
+  whole.setAttribute('height', Math.round(height * outer / width));
+  return whole;
+}

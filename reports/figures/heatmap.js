@@ -1,0 +1,68 @@
+// The map of layers and steps: the share of non-zero gradients that round to zero.
+
+// ColorBrewer's Blues (Brewer 2003) at nine places, so that little is pale: even in lightness, for all eyes and in grey.
+const blues = [[8, 48, 107], [8, 81, 156], [33, 113, 181], [66, 146, 198], [107, 174, 214], [158, 202, 225], [198, 219, 239], [222, 235, 247], [247, 251, 255]];
+// Where the colours lie: small rates are what one looks for.
+const heatStops = [0, .001, .01, .1, .4, 1];
+const heatKeys = [[0, '0 %'], [.0005, '< 0.1 %'], ...heatStops.slice(1).map(share => [share, plainPercent(share)])];
+function heatColor(rate, dark) {
+  if (rate === null) return 'none';
+  if (rate === 0) return 'var(--paper)';
+  const i = Math.max(1, heatStops.findIndex(stop => rate <= stop)), [a, b] = [heatStops[i - 1], heatStops[i]];
+  const amount = (i - 1 + (rate - a) / (b - a)) / (heatStops.length - 1);
+  const at = (dark ? amount : 1 - amount) * (blues.length - 1), k = Math.min(blues.length - 2, Math.floor(at));  // the more, the further from the paper
+  return `rgb(${[0, 1, 2].map(c => Math.round(blues[k][c] + (at - k) * (blues[k + 1][c] - blues[k][c]))).join(',')})`;
+}
+
+const kindTitles = {weight: 'weight gradients', activation: 'activation gradients'};
+
+// {kind: "heat", title, tensors, kinds, steps, rates, crosses}: rates[step][tensor] in [0, 1], or null where nothing
+// was rounded; crosses[step][tensor]: whether there was an Inf or NaN.
+function drawHeatPanel(panel, width) {
+  const map = drawHeatMap(width, panel, (tensor, step) => panel.rates[step][tensor], panel.title, null, null, (tensor, step) => panel.crosses[step][tensor], 1), height = Number(map.getAttribute('height')), whole = picture(map.getAttribute('width'), height + 20, panel.title);
+  map.setAttribute('y', 20);
+  whole.append(words(0, 13, shortened(panel.title, width, boldSize), {class: 'zone-name'}), map);
+  return whole;
+}
+
+// rate(tensor, step) and crossed(tensor, step); `chosen` is {tensor, step}; choose(tensor, step) is called for a click on a cell.
+function drawHeatMap(room, {tensors, kinds, steps}, rate, caption, chosen = null, choose = null, crossed = () => false, least = 10) {
+  const groups = [...new Set(kinds)].sort((a, b) => (b === 'weight') - (a === 'weight')), rows = groups.flatMap(kind => [{kind}, ...tensors.map((name, tensor) => ({name, tensor})).filter(r => kinds[r.tensor] === kind)]);
+  const longest = Math.max(...tensors.map(name => textWidth(name))), dark = isDark();
+  const left = Math.min(230, .4 * room, Math.max(110, 14 + longest)), top = 4, tall = tensors.length > 40 ? 13 : tensors.length > 20 ? 17 : 22, legend = 90;
+  // As wide as there is room for; on a narrow window it scrolls, where cells are no narrower than `least`.
+  const cell = Math.max(least, (room - left - legend - 2) / steps.length), right = Math.max(left + cell * steps.length, left + 112);
+  const floor = top + tall * rows.length, height = Math.max(floor + 36, top + 18 * heatKeys.length + 22), width = right + legend;
+  const map = picture(width, height, caption);
+  rows.forEach((row, r) => {
+    const y = top + tall * r;
+    if (row.kind) {
+      map.append(svg('text', {x: left, y: y + tall - 5, class: 'zone-name'}, kindTitles[row.kind] ?? row.kind));
+      return;
+    }
+    const label = svg('text', {x: left - 8, y: y + tall / 2 + 4, 'text-anchor': 'end', class: row.tensor === chosen?.tensor ? 'zone-name' : '', style: tall < 15 ? 'font-size:11px' : ''}, shortened(row.name, left - 12));
+    label.append(svg('title', {}, row.name));
+    map.append(label);
+    steps.forEach((step, c) => {
+      const share = rate(row.tensor, c);
+      const box = svg('rect', {x: left + cell * c, y, width: cell, height: tall, fill: heatColor(share, dark), stroke: 'var(--line)', 'stroke-width': .5, class: choose ? 'cell' : undefined});
+      box.append(svg('title', {}, `${row.name}, step ${step}: ${share === null ? 'nothing was rounded' : percent(share) + ' % round to zero'}`));
+      if (choose) box.addEventListener('click', () => choose(row.tensor, c));
+      map.append(box);
+      if (crossed(row.tensor, c)) map.append(svg('path', {d: `M${(left + cell * (c + .5) - 3).toFixed(1)},${(y + tall / 2 - 3).toFixed(1)}l6,6m0,-6l-6,6`, class: 'skip', 'pointer-events': 'none'}));
+    });
+  });
+  // A frame for each group: one for all would cross the groups' titles.
+  if (chosen) groups.forEach(kind => {
+    const own = rows.map((row, r) => row.tensor !== undefined && kinds[row.tensor] === kind ? r : -1).filter(r => r >= 0), from = top + tall * own[0];
+    map.append(svg('rect', {x: left + cell * chosen.step, y: from, width: cell, height: tall * own.length, fill: 'none', stroke: 'var(--ink)', 'stroke-width': 1.8, 'pointer-events': 'none'}));
+  });
+  const every = Math.ceil(46 / cell);
+  steps.forEach((step, c) => { if (c % every === 0) map.append(svg('text', {x: left + cell * (c + .5), y: floor + 17, 'text-anchor': 'middle', class: 'soft'}, step)); });
+  map.append(svg('text', {x: (left + right) / 2, y: floor + 32, 'text-anchor': 'middle', class: 'soft'}, 'step'));
+  heatKeys.forEach(([share, name], i) => {
+    const x = right + 14, y = top + 18 * i;
+    map.append(svg('rect', {x, y, width: 14, height: 14, fill: heatColor(share, dark), stroke: 'var(--line)'}), svg('text', {x: x + 20, y: y + 12, class: 'soft'}, name));
+  });
+  return map;
+}

@@ -1,0 +1,92 @@
+// node pictures_test.js REPORTS_FOLDER: what pictures are laid out by, without a browser.
+'use strict';
+const assert = require('assert'), fs = require('fs'), path = require('path'), vm = require('vm');
+const scripts = ['file', 'text', 'zones', 'shapes', 'plot', 'histogram', 'heatmap', 'bars', 'traces', 'describe', 'figure'];
+const source = scripts.map(name => fs.readFileSync(path.join(process.argv[2], 'figures', `${name}.js`), 'utf8')).join('');
+const names = ['wrapped', 'shortened', 'textWidth', 'roundTicks', 'logarithmicTicks', 'groupsOf', 'drawnAsOne', 'spread', 'endLabels', 'ended', 'drawPlot', 'drawFigure', 'fitted', 'FileNode', 'pixels', 'power'];
+const pictures = vm.runInThisContext(`(() => { const styleSheet = ''; ${source}; return {${names.join(', ')}}; })()`);
+const {wrapped, shortened, textWidth, roundTicks, logarithmicTicks, groupsOf, drawnAsOne, spread, endLabels, ended, drawPlot, drawFigure, fitted, FileNode, pixels} = pictures;
+
+const texts = node => node instanceof FileNode ? (node.name === 'text' ? [node.children.join('')] : node.children.flatMap(texts)) : [];
+const tests = {
+  'lines break at spaces and keep every word'() {
+    assert.deepStrictEqual(wrapped('', 100), ['']);
+    const text = 'Training loss, a workload of many words: mean over seeds, band from lowest to highest seed';
+    for (const width of [120, 200, 400]) {
+      const lines = wrapped(text, width, 14);
+      for (const line of lines) assert.ok(textWidth(line, 14) <= width, line);
+      assert.strictEqual(lines.join(' '), text);
+    }
+    const long = wrapped('x '.repeat(3) + 'w'.repeat(200), 100);
+    assert.ok(long.every(line => textWidth(line) <= 100) && long.join('').length === 205, long);
+  },
+  'names are shortened from the front and never inside a character'() {
+    assert.strictEqual(shortened('fc1.weight', 500), 'fc1.weight');
+    const end = shortened('encoder.layers.11.self_attention.weight', 120);
+    assert.ok(end.startsWith('…') && end.endsWith('.weight') && textWidth(end) <= 120, end);
+    assert.strictEqual(shortened('a😀', 1), '…😀');
+  },
+  'ticks are round and inside'() {
+    assert.deepStrictEqual(roundTicks(0, 10, 5), [0, 2, 4, 6, 8, 10]);
+    assert.deepStrictEqual(roundTicks(-.3, .3, 3), [-.2, 0, .2]);
+    assert.deepStrictEqual(logarithmicTicks(1, 100), [1, 2, 5, 10, 20, 50, 100]);
+    assert.deepStrictEqual(logarithmicTicks(1e-4, 1), [1e-4, 1e-3, .01, .1, 1]);
+    for (const [low, high] of [[0, 0], [3, 3], [-2, -2]]) assert.ok(ended({low: undefined}, [low, high], .04).high > low);
+    assert.ok(ended({log: true}, [0, 5, 50], .04).low > 0, 'a logarithmic axis has no zero');
+  },
+  'curves nearer than half a percent are one'() {
+    const curve = (label, y) => ({label, points: [[0, 0], [1, y]]}), same = drawnAsOne(100);
+    assert.deepStrictEqual(groupsOf([curve('a', 50), curve('b', 50.4), curve('c', 51)], same).map(g => g.map(c => c.label)), [['a', 'b'], ['c']]);
+    const labels = endLabels(['a', 'b', 'a much longer name', 'another long name'].map(label => ({...curve(label, 50), color: '#0072B2'})), {low: 0, high: 100});
+    assert.deepStrictEqual(labels.map(l => l.lines.map(line => line.text)), [['a', '= b', '= a much longer name', '= another long name']]);
+  },
+  'labels move apart and stay inside'() {
+    const labels = [10, 11, 12, 90, 99].map((want, i) => ({want, tall: 10 + i}));
+    spread(labels, 0, 100);
+    for (let i = 1; i < labels.length; ++i) assert.ok(labels[i].at - labels[i - 1].at >= labels[i - 1].tall - 1e-9);
+    assert.ok(labels[0].at >= 0 && labels.at(-1).at + labels.at(-1).tall <= 100 + 1e-9);
+  },
+  'a plot names curves at their ends, or below where they have no room'() {
+    const series = count => Array.from({length: count}, (_, i) => ({label: `curve ${i}`, color: '#0072B2', points: [[0, 0], [10, i + 1]]}));
+    const panel = count => ({series: series(count), x: {title: 'step'}, y: {title: 'loss'}});
+    const texts3 = drawPlot(panel(3), 500, 300).children.filter(n => n.name === 'text'), placed = texts3.filter(n => n.children[0].startsWith('curve'));
+    assert.strictEqual(placed.length, 3);
+    assert.ok(placed.every(n => Number(n.getAttribute('x')) > 400), 'beside the plot');
+    const below = drawPlot(panel(20), 500, 300).children.filter(n => n.name === 'text' && n.children[0].startsWith('curve'));
+    assert.strictEqual(below.length, 20);
+    assert.ok(below.every(n => Number(n.getAttribute('y')) > 150), 'under the plot');
+  },
+  'a plot without a value is still a plot'() {
+    for (const points of [[], [[0, null]], [[3, 4]]])
+      assert.ok(!/NaN|Infinity/.test(drawPlot({series: [{label: 'a', color: '#0072B2', points}], x: {title: 'step'}, y: {title: 'loss', log: true}}, 400, 300).toString()), JSON.stringify(points));
+  },
+  'panels go below one another where a column is narrow'() {
+    const panel = {kind: 'plot', title: 'p', series: [{label: 'a', color: '#0072B2', points: [[0, 1], [1, 2]]}], x: {title: 'step'}, y: {title: 'loss'}}, figure = {title: 'T', columns: 2, panels: [{...panel, labels: 'none'}, panel]};
+    const height = width => Number(drawFigure(figure, {width, title: false}).getAttribute('height'));
+    assert.ok(height(317) > 400 && height(1040) < 400);
+    assert.strictEqual(texts(drawFigure(figure, {width: 1040})).filter(t => t === 'a').length, 1);
+    assert.strictEqual(texts(drawFigure(figure, {width: 317})).filter(t => t === 'a').length, 2, 'every panel says what it shows');
+  },
+  'histograms of one figure share their ends'() {
+    const format = {name: 'FP16', tie: -25, normal: -14, overflow: 65520, reached: true}, panel = first => ({kind: 'histogram', title: 't', histogram: [1, 0, 2, first, [3], 0, 0], ratio: 1, formats: [format], what: 'magnitude'});
+    const [a, b] = fitted([panel(-45), panel(10)]);
+    assert.deepStrictEqual([a.low, a.high], [b.low, b.high]);
+    assert.ok(a.low <= -45 && a.high >= 16);
+    assert.strictEqual(a.aside, '2 NaN, exact zeros 17 %');
+  },
+  'text becomes XML'() {
+    const node = new FileNode('text');
+    node.setAttribute('aria-label', '"<&var(--ink)');
+    node.append('a<b>&"\u0007\u202e\ud800\n');
+    assert.strictEqual(node.toString(), '<text aria-label="&quot;&lt;&amp;var(--ink)">a&lt;b&gt;&amp;&quot;\ufffd\ufffd\ufffd </text>');
+  },
+  'widths are inches or pixels'() {
+    assert.strictEqual(pixels('3.3in'), 317);
+    assert.strictEqual(pixels('500'), 500);
+    for (const text of ['2.4in', 'x', '', undefined, '4001']) assert.throws(() => pixels(text), /--width/);
+  }};
+let failed = 0;
+for (const [name, test] of Object.entries(tests))
+  try { test(); } catch (error) { ++failed; console.error(`FAILED: ${name}\n${error.stack}`); }
+console.log(`${Object.keys(tests).length - failed} of ${Object.keys(tests).length} hold`);
+process.exitCode = failed === 0 ? 0 : 1;
