@@ -68,7 +68,8 @@ std::string in_lines(std::string text, std::size_t columns, std::size_t lines) {
   return shown;
 }
 
-/// CLI11's layout with the texts wrapped. Dense: those of options are cut to some lines, and details left out.
+/// CLI11's layout with the texts wrapped. Dense: those of options are cut to some lines, and details left
+/// out.
 class ScreenFormatter : public CLI::Formatter {
  public:
   ScreenFormatter(std::size_t columns, bool dense) : columns_(columns), dense_(dense) {

@@ -123,9 +123,12 @@ bool FolderClaim::lock() {
   if (descriptor_ < 0 ? errno == ELOOP || errno == EISDIR || errno == ENXIO
                       : fstat(descriptor_, &file) == 0 && !S_ISREG(file.st_mode)) {
     if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
-    fail(fmt::format(
-        "{}: not a regular file, so no claim of this program; remove it, or choose another folder",
-        run_file::claim));
+    throw CommandError(
+        ExitCode::run_failed,
+        fmt::format(
+            "--out: {}: not a regular file, so no claim of this program; remove it, or choose another "
+            "folder",
+            path_.string()));
   }
   if (descriptor_ < 0) fail(fmt::format("cannot open {}: {}", run_file::claim, reason(errno)));
   int error = flock(descriptor_, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;

@@ -148,8 +148,8 @@ TEST_F(SweepCluster, SixtyRunsAreCompleteOnceWhateverWasKilled) {
 TEST_F(SweepCluster, AtItsTimeLimitAnElementIsQueuedAgainAndCancelledItStaysSo) {
   write_seeds(1, "100000000");
   start("RequeueExit=143\n");
-  const auto submitted = submit(
-      {"--set", "observe.histograms_every=0", "--jobs", "1", "--time", "1:00", "--sbatch=--signal=B:TERM@55"});
+  const auto submitted = submit({"--set", "observe.histograms_every=0", "--jobs", "1", "--time", "1:00",
+                                 "--sbatch=--signal=B:TERM@55"});
   ASSERT_EQ(submitted.exit_code, 0) << submitted.err;
   const std::string& run = runs_.front();
   ASSERT_TRUE(wait_for([&] { return any_running(); }));
