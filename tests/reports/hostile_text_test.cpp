@@ -72,10 +72,11 @@ class HostileText : public Reports {
         EXPECT_FALSE(ending != ".html" && (line.starts_with("system") || line.starts_with("!")))
             << entry.path() << ": " << line;
       if (ending == ".html") expect_harmless_page(text);
-      if (described)
+      if (described) {
         EXPECT_TRUE(std::filesystem::exists(entry.path().parent_path() /
                                             (entry.path().stem().stem().string() + ".svg")))
             << entry.path();
+      }
     }
     EXPECT_FALSE(std::filesystem::exists("CANARY"));
     if (found("python3").empty() || pictures.empty()) return;

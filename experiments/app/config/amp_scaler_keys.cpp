@@ -1,5 +1,6 @@
 // Keys amp.* and scaler.*: in which precision, and at which loss scale.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "experiments/app/config/config_key_rows.hpp"
 #include "experiments/app/registry.hpp"
@@ -29,13 +30,20 @@ Named<engine::amp::LowRounding> low_roundings() {
           {"stochastic_gradients", stochastic_gradients}};
 }
 
-/// Of any loss-scale policies that have it.
+/// Which policies have a parameter; long lists are those of `fp16lab list policies`.
+std::string users_of(const std::string& parameter) {
+  constexpr std::size_t most_named = 6;
+  std::vector<std::string_view> with, without;
+  for (const engine::amp::PolicyDescription& policy : engine::amp::scale_policies())
+    (policy.find(parameter) != nullptr ? with : without).push_back(policy.name);
+  if (with.size() <= most_named) return fmt::format("{}", fmt::join(with, ", "));
+  if (without.size() <= most_named) return fmt::format("every policy but {}", fmt::join(without, ", "));
+  return fmt::format("{} policies: list policies", with.size());
+}
+
+/// A parameter of loss-scale policies.
 ConfigKey parameter_key(const engine::amp::PolicyParameter& parameter) {
   const std::string name(parameter.name);
-  std::string users;
-  for (const engine::amp::PolicyDescription& description : engine::amp::scale_policies())
-    if (description.find(name) != nullptr)
-      users += (users.empty() ? "" : ", ") + std::string(description.name);
   const bool common = std::ranges::any_of(engine::amp::guard_parameters,
                                           [&name](const auto& guard) { return guard.name == name; });
   const auto read = [name](const RunConfig& config) -> ConfigValue {
@@ -51,7 +59,7 @@ ConfigKey parameter_key(const engine::amp::PolicyParameter& parameter) {
       .type = ConfigType::parameter,
       .read = read,
       .write = write,
-      .doc = fmt::format("{} (of {})", parameter.help, common ? "every policy" : users),
+      .doc = fmt::format("{} (of {})", parameter.help, common ? "every policy" : users_of(name)),
       .range = {parameter.minimum, parameter.maximum, parameter.minimum_excluded, parameter.maximum_excluded},
       .parameter = &parameter};
 }

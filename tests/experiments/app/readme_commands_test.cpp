@@ -200,8 +200,11 @@ TEST_P(RunPage, CommandsRunAsTheyStand) {
   std::filesystem::create_directory_symlink(FP16LAB_BIN_DIR, folder_ / "build/bin");
   std::filesystem::create_directory_symlink(sources / "experiments", folder_ / "experiments");
   int ran = 0;
+  std::vector<std::string> absent;  // commands that this machine's processor cannot run
   for (const auto& [shown, command] : commands_) {
     if (!is_run(shown)) continue;
+    if (!absent.empty() && command.find("--verify captured.tsv") != std::string::npos)
+      continue;  // it reads that
     std::string line = shown;
     if (command.starts_with("fp16lab train ")) {
       line = std::regex_replace(line, std::regex("--dump-gradients [0-9]+"), "--dump-gradients 1");
@@ -213,10 +216,15 @@ TEST_P(RunPage, CommandsRunAsTheyStand) {
     const auto result =
         testing_support::run_program("/bin/sh", {"-c", "cd \"$0\" && " + line, folder_.string()}, folder_,
                                      {{"FP16LAB_DATA", path("data")}});
+    if (result.exit_code == 3 && result.err.find("this processor has no") != std::string::npos) {
+      absent.push_back(shown);
+      continue;
+    }
     EXPECT_EQ(result.exit_code, 0) << line << "\n" << result.err;
     ++ran;
   }
   EXPECT_GE(ran, 1);
+  if (!absent.empty()) GTEST_SKIP() << "not on this processor: " << absent.front();
 }
 
 std::string test_name(const testing::TestParamInfo<std::string>& page) {
