@@ -26,7 +26,7 @@ constexpr double most_skipped = 0.01;
 constexpr std::uint64_t sinking_falls = 8;
 /// A loss so many times its first value has grown out of all proportion (as engine/train/diagnosis.hpp).
 constexpr double grown_loss = 10;
-/// A loss that is lost for good after at most so many updates was lost by them, as far as rows can tell.
+/// If the loss is lost for good after at most so many updates, they lost it, as far as rows can show.
 constexpr std::uint64_t first_updates = 3;
 
 /// Steps of a run that have something in common.
@@ -44,7 +44,7 @@ struct StepsWith {
   }
 };
 
-/// Does the cause lie in what the model was given, or put there itself, whatever the updates were?
+/// Did the data or the model cause it, whatever the updates were?
 bool is_of_data(const CulpritRow* culprit) {
   return culprit != nullptr &&
          (culprit->cause == CulpritCause::data || culprit->cause == CulpritCause::constant ||
@@ -67,7 +67,7 @@ struct StepTally {
   std::uint64_t trouble = 0, updates = 0;  ///< that step (0: none), and the steps taken before it
   std::optional<double> first_loss;
   double greatest_loss = 0;  ///< finite magnitude
-  double rate = 0;  ///< learning rate of the last update before it, or, without one, of the last of all
+  double rate = 0;           ///< learning rate of the last update before it, or, without one, the run's last
   double last_loss = 0;
   bool came_back = false;  ///< a finite loss after one that was not
 
@@ -126,7 +126,7 @@ struct StepTally {
     return static_cast<double>(settled_skipped) > most_skipped * static_cast<double>(settled) || sinks();
   }
   bool sinks() const { return !grew && falls >= sinking_falls; }
-  /// The scale fell and has not grown: whether it is found yet cannot be seen.
+  /// The scale fell and has not grown: the rows do not show whether it is found yet.
   bool searches() const { return !grew && finite_steps < steps && last_scale < first_scale; }
   /// " (it was 0.1)"; "" where it is not known.
   std::string rate_text() const { return rate > 0 ? fmt::format(" (it was {:.4g})", rate) : ""; }
@@ -162,8 +162,8 @@ struct GradientTally {
   std::vector<TensorTally> tensors;  ///< in file order
   std::optional<CastCounts> casts;
   bool any = false;
-  bool casts_unseen = false;  ///< 16 bits, and nobody saw the casts
-  DType format = DType::f16;  ///< of the casts
+  bool casts_unseen = false;  ///< 16 bits, and no observer saw the casts
+  DType format = DType::f16;  ///< the casts' format
 
   TensorTally& of(const std::string& name) {
     const auto found = index_.try_emplace(name, tensors.size());
@@ -190,7 +190,7 @@ GradientTally gradients_of(const RunFolder& run, const std::set<std::uint64_t>& 
     if (!counts) return;
     all.format = row.dtype;
     tensor.casts += *counts;
-    // Of a step that is skipped nothing reaches the weights.
+    // A skipped step changes no weight.
     if (!skipped.contains(row.step)) tensor.fit += fit_sums(row.before, range_of(row.dtype), 1.0);
   });
   return all;
@@ -199,9 +199,8 @@ GradientTally gradients_of(const RunFolder& run, const std::set<std::uint64_t>& 
 /// "scaler.policy" of "scaler.policy=torch"
 std::string_view key_of(std::string_view setting) { return setting.substr(0, setting.find('=')); }
 
-/// The command that trained, with more options and another folder, whose name ends with `suffix`; empty where
-/// train did not. Of the options that were given, --explain-overflow is left out, and settings of keys that
-/// are set now.
+/// Returns the command that trained, with more options and another folder, whose name ends with `suffix`;
+/// empty where train did not. The result leaves out --explain-overflow and settings of keys that are set now.
 std::string trained_again(const RunFolder& run, const std::vector<std::string>& options,
                           std::string_view suffix) {
   const std::vector<std::string>& given = run.manifest.argv;
@@ -276,13 +275,13 @@ bool blames_rate(const std::string& diagnosis) {
   return diagnosis.find("ower optimizer.lr") != std::string::npos;  // "Lower ..." or "a lower ..."
 }
 
-/// Is something said of the learning rate from the rows? Not where the diagnosis has said it, nor where it
+/// May the rows say something about the learning rate? Not where the diagnosis already does, nor where it
 /// found that overflows went into the weights unseen.
 bool leaves_rate_open(const std::string& diagnosis) {
   return !blames_rate(diagnosis) && diagnosis.find("nobody looks for overflows") == std::string::npos;
 }
 
-/// Of a key of the configuration; empty where it has its default, and where an older folder does not tell.
+/// A configuration key's value; empty where it has its default, and where an older folder lacks it.
 std::string value_of(const RunFolder& run, std::string_view key) {
   return run.manifest.identity ? run.manifest.identity->value(key) : "";
 }
@@ -356,7 +355,7 @@ std::string overflowed_tensors(const std::vector<OverflowRow>& overflows, std::s
                                        order.size()));
 }
 
-/// A diagnosis whose reason, that no step was taken, stands above already.
+/// Drops a diagnosis whose reason, that no step was taken, the text above already gives.
 std::string without_the_count(const std::string& diagnosis, const StepTally& tally) {
   const std::string reason =
       fmt::format("skipped {} of {}, and the scale cannot fall any further. bad scale: ", tally.skipped.count,
@@ -432,7 +431,7 @@ std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& t
         "what a learning rate too high looks like{}.",
         tally.falls, tally.rate_text());
   text += without_the_count(diagnosis, tally);
-  // Where the loss itself is not finite, no scale helps.
+  // If the loss itself is not finite, no scale helps.
   if (diagnosis.empty() && tally.nonfinite_loss.count == 0 && tally.skipped.count > 1 &&
       tally.skipped_least == tally.skipped_most && tally.first_scale == tally.last_scale)
     text += fmt::format(" The scale never left {}: set a lower one, or take a policy that lowers it.",
@@ -440,7 +439,7 @@ std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& t
   return finding;
 }
 
-/// What the casts of a run made of each gradient.
+/// What a run's casts made of each gradient.
 std::vector<TensorState> states_of(const GradientTally& gradients) {
   std::vector<TensorState> states;
   for (const TensorTally& tensor : gradients.tensors) {
@@ -505,7 +504,7 @@ std::string backward_mended_by(const RunFolder& run, const StepTally& tally,
   return again.empty() ? again : again + " (a policy that lowers the scale at every overflow)";
 }
 
-/// What mends what is known to be wrong. Empty: the rows do not tell.
+/// The remedy for the known faults. Empty: the rows do not show one.
 std::string mended_by(const RunFolder& run, const StepTally& tally, const Finding& worst,
                       const std::vector<CulpritRow>& culprits) {
   const CulpritRow* forward = first_of(culprits, CulpritPass::forward);
@@ -535,7 +534,7 @@ std::string next_of(const RunFolder& run, const StepTally& tally, const Account&
   const Finding* worst = account.worst();
   if (worst != nullptr && (worst->trouble == Trouble::non_finite || worst->trouble == Trouble::overflow)) {
     if (std::string mended = mended_by(run, tally, *worst, culprits); !mended.empty()) return mended;
-    // What tells the scale at which a step is finite comes before what a recorded step would ask for.
+    // Advice about the scale at which a step is finite comes before advice about recorded steps.
     const bool scale_unknown =
         worst->trouble == Trouble::overflow && first_of(culprits, CulpritPass::backward) == nullptr;
     if (!explained || scale_unknown) return looked_at_by(run);

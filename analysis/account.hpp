@@ -1,6 +1,6 @@
-// What happened in a run, or what a format would make of the values of a dump, in the order in which it
-// hurts: values that are not finite, overflow and skipped steps, underflow, distortion by subnormals. Said of
-// a run from the rows of its folder alone, so that train, sweep, hist, lab.watch and the page say the same.
+// What happened in a run, or what a format would make of the values of a dump, worst first: values that are
+// not finite, overflow and skipped steps, underflow, distortion by subnormals. Said of a run from the rows of
+// its folder alone, so that train, sweep, hist, lab.watch and the page say the same.
 #pragma once
 
 #include <array>
@@ -36,53 +36,53 @@ struct Finding {
   /// Does it need mending? Not: steps that are skipped while a policy looks for its scale, up to 1 % later,
   /// and zeros that add less than a tenth to the rounding error of every tensor (FitSums).
   bool serious = false;
-  std::string tensor{};                  ///< the worst; of several that overflow, the one nearest to the loss
+  std::string tensor{};                  ///< the worst; if several overflow, the one nearest to the loss
   std::optional<std::uint64_t> since{};  ///< the first step in which it happened
   std::string text{};                    ///< sentences for people, with the cause where it is known
 };
 
 struct Account {
-  std::vector<Finding> findings;  ///< in the order of Trouble, at most one of each
-  bool trained = true;            ///< it is of a run; not: of values at hand
+  std::vector<Finding> findings;  ///< in the order of Trouble, each at most once
+  bool trained = true;            ///< the account describes a run; false: given values
   std::uint64_t steps = 0, skipped = 0;
-  bool counted = false;      ///< gradients were counted; of values: one is finite and not 0
+  bool counted = false;      ///< the run counted gradients; for values: one is finite and not 0
   bool counts_casts = true;  ///< and what rounded them was seen (not in a watched run)
   /// What the casts of gradients did, each at the scale of its step; nothing where none was made or seen.
   std::optional<CastCounts> casts{};
-  /// From where to where the scale has fallen, if it has not grown once: how many steps it skips once it is
+  /// The range over which the scale has fallen, if it has not grown once: how many steps it skips once it is
   /// found is not known then.
   std::optional<std::pair<double, double>> searching{};
   /// From where to where the loss of a step went, if it more than doubled.
   std::optional<std::pair<double, double>> rose{};
-  std::string next{};  ///< a command, and what it tells: "fp16lab hist results/mine (where ...)"
+  std::string next{};  ///< a command, and its purpose: "fp16lab hist results/mine (where ...)"
 
   bool took_no_step() const { return steps > 0 && skipped == steps; }
   /// The most serious one; nothing where none is serious.
   const Finding* worst() const;
   /// Is more wrong here than there? By the most serious findings, then by skipped steps and what became zero.
   bool worse_than(const Account& other) const;
-  /// Nothing was found that needs mending; in a run a step was taken, the scale is found, the loss did not
-  /// rise, and gradients and casts were counted to see it.
+  /// The account found nothing that needs mending; in a run a step was taken, the scale is found, the loss
+  /// did not rise, and gradients and casts were counted to see it.
   bool nothing_to_fix() const {
     return worst() == nullptr && counted &&
            (!trained || (steps > skipped && !searching && !rose && counts_casts));
   }
 };
 
-/// What comes next where a training in PyTorch gave an Inf or NaN.
+/// What comes next where a training run in PyTorch gave an Inf or NaN.
 inline constexpr std::string_view explained_in_pytorch =
     "lab.explain_overflow(model, closure, scale=1.0) names the first operation that gave an Inf or NaN";
 
-/// Does steps.csv have losses? Not where lab.watch was told none: then all are NaN, and unknown.
+/// Does steps.csv have losses? Not where lab.watch got none: then all are NaN, and unknown.
 bool tells_loss(const RunFolder& run);
 
 /// Reads the rest of the folder: overflows, culprits, and every histogram of gradients, one at a time.
 Account account_of(const RunFolder& run);
-/// Of values: what `format` would make of them at `scale` (none: each at the scale that it carried). `next`
-/// is the caller's to say.
+/// What `format` would make of these values at `scale` (none: each at the scale that it carried). The caller
+/// sets `next`.
 Account account_of(const RangeReport& report, DType format, std::optional<double> scale);
 
-/// A line a finding; "Nothing to fix: ..." where there is nothing; what is not known.
+/// One line a finding; "Nothing to fix: ..." if there is none; what is not known.
 std::string findings_text(const Account& account);
 /// The same, and a line with the next command.
 std::string account_text(const Account& account);

@@ -17,7 +17,7 @@ enum class Verdict : std::uint8_t {
   holds,
   fails,
   cannot_tell,  ///< measured, and not enough to say: a result
-  /// measured where nothing is decided: on a stand-in for the device, or in a run that is too short
+  /// measured where it decides nothing: on a stand-in for the device, or in a run that is too short
   rehearsed,
   not_run,  ///< nothing was measured
 };
@@ -32,9 +32,9 @@ struct Claim {
   std::string criterion;      ///< written before the run: what must be measured for it to hold
   std::string measured = {};  ///< or why there is nothing; empty: nothing
   Verdict verdict = Verdict::not_run;
-  std::string topic = {};               ///< the heading under which it stands; empty: none
+  std::string topic = {};               ///< the heading above the claim; empty: none
   std::vector<std::string> notes = {};  ///< evidence, source, command: a line each
-  bool decides = true;  ///< false: a goal whose miss is said ("BEHIND") and changes no exit code
+  bool decides = true;                  ///< false: a goal whose miss prints "BEHIND" and changes no exit code
   /// What we came to think of a claim that is not ours: then only another verdict is a mismatch.
   std::optional<Verdict> recorded = {};
 };
@@ -46,12 +46,12 @@ std::string verdict_text(const Claim& claim);
 bool is_mismatch(const Claim& claim);
 bool any_mismatch(std::span<const Claim> claims);
 
-/// Numbered, criterion, measured and verdict on lines of their own, notes behind them, topics as headings.
+/// Prints number, criterion, measurement and verdict on separate lines, then notes, with topics as headings.
 std::string claims_text(std::span<const Claim> claims);
 /// A line each, for long lists of single values: "  HOLDS        words: measured (expected criterion)",
 /// without the criterion where that is what was measured.
 std::string claims_lines(std::span<const Claim> claims);
-/// "12 claims: 10 hold, 1 fails, 1 cannot be told"; of claims with a record also "; 11 of 11 as recorded".
+/// "12 claims: 10 hold, 1 fails, 1 cannot be told"; claims with a record add "; 11 of 11 as recorded".
 std::string claims_count(std::span<const Claim> claims);
 /// {"question": ..., "claims": [{"topic"?, "claim", "criterion", "measured", "verdict", "recorded"?,
 /// "decides"?, "notes"?}]}

@@ -19,8 +19,8 @@ using boost::multiprecision::cpp_int;
 using Json = nlohmann::ordered_json;
 using Kind = Exact::Kind;
 
-constexpr int short_digits = 10;       // of sums in text, where the exact number stands beside
-constexpr int most_dropped_bits = 24;  // shown behind the last bit that is kept
+constexpr int short_digits = 10;       // for sums in text, which also gives the exact number
+constexpr int most_dropped_bits = 24;  // shown after the last bit that is kept
 
 /// significand * 2^exponent with an odd significand; 0 is 0 * 2^0.
 struct Binary {
@@ -88,7 +88,7 @@ Rational dropped(const ExplainedNumber& given, const ExplainedNumber& read) {
   return given.is_finite() ? Rational(given.value - read.value) : Rational(0);
 }
 
-/// "+ 01.0000|0110": a term in units of 2^max_exponent, in binary; what is dropped stands behind the bar.
+/// "+ 01.0000|0110": a term in units of 2^max_exponent, in binary; the dropped bits follow the bar.
 std::string aligned_text(const ExplainedTerm& term, const ExplainedStep& step) {
   const int fraction_bits = step.max_exponent - step.unit_exponent;
   const Rational unit = step.unit_exponent < 0 ? Rational(cpp_int(1), cpp_int(1) << -step.unit_exponent)
@@ -113,7 +113,7 @@ std::string aligned_text(const ExplainedTerm& term, const ExplainedStep& step) {
   return text;
 }
 
-/// Rows with columns as wide as their widest cell, behind `indent` blanks.
+/// Rows with columns as wide as their widest cell, after `indent` blanks.
 std::string table_text(const std::vector<std::vector<std::string>>& rows, std::size_t indent) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
@@ -320,7 +320,7 @@ Json json_of(const TensorCoreModel& row, const ExplainedDot& dot, std::size_t nu
 
 using Elements = std::vector<std::size_t>;
 
-/// "0..511", "1, 5 .. 89", "0 1 32 33 ..": neighbours, equal distances, else what stands first.
+/// "0..511", "1, 5 .. 89", "0 1 32 33 ..": neighbours, equal distances, else the first elements.
 std::string elements_text(const Elements& elements) {
   constexpr std::size_t most = 8;
   if (elements.size() > 2) {
@@ -372,7 +372,8 @@ std::string text_of(const DotLine& line, const ExplainedDot& dot) {
   const TensorCoreModel& row = line.product != nullptr ? *line.product->row : *line.row;
   const DType format = row.accumulator();
   std::string text = fmt::format("{}\n", line.text);
-  if (line.product != nullptr) text += fmt::format("  plan {}{}: {}\n", line.plan, line.call, order_text(*line.product));
+  if (line.product != nullptr)
+    text += fmt::format("  plan {}{}: {}\n", line.plan, line.call, order_text(*line.product));
   text += fmt::format("  {}: {} * {} -> {}, {}\n", row.name, name_of(line.a_format), name_of(line.b_format),
                       name_of(format), stages_text(row));
   std::vector<std::vector<std::string>> operands;

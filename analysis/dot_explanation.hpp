@@ -20,13 +20,13 @@ struct DotLine {
   std::uint64_t number = 0;  ///< from 1
   const TensorCoreModel* row = nullptr;
   DType a_format = DType::f16, b_format = DType::f16;
-  std::span<const std::uint32_t> a, b;  ///< of equal length
+  std::span<const std::uint32_t> a, b;  ///< both have equal length
   std::uint32_t c = 0;
   std::uint32_t d = 0;                      ///< fused_dot_add's answer
   std::optional<std::uint32_t> captured;    ///< with --verify: the d-word of the line
-  const PlannedProduct* product = nullptr;  ///< of a library's plan, whose chains the line's products are in
+  const PlannedProduct* product = nullptr;  ///< a library's plan, whose chains the line's products are in
   std::string_view plan = {};               ///< and its name
-  std::string call = {};                    ///< ", one output of mm of 1024 x 1024", where the plan asks for it
+  std::string call = {};  ///< ", one output of mm of 1024 x 1024", where the plan asks for it
 };
 
 /// A word's number in the fewest digits that read back (shortest_text); of TF32 without the bits that are
@@ -38,8 +38,8 @@ ExplainedDot explained_dot(const DotLine& line);
 
 /// Lines that begin with the text of the line.
 std::string text_of(const DotLine& line, const ExplainedDot& dot);
-/// One line, one object. "aligned" of a term is its bits in units of 2^max_exponent; those behind "|" are
-/// dropped, ".." stands for more of them.
+/// One line, one object. A term's "aligned" is its bits in units of 2^max_exponent; those after "|" are
+/// dropped, ".." abbreviates more of them.
 std::string json_of(const DotLine& line, const ExplainedDot& dot);
 
 }  // namespace fp16lab::analysis

@@ -30,7 +30,7 @@ void add_files(const std::filesystem::path& folder, std::vector<std::filesystem:
   }
 }
 
-/// An array of one side, as its header tells it.
+/// An array of one side, as its header describes it.
 struct Listed {
   std::size_t file = 0;
   std::string own;  ///< its name in the file

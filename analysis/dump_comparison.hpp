@@ -21,7 +21,7 @@ struct ComparedTensor {
   std::string a, b;       ///< "FP32 10x784"; empty: this side has no such tensor
   std::string trouble{};  ///< why both have it and it was not compared: other shapes, other types
   std::vector<std::uint64_t> shape{};
-  ValueSide side_a{}, side_b{};  ///< of one that was compared, as the difference
+  ValueSide side_a{}, side_b{};  ///< if compared, the two sides of the difference
   ValueDifference difference{};
 
   bool compared() const { return !a.empty() && !b.empty() && trouble.empty(); }
@@ -34,7 +34,7 @@ struct ComparedTensor {
 struct DumpComparison {
   std::string name_a, name_b;
   std::string order{};                    ///< what "first" means: "in the order of A's file", "by name"
-  double threshold = 0.01;                ///< relative L2 from which a tensor is said to be far
+  double threshold = 0.01;                ///< a tensor with this relative L2 or more is reported as far
   std::vector<ComparedTensor> tensors{};  ///< in that order; what only B has comes last
   std::vector<std::string> notes{};       ///< what limits the comparison, in plain words
 
@@ -42,12 +42,12 @@ struct DumpComparison {
   bool equal() const;
 };
 
-/// What is asked of two dumps.
+/// The options of a comparison of two dumps.
 struct DumpComparisonQuestion {
   std::optional<double> scale_a{}, scale_b{};  ///< what the values carry; none: what the file says, or 1
   std::vector<DType> as{};  ///< what arrays of bytes or words are; one a size (ArrayInfo::take_as)
   double threshold = 0.01;
-  std::function<bool(std::string_view)> takes{};  ///< of the tensor's own name; none: all
+  std::function<bool(std::string_view)> takes{};  ///< takes the tensor's own name; none: all
   /// What a tensor of this name carries in a file with these metadata, where scale_a or scale_b says `asked`;
   /// none: that, or 1.
   std::function<double(const std::map<std::string, std::string>&, std::string_view, std::optional<double>)>
@@ -55,8 +55,8 @@ struct DumpComparisonQuestion {
 };
 
 /// The arrays of two files (.npy, .npz, .safetensors), or of all such files in two folders and the folders in
-/// them, with one chunk of each in memory (ArrayFile::visit_both). Two files of one array each are compared
-/// whatever it is called. Else tensors belong together by name, without what torch's wrappers add ("module."
+/// them, with one chunk of each in memory (ArrayFile::visit_both). Two files with one array each are compared
+/// whatever its name is. Else tensors belong together by name, without what torch's wrappers add ("module."
 /// at the beginning, "_orig_mod."); where a folder has a name in several files, by the file's name too, as
 /// "step-10: fc1.weight". Order: that of an .npz file; files, and tensors of a .safetensors file, by name,
 /// where 9 is before 10. std::invalid_argument for a folder without such files; errors of files as ArrayFile

@@ -116,7 +116,7 @@ std::string one_sided(const Counts& counts) {
   return text;
 }
 
-/// Where all that differs is B being 2^k times A: the scale that takes it out.
+/// If B is exactly 2^k times A: the scale that takes it out.
 std::string scale_hint(const DumpComparison& comparison) {
   std::optional<int> scale;
   for (const ComparedTensor& tensor : comparison.tensors) {
@@ -144,7 +144,7 @@ Json element_json(const std::optional<DifferentElement>& element, const Compared
           {"b_bits", bits_text(element->b_bits, tensor.side_b.type)}};
 }
 
-/// A row's fields, as JSON and CSV have them; of a tensor that was not compared, only what it is.
+/// A row's fields, as JSON and CSV have them; a tensor that was not compared has only its description.
 template <class Visit>
 void visit_fields(const ComparedTensor& tensor, const Visit& visit) {
   const ValueDifference& found = tensor.difference;

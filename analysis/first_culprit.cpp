@@ -33,7 +33,7 @@ std::string index_text(std::uint64_t element, const std::vector<std::int64_t>& s
   return fmt::format("[{}]", fmt::join(index, ", "));
 }
 
-/// Ops that no list can move to FP32: they do what others ask of them.
+/// Ops that no list can move to FP32: their dtype follows from their inputs or users.
 bool has_list_entry(std::string_view op) {
   constexpr std::array<std::string_view, 4> none = {"", "leaf", "identity", "cast"};
   return std::find(none.begin(), none.end(), op) == none.end();
@@ -134,11 +134,11 @@ void advise_binades(CulpritRow& row) {
 
 void advise_operation(CulpritRow& row) {
   const bool forward = row.pass == CulpritPass::forward;
-  // Beyond FP32, or nobody knows how far beyond FP16: but a lower scale was found.
+  // The value exceeds FP32, or no row says by how much it exceeds FP16, but the row has a lower scale.
   const bool finite_lower = !forward && row.finite_scale && *row.finite_scale > 0;
   if (finite_lower && !(row.wide_value && std::isfinite(*row.wide_value))) return advise_scale(row);
   if (row.wide_value && !std::isfinite(*row.wide_value)) {
-    // Of no zeros, rounding to 16 bits has moved the operands by little.
+    // Without zeros, rounding to 16 bits moved the operands only a little.
     const bool zeros = std::any_of(row.operands.begin(), row.operands.end(), has_zero);
     row.verdict = zeros ? CulpritVerdict::unknown : CulpritVerdict::model;
     row.advice = fmt::format("{}{} also when computed in FP32 of these operands{}",

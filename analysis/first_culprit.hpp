@@ -21,9 +21,9 @@ namespace fp16lab::analysis {
 /// std::invalid_argument unless `magnitude` is finite and >= 0, and for a dtype without a range.
 std::uint64_t binades_above(double magnitude, DType dtype);
 
-/// Fills verdict, black, excluded, binades and advice from the other members. What comes after a culprit was
-/// hidden by it: `finite_scale` speaks of the whole step, everything else of this culprit only, and the
-/// advice says which is which.
+/// Fills verdict, black, excluded, binades and advice from the other members. The culprit hides what comes
+/// after it: `finite_scale` is about the whole step, everything else about this culprit only, and the advice
+/// says which is which.
 void advise(CulpritRow& row);
 
 /// "linear in fc2 gave fc2.output (8, 10)[2, 3] = inf (f16) of finite operands, 91234.5 in FP32; |input| in
@@ -33,8 +33,8 @@ std::string description(const CulpritRow& row);
 /// One line for a terminal: step, pass, description and advice.
 std::string culprit_line(const CulpritRow& row);
 
-/// What is told of a step the first time, and of those after it in which the same happened in one line at the
-/// end: "the same in steps 2 to 20, at scales from 2^59 down to 2^41".
+/// Reports a step in full the first time; later steps in which the same happened share one line at the end:
+/// "the same in steps 2 to 20, at scales from 2^59 down to 2^41".
 class ToldOnce {
  public:
   /// Is it the first of its kind?
@@ -46,7 +46,7 @@ class ToldOnce {
   struct Kind {
     std::string name;
     std::uint64_t told = 0;                        ///< the step in which it was new
-    std::uint64_t count = 0, first = 0, last = 0;  ///< of the steps after it
+    std::uint64_t count = 0, first = 0, last = 0;  ///< steps after it
     double lowest = 0, highest = 0;
   };
   std::vector<Kind> kinds_;

@@ -16,8 +16,8 @@ FitSums FitSums::divided_by(double factor) const {
 
 FitSums fit_sums(const ExponentHistogram& values, const FormatRange& range, double scale) {
   FitSums sums{.overflows = count_ranges(values, range, scale).overflow.upper > 0};
-  // Of a scale that is no power of two the error is bounded by that of the next power below, at which no
-  // value has more bits.
+  // For a scale that is no power of two, the error at the next lower power bounds the error: no value has
+  // more bits there.
   const int shift = std::ilogb(scale);
   const ZoneEdges<Binary32> edges(range, std::ldexp(1.0, shift));
   const auto square_of_power = [](int exponent) { return std::ldexp(1.0, 2 * exponent); };

@@ -12,7 +12,7 @@ namespace fp16lab::analysis {
 /// E4M3 2.7 % and E5M2 5.3 %: no error in percent would suit all.)
 inline constexpr double fit_limit = 1.1;
 
-/// Squares of rounding errors. Of values at hand they are exact, but for `plain`, which is at least what
+/// Squares of rounding errors. They are exact for given values, but for `plain`, which is at least what
 /// precision is expected to cost (RoundingErrors): a BF16 dump, exact in FP16, may lose a little there, too.
 /// From counts `plain` is what is expected, and `error` adds to it at most half the spacing of subnormal
 /// numbers for each of them, and the value itself (the top of its bin) where it becomes zero: so what fits by
@@ -41,7 +41,7 @@ struct FitSums {
   bool is_distorted() const { return error - lost > fit_limit * fit_limit * plain; }
 };
 
-/// Of values that are multiplied by `scale` > 0; the sums are in units of the values before that.
+/// Takes values that are multiplied by `scale` > 0; the sums are in units of the values before that.
 FitSums fit_sums(const ExponentHistogram& values, const FormatRange& range, double scale);
 /// Exact if `scale` is a power of two, and the format has FP16's precision at most; else bounds as of their
 /// counts.

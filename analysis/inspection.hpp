@@ -18,7 +18,7 @@ namespace fp16lab::analysis {
 /// A format as the user names it.
 struct NamedFormat {
   std::string name;    ///< "FP16", or "6,10" as typed
-  std::string prefix;  ///< of bit patterns: "f16"
+  std::string prefix;  ///< format of bit patterns: "f16"
   RuntimeFormat format;
 };
 
@@ -34,14 +34,14 @@ Rounding parse_rounding(const std::string& text);
 struct InspectedValue {
   std::string text;
   ParsedNumber number;
-  std::string nan;         ///< of a typed NaN's bits: "quiet NaN, payload 0x1"
+  std::string nan;         ///< a typed NaN's bits: "quiet NaN, payload 0x1"
   bool signaling = false;  ///< is that NaN one that conversions answer with the invalid flag?
 
   std::string exact() const;  ///< all digits, "inf", "-inf" or "nan"
 };
 
-/// A number (numerics/formats/decimal.hpp) or a bit pattern, "f16:0x045e". std::invalid_argument quotes
-/// what is neither.
+/// A number (numerics/formats/decimal.hpp) or a bit pattern, "f16:0x045e". std::invalid_argument quotes any
+/// other text.
 InspectedValue parse_value(const std::string& text);
 
 /// One code of one format, taken apart.
@@ -69,7 +69,7 @@ struct RoundedValue {
   std::optional<Decimal> error_ulp;  ///< in ulps of the report
 };
 
-/// Where stochastic rounding can go, by the share of the 2^32 random words that lead there.
+/// The results of stochastic rounding, by the share of the 2^32 random words that lead there.
 struct StochasticRounding {
   Code toward_zero, away;
   double probability_away = 0;  ///< 0 where both are the same code
@@ -82,7 +82,7 @@ struct FormatReport {
   std::optional<int> ulp_exponent;  ///< one ulp at the principal result is 2^this, where that is finite
   std::optional<Code> below, above;
   bool tie =
-      false;  ///< does the value lie midway between two numbers, so that nearest_even and nearest_away choose?
+      false;  ///< is the value midway between two numbers, so that nearest_even and nearest_away choose?
 
   const Code& code() const { return rounded.front().code; }
   Decimal ulp() const;  ///< where there is an ulp_exponent

@@ -15,7 +15,7 @@ namespace fp16lab::analysis {
 /// "Activations", "Optimizer state": for headings.
 std::string_view title_of(Observed observed);
 
-/// The zones by which rows of a kind are judged: the format's own; of updates, which are u / w, what the
+/// The zones by which rows of a kind are judged: the format's own; for updates, which are u / w, what the
 /// format makes of w + u where it holds the weight itself. With precision p
 ///   "rounds to zero"  |u| <= 2^-(p+1) |w|: at most half the spacing of the format's numbers at w, and w
 ///                     stays
@@ -26,7 +26,7 @@ FormatRange judged_range(Observed observed, DType format);
 
 /// Rows of one kind and one step, other than gradients, in file order: a line a tensor, then all together.
 /// Values, exact zeros, and for each format the zones, in percent of the finite non-zero values before any
-/// cast ("12.1-12.5" where an edge cuts a bin); of updates, of the weights that moved, and beside them the
+/// cast ("12.1-12.5" where an edge cuts a bin); updates count the weights that moved, and beside them the
 /// weights that did not although their gradient was not zero.
 void print_observed(std::ostream& out, Observed observed, std::span<const HistogramRow> rows,
                     std::span<const DType> formats);
@@ -38,7 +38,7 @@ void print_observed(std::ostream& out, Observed observed, std::span<const Histog
 void write_observed_json(std::ostream& out, Observed observed, std::span<const HistogramRow> rows,
                          std::span<const DType> formats, bool watched = false);
 
-/// Rows of updates together, of several tensors and steps.
+/// Rows of updates together, from several tensors and steps.
 struct UpdateCounts {
   std::uint64_t values = 0;
   std::uint64_t unmoved = 0;

@@ -23,8 +23,8 @@ using boost::math::complement;
 using boost::math::quantile;
 
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
-constexpr double level = 0.05;       // of the unadjusted tests whose power is told
-constexpr double bound_share = 0.8;  // of the deviation's upper bound
+constexpr double level = 0.05;       // the unadjusted tests whose power is reported use it
+constexpr double bound_share = 0.8;  // confidence of the deviation's upper bound
 
 double mean_of(std::span<const double> values) {
   double sum = 0;
@@ -311,7 +311,7 @@ double detectable_effect(int pairs) {
     const boost::math::non_central_t distribution(freedom, shift);
     return cdf(complement(distribution, t)) + cdf(distribution, -t);
   };
-  double low = 0.1, high = 64;  // of shift = effect * sqrt(n); two pairs need some 20
+  double low = 0.1, high = 64;  // range for shift = effect * sqrt(n); two pairs need some 20
   while (high - low > 1e-9 * high) {
     const double middle = 0.5 * (low + high);
     (power(middle) < stated_power ? low : high) = middle;

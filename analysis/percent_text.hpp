@@ -17,7 +17,7 @@ inline std::string percent(double rate) {
   return value < 1 ? fmt::format("{:.2g}", value) : fmt::format("{:.1f}", value);
 }
 
-/// "12.1..12.5"; a lower bound below 0.001 is said as the looser one, 0.
+/// "12.1..12.5"; a lower bound below 0.001 becomes the looser one, 0.
 inline std::string percent(double lower_rate, double upper_rate) {
   const std::string lower = percent(lower_rate), upper = percent(upper_rate);
   return lower == upper ? lower : (lower.starts_with('<') ? "0" : lower) + ".." + upper;

@@ -43,7 +43,7 @@ std::vector<RecordedCast> casts_of(const RangeReport& report, const std::string*
 
 // ---- table ------------------------------------------------------------------------------------------------
 
-/// "2^4 .. 2^18": from where rounding is harmless to where nothing overflows; of several steps, in each of
+/// "2^4 .. 2^18": from where rounding is harmless to where nothing overflows; for several steps, in each of
 /// them.
 std::string fitting_scales(std::span<const ScaledHistograms* const> steps, DType format) {
   std::optional<int> least, greatest;
@@ -78,7 +78,7 @@ std::string fitting_scales(const ScaledHistograms& gradients, DType format) {
   return fitting_scales(std::span(&one, 1), format);
 }
 
-/// Of a tensor in all its steps.
+/// The scales that fit a tensor in all its steps.
 std::string fitting_scales(const RangeReport& report, const std::string& tensor, DType format) {
   std::vector<const ScaledHistograms*> steps;
   for (const std::string& entry : report.tensors())

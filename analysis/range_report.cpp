@@ -123,7 +123,7 @@ bool ScaledHistograms::empty() const {
 ScaledHistograms::Extent ScaledHistograms::extent() const {
   Extent extent{.smallest = std::numeric_limits<int>::max(), .largest = std::numeric_limits<int>::min()};
   const auto include = [&extent](int e, double scale) {
-    // scale is in [2^k, 2^(k+1)), so x / scale with x in (2^e, 2^(e+1)] lies in (2^(e-k-1), 2^(e+1-k)].
+    // scale is in [2^k, 2^(k+1)), so x / scale with x in (2^e, 2^(e+1)] is in (2^(e-k-1), 2^(e+1-k)].
     const int k = std::ilogb(scale);
     const bool exact = std::scalbn(1.0, k) == scale;
     extent.smallest = std::min(extent.smallest, exact ? e - k : e - k - 1);

@@ -1,10 +1,9 @@
-// Where gradients sit in a format, at the scale they had and at any other.
+// The position of gradients in a format, at the scale they had and at any other.
 //
 // A histogram taken before the cast answers every what-if scale: multiplying by 2^k moves whole bins, and
-// bounds say what they leave open. Values that are at hand (value_histogram.hpp) answer exactly. Either
-// answer is local: a value that an earlier cast had already flushed to zero stays a zero here, whatever the
-// scale. Beside these what-if counts stand those that the casts of a run made (cast_counts.hpp); the two are
-// never mixed.
+// bounds say what they leave open. Given values (value_histogram.hpp) answer exactly. Either answer is local:
+// a value that an earlier cast had already flushed to zero stays a zero here, whatever the scale. The casts
+// of a run made counts of their own (cast_counts.hpp); the two kinds are never mixed.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +41,7 @@ struct RateInterval {
 };
 
 /// Zone counts as fractions. Zeros, infinities and NaNs are fractions of all values; the four zones are
-/// fractions of the finite non-zero values, so that exact zeros (half of all gradients behind a ReLU) neither
+/// fractions of the finite non-zero values, so that exact zeros (half of all gradients after a ReLU) neither
 /// hide nor fake underflow. All 0 where there is nothing to divide by.
 struct ZoneRates {
   double zero = 0, infinite = 0, nan = 0;
@@ -56,7 +55,7 @@ class ScaledHistograms {
  public:
   /// `values` carried `loss_scale`, which must be finite and > 0 (std::invalid_argument otherwise).
   void add(const ExponentHistogram& values, double loss_scale);
-  /// Values that are at hand. All of them in the same bins, those of value_bins.
+  /// Given values. All of them in the same bins, those of value_bins.
   void add(const ValueHistogram& values, double loss_scale);
 
   /// Zones of the gradients in a format when multiplied by `scale` instead of by the scale they had; none: by
@@ -91,8 +90,7 @@ class ScaledHistograms {
   std::optional<Magnitudes> magnitudes() const;
 
  private:
-  /// sum(what, factor, recorded) over all scales, `what` being values or a histogram, `factor` what they are
-  /// multiplied by.
+  /// sum(what, factor, recorded) over all scales: `what` is values or a histogram, `factor` multiplies them.
   template <class Sum>
   void for_each(std::optional<double> scale, const Sum& sum) const;
 
@@ -104,7 +102,7 @@ class ScaledHistograms {
 /// What the casts of a run did to one tensor, or to all together.
 struct RecordedCast {
   std::string tensor;
-  DType dtype = DType::f16;  ///< in which the values were stored, or which the operands of a product had
+  DType dtype = DType::f16;  ///< of the stored values, or of a product's operands
   CastCounts counts;
 };
 
@@ -114,14 +112,14 @@ class RangeReport {
   void add(std::string_view tensor, const ExponentHistogram& values, double loss_scale);
   void add(std::string_view tensor, const ValueHistogram& values, double loss_scale);
   /// The values before the cast, and what the cast did to them. The row of a cast inside products (E4M3,
-  /// E5M2) is about operands on their way, not about a tensor that is kept: only its cast is added.
-  /// `watched`: as in cast_counts.
+  /// E5M2) is about operands in transit, not about a tensor that is kept: only its cast is added. `watched`:
+  /// as in cast_counts.
   void add(const HistogramRow& row, bool watched = false);
 
-  /// Says that the entry `name`, which was added before, is `tensor` in `step` of a run of which others are
+  /// Marks the entry `name`, which was added before, as `tensor` in `step` of a run; other entries are
   /// further steps. An unknown name throws std::invalid_argument.
   void is_step(std::string_view name, std::string_view tensor, std::uint64_t step);
-  /// What is_step said of an entry; its own name, and none, where nothing was said.
+  /// The tensor that is_step gave for an entry; the entry's own name, and no step, where it gave none.
   std::string tensor_of(const std::string& name) const;
   std::optional<std::uint64_t> step_of(const std::string& name) const;
 
@@ -135,7 +133,7 @@ class RangeReport {
   std::span<const RecordedCast> casts() const { return casts_; }
   /// The loss scales that they were made at.
   const std::set<double>& cast_scales() const { return cast_scales_; }
-  /// The step of a run that all rows are of; none: of several, or there are none.
+  /// The step of a run that all rows belong to; none: several steps, or no rows.
   std::optional<std::uint64_t> step() const {
     return steps_.size() == 1 ? std::optional(*steps_.begin()) : std::nullopt;
   }
@@ -159,8 +157,8 @@ struct WhatIf {
 /// One entry for each power-of-two scale from 2^min_log2_scale to 2^max_log2_scale.
 std::vector<WhatIf> what_if(const ScaledHistograms& gradients, const FormatRange& range);
 
-/// Bins in which values answer exactly all that reports ask: at every scale that may be suggested, and at
-/// `scale` (or as they are), if they carry one of `recorded_scales`.
+/// Bins in which values answer exactly all that reports need: at every scale that may be suggested, and at
+/// `scale` (or unscaled), if they carry one of `recorded_scales`.
 std::shared_ptr<const ValueBins> value_bins(std::span<const FormatRange> ranges,
                                             std::span<const double> recorded_scales,
                                             std::optional<double> scale);

@@ -1,5 +1,4 @@
-// What happens at every edge of FP16 that a user asks about: what `fp16lab inspect --edges` and
-// exp_rounding_edges print.
+// The result at every edge of FP16, as `fp16lab inspect --edges` and exp_rounding_edges print it.
 #pragma once
 
 #include <vector>

@@ -34,7 +34,7 @@ struct ColumnDifference {
   std::size_t differing = 0;             ///< steps in which the values differ at all
   std::optional<std::uint64_t> first{};  ///< the first of them
   std::size_t in_one = 0;                ///< steps of them in which only one run has a value
-  double largest = 0;                    ///< relative difference, of the others
+  double largest = 0;                    ///< the others' relative difference
   std::uint64_t largest_step = 0;        ///< where; 0: nowhere
   std::size_t above = 0;                 ///< steps in which it exceeds the threshold
   std::optional<std::uint64_t> first_above{};
@@ -50,7 +50,7 @@ struct StepPair {
 struct ErrorGrowth {
   std::uint64_t first_step = 0, last_step = 0;
   std::size_t points = 0;
-  double log10_at_first = 0;  ///< of the line, at first_step
+  double log10_at_first = 0;  ///< the line's value at first_step
   double log10_per_step = 0;  ///< its slope
   double r_squared = 0;       ///< what part of the variance the line explains
   /// log10(2) / slope; absent where the difference does not grow.
@@ -88,7 +88,7 @@ struct EvaluationPair {
   EvaluationRow a, b;
 };
 struct EvaluationsComparison {
-  std::vector<EvaluationPair> last{};  ///< of each split, at the last step that both have evaluated
+  std::vector<EvaluationPair> last{};  ///< for each split, at the last step that both have evaluated
   std::size_t common = 0, only_a = 0, only_b = 0;
   std::optional<std::uint64_t> first_difference{};
   bool equal = true;
@@ -107,7 +107,7 @@ EventsComparison compare_culprits(std::span<const CulpritRow> a, std::span<const
 /// The earth mover's distance between the exponents of finite non-zero values, in binades: how far, on
 /// average, values must move along the axis of log2 magnitude to turn one distribution into the other. Both
 /// are normalised to one; values carry a loss scale (finite, > 0), which is taken out. 0 for equal ones, 1 if
-/// all values of one are twice those of the other. None where one of them has no finite non-zero value.
+/// all values of one are twice those of the other. None if one of them has no finite non-zero value.
 std::optional<double> earth_movers_distance(const ExponentHistogram& a, double scale_a,
                                             const ExponentHistogram& b, double scale_b);
 
@@ -134,7 +134,7 @@ struct HistogramsComparison {
   std::vector<TensorComparison> tensors{};  ///< in the order of run A
   std::vector<std::string> only_a{}, only_b{};
   std::size_t rows_a = 0, rows_b = 0;
-  std::size_t unmatched_rows = 0;  ///< of tensors that both have, in steps that one has not recorded
+  std::size_t unmatched_rows = 0;  ///< rows for tensors that both have, in steps that one has not recorded
   bool equal() const;              ///< every row of either run has its like in the other
 };
 
@@ -185,8 +185,8 @@ struct RunComparison {
   std::vector<std::string> notes{};    ///< what limits the comparison, in plain words
   std::vector<std::string> missing{};  ///< records that a folder has lost, with its letter
 
-  /// Everything that either has recorded, and nothing is lost. Different settings alone are no difference,
-  /// but rows that one run recorded because of them and the other did not are one.
+  /// Are all records of both runs equal, with none missing? Different settings alone are no difference, but
+  /// rows that one run recorded because of them and the other did not are one.
   bool equal() const {
     return steps.equal && evaluations.equal && histograms.equal() && overflows.equal() && culprits.equal() &&
            missing.empty();

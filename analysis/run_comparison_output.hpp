@@ -9,7 +9,7 @@
 namespace fp16lab::analysis {
 
 /// "A and B have the same bits": fails where anything differs or is missing, is not run where neither has a
-/// step, and cannot be told where states have hashes of two versions.
+/// step, and is inconclusive where states have hashes of two versions.
 Claim claim_of(const RunComparison& comparison);
 
 /// The claim first, then what differs: settings, columns of steps.csv, error growth, evaluations, tensors

@@ -23,7 +23,7 @@ struct ScaleQuestion {
   const ScaledHistograms& all;
   std::vector<Judged> tensors;  ///< that `all` is of, without those that have no finite non-zero value
   DType format;
-  std::optional<std::uint64_t> step{};  ///< of a run
+  std::optional<std::uint64_t> step{};  ///< the run's step
   std::vector<std::string> unknown{};   ///< tensors with an Inf or NaN and no finite value but zeros
 
   FitSums fit(const Judged& tensor, int log2_scale) const {
@@ -50,7 +50,7 @@ void find_range(const ScaleQuestion& question, SuggestedScale& found) {
   int least = least_log2_scale, greatest = greatest_log2_scale;
   bool any_least = true, any_greatest = true;
   for (const Judged& tensor : question.tensors) {
-    // Only what asks for more than those before it is searched.
+    // It searches only what needs more than those before it.
     if (any_least && !question.fit(tensor, least).is_precise()) {
       const auto own = first_that(least + 1, greatest_log2_scale,
                                   [&](int k) { return question.fit(tensor, k).is_precise(); });
@@ -81,7 +81,7 @@ void choose(SuggestedScale& found) {
   found.suggested = found.needs_none ? 0 : std::max(middle, *found.greatest - most_room_above);
 }
 
-/// What it is all about, if that is not simply all values: a sentence and a blank, or nothing.
+/// The scope of the text, if that is not simply all values: a sentence and a blank, or nothing.
 std::string about_subject(const ScaleQuestion& question) {
   const RangeCounts counts = question.all.at_scale(range_of(question.format), 1.0);
   const std::uint64_t odd = counts.infinite + counts.nan;

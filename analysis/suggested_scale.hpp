@@ -1,4 +1,4 @@
-// Which power-of-two loss scale gradients ask for in a format.
+// Which power-of-two loss scale gradients need in a format.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@ namespace fp16lab::analysis {
 
 /// So many powers of two on both sides of 1 that fit as well: then no loss scale is needed.
 inline constexpr int room_of_none = 8;
-/// Where no scale suits all, the suggestion leaves so many bits before the first overflow.
+/// If no scale suits all, the suggestion leaves so many bits before the first overflow.
 inline constexpr int room_before_overflow = 2;
-/// Where they fit, more room above than this would only cost small values their bits.
+/// Where they fit, more headroom than this would only cost small values their bits.
 inline constexpr int most_room_above = 8;
 
-/// Exact for values that carry a power of two, bounded from counts for others: what is said to fit does fit,
-/// and a wider range may.
+/// Exact for values that carry a power of two, bounded from counts for others: a scale reported to fit does
+/// fit, and the true range may be wider.
 struct SuggestedScale {
   /// log2 of the smallest scale at which rounding is harmless to every tensor (FitSums::is_precise), and of
   /// the largest at which nothing overflows. Neither where no scale does so. What rounding costs never grows
@@ -27,15 +27,15 @@ struct SuggestedScale {
   /// The tensors that no smaller, and no larger, scale suits. "" where there is one tensor, or the last scale
   /// that is looked at will do.
   std::string asks_most, overflows_first;
-  /// A tensor with an Inf or NaN and no finite value but zeros: what it asks for is unknown, and nothing is
+  /// A tensor with an Inf or NaN and no finite value but zeros: its needs are unknown, and nothing is
   /// suggested.
   std::string unknown;
-  /// Of those that fit the middle one, or most_room_above below the largest, if that is more; 2^0 if none is
-  /// needed. Where none suits all: room_before_overflow below the largest.
+  /// Among those that fit, the middle one, or most_room_above below the largest, if that is more; 2^0 if none
+  /// is needed. Where none suits all: room_before_overflow below the largest.
   std::optional<int> suggested;
   bool needs_none = false;  ///< 2^0 fits, with room_of_none to both sides
-  /// In plain words, a few sentences: what they are of, if that is one step of a run or only some of the
-  /// values; which scales fit and why no other does; what is suggested, and how much room it leaves.
+  /// In plain words, a few sentences: the source, if that is one step of a run or only some of the values;
+  /// which scales fit and why no other does; the suggestion, and how much headroom it leaves.
   std::string reasoning;
 
   bool fits() const { return least && greatest && *least <= *greatest; }

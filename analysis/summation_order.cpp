@@ -12,12 +12,12 @@ namespace {
 
 using Join = SummationTree::Join;
 
-/// An order that words say, of any number of terms.
+/// An order with words for it, for any number of terms.
 struct Order {
   enum class Kind {
     ascending,
     descending,
-    pairs,        ///< 1 0 3 2 ...: of each pair the higher term first
+    pairs,        ///< 1 0 3 2 ...: in each pair the higher term first
     blocks,       ///< of `size` terms, each block in one sum with the accumulator
     neighbours,   ///< pairwise: 0 + 1, 2 + 3, ...; then the sums of these alike
     halves,       ///< pairwise: term i and term i + n / 2, n a power of two; then the first n / 2 alike
@@ -126,8 +126,8 @@ bool gives(const Order& order, const SummationTree& tree) {
   return builder.tree() == tree;
 }
 
-/// Looks for an order that gives a tree: of one kind, or of parts whose trees, and whose sums' tree, are such
-/// orders again.
+/// Looks for an order that gives a tree: one of a single kind, or one of parts whose trees, and whose sums'
+/// tree, are such orders again.
 class Search {
  public:
   explicit Search(const SummationTree& tree) : tree_(tree), terms_(tree.terms()) {
@@ -191,7 +191,7 @@ class Search {
     return {Order::Kind::with_rest, first[1], {{Order::Kind::ascending}, {Order::Kind::ascending}}};
   }
 
-  /// Where terms 0 and 1 are added first and term n + 1 next, n / 2 parts of pairs.
+  /// If terms 0 and 1 are added first and term n + 1 next: n / 2 parts of pairs.
   Order lanes_of_pairs(const Order& sums) const {
     const std::size_t first = parent_[0], next = parent_[first];
     if (parent_[1] != first || next >= parent_.size()) return {Order::Kind::interleaved};
@@ -215,7 +215,7 @@ class Search {
     return terms;
   }
 
-  /// What is above `leaves`, which are its terms now, up to `top`.
+  /// The node above `leaves`, which are its terms now, up to `top`.
   SummationTree between(const std::vector<std::size_t>& leaves, std::size_t top) const {
     const std::size_t none = parent_.size();
     std::vector<std::size_t> named(parent_.size(), none);
@@ -274,11 +274,11 @@ class Search {
 
   const SummationTree tree_;
   std::size_t terms_;
-  std::vector<std::size_t> parent_;  ///< of the root the number of nodes
+  std::vector<std::size_t> parent_;  ///< the root's is the number of nodes
   std::vector<Below> below_;
 };
 
-/// "ascending chain"; of what is summed where that matters: terms, or "sums" of parts.
+/// "ascending chain"; with what is summed where that matters: terms, or "sums" of parts.
 std::string words(const Order& order, std::size_t terms) {
   const auto inner = [&](std::size_t i, std::size_t count) { return words(order.inner[i], count); };
   const std::string of = terms == 0 ? "" : fmt::format(" of {}", terms);  // 0: not all alike

@@ -122,7 +122,7 @@ class ShortText {
     const auto is_one_term = [this](const Step& step) {
       return step.nodes.size() == 1 && is_term(step.nodes.front());
     };
-    if (is_one_term(chain[0]) && is_one_term(chain[1])) {  // which of the first two is first, nobody can tell
+    if (is_one_term(chain[0]) && is_one_term(chain[1])) {  // no test can tell which of the first two is first
       std::swap(chain[0], chain[1]);
       const std::string other = text(chain, from);
       if (other.size() < best.size()) best = other;
@@ -145,7 +145,7 @@ class ShortText {
     return smallest;
   }
 
-  /// Steps with spaces between them; of what repeats the first two and the last.
+  /// Steps with spaces between them; a repetition shows its first two and its last.
   std::string text(const std::vector<Step>& steps, std::size_t from) const {
     std::vector<std::size_t> place;
     std::vector<std::string> shape;

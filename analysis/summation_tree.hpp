@@ -1,4 +1,4 @@
-// In which order a sum adds its terms: a tree, and how a sum that can only be called tells it.
+// In which order a sum adds its terms: a tree, and how calls alone reveal it.
 //
 // One term is +M, one is -M, all others are ones, and M is so large that M and any number of ones make M:
 // then ones that join +M or -M before these two meet are lost, and the sum counts those that join later. So
@@ -36,7 +36,7 @@ class SummationTree {
   std::size_t terms() const { return terms_; }
   /// In one order for equal trees: children by their smallest term, joins after the joins below them.
   const std::vector<Join>& joins() const { return joins_; }
-  std::size_t depth() const;        ///< the most joins that a term goes through
+  std::size_t depth() const;        ///< the most joins on a term's path
   std::size_t widest_join() const;  ///< the most children of a join; 0 of a single term
 
   /// All of it, "((0 1 2 3) 4 5 6 7)": parentheses around the children of a join.
@@ -77,7 +77,7 @@ struct ProbeTerms {
 
 struct RevealedSum {
   SummationTree tree;
-  std::size_t calls;  ///< of the sum
+  std::size_t calls;  ///< calls of the sum
 };
 
 /// A sum whose order is no tree, or not the same in all calls; what() says in one line what was found.

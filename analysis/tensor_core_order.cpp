@@ -35,7 +35,7 @@ Factors factors(DType format, double term) {
 
 /// Bits between M and the sum of a call's units: 25 that a row keeps below the largest term, and two more.
 constexpr int distance = 27;
-/// Binary exponent of the most units of a call: more than any command asks for.
+/// Binary exponent of the most units of a call: more than any command needs.
 constexpr int most_units = 12;
 
 /// `fp16_sums`: some on the way are numbers of FP16.

@@ -19,7 +19,7 @@ RevealedSum order_of(const TensorCoreModel& row, DType operands, std::size_t ter
 /// The same of an output of a planned product, by calls of planned_dot.
 RevealedSum order_of(const PlannedProduct& product, DType operands, std::size_t terms);
 
-/// The FP32 sum of the products of these words, as somebody else computes it.
+/// The FP32 sum of the products of these words, from another implementation.
 using DotProduct =
     std::function<float(const std::vector<std::uint32_t>& a, const std::vector<std::uint32_t>& b)>;
 /// The same of a product that can only be called; a and b are f16 or bf16, or both of a smaller format.

@@ -35,7 +35,7 @@ std::string with_step(const TensorState& tensor) {
   return tensor.step ? fmt::format("{} in step {}", tensor.name, *tensor.step) : tensor.name;
 }
 
-/// "3.2 times"; of an error without a bound nobody reads digits.
+/// "3.2 times"; an error without a bound needs no digits.
 std::string ratio_text(double ratio) {
   return ratio < 1000 ? fmt::format("{:.3g} times", ratio) : std::string("more than 1000 times");
 }
@@ -144,7 +144,7 @@ std::optional<Finding> distortion_finding(States tensors, DType format) {
 
 Account account_of(const RangeReport& report, DType format, std::optional<double> scale) {
   const FormatRange range = range_of(format);
-  std::vector<TensorState> states;  // of each tensor in each step
+  std::vector<TensorState> states;  // for each tensor in each step
   for (const std::string& entry : report.tensors()) states.push_back(state_of(report, entry, range, scale));
   const ZoneRates rates = rates_of(report.merged().at_scale(range, scale));
   const Subject subject{.makes = fmt::format("{} at {} makes", title_of(format),

@@ -1,5 +1,5 @@
-// What an account says of tensors in a format: of what casts made of gradients, or of what the format would
-// make of values. Internal to analysis/.
+// What an account says about tensors in a format: what casts made of gradients, or what the format would make
+// of values. Internal to analysis/.
 #pragma once
 
 #include <optional>
@@ -11,16 +11,16 @@
 
 namespace fp16lab::analysis {
 
-/// What is spoken about: the casts of a run, or a format at a scale.
+/// The subject: the casts of a run, or a format at a scale.
 struct Subject {
   std::string makes;   ///< "Casts to FP16 made", "FP16 at 2^0 makes"
   std::string values;  ///< "gradients", "values"
   DType format = DType::f16;
 };
 
-using States = std::span<const TensorState>;  ///< of several steps: of each tensor in each step
+using States = std::span<const TensorState>;  ///< for several steps: each tensor in each step
 
-/// `lost`: of all tensors together. Nothing where no value becomes zero.
+/// `lost`: the rate of all tensors together. Nothing where no value becomes zero.
 std::optional<Finding> underflow_finding(States tensors, const RateInterval& lost, const Subject& subject);
 /// Nothing where no tensor is distorted (FitSums::is_distorted).
 std::optional<Finding> distortion_finding(States tensors, DType format);

@@ -14,10 +14,10 @@ namespace fp16lab::analysis {
 /// What casts made of the values of a tensor, or what a format would make of them at a scale.
 struct TensorState {
   std::string name;
-  std::optional<std::uint64_t> step{};  ///< of several steps: the one in which it is worst
+  std::optional<std::uint64_t> step{};  ///< for several steps: the one in which it is worst
   RangeCounts counts{};
   FitSums fit{};
-  /// Of the finite values without a loss scale, where they are known.
+  /// Magnitudes of the finite values without a loss scale, where they are known.
   std::optional<ScaledHistograms::Magnitudes> magnitudes{};
 
   std::uint64_t nonfinite() const { return counts.infinite + counts.nan; }
@@ -26,7 +26,7 @@ struct TensorState {
   bool worse_than(const TensorState& other) const;
 };
 
-/// Of one entry of a report.
+/// The state of one entry of a report.
 TensorState state_of(const RangeReport& report, const std::string& entry, const FormatRange& range,
                      std::optional<double> scale);
 /// One for each tensor, the worst first; equal ones in the report's order. Where the entries of a report are
@@ -43,9 +43,9 @@ struct StepChange {
   /// How many times as large the larger one is; infinite beside a 0.
   double ratio() const;
 };
-/// A change of less than this is told of no tensor.
+/// Smaller changes are not reported.
 inline constexpr double least_told_change = 2;
-/// Of each tensor its greatest change, if it is at least least_told_change; the greatest first. Of entries
+/// Each tensor's greatest change, if it is at least least_told_change; the greatest first. Only for entries
 /// that are steps, and where magnitudes are known.
 std::vector<StepChange> step_changes(const RangeReport& report);
 

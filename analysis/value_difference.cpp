@@ -56,7 +56,7 @@ std::uint64_t number_bits(double value) {
   return std::isnan(value) ? std::uint64_t{Binary64::canonical_nan} : bits_of(value);
 }
 
-/// Of finite values, by whose power of two they become at most 1: 0 of zeros alone.
+/// The power of two that brings the finite values to at most 1: 0 for zeros alone.
 int exponent_of(std::span<const double> a, std::span<const double> b) {
   double greatest = 0;
   for (const double value : a) greatest = std::max(greatest, std::fabs(value));
@@ -71,7 +71,7 @@ double sum_of(const std::array<double, lanes>& parts) {
   return ((parts[0] + parts[4]) + (parts[2] + parts[6])) + ((parts[1] + parts[5]) + (parts[3] + parts[7]));
 }
 
-/// Of two codes of finite numbers, of which `cast` may be what `value` became that is too large.
+/// For two codes of finite numbers: may `cast` be what `value` became that is too large?
 template <class F>
 std::uint64_t steps_between(std::uint64_t a, std::uint64_t cast, double value) {
   const std::uint64_t b = !F::has_infinity && cast == F::canonical_nan

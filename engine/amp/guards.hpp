@@ -42,7 +42,7 @@ FP16LAB_HD inline double guarded(double before, double decided, const Guards& gu
   double scale = decided;
   if (scale < guards.min_scale) scale = guards.min_scale;
   if (scale > guards.max_scale) scale = guards.max_scale;
-  // Behind the bounds: what they bring back into range is taken (flax's floor is the smallest usable scale).
+  // After the bounds: what they bring back into range is taken (flax's floor is the smallest usable scale).
   if (guards.finite_guard != 0 && !is_usable_scale(scale)) scale = before;
   return scale;
 }

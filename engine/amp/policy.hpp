@@ -11,8 +11,8 @@
 //   static constexpr family, parameters; optional: wants_statistics = true, power_of_two_scales = false,
 //   constant = true, per_layer = true; stop(const State&, const PolicyValues&) (ScalePolicy::stop)
 // It runs on back-end memory as a ScalarProgram "policy.NAME" with its State in StepState::policy. Guards
-// (engine/amp/guards.hpp) stand around it: no floor, no ceiling, and a scale that stays finite, where its
-// parameters do not say otherwise.
+// (engine/amp/guards.hpp) wrap it: no floor, no ceiling, and a scale that stays finite, unless its parameters
+// set others.
 #pragma once
 
 #include <cstddef>
@@ -32,14 +32,14 @@
 
 namespace fp16lab::engine::amp {
 
-/// What the scaler does about scales that are no powers of two, with which unscaling rounds.
+/// The scaler's reaction to scales that are no powers of two, with which unscaling rounds.
 enum class PowerOfTwo {
   any,         ///< nothing
-  warn,        ///< inexact_unscaling() says so; whoever runs the policy shows it
+  warn,        ///< inexact_unscaling() says so; the code that runs the policy shows it
   round_down,  ///< the step uses the power of two below (Guards::round_to_power_of_two)
 };
 
-/// What becomes of a step whose gradients hold an Inf or NaN.
+/// The fate of a step whose gradients hold an Inf or NaN.
 enum class OnOverflow {
   skip,  ///< no byte of weights or optimizer state changes
   /// Paddle's static graph (update_loss_scaling): gradients become 0 and the optimizer steps. Momentum and
@@ -138,14 +138,14 @@ struct ScalePolicy {
   std::optional<std::string> (*stop)(const StepState& state, const PolicyValues& values) = nullptr;
 };
 
-/// The update with statistics of the step, which lie in back-end memory until it has run.
+/// The update with statistics of the step, which are in back-end memory until it has run.
 ScalarProgram with_statistics(const ScalePolicy& policy, const GradientStatistics* statistics);
 /// One update on the host, for traces and replays: `step` has the scale of the next step then.
 void advance(const ScalePolicy& policy, StepState& step, const Observation& observation);
 
 /// Checks the options (std::invalid_argument naming option, value and range) and builds the policy. A
 /// parameter that no policy has is an error with the nearest known name; one that only this policy lacks is
-/// ignored, so that options may serve several policies: who takes them from a user asks require_parameter.
+/// ignored, so that options may serve several policies: callers with a user's options use require_parameter.
 ScalePolicy make_scale_policy(const ScalerOptions& options);
 
 /// Why unscaling rounds with these options ("scaler.backoff_factor = 0.8 is no power of two: ..."), or
@@ -176,13 +176,13 @@ struct PolicyDescription {
 std::span<const PolicyDescription> scale_policies();
 /// By name or policy_alias; std::invalid_argument with the nearest names otherwise.
 const PolicyDescription& scale_policy(std::string_view name);
-/// The only other name of a policy: it stands for "torch".
+/// The only other name of a policy: an alias of "torch".
 inline constexpr std::string_view policy_alias = "dynamic";
 /// "torch" for the alias; any other text as it is.
 std::string_view canonical_policy_name(std::string_view name);
 
 /// std::invalid_argument "policy torch has no parameter 'hysteresis': known are ..." with the nearest name.
-/// Null stands for "any policy"; `besides` are names that the caller takes as well.
+/// Null means "any policy"; `besides` are names that the caller takes as well.
 void require_parameter(const PolicyDescription* policy, std::string_view name,
                        std::span<const std::string_view> besides = {});
 

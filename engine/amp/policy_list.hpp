@@ -1,7 +1,6 @@
-// The table of loss-scale policies: a row is a peer, with the rule that it follows (engine/amp/policies/),
-// what it sets the rule's parameters to, and where that is written. The host's descriptions
-// (engine/amp/policy.cpp) and the device's programs (engine/train/device_programs.cu) are both made from
-// it: a new peer of a known rule is a row here.
+// The table of loss-scale policies: a row is a peer, with its rule (engine/amp/policies/), the rule's
+// parameters, and their source. The host's descriptions (engine/amp/policy.cpp) and the device's programs
+// (engine/train/device_programs.cu) are both made from it: a new peer of a known rule is a row here.
 #pragma once
 
 #include <algorithm>
@@ -217,7 +216,7 @@ inline constexpr std::array rows = {
                                       initial_scale(16777216), growth(2), interval(2000), floor(1)),
 
     // apex.amp's O1 and O2. The scale is a Python float, so FP64. The peer multiplies and divides by 2
-    // whatever its argument scale_factor says; here the factors are honoured. It has no floor unless
+    // whatever its argument scale_factor is; here the factors are honoured. It has no floor unless
     // min_loss_scale is given, so that its scale can walk to 0; here finite_guard stops it before.
     peer<GoodSteps<TwoFactors<double>>>("apex",
                                         "S *= backoff_factor on an overflow; S *= growth_factor after "
@@ -258,8 +257,8 @@ inline constexpr std::array rows = {
                            floor(0.25), finite_guard(false)),
 
     // Megatron-LM and two of its rule. Forgiven overflows come back only with growth: after the first
-    // back-off every overflow backs off at once until the scale has grown again, however many good steps
-    // lie between. The products are FP32 tensors; Fast-LLM's are Python floats.
+    // back-off every overflow backs off at once until the scale has grown again, however many good steps come
+    // between. The products are FP32 tensors; Fast-LLM's are Python floats.
     peer<Hysteresis<TwoFactors<float>, Refill::on_growth>>(
         "megatron", megatron, "NVIDIA/Megatron-LM megatron/core/optimizer/grad_scaler.py, DynamicGradScaler",
         initial_scale(4294967296), growth(2), backoff(0.5), interval(1000), hysteresis(2), floor(1),
@@ -290,9 +289,9 @@ inline constexpr std::array rows = {
                          initial_scale(4), growth(2), interval(256), min_loss_scale(0x1p-5),
                          finite_guard(false)),
 
-    // Starts at its ceiling, 2^14. FP32. The peer counts a step beside its update, in no order that
-    // TensorFlow would keep: now and then a growth comes a step early or late. Here a step is counted
-    // before the rule looks at it.
+    // Starts at its ceiling, 2^14. FP32. The peer counts a step in parallel with its update, in no order that
+    // TensorFlow would keep: now and then a growth comes a step early or late. Here a step is counted before
+    // the rule looks at it.
     peer<GoodSteps<OneFactor<float>>>(
         "openseq2seq-backoff",
         "S /= growth_factor on an overflow; S *= growth_factor whenever growth_interval divides the number "
@@ -371,11 +370,11 @@ inline constexpr std::array rows = {
         "Zhao et al., arXiv 1910.12385 and IJCAI 2020; kumasento/ada-loss ada_loss/ada_loss.py",
         initial_scale(1)),
 
-    // The gradient of a layer's output carries S times the layer's scale; layers that scaler.groups does
-    // not name have scale 1. A layer whose gradients overflow backs off, the others count on; the step is
-    // skipped for all of them. Where ours differs (engine/amp/scalers/layer_scaler.cpp): scales are
-    // FP32, not FP64; what is applied is the power of two at or below; and an overflow is blamed on the
-    // layer before the first one that shows it as well.
+    // The gradient of a layer's output carries S times the layer's scale; layers that scaler.groups does not
+    // name have scale 1. A layer whose gradients overflow backs off, the others count on; the step is skipped
+    // for all of them. Ours differs (engine/amp/scalers/layer_scaler.cpp): scales are FP32, not FP64; it
+    // applies the power of two at or below; and it also blames an overflow on the layer before the first one
+    // that shows it.
     peer<NamedLayers>(layerwise_policy,
                       "every layer that scaler.groups names has a scale with torch's rule; an overflow in "
                       "any skips the step",

@@ -33,8 +33,8 @@ struct PolicyParameter {
 
 /// "a finite number above 1", "an integer from 1 up to 2^31", "true or false": for messages.
 std::string expectation_of(const PolicyParameter& parameter);
-/// std::invalid_argument "scaler.NAME = VALUE: must be EXPECTATION". NaN is never in range; of reals, what
-/// FP32 makes of the value must be in range too, because most policies compute in it.
+/// std::invalid_argument "scaler.NAME = VALUE: must be EXPECTATION". NaN is never in range; the FP32 value of
+/// a real must be in range too, because most policies compute in it.
 void check_value(const PolicyParameter& parameter, double value);
 
 /// A family of loss-scale policies: peers that differ in numbers and details of one rule.
@@ -148,7 +148,7 @@ class PolicyValues {
   PolicySettings values_;
 };
 
-/// The guards that the values ask for; powers of two are not among them.
+/// The guards that the values need; powers of two are not among them.
 Guards guards_of(const PolicyValues& values);
 
 }  // namespace fp16lab::engine::amp

@@ -52,7 +52,7 @@ void BackwardPass::find_paths() {
     bool reaches = entries_[id].wanted;
     for (const auto& slot : tape_.slots_of(tape_.nodes_[id]))
       reaches = reaches || (slot.vjp && entries_[slot.input].on_path);
-    // A released node has no vjps left: whatever it may have reached, it is on the way.
+    // A released node has no vjps left: whatever it may have reached, it is on the path.
     entries_[id].on_path = reaches || (tape_.nodes_[id].released && released_reaches(id));
   }
 }

@@ -1,5 +1,5 @@
-// BackwardPass: one backward pass over a tape. Internal to engine/autograd: the driver behind Tape::backward
-// and Tape::gradients.
+// BackwardPass: one backward pass over a tape. Internal to engine/autograd: the driver of Tape::backward and
+// Tape::gradients.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace fp16lab::engine {
 
-/// What a pass knows of the nodes, by id. Kept between passes for its memory only.
+/// A pass's facts about the nodes, by id. Kept between passes for its memory only.
 struct Tape::BackwardScratch {
   struct Entry {
     Tensor cotangent;             ///< when the pass is not recorded
@@ -21,7 +21,7 @@ struct Tape::BackwardScratch {
     bool wanted = false;          ///< a target of the pass
     bool is_output = false;
     bool on_path = false;          ///< a wanted node can be reached from here
-    bool reached = false;          ///< by a cotangent, as far as the recorded slots tell
+    bool reached = false;          ///< by a cotangent, as far as the recorded slots show
     std::uint32_t occurrence = 0;  ///< nodes of this op before it in its scope; counted where a name needs it
     int exponent = 0;              ///< the cotangent carries 2^exponent (engine/autograd/gradient_scales.hpp)
     bool has_cotangent() const { return cotangent.defined() || recorded_cotangent.defined(); }
@@ -63,7 +63,7 @@ class BackwardPass {
   BackwardPass(const BackwardPass&) = delete;
   BackwardPass& operator=(const BackwardPass&) = delete;
 
-  /// Who is told of gradients that are final; null: nobody.
+  /// Sets the listener for gradients that are final; null: none.
   void tell_final(Tap* listener) { final_gradients_ = listener; }
   void add_output(const Variable& output, const Tensor* seed);
 
@@ -113,13 +113,13 @@ class BackwardPass {
 
   void propagate(std::uint32_t id);
 
-  /// The vjp of a slot of the node; of a stack, what it makes of each gradient, stacked
+  /// The vjp of a slot of the node; for a stack, what it makes of each gradient, stacked
   /// (engine/autograd/by_shard.hpp).
   Variable applied(std::uint32_t id, const Vjp& vjp, const Variable& cotangent, const Variable& output);
   void hand_on(std::uint32_t id, std::uint32_t slot, const Variable& cotangent, const Variable& output);
 
   // ---- gradient scales (engine/autograd/gradient_scales.hpp)
-  /// Gives the cotangent of a product the exponent that it is to have.
+  /// Gives the cotangent of a product its required exponent.
   void rescale(std::uint32_t id);
   /// Brings the gradient of a node and a contribution to it to one exponent.
   void meet(std::uint32_t id, Tensor& contribution, int exponent);
@@ -150,8 +150,8 @@ class BackwardPass {
 
   /// Is the node the low view of an f32 master, whose gradients are kept in the view's dtype or may stay in
   /// it, and the first to reach it? Then its cotangent would be widened here and narrowed again in
-  /// add_to_parameter, or widened by who adds shards, which is exact: it stays as it is, and there is no FP32
-  /// copy of the gradient.
+  /// add_to_parameter, or widened by the code that adds shards, which is exact: it stays unchanged, and there
+  /// is no FP32 copy of the gradient.
   bool narrows_into_parameter(std::uint32_t id, std::size_t slot) const;
 
   void accumulate(std::uint32_t id, const Variable& contribution);
@@ -161,7 +161,7 @@ class BackwardPass {
   void add_to_parameter(std::uint32_t id);
   /// Has the parameter of this leaf another one, which the pass comes to later?
   bool has_leaf_below(std::uint32_t id) const;
-  /// Will what reaches this leaf be the whole gradient of its parameter, told of as final?
+  /// Will the gradient that reaches this leaf be its parameter's whole one, reported as final?
   bool is_whole_gradient(std::uint32_t id) const {
     return final_gradients_ != nullptr && !tape_.nodes_[id].parameter->has_gradient && !has_leaf_below(id);
   }

@@ -1,10 +1,10 @@
 // Gradients shard by shard: sums over a batch that is cut into shards. Internal to engine/autograd.
 //
 // A value of the network has the batch's rows along its first axis, and so has its gradient; neither depends
-// on how the batch is cut. What all examples share (a parameter, and what is computed of parameters alone)
-// gets its gradient as a sum over the rows. Where a process has several shards, a vjp gives that sum for each
-// of them, stacked along a new first axis: (local shards, shape of the value...). The stacks of a parameter
-// add up over its uses and over micro-batches, shard by shard, and one tree adds the shards at the end
+// on how the batch is cut. What all examples share (a parameter, and what is computed from parameters alone)
+// gets its gradient as a sum over the rows. If a process has several shards, a vjp gives that sum for each of
+// them, stacked along a new first axis: (local shards, shape of the value...). The stacks of a parameter add
+// up over its uses and over micro-batches, shard by shard, and one tree adds the shards at the end
 // (engine/parallel/shard_tree.hpp). Losses are means over a shard: (local shards) instead of a scalar.
 #pragma once
 
@@ -32,11 +32,11 @@ Variable by_shard(const Variable& x, std::int64_t steps = 1);
 /// x (rows, columns) summed over its rows, those of each shard apart: (columns), or a stack of it.
 Variable sum_of_rows(const Variable& x, std::int64_t steps = 1);
 
-/// The sum of all elements of a value: a scalar; of a stack: (local shards). `x` is one where its first
+/// The sum of all elements of a value: a scalar; for a stack: (local shards). `x` is one where its first
 /// extent says so.
 Variable sum_of_elements(const Variable& x);
 
-/// A stack of f32 values, of all local shards, added up over the shards of all ranks by the tree: one value;
+/// A stack of f32 values from all local shards, added up over the shards of all ranks by the tree: one value;
 /// x itself where there is one shard. Waits for the other ranks.
 Tensor sum_over_shards(const Tape& tape, const Tensor& x);
 /// The same divided by the number of shards.
@@ -53,13 +53,13 @@ class OneShardGuard : StateGuard<parallel::Shards> {
                    {.total = tape.context_.shards.total, .first = tape.context_.shards.first + shard}) {}
 };
 
-/// The rows that are recorded inside are time-major, of so many steps.
+/// Marks the rows that are recorded inside as time-major, with so many steps.
 class RowStepsGuard : StateGuard<std::int64_t> {
  public:
   RowStepsGuard(Tape& tape, std::int64_t steps) : StateGuard(tape.row_steps_, steps) {}
 };
 
-/// What is recorded inside is the same for all examples: it is counted by the rank of the first shard alone.
+/// Operations recorded inside are the same for all examples: only the rank of the first shard counts them.
 class SharedValueGuard : StateGuard<bool> {
  public:
   explicit SharedValueGuard(Tape& tape) : StateGuard(tape.shared_values_, true) {}
@@ -108,7 +108,7 @@ void for_each_drawn_part(const parallel::Shards& shards, std::int64_t steps, std
 
 /// Fills `out`, which has the rows of the local shards, with what `fill` draws for these rows of the whole
 /// batch: fill(tensor, stream) fills any tensor with `words` (1, 2 or 4) words of the stream an element. So
-/// no random number tells on how many ranks the shards lie.
+/// no random number depends on how many ranks hold the shards.
 void fill_rows(const Tape& tape, Tensor& out, const PhiloxStream& stream, int words,
                const std::function<void(Tensor&, const PhiloxStream&)>& fill);
 

@@ -1,4 +1,4 @@
-// What autograd asks of autocast. The dependency is inverted: engine/amp implements this.
+// The interface from autograd to autocast. The dependency is inverted: engine/amp implements this.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +20,23 @@ struct OpSite {
 };
 
 /// A matrix product as it is computed: a convolution as its implicit GEMM, where k is that of one group and
-/// all else of all of them.
+/// all else counts all groups.
 struct ProductShape {
   std::int64_t m = 0, n = 0, k = 0;
-  std::int64_t input_channels = 0, output_channels = 0;  ///< of convolutions, else 0
-  bool nchw = false;                                     ///< of convolutions
+  std::int64_t input_channels = 0, output_channels = 0;  ///< for convolutions, else 0
+  bool nchw = false;                                     ///< for convolutions
 };
 
-/// What operands of products are rounded to on their way into the tensor core (see GemmCall). FP8, of 16-bit
-/// operands, is an experiment: both or neither.
+/// The formats to which operands of products are rounded on their way into the tensor core (see GemmCall).
+/// FP8, for 16-bit operands, is an experiment: both or neither.
 struct ProductFormats {
   Fp8Rounding operands{};   ///< activations and weights, in the forward and backward products
-  Fp8Rounding gradients{};  ///< of the result, in the two products of the backward pass
-  bool tf32 = false;        ///< of FP32 operands: all of them, in the forward and backward products
+  Fp8Rounding gradients{};  ///< the result's, in the two products of the backward pass
+  bool tf32 = false;        ///< FP32 operands: all of them, in the forward and backward products
 };
 
-/// Set on a Tape for the forward pass; backward passes always run without one. It is not asked inside
-/// composite operations: they are decided on as a whole.
+/// Set on a Tape for the forward pass; backward passes always run without one. Composite operations do not
+/// query it inside: it decides on them as a whole.
 class CastPolicy {
  public:
   virtual ~CastPolicy() = default;
@@ -44,9 +44,8 @@ class CastPolicy {
   /// bf16): each once, in the order of the first input that has it. May refuse:
   /// AutogradError::Kind::unsafe_under_autocast. Also the place where calls are counted.
   virtual DType compute_dtype(OpSite site, std::span<const DType> inputs) = 0;
-  /// The dtype in which the result of `op`, computed in `computed`, is handed on. A dialect that wraps a cell
-  /// in casts (MindSpore's O1 and O2) widens or narrows here. Asked by every op that asks for its compute
-  /// dtype.
+  /// The dtype of the result of `op`, computed in `computed`. A dialect that wraps a cell in casts
+  /// (MindSpore's O1 and O2) widens or narrows here. Every op that queries its compute dtype calls it.
   virtual DType result_dtype(OpSite, DType computed) { return computed; }
   /// `input` in `dtype`, as a differentiable Variable of the same tape. May reuse an earlier cast of a
   /// parameter.
@@ -56,10 +55,10 @@ class CastPolicy {
   virtual bool fuses_bias() const { return true; }
   /// The formats of a product's operands: FP8 of 16-bit ones, TF32 of FP32 ones.
   virtual ProductFormats product_formats(OpSite) { return {}; }
-  /// Told of an op that says itself in which dtype it computes (engine/autograd/custom_op.hpp), before its
-  /// inputs are cast.
+  /// Called for an op that sets its own compute dtype (engine/autograd/custom_op.hpp), before its inputs are
+  /// cast.
   virtual void on_custom_op(OpSite, DType) {}
-  /// Told of every product, before it is computed.
+  /// Called for every product, before it is computed.
   virtual void on_product(OpSite, const ProductShape&, DType) {}
 };
 

@@ -12,7 +12,7 @@ namespace fp16lab::engine::composite {
 
 /// Brings the inputs of `op` to FP32 and returns the dtype that the cast policy (or, without one, promotion)
 /// asks of the op: the dtype to which the caller rounds its result. Each input enters through one node whose
-/// vjp is the one place where its gradient is rounded to its own dtype, observed there as its label; where
+/// vjp is the one place where its gradient is rounded to its own dtype, observed there as its label; if
 /// nothing is rounded that node is an identity, so that the gradient has a name at every level. An input
 /// without a label that is FP32 already stays as it is.
 DType enter(Op op, std::span<Variable> inputs, std::span<const SlotLabel> labels);

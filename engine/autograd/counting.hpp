@@ -1,4 +1,4 @@
-// Counting: the tap that has a tape's verbs count what they round, and tells another tap of the counts
+// Counting: the tap that has a tape's verbs count what they round, and sends another tap the counts
 // (CountedTensor).
 #pragma once
 
@@ -26,7 +26,7 @@ class Counting final : public Tap {
   Counting& operator=(const Counting&) = delete;
 
   /// Counts these from now on, not in a backward pass, and tells `listener`: gradients, all of them, for
-  /// policies decide by all; activations whose names the listener wants, and weights, which are counted
+  /// policies decide by all; activations whose names the listener takes, and weights, which are counted
   /// together.
   void begin(Tap& listener, ObservedSet observed);
   void end();
@@ -44,9 +44,9 @@ class Counting final : public Tap {
   struct Pass {
     CastProbe* outer = nullptr;  ///< Tape::probe before the pass
     bool counted = true;
-    std::vector<WatchedRounding> watched;  ///< of watches (ops::watch) whose gradient is not complete yet
-    std::uint32_t shown_operand = 0;       ///< 1 + the node whose cotangent's rounding to FP8 was told last
-    CastProbe probe;                       ///< of the vjp that runs
+    std::vector<WatchedRounding> watched;  ///< those of watches (ops::watch) whose gradient is incomplete
+    std::uint32_t shown_operand = 0;       ///< 1 + the node whose cotangent's FP8 rounding was reported last
+    CastProbe probe;                       ///< probe of the vjp that runs
     CastProbe* outside_vjp = nullptr;
   };
   Pass& pass() { return *passes_[depth_ - 1]; }
@@ -67,7 +67,7 @@ class Counting final : public Tap {
   void see(const GradientScaled& scaled);
   /// `result` is about to be added to the gradient of site.input; `probe` is what its computation narrowed at
   /// a slot without a label. A watch's first gradient keeps it, if it is the gradient's own rounding, so the
-  /// numbers agree: a vjp may also narrow on the way (a sum along an axis, say). All else is told as a
+  /// numbers agree: a vjp may also narrow on the way (a sum along an axis, say). All else is reported as a
   /// rounding.
   void keep_rounding(const VjpGave& gave, const CastProbe& probe);
   CastProbe taken_rounding(std::uint32_t watch);
@@ -79,7 +79,7 @@ class Counting final : public Tap {
   Tape* tape_;
   Tap* listener_ = nullptr;
   bool gradients_ = false, forward_ = false;
-  CastProbe forward_probe_;  ///< of the value to be recorded next
+  CastProbe forward_probe_;  ///< probe of the value to be recorded next
   /// What casts of the forward pass counted since the last Tape::reset, by the memory of their results.
   std::unordered_map<const std::byte*, CastProbe> forward_casts_;
   std::vector<std::unique_ptr<Pass>> passes_;  ///< by depth; kept for their memory
@@ -87,7 +87,7 @@ class Counting final : public Tap {
   std::string name_;  ///< kept for its capacity
 };
 
-/// While it lives, `listener` is told of the gradients of a tape that has no other tap.
+/// While it lives, `listener` receives the gradients of a tape that has no other tap.
 class CountingGuard {
  public:
   CountingGuard(Tape& tape, Tap& listener) : tape_(&tape), counting_(tape, listener) {

@@ -16,7 +16,7 @@ std::string describe_parts(DType dtype, const Shape& shape) {
   return std::string(name_of(dtype)) + " " + shape.to_string();
 }
 
-/// One application: the user's functions, and the gradients of the backward call in progress. A node asks for
+/// One application: the user's functions, and the gradients of the backward call in progress. A node requests
 /// the gradient of each input in turn; the user's backward gives all of them at once, and is called once.
 class Application {
  public:
@@ -68,7 +68,7 @@ class Application {
   std::vector<Variable> gradients_;
 };
 
-/// Under autocast: floating inputs in the dtype that the op asks for.
+/// Under autocast: floating inputs in the op's compute dtype.
 void cast_inputs(const CustomOp& op, CastPolicy& policy, std::vector<Variable>& inputs) {
   if (!op.autocast_dtype) {
     throw AutogradError(AutogradError::Kind::custom_op_under_autocast,

@@ -42,7 +42,7 @@ Variable dispatched_move(Op op, const Variable& x);
 Variable handed_on(Op op, const Variable& result);
 Variable handed_on(Op op, const Variable& result, CastPolicy* policy);  ///< where the tape's is off already
 
-/// Records the value that `op` has computed from the slots' inputs (at least one), and hands the result on.
+/// Records the value that `op` has computed from the slots' inputs (at least one), and returns the result.
 Variable recorded(Op op, Tensor value, std::initializer_list<Slot> slots);
 
 /// The shape that NumPy broadcasting gives; std::invalid_argument naming `op` and both shapes if there is
@@ -73,8 +73,7 @@ class ShapeBuilder {
 /// `shape` with another extent along `axis` (counted from the front).
 Shape with_extent(const Shape& shape, int axis, std::int64_t extent);
 
-/// Where values are watched: what `out` was rounded from is verb(backend, result, operands...) of the
-/// operands in FP32.
+/// If values are watched: `out` was rounded from verb(backend, result, operands...) on the operands in FP32.
 template <class Verb, class... Operands>
 void offer_wide_of(Tape& tape, const Tensor& out, const Verb& verb, const Operands&... operands) {
   if (!tape.follows_values()) return;
@@ -97,7 +96,7 @@ Tensor computed(Tape& tape, const Shape& shape, DType dtype, const Verb& verb, c
 /// The verb's result for x, in a new tensor of its shape and dtype.
 Tensor unary_value(UnaryOp verb, const Variable& x);
 
-/// What a verb rounds on its way into a new tensor of `dtype`: verb(out, probe). Where gradients are rounded
+/// What a verb rounds on its way into a new tensor of `dtype`: verb(out, probe). If gradients are rounded
 /// stochastically the verb stores FP32, and a cast rounds.
 template <class Verb>
 Tensor rounded_result(Tape& tape, const Shape& shape, DType dtype, const Verb& verb) {
@@ -112,7 +111,7 @@ Tensor rounded_result(Tape& tape, const Shape& shape, DType dtype, const Verb& v
   return out;
 }
 
-/// Where values are watched: what a product, as above, stored in `out`, of the operands that `verb` holds.
+/// If values are watched: the FP32 source of `out`, a product as above with the operands that `verb` holds.
 template <class Verb>
 void offer_unrounded(Tape& tape, const Tensor& out, const Verb& verb) {
   offer_wide_of(tape, out, [verb](Backend&, Tensor& wide) { verb(wide, nullptr); });
@@ -121,9 +120,9 @@ void offer_unrounded(Tape& tape, const Tensor& out, const Verb& verb) {
 /// x in FP32: exact.
 Variable wide(const Variable& x);
 
-/// g, widened if somebody counts what is rounded, or it is rounded stochastically: casts feed the tape's
-/// probe and its stream, elementwise verbs do not. Widening, the verb in FP32 and the cast to nearest give
-/// the bits of the 16-bit verb.
+/// g, widened if a probe counts what is rounded, or it is rounded stochastically: casts feed the tape's probe
+/// and its stream, elementwise verbs do not. Widening, the verb in FP32 and the cast to nearest give the bits
+/// of the 16-bit verb.
 Variable countable(const Variable& g);
 
 /// A scalar constant on the tape of `like`, in its dtype: value is rounded once.

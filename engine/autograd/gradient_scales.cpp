@@ -46,7 +46,7 @@ int joined_exponent(double magnitude_a, int exponent_a, double magnitude_b, int 
 }
 
 Tensor times_power_of_two(Backend& backend, const Tensor& x, int exponent) {
-  constexpr int largest = Binary32::emax - 1;  // of a factor that is normal, as is its reciprocal
+  constexpr int largest = Binary32::emax - 1;  // for a factor that is normal, as is its reciprocal
   Tensor out = backend.empty(x.shape(), x.dtype());
   int step = std::clamp(exponent, -largest, largest);
   backend.scale(x, std::ldexp(1.0f, step), out);

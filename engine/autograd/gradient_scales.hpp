@@ -13,7 +13,7 @@
 //   * at a parameter the gradient is divided by 2^exponent, in FP32 and exactly, before it is added to
 //     Parameter::gradient, which carries S alone as ever. A gradient of 16 bits would round there: an error.
 // Exponents belong to one pass: retained graphs and several losses need nothing more. Tape::gradients hands
-// its results on to computations of the caller's, so it does not ask; a backward pass over what it recorded
+// its results on to the caller's computations, so it does not query; a backward pass over what it recorded
 // does.
 #pragma once
 
@@ -33,7 +33,7 @@ struct GradientSite {
   const Parameter* weight =
       nullptr;              ///< the operand that is a parameter, or the cast of one; null: neither is
   const Tensor& cotangent;  ///< the gradient of the result, with `exponent`
-  Tensor operand;           ///< the second one's value: of layers, the weight's
+  Tensor operand;           ///< the second one's value: for layers, the weight's
   int exponent = 0;
 };
 

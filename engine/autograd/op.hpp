@@ -1,4 +1,4 @@
-// Names of the operations: what op lists, error messages and tapes speak of.
+// Names of the operations, for op lists, error messages and tapes.
 #pragma once
 
 #include <array>

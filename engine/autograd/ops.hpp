@@ -1,9 +1,9 @@
 // The differentiable operations: each is a forward computation on the Backend and a backward written in
 // operations, so that every one can be differentiated twice.
 //
-// Inputs of one call live on one tape. Under a cast policy every floating input is first cast to the policy's
-// dtype for the op. Without one, elementwise operations promote to the widest input; products need equal
-// dtypes. Shapes or dtypes that do not fit throw std::invalid_argument naming the op and the shapes.
+// Inputs of one call belong to one tape. Under a cast policy every floating input is first cast to the
+// policy's dtype for the op. Without one, elementwise operations promote to the widest input; products need
+// equal dtypes. Shapes or dtypes that do not fit throw std::invalid_argument naming the op and the shapes.
 //
 // Backward rules of 16-bit results: a derivative that needs more than one operation is computed in FP32 from
 // the stored 16-bit values and rounded once.
@@ -51,18 +51,18 @@ Variable conv2d_weight_gradient(const Variable& x, const Variable& gradient, con
 // ---- recurrence (ops/lstm.cpp) --------------------------------------------------------------------
 /// Module scopes inside the present one, by whose names the parts of a recurrence are observed.
 struct LstmScopes {
-  std::string_view hidden;  ///< "weight", "bias": of the state product; "input": of its h
-  std::string_view gates;   ///< "input": of the gates' sums, before sigmoid and tanh
-  std::string_view cell;    ///< "input": of c, as it is handed to the step before
+  std::string_view hidden;  ///< "weight", "bias": those of the state product; "input": its h
+  std::string_view gates;   ///< "input": the gates' sums, before sigmoid and tanh
+  std::string_view cell;    ///< "input": c, as the step before gets it
 };
 /// The recurrent part of an LSTM layer (Hochreiter & Schmidhuber 1997, forget gates), one op for all steps.
 /// products (T B, 4 H), time-major: x W_ih^T + b_ih, gates (i, f, g, o) side by side; weight W_hh (4 H, H);
 /// bias b_hh (4 H); h and c begin as zeros. Gives h of all steps, (T B, H):
 ///   gates = products + (h W_hh^T + b_hh);  c = sigmoid(f) c + sigmoid(i) tanh(g);  h = sigmoid(o) tanh(c)
-/// T state products, and Backend::lstm_cell between them: of 16 bits are what it stores, the state product
-/// and their gradients, each rounded once. The gradients of W_hh and b_hh are one gemm and one sum over all
-/// (t, b) ascending, in which the h before step 0 is +0. A recorded backward pass (create_graph)
-/// differentiates the same steps, unrolled as operations in FP32.
+/// T state products, and Backend::lstm_cell between them: its results, the state product and their gradients
+/// have 16 bits, each rounded once. The gradients of W_hh and b_hh are one gemm and one sum over all (t, b)
+/// ascending, in which the h before step 0 is +0. A recorded backward pass (create_graph) differentiates the
+/// same steps, unrolled as operations in FP32.
 Variable lstm(const Variable& products, const Variable& weight, const Variable& bias, std::int64_t steps,
               const LstmScopes& scopes);
 
@@ -175,9 +175,9 @@ Variable group_norm(const Variable& x, std::int64_t groups, const Variable& weig
                     float epsilon, Layout layout = Layout::nchw);
 struct BatchNormResult {
   Variable y;
-  Tensor mean;  ///< f32 (C), of the batch where StepContext::synchronises; else a stack, of each local shard
+  Tensor mean;              ///< f32 (C), the batch's where StepContext::synchronises; else each local shard's
   Tensor variance;          ///< likewise, biased
-  std::int64_t values = 0;  ///< of a channel, that each of these is of
+  std::int64_t values = 0;  ///< values of the channel that each of these belongs to
 };
 /// x (N, C) or 4-d in `layout`; statistics per channel over all other axes, one TREE each. weight and bias
 /// (C) or undefined.

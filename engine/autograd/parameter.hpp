@@ -9,8 +9,8 @@
 
 namespace fp16lab::engine {
 
-/// What an AMP level makes of a parameter (engine/amp/levels/decorate.hpp sets it; the defaults are those of
-/// FP32 and of autocast). `low` below is the level's 16-bit dtype, f16 or bf16.
+/// A parameter's settings from an AMP level (engine/amp/levels/decorate.hpp sets it; the defaults are those
+/// of FP32 and of autocast). `low` below is the level's 16-bit dtype, f16 or bf16.
 ///
 ///                                    value  model  gradient  unscaled
 ///   O0, O1 of all dialects           f32    f32    f32       f32
@@ -57,7 +57,7 @@ struct Parameter {
   Tensor model_value;
   std::uint64_t model_version = 0;
 
-  /// Its memory goes back to the pool: the forward pass needs it for activations.
+  /// Returns its memory to the pool: the forward pass needs it for activations.
   void clear_gradient() {
     gradient = {};
     has_gradient = gradient_by_shard = false;

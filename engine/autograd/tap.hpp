@@ -1,15 +1,15 @@
-// Tap: the one way to look at a training. Whoever wants to see something implements two functions: which
-// sites it wants, and what it does with an event.
+// Tap: the one way to look at a training run. An observer implements two functions: which sites it takes, and
+// what it does with an event.
 //
 // Each layer defines its events, plain structures, beside what sends them: engine/autograd/tape_events.hpp (a
 // tape), engine/optim/optimizer.hpp (an update), engine/train/observer.hpp (a run). A tap takes those that it
-// knows and passes over the others:
+// knows and ignores the others:
 //
 //   void see(const Event& event) override {
 //     if (const auto* row = event.as<StepRow>()) losses.push_back(row->loss);
 //   }
 //
-// What no tap wants is not computed, and costs a branch. Looking costs time and never changes a bit.
+// What no tap takes is not computed, and costs a branch. Looking costs time and never changes a bit.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace fp16lab::engine {
 
-/// What there is to be wanted. The first five are the tensors that can be counted (Observed, in its order).
+/// What taps may take. The first five are the tensors that can be counted (Observed, in its order).
 enum class What : std::uint8_t {
   gradients,
   activations,
@@ -28,9 +28,9 @@ enum class What : std::uint8_t {
   updates,
   optimizer_state,
   values,         ///< every value that a tape records, forward and backward
-  overflows,      ///< of a step: the names of what overflowed
+  overflows,      ///< in a step: the names of what overflowed
   culprits,       ///< with overflows: which operation made the first Inf or NaN
-  op_statistics,  ///< of a step: which operation ran in which dtype
+  op_statistics,  ///< in a step: which operation ran in which dtype
   checkpoint,     ///< the state after a step
   stop,           ///< that the run ends early
 };
@@ -40,7 +40,7 @@ constexpr bool contains(ObservedSet observed, What what) {
   return what <= What::optimizer_state && observed.contains(static_cast<Observed>(what));
 }
 
-/// Where a run stands after an iteration.
+/// The state of a run after an iteration.
 enum class RunMoment {
   going_on,
   stopped,   ///< a stop was requested: the run ends here, before its last step
@@ -51,13 +51,13 @@ enum class RunMoment {
 struct Site {
   What what = What::gradients;
   std::uint64_t step = 0;  ///< 1-based; 0: where no run is
-  /// The tensor (HistogramRow::tensor), once it is known; empty: of any name. A tap answers the same for a
-  /// name in every step of a run.
+  /// The tensor (HistogramRow::tensor), once it is known; empty: any name. A tap answers the same for a name
+  /// in every step of a run.
   std::string_view name = {};
-  RunMoment moment = RunMoment::going_on;  ///< of a checkpoint
+  RunMoment moment = RunMoment::going_on;  ///< for a checkpoint
 };
 
-/// A structure of any type, which lives as long as the call of Tap::see.
+/// A structure of any type, valid during the call of Tap::see.
 class Event {
  public:
   template <class T>

@@ -107,7 +107,7 @@ Variable Tape::record(Op op, Tensor value, std::span<const Slot> slots) {
       node.requires_gradient = node.requires_gradient || (slot.vjp && differentiable);
     }
   }
-  // A scalar leaves what it meets what it is.
+  // A scalar does not change the dtype of the other operand.
   node.of_parameters = !slots.empty() && std::all_of(slots.begin(), slots.end(), [&](const Slot& slot) {
     const Node& input = nodes_[slot.input.id()];
     return input.of_parameters || (input.slot_count == 0 && input.shape.element_count() == 1);
@@ -177,7 +177,7 @@ Variable Tape::push(Node&& node) {
 
 void Tape::truncate(std::size_t size) {
   if (size == nodes_.size()) return;
-  // Slots lie in the order of their nodes.
+  // Slots are in the order of their nodes.
   for (std::size_t id = size; id < nodes_.size(); ++id) {
     if (nodes_[id].slot_count == 0) continue;
     slots_.erase(slots_.begin() + static_cast<std::ptrdiff_t>(nodes_[id].first_slot), slots_.end());

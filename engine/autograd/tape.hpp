@@ -7,8 +7,8 @@
 // Bit rules (order of all additions): nodes are visited in descending order of recording, input slots in
 // ascending order; the first contribution to a gradient is stored, later ones are added to it in that order.
 //
-// Memory: nodes, slots and the scratch of backward passes keep their capacity over reset(), and vjps live
-// inside their slots, so that a training step that records what the last one recorded calls no operator new.
+// Memory: nodes, slots and the scratch of backward passes keep their capacity over reset(), and slots hold
+// their vjps, so that a training step that records what the last one recorded calls no operator new.
 #pragma once
 
 #include <array>
@@ -76,11 +76,11 @@ struct Slot {
   Fp8Rounding cotangent{};  ///< how the vjp rounds the cotangent on its way into a product
 };
 
-/// What a forward pass has to know of the training step that it is part of: dropout draws its masks from it,
-/// BatchNorm takes the statistics of the batch and updates the running ones.
+/// A forward pass's data from its training step: dropout draws its masks from it, BatchNorm takes the
+/// statistics of the batch and updates the running ones.
 struct StepContext {
   bool training = false;
-  std::uint64_t seed = 0;         ///< of the streams of random masks
+  std::uint64_t seed = 0;         ///< for the streams of random masks
   std::uint32_t micro_batch = 0;  ///< within the optimizer iteration
   Tensor step = {};               ///< StepState, whose iteration is part of every mask's counter
   /// Backward passes round to 16 bits stochastically where a cast, or a verb that sums in FP32, rounds: with
@@ -99,7 +99,7 @@ struct StepContext {
 struct BackwardOptions {
   bool retain_graph = false;  ///< keep the values, so that another backward pass can follow
   /// No later pass adds to gradients that this one reaches, before they are cleared:
-  /// StepContext::final_gradients is told of them.
+  /// StepContext::final_gradients gets them.
   bool last = false;
 };
 
@@ -107,7 +107,7 @@ struct GradientsOptions {
   bool create_graph = false;  ///< record the backward pass; implies retain_graph
   bool retain_graph = false;
   bool allow_unused = false;  ///< an input without influence gets a gradient of zeros instead of an error
-  bool counted = true;        ///< what it rounds is told to who counts gradients
+  bool counted = true;        ///< gradient counters see what it rounds
 };
 
 /// The taps of a tape, which see its events in this order. Not owned.
@@ -179,24 +179,24 @@ class Tape {
   // ---- modes (see the guards below) ----
   bool grad_mode() const { return grad_mode_; }
   CastPolicy* cast_policy() const { return cast_policy_; }
-  /// The module scope that ops are recorded in now, by number, and the path behind a number ("encoder.fc1"; 0
-  /// is the root, without a name). Numbers keep their meaning over reset().
+  /// The module scope that ops are recorded in now, by number, and the path of a number ("encoder.fc1"; 0 is
+  /// the root, without a name). Numbers keep their meaning over reset().
   std::uint32_t scope() const { return scope_; }
   std::string_view scope_path(std::uint32_t scope) const { return scopes_[scope].path; }
   const StepContext& context() const { return context_; }
   /// Holds until the next call; reset() keeps it. Default: not training.
   void set_context(StepContext context) { context_ = std::move(context); }
-  /// Steps of the rows that operations see now (engine/autograd/by_shard.hpp): 1, where an example's rows lie
-  /// together.
+  /// Steps of the rows that operations see now (engine/autograd/by_shard.hpp): 1, where an example's rows are
+  /// adjacent.
   std::int64_t row_steps() const { return row_steps_; }
-  /// Who sees what happens on the tape from now on: one that wants What::values every value, others what they
-  /// know of the rest.
+  /// The taps that see the tape's events from now on: one that takes What::values every value, others what
+  /// they know of the rest.
   const Taps& taps() const { return taps_; }
   void set_taps(const Taps& taps) {
     taps_ = taps;
     follows_values_ = taps.want(What::values);
   }
-  /// Does a tap want every value? Operations then offer what they round in FP32.
+  /// Does a tap take every value? Operations then offer the FP32 sources of their roundings.
   bool follows_values() const { return follows_values_; }
   template <class T>
   void tell(const T& seen) const {
@@ -205,18 +205,18 @@ class Tape {
   GradientScales* gradient_scales() const { return gradient_scales_; }
   /// Not owned; null: every gradient of a pass carries the scale of its seed. Asked by Tape::backward.
   void set_gradient_scales(GradientScales* scales) { gradient_scales_ = scales; }
-  /// Where narrowing verbs (cast, gemm, reduce) count; null where nobody counts. What was counted since the
-  /// last node belongs to the value that is recorded next.
+  /// Where narrowing verbs (cast, gemm, reduce) count; null: they do not. What was counted since the last
+  /// node belongs to the value that is recorded next.
   CastProbe* probe() const { return probe_; }
   void set_probe(CastProbe* probe) { probe_ = probe; }  ///< for Counting
   /// Are roundings to 16 bits stochastic now? Only while a vjp of a backward pass runs, with
   /// StepContext::stochastic_gradients.
   bool rounds_stochastically() const { return rounding_ != nullptr; }
   /// Rounds `wide` (f32) into `out` (16 bits), and counts both. The stream's name is
-  /// "<module path>.<op>.<n>.<slot>.<i>/gradient": of rounding i of the vjp of input slot `slot` of the n-th
+  /// "<module path>.<op>.<n>.<slot>.<i>/gradient": rounding i of the vjp of input slot `slot` of the n-th
   /// such op in the module, all counted from 0 in the order of the forward pass, or of the vjp. An element's
-  /// number in the stream is that in the whole batch: of rows that of the row, and of a stack of gradients by
-  /// shard, or one of them, that in the stack of all shards.
+  /// number in the stream is that in the whole batch: for rows that of the row, and for a stack of gradients
+  /// by shard, or one of them, that in the stack of all shards.
   void round_stochastically(const Tensor& wide, Tensor& out, CastProbe* probe);
   /// How many the vjp that runs has made so far. What computes the same for several shards, one after the
   /// other, begins with the same number for each.
@@ -235,10 +235,10 @@ class Tape {
   std::uint32_t scope_of(const Variable& variable) const { return node(variable, "Tape::scope_of").scope; }
   /// The value, or an undefined Tensor if it was released.
   Tensor value_of(const Variable& variable) const { return node(variable, "Tape::value_of").value; }
-  /// The parameter whose cast this is, or that it is itself; null for anything else.
+  /// The parameter that this is, or is a cast of; null for anything else.
   const Parameter* cast_parameter_of(const Variable& variable) const;
   Variable handle(std::uint32_t node) { return {this, nodes_[node].generation, node}; }
-  /// The value that it is a copy of, by casts and watches (ops::watch); itself where it is none.
+  /// The value that it copies, by casts and watches (ops::watch); itself where it is no copy.
   Variable origin_of(Variable variable);
   bool is_watch(const Variable& variable) const;
   /// Within SharedValueGuard?
@@ -251,8 +251,8 @@ class Tape {
     return record(op, std::move(value), std::span<const Slot>(slots.begin(), slots.size()));
   }
   Variable record(Op op, Tensor value, std::span<const Slot> slots);
-  /// For operations with any number of inputs: an empty list, to be filled and recorded. Its memory goes
-  /// round.
+  /// For operations with any number of inputs: an empty list, to be filled and recorded. Its memory is
+  /// reused.
   std::vector<Slot> take_slots() { return std::move(spare_slots_); }
   Variable record(Op op, Tensor value, std::vector<Slot>&& slots);
   /// Gives up the value of an intermediate result that no vjp needs and no caller has a handle of: its memory
@@ -262,8 +262,7 @@ class Tape {
   void note_asked(Op op) {
     if (follows_values_ && cast_policy_ != nullptr) asked_ = {op, scope_};
   }
-  /// Where values are followed: `compute` gives, in FP32, what `value` (16 bits, recorded next) was rounded
-  /// from.
+  /// If values are followed: `compute` gives the FP32 source of `value` (16 bits, recorded next).
   template <class Compute>
   void offer_wide(const Tensor& value, Compute compute) {
     if (!follows_values_ || value.dtype() == DType::f32) return;
@@ -274,7 +273,7 @@ class Tape {
   void check(const Variable& variable, std::string_view user) const;
   /// Can the handle still be used in a new operation (not stale, value not released)?
   bool usable(const Variable& variable) const;
-  /// The parameter behind a leaf, or null.
+  /// The parameter of a leaf, or null.
   Parameter* parameter_of(const Variable& variable) const;
 
  private:
@@ -294,10 +293,10 @@ class Tape {
     bool released = false;
     DType dtype = DType::f32;
     std::uint32_t scope = 0;       ///< index into scopes_
-    std::uint32_t first_slot = 0;  ///< its slots lie together in slots_
+    std::uint32_t first_slot = 0;  ///< its slots are adjacent in slots_
     std::uint32_t slot_count = 0;  ///< 0 for leaves and constants
     std::uint64_t generation = 0;
-    /// Of rows that are time-major, the steps; 1 for others, and for what is computed of parameters alone.
+    /// The steps of time-major rows; 1 for others, and for what is computed from parameters alone.
     std::int32_t row_steps = 1;
     bool of_parameters = false;  ///< computed of parameters alone: the same for all examples
     Shape shape;                 ///< known after the value is gone
@@ -321,15 +320,15 @@ class Tape {
   struct Scope {
     std::string path;             ///< "encoder.fc1"
     std::size_t name_offset = 0;  ///< where its own name begins in `path`
-    std::uint32_t outer = 0;      ///< the scope that it is in
+    std::uint32_t outer = 0;      ///< the enclosing scope
   };
   struct BackwardScratch;
-  /// Where gradients are rounded stochastically now.
+  /// The site at which gradients are rounded stochastically now.
   struct GradientRounding {
-    std::string& name;  ///< of streams; grows and shrinks behind `place`
-    std::size_t place;  ///< length of the part that tells the vjp
+    std::string& name;  ///< for streams; grows and shrinks after `place`
+    std::size_t place;  ///< length of the part that names the vjp
     std::uint32_t count = 0;
-    std::int64_t rows = 0, steps = 1;  ///< of the value whose gradient it is, if its rows are time-major
+    std::int64_t rows = 0, steps = 1;  ///< for the value whose gradient it is, if its rows are time-major
   };
 
   const Node& node(const Variable& variable, std::string_view user) const;
@@ -363,7 +362,7 @@ class Tape {
   OpSite asked_;
   Tensor wide_of_;
   std::function<Tensor()> wide_value_;
-  std::vector<ParameterLeaf> parameter_leaves_;  ///< of this generation
+  std::vector<ParameterLeaf> parameter_leaves_;  ///< in this generation
   PositionTable leaf_of_;                        ///< in parameter_leaves_, by the parameter's address
   std::vector<Scope> scopes_{1};                 ///< [0] is the root, without a name
   PositionTable inner_scopes_;                   ///< in scopes_, by the outer scope and the own name

@@ -1,14 +1,14 @@
-// What a tape tells its taps (engine/autograd/tap.hpp): each value that it records, each step of a backward
-// pass, and, by the tap that counts (engine/autograd/counting.hpp), the counts of values where they are
-// rounded.
+// The events that a tape sends its taps (engine/autograd/tap.hpp): each value that it records, each step of a
+// backward pass, and, by the tap that counts (engine/autograd/counting.hpp), the counts of values where they
+// are rounded.
 //
-// A backward pass is told as PassBegins, Seeded, then, from node to node,
+// A backward pass sends PassBegins, Seeded, then, from node to node,
 //
 //   CotangentNamed, (GradientScaled), for each input slot (VjpBegins, Recorded ..., VjpGave) or
 //   GradientHandedOn, then GradientAdded; at a parameter (GradientNarrowed), ParameterGradient
 //
-// and PassEnds. Nodes are told by their numbers (Tape::handle gives a Variable). All references end with the
-// call.
+// and PassEnds. Events give nodes by their numbers (Tape::handle gives a Variable). All references end with
+// the call.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct Recorded {
   Op op;
   const Variable& result;
   std::span<const Slot> operands;
-  /// What the result (16 bits) was rounded from, computed again in FP32; undefined where nobody offered it.
+  /// The FP32 source of the result (16 bits), computed again; undefined where no op offered it.
   Tensor unrounded() const;
 };
 
@@ -53,10 +53,10 @@ struct ValueDropped {
 /// So may that of all values.
 struct TapeReset {};
 
-/// The gradient that a backward pass is computing: of the input `label` of a node.
+/// The gradient that a backward pass is computing: that of the input `label` of a node.
 struct BackwardSite {
-  Op op = Op::leaf;         ///< of the node
-  std::uint32_t scope = 0;  ///< of the node
+  Op op = Op::leaf;         ///< the node's
+  std::uint32_t scope = 0;  ///< the node's
   SlotLabel label{};
   std::uint32_t node = 0;
   std::uint32_t input = 0;      ///< node of the input
@@ -103,8 +103,8 @@ struct VjpGave {
   const Variable& result;
   bool first;  ///< nothing has reached the input before
 };
-/// A gradient of a place that is not the result of the vjp which computed it: of the activation `label` of
-/// the module scope `scope`, with what `probe` counted of it.
+/// A gradient of a place that is not the result of the vjp which computed it: that of the activation `label`
+/// of the module scope `scope`, with what `probe` counted in it.
 struct InnerGradient {
   Tape& tape;
   std::uint32_t scope;
@@ -112,12 +112,12 @@ struct InnerGradient {
   DType dtype;
   const CastProbe& probe;
 };
-/// The gradient of the result of `node` is, as it stands, that of `input`.
+/// The gradient of the result of `node` is, unchanged, that of `input`.
 struct GradientHandedOn {
   std::uint32_t node, input;
 };
-/// What was given last has reached the gradient of `node`: as its first contribution, or as sum = before +
-/// added. Told to who follows values.
+/// The value given last has reached the gradient of `node`: as its first contribution, or as sum = before +
+/// added. Sent to taps that follow values.
 struct GradientAdded {
   Tape& tape;
   std::uint32_t node;
@@ -141,7 +141,7 @@ struct GradientNarrowed {
   int exponent;
 };
 /// `contribution` is complete, and Parameter::gradient what the parameter has now: the contribution rounded
-/// to the gradient's dtype, or `before` (undefined: nothing) plus that. Told to who follows values.
+/// to the gradient's dtype, or `before` (undefined: nothing) plus that. Sent to taps that follow values.
 struct ParameterGradient {
   Tape& tape;
   std::uint32_t node;
@@ -161,7 +161,7 @@ struct NodeDone {};
 
 /// Values of a tensor were counted by `probe`, before and after their rounding to `dtype`, in one use:
 /// - a gradient, once for each labelled input slot and backward pass. `name` is module scope + slot:
-///   "fc2.weight", "fc2.input", "loss.prediction". Values carry the loss scale, and 2^exponent besides. Where
+///   "fc2.weight", "fc2.input", "loss.prediction". Values carry the loss scale, and also 2^exponent. If
 ///   nothing is narrowed (level O0) both histograms count the FP32 values.
 /// - with `intermediate`, every other rounding of a gradient to a narrower dtype, so that no loss goes unseen:
 ///   between labelled slots by the op that gave the value, without casts and watches ("fc1.matmul"); for a

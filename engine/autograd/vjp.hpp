@@ -1,4 +1,4 @@
-// Vjp: a vector-Jacobian product as a function object that lives where it is stored, without heap memory.
+// Vjp: a vector-Jacobian product as a function object that is stored in place, without heap memory.
 #pragma once
 
 #include <concepts>

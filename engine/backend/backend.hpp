@@ -1,4 +1,4 @@
-// Backend: the one seam between the training engine and the machine that computes.
+// Backend: the one interface between the training engine and the machine that computes.
 //
 // **Equality contract.** For every verb below, the emulated (CPU) and the CUDA back end give the same bits
 // for the same inputs, whatever the number of threads or the launch geometry. Each verb states the rule that
@@ -53,9 +53,8 @@ struct CastProbe {
 /// Counts of an update u = w' - w of a weight, in FP32.
 struct UpdateProbes {
   CastProbe relative;  ///< u / w
-  CastProbe change;    ///< of u, zeros and NaN at least
-  CastProbe
-      quiet;  ///< of max(|u|, |g|), g being the gradient, zeros at least: nothing moved it, and it did not
+  CastProbe change;    ///< counts of u, zeros and NaN at least
+  CastProbe quiet;  ///< max(|u|, |g|), g being the gradient, zeros at least: nothing moved it, and it did not
 };
 
 /// The FP8 format to which an operand is rounded on its way into a product; nothing: it is not.
@@ -79,23 +78,23 @@ struct GemmCall {
   /// Both or neither; then the accumulators follow the row's FP8 model. std::invalid_argument for f32
   /// operands, or a row without FP8.
   Fp8Rounding a_format{}, b_format{};
-  /// Of f32 operands: every element of a and b is first rounded to TF32, to nearest with ties away from zero
+  /// For f32 operands: every element of a and b is first rounded to TF32, to nearest with ties away from zero
   /// (functions::RoundToTf32), and the accumulators follow the row's TF32 model. std::invalid_argument for
   /// other operands, or a row without TF32 (volta, turing).
   bool tf32 = false;
-  /// What Backend::pack_b made of a call with these shapes, dtypes, transposes and formats, when b had the
-  /// elements that it has now; null or undefined: nothing. It changes no bit. std::invalid_argument where its
-  /// size tells that it is of another call.
+  /// The result of Backend::pack_b for a call with these shapes, dtypes, transposes and formats, when b had
+  /// the elements that it has now; null or undefined: nothing. It changes no bit. std::invalid_argument where
+  /// its size shows that it is for another call.
   const Tensor* packed_b = nullptr;
 };
 
 /// Step t of an LSTM over T sequence rows of a batch of B: rows [t B, (t + 1) B) of the tensors that hold all
-/// steps. Gates lie side by side, (i, f, g, o), H columns each. All f, of one dtype; f32 is also allowed
-/// where it says so.
+/// steps. Gates are side by side, (i, f, g, o), H columns each. All have one dtype f; f32 is also allowed
+/// where a comment says so.
 struct LstmCellCall {
   std::int64_t step;        ///< t
   const Tensor& products;   ///< (T B, 4 H): x W_ih^T + b_ih
-  const Tensor& recurrent;  ///< (B, 4 H): h W_hh^T + b_hh, of the h of step t - 1
+  const Tensor& recurrent;  ///< (B, 4 H): h W_hh^T + b_hh, with the h of step t - 1
   Tensor& gates;            ///< (T B, 4 H): sigmoid(i), sigmoid(f), tanh(g), sigmoid(o) are written
   Tensor& cells;            ///< (T B, H): c is written; that of step t - 1 is read
   Tensor& outputs;          ///< (T B, H): h is written
@@ -106,12 +105,12 @@ struct LstmCellGradientCall {
   std::int64_t step;              ///< t
   const Tensor& gates;            ///< (T B, 4 H), as LstmCellCall left them
   const Tensor& cells;            ///< (T B, H), likewise
-  const Tensor& gradient;         ///< (T B, H): of the outputs
-  const Tensor* hidden_gradient;  ///< (B, H): of h, from later steps; null: there are none
-  const Tensor* cell_gradient;    ///< (B, H): of c, from later steps; null: there are none
+  const Tensor& gradient;         ///< (T B, H): the outputs'
+  const Tensor* hidden_gradient;  ///< (B, H): h's, from later steps; null: there are none
+  const Tensor* cell_gradient;    ///< (B, H): c's, from later steps; null: there are none
   Tensor& gate_gradients;         ///< (T B, 4 H), f or f32: the rows of step t are written
   Tensor& step_gradients;  ///< (B, 4 H), dtype of gate_gradients: the same, as the next product takes it
-  Tensor* previous_cell_gradient;   ///< (B, H), f or f32: of step t - 1's c; null: not wanted
+  Tensor* previous_cell_gradient;   ///< (B, H), f or f32: that of step t - 1's c; null: not needed
   CastProbe* probe = nullptr;       ///< counts the gates' gradients before and after their rounding
   CastProbe* cell_probe = nullptr;  ///< likewise previous_cell_gradient
 };
@@ -128,7 +127,7 @@ struct Conv2dGeometry {
   std::array<std::int64_t, 2> dilation{1, 1};
   Layout layout = Layout::nchw;
   std::int64_t groups = 1;  ///< >= 1, a divisor of both numbers of channels
-  bool tf32 = false;        ///< of the products in all three directions: as GemmCall::tf32
+  bool tf32 = false;        ///< for the products in all three directions: as GemmCall::tf32
 };
 
 /// As above with dilation 1 and R, S = kernel; padding at most half the kernel.
@@ -150,7 +149,7 @@ struct Conv2dCall {
   const Tensor& a;
   const Tensor& b;
   const Conv2dGeometry& geometry;
-  const Tensor* bias = nullptr;  ///< of `out`'s channels; of a weight's gradient there is none
+  const Tensor* bias = nullptr;  ///< for `out`'s channels; a weight's gradient has none
   Tensor& out;
   CastProbe* probe = nullptr;
 
@@ -158,7 +157,7 @@ struct Conv2dCall {
   std::string_view verb() const;
 };
 
-// ---- what the drivers of tables are told, see the verbs of Backend ----
+// ---- parameters of the drivers of tables, see the verbs of Backend ----
 
 /// cast, and cast_stochastic where there are a stream and a step.
 struct CastCall {
@@ -191,11 +190,11 @@ struct GradientPassCall {
   GradientPass pass;
   std::span<Tensor> gradients;
   Tensor* step = nullptr;  ///< null for a pass that reads nothing of it
-  double limit = 0.0;      ///< of the clipping
+  double limit = 0.0;      ///< the clipping's
   int optimizer = 0;       ///< whose found_inf unscale sets
 };
 
-// Plans that engine/backend/checks.hpp makes of calls that are right.
+// Plans that engine/backend/checks.hpp makes for valid calls.
 struct BroadcastPlan;
 struct Permutation;
 namespace functions {
@@ -211,7 +210,7 @@ struct ReducePlan;
 struct SlicePlan;
 }  // namespace checks
 
-/// What a back end implements: do_NAME of each row, which does the verb after its arguments have been
+/// What a back end implements: do_NAME for each row, which does the verb after its arguments have been
 /// checked. Parameters are those of the verb, or its call, and the plan that the check has made of them (of a
 /// fill: the bits of its value). Transfers begin with the verb that moves bytes, for what a back end says
 /// when it cannot.
@@ -254,7 +253,7 @@ struct SlicePlan;
   VERB(count, const Tensor&, Fp8Rounding, CastProbe&)                                                    \
   VERB(settle, std::span<CastProbe* const>)
 
-/// A tensor of which a digest is wanted, under its key.
+/// A tensor whose digest is needed, under its key.
 struct DigestItem {
   Tensor tensor;
   std::uint64_t key = 0;
@@ -284,7 +283,7 @@ class Backend {
   virtual Tensor empty(const Shape& shape, DType dtype) = 0;
   /// Byte copies between host memory and a tensor of exactly that size.
   void upload(std::span<const std::byte> host, Tensor& out);
-  /// Is what is uploaded ever read? Where it is not, nobody need make numbers in host memory.
+  /// Is what is uploaded ever read? Where it is not, no caller need make numbers in host memory.
   virtual bool keeps_uploads() const { return true; }
   void download(const Tensor& x, std::span<std::byte> host);
   void copy(const Tensor& x, Tensor& out);  ///< same dtype and element count

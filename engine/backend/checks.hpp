@@ -30,7 +30,7 @@ struct SlicePlan {
   std::int64_t offset = 0;
 };
 
-/// Of an LSTM's step: its rows [first_row, first_row + batch) of the tensors of all steps, H = hidden.
+/// A plan of an LSTM's step: its rows [first_row, first_row + batch) of the tensors of all steps, H = hidden.
 struct LstmPlan {
   std::int64_t first_row = 0, batch = 0, hidden = 0;
 };

@@ -104,7 +104,7 @@ ImageExtents output_extents(const Conv2dPlan& plan) {
   return {plan.images, plan.outputs, plan.vertical.output, plan.horizontal.output};
 }
 
-/// What all three products ask of their dtypes and memory.
+/// What all three products require of their dtypes and memory.
 void require_product(std::string_view verb, const Argument& a, const Argument& b,
                      const Conv2dGeometry& geometry, const Tensor* bias, const Argument& out) {
   require_operands(verb, {{a.name, &a.tensor, Takes::f},

@@ -81,9 +81,9 @@ struct Sign {
 };
 /// FP32 to TF32, as an FP32 number: to nearest, ties away from zero, as cvt.rna.tf32.f32 and CUTLASS's
 /// round_half_ulp_truncate have it; what rounds beyond the largest number is infinite, a NaN canonical. So
-/// libraries round operands (pytorch/pytorch#49625: "rounded, not truncated"); a register that nobody rounded
-/// loses its 13 low bits in the tensor core instead, as tl.dot of Triton leaves it (triton#4574), and
-/// `fp16lab mma` does.
+/// libraries round operands (pytorch/pytorch#49625: "rounded, not truncated"); an unrounded register loses
+/// its 13 low bits in the tensor core instead, as tl.dot of Triton leaves it (triton#4574), and `fp16lab mma`
+/// does.
 struct RoundToTf32 {
   FP16LAB_HD float operator()(float x) const {
     constexpr std::uint32_t half = 1u << (unused_bits - 1), kept = ~((1u << unused_bits) - 1);

@@ -1,10 +1,10 @@
 // The tables of kernels that are one loop over elements.
 //
 // A row is an enumerator and a functor (engine/backend/elementwise_functions.hpp, gradient_passes.hpp,
-// update_rules.hpp): one source for host and device, which says what becomes of an element. For each table
-// there is one signature, which engine/backend/checks.hpp asks once, in front of every back end; one rounding
-// rule, of the verb; and one driver on each back end, which runs any row. Enumerations, names, dispatch and
-// the cases of the tests come from the table.
+// update_rules.hpp): one source for host and device, which says what becomes of an element. Each table has
+// one signature, which engine/backend/checks.hpp checks once, in front of every back end; one rounding rule,
+// the verb's; and one driver on each back end, which runs any row. Enumerations, names, dispatch and the
+// cases of the tests come from the table.
 #pragma once
 
 #include <array>

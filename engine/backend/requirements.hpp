@@ -1,4 +1,4 @@
-// What the checks of the verbs are made of: one condition each, the words of its error in one place.
+// The parts of the verbs' checks: one condition each, the words of its error in one place.
 #pragma once
 
 #include <fmt/format.h>
@@ -80,7 +80,7 @@ inline void require_count(std::string_view verb, const Argument& x, std::int64_t
   if (x.tensor.element_count() != count)
     fail(verb, fmt::format("{}; it must have {} elements, {}", text(x), count, why));
 }
-/// The same with words that are made only for the error: a call that is right costs no heap memory.
+/// The same with words that are made only for the error: a valid call costs no heap memory.
 template <std::invocable Words>
 void require_count(std::string_view verb, const Argument& x, std::int64_t count, const Words& why) {
   if (x.tensor.element_count() != count) require_count(verb, x, count, why());
@@ -105,7 +105,7 @@ inline void require_apart_or_same(std::string_view verb, const Argument& x, cons
 
 // ---- the signature of a verb ----
 
-/// What the verb asks of an operand's dtype.
+/// The verb's requirement on an operand's dtype.
 enum class Takes : std::uint8_t {
   f,            ///< f32, f16 or bf16
   same,         ///< f, and the dtype of the first operand

@@ -1,6 +1,6 @@
 // The scalars of a training step, as back-end memory.
 //
-// Loss scale, found_inf flags, counters and beta powers live where the tensors live, so that a captured CUDA
+// Loss scale, found_inf flags, counters and beta powers are in the tensors' memory, so that a captured CUDA
 // graph can read and update them without the host. On the emulated back end that memory is host memory. All
 // of it goes into checkpoints and into state_hash.
 #pragma once
@@ -39,7 +39,7 @@ struct StepState {
   PerOptimizer<double> beta2_power = ones_per_optimizer();
   PerOptimizer<std::uint64_t> taken_steps{};    ///< iterations whose update was applied
   PerOptimizer<std::uint64_t> skipped_steps{};  ///< iterations whose update was skipped
-  PerOptimizer<float> learning_rate{};          ///< of this iteration, from the schedule
+  PerOptimizer<float> learning_rate{};          ///< for this iteration, from the schedule
   PerOptimizer<float> found_inf{};              ///< 1 if a scaled gradient was not finite, else 0
   /// The loss-scale policy's own counters; the policy defines the layout (see engine/amp/policy.hpp).
   alignas(8) std::array<std::byte, 64> policy{};
@@ -53,7 +53,7 @@ struct StepState {
 static_assert(std::is_trivially_copyable_v<StepState>);
 static_assert(sizeof(StepState) == 32 + 8 * 40 + 64, "no padding: the bytes are hashed");
 
-/// A small function of (StepState, parameters) that runs where the state lives: a policy's update, the start
+/// A small function of (StepState, parameters) that runs in the state's memory: a policy's update, the start
 /// of an iteration, a beta power. `name` is the key under which a device back end finds its own copy of the
 /// function.
 struct ScalarProgram {

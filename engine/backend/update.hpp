@@ -1,4 +1,4 @@
-// Updates of weights: what a rule is told, and how a weight takes what the rule computed.
+// Updates of weights: a rule's parameters, and how a weight takes what the rule computed.
 #pragma once
 
 #include <array>
@@ -49,7 +49,7 @@ struct UpdateOptions {
 };
 
 /// How a weight of 16 bits that has no master copy takes its update; by itself, its new value is rounded to
-/// nearest even once. Either of the two, not both; of FP32 weights neither (std::invalid_argument).
+/// nearest even once. Either of the two, not both; neither for FP32 weights (std::invalid_argument).
 struct WeightStore {
   /// Kahan summation (Zamirai et al., "Revisiting BFloat16 Training", arXiv 2010.06192, algorithm 1 with the
   /// sign of c turned): what rounding has kept from the weight so far, a tensor of the weight's shape and
@@ -57,8 +57,8 @@ struct WeightStore {
   ///   y = c - u
   ///   w' = w + y, rounded to 16 bits once more
   ///   c = y - (w' - w), rounded to 16 bits once more; +0 where w' is not finite
-  /// Where AdamW multiplies w by 1 - lr * wd, u has lr * wd * w for that (lr * wd in FP64, rounded once).
-  /// What c can hold ends at the smallest subnormal: in FP16 2^-24, so that steps of 2^-25 and less are lost.
+  /// Where AdamW multiplies w by 1 - lr * wd, u has lr * wd * w instead (lr * wd in FP64, rounded once). What
+  /// c can hold ends at the smallest subnormal: in FP16 2^-24, so that steps of 2^-25 and less are lost.
   Tensor* compensation = nullptr;
   /// Stochastic rounding of the new value with 16 random bits of this stream, as narrow_stochastic
   /// (numerics/convert/convert.hpp) has it, element i's by its logical index; the stream's iteration is
@@ -83,11 +83,11 @@ struct UpdateCall {
   const Tensor& step;  ///< the StepState *after* this iteration's advance: taken_steps counts this step
   WeightStore store = {};
   /// StepStates, of which the rules follow and normalise read grad_norm: |weight|, and the norm of what
-  /// stands in the gradient's place.
+  /// replaces the gradient.
   std::array<const Tensor*, 2> norms{};
 };
 
-/// What is known of a rule without computing anything.
+/// The facts about a rule that need no computation.
 struct UpdateRuleInfo {
   std::string_view name;  ///< for messages and tests: "adam_step"
   std::span<const std::string_view> states;

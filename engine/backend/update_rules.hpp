@@ -3,7 +3,7 @@
 // A rule is a struct:
 //   name, states     for messages; the names of its FP32 states
 //   uses             whether a state is read and written with such options
-//   moves_weight     false: it leaves the weight alone, and only its states tell of it
+//   moves_weight     false: it leaves the weight alone, and only its states show it
 //   Scalars          the numbers that all elements share. They are combined in FP64 and rounded to FP32 once,
 //                    as PyTorch does with its Python floats
 //   variants         how many loops it has, each without branches, and which of them a step takes
@@ -41,7 +41,7 @@ FP16LAB_HD inline float compensation_left(float weight, float y, float rounded) 
   return rounded - rounded == 0.0f ? y - (rounded - weight) : 0.0f;
 }
 
-/// What a step's scalars are made of.
+/// The sources of a step's scalars.
 struct StepView {
   const StepState& state;
   std::size_t optimizer;
@@ -145,7 +145,7 @@ struct AdamKind : Moments {
   struct Scalars {
     Moments moments;
     float epsilon, step_size, root_correction;
-    float decay;  ///< of the gradient; decoupled: what is left of the weight
+    float decay;  ///< the gradient's; decoupled: what is left of the weight
     float taken;  ///< decoupled: float(lr * wd), where a change is wanted
   };
   FP16LAB_HD static Scalars scalars(const UpdateOptions& options, const StepView& step) {
@@ -246,9 +246,9 @@ struct Plain {
   FP16LAB_HD static int variant(const UpdateOptions&, const StepView&) { return 0; }
 };
 
-/// A step along a direction that stands in the gradient's place: w = w - (lr * |w| / |direction|) *
-/// direction. The norms are those of two tensors as Backend::global_norm takes them; where one of them is 0,
-/// the quotient is 1. Its product with the rate is FP64, rounded once.
+/// A step along a direction that replaces the gradient: w = w - (lr * |w| / |direction|) * direction. The
+/// norms are those of two tensors as Backend::global_norm takes them; where one of them is 0, the quotient is
+/// 1. Its product with the rate is FP64, rounded once.
 struct Follow : Plain {
   static constexpr std::string_view name = "follow_step";
   struct Scalars {
@@ -319,7 +319,7 @@ struct Rmsprop {
 };
 
 /// Muon's momentum (Jordan et al. 2024, as torch.optim.Muon has it). The weight stays; the second state is
-/// what is to be made orthogonal:
+/// the matrix to be made orthogonal:
 ///   b = b + (1 - momentum) * (g - b)
 ///   u = nesterov ? b - (1 - momentum) * (b - g) : b
 struct MuonMomentum {
@@ -381,8 +381,8 @@ struct Combine : Plain {
   }
 };
 
-/// Muon's last step, along a direction that stands in the gradient's place: w = w * (1 - lr * wd), a factor
-/// of FP64, rounded once, then w = w - (lr * alpha) * direction, likewise; alpha is the factor of the rate.
+/// Muon's last step, along a direction that replaces the gradient: w = w * (1 - lr * wd), a factor of FP64,
+/// rounded once, then w = w - (lr * alpha) * direction, likewise; alpha is the factor of the rate.
 struct Muon : Plain {
   static constexpr std::string_view name = "muon_follow_step";
   struct Scalars {

@@ -39,7 +39,7 @@ struct WindowAxis {
   }
   /// The windows [first, last) that touch no padding through tap `t`.
   FP16LAB_HD constexpr std::int64_t first_inside(std::int64_t t) const {
-    const std::int64_t place = t * dilation - padding;  // of window 0
+    const std::int64_t place = t * dilation - padding;  // place in window 0
     return place >= 0 ? 0 : (stride - 1 - place) / stride;
   }
   FP16LAB_HD constexpr std::int64_t last_inside(std::int64_t t) const {
@@ -56,7 +56,7 @@ struct ImageExtents {
   FP16LAB_HD constexpr std::int64_t plane() const { return height * width; }
 };
 
-/// A convolution, whichever of its three products is wanted.
+/// A convolution, for each of its three products.
 struct Conv2dPlan {
   std::int64_t images = 0;
   std::int64_t inputs = 0, outputs = 0;  ///< channels of all groups: C and K

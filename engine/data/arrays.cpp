@@ -44,8 +44,8 @@ class ArrayFiles {
   /// std::runtime_error if there is nothing at `path`.
   explicit ArrayFiles(std::filesystem::path path);
 
-  /// The array of an entry (ArraysOptions::path), with one example or more. `key` is who asked for it, for
-  /// messages. std::runtime_error "PATH: ..." if there is none, or if it is no array of numbers in C order.
+  /// The array of an entry (ArraysOptions::path), with one example or more. `key`, for messages, names the
+  /// option. std::runtime_error "PATH: ..." if there is none, or if it is no array of numbers in C order.
   NamedArray find(const std::string& entry, std::string_view key);
 
   const std::vector<SourceFile>& digests() const { return digests_; }
@@ -199,7 +199,7 @@ std::string shape_text(const ExampleArray& array) {
                      array.shape().empty() ? "," : fmt::format(", {}", fmt::join(array.shape(), ", ")));
 }
 
-/// The greatest of integers that must lie in [0, limit).
+/// The greatest of integers that must be in [0, limit).
 std::int64_t greatest(const NamedArray& array, std::int64_t limit, std::string_view what) {
   std::vector<std::int64_t> values;
   std::int64_t seen = 0, most = 0;

@@ -13,7 +13,7 @@
 
 namespace fp16lab::engine::data {
 
-/// What an example of an array of inputs is, by its axes behind the first.
+/// What an example of an array of inputs is, by its axes after the first.
 enum class ExampleKind {
   automatic,  ///< tokens for integers of 16 bits and more; images for three axes, where the first (then nchw)
   ///< or the last (then nhwc) of them has an extent of 1, 3 or 4 and the other has not, and for two
@@ -44,7 +44,7 @@ struct ArraysOptions {
   bool classes_expected = true;  ///< are targets classes (floating point: soft labels), or numbers?
   std::int64_t classes = 0;      ///< 0: one more than the greatest target, or as many as soft labels have
   std::int64_t subset = 0;       ///< first examples of the training set; 0: all
-  std::int64_t test_subset = 0;  ///< of the test set
+  std::int64_t test_subset = 0;  ///< for the test set
 };
 
 struct SplitDataset {
@@ -52,9 +52,9 @@ struct SplitDataset {
 };
 
 /// Arrays are read when a batch needs them, but for deflated members of .npz, IDX, and what has 64 MiB at
-/// most (ExampleArray): these are held in memory. Tokens and classes are read once and checked: they lie in
-/// [0, vocabulary) and [0, classes), of both sets together; so are soft labels, which are finite, 0 or more.
-/// Targets (N, 1) and (N, T) are one and T an example; soft labels are (N, classes) or (N, T, classes).
+/// most (ExampleArray): these are held in memory. Tokens and classes are read once and checked: they must be
+/// in [0, vocabulary) and [0, classes), in both sets together; so are soft labels, which are finite, 0 or
+/// more. Targets (N, 1) and (N, T) are one and T an example; soft labels are (N, classes) or (N, T, classes).
 /// std::runtime_error "PATH: ..." for files that are missing, damaged or do not fit each other, with what was
 /// expected and what was found; std::invalid_argument for options that cannot be.
 SplitDataset load_arrays(const ArraysOptions& options);

@@ -17,7 +17,7 @@ struct Batch {
   Tensor targets;
 };
 
-/// Of a batch's examples, cut into `of` equal parts: those of the parts [first, first + count).
+/// Selects examples of a batch that is cut into `of` equal parts: those of the parts [first, first + count).
 struct BatchPart {
   std::int64_t first = 0, count = 1, of = 1;
 

@@ -11,9 +11,9 @@
 
 namespace fp16lab::engine::data {
 
-/// The images of all `files`, one behind the other, (3, 32, 32) bytes each. std::runtime_error "PATH: ..."
-/// for a file that is no whole number of records (at least one) and, with its byte, for a label above 9.
-/// Keeps the first `subset` images (0: all); std::invalid_argument for more than there are.
+/// The images of all `files`, one after the other, (3, 32, 32) bytes each. std::runtime_error "PATH: ..." for
+/// a file that is no whole number of records (at least one) and, with its byte, for a label above 9. Keeps
+/// the first `subset` images (0: all); std::invalid_argument for more than there are.
 Dataset read_cifar10(std::span<const std::filesystem::path> files, std::int64_t subset = 0);
 
 }  // namespace fp16lab::engine::data

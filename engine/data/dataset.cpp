@@ -232,7 +232,7 @@ void ExampleArray::visit(std::span<const std::uint32_t> rows,
   std::vector<std::byte> buffer;
   for (std::size_t i = 0; i < total;) {
     const std::size_t first = rows.empty() ? i : rows[i];
-    std::size_t run = 1;  // of examples that follow each other
+    std::size_t run = 1;  // a run of examples that follow each other
     while (run < block && i + run < total && (rows.empty() || rows[i + run] == first + run)) ++run;
     if (held_ != nullptr) {
       visitor(std::span(*held_).subspan(first * size, run * size));

@@ -19,16 +19,16 @@
 
 namespace fp16lab::engine::data {
 
-/// Examples that lie in a file at equal distances.
+/// Examples at equal distances in a file.
 struct FilePiece {
   std::shared_ptr<const InputFile> file;
-  std::uint64_t offset = 0;  ///< bytes; of the first of them
+  std::uint64_t offset = 0;  ///< bytes; that of the first of them
   std::uint64_t stride = 0;  ///< bytes; from one to the next, at least an example
   std::int64_t count = 0;
 };
 
 /// The numbers of all examples of a data set: an array whose first axis counts the examples.
-/// In memory, or in files and read whenever somebody asks. Copies share what they hold.
+/// In memory, or in files and read on demand. Copies share their contents.
 class ExampleArray {
  public:
   /// An array in files of so many bytes at most is held in memory as well.
@@ -76,7 +76,7 @@ class ExampleArray {
 
 /// The numbers themselves; FP64, and integers beyond 2^24, rounded to nearest. Sizes must fit.
 void to_floats(DType type, std::span<const std::byte> elements, std::span<float> out);
-/// Integers and booleans; what is above 2^63 - 1 becomes that. std::invalid_argument for other types.
+/// Integers and booleans; values above 2^63 - 1 become that. std::invalid_argument for other types.
 void to_integers(DType type, std::span<const std::byte> elements, std::span<std::int64_t> out);
 /// Integers and booleans.
 constexpr bool is_integer(DType type) { return !is_floating(type); }
@@ -92,7 +92,7 @@ struct SourceFile {
 
 /// Row i of `inputs` is an example, row i of `targets` belongs to it.
 struct Dataset {
-  ExampleArray inputs{};   ///< bytes p stand for p / 255, all others for themselves
+  ExampleArray inputs{};   ///< bytes p mean p / 255, all others themselves
   ExampleArray targets{};  ///< without examples: there are none, and only inputs can be learnt
   /// The order of an example's axes if it is an image, (C, H, W) or (H, W, C).
   std::optional<Layout> images{};
@@ -110,7 +110,7 @@ struct Dataset {
   std::int64_t answers() const {
     return classes == 0 ? 1 : soft ? targets.elements() / classes : targets.elements();
   }
-  /// Where example `index` lies in the arrays.
+  /// Where example `index` is in the arrays.
   std::uint32_t row(std::uint32_t index) const { return rows.empty() ? index : rows[index]; }
 };
 
@@ -165,10 +165,10 @@ inline constexpr std::string_view random_images_name = "random-images";
 /// ones.
 std::span<const DatasetInfo> known_datasets();
 
-/// Where a data set lies, and who said so.
+/// Where a data set is, and which setting named it.
 struct DatasetLocation {
   std::filesystem::path folder;
-  std::string chosen_by;  ///< "data.path", "$FP16LAB_DATA" or that neither is set
+  std::string chosen_by;  ///< "data.path", "$FP16LAB_DATA" or a note that neither is set
 };
 
 /// Looks for the files of `name` (IDX: ".gz" or unpacked) in `path` if that is not empty, else in

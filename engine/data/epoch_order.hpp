@@ -11,7 +11,7 @@ namespace fp16lab::engine::data {
 /// (seed, "data.shuffle", epoch), with unbiased bounded integers (Lemire, ACM TOMACS 29, 2019). count < 2^32.
 std::vector<std::uint32_t> shuffled_order(std::uint64_t seed, std::uint64_t epoch, std::int64_t count);
 
-/// Keeps the order of one epoch, because consecutive batches ask for the same one.
+/// Keeps the order of one epoch, because consecutive batches use the same one.
 class EpochOrder {
  public:
   /// Without `shuffle`, 0 .. count-1 in every epoch. 0 <= count < 2^32.

@@ -173,7 +173,7 @@ IdxArray read_idx(const std::filesystem::path& path, int dimensions) {
                     "can follow the header",
                     name, fmt::join(array.extents, " x "), size, source->remaining_at_most()));
 
-  // Elements, and nothing behind them.
+  // Elements, and nothing after them.
   array.values.resize(static_cast<std::size_t>(size));
   got = source->read(array.values.data(), array.values.size());
   if (got < array.values.size())

@@ -23,7 +23,7 @@ bool is_idx_file(const std::filesystem::path& path);
 /// Reads `path`, plain or gzip-compressed (decided by its first bytes, not by its name), and checks
 /// everything: the magic number for `dimensions` extents (0: one to eight) of unsigned bytes, extents that
 /// are not zero and not larger than the file can hold, exactly as many elements as they say, an undamaged
-/// gzip stream and nothing behind the end. Anything else throws std::runtime_error "PATH: what is wrong, at
+/// gzip stream and nothing after the end. Anything else throws std::runtime_error "PATH: what is wrong, at
 /// which byte, expected and actual".
 IdxArray read_idx(const std::filesystem::path& path, int dimensions);
 

@@ -1,4 +1,4 @@
-// The data sets that have names, and where they lie.
+// The data sets that have names, and where they are.
 #include <fmt/format.h>
 
 #include <cstdlib>

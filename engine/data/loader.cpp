@@ -80,7 +80,7 @@ void Loader::place(std::span<const float> image, const ImageChange& change, std:
   };
   const std::int64_t from_step = from == Layout::nchw ? 1 : channels,
                      to_step = to == Layout::nchw ? 1 : channels;
-  // Columns of the output that lie on the image: x with 0 <= x - padding + right < width.
+  // Columns of the output that are on the image: x with 0 <= x - padding + right < width.
   const std::int64_t begin = padding + std::clamp<std::int64_t>(-change.right, 0, width),
                      end = padding + std::clamp<std::int64_t>(width - change.right, 0, width);
   for (std::int64_t c = 0; c < channels; ++c) {

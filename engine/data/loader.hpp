@@ -30,7 +30,7 @@ struct Augmentation {
   bool any() const { return flip || crop_padding > 0; }
 };
 
-/// What becomes of one image in one epoch: it is mirrored, and then what lies `down` and `right` of it takes
+/// What becomes of one image in one epoch: it is mirrored, and then the part `down` and `right` of it takes
 /// its place.
 struct ImageChange {
   bool flip = false;
@@ -54,7 +54,7 @@ inline ImageChange change_of(const Augmentation& augmentation, std::uint64_t see
       .flip = augmentation.flip && (words[0] >> 31) != 0, .down = place(words[1]), .right = place(words[2])};
 }
 
-/// Of LoaderOptions::padding and Augmentation::crop_padding.
+/// For LoaderOptions::padding and Augmentation::crop_padding.
 inline constexpr std::int64_t most_padding = 16384;
 
 struct LoaderOptions {
@@ -62,12 +62,12 @@ struct LoaderOptions {
   Targets targets = Targets::labels;
   bool shuffle = true;
   std::uint64_t seed = 0;
-  /// Of images: batches (B, C, H, W) or (B, H, W, C), whatever the order in the data set; without it they are
-  /// flat, (B, features), in the data set's order.
+  /// Images come in batches (B, C, H, W) or (B, H, W, C), whatever the order in the data set; without it they
+  /// are flat, (B, features), in the data set's order.
   std::optional<Layout> layout = {};
-  /// Rows and columns added on each of the four sides of an image, of the value that 0 has; to most_padding.
+  /// Rows and columns added on each side of an image, with the value that 0 has; to most_padding.
   std::int64_t padding = 0;
-  Augmentation augmentation = {};   ///< of images; what a crop adds has the value of 0 as well
+  Augmentation augmentation = {};   ///< for images; what a crop adds has the value of 0 as well
   std::string_view split = "test";  ///< BatchSource::split; a literal
 };
 
@@ -107,12 +107,12 @@ class Loader final : public BatchSource {
   LoaderOptions options_;
   EpochOrder order_;
   Shape input_shape_;
-  ImageSize image_;      ///< of images
-  bool placed_ = false;  ///< does an image not lie in a batch as it lies in the data set?
+  ImageSize image_;      ///< size of images
+  bool placed_ = false;  ///< does an image's layout in a batch differ from that in the data set?
   std::vector<float> inputs_, numbers_, image_values_;  ///< host memory of one batch, and of one image
   std::vector<std::int32_t> symbols_, labels_;
-  std::vector<std::int64_t> integers_;  ///< of one example
-  std::vector<std::byte> buffer_;       ///< of one example that is read
+  std::vector<std::int64_t> integers_;  ///< those of one example
+  std::vector<std::byte> buffer_;       ///< for one example that is read
 };
 
 }  // namespace fp16lab::engine::data

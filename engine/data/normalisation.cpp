@@ -47,7 +47,7 @@ Normalisation of_numbers(const Dataset& training, const ChannelOrder& order) {
   std::vector<float> values(static_cast<std::size_t>(training.inputs.elements()));
   const std::size_t size = training.inputs.example_bytes();
   const auto here = static_cast<double>(order.elements);
-  double seen = 0;  // elements of each channel
+  double seen = 0;  // elements in each channel
   training.inputs.visit(training.rows, [&](std::span<const std::byte> examples) {
     for (; !examples.empty(); examples = examples.subspan(size)) {
       to_floats(training.inputs.type(), examples.first(size), values);

@@ -1,4 +1,4 @@
-// From the numbers of a data set to what a network is given.
+// From the numbers of a data set to a network's inputs.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace fp16lab::engine::data {
 
 /// An input x (p / 255 of a byte p) becomes float((x - mean) / deviation), with the inner arithmetic in FP64.
 struct Normalisation {
-  /// Of each channel: an image's channels, or the last axis of anything else. One of each: of all.
+  /// One for each channel: an image's channels, or the last axis of anything else. A single one serves all.
   std::vector<double> mean{0}, deviation{1};
 };
 /// x itself.
@@ -26,7 +26,7 @@ inline Normalisation unit_normalisation() { return {}; }
 /// infinity, and for symbols.
 Normalisation standard_normalisation(const Dataset& training);
 
-/// Where the channels of an example lie: element p of channel c is number c * channel_stride + p *
+/// Where the channels of an example are: element p of channel c is number c * channel_stride + p *
 /// element_stride.
 struct ChannelOrder {
   std::size_t channels = 1, elements = 0;  ///< elements of one channel
@@ -51,7 +51,7 @@ class Normaliser {
   Normalisation normalisation_;
   bool identity_ = false;
   std::vector<float> zeros_;
-  std::vector<std::array<float, 256>> bytes_;  ///< of each mean: by byte
+  std::vector<std::array<float, 256>> bytes_;  ///< for each mean: by byte
 };
 
 }  // namespace fp16lab::engine::data

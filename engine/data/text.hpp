@@ -17,7 +17,7 @@
 
 namespace fp16lab::engine::data {
 
-/// What a symbol of a text stands for.
+/// What a symbol of a text means.
 enum class Tokens {
   bytes,  ///< one byte
   words,  ///< a word with the space before it, digits, marks, or a run of spaces: see first_word
@@ -26,13 +26,13 @@ constexpr std::array<std::string_view, 2> names_of(Tokens) { return {"bytes", "w
 
 /// A text in pieces that follow each other and leave nothing out, in the manner of GPT-2 (Radford et al.
 /// 2019, section 2.2) before its byte pairs: a run of letters, of digits, or of other marks, each with one
-/// space before it if there is one; what is left of white space is a piece of its own. Letters are those of
+/// space before it if there is one; the remaining white space is a piece of its own. Letters are those of
 /// ASCII, the apostrophe, and every byte above 127, so that words of UTF-8 stay whole. Returns the piece that
 /// `text` begins with; nothing of an empty text.
 std::string_view first_word(std::string_view text);
 
-/// A text as symbols: symbol i stands for the bytes `vocabulary[i]`. The vocabulary is the distinct tokens of
-/// the whole file in ascending order of their bytes, so nothing in the test set is unknown.
+/// A text as symbols: symbol i means the bytes `vocabulary[i]`. The vocabulary is the distinct tokens of the
+/// whole file in ascending order of their bytes, so nothing in the test set is unknown.
 struct Text {
   std::vector<std::string> vocabulary;
   std::vector<std::int32_t> symbols;
@@ -46,13 +46,13 @@ struct Text {
 
 /// The text whose bytes are `bytes`; no files. std::invalid_argument if there are none, or 2^31 tokens.
 Text make_text(std::string_view bytes, Tokens tokens = Tokens::bytes);
-/// How many of `symbols`, a part of `text`, stand for one character that begins in it. Of bytes: 1 for ASCII,
-/// 3 for Chinese; 1 too for what is no UTF-8, where every byte counts as a character. 1 for none.
+/// How many of `symbols`, a part of `text`, spell one character that begins in it. For bytes: 1 for ASCII, 3
+/// for Chinese; 1 too for what is no UTF-8, where every byte counts as a character. 1 for none.
 double symbols_per_character(const Text& text, std::span<const std::int32_t> symbols);
-/// The bytes that `symbols` stand for. std::out_of_range for a symbol that `text` does not have.
+/// The bytes that `symbols` spell. std::out_of_range for a symbol that `text` does not have.
 std::string bytes_of(const Text& text, std::span<const std::int32_t> symbols);
 
-/// Where a text lies, and who said so.
+/// Where a text is, and which setting named it.
 struct TextLocation {
   std::filesystem::path file;
   std::string chosen_by;  ///< "data.path", "$FP16LAB_DATA" or "the folder of scripts/setup.sh"
@@ -65,7 +65,7 @@ std::filesystem::path exported_text(std::string_view name);
 /// $FP16LAB_DATA (or its subfolder `name`) if that is set, else takes exported_text(name). The first that
 /// applies is the only one tried. The name "text" has no file but `path`. std::invalid_argument for a name
 /// that is unknown or not of text, and for "text" without a path; std::runtime_error naming the file that is
-/// missing, who chose it, and the Debian package.
+/// missing, the setting that chose it, and the Debian package.
 TextLocation find_text(std::string_view name, const std::filesystem::path& path);
 
 /// std::runtime_error if the file cannot be read or is empty.

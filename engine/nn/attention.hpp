@@ -15,7 +15,7 @@ struct AttentionOptions {
   std::int64_t features = 0;  ///< E, a multiple of heads
   std::int64_t heads = 1;
   bool causal = true;    ///< position t sees positions <= t, as in GPT; false: all
-  float dropout = 0.0f;  ///< of the attention weights
+  float dropout = 0.0f;  ///< for the attention weights
   /// > 0: weights of qkv normal(0, deviation), biases 0 (GPT-2); 0: torch_linear
   float deviation = 0.0f;
   float output_deviation = 0.0f;  ///< likewise of out

@@ -7,7 +7,7 @@ namespace fp16lab::engine::nn {
 
 namespace {
 
-/// Refuses channels, kernels and groups of which there is no `layer`.
+/// Refuses channels, kernels and groups that no `layer` can have.
 void check(const char* layer, const std::string& path, const Conv2dOptions& options) {
   const auto [rows, columns] = options.kernel;
   const std::int64_t inputs = options.inputs, outputs = options.outputs, groups = options.geometry.groups;

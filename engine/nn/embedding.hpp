@@ -1,4 +1,4 @@
-// Embedding: a table of learned vectors, of symbols or of positions.
+// Embedding: a table of learned vectors, for symbols or for positions.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace fp16lab::engine::nn {
 struct EmbeddingOptions {
   std::int64_t symbols = 0;   ///< V >= 1
   std::int64_t features = 0;  ///< E >= 1
-  /// of the normal distribution of initial weights: 1 as torch.nn.Embedding, 0.02 as GPT-2
+  /// that of the normal distribution of initial weights: 1 as torch.nn.Embedding, 0.02 as GPT-2
   float deviation = 1.0f;
   std::uint64_t seed = 0;
 };
@@ -34,7 +34,7 @@ class Embedding final : public Module {
 class PositionEmbedding final : public Module {
  public:
   PositionEmbedding(Backend& backend, std::string path, const EmbeddingOptions& options);
-  /// x (B, T, ...) with T <= V, of which only T is asked -> (T, E), to be added to (B, T, E)
+  /// x (B, T, ...) with T <= V, of which only T matters -> (T, E), to be added to (B, T, E)
   Variable forward(Tape& tape, const Variable& x) override;
 
  private:

@@ -12,7 +12,7 @@
 namespace fp16lab::engine::nn {
 
 /// For a layer with fan_in inputs and fan_out outputs. U(b) is uniform on [-b, b), N(s) normal with mean 0
-/// and deviation s. Biases are 0 unless said otherwise.
+/// and deviation s. Biases are 0 by default.
 enum class Initialization {
   /// weight and bias U(1/sqrt(fan_in)): torch.nn.Linear and Conv2d, kaiming_uniform(a = sqrt 5)
   torch_linear,

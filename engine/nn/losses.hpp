@@ -24,7 +24,7 @@ inline Variable mse_loss(const Variable& prediction, const Tensor& target) {
 
 /// What a network is trained to make small; the mean over the batch.
 enum class LossKind {
-  cross_entropy,    ///< of softmax; logits (rows, classes), targets i32 (rows) or f32 (rows, classes)
+  cross_entropy,    ///< applies softmax; logits (rows, classes), targets i32 (rows) or f32 (rows, classes)
   mse,              ///< mean over batch and outputs; targets f32, as many as outputs; likewise those below
   l1,               ///< |error|
   huber,            ///< e^2 / 2 up to `delta`, then straight
@@ -37,13 +37,13 @@ constexpr std::array<std::string_view, 5> names_of(LossKind) {
 struct LossOptions {
   LossOptions(LossKind which = LossKind::cross_entropy) : kind(which) {}  // NOLINT: a kind is a loss
   LossKind kind;
-  /// Of cross_entropy, in [0, 1): the target's probability is 1 - s + s / classes, the others' s / classes
+  /// For cross_entropy, in [0, 1): the target's probability is 1 - s + s / classes, the others' s / classes
   /// (Szegedy et al. 2016; torch.nn.CrossEntropyLoss); soft labels p become (1 - s) p + s / classes.
   float label_smoothing = 0;
   /// Cross entropy from probabilities, as tutorials with one-hot targets compute it. Implied by smoothing.
   bool one_hot = false;
-  ops::SoftmaxGradient soft = ops::SoftmaxGradient::formula;  ///< of cross_entropy of soft labels
-  float delta = 1;                                            ///< of huber, > 0
+  ops::SoftmaxGradient soft = ops::SoftmaxGradient::formula;  ///< for cross_entropy of soft labels
+  float delta = 1;                                            ///< for huber, > 0
 };
 
 /// Scalar. Targets of equal element count but another shape take the output's.

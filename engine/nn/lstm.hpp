@@ -14,7 +14,7 @@ struct LstmOptions {
   std::int64_t inputs = 0;  ///< >= 1
   std::int64_t hidden = 0;  ///< >= 1
   std::int64_t layers = 1;  ///< >= 1
-  float dropout = 0.0f;     ///< of every layer's output but the last one's
+  float dropout = 0.0f;     ///< for every layer's output but the last one's
   std::uint64_t seed = 0;
 };
 
@@ -42,7 +42,7 @@ class Lstm final : public Module {
   struct Layer {
     Parameter *weight_input, *weight_hidden, *bias_input, *bias_hidden;
     std::string input_scope, hidden_scope, gates_scope, cell_scope;
-    Dropout* dropout;  ///< of its output; null after the last layer
+    Dropout* dropout;  ///< for its output; null after the last layer
   };
   /// sequence (T B, inputs), time-major -> (T B, hidden)
   Variable run_layer(Tape& tape, const Layer& layer, const Variable& sequence, std::int64_t steps);

@@ -18,8 +18,8 @@ struct Buffer {
   Tensor value;
 };
 
-/// Parameters and scopes carry the path from the root: "encoder.fc1.weight". Whether a forward pass trains is
-/// said by the tape's StepContext.
+/// Parameters and scopes carry the path from the root: "encoder.fc1.weight". The tape's StepContext says
+/// whether a forward pass trains.
 class Module {
  public:
   virtual ~Module() = default;

@@ -22,7 +22,7 @@ void check_features(const char* module, const std::string& path, std::int64_t fe
 }
 
 /// running = (1 - momentum) * running + (momentum * correction) * batch: two products and a sum, each
-/// rounded; one of 16 bits is rounded once more, where it is stored.
+/// rounded; one with 16 bits is rounded once more, where it is stored.
 void update_running(Backend& backend, float momentum, float correction, const Tensor& batch,
                     Tensor& running) {
   Tensor share = backend.empty(batch.shape(), DType::f32);

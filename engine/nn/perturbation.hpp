@@ -1,4 +1,4 @@
-// The smallest change that weights can have: what training makes of it is what training does by itself.
+// The smallest change that weights can have: it shows how much training amplifies a difference by itself.
 #pragma once
 
 #include <cstdint>

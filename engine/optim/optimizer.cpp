@@ -66,7 +66,7 @@ void update_once(const OptimizerRow& row, const WeightStep& weight) {
   weight.backend.update(call_of(row.rule, weight));
 }
 
-/// What global_norm leaves of one tensor, in a StepState of its own.
+/// The result of global_norm for one tensor, in a StepState of its own.
 Tensor norm_of(Backend& backend, const Tensor& x) {
   Tensor norm = backend.empty({static_cast<std::int64_t>(sizeof(StepState))}, DType::u8);
   backend.global_norm(std::span(&x, 1), norm);
@@ -260,7 +260,7 @@ std::span<Tensor> Optimizer::gradients() {
 }
 
 void Optimizer::apply(Tensor& step) {
-  gradients_.clear();  // no share of their memory: the next backward pass may want it in another dtype
+  gradients_.clear();  // no share of their memory: the next backward pass may need it in another dtype
   const AdvanceSteps advance{.optimizer = static_cast<std::uint64_t>(index_),
                              .beta1 = (row_->reads & reads::betas) != 0 ? update_.beta1 : 1.0f,
                              .beta2 = (row_->reads & reads::betas) != 0 ? update_.beta2 : 1.0f};

@@ -20,13 +20,13 @@
 
 namespace fp16lab::engine::optim {
 
-/// What an algorithm reads of OptimizerOptions besides learning rate and decay.
+/// The fields of OptimizerOptions that an algorithm reads besides learning rate and decay.
 namespace reads {
 inline constexpr unsigned momentum = 1, dampening = 2, nesterov = 4, betas = 8, averages = 16, epsilon = 32;
 }
 
 /// The optimizers, in an order that files hold: ROW(name, rule, others, states, adaptive, epsilon, decay,
-/// reads, move), of which OptimizerRow says more. Keys, help, lists and most tests take a row by themselves.
+/// reads, move), described by OptimizerRow. Keys, help, lists and most tests take a row by themselves.
 #define FP16LAB_OPTIMIZERS(ROW)                                                                             \
   ROW(sgd, sgd, sgd, 1, false, 1e-8, "L2 for", reads::momentum | reads::dampening | reads::nesterov,        \
       update_once)                                                                                          \
@@ -58,40 +58,40 @@ struct OptimizerOptions {
   /// >= 0; L2 for sgd, adam and rmsprop, decoupled for adamw and muon, a part of the update for lamb and
   /// adam_weight_decay
   double weight_decay = 0.0;
-  double beta1 = 0.9;  ///< of adam, adamw, lamb and adam_weight_decay: in [0, 1)
+  double beta1 = 0.9;  ///< for adam, adamw, lamb and adam_weight_decay: in [0, 1)
   double beta2 = 0.999;
   double alpha = 0.99;  ///< rmsprop: in [0, 1)
   bool centered =
       false;  ///< rmsprop: divides by the deviation of the gradients, not by their root mean square
-  std::optional<double> epsilon = {};  ///< of all but sgd: >= 0; nothing: as epsilon_of says
+  std::optional<double> epsilon = {};  ///< for all but sgd: >= 0; nothing: as epsilon_of says
   /// Every gradient is multiplied by float(1 / loss_scale) first: MindSpore's way to divide where the scaler
   /// leaves it to the optimizer (ScalerOptions::drop_overflow_update = false). Weight decay is added
   /// afterwards, to the unscaled gradient (MindSpore adds loss_scale times the decay before: equal but for
-  /// rounding). Finite, > 0; 1: nothing is multiplied.
+  /// rounding). Finite, > 0; 1: no multiplication.
   double loss_scale = 1.0;
   ScheduleOptions schedule = {};
-  /// Weights of 16 bits keep what rounding takes from their updates, as WeightStore::compensation. Others are
-  /// updated as ever; std::invalid_argument if all are.
+  /// 16-bit weights keep what rounding takes from their updates, as WeightStore::compensation. Others are
+  /// updated as usual; std::invalid_argument if all are.
   bool kahan = false;
   /// The updates of 16-bit weights are rounded stochastically (WeightStore::stochastic), by words of
   /// (seed, "<parameter>/rounding", iteration). As kahan: not both, and some weight has 16 bits.
   bool stochastic_rounding = false;
   std::uint64_t seed = 0;
-  bool set_to_zero = false;  ///< what clear_gradients() leaves: zeros, or nothing (Paddle's clear_grad)
+  bool set_to_zero = false;  ///< the result of clear_gradients(): zeros, or nothing (Paddle's clear_grad)
 };
 
 class Optimizer;
 struct WeightStep;
 
-/// What is known of an algorithm.
+/// The facts about an algorithm.
 struct OptimizerRow {
-  UpdateRule rule;    ///< of the table of update rules; it names the states
+  UpdateRule rule;    ///< from the table of update rules; it names the states
   Algorithm others;   ///< what moves weights that are no matrices
-  int kept_states;    ///< how many of the rule's states live from step to step
+  int kept_states;    ///< how many of the rule's states persist from step to step
   bool adaptive;      ///< it divides by what the gradients were, so that their scale cancels
   double epsilon;     ///< where none is given
   const char* decay;  ///< what it makes of weight_decay, for help
-  unsigned reads;     ///< of its options; powers of betas that it reads advance with its steps
+  unsigned reads;     ///< its options; powers of betas that it reads advance with its steps
   void (*move)(const OptimizerRow& row, const WeightStep& weight);
 };
 
@@ -123,7 +123,7 @@ struct WeightUpdate {
   bool done;  ///< after the update
 };
 
-/// What clearing leaves of a gradient.
+/// The state of a gradient after clearing.
 enum class ClearTo { none, zero };
 
 using amp::NamedTensor;
@@ -147,7 +147,7 @@ class Optimizer final : public amp::ScaledOptimizer {
   std::string_view name() const override { return name_of(options_.name); }
   std::span<Parameter* const> parameters() const override { return parameters_; }
   void apply(Tensor& step) override;
-  /// Who sees a WeightUpdate. Not owned; may be null.
+  /// The observer of WeightUpdate. Not owned; may be null.
   void set_tap(Tap* tap) { tap_ = tap; }
 
   void begin_iteration(Tensor& step);
@@ -159,15 +159,14 @@ class Optimizer final : public amp::ScaledOptimizer {
   void clear_gradients() { clear_gradients(options_.set_to_zero ? ClearTo::zero : ClearTo::none); }
   /// Those of the parameters that a backward has reached, in parameter order; valid until the next call.
   std::span<Tensor> gradients();
-  /// State tensors in parameter order; behind them "<parameter>.compensation" with kahan, in its parameter's
-  /// dtype.
+  /// State tensors in parameter order; then "<parameter>.compensation" with kahan, in its parameter's dtype.
   const std::vector<NamedTensor>& state() const { return state_; }
   const OptimizerOptions& options() const { return options_; }
 
  private:
   /// Adds a state tensor of zeros in the shape of `parameter`; returns its position in state().
   std::size_t add_state(const Parameter& parameter, std::string_view suffix, DType dtype = DType::f32);
-  /// The state that 16-bit weights have besides.
+  /// The additional state of 16-bit weights.
   void prepare_stores();
 
   Backend* backend_;
@@ -179,9 +178,9 @@ class Optimizer final : public amp::ScaledOptimizer {
   Tap* tap_ = nullptr;
   std::vector<NamedTensor> state_;
   std::vector<std::array<std::ptrdiff_t, most_update_states>>
-      places_;                         ///< of each parameter's states; -1: none
-  std::vector<WeightStore> stores_;    ///< of the parameters; empty: the default for all
-  std::vector<Tensor> compensations_;  ///< of the parameters, where stores_ point to them
+      places_;                         ///< where each parameter's states are; -1: none
+  std::vector<WeightStore> stores_;    ///< the parameters'; empty: the default for all
+  std::vector<Tensor> compensations_;  ///< the parameters', where stores_ point to them
   std::vector<Tensor> gradients_;      ///< kept for its capacity
   Tensor learning_rates_;              ///< f32 table in back-end memory, indexed by taken_steps
 };

@@ -1,4 +1,4 @@
-// The optimizers' scalar programs: what they do to a StepState where that lies, on every back end.
+// The optimizers' scalar programs: their changes to a StepState in that state's memory, on every back end.
 #pragma once
 
 #include <cstddef>

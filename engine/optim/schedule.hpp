@@ -1,5 +1,5 @@
-// Learning-rate schedules: host-computed tables, indexed on the back end by the number of *taken* steps.
-// A skipped step therefore does not move the schedule (what users of other scalers ask for: pytorch#67590).
+// Learning-rate schedules: host-computed tables, indexed on the back end by the number of *taken* steps. A
+// skipped step therefore does not move the schedule (as users of other scalers request: pytorch#67590).
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ struct ScheduleOptions {
       0;  ///< linear from learning_rate / warmup_steps up to learning_rate, before any of them
   /// cosine, linear, polynomial: where they reach minimum_factor; counts the warm-up
   std::uint64_t total_steps = 0;
-  double minimum_factor = 0.0;      ///< of the same: final learning rate as a share of the first, in [0, 1]
+  double minimum_factor = 0.0;      ///< for the same: final learning rate as a share of the first, in [0, 1]
   std::uint64_t step_interval = 0;  ///< step: multiply by step_factor every so many steps
   double step_factor = 0.1;         ///< in (0, 1]
   double power = 1.0;               ///< polynomial: finite, above 0

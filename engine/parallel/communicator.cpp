@@ -17,7 +17,7 @@ namespace fp16lab::engine::parallel {
 
 namespace {
 
-/// One rank: nothing is ever under way.
+/// One rank: no message is ever under way.
 class SingleProcess final : public Communicator {
  public:
   SingleProcess(std::string host) : Communicator(0, {std::move(host)}, "one process") {}
@@ -72,7 +72,7 @@ std::unique_ptr<Exchange> Communicator::start(std::uint64_t ticket, int phase,
     from[static_cast<std::size_t>(message.from)] = true;
     received.push_back(message);
   }
-  // Everybody begins with the next rank, so that no rank is everybody's first.
+  // Every rank begins with the next one, so that no rank is every other's first.
   const auto distance = [&](int peer) { return (peer - rank_ + size()) % size(); };
   std::ranges::sort(sent, {}, [&](const Outgoing& message) { return distance(message.to); });
   std::ranges::sort(received, std::greater{},

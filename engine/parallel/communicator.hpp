@@ -2,11 +2,11 @@
 // maxima of integers, which have no order.
 //
 // Every verb is collective: all ranks call the same verbs with fitting sizes in the same order, from one
-// thread. Messages go point to point, so that a receiver knows of each how long it has to be and from whom:
-// a message of another length is an error that names both ranks, and a wait that reaches the time limit names
-// the ranks that sent nothing. After either the run cannot go on. A communicator of MPI then says one line
-// (this rank, its host, the place that set_place named last) on stderr and calls MPI_Abort, which ends all
-// ranks; that of one process waits for nobody.
+// thread. Messages go point to point, so that a receiver knows the length and the sender of each: a message
+// of another length is an error that names both ranks, and a wait that reaches the time limit names the ranks
+// that sent nothing. After either the run cannot go on. An MPI communicator then prints one line (this rank,
+// its host, the place that set_place named last) on stderr and calls MPI_Abort, which ends all ranks; that of
+// one process waits for no other.
 #pragma once
 
 #include <cstddef>
@@ -69,7 +69,7 @@ class Communicator {
   void set_place(std::string_view place) { place_ = place; }
   const std::string& place() const { return place_; }
 
-  /// Seconds (> 0) that a verb waits for other ranks from now on; nothing where nobody waits.
+  /// Seconds (> 0) that a verb waits for other ranks from now on; no effect without other ranks.
   virtual void set_time_limit(double) {}
 
   /// Bytes that this rank has sent to others so far.
@@ -77,17 +77,16 @@ class Communicator {
 
   // ---- verbs that return when they are done
 
-  /// send[r] goes to rank r, receive[r] comes from it: one of each for every rank, this one too (it is
-  /// copied). Sizes may differ from pair to pair; receive[r] of rank s is as long as send[s] of rank r. Empty
-  /// ones are not sent. Any length: above 2^30 bytes a message travels in pieces. send and receive do not
-  /// overlap.
+  /// send[r] goes to rank r, receive[r] comes from it: one for every rank, this one too (it is copied). Sizes
+  /// may differ from pair to pair; receive[r] of rank s is as long as send[s] of rank r. Empty ones are not
+  /// sent. Any length: above 2^30 bytes a message travels in pieces. send and receive do not overlap.
   void all_to_all(std::span<const std::span<const std::byte>> send,
                   std::span<const std::span<std::byte>> receive);
 
   /// `bytes` is cut at ends[0], ends[1], ..., ends[size() - 1] = bytes.size(), ascending: piece r is what
   /// rank r has before, and what every rank has after.
   void all_gather(std::span<std::byte> bytes, std::span<const std::size_t> ends);
-  /// A text of every rank, by rank: of any lengths, known only to whom they belong.
+  /// A text of every rank, by rank: any lengths, known only to the rank that has it.
   std::vector<std::string> all_gather(std::string_view own);
 
   /// values[i] becomes the sum over ranks, modulo 2^64: exact, the same on all of them.
@@ -97,7 +96,7 @@ class Communicator {
   /// Is it true of any rank?
   bool any(bool mine);
 
-  /// Every rank gets what `from` has in `bytes`; of one length everywhere.
+  /// Every rank gets what `from` has in `bytes`; the length is the same everywhere.
   void broadcast(std::span<std::byte> bytes, int from);
 
   /// MPI_Allreduce itself, which no promise covers: adds `values` (codes of f32, f16 or bf16) over the ranks
@@ -106,15 +105,15 @@ class Communicator {
 
   // ---- verbs under way
 
-  /// A number for what begins now, the same on every rank that counts the same verbs: exchanges with
-  /// different numbers never mix, in whichever order they start.
+  /// A number for the exchange that begins now, the same on every rank that counts the same verbs: exchanges
+  /// with different numbers never mix, in whichever order they start.
   std::uint64_t next_ticket() { return tickets_++; }
 
   /// Starts `phase` (0 to 3) of `ticket`. At most one message to and one from each rank; none to or from this
   /// one; empty ones are left out on both sides. The exchange must be done before it is destroyed.
   std::unique_ptr<Exchange> start(std::uint64_t ticket, int phase, std::span<const Outgoing> outgoing,
                                   std::span<const Incoming> incoming);
-  /// Until it is done, or the time limit is reached.
+  /// Waits until it is done, or the time limit is reached.
   virtual void wait(Exchange& exchange) = 0;
 
   /// Ends all ranks at once with `exit_code`, without waiting for any of them: for an error that only this
@@ -123,7 +122,7 @@ class Communicator {
 
  protected:
   Communicator(int rank, std::vector<std::string> hosts, std::string library);
-  /// What `start` does, behind its checks.
+  /// What `start` does, after its checks.
   virtual std::unique_ptr<Exchange> begin(std::uint64_t ticket, int phase, std::span<const Outgoing> outgoing,
                                           std::span<const Incoming> incoming) = 0;
   void set_hosts(std::vector<std::string> hosts) { hosts_ = std::move(hosts); }
@@ -160,10 +159,10 @@ Launch launch_of_environment();
 
 /// The ranks that the launcher started, through the plugin of its MPI: libfp16lab_mpi_openmpi.so or
 /// libfp16lab_mpi_mpich.so beside this program, or FP16LAB_MPI_PLUGIN. One process without a launcher. Once a
-/// process: MPI cannot be joined again. The communicator says goodbye (MPI_Finalize) when it is destroyed,
-/// unless that is for an exception: then this process just ends, and the launcher ends the others.
-/// CommunicatorUnavailable where there is no plugin, or it is of another build, with the package and the
-/// CMake option; std::invalid_argument for options out of their ranges.
+/// process: MPI cannot be joined again. The destructor of the communicator calls MPI_Finalize, unless that is
+/// for an exception: then this process just ends, and the launcher ends the others. CommunicatorUnavailable
+/// where there is no plugin, or it is of another build, with the package and the CMake option;
+/// std::invalid_argument for options out of their ranges.
 std::unique_ptr<Communicator> join_mpi(const JoinOptions& options = {});
 
 }  // namespace fp16lab::engine::parallel

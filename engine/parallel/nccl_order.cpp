@@ -13,8 +13,8 @@
 namespace fp16lab::engine::parallel {
 namespace {
 
-/// The ranks' buffers, and the two things that a message can do at its destination. Of a message it carries
-/// the elements that the buffers hold.
+/// The ranks' buffers, and the two things that a message can do at its destination. It carries the elements
+/// of a message that the buffers hold.
 template <class T>
 class Wire {
  public:

@@ -4,8 +4,8 @@
 // FP addition is not associative, so the algorithm is part of the result. Two algorithms as NCCL builds them
 // (NVIDIA/nccl, src/device/all_reduce.h and src/graph/trees.cc, one channel), here in one process, for
 // experiments: as exp_allreduce's emulated ranks, and as orders of sums over shards (wire_options.hpp):
-//   ring  reduce-scatter, then all-gather, over R chunks. Chunk c sets out from rank c + 1 (mod R) and goes
-//         once around; every rank adds its own part to what it received, rank c last:
+//   ring  reduce-scatter, then all-gather, over R chunks. Chunk c starts at rank c + 1 (mod R) and goes once
+//         around; every rank adds its own part to what it received, rank c last:
 //           ((x[c+1] + x[c+2]) + x[c+3]) + ... + x[c]
 //   tree  a double binary tree: the first half of the elements is summed up one tree, the second half up
 //         another one (the first one mirrored if R is even, shifted by a rank if it is odd); every node

@@ -40,7 +40,7 @@ void visit_wire(DType wire, const Visit& visit) {
   }
 }
 
-/// Rows lie far apart, so that the processor does not foresee where the next block begins.
+/// Rows are far apart, so that the processor does not foresee where the next block begins.
 template <class T>
 void prefetch([[maybe_unused]] const T* values, [[maybe_unused]] std::size_t count) {
 #if defined(__GNUC__)
@@ -49,8 +49,8 @@ void prefetch([[maybe_unused]] const T* values, [[maybe_unused]] std::size_t cou
 #endif
 }
 
-/// One block of a shard's values as they travel: divided, then rounded. The span that is returned is `room`,
-/// or `values` where nothing is to be done.
+/// One block of a shard's values as they travel: divided, then rounded. It returns `room`, or `values` where
+/// nothing is to be done.
 template <class T>
 std::span<const T> as_sent(std::span<const float> values, float divisor, std::span<T> room) {
   if constexpr (std::is_same_v<T, float>) {
@@ -80,7 +80,7 @@ std::span<const T> as_sent(std::span<const SmallFloat<F>> values, float divisor,
   }
 }
 
-/// The way back, of any number of values; `sum` may be `out` itself.
+/// The way back, for any number of values; `sum` may be `out` itself.
 template <class T>
 void as_received(std::span<const T> sum, float divisor, std::span<float> out) {
   std::span<const float> values;
@@ -111,13 +111,13 @@ std::span<T> room_for(std::vector<std::byte>& buffer, std::size_t count) {
 
 }  // namespace
 
-/// One call that is under way. The values that this rank sends lie in `parts`: for every owner its slices of
+/// One call that is under way. The values that this rank sends are in `parts`: for every owner its slices of
 /// all nodes of this rank; those that it receives in `arrived`: by rank, slices of that rank's nodes.
 struct ShardTree::Transfer {
   WireOptions wire;
   Divisors divisors;
   std::vector<Stack> stacks;  ///< their rows until they have been read
-  std::size_t elements = 0;   ///< of all
+  std::size_t elements = 0;   ///< all parts'
   std::vector<std::byte> parts, arrived, result;
   std::uint64_t ticket = 0;
   bool returning = false;  ///< the slices are summed, and on their way to all
@@ -221,7 +221,7 @@ class ShardTree::Work {
   }
 
   /// body(first, fold) for blocks that cover [0, n), on several threads where there is enough to do: the fold
-  /// is empty, of the block's elements.
+  /// is empty and has the block's size.
   template <class T, class Body>
   void for_each_block(std::size_t n, const Body& body) {
     std::vector<TreeFold<T>>& of_seats = folds<T>();
@@ -322,7 +322,7 @@ class ShardTree::Work {
     under_way_.erase(transfer);
   }
 
-  /// The subtrees of this rank, one after the other, and then what MPI makes of all ranks'.
+  /// The subtrees of this rank, one after the other, and then MPI's sum over all ranks.
   template <class T>
   void sum_by_library(Transfer& transfer) {
     const std::span<T> sums = transfer.sums<T>();

@@ -26,9 +26,9 @@ namespace fp16lab::engine::parallel {
 
 class ShardTree {
  public:
-  /// `communicator` must outlive it. `shards` is what placed_shards gives this rank, and no sum is collective
-  /// over ranks unless it is everywhere (std::invalid_argument if it is not). `wire` is how `mean` works.
-  /// `threads` >= 1 share additions.
+  /// `communicator` must outlive it. `shards` is what placed_shards gives this rank, and a sum is collective
+  /// on all ranks or on none (std::invalid_argument otherwise). `wire` is how `mean` works. `threads` >= 1
+  /// share additions.
   ShardTree(Communicator& communicator, const Shards& shards, const WireOptions& wire = {}, int threads = 1);
   ~ShardTree();
   ShardTree(const ShardTree&) = delete;
@@ -38,7 +38,7 @@ class ShardTree {
   const WireOptions& wire() const { return wire_; }
 
   /// `rows` holds shards.local rows of out.size() values, row i that of shard first + i; `out` becomes the
-  /// result, the same on every rank, which all ask for as many elements. They do not overlap.
+  /// result, the same on every rank; all ranks request as many elements. They do not overlap.
   /// std::invalid_argument for another size of `rows`.
   class Stack {
    public:
@@ -60,11 +60,11 @@ class ShardTree {
   void sum(std::span<const float> rows, std::span<float> out);
 
   /// The mean over all shards as `wire` says: gradients. With one shard it is a copy. Orders of NCCL cut
-  /// `out` into chunks and halves, so there the bits depend on what is one call and what is two.
+  /// `out` into chunks and halves, so there the bits depend on how values are divided into calls.
   void mean(std::span<const float> rows, std::span<float> out);
 
-  /// Means that travel while others work on. Stacks of one call are one behind the other: the bits are those
-  /// of `mean` of them as one stack. When it returns their rows have been read; their `out` is written until
+  /// Means that travel while others work on. Stacks of one call follow each other: the bits are those of
+  /// `mean` of them as one stack. When it returns their rows have been read; their `out` is written until
   /// `finish`. Ranks start the same means in the same order; `sum` and `mean` may come between. What has
   /// arrived moves on with every call, also with `poll`, which never waits.
   void start_mean(std::span<const Stack> stacks);

@@ -1,11 +1,11 @@
 // Shards: contiguous segments of one batch, whose sums over the batch are made apart and then added by one
 // binary tree.
 //
-// The number of shards V belongs to what a run computes; on how many ranks (processes) they lie does not. A
-// rank holds a contiguous run of shards, and runs differ in length by one at most. node(0, i) is shard i's
-// part, node(level + 1, i) = node(level, 2 i) + node(level, 2 i + 1) in FP32, and the sum is node(log2 V, 0).
-// A run of shards is a few whole nodes, its aligned subtrees, which the rank that holds them can add alone:
-// so the tree, and every bit, is the same for any number of ranks.
+// The number of shards V belongs to what a run computes; the number of ranks (processes) that hold them does
+// not. A rank holds a contiguous run of shards, and runs differ in length by one at most. node(0, i) is shard
+// i's part, node(level + 1, i) = node(level, 2 i) + node(level, 2 i + 1) in FP32, and the sum is node(log2 V,
+// 0). A run of shards is a few whole nodes, its aligned subtrees, which the rank that holds them can add
+// alone: so the tree, and every bit, is the same for any number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace fp16lab::engine::parallel {
 
 inline constexpr std::int64_t most_shards = 1024;
 
-/// The shards of a run, and which of them lie here: [first, first + local). One shard, held here, is a run
-/// that knows nothing of shards.
+/// The shards of a run, and which of them are here: [first, first + local). A run with one shard, held here,
+/// ignores shards.
 struct Shards {
   std::int64_t total = 1;  ///< V: a power of two up to most_shards
   std::int64_t first = 0;

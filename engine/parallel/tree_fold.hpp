@@ -59,7 +59,7 @@ class TreeFold {
     std::span<const T> values;
     int level = 0;
   };
-  static constexpr std::size_t most_levels = 12;  ///< log2(most_shards) + 1, and room for one node
+  static constexpr std::size_t most_levels = 12;  ///< log2(most_shards) + 1, and space for one node
 
   std::size_t elements_ = 0, depth_ = 0;
   std::array<Waiting, most_levels> waiting_;

@@ -1,5 +1,5 @@
-// How a mean over shards is formed: what travels, what it is divided by before, and in which order it is
-// added.
+// How a mean over shards is formed: the format of messages, the divisor before the sum, and the order of the
+// sum.
 //
 // The defaults are the promise: FP32 and the binary tree of shards.hpp. The others are experiments on what
 // frameworks do, with shards in the place of their ranks: an all-reduce in FP16 or BF16 rounds at every hop.
@@ -44,8 +44,8 @@ struct WireOptions {
 
 inline constexpr std::array wire_formats{DType::f32, DType::f16, DType::bf16};
 
-/// The two divisors around the sum of `count` >= 1 values, as FP32 has them: v / before, and sum / after. Of
-/// one that is 1 no division is made.
+/// The two divisors around the sum of `count` >= 1 values, as FP32 has them: v / before, and sum / after. A
+/// divisor of 1 divides nothing.
 struct Divisors {
   float before = 1, after = 1;
 };

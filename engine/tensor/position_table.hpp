@@ -1,4 +1,4 @@
-// Finds where something stands in an array, by a hash of it.
+// Finds where something is in an array, by a hash of it.
 #pragma once
 
 #include <bit>
@@ -9,7 +9,7 @@
 
 namespace fp16lab::engine {
 
-/// Positions under hashes, of arrays that grow and are cleared again and again: clearing costs nothing and
+/// Positions under hashes, for arrays that grow and are cleared again and again: clearing costs nothing and
 /// keeps the memory, so that once warm nothing allocates.
 class PositionTable {
  public:
@@ -25,7 +25,7 @@ class PositionTable {
       if (slot.hash == hash && same(slot.position)) return slot.position;
     }
   }
-  /// Whether it is there already is not asked.
+  /// It does not check whether it is there already.
   void put(std::uint64_t hash, std::size_t position) {
     if (2 * (count_ + 1) > slots_.size()) grow();
     std::size_t at = place_of(hash);
@@ -42,7 +42,7 @@ class PositionTable {
   struct Slot {
     std::uint64_t hash = 0;
     std::size_t position = 0;
-    std::uint64_t round = 0;  ///< of another round than the table's: empty
+    std::uint64_t round = 0;  ///< if not the table's round: empty
   };
   std::size_t place_of(std::uint64_t hash) const {
     return static_cast<std::size_t>(hash * 0x9e3779b97f4a7c15u >> shift_);  // 2^64 over the golden ratio

@@ -29,7 +29,7 @@ constexpr std::size_t class_count = (62 - min_block_log2) * steps_per_octave + 1
 std::size_t class_of(std::size_t bytes) {
   if (bytes <= min_block) return 0;
   if (bytes > max_block) throw std::length_error(fmt::format("a block of {} bytes: at most 2^62", bytes));
-  // bytes - 1 in [2^e, 2^(e+1)): its two bits below the leading one tell the quarter of the octave.
+  // bytes - 1 in [2^e, 2^(e+1)): its two bits below the leading one give the quarter of the octave.
   const int octave = static_cast<int>(std::bit_width(bytes - 1)) - 1;
   const std::size_t quarter = ((bytes - 1) >> (octave - 2)) & (steps_per_octave - 1);
   return static_cast<std::size_t>(octave - min_block_log2) * steps_per_octave + quarter + 1;
@@ -41,7 +41,7 @@ std::size_t size_of_class(std::size_t index) {
 }
 
 /// For AddressSanitizer: the first `usable` of a block's `size` bytes may be used, the rest of its class may
-/// not. Of host memory only: other addresses are not the sanitizer's.
+/// not. Host memory only: other addresses are not the sanitizer's.
 void show_usable([[maybe_unused]] const MemoryResource& resource, [[maybe_unused]] const std::byte* address,
                  [[maybe_unused]] std::size_t usable, [[maybe_unused]] std::size_t size) {
 #if defined(__SANITIZE_ADDRESS__)
@@ -71,7 +71,7 @@ namespace storage_detail {
 struct Block {
   std::atomic<std::uint64_t> shares{0};
   std::byte* address = nullptr;  // nullptr: the header is spare, its memory went back to the resource
-  std::size_t size = 0;          // asked for
+  std::size_t size = 0;          // requested
   std::size_t size_class = 0;
   bool host_accessible = false;
   bool recorded = false;            // some recording reads or writes it
@@ -79,7 +79,7 @@ struct Block {
   std::shared_ptr<PoolCore> owner;  // while live: keeps the pool's memory alive
 };
 
-/// Everything behind one mutex. Headers are owned by `headers_` and never move; free lists only refer to
+/// One mutex guards everything. Headers are owned by `headers_` and never move; free lists only refer to
 /// them.
 class PoolCore : public std::enable_shared_from_this<PoolCore> {
  public:
@@ -139,7 +139,7 @@ class PoolCore : public std::enable_shared_from_this<PoolCore> {
 
   using FreeLists = std::array<Block*, class_count>;
 
-  /// The mutex is held, or nobody else knows the pool.
+  /// The mutex is held, or no other thread knows the pool.
   void release(FreeLists& lists) noexcept {
     for (Block*& list : lists)
       while (Block* block = pop(list)) {

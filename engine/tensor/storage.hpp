@@ -1,9 +1,9 @@
 // Storage: a reference-counted share of pooled memory, and the pool it comes from.
 //
-// A training step asks for the same block sizes again and again. The pool keeps released blocks in free lists
+// A training step requests the same block sizes again and again. The pool keeps released blocks in free lists
 // by size class, so that once warm no step calls malloc or cudaMalloc (cudaMalloc would also synchronise the
-// device). Counts and free lists live in host memory; the blocks themselves live wherever the MemoryResource
-// puts them.
+// device). Counts and free lists are in host memory; the blocks themselves are where the MemoryResource puts
+// them.
 #pragma once
 
 #include <cstddef>
@@ -51,9 +51,9 @@ class Storage {
 
   bool defined() const { return block_ != nullptr; }
   std::byte* data() const;       ///< in the resource's memory space; nullptr if undefined
-  std::size_t size() const;      ///< bytes asked for (the block may be larger); 0 if undefined
+  std::size_t size() const;      ///< bytes requested (the block may be larger); 0 if undefined
   bool host_accessible() const;  ///< false if undefined
-  /// Is this the only share? Then nobody else can read or write the memory, and it may be overwritten or
+  /// Is this the only share? Then no other code can read or write the memory, and it may be overwritten or
   /// handed on.
   bool sole_share() const;
 
@@ -79,13 +79,12 @@ class StoragePool {
   explicit StoragePool(std::unique_ptr<MemoryResource> resource);
 
   /// Uninitialised memory of at least `bytes` bytes (zero is allowed and gives a block too).
-  /// When the resource is exhausted, cached blocks are given back and it is asked again; then
-  /// std::runtime_error.
+  /// When the resource is exhausted, the pool returns cached blocks and tries again; then std::runtime_error.
   Storage allocate(std::size_t bytes);
   PoolStatistics statistics() const;
   /// Recorded verbs know addresses, and write to them whenever they are replayed. So blocks that are taken or
-  /// given back between these two calls are from then on kept apart: they serve later recordings and nobody
-  /// else, and never go back to the resource before the end. Nothing does while a recording is going on.
+  /// given back between these two calls are from then on kept apart: they serve only later recordings, and
+  /// never go back to the resource before the end. Nothing does while a recording is going on.
   void begin_recording();
   void end_recording() noexcept;
 

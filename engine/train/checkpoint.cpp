@@ -168,7 +168,7 @@ std::vector<std::byte> CheckpointFile::read_checked(const std::string& name, DTy
 }
 
 void CheckpointFile::load(TrainingState& state) const {
-  // Checkpoints may have been written under what is an alias today.
+  // Checkpoints may have been written under a name that is an alias today.
   if (amp::canonical_policy_name(metadata("policy")) != amp::canonical_policy_name(state.policy))
     require_same("policy", state.policy, "scaler.policy");
   require_same("optimizer", state.optimizer, "optimizer.name");

@@ -1,6 +1,6 @@
 // Checkpoints: one safetensors file from which a run continues with the same bits at every later step.
 //
-// What is in it:
+// Its content:
 //   NAME                  parameters (FP32 masters) and buffers under their own names, as in a state_dict
 //   optimizer.NAME        the optimizer's state tensors: "optimizer.fc1.weight.velocity"
 //   step.FIELD            StepState field by field: loss scale, counters, beta powers, found_inf, and the 64
@@ -14,9 +14,9 @@
 // hash)
 //
 // The order of the data and all random numbers are pure functions of (seed, iteration, micro-batch)
-// (engine/data/batch_source.hpp, numerics/random/philox.hpp): the iteration *is* their state. A checkpoint
-// lies between two iterations; a run that was killed in the middle of one, or between its micro-batches,
-// repeats that iteration from its beginning and gets the same bits.
+// (engine/data/batch_source.hpp, numerics/random/philox.hpp): the iteration *is* their state. A checkpoint is
+// between two iterations; a run that was killed in the middle of one, or between its micro-batches, repeats
+// that iteration from its beginning and gets the same bits.
 #pragma once
 
 #include <cstdint>
@@ -33,16 +33,15 @@ namespace fp16lab::engine {
 inline constexpr std::string_view checkpoint_format = "fp16lab-checkpoint";
 /// Rises when an older reader would misread the file. 2: the counters of StepState are per optimizer.
 inline constexpr int checkpoint_version = 2;
-/// What Trainer::state_hash() covers. 2: of beta1^t and beta2^t only those that a rule of the run reads; 1,
-/// before,
-/// had all of them.
+/// What Trainer::state_hash() covers. 2: only those of beta1^t and beta2^t that a rule of the run reads; 1,
+/// before, had all of them.
 inline constexpr int state_hash_version = 2;
 
-/// What decides about the end of a run, besides StepState.
+/// The facts, besides StepState, that decide about the end of a run.
 struct RunCounters {
   std::uint64_t nonfinite_losses = 0;  ///< in a row, up to now
   std::uint64_t skips_in_a_row = 0;
-  double last_loss = 0;  ///< of the last iteration
+  double last_loss = 0;  ///< the last iteration's
 };
 
 /// Everything that later iterations depend on. The tensors share the trainer's memory.
@@ -79,9 +78,9 @@ class CheckpointFile {
   /// The same; nullptr if it is missing.
   const std::string* find_metadata(const std::string& key) const;
 
-  /// Loads into the memory of `state`, which says what must be there: every tensor with its shape and type,
-  /// none besides, the same policy and optimizer, every digest. Sets state.counters. After an error `state`
-  /// may be partly loaded and must not be trained on. The caller compares state_hash() at the end.
+  /// Loads into the memory of `state`, which defines the expected content: every tensor with its shape and
+  /// type, none besides, the same policy and optimizer, every digest. Sets state.counters. After an error
+  /// `state` may be partly loaded and must not be trained on. The caller compares state_hash() at the end.
   void load(TrainingState& state) const;
 
  private:

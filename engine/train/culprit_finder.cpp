@@ -13,7 +13,7 @@ namespace {
 
 /// Events beyond are counted as the last one: a step with so many has its culprit among the first.
 constexpr std::size_t most_events = 256;
-/// So many operations that round to zero are told apart; those beyond are counted as the last one.
+/// It distinguishes so many operations that round to zero; those beyond count as the last one.
 constexpr std::size_t most_roundings = std::numeric_limits<std::uint16_t>::max();
 
 /// Element i of the result depends on element i of each operand, after broadcasting.
@@ -232,7 +232,7 @@ ValueMark CulpritFinder::mark_of(Tape& tape, const Variable& variable) {
     const bool is_weak = parameter == nullptr && !mark.nan;
     const auto known = std::find_if(events_.begin(), events_.end(), [](const Found& e) { return e.weak; });
     mark.origin = is_weak && known != events_.end()
-                      ? static_cast<std::uint16_t>(known - events_.begin() + 1)  // one stands for all
+                      ? static_cast<std::uint16_t>(known - events_.begin() + 1)  // one represents all
                       : add(std::move(facts), value, {}, {}, first_nonfinite(value), is_weak);
   }
   adopt(variable, mark);
@@ -407,7 +407,7 @@ void CulpritFinder::see(const VjpGave& gave) {
     given_ = mark_of(tape, result);
     return;
   }
-  // Computed by verbs that no op tells of: what is known is what went in.
+  // Verbs without an op computed this value: only the inputs are known.
   const Tensor value = result.tensor();
   given_ = counted(value);
   if (!given_.finite()) {

@@ -1,11 +1,11 @@
 // CulpritFinder: follows every value of a training step, and knows which operation made the first Inf or NaN.
 //
-// Every value is counted (Backend::histogram) when it is recorded. One that is not finite, of operands that
-// all are, is an event, of which all facts are taken down at once, while operands are still there; what comes
-// of it inherits its number. At the end of the step those events count that have reached the loss or the
-// gradient of a parameter: a mask of -infinity in front of a softmax is an event too, and a harmless one.
-// A zero that rounding to 16 bits made is followed as well: an operand that holds one is called
-// "relu of act (rounded to zero by scale of act)".
+// Every value is counted (Backend::histogram) when it is recorded. One that is not finite, from operands that
+// all are, is an event, whose facts are all recorded at once, while operands are still there; values that
+// come from it inherit its number. At the end of the step those events count that have reached the loss or
+// the gradient of a parameter: a mask of -infinity in front of a softmax is an event too, and a harmless one.
+// A zero that rounding to 16 bits made is followed as well: an operand that holds one is called "relu of act
+// (rounded to zero by scale of act)".
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 
 namespace fp16lab::engine {
 
-/// What is known of a value.
+/// The facts about a value.
 struct ValueMark {
   bool known = false;
   bool nan = false;          ///< it holds a NaN
@@ -39,7 +39,7 @@ class CulpritFinder final : public Tap {
   void on_network_input(Tape& tape, const Variable& variable, const Tensor& inputs);
   /// A loss of 16 bits, S in its dtype, and their product.
   void on_scaled_loss(Tape& tape, const Tensor& loss, const Tensor& seed, const Tensor& scaled);
-  /// The first culprit of each pass, of the step so far; those that have reached nothing only where none has.
+  /// The first culprit of each pass in the step so far; those that have reached nothing only without others.
   std::vector<CulpritRow> culprits() const;
 
   bool wants(const Site& site) override { return site.what == What::values; }
@@ -47,10 +47,10 @@ class CulpritFinder final : public Tap {
 
  private:
   struct Found {
-    bool weak = false;  ///< an infinity that a model may well want: it only counts where nothing else does
+    bool weak = false;  ///< an infinity that a model may well intend: it only counts where nothing else does
     CulpritRow facts;
   };
-  /// What is known of the node with this number, in its generation.
+  /// The facts about the node with this number, in its generation.
   struct Known {
     std::uint64_t generation = 0;
     ValueMark mark;
@@ -80,15 +80,15 @@ class CulpritFinder final : public Tap {
   std::uint16_t inherited(std::span<const ValueMark> marks) const;
   bool weak(std::uint16_t origin) const { return origin != 0 && events_[origin - 1].weak; }
   void reached(std::uint16_t origin);
-  /// Takes down what is there to be known, and numbers it. `element`: of the first value that matters.
+  /// Records the facts of an event, and numbers it. `element`: the first value that matters.
   std::uint16_t add(CulpritRow facts, const Tensor& value, std::span<const NamedTensor> operands,
                     const Tensor& wide, std::uint64_t element, bool is_weak = false);
   CulpritRow site_of(Tape& tape, Op op) const;
   std::string name_of_operand(Tape& tape, const Variable& operand, SlotLabel label) const;
   std::vector<float> host_values(const Tensor& tensor);
   std::uint64_t first_nonfinite(const Tensor& tensor);
-  /// The first element of an elementwise result that is not finite although those it was made of are; the
-  /// count if there is none.
+  /// The first element of an elementwise result that is not finite although its operands are; the count if
+  /// there is none.
   std::uint64_t first_new(const Tensor& value, std::span<const NamedTensor> operands);
 
   Backend* backend_;
@@ -96,7 +96,7 @@ class CulpritFinder final : public Tap {
   /// By the depth of nested passes, and by node id.
   std::vector<std::vector<ValueMark>> gradient_marks_;
   std::size_t depth_ = 0;
-  ValueMark given_;  ///< of what was given last to a gradient
+  ValueMark given_;  ///< the mark given last to a gradient
   std::vector<Found> events_;
   std::vector<std::string> roundings_;  ///< "multiply of act": 16 bits rounded some of its results to zero
   double loss_scale_ = 1;

@@ -57,7 +57,7 @@ std::string either(const std::vector<std::string>& ways) {
   return fmt::format("{}, or {}", fmt::join(ways.begin(), ways.end() - 1, ", "), ways.back());
 }
 
-/// Where the first operation is to be read.
+/// The place to read about the first operation.
 std::string first_operation(const RunFacts& facts) {
   return facts.settings.explained ? "culprits.jsonl has the first operation"
                                   : "--explain-overflow names the first operation";

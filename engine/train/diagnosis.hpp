@@ -1,5 +1,5 @@
-// Why a run ended early: a bad loss scale, or a bad model. Decided from what the run has recorded; nothing is
-// run again.
+// Why a run ended early: a bad loss scale, or a bad model. It decides from the run's records and runs nothing
+// again.
 //
 // The loss scale enters a step after its forward pass and leaves it before the update. So what is not finite
 // before any scaling (the loss, the weights), or at S <= 1, is not the scale's doing; an overflow that a
@@ -18,7 +18,7 @@
 
 namespace fp16lab::engine {
 
-/// Values that are not finite, of tensors at the end of the run.
+/// Values that are not finite, in tensors at the end of the run.
 struct NonfiniteValues {
   std::uint64_t nan = 0;
   std::uint64_t infinite = 0;
@@ -26,7 +26,7 @@ struct NonfiniteValues {
   bool any() const { return nan + infinite > 0; }
 };
 
-/// What the run has already, so that nobody is told to set it.
+/// What the run has already, so that no advice says to set it.
 struct RunSettings {
   bool fp32 = false;                ///< amp.level = "O0"
   bool explained = false;           ///< --explain-overflow
@@ -34,7 +34,7 @@ struct RunSettings {
   bool adaptive = false;            ///< adam, adamw: they divide by a root plus optimizer.epsilon
   double optimizer_scale = 1;       ///< optimizer.loss_scale
   bool clips_norm = false;          ///< train.clip_norm
-  bool sums_micro_batches = false;  ///< train.accumulate_mode = "sum", of several
+  bool sums_micro_batches = false;  ///< train.accumulate_mode = "sum", with several
   bool scaler_enabled = true;
   bool drops_overflow_update = true;
   bool rescues = false;  ///< scaler.rescue
@@ -42,8 +42,8 @@ struct RunSettings {
   double max_scale = 0;  ///< scaler.max_scale, likewise
 };
 
-/// What is known at the end. Counts of steps are of this run since it began or was resumed, but for those in
-/// a row.
+/// The facts at the end. Counts of steps are of this run since it began or was resumed, but for those in a
+/// row.
 struct RunFacts {
   enum class End {
     skip_limit,        ///< train.skip_limit skipped steps in a row
@@ -54,12 +54,12 @@ struct RunFacts {
   End end = End::skip_limit;
   std::string policy = "none";
   std::string stop_reason;
-  bool checked = true;  ///< somebody looks for overflows, and unscales
+  bool checked = true;  ///< code looks for overflows, and unscales
 
   std::uint64_t steps = 0;             ///< done in this process
   std::uint64_t skips_in_a_row = 0;    ///< up to now
   std::uint64_t nonfinite_losses = 0;  ///< likewise
-  double loss = 0;                     ///< of the last step
+  double loss = 0;                     ///< the last step's
   double scale = 1;                    ///< S of the last step
   double scale_before_skips = 1;       ///< S of the first step of the skips in a row
   /// The smallest S at which gradients were not finite, in this row of skips; infinite: none.
@@ -72,8 +72,8 @@ struct RunFacts {
 
   NonfiniteValues weights;
   bool weights_began_nonfinite = false;  ///< some were when the run began or was resumed
-  /// The greatest finite magnitude of all weights is in (2^e, 2^(e+1)]; nothing: all are zero, or nobody
-  /// looked.
+  /// The greatest finite magnitude of all weights is in (2^e, 2^(e+1)]; nothing: all are zero, or not
+  /// observed.
   std::optional<int> weight_exponent, first_weight_exponent;
   std::optional<double> first_loss;  ///< the first that was finite
   double greatest_loss = 0;          ///< finite magnitude

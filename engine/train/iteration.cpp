@@ -23,7 +23,7 @@ namespace fp16lab::engine {
 
 namespace {
 
-/// UpdateLog: counts the weights that a step begins with, what the optimizer makes of them, and its state.
+/// UpdateLog: counts the weights at the start of a step, the optimizer's update of them, and its state.
 ///
 /// For one Optimizer::apply. All that it does are verbs of the back end, so that a recording replays them.
 class UpdateLog final : public Tap {
@@ -43,7 +43,7 @@ class UpdateLog final : public Tap {
   Backend* backend_;
   TensorLog* log_;
   const optim::Optimizer* optimizer_;
-  Tensor old_;  ///< f32: the weight before the update; undefined: nobody asks for this one
+  Tensor old_;  ///< f32: the weight before the update; undefined: not asked for
 };
 
 void UpdateLog::count_weights() {
@@ -252,7 +252,7 @@ std::vector<std::string> Iteration::nonfinite_parameters(std::size_t group) {
   return names;
 }
 
-/// Keeps what tells which of the group's gradients are not finite, before clipping by value makes an infinity
+/// Keeps what shows which of the group's gradients are not finite, before clipping by value makes an infinity
 /// finite.
 void Iteration::keep_names(std::size_t group) {
   if (!runs_behind_host() && !options_.graph) {
@@ -311,7 +311,7 @@ void Iteration::fetch_ahead() {
   const std::uint64_t next = number_ + 1;
   if (!runs_behind_host() || next >= options_.steps) return;
   if (!loaded_.empty()) {
-    load_batches(next);  // behind the replay that still reads them, in the order of the device's work
+    load_batches(next);  // after the replay that still reads them, in the order of the device's work
   } else {
     ahead_ = {.number = next, .batch = take_batch(next, 0)};
   }

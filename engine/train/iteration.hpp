@@ -46,12 +46,12 @@ class Iteration {
   optim::Optimizer& optimizer(std::size_t group) { return *optimizers_.at(group); }
   std::size_t optimizer_count() const { return optimizers_.size(); }
   std::int64_t micro_batches() const { return options_.accumulate; }
-  std::uint64_t number() const { return number_; }      ///< of this iteration, from 0, skipped ones included
-  std::uint64_t seed() const { return options_.seed; }  ///< of streams that the method draws from
+  std::uint64_t number() const { return number_; }      ///< the iteration's, from 0, skipped ones included
+  std::uint64_t seed() const { return options_.seed; }  ///< for streams that the method draws from
 
   /// The data of a micro-batch; also sets the tape's StepContext for it (dropout, BatchNorm).
   data::Batch begin_micro_batch(std::int64_t micro_batch);
-  /// The batch's inputs as the level wants them: a constant, cast to low where the plan says so.
+  /// The batch's inputs as the level needs them: a constant, cast to low where the plan says so.
   Variable network_input(const Tensor& inputs);
   /// A network's output as the level hands it to a loss: cast to FP32 where the plan says so.
   Variable network_output(const Variable& output);
@@ -81,16 +81,16 @@ class Iteration {
   /// Must graphs be kept (BackwardOptions::retain_graph, no Tape::reset), because a backward pass may have to
   /// be done again? Only where the method is rescuable().
   bool keeps_graphs() const { return rescue_limit_ > 0 || explains_scales(); }
-  /// Behind the first unscale: where this step overflowed and is to be explained, calls `backward`, which
+  /// After the first unscale: where this step overflowed and is to be explained, calls `backward`, which
   /// calls Iteration::backward for every loss again, until it knows the greatest lower scale at which the
-  /// step does not overflow (engine/train/rescue.hpp). Gradients, and all else that the step goes on with,
-  /// are left as they were.
+  /// step does not overflow (engine/train/rescue.hpp). Gradients, and all other inputs of the rest of the
+  /// step, are left as they were.
   void find_finite_scale(optim::Optimizer& optimizer, const std::function<void()>& backward);
-  /// Behind unscale: should the step's backward passes be done again, at a lower scale
+  /// After unscale: should the step's backward passes be done again, at a lower scale
   /// (engine/train/rescue.hpp)? Then the policy has decided that scale and gradients are cleared: call
   /// backward for every loss again, and unscale.
   bool rescue(optim::Optimizer& optimizer);
-  /// apply, or skip: the scaler's step. Where the method has not called unscale, that is done first, and the
+  /// apply, or skip: the scaler's step. If the method has not called unscale, that is done first, and the
   /// norm is noted; nothing is clipped.
   void step(optim::Optimizer& optimizer);
 
@@ -102,9 +102,9 @@ class Iteration {
   void begin(std::uint64_t number, bool names_overflows);
   /// Does the policy decide by the counts of every step? Then a log must be set.
   bool wants_statistics() const { return scaler_.wants_statistics(); }
-  /// What looks at the iterations to come, neither owned, each may be null. `log`: where their tensors are
-  /// counted, those that it wants (TensorLog::begin), and gradients where the policy decides by them.
-  /// `finder` follows every value; begin() clears it.
+  /// The observers of the iterations to come, neither owned, each may be null. `log`: counts the tensors that
+  /// it takes (TensorLog::begin), and gradients where the policy decides by them. `finder` follows every
+  /// value; begin() clears it.
   void set_taps(TensorLog* log, CulpritFinder* finder);
   bool follows_values() const { return finder_ != nullptr; }
   /// What the last iteration repeated: `attempts` is 0 where nothing was done again.
@@ -119,8 +119,8 @@ class Iteration {
   /// Ends it: the scaler's update, and the gradient dump where it is due. std::logic_error for a method that
   /// recorded no loss.
   void end();
-  /// Where the back end runs behind the host: prepares the data of the next iteration while the device is
-  /// still at work on the last one.
+  /// If the back end runs behind the host: prepares the data of the next iteration while the device is still
+  /// at work on the last one.
   void fetch_ahead();
   /// Bytes of the last iteration's inputs, and of what it had made when its first backward pass began.
   std::size_t forward_bytes() const { return forward_bytes_; }
@@ -131,7 +131,7 @@ class Iteration {
   std::vector<std::string> nonfinite_parameters(std::size_t group);
 
   // ---- recording (engine/train/recorded_steps.hpp) ----
-  /// What a group's gradients held before clipping by value hid it; counted behind the host.
+  /// What a group's gradients held before clipping by value hid it; counted asynchronously.
   struct CountedGradient {
     const Parameter* parameter = nullptr;
     CastProbe probe;
@@ -144,7 +144,7 @@ class Iteration {
   /// finds them, at the first call made in their shapes; begin_micro_batch gives them from there then. False
   /// where they have other shapes than those of the first call.
   bool load_batches(std::uint64_t number, std::span<const data::Batch> fed = {});
-  /// By group, of the last iteration.
+  /// By group, for the last iteration.
   const std::vector<CountedGradients>& counted_gradients() const { return counted_; }
   /// The host's part of an iteration that the back end has replayed.
   void note_replayed(std::uint64_t number, bool names_overflows,
@@ -183,7 +183,7 @@ class Iteration {
   void try_backward(const Variable& loss, const BackwardOptions& options);
   /// At this scale instead of the scaler's, unwatched and uncounted: does nothing overflow?
   bool is_finite_at(double scale, optim::Optimizer& optimizer, const std::function<void()>& backward);
-  /// Does the log want any of these?
+  /// Does the log take any of these?
   bool logs(std::initializer_list<Observed> any) const;
   /// Limits of 0 only note the norm.
   void clip(optim::Optimizer& optimizer, double max_norm, double max_value);
@@ -192,7 +192,7 @@ class Iteration {
   void count_cast(DType dtype);
   void keep_names(std::size_t group);
   void note_loss_overflow(const Tensor& loss, const Tensor& seed);
-  /// The counts of all gradients since the last update, where the policy wants them; else null. Waits.
+  /// The counts of all gradients since the last update, where the policy needs them; else null. Waits.
   const amp::GradientStatistics* statistics();
 
   Backend* backend_;
@@ -209,7 +209,7 @@ class Iteration {
   std::vector<OptimizerGroup> groups_;
   std::vector<std::unique_ptr<optim::Optimizer>> optimizers_;
   Tensor loss_sum_;  ///< f32 scalar: sum of the recorded losses of an iteration
-  Tensor norms_;     ///< f64, by optimizer: of their unscaled gradients, where there are several
+  Tensor norms_;     ///< f64, by optimizer: norms of their unscaled gradients, where there are several
   std::uint64_t number_ = 0;
   bool loss_recorded_ = false;
   std::size_t begun_with_ = 0;     ///< bytes in use before its first inputs
@@ -231,9 +231,9 @@ class Iteration {
   CulpritFinder* finder_ = nullptr;
   TensorLog* log_ = nullptr;
   amp::GradientStatistics statistics_;  ///< scratch
-  ExponentHistogram reduced_;       ///< counts of gradients that were reduced, where the policy wants them
+  ExponentHistogram reduced_;       ///< counts of gradients that were reduced, where the policy needs them
   std::uint64_t rescue_limit_ = 0;  ///< scaler.rescue
-  Rescue rescue_;                   ///< of this iteration
+  Rescue rescue_;                   ///< this iteration's
   std::optional<double> finite_scale_;  ///< likewise
   /// A backward pass that is only tried.
   struct Trial {

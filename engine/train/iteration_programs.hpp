@@ -1,5 +1,5 @@
-// An iteration's scalar programs: what the training loop does to a StepState where that lies, on every back
-// end.
+// An iteration's scalar programs: the training loop's changes to a StepState in that state's memory, on every
+// back end.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,10 @@ FP16LAB_HD inline void begin_iteration_program(StepState& step, const std::byte*
   for (std::uint64_t i = 0; i < norms.count; ++i) norms.by_optimizer[i] = 0.0;
 }
 
-/// "train.begin_rescue": the backward pass that is done again has no past.
+/// "train.begin_rescue": clears the state of the backward pass before it is done again.
 FP16LAB_HD inline void begin_rescue_program(StepState& step, const std::byte*) { step.loss_overflow = 0.0f; }
 
-/// A loss, and what scaling makes of it.
+/// A loss, and its scaled value.
 struct ScaledLoss {
   const std::uint16_t* loss;    ///< back-end memory, one 16-bit element each
   const std::uint16_t* scaled;  ///< loss x S, rounded to the loss's dtype
@@ -65,7 +65,7 @@ FP16LAB_HD inline void total_norm_program(StepState& step, const std::byte* para
   step.grad_norm = canonicalize(functions::square_root_f64(squares));
 }
 
-/// "train.unscale_norm", of gradients that still carry S.
+/// "train.unscale_norm", for gradients that still carry S.
 FP16LAB_HD inline void unscale_norm_program(StepState& step, const std::byte*) {
   step.grad_norm = canonicalize(step.grad_norm / step.scale);
 }

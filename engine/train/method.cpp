@@ -13,7 +13,7 @@ std::vector<OptimizerGroup> TrainingMethod::groups(nn::Module& model) const {
 void Supervised::run(Iteration& iteration) {
   optim::Optimizer& optimizer = iteration.optimizer(0);
   BackwardOptions options{.retain_graph = iteration.keeps_graphs()};
-  std::vector<Variable> kept;  // losses whose graphs live until the step is decided on
+  std::vector<Variable> kept;  // losses whose graphs are needed until the step is decided on
   {
     const amp::AutocastGuard autocast(iteration.tape(), iteration.autocast());  // weights f32 -> f16, once
     for (std::int64_t i = 0; i < iteration.micro_batches(); ++i) {

@@ -29,7 +29,7 @@ class Iteration;  // engine/train/iteration.hpp: what a method works with
 class TrainingMethod {
  public:
   virtual ~TrainingMethod() = default;
-  /// One optimizer for each; at least one, at most max_optimizers. Default: one, named "model", of all
+  /// One optimizer for each; at least one, at most max_optimizers. Default: one, named "model", with all
   /// parameters.
   virtual std::vector<OptimizerGroup> groups(nn::Module& model) const;
   /// How many losses have backward passes of their own, numbered from 0. A method with several calls
@@ -38,10 +38,10 @@ class TrainingMethod {
   virtual int losses() const { return 1; }
   /// Does run() the same verbs in every iteration, with the same numbers from the host, but for the data of
   /// the batches? Then iterations can be recorded and replayed (train.graph). Random masks and learning rates
-  /// are no obstacle: they follow StepState. What is drawn by Iteration::number() is one, and so is what
-  /// waits for the device.
+  /// are no obstacle: they follow StepState. A method that draws by Iteration::number() or waits for the
+  /// device cannot be recorded.
   virtual bool recordable() const { return false; }
-  /// Does run() ask Iteration::rescue?
+  /// Does run() call Iteration::rescue?
   virtual bool rescuable() const { return false; }
   /// From cleared gradients to the last Iteration::step. The trainer has begun the iteration, and calls the
   /// scaler's update afterwards. Autocast is off on entry: the method sets an AutocastGuard around forward

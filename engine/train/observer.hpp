@@ -1,4 +1,4 @@
-// What a tap (engine/autograd/tap.hpp) is told of a training run, and when: the engine's only outgoing
+// What a tap (engine/autograd/tap.hpp) learns about a training run, and when: the engine's only outgoing
 // interface. Rows are those of a run folder (run_rows.hpp).
 //
 //   HistogramRow   of a step, for each tensor that is wanted: What::gradients and the four after it
@@ -13,7 +13,7 @@
 // They come in this order. What::checkpoint is asked after every step that did not end the run as diverged,
 // before the evaluation that is due at it, and What::stop before it, unless the step was the last one.
 //
-// The engine never includes analysis/ and writes no run folder; whoever watches (experiments/) does.
+// The engine never includes analysis/ and writes no run folder; its observers (experiments/) do.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class OpStatistics;  // engine/amp/levels/op_statistics.hpp
 struct TrainingState;  // engine/train/checkpoint.hpp
 
 /// What made the overflows of a step in which something overflowed or whose loss is not finite: at most one
-/// culprit a pass, in the order in which they happened, without advice (analysis/first_culprit.hpp). Wanting
+/// culprit a pass, in the order in which they happened, without advice (analysis/first_culprit.hpp). Taking
 /// them costs time and memory: every value of the step is looked at (train.graph or not, the step is done
 /// verb by verb), and the backward passes of one that overflowed are done again (CulpritRow::finite_scale),
 /// for which graphs are kept.

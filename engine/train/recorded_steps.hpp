@@ -3,11 +3,11 @@
 // The verbs of an iteration, from its beginning to the scaler's update, are recorded once for each kind of
 // step; then the host only copies the batches to where the recording finds them, replays it, and puts its own
 // part of the state where a step would have put it. Records, evaluations, checkpoints and dumps are not part
-// of a recording: they read what a step leaves behind, and find it as they always do. Same bits as verb by
-// verb: they are the same verbs.
+// of a recording: they read a step's results, and find them as they always do. Same bits as verb by verb:
+// they are the same verbs.
 //
-// A Trainer does this by itself. Without one, a step is a program that is fed, run and asked:
-//   Supervised method;
+// A Trainer does this by itself. Without one, a step is a program that is fed, run and read: Supervised
+//   method;
 //   Iteration parts(backend, workload, method, plan);  // plan.train.graph
 //   RecordedSteps program(backend, method, parts);
 //   program.feed("inputs", images);
@@ -33,8 +33,8 @@ namespace fp16lab::engine {
 
 /// What makes one step do other verbs than another.
 struct StepKind {
-  ObservedSet observed;          ///< what is counted
-  bool names_overflows = false;  ///< and what names those that are not finite is kept
+  ObservedSet observed;          ///< what it counts
+  bool names_overflows = false;  ///< and it keeps what names those that are not finite
 };
 
 class RecordedSteps {
@@ -59,10 +59,10 @@ class RecordedSteps {
   Tensor fetch(std::string_view name);
 
   // ---- for the trainer ----
-  /// Does iteration `number`, which is set up but not begun. False, and nothing done, where it is to be done
-  /// verb by verb: before the first of its kind was (note_done), so that memory, tables and choices of
-  /// algorithms are there before they are recorded, and where its batches have other shapes than those that
-  /// are recorded.
+  /// Runs iteration `number`, which is set up but not begun. Returns false, and does nothing, where it is to
+  /// be done verb by verb: before the first of its kind was (note_done), so that memory, tables and choices
+  /// of algorithms are there before they are recorded, and where its batches have other shapes than those
+  /// that are recorded.
   bool replay(std::uint64_t number, StepKind kind);
   /// A step of this kind was done verb by verb.
   void note_done(StepKind kind) { record_of(kind).warm = true; }
@@ -86,7 +86,7 @@ class RecordedSteps {
   void record(std::uint64_t number, StepKind kind, Record& record);
   /// One iteration, whose batches are loaded, verb by verb.
   void do_verbs(std::uint64_t number, StepKind kind);
-  /// replay, of an iteration whose batches are loaded.
+  /// Replays an iteration whose batches are loaded.
   bool replay_loaded(std::uint64_t number, StepKind kind);
 
   Backend* backend_;

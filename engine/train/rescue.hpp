@@ -7,14 +7,14 @@
 // policy, as a step is: an overflow, and in the end a good step or another overflow. Counters of skipped
 // steps count those that stay skipped.
 //
-// What it costs. Values of the forward passes live until the last attempt, those of all micro-batches of the
+// What it costs. Values of the forward passes stay until the last attempt, those of all micro-batches of the
 // step at once (train.accumulate = n: up to n times the activations), and the host waits for found_inf in
 // every step. An overflow costs a backward pass instead of a step.
 //
 // The same means answer which scale would have been low enough, where overflows are explained: the backward
-// passes are done again at S/2, S/8, S/128 ... until all gradients are finite, then in between, and nothing
-// of it is kept (Iteration::find_finite_scale). A gradient that overflows at one scale overflows at twice
-// that.
+// passes are done again at S/2, S/8, S/128 ... until all gradients are finite, then in between, and none of
+// their results is kept (Iteration::find_finite_scale). A gradient that overflows at one scale overflows at
+// twice that.
 //
 // When it is not tried: the policy would not go below S (it forgives this overflow, or is at its floor), for
 // the same pass would overflow in the same way; the loss is not finite, for then every gradient is, at any
@@ -34,8 +34,8 @@ namespace fp16lab::engine {
 struct Rescue {
   std::uint64_t attempts = 0;   ///< backward passes that were done again
   double overflowed_scale = 1;  ///< S of the first
-  double scale = 1;             ///< of the last
-  bool loss_overflow = false;   ///< of the first (StepState::loss_overflow)
+  double scale = 1;             ///< the last one's
+  bool loss_overflow = false;   ///< the first one's (StepState::loss_overflow)
   std::vector<std::string>
       parameters{};  ///< whose gradients of the first were not finite, where names are wanted
 };
@@ -43,8 +43,8 @@ struct Rescue {
 /// The lowest scale that is tried for an explanation: no gradient of use is above 65504 2^24.
 inline constexpr int least_tried_exponent = -24;
 
-/// std::invalid_argument "scaler.rescue = N: ..." where it cannot be had: a policy whose scale does not
-/// answer to overflows, several losses' scales, a method that has not been written for it.
+/// std::invalid_argument "scaler.rescue = N: ..." where it is impossible: a policy whose scale does not
+/// answer to overflows, several losses' scales, a method that does not support it.
 void check_rescue(const amp::ScalerOptions& scaler, const TrainingMethod& method);
 
 }  // namespace fp16lab::engine

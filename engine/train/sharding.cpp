@@ -68,7 +68,7 @@ void Sharding::add_counts(std::span<ExponentHistogram* const> counts) {
   for (const ExponentHistogram* histogram : counts) {
     sums.insert(sums.end(), histogram->bins.begin(), histogram->bins.end());
     sums.insert(sums.end(), {histogram->zero, histogram->infinite, histogram->nan});
-    // The smallest as what is greatest where it is smallest; 0: there is none.
+    // The smallest value, through a maximum of inverted ones; 0: there is none.
     extremes.insert(extremes.end(), {histogram->smallest == 0 ? 0 : ~histogram->smallest, histogram->greatest,
                                      histogram->extremes_known() ? 0U : 1U});
   }
@@ -90,7 +90,7 @@ void Sharding::add_counts(std::span<ExponentHistogram* const> counts) {
 
 double Sharding::sum_of_batches(std::span<double> losses, std::uint64_t& correct) {
   if (has_other_ranks()) {
-    std::vector<std::uint64_t> words{correct};  // of each batch one rank's bits, and zeros of the others
+    std::vector<std::uint64_t> words{correct};  // for each batch one rank's bits, and zeros from the others
     for (std::size_t batch = 0; batch < losses.size(); ++batch)
       words.push_back(evaluates(batch) ? std::bit_cast<std::uint64_t>(losses[batch]) : 0);
     set_place("evaluation");

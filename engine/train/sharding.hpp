@@ -1,8 +1,8 @@
 // Sharding: data-parallel training. The batch is cut into shards, every rank computes some of them, and what
 // is a sum over the batch is made by shard and added by one tree (bit rule 16).
 //
-// All ranks have the same weights, optimizer state and loss scale, and decide the same: whatever a decision
-// reads (gradients, losses, counts) is the same on all of them before it is read.
+// All ranks have the same weights, optimizer state and loss scale, and decide the same: the inputs of a
+// decision (gradients, losses, counts) are the same on all of them before it reads them.
 #pragma once
 
 #include <cstdint>
@@ -113,7 +113,7 @@ class Sharding {
   /// `communicator` null: one process. std::invalid_argument for more ranks than shards.
   Sharding(Backend& backend, const ParallelOptions& options, parallel::Communicator* communicator);
 
-  /// For the context of a training step, 1-based: messages tell it.
+  /// For the context of a training step, 1-based: messages show it.
   void enter(StepContext& context, std::uint64_t step);
   const parallel::Shards& shards() const { return tree_.shards(); }
   bool cut() const { return shards().total > 1; }
@@ -127,7 +127,7 @@ class Sharding {
   /// The mean over all shards of what `values`, f32 (local shards), or a scalar, has of the local ones.
   float mean(const Tensor& values);
 
-  /// The sum over ranks of what each rank counted in these histograms: of as many on all of them.
+  /// The sum over ranks of what each rank counted in these histograms: as many on all of them.
   void add_counts(std::span<ExponentHistogram* const> counts);
 
   /// Is evaluation batch `batch` this rank's? Batch b is rank b mod R's.
@@ -135,7 +135,7 @@ class Sharding {
     return batch % static_cast<std::uint64_t>(communicator_->size()) ==
            static_cast<std::uint64_t>(communicator_->rank());
   }
-  /// The sum of all batches' losses, of which each rank has its own in their places: with several shards by a
+  /// The sum of all batches' losses, where each rank has its own in their places: with several shards by a
   /// binary tree over batches, FP64, else one after the other. `correct` becomes the sum over ranks.
   double sum_of_batches(std::span<double> losses, std::uint64_t& correct);
 
@@ -143,7 +143,7 @@ class Sharding {
   bool any(bool mine) { return has_other_ranks() ? communicator_->any(mine) : mine; }
 
   /// RanksDiffer naming the ranks whose digest is not that of most, and which of `parts` differ there.
-  /// `parts` are of the same names in the same order on all ranks; they are asked for only then.
+  /// `parts` have the same names in the same order on all ranks; they are called only then.
   void compare(std::uint64_t digest, std::uint64_t step,
                const std::function<std::vector<NamedDigest>()>& parts);
 

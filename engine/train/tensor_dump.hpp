@@ -38,7 +38,7 @@ void save_weights(const std::filesystem::path& path, Backend& backend, const nn:
                   SafetensorsMetadata metadata);
 
 /// What one iteration computed, for `train --dump-gradients`, into a path that the user named:
-///   NAME                             the parameter's gradient, summed over the micro-batches, behind unscale
+///   NAME                             the parameter's gradient, summed over the micro-batches, after unscale
 ///                                    and before clipping, in the dtype that unscale leaves. Left out where
 ///                                    the backward did not reach it
 ///   parameter.NAME                   its value in this iteration, before the update
@@ -66,7 +66,7 @@ class GradientDump {
   void add_gradients(Backend& backend, std::span<Parameter* const> parameters);
   /// The backward pass is done again (engine/train/rescue.hpp).
   void forget_gradients() { sources_.resize(2 * batch_count_); }
-  /// `state`: of the iteration, before the scaler's update.
+  /// `state`: the iteration's, before the scaler's update.
   void write(double loss, const StepState& state, bool scaled);
 
  private:

@@ -150,7 +150,7 @@ void TensorLog::settle(Backend& backend, Sharding* sharding) {
 
 std::vector<std::size_t> TensorLog::uses_of_gradients() const {
   std::vector<std::size_t> next(used_, PositionTable::nowhere);
-  std::vector<std::size_t> last(used_);  // use, of a first one
+  std::vector<std::size_t> last(used_);  // last use, by first use
   PositionTable first_uses;
   for (std::size_t i = 0; i < used_; ++i) {
     const Entry& entry = entries_[i];

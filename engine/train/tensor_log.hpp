@@ -1,7 +1,7 @@
 // TensorLog: what was counted of the tensors of one iteration, summed over its micro-batches.
 //
-// An observed tensor is what it is of (Observed), a name, a dtype, and the counts before and after rounding.
-// A tape shows gradients and forward values; the iteration counts weights, updates and optimizer state
+// An observed tensor has a kind (Observed), a name, a dtype, and the counts before and after rounding. A tape
+// shows gradients and forward values; the iteration counts weights, updates and optimizer state
 // (engine/train/iteration.cpp).
 #pragma once
 
@@ -26,7 +26,7 @@ class Sharding;  // engine/train/sharding.hpp
 
 class TensorLog final : public Tap {
  public:
-  /// Forgets what was counted. `wanted`: of the iteration to come, `step`; `tap` says which names.
+  /// Forgets what was counted. `wanted`: for the iteration to come, `step`; `tap` says which names.
   void begin(std::uint64_t step, ObservedSet wanted, Tap& tap);
   /// What a recording of another step counts, in this one.
   void take(const TensorLog& recorded, std::uint64_t step) {
@@ -37,11 +37,11 @@ class TensorLog final : public Tap {
   void forget_gradients();
   /// The optimizer of this slot has skipped its step: it changed nothing.
   void forget_updates(int optimizer);
-  /// What the iteration is to count. Gradients may be counted besides, for policies.
+  /// What the iteration is to count. Gradients may also be counted for policies.
   ObservedSet wanted() const { return wanted_; }
   bool wants(Observed observed, std::string_view name) const;
 
-  // ---- what Counting asks and tells
+  // ---- the interface to Counting
   bool wants(const Site& site) override { return wants(static_cast<Observed>(site.what), site.name); }
   /// CountedTensor. Gradients with other exponents are counted apart, until they are reported; with other
   /// dtypes, for good. Several casts of a weight to one dtype count once: they are of the same values.
@@ -52,7 +52,7 @@ class TensorLog final : public Tap {
   bool has_weight(std::string_view name) const;
   void on_weight(const Parameter& parameter, const CastProbe& probe);
   void on_optimizer_state(std::string_view name, DType dtype, const CastProbe& probe);
-  /// Of a weight that is stored in `dtype`.
+  /// Takes the update of a weight that is stored in `dtype`.
   void on_update(std::string_view name, DType dtype, int optimizer, const UpdateProbes& probes);
 
   /// Were there any gradients?
@@ -64,7 +64,7 @@ class TensorLog final : public Tap {
   /// `loss_scale` is S, to which a gradient's own exponent comes. Uses with several exponents are brought to
   /// the largest.
   void report(double loss_scale) const;
-  /// What a loss-scale policy learns of the iteration: sums over gradients of 16 bits, or over all where
+  /// A loss-scale policy's statistics of the iteration: sums over gradients of 16 bits, or over all where
   /// there is none. Intermediate roundings are not among them.
   amp::GradientStatistics statistics() const;
   /// What the casts of gradients did, over all of them: intermediate ones too. Nothing where there was none
@@ -72,7 +72,7 @@ class TensorLog final : public Tap {
   std::optional<CastCounts> cast_counts() const;
 
  private:
-  /// Of an update's counts; everything else has values only.
+  /// The parts of an update's counts; everything else has values only.
   enum class Part : std::uint8_t { values, change, quiet };
   struct Which {
     Observed observed = Observed::gradients;
@@ -81,7 +81,7 @@ class TensorLog final : public Tap {
     DType dtype = DType::f32;
     int exponent = 0;
     bool intermediate = false;  ///< as in HistogramRow
-    int optimizer = -1;         ///< of an update
+    int optimizer = -1;         ///< an update's
     bool operator==(const Which&) const = default;
   };
   struct Entry {
@@ -97,7 +97,7 @@ class TensorLog final : public Tap {
   static std::uint64_t key_of(Observed observed, std::string_view name);
   /// For each entry the next use of the same gradient; `nowhere`: there is none, or it is no gradient.
   std::vector<std::size_t> uses_of_gradients() const;
-  /// `next`: of uses_of_gradients.
+  /// `next`: from uses_of_gradients.
   void report_gradient(HistogramRow& row, std::span<const std::size_t> next, std::size_t first,
                        double loss_scale) const;
   template <class Predicate>
@@ -112,9 +112,9 @@ class TensorLog final : public Tap {
   std::uint64_t step_ = 0;
   std::vector<Entry> entries_;
   std::size_t used_ = 0;  ///< entries of this iteration; the rest keeps its memory
-  PositionTable places_;  ///< of them
+  PositionTable places_;  ///< their places
   std::vector<Unsettled> unsettled_;
-  std::vector<CastProbe*> probes_;  ///< of unsettled_; kept for its capacity
+  std::vector<CastProbe*> probes_;  ///< unsettled_'s; kept for its capacity
 };
 
 }  // namespace fp16lab::engine

@@ -38,7 +38,7 @@ double read_scalar(Backend& backend, const Tensor& scalar) {
   return static_cast<double>(value);
 }
 
-/// Where the first greatest element of each row stands; -1 where the greatest is NaN.
+/// Where the first greatest element of each row is; -1 where the greatest is NaN.
 std::vector<std::int32_t> greatest_of_rows(Backend& backend, const Tensor& matrix) {
   const Tensor wide = widened(backend, matrix);
   const auto rows = static_cast<std::size_t>(wide.shape()[0]),
@@ -72,7 +72,7 @@ std::uint64_t count_correct(Backend& backend, const Tensor& logits, const Tensor
   return correct;
 }
 
-/// "adam"; of several groups "generator: adam, discriminator: adam".
+/// "adam"; for several groups "generator: adam, discriminator: adam".
 std::string optimizers_text(Iteration& parts) {
   if (parts.optimizer_count() == 1) return std::string(parts.optimizer(0).name());
   std::string text;
@@ -212,12 +212,12 @@ void Trainer::report_tensors(StepRow& row, const StepState& state) {
 }
 
 void Trainer::report_overflow(const StepRow& row, const StepState& state) {
-  // Where a rescue was tried, all but the optimizers is of the step's first backward pass.
+  // If a rescue was tried, everything but the optimizers' part comes from the step's first backward pass.
   const Rescue& rescue = parts_.last_rescue();
   const bool rescued = rescue.attempts > 0;
   const bool loss = rescued ? rescue.loss_overflow : is_set(state.loss_overflow);
   const bool gradients = rescued || row.found_inf;
-  // A loss that is not finite has its culprits too, where nobody checks gradients (scaler.enabled = false).
+  // A loss that is not finite has its culprits too, where no code checks gradients (scaler.enabled = false).
   if (parts_.follows_values() && (gradients || loss || !std::isfinite(row.loss))) {
     Culprits culprits{.step = row.step, .rows = culprits_.culprits()};
     for (CulpritRow& culprit : culprits.rows) {
@@ -391,7 +391,7 @@ std::optional<int> Trainer::look_at_weights(NonfiniteValues& nonfinite) {
   return highest;
 }
 
-/// From what the run has recorded and left behind.
+/// From what the run has recorded.
 Diagnosis Trainer::diagnosis(RunFacts::End end, const std::string& stop_reason) {
   RunFacts facts = facts_.facts(counters_.skips_in_a_row, counters_.nonfinite_losses);
   facts.end = end;
@@ -447,7 +447,7 @@ RunResult Trainer::run() {
       tap_->see(Event(training_state()));
     if (moment == RunMoment::going_on && evaluation_due()) evaluate();
   }
-  // What this run trained is lost, as far as its last step can tell; evaluations say the rest.
+  // This run lost its training, as far as its last step shows; evaluations say the rest.
   const bool ends_nonfinite = result.end == RunResult::End::finished && !std::isfinite(counters_.last_loss);
   if (ends_nonfinite) {
     result.end = RunResult::End::diverged;

@@ -50,8 +50,8 @@ struct RunResult {
   enum class End { finished, stopped, diverged };
   End end = End::finished;
   std::uint64_t steps = 0;          ///< iterations done, skipped ones included
-  std::uint64_t skipped_steps = 0;  ///< of the optimizer that skipped most
-  double final_train_loss = 0;      ///< of the last iteration
+  std::uint64_t skipped_steps = 0;  ///< those of the optimizer that skipped most
+  double final_train_loss = 0;      ///< the last iteration's
   double final_loss_scale = 1;      ///< S after the last update
   std::uint64_t state_hash = 0;
   std::size_t peak_tensor_bytes = 0;        ///< most bytes of tensors alive at once, in whole pool blocks
@@ -64,10 +64,10 @@ class Trainer {
   /// Loss non-finite on so many consecutive iterations ends a run as diverged; in the last one, too.
   static constexpr std::uint64_t divergence_limit = 50;
 
-  /// All references must outlive the trainer. Decorates the model as the level says (so a low level wants a
+  /// All references must outlive the trainer. Decorates the model as the level says (so a low level needs a
   /// fresh model) and makes the method's optimizers. std::invalid_argument on impossible options, naming
   /// them.
-  /// `communicator`: of the ranks that train together, each with its own trainer; null: one process.
+  /// `communicator`: that of the ranks that train together, each with its own trainer; null: one process.
   Trainer(Backend& backend, Workload& workload, const TrainingPlan& plan, Tap& tap,
           parallel::Communicator* communicator = nullptr);
   /// By plan_training.
@@ -80,7 +80,7 @@ class Trainer {
   /// have, beginning with the evaluation that is due at the checkpoint's step.
   RunResult run();
 
-  /// Puts the trainer, fresh from its constructor, behind the checkpoint's iteration. std::runtime_error
+  /// Puts the trainer, fresh from its constructor, after the checkpoint's iteration. std::runtime_error
   /// naming the file, the tensor and the reason if anything does not fit, the state_hash included; the
   /// trainer is of no use then. std::logic_error after a step.
   void resume(const CheckpointFile& checkpoint);
@@ -90,16 +90,16 @@ class Trainer {
   /// Writes a GradientDump of that iteration (1-based, not yet begun) on the way. Bits do not change.
   void dump_gradients(std::uint64_t step, std::filesystem::path path);
 
-  /// One optimizer iteration: `accumulate` micro-batches, one update or skip of each optimizer. Tells the
-  /// tap.
+  /// One optimizer iteration: `accumulate` micro-batches, one update or skip of each optimizer. Sends the tap
+  /// its events.
   StepRow train_step();
 
-  /// Mean loss (and accuracy) over the evaluation loader, in the precision of training. Tells the tap.
-  /// std::logic_error without an evaluation loader.
+  /// Mean loss (and accuracy) over the evaluation loader, in the precision of training. Sends the tap its
+  /// events. std::logic_error without an evaluation loader.
   EvaluationRow evaluate();
 
   std::uint64_t iteration() const { return iteration_; }
-  /// Of the last step, and the peak so far.
+  /// The last step's memory, and the peak so far.
   RunMemory memory();
   /// Digest of weights, optimizer state, StepState and the states of losses: equal runs have equal hashes.
   std::uint64_t state_hash();
@@ -133,12 +133,12 @@ class Trainer {
   TrainOptions options_;
   Tap* tap_;
   Iteration parts_;
-  std::vector<Parameter*> parameters_;  ///< of the model, listed once: the hash of every step walks them
+  std::vector<Parameter*> parameters_;  ///< the model's, listed once: the hash of every step walks them
   std::vector<nn::Buffer*> buffers_;
   TensorLog tensor_log_;
   std::optional<RecordedSteps> recorded_;  ///< train.graph
-  CulpritFinder culprits_;                 ///< at work where the tap wants culprits
-  std::vector<DigestItem> digests_;        ///< of state_hash; kept for its capacity
+  CulpritFinder culprits_;                 ///< at work where the tap takes culprits
+  std::vector<DigestItem> digests_;        ///< for state_hash; kept for its capacity
   amp::OpStatistics op_statistics_;
   std::uint64_t iteration_ = 0;
   RunCounters counters_;

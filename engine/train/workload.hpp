@@ -41,15 +41,15 @@ struct TrainOptions {
   AccumulateMode accumulate_mode = AccumulateMode::mean;
   double clip_norm = 0;              ///< 0: off
   double clip_value = 0;             ///< largest magnitude of a gradient element, after clip_norm; 0: off
-  std::uint64_t seed = 0;            ///< of dropout's masks
+  std::uint64_t seed = 0;            ///< for dropout's masks
   std::uint64_t evaluate_every = 0;  ///< 0: only at the end
   std::uint64_t skip_limit = 0;      ///< consecutive skips that end the run; 0: none
   bool graph = false;  ///< steps are recorded once and replayed (engine/train/recorded_steps.hpp)
 };
 
-/// What can be said of the options without a run: std::invalid_argument "train.KEY = VALUE: ..." for one that
-/// is out of range, that asks to clip gradients that the scaler leaves scaled, or to record steps with scales
-/// of layers.
+/// Checks the options as far as possible without a run: std::invalid_argument "train.KEY = VALUE: ..." for
+/// one that is out of range, that asks to clip gradients that the scaler leaves scaled, or to record steps
+/// with scales of layers.
 void check(const TrainOptions& options, const amp::ScalerOptions& scaler);
 
 /// How a run trains: options that were checked and resolved, once. Everything that trains reads it.
@@ -60,19 +60,19 @@ struct TrainingPlan {
   amp::ScalePolicy policy;  ///< that `scaler` names, also where it is not enabled
   optim::OptimizerOptions optimizer;
   ParallelOptions parallel = {};
-  /// Of groups of the method (OptimizerGroup::name) that have options of their own.
+  /// For groups of the method (OptimizerGroup::name) that have options of their own.
   std::map<std::string, optim::OptimizerOptions, std::less<>> own_optimizers = {};
 
-  /// What a group's optimizer is made of: its own options or `optimizer`, with what all optimizers of a run
-  /// share as `optimizer` has it: the schedule, the loss scale that is left to them, and how 16-bit weights
-  /// are rounded.
+  /// The options of a group's optimizer: its own or `optimizer`, with what all optimizers of a run share as
+  /// `optimizer` has it: the schedule, the loss scale that is left to them, and how 16-bit weights are
+  /// rounded.
   optim::OptimizerOptions optimizer_of(std::string_view group) const;
 };
 
 /// std::invalid_argument as amp::resolve, amp::make_scale_policy, check and amp::scales_layers, and for
-/// optimizer.kahan where weights are FP32 or rounded stochastically; and for several shards with what they
-/// cannot be had with: scales of layers, recorded steps, gradients that are cleared to zeros.
-/// `optimizer`'s stochastic_rounding and seed are those of `amp` and `train`.
+/// optimizer.kahan where weights are FP32 or rounded stochastically; and for several shards with options that
+/// exclude them: scales of layers, recorded steps, gradients that are cleared to zeros. `optimizer`'s
+/// stochastic_rounding and seed are those of `amp` and `train`.
 TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp,
                            const amp::ScalerOptions& scaler, const optim::OptimizerOptions& optimizer,
                            const ParallelOptions& parallel = {},
@@ -88,7 +88,7 @@ void check_graph(const TrainOptions& options, const Backend& backend, const Trai
 void check_graph(const TrainOptions& options, const TrainingMethod& method);
 
 /// std::invalid_argument "scaler.per_loss = true: ..." where a scale for each of the method's `losses` is
-/// asked for and cannot be had.
+/// requested but impossible.
 void check_per_loss(const amp::ScalerOptions& scaler, int losses);
 
 }  // namespace fp16lab::engine

@@ -51,7 +51,7 @@ FP16LAB_HD constexpr Wide wide(SmallFloat<F> x, const ArithmeticOptions& options
   return Wide::normalized(exact.sign, exact.significand, exact.exponent);
 }
 
-/// The leading 64 bits and a sticky bit: all that any rounding to a format asks for.
+/// The leading 64 bits and a sticky bit: all that any rounding to a format needs.
 FP16LAB_HD constexpr Exact leading_bits(bool sign, UInt128 significand, int exponent, bool sticky) {
   const int shift = 128 - width_of(significand);
   significand <<= shift;  // NOLINT(clang-analyzer-core*): never 0, as finite values have a significand
@@ -192,7 +192,7 @@ FP16LAB_HD constexpr SmallFloat<F> div(SmallFloat<F> a, SmallFloat<F> b,
   return round_pack<F>({Kind::finite, sign, quotient, exponent, sticky}, options, flags);
 }
 
-/// floor(sqrt(x)), digit by digit; the remainder tells whether it is exact.
+/// floor(sqrt(x)), digit by digit; the remainder shows whether it is exact.
 template <class Integer>
 FP16LAB_HD constexpr Integer integer_sqrt(Integer x, Integer& remainder) {
   Integer root = 0;
@@ -270,7 +270,7 @@ FP16LAB_HD constexpr SmallFloat<F> remainder(SmallFloat<F> a, SmallFloat<F> b,
   return round_pack<F>({Kind::finite, sign, rest, exponent}, options, flags);
 }
 
-/// roundToIntegralExact: the integral value that the rounding direction chooses, of the operand's sign even
+/// roundToIntegralExact: the integral value that the rounding direction chooses, with the operand's sign even
 /// if zero; raises inexact if that is another value.
 template <class F>
 FP16LAB_HD constexpr SmallFloat<F> round_to_integral_exact(SmallFloat<F> x,

@@ -102,7 +102,7 @@ void binary(const std::uint16_t* a, const std::uint16_t* b, std::uint16_t* out, 
       n, hn::Lanes(FloatTag()), out, a, b);
 }
 
-/// The product has at most 22 bits and lies in [2^-48, 2^32), so FP32 holds it exactly.
+/// The product has at most 22 bits and is in [2^-48, 2^32), so FP32 holds it exactly.
 void fma_binary16(const std::uint16_t* a, const std::uint16_t* b, const std::uint16_t* c, std::uint16_t* out,
                   std::size_t n) {
   const Widen<Binary16> widen;

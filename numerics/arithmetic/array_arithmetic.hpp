@@ -17,7 +17,7 @@ namespace fp16lab {
 
 // F is Binary16 or BrainFloat16; name it: add<Binary16>(a, b, out). Sizes must agree and threads be at least
 // 1 (std::invalid_argument). `out` may be one of the operands, but not overlap it otherwise. Vectorised for
-// the CPU at hand; `threads` changes speed, never bits.
+// the current CPU; `threads` changes speed, never bits.
 
 /// out[i] = a[i] + b[i]
 template <class F>

@@ -1,7 +1,7 @@
 // Comparisons, minima and maxima, neighbours and the total order of one format's numbers.
 //
 // Source: IEEE 754-2019, 5.3.1 (nextUp, nextDown), 5.6.1 and 5.11 (comparisons), 5.10 (totalOrder), 9.6
-// (minimum and maximum). Nothing here rounds. Of the options only `flush_inputs` has a meaning.
+// (minimum and maximum). Nothing here rounds. Only the option `flush_inputs` has a meaning here.
 #pragma once
 
 #include <cstdint>
@@ -96,7 +96,7 @@ FP16LAB_HD constexpr bool unordered(SmallFloat<F> a, SmallFloat<F> b, const Arit
 }
 
 /// totalOrder(a, b): a is below b or the same code, where -NaN < -Inf < ... < -0 < +0 < ... < +Inf < +NaN and
-/// NaNs of one sign stand by their payloads, signalling ones nearer to the numbers.
+/// payloads order NaNs of one sign, signalling ones nearer to the numbers.
 template <class F>
 FP16LAB_HD constexpr bool total_order(SmallFloat<F> a, SmallFloat<F> b) {
   return ascending_code(a) <= ascending_code(b);
@@ -148,9 +148,9 @@ FP16LAB_HD constexpr SmallFloat<F> maximum_number(SmallFloat<F> a, SmallFloat<F>
   return maximum(a, b, options);
 }
 
-/// nextUp: the least number of the format above x, zeros of both signs being one number (below the least
-/// positive number lies -0). The greatest number is its own neighbour: +Inf, or in a format without
-/// infinities the largest finite number. NaN gives the canonical NaN.
+/// nextUp: the least number of the format above x, zeros of both signs being one number (-0 is below the
+/// least positive number). The greatest number is its own neighbour: +Inf, or in a format without infinities
+/// the largest finite number. NaN gives the canonical NaN.
 template <class F>
 FP16LAB_HD constexpr SmallFloat<F> next_up(SmallFloat<F> x, ExceptionFlags* flags = nullptr) {
   using Bits = typename F::Bits;

@@ -15,7 +15,7 @@
 
 namespace fp16lab {
 
-/// The integers that IEEE conversions are asked for here.
+/// The integers that IEEE conversions produce here.
 template <class Int>
 concept ConvertibleInteger = std::same_as<Int, std::int32_t> || std::same_as<Int, std::uint32_t> ||
     std::same_as<Int, std::int64_t> || std::same_as<Int, std::uint64_t>;

@@ -7,7 +7,7 @@
 
 namespace fp16lab {
 
-/// Raises flags that nobody may have asked for.
+/// Raises flags that the caller may not have asked for.
 FP16LAB_HD constexpr void raise_invalid(ExceptionFlags* flags) {
   if (flags != nullptr) flags->invalid = true;
 }
@@ -19,7 +19,7 @@ FP16LAB_HD constexpr void signal_nans(ExceptionFlags* flags, SmallFloat<F>... op
 }
 
 /// The operand as the operation sees it: with `flush_inputs` a subnormal is the zero of its sign, and no flag
-/// tells of it.
+/// shows it.
 template <class F>
 FP16LAB_HD constexpr SmallFloat<F> operand(SmallFloat<F> x, const ArithmeticOptions& options) {
   if (!options.flush_inputs || !x.is_subnormal()) return x;

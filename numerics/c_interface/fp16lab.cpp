@@ -1,4 +1,4 @@
-// fp16lab.h: the C++ functions behind plain pointers. Strided operands are packed; nothing here computes.
+// fp16lab.h: the C++ functions with plain pointers. Strided operands are packed; nothing here computes.
 #include "numerics/c_interface/fp16lab.h"
 
 #include <algorithm>

@@ -38,7 +38,7 @@ FP16LAB_HD constexpr float widen(SmallFloat<From> x) {
   return float_from_bits(convert<Binary32>(x).bits());
 }
 
-// Array forms: vectorised for the CPU at hand, element for element the bits of the scalar form. Sizes must
+// Array forms: vectorised for the current CPU, element for element the bits of the scalar form. Sizes must
 // agree and threads be at least 1 (std::invalid_argument); source and destination must not overlap; `threads`
 // changes speed, never bits. To is a format narrower than FP32 (FP16LAB_LOW_FORMATS), from FP64 also
 // Binary32. Name it, narrow<Binary16>(floats, halves), unless the destination is a span, which says it.

@@ -98,7 +98,7 @@ class Narrow {
  private:
   struct Cut {
     V kept;      ///< in last places of the result
-    V fraction;  ///< of a last place, in units of 2^-word
+    V fraction;  ///< fraction of a last place, in units of 2^-word
     V exponent;  ///< what the exponent adds to the code, hidden one not counted
   };
 

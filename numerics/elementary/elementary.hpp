@@ -5,7 +5,7 @@
 // in FP64 with + - * /, bit casts and integer selects only, and rounded once to FP32. All floating-point code
 // of the project is compiled without contraction; then no operation depends on whether the machine has a
 // fused multiply-add. No function branches, so loops over them vectorise; the one exception is sin and cos,
-// which leave for another path where |x| >= 2^20. Everything is constexpr.
+// which take another path where |x| >= 2^20. Everything is constexpr.
 //
 //   exponential.hpp             exp_f32, sigmoid_f32, tanh_f32, log_f32, log1p_f32
 //   error_function.hpp          erf_f32, gelu_f32, gelu_tanh_f32

@@ -14,7 +14,7 @@ FP16LAB_NO_CONTRACTION_BEGIN
 
 namespace fp16lab::elementary_detail {
 
-// Adding and subtracting 1.5 * 2^52 rounds to an integer, which then lies in the low bits of the sum.
+// Adding and subtracting 1.5 * 2^52 rounds to an integer, which is then in the low bits of the sum.
 inline constexpr double integer_rounder = 0x1.8p52;
 
 /// condition ? yes : no by masks. Compilers turn the conditional operator back into a branch around the
@@ -101,7 +101,7 @@ FP16LAB_HD constexpr Exponential exponential(const ReducedArgument& x, double q)
 /// Bound: truncation r^14/14! * 1.42 < 2^-57. n ln2_high is exact; so is its difference from x, because with
 /// n != 0 both are multiples of 2^-54 (x of its own ulp) and the difference is below 1/2. Hence r carries one
 /// rounding, <= 2^-55 = u/4; for n = 0 it is exact. r^2 q <= 0.07 has a relative error < 8u: < 0.6u absolute;
-/// r + r^2 q rounds once, <= u/4. So fraction_less_one, which lies in (-0.293, 0.415), has
+/// r + r^2 q rounds once, <= u/4. So fraction_less_one, which is in (-0.293, 0.415), has
 ///   an absolute error below 1.3u (1.4 * u/4 + 0.6u + u/4 + 2^-57), and
 ///   for n = 0 a relative one below 3u (r^2 q is at most 0.21 of the sum).
 /// 1 + fraction_less_one >= 0.707 then has a relative error below 4u = 2^-51 with the rounding of that sum.

@@ -1,4 +1,4 @@
-// exp, log, log1p, and what is made of exp alone: the logistic function and the hyperbolic tangent.
+// exp, log, log1p, and two functions of exp alone: the logistic function and the hyperbolic tangent.
 #pragma once
 
 #include <cstdint>

@@ -40,10 +40,10 @@ FP16LAB_HD constexpr ReducedAngle reduce_moderate_angle(float x) {
 /// Newsletter 18(1), 1983. Integers only, but for the last line.
 ///
 /// x = m 2^e, m < 2^24. Bits of 2/pi of weight 2^(2-e) and above contribute multiples of 4 quadrants. A
-/// window of 128 bits behind them times m, modulo 2^128, is x / 2pi modulo 1 as a fraction, short by less
-/// than 2^-104. |r| > 2^-29.3 for every FP32 number (16367173 * 2^72 comes closest, found by trying them
-/// all), so that costs 2^-72 of it. Converting its upper and lower half and adding them rounds by u each,
-/// pi/2 and the product too: relative error of r below 5u.
+/// window of 128 bits after them times m, modulo 2^128, is x / 2pi modulo 1 as a fraction, short by less than
+/// 2^-104. |r| > 2^-29.3 for every FP32 number (16367173 * 2^72 comes closest, found by trying them all), so
+/// that costs 2^-72 of it. Converting its upper and lower half and adding them rounds by u each, pi/2 and the
+/// product too: relative error of r below 5u.
 FP16LAB_HD constexpr ReducedAngle reduce_huge_angle(float x) {
   // floor(2^248 * 2/pi): eight zero bits first, so that the shift below is never negative.
   constexpr std::uint64_t word0 = 0x00a2f9836e4e4415;
@@ -54,8 +54,7 @@ FP16LAB_HD constexpr ReducedAngle reduce_huge_angle(float x) {
 
   const std::uint32_t bits = bits_of(x);
   const std::uint64_t m = (bits & Binary32::fraction_mask) | Binary32::min_normal;
-  // e = exponent field - 150, and the window starts e - 2 bits behind the binary point: 3 to 111 bits to
-  // skip.
+  // e = exponent field - 150, and the window starts e - 2 bits after the binary point: 3 to 111 bits to skip.
   const std::uint32_t skip = (bits >> Binary32::fraction_bits) - 144;
   const bool second_word = skip >= 64;
   const std::uint32_t shift = skip & 63;

@@ -279,7 +279,7 @@ std::string shortest_text(const RuntimeFormat& format, std::uint64_t bits) {
   const Decimal value(exact);
   if (value.is_zero()) return value.to_string();
   const Decimal::Digits all = value.digits();
-  // p bits are told apart by ceil(1 + p log10(2)) digits (Matula, Communications of the ACM 11(1), 1968).
+  // ceil(1 + p log10(2)) digits distinguish p bits (Matula, Communications of the ACM 11(1), 1968).
   const int enough = 2 + static_cast<int>(format.precision * 0.30103);
   if (static_cast<int>(all.text.size()) <= enough) return value.layout(all, most_plain);
   for (int significant = 1;; ++significant) {

@@ -1,8 +1,8 @@
 // Exact decimal numbers: what a user types and what a bit pattern is worth, with nothing rounded in between.
 //
 // Every binary floating-point number is m * 2^e, and 2^-k = 5^k * 10^-k, so its decimal expansion is finite.
-// Typed decimals are finite by nature. So both live in one type, differences between them (rounding errors)
-// are exact, and rounding a typed decimal to a format happens once: parsing into a double first would round
+// Typed decimals are finite by nature. So both have one type, differences between them (rounding errors) are
+// exact, and rounding a typed decimal to a format happens once: parsing into a double first would round
 // twice.
 #pragma once
 

@@ -18,8 +18,8 @@
 #include "numerics/formats/small_float.hpp"
 
 // A row is X(name, id, name in safetensors files, element type). Ids are stored in files: append, never
-// renumber. No file holds a format of the name "": TF32 lives in registers only. No tensor is stored in FP8:
-// those formats name casts inside products.
+// renumber. No file holds a format with the name "": TF32 exists in registers only. No tensor is stored in
+// FP8: those formats name casts inside products.
 #ifndef FP16LAB_MORE_BYTE_FORMATS  // a test has rows of its own (tests/numerics/formats/e3m4_test.cpp)
 #define FP16LAB_MORE_BYTE_FORMATS(X)
 #endif

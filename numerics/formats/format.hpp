@@ -3,7 +3,7 @@
 // Source: IEEE 754-2019, 3.4 (binary interchange encodings) and table 3.5; OCP 8-bit Floating Point
 // Specification (OFP8), revision 1.0, table 1 for E4M3. A format is its number of exponent bits, its
 // precision p (significant bits, the hidden one included) and what its largest exponent field means;
-// everything else follows. Nobody writes 65504 or 2^-24 by hand.
+// everything else follows. No code writes 65504 or 2^-24 by hand.
 #pragma once
 
 #include <cstdint>

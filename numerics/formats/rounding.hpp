@@ -62,7 +62,7 @@ struct ArithmeticOptions {
 };
 
 /// Exception flags of IEEE 754-2019, 7. Functions that take a pointer to them or into it and never clear;
-/// null means that nobody asks.
+/// null: no flags.
 struct ExceptionFlags {
   bool invalid = false;
   bool divide_by_zero = false;

@@ -331,14 +331,14 @@ class Product {
 
   const KernelRow& rule_;
   const EmulatedKernels& kernels_;
-  std::size_t width_;  ///< of a panel
+  std::size_t width_;  ///< a panel's width
   GemmShape shape_;
   Operand a_, b_;
   OutputMatrix out_;
   FastTiles fast_tiles_;
   bool b_is_packed_;
   std::int64_t k_step_ = 0;
-  std::size_t b_depth_ = 0;  ///< of a panel in memory
+  std::size_t b_depth_ = 0;  ///< a panel's depth in memory
   // Packed operands, one ExponentRange for each row block and panel.
   float *a_values_ = nullptr, *b_values_ = nullptr;
   std::uint32_t* a_exponents_ = nullptr;

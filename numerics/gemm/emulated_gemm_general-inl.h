@@ -1,13 +1,13 @@
 // The general kernel of the emulated GEMM: any block size, any exponents, NaN and infinity, in FP64 lanes.
 //
-// The steps are those of the fast kernel (emulated_gemm_kernel-inl.h) with room on all sides:
-//   * Products have at most 22 bits and lie between 2^-272 and 2^256 (BF16 and TF32): exact in FP64, and so
+// The steps are those of the fast kernel (emulated_gemm_kernel-inl.h) with wider margins:
+//   * Products have at most 22 bits and are between 2^-272 and 2^256 (BF16 and TF32): exact in FP64, and so
 //     is any scaling below, by powers of two between 2^-400 and 2^350.
 //   * t = trunc(p * 2^(F-E)) is an integer of at most F + 2 bits. With (4L + 2) 2^F <= 2^53
 //     (has_general_kernel) every partial sum is exact, in any order.
 //   * r * 2^(E-F) is exact; rounding to the output's last place is one truncation or one rounding to nearest
 //     of the value in units of that place, which is a power of two taken from its exponent field.
-//   * Maxima of exponents are 16-bit integers; zero operands stand at -16384 and cannot count.
+//   * Maxima of exponents are 16-bit integers; zero operands have -16384 and cannot count.
 //   * NaN, infinity and 0 * infinity need no care: IEEE arithmetic on the terms has the hardware's rules for
 //     them (tensor_core_model.hpp), and nothing finite overflows. Only their exponents must stay in range.
 //   * Sums start at +0 and so never are -0: a zero sum is +0.

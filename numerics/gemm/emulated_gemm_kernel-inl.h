@@ -17,8 +17,8 @@
 // integer subtraction each. In bytes it is ea + eb - 1: flipping the top bit of that signed byte makes the
 // unsigned field ea + eb + 127.
 //
-// Where E <= F throughout (EmulatedTile::adds_exponents), p and c are scaled by adding F - E, which is then
-// in [0, 126], to their exponent fields: more execution units add than multiply. A zero or subnormal becomes
+// If E <= F throughout (EmulatedTile::adds_exponents), p and c are scaled by adding F - E, which is then in
+// [0, 126], to their exponent fields: more execution units add than multiply. A zero or subnormal becomes
 // less than 2^(F-E-126) <= 1 and truncates to zero, as it should.
 //
 // Conditions (FastTiles in emulated_gemm_limits.hpp checks them for each tile), with x the largest exponent
@@ -35,9 +35,8 @@
 // without has the exponent of c as E; a c below 2^K can only be the result of an earlier block, a multiple of
 // 2^(K-F), and neither alignment takes a bit from it.
 //
-// FP16 accumulators: a finite c above lies between 2^-24 and 65504. Results beyond are not made infinite
-// (their chains would need a second kind of lane); the tile reports them and is done again by the general
-// kernel.
+// FP16 accumulators: a finite c above is between 2^-24 and 65504. Results beyond are not made infinite (their
+// chains would need a second kind of lane); the tile reports them and is done again by the general kernel.
 //
 // FP8 through FP16 (KernelRow::joined): packing has ordered each 32 products so that the first 16 make
 // the first block. Two blocks run from +0 in a tile of their own, then join D's by an ordinary addition.
@@ -81,7 +80,7 @@ HWY_INLINE VFloat to_float_toward_zero(VInt x) {
   return VFloat{_mm512_cvt_roundepi32_ps(x.raw, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)};
 #else
   // Round-to-nearest truncates once the guard bit is clear. If the leading one of m = |x| is bit t >= 24, the
-  // guard bit is t - 24, which is where m >> 24 has its own leading one; its other bits lie below, among
+  // guard bit is t - 24, which is where m >> 24 has its own leading one; its other bits are below, among
   // those dropped anyway. x = -2^31 is its own m and converts as it is.
   const DInt di;
   const DFloat df;
@@ -126,7 +125,7 @@ struct Rule {
                                       ? static_cast<std::int32_t>(Binary32::sign_mask)
                                       : 0)) {}
   VInt up_bias, down_bias;
-  VInt subnormal_field;  ///< of an FP16 accumulator
+  VInt subnormal_field;  ///< an FP16 accumulator's
   VInt zero_sign;        ///< sign bits that an FP16 zero made by rounding keeps
 };
 
@@ -357,7 +356,7 @@ bool run_output(const EmulatedTile& tile) {
       return run_blocks<L, BlockOutput::fp32_toward_zero_14_bits>(tile);
     case BlockOutput::fp16_nearest_even:
       return run_blocks<L, BlockOutput::fp16_nearest_even>(tile);
-    default:  // kernel_row lets no other through
+    default:  // kernel_row rejects all others
       return false;
   }
 }

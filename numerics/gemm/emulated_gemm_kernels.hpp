@@ -47,8 +47,8 @@ struct KernelRow {
   SubnormalAccumulator subnormal_accumulator;
   UnderflowZero underflow_zero;
   bool joined = false;
-  bool pairs = false;    ///< of joined blocks the first has k mod 4 in {0, 1}; else the first half
-  bool as_fp16 = false;  ///< of FP8 operands
+  bool pairs = false;    ///< the first joined block has k mod 4 in {0, 1}; else the first half
+  bool as_fp16 = false;  ///< FP8 operands run as FP16
 
   DType accumulator() const { return format_of(output); }
   /// Products after which a block of K may end.

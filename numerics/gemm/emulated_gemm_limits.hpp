@@ -39,7 +39,7 @@ class FastTiles {
     bool is_small(std::uint32_t bits) const { return (bits & Binary32::magnitude_mask) < small_bits; }
   };
 
-  /// Of `depth` products.
+  /// Limits of `depth` products.
   Terms terms(ExponentRange a, ExponentRange b, std::size_t depth) const {
     constexpr int finite = Binary32::emax;
     Terms terms;

@@ -8,7 +8,7 @@
 namespace fp16lab {
 namespace {
 
-/// The steps so far, and the terms that stand for the partial sums on the stack of OrderStep.
+/// The steps so far, and the terms for the partial sums on the stack of OrderStep.
 class Explained {
  public:
   Explained(const PlannedProduct& product, DType a_format, std::span<const std::uint32_t> a, DType b_format,

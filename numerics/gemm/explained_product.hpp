@@ -9,9 +9,9 @@
 
 namespace fp16lab {
 
-/// As explained_dot, of an output of this product, which c does not enter. Steps of a chain stand together,
-/// with its number; those between chains have Sum::addition and partial sums as terms: two to add, or one to
-/// round.
+/// As explained_dot, for an output of this product, which c does not enter. The steps of a chain are adjacent
+/// and have its number; those between chains have Sum::addition and partial sums as terms: two to add, or one
+/// to round.
 /// Errors as planned_gemm's and explained_dot's.
 ExplainedDot explained_product(const PlannedProduct& product, DType a_format,
                                std::span<const std::uint32_t> a, DType b_format,

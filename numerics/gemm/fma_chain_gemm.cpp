@@ -113,7 +113,7 @@ void gemm_detail::fma_chain(GemmShape shape, MatrixView<float> a, MatrixView<flo
     for (std::size_t r = 0; r < rows; ++r) std::copy_n(edge + r * width, columns, out + to_index(r) * ldd);
   };
 
-  constexpr std::int64_t strips_at_once = 8;  // of a task
+  constexpr std::int64_t strips_at_once = 8;  // in one task
   const FloatingPointScope scope;
   for (std::int64_t column = 0; column < shape.n; column += n_block) {
     for (std::int64_t k = 0; k < shape.k; k += k_block) {

@@ -24,8 +24,8 @@ struct FmaLines {
 
 struct FmaKernels {
   bool flushes;         ///< the instruction set has an fma of its own that heeds FlushingScope
-  std::size_t rows;     ///< of a register tile
-  std::size_t columns;  ///< of a register tile
+  std::size_t rows;     ///< a register tile's
+  std::size_t columns;  ///< a register tile's
   /// Packs rows [row, row + strips * rows), as far as there are, and columns [k, k + depth) of the logical
   /// m x k matrix A, which is transposed, strip after strip; k + depth <= K.
   void (*pack_a)(MatrixView<float> a, GemmShape shape, std::int64_t row, std::size_t strips, std::int64_t k,
@@ -54,7 +54,7 @@ struct FmaOrder {
 };
 /// Nothing where another stage is among them.
 std::optional<FmaOrder> fma_order(const TensorCoreModel& model);
-/// d = c (+) a b as emulated_gemm, c and d in FP32. Where it flushes, fma_kernels() must.
+/// d = c (+) a b as emulated_gemm, c and d in FP32. If it flushes, fma_kernels() must.
 void fma_row_gemm(const FmaOrder& order, GemmShape shape, const Operand& a, const Operand& b, const float* c,
                   float* d, std::int64_t ldd, int threads);
 

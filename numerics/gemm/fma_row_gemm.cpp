@@ -22,13 +22,13 @@ void widen_codes(const typename F::Bits* codes, float* to, std::size_t count) {
   }
 }
 
-/// A matrix in memory: `outer` lines of `inner` elements. One of the two runs along K, which becomes
-/// `padded` long and lies in the order of `positions`, with +0 where an operand has nothing.
+/// A matrix in memory: `outer` lines of `inner` elements. One of the two runs along K, which becomes `padded`
+/// long and has the order of `positions`, with +0 where an operand has nothing.
 struct Lines {
   std::int64_t outer, inner;
   bool k_is_inner;
   std::int64_t padded;
-  std::span<const std::int64_t> positions;  ///< of element k
+  std::span<const std::int64_t> positions;  ///< positions of element k
 };
 
 template <class F>
@@ -46,7 +46,7 @@ void widen_lines(const Operand& x, const Lines& lines, int threads, float* to) {
   });
 }
 
-/// The logical operand of `rows` x `columns`, of which K is the one that `k_is_columns` says.
+/// The logical operand with `rows` x `columns`; `k_is_columns` says which of them is K.
 MatrixView<float> widened(const Operand& x, std::int64_t other, std::span<const std::int64_t> positions,
                           std::int64_t padded, bool k_is_columns, int threads, std::vector<float>& to) {
   const bool k_is_inner = k_is_columns != x.transposed;

@@ -1,9 +1,9 @@
-// What a library makes of an instruction: plans as data.
+// A library's use of an instruction: plans as data.
 //
 // A row of the table (tensor_core_model.hpp) says what one instruction computes. A library call takes many of
 // them, and decides where a chain over K begins again from +0, whether K is split, and in which order the
 // partial sums are added. That decision is a ProductOrder; a LibraryPlan is the rule that gives it for a
-// call. A class of calls whose rule nobody has published is refused by name.
+// call. The library refuses, by name, a class of calls whose rule is not published.
 #pragma once
 
 #include <cstdint>
@@ -33,22 +33,22 @@ constexpr std::array<std::string_view, 4> names_of(Join) {
 /// The order of one product's sums over a range of K.
 struct ProductOrder {
   std::int64_t restart = 0;  ///< after so many elements of a part's K a chain begins again; 0: never
-  int parts = 1;             ///< of the range
-  std::int64_t tile = 0;     ///< of parts > 1: elements of K that stay together, a multiple of an instruction
+  int parts = 1;             ///< parts of the range
+  std::int64_t tile = 0;     ///< if parts > 1: elements of K that stay together, a multiple of an instruction
   bool interleaved =
       false;  ///< tile t is in part t mod parts; else each part has ceil(tiles / parts) neighbours
   bool rest_in_first =
-      false;  ///< of interleaved single elements: those after the last whole round are in part 0
+      false;  ///< for interleaved single elements: those after the last whole round are in part 0
   Join join = Join::serial;
   /// The range ends here, or where K ends (0); another one, with an order of its own, follows.
   std::int64_t end = 0;
-  DType partials = DType::f32;  ///< f16, bf16: what each of several parts is rounded to before it is added
+  DType partials = DType::f32;  ///< f16, bf16: the format of each of several parts before it is added
 
   friend bool operator==(const ProductOrder&, const ProductOrder&) = default;
 };
 
-/// What a library makes of one call: the instruction, and the orders of neighbouring ranges of K, whose sums
-/// are added in order. Where `terms_follow`, the elements after the last range are added one by one.
+/// A library's plan for one call: the instruction, and the orders of neighbouring ranges of K, whose sums are
+/// added in order. With `terms_follow`, the elements after the last range are added one by one.
 struct PlannedProduct {
   const TensorCoreModel* row = nullptr;
   std::vector<ProductOrder> ranges{{}};
@@ -74,7 +74,7 @@ struct ProductCall {
   ProductKind kind = ProductKind::mm;
   bool a_transposed = false, b_transposed = false;  ///< in memory, row-major
   DType a = DType::f16, b = DType::f16;
-  int threads = 1;                 ///< of the library, not ours
+  int threads = 1;                 ///< the library's, not ours
   bool fast_accumulation = false;  ///< cuBLASLt: torch._scaled_mm's use_fast_accum
   int parts = 1;                   ///< cuBLASLt's split-K, and how it joins them, which its heuristics choose
   Join join = Join::serial;
@@ -95,17 +95,17 @@ struct LibraryPlan {
   std::string_view source;
   /// std::invalid_argument naming the class of the call where the plan has no rule for it.
   PlannedProduct (*product)(const TensorCoreModel& row, const ProductCall& call);
-  /// What of a call the rule asks beside its formats and K, as the options of fp16lab mma say it.
+  /// Parameters of a call, besides formats and K, that the rule reads, as fp16lab mma's options name them.
   std::string_view parameters{};
   /// The order of a convolution; null where the plan knows none.
   PlannedConvolution (*convolution)(const TensorCoreModel& row, const ConvolutionCall& call) = nullptr;
-  /// Of products of FP16 where the instruction takes none of them; or null.
+  /// For FP16 products, if the instruction takes none of them; or null.
   const TensorCoreModel* fp16_row = nullptr;
 
   bool asks(std::string_view parameter) const;
 };
 
-/// "instruction" first: one chain over ascending k, of any row.
+/// "instruction" first: one chain over ascending k, for any row.
 std::span<const LibraryPlan> library_plans();
 /// std::invalid_argument with the known names otherwise.
 const LibraryPlan& library_plan(std::string_view name);

@@ -30,7 +30,7 @@ void require_row(const TensorCoreModel& row) {
 std::string text_of(const GemmShape& shape) { return fmt::format("{} x {} x {}", shape.m, shape.n, shape.k); }
 
 PlannedProduct ascending() { return {.row = &aten_loops}; }
-/// Four sums of every fourth product; what is left goes on in the first.
+/// Four sums of every fourth product; the rest goes on in the first.
 PlannedProduct four_chains() {
   return {.row = &aten_loops,
           .ranges = {{.parts = 4, .tile = 1, .interleaved = true, .rest_in_first = true}}};

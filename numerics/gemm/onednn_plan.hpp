@@ -10,8 +10,8 @@ namespace fp16lab {
 extern const TensorCoreModel aten_loops;
 
 /// oneDNN 3.13 and ATen's loops as PyTorch 2.15 chooses between them, for eager products of BF16 (row
-/// avx512_bf16) and of FP16 (row aten_loops). std::invalid_argument names a class of calls that nobody looked
-/// at.
+/// avx512_bf16) and of FP16 (row aten_loops). std::invalid_argument names a class of calls that is not
+/// studied.
 PlannedProduct onednn_product(const TensorCoreModel& row, const ProductCall& call);
 /// The same of torch.conv2d in BF16 and of its gradients.
 PlannedConvolution onednn_convolution(const TensorCoreModel& row, const ConvolutionCall& call);

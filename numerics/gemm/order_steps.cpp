@@ -58,7 +58,7 @@ std::vector<Runs> chains_of(const ProductOrder& order, std::int64_t begin, std::
       if ((order.interleaved ? t % order.parts : t / each) == part)
         ranges.emplace_back(begin + t * order.tile, std::min(end, begin + (t + 1) * order.tile));
   }
-  std::int64_t taken = 0;  // of the part's own K
+  std::int64_t taken = 0;  // taken from the part's own K
   for (const auto& [first, last] : ranges)
     for (std::int64_t at = first; at < last;) {
       if (taken > 0 && order.restart > 0 && taken % order.restart == 0) chains.emplace_back();

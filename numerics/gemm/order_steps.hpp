@@ -15,17 +15,17 @@ struct ChainRun {
   std::int64_t begin, count, step;
 };
 
-/// A step works on a stack of partial sums, of which the last one that remains is the product.
+/// A step works on a stack of partial sums; the last one that remains is the product.
 struct OrderStep {
   enum class Kind : std::uint8_t {
-    chain,     ///< pushes what one chain from +0 makes of the elements of `runs`; without any +0
+    chain,     ///< pushes the sum of the elements of `runs` in one chain from +0; without any +0
     rounding,  ///< rounds the top to `format`, to nearest even
     addition,  ///< puts the sum of the two on top in their place: in FP32, to nearest even
   };
   Kind kind = Kind::addition;
   std::vector<ChainRun> runs = {};
-  int range = 0, part = 0;    ///< of a chain: where its elements are, from 0
-  DType format = DType::f32;  ///< of a rounding
+  int range = 0, part = 0;    ///< for a chain: where its elements are, from 0
+  DType format = DType::f32;  ///< for a rounding
 };
 
 /// The steps of a product over `k` elements. std::invalid_argument for an order with negative numbers, in

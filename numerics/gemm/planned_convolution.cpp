@@ -140,7 +140,7 @@ void planned_convolution(const PlannedConvolution& plan, const ConvolutionCall& 
     for (std::int64_t k = 0; k < call.k; ++k)
       biases.push_back(call.format == DType::bf16 ? widen(BFloat16::from_bits(operands.bias[k]))
                                                   : widen(Float16::from_bits(operands.bias[k])));
-  /// m x n sums; bias: of the n columns, or null.
+  /// m x n sums; bias: for the n columns, or null.
   const auto multiply = [&](std::int64_t m, std::int64_t n, const StridedMatrix& a, const StridedMatrix& b,
                             float* to, std::int64_t ldd, const float* bias = nullptr) {
     const GemmShape shape{.m = m, .n = n, .k = count};

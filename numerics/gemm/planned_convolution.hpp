@@ -24,7 +24,7 @@ struct ConvolutionCall {
   std::int64_t groups = 1;
   bool channels_last = false;  ///< in memory x is (n, h, w, c) and y (n, p, q, k)
   DType format = DType::bf16;
-  int threads = 1;  ///< of the library, not ours
+  int threads = 1;  ///< the library's, not ours
 
   std::int64_t p() const { return extent(h, r, 0); }
   std::int64_t q() const { return extent(w, s, 1); }
@@ -36,9 +36,9 @@ struct ConvolutionCall {
   }
 };
 
-/// The order of an output's sum. A term is named by its place in the sum as it is written: of an output
-/// (c, r, s), of an input's gradient (k, r, s), each with the channels of its group, and of gradients of
-/// weight and bias (n, p, q). `no_term` is a place that the library leaves empty: a product of zeros.
+/// The order of an output's sum. A term's name is its place in the sum as it is written: for an output (c, r,
+/// s), for an input's gradient (k, r, s), each with the channels of its group, and for gradients of weight
+/// and bias (n, p, q). `no_term` is a place that the library leaves empty: a product of zeros.
 struct PlannedConvolution {
   PlannedProduct product;
   std::vector<std::int64_t> terms;
@@ -47,7 +47,7 @@ struct PlannedConvolution {
 inline constexpr std::int64_t no_term = -1;
 
 /// x, weight and y, or its gradient, of 16 bits an element, without gaps: those that the result needs. The
-/// weight is row-major in every layout. bias: (k), of an output, or null.
+/// weight is row-major in every layout. bias: (k), for an output, or null.
 struct ConvolutionOperands {
   const std::uint16_t *x = nullptr, *weight = nullptr, *y = nullptr, *bias = nullptr;
 };

@@ -8,7 +8,7 @@
 namespace fp16lab {
 namespace {
 
-/// Of the matrix itself where its rows or columns have no gaps, else of a copy.
+/// The matrix itself where its rows or columns have no gaps, else a copy.
 gemm_detail::Operand operand_of(const StridedMatrix& matrix, std::int64_t rows, std::int64_t columns,
                                 std::vector<std::byte>& copy) {
   const auto [format, data, row_stride, column_stride] = matrix;

@@ -1,5 +1,5 @@
-// Recorded rates: what a cast did to the values that it stored, whatever its format and rounding. Read from
-// the counts on both sides of it. (What another format or scale would do: zones.hpp.)
+// Recorded rates: the effect of a cast on the values that it stored, whatever its format and rounding. Read
+// from the counts on both sides of it. (What another format or scale would do: zones.hpp.)
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace fp16lab {
 /// Additive over casts.
 struct CastCounts {
   std::uint64_t values = 0;     ///< finite and not zero before the cast
-  std::uint64_t underflow = 0;  ///< of which zero after it
-  std::uint64_t overflow = 0;   ///< of which infinite or NaN after it
+  std::uint64_t underflow = 0;  ///< those among them zero after it
+  std::uint64_t overflow = 0;   ///< those among them infinite or NaN after it
 
   /// Share of `values`; 0 where there were none.
   double underflow_rate() const {
@@ -41,8 +41,8 @@ inline CastCounts cast_counts(const ExponentHistogram& before, const ExponentHis
 }
 
 /// The counts of values that were stored as `dtype`; none for FP32, where there is no cast. `watched`:
-/// lab.watch counted them in a training of PyTorch's, which rounds inside of its operations. Counts that are
-/// the same on both sides are then those of values as they were stored, whose cast nobody saw: none.
+/// lab.watch counted them in a training run of PyTorch's, which rounds inside of its operations. Counts that
+/// are the same on both sides are then those of stored values, whose cast lab.watch did not see: none.
 inline std::optional<CastCounts> cast_counts(DType dtype, const ExponentHistogram& before,
                                              const ExponentHistogram& after, bool watched = false) {
   if (dtype == DType::f32 || (watched && before == after)) return std::nullopt;

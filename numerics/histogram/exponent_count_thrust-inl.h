@@ -25,8 +25,8 @@
 namespace fp16lab {
 namespace {  // NOLINT(google-build-namespaces): see above
 
-/// Rows of the table: those of the bins, and after them these. Counts are added; of the extremes, whose rows
-/// are the last two, the greatest is taken, so the smallest magnitude m is kept as infinity - m.
+/// Rows of the table: those for the bins, then these. Counts are added; for the extremes, in the last two
+/// rows, the greatest is taken, so the smallest magnitude m is kept as infinity - m.
 inline constexpr std::uint32_t row_of_zero = ExponentHistogram::bin_count, row_of_infinity = row_of_zero + 1,
                                row_of_nan = row_of_zero + 2, row_of_smallest = row_of_zero + 3,
                                row_of_greatest = row_of_zero + 4, row_count = row_of_zero + 5;
@@ -35,8 +35,8 @@ inline constexpr std::uint32_t part_count = 64;
 /// Elements that are counted at once: a counter has 32 bits.
 inline constexpr std::uint64_t counted_at_once = std::uint64_t{1} << 31;
 
-/// Where strips lie, and the counters of a column: threads of a GPU that stand side by side read side by
-/// side; a thread of a CPU has memory of its own.
+/// Where strips and the counters of a column are: adjacent threads of a GPU read adjacent memory; a thread of
+/// a CPU has memory of its own.
 struct StripLayout {
   std::uint32_t strips = 1;
   bool side_by_side = false;
@@ -91,7 +91,7 @@ struct CountStrip {
 FP16LAB_HD inline std::uint64_t joined(std::uint32_t row, std::uint64_t a, std::uint64_t b) {
   return row < row_of_smallest ? a + b : a > b ? a : b;
 }
-/// For the columns part, part + part_count, ... of a row; index = row * part_count + part.
+/// Joins the columns part, part + part_count, ... of a row; index = row * part_count + part.
 struct JoinColumns {
   const std::uint32_t* table;
   StripLayout layout;

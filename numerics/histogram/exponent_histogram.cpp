@@ -23,11 +23,11 @@ namespace {
 using exponent_detail::block_size;
 using exponent_detail::byte_of_zero;
 
-/// Counters of one thread. A block becomes one byte a value: its exponent. Where a block spans few of them,
-/// as gradients do, counting means comparing the bytes with each in turn, a cache line at once. Otherwise
-/// tables count: consecutive values usually fall into the same bin, and an increment that waits for the
-/// previous one to leave the store buffer costs several cycles, which eight tables taken in turn hide. The
-/// values that share byte 0, FP32's subnormals and 2^-126, are told apart one by one: they are rare.
+/// Counters of one thread. A block becomes one byte a value: its exponent. If a block spans few of them, as
+/// gradients do, counting means comparing the bytes with each in turn, a cache line at once. Otherwise tables
+/// count: consecutive values usually fall into the same bin, and an increment that waits for the previous one
+/// to leave the store buffer costs several cycles, which eight tables taken in turn hide. The values that
+/// share byte 0, FP32's subnormals and 2^-126, are distinguished one by one: they are rare.
 class BlockCounter {
  public:
   /// At most block_size values.
@@ -139,7 +139,7 @@ void for_each_block(std::size_t size, int threads, const Visit& visit, const Mer
     for (std::size_t chunk = 0; chunk < chunks; ++chunk) visit_chunk(chunk, state);
     return merge(state);
   }
-  // A task for each thread that may come; who comes takes chunk after chunk.
+  // One task for each thread that may come; a thread that comes takes chunk after chunk.
   std::atomic<std::size_t> next = 0;
   std::mutex merging;
   share_tasks(std::min(chunks, static_cast<std::size_t>(threads)), threads, [&](std::size_t) {

@@ -2,12 +2,11 @@
 // counts of a histogram. Counts alone mislead: half of all non-zero values may vanish and carry a millionth
 // of the gradient.
 //
-// A bin says of each of its n values only that it lies in (2^e, 2^(e+1)], so sums come as intervals: L1 in (n
-// 2^e, n 2^(e+1)], the sum of squares in (n 4^e, n 4^(e+1)]. (Where the histogram's extremes are not known,
-// the bin (2^-127, 2^-126] may hold everything below.) Which bins round to zero at a scale is decided
+// A bin says about each of its n values only that it is in (2^e, 2^(e+1)], so sums come as intervals: L1 in
+// (n 2^e, n 2^(e+1)], the sum of squares in (n 4^e, n 4^(e+1)]. (Where the histogram's extremes are not
+// known, the bin (2^-127, 2^-126] may hold everything below.) Which bins round to zero at a scale is decided
 // exactly (zone_edges.hpp): for power-of-two scales whole bins; otherwise one bin may be cut, and then its
-// values are lost each or kept each. The extremes narrow nothing here: policies
-// decide by these sums.
+// values are lost each or kept each. The extremes narrow nothing here: policies decide by these sums.
 //
 // Host and device, no allocation, no exceptions. Every sum is an FP64 sum of at most 278 non-negative terms
 // in ascending order of the bins, each term within 2^-52 of its value (the count is rounded once, n *
@@ -132,7 +131,7 @@ FP16LAB_HD constexpr RangeMass range_mass(const ExponentHistogram& histogram, co
   return mass;
 }
 
-/// Sums of two masses that are in the same units, e.g. of several tensors.
+/// Sums two masses in the same units, e.g. those of several tensors.
 FP16LAB_HD constexpr MassInterval operator+(MassInterval a, MassInterval b) {
   return {a.lower + b.lower, a.upper + b.upper};
 }

@@ -24,7 +24,7 @@ void RoundingErrors::add(std::span<const T> values) {
   if (values.size() > most_values)
     throw std::invalid_argument(
         fmt::format("RoundingErrors: {} values at once, at most {}", values.size(), most_values));
-  std::array<std::uint16_t, 1 << Binary64::exponent_bits> place_of{};  // of a binade in `sums`, plus 1
+  std::array<std::uint16_t, 1 << Binary64::exponent_bits> place_of{};  // place of a binade in `sums`, plus 1
   struct BlockSums {
     std::uint64_t count = 0;
     std::array<Wide, most_bits + 2> squares{};

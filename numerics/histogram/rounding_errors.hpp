@@ -1,12 +1,8 @@
-// What rounding to few bits costs values that are at hand: sums of squared errors, for every format below
-// FP32 at every
+// The cost of rounding given values to few bits: sums of squared errors, for every format below FP32 at every
 // power-of-two scale, from one pass. In a format of p bits a value of the binade [2^e, 2^(e+1)) keeps p
-// significant bits
-// where it is a normal number, fewer where it is a subnormal one, and none where it becomes zero: which of
-// them, the
-// scale decides, but for each number of bits the error is a fact about the value. Nothing rounds before the
-// end, so
-// merging is addition, and neither chunks nor threads show.
+// significant bits where it is a normal number, fewer where it is a subnormal one, and none where it becomes
+// zero: which of them, the scale decides, but for each number of bits the error is a fact about the value.
+// Nothing rounds before the end, so merging is addition, and neither chunks nor threads show.
 #pragma once
 
 #include <array>
@@ -22,7 +18,7 @@ namespace fp16lab {
 
 class RoundingErrors {
  public:
-  /// Of FP16; every format below FP32 keeps at most as many.
+  /// FP16's bits; every format below FP32 keeps at most as many.
   static constexpr int most_bits = 11;
   /// Values of one call of add: sums of so many squares fit into 128 bits.
   static constexpr std::size_t most_values = std::size_t{1} << 16;
@@ -33,7 +29,7 @@ class RoundingErrors {
   RoundingErrors& operator+=(const RoundingErrors& other);
 
   struct Squares {
-    double error = 0;  ///< of rounding to nearest even, overflow left aside
+    double error = 0;  ///< error of rounding to nearest even, overflow left aside
     double lost = 0;   ///< the part of it that becomes zero
     double plain = 0;  ///< with an unlimited exponent
     /// The same as expected of values whose last bits are spread evenly: a twelfth of the spacing's square
@@ -47,9 +43,8 @@ class RoundingErrors {
   bool operator==(const RoundingErrors&) const = default;
 
  private:
-  /// Of one binade, in units of the last place of FP64 in it, squared: [b]: rounded to b bits, where 0 bits
-  /// leave 0 and
-  /// 2^(e+1); the last one: the values themselves. At most 2^64 squares of 2^106.
+  /// The errors of one binade, in units of the last place of FP64 in it, squared: [b]: rounded to b bits,
+  /// where 0 bits leave 0 and 2^(e+1); the last one: the values themselves. At most 2^64 squares of 2^106.
   struct Sums {
     std::uint64_t count = 0;
     std::array<FixedPointSum<0, 3>, most_bits + 2> squares{};

@@ -118,7 +118,7 @@ void ValueHistogram::add(std::span<const T> values, int threads) {
   check_arrays("ValueHistogram::add", threads, {{"values", values.size()}});
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
     const std::size_t blocks = (values.size() + block_size - 1) / block_size;
-    // A task for each thread that may come; who comes takes block after block.
+    // One task for each thread that may come; a thread that comes takes block after block.
     std::atomic<std::size_t> next = 0;
     std::mutex merging;
     share_tasks(std::min(blocks, static_cast<std::size_t>(threads)), threads, [&](std::size_t) {
@@ -293,7 +293,7 @@ ZoneMass zone_mass(const ValueHistogram& values, const FormatRange& range, doubl
 DirectionSums direction_sums(const ValueHistogram& values, const FormatRange& range, double scale) {
   const auto zones = values.zones({range, scale});
   const auto squares = [&](Zone::Index zone) { return zones[zone].l2_squared.nearest(); };
-  const double half_spacing = std::ldexp(1.0, range.tie_to_zero) / scale;  // of subnormals
+  const double half_spacing = std::ldexp(1.0, range.tie_to_zero) / scale;  // for subnormals
   const double unit_roundoff = std::ldexp(1.0, -range.precision);
   const double kept = squares(Zone::subnormal) + squares(Zone::normal) + squares(Zone::overflow);
   const double lost = squares(Zone::lost);

@@ -1,8 +1,8 @@
 // Counts, L1 and sums of squares of values between chosen edges. An ExponentHistogram bounds what a format
-// does to its values, because an edge of the format may lie inside of a bin; where the values themselves are
-// at hand, the edges of all formats and scales in question are made ends of bins here, and then every zone is
-// a whole number of bins: one pass over the values answers all of them exactly. Nothing rounds before the
-// end, so merging is addition, and neither chunks nor threads show.
+// does to its values, because an edge of the format may be inside of a bin; given the values themselves, the
+// bins here end at the edges of all formats and scales in question, and then every zone is a whole number of
+// bins: one pass over the values answers all of them exactly. Nothing rounds before the end, so merging is
+// addition, and neither chunks nor threads show.
 #pragma once
 
 #include <array>
@@ -94,8 +94,8 @@ class ValueHistogram {
   std::uint64_t below_fp32() const;
   std::uint64_t above_fp32() const;
 
-  /// The values of the zones in the order of Zone::Index: lost, subnormal, normal, overflow. Of the
-  /// formats and scales only that the bins were made for (std::invalid_argument): then no bin is cut.
+  /// The values of the zones in the order of Zone::Index: lost, subnormal, normal, overflow. Takes only the
+  /// formats and scales that the bins were made for (std::invalid_argument): then no bin is cut.
   std::array<ExactMass, Zone::count> zones(const ScaledFormat& format) const;
   /// All finite values.
   ExactMass total() const;
@@ -127,8 +127,8 @@ class ValueHistogram {
   std::vector<Bin> bins_;  ///< those with values, ascending: memory follows the values, not the edges
 };
 
-/// zones.hpp of values, for the formats and scales of `zones`: counts are exact, and both ends of
-/// a sum are the exact sum, rounded once to FP64. What rounding does to a direction is still a bound.
+/// zones.hpp of values, for the formats and scales of `zones`: counts are exact, and both ends of a sum are
+/// the exact sum, rounded once to FP64. What rounding does to a direction is still a bound.
 RangeCounts count_ranges(const ValueHistogram& values, const FormatRange& range, double scale);
 ZoneMass zone_mass(const ValueHistogram& values, const FormatRange& range, double scale);
 DirectionSums direction_sums(const ValueHistogram& values, const FormatRange& range, double scale);

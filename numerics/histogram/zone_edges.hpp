@@ -1,6 +1,6 @@
 // In which zone of a format a number lands after multiplication by a scale, decided exactly. The one place
 // that decides it: the counts of zones.hpp and value_histogram.hpp, what policies read (range_mass.hpp),
-// analysis and figures ask here. The report page's zones.js has lines of its own, which a test compares with
+// analysis and figures use it. The report page's zones.js has lines of its own, which a test compares with
 // these.
 //
 // Host and device, no allocation, no exceptions. `scale` is finite and above zero throughout.
@@ -18,7 +18,7 @@
 
 namespace fp16lab {
 
-/// Zones in the order of magnitudes; zones.hpp says what they are.
+/// Zones in the order of magnitudes; zones.hpp defines them.
 struct Zone {
   enum Index : std::size_t { lost, subnormal, normal, overflow, count };
 };
@@ -109,8 +109,8 @@ FP16LAB_HD constexpr std::uint32_t smallest_in_bin(int bin, bool extremes) {
 /// Where `first` and `last` are one zone, all values of the bin are in it; otherwise it and those between may
 /// hold any part of the bin, but for the values that are known to be in one.
 struct BinZones {
-  Zone::Index first;  ///< of the smallest value that the bin may hold
-  Zone::Index last;   ///< of the largest
+  Zone::Index first;  ///< zone of the smallest value that the bin may hold
+  Zone::Index last;   ///< zone of the largest
   std::uint64_t
       at_first;  ///< so many values are surely in `first`: where the smallest value of all is in this bin
   std::uint64_t at_last;

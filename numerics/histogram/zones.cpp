@@ -166,7 +166,7 @@ ZoneMass& ZoneMass::operator+=(const ZoneMass& other) {
 
 DirectionSums direction_sums(const ExponentHistogram& histogram, const FormatRange& range, double scale) {
   const ZoneEdges<Binary32> format_edges = edges_of("direction_sums", range, scale);
-  const double half_spacing = upper_edge(Zone::lost, range, scale);  // of subnormals, in recorded units
+  const double half_spacing = upper_edge(Zone::lost, range, scale);  // for subnormals, in recorded units
   const double unit_roundoff = std::ldexp(1.0, -range.precision);
   DirectionSums sums;
   sums.overflows = histogram.infinite + histogram.nan > 0;

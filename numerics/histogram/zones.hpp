@@ -9,15 +9,15 @@
 //   overflow   65520 <= |y|            becomes infinity
 // The products are exact: no rounding to FP32 in between. For power-of-two scales `lost` is exact, a whole
 // number of bins, in every format. The edges 2^-14 and 65520 cut one bin each, and edges at other scales may
-// cut one: then counts are [lower, upper]. A bin counts as cut only if FP32 numbers of that bin lie on both
+// cut one: then counts are [lower, upper]. A bin counts as cut only if FP32 numbers of that bin are on both
 // sides of the edge, and none below the histogram's smallest or above its greatest value. So *whether*
 // anything overflows, or is lost, is certain at every scale: overflow.lower > 0 or overflow.upper == 0.
 // Histograms without extremes (older folders) only bound it.
 //
-// By magnitude: how much of the L1 and L2 of the values lies in each zone, and how far a format turns a
+// By magnitude: how much of the L1 and L2 of the values is in each zone, and how far a format turns a
 // gradient at a scale. As in range_mass.hpp, which policies use on the device, all sums are [lower, upper]: a
-// bin says of its values only that they lie in (2^e, 2^(e+1)], and a bin that an edge cuts may lie on either
-// side. Ends are moved outward by a relative 2^-40, which covers all rounding; zero stays zero.
+// bin says about its values only that they are in (2^e, 2^(e+1)], and a bin that an edge cuts may be on
+// either side. Ends are moved outward by a relative 2^-40, which covers all rounding; zero stays zero.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@
 
 namespace fp16lab {
 
-/// One of each zone.
+/// One for each zone.
 template <class T>
 struct PerZone {
   T lost{}, subnormal{}, normal{}, overflow{};
@@ -106,10 +106,9 @@ ZoneMass zone_mass(const ExponentHistogram& histogram, const FormatRange& range,
 /// What rounding to a format at a scale may do to the direction of a gradient, as sums that may be added over
 /// histograms.
 struct DirectionSums {
-  MassInterval lost, kept;  ///< squares of the values that become zero, and of the others
-  double error_squared =
-      0;  ///< at most: of the difference between the values and what the format keeps of them
-  double norm_squared = 0;                       ///< at least, where the error is that large
+  MassInterval lost, kept;   ///< squares of the values that become zero, and of the others
+  double error_squared = 0;  ///< at most: the difference between the values and what the format keeps of them
+  double norm_squared = 0;   ///< at least, where the error is that large
   bool may_overflow = false, overflows = false;  ///< infinite or NaN before the cast count as overflow
 
   DirectionSums divided_by(double factor) const;

@@ -1,4 +1,4 @@
-// Checked arithmetic on sizes of arrays that nobody has looked at yet.
+// Checked arithmetic on sizes of arrays that no check has seen yet.
 #pragma once
 
 #include <cstdint>

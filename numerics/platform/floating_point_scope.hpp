@@ -4,7 +4,7 @@
 // Neither may change a bit of ours, and what we set may not change a bit of theirs. Every function that
 // computes with arrays of floats begins with a scope, and so does every worker of a parallel region, because
 // a thread of a pool keeps the environment that it was created with. Scalar functions in headers compute in
-// the environment of whoever calls them.
+// their caller's environment.
 #pragma once
 
 #include <cfenv>

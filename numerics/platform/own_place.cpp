@@ -15,7 +15,7 @@ fs::path own_file() {
   const fs::path program = fs::read_symlink("/proc/self/exe", unknown);
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&first_beside_us), &info) == 0) return program;
-  // Of a program dladdr tells the name as it was typed; of a library, the file.
+  // dladdr gives a program's name as it was typed, and a library's file.
   const fs::path named = info.dli_fname;
   const bool is_program = named.filename().string().find(".so") == std::string::npos;
   return is_program && !program.empty() ? program : fs::absolute(named, unknown);  // empty: there is no /proc

@@ -1,4 +1,4 @@
-// Where this program, or the shared library that holds this code, was put: what belongs to it lies beside it.
+// Where this program, or the shared library with this code, was put: its own files are beside it.
 #pragma once
 
 #include <filesystem>
@@ -12,8 +12,8 @@ namespace fp16lab {
 /// machine that built them.
 std::filesystem::path first_beside_us(std::initializer_list<std::string_view> places);
 
-/// A library of ours that programs load when they need it, by its file's name: beside this code, or in the lib
-/// folder of what it is installed in; empty: nowhere.
+/// A library of ours that programs load when they need it, by its file's name: beside this code, or in the
+/// lib folder of its installation; empty: nowhere.
 std::filesystem::path plugin_beside_us(std::string_view file);
 
 }  // namespace fp16lab

@@ -8,12 +8,12 @@
 #define FP16LAB_HD
 #endif
 
-// Arithmetic in headers is compiled with the flags of whoever includes them. Contraction of a * b + c, which
-// GCC does wherever the machine has a fused multiply-add and no macro shows, is switched off between these
-// two, which stand outside of namespaces. What -ffast-math and its parts do cannot be undone so: such a file
-// is refused (clang tells of -ffast-math alone; the parts are switched off there). Such functions compute in
-// the floating-point mode of their caller's thread, which FloatingPointScope sets. nvcc has no such switch:
-// pass it -fmad=false.
+// Arithmetic in headers is compiled with the flags of the including file. Contraction of a * b + c, which GCC
+// does wherever the machine has a fused multiply-add and no macro shows, is switched off between these two,
+// which must be outside of namespaces. The effects of -ffast-math and its parts cannot be undone so: such a
+// file is refused (clang shows -ffast-math alone; the parts are switched off there). Such functions compute
+// in the floating-point mode of their caller's thread, which FloatingPointScope sets. nvcc has no such
+// switch: pass it -fmad=false.
 #if defined(FP16LAB_BUILDING) || defined(__CUDACC__)  // our own flags say it all (scripts/targets.cmake)
 #define FP16LAB_NO_CONTRACTION_BEGIN
 #define FP16LAB_NO_CONTRACTION_END

@@ -14,10 +14,10 @@ namespace {
 
 std::atomic<bool> output_was_closed = false;
 
-/// Milliseconds that text may still wait for room on descriptors that do not block.
+/// How long, in milliseconds, text may wait for space on descriptors that do not block.
 std::atomic<int> patience = 900;
 
-/// Waits until there is room. False: there is none, or will be none.
+/// Waits until there is space. False: there is none, or will be none.
 bool wait_for_room(int descriptor) noexcept {
   constexpr int slice = 100;
   while (patience > 0) {

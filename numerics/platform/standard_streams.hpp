@@ -5,13 +5,13 @@
 
 namespace fp16lab {
 
-/// Call it before anything opens a file. Of the descriptors 0 to 2, those that whoever started the process has
-/// closed (`2>&-`) are opened, so that no file gets one of them and then the text that was meant for it: on
+/// Call it before anything opens a file. If whoever started the process has closed any of the descriptors 0
+/// to 2 (`2>&-`), it opens them, so that no file gets one of them and then the text that was meant for it: on
 /// /dev/null, the wrong way round (0 for writing, 1 and 2 for reading), so that using one fails with EBADF as
-/// on a closed one. Where there is no /dev/null, on the root folder.
+/// on a closed one. If there is no /dev/null, on the root folder.
 void open_standard_descriptors() noexcept;
 
-/// Did open_standard_descriptors() find descriptor 1 closed? Then nobody wants what a run says there.
+/// Did open_standard_descriptors() find descriptor 1 closed? Then no reader needs a run's output there.
 bool standard_output_was_closed() noexcept;
 
 /// Writes all of `text`, in one write(2) where the system lets it, and says whether that went well; `errno` is

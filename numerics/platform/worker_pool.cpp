@@ -91,8 +91,8 @@ class WorkerPool {
   }
 
  private:
-  /// The number of the region, who may help, and how many of its tasks nobody has begun: who takes one task
-  /// off it holds the region open, and may read what belongs to it.
+  /// The number of the region, who may help, and how many of its tasks are not begun: who takes one task off
+  /// it holds the region open, and may read what belongs to it.
   struct Ticket {
     static constexpr int task_bits = 24, helper_bits = 8;
     static std::uint64_t open(std::uint32_t region, std::size_t helpers, std::size_t tasks) {
@@ -104,8 +104,8 @@ class WorkerPool {
   static constexpr std::size_t most_tasks = (std::size_t{1} << Ticket::task_bits) - 1;
   static constexpr std::size_t most_helpers = (std::size_t{1} << Ticket::helper_bits) - 1;
 
-  /// Does tasks until nobody has to begin one, or `most`, on `seat`: 0, or one above a helper's number. Gives
-  /// how many.
+  /// Does tasks until all are begun, or `most`, on `seat`: 0, or one above a helper's number. Returns how
+  /// many.
   std::size_t work(std::size_t seat, std::size_t most = most_tasks) {
     std::size_t done = 0;
     std::uint64_t ticket = tickets_.load(std::memory_order_acquire);
@@ -122,7 +122,7 @@ class WorkerPool {
   }
 
   /// The caller's tasks of a region that began then. Waking a helper costs microseconds, and it comes tens of
-  /// microseconds later: the first task tells whether that pays.
+  /// microseconds later: the first task shows whether that pays.
   std::size_t work_and_wake(Clock::time_point began) {
     if (sleepers_.load(std::memory_order_seq_cst) == 0) return work(0);
     const std::size_t first = work(0, 1);
@@ -154,7 +154,7 @@ class WorkerPool {
     pause_ = std::max(pause_ / 2, shortest_pause);
   }
 
-  /// Are there helpers? Makes them when first asked for.
+  /// Are there helpers? Makes them on the first call.
   bool hire(std::size_t helpers) {
     if (threads_ == nullptr) return false;
     try {

@@ -1,4 +1,4 @@
-// Worker threads: tasks that a caller shares with whoever is there.
+// Worker threads: tasks that a caller shares with the idle ones.
 //
 // The caller never waits for a thread to come. It takes task after task itself; helpers, which spin for a
 // while after their last task and then sleep, take others. What no helper has begun the caller does, so a
@@ -18,7 +18,7 @@ namespace fp16lab {
 /// One call of share_tasks with several tasks, as one thread does it.
 struct SharedRegion {
   std::size_t tasks = 0;
-  double seconds = 0;  ///< of work, all tasks together
+  double seconds = 0;  ///< seconds of work, all tasks together
 };
 
 namespace worker_pool_detail {

@@ -1,8 +1,7 @@
 // Philox4x32-10 in vectors, compiled once per instruction set (foreach_target).
 //
 // Each 64-bit lane runs one counter: the generator multiplies 32 by 32 bits to 64, which is what a lane can
-// do, and neither the multiplication nor the final packing looks at the upper halves that the xors leave
-// behind.
+// do, and neither the multiplication nor the final packing looks at the upper halves that the xors leave.
 #include "numerics/random/philox_words.hpp"
 
 #include <algorithm>

@@ -82,7 +82,7 @@ std::uint32_t word_of(const RuntimeFormat& format, const ExplainedNumber& number
 /// A sum under way: finite parts and special values.
 class Total {
  public:
-  /// Adds a number of which `kept` is what counts, if it is finite.
+  /// Adds a number whose `kept` part counts, if it is finite.
   void add(const ExplainedNumber& number, const Rational& kept) {
     nan_ = nan_ || number.kind == Kind::nan;
     if (number.kind == Kind::infinite) (number.negative ? negative_infinity_ : positive_infinity_) = true;
@@ -145,9 +145,9 @@ class Explainer {
 
  private:
   struct Operands {
-    RuntimeFormat format, given;  ///< of the number, and of the whole word
+    RuntimeFormat format, given;  ///< the number's, and the whole word's
     int bits_below;
-    int emin;  ///< of the format that the multipliers see
+    int emin;  ///< emin of the format that the multipliers see
   };
 
   Operands operands_of(DType name) const {
@@ -168,7 +168,7 @@ class Explainer {
     return {Kind::finite, negative, x.value * y.value};
   }
 
-  /// Not normalised: the exponents of the factors, of which subnormals have their format's least one.
+  /// Not normalised: the exponents of the factors; subnormals have their format's least one.
   int exponent_of_product(std::size_t k) const {
     const ExplainedNumber &x = dot_.a[k], &y = dot_.b[k];
     if (x.kind != Kind::finite || y.kind != Kind::finite) return 0;
@@ -189,7 +189,7 @@ class Explainer {
     return term;
   }
 
-  /// What the stages make of `c` and these products, the last of which an instruction may lack.
+  /// The stages' result for `c` and these products; an instruction may lack the last of them.
   std::uint32_t instruction(std::uint32_t c, std::span<const ExplainedTerm> products) {
     std::uint32_t word = 0;
     for (const Stage& stage : model_.stages) {

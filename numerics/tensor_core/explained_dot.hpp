@@ -2,8 +2,8 @@
 // error of the result, in exact rational numbers.
 //
 // The steps are those of numerics/tensor_core/tensor_core_model.hpp, computed a second time: no integer of
-// fixed width, no shift and no round_pack. Only what a word is worth (decode_bits) is asked in the same
-// place. So the result can be compared with fused_dot_add, and must be equal.
+// fixed width, no shift and no round_pack. Only the value of a word (decode_bits) comes from the same place.
+// So the result can be compared with fused_dot_add, and must be equal.
 // A program that includes this needs Boost.Multiprecision's headers (Debian: libboost-dev).
 #pragma once
 
@@ -37,18 +37,18 @@ struct ExplainedTerm {
   enum class Source : std::uint8_t {
     product,      ///< a[k] * b[k]
     accumulator,  ///< c, or the result of the step before
-    blocks,       ///< of an addition: the result of the two blocks before it
+    blocks,       ///< for an addition: the result of the two blocks before it
     padding,      ///< +0 * +0, in the place of a product after the end of K
-    partial,      ///< of a step between the chains of a plan: what a step before it made
+    partial,      ///< for a step between the chains of a plan: what a step before it made
   };
   Source source = Source::product;
-  /// Of a product; of an accumulator the step that made it, counted from 1, where 0 is c; so also of a
-  /// partial sum.
+  /// For a product, its element; for an accumulator the step that made it, counted from 1, where 0 is c; so
+  /// also for a partial sum.
   std::size_t k = 0;
   static constexpr std::size_t zero =
-      ~std::size_t{};  ///< of an accumulator and a partial sum: +0, of no step
+      ~std::size_t{};  ///< for an accumulator and a partial sum: +0, from no step
   ExplainedNumber number;
-  int exponent = 0;  ///< of a finite number other than zero: the one with which it enters the alignment
+  int exponent = 0;  ///< for a finite number other than zero: the one with which it enters the alignment
   /// number.value = kept + dropped, where the step's sum is finite. In a fused block `kept` is a multiple of
   /// 2^unit_exponent, and `dropped` is smaller than that; an addition drops nothing, and an fma what it
   /// flushes.
@@ -61,13 +61,13 @@ constexpr std::array<std::string_view, 5> names_of(ExplainedTerm::Source) {
 
 struct ExplainedStep {
   Sum kind = Sum::aligned;           ///< a fused block; one ordinary addition; or one fma
-  std::size_t chain = 0;             ///< of a plan: the chain's number, from 1; 0: between chains
+  std::size_t chain = 0;             ///< in a plan: the chain's number, from 1; 0: between chains
   DType format = DType::f32;         ///< between chains: what `sum` is rounded to, before `word` has it
   std::uint32_t c = 0;               ///< the accumulator with which it begins
   std::vector<ExplainedTerm> terms;  ///< the accumulator, then products by ascending k; or two summands
-  int max_exponent = 0;              ///< of a fused block with a finite sum
+  int max_exponent = 0;              ///< for a fused block with a finite sum
   int unit_exponent = 0;             ///< max_exponent - fraction_bits
-  ExplainedNumber sum;               ///< of what the terms keep
+  ExplainedNumber sum;               ///< sum of what the terms keep
   std::uint32_t word = 0;            ///< the sum in the accumulator's format
   ExplainedNumber result;            ///< the value of `word`
 };

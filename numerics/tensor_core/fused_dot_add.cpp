@@ -17,7 +17,7 @@ namespace fp16lab {
 namespace {
 
 /// Significands are fixed-point numbers with this many fraction bits, enough for FP32; products have twice as
-/// many. They lie below 2 and 4, and aligning one is a single shift to the right.
+/// many. They are below 2 and 4, and aligning one is a single shift to the right.
 constexpr int point = 30;
 constexpr int product_point = 2 * point;
 
@@ -162,7 +162,7 @@ class Block {
       case BlockOutput::fp32_nearest_even:
         return round_pack<Binary32>(sum, Rounding::nearest_even).bits();
       case BlockOutput::fp32_nearest_even_flushed:
-        break;  // of an fma alone
+        break;  // for an fma alone
     }
     throw std::logic_error("no rounding of an aligned sum");
   }

@@ -138,7 +138,7 @@ constexpr std::array models{
                     "Intel SDM, volume 2, VDPBF16PS; compared with the instruction on a Zen 5 processor"},
 };
 
-// A name, and the generations that it stands for: of a generation itself, of a chip that of mma.sync first.
+// A name, and its generations: for a generation itself, for a chip with that of mma.sync first.
 struct Name {
   std::string_view name;
   std::array<std::string_view, 2> generations;

@@ -45,7 +45,7 @@ inline constexpr DType accumulator_formats[] = {DType::f32, DType::f16};
 DType operand_format(std::string_view name);
 DType accumulator_format(std::string_view name);
 
-/// The operand format whose memory holds elements of type T: float stands for a TF32 register.
+/// The operand format whose memory holds elements of type T: float means a TF32 register.
 template <class T>
 inline constexpr DType operand_format_of = DTypeOf<T>::value;
 template <>
@@ -87,7 +87,7 @@ enum class Sum : std::uint8_t {
   addition,  ///< what the stages before it made, plus c: one ordinary addition
 };
 
-/// What enters a stage beside its products.
+/// The inputs of a stage besides its products.
 enum class Entry : std::uint8_t {
   accumulator,  ///< c: what the instruction before made
   zero,         ///< +0
@@ -105,11 +105,11 @@ struct Share {
 /// One step of an instruction.
 struct Stage {
   Sum sum = Sum::aligned;
-  int products = 0;  ///< L: as many as `share` has of an instruction; of an addition 0
+  int products = 0;  ///< L: as many as `share` has of an instruction; 0 for an addition
   Share share = {};
   Entry entry = Entry::accumulator;
-  int fraction_bits = 0;   ///< F: of an aligned sum, bits kept below 2^emax
-  int exponent_floor = 0;  ///< E0: of an aligned sum, the exponent that a zero term contributes
+  int fraction_bits = 0;   ///< F: in an aligned sum, bits kept below 2^emax
+  int exponent_floor = 0;  ///< E0: in an aligned sum, the exponent that a zero term contributes
   BlockOutput output = BlockOutput::fp32_toward_zero;
 
   friend constexpr bool operator==(const Stage&, const Stage&) = default;
@@ -149,8 +149,8 @@ constexpr Stages fused_block(int products, int fraction_bits, BlockOutput output
            .exponent_floor = exponent_floor,
            .output = output}};
 }
-/// x86's vdpbf16ps: of each pair of products the one with the higher k first, each an fma to nearest even;
-/// subnormal inputs and results are zeros of their sign.
+/// x86's vdpbf16ps takes in each pair of products the one with the higher k first, each an fma to nearest
+/// even; subnormal inputs and results are zeros of their sign.
 constexpr Stages fma_pairs() {
   Stage high{
       .sum = Sum::fma, .products = 1, .share = {1, 2, 1}, .output = BlockOutput::fp32_nearest_even_flushed};
@@ -210,10 +210,10 @@ constexpr std::array<std::string_view, 3> names_of(Evidence) {
   return {"hardware", "hardware_test", "model"};
 }
 
-/// One row of the table. Change a copy to ask what other hardware would do.
+/// One row of the table. Change a copy to see what other hardware would do.
 struct TensorCoreModel {
   std::string_view name;      ///< the name users type: "hopper"
-  std::string_view hardware;  ///< what it stands for: "sm_90 mma.sync"
+  std::string_view hardware;  ///< the hardware it models: "sm_90 mma.sync"
   OperandFormats operands;
   /// Open: TF32 through wmma on Hopper may have 4 products where mma and wgmma have 8. E0 cannot be seen with
   /// FP8 operands, nor with FP16 operands and FP32 output. With FP16 output MMA-Sim and Khattak & Mikaitis
@@ -249,9 +249,9 @@ std::span<const TensorCoreModel> tensor_core_models();
 /// blackwell-tcgen05.
 std::span<const std::string_view> tensor_core_names();
 
-/// The chips that a name may stand for in the place of a generation: v100, t4, a100, ...
+/// The chips whose names may replace that of a generation: v100, t4, a100, ...
 std::span<const std::string_view> tensor_core_chips();
-/// The generations on this chip, that of mma.sync first; of a generation only itself. Both are found in any
+/// The generations on this chip, that of mma.sync first; for a generation only itself. Both are found in any
 /// case. Empty where nothing has this name.
 std::span<const std::string_view> generations_of(std::string_view name);
 
@@ -267,7 +267,7 @@ bool same_function(const TensorCoreModel& a, const TensorCoreModel& b);
 /// these rows; with the known names and the nearest one; or with the formats that the generation has.
 const TensorCoreModel& tensor_core_model(std::string_view name, DType operands = DType::f16,
                                          DType accumulator = DType::f32);
-/// What a command multiplies that is told no format: f16, or where the generation or chip has no row with
+/// What a command multiplies if it names no format: f16, or where the generation or chip has no row with
 /// these sums for it, its first format that has one. f16 too where nothing has this name.
 DType usual_operands(std::string_view name, DType accumulator = DType::f32);
 /// The row that multiplies `a` by `b`.

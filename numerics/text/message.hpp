@@ -1,7 +1,7 @@
 // What a program says to people: lines on stderr that can be lost and never end it.
 //
-// A terminal goes away, a log's disk is full, nobody reads the pipe: none of that is a reason to end a run, so
-// nothing here throws. Everything that is said goes through here (scripts/check_arrows.sh looks).
+// A terminal goes away, a log's disk is full, no process reads the pipe: none of that is a reason to end a
+// run, so nothing here throws. Every printed message goes through here (scripts/check_arrows.sh looks).
 #pragma once
 
 #include <fmt/core.h>
@@ -16,7 +16,7 @@ namespace fp16lab {
 /// processes do not mix.
 inline constexpr std::size_t longest_message = 2000;
 
-/// One line: line breaks as spaces, other control characters as `printable` has them. What is longer than
+/// One line: line breaks as spaces, other control characters as `printable` has them. A line longer than
 /// longest_message loses its middle: "BEGIN ... (38112 bytes left out) ... END".
 std::string message_line(std::string_view text);
 
@@ -24,7 +24,7 @@ std::string message_line(std::string_view text);
 template <class... Arguments>
 void say(fmt::format_string<Arguments...> format, Arguments&&... arguments) noexcept;
 
-/// Writes `text` to stderr as it is: tables, and what draws on a terminal.
+/// Writes `text` to stderr unchanged: tables, and what draws on a terminal.
 void show_text(std::string_view text) noexcept;
 
 void say_formatted(fmt::string_view format, fmt::format_args arguments) noexcept;  ///< of `say`

@@ -45,8 +45,8 @@ nlohmann::ordered_json parse_json(std::string_view text) {
 
 namespace {
 
-/// Behind the string that begins at `at`; one in single quotes ends with its line at the latest, which is
-/// where a parser ends.
+/// The position after the string that begins at `at`; one in single quotes ends with its line at the latest,
+/// which is where a parser ends.
 std::size_t end_of_toml_string(std::string_view text, std::size_t at) {
   const char quote = text[at];
   const bool spans_lines = text.substr(at, 3) == std::string(3, quote);

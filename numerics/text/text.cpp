@@ -19,8 +19,8 @@ std::string csv_number(double value) { return std::isnan(value) ? "nan" : fmt::f
 
 namespace {
 
-/// Bytes of the character that begins at text[at]; 0 if none does: overlong forms, surrogates, what lies beyond U+10FFFF
-/// and characters that are cut off are none.
+/// Bytes of the character that begins at text[at]; 0 if none does: overlong forms, surrogates, code points
+/// beyond U+10FFFF and characters that are cut off are none.
 std::size_t character_length(std::string_view text, std::size_t at) {
   const auto first = static_cast<unsigned char>(text[at]);
   const std::size_t length = first < 0x80   ? 1
@@ -40,7 +40,7 @@ std::size_t character_length(std::string_view text, std::size_t at) {
   return length;
 }
 
-/// Of a whole character of two bytes or more.
+/// Takes a whole character of two bytes or more.
 char32_t code_point(std::string_view character) {
   char32_t point = static_cast<unsigned char>(character[0]) & (0x7fu >> character.size());
   for (const char c : character.substr(1)) point = (point << 6) | (static_cast<unsigned char>(c) & 0x3fu);
@@ -56,7 +56,7 @@ bool acts(char32_t point) {
          within(0x202a, 0x202e) ||
          within(0x2066, 0x2069) ||                         // its embeddings, overrides and isolates (UAX #9)
          point == 0xfeff || (point & 0xfffe) == 0xfffe ||  // a byte order mark; noncharacters,
-         within(0xfdd0, 0xfdef) || within(0xe0000, 0xe007f);  // of which XML has none; tags
+         within(0xfdd0, 0xfdef) || within(0xe0000, 0xe007f);  // XML has none of these; tags
 }
 
 }  // namespace

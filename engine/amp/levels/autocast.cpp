@@ -163,7 +163,7 @@ Variable Autocast::cast(const Variable& input, DType dtype) {
     Entry* const entry = &cache_[place];
     ++cache_hits_;
     // usable() compares tape, generation and id, so a Variable of a tape that was reset is never handed out.
-    // Nor one from before the parameter was frozen, or thawed.
+    // The same holds for one from before the parameter was frozen, or thawed.
     const bool flows = input.requires_gradient() && tape.grad_mode();
     if (!tape.usable(entry->variable) || entry->variable.requires_gradient() != flows)
       entry->variable = ops::cast_as(input, entry->value);

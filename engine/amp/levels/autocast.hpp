@@ -21,10 +21,10 @@ class OpStatistics;  // engine/amp/levels/op_statistics.hpp
 ///   2. outside the guard, or in an excluded layer: FP32;
 ///   3. a banned op is refused (or FP32, with allow_banned);
 ///   4. the custom lists, then the dialect's;
-///   5. under a low model, a product of inputs that differ (a 16-bit layer behind an FP32 one, say): low;
+///   5. under a low model, a product of inputs that differ (a 16-bit layer after an FP32 one, say): low;
 ///   6. with AmpPlan::low_loss, a loss: its prediction's dtype, which its target takes as well;
 ///   7. unlisted ops as the level says.
-/// Where low is TF32 all of this is FP32 but for to_float, and nothing is refused; rule 2 and the lists say
+/// If low is TF32 all of this is FP32 but for to_float, and nothing is refused; rule 2 and the lists say
 /// which products have TF32 operands.
 /// At O0 without to_float every op follows its inputs.
 /// A parameter is cast once per version, dtype and grad mode: micro-batches share the result. Clear it after
@@ -33,7 +33,7 @@ class Autocast final : public CastPolicy {
  public:
   /// Casts for the ops of `tape`, whose scopes it knows by number. std::invalid_argument as amp::resolve.
   Autocast(const Tape& tape, const AmpOptions& options) : Autocast(resolve(options), tape) {}
-  /// In this order, so that a list in braces behind the tape is AmpOptions.
+  /// In this order, so that a list in braces after the tape is AmpOptions.
   Autocast(AmpPlan plan, const Tape& tape);
 
   /// AutogradError::Kind::unsafe_under_autocast for an op that the dialect bans, naming the reason and the op
@@ -57,8 +57,8 @@ class Autocast final : public CastPolicy {
   std::uint64_t cache_hits() const { return cache_hits_; }
   const AmpPlan& plan() const { return plan_; }
 
-  /// Counts calls, casts and products from now on; null: nobody counts. Not owned. Counting changes no bit,
-  /// and at O0 it makes AutocastGuard set this policy, which then decides FP32 throughout.
+  /// Counts calls, casts and products from now on; null: no counts. Not owned. Counting changes no bit, and
+  /// at O0 it makes AutocastGuard set this policy, which then decides FP32 throughout.
   void set_statistics(OpStatistics* statistics) { statistics_ = statistics; }
   OpStatistics* statistics() const { return statistics_; }
   /// Is there anything to do at op dispatch?
@@ -88,7 +88,7 @@ class Autocast final : public CastPolicy {
   DType decide(OpSite site, std::span<const DType> inputs);
   /// Does the product at `site`, if it computes in FP32, round its operands to TF32?
   bool rounds_to_tf32(OpSite site);
-  /// What `op` computes in, as statistics tell it.
+  /// The dtype in which `op` computes, for statistics.
   DType counted_dtype(OpSite site, DType dtype) {
     return dtype == DType::f32 && is_product(site.op) && rounds_to_tf32(site) ? DType::tf32 : dtype;
   }
@@ -96,7 +96,7 @@ class Autocast final : public CastPolicy {
 
   const Tape* tape_;
   AmpPlan plan_;
-  std::vector<OpListRow> lists_;  ///< by op: of the plan's dialect, level and dtype, with the custom lists
+  std::vector<OpListRow> lists_;  ///< by op: from the plan's dialect, level and dtype, with the custom lists
   bool has_patterns_ = false;
   OpSite casting_for_;  ///< the op that was decided on last: casts until the next one are its inputs'
   std::vector<ScopeRule> rules_;  ///< by scope number

@@ -12,7 +12,7 @@ namespace {
 /// modules match it, and "*.bias" all biases.
 bool stays_f32(const AmpPlan& plan, std::string_view name, ParameterRole role) {
   if (matches_any(plan.excluded, name)) return true;
-  // Which layers an Fp16Region will hold nobody knows yet: without patterns all are low.
+  // The layers of a later Fp16Region are not known yet: without patterns all are low.
   if (plan.use_guard && !plan.guard.empty() && !matches_any(plan.guard, name)) return true;
   switch (role) {
     case ParameterRole::batch_norm:

@@ -149,7 +149,7 @@ void apply_overrides(const AmpOptions& options, AmpPlan& plan) {
   if (options.dialect == Dialect::paddle) rules.layer_norm_f32 = plan.low == DType::f16;
   rules.batch_norm_f32 = options.keep_batchnorm_fp32.value_or(rules.batch_norm_f32);
   rules.master_weights = options.master_weights.value_or(rules.master_weights);
-  // Where there is no FP32 copy there is nobody to hold FP32 gradients for, unless they are asked for.
+  // Without an FP32 copy nothing needs FP32 gradients, unless they are asked for.
   if (!rules.master_weights) {
     rules.low_gradients = true;
     rules.unscales_to_f32 = false;

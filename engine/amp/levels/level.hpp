@@ -32,7 +32,7 @@ enum class Level {
   O2,              ///< a 16-bit model (norms in FP32), with or without master weights
   O3,              ///< 16 bits throughout
   automatic,       ///< "auto", mindspore 2.x: lists of primitives, on FP32 parameters
-  automatic_r1_7,  ///< "auto-r1.7", mindspore before 2.x: O2 on a GPU, which both back ends stand for
+  automatic_r1_7,  ///< "auto-r1.7", mindspore before 2.x: O2 on a GPU, which both back ends model
 };
 
 constexpr std::array<std::string_view, 7> names_of(Level) {
@@ -63,9 +63,9 @@ struct LevelRules {
   bool batch_norm_f32 = true;
   bool layer_norm_f32 = true;        ///< paddle: for f16 only
   bool low_statistics = false;       ///< BatchNorm's running statistics are low where its parameters are
-  bool master_weights = true;        ///< of a low model: FP32 copies of its weights take the updates
-  bool low_gradients = false;        ///< of a low model: gradients add up in low
-  bool unscales_to_f32 = true;       ///< of low gradients with master weights
+  bool master_weights = true;        ///< for a low model: FP32 copies of its weights take the updates
+  bool low_gradients = false;        ///< for a low model: gradients add up in low
+  bool unscales_to_f32 = true;       ///< for low gradients with master weights
   bool low_inputs = false;           ///< floating inputs of the network are cast to low
   bool f32_outputs = false;          ///< outputs of the network are cast to FP32 before the loss
   std::string_view scaler = "none";  ///< the framework's own loss-scale policy at this level
@@ -86,8 +86,8 @@ struct ToFloat {
 /// (StepContext::stochastic_gradients), or both.
 enum class LowRounding { nearest, stochastic, stochastic_weights, stochastic_gradients };
 
-/// Patterns match a module path and all that lies inside it; '*' stands for any characters, '?' for one.
-/// "fc2" matches the scopes "fc2" and "fc2.gate", not "fc21".
+/// Patterns match a module path and all modules inside it; '*' matches any characters, '?' one. "fc2" matches
+/// the scopes "fc2" and "fc2.gate", not "fc21".
 struct AmpOptions {
   Level level = Level::O0;
   /// low: f16 or bf16; ignored at O0. tf32 at levels of op lists alone (OD, O1, auto): tensors stay FP32,
@@ -111,11 +111,11 @@ struct AmpOptions {
   std::optional<bool> master_gradients = {};  ///< true: gradients of a low model add up in FP32
   std::optional<bool> low_inputs = {};        ///< default: as the level says
   std::optional<bool> low_loss =
-      {};                      ///< true: a network's low output goes into the loss as it is, and the loss
-                               ///< is rounded to low; default false: outputs are cast to FP32 first
+      {};                      ///< true: a network's low output goes into the loss unchanged, and the loss is
+                               ///< rounded to low; default false: outputs are cast to FP32 first
   bool use_promote = true;     ///< paddle's O2: false makes unlisted ops low
   bool allow_banned = false;   ///< compute banned ops in FP32 instead of refusing them (apex)
-  Fp8Rounding fp8_operands{};  ///< of matmul and linear in 16 bits: an experiment
+  Fp8Rounding fp8_operands{};  ///< for matmul and linear in 16 bits: an experiment
   Fp8Rounding fp8_gradients{};
   LowRounding rounding = LowRounding::nearest;
 };
@@ -124,7 +124,7 @@ struct AmpOptions {
 struct AmpPlan {
   Dialect dialect = Dialect::torch;
   Level level = Level::O0;  ///< never automatic_r1_7
-  DType low = DType::f16;   ///< tf32: of products alone, see AmpOptions::dtype
+  DType low = DType::f16;   ///< tf32: for products alone, see AmpOptions::dtype
   LevelRules rules = {};    ///< with the user's overrides; all false at O0
   bool low_loss = false;
   bool allow_banned = false;
@@ -163,8 +163,8 @@ struct NetworkNames {
   std::vector<std::string> parameters;  ///< "fc1.weight"
 };
 /// std::invalid_argument "amp.KEY = PATTERN: ..." with the nearest name for a pattern of excluded, guard or
-/// to_float that matches nothing. Parameters count where the model is low, and at O0, where nothing is to be
-/// named; at other levels they are FP32 whatever a pattern says of them, and only layers count.
+/// to_float that matches nothing. Parameters count where the model is low, and at O0, where there is nothing
+/// to name; at other levels they are FP32 whatever a pattern says, and only layers count.
 void check_patterns(const AmpPlan& plan, const NetworkNames& names);
 
 /// Does `pattern` match the module path? See AmpOptions.

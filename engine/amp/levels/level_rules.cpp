@@ -21,7 +21,7 @@ constexpr LevelRules fp32(std::string_view source) {
           .source = source};
 }
 
-/// Op lists on FP32 parameters: what is said of low models does not apply.
+/// Op lists on FP32 parameters: the rules for low models do not apply.
 constexpr LevelRules lists(Level level, Unlisted unlisted, std::string_view scaler, std::string_view source) {
   LevelRules rules = fp32(source);
   rules.level = level;
@@ -55,7 +55,7 @@ constexpr std::array paddle_rules = {
         .unscales_to_f32 = false,
         .low_inputs = false,  // white ops cast them when they come
         // Paddle's own loss follows its inputs: FP16 where logits and labels are, FP32 where the labels are
-        // FP32. Here it is FP32 unless low_loss asks for the other, in every dialect.
+        // FP32. Here it is FP32 in every dialect unless low_loss asks for the other.
         .f32_outputs = true,
         .scaler = "paddle",
         .source =

@@ -280,7 +280,7 @@ constexpr auto mindspore_auto =
 
 // apex/amp/lists: functional_overrides.py, torch_overrides.py, tensor_overrides.py (bmm is FP16 from CUDA 9.1
 // on, mean FP32 before torch 1.1 only). Its CASTS (add, div, mul) and SEQUENCE_CASTS (cat) promote to the
-// widest input, as all ops without a list do here. Not in its lists, unlike torch's: log1p, mean. O2 and O3
+// widest input, as all ops without a list do here. Unlike torch's, its lists lack log1p and mean. O2 and O3
 // patch no functions.
 constexpr std::array apex_lists = {
     white(Op::matmul, "matmul"),

@@ -28,14 +28,14 @@ struct OpListRow {
 };
 
 /// The rows of a dialect's lists for 16-bit dtype `low` at a level (paddle's OD has no black list, O2 a short
-/// one; mindspore's O2 lists cells to keep; no dialect tells f16 from bf16 among the ops that there are
-/// here); an op without a row is unlisted. Several rows, with the same list, may name one op. Rows with
-/// `follows` give an unlisted op the framework's name; rows without a name are ours (the table says why).
+/// one; mindspore's O2 lists cells to keep; no dialect distinguishes f16 from bf16 among the ops here); an op
+/// without a row is unlisted. Several rows, with the same list, may name one op. Rows with `follows` give an
+/// unlisted op the framework's name; rows without a name are ours (the table says why).
 std::span<const OpListRow> op_lists(Dialect dialect, Level level = Level::O1, DType low = DType::f16);
 /// The row of `op`; {op, follows} where there is none.
 OpListRow row_of(Dialect dialect, Level level, DType low, Op op);
 
-/// The op behind a name of the dialect's at any level, or of ours; nothing for an unknown one.
+/// The op that has this name in the dialect at any level, or in ours; nothing for an unknown one.
 std::optional<Op> op_from_name(Dialect dialect, std::string_view name);
 
 }  // namespace fp16lab::engine::amp

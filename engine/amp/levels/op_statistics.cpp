@@ -11,7 +11,7 @@ namespace fp16lab::engine::amp {
 
 namespace {
 
-constexpr std::int64_t first_channels = 4;  ///< of the network's input
+constexpr std::int64_t first_channels = 4;  ///< channels of the network's input
 
 /// Calls `visit` with each member of OpCount that counts, in the order of the file.
 template <class Visit>
@@ -31,7 +31,7 @@ bool same_shape(const ProductShape& a, const ProductShape& b) {
          a.output_channels == b.output_channels && a.nchw == b.nchw;
 }
 
-/// Collects advice; what was said about a layer once is not said again.
+/// Collects advice, once for each layer and text.
 class Adviser {
  public:
   void say(const std::string& layer, std::string text) {

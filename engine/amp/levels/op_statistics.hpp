@@ -21,7 +21,7 @@ inline constexpr std::int64_t channel_multiple = 8;
 /// The same of a TF32 product: 16 bytes of operands as well.
 inline constexpr std::int64_t tf32_multiple = 4;
 
-/// A warning that the frameworks' guides give, with what it is about.
+/// A warning from the frameworks' guides, with its subject.
 struct Advice {
   std::string layer;
   std::string
@@ -57,7 +57,7 @@ class OpStatistics {
 };
 
 /// The table as text, aligned, with a line of totals: "op  layer  FP16  BF16  FP32  casts to 16 bits  casts
-/// to FP32"; behind them "TF32", where an op computed in it.
+/// to FP32"; then "TF32", where an op computed in it.
 std::string to_text(const OpStatistics& statistics);
 /// The rows of by_layer() as op_stats.csv has them.
 std::string to_csv(const OpStatistics& statistics);

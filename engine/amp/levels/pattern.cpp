@@ -9,7 +9,7 @@ namespace fp16lab::engine::amp {
 
 bool matches(std::string_view pattern, std::string_view path) {
   // Two pointers, going back to the last '*' when a literal fails: linear but for the stars. A pattern that
-  // is used up matches at the end of the path, and at a '.', where what lies inside the named module begins.
+  // is used up matches at the end of the path, and at a '.', where the path inside the named module begins.
   std::size_t p = 0, at = 0;
   std::size_t star = std::string_view::npos, resume = 0;
   while (true) {

@@ -3,18 +3,18 @@
 //
 // Zhao, Vogel, Ahmed, Luk: "Adaptive Loss Scaling for Mixed Precision Training" (arXiv 1910.12385) and
 // "Reducing Underflow in Mixed Precision Training by Gradient Scaling" (IJCAI 2020). Values of the product
-// are taken as normal with mean 0 and deviation sigma; of N(0, sigma^2) a share n_uf lies below sigma *
-// sqrt(2) * erfinv(n_uf), which is to be u_min: the factor is u_min / (sigma * sqrt(2) * erfinv(n_uf)), at
-// least 1, at most what keeps the largest magnitude below u_max, at most scale_upper_bound, with all factors
-// so far at most accum_upper_bound, and then the power of two below. Defaults are those of the authors' code
+// are taken as normal with mean 0 and deviation sigma; a share n_uf of N(0, sigma^2) is below sigma * sqrt(2)
+// * erfinv(n_uf), which is to be u_min: the factor is u_min / (sigma * sqrt(2) * erfinv(n_uf)), at least 1,
+// at most what keeps the largest magnitude below u_max, at most scale_upper_bound, with all factors so far at
+// most accum_upper_bound, and then the power of two below. Defaults are those of the authors' code
 // (kumasento/ada-loss: ada_loss.py, chainer_impl/ada_loss.py), which takes the incoming gradient's deviation
 // for the product's and never looks at the weight; use_weights does, by the paper's formula. Ours differs in
 // one thing: the gradient's sigma is its root mean square in both, as the paper's formula has it (sigma^2 +
 // mu^2) and as a mean of 0 implies. The authors subtract the mean where the weight does not count, so that a
 // gradient of equal elements, however small, has sigma = 0 and is not scaled.
 //
-// u_min and u_max belong to FP16. Where gradients are stored in another format they move with its ends (in
-// BF16 by 2^-109 and 2^112).
+// u_min and u_max belong to FP16. If gradients are stored in another format they move with its ends (in BF16
+// by 2^-109 and 2^112).
 #pragma once
 
 #include <array>
@@ -68,7 +68,7 @@ struct AdaLossScaling : LayersLossScale {
   static double factor(const LayerParams& params, const Moments& gradient) {
     return factor(params, std::sqrt(gradient.mean_square), gradient.largest);
   }
-  /// sigma^2 = (sg^2 + mg^2)(sw^2 + mw^2) fan_in / 2: half of the terms are behind a ReLU that passed
+  /// sigma^2 = (sg^2 + mg^2)(sw^2 + mw^2) fan_in / 2: half of the terms come after a ReLU that passed
   /// nothing.
   static double factor(const LayerParams& params, const Moments& gradient, const Moments& weight,
                        double fan_in) {

@@ -137,9 +137,9 @@ struct GoodSteps : CountingRule<FactorsType> {
 ///
 /// S is FP32; the factors are FP64, and every product is formed in FP64 and rounded to FP32 (the kernel's
 /// parameters are doubles). Growth that is not finite is not taken, and the count restarts all the same.
-/// There is no floor: S may fall below 1, as it does in torch. An infinite S, which growth never gives but
-/// a foreign checkpoint may hold, would stay infinite for ever (flax#2547): an overflow brings it back to
-/// the finite numbers first.
+/// There is no floor: S may fall below 1, as it does in torch. An infinite S, which growth never gives but a
+/// foreign checkpoint may hold, would stay infinite forever (flax#2547): an overflow brings it back to the
+/// finite numbers first.
 struct TorchScaling : CountingRule<TwoFactors<float, double>> {
   static constexpr const PolicyFamily& family = policy_families::good_steps;
   struct State {
@@ -156,8 +156,7 @@ struct TorchScaling : CountingRule<TwoFactors<float, double>> {
       state.growth_tracker = 0;
       return;
     }
-    if (++state.growth_tracker != params.growth_interval)
-      return;  // a checkpoint's may be beyond it, for ever
+    if (++state.growth_tracker != params.growth_interval) return;  // a checkpoint's may be beyond it forever
     const float grown = params.factors.grown(state.scale);
     if (is_finite(grown)) state.scale = grown;
     state.growth_tracker = 0;
@@ -228,7 +227,7 @@ struct MindSporeScaling : CountingRule<FactorAndReciprocal<double>> {
 struct MxnetScaling : CountingRule<TwoFactors<double>> {
   static constexpr const PolicyFamily& family = policy_families::good_steps;
   struct Params : CountingRule<TwoFactors<double>>::Params {
-    Guards guards{};  ///< for the scale that waits: the guards around the policy see the one in force
+    Guards guards{};  ///< for the waiting scale: the guards around the policy see the one in force
   };
   struct State {
     double scale;

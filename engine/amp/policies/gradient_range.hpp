@@ -1,8 +1,8 @@
 // What policies read from the counts of a step. Host and device.
 //
-// A histogram knows a magnitude to a binade: that it lies in (2^e, 2^(e+1)]. Policies that ask for the
-// largest one get the upper edge of its bin, which is on the safe side: the scale that they choose is at most
-// a binade too low.
+// A histogram knows a magnitude to a binade: that it is in (2^e, 2^(e+1)]. Policies that ask for the largest
+// one get the upper edge of its bin, which is on the safe side: the scale that they choose is at most a
+// binade too low.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ FP16LAB_HD constexpr FormatRange range_of(const Observation& observation) {
   if (observation.statistics == nullptr) return FormatRange::of<Binary16>();
   return observation.statistics->range;
 }
-/// Where a format ends: magnitudes up to 2^(end_exponent - 1) are finite in it, all of them; those up to
-/// twice that are but for the last few. 16 in FP16, 128 in BF16.
+/// The end of a format: magnitudes up to 2^(end_exponent - 1) are all finite in it; those up to twice that
+/// are but for the last few. 16 in FP16, 128 in BF16.
 FP16LAB_HD constexpr int end_exponent(const FormatRange& range) { return range.largest_exponent() + 1; }
 static_assert(end_exponent(fp16_range) == 16);
 

@@ -5,9 +5,9 @@
 // costs is their mass, the part of the L1 norm that vanishes, not their number (Micikevicius et al. 2018 lose
 // half of the non-zero values of a detector at S = 8, and nothing else). Too high, and one value overflows:
 // then the whole step is lost, all of its mass. So a step's mass is put first and its smallest values second:
-// S is as high as the head-room allows, and no overflow is needed to find out how high that is, because the
+// S is as high as the headroom allows, and no overflow is needed to find out how high that is, because the
 // counts of every step show it. Rules that count good steps (torch and its family) learn the upper end by
-// overflowing into it, once in growth_interval steps, for ever.
+// overflowing into it, once in growth_interval steps, forever.
 //
 // In binades: S = 2^k, all magnitudes of the step, times S, are at most 2^top (upper edge of the highest bin,
 // so up to one binade too much: the safe side).
@@ -18,17 +18,16 @@
 //             BF16
 //
 //   overflow  k goes down by the known excess: what takes the largest finite value seen before the rounding
-//             to 2^15, the last binade that is finite as a whole; by 1 at least. Values behind the first
-//             overflow are infinite before they are rounded, and say nothing, so this may need a second step.
-//             With scaler.rescue it costs none.
+//             to 2^15, the last binade that is finite as a whole; by 1 at least. Values after the first
+//             overflow are infinite before they are rounded, and show nothing, so this may need a second
+//             step. With scaler.rescue it costs none.
 //   down      room < headroom_bits - dead_band: k is set for room = headroom_bits. Nothing has overflowed
 //             yet.
 //   up        room > headroom_bits, and more than target_lost_mass of the L1 norm of the weight gradients, or
-//             of the others, was lost in this step: k is set for room = headroom_bits at once. What is lost
-//             falls with every binade, and a binade costs nothing but head-room, so there is no reason to go
-//             there slowly.
+//             of the others, was lost in this step: k is set for room = headroom_bits at once. Each binade
+//             loses less, and a binade costs nothing but headroom, so there is no reason to go there slowly.
 //   else      S rests. All zero, or nothing counted: nothing is known, and S rests too.
-// Up and down cannot follow each other on the same peak: behind each the room is headroom_bits.
+// Up and down cannot follow each other on the same peak: after each the room is headroom_bits.
 //
 // Why these numbers.
 //   initial_scale 2^16     as torch, so that the first steps of both are the same.
@@ -39,7 +38,7 @@
 //   dead_band 1            S comes down when the peak reaches the last binade.
 //   window 64              16 to 128 differ little there; a scale that has come down is back after that many
 //                          steps, not after 2000.
-//   target_lost_mass 0     whatever can be saved without using head-room is saved. 2^-24, below which a loss
+//   target_lost_mass 0     whatever can be saved without using headroom is saved. 2^-24, below which a loss
 //                          does not show in an FP32 sum, makes S move less.
 //   min_scale 2^-24        there a gradient of 1 is the smallest subnormal. What overflows at that scale is
 //                          no matter of scaling, and the diagnosis of the run says so.

@@ -9,11 +9,11 @@
 //           distribution
 //
 // Two defects of the peer are avoided:
-//   * Where all gradients are zero, its x is log2(0) = -infinity, which stays in the averages for ever. Such
-//     a step says nothing about the size of gradients: here it leaves the averages, and S, as they are.
+//   * If all gradients are zero, its x is log2(0) = -infinity, which stays in the averages forever. Such a
+//     step says nothing about the size of gradients: here it leaves the averages, and S, as they are.
 //   * Its exponent has the number 16, whatever log_max is. Here both are log_max.
-// log_max belongs to FP16, which ends at 2^16; in another format it moves with the end (by 112 in BF16).
-// And two things are otherwise, because of what is known here:
+// log_max belongs to FP16, which ends at 2^16; in another format it moves with the end (by 112 in BF16). Two
+// more things differ, because more is known here:
 //   * The counts give x to a binade. Its upper edge is taken, so S is up to a factor 2 lower than the peer's.
 //   * The averages are FP64 (the peer's are FP32): sigma is a difference of squares of numbers that may be
 //     near -20.
@@ -60,9 +60,9 @@ struct LogMaxScaling {
   struct State {
     float scale = 1.0f;
     std::uint32_t steps = 0;  ///< that the averages are of; it stays at its largest value
-    double mean = 0;          ///< of x with beta1, as are all not debiased
-    double slow_mean = 0;     ///< of x with beta2
-    double slow_square = 0;   ///< of x^2 with beta2
+    double mean = 0;          ///< mean of x with beta1; like all here, not debiased
+    double slow_mean = 0;     ///< mean of x with beta2
+    double slow_square = 0;   ///< mean of x^2 with beta2
     double beta1_power = 1;   ///< beta1^steps
     double beta2_power = 1;
   };

@@ -1,17 +1,16 @@
 // Graphcore's automatic loss scaling: a histogram of two bins decides, and never needs an overflow.
 //
-// An edge lies at bin_edge_location x the format's largest number: 65504 in FP16. Every update_period steps,
-// with what gradients (weights and activations) were counted since the last decision: if more than
-// threshold_upper_count_proportion of them lie above the edge, S is multiplied by backoff_factor, otherwise
+// The edge is at bin_edge_location x the format's largest number: 65504 in FP16. Every update_period steps,
+// with the gradients (weights and activations) counted since the last decision: if more than
+// threshold_upper_count_proportion of them are above the edge, S is multiplied by backoff_factor, otherwise
 // by growth_factor. (The text of the peer's header has it the other way round; its code does this.)
 //
-//   * Counts are those of whole binades. Where the edge cuts one, all of it counts as above the edge: an
-//     upper bound of the share, on the safe side. The default edge, 8188, cuts (4096, 8192], so it acts as
-//     4096 would.
-//   * Zeros lie below the edge. What is not finite lies above it, and a step that was skipped counts as above
-//     too.
+//   * Counts are those of whole binades. If the edge cuts one, all of it counts as above the edge: an upper
+//     bound of the share, on the safe side. The default edge, 8188, cuts (4096, 8192], so it acts as 4096
+//     would.
+//   * Zeros are below the edge. Inf and NaN are above it, and a step that was skipped counts as above too.
 //   * The peer has no dead band: with steady gradients S goes up and down in turn. With dead_band = b > 0, S
-//     grows only if no more than the threshold would lie above the edge at 2^b S as well; b of at least
+//     grows only if no more than the threshold would be above the edge at 2^b S as well; b of at least
 //     log2(growth_factor) lets S rest.
 // S is FP32.
 #pragma once
@@ -55,8 +54,8 @@ struct PopartScaling {
     float scale = 1.0f;
     std::uint32_t steps = 0;  ///< since the last decision
     std::uint64_t all = 0;    ///< gradients counted since then
-    std::uint64_t upper = 0;  ///< of which above the edge
-    std::uint64_t full = 0;   ///< of which above 2^-dead_band times the edge
+    std::uint64_t upper = 0;  ///< those above the edge
+    std::uint64_t full = 0;   ///< those above 2^-dead_band times the edge
     std::uint64_t overflows = 0;
   };
   static Params params(const PolicyValues& values) {
@@ -89,7 +88,7 @@ struct PopartScaling {
   }
 
  private:
-  /// Counts lie above the edge from upper_bin on, and at S times 2^dead_band from full_bin on.
+  /// Counts are above the edge from upper_bin on, and at S times 2^dead_band from full_bin on.
   FP16LAB_HD static void add(State& state, int upper_bin, int full_bin, const ExponentHistogram& histogram) {
     std::uint64_t finite = 0;
     for (int e = ExponentHistogram::min_exponent; e <= ExponentHistogram::max_exponent; ++e) {

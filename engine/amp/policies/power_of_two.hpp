@@ -40,7 +40,7 @@ constexpr DoubleDouble one_plus(const DoubleDouble& x, double divisor) {
 
 /// 2^y = e^(y ln 2) by Horner's rule of the Taylor series in double-double numbers. 28 terms leave less than
 /// 0.7^29 / 29! < 2^-117; each step has a relative error of a few 2^-104 and counts x/k < 0.7 of the ones
-/// before it. So the result is correctly rounded unless 2^y lies within 2^-100 of the middle between two
+/// before it. So the result is correctly rounded unless 2^y is within 2^-100 of the middle between two
 /// numbers.
 constexpr double power_of_two(double y) {
   using namespace power_of_two_detail;

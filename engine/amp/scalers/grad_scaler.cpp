@@ -240,7 +240,7 @@ void GradScaler::unscale(ScaledOptimizer& optimizer, std::string_view call) {
           "no loss was collected for it; call collect with it first, or leave it out of this iteration");
     for (Parameter* const parameter : optimizer.parameters()) {
       Tensor& sum = sum_of(*parameter);
-      // What a loss that was not collected for this optimizer may have left there is none of its gradients.
+      // A loss that was not collected for this optimizer may have left gradients; they are not its own.
       parameter->has_gradient = sum.defined();
       if (sum.defined()) parameter->gradient = std::exchange(sum, {});
     }

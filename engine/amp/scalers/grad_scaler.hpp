@@ -6,8 +6,8 @@
 //   decide  policy(found_inf of any optimizer) -> next S             (back end, a pure state machine)
 //   apply   the optimizer's verbs read found_inf and update or leave every byte as it is (back end)
 // Per optimizer: ready -> (unscale) -> unscaled -> (step) -> stepped -> (update) -> ready. Skipping is per
-// optimizer, back-off is per scale. Nothing here waits for the device, but where it says so. Calls in a
-// wrong order throw ScalerError and change nothing.
+// optimizer, back-off is per scale. Nothing here waits for the device, except where a comment says so. Calls
+// in a wrong order throw ScalerError and change nothing.
 //
 // With a scale for each loss gradients of several losses carry different scales, so each is unscaled before
 // it is added to the others': for every loss i, in any order, seed(i) -> backward -> collect(i,
@@ -74,8 +74,8 @@ class ScalerError : public std::logic_error {
 };
 
 /// An optimizer whose parameters have no gradient at all is an error (no_gradients) in its own unscale and
-/// step; the others go on, and update decides on them. Whoever may leave an optimizer without a backward pass
-/// asks Optimizer::gradients first, or clears gradients to zero.
+/// step; the others go on, and update decides on them. A caller that may leave an optimizer without a
+/// backward pass checks Optimizer::gradients first, or clears gradients to zero.
 class GradScaler {
  public:
   /// What an optimizer has done in this iteration.
@@ -87,14 +87,14 @@ class GradScaler {
   };
 
   /// `step` is the StepState (back-end memory, shared with the optimizers) that holds found_inf, and S and
-  /// the policy where one scale is all losses': the policy's initial scale and state are written into it,
-  /// and no optimizer's found_inf is set. A disabled scaler writes those of policy none. With
-  /// options.per_loss its own scale is 1, and each of the `losses` has a StepState of its own for its scale
-  /// and its policy's state, which belongs into checkpoints and state_hash: states(). Every loss has the
-  /// same policy and starts with the same scale. std::invalid_argument then for fewer than one loss,
-  /// drop_overflow_update = false (an optimizer divides by one scale, not by several), or a policy that
-  /// decides by the counts of gradients (nobody counts those of each loss apart). Optimizers must live from
-  /// their first call in an iteration to update.
+  /// the policy where one scale is all losses': the policy's initial scale and state are written into it, and
+  /// no optimizer's found_inf is set. A disabled scaler writes those of policy none. With options.per_loss
+  /// its own scale is 1, and each of the `losses` has a StepState of its own for its scale and its policy's
+  /// state, which belongs into checkpoints and state_hash: states(). Every loss has the same policy and
+  /// starts with the same scale. std::invalid_argument then for fewer than one loss, drop_overflow_update =
+  /// false (an optimizer divides by one scale, not by several), or a policy that decides by the counts of
+  /// gradients (no verb counts those of each loss apart). Optimizers must live from their first call in an
+  /// iteration to update.
   GradScaler(Backend& backend, const ScalerOptions& options, Tensor step, int losses = 1);
   /// `policy`: make_scale_policy(options), where that is there already.
   GradScaler(Backend& backend, const ScalerOptions& options, ScalePolicy policy, Tensor step, int losses = 1);
@@ -127,8 +127,8 @@ class GradScaler {
   /// The policy's decision, once per iteration, after the last step. An optimizer that was unscaled but has
   /// not stepped may be left out: its gradients are then the caller's to clear. With a scale for each loss
   /// the policy of every loss that was collected decides on that loss's own overflow; one without a part in
-  /// this iteration keeps its scale and its count. Policies that want statistics need those of all
-  /// gradients since the last update, in host memory; others ignore them. Kind::missing_statistics.
+  /// this iteration keeps its scale and its count. Policies that need statistics take those of all gradients
+  /// since the last update, in host memory; others ignore them. Kind::missing_statistics.
   void update(const GradientStatistics* statistics = nullptr);
   /// step and update, for one optimizer.
   void minimize(ScaledOptimizer& optimizer);
@@ -152,8 +152,8 @@ class GradScaler {
   /// Why the policy's rule ends the run after `state`, or nothing (ScalePolicy::stop); with a scale for
   /// each loss by the loss's own state, for which it waits for the device.
   std::optional<std::string> stop(const StepState& state) const;
-  /// Would overflows, however many, lower the scale of `state`? Not where it is fixed or at its floor.
-  /// Where the rule has statistics to decide by, or each loss has a scale, nobody can tell: true.
+  /// Would overflows, however many, lower the scale of `state`? Not where it is fixed or at its floor. Where
+  /// the rule has statistics to decide by, or each loss has a scale, the answer is unknown: true.
   bool can_fall(const StepState& state) const;
 
   bool enabled() const { return options_.enabled; }
@@ -199,14 +199,14 @@ class GradScaler {
   ScalerOptions options_;
   ScalePolicy policy_;  ///< none for a disabled scaler
   Tensor step_;
-  std::vector<Tensor> states_;  ///< with the scales: step_ alone, or one of each loss
+  std::vector<Tensor> states_;  ///< with the scales: step_ alone, or one for each loss
   std::vector<bool> decides_;   ///< by state: were gradients of its scale unscaled in this iteration?
   PerOptimizer<Slot> slots_{};
   int open_ = -1;  ///< a scale for each loss: the one that was seeded and not yet collected
   std::vector<Collected> collected_;  ///< by parameter, in order of first collection; kept over iterations
   std::vector<Tensor> gradients_;     ///< scratch, kept for its capacity
-  Tensor statistics_;                 ///< in back-end memory, where the policy wants them
-  Tensor set_aside_;                  ///< f32 scalars, of apply_with_zeros: found_inf,
+  Tensor statistics_;                 ///< in back-end memory, where the policy needs them
+  Tensor set_aside_;                  ///< f32 scalars, for apply_with_zeros: found_inf,
   Tensor finite_;                     ///< and 1 without an overflow, else 0
 };
 

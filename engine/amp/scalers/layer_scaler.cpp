@@ -35,7 +35,7 @@ namespace {
 ///   both       also the unit of the layer right before the first non-finite one on the way down, whose input
 ///              gradient may be what overflowed. Without that, a step whose input gradient overflows at one
 ///              layer's scale would lower the scales of all others, and never that one. An overflow that no
-///              layer shows (a norm's parameter has it, an embedding) is everybody's, as it would be with one
+///              layer shows (a norm's parameter has it, an embedding) lowers all scales, as it would with one
 ///              scale.
 /// Parameters are looked at one by one, in steps with an overflow only.
 class GroupedLayerScaler final : public LayerScaler {
@@ -72,12 +72,12 @@ class GroupedLayerScaler final : public LayerScaler {
   std::vector<Layer> layers_;
   std::vector<std::size_t>
       visited_;                  ///< layers, in the order in which the iteration's backward passes met them
-  std::vector<bool> nonfinite_;  ///< by layer, of this iteration
+  std::vector<bool> nonfinite_;  ///< by layer, for this iteration
   bool overflow_ = false;        ///< somewhere, in this iteration
 };
 
-/// The exponent of the power of two at or below a scale; of the nearest usable one, where a checkpoint holds
-/// another.
+/// The exponent of the power of two at or below a scale; for an unusable one from a checkpoint, that of the
+/// nearest usable scale.
 int floor_exponent(float scale) {
   int power = 0;
   if (!(scale >= static_cast<float>(smallest_usable_scale)))
@@ -217,9 +217,9 @@ void GroupedLayerScaler::update() {
 /// largest magnitude exactly; the rest is FP64 arithmetic on the host. So the same bits everywhere, and two
 /// numbers to wait for at every product that is looked at.
 ///
-/// With update_per_n_iteration = n a layer looks in every n-th iteration in which it takes part, at each of
-/// its products; until then the smallest factor that it found holds, between the bounds. A product that is no
-/// layer's (attention) looks each time. An iteration with an overflow counts like any other.
+/// With update_per_n_iteration = n a layer measures in every n-th iteration in which it takes part, at each
+/// of its products; until then the smallest factor that it found holds, between the bounds. A product that is
+/// no layer's (attention) looks each time. An iteration with an overflow counts like any other.
 class AdaLossScaler final : public LayerScaler {
  public:
   AdaLossScaler(Backend& backend, const PolicyValues& values, std::span<Parameter* const> parameters);

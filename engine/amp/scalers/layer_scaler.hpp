@@ -1,8 +1,8 @@
 // LayerScaler: loss scales of layers, inside the one loss scale S of the scaler around it.
 //
-// The gradient of a layer's output carries S * 2^exponent(layer): the tape asks at every product of a
+// The gradient of a layer's output carries S * 2^exponent(layer): the tape queries every product of a
 // backward pass (engine/autograd/gradient_scales.hpp), and parameters' gradients come out with S alone, so
-// unscaling, checks, clipping and the optimizers are as ever. A layer is known by its weight: the parameter
+// unscaling, checks, clipping and the optimizers are unchanged. A layer is known by its weight: the parameter
 // that is an operand of its product. A product of two activations (attention), or by a frozen weight, is no
 // layer's. Policies ada-loss, layerwise and groups (engine/amp/policies/); S stays at scaler.initial_scale.
 // They decide on the host, from numbers that they wait for: an iteration cannot be recorded (train.graph).
@@ -24,8 +24,8 @@
 
 namespace fp16lab::engine::amp {
 
-/// Layers by a pattern of their weights' names, and the scale that they begin with: of policies layerwise and
-/// groups.
+/// Layers by a pattern of their weights' names, and the scale that they begin with: for policies layerwise
+/// and groups.
 struct ScaleGroup {
   std::string pattern;  ///< as amp::matches has it: "fc1", "fc1.*", "lstm.weight_hh*"
   double scale = 1.0;

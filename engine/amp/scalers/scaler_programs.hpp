@@ -1,4 +1,4 @@
-// The scaler's own scalar programs: what it does to a StepState where that lies, on every back end.
+// The scaler's own scalar programs: its changes to a StepState in that state's memory, on every back end.
 #pragma once
 
 #include <cstddef>

@@ -136,7 +136,7 @@ Variable gelu(const Variable& input, GeluKind kind) {
 namespace {
 
 /// round(x * mask * factor): the product with the mask is exact, so one rounding. Its own adjoint. `mask`
-/// holds zeros and ones in x's shape and dtype; a vjp keeps it, and lets it go with the node.
+/// holds zeros and ones in x's shape and dtype; a vjp keeps it, and releases it with the node.
 Variable masked(const Variable& x, const Tensor& mask, float factor) {
   Backend& backend = x.tape().backend();
   Tensor out = backend.empty(x.shape(), x.dtype());

@@ -82,7 +82,7 @@ void check_gradient(Op op, const Variable& gradient, const Shape& expected) {
     reject(op, "gradient " + describe(gradient) + "; the convolution gives " + expected.to_string());
 }
 
-/// Of a bias: x summed over all but its channels, by shard.
+/// A bias's gradient: x summed over all but its channels, by shard.
 Variable sum_of_channels(const Variable& x, Layout layout) {
   const int first = stack_height(x.tape()) == 1 ? 0 : 1;
   const Axes at = axes_of(layout);
@@ -93,7 +93,7 @@ Variable sum_of_channels(const Variable& x, Layout layout) {
   return sum(by_shard(x), axes);
 }
 
-/// Of a weight, by shard.
+/// A weight's gradient, by shard.
 Variable weight_gradient(const Variable& x, const Variable& g, const Shape& shape,
                          const Conv2dGeometry& geometry) {
   return stack_of([&](const Variable& of_x,
@@ -220,7 +220,7 @@ ProductShape transposed_product(const Shape& y, const Variable& w, const Conv2dG
           .nchw = geometry.layout == Layout::nchw};
 }
 
-/// `geometry`, after the cast policy has been told of the product: in TF32 if it says so.
+/// Announces the product to the cast policy and returns `geometry`: in TF32 if the policy says so.
 Conv2dGeometry announced(Op op, const Variable& x, const ProductShape& shape, Conv2dGeometry geometry) {
   const Tape& tape = x.tape();
   CastPolicy* const policy = tape.cast_policy();
@@ -231,7 +231,7 @@ Conv2dGeometry announced(Op op, const Variable& x, const ProductShape& shape, Co
   return geometry;
 }
 
-/// A layer's forward, of dispatched inputs.
+/// A layer's forward, with dispatched inputs.
 Variable convolved(const Variable& x, const Variable& w, const Variable& bias,
                    const Conv2dGeometry& geometry) {
   return convolve(x, w, bias, announced(Op::conv2d, x, product_of(x, w, geometry), geometry), true);
@@ -402,7 +402,7 @@ Variable max_pool2d(const Variable& input, const Pool2dGeometry& geometry) {
   Tensor out = backend.empty(shape, x.dtype());
   Tensor index = backend.empty(shape, DType::i32);
   backend.max_pool2d(x.tensor(), geometry, out, index);
-  // Where windows overlap gradients add up; elsewhere they only move, and nothing is rounded.
+  // Gradients of overlapping windows add up; others only move, and nothing is rounded.
   const bool adds = geometry.kernel[0] > geometry.stride[0] || geometry.kernel[1] > geometry.stride[1];
   return recorded(
       Op::max_pool2d, out,

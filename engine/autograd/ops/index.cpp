@@ -87,7 +87,7 @@ Variable scatter_rows(const Variable& input, const Tensor& index, std::int64_t r
   Tape& tape = x.tape();
   const std::int64_t columns = shape[-1];
   const Shape sums{rows, columns};
-  // The verb's results have its operands' dtype: in FP32, of widened ones.
+  // The verb's results have its operands' dtype: in FP32 it takes widened ones.
   Tensor out = rounded_result(tape, sums, x.dtype(), [&](Tensor& result, CastProbe* probe) {
     const Tensor values = result.dtype() == x.dtype() ? x.tensor() : wide_copy(tape.backend(), x.tensor());
     tape.backend().scatter_rows(values.reshaped({index.element_count(), columns}), index, result, probe);

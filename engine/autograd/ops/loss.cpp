@@ -17,8 +17,7 @@ namespace fp16lab::engine::ops {
 
 namespace {
 
-/// How a loss goes out: the dtype that the policy asked for, and the policy, which is off while the loss is
-/// computed.
+/// A loss's output: the dtype that the policy chose, and the policy, which is off while the loss is computed.
 struct Result {
   Op loss = Op::leaf;
   DType dtype = DType::f32;
@@ -66,7 +65,7 @@ void check_logits(const Variable& logits) {
     reject(Op::softmax_cross_entropy, "logits must be (rows, classes), not " + describe(logits));
 }
 
-/// x[row, target[row]]; an error speaks of the target.
+/// x[row, target[row]]; an error names the target.
 Variable picked(const Variable& x, const Tensor& target) {
   try {
     return pick(x, target);

@@ -41,7 +41,7 @@ struct Recurrence {
 
 // ---- forward ----
 
-/// For who looks: the state product as it was before its rounding.
+/// For observers: the state product before its rounding.
 void show_state_product(const Recurrence& r, const Tensor& hidden, const Tensor& product) {
   Tape& tape = r.tape();
   const Tensor kept = product, bias = r.bias.tensor();
@@ -97,7 +97,7 @@ void run_steps(const Recurrence& r, Tensor& gates, Tensor& cells, Tensor& output
 
 // ---- backward, recorded: the same steps as operations ----
 
-/// h of all steps, in FP32 but for what a step hands on.
+/// h of all steps, in FP32 but for the values that one step gives the next.
 Variable unrolled(const Recurrence& r, const Variable& products) {
   Variable cell;
   Variable hidden = r.tape().constant([&] {
@@ -214,7 +214,7 @@ class BackThroughTime {
     backend_.gemm(call);
   }
 
-  /// The step's gradients, rounded to nearest by the verb or stochastically behind it.
+  /// The step's gradients, rounded to nearest by the verb or stochastically after it.
   void go_back(const LstmCellGradientCall& call) {
     if (!stochastic_) {
       backend_.lstm_cell_gradient(call);
@@ -348,7 +348,7 @@ Variable lstm(const Variable& products, const Variable& weight, const Variable& 
                            },
                            SlotLabel::input};
   const ScopeGuard scope(tape, scopes.gates);
-  // W_hh has no gradient here; who scales gradients by layers learns whose product this is.
+  // W_hh has no gradient here; a scaler by layers learns whose product this is.
   return recorded(Op::lstm, nodes.outputs, {slot_gates, {r.weight, {}}});
 }
 

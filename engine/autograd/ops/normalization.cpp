@@ -8,7 +8,7 @@
 //   d r:    h * -r^3 / n * (x - mean(x)),
 // use r and xhat as values of the tape, so that a second derivative flows through the statistics. r is
 // computed once, with xhat, and recorded as a node of its own to which only double backward comes. The RMS
-// norm is the same without any mean: of x, and in both products of g.
+// norm is the same without the means: that of x, and those in both products of g.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -96,7 +96,7 @@ Tensor standardized(Backend& backend, const Tensor& x, const Tensor& mean, const
 struct Averaged {
   Op op;
   Shape kept;               ///< as the mean broadcasts to x
-  bool has_mean = true;     ///< of a norm that subtracts it
+  bool has_mean = true;     ///< for a norm that subtracts it
   std::int64_t shards = 0;  ///< > 0: x is by shard, and the mean is over all shards of all ranks
 
   std::int64_t values_of(const Variable& x) const {

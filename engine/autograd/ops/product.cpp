@@ -106,7 +106,7 @@ Variable matmul(const Variable& left, const Variable& right, Transpose transpose
 
 namespace {
 
-/// All leading axes as one: (..., columns) -> (rows, columns). A matrix stays what it is.
+/// All leading axes as one: (..., columns) -> (rows, columns). A matrix is returned unchanged.
 Shape as_rows(const Shape& shape) {
   std::int64_t rows = 1;
   for (int axis = 0; axis + 1 < shape.rank(); ++axis) rows *= shape[axis];
@@ -177,7 +177,7 @@ Variable add_bias(const Variable& product, const Variable& bias, const Shape& as
 
 namespace {
 
-/// Two ops, of which a list may name one only: Paddle's matmul_v2 and elementwise_add; MindSpore's MatMul and
+/// A list may name only one of these two ops: Paddle's matmul_v2 and elementwise_add; MindSpore's MatMul and
 /// BiasAdd.
 Variable unfused_linear(const Variable& input, const Variable& weight, const Variable& bias) {
   const auto inputs = dispatched<2>(Op::matmul, {input, weight});

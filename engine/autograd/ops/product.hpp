@@ -17,11 +17,11 @@ struct Formats {
   Fp8Rounding gradient{};
   bool tf32 = false;  ///< all three, of FP32 operands
 
-  /// Of a product in the backward pass, with these operands.
+  /// The formats of a product in the backward pass, with these operands.
   Formats with(Fp8Rounding left, Fp8Rounding right) const { return {left, right, gradient, tf32}; }
 };
 
-/// Tells the cast policy of the product that is about to be computed, and gives what it wants of it.
+/// Announces the product to the cast policy before it is computed, and returns the policy's formats.
 Formats announced(Op op, const Variable& a, const ProductShape& shape);
 
 /// matmul of operands that have been checked and have one dtype. `shared_over_steps` > 0: b is a matrix that
@@ -30,13 +30,13 @@ Variable product(const Variable& a, const Variable& b, Transpose transpose, cons
                  std::int64_t shared_over_steps = 0);
 
 /// x (..., in) and weight (out, in) in one gemm, with the bias in its epilogue where there is one: one node,
-/// which is linear, or Paddle's matmul. Without `formats` the policy is told and asked.
+/// which is linear, or Paddle's matmul. Without `formats` it asks the policy for them.
 Variable linear_product(Op op, const Variable& x, const Variable& weight, const Variable& bias,
                         std::optional<Formats> formats = {});
 
 /// product + bias as an add of its own, whose bias has the layer's name for it; the bias broadcasts in the
 /// shape `as`, and `of_bias` gives its gradient. No vjp needs the product itself: the sum takes its place, in
-/// its memory, so that a layer leaves one activation behind and not two.
+/// its memory, so that a layer leaves one activation and not two.
 Variable add_bias(const Variable& product, const Variable& bias, const Shape& as, Vjp of_bias);
 
 }  // namespace fp16lab::engine::ops

@@ -1,6 +1,6 @@
 // Sums, means and maxima. A reduction over several axes is one TREE (numerics/arithmetic/tree_reduce.hpp)
-// over the elements in row-major order of those axes, never a sum of sums: where the axes do not lie together
-// in memory they are permuted to the end first.
+// over the elements in row-major order of those axes, never a sum of sums: axes that are not adjacent in
+// memory are permuted to the end first.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -42,7 +42,7 @@ AxisSet all_axes(const Shape& shape) {
   return axes;
 }
 
-/// Adjacent axes of the same kind as one: (kept, reduced, kept) if the reduced ones lie together (axes of
+/// Joins adjacent axes of the same kind: (kept, reduced, kept) if the reduced ones are adjacent (axes of
 /// extent 1 never separate), else more.
 struct Runs {
   std::int64_t outer = 1, reduced = 1, inner = 1;

@@ -1,5 +1,5 @@
-// Moving elements: reshapes, permutations, slices, concatenations. No arithmetic; any dtype but for concat. A
-// cast policy is asked about floating ones all the same: the frameworks' lists cover these ops too.
+// Moving elements: reshapes, permutations, slices, concatenations. No arithmetic; any dtype but for concat.
+// It still asks a cast policy about floating ones: the frameworks' lists cover these ops too.
 #include <algorithm>
 #include <array>
 #include <string>

@@ -15,8 +15,8 @@ namespace {
 /// So that sums of bytes, and addresses, fit.
 constexpr std::size_t most_bytes = std::size_t{1} << 60;
 
-/// Addresses without memory behind them, but for small blocks: scalar programs are given those of numbers
-/// that belong to a step.
+/// Addresses without memory, but for small blocks: scalar programs take those of numbers that belong to a
+/// step.
 class NoMemory final : public MemoryResource {
  public:
   std::byte* allocate(std::size_t bytes) noexcept override {
@@ -64,7 +64,7 @@ Tensor CountingBackend::empty(const Shape& shape, DType dtype) {
   return {pool_.allocate(bytes), shape, dtype};
 }
 
-// What the host writes is kept of step states alone.
+// It keeps the host's writes for step states alone.
 void CountingBackend::do_upload(std::string_view, std::span<const std::byte> host, Tensor& out) {
   if (is_step_state(out)) std::ranges::copy(host, out.data());
 }

@@ -35,10 +35,10 @@ class IdleBackend : public Backend {
 };
 
 /// Tensors have addresses that must not be read; numbers that the host asks for are zero, and a loss is 0.
-/// Step states are kept and scalar programs run, so that schedules and policies do what they do.
+/// Step states are kept and scalar programs run, so that schedules and policies work as usual.
 class CountingBackend final : public IdleBackend {
  public:
-  /// `tensor_core`: the row whose products a network may ask for.
+  /// `tensor_core`: the row whose products a network may use.
   explicit CountingBackend(std::string_view tensor_core = "hopper");
 
   const std::vector<CountedProduct>& products() const { return products_; }
@@ -46,7 +46,7 @@ class CountingBackend final : public IdleBackend {
   /// The most memory that the emulated back end takes for one of them besides its tensors, as far as that
   /// grows with padding, dilation and stride: the planes that a convolution unrolls (emulated/patches.hpp).
   std::size_t most_scratch() const { return most_scratch_; }
-  /// Begins to count products anew.
+  /// Restarts the count of products.
   void clear_products() { products_.clear(); }
 
   std::string_view name() const override { return "counting"; }

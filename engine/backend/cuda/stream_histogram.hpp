@@ -1,5 +1,4 @@
-// Exponents of values in a device's memory that somebody else owns, counted on a stream of theirs: for
-// PyTorch.
+// Exponents of values in a device's memory that the caller owns, counted on the caller's stream: for PyTorch.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +15,7 @@ namespace fp16lab::engine {
 inline constexpr int histogram_row_size = ExponentHistogram::bin_count + 5;
 
 /// Adds the counts of `count` values of `dtype` (f32, f16, bf16) to the histogram_row_size numbers at `row`.
-/// Both lie in memory of the thread's current device, the values at a multiple of 16 bytes. `stream`: a
+/// Both are in memory of the thread's current device, the values at a multiple of 16 bytes. `stream`: a
 /// cudaStream_t, in whose order it happens; nothing waits. DeviceUnavailable without a device back end;
 /// std::invalid_argument for another dtype or address; DeviceFailure where the launch is refused.
 void count_exponents_on_stream(const void* values, std::size_t count, DType dtype, std::uint64_t* row,

@@ -49,7 +49,7 @@ class EmulatedBackend : public Backend {
   void store(const Tensor& wide, Tensor& out, CastProbe* probe);
   /// Adds the elements of x (f) to `histogram`.
   void count(const Tensor& x, ExponentHistogram& histogram);
-  /// The tensor-core row of products of T; of FP32 without TF32 it is not looked at.
+  /// The tensor-core row for products of T; FP32 without TF32 does not use it.
   template <class T>
   const TensorCoreModel& row_for(std::string_view verb, bool tf32) const {
     if (std::is_same_v<T, float> && !tf32) return model_;
@@ -59,7 +59,7 @@ class EmulatedBackend : public Backend {
   Tensor operand(const Tensor& x, bool tf32);
   // gemm.cpp
   bool in_one_chain() const { return &library_ == &library_plans().front(); }
-  /// What the library makes of a product of operands of A and B.
+  /// The library's plan for a product of operands of A and B.
   template <class A, class B>
   PlannedProduct planned(const GemmCall& call, const checks::GemmPlan& plan) const;
   /// std::invalid_argument where products follow a library, which has no rule for `what`.
@@ -101,7 +101,7 @@ class EmulatedBackend : public Backend {
   int library_threads_;
   Workers workers_;
   StoragePool pool_;
-  std::vector<double> chunk_sums_;  // of sum_of_squares; kept, so that it allocates once
+  std::vector<double> chunk_sums_;  // sums of sum_of_squares; kept, so that it allocates once
 };
 
 }  // namespace fp16lab::engine

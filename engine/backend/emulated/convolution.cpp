@@ -69,12 +69,12 @@ struct EmulatedBackend::PatchProduct {
   const TensorCoreModel& row;
   const Patches& patches;
   const Tensor& source;
-  ChainOrder order;  ///< of the patches' rows
-  const T* weights;  ///< of all groups, rows x patches.depth() each, in that order
+  ChainOrder order;  ///< order of the patches' rows
+  const T* weights;  ///< those of all groups, rows x patches.depth() each, in that order
   std::int64_t groups;
-  std::int64_t rows;  ///< of a group
+  std::int64_t rows;  ///< a group's
   const float* bias;  ///< one per row of every group, or null
-  Layout layout;      ///< of out: positions innermost, or rows innermost
+  Layout layout;      ///< out's: positions innermost, or rows innermost
   Tensor& out;
   CastProbe* probe;
 };
@@ -96,7 +96,7 @@ void EmulatedBackend::run(const PatchProduct<T>& product) {
   const Tensor patch_scratch = empty(Shape{seats, depth, block}, DTypeOf<T>::value);
   const Tensor accumulator_scratch = empty(Shape{seats, rows, block}, DType::f32);
   const bool planar = product.layout == Layout::nchw;
-  // Do results of a block lie apart in out?
+  // Are results of a block apart in out?
   const bool scattered = planar || groups > 1;
   const bool rounds = scattered && output.dtype() != DType::f32;
   const Tensor rounded_scratch =
@@ -191,7 +191,7 @@ template <class T>
 void EmulatedBackend::input_gradient(const Conv2dPlan& plan, const Tensor& gradient, const Tensor& weight,
                                      const Tensor* bias, const Conv2dGeometry& geometry, Tensor& out,
                                      CastProbe* probe) {
-  // The filters of each group: (C of a group, K of a group, R, S).
+  // The filters of each group: (the group's C, the group's K, R, S).
   const std::int64_t taps = plan.vertical.taps * plan.horizontal.taps;
   Tensor filters = empty(Shape{plan.groups, plan.group_inputs(), plan.group_outputs(), taps}, weight.dtype());
   permute(weight.reshaped({plan.groups, plan.group_outputs(), plan.group_inputs(), taps}),
@@ -223,7 +223,7 @@ struct WeightPart {
 /// patches) as far as they go.
 class WeightParts {
  public:
-  /// rows, channels: of a group.
+  /// rows, channels: a group's.
   WeightParts(std::int64_t groups, std::int64_t rows, std::int64_t channels, std::int64_t parts)
       : groups_(groups),
         rows_(rows),

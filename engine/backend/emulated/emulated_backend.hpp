@@ -25,10 +25,10 @@ struct LibraryOrder {
 
 /// FP16 products follow `model` (copied): where it accumulates in FP16, their sums are FP16 numbers, to which
 /// biases are added as to all sums, in FP32; other operands have the row of the same name with FP32 sums.
-/// `threads` >= 1 changes speed, never bits. Tensors live in host memory. std::invalid_argument for
-/// threads < 1 and an unknown plan; std::runtime_error if a worker thread flushes subnormals. Under a plan of
-/// a library a product without a known order, a convolution and an LSTM's cell throw std::invalid_argument;
-/// products of FP32 operands follow none.
+/// `threads` >= 1 changes speed, never bits. Tensors are in host memory. std::invalid_argument for threads <
+/// 1 and an unknown plan; std::runtime_error if a worker thread flushes subnormals. Under a plan of a library
+/// a product without a known order, a convolution and an LSTM's cell throw std::invalid_argument; products of
+/// FP32 operands follow none.
 std::unique_ptr<Backend> make_emulated_backend(const TensorCoreModel& model, int threads,
                                                FloatOverflow overflow = FloatOverflow::infinity,
                                                const LibraryOrder& library = {});

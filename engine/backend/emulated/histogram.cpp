@@ -55,7 +55,7 @@ std::uint64_t digest_of(const Workers& workers, const Tensor& x, std::uint64_t k
 /// Elements that are widened, divided and counted while they are in the first-level cache.
 constexpr std::size_t update_block = std::size_t{1} << 11;
 
-/// Of some elements: zeros and NaN of u = w' - w, and zeros that the gradient shares.
+/// Zeros and NaN of u = w' - w in some elements, and zeros that the gradient shares.
 struct UpdateZeros {
   std::uint32_t still = 0, nan = 0, quiet = 0;
 };
@@ -74,7 +74,7 @@ UpdateZeros relative_updates(const float* before, const float* weight, const flo
   return {still, nan, quiet};
 }
 
-/// `count` elements from `first` on in FP32: where they lie, or in `block`.
+/// `count` elements from `first` on in FP32: in x itself, or in `block`.
 const float* in_f32(const Tensor& x, std::size_t first, std::size_t count, float* block) {
   return with_element_type(x.dtype(), [&](auto tag) -> const float* {
     using T = decltype(tag);

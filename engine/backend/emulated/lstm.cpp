@@ -81,7 +81,7 @@ void add(const Half* x, const Half* y, std::int64_t n, float* to) {
   add(to, wide.data(), n, to);
 }
 
-/// Where FP32 numbers of `memory` are: there, or in `strip`, from and to which read and write bring them.
+/// The place of FP32 numbers of `memory`: there, or in `strip`, from and to which read and write bring them.
 float* place(float* memory, float* /*strip*/) { return memory; }
 const float* place(const float* memory, float* /*strip*/) { return memory; }
 template <class Half>
@@ -164,8 +164,8 @@ void run_cell(const Workers& workers, const LstmCellCall& call, const checks::Ls
   });
 }
 
-/// T: of what the forward pass left and of the gradients that come in, G of those of the gates, C of the
-/// step before's c.
+/// T: the dtype of the forward pass's results and of the incoming gradients, G that of the gates' gradients,
+/// C that of the step before's c.
 template <class T, class G, class C>
 void run_gradient(const Workers& workers, const LstmCellGradientCall& call, const checks::LstmPlan& plan) {
   const std::int64_t hidden = plan.hidden;

@@ -20,7 +20,7 @@ namespace fp16lab::engine {
 enum class Gather { inputs, outputs };
 
 /// One axis of an unrolled plane: slot `position * step + tap * tap_step + tap_0` is what the tap reads
-/// there, and source element j lies in slot j * source_step + source_0 (if that is a slot).
+/// there, and source element j is in slot j * source_step + source_0 (if that is a slot).
 struct UnrolledAxis {
   UnrolledAxis(const functions::WindowAxis& axis, Gather gather) : taps(axis.taps) {
     const std::int64_t reach = axis.dilation * (axis.taps - 1);
@@ -71,7 +71,7 @@ class Patches {
   std::int64_t plane() const { return vertical_.positions * horizontal_.positions; }
   std::int64_t positions() const { return images_ * plane(); }  ///< columns of the matrix
 
-  /// Of the unrolled planes. std::invalid_argument where no shape is so large.
+  /// The shape of the unrolled planes. std::invalid_argument where no shape is so large.
   Shape planes() const { return {images_, channels_, vertical_.slots, pitch()}; }
   /// Is the activation itself its planes?
   bool in_place(Layout layout) const {
@@ -110,7 +110,7 @@ class Patches {
   }
 
  private:
-  /// Slots of one row with the same remainder modulo the step lie together: a tap reads one such phase.
+  /// Slots of one row with the same remainder modulo the step are adjacent: a tap reads one such phase.
   std::int64_t phase_pitch() const { return (horizontal_.slots + horizontal_.step - 1) / horizontal_.step; }
   std::int64_t pitch() const { return phase_pitch() * horizontal_.step; }
 

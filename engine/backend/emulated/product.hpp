@@ -20,7 +20,7 @@ void accumulate_in_f16(const TensorCoreModel& row, GemmShape shape, MatrixView<F
                        MatrixView<Float16> b, const float* c, float* d, std::int64_t ldd, int threads,
                        std::byte* packed_b);
 
-/// d = c (+) a * b by the tensor-core row, which must have these operands; c null: from +0. Where the row
+/// d = c (+) a * b by the tensor-core row, which must have these operands; c null: from +0. If the row
 /// accumulates in FP16, c and d hold its sums widened, which is exact. With `packed_b`, what pack_operand
 /// made of b, no element of b is read.
 template <class A, class B>

@@ -1,8 +1,8 @@
 // Recorded verbs of the emulated back end: each is kept with its arguments, and a replay does them in order.
 //
-// As in a CUDA graph, what is kept of a tensor that the recorded work made is where it lies, not a share of
+// As in a CUDA graph, a recording keeps the address of a tensor that the recorded work made, not a share of
 // it: so memory that the work gave back serves its later verbs, and a recording needs no more memory than a
-// step. The pool keeps that memory apart (StoragePool::begin_recording). Of other tensors a share is kept.
+// step. The pool keeps that memory apart (StoragePool::begin_recording). It keeps a share of other tensors.
 // Counts go to memory of the back end (CastProbe::pending), which the recording empties before it counts.
 #pragma once
 
@@ -37,7 +37,7 @@ class VerbRecording final : public Recording {
   /// The work is done.
   void finish() { made_ = {}; }
 
-  /// Keeps verb(arguments...), to be called with what `kept` makes of them.
+  /// Keeps verb(arguments...), to be called with the arguments that `kept` returns.
   template <class Verb, class... Arguments>
   void add(const Verb& verb, Arguments&... arguments) {
     const std::tuple kept_arguments{kept(arguments)...};  // in order, because of the braces
@@ -45,7 +45,7 @@ class VerbRecording final : public Recording {
     hand_counts_over();
   }
 
-  // ---- arguments: what they refer to lives as long as the recording
+  // ---- arguments: what they refer to must outlive the recording
   /// A plan, an enumerator, a number. What refers to something has a function of its own below.
   template <class Value>
   Value kept(const Value& value) {
@@ -74,7 +74,7 @@ class VerbRecording final : public Recording {
   Conv2dCall kept(const Conv2dCall& call);
 
  private:
-  /// Gives tensors addresses that are told to it, and no memory.
+  /// Gives tensors the addresses that it receives, and no memory.
   class Addresses;
 
   template <class Value>
@@ -94,9 +94,9 @@ class VerbRecording final : public Recording {
   std::vector<std::function<void()>> verbs_;
   std::vector<std::shared_ptr<void>> owned_;
   std::unordered_set<const std::byte*> made_;
-  Addresses* addresses_;  ///< of pool_
+  Addresses* addresses_;  ///< pool_'s
   StoragePool pool_;
-  std::int64_t last_elements_ = 0;              ///< of the last tensor that was kept
+  std::int64_t last_elements_ = 0;              ///< those of the last tensor that was kept
   std::vector<std::function<void()>> counted_;  ///< after the verb that is being kept
 };
 
@@ -139,7 +139,7 @@ class Recordable : public Base {
     refuse_if_recording("digest");
     return Base::do_digest(items);
   }
-  /// Recorded, it is the verbs of which it is made.
+  /// In a recording this verb becomes its constituent verbs.
   void do_count_update(const Tensor& before, const Tensor& weight, const Tensor& gradient,
                        UpdateProbes& probes) override {
     if (recording_ == nullptr) return Base::do_count_update(before, weight, gradient, probes);
@@ -177,7 +177,7 @@ class Recordable : public Base {
   void refuse_if_recording(std::string_view verb) const {
     if (recording_ != nullptr) refuse_in_recording(verb);
   }
-  /// Is it memory of the host, or counts that the caller wants at once?
+  /// Is it memory of the host, or counts that the caller needs at once?
   template <class Argument>
   static constexpr bool is_of_host =
       std::is_same_v<Argument, std::span<const std::byte>> ||

@@ -3,8 +3,8 @@
 // CANN, aclrtFloatOverflowMode: in saturation mode a result that would be Inf is the largest magnitude, and
 // one that would be NaN is 0; the Atlas training series has no other mode. The device keeps a float status:
 // MindSpore 2.10 clears it before a step and takes it for the step's overflow, instead of looking at the
-// gradients (mindspore/nn/wrap/loss_scale.py: start_overflow_check, get_overflow_status). Here both are of
-// FP16 results alone; an Inf among FP32 gradients is an overflow as ever. Moves of elements round nothing,
+// gradients (mindspore/nn/wrap/loss_scale.py: start_overflow_check, get_overflow_status). Here both concern
+// FP16 results alone; an Inf among FP32 gradients is an overflow as usual. Moves of elements round nothing,
 // and probes count what was stored before it saturated.
 #include <algorithm>
 #include <atomic>

@@ -15,7 +15,7 @@ namespace {
 /// x = pass(x) in place; returns whether an element was infinite or NaN before, if the pass notes it.
 template <class Pass>
 inline bool change(Pass pass, float* x, std::int64_t n) {
-  std::uint32_t largest = 0;  // of the magnitudes' bits: NaN is above infinity, infinity above every number
+  std::uint32_t largest = 0;  // the magnitudes' bits: NaN is above infinity, infinity above every number
   FP16LAB_INDEPENDENT_ITERATIONS
   for (std::int64_t i = 0; i < n; ++i) {
     if constexpr (Pass::notes_overflow) {

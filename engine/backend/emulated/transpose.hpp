@@ -47,7 +47,7 @@ void transpose_square(const Word* x, std::int64_t pitch_x, Word* out, std::int64
     std::memcpy(out + static_cast<std::int64_t>(i) * pitch_out, &rows[i], sizeof(rows[i]));
 }
 
-/// transpose() for a block: squares, and what is left over element by element.
+/// transpose() for a block: squares, and the rest element by element.
 template <class Word>
 void transpose_block(const Word* x, std::int64_t pitch_x, Word* out, std::int64_t pitch_out,
                      std::int64_t rows, std::int64_t columns) {

@@ -122,10 +122,10 @@ void multiply_to(const float* x, float factor, float* out, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = multiply(x[i], factor);
 }
 
-/// update(weight, gradient, first, count) with FP32 arrays for runs of elements [first, first + count). Where
+/// update(weight, gradient, first, count) with FP32 arrays for runs of elements [first, first + count). If
 /// the weight or the gradient has 16 bits, or the gradient a factor, the runs are strips: widened,
 /// multiplied, and the weight rounded once when it is done, as `store` says.
-/// Where the weights stay (Stores is false), nothing of them is written.
+/// If the weights stay (Stores is false), none of them is written.
 template <bool Stores, class Update>
 void for_each_update(const Workers& workers, Tensor& weight, const Tensor& gradient, float factor,
                      const WeightStore& store, const Update& update) {

@@ -1,5 +1,5 @@
-// What the table of layer types is made of: a function for each type, and what they share. For
-// engine/nn/network alone.
+// The parts of the table of layer types: a function for each type, and what they share. For engine/nn/network
+// alone.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ void require_numbers(const Signal& input);
 struct Image {
   std::int64_t channels, height, width;
 
-  /// std::invalid_argument for what is no image.
+  /// std::invalid_argument for anything but an image.
   Image(const Signal& signal, Layout layout);
   Image(std::int64_t c, std::int64_t h, std::int64_t w) : channels(c), height(h), width(w) {}
   Signal signal(Layout layout) const;

@@ -91,7 +91,7 @@ class Placing {
   }
 
   std::vector<std::string> row_names_;
-  std::size_t first_row_ = 0;  ///< of the next block, in row_names_
+  std::size_t first_row_ = 0;  ///< the next block's, in row_names_
   std::vector<PlacedRow> rows_;
   std::vector<std::string> names_;
   std::map<std::string, int> places_;

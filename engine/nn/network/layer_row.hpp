@@ -24,23 +24,23 @@ struct LayerRow {
   bool frozen = false;        ///< its parameters do not train
   std::string where = {};     ///< "net.toml:12", for messages; may be empty
 
-  /// Wherever they stand, and whatever the order of the arguments.
+  /// Ignores the rows' positions and the order of the arguments.
   bool operator==(const LayerRow& other) const;
 };
 
 /// Rows under a common name, one after the other `repeat` times. A row's path is "NAME.ROW", where "{}" in
 /// NAME becomes first, first + 1, ...; a name without it gets ".0", ".1", ... where the block is repeated, as
-/// in torch.nn.Sequential. A block's path, "h0", stands for the output of its last row. Rows that stand alone
-/// are a block without a name.
+/// in torch.nn.Sequential. A block's path, "h0", names the output of its last row. Rows outside blocks are a
+/// block without a name.
 struct LayerBlock {
   std::string name = {};
-  std::string input = {};  ///< what it is given, as a row's; empty: the output of the row before
+  std::string input = {};  ///< its input, as a row's; empty: the output of the row before
   std::int64_t repeat = 1;
   std::int64_t first = 0;
   std::vector<LayerRow> rows = {};
   std::string where = {};
 
-  bool operator==(const LayerBlock& other) const;  ///< wherever it stands
+  bool operator==(const LayerBlock& other) const;  ///< ignores its position
 };
 
 using NetworkRows = std::vector<LayerBlock>;
@@ -50,15 +50,15 @@ inline constexpr std::int64_t most_layers = 200000;
 
 /// A row with its place in the network.
 struct PlacedRow {
-  std::string path;               ///< "h0.mlp.fc": of parameters, random streams and records
+  std::string path;               ///< "h0.mlp.fc": for parameters, random streams and records
   std::string prefix;             ///< "h0." of its block; empty: none
   std::vector<int> inputs;        ///< positions of rows; network_input: what the network is given
-  const LayerRow* row = nullptr;  ///< of the NetworkRows that were placed
+  const LayerRow* row = nullptr;  ///< a row of the NetworkRows that were placed
 };
 inline constexpr int network_input = -1;
 
-/// Of all rows, in their order: a row's own name, or that of a row without one, its type and a number: "relu2"
-/// for the second such row of its block, or of all rows outside blocks.
+/// The names of all rows, in their order: a row's own name, or that of a row without one, its type and a
+/// number: "relu2" for the second such row of its block, or of all rows outside blocks.
 std::vector<std::string> names_of_rows(const NetworkRows& network);
 
 /// Blocks unrolled, names made unique and inputs found. std::invalid_argument "WHERE: ..." for a name that is

@@ -107,7 +107,7 @@ std::vector<LayerArgument> pool_arguments() {
           {.name = "stride", .kind = Kind::counts, .help = "without it kernel_size", .optional = true},
           {.name = "padding", .kind = Kind::sizes, .standard = 0, .help = "at most half of the kernel"}};
 }
-/// Of both convolutions, and `more`.
+/// The arguments of both convolutions, and `more`.
 std::vector<LayerArgument> filter_arguments(std::vector<LayerArgument> more) {
   const LayerValue zero = std::int64_t{0}, one = std::int64_t{1};
   std::vector<LayerArgument> all{

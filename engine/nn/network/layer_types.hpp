@@ -36,11 +36,11 @@ struct LayerArgument {
   std::string name;  ///< as PyTorch's class calls it, where it has it
   ArgumentKind kind = ArgumentKind::count;
   std::optional<LayerValue> standard =
-      {};  ///< nothing: the row has to say it, or the help says who else does
+      {};  ///< nothing: the row has to give it, or the help names its other source
   std::string help = {};
-  std::vector<std::string> choices = {};  ///< of texts
+  std::vector<std::string> choices = {};  ///< for texts
   bool optional = false;                  ///< without `standard`: it may be missing
-  std::int64_t most = largest_size;       ///< of integers that are no axes
+  std::int64_t most = largest_size;       ///< for integers that are no axes
 };
 
 /// Weights' distribution as a row gives it.
@@ -49,7 +49,7 @@ struct RowInitialization {
   float deviation = 0;  ///< > 0: normal(0, deviation), biases 0, whatever `rule` says
 };
 
-/// What a row says of its layer, read by name. Constructing it checks all arguments: std::invalid_argument
+/// A row's arguments for its layer, read by name. Constructing it checks all arguments: std::invalid_argument
 /// naming the argument, what it is and what it may be.
 class LayerArguments {
  public:
@@ -82,11 +82,11 @@ std::string text_of(const LayerValue& value);
 /// The shape of a value for any batch: (rows N, extents...) with N examples.
 struct Signal {
   std::vector<std::int64_t> extents = {};
-  std::int64_t rows = 1;        ///< of an example: flatten merges time into the batch
-  std::int64_t vocabulary = 0;  ///< of symbols (i32): values lie in [0, vocabulary); 0: of numbers
+  std::int64_t rows = 1;        ///< an example's: flatten merges time into the batch
+  std::int64_t vocabulary = 0;  ///< for symbols (i32): values are in [0, vocabulary); 0: for numbers
 
-  std::int64_t elements() const;  ///< of a row
-  /// Of a batch's value. std::invalid_argument where no shape is so large, or has so many axes.
+  std::int64_t elements() const;  ///< those of a row
+  /// The shape of a batch's value. std::invalid_argument where no shape is so large, or has so many axes.
   Shape shape(std::int64_t batch) const;
   /// "(N, 16, 28, 28)"
   std::string to_string() const;
@@ -96,15 +96,15 @@ struct Signal {
 /// What all rows of a network share.
 struct NetworkOptions {
   Signal input = {};
-  std::int64_t outputs = 0;  ///< of a linear row that does not say how many: classes, symbols, targets
+  std::int64_t outputs = 0;  ///< for a linear row that does not say how many: classes, symbols, targets
   std::int64_t batch = 1;    ///< examples that it will be given at once, if not more: their shapes must be
   Layout layout = Layout::nchw;
-  Initialization initialization = Initialization::torch_linear;  ///< of rows without init
+  Initialization initialization = Initialization::torch_linear;  ///< for rows without init
   std::int64_t scale_down = 1;  ///< out_features of linear rows are divided by it
   std::uint64_t seed = 0;
 };
 
-/// What a layer is made from.
+/// The inputs of a layer's construction.
 struct LayerPlace {
   Backend& backend;
   const std::string& path;
@@ -119,7 +119,7 @@ struct BuiltLayer {
   Signal output;
   std::unique_ptr<Module> module;  ///< null: the layer has no parameters and no state
   bool computes = true;  ///< false: it moves nothing but shapes and names, and no op is counted there
-  /// Of a layer without module. It must not allocate.
+  /// For a layer without module. It must not allocate.
   std::function<Variable(Tape& tape, std::span<const Variable> inputs)> forward = {};
 };
 

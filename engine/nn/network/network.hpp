@@ -1,4 +1,4 @@
-// Network: a module made of rows.
+// Network: a module that consists of rows.
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ class Network final : public Module {
 
   std::span<const NetworkLayer> layers() const { return layers_; }
   const Signal& input() const { return input_; }
-  /// `seen` is called behind each layer of a forward pass, with its position in layers().
+  /// Calls `seen` after each layer of a forward pass, with its position in layers().
   void watch(std::function<void(std::size_t)> seen) { seen_ = std::move(seen); }
   const Signal& output() const { return layers_.back().output; }
 
@@ -44,7 +44,7 @@ class Network final : public Module {
   struct Step {
     Module* module = nullptr;
     std::function<Variable(Tape&, std::span<const Variable>)> function;
-    std::string scope;        ///< of a function; empty: of one without a name that computes nothing
+    std::string scope;        ///< a function's; empty: one without a name that computes nothing
     std::vector<int> inputs;  ///< earlier steps; network_input
   };
 
@@ -52,7 +52,7 @@ class Network final : public Module {
   std::vector<NetworkLayer> layers_;
   std::vector<Step> steps_;
   std::function<void(std::size_t)> seen_;
-  std::vector<Variable> values_, inputs_;  ///< of a forward pass; kept for their capacity
+  std::vector<Variable> values_, inputs_;  ///< those of a forward pass; kept for their capacity
 };
 
 }  // namespace fp16lab::engine::nn

@@ -42,14 +42,14 @@ constexpr std::chrono::milliseconds busy{50};
 constexpr std::chrono::microseconds nap{100};
 /// How often it asks whether the ranks that it waits for are alive.
 constexpr std::chrono::milliseconds between_visits{100};
-/// Between a line and MPI_Abort: others say theirs (whom one waits for may itself wait for a third one), and
-/// Hydra drops what it has not read yet.
+/// Time between a line and MPI_Abort: others print theirs (the rank that one waits for may itself wait for a
+/// third one), and Hydra drops what it has not read yet.
 constexpr std::chrono::milliseconds last_words{300};
 /// How long MPI_Abort may take to end this process.
 constexpr double abort_seconds = 5;
 
-/// An end for calls that wait without us (MPI_Init, MPI_Finalize, MPI_Abort): calls `expired` on a thread of
-/// its own if it lives for `seconds`.
+/// A deadline for calls that wait without us (MPI_Init, MPI_Finalize, MPI_Abort): calls `expired` on a thread
+/// of its own if it lives for `seconds`.
 class Deadline {
  public:
   Deadline(double seconds, std::function<void()> expired)
@@ -100,7 +100,7 @@ extern "C" void add_for_mpi(int type, const void* from, void* into, std::size_t 
     add_codes<BrainFloat16>(from, into, count);
 }
 
-/// Where a process is: its number means something to those of the same host and name space only.
+/// The place of a process: its number has a meaning only on the same host and in the same name space.
 struct Seat {
   std::string space;
   pid_t process = 0;
@@ -110,7 +110,7 @@ std::string own_space(const std::string& host) {
   const ssize_t length = readlink("/proc/self/ns/pid", name, sizeof name - 1);
   return length > 0 ? host + " " + name : "";
 }
-/// A process that has ended stays for a while as a zombie, until its parent has asked.
+/// A process that has ended stays for a while as a zombie, until its parent has waited for it.
 bool has_ended(pid_t process) {
   if (kill(process, 0) != 0) return errno == ESRCH;
   std::ifstream file(fmt::format("/proc/{}/stat", process));
@@ -141,7 +141,7 @@ class MpiCommunicator final : public Communicator {
   ~MpiCommunicator() override {
     if (std::uncaught_exceptions() > exceptions_) return;  // others may be anywhere: no goodbye
     set_place("the end");
-    any(false);  // names who does not come; MPI_Finalize would wait for ever
+    any(false);  // names the missing ranks; MPI_Finalize would wait forever
     const Deadline deadline(options_.time_limit, [this] { fail("MPI_Finalize did not return"); });
     plugin_->finish();
   }
@@ -357,8 +357,8 @@ int MpiCommunicator::ended_among(const std::vector<int>& ranks) const {
   return -1;
 }
 
-/// Starts `plugin`, which has not been started; `launch` is what the launcher said.
-/// CommunicatorUnavailable if MPI does not start, or knows of another number of ranks.
+/// Starts `plugin`, which has not been started; `launch` describes the launcher. CommunicatorUnavailable if
+/// MPI does not start, or knows of another number of ranks.
 std::unique_ptr<Communicator> make_mpi_communicator(const fp16lab_mpi_plugin& plugin, const Launch& launch,
                                                     const JoinOptions& options) {
   int rank = 0, ranks = 0;

@@ -15,9 +15,9 @@
 // and then the trainer updates the scaler once. S is the same for both losses, unless scaler.per_loss gives
 // loss_D (loss 0) and loss_G (loss 1) scales of their own. In step 4 the discriminator's parameters are
 // frozen: the tutorial lets their gradients of loss_G be computed, added up and thrown away, here they stay
-// those of step 3, for whoever looks at them. An overflow in step 2 skips the discriminator only; the
-// generator then learns from the old one. BCE works on logits: on probabilities it is unsafe in 16 bits, and
-// refused under autocast.
+// those of step 3, for observers. An overflow in step 2 skips the discriminator only; the generator then
+// learns from the old one. BCE works on logits: on probabilities it is unsafe in 16 bits, and refused under
+// autocast.
 //
 // Noise is normal (0, 1), a pure function of (seed, iteration, micro-batch, element): a resumed run draws the
 // same. The recorded loss is loss_D + loss_G. Evaluations give the same sum on test images, every batch with
@@ -61,7 +61,7 @@ class Gan final : public Module {
 
 class AdversarialTraining final : public TrainingMethod {
  public:
-  /// Of its groups.
+  /// The names of its groups.
   static constexpr std::array<std::string_view, 2> names{"generator", "discriminator"};
   /// std::invalid_argument for a model that is no nn::Gan.
   std::vector<OptimizerGroup> groups(nn::Module& model) const override;
@@ -88,7 +88,7 @@ class AdversarialTraining final : public TrainingMethod {
   /// BCE of the discriminator's logits for x with the label `real`, mean over the batch.
   Variable judged(Iteration& iteration, const Variable& x, bool real);
 
-  std::vector<Variable> fakes_;  ///< of an iteration, by micro-batch; kept for its capacity
+  std::vector<Variable> fakes_;  ///< those of an iteration, by micro-batch; kept for its capacity
   Tensor labels_[2];             ///< f32 (rows, 1): zeros, and ones
 };
 

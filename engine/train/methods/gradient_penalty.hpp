@@ -29,7 +29,7 @@
 namespace fp16lab::engine {
 
 struct GradientPenaltyOptions {
-  float weight = 1.0f;  ///< of the penalty; finite, >= 0
+  float weight = 1.0f;  ///< the penalty's; finite, >= 0
 };
 
 /// sqrt(sum of the squares of all elements): squares of each part as one TREE, parts added in their order, as
@@ -52,7 +52,7 @@ class GradientPenalty final : public TrainingMethod {
   Variable penalty(Iteration& iteration, const Variable& loss);
 
   GradientPenaltyOptions options_;
-  std::vector<Variable> parameters_;  ///< of a micro-batch; kept for its capacity
+  std::vector<Variable> parameters_;  ///< those of a micro-batch; kept for its capacity
 };
 
 }  // namespace fp16lab::engine

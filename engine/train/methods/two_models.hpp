@@ -9,10 +9,10 @@
 //   4. unscale the gradients of optimizer 0, explicitly, because they are to be used: clipped here
 //   5. step optimizer 0, and step optimizer 1, which unscales its own first
 // and then the trainer updates the scaler once. Every loss is scaled by the same S (unless scaler.per_loss
-// gives each a scale of its own; both losses move both models, so an overflow in either skips whom it
-// reached). Each optimizer skips for overflows of its own gradients only, so one model may step while the
-// other does not; the scaler backs off if any of them overflowed. (Paddle keeps one flag for all optimizers,
-// so that the last one unscaled speaks for the others.)
+// gives each a scale of its own; both losses move both models, so an overflow in either skips every model
+// that it reached). Each optimizer skips for overflows of its own gradients only, so one model may step while
+// the other does not; the scaler backs off if any of them overflowed. (Paddle keeps one flag for all
+// optimizers, so that the last one unscaled speaks for the others.)
 //
 // The recorded loss is loss0 + loss1; evaluations judge loss0 and its output, 2a + 3b. train.clip_norm and
 // train.clip_value apply to model 0.
@@ -62,7 +62,7 @@ class ModelPair final : public Module {
 
 class TwoModels final : public TrainingMethod {
  public:
-  /// Of its groups.
+  /// The names of its groups.
   static constexpr std::array<std::string_view, 2> names{"model0", "model1"};
   /// std::invalid_argument for a model that is no nn::ModelPair.
   std::vector<OptimizerGroup> groups(nn::Module& model) const override;
@@ -72,7 +72,7 @@ class TwoModels final : public TrainingMethod {
   Evaluation evaluate(Iteration& iteration, const data::Batch& batch) override;
 
  private:
-  /// `last`: of the iteration's micro-batches.
+  /// `last`: is it the iteration's last micro-batch?
   void forward_backward(Iteration& iteration, const data::Batch& batch, bool last);
 };
 

@@ -119,7 +119,7 @@ class NpzSource final : public ArrayFile::Source {
         header = read_npy_header(bytes, member.size);
         check_data_bytes(header, member.size - header.data_offset);
       } catch (const DamagedBytes& damage) {
-        // In a stored member the content lies in the file as it is; in a deflated one its bytes have no place
+        // A stored member has its content in the file as it is; the bytes of a deflated one have no place
         // there.
         const std::string name = fmt::format("member '{}'", shown(member.name));
         if (member.method == 0)

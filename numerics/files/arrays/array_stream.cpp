@@ -210,7 +210,7 @@ bool is_pytorch_file(const std::filesystem::path& path) {
   try {
     for (const ZipMember& member : read_zip_directory(file))
       if (member.name.ends_with(pickle)) return true;
-  } catch (const std::runtime_error&) {  // whoever opens it as an archive says what is wrong with it
+  } catch (const std::runtime_error&) {  // the code that opens it as an archive reports what is wrong with it
   }
   return false;
 }

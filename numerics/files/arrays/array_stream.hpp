@@ -4,18 +4,15 @@
 //   .npz          a ZIP archive of .npy members, stored or deflated, with ZIP64 and data descriptors
 //   .safetensors  F16, BF16, F32, F64, F8_E4M3, F8_E5M2
 //
-// Which of them a file is decides its content, not its name. Opening reads headers and checks them against
-// the length of the file; nothing is asked for because a header claims it. Visiting holds one chunk (and 64
-// KiB of deflated input). Every error is one std::runtime_error "PATH: [byte N:] [member 'X' | tensor 'X':]
-// what is wrong, and what was expected".
+// A file's content, not its name, decides its format. Opening reads headers and checks them against the
+// length of the file; a header's claim alone allocates nothing. Visiting holds one chunk (and 64 KiB of
+// deflated input). Every error is one std::runtime_error "PATH: [byte N:] [member 'X' | tensor 'X':] what is
+// wrong, and what was expected".
 //
 // Arrays of other types (integers, bool, complex, strings, structured, numpy's long double; F4 or F8_E8M0 of
-// a
-// .safetensors file) are listed, with the reason why they cannot be visited. numpy has no BF16 and no FP8:
-// extensions
-// store them as raw bytes (|V2, <f1), people as integers (<u2); neither says what they are
-// (ArrayInfo::take_as). Integers and booleans can be read, as what they are: as data,
-// not as values to count.
+// a .safetensors file) are listed, with the reason why they cannot be visited. numpy has no BF16 and no FP8:
+// extensions store them as raw bytes (|V2, <f1), people as integers (<u2); neither says what they are
+// (ArrayInfo::take_as). Integers and booleans can be read, as what they are: as data, not as values to count.
 #pragma once
 
 #include <cstddef>
@@ -40,13 +37,13 @@ enum class ArrayFormat : std::uint8_t { npy, npz, safetensors };
 constexpr std::array<std::string_view, 3> names_of(ArrayFormat) { return {"npy", "npz", "safetensors"}; }
 
 struct ArrayInfo {
-  std::string name{};              ///< of a .npy file: the file's name without its ending
+  std::string name{};              ///< for a .npy file: the file's name without its ending
   std::string dtype{};             ///< as the file spells it: "<f4", "BF16"
-  std::optional<DType> type{};     ///< of floating-point numbers; absent: cannot be visited
+  std::optional<DType> type{};     ///< type of floating-point numbers; absent: cannot be visited
   std::string refusal{};           ///< why not; empty if it can
   std::optional<DType> element{};  ///< also of integers and booleans; absent: cannot be read
-  std::size_t element_bytes = 0;   ///< of plain numbers and of raw bytes; 0 of everything else
-  /// Of the first element in the file, where its bytes lie there as they are; absent: deflated.
+  std::size_t element_bytes = 0;   ///< for plain numbers and raw bytes; 0 for everything else
+  /// Offset of the first element in the file, if its bytes are stored unchanged; absent: deflated.
   std::optional<std::uint64_t> data_offset{};
   std::vector<std::uint64_t> shape{};
   bool fortran_order = false;  ///< the first index runs fastest
@@ -96,7 +93,7 @@ class ArrayFile {
   void read(const ArrayInfo& array, std::span<std::byte> out) const;
   /// The elements of two arrays of one shape side by side, in row-major order, as this machine has them:
   /// `visitor` gets as many of the one as of the other, at most chunk_bytes of each. An array in Fortran
-  /// order of more than one dimension is held whole, to be turned; of all others one chunk is. Damage as in
+  /// order of more than one dimension is held whole, to be turned; for all others one chunk is. Damage as in
   /// `visit`. std::invalid_argument for an array without element, and for two shapes.
   static void visit_both(
       const ArrayFile& file_a, const ArrayInfo& a, const ArrayFile& file_b, const ArrayInfo& b,
@@ -104,7 +101,7 @@ class ArrayFile {
   /// Reads an array of an archive once, whose checksum only its end can judge; nothing for other files.
   void check(const ArrayInfo& array) const;
 
-  /// What the three formats do behind this interface.
+  /// What the three formats implement for this interface.
   class Source;
 
  private:

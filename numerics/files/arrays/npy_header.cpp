@@ -26,7 +26,7 @@ std::string hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-/// The dict literal of a header, of which three values are wanted. `base` is the offset of its first byte.
+/// The dict literal of a header; three of its values are needed. `base` is the offset of its first byte.
 class HeaderText {
  public:
   HeaderText(std::string_view text, std::uint64_t base) : text_(text), base_(base) {}
@@ -173,7 +173,7 @@ class HeaderText {
     } else if (error == std::errc{}) {
       header.kind = '\0';
     }
-    if (header.kind == 'O') header.element_bytes.reset();  // pickled objects follow, of any length
+    if (header.kind == 'O') header.element_bytes.reset();  // pickled objects follow, with any length
   }
 
   /// The text of a list or tuple, brackets in its strings not counted.

@@ -42,7 +42,7 @@ struct NpyHeader {
 using ByteSource = std::function<std::size_t(std::span<std::byte>)>;
 
 /// Reads a header from the beginning of `available` bytes. DamagedBytes for everything that is not one,
-/// before any memory of a length that the bytes merely claim is asked for.
+/// before it allocates a length that the bytes merely claim.
 NpyHeader read_npy_header(const ByteSource& source, std::uint64_t available);
 
 }  // namespace fp16lab

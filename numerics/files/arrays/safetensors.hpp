@@ -6,13 +6,11 @@
 //   the rest  the tensors' elements, little-endian, row-major, without holes; offsets count from here
 //
 // (https://huggingface.co/docs/safetensors, "Format".) The reader checks all of that and trusts nothing, but
-// for
-// the shape of a tensor whose dtype it does not know (F4, F8_E8M0, C64 and whatever comes next), which says
-// nothing about
-// its bytes: every error is a std::runtime_error "PATH: tensor 'NAME': what, expected and actual". The writer
-// replaces
-// the file atomically, orders tensors by falling element size and then by name, and pads the header so that
-// the data begin at a multiple of 8: every tensor then lies on a multiple of its element size.
+// for the shape of a tensor whose dtype it does not know (F4, F8_E8M0, C64 and whatever comes next), which
+// says nothing about its bytes: every error is a std::runtime_error "PATH: tensor 'NAME': what, expected and
+// actual". The writer replaces the file atomically, orders tensors by falling element size and then by name,
+// and pads the header so that the data begin at a multiple of 8: every tensor then begins at a multiple of
+// its element size.
 #pragma once
 
 #include <cstddef>
@@ -60,7 +58,7 @@ class SafetensorsReader {
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   /// nullptr if there is none of this name.
   const SafetensorsEntry* find(std::string_view name) const;
-  /// Of its first element in the file.
+  /// Offset of its first element in the file.
   std::uint64_t offset_of(const SafetensorsEntry& entry) const { return data_begin_ + entry.begin; }
   /// Copies the elements of an entry of this file; `out` must have byte_count() bytes.
   void read(const SafetensorsEntry& entry, std::span<std::byte> out) const;

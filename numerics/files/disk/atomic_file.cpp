@@ -49,12 +49,12 @@ bool is_same(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/// Where an output goes that the user named.
+/// The place of an output that the user named.
 struct Destination {
   std::filesystem::path path;  ///< without links
-  int descriptor = -1;         ///< of this process; -1: none, it is a file
+  int descriptor = -1;         ///< the process's own; -1: none, it is a file
   bool is_stream = false;      ///< a FIFO or a device, to be written into
-  std::optional<mode_t> mode;  ///< of the regular file that is to be replaced
+  std::optional<mode_t> mode;  ///< mode of the regular file that is to be replaced
 };
 
 /// The number of a descriptor of this process that a path names: /dev/fd/3, /proc/self/fd/3; -1: none.
@@ -243,7 +243,7 @@ bool writes_to_descriptor(const std::filesystem::path& path, int descriptor) {
   if (!to.is_stream || ::fstat(descriptor, &other) != 0) return false;
   if ((to.descriptor >= 0 ? ::fstat(to.descriptor, &ours) : ::lstat(to.path.c_str(), &ours)) != 0)
     return false;
-  return is_same(ours, other) && !S_ISCHR(ours.st_mode);  // a terminal or /dev/null serves everybody
+  return is_same(ours, other) && !S_ISCHR(ours.st_mode);  // a terminal or /dev/null may serve several outputs
 }
 
 LineFile::LineFile(const std::filesystem::path& path, Mode mode)

@@ -7,10 +7,10 @@
 // Failures throw std::runtime_error with the path and the system's reason.
 //
 // What may be replaced depends on who chose the name:
-// - The program (NamedBy::program): a file of a folder of results, which may have been received from anybody.
-//   Only a regular file is replaced or continued. A symbolic link, a FIFO, a device or a folder of that name
-//   is refused, and nothing is written through it. Folders inside a folder of results are held to the same
-//   (folder.hpp); the folder that the user named may be a link.
+// - The program (NamedBy::program): a file of a folder of results, which may come from anyone. Only a regular
+//   file is replaced or continued. A symbolic link, a FIFO, a device or a folder of that name is refused, and
+//   nothing is written through it. Folders inside a folder of results are held to the same (folder.hpp); the
+//   folder that the user named may be a link.
 // - The user (NamedBy::user): an output option of a command line means what a shell's ">" means. A regular file
 //   is replaced as a whole. A symbolic link stays: the file that it names is replaced, or made where the link
 //   dangles and the folder of its target is there. A FIFO or a character device (">(...)", /dev/null) is
@@ -41,7 +41,7 @@ class AtomicFile {
  public:
   /// The temporary file is `path` + this + the host's name + "-" + the process id, and "-1", "-2" ... where
   /// there is such a file already: hosts share file systems, and process ids come again. It is never one that
-  /// somebody else made.
+  /// another process made.
   static constexpr std::string_view temporary_mark = ".tmp-";
   /// Is `name` the name of such a file? Those of older builds have no host. `whole`: what it was to replace.
   static bool is_temporary(std::string_view name, std::string_view& whole);
@@ -63,7 +63,7 @@ class AtomicFile {
   void sync_and_close();
 
   std::filesystem::path path_;       ///< where the user's links lead
-  std::filesystem::path temporary_;  ///< empty: what is written goes to path_ at once
+  std::filesystem::path temporary_;  ///< empty: pieces go to path_ at once
   int descriptor_ = -1;
 };
 
@@ -79,7 +79,7 @@ void require_output(const std::filesystem::path& path);
 /// other words would then be mixed with it?
 bool writes_to_descriptor(const std::filesystem::path& path, int descriptor);
 
-/// A text file that only grows, one flushed line at a time; of NamedBy::program. A file that has another name,
+/// A text file that only grows, one flushed line at a time (NamedBy::program). A file that has another name,
 /// too (a hard link), gets a copy of its own first.
 class LineFile {
  public:
@@ -104,8 +104,8 @@ class LineFile {
   /// Waits until the disk has everything (fsync).
   void sync();
   const std::filesystem::path& path() const { return path_; }
-  /// Of all lines, those that the file began with included; of a last one that could not be written wholly
-  /// nothing.
+  /// Covers all lines, also those that the file began with; a last line that could not be written wholly does
+  /// not count.
   std::string sha256() const;
 
  private:

@@ -11,8 +11,8 @@
 
 namespace fp16lab {
 
-/// What is wrong with some bytes, and at which of them. `offset` counts from the beginning of whatever the
-/// thrower was given: a file, or the content of a member of an archive.
+/// The fault of some bytes, and its position. `offset` counts from the beginning of whatever the thrower was
+/// given: a file, or the content of a member of an archive.
 class DamagedBytes : public std::runtime_error {
  public:
   DamagedBytes(std::uint64_t offset, const std::string& what) : std::runtime_error(what), offset_(offset) {}
@@ -22,8 +22,8 @@ class DamagedBytes : public std::runtime_error {
   std::uint64_t offset_;
 };
 
-/// An open regular file; what is none (a FIFO, a device, a folder) is refused at once. Its length is taken once, at the beginning; a file that shrinks meanwhile is an
-/// error of read.
+/// An open regular file; anything else (a FIFO, a device, a folder) is refused at once. Its length is taken
+/// once, at the beginning; a file that shrinks meanwhile is an error of read.
 class InputFile {
  public:
   /// std::runtime_error "PATH: cannot read: REASON" or "PATH: not a regular file".

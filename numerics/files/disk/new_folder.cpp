@@ -56,7 +56,7 @@ int rename_plainly(const fs::path& from, const fs::path& to) {
   return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
 }
 
-/// The lock goes last, so that a place without one is empty.
+/// The lock is removed last, so that a place without one is empty.
 void remove_place(const fs::path& place) {
   std::error_code error;
   for (const std::string_view name : {new_name, old_name, earlier_name, lock_name}) {
@@ -117,7 +117,7 @@ void NewFolder::make_place() {
     lock_ = ::open((place_ / lock_name).c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     const int error = errno;
     struct stat own {};
-    // Somebody who looks for left places may have taken this one for one, until it is locked.
+    // A process that looks for left places may have taken this one for one, until it is locked.
     if (lock_ >= 0 && (::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) &&
         ::fstat(lock_, &own) == 0 && own.st_nlink == 1)
       return;

@@ -60,10 +60,10 @@ std::string read_standard_input(std::string_view what, std::uint64_t most) {
 
 struct LineReader::State {
   InputFile file;
-  std::uint64_t position;    ///< of what follows the buffer
+  std::uint64_t position;    ///< position of the bytes after the buffer
   std::string buffer{};      ///< a whole number of blocks was read into it
-  std::size_t begin = 0;     ///< of what has not been given
-  std::uint64_t number = 0;  ///< of the line that was given last
+  std::size_t begin = 0;     ///< begin of the bytes not yet returned
+  std::uint64_t number = 0;  ///< number of the line returned last
 };
 
 LineReader::LineReader(const std::filesystem::path& path, std::uint64_t begin) {

@@ -25,7 +25,7 @@ namespace longest {
 inline constexpr std::uint64_t document = std::uint64_t{64} << 20;
 /// What grows with the steps of a run and is read at once: a replay, a page, a drawing.
 inline constexpr std::uint64_t table = std::uint64_t{512} << 20;
-/// What is learnt from: a text, IDX files.
+/// Training data: a text, IDX files.
 inline constexpr std::uint64_t data = std::uint64_t{8} << 30;
 /// One line of a file that is read line by line, however long the file is.
 inline constexpr std::uint64_t line = std::uint64_t{16} << 20;
@@ -42,7 +42,7 @@ enum class NamedHow {
 std::string read_file(const std::filesystem::path& path, std::uint64_t most = longest::document,
                       NamedHow named = NamedHow::found);
 
-/// Everything that the standard input gives; `what` stands for its path in messages.
+/// Everything that the standard input gives; messages show `what` as its path.
 std::string read_standard_input(std::string_view what, std::uint64_t most);
 
 /// The terminated lines of a regular file, one after the other.
@@ -73,12 +73,12 @@ struct Lines {
 /// All terminated lines of a text file, which is a document as above.
 Lines read_lines(const std::filesystem::path& path);
 
-/// Of the terminated lines of a file: how many, and the digest of all of them with their newlines.
+/// The number of terminated lines in a file, and the digest of all of them with their newlines.
 struct LinesDigest {
   std::uint64_t lines = 0;
   std::string sha256{};
 };
-/// Nothing where there is no such file.
+/// Nothing if there is no such file.
 std::optional<LinesDigest> digest_lines(const std::filesystem::path& path);
 
 }  // namespace fp16lab

@@ -68,8 +68,8 @@ bool has_sha_instructions() {
 }
 
 /// The same with the instructions of "Intel SHA Extensions" (2013): SHA256RNDS2 makes two rounds of a state
-/// that lies in the order (A, B, E, F) and (C, D, G, H), highest element first; SHA256MSG1 and SHA256MSG2
-/// make four words of the schedule from the sixteen before.
+/// in the order (A, B, E, F) and (C, D, G, H), highest element first; SHA256MSG1 and SHA256MSG2 make four
+/// words of the schedule from the sixteen before.
 __attribute__((target("sha,sse4.1,ssse3"))) void compress_with_instructions(State& state,
                                                                             const std::byte* blocks,
                                                                             std::size_t count) {

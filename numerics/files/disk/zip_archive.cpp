@@ -24,7 +24,7 @@ constexpr std::uint16_t zip64_extra = 1;
 constexpr std::uint16_t flag_encrypted = 1u << 0, flag_descriptor = 1u << 3;
 constexpr std::uint32_t saturated32 = 0xffffffff;
 constexpr std::uint16_t saturated16 = 0xffff;
-/// Enough for about a million arrays. The directory is the one thing that is held in memory.
+/// Enough for about a million arrays. Only the directory is held in memory.
 constexpr std::uint64_t directory_limit = std::uint64_t{64} << 20;
 /// Deflate cannot expand more (RFC 1951: 258 bytes for a match of two bits).
 constexpr std::uint64_t max_deflate_ratio = 1032;
@@ -59,7 +59,7 @@ std::string text_of(std::span<const std::byte> bytes) {
   return text;
 }
 
-/// Where the central directory is.
+/// The place of the central directory.
 struct Directory {
   std::uint64_t entries = 0;
   std::uint64_t offset = 0;
@@ -86,7 +86,7 @@ Directory find_directory(const InputFile& file) {
   Directory directory{.entries = u16(end, 10), .offset = u32(end, 16), .size = u32(end, 12)};
   if (u16(end, 4) != u16(end, 6) || u16(end, 8) != u16(end, 10))
     file.fail_at(end_offset + 4, "an archive of several parts, which is not read");
-  std::uint64_t behind = end_offset;  // of the directory
+  std::uint64_t behind = end_offset;  // end of the directory
   if (directory.entries == saturated16 || directory.offset == saturated32 || directory.size == saturated32) {
     const std::uint64_t locator_offset = end_offset - std::min(end_offset, locator_length);
     const Bytes locator = read_bytes(file, locator_offset, std::min(end_offset, locator_length));
@@ -145,8 +145,8 @@ bool read_zip64(std::span<const std::byte> extra, std::span<std::uint64_t* const
 
 std::string at(const ZipMember& member) { return fmt::format("member '{}'", shown(member.name)); }
 
-/// Length of the data descriptor behind the data, or 0 if what is there is none of this member. Its signature
-/// is optional, and its sizes have four or eight bytes.
+/// Length of the data descriptor after the data, or 0 if the bytes there are none of this member's. Its
+/// signature is optional, and its sizes have four or eight bytes.
 std::uint64_t descriptor_length(const InputFile& file, const ZipMember& member, std::uint64_t offset,
                                 std::uint64_t limit) {
   const Bytes bytes = read_bytes(file, offset, std::min<std::uint64_t>(24, limit - offset));

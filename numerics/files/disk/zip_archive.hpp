@@ -21,10 +21,10 @@ struct ZipMember {
   std::string name;
   std::uint16_t method = 0;  ///< 0: stored, 8: deflated; others can be listed, not read
   bool encrypted = false;
-  std::uint32_t crc32 = 0;            ///< of the content
+  std::uint32_t crc32 = 0;            ///< the content's
   std::uint64_t compressed_size = 0;  ///< in the archive
-  std::uint64_t size = 0;             ///< of the content
-  std::uint64_t header_offset = 0;    ///< of the local header
+  std::uint64_t size = 0;             ///< the content's
+  std::uint64_t header_offset = 0;    ///< the local header's
   std::uint64_t data_offset = 0;
 };
 
@@ -57,8 +57,8 @@ class ZipMemberReader {
 
   const InputFile& file_;
   const ZipMember& member_;
-  std::uint64_t consumed_ = 0;   ///< of compressed_size; zlib may hold some of it unread
-  std::uint64_t delivered_ = 0;  ///< of size
+  std::uint64_t consumed_ = 0;   ///< part of compressed_size; zlib may hold some of it unread
+  std::uint64_t delivered_ = 0;  ///< part of size
   std::uint32_t crc32_ = 0;
   bool checked_ = false;
   std::unique_ptr<Inflater> inflater_;

@@ -11,7 +11,7 @@
 
 namespace fp16lab {
 
-/// HistogramRow says of each what its counts mean.
+/// HistogramRow defines what the counts of each mean.
 enum class Observed : std::uint8_t { gradients, activations, weights, updates, optimizer_state };
 
 constexpr std::array<std::string_view, 5> names_of(Observed) {

@@ -30,8 +30,8 @@
 
 namespace fp16lab {
 
-/// What is said of a field besides its name, type and meaning. An absent value is an empty field in CSV, null
-/// in JSON, NaN in a column of Python.
+/// What a description adds to a field's name, type and meaning. An absent value is an empty field in CSV,
+/// null in JSON, NaN in a column of Python.
 struct FieldTraits {
   /// The schema version of the first folders that may have it: a reader takes the default where an older
   /// record lacks it. 0: it is as old as the record.
@@ -46,7 +46,7 @@ struct FieldTraits {
   bool json = false;  ///< the text is a JSON object; null where it is empty
 };
 
-/// A described member; of a computed one `member` is a function: it is written, and not read.
+/// A described member; for a computed one `member` is a function: it is written, and not read.
 template <class Member>
 struct Field {
   std::string_view name;
@@ -157,7 +157,7 @@ struct FieldDescription {
 };
 struct RecordDescription {
   std::string file{}, help{};
-  std::string what{};  ///< of a whole file: how it comes into being
+  std::string what{};  ///< for a whole file: how it comes into being
   std::vector<FieldDescription> fields{};
 };
 

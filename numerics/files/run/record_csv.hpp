@@ -113,7 +113,7 @@ std::string csv_table(std::span<const Row> rows) {
   return csv;
 }
 
-/// Of a file with the first `columns`; what it lacks has its default.
+/// Reads a file with the first `columns`; what it lacks has its default.
 template <DescribedRecord Row>
 Row parse_csv(std::string_view line, std::size_t columns = field_count<Row>) {
   const auto present = static_cast<std::size_t>(std::ranges::count(line, ',')) + 1;

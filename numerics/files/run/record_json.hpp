@@ -1,8 +1,8 @@
 // JSON of described records (record.hpp): a line each, and its reader. Internal to numerics/files.
 //
-// A reader that does not find what it expects throws std::runtime_error saying which key, what would be right
-// and what is there, and refuses keys and names that it does not know with those that it does; the caller
-// adds file and line. A type that is written otherwise has functions of its own beside it: append_json(text,
+// A reader that does not find what it expects throws std::runtime_error with the key, the expected value and
+// the actual one, and refuses keys and names that it does not know with those that it does; the caller adds
+// file and line. A type that is written otherwise has functions of its own beside it: append_json(text,
 // value), read_json(json, key, value).
 #pragma once
 

@@ -37,7 +37,7 @@ using run_json::Json;
 using run_json::member;
 
 constexpr ReplayInterval unknown_share{0, 1};
-/// What is lost, each with its key.
+/// The losses, each with its key.
 constexpr std::array<std::pair<std::string_view, ReplayInterval ReplayedPolicy::*>, 4> losses{
     {{"lost_count", &ReplayedPolicy::lost_count},
      {"lost_l1", &ReplayedPolicy::lost_l1},

@@ -1,10 +1,10 @@
 // replay.json: what every loss-scale policy would have done on a recorded run. Written by `fp16lab replay RUN
-// -o DIR`, read by reports/. Beside it lie replay.csv (the summary, one row a policy) and replay_traces.csv
-// (the scales).
+// -o DIR`, read by reports/. The same folder has replay.csv (the summary, one row a policy) and
+// replay_traces.csv (the scales).
 //
 // The keys are schema, schema_version and what is described below. Steps count from 1, as in steps.csv.
 // Numbers are the shortest decimals that read back to the same value; "Infinity", "-Infinity" and "NaN" are
-// strings. Texts are made printable when they are read.
+// strings. Readers make texts printable.
 #pragma once
 
 #include <cstdint>

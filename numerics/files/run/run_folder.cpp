@@ -38,8 +38,8 @@ Manifest write_beginning(const std::filesystem::path& folder, Manifest manifest,
   return manifest;
 }
 
-/// A function of each line, its number given; a torn last line is left out, and its length returned. What
-/// `read` throws is told with file and line.
+/// Calls a function for each line, its number given; leaves out a torn last line and returns its length.
+/// Errors that `read` throws get file and line.
 template <class Read>
 std::size_t for_each_line(const std::filesystem::path& path, std::uint64_t begin, const Read& read) {
   LineReader lines(path, begin);
@@ -99,7 +99,7 @@ RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest, const RunC
   if (keep.culprits) {
     culprits_.emplace(folder_ / run_file::culprits, keep.culprits->bytes);
   } else {
-    remove_file(folder_ / run_file::culprits);  // of the run that begins again
+    remove_file(folder_ / run_file::culprits);  // the resumed run's
   }
   if (keep.steps.bytes == 0) steps_.append(csv_header<StepRow>());
   if (keep.evaluations.bytes == 0) evaluations_.append(csv_header<EvaluationRow>());
@@ -224,7 +224,7 @@ std::string damage_of_config(const RunFolder& run) {
              : fmt::format("{} is not what {} says", run_file::config, run_file::manifest);
 }
 
-/// Compares what is there with what the manifest says was written, and finds gaps in the steps.
+/// Compares the files with what the manifest says was written, and finds gaps in the steps.
 void find_damage(RunFolder& run) {
   const bool ended = run.manifest.state != ExitState::running;
   const bool digested = ended && run.manifest.rows && !run.manifest.rows->sha256.empty();
@@ -244,7 +244,7 @@ void find_damage(RunFolder& run) {
                                                                : found.value_or(LinesDigest{}).lines;
     if (!found && !told) {
       // Older runs kept no overflows, and culprits begin with their first row. A run may have been killed
-      // before it made its files, but not behind its first step.
+      // before it made its files, but not after its first step.
       const bool may_lack =
           file.rows == &RunRows::overflows ? !run.manifest.rows : file.rows == &RunRows::culprits;
       if (written > 0)

@@ -25,7 +25,7 @@ class RunWriter {
   /// folder that already holds a manifest throws std::runtime_error; see remove_run().
   RunWriter(std::filesystem::path folder, Manifest manifest);
 
-  /// Continues the run in `folder` behind `step`, whose state_hash this is (0: from the beginning): its line
+  /// Continues the run in `folder` after `step`, whose state_hash this is (0: from the beginning): its line
   /// files are cut back to it (numerics/files/run/run_resume.hpp; `written`: the rows that its checkpoint
   /// speaks of). `manifest` is the folder's, with its resumption added as the last one; before anything is
   /// cut it is written with state `running`, and config.toml with it. A folder that cannot be cut there is
@@ -77,18 +77,18 @@ struct RunFolder {
   /// What was odd but harmless: "steps.csv: the last line is cut off (17 bytes) and was left out".
   std::vector<std::string> notes;
   /// What the folder lacks of what its run wrote: "histograms.jsonl is missing", "steps.csv has 30 rows, but
-  /// the run wrote 40"; and what the run did not write: "steps.csv is not what the run wrote". Runs that
-  /// are going on or were killed, and older folders, tell only a part of it.
+  /// the run wrote 40"; and what the run did not write: "steps.csv is not what the run wrote". For runs that
+  /// are going on or were killed, and older folders, the list is incomplete.
   std::vector<std::string> damage;
   bool whole = true;  ///< none of it in `manifest`, `steps` and `evaluations`
   /// Is some of it in this file?
   bool damaged(std::string_view file) const;
 
-  /// To its end, and nothing is lost of what tells how it ended.
+  /// The run reached its end, and the records of how it ended are complete.
   bool finished() const { return manifest.state == ExitState::finished && whole; }
 };
 
-/// Of a step's seconds; the greater of two in the middle. Nothing without steps.
+/// The median of the steps' seconds; the greater of two in the middle. Nothing without steps.
 std::optional<double> median_seconds(std::span<const StepRow> steps);
 
 /// Is there a run (a manifest) in this folder?
@@ -98,7 +98,7 @@ bool is_run_folder(const std::filesystem::path& folder);
 /// damaged JSON, a missing key or a wrong type throws std::runtime_error naming the file and what is wrong.
 Manifest read_manifest(const std::filesystem::path& folder);
 
-/// Did lab.watch record it, beside a training of PyTorch's? Its build names torch.
+/// Did lab.watch record it, beside a training run of PyTorch's? Its build names torch.
 bool is_watched(const Manifest& manifest);
 
 /// A sentence without its stop, where cuBLAS has computed products of the run; else empty.

@@ -21,7 +21,7 @@ std::string label_of(const RunIdentity& run, const RunIdentity::Keys& all) {
   const std::string dtype = value_or(all, "amp.dtype", "f16");
   std::string label = run.fp32 ? "FP32" : format_name(dtype);
   if (!run.fp32) {
-    // Levels mean what their dialect says; torch's O1 is what is meant where nothing is said.
+    // The dialect defines the levels; torch's O1 is the default.
     const std::string dialect = value_or(all, "amp.dialect", "torch");
     const std::string level = value_or(all, "amp.level", "O0");
     if (dialect != "torch") label += " " + dialect;
@@ -31,7 +31,7 @@ std::string label_of(const RunIdentity& run, const RunIdentity::Keys& all) {
     label += " S=" + scale_text(run.scale);
   else if (run.scaling == Scaling::adaptive)
     label += " " + run.policy;
-  else if (!run.fp32 && dtype != "tf32")  // it has FP32's range: nobody would scale
+  else if (!run.fp32 && dtype != "tf32")  // it has FP32's range and needs no scaling
     label += " no scaling";
   if (!run.fp32 && value_or(all, "backend.accumulator", "") == "f16") label += ", FP16 acc";
   if (const std::string plan = value_or(all, "backend.library", "instruction");

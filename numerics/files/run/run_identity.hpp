@@ -14,9 +14,9 @@ namespace fp16lab {
 enum class Scaling { none, fixed, adaptive };
 constexpr std::array<std::string_view, 3> names_of(Scaling) { return {"none", "fixed", "adaptive"}; }
 
-/// It is decided once, when the run is written, by whoever knows what the run reads of its configuration
-/// (experiments/app/config/run_identity.hpp). Runs with equal `workload_keys` are compared with each other;
-/// those with equal `configuration_keys` besides differ in their seed only.
+/// It is decided once, when the run is written, by the code that knows what the run reads of its
+/// configuration (experiments/app/config/run_identity.hpp). Runs with equal `workload_keys` are compared with
+/// each other; those that also have equal `configuration_keys` differ in their seed only.
 struct RunIdentity {
   /// "scaler.initial_scale" -> "8.0": values under dotted keys, text without quotes.
   using Keys = std::map<std::string, std::string, std::less<>>;
@@ -40,7 +40,7 @@ struct RunIdentity {
                 "of weights and shuffling; of lab.watch what its seed= says, 0 where it says nothing");
   FP16LAB_RECORD_END(RunIdentity);
 
-  /// Of a configuration key; empty where the run does not have it, or its default.
+  /// The value of a configuration key; empty where the run does not have it, or its default.
   std::string value(std::string_view configuration_key) const;
   /// FP32 without scaling: others are judged against it, where its initial weights were not moved.
   bool is_reference() const { return fp32 && scaling == Scaling::none; }
@@ -52,7 +52,7 @@ struct RunIdentity {
 RunIdentity identity_of(const RunIdentity::Keys& all, RunIdentity::Keys workload,
                         RunIdentity::Keys configuration);
 
-/// The value of a key, or `fallback` where it is not there; of a number also where it is none.
+/// The value of a key, or `fallback` where it is not there; for a number also where it is none.
 std::string value_or(const RunIdentity::Keys& keys, std::string_view key, std::string_view fallback);
 double number_or(const RunIdentity::Keys& keys, std::string_view key, double fallback);
 

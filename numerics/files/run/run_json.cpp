@@ -55,7 +55,7 @@ Manifest parse_manifest(std::string_view text) {
   require_schema(json, run_schema_name, run_schema_version);
   Manifest manifest;
   read_members(json, manifest);
-  // Of a folder that has digests, a manifest without its own was changed too.
+  // If the folder has digests, a manifest without its own was changed too.
   manifest.altered =
       (json.contains(seal_key) || (manifest.rows && !manifest.rows->sha256.empty())) && !is_sealed(text);
   return manifest;

@@ -1,4 +1,4 @@
-// The values that the JSON of run folders and replays is made of. Internal to numerics/files.
+// The values in the JSON of run folders and replays. Internal to numerics/files.
 //
 // A reader that does not find what it expects throws std::runtime_error saying which key, what would be right
 // and what is there; the caller adds file and line.
@@ -33,7 +33,7 @@ std::uint64_t as_count(const Json& value, std::string_view key);
 /// Names, versions, messages: made printable (numerics/text/text.hpp), since folders are received from others
 /// and every reader shows them, in lines, figures, pages and scripts.
 std::string as_string(const Json& value, std::string_view key);
-/// What has lines of its own or is a command's word, as it stands.
+/// Values with lines of their own and a command's words, unchanged.
 std::string as_text(const Json& value, std::string_view key);
 /// An object in one line of JSON, its strings made printable; "" where it is null.
 std::string as_document(const Json& value, std::string_view key);

@@ -39,7 +39,7 @@ std::optional<std::uint64_t> number_before(std::string_view text, std::string_vi
   return text.substr(digits).starts_with(end) ? std::optional(number) : std::nullopt;
 }
 
-/// A line file as far as a cut goes.
+/// The part of a line file before a cut.
 struct LineFileFormat {
   std::filesystem::path path;
   std::string header{};       ///< empty: the file has none
@@ -48,8 +48,7 @@ struct LineFileFormat {
 
 /// What stays up to the last row whose step is at most `last`. `check` sees every row that stays and throws
 /// std::runtime_error with the reason. `written` and `sha256`: how many must stay, and the digest of what
-/// stays,
-/// where that is known.
+/// stays, where that is known.
 FileCut cut_behind(const LineFileFormat& format, std::uint64_t last, std::optional<std::uint64_t> written,
                    const std::string* sha256,
                    const std::function<void(std::string_view, std::uint64_t)>& check) {

@@ -2,8 +2,8 @@
 // them.
 //
 // A run folder's line files hold the steps in order, so cutting one back to a step is one truncation: a kill
-// at any moment leaves either the longer file or the shorter one, and both are continued alike. The
-// checkpoint itself is never touched.
+// at any moment leaves either the longer file or the shorter one, and both continue alike. The checkpoint
+// itself is never touched.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 namespace fp16lab {
 
 struct StoredCheckpoint {
-  std::uint64_t step = 0;  ///< the iteration that it lies behind
+  std::uint64_t step = 0;  ///< the iteration before it
   std::filesystem::path path;
 };
 
@@ -33,7 +33,7 @@ void remove_old_checkpoints(const std::filesystem::path& run_folder, std::uint64
 
 /// Deletes what a killed writer of this run's whole files (manifest, configuration, checkpoints ...) left
 /// half written ("manifest.json.tmp-host-4711"; "manifest.json.tmp-4711" by older builds). The caller holds
-/// the folder: nobody else writes there.
+/// the folder: no other process writes there.
 void remove_temporary_files(const std::filesystem::path& run_folder);
 
 /// What a checkpoint says of the line files: how many rows were on disk when it was written, and their
@@ -53,12 +53,12 @@ struct RunCut {
   RunRows rows() const;
 };
 
-/// Where to cut a run back to `step` >= 1: steps.csv, histograms.jsonl and overflows.jsonl behind it,
+/// Where to cut a run back to `step` >= 1: steps.csv, histograms.jsonl and overflows.jsonl after it,
 /// evaluations.csv *at* it, because a checkpoint comes before the evaluation of its step. Torn last lines go
 /// too. Only looks. std::runtime_error "FILE:LINE: ..." if a row that stays cannot be read, if steps.csv
 /// lacks a step up to `step` or has another state_hash there, or if a file keeps other rows than were
-/// `written` when the checkpoint was (their number, their digest). Checkpoints of older builds do not say that;
-/// beside them overflows.jsonl and culprits.jsonl may be missing.
+/// `written` when the checkpoint was (their number, their digest). Checkpoints of older builds do not say
+/// that; beside them overflows.jsonl and culprits.jsonl may be missing.
 RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std::uint64_t state_hash,
                 const std::optional<RunRows>& written = {});
 

@@ -2,7 +2,7 @@
 // each file is, run_rows.hpp and replay_file.hpp what a row of it holds (`fp16lab list records`).
 //
 // Texts are what others wrote: readers make all of them printable (numerics/text/text.hpp), apart from
-// manifest.config and the words of manifest.argv, which are told by flatten_toml() and shell_line().
+// manifest.config and the words of manifest.argv, which flatten_toml() and shell_line() print.
 //
 // A run is finished when its manifest says so and not before: a killed run reads as `running`. The `rows` of
 // the manifest of a run that has ended have the SHA-256 of each file that grows line by line, and the last
@@ -47,7 +47,7 @@ inline constexpr std::string_view histograms = "histograms.jsonl";
 inline constexpr std::string_view overflows = "overflows.jsonl";
 inline constexpr std::string_view culprits = "culprits.jsonl";
 inline constexpr std::string_view checkpoints = "checkpoints";
-/// Of a run whose ranks came to differ: step-N-rank-K.safetensors, a checkpoint each.
+/// For a run whose ranks came to differ: step-N-rank-K.safetensors, a checkpoint each.
 inline constexpr std::string_view ranks_differ = "ranks-differ";
 inline constexpr std::string_view weights = "weights.safetensors";
 inline constexpr std::string_view op_statistics = "op_stats.csv";
@@ -56,7 +56,7 @@ inline constexpr std::string_view report = "report.html";
 inline constexpr std::string_view replay = "replay.json";
 inline constexpr std::string_view replay_summary = "replay.csv";
 inline constexpr std::string_view replay_traces = "replay_traces.csv";
-/// Whose the folder is while somebody writes in it (experiments/app/run/folder_claim.hpp); no run leaves it.
+/// The folder's owner while a process writes in it (experiments/app/run/folder_claim.hpp); no run leaves it.
 inline constexpr std::string_view claim = "claim.json";
 }  // namespace run_file
 /// What the schema names, the manifest first: without it nothing half deleted reads as a run.
@@ -136,8 +136,8 @@ struct BackendRecord {
 /// How many rows each line file has; headers are none.
 struct RunRows {
   std::uint64_t steps = 0, evaluations = 0, histograms = 0, overflows = 0, culprits = 0;
-  /// Of every line of a file, by its name: what the run wrote. The last checkpoint has those of a run that is
-  /// going on, except of steps.csv, whose times differ between equal runs; older folders have none.
+  /// Digests of every line of a file, by its name: what the run wrote. The last checkpoint has those of a run
+  /// that is going on, except for steps.csv, whose times differ between equal runs; older folders have none.
   std::map<std::string, std::string, std::less<>> sha256{};
   bool operator==(const RunRows&) const = default;
 };

@@ -81,7 +81,7 @@ class Message {
 Message event_of(double wall_time, std::uint64_t step) {
   Message message;
   message.fixed64(event::wall_time, wall_time);
-  if (step != 0) message.varint(event::step, step);  // 0 is the default, which proto3 leaves out
+  if (step != 0) message.varint(event::step, step);  // proto3 leaves out the default, 0
   return message;
 }
 

@@ -4,9 +4,9 @@
 // of the message. Each is written with one write(2), so that a file that is read while it grows, or whose
 // writer was killed, has a torn record at most at its end, which TensorBoard takes for the end of the file.
 //
-// Every writer begins a file of its own. It says in its first events which format follows ("brain.Event:2"),
-// and from which step on it writes (a SessionLog START): readers drop what earlier files of the folder have
-// from that step on, so that a resumed run shows no step twice.
+// Every writer begins a file of its own. Its first events give the format that follows ("brain.Event:2"), and
+// the first step that it writes (a SessionLog START): readers drop what earlier files of the folder have from
+// that step on, so that a resumed run shows no step twice.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,8 @@ class TensorboardWriter {
   void scalars(std::uint64_t step, double wall_time, std::span<const EventScalar> scalars);
   /// The distribution of log2|x|: the bin (2^e, 2^(e+1)] becomes the bucket (e, e + 1], so that the axis is
   /// the exponent. Zeros, infinities and NaNs have no exponent and are left out; nothing is written where
-  /// there is nothing else. Of the sums that the message has besides the counts, TensorBoard shows none; they
-  /// are those of the buckets' middles.
+  /// there is nothing else. TensorBoard shows none of the message's sums; they are those of the buckets'
+  /// middles.
   void exponents(std::uint64_t step, double wall_time, std::string_view tag,
                  const ExponentHistogram& histogram);
   /// Waits until the disk has everything.

@@ -1,4 +1,4 @@
-// ProductLibrary: products by cuBLAS, which `backend.gemm = cublas` calls as it is. It adds in an order of
+// ProductLibrary: products by cuBLAS, which `backend.gemm = cublas` calls unchanged. It adds in an order of
 // its own, so that these products are outside of the promise of equal bits.
 #pragma once
 
@@ -18,8 +18,8 @@ namespace fp16lab::engine::gpu {
 /// in memory. No extent is 0.
 struct LibraryProduct {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
-  DType operands = DType::f16;  ///< of a and b: f16, bf16 or f32
-  DType out = DType::f16;       ///< of d: that of the operands, or f32
+  DType operands = DType::f16;  ///< a's and b's: f16, bf16 or f32
+  DType out = DType::f16;       ///< d's: that of the operands, or f32
   bool transpose_a = false;     ///< a is stored (k x m)
   bool transpose_b = false;     ///< b is stored (n x k)
 };

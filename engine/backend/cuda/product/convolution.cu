@@ -34,7 +34,7 @@ struct FilterOrder {
   std::int64_t row_step, outer_step, inner_step;
 
   std::int64_t depth() const { return outer * inner; }
-  /// Rows as they lie in memory?
+  /// Are rows used where they are in memory?
   bool in_place() const {
     return (rows == 1 || row_step == depth()) && (outer == 1 || outer_step == inner) &&
            (inner == 1 || inner_step == 1);

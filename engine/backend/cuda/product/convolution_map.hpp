@@ -4,7 +4,7 @@
 // Forward and for the weight gradient a position is a window (n, p, q) of y and the element one of x; for the
 // input gradient a position is a place (n, h, w) of x and the element one of dY. The depth index walks
 // channels and taps in the order of the chain. Elements are those of the first group of channels; the others'
-// lie group_step() further on. Both sides are taken apart once, with all the divisions there are, and meet in
+// are group_step() further on. Both sides are decomposed once, with all the divisions there are, and meet in
 // additions and comparisons:
 //   * x: tap t of window o reads place (o * stride - padding) + (t * dilation);
 //   * dY: place i is read through tap t by window (i + padding - t * dilation) / stride, if that is whole.
@@ -21,7 +21,7 @@
 
 namespace fp16lab::engine::functions {
 
-/// What a patch is made of.
+/// The parameters of a patch.
 enum class PatchSource : std::uint8_t {
   inputs,   ///< x, read by the windows of y
   outputs,  ///< dY, read by the places of x

@@ -1,10 +1,10 @@
-// What convolutions add to the tiles of product.hpp: sources that gather patches, and where outputs lie.
+// What convolutions add to the tiles of product.hpp: sources that gather patches, and where outputs are.
 //
 // A patch operand is a matrix of positions x depth indices (convolution_map.hpp). Neighbours in memory go
 // along positions where channels are planes (NCHW), and along depth indices where they are innermost (NHWC):
 // a run of the first kind is 8 places of a row that one tap reads, one of the second 8 channels of a place.
-// Either index may be the product's k; the other one is the operand's outer index, and what it takes to find
-// elements is worked out once a tile, in the cursor. Groups of channels are the products of a batch.
+// Either index may be the product's k; the other one is the operand's outer index, and the cursor computes
+// once a tile what finds elements. Groups of channels are the products of a batch.
 #pragma once
 
 #include <cstdint>
@@ -53,10 +53,10 @@ struct PositionRuns {
 
   struct Cursor {
     const T* first;             ///< what the first position's offset points to; not near: the group's data
-    std::int32_t offset[size];  ///< of the others from there
+    std::int32_t offset[size];  ///< offsets of the others from there
     std::uint32_t taps[size];   ///< that read an element
     std::uint32_t together;     ///< that read elements of all positions, neighbours in memory
-    std::int32_t number;        ///< of the first position
+    std::int32_t number;        ///< number of the first position
   };
 
   __device__ __forceinline__ Cursor cursor(std::int64_t batch, int outer) const {

@@ -1,10 +1,10 @@
 // The weight gradient of a convolution: dW = dY^T * patches of x, where the positions (n, p, q) are the
 // chain.
 //
-// Rows are output channels and columns (c, r, s), as dW lies in memory; in NHWC columns are walked as (r, s,
-// c), so that runs of channels are copied as they lie, and outputs go to their places one by one. The chain
-// may not be cut, so that few blocks work where channels are few; small tiles help, more cannot be done
-// without other bits.
+// Rows are output channels and columns (c, r, s), as dW is in memory; in NHWC columns are walked as (r, s,
+// c), so that runs of channels are copied unchanged, and outputs go to their places one by one. The chain may
+// not be cut, so that few blocks work where channels are few; small tiles help, more cannot be done without
+// other bits.
 #include "engine/backend/checks.hpp"
 #include "engine/backend/cuda/product/convolution_plan.hpp"
 #include "engine/backend/cuda/product/convolution_product.hpp"
@@ -21,7 +21,7 @@ using functions::PatchSource;
 
 namespace {
 
-/// Rows and columns: of a group's dW.
+/// The product for a group's dW: its rows and columns.
 struct WeightProduct {
   const Conv2dPlan& plan;
   const Tensor& x;

@@ -1,7 +1,7 @@
-// What a kernel is told of the end of a product: where its outputs lie, and what is added to them. Host and
+// A kernel's parameters for the end of a product: where its outputs are, and what is added to them. Host and
 // device read it.
 //
-// **Placements** say where output (batch, m, n) lies, in elements of out and of the addend. A placement is a
+// **Placements** say where output (batch, m, n) is, in elements of out and of the addend. A placement is a
 // POD with
 //   __device__ std::int64_t offset(std::int64_t batch, int m, int n) const;
 //   __device__ bool together(std::int64_t batch, int m, int n) const;
@@ -51,7 +51,7 @@ struct Epilogue {
   std::int32_t m_extent;
   std::int32_t n_extent;
   EpilogueTensor out;
-  EpilogueTensor bias;  ///< of the extent of its axis
+  EpilogueTensor bias;  ///< has the extent of its axis
   BiasAxis bias_axis = BiasAxis::none;
   std::int32_t bias_step = 0;    ///< from the bias of one product of the batch to that of the next
   EpilogueTensor addend;         ///< data may be null: none

@@ -1,5 +1,5 @@
 // MmaTile: a block's tile of a product of 16-bit matrices on tensor cores, by mma.sync.m16n8k16; or, where
-// its elements are floats, of TF32 ones, by mma.sync.m16n8k8. Whoever wants them rounded to TF32 has done it.
+// its elements are floats, of TF32 ones, by mma.sync.m16n8k8. The caller rounds them to TF32 if needed.
 //
 // Every accumulator starts at +0 and takes its products 32 bytes at a time in ascending k: one instruction
 // after the other on one register, so neither the tile's shape nor the schedule of warps touches the bits: no
@@ -42,7 +42,7 @@ struct MmaTile {
                                                   int batch, int first_m, int first_n, int k);
 
  private:
-  static constexpr int step_k = 32 / static_cast<int>(sizeof(Half));  ///< of an instruction
+  static constexpr int step_k = 32 / static_cast<int>(sizeof(Half));  ///< an instruction's
   static constexpr int steps = slice_k / step_k;
   static constexpr int fragments_m = warp_m / 16;
   static constexpr int fragments_n = warp_n / 8;
@@ -57,8 +57,8 @@ struct MmaTile {
   };
 
   /// Four 8 x (16 bytes of k) parts of the block at (first + outer, k), where `first` is the warp's: part 1
-  /// lies along the outer axis if outer_first, else along k; 2 and 3 lie along the other one. `run`: where
-  /// the lane's run begins, in halves. ldmatrix turns 16-bit elements only: FP32 ones in runs along the outer
+  /// is along the outer axis if outer_first, else along k; 2 and 3 are along the other one. `run`: where the
+  /// lane's run begins, in halves. ldmatrix turns 16-bit elements only: FP32 ones in runs along the outer
   /// axis come one by one.
   template <class Layout, bool outer_first>
   static __device__ __forceinline__ void load_parts(const unsigned char* slice, int first, int outer, int k,
@@ -120,7 +120,7 @@ __device__ __forceinline__ void MmaTile<Half, m_extent, n_extent, warp_m_extent,
 
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int warp_row = warp / warps_n * warp_m, warp_column = warp % warps_n * warp_n;
-  // A warp whose outputs all lie outside copies with the others, and multiplies nothing.
+  // A warp whose outputs are all outside copies with the others, and multiplies nothing.
   const bool has_outputs =
       first_m + warp_row < epilogue.m_extent && first_n + warp_column < epilogue.n_extent;
 
@@ -152,7 +152,7 @@ __device__ __forceinline__ void MmaTile<Half, m_extent, n_extent, warp_m_extent,
         pipeline.arrive();
       }
       if (has_outputs) {
-        // Behind the last slice this reads an old one, and nothing uses it.
+        // After the last slice this reads an old one, and nothing uses it.
         load<LayoutA, LayoutB>(pipeline.a(), pipeline.b(), warp_row, warp_column, (step + 1) % steps,
                                fragments[(step + 1) % 2]);
         const Fragments& now = fragments[step % 2];

@@ -1,4 +1,4 @@
-// Products of two sources, tile by tile, wherever their outputs lie: the kernel behind Backend::gemm and the
+// Products of two sources, tile by tile, wherever their outputs are: the kernel of Backend::gemm and the
 // convolutions.
 //
 //   launch_product<Operand>(runtime, "name", outputs, k, source_a, source_b, epilogue);

@@ -1,5 +1,5 @@
 // The end of a product: accumulators become outputs by the rule of Backend::gemm (t = acc; t = add_rn(t,
-// bias); t = add_rn(t, addend); one rounding), wherever they lie.
+// bias); t = add_rn(t, addend); one rounding), wherever they are.
 #pragma once
 
 #include <cstdint>

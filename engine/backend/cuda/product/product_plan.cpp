@@ -24,7 +24,7 @@ void check(const Outputs& outputs) {
 
 Plan with_grid(Size size, const Raster& raster) {
   Plan plan{.size = size, .raster = raster};
-  constexpr std::int64_t longest_row = std::int64_t{1} << 30;  // of the grid, whose x reaches to 2^31 - 1
+  constexpr std::int64_t longest_row = std::int64_t{1} << 30;  // the grid's; its x reaches to 2^31 - 1
   const std::int64_t tiles = raster.tiles();
   if (tiles == 0) return plan;
   plan.grid_x = static_cast<std::uint32_t>(std::min(tiles, longest_row));
@@ -40,8 +40,8 @@ int resident_warps(const Shape& shape, const Gpu& gpu) {
 
 /// The size of least estimated time. A multiprocessor works on ceil(tiles / multiprocessors) of them, each as
 /// long as its outputs over the share of the peak that its shape can reach; `shares` holds these, in the
-/// order of the shapes, for the eight warps that shapes are made for. Where shared memory holds fewer of
-/// them, less of what they wait for is hidden: the share falls with their number (an estimate).
+/// order of the shapes, for the eight warps that shapes are made for. If shared memory holds fewer of them,
+/// less of their waiting is hidden: the share falls with their number (an estimate).
 Plan plan(const Outputs& outputs, const Gpu& gpu, Size largest, std::span<const Shape> shapes,
           std::span<const double> shares) {
   check(outputs);

@@ -31,12 +31,12 @@ struct Gpu {
   std::size_t shared_per_block;
   std::size_t shared_per_multiprocessor;
 
-  /// Of so many multiprocessors, with the shared memory of 9.0 where nothing else is said.
+  /// A device with that many multiprocessors; shared memory defaults to that of compute capability 9.0.
   constexpr Gpu(int count, std::size_t of_block = 227 * 1024, std::size_t of_multiprocessor = 228 * 1024)
       : multiprocessors(count), shared_per_block(of_block), shared_per_multiprocessor(of_multiprocessor) {}
 };
 
-/// The counters of a probe, which a block has beside its slices, at most; and what the system takes of each
+/// The counters of a probe, which a block has beside its slices, at most; and what the system takes from each
 /// block.
 inline constexpr std::size_t static_shared_bytes = 3 * 1024;
 inline constexpr std::size_t reserved_shared_bytes = 1024;
@@ -87,7 +87,7 @@ struct Plan {
   std::uint32_t grid_y = 0;
 };
 
-/// Of sizes up to `largest` that fit the GPU. std::invalid_argument for extents from extent_limit on.
+/// Plans with sizes up to `largest` that fit the GPU. std::invalid_argument for extents from extent_limit on.
 Plan plan_mma(const Outputs& outputs, const Gpu& gpu, Size largest = Size::large);
 Plan plan_fma(const Outputs& outputs, const Gpu& gpu, Size largest = Size::large);
 Plan plan_gathered(const Outputs& outputs, const Gpu& gpu);

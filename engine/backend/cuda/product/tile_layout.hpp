@@ -1,4 +1,4 @@
-// Where the elements of a product's tiles lie: pure index maps, the same on host and device, so that a unit
+// Where the elements of a product's tiles are: pure index maps, the same on host and device, so that a unit
 // test can walk all of them (tests/engine/backend/cuda/gemm_plan_test.cpp).
 //
 // Words of the products: A (m x k) and B (k x n) are the logical operands. The *outer* index of an
@@ -20,11 +20,11 @@ enum class Runs : std::uint8_t {
 };
 
 inline constexpr int run_bytes = 16;
-inline constexpr int slice_bytes = 64;  ///< of k in a slice: 32 elements of 16 bits, 16 of FP32
+inline constexpr int slice_bytes = 64;  ///< k in a slice: 32 elements of 16 bits, 16 of FP32
 
 /// A slice in shared memory, `outer` x (64 bytes of k) elements of so many bytes, in rows of runs as they
 /// were stored. The runs of a row are permuted so that the 8 rows that ldmatrix reads at a time, and the 8
-/// runs that 8 neighbouring threads write, lie in 8 different groups of 4 banks.
+/// runs that 8 neighbouring threads write, are in 8 different groups of 4 banks.
 template <int element_bytes, int outer, Runs stored_runs>
 struct SliceLayout {
   static constexpr Runs runs = stored_runs;

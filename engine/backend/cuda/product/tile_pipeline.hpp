@@ -115,7 +115,7 @@ class TilePipeline {
     for (int stage = 0; stage < stages - 1; ++stage) request();
   }
 
-  /// Asks for one slice more, in the place of the one that was released last. One group of copies each time,
+  /// Requests one slice more, in the place of the one that was released last. One group of copies each time,
   /// an empty one after the end: so the newest stages - 2 groups are never the ones needed next.
   __device__ __forceinline__ void request() {
     if (requested_ < slices_) {
@@ -128,8 +128,8 @@ class TilePipeline {
     commit_copies();
   }
 
-  /// Waits until the oldest slice that nobody has released is there for the whole block, and everybody is
-  /// done with the one before it.
+  /// Waits until the oldest unreleased slice is there for the whole block, and all threads are done with the
+  /// one before it.
   __device__ __forceinline__ void arrive() const {
     wait_for_copies<stages - 2>();
     __syncthreads();

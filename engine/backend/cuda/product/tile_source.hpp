@@ -1,7 +1,7 @@
 // Sources: where a product's blocks get their operands from. And the plain one, a matrix in memory.
 //
-// **The contract of a source**, for whoever writes another one (gathered patches of a convolution, say). A
-// source is a POD (a kernel parameter, at most about 1 KB) with
+// **The contract of a source**, for authors of other ones (gathered patches of a convolution, say). A source
+// is a POD (a kernel parameter, at most about 1 KB) with
 //
 //   using Element = ...;                        // Float16, BFloat16 or float
 //   static constexpr tile::Runs runs = ...;     // along which axis its runs go
@@ -10,19 +10,19 @@
 //   __device__ void copy_run(const Cursor& cursor, int k, void* shared) const;
 //
 // `cursor` decodes what does not depend on k, once for each tile: `outer` is m for operand A, n for B, and
-// the first of a run for runs along the outer axis. It may lie at or after the operand's end (a tile sticks
+// the first of a run for runs along the outer axis. It may be at or after the operand's end (a tile sticks
 // out); it is never negative. `copy_run` writes all 16 bytes at `shared` (16-byte aligned) with a run: for
 // runs along k the elements (outer, k), (outer, k + 1), ...; for runs along the outer axis (outer, k), (outer
 // + 1, k), .... `k` is a multiple of the run's length for runs along k, any number for the others. What the
 // operand does not have, past the end of either axis or a hole within it, is +0: padding of k must be +0 in
 // *both* operands, or Inf * 0 would leak in. `k` is the logical one: a source may gather from anywhere, but
-// never permutes k. It writes with copy_16_bytes_async where 16 bytes lie together and aligned (zeros behind
+// never permutes k. It writes with copy_16_bytes_async where 16 bytes are adjacent and aligned (zeros after
 // `valid` are free), else with plain loads and store_run. Both are seen by the block after the pipeline's
 // wait and barrier; it commits nothing and has no barrier itself, for it is called by threads in any
 // combination.
 //
-// A source whose runs lie evenly along k may also have a Walker, which the pipeline takes instead: it costs a
-// thread two additions for a run of a whole slice (see MatrixSource):
+// A source with evenly spaced runs along k may also have a Walker, which the pipeline takes instead: it costs
+// a thread two additions for a run of a whole slice (see MatrixSource):
 //
 //   struct Walker { ... }; __device__ Walker walker(std::int64_t batch, int outer, int k) const;  // at a
 //   thread's first run of the first slice template <bool whole> __device__ void copy_run(const Walker&
@@ -32,7 +32,7 @@
 //   __device__ void advance(Walker& walker, int k) const;
 //   std::int32_t k_extent;
 //
-// Operand A of a product is asked only about m < padded m, B about n alike, and both about k < K rounded up
+// Callers query operand A of a product only for m < padded m, B likewise for n, and both for k < K rounded up
 // to tile::slice_bytes.
 #pragma once
 
@@ -72,7 +72,7 @@ __device__ __forceinline__ void copy_elements(const T* from, int count, bool ali
   }
 }
 
-/// Do all rows of a matrix begin at a multiple of 16 bytes? Kernels that are told do not ask at every run.
+/// Do all rows of a matrix begin at a multiple of 16 bytes? Kernels that know do not ask at every run.
 enum class RowStart : std::uint8_t {
   flagged,   ///< MatrixSource::aligned says so
   aligned,   ///< yes
@@ -112,7 +112,7 @@ struct MatrixSource {
     copy_elements(there ? cursor.from + step : data, there ? count : 0, in_runs, shared);
   }
 
-  /// At a run; where the operand has nothing of it, `from` may be anywhere, for nothing is read then.
+  /// At a run; if the operand has nothing of it, `from` may be anywhere, for nothing is read then.
   struct Walker {
     const T* from;
     int bytes;  ///< that the operand has of the run, as far as its outer axis goes

@@ -1,4 +1,4 @@
-// What goes wrong with devices.
+// Errors of devices.
 #pragma once
 
 #include <stdexcept>

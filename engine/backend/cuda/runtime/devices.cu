@@ -8,7 +8,7 @@ namespace fp16lab::engine {
 
 bool has_code_for(const CudaDevice& device) {
   if (cudaSetDevice(device.ordinal) == cudaSuccess) return gpu::has_code_for_current_device();
-  cudaGetLastError();  // the runtime keeps the error until it is asked for
+  cudaGetLastError();  // the runtime keeps the error until it is read
   return false;
 }
 
@@ -22,7 +22,7 @@ CudaStatus cuda_status() {
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
     status.reason = no_device_text(status.driver_version, status.runtime_version,
                                    error == cudaSuccess ? "" : cudaGetErrorString(error));
-    cudaGetLastError();  // the runtime keeps the error until it is asked for
+    cudaGetLastError();  // the runtime keeps the error until it is read
     return status;
   }
   for (int ordinal = 0; ordinal < count; ++ordinal) {

@@ -21,7 +21,7 @@ struct CudaDevice {
 
 /// What the kernels need: mma.sync.m16n8k8 and ldmatrix begin with it.
 inline constexpr std::string_view least_compute_capability = "7.5 (sm_75)";
-/// That in a sentence, wherever people are told.
+/// That in a sentence, for messages.
 inline constexpr std::string_view needed_compute_capability =
     "V100 is emulated; this program runs on 7.5 and newer";
 constexpr bool is_too_old(const CudaDevice& device) {

@@ -1,8 +1,8 @@
 // Indices out of range on a device that runs behind the host: kernels note the first one, and the next verb
 // that hands numbers to the host throws it (CudaBackend::raise_noted_fault).
 //
-// "First" does not depend on the order of threads: of the verbs the first on the stream (a later launch finds
-// the fault taken), and of a verb's rows the lowest.
+// "First" does not depend on the order of threads: it is the first verb on the stream (a later launch finds
+// the fault taken), and the lowest of a verb's rows.
 #pragma once
 
 #include <cstdint>

@@ -32,9 +32,9 @@ constexpr std::uint32_t blocks_for(std::int64_t count, std::int64_t per_block,
   return static_cast<std::uint32_t>(blocks < most ? blocks : most);
 }
 
-/// Must a kernel of so much static shared memory be told of a launch's dynamic shared memory
-/// (cudaFuncSetAttribute) before the launch? Without that a block has 48 KiB of both together (CUDA C++
-/// Programming Guide, "Shared Memory").
+/// Must the caller announce a launch's dynamic shared memory (cudaFuncSetAttribute) for a kernel with so much
+/// static shared memory? Without that a block has 48 KiB of both together (CUDA C++ Programming Guide,
+/// "Shared Memory").
 constexpr bool needs_opt_in(std::size_t static_bytes, std::size_t dynamic_bytes) {
   return static_bytes + dynamic_bytes > 48 * 1024;
 }

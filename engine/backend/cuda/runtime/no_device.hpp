@@ -19,7 +19,7 @@ std::string unusable_device_text(const CudaDevice& device, bool has_code, std::s
 
 /// Why it has no products of these operands (f16, bf16, tf32), though it can be used; "": it has.
 std::string missing_products_text(const CudaDevice& device, DType operands);
-/// What it lacks for products of these operands: the one or the other, "" for nothing.
+/// What it lacks for products of these operands: either requirement, "" for nothing.
 std::string lacking_text(const CudaDevice& device, DType operands);
 
 }  // namespace fp16lab::engine

@@ -54,7 +54,7 @@ Loaded load() {
     loaded.reason = no_device_text(0, FP16LAB_CUDA_RUNTIME, "");
     return loaded;
   }
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // for as long as the process lives
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // for the life of the process
   if (library == nullptr) {
     loaded.reason = fmt::format("{} cannot be loaded: {}", path.string(), dlerror());
     return loaded;
@@ -77,7 +77,7 @@ const Loaded& loaded() {
   return once;
 }
 
-/// DeviceUnavailable where there is none.
+/// DeviceUnavailable if there is none.
 const CudaPlugin& plugin(std::string_view what, std::string_view remedy) {
   if (loaded().plugin == nullptr)
     throw DeviceUnavailable(fmt::format("{}: {}{}", what, loaded().reason, remedy));

@@ -1,5 +1,4 @@
-// The device back end is a library of its own, libfp16lab_cuda.so: a program loads it when a device is asked
-// for.
+// The device back end is a library of its own, libfp16lab_cuda.so: a program loads it when it needs a device.
 //
 // It holds the kernels and needs cuBLAS, some 200 MB of a process. A program without it starts in
 // milliseconds, and is built without nvcc. What crosses the border are the classes of

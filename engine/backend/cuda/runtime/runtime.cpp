@@ -20,7 +20,7 @@ constexpr std::size_t staging_bytes = std::size_t{8} << 20;
 
 void require(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
-  cudaGetLastError();  // the runtime keeps the error until it is asked for
+  cudaGetLastError();  // the runtime keeps the error until it is read
   throw DeviceFailure(fmt::format("{}: {}", what, cudaGetErrorString(error)));
 }
 
@@ -66,7 +66,7 @@ struct Runtime::State {
   std::array<cudaEvent_t, 2> marks{};
   bool recording = false;
 
-  /// For what the thread asks of CUDA next.
+  /// For the thread's next CUDA calls.
   void make_current() const { require(cudaSetDevice(device.ordinal), "cudaSetDevice"); }
   void require_waiting(const char* what) const {
     if (recording)

@@ -1,4 +1,4 @@
-// Runtime: one device and one stream on it; all that the back end asks of the CUDA runtime.
+// Runtime: one device and one stream on it; every use of the CUDA runtime by the back end.
 //
 // Everything is ordered on the stream unless a comment says "waits". Errors of the device throw DeviceFailure
 // with CUDA's own words; a kernel's failure shows at the next call that waits. Every call makes its device
@@ -29,7 +29,7 @@ class Runtime {
   ~Runtime();
 
   const CudaDevice& device() const;
-  /// Bytes of device memory that nobody has taken.
+  /// Bytes of free device memory.
   std::size_t free_bytes() const;
 
   // ---- memory ----
@@ -45,7 +45,7 @@ class Runtime {
   void copy_on_device(std::byte* to, const std::byte* from, std::size_t bytes);
   void set_bytes(std::byte* device, unsigned char value, std::size_t bytes);
 
-  /// Waits until everything asked of the stream is done.
+  /// Waits until all work on the stream is done.
   void synchronize();
 
   // ---- recording (stream capture) ----

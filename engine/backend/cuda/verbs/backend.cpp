@@ -66,7 +66,7 @@ class RecordedGraph final : public Recording {
   Runtime* runtime_;
   std::unique_ptr<Graph> graph_;
   std::shared_ptr<std::uint64_t> count_;
-  std::uint64_t library_products_;  ///< of one replay
+  std::uint64_t library_products_;  ///< in one replay
 };
 
 }  // namespace

@@ -2,8 +2,8 @@
 //
 // All verbs run on one stream, so memory that a verb gives back may be used by the next one: scratch tensors
 // may die before the kernels that use them have run. Verbs plan on the host and launch; only the verbs that
-// hand numbers to the host wait. No fmt in .cu files: nvcc cannot compile its headers; words are made in
-// backend.cpp, or of std::string.
+// hand numbers to the host wait. No fmt in .cu files: nvcc cannot compile its headers; backend.cpp makes the
+// texts, or they are std::strings.
 #pragma once
 
 #include <functional>
@@ -23,9 +23,9 @@ namespace fp16lab::engine::gpu {
 
 class ProductLibrary;  // library/product_library.hpp
 
-/// What pending CastProbe counts look like: the bins, then zero, infinite, nan, and the extremes as FP32
-/// bits, of the smallest the distance to infinity: so a maximum merges both, and all slots begin with 0.
-/// Before, then after.
+/// The layout of pending CastProbe counts: the bins, then zero, infinite, nan, and the extremes as FP32 bits,
+/// for the smallest the distance to infinity: so a maximum merges both, and all slots begin with 0. Before,
+/// then after.
 struct DeviceHistogram {
   static constexpr int zero = ExponentHistogram::bin_count;
   static constexpr int infinite = zero + 1;
@@ -87,7 +87,7 @@ class CudaBackend final : public Backend {
   /// The two routes of gemm(), which has checked the call: our own kernels, and cuBLAS.
   void own_gemm(const GemmCall& call, const checks::GemmPlan& plan);      // gemm.cu
   void library_gemm(const GemmCall& call, const checks::GemmPlan& plan);  // library/gemm.cu
-  /// The three products of do_conv2d, of operands as the tensor core takes them: convolution.cu, and
+  /// The three products of do_conv2d, with operands as the tensor core takes them: convolution.cu, and
   /// convolution_weight.cu.
   void convolve(const Conv2dCall& call, const functions::Conv2dPlan& plan, const Tensor& x,
                 const Tensor& weight);
@@ -108,7 +108,7 @@ class CudaBackend final : public Backend {
   Runtime runtime_;
   StoragePool pool_;
   TensorCoreModel model_;
-  std::unique_ptr<ProductLibrary> library_;  ///< nullptr where no library is asked
+  std::unique_ptr<ProductLibrary> library_;  ///< nullptr: no library
   std::shared_ptr<std::uint64_t> library_products_;
   Tensor fault_;                    ///< an IndexFault
   std::uint32_t index_checks_ = 0;  ///< calls of index_check

@@ -1,4 +1,4 @@
-// Casts between f32, f16 and bf16, counted where a probe asks for it; and what other files share of them.
+// Casts between f32, f16 and bf16, counted for a probe; and what other files share of them.
 #include <type_traits>
 
 #include "engine/backend/cuda/runtime/element_types.hpp"

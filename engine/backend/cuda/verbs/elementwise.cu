@@ -85,7 +85,7 @@ __device__ __forceinline__ Pack<T, width> operands_at(const T* address, bool adv
   return pack;
 }
 
-/// Outputs in packs; what is left of a single axis, one by one. out may be an operand that walks as it does.
+/// Outputs in packs; the rest of a single axis, one by one. out may be an operand with the same walk.
 template <class Function, class T>
 __global__ void combine_packs(const T* a, const T* b, T* out, std::int64_t count, BroadcastWalk walk) {
   constexpr int width = widest_pack<T>;

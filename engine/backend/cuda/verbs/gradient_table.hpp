@@ -22,7 +22,7 @@ struct GradientTable {
   static constexpr int capacity = 144;
   static constexpr std::int64_t chunk = 4096;  ///< elements; a multiple of 16 bytes and of TREE's chunks
 
-  std::int64_t first_chunk[capacity + 1];  ///< of tensor i; after the last tensor: how many there are
+  std::int64_t first_chunk[capacity + 1];  ///< tensor i's; after the last tensor: how many there are
   std::int64_t elements[capacity];
   std::byte* address[capacity];
   DType dtype[capacity];

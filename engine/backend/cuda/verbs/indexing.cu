@@ -3,10 +3,10 @@
 // Indices are checked where they are used. One that is out of range reads and writes nothing, is noted in
 // device memory, and thrown after the next wait.
 //
-// scatter_rows sorts (id, position) stably, by CUB's radix sort, so that the positions of an id lie next to
-// each other in ascending order; then every id's segment is one TREE for each column. Most segments are
-// short: a thread keeps TREE's 32 lanes of a column in its registers. The others are put on a list, and a
-// block of 32 lanes x 32 columns takes each.
+// scatter_rows sorts (id, position) stably, by CUB's radix sort, so that the positions of an id are adjacent
+// in ascending order; then every id's segment is one TREE for each column. Most segments are short: a thread
+// keeps TREE's 32 lanes of a column in its registers. The others are put on a list, and a block of 32 lanes x
+// 32 columns takes each.
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -104,7 +104,7 @@ __global__ void gather(const T* table, const std::int32_t* index, std::int64_t c
 
 // ---- scatter: sorting ----
 
-/// Where an id's entries lie in the sorted order; both 0 where it has none.
+/// Where an id's entries are in the sorted order; both 0 where it has none.
 struct Segment {
   std::uint32_t first, end;
 };
@@ -212,7 +212,7 @@ template <class From, class To>
 __global__ void __launch_bounds__(1024)
     sum_long_segments(SortedRows<From> sorted, const Segment* segments, const std::uint32_t* long_count,
                       const std::uint32_t* long_rows, std::int64_t column_blocks, To* out) {
-  __shared__ float lanes[tree_lane_count][33];  // 33: the lanes of a column lie in different banks
+  __shared__ float lanes[tree_lane_count][33];  // 33: the lanes of a column are in different banks
   const int width = static_cast<int>(blockDim.x) / tree_lane_count;
   const int column = static_cast<int>(threadIdx.x) & (width - 1),
             lane = static_cast<int>(threadIdx.x) / width;
@@ -253,7 +253,7 @@ IndexCheck CudaBackend::index_check(IndexVerb verb, const Tensor& index, std::in
   if (index.element_count() > std::int64_t{0xffffffff})
     throw std::invalid_argument(std::string(name_of(verb)) + ": index is " + index.describe() +
                                 "; the CUDA back end takes at most 4294967295 indices");
-  if (++index_checks_ == 0) ++index_checks_;  // 0 is nobody's
+  if (++index_checks_ == 0) ++index_checks_;  // 0 means no check
   (runtime_.recording() ? fault_recorded_ : fault_possible_) = true;
   return {reinterpret_cast<IndexFault*>(fault_.data()), index_checks_, verb, limit};
 }
@@ -322,8 +322,7 @@ void CudaBackend::do_scatter_rows(const Tensor& x, const Tensor& index, Tensor& 
   const Entries unsorted{words, words + count},
       sorted{words + 2 * std::size_t{count}, words + 3 * std::size_t{count}};
   std::uint32_t* const long_rows = words + 4 * std::size_t{count};
-  auto* const segments =
-      scratch<Segment>(extents.rows + 1, segments_holder);  // behind them the count of long ones
+  auto* const segments = scratch<Segment>(extents.rows + 1, segments_holder);  // then the count of long ones
   auto* const long_count = &segments[extents.rows].first;
   runtime_.set_bytes(segments_holder.data(), 0, segments_holder.byte_count());
   if (count > 0) {

@@ -47,7 +47,7 @@ __global__ void advance_cells(CellMemory<T> memory, std::int64_t units, std::int
   }
 }
 
-/// All pointers at the rows of the step; null where there is nothing. C: of the step before's c.
+/// All pointers at the rows of the step; null where there is nothing. C: the dtype of the step before's c.
 template <class T, class G, class C>
 struct CellGradientMemory {
   const T *gates, *cells, *before, *gradient, *hidden_gradient;

@@ -29,7 +29,7 @@ __global__ void present() {}
 bool has_code_for_current_device() {
   cudaFuncAttributes attributes;
   if (cudaFuncGetAttributes(&attributes, present) == cudaSuccess) return true;
-  cudaGetLastError();  // the runtime keeps the error until it is asked for
+  cudaGetLastError();  // the runtime keeps the error until it is read
   return false;
 }
 

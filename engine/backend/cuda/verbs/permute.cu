@@ -104,7 +104,7 @@ struct Transpose {
   std::int64_t rows, columns;
   std::int64_t pitch_x, pitch_out;  ///< from row to row of x, from column to column in the output
   Divisor tiles_down, tiles_across;
-  std::int64_t tiles;  ///< of all matrices
+  std::int64_t tiles;  ///< those of all matrices
   Axes others;
 
   /// The tile's first row and column, and where its matrix begins.

@@ -31,8 +31,8 @@ struct alignas(width * sizeof(T) < 16 ? width * sizeof(T) : 16) Channels {
   T values[width];
 };
 
-/// Where an output element lies: `unit` is an image's plane in NCHW, an image in NHWC; `pack` counts the
-/// packs of one place.
+/// Where an output element is: `unit` is an image's plane in NCHW, an image in NHWC; `pack` counts the packs
+/// of one place.
 struct Spot {
   std::int64_t unit, row, column, pack;
 };
@@ -69,14 +69,14 @@ __device__ __forceinline__ Range places_of(const WindowAxis& axis, std::int64_t 
 /// The windows [begin, end) that hold place `i`.
 __device__ __forceinline__ Range windows_of(const WindowAxis& axis, const Divisor& by_stride,
                                             std::int64_t i) {
-  const std::int64_t from_start = i + axis.padding;  // of window 0
+  const std::int64_t from_start = i + axis.padding;  // distance from the start of window 0
   const std::int64_t missed = from_start - axis.taps;
   const std::int64_t begin = missed < 0 ? 0 : by_stride.quotient(missed) + 1;
   const std::int64_t end = by_stride.quotient(from_start) + 1;
   return {begin, end < axis.output ? end : axis.output};
 }
 
-/// NaN is above everything; of equal values and of NaNs the first stays.
+/// NaN is above everything; the first of equal values and of NaNs stays.
 __device__ __forceinline__ bool above(float candidate, float best) {
   if (is_nan(best)) return false;
   return is_nan(candidate) || candidate > best;
@@ -212,8 +212,8 @@ __global__ void pick_places(const T* x, const std::int32_t* index, IndexMap map,
   }
 }
 
-/// The windows that name a place lie in [first << shift, (last + 1) << shift). Both begin with all bits set;
-/// a window's number >> shift is less, so that `first` tells whether there is any.
+/// The windows that name a place are in [first << shift, (last + 1) << shift). Both begin with all bits set;
+/// a window's number >> shift is less, so that `first` shows whether there is any.
 struct NamedBy {
   std::uint32_t first;
   std::uint32_t minus_last;  ///< 2^32 - 1 - last: the least one is of the last window

@@ -2,7 +2,7 @@
 //
 // A block counts in its shared memory and adds what it has to the pending ProbeCounts of the probe once, at
 // its end. Sums of integers have no order, so the counts are those of the CPU whatever the launch geometry.
-// Neighbours share exponents: shared-memory increments whose result nobody takes become ATOMS.POPC.INC, for
+// Neighbours share exponents: shared-memory increments whose result no code takes become ATOMS.POPC.INC, for
 // which the lanes of a warp that meet at one address cost as much as one. The extremes stay in each thread's
 // registers until the end. Nothing but the flush needs converged lanes, so tails may count as they like.
 //

@@ -9,7 +9,7 @@
 
 namespace fp16lab::engine::gpu {
 
-/// A program's bytes of parameters, as its kernel gets them.
+/// The bytes of a program's parameters, as its kernel gets them.
 struct ProgramParameters {
   alignas(8) std::byte bytes[sizeof(ScalarProgram::parameters)];
 };
@@ -25,8 +25,8 @@ struct DeviceProgram {
 /// are made from one source.
 extern bool called_across_border;
 
-/// All of them, in the order of engine/train/device_programs.cu, which defines this function: a program
-/// stands in a header of the module that runs it, and engine/train may include all of those modules.
+/// All of them, in the order of engine/train/device_programs.cu, which defines this function: a program is in
+/// a header of the module that runs it, and engine/train may include all of those modules.
 std::span<const DeviceProgram> device_programs();
 
 }  // namespace fp16lab::engine::gpu

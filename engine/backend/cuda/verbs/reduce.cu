@@ -1,9 +1,9 @@
 // Reductions in TREE order.
 //
 // Rows (the reduced axis is the last one) are read along the lanes of warps; columns by blocks whose threads
-// are as many columns as a line of memory holds, times TREE's 32 lanes. What is longer than a chunk leaves
-// chunk results in scratch memory, which are reduced by the same rule, level by level; or stays with one
-// block, where there are rows enough.
+// are as many columns as a line of memory holds, times TREE's 32 lanes. A longer one leaves chunk results in
+// scratch memory, which are reduced by the same rule, level by level; or stays with one block, where there
+// are rows enough.
 #include <type_traits>
 
 #include "engine/backend/cuda/runtime/element_types.hpp"
@@ -82,7 +82,7 @@ struct ColumnPlan {
 /// warp reads along the rows.
 template <class From, class To, class Op>
 __global__ void __launch_bounds__(1024) reduce_columns(const From* x, ColumnPlan plan, To* out) {
-  __shared__ float lanes[tree_lane_count][33];  // 33: the lanes of a column lie in different banks
+  __shared__ float lanes[tree_lane_count][33];  // 33: the lanes of a column are in different banks
   const int width = static_cast<int>(blockDim.x) / tree_lane_count;
   const int column = static_cast<int>(threadIdx.x) & (width - 1),
             lane = static_cast<int>(threadIdx.x) / width;

@@ -36,13 +36,12 @@ __device__ __forceinline__ void change_elements(T* values, std::int64_t count, b
     values[i] = stored<T>(change(loaded(values[i])));
 }
 
-/// Whoever finds an infinity or a NaN says so: many threads store it, and plain stores of the same value
-/// race, too.
+/// Each thread that finds an infinity or a NaN stores a flag: plain stores of the same value race, too.
 template <class Pass>
 __global__ void change_gradients(GradientTable table, StepState* state, double limit, int optimizer) {
   if (!Pass::applies(state, limit)) return;
   const Pass pass = Pass::of(state, limit);
-  std::uint32_t largest = 0;  // of the magnitudes' bits: NaN is above infinity, infinity above every number
+  std::uint32_t largest = 0;  // the magnitudes' bits: NaN is above infinity, infinity above every number
   auto change = [&](float x) {
     if constexpr (Pass::notes_overflow) {
       const std::uint32_t magnitude = bits_of(x) & Binary32::magnitude_mask;
@@ -72,7 +71,7 @@ __global__ void change_gradients(GradientTable table, StepState* state, double l
 // ---- the norm: TREE of FP64 squares, tensor by tensor, then the tensors in order ----
 
 constexpr int lanes = tree_lane_count;
-constexpr int tree_chunks = static_cast<int>(GradientTable::chunk / tree_chunk_size);  // of a table's chunk
+constexpr int tree_chunks = static_cast<int>(GradientTable::chunk / tree_chunk_size);  // in a table's chunk
 static_assert(GradientTable::chunk % tree_chunk_size == 0);
 
 template <class T>

@@ -14,7 +14,7 @@ namespace fp16lab::engine::gpu {
 __device__ __forceinline__ std::uint32_t random_half(std::uint32_t word, std::int64_t i) {
   return (i % 2 == 0 ? word & 0xffffu : word >> 16) << 16;
 }
-/// The same, of the stream.
+/// The same for the stream.
 __device__ __forceinline__ std::uint32_t random_half(const PhiloxStream& stream, std::int64_t i) {
   return random_half(stream.word(static_cast<std::uint64_t>(i / 2)), i);
 }

@@ -1,6 +1,6 @@
-// The verb Backend::histogram of the device, where its counts are wanted at once: counted by Thrust
-// (numerics/histogram/exponent_count_thrust-inl.h). What is counted behind the host, for a CastProbe, is
-// counted by kernels that a recorded step can hold (histogram.cu).
+// The verb Backend::histogram of the device, for callers that need the counts at once: counted by Thrust
+// (numerics/histogram/exponent_count_thrust-inl.h). CastProbe's counts, which are asynchronous, come from
+// kernels that a recorded step can hold (histogram.cu).
 #pragma once
 
 #include "engine/backend/backend.hpp"

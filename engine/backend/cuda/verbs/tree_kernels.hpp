@@ -122,9 +122,9 @@ struct TreeScratch {
 inline constexpr std::int64_t tree_block_limit = std::int64_t{1} << 30;
 
 /// All of TREE for the elements 0 .. n - 1, 1 <= n <= tree_block_limit, by a block of whole warps; thread 0
-/// has the result. All threads of the block, with the same arguments. `scratch` may be given to the next call
-/// at once: other warps than the first leave behind the last read of `chunks`, and `groups` is the first
-/// warp's alone, read between two barriers.
+/// has the result. All threads of the block, with the same arguments. The next call may use `scratch` at
+/// once: other warps than the first leave after the last read of `chunks`, and `groups` is the first warp's
+/// alone, read between two barriers.
 template <class T, class Op, class Get>
 __device__ __forceinline__ T reduce_by_block(std::int64_t n, const Get& get, Op op, TreeScratch<T>& scratch) {
   constexpr std::int64_t group_size = std::int64_t{tree_chunk_size} * tree_chunk_size;
