@@ -21,7 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// To nearest, ties to even, as the processor rounds; of normal numbers.
+/// To nearest, ties to even, as the processor rounds; normal numbers only.
 float in_bf16(double value) {
   int e = 0;
   const double significand = std::frexp(value, &e);

@@ -145,7 +145,7 @@ TEST(RangeMassReport, TheEdgesOfFp16) {
   EXPECT_EQ(zones(above).at_scale(f16, 1).lost, none);
   EXPECT_EQ(zones(above).mass_at(f16, 1).l1.lost.share(), (MassInterval{0, 0}));
   EXPECT_EQ(zones(above).mass_at(f16, 1).l1.subnormal.share(), (MassInterval{1, 1}));
-  // The extremes of a histogram tell on which side of the threshold its greatest value is; counts alone
+  // The extremes of a histogram show on which side of the threshold its greatest value is; counts alone
   // cannot.
   EXPECT_EQ(zones(65519.99f).at_scale(f16, 1).overflow, none);
   EXPECT_EQ(zones(65520.0f).at_scale(f16, 1).overflow, certain);

@@ -47,7 +47,7 @@ TEST(ValueDifference, EqualArraysDifferInNothing) {
 }
 
 TEST(ValueDifference, HandWorkedNumbers) {
-  // 3-4-5: |a - b| = 5, |a| = |b| = 5; a and b stand at right angles.
+  // 3-4-5: |a - b| = 5, |a| = |b| = 5; a and b are at right angles.
   const ValueDifference found = compared<float, float>({3, 0, 0}, {0, 4, 3});
   EXPECT_EQ(found.differing, 3u);
   EXPECT_EQ(found.largest, 4);

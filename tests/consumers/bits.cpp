@@ -39,7 +39,7 @@ class Digest {
   std::uint64_t state_ = 0xcbf29ce484222325u;
 };
 
-/// Of every size, subnormal ones too.
+/// Numbers of every size, subnormal ones too.
 std::vector<float> numbers(std::size_t count) {
   std::vector<float> made(count);
   std::uint32_t word = 1;

@@ -1,6 +1,6 @@
 // exp_device_acceptance: does this GPU train with the bits of the emulator, how fast, and in how much memory?
 //
-// One command on a machine with a GPU runs everything that wants one, in the order of a first contact: what
+// One command on a machine with a GPU runs everything that needs one, in the order of a first contact: what
 // finds most comes first. A section is one program or several, each in a process of its own with a time
 // limit: suites of this program (suites.cpp), other test programs, experiments, benchmarks,
 // compute-sanitizer. One that crashes, hangs or loses the device ends its process, and the next one runs.
@@ -402,7 +402,7 @@ ExitCode accept(const CommonOptions& common, const Given& given) {
                                                           status.reason));
   experiments::catch_interrupts();
   make_folders(common.out);
-  fs::remove_all(common.out / "bundles");  // of an earlier run
+  fs::remove_all(common.out / "bundles");  // left by an earlier run
   write_file_atomically(common.out / "text.txt", made_up_text(given.rehearse ? 2000 : 400000));
   const std::string question =
       "does this GPU train with the emulator's bits, how fast, and in how much memory?";

@@ -44,7 +44,7 @@ Json environment() {
   return json;
 }
 
-/// A filter of GoogleTest: its characters with a meaning become "?", which stands for any one.
+/// A filter of GoogleTest: its special characters become "?", which matches any character.
 std::string filter_of(const testing::TestInfo& test) {
   std::string filter = fmt::format("{}.{}", test.test_suite_name(), test.name());
   std::ranges::replace_if(

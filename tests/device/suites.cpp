@@ -142,7 +142,7 @@ struct Product {
   bool transpose_a, transpose_b;
 };
 
-/// Data that tell tensor cores apart, rounded and as FP32.
+/// Data that distinguish tensor cores, rounded and as FP32.
 VerbCase revealing_case(const Product& product, DType dtype) {
   const auto run = [=](CaseContext& c) {
     const auto matrix = [](bool transposed, std::int64_t rows, std::int64_t columns) {

@@ -53,7 +53,7 @@ std::string found(const std::string& program) {
 
 class HostileText : public Reports {
  protected:
-  /// Of everything that was written below `place`.
+  /// Expects that no file below `place` lets a text run or mark up anything.
   void expect_harmless(const std::filesystem::path& place) const {
     std::vector<std::string> pictures;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(place)) {
@@ -194,7 +194,7 @@ TEST_F(HostileText, OfARunFolderReachesNoLanguage) {
     manifest["ranks"] = {{"library", "MPI"}, {"hosts", {"node"}}};
     manifest["resumptions"] = {{{"step", 3}, {"time", "now"}, {"git_hash", "0123"}}};
     const std::string config = manifest["config"];
-    manifest.erase("config");  // of a language of its own
+    manifest.erase("config");  // it has a language of its own
     const Hostility made = make_hostile(manifest, run.string(), [&] {
       OrderedJson whole = manifest;
       whole["config"] = config;

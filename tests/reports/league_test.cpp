@@ -108,7 +108,7 @@ TEST(League, OrdersByWhatNoUpdateUsedAndKnowsTheFront) {
   EXPECT_EQ(unused_share(replay.policies[3], 64),
             (ReplayInterval{(1 + 63 * 0.125) / 64, (1 + 63 * 0.25) / 64}));
   EXPECT_THAT(league_order(replay), ElementsAre(4, 1, 2, 3, 0));
-  // "many skips" loses nothing, but neither does "one skip"; the yardstick competes with nobody.
+  // "many skips" loses nothing, but neither does "one skip"; the yardstick does not compete.
   EXPECT_THAT(league_front(replay), ElementsAre(false, true, true, false, false, false));
   // Nothing is known of what "all" would lose, so it does not lead, and no update used anything.
   ReplayedPolicy all = policy("all", 64, 0);

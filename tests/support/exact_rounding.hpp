@@ -39,7 +39,7 @@ struct Rounded {
   bool underflow_before = false;  ///< tininess before rounding
 };
 
-/// Where a number >= 0 lies between the multiples of a unit.
+/// The place of a number >= 0 between the multiples of a unit.
 struct Multiples {
   Integer below;        ///< floor(number / unit)
   int half = 0;         ///< how the rest compares to half a unit

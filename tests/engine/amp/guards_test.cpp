@@ -32,7 +32,7 @@ std::vector<double> trace(const ScalerOptions& options, const std::string& seque
 }
 
 TEST(Guards, FloorAndCeilingHoldForTheStateToo) {
-  // Behind the floor the rule goes on from the floor, not from where it would have been.
+  // After the floor the rule goes on from the floor, not from the unguarded scale.
   EXPECT_THAT(
       trace({.policy = "torch", .initial_scale = 8, .growth_interval = 1, .parameters = {{"min_scale", 2}}},
             "OOOOFF"),

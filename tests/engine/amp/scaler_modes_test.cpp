@@ -17,7 +17,7 @@ using testing::HasSubstr;
 using testing_support::message_of;
 using Kind = ScalerError::Kind;
 
-/// Two f16 layers behind FP32 weights, and its batches: a training run without a Trainer.
+/// Two f16 layers with FP32 master weights, and batches: a training run without a Trainer.
 class Model {
  public:
   explicit Model(Backend& backend, const optim::OptimizerOptions& options)

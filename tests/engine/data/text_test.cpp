@@ -1,4 +1,4 @@
-// engine/data/text: vocabulary, windows, where a text is looked for, and what is said when it is not there.
+// engine/data/text: vocabulary, windows, where the loader looks for a text, and its error for a missing one.
 #include "engine/data/text.hpp"
 
 #include <gmock/gmock.h>

@@ -29,7 +29,7 @@ inline data::Dataset synthetic() {
   });
 }
 
-/// Of pixels that say nothing.
+/// Pixels that do not depend on the label.
 inline data::Dataset meaningless(std::int64_t height, std::int64_t width) {
   return labelled(height, width, [](std::int64_t i, std::int64_t position, std::int64_t /*label*/) {
     return (i * 37 + position * 53 + i * position) % 251;

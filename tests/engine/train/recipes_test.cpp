@@ -1,5 +1,5 @@
 // The recipes of clipping and accumulation (PyTorch's AMP examples) against loops written by hand: forward
-// passes with explicit casts, everything behind the backward pass in host arithmetic.
+// passes with explicit casts, everything after the backward pass in host arithmetic.
 #include <cstdint>
 #include <memory>
 #include <vector>

@@ -256,7 +256,7 @@ TEST(RecordedRates, AreWhatAnOnlookerCountsInDerivativesOfFunctions) {
   }
 }
 
-/// A product's own exponent is a store too: of its gradient times a power of two.
+/// A product's own exponent is a store too: it stores its gradient times a power of two.
 TEST(RecordedRates, AreWhatAnOnlookerCountsWithScalesOfLayers) {
   std::uint64_t underflow = 0, overflow = 0;
   for (const Dialect dialect : dialects)

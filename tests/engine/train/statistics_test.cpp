@@ -1,5 +1,4 @@
-// Policies with statistics in training: what they are told is what an observer sees, and nothing of other
-// runs changes.
+// Policies with statistics in training: they get what an observer sees, and nothing of other runs changes.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -88,7 +87,7 @@ TEST(Statistics, ThePolicyDecidesByWhatAnObserverSees) {
         amp::advance(rule, step, {.found_inf = record.found_inf, .statistics = &world.seen.statistics[i]});
       }
       EXPECT_GT(scales.size(), 1u) << "a scale that rests would not tell";
-      // And nobody has to look.
+      // And the policy needs no observer.
       EXPECT_EQ(World(scaler, level, false).hashes(), world.hashes());
     }
 }

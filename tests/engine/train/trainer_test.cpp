@@ -195,7 +195,7 @@ TEST(Trainer, ARunWhoseLastLossIsNotFiniteHasDiverged) {
   EXPECT_NE(result.diagnosis->reason.find("the loss was not finite in "), std::string::npos);
   EXPECT_NE(result.diagnosis->text.find("optimizer.lr"), std::string::npos);
   EXPECT_EQ(result.evaluation.has_value(), !run.recorder.evaluations.empty());
-  // Until the last loss of a run that is cut, nobody knows.
+  // A run that is cut before its last loss does not count as diverged.
   MlpRun stopped(setup);
   stopped.recorder.stop_after = 5;
   EXPECT_EQ(stopped.trainer.run().end, RunResult::End::stopped);

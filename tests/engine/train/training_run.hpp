@@ -61,7 +61,7 @@ struct Recorder final : Tap {
   std::vector<CulpritRow> culprits;      ///< of all of them
   std::vector<amp::OpStatistics> op_statistics;
   std::uint64_t count_ops_at = 0;  ///< a step; 0: none
-  bool explain = false;            ///< wants culprits
+  bool explain = false;            ///< asks for culprits
   std::filesystem::path folder;
   std::uint64_t stop_after = 0;
 

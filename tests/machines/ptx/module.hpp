@@ -58,7 +58,7 @@ using Variables = std::map<std::string_view, Variable>;
 struct Operand {
   enum class Kind : std::uint8_t { name, number, address, vector } kind = Kind::name;
   std::string_view text;          ///< name or number; of an address its base, empty where it has none
-  std::string_view second;        ///< behind |
+  std::string_view second;        ///< after |
   bool is_negative = false;       ///< a number's sign
   bool is_negated = false;        ///< !p
   std::int64_t displacement = 0;  ///< of an address
@@ -81,7 +81,7 @@ struct Module {
     const std::uint32_t line = lexer.line();
     return integer(lexer.take(), line);
   }
-  /// All behind ".global" and the like, up to the ; or , or ) that ends it: .align N .b8 name[N] = {...}.
+  /// All after ".global" and the like, up to the ; or , or ) that ends it: .align N .b8 name[N] = {...}.
   Variable declaration(Lexer& lexer) const;
   Operand operand(Lexer& lexer) const;
   std::string_view text_of_line(std::uint32_t line) const;

@@ -1,7 +1,7 @@
 // The watch that finds races.
 //
 // A race: two threads touch the same bytes, at least one writes, not both by atomic or volatile instructions,
-// and no barrier stands between (PTX ISA, "Memory Consistency Model": conflicting weak operations without
+// and no barrier comes between (PTX ISA, "Memory Consistency Model": conflicting weak operations without
 // happens-before). bar.sync orders the threads of a block, bar.warp.sync those of a warp if all of its lanes
 // take part; one of fewer lanes orders nothing here. Nothing orders threads of two blocks.
 #pragma once
@@ -21,7 +21,7 @@ struct Access {
   std::uint32_t who = 0;  ///< thread of the block << 22, instruction << 2, strong, wrote
 
   static constexpr std::uint32_t wrote = 1, strong = 2, most_instructions = 1u << 20;
-  /// The time of a copy on its way to memory (cp.async): nobody may touch it.
+  /// The time of a copy on its way to memory (cp.async): no thread may touch it.
   static constexpr std::uint32_t in_flight = 0xffffffffu;
   std::uint32_t thread() const { return who >> 22; }
   std::uint32_t instruction() const { return who >> 2 & (most_instructions - 1); }

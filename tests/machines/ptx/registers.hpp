@@ -1,4 +1,4 @@
-// The register file of a kernel while it is decoded: which names it has, and where their values lie.
+// The register file of a kernel while it is decoded: its names, and the places of their values.
 #pragma once
 
 #include <charconv>

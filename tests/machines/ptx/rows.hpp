@@ -33,7 +33,7 @@ constexpr std::string_view take_word(std::string_view& list, char separator) {
   return word;
 }
 
-/// A part of a row's spelling: the words that may stand there, with commas between them.
+/// A part of a row's spelling: the words that may be there, with commas between them.
 struct Part {
   std::string_view words;
   bool is_optional = false;

@@ -1,6 +1,6 @@
 // A warp in execution: its lanes, where they are, and what they wait for; and the block that it belongs to.
 //
-// Lanes that stand at the same instruction go together. Where they part, those at the least instruction go
+// Lanes at the same instruction go together. Where they part, those at the least instruction go
 // first, so that they meet again as early as the text allows; PTX promises no order (PTX ISA, "Divergence of
 // Threads").
 #pragma once
@@ -112,8 +112,8 @@ class Warp {
     return access(by.space, lane, address(by.addresses[0], lane), bytes,
                   touch | (by.is_strong ? Access::strong : 0));
   }
-  /// The same of shared memory, without the watch and with it alone: of instructions in which one lane names
-  /// what others read, or which touch memory later.
+  /// The same for shared memory, without the watch and with it alone: for instructions in which one lane
+  /// names what others read, or which touch memory later.
   std::byte* shared_place(int lane, std::uint64_t address, std::size_t bytes) const;
   void watch_shared(int lane, std::uint64_t address, std::size_t bytes, std::uint32_t touch);
   /// Access::who

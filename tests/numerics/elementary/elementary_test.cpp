@@ -83,7 +83,7 @@ TEST(Elementary, EndsOfTheRange) {
 }
 
 TEST(Elementary, HugeAngles) {
-  // 16367173 * 2^72 lies 1.6e-9 from an odd multiple of pi/2, closer than any other FP32 number to a multiple
+  // 16367173 * 2^72 is 1.6e-9 from an odd multiple of pi/2, closer than any other FP32 number to a multiple
   // of pi/2 (values by mpmath with 300 bits).
   constexpr float worst = 16367173.0f * 0x1p72f;
   EXPECT_EQ(sin_f32(worst), 1.0f);

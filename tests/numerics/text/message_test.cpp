@@ -72,7 +72,7 @@ TEST(Message, ThatCannotBeWrittenIsLost) {
               show_text(std::string(100000, 'x'));
             }),
             0);
-  EXPECT_EQ(end_of([] {  // nobody reads
+  EXPECT_EQ(end_of([] {  // the pipe has no reader
               std::signal(SIGPIPE, SIG_IGN);
               std::array<int, 2> ends{};
               if (pipe(ends.data()) != 0) _exit(1);

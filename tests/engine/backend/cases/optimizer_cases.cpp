@@ -93,7 +93,7 @@ struct RuleCase {
   std::vector<UpdateOptions> options;  ///< the first one; on the odd extents all
 };
 
-/// The options that tell the variants of every rule apart.
+/// The options that distinguish the variants of every rule.
 const std::vector<RuleCase>& rule_cases() {
   static const std::vector<RuleCase> all{
       {UpdateRule::sgd, "plain", {{}, {.weight_decay = 0.01f}, {.gradient_factor = 1.0f / 1024}}},

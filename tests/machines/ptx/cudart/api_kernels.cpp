@@ -1,5 +1,5 @@
 // CUDA Runtime API: "Execution Control", "Occupancy", and what nvcc's host code calls (crt/host_runtime.h):
-// the registration of kernels, and the launch behind <<<...>>>. A kernel's handle is its host function.
+// the registration of kernels, and the launch under <<<...>>>. A kernel's handle is its host function.
 #include <cuda_runtime_api.h>
 
 #include "tests/machines/ptx/cudart/simulation.hpp"
@@ -24,7 +24,7 @@ void launch(Simulation& simulation, Device& device, const void* kernel, dim3 gri
 
 extern "C" {
 
-// Their prototypes stand in headers that only nvcc reads.
+// Only headers that nvcc reads have their prototypes.
 void** __cudaRegisterFatBinary(void* binary);
 void __cudaRegisterFatBinaryEnd(void** handle);
 void __cudaUnregisterFatBinary(void** handle);

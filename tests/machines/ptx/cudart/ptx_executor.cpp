@@ -28,7 +28,7 @@ Order order_of_environment() {
                               ": expected ascending, descending or scrambled");
 }
 
-/// On, unless somebody wants to see what is behind a race.
+/// On, unless the user turns the watch off to see what comes after a race.
 bool races_of_environment() {
   const char* const text = std::getenv("FP16LAB_PTX_RACES");
   const std::string_view races = text == nullptr ? "on" : text;

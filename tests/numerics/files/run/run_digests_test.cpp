@@ -1,4 +1,5 @@
-// A run folder, and a replay in it, in which anything at all was changed: it is said, and no verdict takes it.
+// A run folder, and a replay in it, with any change at all: the reader reports the change, and no verdict
+// takes the run.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 

@@ -90,7 +90,7 @@ TEST(PtxMemory, SharedMemoryBeginsAsPoisonInEveryBlock) {
                      .blocks = 2,
                      .dynamic_shared_bytes = 16};
   EXPECT_EQ(static_cast<std::uint32_t>(kernel.run()[1]), 0xa0a0a0a0u);
-  // Dynamic shared memory lies behind the static one, at its alignment: 32 + 16 bytes.
+  // Dynamic shared memory follows the static one, at its alignment: 32 + 16 bytes.
   kernel.body = "st.shared.v4.u32 [more], {%r0, %r0, %r0, %r0}; st.shared.u32 [more+16], %r0;";
   EXPECT_THAT(kernel.fault(), HasSubstr("at byte 48 of shared memory; the block has 48 bytes"));
 }

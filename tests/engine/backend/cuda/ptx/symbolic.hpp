@@ -29,7 +29,7 @@ class Symbolic final : public Terms {
     std::size_t first_product = 0, product_count = 0;
   };
   /// Handles of 32 bits begin here, those of 16 bits at their sixteenth: no zero, no NaN and no infinity.
-  /// Tags have to lie below: up to 1fffffff, or up to 1fff for 16 bits.
+  /// Tags have to be below: up to 1fffffff, or up to 1fff for 16 bits.
   static constexpr std::uint32_t first_handle = 0x20000000, first_half_handle = 0x2000;
 
   std::uint64_t operate(std::string_view opcode, Type to, Type from,

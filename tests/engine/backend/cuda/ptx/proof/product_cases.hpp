@@ -53,7 +53,7 @@ struct Proof {
   std::int64_t outputs = 0, products = 0;
 };
 
-/// The epilogue behind a library's products (library/gemm.cu), whose accumulators are tags: no library runs
+/// The epilogue after a library's products (library/gemm.cu), whose accumulators are tags: no library runs
 /// here, so the kernel is launched as CudaBackend::library_gemm does.
 struct LibraryEpilogueCase {
   DType operands = DType::f16;
