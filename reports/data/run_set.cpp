@@ -77,7 +77,7 @@ std::vector<std::string> differences(const std::vector<FlatConfig>& settings,
       const Value& value = values.at(key);
       // Where a key is not there, it is as good as empty.
       if (value.one && (value.bearers == bearers.size() || text.empty())) continue;
-      // A policy's parameters are told by their own names: "growth_interval=200".
+      // Groups name a policy's parameters as the policy does: "growth_interval=200".
       std::string_view name = key;
       if (name.starts_with("scaler.")) name.remove_prefix(std::string_view("scaler.").size());
       list += fmt::format("{}{}={}", list.empty() ? "" : ", ", name, text);
@@ -114,12 +114,12 @@ std::string common_name(const std::vector<Run>& runs, const std::vector<std::siz
   return common;
 }
 
-/// Longer lists of differences are no names; the folders' names serve instead where they tell the bearers
-/// apart.
+/// Longer lists of differences make poor names; the folders' names replace them where they distinguish the
+/// bearers.
 constexpr std::size_t longest_differences = 48;
 
-/// Appends to each name that occurs more than once the settings that tell its bearers apart, or, where those
-/// are many, what their folders are called (`short_names`).
+/// Appends to each name that occurs more than once the settings that distinguish its bearers, or, where those
+/// are many, their folders' names (`short_names`).
 template <class Named>
 void make_names_unique(std::vector<Named>& items, std::string Named::*name,
                        const std::vector<FlatConfig>& settings, const std::vector<std::string>& short_names) {
@@ -162,8 +162,8 @@ std::vector<std::vector<std::size_t>> grouped(const std::vector<Run>& runs,
   return groups;
 }
 
-/// What tells the groups apart: every key that counts for one of them, with the value that each has, a
-/// default too.
+/// The settings that distinguish the groups: every key that counts for one of them, with the value that each
+/// has, a default too.
 std::vector<FlatConfig> settings_of(const std::vector<Run>& runs,
                                     const std::vector<std::vector<std::size_t>>& groups, IdentityKeys keys) {
   std::set<std::string> counting;
@@ -238,7 +238,7 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
   return groups;
 }
 
-/// Notes on runs; of each kind the first ones, since ten thousand that say the same are one.
+/// Notes on runs. Keeps the first ones of each kind: a reader needs no ten thousand equal ones.
 class RunNotes {
  public:
   void add(const Run& run) {

@@ -1,5 +1,5 @@
 // A figure as a picture of its own: {stem, title, caption, columns, axes, panels}. A panel is one of the kinds below; the
-// caption is what readers are told about it, and no part of the picture; `axes` is said once for many panels.
+// page prints the caption beside the picture; `axes` holds once what many panels share.
 const kinds = {
   plot: {draw: drawPlot, height: (panel, width) => panel.height ?? (panel.y.names ? 62 + 20 * panel.y.names.length + (panel.title ? 18 : 0) : Math.round(Math.min(360, Math.max(210, .62 * width))))},
   histogram: {draw: drawHistogramPanel, column: 195, height: (panel, width) => (panel.title ? 34 : 0) + Math.round(Math.min(330, Math.max(panel.what ? 196 : 160, .46 * width)))},

@@ -9,7 +9,7 @@ namespace fp16lab::reports {
 
 /// `model`, Manifest::model or what `fp16lab model --json` prints, in the DOT language: a node a layer with
 /// its output's shape, boxes around blocks, darker where there are products. Layers without parameters or
-/// products stand below the layer that they follow, if nothing else does. std::runtime_error for other JSON.
+/// products are below the layer that they follow, if nothing else is. std::runtime_error for other JSON.
 std::string network_dot(std::string_view model);
 
 /// Draws `source`, a .dot file, as `file` in the same folder, in the format that its ending says. Empty, or

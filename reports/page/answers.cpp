@@ -198,8 +198,8 @@ std::optional<Rounded> rounded_by(const RunGradients& gradients) {
   return rounded;
 }
 
-/// Whose histograms tell which scale would do: those of FP32, where nothing was made zero before it was
-/// counted; without them the run's own.
+/// The configuration whose histograms show which scale would do: FP32, where nothing became zero before it
+/// was counted; without FP32 the run's own.
 std::size_t best_witness(const WorkloadMaterial& material, std::size_t index) {
   for (std::size_t i = 0; i < material.summary.rows.size(); ++i)
     if (material.summary.rows[i].is_reference && !material.gradients[i].snapshots.empty()) return i;
@@ -262,7 +262,7 @@ std::string scales_clause(const WorkloadMaterial& material, std::size_t index) {
                                named(scale.asks_most), at_greatest ? " on" : up_to);
 }
 
-/// As good as FP32, where FP32 was trained and the runs tell.
+/// As good as FP32, or not judged against FP32.
 bool equal_where_judged(const SummaryRow& row) {
   return row.is_reference || !row.against_reference || row.against_reference->word == Word::equal;
 }

@@ -25,7 +25,7 @@ struct PageExtent {
 /// `summaries`: summarise(set).
 PageExtent extent_of(const RunSet& set, const std::vector<WorkloadSummary>& summaries);
 
-/// In one paragraph: what stands for how many runs, and what is left out. Empty without runs.
+/// One paragraph: which runs represent how many, and what is left out. Empty without runs.
 std::string extent_words(const RunSet& set, const PageExtent& extent);
 
 }  // namespace fp16lab::reports

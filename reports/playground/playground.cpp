@@ -212,8 +212,8 @@ Json zones(const ExponentHistogram& values, double recorded, DType format, int l
 using namespace fp16lab;
 using namespace fp16lab::playground;
 
-/// As `fp16lab inspect VALUE --json` answers, in one line. `format`: one of the user's own besides ("6,10"),
-/// or "".
+/// As `fp16lab inspect VALUE --json` answers, in one line. `format`: a format of the user's own ("6,10") that
+/// the answer has too, or "".
 FP16LAB_ENTRY const char* fp16lab_playground_inspect(const char* value, const char* format) {
   return answer([&] {
     std::vector<analysis::NamedFormat> formats = analysis::named_formats();

@@ -19,7 +19,7 @@ function save(name, type, text) {
   link.click();
   URL.revokeObjectURL(link.href);
 }
-// A picture as a file of its own: what the page's style sheet says is written into it.
+// A picture as a file of its own, with the page's style sheet written into it.
 const written = ['fill', 'stroke', 'stroke-width', 'stroke-dasharray', 'stroke-opacity', 'fill-opacity', 'font-size', 'font-weight', 'font-family', 'text-anchor', 'paint-order'];
 function svgFile(shown) {
   const copy = shown.cloneNode(true), paper = getComputedStyle(document.body).backgroundColor;
