@@ -165,7 +165,7 @@ void convolve(std::string_view wanted, std::uintptr_t x, std::uintptr_t weight, 
                       reinterpret_cast<float*>(result), threads);
 }
 
-/// Generations, oldest first: of each its rows as (operands, accumulator, source).
+/// Maps each generation, oldest first, to its rows as (operands, accumulator, source).
 nb::dict models() {
   nb::dict result;
   for (const std::string_view name : tensor_core_names()) {

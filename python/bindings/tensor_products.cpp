@@ -60,7 +60,7 @@ struct Optional {
 using Extents = std::array<std::int64_t, 4>;
 Shape shape_of(const Extents& extents) { return {extents[0], extents[1], extents[2], extents[3]}; }
 
-/// The sums of a product, in FP32, before they were rounded; nothing where nobody asked.
+/// The sums of a product, in FP32, before they were rounded; nothing if the caller did not ask for them.
 using Sums = std::optional<ExponentHistogram>;
 
 /// The products of one generation of tensor cores, for as many threads.

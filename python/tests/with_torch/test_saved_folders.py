@@ -54,7 +54,7 @@ def at_event(wanted, strike, act):
 
 
 def steps_at(path):
-    """Of the run that is there, whole; 0: none is."""
+    """The steps of the whole run at `path`; 0: there is none."""
     if not path.exists():
         return 0
     run = fp16lab.load_run(path, "numpy")
