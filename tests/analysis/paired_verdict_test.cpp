@@ -66,7 +66,7 @@ TEST(SingleRunBand, IsWiderThanTheMeansBySqrtOfNPlusOne) {
 
 TEST(SingleRunBand, NeedsThreeValuesThatAreNotAllTheSame) {
   EXPECT_FALSE(single_run_band(std::array{0.3, 0.4}));
-  EXPECT_FALSE(single_run_band(std::array{0.0, 0.0, 0.0})) << "no run is told by a band without width";
+  EXPECT_FALSE(single_run_band(std::array{0.0, 0.0, 0.0})) << "a band without width judges no run";
   EXPECT_TRUE(single_run_band(std::array{0.0, 0.0, 0.1}));
 }
 

@@ -232,7 +232,7 @@ TEST_F(MindSporeScalerTest, NeitherChecksNorUnscalesAndTakesEveryStep) {
   EXPECT_EQ(bytes_of(*backend, a.gradient), gradient);
   scaler.step(*first);
   scaler.update();
-  EXPECT_EQ(values_of(*backend, a.value), (std::vector<float>{1.0f - 512.0f, 1.5f})) << "nobody divided";
+  EXPECT_EQ(values_of(*backend, a.value), (std::vector<float>{1.0f - 512.0f, 1.5f})) << "no division";
   iterate(infinity);
   EXPECT_EQ(values_of(*backend, a.value).at(0), -infinity);
   EXPECT_EQ(state().taken_steps[0], 2u);

@@ -192,7 +192,7 @@ TEST(LogMaxPolicy, UnscalingIsInexact) {
 
 TEST(PopartPolicy, AFullUpperBinReducesAnEmptyOneRaises) {
   Fed fed({.policy = "popart", .initial_scale = 1024});
-  EXPECT_EQ(fed.good({{-5, 1000}, {11, 1}}), 11) << "(2048, 4096] lies below the edge";
+  EXPECT_EQ(fed.good({{-5, 1000}, {11, 1}}), 11) << "(2048, 4096] is below the edge";
   // The edge is 8188: whole bins count, so (4096, 8192] is above it.
   EXPECT_EQ(fed.good({{-5, 1000}, {12, 1}}), 10);
   EXPECT_EQ(fed.good({{-5, 1000}, {30, 1}}), 9);

@@ -97,7 +97,7 @@ class PassOrder : public testing::Test {
 
 TEST_F(PassOrder, IsScaleShardFp8ChanceUnscale) {
   EXPECT_EQ(from_tape(), by_hand(exponent));
-  EXPECT_NE(from_tape(), by_hand(0)) << "these numbers do not tell one order from another";
+  EXPECT_NE(from_tape(), by_hand(0)) << "these numbers do not distinguish the orders";
 }
 
 }  // namespace

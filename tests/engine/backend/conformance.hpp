@@ -76,7 +76,7 @@ class BackendConformance : public testing::TestWithParam<BackendFactory> {
       backend_->download(whole, bytes);
       for (std::size_t i = bytes.size() - guard_bytes; i < bytes.size(); ++i)
         ASSERT_EQ(bytes[i], sentinel)
-            << "byte " << i << " of " << whole.describe() << " is behind the output";
+            << "byte " << i << " of " << whole.describe() << " is past the output end";
     }
     guarded_.clear();
   }

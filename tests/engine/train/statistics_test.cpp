@@ -86,7 +86,7 @@ TEST(Statistics, ThePolicyDecidesByWhatAnObserverSees) {
         EXPECT_GT(world.seen.statistics[i].activation.total(), 0u);
         amp::advance(rule, step, {.found_inf = record.found_inf, .statistics = &world.seen.statistics[i]});
       }
-      EXPECT_GT(scales.size(), 1u) << "a scale that rests would not tell";
+      EXPECT_GT(scales.size(), 1u) << "a constant scale would prove nothing";
       // And the policy needs no observer.
       EXPECT_EQ(World(scaler, level, false).hashes(), world.hashes());
     }

@@ -238,7 +238,7 @@ TEST(Trainer, AllocatesNothingOnceWarm) {
     const PoolStatistics later = emulated.memory_statistics();
     EXPECT_GT(later.allocations, warm.allocations);
     EXPECT_EQ(later.system_allocations, warm.system_allocations);
-    EXPECT_EQ(later.bytes_in_use, warm.bytes_in_use) << "a step keeps nothing behind";
+    EXPECT_EQ(later.bytes_in_use, warm.bytes_in_use) << "a step leaves nothing allocated";
   }
 }
 

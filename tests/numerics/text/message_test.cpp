@@ -99,7 +99,7 @@ TEST(Message, WaitsForAPipeThatDoesNotBlockButNotForEver) {
   EXPECT_TRUE(write_text(ends[1], text));
   reader.join();
   EXPECT_EQ(got, text);
-  EXPECT_FALSE(write_text(ends[1], text)) << "nobody reads any more";
+  EXPECT_FALSE(write_text(ends[1], text)) << "the reader is gone";
   EXPECT_EQ(errno, EAGAIN);
   close(ends[0]);
   close(ends[1]);

@@ -139,7 +139,7 @@ TEST_F(RunDigests, OlderFoldersHaveNoneAndAreReadAsTheyWere) {
   EXPECT_TRUE(read_run_folder(folder).finished());
   std::string steps = read_file(folder / run_file::steps);
   write_raw(run_file::steps, steps.replace(steps.find("1,0.3333"), 8, "1,0.3332"));
-  EXPECT_EQ(said(), "") << "nobody knows";
+  EXPECT_EQ(said(), "") << "no digest shows the change";
 }
 
 TEST_F(RunDigests, TheDigestsAreThoseOfSha256sum) {
