@@ -51,7 +51,7 @@ def plot_histogram(histogram: Histogram, scale: float = 1.0, format: str = "f16"
 
 
 def plot_summation_tree(tree: Any, axes: Any = None) -> Any:
-    """Of SummationTree.plot, which says what it takes."""
+    """Implements SummationTree.plot, which documents the arguments."""
     try:
         from matplotlib import pyplot
     except ImportError:
@@ -75,7 +75,7 @@ def plot_summation_tree(tree: Any, axes: Any = None) -> Any:
 
 
 def save_summation_tree(tree: Any, path: Any) -> None:
-    """Of SummationTree.save: a figure by the ending of the path."""
+    """Implements SummationTree.save: a figure by the ending of the path."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -75,7 +75,7 @@ std::vector<std::string> differences(const std::vector<FlatConfig>& settings,
     std::string& list = all.emplace_back();
     for (const auto& [key, text] : settings[i]) {
       const Value& value = values.at(key);
-      // Where a key is not there, it is as good as empty.
+      // A missing key is as good as an empty one.
       if (value.one && (value.bearers == bearers.size() || text.empty())) continue;
       // Groups name a policy's parameters as the policy does: "growth_interval=200".
       std::string_view name = key;
@@ -179,7 +179,7 @@ std::vector<FlatConfig> settings_of(const std::vector<Run>& runs,
   return settings;
 }
 
-/// "fp32-twin" says what "FP32 twin" says.
+/// "fp32-twin" means the same as "FP32 twin".
 bool same_words(std::string_view a, std::string_view b) {
   const auto plain = [](unsigned char c) { return c == '-' ? ' ' : std::tolower(c); };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
@@ -215,7 +215,7 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
     const std::string name = names.size() > most_names
                                  ? fmt::format("{}, {} and {} more", names[0], names[1], names.size() - 2)
                                  : fmt::format("{}", fmt::join(names, ", "));
-    // "policy-torch" of "FP16 torch" says as little as "fp32" of "FP32".
+    // "policy-torch" adds as little to "FP16 torch" as "fp32" to "FP32".
     const std::string_view said = std::string_view(group.label).substr(group.label.find(' ') + 1);
     const bool says_more = !same_words(name, group.label) && !same_words(name, "policy-" + std::string(said));
     if (!name.empty() && says_more) group.label = name + ": " + group.label;

@@ -34,7 +34,7 @@ function drawFigure(figure, {width: outer = figure.width ?? (figure.columns > 1 
   const width = outer < 420 ? 1.3 * outer : outer, margin = 10, inner = width - 2 * margin;
   const all = figure.panels.every(panel => panel.kind === 'histogram') ? fitted(figure.panels) : figure.panels;
   const columns = Math.max(1, Math.min(figure.columns ?? 1, Math.floor((inner + 24) / (24 + Math.max(...all.map(panel => kinds[panel.kind].column ?? 246))))));
-  // Below one another each panel says what the first one says for all that are side by side.
+  // In a column each panel has the text that the first one has for all panels in a row.
   const alone = panel => columns > 1 || panel.kind !== 'plot' ? panel : {...panel, labels: undefined, y: {...panel.y, hidden: false}};
   const panels = all.map(panel => drawPanel(alone(panel), (inner - 24 * (columns - 1)) / columns));
   const lines = title ? wrapped(figure.title, inner, 14.5 / 12 * boldSize) : [], axes = figure.axes && all.length > 1 ? wrapped(figure.axes, inner) : [];

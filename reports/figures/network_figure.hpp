@@ -12,8 +12,8 @@ namespace fp16lab::reports {
 /// products are below the layer that they follow, if nothing else is. std::runtime_error for other JSON.
 std::string network_dot(std::string_view model);
 
-/// Draws `source`, a .dot file, as `file` in the same folder, in the format that its ending says. Empty, or
-/// one line that says what failed ("graphviz is not installed ...").
+/// Draws `source`, a .dot file, as `file` in the same folder, in the format of its ending. Returns "", or one
+/// line with the reason of a failure ("graphviz is not installed ...").
 std::string run_graphviz(const std::filesystem::path& source, const std::filesystem::path& file,
                          const std::string& program = "dot");
 

@@ -61,7 +61,7 @@ struct Loss {
   std::uint64_t values = 0;
 };
 
-/// Recorded, or, where nothing was cast, what scale 1 would do.
+/// The recorded loss, or, where nothing was cast, that of scale 1.
 Loss loss_of(const RunGradients& gradients, std::size_t tensor) {
   CastCounts casts;
   bool cast = false;
@@ -76,7 +76,7 @@ Loss loss_of(const RunGradients& gradients, std::size_t tensor) {
   return {analysis::rates_of(counts).lost.middle(), counts.total - counts.zero};
 }
 
-/// The one that the account names where that is what stopped the training; else the one that loses most.
+/// The tensor that the account names if it stopped the training; else the one that loses most.
 std::optional<std::size_t> worst_tensor(const RunGradients& gradients,
                                         const std::optional<analysis::Account>& account) {
   if (account && account->worst() != nullptr && account->worst()->trouble <= analysis::Trouble::overflow) {
@@ -106,7 +106,7 @@ std::string trouble_sentence(const WorkloadMaterial& material, std::size_t index
     return fmt::format(
         "{} recorded no gradient histograms (observe.histograms_every), so what underflows is not known.",
         name_of(material, index));
-  // Two shares of two things: each says of what, and over which runs.
+  // Two shares of two things: each names its whole and its runs.
   const std::vector<ExploredRun>& explored = material.explored[index];
   std::string worst;
   if (tensor)

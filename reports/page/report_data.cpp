@@ -36,8 +36,8 @@ OrderedJson changes_json(const std::vector<ScaleTrace::Change>& changes) {
   return array;
 }
 
-/// What the figure of final quality shows of a row: against the reference where there is one, in the metric's
-/// unit. Null for the reference itself, and where nothing has ended.
+/// The row's part in the figure of final quality: against the reference where there is one, in the metric's
+/// unit. Null for the reference itself, and where no run has ended.
 OrderedJson outcome_json(const Metric& metric, const SummaryRow& row, const SummaryRow* reference) {
   if (row.final_values.empty() || &row == reference) return nullptr;
   std::vector<double> values;

@@ -348,7 +348,7 @@ TEST_F(AccountOfRuns, NextIsWhatMendsAnOverflowThatIsExplained) {
   EXPECT_THAT(next(tried).next,
               HasSubstr("'my net.toml' --set scaler.policy=fixed --set 'scaler.initial_scale=2^19' -o "));
   given_.clear();
-  // No scale is known, and this one never moved: a policy that lowers it.
+  // No scale is known, and this one never moved: the advice is a policy that lowers it.
   EXPECT_THAT(next({backward_culprit(1, 0x1p40, std::nullopt)}).next,
               HasSubstr("--set scaler.policy=torch -o "));
   // No scale does.

@@ -1,4 +1,4 @@
-// What hist says of other tensors than gradients: the zones of updates against weights that are really
+// The output of hist for tensors other than gradients: the zones of updates against weights that are really
 // rounded, and the tables.
 #include "analysis/observed_output.hpp"
 

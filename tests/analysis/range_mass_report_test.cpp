@@ -105,8 +105,7 @@ TEST(RangeMassReport, CastsAreWhatWasStoredNotWhatFp16WouldDo) {
   EXPECT_EQ(report.casts()[2].dtype, DType::e5m2);
   EXPECT_EQ(report.casts()[2].counts, (CastCounts{.values = 3, .underflow = 2}));
   EXPECT_EQ(report.merged().at_scale(f16, 2).total, 8u);
-  // At the recorded scale the histogram before the cast says the same: zeros are counted apart from what is
-  // lost.
+  // At the recorded scale the histogram before the cast gives the same: it counts zeros apart from losses.
   const RangeCounts counts = report.tensor("w").at_scale(f16, 2);
   EXPECT_EQ(counts.zero, 3u);
   EXPECT_EQ(counts.lost, (CountInterval{2, 2}));

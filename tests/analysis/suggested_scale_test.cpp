@@ -1,4 +1,4 @@
-// Which scale is suggested, against values that are rounded one by one.
+// The suggested scale, against values that are rounded one by one.
 #include "analysis/suggested_scale.hpp"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// What a program that links fp16lab computes, as digests: the same whatever flags, compiler and kind of
-// library it was built with. Half of it is arithmetic in headers, which those flags compile.
+// Digests of what a program that links fp16lab computes: they do not depend on flags, compiler or kind of
+// library. Half of it is arithmetic in headers, which those flags compile.
 #include <array>
 #include <cmath>
 #include <cstdio>

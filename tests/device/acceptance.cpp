@@ -260,7 +260,7 @@ std::vector<Section> chosen(const Given& given) {
   return all;
 }
 
-/// Where a process writes: a file, or what we write to.
+/// The output of a process: a file, or our own output.
 class Log {
  public:
   explicit Log(const fs::path& file) {

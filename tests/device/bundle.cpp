@@ -52,7 +52,7 @@ std::string filter_of(const testing::TestInfo& test) {
   return filter;
 }
 
-/// What nvidia-smi says, where it is there.
+/// The output of nvidia-smi, if the machine has it.
 void add_nvidia_smi(int ordinal, std::vector<std::pair<std::string, std::string>>& facts) {
   const std::filesystem::path program = experiments::program_called("nvidia-smi");
   if (program.empty()) return;

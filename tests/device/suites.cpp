@@ -63,7 +63,7 @@ class CaseTest final : public testing::Test {
   BundleListener* bundles_;
 };
 
-/// Says what everything else was measured on.
+/// Prints the device that all other results come from.
 class DeviceTest final : public testing::Test {
  public:
   explicit DeviceTest(const Settings& settings) : settings_(&settings) {}

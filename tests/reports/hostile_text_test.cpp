@@ -329,7 +329,8 @@ TEST_F(HostileText, IsATagOfTensorboardInUtf8) {
   EXPECT_EQ(bytes.find(hostile), std::string::npos);
 }
 
-// A parser of XML says what it reads in a picture: the names, but for what moves a terminal or turns lines round.
+// An XML parser shows what it reads in a picture: the names, but for what moves a terminal or turns lines
+// round.
 TEST_F(HostileText, IsReadBackFromAPicture) {
   const std::vector<std::string> pieces{"\"",
                                         "\\",

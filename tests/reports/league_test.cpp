@@ -247,7 +247,8 @@ TEST(Provenance, ListsThreeHundredRunsOfABuildAndCountsTheOthers) {
   EXPECT_EQ(groups[1].at("runs")[0][0], "the-run-310");
 }
 
-/// Many runs of many tensors, each observed often: the page stays below its limit and says what it left out.
+/// Many runs of many tensors, each observed often: the page stays below its limit and states what it left
+/// out.
 TEST_F(Reports, AnyRunFitsInAPage) {
   std::vector<std::filesystem::path> folders;
   constexpr std::uint64_t observed = 36;

@@ -247,7 +247,7 @@ def _convolution_backward(
 
 
 def _fused_attention(run: Run, func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Of FP32 where torch multiplies; otherwise lab.emulate has put its own attention in its place."""
+    """Attention in FP32 where torch multiplies; otherwise lab.emulate has replaced it by its own."""
     run.emulates(func, *args[:3], unless="it was called directly; scaled_dot_product_attention is emulated")
     return func(*args, **kwargs)
 

@@ -256,11 +256,11 @@ class GradScaler(torch.amp.GradScaler):
             self._narrow_format = own
 
     def _clear_statistics(self) -> None:
-        """Of 16-bit gradients and of others; where there are 16-bit ones, only they overflow or vanish."""
+        """Clears those of 16-bit gradients and of others; where there are 16-bit ones, only they overflow or vanish."""
         self._narrow = self._wide = self._narrow_format = None
 
     def _statistics(self, policy: _core.Policy) -> tuple[_core.Histogram | None, _core.Histogram | None, str | None]:
-        """Of FP32 gradients, of 16-bit ones, and their format; of all ranks."""
+        """The histograms of FP32 gradients, of 16-bit ones, and their format; from all ranks."""
         self._tally.read()
         counts = [None if each is None else each.histogram for each in (self._wide, self._narrow)]
         own = (counts[0], counts[1], self._narrow_format)

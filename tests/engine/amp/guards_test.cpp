@@ -104,7 +104,7 @@ TEST(Guards, UnscalingUndoesScalingForPowersOfTwo) {
     }
   }
   EXPECT_GT(tried, 1000000u);
-  // 0.8 of a power of two does not: that is what inexact_unscaling warns of.
+  // 0.8 of a power of two does not: inexact_unscaling warns of that.
   std::uint64_t changed = 0;
   for (std::uint32_t code = 0x0400; code < 0x7c00; code += 7) {
     const float g =

@@ -74,7 +74,7 @@ TEST(PeerLists, EveryListedOpThatWeHaveIsInTheSameListHere) {
           << where(row, dtype) << ", here " << name_of(*op);
     }
   }
-  // So many of their ops exist here; fewer would mean that names were lost.
+  // The number of their ops that exist here; fewer would mean that names were lost.
   EXPECT_GE(compared[Dialect::torch], 2 * 25);
   EXPECT_GE(compared[Dialect::paddle], 2 * 20);
   EXPECT_GE(compared[Dialect::mindspore], 2 * 8);

@@ -84,7 +84,7 @@ std::vector<std::uint64_t> train_with(Backend& backend, const ScalerOptions& opt
   return weights;
 }
 
-/// The same loop by somebody who has never heard of loss scaling.
+/// The same loop without loss scaling.
 std::vector<std::uint64_t> train_without(Backend& backend, const optim::OptimizerOptions& optimizer,
                                          double clip = 0) {
   Model model(backend, optimizer);

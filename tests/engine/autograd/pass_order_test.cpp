@@ -1,5 +1,5 @@
-// The order of what a backward pass does to a gradient besides vjps (engine/autograd/backward_pass.hpp): all
-// of it at once, beside the same steps by hand.
+// The order in which a backward pass changes a gradient between vjps (engine/autograd/backward_pass.hpp): all
+// steps of it at once, against the same steps by hand.
 #include <cmath>
 #include <vector>
 

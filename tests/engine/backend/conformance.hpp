@@ -48,7 +48,7 @@ inline const CastProbe& settled(Backend& backend, CastProbe& probe) {
   return probe;
 }
 
-/// What std::invalid_argument says of a call.
+/// The message of the call's std::invalid_argument.
 template <class Call>
 std::string refusal(const Call& call) {
   try {

@@ -182,7 +182,7 @@ TEST_F(DataTest, LooksWhereItWasToldAndNowhereElse) {
   EXPECT_THAT(error, AllOf(HasSubstr("train-images-idx3-ubyte"), HasSubstr("nowhere"),
                            HasSubstr("dataset-fashion-mnist")));
   EXPECT_THAT(message_of([&] { find_dataset("minst", {}); }), HasSubstr("unknown data set 'minst'"));
-  // The same four files are MNIST, where somebody says so.
+  // The same four files are MNIST if the caller names MNIST.
   EXPECT_EQ(load_dataset("mnist", find_dataset("mnist", folder_ / "explicit"), Split::train).count(), 20);
   EXPECT_THAT(message_of([&] { find_dataset("mnist", folder_ / "nowhere"); }),
               AllOf(HasSubstr("mnist: train-images-idx3-ubyte.gz is not in"),

@@ -1,4 +1,4 @@
-// Recorded rates: what a step says of its casts is what an onlooker counts who sees every value before and
+// Recorded rates: a step's counts of its casts equal those of an observer that sees every value before and
 // after its rounding, over formats, dialects and levels.
 #include <algorithm>
 #include <cmath>

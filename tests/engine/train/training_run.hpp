@@ -51,7 +51,7 @@ struct RunSetup {
   OptimizerOptions optimizer{.name = optim::Algorithm::adam, .learning_rate = 0.01};
 };
 
-/// Keeps what a run says, and its checkpoints if there is a folder for them.
+/// Keeps a run's records, and its checkpoints if there is a folder for them.
 struct Recorder final : Tap {
   std::vector<StepRow> steps;
   std::vector<EvaluationRow> evaluations;

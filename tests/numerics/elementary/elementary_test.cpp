@@ -103,7 +103,7 @@ TEST(Elementary, ConstantExpressions) {
   EXPECT_EQ(bits_of(folded), bits_of(gelu_f32(small) + sin_f32(huge)));
 }
 
-// Every compiler, CPU and optimisation level must give these bits; whoever changes one says so here.
+// Every compiler, CPU and optimisation level must give these bits; a change of them needs a change here.
 TEST(Elementary, Digest) {
   for (const ElementaryProperties& f : elementary_properties) {
     std::uint64_t digest = 0;

@@ -263,7 +263,7 @@ TEST(ZoneMass, ZonesContainTheValues) {
 TEST(ZoneMass, EdgesCutOneBinEach) {
   // 2^-14 and 40000 are alone in their bins: by the counts of the bins, each may be in either zone.
   ExponentHistogram histogram = histogram_of({0x1p-14f, 40000.0f, 0x1p-25f, 1.0f});
-  // That 40000 is the greatest of all says where it is.
+  // 40000 is the greatest of all, which fixes its place.
   EXPECT_EQ(zone_mass(histogram, fp16_range, 1.0).l1.overflow.inside, MassInterval{});
   histogram.forget_extremes();
   const ZoneMass mass = zone_mass(histogram, fp16_range, 1.0);

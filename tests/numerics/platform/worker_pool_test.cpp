@@ -1,4 +1,4 @@
-// share_tasks: every task once, whoever is late, nested, from several threads, after a fork.
+// share_tasks: every task once, whichever thread is late, nested, from several threads, after a fork.
 #include "numerics/platform/worker_pool.hpp"
 
 #include <gtest/gtest.h>

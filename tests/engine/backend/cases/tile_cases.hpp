@@ -36,9 +36,9 @@ struct TiledConvolution {
 /// single tap.
 std::vector<TiledConvolution> tiled_convolutions(const engine::tile::Gpu& gpu);
 
-/// One product or convolution as a case of the verb "WHAT f16, 128x256 tiles", the tiles being those that the
+/// One product or convolution as a case of the verb "WHAT f16, 128x256 tiles", with the tiles that the
 /// planner chooses on `gpu`: all bits of the accumulators, and rounded, with counts of what was rounded.
-/// `one.size` is not looked at.
+/// `one.size` does not matter.
 VerbCase product_case(const std::string& what, const TiledProduct& one, std::int64_t k, bool transpose_a,
                       bool transpose_b, const engine::tile::Gpu& gpu);
 VerbCase convolution_case(const std::string& what, const TiledConvolution& one, const engine::tile::Gpu& gpu);

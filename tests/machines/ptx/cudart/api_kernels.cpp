@@ -98,7 +98,7 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** parameters) {
   return on_device("cudaLaunchKernelExC", [=](Simulation& simulation, Device& device) {
     for (unsigned i = 0; i < config->numAttrs; ++i) {
-      // It allows a kernel to begin early; one that begins late is as it says.
+      // It allows a kernel to begin early; one that begins late complies.
       if (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization) continue;
       say("cudaLaunchKernelExC: attribute " + std::to_string(static_cast<int>(config->attrs[i].id)) +
           " is not modelled");

@@ -31,7 +31,7 @@ const Capability& capability_of(int architecture);
 /// A block's shared memory where a kernel was not given more by cudaFuncSetAttribute.
 inline constexpr std::size_t default_shared_bytes = 48 * 1024;
 
-/// Executes kernels: the PTX machine, or what a test puts in its place.
+/// Executes kernels: the PTX machine, or a test's replacement.
 class KernelExecutor {
  public:
   virtual ~KernelExecutor() = default;
@@ -93,7 +93,7 @@ class Device {
   Stream& default_stream() { return *streams.front(); }
   /// All streams that do not capture.
   void synchronize();
-  /// Nothing once the device has failed.
+  /// Does nothing once the device has failed.
   void perform(const Operation& operation);
   /// cudaSuccess, or why every call fails.
   cudaError_t failure() const { return failure_; }

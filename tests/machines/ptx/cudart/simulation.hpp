@@ -85,7 +85,7 @@ class Simulation {
   std::map<const void*, std::size_t> page_locked;                ///< bytes by address
   std::unordered_map<const void*, RegisteredKernel> registered;  ///< by host function
 
-  /// Refusal: there is none.
+  /// Refusal if there is none.
   Device& current();
   /// The one that has [address, address + bytes); nullptr.
   Device* owner(const void* address, std::size_t bytes) const;

@@ -55,7 +55,7 @@ class NewFolderTest : public Files {
     fill(made.made(), "new");
     made.commit(true);
   }
-  /// As nothing had happened, but for an old folder or none.
+  /// Empties the folder; with `old`, an old run is in it.
   void begin(bool old) const {
     for (const auto& entry : std::filesystem::directory_iterator(folder)) std::filesystem::remove_all(entry);
     if (old) fill(run, "old");

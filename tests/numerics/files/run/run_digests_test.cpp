@@ -53,7 +53,7 @@ class RunDigests : public Files {
     std::fstream file(folder / name, std::ios::binary | std::ios::in | std::ios::out);
     file.seekp(static_cast<std::streamoff>(at)).put(byte);
   }
-  /// What reading the folder says: an error, damage, notes; empty where it is read as a run to judge.
+  /// The reader's words on the folder: an error, damage, notes; empty where it is read as a run to judge.
   std::string said() const {
     try {
       const RunFolder run = read_run_folder(folder);

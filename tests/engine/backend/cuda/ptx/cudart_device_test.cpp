@@ -1,4 +1,4 @@
-// What the PTX machine's CUDA runtime says of its devices, which launches it refuses, and how it fails: as
+// What the PTX machine's CUDA runtime reports of its devices, which launches it refuses, and how it fails: as
 // CUDA documents it for compute capabilities 7.5, 8.0 and 9.0.
 #include "tests/engine/backend/cuda/ptx/cudart_support.hpp"
 

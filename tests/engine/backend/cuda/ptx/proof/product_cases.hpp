@@ -27,8 +27,8 @@ struct GemmCase {
 
 enum class ConvolutionVerb : std::uint8_t { forward, input_gradient, weight_gradient };
 
-/// x (images, inputs, height, width), weight (outputs, inputs / groups, taps); the verb says which of the
-/// three is made.
+/// x (images, inputs, height, width), weight (outputs, inputs / groups, taps); the verb decides which of the
+/// three is the result.
 struct ConvolutionCase {
   ConvolutionVerb verb = ConvolutionVerb::forward;
   DType multiplied = DType::f16;
