@@ -22,7 +22,7 @@ struct GradientSnapshot {
   std::vector<ExponentHistogram> histograms;     ///< before the cast, still carrying their tensor's scale
   std::vector<std::optional<CastCounts>> casts;  ///< what the cast did; none without a cast (FP32)
                                                  ///< or without an observer (see cast_counts)
-  std::vector<double> scales;                    ///< of each tensor: policies may scale layers apart
+  std::vector<double> scales;                    ///< one per tensor: policies may scale layers apart
   bool one_scale() const;
 };
 
@@ -44,7 +44,7 @@ struct RunGradients {
   /// "FP16", or "FP16 and FP32" where tensors differ.
   std::string format_names() const;
 
-  std::vector<std::map<double, ExponentHistogram>> by_scale;  ///< of each tensor, over every observed step
+  std::vector<std::map<double, ExponentHistogram>> by_scale;  ///< one per tensor, over every observed step
 };
 
 /// `limit` of `count` places, evenly chosen, the first and the last among them; all where there are no more.

@@ -23,7 +23,7 @@ struct Metric {
   double margin = 1;  ///< within which a difference counts as equal, in unit(): report.margin.*
 
   bool higher_is_better() const { return quantity == Quantity::accuracy; }
-  std::string_view unit() const { return higher_is_better() ? "points" : "%"; }  ///< of differences
+  std::string_view unit() const { return higher_is_better() ? "points" : "%"; }  ///< the differences' unit
   /// In the metric's own sign: analysis::accuracy_difference, or loss_difference, in the unit of percent_of.
   double difference(double variant, double reference) const;
   double badness(double difference) const { return higher_is_better() ? -difference : difference; }
@@ -35,10 +35,10 @@ struct SummaryRow {
   int runs = 0;                      ///< all of them, also unfinished and missing ones
   std::vector<std::string> missing;  ///< names of runs that a sweep planned and that are not there
   int untold = 0;                    ///< finished runs for which lab.watch got no loss
-  std::vector<double> final_values;  ///< of the metric, one a judged seed; NaN for a run that diverged
+  std::vector<double> final_values;  ///< the metric's, one a judged seed; NaN for a run that diverged
   std::vector<double> final_losses;  ///< the same on the loss; equal where the metric is one
-  std::vector<std::uint64_t> seeds;  ///< of final_values
-  std::size_t different_seeds = 0, planned_seeds = 0;  ///< of final_values, and of all runs; each once
+  std::vector<std::uint64_t> seeds;  ///< those of final_values
+  std::size_t different_seeds = 0, planned_seeds = 0;  ///< in final_values, and in all runs; each once
   /// Digest of the judged runs' seeds, state hashes and final values: equal for runs that are the same bit
   /// for bit. 0 where no state was recorded.
   std::uint64_t bits = 0;
@@ -54,9 +54,9 @@ struct SummaryRow {
   /// its step had. Absent where nothing was observed or rounded: FP32 has no rate.
   std::optional<CastCounts> casts;
   std::uint64_t steps = 0, skipped = 0;  ///< over all runs
-  double last_scale = 1;                 ///< of the first run
+  double last_scale = 1;                 ///< the first run's
   double seconds_per_step = 0;           ///< median of the runs' medians
-  std::optional<RunMemory> memory;       ///< of the first run that recorded it: shapes make it, not seeds
+  std::optional<RunMemory> memory;       ///< from the first run that has it: shapes make it, not seeds
 
   /// Worse than FP32's own noise: worse against FP32 and against its twin. False where one of the two is
   /// equal or better; nothing where that is undecided, and where there is no twin to judge by.

@@ -17,7 +17,7 @@ struct Answers {
   std::string costs;  ///< what it costs against FP32 and against FP32's own noise
   std::string fixes;  ///< which scale or policy fixes it
   std::optional<std::size_t> configuration{};  ///< index into workload->configurations
-  std::optional<std::size_t> tensor{};         ///< of its gradients: the one that loses most
+  std::optional<std::size_t> tensor{};         ///< the gradient that loses most
 };
 Answers answers_of(const WorkloadMaterial& material);
 

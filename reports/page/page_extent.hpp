@@ -12,7 +12,7 @@ namespace fp16lab::reports {
 
 // A page is read from top to bottom and opens at once; beyond these its tables and curves are data.
 inline constexpr std::size_t most_workloads = 60;        ///< with a section each
-inline constexpr std::size_t most_configurations = 150;  ///< of one workload
+inline constexpr std::size_t most_configurations = 150;  ///< per workload
 inline constexpr std::size_t most_rows = 300;            ///< configurations of all workloads
 
 /// What has sections, tables, curves and figures: the first workloads by name, each with FP32, its twin, the

@@ -15,7 +15,7 @@ namespace fp16lab::reports {
 
 struct ReportOptions {
   std::string title = "fp16lab report";
-  DrawingOptions drawing{};      ///< of the figures that are files
+  DrawingOptions drawing{};      ///< the figures that are files
   std::string graphviz = "dot";  ///< program that draws networks
   /// The page is written again as its runs go on: browsers load it anew after so many seconds, and pictures
   /// wait for the last time. 0: this is the last time.

@@ -39,13 +39,13 @@ using experiments::Verdict;
 struct Given {
   bool rehearse = false, quick = false, first = false;
   std::vector<std::string> sections;
-  int seconds = 0;  ///< of each process; 0: as its section says
+  int seconds = 0;  ///< limit of each process; 0: its section's
 };
 
 struct Command {
   fs::path program;  ///< empty: it is not here
   std::vector<std::string> arguments;
-  std::string name = {};  ///< of its log, where a section has several; empty: it writes to stdout
+  std::string name = {};  ///< its log's name, where a section has several; empty: stdout
   int failing = 5;        ///< the exit status that says that a check failed
   fs::path counts = {};   ///< where GoogleTest writes how many tests ran
 };

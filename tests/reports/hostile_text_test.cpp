@@ -119,7 +119,7 @@ Hostility make_hostile(OrderedJson& json, const std::string& path, const Reads& 
       ++all.accepted;
     } catch (const std::runtime_error& error) {
       std::string what = error.what();
-      if (what.starts_with(path)) what.erase(0, path.size());  // which whoever says it makes printable
+      if (what.starts_with(path)) what.erase(0, path.size());  // printing makes the path printable
       EXPECT_TRUE(is_printable(what)) << what;
       EXPECT_LT(std::string_view(error.what()).size(), 4000u);
       change_back();

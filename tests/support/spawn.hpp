@@ -25,7 +25,7 @@ struct Finished {
   std::string out;
   std::string err;
   long peak_kb = 0;    ///< greatest resident set
-  double seconds = 0;  ///< of processors, its own and those of the children that it waited for
+  double seconds = 0;  ///< processor time, its own and that of the children that it waited for
 };
 
 inline std::string slurp(const std::filesystem::path& path) {

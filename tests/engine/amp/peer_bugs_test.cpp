@@ -155,7 +155,7 @@ TEST_F(NearTheTop, N06_GrowthStopsBelowInfinityAndALoadedInfinityComesBack) {
   iterate(infinity);
   EXPECT_EQ(scale(), 0x1p126);
 
-  StepState loaded = state();  // a checkpoint of somebody else's scaler
+  StepState loaded = state();  // a checkpoint of another library's scaler
   amp::TorchScaling::State policy{.scale = infinity, .growth_tracker = 0};
   std::memcpy(loaded.policy.data(), &policy, sizeof(policy));
   loaded.set_scale(static_cast<double>(infinity));

@@ -36,7 +36,7 @@ RunSetup setup_of(Level level, double scale, std::int64_t accumulate) {
 
 struct HandResult {
   HandModel generator, discriminator;
-  HostValues last_gradients;  ///< of the generator, then of the discriminator, as their optimizers got them
+  HostValues last_gradients;  ///< the generator's, then the discriminator's, as their optimizers got them
   std::vector<double> scales, losses;
 };
 

@@ -28,7 +28,7 @@ constexpr std::size_t little = layers * 4 * width * sizeof(float) + 32 * 64;
 static_assert(little < weight / 2, "the bounds below tell a gradient of a weight, 16 bits wide or more");
 
 struct Measured {
-  std::size_t peak = 0;         ///< of all steps
+  std::size_t peak = 0;         ///< over all steps
   std::size_t activations = 0;  ///< that the forward pass of the last step has left
 };
 

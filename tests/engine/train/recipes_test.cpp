@@ -37,7 +37,7 @@ struct HandResult {
   HandModel model;
   std::vector<double> scales;  ///< used in each step
   std::vector<bool> skipped;
-  double last_norm = 0;  ///< of the gradients that the last step used
+  double last_norm = 0;  ///< norm of the gradients that the last step used
 };
 
 /// Micro-batches, unscale, clip, step, update.

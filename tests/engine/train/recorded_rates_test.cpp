@@ -39,7 +39,7 @@ class Onlooker final : public Tap {
  public:
   Onlooker(Backend& backend, Fp8Rounding fp8) : backend_(&backend), fp8_(fp8) {}
 
-  CastCounts stored, rounded;  ///< of tensors in 16 bits, and of FP8 roundings in products
+  CastCounts stored, rounded;  ///< tensors in 16 bits, and FP8 roundings in products
 
   bool wants(const Site& site) override { return site.what == What::values; }
   void see(const Event& event) override {

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 /// Sums what it sees of a step, by itself.
 struct Summing final : Tap {
   bool watches = true;
-  amp::GradientStatistics low, all;  ///< of tensors of 16 bits, and of all
+  amp::GradientStatistics low, all;  ///< tensors of 16 bits, and all tensors
   bool any_low = false;
   std::vector<StepRow> steps;
   std::vector<amp::GradientStatistics> statistics;  ///< by step

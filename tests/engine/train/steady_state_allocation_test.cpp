@@ -71,10 +71,10 @@ void PrintTo(const Case& what, std::ostream* out) {
 
 /// What the measured steps did.
 struct Counts {
-  std::uint64_t calls = 0;             ///< of operator new
-  std::uint64_t pool_allocations = 0;  ///< of the tensor pool, all of them served from its free lists
+  std::uint64_t calls = 0;             ///< calls of operator new
+  std::uint64_t pool_allocations = 0;  ///< from the tensor pool, all of them from its free lists
   std::uint64_t epochs_begun = 0;      ///< each with an order of its own
-  std::uint64_t skipped_steps = 0;     ///< of the optimizer that skipped most
+  std::uint64_t skipped_steps = 0;     ///< those of the optimizer that skipped most
 };
 
 /// The first is done verb by verb, where steps are recorded the second is.

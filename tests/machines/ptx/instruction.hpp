@@ -15,7 +15,7 @@ namespace fp16lab::engine::ptx {
 inline constexpr int lanes = 32;
 inline constexpr std::uint32_t all_lanes = 0xffffffffu;
 inline constexpr std::uint32_t no_operand = 0xffffffffu;
-inline constexpr int register_poison = 0xa5;  ///< of each byte that no instruction has written
+inline constexpr int register_poison = 0xa5;  ///< value of each byte that no instruction has written
 
 /// A fundamental type of PTX (PTX ISA, "Fundamental Types").
 struct Type {
@@ -59,14 +59,14 @@ struct Address {
 
 struct Instruction {
   Handler handler = nullptr;
-  const Row* row = nullptr;  ///< of the table
+  const Row* row = nullptr;  ///< its row of the table
   // The instruction's place and operands in the text.
   std::uint32_t line = 0;
   std::uint32_t guard = no_operand;  ///< a predicate
   bool guard_negated = false;
   bool negated = false;   ///< its predicate operand is taken negated
   bool computes = false;  ///< in floating point: on terms, where the machine has them
-  Type to, from;          ///< of its results and of its sources
+  Type to, from;          ///< types of its results and of its sources
   int to_register = 0;    ///< bits of registers that may be wider than their type
   int from_register = 0;
   Space space = Space::generic;

@@ -60,7 +60,7 @@ struct Allocation {
   std::size_t bytes = 0;
   std::string what;
   std::unique_ptr<std::byte[]> storage;
-  std::vector<Cell*> pages = {};  ///< of the race watch, in launch `watched_launch`
+  std::vector<Cell*> pages = {};  ///< the race watch's, in launch `watched_launch`
   std::uint64_t watched_launch = 0;
 };
 

@@ -60,8 +60,8 @@ void multiply(Warp& warp, const Instruction& instruction) {
               fmt::format("mma of {} operands, which this machine has not been given", name_of(format)));
 
   constexpr bool halves = sizeof(Element) == 2;
-  constexpr int elements = halves ? 2 : 1;  // of a register, neighbours along k
-  constexpr int group = 4 * elements;       // of k that four lanes hold in one register each
+  constexpr int elements = halves ? 2 : 1;  // per register, neighbours along k
+  constexpr int group = 4 * elements;       // extent in k that four lanes hold in one register each
   std::uint32_t a[16][k], b[8][k], c[16][8];
   const std::uint32_t* operand = instruction.operands.data() + 4;
   const auto gather = [&](int registers, auto&& place) {

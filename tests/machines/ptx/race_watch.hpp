@@ -65,13 +65,13 @@ class RaceWatch {
   void open_page(Allocation& allocation, std::size_t page);
 
   bool is_on_ = false;
-  std::uint32_t time_ = 0, begin_time_ = 0, barrier_time_ = 0;  ///< now; of the block; of its last barrier
-  std::vector<std::pair<std::uint32_t, std::array<std::uint32_t, 3>>> blocks_;  ///< of the launch, by time
-  std::vector<std::uint32_t> warp_times_;  ///< of each warp's last barrier
+  std::uint32_t time_ = 0, begin_time_ = 0, barrier_time_ = 0;  ///< now; the block's; its last barrier's
+  std::vector<std::pair<std::uint32_t, std::array<std::uint32_t, 3>>> blocks_;  ///< the launch's, by time
+  std::vector<std::uint32_t> warp_times_;  ///< times of each warp's last barrier
   std::size_t shared_granule_ = 16, global_granule_ = 16;
   std::vector<Cell> shared_;
 
-  static inline std::uint64_t launches = 0;  ///< of all machines: pages of one are none of another's
+  static inline std::uint64_t launches = 0;  ///< by all machines: pages of one are none of another's
   std::uint64_t launch_ = 0;
   std::size_t used_pages_ = 0;
   std::vector<std::vector<Cell>> pages_;

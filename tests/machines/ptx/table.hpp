@@ -27,7 +27,7 @@ struct Row {
   /// that it may be absent.
   std::string_view operands;
   std::string_view clause;    ///< PTX ISA 9.0
-  Handler handler = nullptr;  ///< of all its spellings; or:
+  Handler handler = nullptr;  ///< for all its spellings; or:
   /// That of an instruction whose operands are known. std::invalid_argument for values that it does not take.
   Handler (*bind)(Instruction& instruction) = nullptr;
   bool computes = false;  ///< where its type is one of floating point
@@ -38,7 +38,7 @@ struct Row {
 /// A letter of Row::operands.
 struct Slot {
   char letter = 0;
-  std::uint8_t count = 0;  ///< of a vector; 0: no braces
+  std::uint8_t count = 0;  ///< elements of a vector; 0: no braces
   bool is_optional = false;
 };
 

@@ -28,7 +28,7 @@ struct DelayedCopy {
   std::size_t group;
 };
 struct DelayedCopies {
-  std::vector<DelayedCopy> pending;  ///< of one thread, oldest first
+  std::vector<DelayedCopy> pending;  ///< one thread's, oldest first
   std::size_t groups = 0;            ///< that it has committed
 };
 
@@ -38,10 +38,10 @@ struct Block {
   const Code* code = nullptr;
   const Machine::Options* options = nullptr;
   DeviceMemory* memory = nullptr;
-  std::array<std::uint32_t, 3> index{}, extent{}, grid{};  ///< of the block; threads; blocks
+  std::array<std::uint32_t, 3> index{}, extent{}, grid{};  ///< the block's; in threads; in blocks
   std::uint32_t threads = 0;
   std::vector<std::byte> parameters, shared, local;
-  std::vector<DelayedCopies> copies;  ///< of each thread
+  std::vector<DelayedCopies> copies;  ///< one per thread
   bool barrier_or = false;            ///< what bar.red has gathered
   RaceWatch watch;
 };

@@ -75,7 +75,7 @@ struct States {
   std::array<Tensor*, most_update_states> of_call{};
 };
 
-/// StepStates with norms, for the rule that reads them: of the weight, and of what it follows.
+/// StepStates with the norms of the weight and of what it follows, for the rule that reads them.
 struct Norms {
   Norms(CaseContext& c, double of_weight, double of_direction) {
     for (const double norm : {of_weight, of_direction}) {

@@ -16,7 +16,7 @@ namespace fp16lab::engine::cases {
 /// C (m x n) = op(A) op(B), all transpositions of it: each has a kernel of its own.
 struct TiledProduct {
   DType dtype = DType::f16;
-  engine::tile::Size size{};  ///< of tile::mma_shapes; FP32: of tile::fma_shapes
+  engine::tile::Size size{};  ///< from tile::mma_shapes; FP32: from tile::fma_shapes
   std::int64_t m = 0, n = 0;
 };
 /// For every operand type and every size that the planner can choose, the smallest one, nearly square.
@@ -26,7 +26,7 @@ enum class ConvolutionPass : std::uint8_t { forward, input_gradient, weight_grad
 
 struct TiledConvolution {
   DType dtype = DType::f16;
-  engine::tile::Size size{};  ///< of tile::gather_shapes; FP32: of tile::fma_shapes
+  engine::tile::Size size{};  ///< from tile::gather_shapes; FP32: from tile::fma_shapes
   ConvolutionPass pass{};
   engine::Layout layout{};
   std::int64_t kernel = 3;  ///< 3 x 3 with a padding of 1, or 1 x 1

@@ -23,7 +23,7 @@ class Symbolic final : public Terms {
   /// An fma, or a block of mma.sync (which counts as one): `operands[0]` plus all products, by one rounding.
   /// Or another operation on its operands.
   struct Term {
-    std::string_view opcode;  ///< of the table: "fma", "add", "cvt"
+    std::string_view opcode;  ///< from the table: "fma", "add", "cvt"
     Type type;
     std::uint64_t operands[2] = {};
     std::size_t first_product = 0, product_count = 0;
