@@ -17,8 +17,8 @@ std::string network_dot(std::string_view model);
 std::string run_graphviz(const std::filesystem::path& source, const std::filesystem::path& file,
                          const std::string& program = "dot");
 
-/// Writes `file` (its ending says what: .dot, or what graphviz draws, such as .svg, .png, .pdf). Returns what
-/// run_graphviz does.
+/// Writes `file` (its ending names the format: .dot, or one that graphviz draws, such as .svg, .png, .pdf).
+/// Returns what run_graphviz does.
 std::string draw_network(std::string_view model, const std::filesystem::path& file);
 
 }  // namespace fp16lab::reports

@@ -81,7 +81,7 @@ function apart(values, y) {
   const scale = y.log ? Math.log : v => v, all = values.filter(Number.isFinite).map(scale), span = scale(y.high) - scale(y.low);
   return all.every(v => all.filter(other => Math.abs(other - v) < .03 * span).length <= 4);
 }
-// Moves blocks apart, each at `want` if there is room and `tall` high: their beginnings become `at`, none beyond `top` and
+// Moves blocks apart: each is `tall` high and at `want` if there is room. Their beginnings become `at`, none beyond `top` and
 // `floor`.
 function spread(blocks, top, floor) {
   blocks.sort((a, b) => a.want - b.want);

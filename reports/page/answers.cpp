@@ -26,7 +26,7 @@ std::string name_of(const WorkloadMaterial& material, std::size_t index) {
   return shown_mark(material.workload->configurations[index], material.summary.rows[index]);
 }
 
-/// "dL/dy" is what papers call the gradient that the loss hands down first.
+/// Papers call the gradient that the loss hands down first "dL/dy".
 std::string spoken(const std::string& tensor) {
   return tensor == "loss.prediction" ? tensor + " (dL/dy)" : tensor;
 }
@@ -181,7 +181,7 @@ std::string cost_sentence(const WorkloadSummary& summary, const SummaryRow& row)
                      bold(measured), noise_clause(summary));
 }
 
-/// The format that a run rounds gradients to, and which; none where two formats ask for two scales.
+/// The format to which a run rounds gradients, and its tensors; none where two formats need two scales.
 struct Rounded {
   DType format = DType::f16;
   std::set<std::string, std::less<>> tensors;
@@ -207,7 +207,7 @@ std::size_t best_witness(const WorkloadMaterial& material, std::size_t index) {
 }
 
 /// "By FP32's histograms (seed 1, 2 steps), each tensor ... at any scale from 2⁶ (fc1.weight) to 2²².": by
-/// the criterion of fp16lab hist, of each tensor on its own.
+/// the criterion of fp16lab hist, for each tensor on its own.
 std::string scales_clause(const WorkloadMaterial& material, std::size_t index) {
   const std::optional<Rounded> rounded = rounded_by(material.gradients[index]);
   if (!rounded) return "";

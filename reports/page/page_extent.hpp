@@ -1,4 +1,4 @@
-// How much of very many runs a page shows, and the words that say so.
+// How much of very many runs a page shows, and its words for the rest.
 #pragma once
 
 #include <cstddef>
