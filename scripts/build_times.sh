@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Where a build's time went, from ninja's log: wall seconds of every step, summed by room, and the slowest steps. Steps run
+# Where a build's time went, from ninja's log: wall seconds of every step, summed by folder, and the slowest steps. Steps run
 # beside each other and share the cores, so sums are larger than the time that passed; compare builds of one machine.
 #   scripts/build_times.sh [BUILD] [COUNT]   BUILD: its folder (default: build); COUNT: slowest steps shown (default: 20)
 set -euo pipefail

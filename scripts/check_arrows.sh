@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Checks the arrows between modules: which folder (and which part of engine/) may include which; and that what people are told
-# goes through numerics/text/message.hpp, so that losing stderr ends nothing. Exit 1 names every line that does otherwise.
+# Checks the arrows between modules: which folder (and which part of engine/) may include which; and that messages to people
+# go through numerics/text/message.hpp, so that losing stderr ends nothing. Exit 1 names every line that does otherwise.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# "a: b c" means: files below a may include what stands below b and c. A room of experiments/ may include itself and what
+# "a: b c" means: files below a may include what is below b and c. A folder of experiments/ may include itself and what
 # "experiments/*" names; a line of its own names its neighbours.
 export arrows='
 numerics:        numerics

@@ -4,7 +4,7 @@
 Both frameworks run on the CPU, each in a process of its own. For every level, and overrides that change it, each op is called
 on FP32 and on 16-bit inputs, and the dtype of its result is compared with what the rules and lists of `fp16lab list --json`
 say. Paddle builds a static graph without running it, in BF16: its CPU casts nothing while it computes, and has no FP16 kernels;
-the lists of both dtypes are the same. MindSpore's O1 to O3 hand on FP32 always: there the values tell whether they were FP16
+the lists of both dtypes are the same. MindSpore's O1 to O3 hand on FP32 always: there the values show if they were FP16
 before. Then every loss scaler of the two steps through random traces of overflows beside `fp16lab policy`. A difference is
 printed with the op's name; exit code 1 unless KNOWN says why it is one. Last, MindSpore trains LeNet-5 from the initial weights
 that `exp_tutorials --weights` writes, on its tutorial's images in its own order: the tutorial's ten losses.
@@ -51,7 +51,7 @@ class Level:
         self.promote = promote
 
     def result(self, op, inputs):
-        """Of inputs that are FP32 or low each, the dtype that `op` hands on."""
+        """The dtype that `op` hands on for inputs that are FP32 or low each."""
         where = self.lists.get(op)
         if where == "white":
             return F32 if self.rules["widens_white_results"] else LOW
@@ -70,7 +70,7 @@ class Level:
         return LOW if where == "white" or (self.rules["low_model"] and where != "black") else F32
 
     def layer(self, op, inputs, bias):
-        """Of a layer whose bias has this dtype; "" if it has none."""
+        """The result of a layer whose bias has this dtype; "" if it has none."""
         if bias == "":
             return self.result(op if self.rules["fuses_bias"] or op != "linear" else "matmul", inputs)
         if self.rules["fuses_bias"]:
@@ -86,7 +86,7 @@ def levels_of(program, dialect):
 # ---- what Paddle says ----
 
 def paddle_calls(paddle, dtype):
-    """Ops by our names, on inputs of this dtype; parameters that nobody has cast are FP32."""
+    """Ops by our names, on inputs of this dtype; parameters without a cast are FP32."""
     F = paddle.nn.functional
     data = paddle.static.data
     x, image = data("x", [2, 4], dtype), data("image", [2, 1, 4, 4], dtype)
@@ -402,7 +402,7 @@ def compare_dtypes(comparison, framework, levels, rows):
         lists = [[names.get(name, name) for name in override.get(which, [])] for which in ("white", "black")]
         ours = Level(levels[level], *lists, override.get("promote", True))
         op_name, _, bias = op.partition("+")
-        parameters = F32  # nobody has cast them
+        parameters = F32  # without a cast
         if op_name in ("linear", "conv2d", "conv_transpose2d"):
             said = ours.layer(op_name, [given, parameters], parameters if bias else "")
         elif framework == "paddle" and op_name == "matmul":

@@ -4,7 +4,7 @@
 mmaemu (PyPI) gives FP8 products as it recorded them of cuBLASLt 12.8 on an H100 PCIe and an RTX 4060, and shares no code with
 us. For both chips, both accumulations, one part of K and several in both of the library's schemes, every bit of FP32
 accumulators is compared, on operands near cancellation; then what differs under other plans, which shows that the operands
-tell them apart. Exit code 1 if an output differs. Needs torch, mmaemu and fp16lab in this Python; the target `cublaslt`
+distinguish them. Exit code 1 if an output differs. Needs torch, mmaemu and fp16lab in this Python; the target `cublaslt`
 of the build installs mmaemu.
 """
 import sys

@@ -69,7 +69,7 @@ fp16lab_repeats(CITATION.cff "license: ${fp16lab_license}")
 fp16lab_repeats(python/pyproject.toml "version = \"${PROJECT_VERSION}\"")
 fp16lab_repeats(python/pyproject.toml "license = \"${fp16lab_license}\"")
 install(FILES README.md CHANGELOG.md CITATION.cff LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
-# What Debian wants to find as "copyright": ours, and what stands in our binaries.
+# Debian expects these as "copyright": ours, and those of code in our binaries.
 file(READ NOTICE notice)
 file(READ THIRD_PARTY_NOTICES third_party_notices)
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/copyright @ONLY CONTENT

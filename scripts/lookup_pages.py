@@ -217,7 +217,7 @@ def main() -> int:
     made["figures/format_bits.svg"] = format_bits_figure(known["formats"])
     made["figures/relative_error.svg"] = relative_error_figure(known["formats"])
 
-    # How many policies there are is said on other pages too.
+    # Other pages have the number of policies too.
     for name in ("../README.md", "../README.zh.md", "../python/README.md", "do/policies.md", "understand.zh.md"):
         there = (ROOT / "docs" / name).read_text()
         made[name], found = re.subn(r"\b\d+(?=( loss-scale)? policies| 种(策略|规则))", str(len(known["policies"])), there)

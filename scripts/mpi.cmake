@@ -80,7 +80,7 @@ function(fp16lab_launches_ranks target)
   endforeach()
   fp16lab_ranks_entry(${target})
 endfunction()
-# Ranks want cores; and what did not run says Skipped.
+# Ranks need cores; and what did not run says Skipped.
 function(fp16lab_ranks_entry test)
   set_tests_properties(${test} PROPERTIES PROCESSORS 2 SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
 endfunction()

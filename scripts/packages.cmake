@@ -21,7 +21,7 @@ if(FP16LAB_NUMERICS_ONLY)
   return()
 endif()
 
-# Of tests and benchmarks alone.
+# Only tests and benchmarks use these.
 find_package(OpenMP QUIET COMPONENTS CXX)  # sweeps, and Thrust
 find_package(benchmark CONFIG QUIET)       # benchmarks are built where it and BLAS are there
 find_package(BLAS QUIET)                   # OpenBLAS, their yardstick

@@ -109,7 +109,7 @@ def aimed(op, c_type, count, random):
 
     exponent_bits, fraction_bits = FORMATS[op.a_type]
     least = -(2 ** (exponent_bits - 1) - 2 + fraction_bits)
-    # Half of the lines lie at the bottom of the formats, half about 1.
+    # Half of the lines are at the bottom of the formats, half about 1.
     shape = (count // 2, op.k)
     bottom_a, bottom_b = powers(op.a_type, shape, least, least + 14), powers(op.b_type, shape, least, least + 14)
     upper_a, upper_b = powers(op.a_type, shape, -14, 1), powers(op.b_type, shape, -14, 1)

@@ -218,7 +218,7 @@ SWEEPS = {
 
 
 def total(value: Any) -> torch.Tensor:
-    """Of all that a network gives and that has gradients."""
+    """One loss from all results of a network that have gradients."""
     leaves = torch.utils._pytree.tree_leaves(dict(value) if hasattr(value, "items") else value)
     found = [x.float().square().mean() for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
     return torch.stack(found).sum()

@@ -48,7 +48,7 @@ function(fp16lab_compile_together target batch)
 endfunction()
 
 # fp16lab_library(name SOURCES ... LINK ... [PUBLIC] [TOGETHER] [EXCEPT REGEX]): a folder of the project. PUBLIC: others
-# link it (scripts/install.cmake), shared with BUILD_SHARED_LIBS; what such a library exports is what stands in our
+# link it (scripts/install.cmake), shared with BUILD_SHARED_LIBS; such a library exports what is in our
 # namespace. TOGETHER: the compiler takes its sources eight at a time, in half of the time, for they include the same
 # headers. So no two sources may give one name to two things, not even without linkage. EXCEPT: its sources that are taken
 # one at a time all the same, which is where numbers are computed: a call could find an overload in another source's

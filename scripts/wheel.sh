@@ -7,7 +7,7 @@
 #   scripts/wheel.sh --sdist               the sources, with those of the libraries: pip compiles them anywhere with C++20
 #   scripts/wheel.sh --self-check MACHINE  the program for another processor (aarch64), whose self-check qemu-user runs
 #   scripts/wheel.sh --help                this text
-# What stands in the checkout is taken, committed or not. The headers of scripts/setup.sh and python3-dev must be installed.
+# The wheel takes the files of the checkout, committed or not. The headers of scripts/setup.sh and python3-dev must be installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$PWD/build/wheels

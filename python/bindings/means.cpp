@@ -29,7 +29,7 @@ Choice chosen(std::string_view name, const std::array<Choice, count>& all, const
   throw std::invalid_argument(std::string("there is no ") + what + " '" + std::string(name) + "'");
 }
 
-/// Of values that have been divided already: to the wire, the sum over ranks, back.
+/// Takes values that have been divided already: to the wire, the sum over ranks, back.
 template <class T>
 void sum(SumOrder order, const std::vector<std::span<float>>& rows) {
   std::vector<std::vector<T>> wire;

@@ -78,7 +78,7 @@ StepRow merged(const std::vector<RunFolder>& runs, std::size_t index) {
   return row;
 }
 
-/// The mean over the ranks that made an evaluation: of a step, on a split.
+/// The mean over the ranks that made an evaluation of a step on a split.
 std::vector<EvaluationRow> merged_evaluations(const std::vector<RunFolder>& runs) {
   std::vector<EvaluationRow> merged;
   std::vector<double> ranks;

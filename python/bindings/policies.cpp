@@ -90,8 +90,8 @@ class Policy {
   }
 
  private:
-  /// The first member of every policy's state is its scale, in FP32 or FP64 (engine/amp/policy.hpp); what it
-  /// begins with tells which: the low half of an FP64 scale is no FP32 number of the same value.
+  /// The first member of every policy's state is its scale, in FP32 or FP64 (engine/amp/policy.hpp). Its
+  /// first four bytes show which: the low half of an FP64 scale is no FP32 number of the same value.
   bool keeps_fp32() const {
     float first = 0;
     std::memcpy(&first, policy_.initial.policy.data(), sizeof(first));

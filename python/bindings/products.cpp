@@ -128,9 +128,9 @@ void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::
     for (std::size_t index = 0; index < batch; ++index) one(index);
 }
 
-/// The sums of a convolution, or of one of its gradients, in FP32 (planned_convolution.hpp says in which
+/// The sums of a convolution, or of one of its gradients, in FP32 (planned_convolution.hpp has the
 /// layout), in the order of a plan. Addresses: dense memory that Python has checked, bias 0 for none;
-/// extents: of x (n, c, h, w), of the weight (k, c / groups, r, s) and of y (n, k, p, q) in any layout.
+/// extents: those of x (n, c, h, w), the weight (k, c / groups, r, s) and y (n, k, p, q) in any layout.
 void convolve(std::string_view wanted, std::uintptr_t x, std::uintptr_t weight, std::uintptr_t y,
               std::uintptr_t bias, const Extents& x_shape, const Extents& weight_shape,
               std::array<std::int64_t, 2> stride, std::array<std::int64_t, 2> padding,
@@ -165,7 +165,7 @@ void convolve(std::string_view wanted, std::uintptr_t x, std::uintptr_t weight, 
                       reinterpret_cast<float*>(result), threads);
 }
 
-/// Generations, oldest first: of each its rows as (operands, accumulator, source).
+/// Maps each generation, oldest first, to its rows as (operands, accumulator, source).
 nb::dict models() {
   nb::dict result;
   for (const std::string_view name : tensor_core_names()) {

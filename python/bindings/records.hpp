@@ -151,7 +151,8 @@ T from_python(nanobind::handle value) {
   }
 }
 
-/// Of a dictionary with its members' names; what it lacks has its default. ValueError where it has others.
+/// Makes a Row from a dictionary with its members' names. Missing members keep their defaults. ValueError for
+/// unknown ones.
 template <DescribedRecord Row>
 Row row_of(const nanobind::dict& members) {
   Row row;

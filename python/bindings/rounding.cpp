@@ -26,7 +26,7 @@ namespace {
 using Source = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using Destination = nb::ndarray<nb::c_contig, nb::device::cpu>;
 
-/// Elements that are converted at a time: what lies between two conversions stays in the first-level cache.
+/// Elements that are converted at a time: intermediate results stay in the first-level cache.
 constexpr std::size_t block = 2048;
 
 struct Rule {
@@ -34,7 +34,8 @@ struct Rule {
   PhiloxStream stream{};
 
   bool stochastic() const { return options.rounding == Rounding::stochastic; }
-  /// Of one element, with its own 16 random bits: half number `index` of the stream (convert.hpp).
+  /// The options of one element, with its own 16 random bits: half number `index` of the stream
+  /// (convert.hpp).
   ArithmeticOptions at(std::uint64_t index) const {
     ArithmeticOptions own = options;
     if (stochastic()) own.random_bits = (stream.word(index / 2) >> 16 * (index % 2)) << 16;

@@ -27,7 +27,7 @@ using engine::Shape;
 using engine::Tensor;
 using Address = std::uintptr_t;
 
-/// One block of memory that somebody else owns.
+/// One block of memory that another object owns.
 class BorrowedMemory final : public engine::MemoryResource {
  public:
   explicit BorrowedMemory(Address address) : address_(address) {}
@@ -60,7 +60,7 @@ struct Optional {
 using Extents = std::array<std::int64_t, 4>;
 Shape shape_of(const Extents& extents) { return {extents[0], extents[1], extents[2], extents[3]}; }
 
-/// The sums of a product, in FP32, before they were rounded; nothing where nobody asked.
+/// The sums of a product, in FP32, before they were rounded; nothing if the caller did not ask for them.
 using Sums = std::optional<ExponentHistogram>;
 
 /// The products of one generation of tensor cores, for as many threads.
@@ -98,7 +98,7 @@ class TensorProducts {
 
   /// One of the three products of a convolution, as engine::Backend has them. The tensors are x, weight and y
   /// of the forward direction, whichever of them is the result: `direction` is "forward" (y), "input" (x) or
-  /// "weight". bias: of the channels of the result, or 0; none of a weight's.
+  /// "weight". bias: one per channel of the result, or 0; a weight has none.
   Sums convolve(std::string_view direction, Address x, const Extents& x_shape, Address weight,
                 const Extents& weight_shape, Address y, const Extents& y_shape, Address bias,
                 std::array<std::int64_t, 2> stride, std::array<std::int64_t, 2> padding,

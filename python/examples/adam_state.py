@@ -37,7 +37,7 @@ def load(path: str) -> dict[str, torch.Tensor]:
 
 
 def show_zones(name: str, values: torch.Tensor) -> None:
-    """Where they lie in both formats, by the library's histograms."""
+    """Prints their zones in both formats, by the library's histograms."""
     histogram = count(values)
     nonzero = histogram.total - histogram.zero
     print(
@@ -53,7 +53,7 @@ def show_zones(name: str, values: torch.Tensor) -> None:
 
 
 def percent(counts: tuple[int, int], total: int) -> str:
-    """Lower and upper end, where an edge of the zone lies within a bin."""
+    """The share; its lower and upper end where an edge of the zone is within a bin."""
     return "-".join(dict.fromkeys(f"{100 * count / total:.3f}" for count in counts)) + " %"
 
 
@@ -76,7 +76,7 @@ def rounding(format: str, mode: str = "nearest_even") -> Callable[[torch.Tensor]
 
 
 def follow(v: torch.Tensor, steps: int, rounded, scale: float = 1.0) -> torch.Tensor:
-    """v behind so many steps, kept as rounded(scale v); the same gradients in every call."""
+    """v after `steps` steps, kept as rounded(scale v); the same gradients in every call."""
     deviation = v.sqrt()
     gradients = torch.Generator().manual_seed(2)
     kept = rounded(v * scale)

@@ -5,7 +5,7 @@ elements go through memory.
     python python/examples/device_counting.py --device cuda   # what only a GPU can say
 
 passes: operations on tensors as long as what is counted; bytes: what these read and write, for one element. The C++
-library counts in one pass; it is faster where all numbers lie in few binades ("narrow"), the kernels are not.
+library counts in one pass; it is faster where all numbers are in few binades ("narrow"), the kernels are not.
 """
 
 import argparse

@@ -46,7 +46,7 @@ def pretrained() -> torch.nn.Module:
 
 
 def result(model, examples: list):
-    """Of images of 56 x 56 in grey, with ImageNet's mean and deviation."""
+    """The model's result for grey images of 56 x 56, with ImageNet's mean and deviation."""
     planes, kinds = zip(*examples)
     x = torch.stack(planes).float().unsqueeze(1) / 255
     x = torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear")

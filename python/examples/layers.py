@@ -5,7 +5,7 @@
 A bar is a tensor, from the network's input (bottom) to its loss: of the values of its gradient that were not
 zero before products rounded them to FP16, over all counted steps, those that became zero, and those that
 became subnormal and so lost bits. Tensors whose gradient no product gives are left out: sums of two paths,
-what BatchNorm or another operation rounds. Of these only the zeros are known, and printed.
+what BatchNorm or another operation rounds. Only their zeros are known, and printed.
 Runs whose names differ in the seed alone are one column: bars have the sums, and lines and what is printed go
 from the lowest to the highest of them.
 """

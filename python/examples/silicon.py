@@ -1,11 +1,11 @@
 """What PyTorch computes on this processor, predicted bit by bit: BF16 products of oneDNN on AVX512_BF16.
 
 First every class of product that the networks below use, on operands that cancel: as PyTorch gives it, as the row and
-plan predict it, and as controls would have it. Then trainings of a perceptron, a convolutional network and a
+plan predict it, and as controls would have it. Then training runs of a perceptron, a convolutional network and a
 transformer in BF16, natively and under lab.emulate: losses and weights at every step. Exits with 1 if a bit differs,
 with 77 where the processor has no AVX512_BF16, or PyTorch another order.
 
-    python silicon.py [STEPS [FIGURE.png]]      1,000 steps in six trainings; a figure of how far a control gets
+    python silicon.py [STEPS [FIGURE.png]]      1,000 steps in six training runs; a figure of how far a control gets
 """
 
 import contextlib
@@ -131,7 +131,7 @@ def products() -> tuple[int, int]:
 
 
 class Perceptron(nn.Module):
-    """Layers with a head of width 1, and a small one that lies below ATen's 4096 multiplications."""
+    """Layers with a head of width 1, and a small one below ATen's 4096 multiplications."""
 
     inputs = (600,)
 
@@ -216,7 +216,7 @@ def training(
 
 
 def draw(path: str, steps: int) -> None:
-    """How far from torch's own weights trainings get with the plan, and with one chain instead."""
+    """How far training runs get from torch's own weights with the plan, and with one chain instead."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
@@ -254,7 +254,7 @@ def weighed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def another_order() -> str:
-    """How torch's own order differs from the plan's, as the sums themselves tell; "" where it does not."""
+    """How torch's own order differs from the plan's, as the sums themselves show; "" where it does not."""
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported() or "avx512_bf16" not in open("/proc/cpuinfo").read():
         return "this processor has no AVX512_BF16"
     sums = ((torch.mm, 8, 8, 600), (torch.mm, 4, 4, 70), (convolved, 4, 16, 180), (weighed, 32, 16, 392))

@@ -13,7 +13,7 @@ from .runs import Run, load_run
 from .summations import SummationTree, reveal
 from .verdicts import Verdict, verdict
 
-#: Of the package: that of the C++ library it carries.
+#: The package's version: that of the C++ library it carries.
 __version__ = version("fp16lab")
 
 __all__ = [

@@ -68,8 +68,8 @@ class Comparison:
 def compare(a: Any, b: Any, scale_a: float = 1.0, scale_b: float = 1.0, threshold: float = 0.01) -> Comparison:
     """Compares what two computations gave: where do they part first, by how much, and does a cast explain it?
 
-    a, b: arrays or tensors of any device; dictionaries of them, nested or not, as state_dict gives; modules, which
-    stand for their state_dict; what lab.step_results gives; or paths of dumps (.npy, .npz, .safetensors, folders
+    a, b: arrays or tensors of any device; dictionaries of them, nested or not, as state_dict gives; modules, whose
+    state_dict counts; what lab.step_results gives; or paths of dumps (.npy, .npz, .safetensors, folders
     of them), both. Tensors belong together by name, without what torch's wrappers add; order is a's, of
     .safetensors files by name. scale_a,
     scale_b: the loss scales that their numbers carry, which are taken out. threshold: the relative L2 from which

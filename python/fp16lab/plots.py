@@ -14,7 +14,7 @@ _COLORS = {"lost": "#c44e52", "subnormal": "#dd8452", "normal": "#4c72b0", "over
 
 
 def plot_histogram(histogram: Histogram, scale: float = 1.0, format: str = "f16", axes: Any = None) -> Any:
-    """Draws the counts over the exponent of |x| * scale, coloured by the zone that a bin lies in.
+    """Draws the counts over the exponent of |x| * scale, coloured by the zone of each bin.
 
     A bin that an edge of the format cuts has the colour of its smaller numbers. axes: matplotlib's, or None
     for the current figure's. Gives the axes. ImportError in one line where matplotlib is not there.
@@ -51,7 +51,7 @@ def plot_histogram(histogram: Histogram, scale: float = 1.0, format: str = "f16"
 
 
 def plot_summation_tree(tree: Any, axes: Any = None) -> Any:
-    """Of SummationTree.plot, which says what it takes."""
+    """Implements SummationTree.plot, which documents the arguments."""
     try:
         from matplotlib import pyplot
     except ImportError:
@@ -75,7 +75,7 @@ def plot_summation_tree(tree: Any, axes: Any = None) -> Any:
 
 
 def save_summation_tree(tree: Any, path: Any) -> None:
-    """Of SummationTree.save: a figure by the ending of the path."""
+    """Implements SummationTree.save: a figure by the ending of the path."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

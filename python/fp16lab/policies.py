@@ -38,7 +38,7 @@ class Policy(_core.Policy):
         """One step of training: did its gradients overflow?
 
         found_inf: true or false, also as a number, an array or a tensor of one element. weights, activations:
-        the step's gradients, for policies that want statistics; format: what they are judged in. Errors:
+        the step's gradients, for policies that need statistics; format: what they are judged in. Errors:
         TypeError, ValueError.
         """
         for name, counts in (("weights", weights), ("activations", activations)):

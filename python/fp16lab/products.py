@@ -217,7 +217,7 @@ def _accumulators(c: Any, accumulator: str) -> np.ndarray[Any, Any]:
     rounded, result = np.empty_like(words), np.empty(words.shape, "u4" if accumulator == "f32" else "u2")
     _core.round(words, format, target, "nearest_even", None, False, rounded, False, 1)
     _core.round(words, format, target, "nearest_even", None, False, result, True, 1)
-    # Words, not numbers: whoever flushes subnormals compares them as zeros.
+    # Words, not numbers: a thread that flushes subnormals compares them as zeros.
     if ((rounded != words) & ~np.isnan(words.view(f"f{words.itemsize}"))).any():
         dtype = "float32" if accumulator == "f32" else "float16"
         raise ValueError(

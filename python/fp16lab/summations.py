@@ -21,7 +21,7 @@ class SummationTree(_core.SummationTree):
     is node k + i. terms: k. joins: the children of each. Attributes: terms, joins; depth, the most joins that a
     term goes through; widest_join, the most children; in_words, such as "chain of 4 blocks of 16", or None
     where the order is none that has a name; text, all of it as "((0 1 2 3) 4 5 6 7)". str() is short: [a b c]
-    adds from left to right, {a b c} enters a sum at once, .. stands for more of what stands before it. Trees
+    adds from left to right, {a b c} enters a sum at once, .. means more of what is before it. Trees
     are equal where the same terms meet in the same joins.
 
     Errors: ValueError for joins that make no tree. Source: analysis/summation_tree.hpp.

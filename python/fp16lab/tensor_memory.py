@@ -72,7 +72,7 @@ def flat(x: Any, name: str = "the tensor") -> Any:
 
 
 def local_parts(x: Any) -> Iterator[Any]:
-    """The numbers of `x` that lie in this process, as plain tensors of any device: of a DTensor this rank's part, of
+    """The numbers of `x` that are in this process, as plain tensors of any device: of a DTensor this rank's part, of
     a nested tensor each part, of a sparse one the values, of functorch's the tensor inside. None of a tensor without
     numbers, and of other wrapper classes."""
     if not has_parts(x):

@@ -1,4 +1,4 @@
-"""fp16lab.verdict: paired statistics of trainings, as the experiments and the page judge theirs."""
+"""fp16lab.verdict: paired statistics of training runs, as the experiments and the page judge theirs."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def verdict(
 ) -> Any:
     """Is a variant equal to its reference, better, or worse, judged by its runs' last evaluation?
 
-    runs, reference: folders (or load_run's) of trainings, one for each seed, in the same order: run i of both
+    runs, reference: folders (or load_run's) of training runs, one for each seed, in the same order: run i of both
     shares its seed. With several variants, give them by name: their tests are one family (Holm for a
     difference, Benjamini and Hochberg for equality), and the result is a Verdict for each name. metric: "loss"
     (differences in percent; tests and margin are of 100 ln of the ratio) or "accuracy" (in points), of the last
     "test" evaluation. margin: what counts as equal, in the same unit, fixed before the runs.
 
     A variant that diverged, or ended with a value that is not finite, where its reference did not is worse;
-    pairs whose reference did are left out. Fewer than three pairs cannot tell.
+    pairs whose reference did are left out. Fewer than three pairs are inconclusive ("cannot tell").
     Errors: ValueError for other numbers of runs, and for a run that has not ended, is damaged or has no
     evaluation.
     Source: analysis/paired_verdict.hpp.

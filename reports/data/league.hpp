@@ -26,7 +26,7 @@ std::vector<std::size_t> league_order(const ReplayFile& replay);
 /// intervals are compared. Yardsticks and policies that were not replayed are never on the front.
 std::vector<bool> league_front(const ReplayFile& replay);
 
-// What a replay says of loss scales, as paths that can be drawn.
+// The loss scales of a replay, as paths that can be drawn.
 
 /// A policy's scale: bounds where the histograms leave it open, or the smallest and the largest of its
 /// tensors. Change::scale is the binary logarithm here.

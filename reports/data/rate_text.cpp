@@ -34,7 +34,7 @@ std::string rate_text(const analysis::RateInterval& rate) {
   if (lower == "0" && upper.starts_with('<')) return upper + std::string(unit);
   if (lower.starts_with('>') && upper == "100") return lower + std::string(unit);
   if (lower == upper) return upper + std::string(unit);
-  // An interval may be widened to say its end without a sign.
+  // The text may widen an interval so that its end needs no sign.
   if (lower.starts_with('<')) lower = "0";
   if (upper.starts_with('>')) upper = "100";
   return lower + "–" + upper + std::string(unit);

@@ -16,9 +16,9 @@ using FlatConfig = RunIdentity::Keys;
 /// holds.
 FlatConfig flatten_toml(std::string_view toml, std::string_view where);
 
-/// Of a run that names only what counts, by sections: [amp], [scaler] and [backend] are its configuration,
-/// [model], [data], [train] and [optimizer] its workload. For folders that do not say what they are and were not
-/// written by `fp16lab train`: those of lab.watch.
+/// The identity of a run that names only what counts, by sections: [amp], [scaler] and [backend] are its
+/// configuration, [model], [data], [train] and [optimizer] its workload. For folders that do not state their
+/// identity and were not written by `fp16lab train`: those of lab.watch.
 RunIdentity identity_by_sections(const FlatConfig& config);
 
 /// Powers with raised exponents for people: "FP16 S=2^-3" -> "FP16 S=2⁻³".

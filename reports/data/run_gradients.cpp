@@ -112,7 +112,7 @@ RunGradients load_gradients(const Run& run, std::size_t max_snapshots, Observed 
                          return true;
                        },
                        {observed});
-    for (double& scale : snapshot.scales)  // of tensors that this step did not see
+    for (double& scale : snapshot.scales)  // tensors that this step did not see
       if (scale == 0) scale = snapshot.loss_scale;
     gradients.snapshots.push_back(std::move(snapshot));
   }

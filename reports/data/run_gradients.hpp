@@ -18,11 +18,11 @@ namespace fp16lab::reports {
 /// All gradients of one observed step; the vectors follow RunGradients::tensors.
 struct GradientSnapshot {
   std::uint64_t step = 0;
-  double loss_scale = 1;                         ///< of the step; where tensors differ, of the last one
+  double loss_scale = 1;                         ///< the step's; where tensors differ, the last one's
   std::vector<ExponentHistogram> histograms;     ///< before the cast, still carrying their tensor's scale
-  std::vector<std::optional<CastCounts>> casts;  ///< what the cast did; none where there was none (FP32)
-                                                 ///< or nobody saw it (see cast_counts)
-  std::vector<double> scales;                    ///< of each tensor: policies may scale layers apart
+  std::vector<std::optional<CastCounts>> casts;  ///< what the cast did; none without a cast (FP32)
+                                                 ///< or without an observer (see cast_counts)
+  std::vector<double> scales;                    ///< one per tensor: policies may scale layers apart
   bool one_scale() const;
 };
 
@@ -31,7 +31,7 @@ struct RunGradients {
       tensors;  ///< in the order of the file; a second format of one is "fc1.output (E5M2)"
   std::vector<std::string> kinds;
   /// What each tensor was stored in, or, in a run that rounded no gradient (level O0), FP16: what-if rates
-  /// then tell what FP16 would do.
+  /// then show what FP16 would do.
   std::vector<DType> formats;
   bool rounded = false;  ///< some tensor was stored in fewer than 32 bits
   std::vector<GradientSnapshot> snapshots;
@@ -44,7 +44,7 @@ struct RunGradients {
   /// "FP16", or "FP16 and FP32" where tensors differ.
   std::string format_names() const;
 
-  std::vector<std::map<double, ExponentHistogram>> by_scale;  ///< of each tensor, over every observed step
+  std::vector<std::map<double, ExponentHistogram>> by_scale;  ///< one per tensor, over every observed step
 };
 
 /// `limit` of `count` places, evenly chosen, the first and the last among them; all where there are no more.

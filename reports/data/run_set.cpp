@@ -75,9 +75,9 @@ std::vector<std::string> differences(const std::vector<FlatConfig>& settings,
     std::string& list = all.emplace_back();
     for (const auto& [key, text] : settings[i]) {
       const Value& value = values.at(key);
-      // Where a key is not there, it is as good as empty.
+      // A missing key is as good as an empty one.
       if (value.one && (value.bearers == bearers.size() || text.empty())) continue;
-      // A policy's parameters are told by their own names: "growth_interval=200".
+      // Groups name a policy's parameters as the policy does: "growth_interval=200".
       std::string_view name = key;
       if (name.starts_with("scaler.")) name.remove_prefix(std::string_view("scaler.").size());
       list += fmt::format("{}{}={}", list.empty() ? "" : ", ", name, text);
@@ -114,12 +114,12 @@ std::string common_name(const std::vector<Run>& runs, const std::vector<std::siz
   return common;
 }
 
-/// Longer lists of differences are no names; the folders' names serve instead where they tell the bearers
-/// apart.
+/// Longer lists of differences make poor names; the folders' names replace them where they distinguish the
+/// bearers.
 constexpr std::size_t longest_differences = 48;
 
-/// Appends to each name that occurs more than once the settings that tell its bearers apart, or, where those
-/// are many, what their folders are called (`short_names`).
+/// Appends to each name that occurs more than once the settings that distinguish its bearers, or, where those
+/// are many, their folders' names (`short_names`).
 template <class Named>
 void make_names_unique(std::vector<Named>& items, std::string Named::*name,
                        const std::vector<FlatConfig>& settings, const std::vector<std::string>& short_names) {
@@ -162,8 +162,8 @@ std::vector<std::vector<std::size_t>> grouped(const std::vector<Run>& runs,
   return groups;
 }
 
-/// What tells the groups apart: every key that counts for one of them, with the value that each has, a
-/// default too.
+/// The settings that distinguish the groups: every key that counts for one of them, with the value that each
+/// has, a default too.
 std::vector<FlatConfig> settings_of(const std::vector<Run>& runs,
                                     const std::vector<std::vector<std::size_t>>& groups, IdentityKeys keys) {
   std::set<std::string> counting;
@@ -179,7 +179,7 @@ std::vector<FlatConfig> settings_of(const std::vector<Run>& runs,
   return settings;
 }
 
-/// "fp32-twin" says what "FP32 twin" says.
+/// "fp32-twin" means the same as "FP32 twin".
 bool same_words(std::string_view a, std::string_view b) {
   const auto plain = [](unsigned char c) { return c == '-' ? ' ' : std::tolower(c); };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
@@ -215,7 +215,7 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
     const std::string name = names.size() > most_names
                                  ? fmt::format("{}, {} and {} more", names[0], names[1], names.size() - 2)
                                  : fmt::format("{}", fmt::join(names, ", "));
-    // "policy-torch" of "FP16 torch" says as little as "fp32" of "FP32".
+    // "policy-torch" adds as little to "FP16 torch" as "fp32" to "FP32".
     const std::string_view said = std::string_view(group.label).substr(group.label.find(' ') + 1);
     const bool says_more = !same_words(name, group.label) && !same_words(name, "policy-" + std::string(said));
     if (!name.empty() && says_more) group.label = name + ": " + group.label;
@@ -238,7 +238,7 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
   return groups;
 }
 
-/// Notes on runs; of each kind the first ones, since ten thousand that say the same are one.
+/// Notes on runs. Keeps the first ones of each kind: a reader needs no ten thousand equal ones.
 class RunNotes {
  public:
   void add(const Run& run) {

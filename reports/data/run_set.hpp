@@ -51,13 +51,13 @@ struct RunSet {
   std::size_t missing() const;      ///< how many of `runs`
 };
 
-/// What a run is told as: its configuration, and what it is.
+/// How the report names a run: its configuration and its identity.
 struct ToldRun {
   std::string config;
   RunIdentity identity;
 };
-/// Tells it of a run by its manifest: a build that knows configurations reads those of older builds as it
-/// would write them today (experiments::told). Nothing: as the manifest says, or by sections.
+/// Names a run by its manifest: a build that knows configurations reads those of older builds as it would
+/// write them today (experiments::told). Nothing: as the manifest says, or by sections.
 using TellRun = std::function<ToldRun(const Manifest&)>;
 
 /// Reads everything but histograms. A folder that is no run, or a damaged one, throws std::runtime_error; so
@@ -66,7 +66,7 @@ using TellRun = std::function<ToldRun(const Manifest&)>;
 RunSet load_runs(std::span<const std::filesystem::path> folders,
                  std::span<const std::filesystem::path> missing = {}, const TellRun& tell = {});
 
-/// The run whose gradients stand for a configuration: the first finished one that has histograms, else the
+/// The run whose gradients represent a configuration: the first finished one that has histograms, else the
 /// first that has histograms, else nullptr.
 const Run* representative(const RunSet& set, const Configuration& configuration);
 

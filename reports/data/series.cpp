@@ -41,7 +41,7 @@ Band training_loss(const RunSet& set, const Configuration& configuration, std::s
 
   std::map<double, Extremes> over_seeds;
   for (const std::size_t index : configuration.runs) {
-    std::map<std::uint64_t, Extremes> stretches;  // of one seed
+    std::map<std::uint64_t, Extremes> stretches;  // those of one seed
     for (const StepRow& row : set.runs[index].folder.steps)
       if (std::isfinite(row.loss) && row.step > 0) stretches[(row.step - 1) * count / last].add(row.loss);
     for (const auto& [stretch, losses] : stretches) {

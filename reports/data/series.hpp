@@ -37,9 +37,9 @@ struct ScaleTrace {
 };
 ScaleTrace scale_trace(std::span<const StepRow> steps);
 
-/// A path with at most about 2 * `stretches` changes and `stretches` skipped steps: of each stretch of steps
-/// the smallest and the largest scale stay, the first skipped step, and the path's ends. Short paths stay as
-/// they are.
+/// A path with at most about 2 * `stretches` changes and `stretches` skipped steps: each stretch of steps
+/// keeps its smallest and its largest scale and its first skipped step; the path keeps its ends. Short paths
+/// stay as they are.
 ScaleTrace thinned(ScaleTrace trace, std::size_t stretches);
 
 }  // namespace fp16lab::reports

@@ -23,7 +23,7 @@ using analysis::PairedSample;
 
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
-/// Did nobody tell lab.watch its loss? One that is NaN gives NaN gradients in every step.
+/// Did lab.watch get no loss for this run? A NaN loss gives NaN gradients in every step.
 bool is_untold(const Run& run) {
   const std::vector<StepRow>& steps = run.folder.steps;
   return !analysis::tells_loss(run.folder) && run.folder.evaluations.empty() &&
@@ -84,7 +84,7 @@ double final_value(const Run& run, const Metric& metric) {
   return value_of(*last_evaluation(run), metric.quantity).value_or(not_a_number);
 }
 
-/// A digest of what tells runs apart bit by bit.
+/// A digest of the records that distinguish runs bit by bit.
 class Digest {
  public:
   void add(const Run& run, double final_value) {

@@ -23,8 +23,8 @@ struct Metric {
   double margin = 1;  ///< within which a difference counts as equal, in unit(): report.margin.*
 
   bool higher_is_better() const { return quantity == Quantity::accuracy; }
-  std::string_view unit() const { return higher_is_better() ? "points" : "%"; }  ///< of differences
-  /// In the metric's own sign: analysis::accuracy_difference, or loss_difference, told by percent_of.
+  std::string_view unit() const { return higher_is_better() ? "points" : "%"; }  ///< the differences' unit
+  /// In the metric's own sign: analysis::accuracy_difference, or loss_difference, in the unit of percent_of.
   double difference(double variant, double reference) const;
   double badness(double difference) const { return higher_is_better() ? -difference : difference; }
 };
@@ -34,11 +34,11 @@ struct SummaryRow {
   std::string label;
   int runs = 0;                      ///< all of them, also unfinished and missing ones
   std::vector<std::string> missing;  ///< names of runs that a sweep planned and that are not there
-  int untold = 0;                    ///< runs that have finished, and whose loss lab.watch was not told
-  std::vector<double> final_values;  ///< of the metric, one a judged seed; NaN for a run that diverged
+  int untold = 0;                    ///< finished runs for which lab.watch got no loss
+  std::vector<double> final_values;  ///< the metric's, one a judged seed; NaN for a run that diverged
   std::vector<double> final_losses;  ///< the same on the loss; equal where the metric is one
-  std::vector<std::uint64_t> seeds;  ///< of final_values
-  std::size_t different_seeds = 0, planned_seeds = 0;  ///< of final_values, and of all runs; each once
+  std::vector<std::uint64_t> seeds;  ///< those of final_values
+  std::size_t different_seeds = 0, planned_seeds = 0;  ///< in final_values, and in all runs; each once
   /// Digest of the judged runs' seeds, state hashes and final values: equal for runs that are the same bit
   /// for bit. 0 where no state was recorded.
   std::uint64_t bits = 0;
@@ -47,19 +47,19 @@ struct SummaryRow {
   /// Absent for the reference, where there is none, and without a judged run; against the twin for the twin,
   /// too.
   std::optional<analysis::Judgement> against_reference, against_twin;
-  /// What happened in the run of these in which most is wrong; nothing where none has made a step.
+  /// What happened in the run of these with the worst problem; nothing if no run has made a step.
   std::optional<analysis::Account> account;
   std::uint64_t account_seed = 0;
   /// What the casts of its gradients did, counted over all observed steps and runs, each at the scale that
   /// its step had. Absent where nothing was observed or rounded: FP32 has no rate.
   std::optional<CastCounts> casts;
   std::uint64_t steps = 0, skipped = 0;  ///< over all runs
-  double last_scale = 1;                 ///< of the first run
+  double last_scale = 1;                 ///< the first run's
   double seconds_per_step = 0;           ///< median of the runs' medians
-  std::optional<RunMemory> memory;       ///< of the first run that recorded it: shapes make it, not seeds
+  std::optional<RunMemory> memory;       ///< from the first run that has it: shapes make it, not seeds
 
-  /// Worse than FP32's own noise: worse against FP32 and against its twin. False where one of the two says
-  /// equal or better; nothing where that cannot be told, and where there is no twin to judge by.
+  /// Worse than FP32's own noise: worse against FP32 and against its twin. False where one of the two is
+  /// equal or better; nothing where that is undecided, and where there is no twin to judge by.
   std::optional<bool> worse_than_noise() const;
 };
 
@@ -99,28 +99,29 @@ analysis::PairedSample pairs_of(const Metric& metric, const SummaryRow& variant,
 
 /// A metric's value for people: "0.0583", "87.41 %", "diverged".
 std::string value_text(const Metric& metric, double value);
-/// The recorded underflow rate, "70.5 %"; "" where there is none.
 /// Why a row has no value: "no loss was told" (to lab.watch), "no finished run". Empty: it has one.
 std::string unjudged_words(const SummaryRow& row);
+/// The recorded underflow rate, "70.5 %"; "" where there is none.
 std::string underflow_text(const SummaryRow& row);
 
 /// The mean difference in the metric's own sign, and which way that is: "+16.80 % (worse)", "-0.10 points
 /// (worse)", "0.00 %"; "-" without a pair.
 std::string difference_text(const Metric& metric, const analysis::Judgement& judgement);
-/// Of a row whose mean, or whose reference's, is also of seeds without a pair: "+0.30 % (worse), 3 pairs".
+/// The text of a row whose mean, or whose reference's, includes seeds without a pair: "+0.30 % (worse), 3
+/// pairs".
 std::string difference_text(const WorkloadSummary& summary, const SummaryRow& row);
 /// With the interval, where there is one: "-0.10 points (worse) [-0.30, +0.10]".
 std::string measured_text(const Metric& metric, const analysis::Judgement& judgement);
 /// "3", "2 of 3": seeds that have ended, of those that were begun or planned.
 std::string seeds_text(const SummaryRow& row);
 
-/// The four words for people (analysis::words_of); of a single run with a twin's band beside it where it
-/// lies: "one seed: three are needed for a verdict; inside FP32's twin band".
+/// The four words for people (analysis::words_of). For a single run with a twin's band it adds the side of
+/// the band: "one seed: three are needed for a verdict; inside FP32's twin band".
 std::string verdict_text(const WorkloadSummary& summary, const analysis::Judgement& judgement);
 
-/// "Best by test loss: FP16 torch (0.2375), then megatron (0.2501)."; and whether a verdict tells the first
-/// from the second: "No verdict tells FP16 torch from megatron: -0.10 % (better), equal within 1 %.". Empty
-/// without a ranking.
+/// "Best by test loss: FP16 torch (0.2375), then megatron (0.2501)."; and whether a verdict separates the
+/// first from the second: "No verdict tells FP16 torch from megatron: -0.10 % (better), equal within 1 %.".
+/// Empty without a ranking.
 std::string ranking_text(const WorkloadSummary& summary);
 std::string leader_text(const WorkloadSummary& summary);
 /// "megatron skipped 46 of 200 steps, torch 3 of 200.", the largest share first; empty where none did.

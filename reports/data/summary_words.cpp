@@ -1,4 +1,4 @@
-// What a summary says in words.
+// The summary in words.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -87,7 +87,7 @@ std::string judged_words(const WorkloadSummary& summary) {
   return words;
 }
 
-/// What training makes by itself of a last bit.
+/// How far a last bit alone moves a training run.
 std::string twin_words(const WorkloadSummary& summary) {
   for (const SummaryRow& row : summary.rows)
     if (row.is_twin && row.against_reference) {

@@ -1,5 +1,5 @@
-// Bars that lie one after another in a row: {kind: "bars", title, rows: [{name, parts: [numbers], text, cross}], unit, keys: [names
-// of the parts, then of the cross]}; without keys every bar has one part and one colour.
+// Bars that follow one another in a row: {kind: "bars", title, rows: [{name, parts: [numbers], text, cross}], unit, keys:
+// [names of the parts, then of the cross]}; without keys every bar has one part and one colour.
 function drawBars({title, rows, unit, keys}, width) {
   const left = Math.min(.42 * width, 16 + Math.max(...rows.map(r => textWidth(r.name)))), right = 14 + Math.max(...rows.map(r => textWidth(r.text))), tall = 28;
   const legend = keyPlaces(keys.map(label => ({label})), width - 8), head = title ? 20 : 0, top = head + (keys.length ? 24 + 18 * legend.at(-1).row : 4), height = top + tall * rows.length + 40;

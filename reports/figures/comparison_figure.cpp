@@ -20,7 +20,7 @@ std::string name_of(char which, const std::string& path) {
   return fmt::format("{}: {}", which, std::filesystem::path(path).filename().string());
 }
 
-/// Points of what `value` says of every step that both runs have.
+/// The points of `value` at every step that both runs have.
 template <class Value>
 OrderedJson points_of(const analysis::StepsComparison& steps, Value value) {
   OrderedJson points = OrderedJson::array();

@@ -169,7 +169,7 @@ function figuresOf({workloads, runs, replays, scales}) {
       const {panel, caption} = scalePlot(workload);
       add(`loss-scale-${slug}`, `Loss scale, ${name}`, caption + kept, [panel]);
     }
-    // One run stands for its configuration; FP32's gradients say what a format would do.
+    // One run represents its configuration; FP32's gradients show what a format would do.
     const first = configurations.map(c => own.find(run => run.label === c.label)), observed = first.filter(run => run?.steps.length > 0), base = observed[0];
     configurations.forEach((c, i) => {
       const run = first[i];

@@ -90,7 +90,7 @@ Drawing draw(const std::vector<std::string>& command, const std::vector<std::fil
     move(file.filename());
     if (made != nullptr) made->push_back(file.filename().string());
   }
-  if (is_file(where / log)) remove_file(where / log);  // of an earlier failure
+  if (is_file(where / log)) remove_file(where / log);  // left by an earlier failure
   return Drawing::done;
 }
 

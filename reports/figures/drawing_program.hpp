@@ -14,12 +14,13 @@ enum class Drawing { done, not_installed, failed };
 /// `inputs`, and moves what it made there into `folder`: these programs write through links, and only regular
 /// files of `folder` may be replaced. The messages of a program that failed become the file `log` of `folder`.
 /// std::runtime_error where no process or folder can be made, or `folder` holds something else of a drawing's
-/// name. `made` is given the names of those files.
+/// name. `made` gets the names of those files.
 Drawing draw(const std::vector<std::string>& command, const std::vector<std::filesystem::path>& inputs,
              const std::filesystem::path& folder, const std::string& log,
              std::vector<std::string>* made = nullptr);
 
-/// A new folder inside another one (empty: where temporary files belong), which goes with everything in it.
+/// A new folder inside another one (empty: where temporary files belong). The destructor removes it with its
+/// content.
 class PassingFolder {
  public:
   explicit PassingFolder(const std::filesystem::path& inside = {});

@@ -1,4 +1,4 @@
-// Figures as files: beside STEM.figure.json, which says what is drawn, the picture that draw.js makes of it.
+// Figures as files: STEM.figure.json, which describes the figure, and the picture that draw.js makes of it.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
 // A figure as a picture of its own: {stem, title, caption, columns, axes, panels}. A panel is one of the kinds below; the
-// caption is what readers are told about it, and no part of the picture; `axes` is said once for many panels.
+// page prints the caption beside the picture; `axes` holds once what many panels share.
 const kinds = {
   plot: {draw: drawPlot, height: (panel, width) => panel.height ?? (panel.y.names ? 62 + 20 * panel.y.names.length + (panel.title ? 18 : 0) : Math.round(Math.min(360, Math.max(210, .62 * width))))},
   histogram: {draw: drawHistogramPanel, column: 195, height: (panel, width) => (panel.title ? 34 : 0) + Math.round(Math.min(330, Math.max(panel.what ? 196 : 160, .46 * width)))},
@@ -34,7 +34,7 @@ function drawFigure(figure, {width: outer = figure.width ?? (figure.columns > 1 
   const width = outer < 420 ? 1.3 * outer : outer, margin = 10, inner = width - 2 * margin;
   const all = figure.panels.every(panel => panel.kind === 'histogram') ? fitted(figure.panels) : figure.panels;
   const columns = Math.max(1, Math.min(figure.columns ?? 1, Math.floor((inner + 24) / (24 + Math.max(...all.map(panel => kinds[panel.kind].column ?? 246))))));
-  // Below one another each panel says what the first one says for all that are side by side.
+  // In a column each panel has the text that the first one has for all panels in a row.
   const alone = panel => columns > 1 || panel.kind !== 'plot' ? panel : {...panel, labels: undefined, y: {...panel.y, hidden: false}};
   const panels = all.map(panel => drawPanel(alone(panel), (inner - 24 * (columns - 1)) / columns));
   const lines = title ? wrapped(figure.title, inner, 14.5 / 12 * boldSize) : [], axes = figure.axes && all.length > 1 ? wrapped(figure.axes, inner) : [];

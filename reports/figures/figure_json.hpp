@@ -1,5 +1,5 @@
-// What pictures are described by: the numbers, histograms and formats that figures/*.js draw. Numbers that JSON has not become null;
-// run files spell them as strings, so that nothing is lost (numerics/text/text.hpp).
+// The data of pictures: the numbers, histograms and formats that figures/*.js draw. Numbers that JSON has not
+// become null; run files spell them as strings, so that nothing is lost (numerics/text/text.hpp).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -27,8 +27,8 @@ LineStyle stacked_style(std::size_t index, std::size_t count) {
   return style;
 }
 
-/// Where there are more lines than may lie on one another, only some are shown together: then each round of
-/// the colours has a dash.
+/// A limit on the lines that may overlap: beyond it the page shows only some together, and each round of the
+/// colours has a dash.
 constexpr std::size_t most_stacked = 8;
 LineStyle round_style(std::size_t round) {
   static constexpr std::array<std::array<int, 2>, 5> dashes{{{0, 0}, {8, 4}, {2, 3}, {14, 4}, {5, 9}}};

@@ -15,8 +15,8 @@ inline constexpr std::string_view lost_color = "#B84F00";
 inline constexpr std::string_view subnormal_color = "#3A9BD6";
 inline constexpr std::string_view normal_color = "#0072B2";
 inline constexpr std::string_view overflow_color = "#A8457F";
-/// A colour that tells layer `index` from its neighbours: Okabe and Ito's colour-blind safe set (2008) without its yellow, which
-/// is too faint on white.
+/// A colour that distinguishes layer `index` from its neighbours: Okabe and Ito's colour-blind safe set
+/// (2008) without its yellow, which is too faint on white.
 std::string_view layer_color(std::size_t index);
 
 struct LineStyle {
@@ -31,9 +31,9 @@ struct LineStyle {
 /// of Okabe and Ito in turn, green first.
 ///
 /// Curves of configurations that work coincide, so every style leaves room for the ones below it: drawn in
-/// order, lines that lie on one another show as a broad grey line, on it alternating dashes and, with more
-/// than three configurations beside FP32, a second, narrower row of dashes. More than eight beside FP32 are
-/// never all shown together; they differ in colour and dash.
+/// order, lines that overlap show as a broad grey line, on it alternating dashes and, with more than three
+/// configurations beside FP32, a second, narrower row of dashes. The page never shows more than eight beside
+/// FP32 together; they differ in colour and dash.
 std::vector<LineStyle> styles_of(const Workload& workload);
 
 /// File systems allow 255 bytes in a name; a figure's has two slugs and an ending.

@@ -2,7 +2,7 @@
 
 // ColorBrewer's Blues (Brewer 2003) at nine places, so that little is pale: even in lightness, for all eyes and in grey.
 const blues = [[8, 48, 107], [8, 81, 156], [33, 113, 181], [66, 146, 198], [107, 174, 214], [158, 202, 225], [198, 219, 239], [222, 235, 247], [247, 251, 255]];
-// Where the colours lie: small rates are what one looks for.
+// Most colours mark small rates, which are what readers look for.
 const heatStops = [0, .001, .01, .1, .4, 1];
 const heatKeys = [[0, '0 %'], [.0005, '< 0.1 %'], ...heatStops.slice(1).map(share => [share, plainPercent(share)])];
 function heatColor(rate, dark) {

@@ -6,7 +6,7 @@ const updateZoneNames = {lost: 'lost', subnormal: 'depends', normal: 'moves', ov
 
 const rangeWords = 'A range means that a zone’s edge cuts a bin, whose values may lie on either side.';
 
-// `ratio`: wanted scale / the scale that the histogram's values carry; `what`: the quantity on the axis. Where the values
+// `ratio`: required scale / the scale that the histogram's values carry; `what`: the quantity on the axis. Where the values
 // have several formats there are no common edges: then the zones are only named.
 function drawHistogramPanel({title, aside, histogram: stored, ratio, formats, what, updates, zones, low, high}, width, height) {
   const histogram = [...stored.slice(0, 5), ...stored.slice(5).map(floatOfBits)], head = title ? 34 : 0;
@@ -43,7 +43,7 @@ function drawHistogram(width, height, histogram, ratio, zones, what, formats, na
   const y = share => height - bottom - share / peak * (height - top - bottom);
   const spoken = zoneKeys.map(key => `${interval(zones[key], zones.finite)} ${names[key]}`).join(', ');
   const chart = picture(width, height, `Exponent histogram, ${what}: ${spoken}`);
-  const shares = [];  // what is told of each zone, moved apart where a zone is narrow
+  const shares = [];  // a text for each zone, moved apart where a zone is narrow
   zoneKeys.forEach((key, i) => {
     const from = [low, ...edges][i], to = [...edges, high][i];
     if (range && to - from > .5)
@@ -69,7 +69,7 @@ function drawHistogram(width, height, histogram, ratio, zones, what, formats, na
     if (b <= low || a >= high) { outside += n; return; }
     const [first, last] = range ? zonesOfBin(histogram, histogram[3] + i, ratio, range) : [2, 2], key = zoneKeys[last];
     const from = Math.max(a, low), to = Math.min(b, high), group = svg('g', {});
-    // A bin that an edge cuts has a colour on either side of it; where only its very end lies beyond, it has one.
+    // A bin that an edge cuts has a colour on either side of it, but one colour where only its very end is beyond.
     const parts = key === 'overflow' && first !== last ? [[key, from, to]] : zoneKeys.slice(first, last + 1).map((zone, k, all) =>
       [zone, k === 0 ? from : Math.max(from, edges[first + k - 1]), k === all.length - 1 ? to : Math.min(to, edges[first + k])]);
     for (const [zone, start, end] of parts) {

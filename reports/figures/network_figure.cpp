@@ -48,7 +48,7 @@ std::string dot_lines(const std::vector<std::string>& lines) {
   return '"' + out + '"';
 }
 
-/// Of "layer1.0.conv1": "layer1", "layer1.0".
+/// The blocks of "layer1.0.conv1" are "layer1" and "layer1.0".
 std::vector<std::string> blocks_of(const std::string& path) {
   std::vector<std::string> blocks;
   for (std::size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1))

@@ -76,12 +76,13 @@ function endLabels(series, y) {
     return {lines, color: group.at(-1).color, tall: lineHeight * lines.length, point: group[0].points.filter(p => Number.isFinite(p[1])).at(-1) ?? group[0].points.at(-1)};
   });
 }
-// Do curves end at different heights? Where many meet at the end, labels there would tell nothing.
+// Do curves end at different heights? Where many meet at the end, labels there would not help.
 function apart(values, y) {
   const scale = y.log ? Math.log : v => v, all = values.filter(Number.isFinite).map(scale), span = scale(y.high) - scale(y.low);
   return all.every(v => all.filter(other => Math.abs(other - v) < .03 * span).length <= 4);
 }
-// Moves blocks apart that want to be at `want` and take `tall` each: their beginnings become `at`, none beyond `top` and `floor`.
+// Moves blocks apart: each is `tall` high and at `want` if there is room. Their beginnings become `at`, none beyond `top` and
+// `floor`.
 function spread(blocks, top, floor) {
   blocks.sort((a, b) => a.want - b.want);
   for (const [i, block] of blocks.entries()) block.at = Math.max(block.want, i > 0 ? blocks[i - 1].at + blocks[i - 1].tall : top);

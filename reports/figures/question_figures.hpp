@@ -72,7 +72,7 @@ struct PaperFigures {
   /// Activation gradients at a loss scale of 1, of a network that needs scaling and of one that does not.
   const ExponentHistogram &needs_scaling, &no_scaling;
   std::map<int, double>
-      paper_percent;  ///< of the paper's values in [2^exponent, 2^(exponent+1)), by exponent
+      paper_percent;  ///< share of the paper's values in [2^exponent, 2^(exponent+1)), by exponent
   /// Percent lost at 2^0, 2^1, ... 2^16: needs scaling, does not, the paper's.
   struct Lost {
     double needs_scaling, no_scaling, paper;

@@ -18,7 +18,7 @@ const interval = ([low, high], of) => {
   if (a[0] === '>' && b === '100') return a + ' %';
   return (a[0] === '<' ? '0' : a) + '–' + (b[0] === '>' ? '100' : b) + ' %';
 };
-const plainPercent = x => Number((100 * x).toPrecision(4)) + ' %';  // of axes: round numbers as they are
+const plainPercent = x => Number((100 * x).toPrecision(4)) + ' %';  // for axes: round numbers as they are
 const exact = n => n.toLocaleString('en');
 // Counts as narrow as a table needs: 24,153,952 to 24,263,585 is 24.15–24.26 M.
 const short = ([a, b]) => {

@@ -38,7 +38,7 @@ function drawTraces({policies, first, last, highest, one_percent}, room) {
       plot.append(svg('path', {d: path([...lower, ...[...upper].reverse()]) + 'Z', class: 'between'}), svg('path', {d: path(upper), class: 'trace'}));
     }
     plot.append(svg('path', {d: path(lower), class: 'trace'}));
-    // Skipped steps stand below the axis: crosses, and rings where it may be so.
+    // Skipped steps are below the axis: crosses, and rings for those that may have been skipped.
     const row = tall + 8;
     for (const step of certain) plot.append(svg('path', {d: `M${(x(step) - 3).toFixed(1)},${row - 3}l6,6m0,-6l-6,6`, class: 'skip'}));
     for (const step of possible) plot.append(svg('circle', {cx: x(step).toFixed(1), cy: row, r: 2.6, class: 'may-skip'}));

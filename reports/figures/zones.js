@@ -2,7 +2,7 @@
 // answers. A histogram is [zero, infinite, nan, first exponent, counts, smallest, greatest]; counts[i] belongs to the bin
 // (2^e, 2^(e+1)], e = first + i; smallest and greatest are the magnitudes themselves, 0 where an older folder does not have
 // them. A range is {name, tie, normal, overflow, reached}: up to 2^tie all becomes zero, below 2^normal numbers are
-// subnormal, and from `overflow` on (behind it, unless `reached`) they overflow.
+// subnormal, and from `overflow` on (above it, unless `reached`) they overflow.
 
 // Powers of two by halving and doubling: ECMAScript promises no exact result of **.
 const powers = (() => {
@@ -31,7 +31,7 @@ function zoneIndex(value, ratio, range) {
   return rest <= powerOfTwo(range.tie) - main ? 0 : rest < powerOfTwo(range.normal) - main ? 1 : rest < over || (rest === over && !range.reached) ? 2 : 3;
 }
 
-// First and last zone of what bin e of a histogram may hold, and how many of its values are surely in each.
+// First and last zone of what bin e of a histogram may hold, and how many of its values are certainly in each.
 const below = e => e < -126 ? powerOfTwo(-149) : powerOfTwo(e - 23);  // from 2^e to the next FP32 number
 function zonesOfBin(histogram, e, ratio, range) {
   const [, , , , , smallest, greatest] = histogram, bottom = e < -149 ? 0 : powerOfTwo(e);
@@ -45,7 +45,7 @@ function zonesOfBin(histogram, e, ratio, range) {
   return [zoneIndex(low, ratio, range), zoneIndex(high, ratio, range), hasSmallest ? 1 : 0, hasGreatest ? 1 : 0];
 }
 
-// Counts of the zones as [lower, upper] after multiplication by `ratio`, wanted scale / recorded scale.
+// Counts of the zones as [lower, upper] after multiplication by `ratio`, required scale / recorded scale.
 function zonesOf(histogram, ratio, range) {
   const [zero, infinite, nan, first, counts] = histogram;
   const z = {zero, infinite, nan, total: zero + infinite + nan, finite: 0,

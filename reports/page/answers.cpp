@@ -26,7 +26,7 @@ std::string name_of(const WorkloadMaterial& material, std::size_t index) {
   return shown_mark(material.workload->configurations[index], material.summary.rows[index]);
 }
 
-/// "dL/dy" is what papers call the gradient that the loss hands down first.
+/// Papers call the gradient that the loss hands down first "dL/dy".
 std::string spoken(const std::string& tensor) {
   return tensor == "loss.prediction" ? tensor + " (dL/dy)" : tensor;
 }
@@ -61,7 +61,7 @@ struct Loss {
   std::uint64_t values = 0;
 };
 
-/// Recorded, or, where nothing was cast, what scale 1 would do.
+/// The recorded loss, or, where nothing was cast, that of scale 1.
 Loss loss_of(const RunGradients& gradients, std::size_t tensor) {
   CastCounts casts;
   bool cast = false;
@@ -76,7 +76,7 @@ Loss loss_of(const RunGradients& gradients, std::size_t tensor) {
   return {analysis::rates_of(counts).lost.middle(), counts.total - counts.zero};
 }
 
-/// The one that the account names where that is what stopped the training; else the one that loses most.
+/// The tensor that the account names if it stopped the training; else the one that loses most.
 std::optional<std::size_t> worst_tensor(const RunGradients& gradients,
                                         const std::optional<analysis::Account>& account) {
   if (account && account->worst() != nullptr && account->worst()->trouble <= analysis::Trouble::overflow) {
@@ -106,7 +106,7 @@ std::string trouble_sentence(const WorkloadMaterial& material, std::size_t index
     return fmt::format(
         "{} recorded no gradient histograms (observe.histograms_every), so what underflows is not known.",
         name_of(material, index));
-  // Two shares of two things: each says of what, and over which runs.
+  // Two shares of two things: each names its whole and its runs.
   const std::vector<ExploredRun>& explored = material.explored[index];
   std::string worst;
   if (tensor)
@@ -181,7 +181,7 @@ std::string cost_sentence(const WorkloadSummary& summary, const SummaryRow& row)
                      bold(measured), noise_clause(summary));
 }
 
-/// The format that a run rounds gradients to, and which; none where two formats ask for two scales.
+/// The format to which a run rounds gradients, and its tensors; none where two formats need two scales.
 struct Rounded {
   DType format = DType::f16;
   std::set<std::string, std::less<>> tensors;
@@ -198,8 +198,8 @@ std::optional<Rounded> rounded_by(const RunGradients& gradients) {
   return rounded;
 }
 
-/// Whose histograms tell which scale would do: those of FP32, where nothing was made zero before it was
-/// counted; without them the run's own.
+/// The configuration whose histograms show which scale would do: FP32, where nothing became zero before it
+/// was counted; without FP32 the run's own.
 std::size_t best_witness(const WorkloadMaterial& material, std::size_t index) {
   for (std::size_t i = 0; i < material.summary.rows.size(); ++i)
     if (material.summary.rows[i].is_reference && !material.gradients[i].snapshots.empty()) return i;
@@ -207,7 +207,7 @@ std::size_t best_witness(const WorkloadMaterial& material, std::size_t index) {
 }
 
 /// "By FP32's histograms (seed 1, 2 steps), each tensor ... at any scale from 2⁶ (fc1.weight) to 2²².": by
-/// the criterion of fp16lab hist, of each tensor on its own.
+/// the criterion of fp16lab hist, for each tensor on its own.
 std::string scales_clause(const WorkloadMaterial& material, std::size_t index) {
   const std::optional<Rounded> rounded = rounded_by(material.gradients[index]);
   if (!rounded) return "";
@@ -262,7 +262,7 @@ std::string scales_clause(const WorkloadMaterial& material, std::size_t index) {
                                named(scale.asks_most), at_greatest ? " on" : up_to);
 }
 
-/// As good as FP32, where FP32 was trained and the runs tell.
+/// As good as FP32, or not judged against FP32.
 bool equal_where_judged(const SummaryRow& row) {
   return row.is_reference || !row.against_reference || row.against_reference->word == Word::equal;
 }

@@ -64,7 +64,7 @@ OrderedJson tile_json(const WorkloadMaterial& material, const Answers& answers) 
             {"lines", OrderedJson::array({name + " has no pair with FP32."})},
             {"bars", OrderedJson::array()}};
   const analysis::Judgement& judgement = *row.against_reference;
-  // Without a verdict the difference is what there is to say, in the largest letters.
+  // Without a verdict the difference is in the largest letters.
   const bool few = judgement.word == analysis::Word::cannot_tell && judgement.pairs < analysis::fewest_pairs;
   const std::string measured = judgement.pairs == 0 ? "" : difference_text(summary.metric, judgement),
                     said = words_of(judgement, summary.metric.unit());

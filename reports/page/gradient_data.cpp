@@ -108,8 +108,8 @@ OrderedJson others_json(const std::map<Observed, RunGradients>& tensors) {
   return others;
 }
 
-/// Of each step: [loss, L2 norm of the gradients, found_inf, skipped, learning rate, scale of the step
-/// behind it].
+/// Each step as [loss, L2 norm of the gradients, found_inf, skipped, learning rate, scale of the step after
+/// it].
 OrderedJson happenings(const Run& run, const OrderedJson& steps) {
   OrderedJson rows = OrderedJson::array();
   const std::vector<StepRow>& all = run.folder.steps;

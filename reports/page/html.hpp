@@ -21,8 +21,8 @@ struct Slot {
   std::string_view content;
 };
 
-/// `text` with every @NAME@ replaced by its slot's content, in one pass: what is put in is never looked at
-/// again. A name without a slot, or a slot without a place, throws std::logic_error: the page and its builder
+/// `text` with every @NAME@ replaced by its slot's content, in one pass: the content is not searched again. A
+/// name without a slot, or a slot without a place, throws std::logic_error: the page and its builder
 /// disagree.
 std::string fill_slots(std::string_view text, std::span<const Slot> slots);
 

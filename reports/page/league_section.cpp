@@ -37,8 +37,7 @@ std::string parameters_text(const ReplayedPolicy& policy) {
   return text;
 }
 
-/// Unlike the rates of histograms these tell policies apart by their smallness: "1.2e-05 %" rather than "<
-/// 0.01 %".
+/// Unlike the rates of histograms these separate policies by their smallness: "1.2e-05 %", not "< 0.01 %".
 std::string percent_text(double rate) {
   const double percent = 100 * rate;
   if (percent == 0 || percent >= 99.95)

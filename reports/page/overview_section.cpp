@@ -14,7 +14,7 @@
 namespace fp16lab::reports {
 namespace {
 
-/// Short enough for a column a workload; margins, intervals and twins stand in each workload's own table.
+/// Short enough for a column a workload; margins, intervals and twins are in each workload's own table.
 TableCell difference_cell(const WorkloadSummary& summary, const SummaryRow& row) {
   if (row.is_reference) return {row.final_values.empty() ? "–" : "reference"};
   if (!row.against_reference) return {row.final_values.empty() ? "–" : "no FP32"};

@@ -7,12 +7,12 @@
 namespace fp16lab::reports {
 
 struct PageDetail {
-  std::size_t snapshots = 40;       ///< observed steps of the run that stands for its configuration
-  std::size_t seed_snapshots = 8;   ///< of the other seeds' runs
-  std::size_t curve_points = 150;   ///< of each training-loss curve
+  std::size_t snapshots = 40;       ///< observed steps of the run that represents its configuration
+  std::size_t seed_snapshots = 8;   ///< observed steps of the other seeds' runs
+  std::size_t curve_points = 150;   ///< points of each training-loss curve
   std::size_t trace_points = 400;   ///< stretches of steps in each path of a loss scale
-  std::size_t configurations = 99;  ///< of a workload in the explorer
-  std::size_t seeds = 99;           ///< of each of them
+  std::size_t configurations = 99;  ///< per workload in the explorer
+  std::size_t seeds = 99;           ///< per configuration
   bool still_figures = true;        ///< pictures inside the page
 };
 

@@ -36,7 +36,7 @@ std::size_t configurations_of(const std::vector<Workload>& workloads) {
   return count;
 }
 
-/// "3 seeds", "2 to 100 seeds": of a configuration.
+/// The seeds of a configuration: "3 seeds", "2 to 100 seeds".
 std::string seeds_text(const RunSet& set) {
   std::size_t fewest = set.runs.size(), most = 0;
   for (const Workload& workload : set.workloads)

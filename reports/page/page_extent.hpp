@@ -1,4 +1,4 @@
-// How much of very many runs a page shows, and the words that say so.
+// How much of very many runs a page shows, and its words for the rest.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace fp16lab::reports {
 
 // A page is read from top to bottom and opens at once; beyond these its tables and curves are data.
 inline constexpr std::size_t most_workloads = 60;        ///< with a section each
-inline constexpr std::size_t most_configurations = 150;  ///< of one workload
+inline constexpr std::size_t most_configurations = 150;  ///< per workload
 inline constexpr std::size_t most_rows = 300;            ///< configurations of all workloads
 
 /// What has sections, tables, curves and figures: the first workloads by name, each with FP32, its twin, the
@@ -25,7 +25,7 @@ struct PageExtent {
 /// `summaries`: summarise(set).
 PageExtent extent_of(const RunSet& set, const std::vector<WorkloadSummary>& summaries);
 
-/// In one paragraph: what stands for how many runs, and what is left out. Empty without runs.
+/// One paragraph: which runs represent how many, and what is left out. Empty without runs.
 std::string extent_words(const RunSet& set, const PageExtent& extent);
 
 }  // namespace fp16lab::reports

@@ -15,7 +15,8 @@ namespace fp16lab::reports {
 
 /// A run's recorded histograms for the explorer, its gradients thinned to `snapshots` steps, what the casts
 /// did to them, the tensors' formats, the what-if rates over every observed step, and zone counts of this
-/// library against which the page tests its own arithmetic. `others`: of tensors that are no gradients.
+/// library against which the page tests its own arithmetic. `others`: histograms of tensors that are no
+/// gradients.
 OrderedJson gradients_json(const Run& run, const std::string& workload, const std::string& label,
                            const RunGradients& gradients, const std::map<Observed, RunGradients>& others,
                            std::size_t snapshots);

@@ -23,16 +23,16 @@ OrderedJson screen_json(const WorkloadMaterial& material, bool gradients);
 OrderedJson workload_json(const RunSet& set, const WorkloadMaterial& material, bool gradients,
                           const PageDetail& detail);
 
-/// What is said about unfinished or damaged runs.
+/// The notes on unfinished or damaged runs.
 OrderedJson notes_json(const RunSet& set, const std::vector<WorkloadMaterial>& material);
 
 /// The table of configurations that several workloads share, one row each: how they fare in every one of them. Null where
 /// there are fewer than two workloads or two such configurations. (overview_section.cpp)
 OrderedJson overview_json(const RunSet& set, const std::vector<WorkloadMaterial>& material);
 
-/// {"summary", "layers": a table, "unfilled": whether a product does not fill tensor cores, "file", "picture"} of the workload's
-/// network; the picture only if `drawn`. Null where no manifest tells it. std::runtime_error for one that tells something else.
-/// (network_section.cpp)
+/// {"summary", "layers": a table, "unfilled": whether a product does not fill tensor cores, "file",
+/// "picture"} of the workload's network; the picture only if `drawn`. Null where no manifest has it.
+/// std::runtime_error for a manifest that has something else. (network_section.cpp)
 OrderedJson network_json(const RunSet& set, const WorkloadMaterial& material, bool drawn);
 
 /// [{"summary", "words", "table"}]: one for each kind of tensors other than gradients that a run has recorded.

@@ -91,7 +91,7 @@ OrderedJson facts_of(const Manifest& m) {
 }  // namespace
 
 OrderedJson provenance_json(const RunSet& set) {
-  // Facts that runs share are said once, for the group of runs that share them.
+  // The page prints facts that runs share once, for the group of runs that share them.
   std::vector<std::pair<OrderedJson, std::vector<const Run*>>> groups;
   std::map<std::string, std::size_t> group_of;  // by facts
   for (const Run& run : set.runs) {

@@ -28,14 +28,14 @@ namespace {
 /// Figures need one run of each configuration.
 constexpr PageDetail figure_detail{.seeds = 1};
 
-/// Runs whose histograms are read beside those that stand for their configurations.
+/// Runs whose histograms the page has beside those that represent their configurations.
 constexpr std::size_t most_seeds = 120;
 
 void tell(const ReportOptions& options, const std::string& message) {
   if (options.messages != nullptr && !message.empty()) *options.messages << printable(message) << '\n';
 }
 
-/// The network of the first run that tells it, drawn where graphviz is installed.
+/// The network of the first run whose manifest has it, drawn where graphviz is installed.
 WorkloadMaterial::Network draw_network_of(const RunSet& set, const Workload& workload,
                                           const std::filesystem::path& folder, const std::string& graphviz) {
   for (const Configuration& configuration : workload.configurations)
@@ -60,7 +60,7 @@ std::map<Observed, RunGradients> others_of(const Run& run) {
   return others;
 }
 
-/// `summaries`: of all workloads with all of their configurations.
+/// `summaries`: all workloads with all of their configurations.
 std::vector<WorkloadMaterial> collect(const RunSet& set, const std::vector<WorkloadSummary>& summaries,
                                       const PageExtent& extent) {
   std::vector<WorkloadMaterial> material;
@@ -103,7 +103,7 @@ std::string subtitle_of(const RunSet& set, std::size_t replays) {
   return words + "written " + utc_now();
 }
 
-/// What the browser lets the page do: its own script and its own style sheet, pictures that stand in it, and
+/// What the browser lets the page do: its own script and its own style sheet, pictures inside the page, and
 /// nothing else, from nowhere else. Scripts draw with style attributes, which run nothing.
 std::string content_policy() {
   return fmt::format(

@@ -15,20 +15,20 @@ namespace fp16lab::reports {
 
 struct ReportOptions {
   std::string title = "fp16lab report";
-  DrawingOptions drawing{};      ///< of the figures that are files
+  DrawingOptions drawing{};      ///< the figures that are files
   std::string graphviz = "dot";  ///< program that draws networks
   /// The page is written again as its runs go on: browsers load it anew after so many seconds, and pictures
   /// wait for the last time. 0: this is the last time.
   int follow_seconds = 0;
-  std::ostream* messages = nullptr;  ///< where a missing tool is told, one line each
+  std::ostream* messages = nullptr;  ///< gets one line for each missing tool
 };
 
 /// Writes `out`/figures/ (description, SVG and PNG of every figure, and draw.js) and `out`/report.html, and
 /// returns the page's path. `folders` are runs, replays, or hold such (reports/data/report_input.hpp). The
-/// page is one file below 5 MB that needs no network and draws its own figures; of long runs it shows fewer
-/// of the observed steps, of very many the first workloads and configurations, and says so. Without node the
-/// page draws all the same, and there are no files of figures. Runs that cannot be read, or an `out` that cannot be
-/// written, throw std::runtime_error.
+/// page is one file below 5 MB that needs no network and draws its own figures; it shows fewer of the
+/// observed steps of long runs, and the first workloads and configurations of very many, and says so. Without
+/// node the page draws all the same, and there are no files of figures. Runs that cannot be read, or an `out`
+/// that cannot be written, throw std::runtime_error.
 std::filesystem::path write_report(std::span<const std::filesystem::path> folders,
                                    const std::filesystem::path& out, const ReportOptions& options = {});
 /// The same of runs that are loaded already, and summarised (reports/data/summary.hpp); `replays` are

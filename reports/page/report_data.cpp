@@ -36,8 +36,8 @@ OrderedJson changes_json(const std::vector<ScaleTrace::Change>& changes) {
   return array;
 }
 
-/// What the figure of final quality shows of a row: against the reference where there is one, in the metric's
-/// unit. Null for the reference itself, and where nothing has ended.
+/// The row's part in the figure of final quality: against the reference where there is one, in the metric's
+/// unit. Null for the reference itself, and where no run has ended.
 OrderedJson outcome_json(const Metric& metric, const SummaryRow& row, const SummaryRow* reference) {
   if (row.final_values.empty() || &row == reference) return nullptr;
   std::vector<double> values;
@@ -141,7 +141,7 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
     OrderedJson configurations = OrderedJson::array(), start;
     const Answers answers = answers_of(item);
     std::size_t explored = 0;
-    OrderedJson unexplored = OrderedJson::array();  // for lack of room
+    OrderedJson unexplored = OrderedJson::array();  // omitted for lack of space
     for (std::size_t i = 0; i < item.workload->configurations.size(); ++i) {
       const Configuration& configuration = item.workload->configurations[i];
       configurations.push_back(configuration_json(set, configuration, item.summary.rows[i], styles[i], split,
@@ -160,7 +160,7 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
                                       k == 0 ? item.gradients[i] : seeds[k].tensors.at(Observed::gradients),
                                       seeds[k].tensors, k == 0 ? detail.snapshots : detail.seed_snapshots));
     }
-    if (!start.empty() && start[0] >= runs.size()) start = nullptr;  // left out for lack of room
+    if (!start.empty() && start[0] >= runs.size()) start = nullptr;  // omitted for lack of space
     const std::optional<analysis::Interval>& band = item.summary.twin_band;
     workloads.push_back(
         {{"name", item.workload->name},
@@ -201,7 +201,7 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
                             {"runs", std::move(runs)},
                             {"replays", std::move(replayed)}};
   // In a script element "<!--" and "<script" change where it ends, and "</script" ends it: no '<' is left as
-  // it is. In JSON it only stands in strings.
+  // it is. JSON has it only in strings.
   std::string text;
   for (const char c : json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace)) {
     if (c == '<')

@@ -14,8 +14,8 @@
 
 namespace fp16lab::reports {
 
-/// One run whose histograms the page explores. Of the run that stands for its configuration the gradients
-/// are WorkloadMaterial's.
+/// One run whose histograms the page explores. If it represents its configuration, its gradients are in
+/// WorkloadMaterial.
 struct ExploredRun {
   const Run* run = nullptr;
   std::map<Observed, RunGradients> tensors;
@@ -41,14 +41,14 @@ struct PageHead {
   int follow_seconds = 0;               ///< ReportOptions has it
 };
 
-/// {"title", "subtitle", "follow", "notes", "extent", "overview", "observed", "provenance", "scales": [min, max], "formats", "update_formats", "workloads": [{"name", "metric", "unit", "margin",
-/// "band", "start", "emulated", "configurations": [...]}], "runs": [...], "replays": [...]}: a configuration has its
-/// curves, final values, what it takes, difference to FP32 (positive is worse) and word; "start" names the
-/// run and tensor that the first screen shows (answers.hpp); a run has its recorded histograms, the what-if
-/// rates, and under "check" zone counts of this library against which the page tests its own arithmetic; a
-/// replay has the paths of its policies' scales. What
-/// sections show beside curves is page_sections.hpp's. Non-finite numbers become null. "<" is written "\u003c", so
-/// that the text may stand inside a script element.
+/// {"title", "subtitle", "follow", "notes", "extent", "overview", "observed", "provenance", "scales": [min,
+/// max], "formats", "update_formats", "workloads": [{"name", "metric", "unit", "margin", "band", "start",
+/// "emulated", "configurations": [...]}], "runs": [...], "replays": [...]}: a configuration has its curves,
+/// final values, cost, difference to FP32 (positive is worse) and word; "start" names the run and tensor that
+/// the first screen shows (answers.hpp); a run has its recorded histograms, the what-if rates, and under
+/// "check" zone counts of this library against which the page tests its own arithmetic; a replay has the
+/// paths of its policies' scales. page_sections.hpp has what sections show beside curves. Non-finite numbers
+/// become null. "<" is written "\u003c", so that a script element may hold the text.
 std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& material,
                         std::span<const ReplayFile> replays, const PageHead& head, const PageDetail& detail);
 

@@ -1,4 +1,4 @@
-// What the page calls a configuration, and how it says how far from FP32 one ended.
+// What the page calls a configuration, and its words for the distance from FP32.
 #pragma once
 
 #include <optional>

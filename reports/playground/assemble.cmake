@@ -19,7 +19,7 @@ foreach(file ${scripts})
 endforeach()
 string(APPEND script "})();\n")
 
-# What stands inline is allowed by its digest (Content Security Policy Level 3): 'sha256-' and base64.
+# A digest allows each inline script and style (Content Security Policy Level 3): 'sha256-' and base64.
 function(policy_hash text result)
   set(letters "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
   string(SHA256 digits "${text}")

@@ -1,6 +1,6 @@
-// What the playground's page asks the library, as C functions of text: compiled to WebAssembly, the same
-// sources as everywhere else. An answer is JSON, valid until the next call; {"error": "..."} where the
-// question was wrong.
+// The playground page's questions to the library, as C functions of text: compiled to WebAssembly, the same
+// sources as everywhere else. An answer is JSON, valid until the next call; {"error": "..."} for a wrong
+// question.
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -172,7 +172,7 @@ Json bins_of(const ExponentHistogram& histogram, const FormatRange& range, doubl
   return bins;
 }
 
-/// `values` carried `recorded`, and are asked about at 2^log2_scale.
+/// `values` carried `recorded`; the answer is for 2^log2_scale.
 Json zones(const ExponentHistogram& values, double recorded, DType format, int log2_scale) {
   analysis::ScaledHistograms gradients;
   gradients.add(values, recorded);
@@ -212,8 +212,8 @@ Json zones(const ExponentHistogram& values, double recorded, DType format, int l
 using namespace fp16lab;
 using namespace fp16lab::playground;
 
-/// As `fp16lab inspect VALUE --json` answers, in one line. `format`: one of the user's own besides ("6,10"),
-/// or "".
+/// As `fp16lab inspect VALUE --json` answers, in one line. `format`: a format of the user's own ("6,10") that
+/// the answer has too, or "".
 FP16LAB_ENTRY const char* fp16lab_playground_inspect(const char* value, const char* format) {
   return answer([&] {
     std::vector<analysis::NamedFormat> formats = analysis::named_formats();

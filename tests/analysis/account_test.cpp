@@ -1,4 +1,4 @@
-// What is said of a run, from the rows of its folder.
+// The findings on a run, from the rows of its folder.
 #include "analysis/account.hpp"
 
 #include <gmock/gmock.h>
@@ -148,7 +148,7 @@ TEST_F(AccountOfRuns, StepsSkippedWhileAPolicyLooksForItsScaleNeedNoMending) {
                                             "scales from 2^16 to 2^15."));
 }
 
-// Where the scale fell and never grew, nobody knows yet how many steps it skips once it is found.
+// If the scale fell and never grew, nothing shows yet how many steps the found scale would skip.
 TEST_F(AccountOfRuns, AScaleThatHasNotGrownOnceIsNotJudged) {
   std::vector<Step> steps{{65536, true}, {32768, true}};
   steps.resize(100, {16384});
@@ -271,7 +271,7 @@ TEST_F(AccountOfRuns, ALossThatIsLostAfterTheFirstUpdatesNamesTheLearningRate) {
   said = account(steps, fitting_);
   EXPECT_EQ(said.worst()->trouble, Trouble::overflow);
   EXPECT_THAT(said.worst()->text, HasSubstr(words));
-  // Of a run that said so at its end, once is enough.
+  // A run that printed it at its end does not repeat it.
   said = account(steps, fitting_, ExitState::diverged, "diverged: bad learning rate: x. Lower optimizer.lr");
   EXPECT_THAT(said.worst()->text, Not(HasSubstr(words)));
   EXPECT_THAT(said.next, HasSubstr("--set optimizer.lr=1e+05"));
@@ -348,7 +348,7 @@ TEST_F(AccountOfRuns, NextIsWhatMendsAnOverflowThatIsExplained) {
   EXPECT_THAT(next(tried).next,
               HasSubstr("'my net.toml' --set scaler.policy=fixed --set 'scaler.initial_scale=2^19' -o "));
   given_.clear();
-  // No scale is known, and this one never moved: a policy that lowers it.
+  // No scale is known, and this one never moved: the advice is a policy that lowers it.
   EXPECT_THAT(next({backward_culprit(1, 0x1p40, std::nullopt)}).next,
               HasSubstr("--set scaler.policy=torch -o "));
   // No scale does.
@@ -418,7 +418,7 @@ TEST_F(AccountOfRuns, ALossThatNobodyToldIsUnknown) {
   const Account said = account({{8, false, nan}, {8, false, nan}}, fitting_);
   EXPECT_EQ(said.worst(), nullptr);
   EXPECT_THAT(said.findings, IsEmpty());
-  EXPECT_FALSE(said.nothing_to_fix());  // nobody saw the casts
+  EXPECT_FALSE(said.nothing_to_fix());  // no observer saw the casts
   EXPECT_THAT(account_text(said), HasSubstr("where no cast can be seen"));
   EXPECT_EQ(account({{8}, {8, false, nan}}, fitting_).worst()->trouble, Trouble::non_finite);
 }

@@ -1,4 +1,4 @@
-// What hist says of other tensors than gradients: the zones of updates against weights that are really
+// The output of hist for tensors other than gradients: the zones of updates against weights that are really
 // rounded, and the tables.
 #include "analysis/observed_output.hpp"
 
@@ -21,7 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// To nearest, ties to even, as the processor rounds; of normal numbers.
+/// To nearest, ties to even, as the processor rounds; normal numbers only.
 float in_bf16(double value) {
   int e = 0;
   const double significand = std::frexp(value, &e);

@@ -66,7 +66,7 @@ TEST(SingleRunBand, IsWiderThanTheMeansBySqrtOfNPlusOne) {
 
 TEST(SingleRunBand, NeedsThreeValuesThatAreNotAllTheSame) {
   EXPECT_FALSE(single_run_band(std::array{0.3, 0.4}));
-  EXPECT_FALSE(single_run_band(std::array{0.0, 0.0, 0.0})) << "no run is told by a band without width";
+  EXPECT_FALSE(single_run_band(std::array{0.0, 0.0, 0.0})) << "a band without width judges no run";
   EXPECT_TRUE(single_run_band(std::array{0.0, 0.0, 0.1}));
 }
 
@@ -184,7 +184,7 @@ TEST(Judge, CountsTheSameRunsOnce) {
   EXPECT_EQ(judge(family).back().word, *alone.p_differs <= 0.025 ? Word::worse : Word::cannot_tell);
 }
 
-/// Of two degrees of freedom P(T > t) = (1 - t / sqrt(2 + t^2)) / 2: the t that has so much above it.
+/// With two degrees of freedom P(T > t) = (1 - t / sqrt(2 + t^2)) / 2: the t that leaves that much above it.
 double t_of_two(double above) {
   const double share = 1 - 2 * above;
   return share * std::sqrt(2 / (1 - share * share));
@@ -237,7 +237,7 @@ TEST(Judge, SurelyEqualPairsMakeNoOthersDiffer) {
   const std::vector<Judgement> judged = judge(family);
   EXPECT_EQ(judged.front().word, Word::cannot_tell);
   EXPECT_EQ(judged.back().word, Word::equal);
-  // Where it stands alone it is one test.
+  // Alone it is one test.
   EXPECT_EQ(judge_one({.differences = noisy}).word, Word::worse);
 }
 
@@ -356,7 +356,7 @@ TEST(Leagues, WithKnownEffectsFindThemAsOftenAsStated) {
   EXPECT_NEAR(told_equal, 800, 5 * std::sqrt(160));
 }
 
-/// Pairs of their own, without any difference, by the deviation of each.
+/// Independent pairs without any difference, by the deviation of each.
 std::vector<PairedSample> nulls(std::mt19937_64& random, int seeds, const std::vector<double>& deviations) {
   std::vector<PairedSample> family;
   for (const double deviation : deviations)
@@ -369,8 +369,8 @@ bool says_a_difference(const std::vector<Judgement>& judged) {
       judged, [](const Judgement& one) { return one.word == Word::worse || one.word == Word::better; });
 }
 
-/// Tables of every shape that people have: many pairs that are surely equal beside a few noisy ones,
-/// deviations about the margin, all noisy. A false word in 5 % of them at most: 64 of 1,000 are two
+/// Tables of every shape that people have: many pairs that are significantly equal beside a few noisy ones,
+/// deviations about the margin, all noisy. At most 5 % of them may have a false word: 64 of 1,000 are two
 /// deviations more.
 TEST(Leagues, OfEveryShapeSeldomFindADifferenceThatIsNone) {
   const auto shape = [](int sure, int noisy) {

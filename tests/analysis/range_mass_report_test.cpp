@@ -105,8 +105,7 @@ TEST(RangeMassReport, CastsAreWhatWasStoredNotWhatFp16WouldDo) {
   EXPECT_EQ(report.casts()[2].dtype, DType::e5m2);
   EXPECT_EQ(report.casts()[2].counts, (CastCounts{.values = 3, .underflow = 2}));
   EXPECT_EQ(report.merged().at_scale(f16, 2).total, 8u);
-  // At the recorded scale the histogram before the cast says the same: zeros are counted apart from what is
-  // lost.
+  // At the recorded scale the histogram before the cast gives the same: it counts zeros apart from losses.
   const RangeCounts counts = report.tensor("w").at_scale(f16, 2);
   EXPECT_EQ(counts.zero, 3u);
   EXPECT_EQ(counts.lost, (CountInterval{2, 2}));
@@ -145,7 +144,7 @@ TEST(RangeMassReport, TheEdgesOfFp16) {
   EXPECT_EQ(zones(above).at_scale(f16, 1).lost, none);
   EXPECT_EQ(zones(above).mass_at(f16, 1).l1.lost.share(), (MassInterval{0, 0}));
   EXPECT_EQ(zones(above).mass_at(f16, 1).l1.subnormal.share(), (MassInterval{1, 1}));
-  // The extremes of a histogram tell on which side of the threshold its greatest value is; counts alone
+  // The extremes of a histogram show on which side of the threshold its greatest value is; counts alone
   // cannot.
   EXPECT_EQ(zones(65519.99f).at_scale(f16, 1).overflow, none);
   EXPECT_EQ(zones(65520.0f).at_scale(f16, 1).overflow, certain);

@@ -76,7 +76,7 @@ HistogramRow row_of(std::uint64_t step, const std::string& tensor, const std::ve
 }
 
 // A folder of an older version has no extremes: that is no difference. And a cast to FP8 inside a product is
-// a row of its own beside the tensor's, whose own dtype may differ between the runs.
+// a row of its own beside the tensor's, whose dtype may differ between the runs.
 TEST(HistogramComparer, KnowsOlderFoldersAndCastsInsideProducts) {
   HistogramComparer comparer;
   HistogramRow older = row_of(1, "w", {1.5f, 2.5f}, {1.5f, 2.5f}), newer = older, fp8 = older;
@@ -321,7 +321,7 @@ TEST(ErrorGrowthTest, NoLineThroughNothing) {
   EXPECT_EQ(compare_steps(a, b, 0).growth->doubling_steps(), std::nullopt);  // it shrinks
   for (std::size_t i = 10; i < 50; ++i) b[i].loss = NAN;
   EXPECT_EQ(compare_steps(a, b, 0).growth, std::nullopt);
-  // Growth ends where the difference is a tenth of the loss: what comes behind is no growth.
+  // Growth ends where the difference is a tenth of the loss: later differences are no growth.
   b = a;
   for (std::size_t i = 10; i < 14; ++i) b[i].loss += 1e-6;
   b[14].loss *= 2;

@@ -1,4 +1,4 @@
-// Which scale is suggested, against values that are rounded one by one.
+// The suggested scale, against values that are rounded one by one.
 #include "analysis/suggested_scale.hpp"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ SuggestedScale of_values(const std::vector<float>& values, DType format = DType:
 
 struct Costs {
   bool overflows = false;
-  double ratio = 0;  ///< of the rounding errors, as fit_limit says
+  double ratio = 0;  ///< ratio of the rounding errors, as in fit_limit
 };
 
 /// What a format does to the values at 2^k, by quotients with the spacing of its numbers, which FP64 holds.

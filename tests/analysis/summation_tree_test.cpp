@@ -304,7 +304,7 @@ TEST(Reveal, RefusesInOneSentence) {
     return std::accumulate(terms.begin(), terms.end(), 0.0);
   };
   EXPECT_EQ(refusal(20, plain), "revealed");
-  // Nothing is lost of 2^60 in long double.
+  // long double loses nothing of 2^60.
   EXPECT_THAT(refusal(20,
                       [](std::span<const double> terms) {
                         return static_cast<double>(std::accumulate(terms.begin(), terms.end(), 0.0L));

@@ -47,7 +47,7 @@ TEST(ValueDifference, EqualArraysDifferInNothing) {
 }
 
 TEST(ValueDifference, HandWorkedNumbers) {
-  // 3-4-5: |a - b| = 5, |a| = |b| = 5; a and b stand at right angles.
+  // 3-4-5: |a - b| = 5, |a| = |b| = 5; a and b are at right angles.
   const ValueDifference found = compared<float, float>({3, 0, 0}, {0, 4, 3});
   EXPECT_EQ(found.differing, 3u);
   EXPECT_EQ(found.largest, 4);
@@ -118,7 +118,7 @@ std::uint64_t counted_steps(SmallFloat<F> from, SmallFloat<F> to) {
   return steps;
 }
 
-/// What is too large for E4M3, which has no Inf, is one step above its greatest number.
+/// A number too large for E4M3, which has no Inf, is one step above its greatest number.
 std::uint64_t steps_to(Float16 a, Float8E4M3 e) {
   const Float8E4M3 rounded = narrow<Fp8E4M3>(widen(a));
   if (!rounded.is_nan()) return counted_steps(rounded, e);

@@ -1,5 +1,5 @@
-// What a program that links fp16lab computes, as digests: the same whatever flags, compiler and kind of
-// library it was built with. Half of it is arithmetic in headers, which those flags compile.
+// Digests of what a program that links fp16lab computes: they do not depend on flags, compiler or kind of
+// library. Half of it is arithmetic in headers, which those flags compile.
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -39,7 +39,7 @@ class Digest {
   std::uint64_t state_ = 0xcbf29ce484222325u;
 };
 
-/// Of every size, subnormal ones too.
+/// Numbers of every size, subnormal ones too.
 std::vector<float> numbers(std::size_t count) {
   std::vector<float> made(count);
   std::uint32_t word = 1;

@@ -67,7 +67,7 @@ done
 gcc "$source/experiments/examples/from_c.c" -o from_c_alone $(pkg-config --cflags --libs fp16lab-c) && ./from_c_alone >/dev/null ||
   fail "from_c by pkg-config"
 
-# A C project takes the C interface and asks for nothing else; a component that is none is told.
+# A C project takes the C interface and asks for nothing else; an unknown component is an error.
 mkdir -p c_only && cd c_only
 printf 'cmake_minimum_required(VERSION 3.25)\nproject(c_only LANGUAGES C)\nfind_package(fp16lab 0.3 CONFIG REQUIRED COMPONENTS %s)\nadd_executable(x %s)\ntarget_link_libraries(x PRIVATE fp16lab::c)\n' \
   '${COMPONENT}' "$source/experiments/examples/from_c.c" >CMakeLists.txt
@@ -94,7 +94,7 @@ for archive in "$libraries"/libfp16lab_{numerics,engine}.a; do
   if nm -C "$archive" 2>nm.err | grep -E " W ($weak|[a-z]+ $weak)[<(]"; then fail "$archive takes arithmetic of the standard library from others"; fi
 done
 
-# C++ headers refuse -ffast-math and its parts in one line that says why; fp16lab.h does not. What clang does not tell of is
+# C++ headers refuse -ffast-math and its parts in one line that says why; fp16lab.h does not. What clang does not report is
 # switched off.
 for flags in -Ofast '-Ofast -fno-finite-math-only' '-O2 -funsafe-math-optimizations' '-O2 -ffinite-math-only'; do
   # shellcheck disable=SC2086

@@ -1,6 +1,6 @@
 // exp_device_acceptance: does this GPU train with the bits of the emulator, how fast, and in how much memory?
 //
-// One command on a machine with a GPU runs everything that wants one, in the order of a first contact: what
+// One command on a machine with a GPU runs everything that needs one, in the order of a first contact: what
 // finds most comes first. A section is one program or several, each in a process of its own with a time
 // limit: suites of this program (suites.cpp), other test programs, experiments, benchmarks,
 // compute-sanitizer. One that crashes, hangs or loses the device ends its process, and the next one runs.
@@ -39,13 +39,13 @@ using experiments::Verdict;
 struct Given {
   bool rehearse = false, quick = false, first = false;
   std::vector<std::string> sections;
-  int seconds = 0;  ///< of each process; 0: as its section says
+  int seconds = 0;  ///< limit of each process; 0: its section's
 };
 
 struct Command {
   fs::path program;  ///< empty: it is not here
   std::vector<std::string> arguments;
-  std::string name = {};  ///< of its log, where a section has several; empty: it writes to stdout
+  std::string name = {};  ///< its log's name, where a section has several; empty: stdout
   int failing = 5;        ///< the exit status that says that a check failed
   fs::path counts = {};   ///< where GoogleTest writes how many tests ran
 };
@@ -260,7 +260,7 @@ std::vector<Section> chosen(const Given& given) {
   return all;
 }
 
-/// Where a process writes: a file, or what we write to.
+/// The output of a process: a file, or our own output.
 class Log {
  public:
   explicit Log(const fs::path& file) {
@@ -402,7 +402,7 @@ ExitCode accept(const CommonOptions& common, const Given& given) {
                                                           status.reason));
   experiments::catch_interrupts();
   make_folders(common.out);
-  fs::remove_all(common.out / "bundles");  // of an earlier run
+  fs::remove_all(common.out / "bundles");  // left by an earlier run
   write_file_atomically(common.out / "text.txt", made_up_text(given.rehearse ? 2000 : 400000));
   const std::string question =
       "does this GPU train with the emulator's bits, how fast, and in how much memory?";

@@ -1,5 +1,5 @@
-// exp_device_acceptance without a GPU: the PTX machine stands in its place, with kernels as they are and with
-// planted faults (FP16LAB_PTX_PLANT), which have to be found.
+// exp_device_acceptance without a GPU: the PTX machine replaces it, with kernels as they are and with planted
+// faults (FP16LAB_PTX_PLANT), which it must find.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -44,7 +44,7 @@ Json environment() {
   return json;
 }
 
-/// A filter of GoogleTest: its characters with a meaning become "?", which stands for any one.
+/// A filter of GoogleTest: its special characters become "?", which matches any character.
 std::string filter_of(const testing::TestInfo& test) {
   std::string filter = fmt::format("{}.{}", test.test_suite_name(), test.name());
   std::ranges::replace_if(
@@ -52,7 +52,7 @@ std::string filter_of(const testing::TestInfo& test) {
   return filter;
 }
 
-/// What nvidia-smi says, where it is there.
+/// The output of nvidia-smi, if the machine has it.
 void add_nvidia_smi(int ordinal, std::vector<std::pair<std::string, std::string>>& facts) {
   const std::filesystem::path program = experiments::program_called("nvidia-smi");
   if (program.empty()) return;

@@ -19,7 +19,7 @@ using engine::cases::Operand;
 
 struct Settings {
   experiments::DeviceSide side;
-  int threads = 1;  ///< of the emulated side
+  int threads = 1;  ///< the emulated side's
   std::uint64_t seed = 1;
   bool quick = false;  ///< fewer sizes and small tensors
   std::filesystem::path out;

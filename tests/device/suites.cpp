@@ -63,7 +63,7 @@ class CaseTest final : public testing::Test {
   BundleListener* bundles_;
 };
 
-/// Says what everything else was measured on.
+/// Prints the device that all other results come from.
 class DeviceTest final : public testing::Test {
  public:
   explicit DeviceTest(const Settings& settings) : settings_(&settings) {}
@@ -142,7 +142,7 @@ struct Product {
   bool transpose_a, transpose_b;
 };
 
-/// Data that tell tensor cores apart, rounded and as FP32.
+/// Data that distinguish tensor cores, rounded and as FP32.
 VerbCase revealing_case(const Product& product, DType dtype) {
   const auto run = [=](CaseContext& c) {
     const auto matrix = [](bool transposed, std::int64_t rows, std::int64_t columns) {

@@ -1,5 +1,5 @@
 // make_corpus FOLDER: writes the seeds of the fuzz targets, FOLDER/READER/NAME, every byte of them made here.
-// make_corpus --check FOLDER: says which seeds of the tree differ from those; exit 1 if one does.
+// make_corpus --check FOLDER: prints which seeds of the tree differ from those; exit 1 if one does.
 //
 // Inputs that once broke a reader are kept beside the seeds under names that begin with "found-".
 #include <fstream>

@@ -17,7 +17,7 @@ using ::testing::StartsWith;
 
 class AnswersOf : public Reports {
  protected:
-  /// Three seeds of a run. Of fc1.weight `lost` in 100 gradients are 2^-30, the others 2^-20, before they are
+  /// Three seeds of a run. `lost` in 100 gradients of fc1.weight are 2^-30, the others 2^-20, before they are
   /// scaled; those of the other tensors are recorded as 2^-4: without scaling a fourth of `lost` of all is
   /// lost.
   void runs(const std::string& level, const std::string& policy, double scale, double final_loss, int lost,

@@ -96,7 +96,8 @@ std::filesystem::path write_run(const std::filesystem::path& folder, std::string
   return writer.folder();
 }
 
-/// Runs behind them: moves the sliders as a user does and writes what the page shows into the document.
+/// Runs after the page's scripts: moves the sliders as a user does and writes what the page shows into the
+/// document.
 constexpr std::string_view probe = R"(
 window.dispatchEvent(new Event('beforeprint'));  // figures that are out of sight are drawn now
 window.dispatchEvent(new Event('afterprint'));
@@ -178,7 +179,7 @@ TEST_F(PageInBrowser, SlidersShowWhatCountRangesCounts) {
   EXPECT_EQ(seen.at("problems"), Json::array());
   EXPECT_EQ(seen.at("fetched"), Json::array()) << "the page must not need a network";
   EXPECT_THAT(seen.at("selfCheck").get<std::string>(), ::testing::HasSubstr("Self-check passed"));
-  // Native sliders with a label take arrow keys, Home and End, and say what they stand at.
+  // Native sliders with a label take arrow keys, Home and End, and announce their value.
   EXPECT_EQ(seen.at("sliders"),
             Json({{"range", 1, "step 20", 0}, {"range", 1, "2³ (recorded with one scale a tensor)", 0}}));
 
@@ -218,7 +219,7 @@ TEST_F(PageInBrowser, SlidersShowWhatCountRangesCounts) {
     check("overflow", expected.overflow);
     EXPECT_EQ(zones.at("zero").at(1), expected.zero);
     EXPECT_EQ(zones.at("finite").at(1), finite);
-    // What the cast did stands beside it at the recorded scale, and nowhere else.
+    // The page shows what the cast did at the recorded scale, and nowhere else.
     const bool cast = move.at(3).is_null() && (tensor != 1 || policy != "mxnet");
     EXPECT_EQ(zones.count("made-zero"), cast ? 1u : 0u) << move.dump().substr(0, 60);
     if (cast && tensor >= 0) {
@@ -268,7 +269,8 @@ TEST_F(PageInBrowser, SlidersShowWhatCountRangesCounts) {
   EXPECT_EQ(seen.at("strips"), names.size()) << "a strip for every policy: no two did the same";
 }
 
-/// [first, last, surely in first, surely in last] of a bin of a histogram with these extremes, as numbers.
+/// [first, last, certainly in first, certainly in last] of a bin of a histogram with these extremes, as
+/// numbers.
 Json zones_json(std::uint32_t smallest, std::uint32_t greatest, int bin, const ZoneEdges<Binary32>& edges) {
   ExponentHistogram histogram;
   histogram.smallest = smallest;
@@ -278,8 +280,8 @@ Json zones_json(std::uint32_t smallest, std::uint32_t greatest, int bin, const Z
 }
 
 /// The page has a rule of its own in zones.js. Every bin of every format, with its extremes unknown and
-/// known, at scales that move edges to ends of bins and at such that do not; and the FP32 numbers on both
-/// sides of every edge.
+/// known, at scales that move edges to ends of bins and at others; and the FP32 numbers on both sides of
+/// every edge.
 TEST_F(PageInBrowser, ZonesOfEveryBinAreTheLibrarys) {
   // No powers of two, and such that FP32 has no numbers between them and one.
   std::vector<double> scales{1.0 / 3, 819.2, 1000, 65536.0 / 65512, 65520.0 / 65536, 0x1.8p-90, 0x1p100 / 3};
@@ -393,7 +395,7 @@ TEST_F(PageInBrowser, WhatFoldersHoldIsTextAndNeverMarkup) {
   EXPECT_EQ(data.substr(begin, data.find("</script>", begin) - begin).find('<'), std::string::npos);
 }
 
-/// Every text of every picture lies within it: names as long as users make them, many configurations, many
+/// Every text of every picture is within it: names as long as users make them, many configurations, many
 /// tensors.
 TEST_F(PageInBrowser, NoFigureCutsItsWordsOff) {
   std::vector<std::filesystem::path> folders;

@@ -1,4 +1,4 @@
-// reports/: what figures say in words: labels, curves that lie on one another, what a picture leaves out.
+// reports/: the texts of figures: labels, curves that overlap, what a picture leaves out.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -53,7 +53,7 @@ std::string found(const std::string& program) {
 
 class HostileText : public Reports {
  protected:
-  /// Of everything that was written below `place`.
+  /// Expects that no file below `place` lets a text run or mark up anything.
   void expect_harmless(const std::filesystem::path& place) const {
     std::vector<std::string> pictures;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(place)) {
@@ -120,7 +120,7 @@ Hostility make_hostile(OrderedJson& json, const std::string& path, const Reads& 
       ++all.accepted;
     } catch (const std::runtime_error& error) {
       std::string what = error.what();
-      if (what.starts_with(path)) what.erase(0, path.size());  // which whoever says it makes printable
+      if (what.starts_with(path)) what.erase(0, path.size());  // printing makes the path printable
       EXPECT_TRUE(is_printable(what)) << what;
       EXPECT_LT(std::string_view(error.what()).size(), 4000u);
       change_back();
@@ -195,7 +195,7 @@ TEST_F(HostileText, OfARunFolderReachesNoLanguage) {
     manifest["ranks"] = {{"library", "MPI"}, {"hosts", {"node"}}};
     manifest["resumptions"] = {{{"step", 3}, {"time", "now"}, {"git_hash", "0123"}}};
     const std::string config = manifest["config"];
-    manifest.erase("config");  // of a language of its own
+    manifest.erase("config");  // it has a language of its own
     const Hostility made = make_hostile(manifest, run.string(), [&] {
       OrderedJson whole = manifest;
       whole["config"] = config;
@@ -330,7 +330,8 @@ TEST_F(HostileText, IsATagOfTensorboardInUtf8) {
   EXPECT_EQ(bytes.find(hostile), std::string::npos);
 }
 
-// A parser of XML says what it reads in a picture: the names, but for what moves a terminal or turns lines round.
+// An XML parser shows what it reads in a picture: the names, but for what moves a terminal or turns lines
+// round.
 TEST_F(HostileText, IsReadBackFromAPicture) {
   const std::vector<std::string> pieces{"\"",
                                         "\\",

@@ -108,7 +108,7 @@ TEST(League, OrdersByWhatNoUpdateUsedAndKnowsTheFront) {
   EXPECT_EQ(unused_share(replay.policies[3], 64),
             (ReplayInterval{(1 + 63 * 0.125) / 64, (1 + 63 * 0.25) / 64}));
   EXPECT_THAT(league_order(replay), ElementsAre(4, 1, 2, 3, 0));
-  // "many skips" loses nothing, but neither does "one skip"; the yardstick competes with nobody.
+  // "many skips" loses nothing, but neither does "one skip"; the yardstick does not compete.
   EXPECT_THAT(league_front(replay), ElementsAre(false, true, true, false, false, false));
   // Nothing is known of what "all" would lose, so it does not lead, and no update used anything.
   ReplayedPolicy all = policy("all", 64, 0);
@@ -247,7 +247,8 @@ TEST(Provenance, ListsThreeHundredRunsOfABuildAndCountsTheOthers) {
   EXPECT_EQ(groups[1].at("runs")[0][0], "the-run-310");
 }
 
-/// Many runs of many tensors, each observed often: the page stays below its limit and says what it left out.
+/// Many runs of many tensors, each observed often: the page stays below its limit and states what it left
+/// out.
 TEST_F(Reports, AnyRunFitsInAPage) {
   std::vector<std::filesystem::path> folders;
   constexpr std::uint64_t observed = 36;

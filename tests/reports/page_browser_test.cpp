@@ -22,7 +22,7 @@ using ::testing::Not;
 
 const ReportOptions undrawn{.drawing = {.node = "no-such-node"}, .graphviz = "no-such-dot"};
 
-/// Of every workload: where its verdict, pictures and answers lie, and what the answers say.
+/// For every workload: the places of its verdict, pictures and answers, and the text of the answers.
 constexpr std::string_view first_screens = R"(
 const screens = [];
 for (const button of document.querySelectorAll('[data-choose]')) {
@@ -188,8 +188,8 @@ TEST_F(PageInBrowser, ExplainsFiltersSavesAndRemembers) {
   EXPECT_THAT(seen.at("formats").get<std::string>(), HasSubstr("FP16 becomes zero at 2⁻²⁵"));
 }
 
-/// Names, zones and axes as they are drawn: every gradient lies in (2^-15, 2^-14], of which FP16 has one
-/// normal number.
+/// Names, zones and axes as they are drawn: every gradient lies in (2^-15, 2^-14], where FP16 has one normal
+/// number.
 TEST_F(PageInBrowser, DrawsWhatItSays) {
   std::vector<std::filesystem::path> folders;
   for (const std::string name : {"fp32", "none", "mine"}) {

@@ -1,4 +1,4 @@
-// reports/: how much of very many runs a page shows, and that it says so.
+// reports/: how much of very many runs a page shows, and its note on the rest.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -30,9 +30,9 @@ class PageInBrowser : public Reports {
       GTEST_SKIP() << "there is no Chromium (Debian: chromium); set FP16LAB_CHROMIUM to another one";
   }
 
-  /// What `script`, the body of an async function, returns behind the page's own scripts; `window.problems`
-  /// has what went wrong in those. `library`: another script, which runs before it. `frame_width`: pixels of a
-  /// frame that the page stands in; 0: none.
+  /// What `script`, the body of an async function, returns after the page's own scripts; `window.problems`
+  /// has what went wrong in those. `library`: another script, which runs before it. `frame_width`: pixels of
+  /// a frame around the page; 0: none.
   Json probed(const std::filesystem::path& page, std::string_view script,
               const std::string& size = "1400,1000", const std::vector<std::string>& flags = {},
               const std::string& library = "", int frame_width = 0) const {

@@ -112,7 +112,7 @@ TEST_F(Reports, TheNetworkIsATableAndAGraph) {
   EXPECT_THAT(dot, AllOf(HasSubstr("subgraph \"cluster_block\""), HasSubstr("\"input\" -> \"block.fc\""),
                          HasSubstr("fc\\nlinear, frozen, f32\\nrelu\\n(N, 10)"),
                          HasSubstr("\"block.fc\" -> \"block.sum\"")));
-  EXPECT_EQ(dot.find("block.relu1\" ["), std::string::npos) << "it stands below fc";
+  EXPECT_EQ(dot.find("block.relu1\" ["), std::string::npos) << "it is below fc";
   EXPECT_THAT(run_graphviz(folder / "out/figures/x.dot", folder / "out/figures/x.svg", "no-such-dot"),
               HasSubstr("Debian: graphviz"));
   EXPECT_THAT(run_graphviz(folder / "out/figures/x.dot", folder / "out/figures/x.svg", "false"),

@@ -42,8 +42,8 @@ class Playground : public ::testing::Test {
       GTEST_SKIP() << "there is no Chromium (Debian: chromium); set FP16LAB_CHROMIUM to another one";
   }
 
-  /// What `script`, the body of an async function, returns on the page. It has `given`, `problems` (errors
-  /// that nobody caught), `by(id)`, `type(id, value)` and `press(id, key)`. `width`: of the window.
+  /// What `script`, the body of an async function, returns on the page. It has `given`, `problems` (uncaught
+  /// errors), `by(id)`, `type(id, value)` and `press(id, key)`. `width`: the window's.
   Json seen(const std::string& script, const Json& given = {}, const std::string& hash = "", int width = 1400,
             bool dark = false, const std::string& library = "") const {
     std::string html = slurp(page_file);

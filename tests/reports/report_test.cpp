@@ -184,7 +184,7 @@ TEST_F(Reports, ManyDifferencesGiveWayToWhatTheSweepCallsThem) {
   EXPECT_EQ(set.workloads[0].name, "nine_layers: autoencoder on fashion-mnist");
   EXPECT_EQ(set.workloads[1].name, "other-fp32: autoencoder on fashion-mnist");
   ASSERT_EQ(set.workloads[0].configurations.size(), 3u);
-  EXPECT_EQ(set.workloads[0].configurations[0].label, "FP32") << "a name that nobody shares stays";
+  EXPECT_EQ(set.workloads[0].configurations[0].label, "FP32") << "a unique name stays";
   EXPECT_EQ(set.workloads[0].configurations[1].label, "with-guard: FP16 torch");
   EXPECT_EQ(set.workloads[0].configurations[2].label, "no-guard: FP16 torch");
 }

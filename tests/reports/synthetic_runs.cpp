@@ -20,7 +20,7 @@ constexpr int samples = 1000;
 struct TensorShape {
   std::string name, kind;
   double offset;         ///< added to the typical log2 magnitude
-  double zero_fraction;  ///< exact zeros, as behind a ReLU
+  double zero_fraction;  ///< exact zeros, as after a ReLU
 };
 
 std::vector<TensorShape> tensors_of(const std::string& model) {

@@ -16,7 +16,7 @@ struct SyntheticRun {
   std::string level = "O1";
   std::string policy = "none";
   double initial_scale = 65536;
-  double final_loss = 0.06;                ///< of the last evaluation, exactly
+  double final_loss = 0.06;                ///< the last evaluation's, exactly
   std::optional<double> final_accuracy{};  ///< likewise
   bool bits_per_character = false;         ///< loss / ln 2 in its evaluations
   double gradient_log2 = -22;              ///< typical magnitude of unscaled gradients

@@ -1,4 +1,4 @@
-// The arithmetic of numerics/ behind the names of the oracle's operations.
+// The arithmetic of numerics/ under the names of the oracle's operations.
 #pragma once
 
 #include "numerics/arithmetic/arithmetic.hpp"

@@ -211,7 +211,7 @@ Outcome pack(const Sizes& sizes, int leading, bool negative, Rounding rounding, 
   const int fraction_bits = sizes.precision - 1;
   const int binade = leading > sizes.emin() ? leading : sizes.emin();
   const Multiple multiple = round(binade - fraction_bits);
-  // Codes ascend with the values they stand for, 2^fraction_bits of them a binade.
+  // Codes ascend with their values, 2^fraction_bits of them a binade.
   const int binades = binade - sizes.emin();
   const bool huge = binades > (1 << sizes.exponent_bits);
   const std::uint64_t code =
@@ -252,7 +252,7 @@ inline Integer nearest_quotient(const Integer& a, const Integer& b) {
 }
 
 /// sqrt(x) if it is a multiple of 2^-k, k = 2p + 70 places below its leading bit; else the middle of the two
-/// multiples beside it, which no rounding to p bits can tell from it.
+/// multiples beside it, which no rounding to p bits can distinguish from it.
 inline Rational square_root(const Rational& x, int precision) {
   int places = 2 * precision + 70;
   const int leading = static_cast<int>(msb(numerator(x))) - static_cast<int>(msb(denominator(x)));
@@ -309,7 +309,7 @@ inline Outcome exact_outcome(Operation operation, const Sizes& sizes, const Numb
   return zero;
 }
 
-/// head + tail with |tail| below half an ulp of head; of the tail only the sign is known.
+/// head + tail with |tail| below half an ulp of head; only the tail's sign is known.
 struct HeadTail {
   double head;
   int tail;
@@ -352,8 +352,8 @@ inline Outcome rounded(const Sizes& sizes, HeadTail x, Rounding rounding, Tinine
 
 /// The finite part of the operation in FP64 (round to nearest), with the sign of its error. Formats of at
 /// most 24 bits of precision and 8 exponent bits: products are exact, and nothing leaves FP64's normal range.
-/// Results and the midpoints between them are doubles, so a double beside one of them says on which side the
-/// real number lies, and a double on it says so by its tail.
+/// Results and the midpoints between them are doubles, so a double beside one of them shows on which side the
+/// real number is, and a double on it shows this by its tail.
 inline HeadTail head_tail(Operation operation, double a, double b, double c) {
   switch (operation) {
     case Operation::add:

@@ -71,7 +71,7 @@ inline std::string deflated_in_stored_blocks(const std::string& content) {
 
 struct ZipEntry {
   std::string name;
-  std::string data;  ///< as it lies in the archive
+  std::string data;  ///< as it is in the archive
   std::uint64_t size = 0;
   std::uint32_t crc32 = 0;
   int method = 0;

@@ -20,7 +20,7 @@ struct CharLstmOptions {
   std::int64_t embedding = 64;
   std::int64_t hidden = 128;
   std::int64_t layers = 1;
-  float dropout = 0.0f;  ///< of all non-recurrent connections (Zaremba et al. 2014)
+  float dropout = 0.0f;  ///< on all non-recurrent connections (Zaremba et al. 2014)
   std::uint64_t seed = 0;
 };
 
@@ -55,7 +55,7 @@ struct CharTransformerOptions {
 /// form, the one with tanh. Parameters "tokens.weight" (V, E), "positions.weight" (context, E), "h0.ln1.*",
 /// "h0.attn.qkv.*", "h0.attn.out.*", "h0.ln2.*", "h0.mlp.fc.*", "h0.mlp.proj.*", "ln_f.*", "head.weight" (V,
 /// E). Weights normal(0, 0.02), those of attn.out and mlp.proj normal(0, 0.02 / sqrt(2 layers)), biases 0.
-/// Dropout as GPT-2: of the sum of embeddings ("dropout"), of attention weights ("h0.attn.dropout") and of
+/// Dropout as GPT-2: on the sum of embeddings ("dropout"), on attention weights ("h0.attn.dropout") and on
 /// what each branch adds to the residual stream ("h0.attn.residual_dropout", "h0.mlp.dropout").
 ///
 /// Observed gradients, beside those of the layers: "h0.residual.input", the residual stream where it enters

@@ -39,7 +39,7 @@ struct Rounded {
   bool underflow_before = false;  ///< tininess before rounding
 };
 
-/// Where a number >= 0 lies between the multiples of a unit.
+/// The place of a number >= 0 between the multiples of a unit.
 struct Multiples {
   Integer below;        ///< floor(number / unit)
   int half = 0;         ///< how the rest compares to half a unit
@@ -106,7 +106,7 @@ class ValueTable {
     std::uint64_t high = 0;  ///< the first code whose value is not less; infinity() + 1 if there is none
     bool is_value = false;   ///< the number is the value of `high`
     int middle = 0;          ///< how it compares to the middle of that value and the one before
-    Multiples unbounded;     ///< of the last place that it had if the format's exponent were unbounded
+    Multiples unbounded;     ///< of the last place that an unbounded exponent would give
     bool overflows[2] = {}, is_tiny[2] = {};  ///< would the multiple below, and the one above?
     bool is_zero = false, is_tiny_before = false;
   };

@@ -25,7 +25,7 @@ struct Finished {
   std::string out;
   std::string err;
   long peak_kb = 0;    ///< greatest resident set
-  double seconds = 0;  ///< of processors, its own and those of the children that it waited for
+  double seconds = 0;  ///< processor time, its own and that of the children that it waited for
 };
 
 inline std::string slurp(const std::filesystem::path& path) {
@@ -49,7 +49,7 @@ class Spawned {
     pid_ = fork();
     if (pid_ < 0) throw std::runtime_error("fork");
     if (pid_ == 0) {
-      // Whoever runs the tests in the background may have them ignored.
+      // A shell that starts the tests in the background may have these signals ignored.
       for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) std::signal(number, SIG_DFL);
       for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
       const int out = open(out_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);

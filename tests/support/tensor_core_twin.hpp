@@ -93,7 +93,7 @@ inline Fixed cut(const Fixed& magnitude, int unit) {
   return (magnitude >> bits) << bits;
 }
 
-/// The code of a magnitude that is a number of the format, or of infinity if it lies beyond.
+/// The code of a magnitude that is a number of the format, or of infinity if it is beyond.
 inline std::uint32_t code_of(const Fixed& magnitude, const Encoding& encoding) {
   if (magnitude == 0) return 0;
   const int emin = 1 - encoding.bias();
@@ -229,7 +229,7 @@ class Twin {
   }
 
   /// a * b + c to nearest even. Flushing: subnormal operands and c count as zeros of their signs; so does a
-  /// result that lies below 2^-126 after rounding to 24 bits, however small its exponent.
+  /// result that is below 2^-126 after rounding to 24 bits, however small its exponent.
   std::uint32_t fma(const Stage& stage, const Factors& factors, std::uint32_t c_word) const {
     const bool flushes = stage.output == BlockOutput::fp32_nearest_even_flushed;
     const Fixed least = Fixed(1) << (fixed_point - 126);

@@ -9,7 +9,7 @@ with the header, with what CUDA's autocast does, and with the lists of the C++ e
 from __future__ import annotations
 
 #: Policy -> operations, named as by the dispatcher, without aten:: in front. Policies have the names of
-#: at::autocast::CastPolicy, besides "banned" (an error) and "cudnn_rnn" (below).
+#: at::autocast::CastPolicy, or "banned" (an error) and "cudnn_rnn" (below).
 _LISTS = {
     "lower_precision_fp": """
         _convolution _convolution.deprecated conv1d conv2d conv3d conv_tbc conv_transpose1d

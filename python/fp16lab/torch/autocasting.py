@@ -29,7 +29,7 @@ class autocast(ContextDecorator):
     cache_enabled. A dtype alone may come first: lab.autocast(torch.float16), and lists= is another name of
     device_type. It decorates functions, too.
 
-    It casts CPU tensors, whatever it is called with; a network that gets others is told so, once a scope.
+    It casts CPU tensors, whatever it is called with; a network that gets others causes one warning a scope.
 
     Which lists count: those of the innermost open lab.autocast of the thread. A torch.autocast("cpu", ...) or
     torch.autocast("cuda", ...) inside of it, in a model's code or of torch.utils.checkpoint, switches on and off

@@ -121,7 +121,7 @@ class check_tensors(TorchDispatchMode):
 
 
 class _Finder(CulpritFinder):
-    """Tells `tell` of every culprit at the places that are wanted."""
+    """Calls `tell` for every culprit at the requested places."""
 
     def __init__(
         self,

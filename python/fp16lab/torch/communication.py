@@ -73,7 +73,7 @@ class comm_hook:
                 raise ValueError(f"{name} is {value!r}; one of {', '.join(known)} is needed")
         self.wire, self.order, self.predivide, self._group = wire, order, str(predivide), group
         self._least_normal = 0.0 if wire == "f32" else 2.0 ** (-14 if wire == "f16" else -126)
-        self.__name__ = self.__qualname__ = "fp16lab_comm_hook"  # DistributedDataParallel wants names
+        self.__name__ = self.__qualname__ = "fp16lab_comm_hook"  # DistributedDataParallel needs names
         self.means: list[Mean] = []
         self._calls = 0
 

@@ -1,4 +1,4 @@
-"""Exponent histograms of PyTorch tensors, counted where they lie: without a copy by the C++ library on the host, and
+"""Exponent histograms of PyTorch tensors, counted where they are: without a copy by the C++ library on the host, and
 in a buffer of the device (device_counts.py) elsewhere."""
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def format_of(tensor: torch.Tensor) -> str:
 
 
 def on_host(tensor: torch.Tensor) -> bool:
-    """May it be read at once? Reading one of a device waits for what the device has been told to do."""
+    """May it be read at once? Reading a tensor of a device waits for the device's queued work."""
     return tensor.device.type == "cpu"
 
 
@@ -70,7 +70,7 @@ class Tally:
     def count(self, tensor: torch.Tensor, counted: Counted | None = None) -> Counted:
         """Adds every element to `counted` (a new one without) and returns it.
 
-        `tensor`: any shape and strides, of float32, float16, bfloat16 or float64 (what lies beyond FP32's range is
+        `tensor`: any shape and strides, of float32, float16, bfloat16 or float64 (what is beyond FP32's range is
         in the first bin or the last, as fp16lab.histogram has it); of a sparse one the values are counted, the zeros
         between them not; of a DTensor this rank's part. TypeError for other dtypes. Counts never depend on the order
         of elements, so a transposed tensor is not copied.

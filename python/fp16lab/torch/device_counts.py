@@ -1,4 +1,4 @@
-"""Exponent histograms of tensors where they lie, by integer operations of PyTorch: no element leaves the device.
+"""Exponent histograms of tensors where they are, by integer operations of PyTorch: no element leaves the device.
 
 A tensor adds to a row of one int64 buffer a device: 278 bins, zeros, Infs, NaNs and two extremes, with the counts of
 fp16lab.histogram. Rows come to the host when they are read, all of them at once; nothing else waits for the device.
@@ -23,7 +23,7 @@ _MAGNITUDE, _INFINITY = 0x7FFFFFFF, 0x7F800000  # of FP32
 _SMALL = 2**15  # elements: below, tensors are collected and counted together
 _ROOM = 2**20  # elements that are collected
 _PART = 2**22  # elements that are counted at once: bounds what operations one by one need, some 100 MB
-_COLUMNS = 256  # counts of one class that lie side by side, so that atomic additions rarely meet
+_COLUMNS = 256  # counts of one class, side by side, so that atomic additions rarely meet
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _NAMES = {
     torch.float16: "f16",
@@ -73,7 +73,7 @@ def _count_codes(codes: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
 
 
 def _count_f64(words: torch.Tensor) -> torch.Tensor:
-    """A row of FP64 words (n, columns); what lies beyond FP32's range is in the first bin or the last, and extremes
+    """A row of FP64 words (n, columns); what is beyond FP32's range is in the first bin or the last, and extremes
     are not known."""
     infinity = 0x7FF << 52
     magnitudes = words & (2**63 - 1)

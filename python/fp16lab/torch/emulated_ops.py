@@ -17,7 +17,7 @@ from .emulation import EmulationError, Handler, Run, torchs_error
 aten = torch.ops.aten
 
 
-# ---- products. Handlers take what the operation takes, behind the run and the operation itself.
+# ---- products. Handlers take the run, the operation, and then the operation's arguments.
 
 
 def _matrices(a: torch.Tensor, b: torch.Tensor, dims: int) -> bool:
@@ -106,7 +106,7 @@ def _addbmm(run: Run, func: Any, c: Any, a: Any, b: Any, *, beta: Any = 1, alpha
 
 
 def _pair(values: Any, missing: int, one_dimensional: bool) -> tuple[int, int]:
-    """Of a convolution's argument: (vertical, horizontal)."""
+    """A convolution's argument as (vertical, horizontal)."""
     numbers = tuple(values) if len(values) > 1 or one_dimensional else (values[0], values[0])
     return (missing, numbers[0]) if one_dimensional else (numbers[0], numbers[1])
 
@@ -247,7 +247,7 @@ def _convolution_backward(
 
 
 def _fused_attention(run: Run, func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Of FP32 where torch multiplies; otherwise lab.emulate has put its own attention in its place."""
+    """Attention in FP32 where torch multiplies; otherwise lab.emulate has replaced it by its own."""
     run.emulates(func, *args[:3], unless="it was called directly; scaled_dot_product_attention is emulated")
     return func(*args, **kwargs)
 
@@ -271,7 +271,7 @@ def _solve_triangular(run: Run, func: Any, a: Any, b: Any, **kwargs: Any) -> Any
 
 
 def _int_mm(run: Run, func: Any, a: Any, b: Any) -> Any:
-    """Of integers: exact, torch's own, and counted."""
+    """Counts a product of integers, which torch computes exactly."""
     run.emulates(func, a, b)
     return func(a, b)
 
@@ -336,7 +336,7 @@ def _into_out(handler: Handler, plain: Any) -> Handler:
 
 
 def product_handler(func: Any) -> Handler | None:
-    """Of a product, its handler; in place and out= like the plain operation."""
+    """The handler of a product; in place and out= like the plain operation."""
     space, _, name = func._schema.name.partition("::")
     if space != "aten":
         return _lab_matmul if (space, name) == ("fp16lab", "matmul") else None

@@ -59,7 +59,7 @@ class emulate:
             scaler.scale(loss).backward()
         print(run.table())
 
-    Nothing is rewritten: products are caught behind autocast and autograd, so the backward pass and gradients
+    Nothing is rewritten: products are caught after autocast and autograd, so the backward pass and gradients
     of gradients have theirs emulated as well. An operation that multiplies and is not known is an error.
 
     model: a name of fp16lab.models(), "volta" to "blackwell-tcgen05", or a chip, "v100" to "b200", in any case.
@@ -79,7 +79,7 @@ class emulate:
     be refused; that is counted as "let through". What is emulated of them stays so. A backward pass has operations
     of its own ("aten::convolution_backward").
 
-    A lab.watch in this scope counts what products give on both sides of their rounding, and so tells what
+    A lab.watch in this scope counts what products give on both sides of their rounding, and so separates what
     underflowed in them from what was zero.
 
     What is not a product stays torch's own. Attention (scaled_dot_product_attention) is its plain algorithm
@@ -225,7 +225,7 @@ class emulate:
                 except ValueError as error:
                     raise EmulationError(f"{func.name()}: {error}") from None
         self._products_seen[func, tuple([t.shape for t in operands]), dtype, how] += 1
-        # Of other dtypes torch has an error for it.
+        # torch raises an error for other dtypes.
         return how == "emulated" and all([t.dtype == dtype or {t.dtype, dtype} <= _FP8 for t in operands])
 
     def count_emulated(self, func: Any, *operands: torch.Tensor) -> None:
@@ -361,7 +361,7 @@ _above_autograd = Switch(_catch_above_autograd)
 
 
 def _or_let_through(product: Handler) -> Handler:
-    """Of some products there are calls that are not emulated."""
+    """Some products have calls that are not emulated."""
 
     def handle(run: emulate, func: Any, *args: Any, **kwargs: Any) -> Any:
         try:

@@ -50,7 +50,7 @@ class Explanation:
         lines = [self._scales()]
         for culprit in self.culprits:
             line = f"{culprit['pass']}: {_core.description(culprit)}"
-            if culprit["verdict"] != "lower_scale" or not self.finite_scale:  # what the first line tells
+            if culprit["verdict"] != "lower_scale" or not self.finite_scale:  # what the first line shows
                 line += f". Advice: {culprit['advice'] or 'none'}"
             lines.append(line + ("" if culprit["reached"] else " (it reached no gradient)"))
         if self.parameters:
@@ -75,7 +75,7 @@ def explain_overflow(
     scale: float | None = None,
     watch: watching.watch | None = None,
 ) -> Explanation:
-    """Does a step again, looking at every operation, and tells which one made the first Inf or NaN.
+    """Does a step again, looking at every operation, and names the one that made the first Inf or NaN.
 
     `step` does the forward passes of one iteration on the batch in question, under the user's own autocast,
     and returns the loss (one number, unscaled). It is called several times; each time with the same random

@@ -15,9 +15,9 @@ from .layers import LayerTracker, float_tensors, gives_views, node_name, op_name
 from .networks import joined, path_of
 from .wide_operations import PRODUCTS, Call, Place, Places, as_it_is, in_fp32
 
-#: Memory that nobody has written yet.
+#: Memory that no operation has written yet.
 UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_")
-#: What puts infinities where somebody wants them: masks.
+#: Operations that put infinities on purpose: masks.
 _DELIBERATE = (
     "full",
     "full_like",

@@ -22,13 +22,13 @@ class GradScaler(torch.amp.GradScaler):
     """`torch.amp.GradScaler` whose scale moves by `policy`, a name of `fp16lab.policies()`.
 
     Every call of torch's stays: scale, unscale_, step, update, get_scale, state_dict, several optimizers,
-    clipping behind unscale_, accumulation. `parameters` are the policy's own, by the names of the
+    clipping after unscale_, accumulation. `parameters` are the policy's own, by the names of the
     configuration keys (initial_scale, or torch's init_scale; growth_factor, growth_interval, hysteresis,
     ...); what is not given has the policy's default. device: "cuda" or "cpu"; without it, "cuda" where there
     is a GPU.
 
     Policies that decide by statistics (lost-mass, openseq2seq-logmax, popart) get the exponent histograms of
-    the scaled gradients as they stand before unscaling, of all optimizers that were stepped: of those in 16
+    the scaled gradients as they are before unscaling, of all optimizers that were stepped: of those in 16
     bits, in their format; where there are none, of all, as if FP16 were to hold them. What became zero inside
     PyTorch's own FP16 products reaches them as exact zeros, which no policy counts as lost: begin such a
     policy high, as its default does. Gradients on a GPU are counted there. `update` reads found_inf, and of such a
@@ -161,7 +161,7 @@ class GradScaler(torch.amp.GradScaler):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Of a scaler with this policy; or of a plain torch.amp.GradScaler: its scale, and with policy
+        """Loads the state of a scaler with this policy; or of a plain torch.amp.GradScaler: its scale, and with policy
         "torch" its growth tracker and factors too. ValueError: the state of another policy, or a damaged one."""
         if not self._enabled:
             return
@@ -256,11 +256,11 @@ class GradScaler(torch.amp.GradScaler):
             self._narrow_format = own
 
     def _clear_statistics(self) -> None:
-        """Of 16-bit gradients and of others; where there are 16-bit ones, only they overflow or vanish."""
+        """Clears those of 16-bit gradients and of others; where there are 16-bit ones, only they overflow or vanish."""
         self._narrow = self._wide = self._narrow_format = None
 
     def _statistics(self, policy: _core.Policy) -> tuple[_core.Histogram | None, _core.Histogram | None, str | None]:
-        """Of FP32 gradients, of 16-bit ones, and their format; of all ranks."""
+        """The histograms of FP32 gradients, of 16-bit ones, and their format; from all ranks."""
         self._tally.read()
         counts = [None if each is None else each.histogram for each in (self._wide, self._narrow)]
         own = (counts[0], counts[1], self._narrow_format)

@@ -31,7 +31,7 @@ class op_stats:
             loss.backward()
         print(stats.table())
 
-    A row is an operation ("addmm", "convolution", as the dispatcher names it behind autocast and autograd) in
+    A row is an operation ("addmm", "convolution", as the dispatcher names it after autocast and autograd) in
     a layer (module path; empty outside of `model`) and a pass: forward, backward or optimizer. Its columns
     count calls by the dtype of the first floating-point result: f16, bf16, f32, f64, other (FP8, complex).
     Casts are rows of their own, op "cast", by the dtype that they give. Operations that only show memory in

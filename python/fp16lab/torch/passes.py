@@ -50,7 +50,7 @@ class Passes:
             self._forwards.append(_Forward())
 
     def follow(self, tensor: torch.Tensor) -> None:
-        """A tensor of the forward pass that began last, whose gradient tells of a backward pass."""
+        """A tensor of the forward pass that began last, whose gradient shows a backward pass."""
         if tensor.requires_grad and torch._C._current_graph_task_id() == -1 and self._forwards:
             self._forwards[-1].followed = True
             tensor.register_hook(partial(self._on_gradient, self._forwards[-1]))

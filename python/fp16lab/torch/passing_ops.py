@@ -91,7 +91,7 @@ PASSES = frozenset(
 )
 
 
-#: Of torchvision; its deform_conv2d multiplies.
+#: torchvision's operations, except deform_conv2d, which multiplies.
 _OF_TORCHVISION = frozenset("nms roi_align roi_pool ps_roi_align ps_roi_pool".split())
 _NAMESPACES = frozenset(("prim", "prims", "profiler", "c10d", "_c10d_functional", "fsdp"))
 

@@ -38,7 +38,7 @@ _kept: dict[int, _Kept] = {}
 
 
 def listen(listener: object, wanted: bool) -> None:
-    """Sums are counted as long as one listener wants them; what was kept is forgotten with every call."""
+    """Sums are counted as long as one listener needs them; every call discards what was kept."""
     (_listeners.add if wanted else _listeners.discard)(listener)
     _kept.clear()
 
@@ -48,7 +48,7 @@ def wanted() -> bool:
 
 
 def keep(result: torch.Tensor, before: _core.Histogram | None) -> None:
-    """Of a product that was just rounded into `result`; None: nobody counted."""
+    """Keeps the sums of a product that was just rounded into `result`; None: not counted."""
     if before is not None and result.dtype in (torch.float16, torch.bfloat16):
         _keep(result, Sums(before, FORMATS[result.dtype]))
 
@@ -61,7 +61,7 @@ def follow(copy: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def of(tensor: torch.Tensor) -> Sums | None:
-    """Of a tensor that is all of a product's result, in any shape, or of a copy."""
+    """The sums of a tensor that is all of a product's result, in any shape, or of a copy."""
     if not _kept or tensor.layout is not torch.strided or tensor.is_inference():
         return None
     kept = _kept.get(tensor.data_ptr())

@@ -56,7 +56,7 @@ class Counts:
 
     @property
     def underflowed(self) -> int:
-        """Of these, the ones that the rounding made zero."""
+        """The ones of these that the rounding made zero."""
         return max(0, self.after.zero - self.before.zero)
 
 
@@ -146,7 +146,7 @@ class Recording:
             self.settle()
 
     def tell(self, loss: float | torch.Tensor | None, grad_norm: float | torch.Tensor | None) -> None:
-        """Of the step that ended last; None: what was known stays."""
+        """Records both for the step that ended last; None: what was known stays."""
         told = [None if each is None else number(each) for each in (loss, grad_norm)]
         if self.unsettled:
             self.unsettled[-1].told = told
@@ -184,7 +184,7 @@ class Recording:
         return self
 
     def histogram(self, tensor: str, observed: str, step: int | None) -> _core.Histogram:
-        """Of one step, or the sum over all of them; KeyError where nothing was counted."""
+        """The histogram of one step, or the sum over all of them; KeyError where nothing was counted."""
         total, found = _core.Histogram(), False
         for row in self.counts:
             if (row.tensor, row.observed) == (tensor, observed) and step in (None, row.step):
@@ -228,7 +228,7 @@ class Recording:
 
     def save(self, folder: str | os.PathLike[str], name: str, config: str, state: str, replace: bool) -> Path:
         """Writes a run folder (numerics/files/run/run_schema.hpp) that ended as `state` says; see
-        `new_folder`. Rows of FP64 are told as f32, the widest that a folder's readers judge."""
+        `new_folder`. Rows of FP64 are written as f32, the widest that a folder's readers judge."""
         wide = dict.fromkeys(row.tensor for row in self.counts if row.dtype == "f64")
         if wide:
             warnings.warn(
@@ -320,7 +320,7 @@ def _packed_sum(parts: Iterable[Counted]) -> bytes:
 
 
 def _flat(values: list[Any]) -> list[Any]:
-    """Of lists in lists."""
+    """The elements of lists in lists."""
     return [each for value in values for each in (_flat(value) if isinstance(value, list) else [value])]
 
 
@@ -349,11 +349,11 @@ def _unpacked(state: bytes) -> _core.Histogram:
 
 
 def _line(row: Counts, format: str) -> tuple[str, ...]:
-    histogram = row.before  # where it lies tells what a rounding makes of it
+    histogram = row.before  # its place shows what a rounding makes of it
     zones = histogram.zones(1.0, format)
 
     def share(count: int | tuple[int, int]) -> str:
-        """Percent; two numbers where an edge of the zone lies within a bin."""
+        """Percent; two numbers where an edge of the zone is within a bin."""
         if not zones["total"]:
             return "-"
         ends = [

@@ -75,7 +75,7 @@ def scaled_grouped_mm(
 ) -> Any:
     """a (M, K) or (G, M, K) by b (K, N) or (G, K, N), whose scales are of rows of a (M) or (G, M) and columns of b (N)
     or (G, N). offs (G): where the groups end in what both together have but once: rows of a, columns of b, or K, and
-    then there are scales for each group, (G M) and (G N). What lies beyond the last group is zero."""
+    then there are scales for each group, (G M) and (G N). What is beyond the last group is zero."""
     fits = (
         min(a.ndim, b.ndim) >= 2
         and a.shape[-1] == b.shape[-2]

@@ -28,7 +28,7 @@ Number = float | torch.Tensor
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Of a step that has ended; no norm: there were no gradients. of_parameters: ids of parameters with gradients on
+    """A step that has ended; no norm: there were no gradients. of_parameters: ids of parameters with gradients on
     devices, and their norms, which are not finite where an element is not."""
 
     scale: Number
@@ -61,7 +61,7 @@ class StepEnds:
 
     @property
     def automatic(self) -> bool:
-        """Does a step end without being told?"""
+        """Does a step end by itself?"""
         return bool(self.optimizers) or self._scaler is not None
 
     def take(self, optimizers: list[torch.optim.Optimizer]) -> None:
@@ -159,7 +159,7 @@ class StepEnds:
         self._listener.before_update()
 
     def _note_step(self, optimizer: torch.optim.Optimizer) -> None:
-        # An optimizer that unscales by itself has been told the scale.
+        # An optimizer that unscales by itself has the scale.
         carried = getattr(optimizer, "grad_scale", None)
         self._note(optimizer, 1.0 if carried is None else number(carried))
 
@@ -258,14 +258,14 @@ def hash_fold(digest: int, *numbers: float) -> int:
 
 
 def norm_of(norms: list[float]) -> float | None:
-    """Of a step, of its parts; None: there are none."""
+    """The norm of a step from those of its parts; None: there are none."""
     if any(math.isnan(each) for each in norms):  # hypot(inf, nan) is inf
         return math.nan
     return math.hypot(*norms) if norms else None
 
 
 def _norms_of(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Of tensors of one device, in FP64, where FP32 on the host and FP64 elsewhere were added in (MPS has none)."""
+    """Norms of tensors of one device, in FP64, which FP32 on the host and FP64 elsewhere add in (MPS has none)."""
     groups: dict[torch.dtype, list[int]] = {}
     found = list(gradients)
     for place, gradient in enumerate(gradients):
@@ -284,7 +284,7 @@ def _norms_of(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def weights_digest(model: nn.Module) -> list[Number]:
-    """Of the bytes of all parameters and buffers, in their order; a DTensor gives this rank's part. On the host their
+    """The digest of all parameters and buffers, in order; a DTensor gives this rank's part. On the host their
     CRC-32; where one is on a device, the sum of what `digest` has of each, a word a device, in two halves that FP64
     holds."""
     parts = [

@@ -44,7 +44,7 @@ class StepCounts:
         self._listening = False
         self._hooked = WeakIdKeyDictionary()  # parameters, for their gradients
         self._names: set[str] = set()  # of these
-        self._left_out: dict[str, dict[str, bool]] = {}  # by reason, names: told already?
+        self._left_out: dict[str, dict[str, bool]] = {}  # by reason, names: reported already?
         self._called = False  # is the network under way, as a whole?
         self._passes = Passes()
         self.open(False)
@@ -101,7 +101,7 @@ class StepCounts:
                 self._add("optimizer_state", name, "weight", tensor)
 
     def rows(self) -> list[Row]:
-        """Of the step that ends."""
+        """The rows of the step that ends."""
         self._passes.finish()
         if self.counting:
             self._tell_what_is_left_out()

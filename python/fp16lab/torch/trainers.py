@@ -37,7 +37,7 @@ class _Watching:
         self._arguments: dict[str, Any] = {"every": every, "tensors": tensors, "name": name}
         self._seed, self._folder = seed, folder
         self._open = False
-        #: Of the training under way, or of the last one: `callback.watch.table()`.
+        #: The watch of the training run under way, or of the last one: `callback.watch.table()`.
         self.watch: watch | None = None
 
     def close(self, error: BaseException | None = None) -> None:
@@ -65,7 +65,7 @@ class TrainerCallback(_Watching):
 
     Optimizer and scaler are the Trainer's own. The loss of a step is the mean that the Trainer logs, of the steps since
     it logged last (logging_steps=1: of each), or with a scaler what it scales; evaluations have eval_loss, and
-    eval_accuracy where there is one. A training that raises does not tell callbacks: `callback.close(error)` ends the
+    eval_accuracy where there is one. If a training run raises, callbacks get no call: `callback.close(error)` ends the
     watch.
 
     ModuleNotFoundError: there is no transformers. Other errors are those of lab.watch, when the training begins.

@@ -1,4 +1,4 @@
-"""lab.perturb_ulps: the twin of a training, which tells what a difference of nothing looks like."""
+"""lab.perturb_ulps: the twin of a training run, which shows how far last bits alone lead."""
 
 from __future__ import annotations
 

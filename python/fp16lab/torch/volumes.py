@@ -3,7 +3,7 @@
 As the C++ library's convolutions of planes, each is one implicit GEMM a group, of one sum an element over all of K:
 
     y         over channel, t, r, s of the filter; over t, r, s, channel where x or the weight is channels last
-    x         over output channel, t, r, s: zeros stand where no output reached
+    x         over output channel, t, r, s: zeros where no output reached
     weight    over image and place of y
 """
 

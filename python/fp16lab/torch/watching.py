@@ -35,7 +35,7 @@ class watch:
         with lab.watch(model, every=10, optimizer=optimizer, scaler=scaler) as w:
             for batch, target in loader:
                 ...                        # the loop as it is
-                w.step(loss=loss)          # optional: tells the loss of the step that has just ended
+                w.step(loss=loss)          # optional: gives the loss of the step that has just ended
             w.evaluate(loss=test_loss)     # optional, where there is one
         print(w)                           # w.table()
         w.save("results/mine")             # fp16lab hist, replay, compare, report
@@ -66,14 +66,14 @@ class watch:
     nothing waits for it: counts, losses, norms and a digest of the weights come to the host after 10 counted steps, and
     when `table`, `histogram`, `recording` or `save` asks; only `evaluate` and gradients in sparse layout read it at once.
     The first counted step compiles what counts, which takes some seconds; the table says whether that worked.
-    steps.csv: loss as told to `step`, else as given to `scaler.scale` (mean over
+    steps.csv: loss as given to `step`, else as given to `scaler.scale` (mean over
     micro-batches), else NaN; grad_norm right after `scaler.unscale_`, before clipping, or else as `optimizer.step`
     finds it; lr of the first optimizer, NaN without one; state_hash a digest of the weights in counted steps (on the
     host their CRC-32, elsewhere the sum of engine/backend/digest_functions.hpp), and of norm and scale in each.
 
     `name` is what tables and the page call this configuration, `seed` what pairs its runs with those of others;
     dtypes of products and the tensor core of lab.emulate are recorded by themselves, so that FP32, BF16 and FP16
-    are three configurations of one network. A loss that nobody told is unknown there, not NaN.
+    are three configurations of one network. A loss that was not given is unknown there, not NaN.
 
     ValueError: an unknown name in `tensors`, every < 1, seed < 0, what needs an optimizer without one; activations of a
     compiled module; on entering, a network on the device meta, which has no numbers. TypeError: no module, or one of
@@ -84,7 +84,7 @@ class watch:
     config.toml and the manifest).
 
     Optimizers and networks may be wrapped by accelerate, Lightning or Fabric; lab.TrainerCallback and
-    lab.LightningCallback watch by themselves. Of a ZeroRedundancyOptimizer each rank counts the states that it has.
+    lab.LightningCallback watch by themselves. Each rank counts the states that it has of a ZeroRedundancyOptimizer.
 
     >>> model = nn.Linear(3, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -124,7 +124,7 @@ class watch:
         self._tables = self._tables_of(optimizers, scaler, seed)
         self._precisions = Precisions(self._model)
         self._recording = Recording()
-        self._untold = False  # a step has ended whose loss may yet be told
+        self._untold = False  # a step has ended whose loss may yet be given
         self._opened = Opened("lab.watch", of_thread=False)
         self._counts = StepCounts(self._model, self._tensors, self._recording.tally)
         self._open_step()
@@ -175,13 +175,13 @@ class watch:
 
     @property
     def has_untold_step(self) -> bool:
-        """Has a step ended of which `step` was not told?"""
+        """Has a step ended that has no call of `step`?"""
         return self._untold
 
     def step(
         self, loss: float | torch.Tensor | None = None, *, grad_norm: float | torch.Tensor | None = None
     ) -> None:
-        """After `optimizer.step()` (`scaler.update()`): tells loss or gradient norm of the step that has
+        """After `optimizer.step()` (`scaler.update()`): gives loss or gradient norm of the step that has
         just ended. With neither optimizer nor scaler it is what ends the step. RuntimeError: no step has
         ended since."""
         if not self._ends.automatic:
@@ -205,8 +205,8 @@ class watch:
         accuracy: float | torch.Tensor | None = None,
         split: str = "test",
     ) -> None:
-        """Tells what an evaluation after `step` gave (None: after the last step that has ended). accuracy:
-        from 0 to 1. split: "test" or "train". ValueError: a step that has not ended, or lies before an
+        """Records what an evaluation after `step` gave (None: after the last step that has ended). accuracy:
+        from 0 to 1. split: "test" or "train". ValueError: a step that has not ended, or is before an
         earlier evaluation's; an accuracy beyond 0 to 1; another split."""
         done, rows = len(self._recording.steps), self._recording.evaluations
         number = done if step is None else int(step)
@@ -223,13 +223,13 @@ class watch:
         rows.append(Evaluation(number, split, float(loss), share))
 
     def histogram(self, tensor: str, observed: str = "gradients", step: int | None = None) -> _core.Histogram:
-        """Of one tensor, "fc1.weight", in one step or summed over all counted ones. KeyError: never
+        """Returns that of one tensor, "fc1.weight", in one step or summed over all counted ones. KeyError: never
         counted."""
         return self.recording.histogram(tensor, observed, step)
 
     def table(self, step: int | None = None, format: str = "f16") -> str:
-        """What happened so far, as `fp16lab hist` says it of the saved run, and the next command; then a line a
-        tensor of one counted step, the last one without `step`: where its values lie in `format`."""
+        """What happened so far, as `fp16lab hist` prints it for the saved run, and the next command; then a line a
+        tensor of one counted step, the last one without `step`: the zones of its values in `format`."""
         lines = self.recording.table(step, format)
         lines += "".join(f"not counted: {what}\n" for what in self._not_counted())
         notes = self._recording.tally.notes()
@@ -280,7 +280,7 @@ class watch:
         )
 
     def _account(self) -> str:
-        """Of the run folder that `save` would write now."""
+        """The account of the run folder that `save` would write now."""
         with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # `save` says again what is wide
             run = self.recording.save(Path(place) / "run", self._name, self._config(), self._end, False)
@@ -297,7 +297,7 @@ class watch:
         self._counts.count_weights()
 
     def end_step(self, flags: list[Number] | None) -> None:
-        """`flags`: of a scaler, where it found an Inf or NaN; None: nobody looked, the norm tells."""
+        """`flags`: where a scaler found an Inf or NaN; None: no scaler looked, the norm decides."""
         self._counts.count_weights()
         self._counts.count_optimizer_state(self._ends.optimizers)
         weights = weights_digest(self._model) if self._counts.counting else None
@@ -358,12 +358,12 @@ class watch:
 
 
 def _each(given: Any, one: type) -> tuple[Any, ...]:
-    """Of a list of `one`, or a single one, which may be of a wrong type."""
+    """A tuple from a list of `one`, or from a single one, which may be of a wrong type."""
     return tuple(given) if isinstance(given, Iterable) and not isinstance(given, one) else (given,)
 
 
 def _optimizer_table(optimizers: list[torch.optim.Optimizer]) -> dict[str, Mapping[str, object]]:
-    """Of a configuration: the first one, by what steps in it; none where there is none."""
+    """A configuration's table: the first optimizer, by what steps in it; empty without one."""
     return {
         "optimizer": {"name": type(each).__name__.lower(), "lr": float(each.param_groups[0]["lr"])}
         for each in map(unwrapped_optimizer, optimizers[:1])

@@ -39,7 +39,7 @@ class Block(nn.Module):
 
 
 def gradients(model, forward=None):
-    """Of the parameters and the input, after a step at a loss scale that FP16 feels."""
+    """Gradients of the parameters and the input, after a step at a loss scale that matters in FP16."""
     model.zero_grad()
     x = torch.rand(3, 4, generator=torch.Generator().manual_seed(2), requires_grad=True)
     with lab.autocast(F16):
@@ -137,7 +137,7 @@ def test_wrong_arguments_in_one_line(wrong, message):
 
 
 def test_an_operation_that_only_pytorch_lists_is_an_error(monkeypatch):
-    """A later PyTorch may list more: nothing runs in a dtype that nobody has looked at."""
+    """A later PyTorch may list more: nothing runs in an unchecked dtype."""
     monkeypatch.delitem(autocast_kernels.CUDA_POLICIES, "aten::exp")
     kernel, keys = autocast_kernels._kernel("aten::exp"), torch._C._dispatch_keyset_full()
     refused = pytest.raises(NotImplementedError, match="aten.exp.default.*a row is missing in .*py")
@@ -163,7 +163,7 @@ def test_a_parameters_cast_is_made_once_and_its_gradients_add_up_in_16_bits():
 
 
 def test_casts_are_kept_of_what_pytorch_keeps_them_of():
-    """Of parameters, not of a leaf that is a view, as the gradients of products show."""
+    """autocast keeps casts of parameters, not of a leaf that is a view, as the gradients of products show."""
     x, y = torch.tensor([[1.0]]), torch.tensor([[2.0**-12]])
     products = [torch.matmul, lambda a, b: torch.einsum("ij,jk->ik", a, b)]  # PyTorch's kernel, and ours
     for leaf, wanted in ((torch.ones(1, 1), 1), (torch.ones(1).view(1, 1), 1 + 2**-12)):

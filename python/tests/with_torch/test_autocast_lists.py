@@ -93,7 +93,7 @@ def test_every_operation_that_pytorch_lists_is_in_the_table_and_tried():
 
 @pytest.mark.parametrize("name", CALLS)
 def test_dtypes_are_those_of_cudas_autocast(name):
-    """Of results, and of the inputs that kernels see below autocast."""
+    """The dtypes of results, and of the inputs that kernels see below autocast."""
     inputs = [(F16, F32), (F16, F16), (F16, F64), (BF16, F32), (BF16, BF16)]
     listed = f"aten::{name}" in CUDA_LISTED
     for dtype, *dtypes in inputs + [(F16, F16, F32), (F16, F32, F16), (BF16, BF16, F32)] * listed:

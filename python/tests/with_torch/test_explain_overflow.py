@@ -281,7 +281,7 @@ def test_zero_is_the_models_only_where_the_step_in_fp32_has_it_too():
     told = lab.explain_overflow(model, equal_scores(model))
     assert told.culprits[0]["verdict"] == "model"
     assert told.culprits[0]["advice"] == "the model: NaN in FP32 too (the step was run in FP32)"
-    with torch.no_grad():  # scores that only FP32 tells apart
+    with torch.no_grad():  # scores that only FP32 separates
         model.first.weight.add_(1e-6 * torch.randn(8, 8))
     told = lab.explain_overflow(model, equal_scores(model))
     assert told.culprits[0]["verdict"] == "fp32_cast"

@@ -168,7 +168,7 @@ def test_fairseq_ends_the_training_at_its_minimum():
 
 
 def test_statistics_are_of_the_scaled_gradients_before_unscaling():
-    # The largest gradient is 2^-3: two binades of head-room below 2^16 are S = 2^17 at once, without an
+    # The largest gradient is 2^-3: two binades of headroom below 2^16 are S = 2^17 at once, without an
     # overflow.
     scaler = lab.GradScaler("lost-mass", device="cpu", initial_scale=4)
     weight = torch.nn.Parameter(torch.ones(2))

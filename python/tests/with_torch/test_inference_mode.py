@@ -22,7 +22,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torch.testing._internal.common_methods_invocations import op_db
 
-#: Whose result nobody has written.
+#: Operations whose result has no values yet.
 UNWRITTEN = frozenset(
     "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ resize_as_".split()
 )

@@ -81,7 +81,7 @@ REFUSED = frozenset(
 
 
 def operations() -> Iterator[torch._ops.OpOverload]:
-    """Of aten, with tensors."""
+    """aten's operations with tensors."""
     for name in torch._C._dispatch_get_all_op_names():
         base, _, form = name.removeprefix("aten::").partition(".")
         if name.startswith("aten::") and not base.startswith("_test_"):

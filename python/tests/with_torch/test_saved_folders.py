@@ -54,7 +54,7 @@ def at_event(wanted, strike, act):
 
 
 def steps_at(path):
-    """Of the run that is there, whole; 0: none is."""
+    """The steps of the whole run at `path`; 0: there is none."""
     if not path.exists():
         return 0
     run = fp16lab.load_run(path, "numpy")
@@ -117,7 +117,7 @@ def test_a_failing_write_leaves_the_old_run(tmp_path):
     with pytest.raises(OSError, match="disk full"):
         recording.new_folder(path, fails, True)
     assert steps_at(path) == 1 and os.listdir(tmp_path) == ["mine"]
-    with pytest.raises(RuntimeError, match="other: File exists"):  # made by somebody else meanwhile
+    with pytest.raises(RuntimeError, match="other: File exists"):  # another process made it meanwhile
         recording.new_folder(tmp_path / "other", lambda target: [os.mkdir(each) for each in (target, tmp_path / "other")], False)
     assert sorted(os.listdir(tmp_path)) == ["mine", "other"]
 

@@ -50,7 +50,7 @@ def _opposite(x: torch.Tensor, dim: int, sign: int) -> torch.Tensor:
 
 
 def _digests(sizes: tuple[int, ...], layout: str) -> list[str]:
-    """Of y and the gradients of x, weight and bias, where they are computed; "" where a plan has no rule."""
+    """Digests of y and the gradients of x, weight and bias, where they are computed; "" where a plan has no rule."""
     n, c, h, w, k, r, stride, padding, groups = sizes
     y_shape = (n, k, (h + 2 * padding - r) // stride + 1, (w + 2 * padding - r) // stride + 1)
     x, weight, gradient = (

@@ -18,7 +18,7 @@ import fp16lab.torch as lab
 
 
 def counts_of(*tensors):
-    """{e: how many magnitudes lie in (2^e, 2^(e+1)]}, with zeros and non-finite ones, by numpy's frexp."""
+    """{e: how many magnitudes are in (2^e, 2^(e+1)]}, with zeros and non-finite ones, by numpy's frexp."""
     values = np.concatenate([tensor.detach().double().numpy().ravel() for tensor in tensors])
     finite = np.abs(values[np.isfinite(values) & (values != 0)])
     significand, exponent = np.frexp(finite)  # in [1/2, 1)
@@ -230,7 +230,7 @@ def test_a_disabled_scaler_tells_the_losses_of_fp32():
 
     told = losses(torch.amp.GradScaler("cpu", enabled=False))
     assert len(told) == 6 and told == losses(torch.amp.GradScaler("cpu", init_scale=1.0))
-    assert all(math.isnan(loss) for loss in losses(None))  # nobody tells
+    assert all(math.isnan(loss) for loss in losses(None))  # without a scaler nothing gives a loss
 
 
 def test_two_optimizers_and_a_scaler():

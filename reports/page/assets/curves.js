@@ -16,7 +16,7 @@ function curveChooser(workload, redraw) {
   return box;
 }
 
-// A plot with its reading, as figureIn() wants it.
+// A plot with its reading, as figureIn() expects it.
 const plotted = ({panel, caption}, width, height) => ({picture: drawPlot({...panel, interactive: reading}, width, height), caption});
 
 function startScales() {

@@ -10,7 +10,7 @@ const darkMode = matchMedia('(prefers-color-scheme: dark)');
 let printing = false;  // paper is white
 const isDark = () => darkMode.matches && !printing;
 
-// Hatches are once in the page, where nothing hides them.
+// The page holds the hatches once, where nothing hides them.
 const hatches = makeHatches();
 document.body.prepend(svg('svg', {width: 0, height: 0, 'aria-hidden': 'true', style: 'position:absolute'}, hatches));
 
@@ -19,7 +19,7 @@ function save(name, type, text) {
   link.click();
   URL.revokeObjectURL(link.href);
 }
-// A picture as a file of its own: what the page's style sheet says is written into it.
+// A picture as a file of its own, with the page's style sheet written into it.
 const written = ['fill', 'stroke', 'stroke-width', 'stroke-dasharray', 'stroke-opacity', 'fill-opacity', 'font-size', 'font-weight', 'font-family', 'text-anchor', 'paint-order'];
 function svgFile(shown) {
   const copy = shown.cloneNode(true), paper = getComputedStyle(document.body).backgroundColor;
@@ -50,7 +50,7 @@ function figureIn(place, name, paint, captionFirst = false) {
   place.replaceChildren(...captionFirst ? [foot, box] : [box, foot]);
   let drawn = false, stale = true, inSight = false, width = 0;
   const redraw = () => {
-    // Paper has its own width, and shows what is put away on the screen.
+    // Paper has its own width, and shows what the screen hides.
     width = printing ? place.closest('.formats-beside') ? 460 : 960 : place.clientWidth;
     if (width === 0) return;
     drawn = true;

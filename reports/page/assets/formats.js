@@ -1,4 +1,4 @@
-// The bits of the formats in use, and on one axis how far each of them reaches and where the chosen values lie.
+// The bits of the formats in use, and on one axis how far each of them reaches and where the chosen values are.
 const bitNames = ['sign', 'exponent', 'significand'], bitColors = ['var(--overflow)', 'var(--subnormal)', 'var(--normal)'], bitOpacities = [.75, .75, .55];
 
 // Magnitudes of a histogram's finite values as powers of two, the lowest bin's bottom where the smallest is not known.

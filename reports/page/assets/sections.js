@@ -57,7 +57,7 @@ function tableOf({name, columns, rows}) {
 
 // ---- the first screen ------------------------------------------------------------------------
 
-// Where differences lie: zero, the twin's band and the intervals of the rows that are shown.
+// The span of the differences: zero, the twin's band and the intervals of the rows that are shown.
 function barsOf({bars}, {band, higher_is_better, unit, metric}) {
   const ends = [0, ...band ?? [], ...bars.flatMap(bar => [...bar.mean === null ? [] : [bar.mean], ...bar.interval ?? []])], low = Math.min(...ends), high = Math.max(...ends), room = Math.max(1e-12, .04 * (high - low));
   const place = x => 100 * (x - low + room) / (high - low + 2 * room), side = higher_is_better ? 'left' : 'right';

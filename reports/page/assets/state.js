@@ -1,7 +1,7 @@
-// What is looked at: one run of one workload, a kind of its tensors, one of them or all, a step, and a loss scale. It stands
-// in the address, by names, so that a link shows the same.
+// What the reader looks at: one run of one workload, a kind of its tensors, one of them or all, a step, and a loss scale.
+// The address holds it, by names, so that a link shows the same.
 const allTensors = -1;
-// `scale`: what sliders say; `own`: each value at the scale that it was recorded with instead.
+// `scale`: the sliders' scale; `own`: each value at the scale that it was recorded with instead.
 const state = {workload: 0, run: 0, kind: 'gradients', tensor: allTensors, step: 0, scale: 1, own: true, heatFollows: false, curves: 0};
 const hasRuns = () => data.runs.length > 0;
 const run = () => data.runs[state.run];
@@ -60,7 +60,7 @@ function chooseKind(kind) {
   state.kind = kind;
   Object.assign(state, {tensor: 0, step: group().steps.length - 1, own: true});
 }
-// Each workload begins where its story is.
+// The data name the run and the tensor with which each workload begins.
 function chooseWorkload(index) {
   state.workload = index;
   const {start} = data.workloads[index];

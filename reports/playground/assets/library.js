@@ -40,7 +40,7 @@ async function loadLibrary() {
   exports = new WebAssembly.Instance(module, imports).exports;
   exports._initialize();
   const encoder = new TextEncoder(), decoder = new TextDecoder();
-  // Texts go as bytes with a zero behind them; the answer is JSON, as text.
+  // Texts go as bytes with a zero after them; the answer is JSON, as text.
   return (question, ...asked) => {
     const places = [];
     const words = asked.map(argument => {
@@ -67,7 +67,7 @@ function examples(id, list, choose) {
   at(id).append(...list.map(([name, ...choice]) => element('button', {type: 'button', textContent: name, onclick: () => choose(...choice)})));
 }
 
-// The state lives in the address, so that a case can be shared.
+// The address holds the state, so that a link shares a case.
 const initial = {
   value: '0.1', own: '6,10', a: '1 2^-12 2^-12 2^-12 2^-12 2^-12 2^-12 2^-12 2^-12 2^-12 2^-12 2^-12 2^-12 2^-12 2^-12 2^-12',
   b: '1 2^-11 2^-12 2^-12 2^-13 2^-13 2^-13 2^-13 2^-13 2^-13 2^-13 2^-13 2^-13 2^-13 2^-13 2^-13', c: '0',

@@ -12,7 +12,7 @@ function neighbourhood(report, result) {
   const ulp = 2 ** report.ulp_exponent, away = code => Number.isFinite(Number(code.value)) ? (Number(code.value) - Number(result.value)) / ulp : null;
   const below = away(report.below) ?? -1, above = away(report.above) ?? 1;
   const exact = Math.max(-1.6, Math.min(1.6, -result.error_ulp)), x = place => 180 + place * 85;
-  // Where seven digits do not tell neighbours apart, the last digits of their codes do.
+  // Where seven digits do not distinguish neighbours, the last digits of their codes do.
   const wide = report.precision >= 24, side = {[report.below.bits]: 'one below', [report.above.bits]: 'one above'};
   const words = (code, place, column) => [svg('path', {d: `M${x(place)} 22V34L${x(column)} 39`, class: 'place'}),
     svg('text', {x: x(column), y: 51, 'text-anchor': 'middle'}, wide ? side[code.bits] ?? 'the result' : code.short),

@@ -1,4 +1,4 @@
-// An address may hold anything: what is none of the choices becomes the usual one.
+// An address may hold anything: an unknown choice becomes the usual one.
 function readState() {
   readAddress();
   const within = {operands: operandKinds, accumulator: titleOf, format: gradientFormats};

@@ -21,7 +21,7 @@ function randomVectors() {
   return {a: Array.from({length: count}, number).join(' '), b: Array.from({length: count}, number).join(' ')};
 }
 
-// What a vector's words are; an error of the library says what was wrong.
+// The words of a vector; an error of the library explains what was wrong.
 function wordsOf(name, format) {
   const answer = ask('words', format, state[name]);
   if (answer.error) throw new Error(`${name}: ${answer.error}`);

@@ -39,9 +39,9 @@ struct Case {
   std::function<std::unique_ptr<nn::Module>(Backend&)> make;
   Shape input;
   std::vector<std::int32_t> labels;
-  float bound = 1;  ///< of weights and inputs: uniform in [-bound, bound]
+  float bound = 1;  ///< weights and inputs are uniform in [-bound, bound]
   float gain = 1;
-  std::uint64_t seed = 1;  ///< of the inputs
+  std::uint64_t seed = 1;  ///< the inputs' seed
 };
 
 /// Names the case where a test fails.
@@ -128,7 +128,7 @@ const Case lenet5{.name = "LeNet-5",
                   .labels = {7},
                   .bound = 0.25f,
                   .gain = 8,
-                  .seed = 39};  // of the first forty, one with no gradient below 2^-13 or above 2^6
+                  .seed = 39};  // among the first forty, a seed with no gradient below 2^-13 or above 2^6
 
 class ChainRule : public testing::TestWithParam<Case> {};
 
@@ -197,7 +197,7 @@ TEST(ChainRuleScalar, WhyAScaleOf1000ChangesAGradient) {
 /// Three linear layers whose activations can be looked at.
 struct Layers {
   std::vector<std::unique_ptr<nn::Linear>> layers;
-  std::vector<Variable> inputs;  ///< of each layer, in the last forward pass
+  std::vector<Variable> inputs;  ///< one per layer, from the last forward pass
 
   explicit Layers(Backend& backend, const std::vector<std::int64_t>& widths) {
     for (std::size_t i = 0; i + 1 < widths.size(); ++i) {

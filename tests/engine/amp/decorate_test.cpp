@@ -175,8 +175,8 @@ TEST_F(DecorateTest, LowRunningStatisticsAreRoundedOnceAStep) {
   const Variable x = tape.constant(tensor_of(*backend, {2, 1}, {1.0f + 0x1p-12f, 3.0f + 0x1p-12f}));
   tape.set_context({.training = true});
   norm.forward(tape, x);
-  // Of the mean 2 + 2^-12: 0.5 * 0 + 0.5 * (2 + 2^-12) = 1 + 2^-13, which FP16 rounds to 1. Of the variance,
-  // unbiased 2: 0.5 * 1 + 0.5 * 2.
+  // The mean 2 + 2^-12 gives 0.5 * 0 + 0.5 * (2 + 2^-12) = 1 + 2^-13, which FP16 rounds to 1. The unbiased
+  // variance 2 gives 0.5 * 1 + 0.5 * 2.
   EXPECT_EQ(norm.buffers()[0]->value.dtype(), f16);
   EXPECT_THAT(values_of(*backend, norm.buffers()[0]->value), testing::ElementsAre(1.0f));
   EXPECT_THAT(values_of(*backend, norm.buffers()[1]->value), testing::ElementsAre(1.5f));

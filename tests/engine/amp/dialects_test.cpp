@@ -1,5 +1,5 @@
 // Every op of every dialect at every level in both 16-bit dtypes: the dtype it computes in, and the one it
-// hands on; and what is told of calls, casts and products.
+// hands on; and the statistics of calls, casts and products.
 #include <array>
 #include <cmath>
 #include <optional>
@@ -70,7 +70,7 @@ class DialectsTest : public testing::Test {
     return tape.constant(filled(*backend, shape, dtype));
   }
 
-  /// Calls the op once under `autocast`. The dtype it computes in is what the statistics were told.
+  /// Calls the op once under `autocast`. The statistics give the dtype that it computes in.
   Seen see(Autocast& autocast, const OpCall& call, const Inputs& inputs) {
     amp::OpStatistics statistics;
     autocast.set_statistics(&statistics);

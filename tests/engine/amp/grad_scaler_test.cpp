@@ -230,7 +230,7 @@ TEST_F(GradScalerTest, ClearingGivesGradientsTheDtypeInWhichTheyAddUp) {
 
 TEST_F(GradScalerTest, MicroBatchesAddUpInTheDtypeOfTheGradient) {
   // S * 2^-4 + S * 2^-15 = 2048 + 1: a tie in f16, which goes to 2048; exact in FP32. Twice, because
-  // unscaling leaves a wide gradient behind.
+  // unscaling leaves a wide gradient.
   GradScaler fixed(*backend, {.policy = "fixed", .initial_scale = 32768}, step);
   for (const DType gradient : {DType::f16, DType::f32}) {
     a.dtypes = {.model = DType::f16, .gradient = gradient, .unscaled = DType::f32};

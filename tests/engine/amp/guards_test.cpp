@@ -32,7 +32,7 @@ std::vector<double> trace(const ScalerOptions& options, const std::string& seque
 }
 
 TEST(Guards, FloorAndCeilingHoldForTheStateToo) {
-  // Behind the floor the rule goes on from the floor, not from where it would have been.
+  // After the floor the rule goes on from the floor, not from the unguarded scale.
   EXPECT_THAT(
       trace({.policy = "torch", .initial_scale = 8, .growth_interval = 1, .parameters = {{"min_scale", 2}}},
             "OOOOFF"),
@@ -104,7 +104,7 @@ TEST(Guards, UnscalingUndoesScalingForPowersOfTwo) {
     }
   }
   EXPECT_GT(tried, 1000000u);
-  // 0.8 of a power of two does not: that is what inexact_unscaling warns of.
+  // 0.8 of a power of two does not: inexact_unscaling warns of that.
   std::uint64_t changed = 0;
   for (std::uint32_t code = 0x0400; code < 0x7c00; code += 7) {
     const float g =

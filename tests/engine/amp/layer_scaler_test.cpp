@@ -195,7 +195,7 @@ TEST_F(Layers, LayerwiseBacksOffEveryLayerThatShowsItAndTheOneBefore) {
   iterate(*scaler, {4, 3, 2, 1}, {});
   EXPECT_EQ(scales(*scaler), (std::vector<float>{8, 8, 8, 32})) << "fc4: two good steps";
   iterate(*scaler, {4, 3, 2, 1}, {4});
-  EXPECT_EQ(scales(*scaler), (std::vector<float>{16, 16, 16, 16})) << "nobody is before fc4";
+  EXPECT_EQ(scales(*scaler), (std::vector<float>{16, 16, 16, 16})) << "no layer is before fc4";
 }
 
 TEST_F(Layers, GroupsBlameTheFirstOnTheWayDown) {

@@ -170,7 +170,7 @@ TEST(OpAdvice, TheFirstConvolutionMayHaveFourChannelsButNotFewer) {
   }
   EXPECT_TRUE(advice_on({{"conv1", convolution(4, 8)}}).empty());
   EXPECT_EQ(advice_on({{"conv1", convolution(5, 8)}}).size(), 1u);
-  // Only the first: behind it 4 channels are as bad as any.
+  // Only the first layer is exempt: in later ones 4 channels are as bad as any.
   const auto advice = advice_on({{"conv1", convolution(4, 8)}, {"conv2", convolution(4, 8)}});
   ASSERT_EQ(advice.size(), 1u);
   EXPECT_EQ(advice[0].layer, "conv2");

@@ -10,10 +10,10 @@
 //       LogMaxPolicy.StepsOfZerosDoNotPoisonTheAverages, statistics_policies_test.cpp
 //    8  the floor is lost where the state is copied or stored (jmp)
 //    9  growth one step later than the interval says (flax, DeepSpeed): here an option
-//   10  rules that only traces tell apart: policy_traces_test.cpp, tests/golden/policy_traces.tsv
+//   10  rules that only traces distinguish: policy_traces_test.cpp, tests/golden/policy_traces.tsv
 //   11  hysteresis: three rules of when overflows are forgiven again (apex's kernel, Megatron-LM, DeepSpeed)
 //   12  an optimizer without gradients ends the iteration of all (torch's "No inf checks were recorded")
-//   13  "Attempting to unscale FP16 gradients" does not say which (torch)
+//   13  "Attempting to unscale FP16 gradients" does not name the gradients (torch)
 //   14  the scale changes inside an accumulation window (several wrappers of torch)
 //   15  scaler state is lost over a restart, in a growth window or a hysteresis count (metaseq#3,
 //       transformers#34053)
@@ -155,7 +155,7 @@ TEST_F(NearTheTop, N06_GrowthStopsBelowInfinityAndALoadedInfinityComesBack) {
   iterate(infinity);
   EXPECT_EQ(scale(), 0x1p126);
 
-  StepState loaded = state();  // a checkpoint of somebody else's scaler
+  StepState loaded = state();  // a checkpoint of another library's scaler
   amp::TorchScaling::State policy{.scale = infinity, .growth_tracker = 0};
   std::memcpy(loaded.policy.data(), &policy, sizeof(policy));
   loaded.set_scale(static_cast<double>(infinity));
@@ -177,7 +177,7 @@ TEST_F(PeerBug, N06_NoPolicyGrowsToInfinityUnlessItIsAskedTo) {
     const double top = trace_from(state, policy, std::string(600, 'F')).back();
     EXPECT_TRUE(amp::is_usable_scale(top)) << description.name << ": " << top;
   }
-  // What the peers themselves do, with FP32 scales, where nobody guards the product.
+  // The peers' own results, with FP32 scales, where no check guards the product.
   EXPECT_EQ(trace_of("keras3", "growth_interval=1 initial_scale=1.7014118346046923e38", "FO"),
             (std::vector<double>{static_cast<double>(infinity), static_cast<double>(infinity)}));
   EXPECT_EQ(trace_of("colossalai", "growth_interval=1 initial_scale=1.7014118346046923e38", "FO"),
@@ -277,7 +277,7 @@ TEST_F(PeerBug, N12_AnOptimizerWithoutGradientsIsNamedAndTheOthersGoOn) {
   EXPECT_EQ(bytes_of(*backend, b.value), b_before);
   EXPECT_EQ(state().taken_steps[0], 1u);
   EXPECT_EQ(state().taken_steps[1] + state().skipped_steps[1], 0u);
-  // Whoever wants such a step all the same clears to zero: zeros count as gradients.
+  // A caller who needs such a step all the same clears to zero: zeros count as gradients.
   second->clear_gradients(optim::ClearTo::zero);
   EXPECT_NO_THROW(scaler.minimize(*second));
 }
@@ -338,7 +338,7 @@ TEST_F(PeerBug, N15_AGrowthWindowContinuesWhereItStood) {
 }
 
 TEST_F(PeerBug, N15_CountsOfEveryPolicyContinueFromACheckpoint) {
-  // Stops in growth windows, behind a forgiven overflow, and between two bad steps.
+  // Stops in growth windows, after a forgiven overflow, and between two bad steps.
   const testing_support::TemporaryFolder folder;
   const std::string sequence = "FFOFFFOOFFFFFOFOFFFF";
   for (const amp::PolicyDescription& description : amp::scale_policies()) {

@@ -74,7 +74,7 @@ TEST(PeerLists, EveryListedOpThatWeHaveIsInTheSameListHere) {
           << where(row, dtype) << ", here " << name_of(*op);
     }
   }
-  // So many of their ops exist here; fewer would mean that names were lost.
+  // The number of their ops that exist here; fewer would mean that names were lost.
   EXPECT_GE(compared[Dialect::torch], 2 * 25);
   EXPECT_GE(compared[Dialect::paddle], 2 * 20);
   EXPECT_GE(compared[Dialect::mindspore], 2 * 8);
@@ -83,7 +83,7 @@ TEST(PeerLists, EveryListedOpThatWeHaveIsInTheSameListHere) {
 TEST(PeerLists, EveryNamedRowHereIsInTheirList) {
   for (const Dialect dialect : {Dialect::torch, Dialect::paddle, Dialect::mindspore}) {
     for (const Level named : amp::levels_of(dialect)) {
-      const Level level = named == Level::automatic_r1_7 ? Level::O2 : named;  // what it stands for
+      const Level level = named == Level::automatic_r1_7 ? Level::O2 : named;  // its meaning
       for (const DType dtype : {DType::f16, DType::bf16}) {
         for (const amp::OpListRow& row : amp::op_lists(dialect, level, dtype)) {
           if (row.name.empty() || row.list == OpList::follows) continue;

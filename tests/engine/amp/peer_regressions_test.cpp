@@ -4,7 +4,7 @@
 //   21  unscale, step and update in a wrong order (accelerate#641, transformers#23935 and others)
 //   22  fused optimizers leave gradients scaled where an overflow was found (pytorch PR 97415)
 //   23  the learning-rate schedule moves on a skipped step (pytorch#67590)
-//   24  gradients that nobody cleared pull the scale down (Paddle#67895)
+//   24  gradients that the caller did not clear pull the scale down (Paddle#67895)
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,7 +78,8 @@ TEST_F(PeerRegression, N21_CallsInAWrongOrderNameCallOptimizerAndParameter) {
   scaler.update();
   expect_scaler_error(Kind::update_without_check, "GradScaler::update", "", "", [&] { scaler.update(); });
 
-  // Two of a kind are told apart by slot and parameter, one with several parameters by its first.
+  // Messages distinguish two optimizers of a kind by slot and parameter, and name one with several parameters
+  // by its first.
   const auto both = optim::make_optimizer(*backend, {&b, &a}, {.name = optim::Algorithm::adam}, 1, 5);
   const auto none = optim::make_optimizer(*backend, {}, {.name = optim::Algorithm::adam}, 1, 6);
   EXPECT_THAT(message_of([&] { scaler.step(*second); }), HasSubstr("GradScaler::step(sgd 1 of b.weight): "));
@@ -110,7 +111,7 @@ TEST_F(PeerRegression, N23_ASkippedStepDoesNotMoveTheSchedule) {
 }
 
 TEST_F(PeerRegression, N24_AGradientThatNobodyClearedIsNamedAsTheReason) {
-  // The scale falls, as it must while an infinite gradient lies there; the culprit has a name.
+  // The scale falls, as it must while that tensor has an infinite gradient; the culprit has a name.
   Tape tape(*backend);
   give(a, infinity);
   for (const double expected : {32768.0, 16384.0, 8192.0}) {

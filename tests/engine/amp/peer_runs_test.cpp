@@ -58,7 +58,7 @@ class PeerNet final : public nn::Module {
   nn::Linear& fc2_;
 };
 
-/// What MindSpore printed: every op of a level gave one dtype; outputs and parameters were Float32 at all of
+/// MindSpore's output: every op of a level gave one dtype; outputs and parameters were Float32 at all of
 /// them.
 struct PeerLevel {
   amp::Level level;

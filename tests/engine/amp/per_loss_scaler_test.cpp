@@ -327,7 +327,7 @@ TEST_F(PerLossScalerTest, CallsInAWrongOrderAreTypedErrorsAndChangeNothing) {
   collect(1, {of_b.get()});
   scaler.update();
   EXPECT_EQ(value(a), 99.0f);
-  EXPECT_EQ(value(b), 200.0f) << "collected, but nobody stepped";
+  EXPECT_EQ(value(b), 200.0f) << "collected, but no optimizer stepped";
   expect_error(Kind::no_gradients, "step", true, [&] { scaler.step(*of_a); });
 
   for (const int loss : {-1, 2}) {

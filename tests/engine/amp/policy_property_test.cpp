@@ -33,7 +33,7 @@ class RandomSteps {
  public:
   RandomSteps(unsigned seed, bool by_chance) : random_(seed), by_chance_(by_chance) {}
 
-  /// What the policy is told of the step in progress. `statistics` must outlive its use.
+  /// The policy's view of the step in progress. `statistics` must outlive its use.
   amp::Observation next(const StepState& step, GradientStatistics& statistics) {
     statistics = {};
     exponent_ += static_cast<int>(random_() % 5) - 2;

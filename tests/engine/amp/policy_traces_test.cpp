@@ -41,7 +41,7 @@ std::vector<GoldenTrace> golden_traces() {
   return all;
 }
 
-/// The number that `text` says, hexadecimal floats too; all of it must be one.
+/// The number in `text`, hexadecimal floats too; all of it must be one.
 double number_of(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
@@ -61,7 +61,7 @@ TEST(PolicyTraces, EveryPolicyFollowsItsPeerOnBothSequences) {
       if (row.kind == "exact") {
         EXPECT_EQ(scales[step], std::ldexp(1.0, static_cast<int>(expected))) << "step " << step + 1;
       } else if (row.kind == "decimals") {
-        // What was rounded to two decimals is at most half of the second away.
+        // A value rounded to two decimals is at most half of the second away.
         EXPECT_LE(std::abs(std::log2(scales[step]) - expected), 0.005 + 1e-9) << "step " << step + 1;
       } else {
         ASSERT_EQ(row.kind, "fp32");

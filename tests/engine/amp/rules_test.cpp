@@ -136,7 +136,7 @@ TEST_F(RulesTest, ToFloatHoldsAtO0) {
   const AutocastGuard guard(tape, autocast);
   EXPECT_EQ(product_in("fc1"), f16);
   EXPECT_EQ(product_in("fc2"), f32);
-  EXPECT_EQ(ops::matmul(of(f16), of(f32)).dtype(), f32) << "behind it ops follow, to the widest";
+  EXPECT_EQ(ops::matmul(of(f16), of(f32)).dtype(), f32) << "later ops follow, to the widest";
 }
 
 TEST_F(RulesTest, MixedF16AndBf16PromoteToF32) {

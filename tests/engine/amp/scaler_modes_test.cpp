@@ -17,7 +17,7 @@ using testing::HasSubstr;
 using testing_support::message_of;
 using Kind = ScalerError::Kind;
 
-/// Two f16 layers behind FP32 weights, and its batches: a training run without a Trainer.
+/// Two f16 layers with FP32 master weights, and batches: a training run without a Trainer.
 class Model {
  public:
   explicit Model(Backend& backend, const optim::OptimizerOptions& options)
@@ -84,7 +84,7 @@ std::vector<std::uint64_t> train_with(Backend& backend, const ScalerOptions& opt
   return weights;
 }
 
-/// The same loop by somebody who has never heard of loss scaling.
+/// The same loop without loss scaling.
 std::vector<std::uint64_t> train_without(Backend& backend, const optim::OptimizerOptions& optimizer,
                                          double clip = 0) {
   Model model(backend, optimizer);
@@ -232,7 +232,7 @@ TEST_F(MindSporeScalerTest, NeitherChecksNorUnscalesAndTakesEveryStep) {
   EXPECT_EQ(bytes_of(*backend, a.gradient), gradient);
   scaler.step(*first);
   scaler.update();
-  EXPECT_EQ(values_of(*backend, a.value), (std::vector<float>{1.0f - 512.0f, 1.5f})) << "nobody divided";
+  EXPECT_EQ(values_of(*backend, a.value), (std::vector<float>{1.0f - 512.0f, 1.5f})) << "no division";
   iterate(infinity);
   EXPECT_EQ(values_of(*backend, a.value).at(0), -infinity);
   EXPECT_EQ(state().taken_steps[0], 2u);

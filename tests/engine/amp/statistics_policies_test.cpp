@@ -192,8 +192,8 @@ TEST(LogMaxPolicy, UnscalingIsInexact) {
 
 TEST(PopartPolicy, AFullUpperBinReducesAnEmptyOneRaises) {
   Fed fed({.policy = "popart", .initial_scale = 1024});
-  EXPECT_EQ(fed.good({{-5, 1000}, {11, 1}}), 11) << "(2048, 4096] lies below the edge";
-  // The edge is 8188: whole bins count, so (4096, 8192] lies above it.
+  EXPECT_EQ(fed.good({{-5, 1000}, {11, 1}}), 11) << "(2048, 4096] is below the edge";
+  // The edge is 8188: whole bins count, so (4096, 8192] is above it.
   EXPECT_EQ(fed.good({{-5, 1000}, {12, 1}}), 10);
   EXPECT_EQ(fed.good({{-5, 1000}, {30, 1}}), 9);
   EXPECT_EQ(fed.good({{-5, 1000}}), 10);
@@ -287,7 +287,7 @@ TEST(LostMassPolicy, BacksOffByTheKnownExcess) {
   EXPECT_EQ(Fed({.policy = "lost-mass"}).overflow({}), 15);
   EXPECT_EQ(Fed({.policy = "lost-mass"}).uncounted(true), 15);
   EXPECT_EQ(Fed({.policy = "lost-mass"}).uncounted(false), 16);
-  // And does not go up again while it remembers: room is 1 behind it.
+  // And does not go up again while it remembers: 1 binade of room is left after it.
   Fed fed({.policy = "lost-mass", .parameters = {{"window", 4}}});
   EXPECT_EQ(fed.overflow({{19, 1}}), 11);
   std::vector<double> after;
@@ -296,7 +296,7 @@ TEST(LostMassPolicy, BacksOffByTheKnownExcess) {
     after.push_back(fed.good({{k - 10, 10}, {k - 50, 1}}));  // at most 2^(k-9): a peak of -9
   }
   // The peak is 2^4 at first and loses a binade every 4 steps. At 2^11 it leaves 1, 2, then 3 binades of
-  // room: behind the 8th step S goes up by the one too many, behind the 12th again.
+  // room: after the 8th step S goes up by the one too many, after the 12th again.
   EXPECT_THAT(after, testing::ElementsAre(11, 11, 11, 11, 11, 11, 11, 12, 12, 12, 12, 13));
 }
 
@@ -387,7 +387,7 @@ TEST(StatisticsPolicies, TakeTheRangeOfTheFormatInUse) {
   const GradientStatistics top = in_bf16({{127, 1}});
   amp::advance(overflowed.policy, overflowed.step, {.found_inf = true, .statistics = &top});
   EXPECT_EQ(overflowed.log2(), 29);
-  // BF16 loses what lies at or below 2^-134: then S goes up to 2 binades below the end.
+  // BF16 loses values at or below 2^-134: then S goes up to 2 binades below the end.
   EXPECT_EQ(Fed({.policy = "lost-mass", .initial_scale = 0x1p-10}).see(in_bf16({{-135, 1}, {-100, 1}})), 39)
       << "its ceiling";
   EXPECT_EQ(Fed({.policy = "lost-mass", .initial_scale = 0x1p-10}).see(in_bf16({{-134, 1}, {-100, 1}})), -10);

@@ -23,8 +23,8 @@ using Values = std::vector<float>;
 constexpr std::uint64_t seed = 9;
 constexpr std::uint32_t iteration = 5, micro_batch = 2;
 
-/// What the place called `name` makes of values that FP16 holds no closer than between two neighbours: away
-/// from zero where the 16 random bits, as a number below 1, reach 1 - p; p is how far the value is from the
+/// The place called `name` rounds values that FP16 holds no closer than between two neighbours: away from
+/// zero where the 16 random bits, as a number below 1, reach 1 - p; p is how far the value is from the
 /// neighbour towards zero, in units of their distance, cut to 16 bits.
 Values by_chance(const Values& values, const std::string& name) {
   const PhiloxStream stream{

@@ -152,7 +152,7 @@ TEST_F(Tf32, DoubleBackwardKeepsIt) {
             product("hopper", Matrix{2, 2, second}.transposed(), Matrix{2, 2, seed}));
 }
 
-/// What statistics say of one call of `op` in a scope.
+/// The statistics of one call of `op` in a scope.
 std::string seen(const AmpOptions& options, const std::function<Variable(Tape&)>& call) {
   const auto backend = hopper_backend();
   Tape tape(*backend);

@@ -1,5 +1,5 @@
 // Transposed convolution: against the naive loops of a convolution turned round, and against finite
-// differences of first and second order, exactly unless said otherwise.
+// differences of first and second order, exactly unless a test states a bound.
 #include <array>
 #include <cstdint>
 #include <map>

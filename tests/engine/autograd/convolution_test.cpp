@@ -1,5 +1,5 @@
 // Convolution: against naive loops, and against finite differences of first and second order, exactly unless
-// said otherwise.
+// a test states a bound.
 #include <array>
 #include <cstdint>
 #include <map>

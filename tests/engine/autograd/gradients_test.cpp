@@ -33,12 +33,12 @@ struct OpCase {
 
 Tensor fixed_index(Tape& tape) { return index_of(tape.backend(), {2, 0, 3}); }
 
-/// Bounds. Unless said otherwise at most 12 outputs of magnitude <= 4 are summed: magnitude 48. Longest chain
-/// of roundings: op, weight, and five folds of TREE (at most 32 elements), 16 with room for an op of two or
-/// three steps; the gradient adds a backward pass of the same length: 48. Fifth derivatives: polynomials of
-/// degree <= 4 have none; 1/x on [1 - 1/16, 2): 120/x^6 <= 177; log: 24/x^5 <= 34; sqrt: 105/32 x^-4.5 <= 5;
-/// exp on |x| <= 25/16: <= 5; each times the weight (<= 1) and the other factor (<= 2). Second order: one
-/// derivative more, 720/x^7 <= 1131 for 1/x.
+/// Bounds. Unless a test differs, at most 12 outputs of magnitude <= 4 are summed: magnitude 48. Longest
+/// chain of roundings: op, weight, and five folds of TREE (at most 32 elements), 16 with room for an op of
+/// two or three steps; the gradient adds a backward pass of the same length: 48. Fifth derivatives:
+/// polynomials of degree <= 4 have none; 1/x on [1 - 1/16, 2): 120/x^6 <= 177; log: 24/x^5 <= 34; sqrt:
+/// 105/32 x^-4.5 <= 5; exp on |x| <= 25/16: <= 5; each times the weight (<= 1) and the other factor (<= 2).
+/// Second order: one derivative more, 720/x^7 <= 1131 for 1/x.
 std::vector<OpCase> cases() {
   const DifferenceBounds plain{.magnitude = 48, .roundings = 16, .fifth = 0};
   const DifferenceBounds plain2{.magnitude = 96, .roundings = 48, .fifth = 0};

@@ -91,7 +91,7 @@ TEST_F(LossTest, FusedKernelsTakeTheProbabilitiesOfARowToAddUpToOne) {
 // ---- reductions -----------------------------------------------------------------------------------
 
 TEST_F(LossTest, SixteenMillionSquaredErrorsAccumulateSafely) {
-  // 2^24 + 2^20 errors of 1: a running FP32 sum stands still at 2^24, where the ulp is 2 and 1 is a tie. The
+  // 2^24 + 2^20 errors of 1: a running FP32 sum stops at 2^24, where the ulp is 2 and 1 is a tie. The
   // partial sums of TREE are integers, of which none needs more than 24 bits here (17 * 2^20 at the end).
   constexpr std::int64_t count = (1 << 24) + (1 << 20);
   {
@@ -184,8 +184,8 @@ TEST_F(LossTest, ATargetOutOfRangeIsAnErrorNamingRowAndValue) {
 // ---- binary cross-entropy -----------------------------------------------------------------------------
 
 TEST_F(LossTest, BceWithLogitsIsExactInTheTails) {
-  // Against FP64 libm. The value: one rounding of x t, one of the difference, log1p and exp 2 u each: 4 u
-  // relative, as no term cancels for t = 0 and 1. Where it is subnormal, one unit of 2^-149 stands for a
+  // Against FP64 libm. The value has one rounding of x t, one of the difference, log1p and exp 2 u each: 4 u
+  // relative, as no term cancels for t = 0 and 1. Where it is subnormal, one unit of 2^-149 replaces the
   // relative error.
   std::vector<float> x, t;
   for (const float magnitude : {100.0f, 87.0f, 50.0f, 30.0f, 17.0f, 16.0f, 5.0f, 1.0f, 0.0f}) {

@@ -255,7 +255,7 @@ TEST_F(NormalizationTest, ANormsPolicyDoesNotReachItsParts) {
 }
 
 TEST_F(NormalizationTest, APolicyMayRoundWhatEntersAndWhatLeaves) {
-  // A list that wants the norm in 16 bits gets 16-bit rounding of input, result and gradients, around FP32
+  // A list that puts the norm in 16 bits gets 16-bit rounding of input, result and gradients, around FP32
   // arithmetic; each gradient is counted once, where it becomes 16 bits wide.
   struct NormsNarrow final : CastPolicy {
     DType compute_dtype(OpSite site, std::span<const DType>) override {

@@ -1,5 +1,5 @@
-// The order of what a backward pass does to a gradient besides vjps (engine/autograd/backward_pass.hpp): all
-// of it at once, beside the same steps by hand.
+// The order in which a backward pass changes a gradient between vjps (engine/autograd/backward_pass.hpp): all
+// steps of it at once, against the same steps by hand.
 #include <cmath>
 #include <vector>
 
@@ -97,7 +97,7 @@ class PassOrder : public testing::Test {
 
 TEST_F(PassOrder, IsScaleShardFp8ChanceUnscale) {
   EXPECT_EQ(from_tape(), by_hand(exponent));
-  EXPECT_NE(from_tape(), by_hand(0)) << "these numbers do not tell one order from another";
+  EXPECT_NE(from_tape(), by_hand(0)) << "these numbers do not distinguish the orders";
 }
 
 }  // namespace

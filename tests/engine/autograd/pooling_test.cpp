@@ -1,6 +1,6 @@
 // Pooling: against naive loops and finite differences of first and second order, and to third order in closed
 // form. It is piecewise linear and the inputs have few bits, so FP32 makes no rounding and every comparison
-// is exact, unless said otherwise.
+// is exact, unless a test states a bound.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -195,7 +195,7 @@ TEST_F(ShapeTest, SumsOverSeveralAxesAreOneTree) {
     for (float& value : expected) value /= count;
     EXPECT_EQ(read(ops::mean(x, axes, true)), expected);
   }
-  EXPECT_TRUE(order_matters) << "the test could not tell orders apart";
+  EXPECT_TRUE(order_matters) << "the test could not distinguish orders";
 }
 
 TEST_F(ShapeTest, SixteenBitSumsOverAxesApartRoundOnce) {

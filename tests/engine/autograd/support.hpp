@@ -1,4 +1,4 @@
-// What tests of the training rooms share: a back end, tensors from literals, and finite differences.
+// Helpers that the engine's tests share: a back end, tensors from literals, and finite differences.
 #pragma once
 
 #include <cmath>

@@ -28,7 +28,7 @@ using Consumer = std::function<Variable(Tape&, const Variable&)>;
 
 struct Watched {
   std::vector<Seen> seen;
-  std::vector<std::byte> gradient;  ///< of x, as stored
+  std::vector<std::byte> gradient;  ///< that of x, as stored
 };
 
 /// x (4, f16) = 2 -> watch -> consumer -> sum * 2^-20, backward with or without an observer.

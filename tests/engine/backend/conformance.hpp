@@ -26,7 +26,7 @@ namespace fp16lab::engine::test {
 struct BackendFactory {
   std::string name;  ///< letters, digits, underscores: part of the test's name
   std::function<std::unique_ptr<Backend>()> make;
-  /// A pool in the back end's memory space, for tensors with a guard behind them.
+  /// A pool in the back end's memory space, for tensors with a guard after them.
   std::function<std::unique_ptr<StoragePool>()> make_pool;
   /// Why it cannot run here; empty if it can. Its tests then say SKIPPED.
   std::string unavailable;
@@ -48,7 +48,7 @@ inline const CastProbe& settled(Backend& backend, CastProbe& probe) {
   return probe;
 }
 
-/// What std::invalid_argument says of a call.
+/// The message of the call's std::invalid_argument.
 template <class Call>
 std::string refusal(const Call& call) {
   try {
@@ -69,14 +69,14 @@ class BackendConformance : public testing::TestWithParam<BackendFactory> {
     pool_ = GetParam().make_pool();
   }
   void TearDown() override { expect_guards_untouched(); }
-  /// Nothing was written behind any output so far; they are forgotten.
+  /// Expects that no verb wrote past the end of any output so far, and forgets these outputs.
   void expect_guards_untouched() {
     for (const Tensor& whole : guarded_) {
       std::vector<std::byte> bytes(whole.byte_count());
       backend_->download(whole, bytes);
       for (std::size_t i = bytes.size() - guard_bytes; i < bytes.size(); ++i)
         ASSERT_EQ(bytes[i], sentinel)
-            << "byte " << i << " of " << whole.describe() << " is behind the output";
+            << "byte " << i << " of " << whole.describe() << " is past the output end";
     }
     guarded_.clear();
   }
@@ -89,8 +89,8 @@ class BackendConformance : public testing::TestWithParam<BackendFactory> {
     backend_->settle({&one, 1});
   }
 
-  /// A tensor full of sentinels, with 64 more behind it: what a verb leaves unwritten or writes too much
-  /// shows.
+  /// A tensor full of sentinels, with 64 more after it: they show what a verb leaves unwritten or writes too
+  /// much.
   Tensor output(const Shape& shape, DType dtype) {
     const std::size_t bytes = static_cast<std::size_t>(shape.element_count()) * size_of(dtype);
     const Storage storage = pool_->allocate(bytes + guard_bytes);
@@ -228,7 +228,7 @@ T naive_tree(std::vector<T> values, const std::function<T(T, T)>& op) {
   return values[0];
 }
 
-/// A reduction by TREE, NaN canonical: an empty sum is +0; of equal zeros the first is the maximum.
+/// A reduction by TREE, NaN canonical: an empty sum is +0; the first of equal zeros is the maximum.
 float tree_of(ReduceOp op, const std::vector<float>& values);
 
 /// The exponent histogram from its definition: (2^e, 2^(e+1)], by comparison with powers of two.

@@ -23,7 +23,7 @@ TEST(EmulatedBackend, SaysWhatItIs) {
   EXPECT_THROW(make_emulated_backend(tensor_core_model("ampere"), 0), std::invalid_argument);
 }
 
-/// CANN, aclrtFloatOverflowMode: of an Inf the largest magnitude, of a NaN 0.
+/// CANN, aclrtFloatOverflowMode: an Inf becomes the largest magnitude, a NaN 0.
 TEST(SaturatingBackend, Fp16ResultsAreFinite) {
   for (const int threads : {1, 2}) {
     const auto backend = make_emulated_backend(tensor_core_model("hopper"), threads, FloatOverflow::saturate);

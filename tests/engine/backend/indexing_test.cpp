@@ -40,7 +40,7 @@ TEST_P(BackendConformance, AnIndexOutOfRangeIsNamed) {
     for (const std::int32_t bad : {-1, call.limit}) {
       const auto run = [&] {
         call.run(tensor(std::vector<std::int32_t>{0, bad, 2}));
-        values_of<float>(few);  // a device may run behind the host: then who hands numbers to the host throws
+        values_of<float>(few);  // a device may lag the host: then the transfer to the host throws
       };
       EXPECT_THROW(run(), std::out_of_range);
       EXPECT_EQ(message_of(run),
@@ -77,7 +77,7 @@ TEST_P(BackendConformance, TheFirstIndexOutOfRangeIsNamedOnce) {
                 hand();
               }),
               "gather_rows: index[777] is -2147483648, which is not in [0, 4)");
-    hand();  // forgotten once it is told
+    hand();  // the error is reported once
   }
   backend().pick(three, tensor(std::vector<std::int32_t>{0, 3, 1}), few);
   expect_same_bits(values_of<float>(few), {1.0f, 1.0f, 1.0f}, "after an error");

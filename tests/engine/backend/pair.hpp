@@ -55,7 +55,7 @@ struct ShownRun {
 struct ShowingTap final : Tap {
   ShownRun shown;
   std::uint64_t observe_every = 1;
-  std::filesystem::path checkpoint;  ///< of step `checkpoint_at`
+  std::filesystem::path checkpoint;  ///< that of step `checkpoint_at`
   std::uint64_t checkpoint_at = 0;
   std::function<void()> after_step = [] {};
 

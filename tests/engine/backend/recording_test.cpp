@@ -127,7 +127,7 @@ TEST_P(BackendRecording, AFailedOneIsGivenUp) {
   EXPECT_EQ(floats(x), before);
 }
 
-// A replay writes wherever its recording did. Nobody else may have got that memory in the meantime.
+// A replay writes wherever its recording did. No other tensor may have got that memory in the meantime.
 TEST_P(BackendRecording, HasItsMemoryForItself) {
   const Shape shape{300};
   Tensor before = backend().empty(shape, DType::f32), result = backend().empty(shape, DType::f32);

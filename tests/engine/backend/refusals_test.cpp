@@ -1,6 +1,6 @@
-// What the verbs refuse, and in which words. The checks stand in front of every back end, so that one back
-// end is enough. What a signature asks of every operand is generated from the table below; what a geometry,
-// an axis or a number must be is a row of its own.
+// What the verbs refuse, and in which words. The checks precede every back end, so that one back end is
+// enough. The table below generates what a signature asks of every operand; what a geometry, an axis or a
+// number must be is a row of its own.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -220,7 +220,7 @@ class Refusals : public testing::Test {
     for (const Slot& slot : one.slots) operands.push_back(zeros(slot.shape, dtype_of(slot)));
     return operands;
   }
-  /// What is said of the call where operand `at` is another tensor.
+  /// The error of the call where operand `at` is another tensor.
   std::string refused(const Signature& one, std::size_t at, const Tensor& other) {
     Operands operands = operands_of(one);
     operands[at] = other;

@@ -9,7 +9,7 @@
 
 namespace fp16lab::engine::data {
 
-/// Examples of this shape, one behind the other.
+/// Examples of this shape, one after the other.
 template <class T>
 ExampleArray array_of(std::vector<std::int64_t> shape, const std::vector<T>& values) {
   std::vector<std::byte> bytes(values.size() * sizeof(T));

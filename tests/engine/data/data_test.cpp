@@ -182,7 +182,7 @@ TEST_F(DataTest, LooksWhereItWasToldAndNowhereElse) {
   EXPECT_THAT(error, AllOf(HasSubstr("train-images-idx3-ubyte"), HasSubstr("nowhere"),
                            HasSubstr("dataset-fashion-mnist")));
   EXPECT_THAT(message_of([&] { find_dataset("minst", {}); }), HasSubstr("unknown data set 'minst'"));
-  // The same four files are MNIST, where somebody says so.
+  // The same four files are MNIST if the caller names MNIST.
   EXPECT_EQ(load_dataset("mnist", find_dataset("mnist", folder_ / "explicit"), Split::train).count(), 20);
   EXPECT_THAT(message_of([&] { find_dataset("mnist", folder_ / "nowhere"); }),
               AllOf(HasSubstr("mnist: train-images-idx3-ubyte.gz is not in"),
@@ -201,7 +201,7 @@ TEST_F(DataTest, Cifar10IsRecordsOfALabelAndThreePlanes) {
                 record(file, 10, 20, 30, 2 * file) + record(9, 1, 2, 3, 100 + file));
   write_bytes(folder / "test_batch.bin", record(7, 50, 60, 70, 255));
   for (const std::filesystem::path& path :
-       {folder_, folder}) {  // the archive's folder, or the one it lies in
+       {folder_, folder}) {  // the archive's folder, or the one that it is in
     const DatasetLocation location = find_dataset("cifar10", path);
     const Dataset training = load_dataset("cifar10", location, Split::train);
     ASSERT_EQ(training.count(), 10);
@@ -274,8 +274,8 @@ TEST(RandomImages, AreIndependentNormalNumbersWithUniformLabels) {
   EXPECT_EQ(image_size(dataset).height, 32);
   EXPECT_EQ(image_size(dataset).width, 32);
   // Bytes are 128 + 32 x: five deviations of each mean of n = 2^20 numbers. Rounding to 1/32 adds 1/12 of its
-  // square to the variance; beyond four deviations lie 6e-5 of them, limited, which takes less than 1e-4
-  // away.
+  // square to the variance; 6e-5 of the numbers are beyond four deviations, limited, which takes less than
+  // 1e-4 away.
   double sum = 0, squares = 0, beyond = 0;
   for (const std::uint8_t p : pixels) {
     const double x = (p - 128.0) / 32;

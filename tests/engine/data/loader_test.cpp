@@ -204,7 +204,7 @@ TEST(LoaderTest, SymbolsNumbersAndSeveralTargetsAnExample) {
   EXPECT_EQ(numbers.rows_per_batch(), 2);
 }
 
-/// Images of 5 x 4 pixels whose value says where they are: 1 + 10 y + x.
+/// Images of 5 x 4 pixels whose value encodes their place: 1 + 10 y + x.
 Dataset located_images(std::int64_t count) {
   std::vector<std::uint8_t> pixels;
   for (std::int64_t i = 0; i < count; ++i)
@@ -268,7 +268,7 @@ TEST(Augmentation, IsAPureFunctionOfSeedEpochAndExample) {
   const auto backend = make_emulated_backend(tensor_core_model("hopper"), 1);
   LoaderOptions options{
       .batch_size = 4, .seed = 6, .layout = Layout::nchw, .augmentation = {.flip = true, .crop_padding = 3}};
-  // By epoch and example, whatever the batches.
+  // The changes by epoch and example, whatever the batches.
   const auto changes_of = [&](const Dataset& set, const LoaderOptions& how, std::uint64_t epoch) {
     Loader loader(set, unit_normalisation(), how);
     std::map<std::uint32_t, std::vector<float>> images;

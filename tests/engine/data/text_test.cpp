@@ -1,4 +1,4 @@
-// engine/data/text: vocabulary, windows, where a text is looked for, and what is said when it is not there.
+// engine/data/text: vocabulary, windows, where the loader looks for a text, and its error for a missing one.
 #include "engine/data/text.hpp"
 
 #include <gmock/gmock.h>
@@ -266,7 +266,7 @@ TEST_F(TextFiles, WhatCannotBeIsOneClearError) {
   const auto empty = write("empty.txt", "");
   EXPECT_THAT(message_of([&] { load_text(find_text("text", empty)); }),
               AllOf(HasSubstr("empty.txt"), HasSubstr("is empty")));
-  // A folder in the place of the file cannot be read, whoever runs the test.
+  // A folder in the place of the file cannot be read, even by root.
   std::filesystem::create_directories(folder_ / "odd" / "text.txt");
   EXPECT_THAT(message_of([&] { load_text(find_text("text", folder_ / "odd")); }), HasSubstr("text.txt"));
 }

@@ -299,7 +299,7 @@ TEST(CharTransformer, ASymbolChangesNoEarlierLogit) {
   const std::vector<float> before = one_step(1, some_symbols()).logits;
   for (const std::size_t t : {std::size_t{0}, std::size_t{5}, std::size_t{11}}) {
     auto symbols = some_symbols();
-    symbols[steps + t] = (symbols[steps + t] + 1) % 31;  // of example 1
+    symbols[steps + t] = (symbols[steps + t] + 1) % 31;  // changes example 1
     const std::vector<float> after = one_step(1, symbols).logits;
     for (std::size_t row = 0; row < 3 * steps; ++row) {
       const bool same = same_bits(std::span(before).subspan(row * vocabulary, vocabulary),

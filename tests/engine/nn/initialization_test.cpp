@@ -78,7 +78,7 @@ TEST(Initialization, NormalOnesHaveTheStatedDeviation) {
       outside += std::fabs(weight) > 2 * row.deviation ? 1 : 0;
     }
     // Five deviations each: of the mean, deviation / sqrt(n); of the mean square, sqrt(2 / n) of itself; of
-    // the count beyond two deviations, p = 0.0455, sqrt(p (1 - p) n). A uniform distribution has nobody
+    // the count beyond two deviations, p = 0.0455, sqrt(p (1 - p) n). A uniform distribution has no weight
     // beyond two.
     EXPECT_NEAR(mean_of(weights), 0, 5 * row.deviation / std::sqrt(n)) << name_of(row.initialization);
     EXPECT_NEAR(squares / n / (row.deviation * row.deviation), 1, 5 * std::sqrt(2 / n));

@@ -117,7 +117,7 @@ TEST(Lstm, GatesCellAndHiddenStateAreF16UnderO1) {
       {"lstm.cell_l0.input", DType::f16}, {"lstm.gates_l0.input", DType::f16},
       {"lstm.hh_l0.bias", DType::f16},    {"lstm.hh_l0.input", DType::f16},
       {"lstm.hh_l0.weight", DType::f16},  {"lstm.ih_l0.bias", DType::f16},
-      {"lstm.ih_l0.weight", DType::f16}};  // no parameter lies behind ih's input
+      {"lstm.ih_l0.weight", DType::f16}};  // no parameter feeds ih's input
   EXPECT_EQ(recorder.dtypes, expected);
   EXPECT_EQ(recorder.count("lstm.gates_l0.input"), 2u * 5 * 32);  // every step
   EXPECT_EQ(recorder.count("lstm.cell_l0.input"), 2u * 4 * 8);    // the first step begins with constants

@@ -22,14 +22,14 @@ data::Dataset labelled(std::int64_t height, std::int64_t width, const Pixel& pix
   return data::labelled_images({1, height, width}, classes, pixels, labels);
 }
 
-/// Of 6 pixels: the class brightens two of them.
+/// Images of 6 pixels: the class brightens two of them.
 inline data::Dataset synthetic() {
   return labelled(1, 6, [](std::int64_t i, std::int64_t position, std::int64_t label) {
     return (i * 31 + position * 17 + i * position) % 80 + (position / 2 == label ? 150 : 0);
   });
 }
 
-/// Of pixels that say nothing.
+/// Pixels that do not depend on the label.
 inline data::Dataset meaningless(std::int64_t height, std::int64_t width) {
   return labelled(height, width, [](std::int64_t i, std::int64_t position, std::int64_t /*label*/) {
     return (i * 37 + position * 53 + i * position) % 251;

@@ -103,7 +103,7 @@ TEST_F(OptimizerModes, LossScaleMultipliesGradientsByItsReciprocalFirst) {
   // 1.1 is no FP32 number: the reciprocal of its FP32 neighbour would be another one.
   for (const double s : {1.0, 1024.0, 1000.0, 1.1}) {
     const float factor = static_cast<float>(1.0 / s);
-    // Of LAMB with one weight the step has the size of the weight, whatever the gradient.
+    // A step of LAMB with one weight has the size of the weight, whatever the gradient.
     using enum optim::Algorithm;
     for (const optim::Algorithm name : {sgd, adam, adamw, rmsprop, adam_weight_decay}) {
       const auto run = [&](double loss_scale, float gradient_factor) {

@@ -188,7 +188,7 @@ TEST(Schedule, ExponentialMultipliesAtEveryStep) {
   EXPECT_EQ(
       optim::learning_rate_table({.name = Schedule::exponential, .warmup_steps = 2, .gamma = 0.5}, 1.0, 5),
       (std::vector<float>{0.5f, 1, 1, 0.5f, 0.25f}))
-      << "it begins behind the warm-up";
+      << "it begins after the warm-up";
   const auto table = optim::learning_rate_table({.name = Schedule::exponential, .gamma = 0.999}, 0.1, 5000);
   for (std::size_t step = 0; step < table.size(); ++step) {
     // One rounding to FP32, and 5000 products of FP64 in front of it.

@@ -105,7 +105,7 @@ TEST(Allreduce, BitsAreThoseOfTheTwinsForAnyNumberOfRanks) {
       }
     }
     if (count > 2) {
-      EXPECT_GT(orders_differ, 0u) << count << " ranks: the data must tell ring and tree apart";
+      EXPECT_GT(orders_differ, 0u) << count << " ranks: the data must distinguish ring and tree";
     }
   }
 }

@@ -1,5 +1,5 @@
 // Orders of sums by their definitions, rounded after every addition by a function of FP64, which share
-// nothing with numerics/ and engine/parallel; and values that tell orders apart.
+// nothing with numerics/ and engine/parallel; and values that distinguish orders.
 #pragma once
 
 #include <algorithm>

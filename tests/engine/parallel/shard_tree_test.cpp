@@ -159,7 +159,7 @@ TEST(ShardTree, MeansUnderWayHaveTheBitsOfThoseThatWait) {
           late);
 }
 
-/// What shard_tree.hpp says of the traffic: k nodes of every other slice, then the own slice to all others.
+/// The traffic that shard_tree.hpp documents: k nodes of every other slice, then the own slice to all others.
 TEST(ShardTree, TrafficIsThatOfItsComment) {
   constexpr std::size_t elements = 1000;
   const std::vector<Row> rows = made_shards(8, elements);

@@ -20,8 +20,8 @@
 
 namespace fp16lab::engine::parallel {
 
-/// What all of them share. `late` > 0: a message is seen at the `late`-th look at the earliest, by a pattern
-/// of ticket, phase and ranks, so that exchanges are done in another order than they started in.
+/// The ranks' shared state. `late` > 0: a message is visible at the `late`-th look at the earliest, by a
+/// pattern of ticket, phase and ranks, so that exchanges finish in another order than they started in.
 struct Mailbox {
   using Key = std::tuple<std::uint64_t, int, int, int>;  ///< ticket, phase, from, to
   struct Letter {
@@ -110,7 +110,7 @@ class ThreadRank final : public Communicator {
   Mailbox* box_;
 };
 
-/// body(communicator) on `ranks` threads; the first rank's exception, if any. No letter is left behind.
+/// body(communicator) on `ranks` threads; the first rank's exception, if any. No letter is left.
 inline std::uint64_t on_thread_ranks(int ranks, const std::function<void(Communicator&)>& body,
                                      int late = 0) {
   Mailbox box;

@@ -89,7 +89,7 @@ TEST(Wire, EveryFormatOrderAndDivisionHasTheTwinsBitsOnAnyRanks) {
                                        << name_of(division.predivide) << ", " << ranks << " ranks";
             });
         }
-    // The data tell formats, orders, and with 16 bits the divisions apart.
+    // The data distinguish formats, orders, and with 16 bits the divisions.
     if (elements > 1) {
       EXPECT_NE(seen[0], seen[3]);
       EXPECT_NE(seen[3], seen[6]);

@@ -84,7 +84,7 @@ std::vector<RunSetup> setups() {
   RunSetup stochastic = kahan;
   kahan.optimizer.kahan = true;
   stochastic.amp.rounding = amp::LowRounding::stochastic;
-  RunSetup gradients;  // of the same streams after a kill
+  RunSetup gradients;  // the same streams after a kill
   gradients.amp = {.level = Level::O1, .rounding = amp::LowRounding::stochastic_gradients};
   RunSetup tf32;
   tf32.amp = {.level = Level::O1, .dtype = DType::tf32};

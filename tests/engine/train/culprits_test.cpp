@@ -117,7 +117,7 @@ TEST(Culprits, WhatRoundedADivisorToZeroIsNamed) {
   EXPECT_EQ(operand(culprits[0], "relu of act (rounded to zero by scale of act)").histogram.zero, 10u);
   EXPECT_EQ(operand(culprits[0], "linear of fc1").histogram.zero, 0u);
 
-  // Zeros that nobody rounded.
+  // Zeros that no rounding made.
   const auto exact = culprit_run(
       equal_rows(2, 1.0f),
       between(1.0f, [](const Variable& h) { return ops::divide(h, ops::subtract(h, h)); }), one_step(1.0));
@@ -252,7 +252,7 @@ Variable masked_softmax(const Variable& h, float fill) {
 }
 
 TEST(Culprits, AMaskIsNone) {
-  // S = 2^24 overflows in the backward pass, behind a forward pass that is full of intended infinities.
+  // S = 2^24 overflows in the backward pass, after a forward pass that is full of intended infinities.
   const CulpritNetOptions net{.second = second_row(0, 1.0f),
                               .between = [](Tape&, const Variable& h) { return masked_softmax(h, 0.0f); }};
   const auto run = culprit_run(equal_rows(2, 1.0f), net, one_step(0x1p24));

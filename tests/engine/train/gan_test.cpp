@@ -36,7 +36,7 @@ RunSetup setup_of(Level level, double scale, std::int64_t accumulate) {
 
 struct HandResult {
   HandModel generator, discriminator;
-  HostValues last_gradients;  ///< of the generator, then of the discriminator, as their optimizers got them
+  HostValues last_gradients;  ///< the generator's, then the discriminator's, as their optimizers got them
   std::vector<double> scales, losses;
 };
 
@@ -189,7 +189,7 @@ TEST(AdversarialTraining, NoiseIsAPureFunctionOfSeedIterationAndMicroBatch) {
   };
   EXPECT_EQ(weights_after(3, 1, 1), weights_after(3, 1, 1));
   EXPECT_NE(weights_after(3, 1, 1), weights_after(4, 1, 1));
-  // Twice the same batch, averaged: the same step if the noise were the same.
+  // The same batch twice, averaged: the same step if the noise were the same.
   EXPECT_NE(weights_after(3, 1, 1), weights_after(3, 2, 1));
 }
 
@@ -270,10 +270,10 @@ TEST(AdversarialTraining, EvaluationsUseOneFixedNoise) {
 
 TEST(AdversarialTraining, O1FollowsFp32CloserThanAnotherSeedDoes) {
   // Rounding to FP16 perturbs a GAN's path, which then drifts away like any perturbed path: no bound in units
-  // of u holds for long. What can be asked is that the rounding matters less than what nobody controls: over
-  // all evaluations of a run, O1's losses lie closer to FP32's than those of FP32 with other initial weights
-  // and noise do, by a factor of eight at least (2^-11 per operation against changes of order 1, over some
-  // tens of operations and steps).
+  // of u holds for long. The test asks that the rounding matters less than uncontrolled noise: over all
+  // evaluations of a run, O1's losses are closer to FP32's than those of FP32 with other initial weights and
+  // noise, by a factor of eight at least (2^-11 per operation against changes of order 1, over some tens of
+  // operations and steps).
   const auto losses = [](Level level, std::uint64_t seed) {
     RunSetup setup = setup_of(level, 1, 1);
     setup.scaler = level == Level::O0 ? ScalerOptions{} : ScalerOptions{.policy = "dynamic"};

@@ -1,4 +1,4 @@
-// Means over shards that travel while a backward pass goes on: they start early, and no bit tells when.
+// Means over shards that travel while a backward pass goes on: they start early, and no bit depends on when.
 
 #include <gtest/gtest.h>
 
@@ -156,7 +156,7 @@ TEST(GradientMeans, WaitForEveryUseOfAParameter) {
     return on_ranks(ranks, {.shards = 4, .wire = {}}, [&](Rank& rank) {
       rank.pass(0, false);
       rank.reduce();
-      // fc2 serves twice, before and behind fc3: its gradient is there after its first use.
+      // fc2 serves twice, before and after fc3: its gradient is there after its first use.
       const std::vector<Parameter*> parameters = rank.model().parameters();
       for (Parameter* parameter : parameters) parameter->clear_gradient();
       Tape& tape = rank.tape();

@@ -215,8 +215,7 @@ TEST(GradientPenalty, GradientIsThatOfThePenalisedLossInFp64) {
       size += std::fabs(expected[i].value());
       bounds += bound;
     }
-    // The bound must be able to tell a wrong gradient: without the penalty it would be off by a third or
-    // more.
+    // The bound must catch a wrong gradient: without the penalty it would be off by a third or more.
     EXPECT_LT(bounds, 0.25 * size);
     RecordProperty(level == Level::O0 ? "error_o0" : "error_o1", std::to_string(error / size));
   }

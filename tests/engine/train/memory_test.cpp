@@ -17,8 +17,7 @@ namespace fp16lab::engine::test {
 namespace {
 
 // Powers of two: blocks of the pool are exactly as large as asked for. As in the tutorials' full size, a
-// weight matrix is four times an activation, so that the peak lies where the last gradient of a weight
-// appears.
+// weight matrix is four times an activation, so that the peak is where the last gradient of a weight appears.
 constexpr std::int64_t layers = 4, width = 64, rows = 16;
 constexpr std::size_t weight = width * width * sizeof(float), activation = rows * width * sizeof(float);
 static_assert(weight == 4 * activation);
@@ -29,7 +28,7 @@ constexpr std::size_t little = layers * 4 * width * sizeof(float) + 32 * 64;
 static_assert(little < weight / 2, "the bounds below tell a gradient of a weight, 16 bits wide or more");
 
 struct Measured {
-  std::size_t peak = 0;         ///< of all steps
+  std::size_t peak = 0;         ///< over all steps
   std::size_t activations = 0;  ///< that the forward pass of the last step has left
 };
 
@@ -111,9 +110,9 @@ TEST_P(TrainingMemory, OfFp32IsWeightsGradientsBatchAndOneLayer) {
   EXPECT_LE(fp32.peak, 2 * layers * weight + 4 * activation + little);
 }
 
-// 16-bit weights and gradients beside FP32 masters are as much as FP32 weights and gradients. Beside them
-// inputs and targets, the inputs' cast and the cotangent, 16 bits each (the first layer's value went before:
-// in Paddle it is an operation of its own). No FP32 copy of a gradient: it would be a `weight`.
+// 16-bit weights and gradients beside FP32 masters are as much as FP32 weights and gradients. Inputs and
+// targets, the inputs' cast and the cotangent add 16 bits each (the first layer's value went before: in
+// Paddle it is an operation of its own). There is no FP32 copy of a gradient: it would be a `weight`.
 TEST_P(TrainingMemory, OfO2WithMastersIsNotAboveFp32) {
   const Measured masters = measure(paddle_o2(true), false);
   const std::size_t known = 2 * layers * weight + 3 * activation + scratch();
@@ -130,8 +129,8 @@ TEST_P(TrainingMemory, OfO2WithoutMastersIsHalfOfFp32) {
   EXPECT_LE(low.peak, known + little);
 }
 
-// Where product and bias are two operations, as in Paddle, a layer leaves its sum behind and not its product
-// too. And one leaves the cast of its inputs, of which FP32 reads the batch's own.
+// Where product and bias are two operations, as in Paddle, a layer keeps its sum and not its product too. And
+// one keeps the cast of its inputs; FP32 reads the batch's own.
 TEST_P(TrainingMemory, ALayerLeavesOneActivationBehind) {
   EXPECT_EQ(measure({.level = Level::O0}, true).activations, layers * activation);
   for (const bool masters : {true, false})

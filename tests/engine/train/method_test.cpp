@@ -1,5 +1,4 @@
-// TrainingMethod and its Iteration: groups of parameters, several optimizers in one run, and what records say
-// of them.
+// TrainingMethod and its Iteration: groups of parameters, several optimizers in one run, and their records.
 #include "engine/train/method.hpp"
 
 #include <gmock/gmock.h>

@@ -88,7 +88,7 @@ class OpenNet final : public nn::Module {
 struct Watcher final : Tap {
   ObservedSet wanted = everything;
   std::function<bool(std::string_view)> named;
-  std::map<std::pair<Observed, std::string>, HistogramRow> rows;  ///< of the last step
+  std::map<std::pair<Observed, std::string>, HistogramRow> rows;  ///< the last step's
   std::vector<StepRow> steps;
   std::uint64_t every = 1;
   bool wants(const Site& site) override {

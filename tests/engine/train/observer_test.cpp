@@ -54,7 +54,7 @@ TEST(Trainer, UnderflowRateIsTheShareOfNonZerosThatBecameZero) {
     return rate;
   };
   // dL/dy = (softmax - one-hot) / 8 * S has magnitude <= S/8: at S = 2^-24 all of it rounds to zero, and
-  // behind the loss there are only exact zeros, which are no underflow.
+  // after the loss there are only exact zeros, which are no underflow.
   EXPECT_EQ(observe(0x1p-24), 1.0);
   EXPECT_LT(observe(0x1p-20), 1.0);
   EXPECT_LT(observe(0x1p10), observe(0x1p-20));

@@ -318,7 +318,7 @@ TEST(TrainPerLoss, NeedsSeveralLossesAndAScalerThatDivides) {
                   {"scaler.per_loss = true", "scaler.drop_overflow_update = false", "one scale"});
 }
 
-/// Two losses, of which one scale is asked.
+/// Two losses; the test asks for one scale.
 class AsksForOneScale final : public TrainingMethod {
  public:
   int losses() const override { return 2; }

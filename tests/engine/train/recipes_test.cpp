@@ -1,5 +1,5 @@
 // The recipes of clipping and accumulation (PyTorch's AMP examples) against loops written by hand: forward
-// passes with explicit casts, everything behind the backward pass in host arithmetic.
+// passes with explicit casts, everything after the backward pass in host arithmetic.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -37,7 +37,7 @@ struct HandResult {
   HandModel model;
   std::vector<double> scales;  ///< used in each step
   std::vector<bool> skipped;
-  double last_norm = 0;  ///< of the gradients that the last step used
+  double last_norm = 0;  ///< norm of the gradients that the last step used
 };
 
 /// Micro-batches, unscale, clip, step, update.

@@ -1,4 +1,4 @@
-// Recorded rates: what a step says of its casts is what an onlooker counts who sees every value before and
+// Recorded rates: a step's counts of its casts equal those of an observer that sees every value before and
 // after its rounding, over formats, dialects and levels.
 #include <algorithm>
 #include <cmath>
@@ -39,7 +39,7 @@ class Onlooker final : public Tap {
  public:
   Onlooker(Backend& backend, Fp8Rounding fp8) : backend_(&backend), fp8_(fp8) {}
 
-  CastCounts stored, rounded;  ///< of tensors in 16 bits, and of FP8 roundings in products
+  CastCounts stored, rounded;  ///< tensors in 16 bits, and FP8 roundings in products
 
   bool wants(const Site& site) override { return site.what == What::values; }
   void see(const Event& event) override {
@@ -256,7 +256,7 @@ TEST(RecordedRates, AreWhatAnOnlookerCountsInDerivativesOfFunctions) {
   }
 }
 
-/// A product's own exponent is a store too: of its gradient times a power of two.
+/// A product's own exponent is a store too: it stores its gradient times a power of two.
 TEST(RecordedRates, AreWhatAnOnlookerCountsWithScalesOfLayers) {
   std::uint64_t underflow = 0, overflow = 0;
   for (const Dialect dialect : dialects)

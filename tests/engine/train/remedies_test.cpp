@@ -1,5 +1,5 @@
-// Every diagnosis, of a run that earns it, and the same run with what the diagnosis says to do: it must not
-// end so again.
+// For every diagnosis, a run that earns it, and the same run with the change that the diagnosis suggests: it
+// must not end so again.
 #include <gmock/gmock.h>
 
 #include <algorithm>

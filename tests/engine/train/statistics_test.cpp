@@ -1,5 +1,4 @@
-// Policies with statistics in training: what they are told is what an observer sees, and nothing of other
-// runs changes.
+// Policies with statistics in training: they get what an observer sees, and nothing of other runs changes.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -20,7 +19,7 @@ using testing::HasSubstr;
 /// Sums what it sees of a step, by itself.
 struct Summing final : Tap {
   bool watches = true;
-  amp::GradientStatistics low, all;  ///< of tensors of 16 bits, and of all
+  amp::GradientStatistics low, all;  ///< tensors of 16 bits, and all tensors
   bool any_low = false;
   std::vector<StepRow> steps;
   std::vector<amp::GradientStatistics> statistics;  ///< by step
@@ -87,8 +86,8 @@ TEST(Statistics, ThePolicyDecidesByWhatAnObserverSees) {
         EXPECT_GT(world.seen.statistics[i].activation.total(), 0u);
         amp::advance(rule, step, {.found_inf = record.found_inf, .statistics = &world.seen.statistics[i]});
       }
-      EXPECT_GT(scales.size(), 1u) << "a scale that rests would not tell";
-      // And nobody has to look.
+      EXPECT_GT(scales.size(), 1u) << "a constant scale would prove nothing";
+      // And the policy needs no observer.
       EXPECT_EQ(World(scaler, level, false).hashes(), world.hashes());
     }
 }

@@ -35,7 +35,7 @@ std::atomic<std::uint64_t> calls{0};
 
 void* counted(std::size_t size, std::size_t alignment) {
   calls.fetch_add(1, std::memory_order_relaxed);
-  // aligned_alloc wants a multiple of the alignment.
+  // aligned_alloc needs a multiple of the alignment.
   const std::size_t rounded = (size + alignment - 1) / alignment * alignment;
   void* const memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
   if (memory == nullptr) throw std::bad_alloc();
@@ -71,10 +71,10 @@ void PrintTo(const Case& what, std::ostream* out) {
 
 /// What the measured steps did.
 struct Counts {
-  std::uint64_t calls = 0;             ///< of operator new
-  std::uint64_t pool_allocations = 0;  ///< of the tensor pool, all of them served from its free lists
+  std::uint64_t calls = 0;             ///< calls of operator new
+  std::uint64_t pool_allocations = 0;  ///< from the tensor pool, all of them from its free lists
   std::uint64_t epochs_begun = 0;      ///< each with an order of its own
-  std::uint64_t skipped_steps = 0;     ///< of the optimizer that skipped most
+  std::uint64_t skipped_steps = 0;     ///< those of the optimizer that skipped most
 };
 
 /// The first is done verb by verb, where steps are recorded the second is.
@@ -177,7 +177,7 @@ Counts count_lenet5(const Case& what, Layout layout) {
                       });
 }
 
-/// All norms, behind a convolution with padding and a stride, a transposed one in two groups that undoes the
+/// All norms, after a convolution with padding and a stride, a transposed one in two groups that undoes the
 /// stride, and a depthwise one; average pooling.
 class NormedNetwork final : public nn::Module {
  public:
@@ -307,7 +307,7 @@ TEST_P(SteadyStateOf, MlpWithAdamWAllocatesNothing) {
 }
 
 TEST_P(SteadyStateOf, MlpWithOtherUpdateRulesAllocatesNothing) {
-  // Of LAMB, directions and norms come from the pool.
+  // LAMB takes directions and norms from the pool.
   using enum optim::Algorithm;
   for (const optim::Algorithm name : {rmsprop, lamb, adam_weight_decay})
     expect_no_allocation(count_mlp(

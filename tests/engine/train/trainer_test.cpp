@@ -195,7 +195,7 @@ TEST(Trainer, ARunWhoseLastLossIsNotFiniteHasDiverged) {
   EXPECT_NE(result.diagnosis->reason.find("the loss was not finite in "), std::string::npos);
   EXPECT_NE(result.diagnosis->text.find("optimizer.lr"), std::string::npos);
   EXPECT_EQ(result.evaluation.has_value(), !run.recorder.evaluations.empty());
-  // Until the last loss of a run that is cut, nobody knows.
+  // A run that is cut before its last loss does not count as diverged.
   MlpRun stopped(setup);
   stopped.recorder.stop_after = 5;
   EXPECT_EQ(stopped.trainer.run().end, RunResult::End::stopped);
@@ -238,7 +238,7 @@ TEST(Trainer, AllocatesNothingOnceWarm) {
     const PoolStatistics later = emulated.memory_statistics();
     EXPECT_GT(later.allocations, warm.allocations);
     EXPECT_EQ(later.system_allocations, warm.system_allocations);
-    EXPECT_EQ(later.bytes_in_use, warm.bytes_in_use) << "a step keeps nothing behind";
+    EXPECT_EQ(later.bytes_in_use, warm.bytes_in_use) << "a step leaves nothing allocated";
   }
 }
 

@@ -46,22 +46,22 @@ class StatefulNet final : public nn::Module {
 struct RunSetup {
   TrainOptions train{.steps = 12, .accumulate = 3, .seed = 3, .evaluate_every = 2};
   AmpOptions amp{.level = Level::O1};
-  /// Overflows at the start, then grows every 3 good steps: most checkpoints lie inside a window.
+  /// Overflows at the start, then grows every 3 good steps: most checkpoints are inside a window.
   ScalerOptions scaler{.policy = "dynamic", .initial_scale = 0x1p22, .growth_interval = 3};
   OptimizerOptions optimizer{.name = optim::Algorithm::adam, .learning_rate = 0.01};
 };
 
-/// Keeps what a run says, and its checkpoints if there is a folder for them.
+/// Keeps a run's records, and its checkpoints if there is a folder for them.
 struct Recorder final : Tap {
   std::vector<StepRow> steps;
   std::vector<EvaluationRow> evaluations;
   std::vector<RunMoment> moments;
   std::vector<OverflowRow> overflows;
   std::vector<std::uint64_t> explained;  ///< steps
-  std::vector<CulpritRow> culprits;      ///< of all of them
+  std::vector<CulpritRow> culprits;      ///< over all of them
   std::vector<amp::OpStatistics> op_statistics;
   std::uint64_t count_ops_at = 0;  ///< a step; 0: none
-  bool explain = false;            ///< wants culprits
+  bool explain = false;            ///< asks for culprits
   std::filesystem::path folder;
   std::uint64_t stop_after = 0;
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr float learning_rate = 0.03125f, momentum = 0.5f;
 
-/// Which models have hidden units that are 256 times as large, and weights behind them that are 256 times as
+/// Which models have hidden units that are 256 times as large, and weights after them that are 256 times as
 /// small: the same function (ReLU is homogeneous), but gradients of the second weights that overflow 256
 /// times earlier.
 struct Large {
@@ -153,8 +153,8 @@ TEST_P(WhoOverflows, SkipsAloneWhileTheScaleBacksOffForAllBitForBit) {
   }
 }
 
-// A gradient of the logits of a loss is below S/4 times the factor, 5 at most, so weights behind hidden units
-// of about 1 stay finite up to S = 2^14; those behind units of about 256 overflow at 2^13.
+// A gradient of the logits of a loss is below S/4 times the factor, 5 at most, so weights after hidden units
+// of about 1 stay finite up to S = 2^14; those after units of about 256 overflow at 2^13.
 INSTANTIATE_TEST_SUITE_P(
     Cases, WhoOverflows,
     testing::Values(

@@ -1,5 +1,5 @@
 // A net whose gradients vanish by a known factor a layer: every global scale loses some or overflows, scales
-// of layers lose none. And what observers are told of such scales.
+// of layers lose none. And what observers learn of such scales.
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -89,8 +89,8 @@ LossTap first_step(const amp::ScalerOptions& scaler, std::vector<std::vector<flo
 
 TEST(VanishingGradients, EveryGlobalScaleLosesOrOverflows) {
   // dL/dy = 2 y / 8 with y = 1 + 2^-6 + ...: S / 4 at the top, in two rows, so that the bias's S / 2
-  // overflows from S = 2^17 on. Of the first layer's 2^-44 S nothing is left up to S = 2^19, and what goes
-  // there is lost on the way.
+  // overflows from S = 2^17 on. Nothing is left of the first layer's 2^-44 S up to S = 2^19; it is lost on
+  // the way.
   for (int power = 0; power <= 30; ++power) {
     const LossTap seen = first_step({.policy = "fixed", .initial_scale = std::ldexp(1.0, power)});
     EXPECT_EQ(seen.steps[0].skipped, power >= 17) << "S = 2^" << power;
@@ -151,7 +151,7 @@ TEST(VanishingGradients, AdaLossWithTheReleasedBoundsLosesLess) {
     EXPECT_EQ(adaptive.weight(depth - i).loss_scale, scales[i]) << "layer " << depth - i;
 }
 
-// ---- what observers are told of a tensor whose uses carried several scales
+// ---- what observers learn of a tensor whose uses carried several scales
 
 TEST(TensorLog, BringsUsesToTheLargestScale) {
   struct Kept final : Tap {

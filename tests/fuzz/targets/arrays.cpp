@@ -9,7 +9,7 @@
 using namespace fp16lab;
 using namespace fp16lab::engine::data;
 
-/// Examples must lie in the arrays, symbols and classes below what the set says.
+/// Examples must be in the arrays, symbols and classes below the set's counts.
 static void use(const Dataset& set) {
   std::vector<std::byte> buffer;
   std::vector<std::int64_t> integers;

@@ -142,8 +142,8 @@ inline Handler bind_integer_conversion(Instruction& instruction) {
 
 // ---- asynchronous copies ----
 //
-// They arrive as late as a wait allows, with what global memory holds by then; until then nobody may touch
-// the place where they go.
+// They arrive as late as a wait allows, with what global memory holds by then; until then no thread may touch
+// their destination.
 
 /// Addresses: in shared memory, in global memory. `constant`: bytes; operand: how many of them are copied,
 /// all if absent.

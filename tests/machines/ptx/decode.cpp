@@ -143,8 +143,8 @@ Variable Decoder::variable_of(std::string_view name) {
   if (found == module_.variables.end()) fail(fmt::format("'{}', which is no register and no variable", name));
   Variable variable = found->second;
   if (variable.is_extern) {
-    // Behind all static shared memory, which is known at the end only: nvcc declares it at the top of a
-    // kernel.
+    // It follows all static shared memory, whose size is known at the end only: nvcc declares it at the top
+    // of a kernel.
     dynamic_alignment_ = std::max(dynamic_alignment_, variable.alignment);
     variable.address = space_begin + rounded_up(code_.static_shared_bytes, dynamic_alignment_);
     if (dynamic_address_.value_or(variable.address) != variable.address)
@@ -258,7 +258,8 @@ void Decoder::place_operands(std::span<const Slot> slots, std::span<const Operan
 
 // ---- instructions ----
 
-/// Of the rows that spell the word the one that takes so many operands, with braces where these have them.
+/// Picks, among the rows that spell the word, the one with as many operands, and braces where these have
+/// them.
 const Spelling::Form& Decoder::fitting_form(const Spelling& spelling,
                                             std::span<const Operand> operands) const {
   for (const Spelling::Form& form : spelling.forms) {
@@ -279,7 +280,7 @@ void Decoder::note_access(const Instruction& instruction) {
   const Space space = instruction.space;
   const bool copies = instruction.row->operands.find('g') != std::string_view::npos;
   if (!copies && instruction.row->operands.find('m') == std::string_view::npos) return;
-  // Of partial copies every byte may be the last.
+  // Every byte of a partial copy may be its last.
   const int bytes =
       copies ? static_cast<int>(instruction.constant) : instruction.from.bytes() * instruction.vector;
   if (bytes == 0) return;

@@ -1,4 +1,4 @@
-// Control flow, barriers, and what the lanes of a warp tell each other (PTX ISA 9.7.12, 9.7.13, 9.7.9.6).
+// Control flow, barriers, and exchanges between the lanes of a warp (PTX ISA 9.7.12, 9.7.13, 9.7.9.6).
 #pragma once
 
 #include <fmt/format.h>
@@ -28,8 +28,8 @@ inline std::uint32_t members(Warp& warp, std::uint32_t operand) {
   return mask;
 }
 
-/// Of an instruction that says something of memory's order or of caches: lanes here go one after the other,
-/// and that it orders no threads by itself is what the race watch takes it for.
+/// For an instruction about the order of memory or about caches: lanes here go one after the other, and the
+/// race watch assumes that it orders no threads by itself.
 inline void nothing(Warp&, const Instruction&) {}
 
 /// Active lanes go to the target, the others of the group to the next instruction.

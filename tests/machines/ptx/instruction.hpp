@@ -1,5 +1,5 @@
 // A decoded instruction: a function over the 32 lanes of a warp, what its spelling says, where its operands
-// lie.
+// are.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace fp16lab::engine::ptx {
 inline constexpr int lanes = 32;
 inline constexpr std::uint32_t all_lanes = 0xffffffffu;
 inline constexpr std::uint32_t no_operand = 0xffffffffu;
-inline constexpr int register_poison = 0xa5;  ///< of each byte that nobody has written
+inline constexpr int register_poison = 0xa5;  ///< value of each byte that no instruction has written
 
 /// A fundamental type of PTX (PTX ISA, "Fundamental Types").
 struct Type {
@@ -59,14 +59,14 @@ struct Address {
 
 struct Instruction {
   Handler handler = nullptr;
-  const Row* row = nullptr;  ///< of the table
-  // Of the text.
+  const Row* row = nullptr;  ///< its row of the table
+  // The instruction's place and operands in the text.
   std::uint32_t line = 0;
   std::uint32_t guard = no_operand;  ///< a predicate
   bool guard_negated = false;
   bool negated = false;   ///< its predicate operand is taken negated
   bool computes = false;  ///< in floating point: on terms, where the machine has them
-  Type to, from;          ///< of its results and of its sources
+  Type to, from;          ///< types of its results and of its sources
   int to_register = 0;    ///< bits of registers that may be wider than their type
   int from_register = 0;
   Space space = Space::generic;
@@ -74,7 +74,7 @@ struct Instruction {
   std::uint8_t vector = 1;    ///< elements
   std::int64_t constant = 0;  ///< target of a branch, or an integer
   std::array<Address, 2> addresses;
-  /// Bytes from the beginning of a warp's register file. 32 values each; of predicates 32 bits in one word.
+  /// Bytes from the beginning of a warp's register file. 32 values each; predicates have 32 bits in one word.
   std::array<std::uint32_t, 14> operands{};
 };
 
@@ -85,8 +85,8 @@ struct SpecialRegister;
 struct Code {
   std::vector<Instruction> instructions;
   std::vector<std::byte> registers;  ///< a warp's register file as it begins: constants, and poison
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> constants;  ///< where they lie in it, and bytes
-  std::vector<std::pair<const SpecialRegister*, std::uint32_t>> specials;  ///< and where they lie in it
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> constants;          ///< their places in it, and bytes
+  std::vector<std::pair<const SpecialRegister*, std::uint32_t>> specials;  ///< and their places in it
   std::size_t static_shared_bytes = 0;
   std::size_t dynamic_shared_offset = 0;
   std::size_t local_bytes = 0;
@@ -94,7 +94,7 @@ struct Code {
 };
 
 // Addresses. Each space but global memory, whose addresses are the host's, begins at this offset of its own
-// window: 0 is no address. Generic ones of shared and local memory lie in windows where no host memory is.
+// window: 0 is no address. Generic ones of shared and local memory are in windows without host memory.
 inline constexpr std::uint64_t space_begin = 0x1000;
 inline constexpr std::uint64_t shared_window = 0x5a00'0000'0000'0000u;
 inline constexpr std::uint64_t local_window = 0x5b00'0000'0000'0000u;

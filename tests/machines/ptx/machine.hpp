@@ -23,8 +23,8 @@ namespace fp16lab::engine::ptx {
 enum class FaultKind : std::uint8_t {
   bounds,     ///< an access outside of every allocation, or a write to what is only read
   alignment,  ///< an address that is no multiple of what is accessed there
-  race,       ///< two accesses that nothing orders; a copy that nobody waits for
-  barrier,    ///< threads that do not come where others wait for them, or part where PTX wants them together
+  race,       ///< two accesses that nothing orders; a copy without a wait
+  barrier,    ///< threads that do not come where others wait for them, or part where PTX needs them together
   instruction,  ///< what this device does not have, or terms for which an operation means nothing
 };
 
@@ -60,7 +60,7 @@ struct Allocation {
   std::size_t bytes = 0;
   std::string what;
   std::unique_ptr<std::byte[]> storage;
-  std::vector<Cell*> pages = {};  ///< of the race watch, in launch `watched_launch`
+  std::vector<Cell*> pages = {};  ///< the race watch's, in launch `watched_launch`
   std::uint64_t watched_launch = 0;
 };
 
@@ -128,7 +128,7 @@ class Machine {
   };
   Machine(DeviceMemory& memory, Options options);
   ~Machine();
-  /// Executes all blocks of a launch. `parameters`: for each parameter, where its value lies, as
+  /// Executes all blocks of a launch. `parameters`: for each parameter, the address of its value, as
   /// cudaLaunchKernel has them. Throws Fault; std::invalid_argument for a shape outside of the kernel's
   /// limits.
   void launch(const Kernel& kernel, const Grid& grid, const void* const* parameters);

@@ -28,7 +28,7 @@ void load_matrices(Warp& warp, const Instruction& instruction) {
   for (int row = 0; row < 8 * instruction.vector; ++row) {
     const std::uint64_t address = warp.address(instruction.addresses[0], row);
     std::memcpy(elements[row / 8][row % 8], warp.shared_place(row, address, 16), 16);
-    // The race watch: a lane that gets elements reads them, whoever has named the row.
+    // The race watch: a lane that gets elements reads them, whichever lane has named the row.
     for (std::size_t byte = 0; byte < 16; byte += granule) {
       const int column = static_cast<int>(byte) / 2;
       const int reader = is_transposed ? 4 * column + row % 8 / 2 : 4 * (row % 8) + column / 2;
@@ -60,8 +60,8 @@ void multiply(Warp& warp, const Instruction& instruction) {
               fmt::format("mma of {} operands, which this machine has not been given", name_of(format)));
 
   constexpr bool halves = sizeof(Element) == 2;
-  constexpr int elements = halves ? 2 : 1;  // of a register, neighbours along k
-  constexpr int group = 4 * elements;       // of k that four lanes hold in one register each
+  constexpr int elements = halves ? 2 : 1;  // per register, neighbours along k
+  constexpr int group = 4 * elements;       // extent in k that four lanes hold in one register each
   std::uint32_t a[16][k], b[8][k], c[16][8];
   const std::uint32_t* operand = instruction.operands.data() + 4;
   const auto gather = [&](int registers, auto&& place) {

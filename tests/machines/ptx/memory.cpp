@@ -15,7 +15,7 @@ namespace fp16lab::engine::ptx {
 
 std::byte* DeviceMemory::allocate(std::size_t bytes, std::string_view what) {
   constexpr std::size_t alignment = 256;
-  // A gap before and behind, so that no two allocations touch.
+  // A gap before and after, so that no two allocations touch.
   const std::size_t all = bytes + 3 * alignment;
   if (all < bytes) return nullptr;
   std::unique_ptr<std::byte[]> storage(new (std::nothrow) std::byte[all]);
@@ -103,7 +103,7 @@ std::byte* Warp::global_place(int lane, std::uint64_t address, std::size_t bytes
   return allocation->begin + offset;
 }
 
-/// Of memory whose addresses begin at space_begin and which `owner` has.
+/// The place in memory whose addresses begin at space_begin and which `owner` has.
 std::byte* Warp::place_of(const char* space, const char* owner, std::span<std::byte> memory, int lane,
                           std::uint64_t address, std::size_t bytes) const {
   const std::uint64_t offset = address - space_begin;

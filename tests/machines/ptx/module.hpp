@@ -20,7 +20,7 @@ class Lexer {
  public:
   Lexer(std::string_view text, std::uint32_t line) : rest_(text), line_(line) { next(); }
   std::string_view token() const { return token_; }  ///< empty at the end
-  std::uint32_t line() const { return line_; }       ///< of the token
+  std::uint32_t line() const { return line_; }       ///< the token's
   std::string_view take() {
     const std::string_view taken = token_;
     next();
@@ -57,12 +57,12 @@ using Variables = std::map<std::string_view, Variable>;
 /// An operand as the text has it.
 struct Operand {
   enum class Kind : std::uint8_t { name, number, address, vector } kind = Kind::name;
-  std::string_view text;          ///< name or number; of an address its base, empty where it has none
-  std::string_view second;        ///< behind |
+  std::string_view text;          ///< name or number; an address's base, empty where it has none
+  std::string_view second;        ///< after |
   bool is_negative = false;       ///< a number's sign
   bool is_negated = false;        ///< !p
-  std::int64_t displacement = 0;  ///< of an address
-  std::vector<Operand> elements;  ///< of a vector
+  std::int64_t displacement = 0;  ///< an address's
+  std::vector<Operand> elements;  ///< a vector's
 };
 
 /// Its functions throw std::invalid_argument "FILE:LINE: ..." for what they do not know.
@@ -81,7 +81,7 @@ struct Module {
     const std::uint32_t line = lexer.line();
     return integer(lexer.take(), line);
   }
-  /// All behind ".global" and the like, up to the ; or , or ) that ends it: .align N .b8 name[N] = {...}.
+  /// All after ".global" and the like, up to the ; or , or ) that ends it: .align N .b8 name[N] = {...}.
   Variable declaration(Lexer& lexer) const;
   Operand operand(Lexer& lexer) const;
   std::string_view text_of_line(std::uint32_t line) const;
@@ -93,7 +93,7 @@ struct Kernel {
   Variables parameters;
   std::size_t parameter_bytes = 0;
   Lexer body;                        ///< its token is the {
-  mutable std::optional<Code> code;  ///< as soon as somebody has asked code_of
+  mutable std::optional<Code> code;  ///< set by the first call of code_of
 };
 
 /// Translates a kernel's body. std::invalid_argument "FILE:LINE: ..." for what the table does not have.

@@ -17,7 +17,7 @@ namespace fp16lab::engine::ptx {
 
 // ---- integers ----
 
-/// Twice as wide.
+/// Widens to twice the width.
 constexpr std::int32_t widened(std::int16_t x) { return x; }
 constexpr std::uint32_t widened(std::uint16_t x) { return x; }
 constexpr std::int64_t widened(std::int32_t x) { return x; }

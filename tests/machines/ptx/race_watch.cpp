@@ -76,7 +76,7 @@ const Access* RaceWatch::note_shared(std::size_t offset, std::size_t bytes, std:
 const Access* RaceWatch::note_global(Allocation& allocation, std::size_t offset, std::size_t bytes,
                                      std::uint32_t who) {
   if (!is_on_) return nullptr;
-  const std::size_t page = offset / page_bytes;  // an aligned access lies in one
+  const std::size_t page = offset / page_bytes;  // an aligned access is within one
   if (allocation.watched_launch != launch_ || allocation.pages[page] == nullptr) open_page(allocation, page);
   return note(allocation.pages[page] + (offset % page_bytes >> std::countr_zero(global_granule_)), bytes,
               global_granule_, who, true);

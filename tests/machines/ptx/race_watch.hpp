@@ -1,7 +1,7 @@
 // The watch that finds races.
 //
 // A race: two threads touch the same bytes, at least one writes, not both by atomic or volatile instructions,
-// and no barrier stands between (PTX ISA, "Memory Consistency Model": conflicting weak operations without
+// and no barrier comes between (PTX ISA, "Memory Consistency Model": conflicting weak operations without
 // happens-before). bar.sync orders the threads of a block, bar.warp.sync those of a warp if all of its lanes
 // take part; one of fewer lanes orders nothing here. Nothing orders threads of two blocks.
 #pragma once
@@ -21,7 +21,7 @@ struct Access {
   std::uint32_t who = 0;  ///< thread of the block << 22, instruction << 2, strong, wrote
 
   static constexpr std::uint32_t wrote = 1, strong = 2, most_instructions = 1u << 20;
-  /// The time of a copy on its way to memory (cp.async): nobody may touch it.
+  /// The time of a copy on its way to memory (cp.async): no thread may touch it.
   static constexpr std::uint32_t in_flight = 0xffffffffu;
   std::uint32_t thread() const { return who >> 22; }
   std::uint32_t instruction() const { return who >> 2 & (most_instructions - 1); }
@@ -65,13 +65,13 @@ class RaceWatch {
   void open_page(Allocation& allocation, std::size_t page);
 
   bool is_on_ = false;
-  std::uint32_t time_ = 0, begin_time_ = 0, barrier_time_ = 0;  ///< now; of the block; of its last barrier
-  std::vector<std::pair<std::uint32_t, std::array<std::uint32_t, 3>>> blocks_;  ///< of the launch, by time
-  std::vector<std::uint32_t> warp_times_;  ///< of each warp's last barrier
+  std::uint32_t time_ = 0, begin_time_ = 0, barrier_time_ = 0;  ///< now; the block's; its last barrier's
+  std::vector<std::pair<std::uint32_t, std::array<std::uint32_t, 3>>> blocks_;  ///< the launch's, by time
+  std::vector<std::uint32_t> warp_times_;  ///< times of each warp's last barrier
   std::size_t shared_granule_ = 16, global_granule_ = 16;
   std::vector<Cell> shared_;
 
-  static inline std::uint64_t launches = 0;  ///< of all machines: pages of one are none of another's
+  static inline std::uint64_t launches = 0;  ///< by all machines: pages of one are none of another's
   std::uint64_t launch_ = 0;
   std::size_t used_pages_ = 0;
   std::vector<std::vector<Cell>> pages_;

@@ -1,4 +1,4 @@
-// The register file of a kernel while it is decoded: which names it has, and where their values lie.
+// The register file of a kernel while it is decoded: its names, and the places of their values.
 #pragma once
 
 #include <charconv>
@@ -81,7 +81,7 @@ class RegisterFile {
     std::optional<std::uint32_t> count;
     std::uint32_t first;
   };
-  /// Of 32 lanes.
+  /// Bytes of 32 lanes.
   static std::uint32_t bytes_of(Type type) {
     return type.kind == 'p' ? 4 : static_cast<std::uint32_t>(type.bytes()) * lanes;
   }

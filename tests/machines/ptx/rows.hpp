@@ -33,7 +33,7 @@ constexpr std::string_view take_word(std::string_view& list, char separator) {
   return word;
 }
 
-/// A part of a row's spelling: the words that may stand there, with commas between them.
+/// A part of a row's spelling: the words that may be there, with commas between them.
 struct Part {
   std::string_view words;
   bool is_optional = false;
@@ -55,7 +55,7 @@ constexpr bool any_word(std::string_view words, Test&& test) {
 
 // ---- types ----
 
-/// As what a value is computed: signed, as FP32 or FP64, or (and always where bits are asked for) unsigned.
+/// The type in which a value is computed: signed, FP32 or FP64, or (and always for bits) unsigned.
 constexpr Type computed_as(Type type, bool as_bits) {
   const bool is_number = type.kind == 's' || (type.kind == 'f' && type.bits > 16);
   return is_number && !as_bits ? type : Type{'u', type.bits};

@@ -11,7 +11,7 @@ namespace fp16lab::engine::ptx {
 
 namespace {
 
-// Of atom and red.
+// For atom and red.
 constexpr auto sum = [](auto old, auto b) { return modular(old) + modular(b); };
 constexpr auto least = [](auto old, auto b) { return b < old ? b : old; };
 constexpr auto greatest = [](auto old, auto b) { return old < b ? b : old; };

@@ -12,22 +12,22 @@
 namespace fp16lab::engine::ptx {
 
 struct Row {
-  /// Parts with dots between them. {a,b}: one of these. A ? behind a part: it may be absent.
+  /// Parts with dots between them. {a,b}: one of these. A ? after a part: it may be absent.
   std::string_view spelling;
   /// Operands in the order of the text, a letter each; capitals are destinations, small ones sources.
   ///   T t  of the instruction's type: of the first one that it names; of the last one
   ///   U u  the same, in a register as wide as an integer type or wider (PTX ISA 9.4.1)
   ///   W w  twice as wide            R r  of 32 bits
-  ///   H h  half as wide             S    as R, and behind a | a predicate that may be absent
+  ///   H h  half as wide             S    as R, and after a | a predicate that may be absent
   ///   P p  a predicate              n    one that may be negated
   ///   m    an address in the space that the instruction names; s in shared memory; g in global memory
   ///   i    an integer               l    a label
   ///   0    barrier 0
-  /// Behind a letter: 1, 2 or 4, that many of them in braces; * as many as .v4 or .x4 and the like say; ?
+  /// After a letter: 1, 2 or 4, that many of them in braces; * as many as .v4 or .x4 and the like say; ?
   /// that it may be absent.
   std::string_view operands;
   std::string_view clause;    ///< PTX ISA 9.0
-  Handler handler = nullptr;  ///< of all its spellings; or:
+  Handler handler = nullptr;  ///< for all its spellings; or:
   /// That of an instruction whose operands are known. std::invalid_argument for values that it does not take.
   Handler (*bind)(Instruction& instruction) = nullptr;
   bool computes = false;  ///< where its type is one of floating point
@@ -38,7 +38,7 @@ struct Row {
 /// A letter of Row::operands.
 struct Slot {
   char letter = 0;
-  std::uint8_t count = 0;  ///< of a vector; 0: no braces
+  std::uint8_t count = 0;  ///< elements of a vector; 0: no braces
   bool is_optional = false;
 };
 

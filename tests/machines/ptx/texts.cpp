@@ -20,7 +20,7 @@ std::string content_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// The integer that stands in the bytes at `at`; 0 where they end before.
+/// The integer in the bytes at `at`; 0 where they end before.
 template <class T>
 T integer_at(std::string_view bytes, std::size_t at) {
   T value{};

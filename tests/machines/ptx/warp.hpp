@@ -1,6 +1,6 @@
 // A warp in execution: its lanes, where they are, and what they wait for; and the block that it belongs to.
 //
-// Lanes that stand at the same instruction go together. Where they part, those at the least instruction go
+// Lanes at the same instruction go together. Where they part, those at the least instruction go
 // first, so that they meet again as early as the text allows; PTX promises no order (PTX ISA, "Divergence of
 // Threads").
 #pragma once
@@ -28,7 +28,7 @@ struct DelayedCopy {
   std::size_t group;
 };
 struct DelayedCopies {
-  std::vector<DelayedCopy> pending;  ///< of one thread, oldest first
+  std::vector<DelayedCopy> pending;  ///< one thread's, oldest first
   std::size_t groups = 0;            ///< that it has committed
 };
 
@@ -38,10 +38,10 @@ struct Block {
   const Code* code = nullptr;
   const Machine::Options* options = nullptr;
   DeviceMemory* memory = nullptr;
-  std::array<std::uint32_t, 3> index{}, extent{}, grid{};  ///< of the block; threads; blocks
+  std::array<std::uint32_t, 3> index{}, extent{}, grid{};  ///< the block's; in threads; in blocks
   std::uint32_t threads = 0;
   std::vector<std::byte> parameters, shared, local;
-  std::vector<DelayedCopies> copies;  ///< of each thread
+  std::vector<DelayedCopies> copies;  ///< one per thread
   bool barrier_or = false;            ///< what bar.red has gathered
   RaceWatch watch;
 };
@@ -112,8 +112,8 @@ class Warp {
     return access(by.space, lane, address(by.addresses[0], lane), bytes,
                   touch | (by.is_strong ? Access::strong : 0));
   }
-  /// The same of shared memory, without the watch and with it alone: of instructions in which one lane names
-  /// what others read, or which touch memory later.
+  /// The same for shared memory, without the watch and with it alone: for instructions in which one lane
+  /// names what others read, or which touch memory later.
   std::byte* shared_place(int lane, std::uint64_t address, std::size_t bytes) const;
   void watch_shared(int lane, std::uint64_t address, std::size_t bytes, std::uint32_t touch);
   /// Access::who

@@ -38,7 +38,7 @@ ArithmeticOptions options_of(Rounding rounding, Tininess tininess) {
   return options;
 }
 
-/// All five directions, both tininesses. A failure says the case and stops the test.
+/// All five directions, both tininesses. A failure prints the case and stops the test.
 template <class F>
 void expect_as_fp64(Operation operation, const Number& a, const Number& b, const Number& c) {
   constexpr Sizes sizes = oracle::sizes_of<F>();

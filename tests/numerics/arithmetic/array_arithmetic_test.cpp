@@ -47,7 +47,7 @@ std::uint16_t nearest_half(Fixed exact) {
   for (int bit = 14; bit >= 0; --bit) {
     const auto candidate = static_cast<std::uint16_t>(low | (1 << bit));
     if (candidate <= 0x7c00 && value_of(candidate) << 24 <= magnitude)
-      low = candidate;  // 0x7c00 stands for 65536
+      low = candidate;  // 0x7c00 represents 65536
   }
   if (low < 0x7c00) {
     const Fixed twice = 2 * magnitude;
@@ -172,7 +172,7 @@ TEST(HalfArrayArithmetic, EqualsExactIntegers) {
     const float rounded_once = std::fma(widen(t.a[i]), widen(t.b[i]), widen(t.c[i]));
     double_roundings += narrow<Binary16>(rounded_once).bits() != fused[i].bits() ? 1u : 0u;
   }
-  EXPECT_GE(double_roundings, 100u);  // or the cases could not tell the naive fma from the right one
+  EXPECT_GE(double_roundings, 100u);  // else the cases could not separate the naive fma from the right one
 }
 
 template <class F>

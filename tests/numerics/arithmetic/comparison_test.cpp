@@ -55,7 +55,7 @@ void expect_as_doubles(std::uint64_t a_bits, std::uint64_t b_bits) {
                                  : u > v                ? Relation::greater
                                                         : Relation::equal);
 
-  // 9.6: -0 stands below +0; NaN, or the number beside it.
+  // 9.6: -0 is below +0; NaN, or the number beside it.
   const bool a_first = u < v || (u == v && std::signbit(u) && !std::signbit(v));
   const bool any_nan = a.is_nan() || b.is_nan();
   const std::uint64_t lesser = a_first ? a_bits : b_bits;

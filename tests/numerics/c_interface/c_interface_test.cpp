@@ -118,7 +118,7 @@ TEST(CInterface, ProductsAreThoseOfEmulatedGemmAtEveryStride) {
         for (std::int64_t j = 0; j < n; ++j)
           EXPECT_EQ(d[static_cast<std::size_t>(i * (n + 1) + j)],
                     expected[static_cast<std::size_t>(i * n + j)]);
-        EXPECT_EQ(d[static_cast<std::size_t>(i * (n + 1) + n)], -1.0f) << "behind a row nothing is written";
+        EXPECT_EQ(d[static_cast<std::size_t>(i * (n + 1) + n)], -1.0f) << "no write goes beyond a row";
       }
       // A dot product is an element.
       float dot = 0;

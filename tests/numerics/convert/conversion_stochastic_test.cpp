@@ -1,5 +1,5 @@
-// Stochastic rounding of arrays, judged exactly and not by statistics. Of a number between two neighbours of
-// the format exactly the words r with floor(2^32 f) + r >= 2^32 must round away, where f is the fraction of
+// Stochastic rounding of arrays, judged exactly and not by statistics. A number between two neighbours of the
+// format must round away for exactly the words r with floor(2^32 f) + r >= 2^32, where f is the fraction of
 // the way. The fraction comes from exact rationals; whether an implementation rounds away is monotonic in r,
 // so the two words at the threshold and the extremes decide all 2^32.
 #include <gtest/gtest.h>

@@ -159,7 +159,7 @@ __attribute__((target("avx,f16c"))) void f16c(const float* from, std::uint16_t* 
 }
 
 double value_of(
-    std::uint16_t magnitude) {  // of a finite half, or 65536 for the infinity; from the definition
+    std::uint16_t magnitude) {  // that of a finite half, or 65536 for the infinity; from the definition
   const int field = magnitude >> 10;
   const double fraction = magnitude & 0x3ff;
   return field == 0 ? fraction * 0x1p-24

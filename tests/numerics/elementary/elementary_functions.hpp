@@ -12,8 +12,8 @@ enum class Direction { none, rising, falling };  ///< over the whole domain, as 
 
 struct ElementaryProperties {
   const char* name;
-  double bound;          ///< of the error in ulps, as the function's comment states it
-  std::uint64_t digest;  ///< of the results' bits, see elementary_test.cpp; g++ 12 and clang++ 14 agree
+  double bound;          ///< bound of the error in ulps, as the function's comment states it
+  std::uint64_t digest;  ///< the results' bits, see elementary_test.cpp; g++ 12 and clang++ 14 agree
   Elementary function;
   Symmetry symmetry;
   Direction direction;

@@ -83,7 +83,7 @@ TEST(Elementary, EndsOfTheRange) {
 }
 
 TEST(Elementary, HugeAngles) {
-  // 16367173 * 2^72 lies 1.6e-9 from an odd multiple of pi/2, closer than any other FP32 number to a multiple
+  // 16367173 * 2^72 is 1.6e-9 from an odd multiple of pi/2, closer than any other FP32 number to a multiple
   // of pi/2 (values by mpmath with 300 bits).
   constexpr float worst = 16367173.0f * 0x1p72f;
   EXPECT_EQ(sin_f32(worst), 1.0f);
@@ -103,7 +103,7 @@ TEST(Elementary, ConstantExpressions) {
   EXPECT_EQ(bits_of(folded), bits_of(gelu_f32(small) + sin_f32(huge)));
 }
 
-// Every compiler, CPU and optimisation level must give these bits; whoever changes one says so here.
+// Every compiler, CPU and optimisation level must give these bits; a change of them needs a change here.
 TEST(Elementary, Digest) {
   for (const ElementaryProperties& f : elementary_properties) {
     std::uint64_t digest = 0;

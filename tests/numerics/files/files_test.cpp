@@ -41,8 +41,8 @@ TEST_F(Files, AtomicWriteThatCannotRenameKeepsTheOldContentAndCleansUp) {
   EXPECT_THAT(names(), ElementsAre("target"));
 }
 
-/// A process id comes again, in containers at once: what lies under the temporary name is somebody else's, or
-/// a trap.
+/// A process id comes again, in containers at once: a file under the temporary name belongs to another
+/// process, or is a trap.
 TEST_F(Files, ATemporaryFileIsNeverOneThatIsThere) {
   std::string own;
   {

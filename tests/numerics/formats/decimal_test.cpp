@@ -227,7 +227,7 @@ TEST(Decimal, HalfwayCasesOfDoublesWithAllTheirDigits) {
     const std::string text = Decimal(middle).to_string();
     expect_read_as_the_library_does(text);
     ASSERT_EQ(round_pack<Binary64>(parse_number(text).value.to_exact(), {}).bits(), bits + bits % 2) << text;
-    // The digit goes in front of the exponent, behind all others.
+    // The digit goes in front of the exponent, after all others.
     std::string above = text;
     const std::size_t e = std::min(above.find('e'), above.size());
     above.insert(e, above.find('.') == std::string::npos ? ".0001" : "0001");

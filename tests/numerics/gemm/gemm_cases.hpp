@@ -24,7 +24,7 @@ enum class Data {
   all_special,         // NaN and infinity only
   subnormal,           // subnormals and zeros
   one_infinity_sign,   // +infinity and positive numbers: no NaN must appear
-  far_exponents,       // lines of one magnitude each, so that products lie around all bounds of the kernels
+  far_exponents,       // lines of one magnitude each, so that products are around all bounds of the kernels
   near_half_overflow,  // sums around 65504, so that FP16 accumulators overflow here and there
 };
 

@@ -132,7 +132,7 @@ class PackedBytes {
   std::byte* memory_;
 };
 
-/// How a problem lies in memory, four bits: A transposed, B transposed, D is C, spare columns.
+/// The layout of a problem in memory, four bits: A transposed, B transposed, D is C, spare columns.
 using Layout = unsigned;
 inline constexpr Layout all_layouts = 16;
 

@@ -214,8 +214,8 @@ TEST(EmulatedGemmBlocks, SumOfTheBlockThatLeavesInt32) {
 }
 
 TEST(EmulatedGemmBlocks, ExponentsAtTheBoundsOfTheFastKernel) {
-  // All elements of A have one exponent and all of B another, but for zeros, so that whole tiles lie just
-  // inside or just outside of what the fast kernel takes; accumulators lie around the products, whole rows of
+  // All elements of A have one exponent and all of B another, but for zeros, so that whole tiles are just
+  // inside or just outside of what the fast kernel takes; accumulators are around the products, whole rows of
   // A and columns of B are zero.
   CaseMaker maker(55);
   const auto number = [&](int exponent) {

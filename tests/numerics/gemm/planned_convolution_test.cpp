@@ -132,7 +132,7 @@ PlannedConvolution onednn(const ConvolutionCall& call) {
   return library_plan("onednn").convolution(tensor_core_model("zen5", DType::bf16), call);
 }
 
-/// Of a 2 x 2 kernel and 3 channels: a term is (c * 2 + r) * 2 + s.
+/// A term of a 2 x 2 kernel and 3 channels is (c * 2 + r) * 2 + s.
 TEST(PlannedConvolution, OneDnnAddsTapByTap) {
   const ConvolutionCall call{.c = 3, .h = 4, .w = 4, .k = 3, .r = 2, .s = 2};
   EXPECT_THAT(onednn(call).terms, ElementsAre(0, 4, 8, -1, 1, 5, 9, -1, 2, 6, 10, -1, 3, 7, 11, -1));

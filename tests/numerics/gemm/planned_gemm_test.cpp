@@ -21,8 +21,8 @@ struct Case {
   const TensorCoreModel& row;
   DType format;
   GemmShape shape;
-  std::vector<std::uint8_t> bytes = {};    ///< of FP8: A, then B, both row-major
-  std::vector<std::uint16_t> halves = {};  ///< of BF16
+  std::vector<std::uint8_t> bytes = {};    ///< FP8 codes: A, then B, both row-major
+  std::vector<std::uint16_t> halves = {};  ///< BF16 codes
 };
 
 Case random_case(std::string_view name, DType format, GemmShape shape) {

@@ -26,7 +26,7 @@ int bin_exponent(float x) {
   return fraction == 0.5f ? exponent - 2 : exponent - 1;
 }
 
-/// Every value on its own, with nothing of what is tested.
+/// Counts every value on its own, with nothing of what is tested.
 template <class Values>
 ExponentHistogram counted(const Values& values) {
   ExponentHistogram expected;

@@ -190,8 +190,8 @@ void expect_contained(const FormatZones& format, const std::vector<float>& value
       EXPECT_LE(oracle::rational(share.lower * share.lower) * (1 - power_of_two(-50)), exact.l2[0] / l2);
       EXPECT_GE(oracle::rational(share.upper * share.upper) * (1 + power_of_two(-50)), exact.l2[0] / l2);
     }
-    // By bins alone, counts and masses agree on what is surely there and what surely is not, and the host's
-    // zones and the device's function say the same.
+    // By bins alone, counts and masses agree on what is certainly there and what certainly is not, and the
+    // host's zones and the device's function say the same.
     const RangeMass mass = range_mass(bins_alone, format.range, scale);
     const CountInterval lost = count_ranges(bins_alone, format.range, scale).lost;
     EXPECT_EQ(mass.lost_l1.upper == 0, lost.upper == 0) << scale;
@@ -261,17 +261,16 @@ TEST(ZoneMass, ZonesContainTheValues) {
 }
 
 TEST(ZoneMass, EdgesCutOneBinEach) {
-  // 2^-14 and 40000 are alone in their bins: each may be in either zone as far as the counts of the bins
-  // tell.
+  // 2^-14 and 40000 are alone in their bins: by the counts of the bins, each may be in either zone.
   ExponentHistogram histogram = histogram_of({0x1p-14f, 40000.0f, 0x1p-25f, 1.0f});
-  // That 40000 is the greatest of all says where it is.
+  // 40000 is the greatest of all, which fixes its place.
   EXPECT_EQ(zone_mass(histogram, fp16_range, 1.0).l1.overflow.inside, MassInterval{});
   histogram.forget_extremes();
   const ZoneMass mass = zone_mass(histogram, fp16_range, 1.0);
   EXPECT_EQ(mass.l1.subnormal.inside.lower, 0);
   expect_hugs(mass.l1.subnormal.inside, 0, power_of_two(-14), "subnormal");
   expect_hugs(mass.l1.overflow.inside, 0, power_of_two(16), "overflow");
-  // 1.0 is surely normal; what may be normal in the bin at the top ends at 65520.
+  // 1.0 is certainly normal; what may be normal in the bin at the top ends at 65520.
   expect_hugs(mass.l1.normal.inside, Rational(1, 2), 1 + power_of_two(-14) + 65520, "normal");
   expect_hugs(mass.l1.lost.inside, power_of_two(-26), power_of_two(-25), "lost");
 }

@@ -309,7 +309,7 @@ TEST(ValueHistogram, HalvesAreTheNumbersThatTheyAre) {
   Rational l1 = power_of_two(-24) * 1023 * 1024;
   for (int e = -14; e <= 15; ++e) l1 += power_of_two(e - 9) * (1024 * 1024 + 1023 * 512);
   EXPECT_EQ(value_of(counted.total().l1), l1);
-  // No FP16 number overflows in FP16, or is lost: there is nothing to say about it but 0.
+  // No FP16 number overflows in FP16, or is lost: the counts are 0.
   const RangeCounts counts = count_ranges(counted, f16, 1.0);
   EXPECT_EQ(counts.overflow, (CountInterval{0, 0}));
   EXPECT_EQ(counts.lost, (CountInterval{0, 0}));

@@ -16,7 +16,7 @@ struct FormatZones {
   bool threshold_overflows;
   int precision;
 
-  /// 0: rounds to zero, 1: subnormal, 2: normal, 3: overflows; of a magnitude above zero.
+  /// The zone of a magnitude above zero. 0: rounds to zero, 1: subnormal, 2: normal, 3: overflows.
   int zone_of(const Rational& y) const {
     if (y <= tie) return 0;
     if (y < smallest_normal) return 1;

@@ -67,7 +67,7 @@ std::vector<SmallFloat<F>> narrowed(const std::vector<float>& from,
   return to;
 }
 
-/// By name, what computes an array on so many threads.
+/// Functions by name that compute an array on that many threads.
 std::vector<std::pair<std::string, std::function<Bytes(int)>>> computations() {
   std::vector<std::pair<std::string, std::function<Bytes(int)>>> all;
   const auto values = many_floats(1);

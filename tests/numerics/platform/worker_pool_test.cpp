@@ -1,4 +1,4 @@
-// share_tasks: every task once, whoever is late, nested, from several threads, after a fork.
+// share_tasks: every task once, whichever thread is late, nested, from several threads, after a fork.
 #include "numerics/platform/worker_pool.hpp"
 
 #include <gtest/gtest.h>
@@ -102,7 +102,7 @@ TEST(WorkerPool, AHelperThatIsLateIsLeftAlone) {
     if (region(30ms) == 0 || caller_ended - caller_began > 40ms) continue;
     if (helper_ended.load() - caller_ended < 10ms) continue;
     const int of_next = region(50us);
-    if (caller_began - helper_ended.load() > 5ms) continue;  // this thread was away itself: it tells nothing
+    if (caller_began - helper_ended.load() > 5ms) continue;  // this thread was away itself: inconclusive
     EXPECT_EQ(of_next, 0);
     seen = true;
   }
@@ -137,7 +137,7 @@ TEST(WorkerPool, AChildOfForkDoesItsTasksAndEnds) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     int done = 0;
-    share_tasks(8, 3, [&](std::size_t) { ++done; });  // nobody else is there
+    share_tasks(8, 3, [&](std::size_t) { ++done; });  // no other thread is there
     std::exit(done == 8 ? 0 : 1);                     // with destructors
   }
   int status = -1;

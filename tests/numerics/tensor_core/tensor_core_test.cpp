@@ -98,7 +98,7 @@ TEST(TensorCore, VoltaIsNotMonotoneInTheAccumulator) {
   EXPECT_GT(fused_dot_add(volta, x, x, 0x1.fffffep-1f), fused_dot_add(volta, x, x, 1.0f));
 }
 
-// FP16 products never lie below the floor of a row with FP32 output: a row of our own makes it visible.
+// FP16 products are never below the floor of a row with FP32 output: a row of our own makes it visible.
 TEST(TensorCore, ExponentFloorTruncates) {
   TensorCoreModel row = tensor_core_model("hopper");
   row.set(&Stage::exponent_floor, 0);  // unit 2^-25
@@ -209,7 +209,7 @@ TEST(TensorCore, ChipsAndGenerationsAreFoundInAnyCase) {
               HasSubstr("'A100' has no e4m3 operands with f32 accumulators; it has f16 with f32"));
 }
 
-// The rules behind the numbers (MMA-Sim): a block takes 8, 16 or 32 bytes of each operand; exponent floors
+// The rules that give the numbers (MMA-Sim): a block takes 8, 16 or 32 bytes of each operand; exponent floors
 // are -108 - F0 with FP32 output and 4 - F0 with FP16 output, F0 being the generation's fraction bits.
 TEST(TensorCore, TheTableIsWhole) {
   struct Generation {

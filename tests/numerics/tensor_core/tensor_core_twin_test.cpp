@@ -40,7 +40,7 @@ class Generator {
   bool one_in(std::uint32_t n) { return below(n) == 0; }
   Shape shape() { return static_cast<Shape>(below(static_cast<std::uint32_t>(Shape::count))); }
 
-  /// `small`: the exponent about which Shape::small_products lies.
+  /// `small`: the exponent near which Shape::small_products are.
   std::uint32_t word(const Encoding& encoding, Shape shape, int small) {
     if (shape == Shape::mixed)
       return one_in(40)

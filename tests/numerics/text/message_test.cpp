@@ -72,7 +72,7 @@ TEST(Message, ThatCannotBeWrittenIsLost) {
               show_text(std::string(100000, 'x'));
             }),
             0);
-  EXPECT_EQ(end_of([] {  // nobody reads
+  EXPECT_EQ(end_of([] {  // the pipe has no reader
               std::signal(SIGPIPE, SIG_IGN);
               std::array<int, 2> ends{};
               if (pipe(ends.data()) != 0) _exit(1);
@@ -99,7 +99,7 @@ TEST(Message, WaitsForAPipeThatDoesNotBlockButNotForEver) {
   EXPECT_TRUE(write_text(ends[1], text));
   reader.join();
   EXPECT_EQ(got, text);
-  EXPECT_FALSE(write_text(ends[1], text)) << "nobody reads any more";
+  EXPECT_FALSE(write_text(ends[1], text)) << "the reader is gone";
   EXPECT_EQ(errno, EAGAIN);
   close(ends[0]);
   close(ends[1]);

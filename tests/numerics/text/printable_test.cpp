@@ -1,4 +1,4 @@
-// What any text becomes in lines, scripts and command lines.
+// Any text, made printable for lines, scripts and command lines.
 #include <gtest/gtest.h>
 
 #include <filesystem>

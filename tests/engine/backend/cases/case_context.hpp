@@ -62,7 +62,7 @@ struct Kept {
   std::string name;
   std::size_t element_bytes = 1;
   std::vector<std::byte> bytes;
-  /// Of a tensor; anything else is a row of words without a dtype.
+  /// A tensor's dtype; anything else is a row of words without one.
   std::optional<DType> dtype = {};
   engine::Shape shape = {};
 };

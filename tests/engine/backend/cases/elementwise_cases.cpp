@@ -25,7 +25,7 @@ Tensor of_words(CaseContext& c, const std::vector<std::uint16_t>& words, DType d
   return tensor;
 }
 
-/// Every word of a 16-bit type; of FP32, numbers of every exponent.
+/// Every word of a 16-bit type, or FP32 numbers of every exponent.
 Tensor all_values(CaseContext& c, DType dtype) {
   if (dtype == DType::f32 || !c.odd()) return c.random({c.extent(1 << 20, 2003)}, dtype, Data::special);
   std::vector<std::uint16_t> words(1 << 16);

@@ -42,7 +42,7 @@ void three_times(engine::Backend& backend, const std::function<void()>& work) {
   }
 }
 
-/// Sorts and counts in memory of its own, which a recording must be given, too.
+/// Sorts and counts in memory of its own, which a recording must get, too.
 void scattered_and_counted(CaseContext& c, std::int64_t symbols) {
   Tensor x = c.random({c.extent(5003, 403), 33}, DType::f16, Data::training);
   const Tensor index = c.indices({x.shape()[0]}, symbols);

@@ -51,7 +51,7 @@ void run_cell(CaseContext& c, DType dtype, Data data, const LstmExtents& e) {
   c.keep("outputs", outputs);
 }
 
-/// Of gates and states that need not be those of a cell.
+/// Gates and states are independent: they need not be those of a cell.
 void run_gradient(CaseContext& c, DType dtype, DType to, Data data, const LstmExtents& e) {
   const Tensor gates = c.random(e.all(4), dtype, data), cells = c.random(e.all(1), dtype, data),
                gradient = c.random(e.all(1), dtype, data);

@@ -36,8 +36,8 @@ void permuted(CaseContext& c, const Shape& shape, const std::vector<int>& axes, 
   c.keep(shape.to_string(), out);
 }
 
-/// Every order of the axes of small tensors of every rank. Of large ones whole and cut tiles, of pairs too
-/// (even extents), few rows or columns, runs, and enough for threads.
+/// Every order of the axes of small tensors of every rank. Large tensors have whole and cut tiles, also of
+/// pairs (even extents), few rows or columns, runs, and enough elements for threads.
 void odd_permutations(CaseContext& c, DType dtype) {
   for (const Shape& shape :
        {Shape{}, Shape{7}, Shape{3, 5}, Shape{4, 1}, Shape{2, 3, 4}, Shape{5, 1, 17}, Shape{2, 3, 4, 5},

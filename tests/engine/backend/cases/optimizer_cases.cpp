@@ -75,7 +75,7 @@ struct States {
   std::array<Tensor*, most_update_states> of_call{};
 };
 
-/// StepStates with norms, for the rule that reads them: of the weight, and of what it follows.
+/// StepStates with the norms of the weight and of what it follows, for the rule that reads them.
 struct Norms {
   Norms(CaseContext& c, double of_weight, double of_direction) {
     for (const double norm : {of_weight, of_direction}) {
@@ -93,7 +93,7 @@ struct RuleCase {
   std::vector<UpdateOptions> options;  ///< the first one; on the odd extents all
 };
 
-/// The options that tell the variants of every rule apart.
+/// The options that distinguish the variants of every rule.
 const std::vector<RuleCase>& rule_cases() {
   static const std::vector<RuleCase> all{
       {UpdateRule::sgd, "plain", {{}, {.weight_decay = 0.01f}, {.gradient_factor = 1.0f / 1024}}},

@@ -28,7 +28,7 @@ struct Epilogue {
   DType out = DType::f16;
 };
 
-/// Operands of `format`, and the dtype in which they are stored: TF32 lives in FP32.
+/// Operands of `format`, and the dtype in which they are stored: FP32 holds TF32.
 constexpr DType stored_dtype(DType format) { return format == DType::tf32 ? DType::f32 : format; }
 
 void product(CaseContext& c, DType format, const ProductExtents& x, bool transpose_a, bool transpose_b,
@@ -253,7 +253,7 @@ void for_each_convolution(CaseContext& c, DType format, Layout layout, bool weig
     for (const Data data : {Data::training, Data::wide, Data::special}) each_output(one, data);
   if (!c.odd()) return;
   for (const Convolution& one : odd_convolutions(layout)) {
-    // The paths of tensor cores differ in how they load and convert: of two, the short cases are enough.
+    // The paths of tensor cores differ in how they load and convert: the short cases suffice for two of them.
     if (short_only && one.multiply_adds() > 10000) continue;
     for (const Data data : {Data::sprinkled, Data::wide, Data::special, Data::ordinary}) {
       if (one.geometry.groups > 1 && (data == Data::special || data == Data::ordinary)) continue;

@@ -48,8 +48,8 @@ void reduced_odd(CaseContext& c, ReduceOp op, DType dtype, Data data) {
     reduced(c, op, one.shape, one.axis, dtype, data, one.keep);
 }
 
-/// An element that is not there would be a +0: it would win over negative numbers, and turn a -0. Of equal
-/// zeros the first is the maximum.
+/// A missing element would be a +0: it would win over negative numbers, and turn a -0. The first of equal
+/// zeros is the maximum.
 void reduced_zeros(CaseContext& c, ReduceOp op, DType dtype) {
   for (const std::int64_t extent : {1, 40, 1023, 1024, 1025, 2047, 2048, 2049, 3072})
     for (const double value : {-1.0, -0.0, 0.0}) {

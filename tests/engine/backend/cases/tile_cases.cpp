@@ -155,8 +155,7 @@ std::vector<TiledProduct> tiled_products(const tile::Gpu& gpu) {
     const Planner planner = planner_of_products(dtype);
     for (std::size_t i = 0; i < planner.sizes; ++i) {
       const auto size = static_cast<Size>(i);
-      // Multiples of 8, as 16-byte copies want them: other rows are moved to such first, or take the small
-      // tile.
+      // 16-byte copies need multiples of 8: other rows move to such first, or take the small tile.
       if (const std::optional<Outputs> outputs = least_outputs(planner, size, gpu, 8, 8))
         all.push_back({dtype, size, outputs->m, outputs->n});
     }

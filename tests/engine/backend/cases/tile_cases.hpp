@@ -16,7 +16,7 @@ namespace fp16lab::engine::cases {
 /// C (m x n) = op(A) op(B), all transpositions of it: each has a kernel of its own.
 struct TiledProduct {
   DType dtype = DType::f16;
-  engine::tile::Size size{};  ///< of tile::mma_shapes; FP32: of tile::fma_shapes
+  engine::tile::Size size{};  ///< from tile::mma_shapes; FP32: from tile::fma_shapes
   std::int64_t m = 0, n = 0;
 };
 /// For every operand type and every size that the planner can choose, the smallest one, nearly square.
@@ -26,7 +26,7 @@ enum class ConvolutionPass : std::uint8_t { forward, input_gradient, weight_grad
 
 struct TiledConvolution {
   DType dtype = DType::f16;
-  engine::tile::Size size{};  ///< of tile::gather_shapes; FP32: of tile::fma_shapes
+  engine::tile::Size size{};  ///< from tile::gather_shapes; FP32: from tile::fma_shapes
   ConvolutionPass pass{};
   engine::Layout layout{};
   std::int64_t kernel = 3;  ///< 3 x 3 with a padding of 1, or 1 x 1
@@ -36,9 +36,9 @@ struct TiledConvolution {
 /// single tap.
 std::vector<TiledConvolution> tiled_convolutions(const engine::tile::Gpu& gpu);
 
-/// One product or convolution as a case of the verb "WHAT f16, 128x256 tiles", the tiles being those that the
+/// One product or convolution as a case of the verb "WHAT f16, 128x256 tiles", with the tiles that the
 /// planner chooses on `gpu`: all bits of the accumulators, and rounded, with counts of what was rounded.
-/// `one.size` is not looked at.
+/// `one.size` does not matter.
 VerbCase product_case(const std::string& what, const TiledProduct& one, std::int64_t k, bool transpose_a,
                       bool transpose_b, const engine::tile::Gpu& gpu);
 VerbCase convolution_case(const std::string& what, const TiledConvolution& one, const engine::tile::Gpu& gpu);

@@ -20,7 +20,7 @@ class Entry:
     threads: int = 0  # .maxntid; 0: none
     blocks: int = 1  # .minnctapersm
     shared: int = 0  # bytes of its static arrays
-    padding: int = 0  # what their alignment, and that of the dynamic array behind them, may take
+    padding: int = 0  # what their alignment, and that of the dynamic array after them, may take
     has_dynamic: bool = False
     operations: Counter = field(default_factory=Counter)  # "fma.rn.f32": times
 
@@ -39,7 +39,7 @@ class Kernel:
     shared: int = 0
     ptx: Entry | None = None
     own: Counter = field(default_factory=Counter)  # instructions of its own code: "MUFU.RCP": times
-    functions: set = field(default_factory=set)  # that ptxas put behind it
+    functions: set = field(default_factory=set)  # that ptxas put after it
     halves: list = field(default_factory=list)  # its instructions on pairs of 16 bits, with operands
 
 
@@ -82,7 +82,7 @@ def read_ptx(text):
                        re.M)
     head_of = re.compile(r"^(?:\.visible |\.weak )?\.(entry|func) (?:\([^)]*\)\s*)?([\w$]+)", re.M)
     heads = list(head_of.finditer(text))
-    bodies, module, end = {}, "", 0  # what stands outside of kernels belongs to the module
+    bodies, module, end = {}, "", 0  # what is outside of kernels belongs to the module
     for head, following in zip(heads, [head.start() for head in heads[1:]] + [len(text)]):
         module += text[end:head.start()]
         end = text.rfind("\n}", head.start(), following)

@@ -4,16 +4,16 @@ kernel:
   resources  At most 255 registers. Blocks of .maxntid threads, .minnctapersm of them, fit a multiprocessor's
              threads and its 65536 registers. No local memory (stack, LDL, STL). Static shared memory is
              what the PTX declares, and 1 KiB that sm_90 and newer keep for themselves where there is any.
-  tiles      A product's tile stands in the tables of product_plan.hpp, each of which has its kernels on each
+  tiles      A product's tile is in the tables of product_plan.hpp, each of which has its kernels on each
              architecture. Launch bounds are the threads that the launcher gives it, static shared memory
              fits what the plan leaves beside its slices, and the smallest of a table fits each architecture.
   launches   Who launches more than 256 threads, or a number that is not known here, has launch bounds.
   PTX        Every FP32 and FP64 add, sub, mul, fma, div, sqrt, rcp says .rn, so that no driver contracts; no
              .ftz, .approx, .full; no arithmetic in 16 bits; no atomics of floats; fma in WRITES_FMA only,
-             ld.global.nc in CUB only; drivers are told --fmad false. Optimizers divide and take roots.
+             ld.global.nc in CUB only; drivers get --fmad false. Optimizers divide and take roots.
   mma        A product multiplies in its own format, nothing else multiplies, and SASS has the HMMA of these:
              on sm_75 m16n8k8 of FP16 alone, and a trap where nothing is launched.
-  SASS       A division is an expansion: its fast path stands in the kernel, its slow path is a function with
+  SASS       A division is an expansion: its fast path is in the kernel, its slow path is a function with
              a name (SLOW_PATHS). So a kernel's own code has at most the FFMA, DFMA, MUFU and .FTZ that
              EXPANSIONS gives to as many divisions and roots as its FCHK, MUFU.RSQ, ... count; and these only
              if its PTX has the operation. FFMA is free where the PTX has fma.rn.f32, DFMA where it has

@@ -45,7 +45,7 @@ def judge_launches(sources, kernels):
             if 0 < threads <= 256:
                 continue
             statement = text[text.rfind(";", 0, found.start()):text.find(";", found.end())]
-            if "launch(" not in statement:  # a LaunchShape, and the launch behind it
+            if "launch(" not in statement:  # a LaunchShape, and the launch after it
                 statement = text[found.end():text.find(";", text.find("launch(", found.end()))]
             launched = re.findall(r"&(\w+)", statement)
             if not any(min(bounds[name], default=0) >= max(threads, 1) for name in launched):
@@ -88,7 +88,7 @@ def altered(kernel):
 
 
 def judge_planted(source, nvcc, tools, work):
-    """Compiles kernels with faults, asks for the complaints their file announces, tells what it missed."""
+    """Compiles kernels with faults, asks for the complaints their file announces, and prints what it missed."""
     house = "-fmad=false -ftz=false -prec-div=true -prec-sqrt=true"  # scripts/targets.cmake
     builds = {"house": house + " -arch=sm_90", "sm_75": house + " -arch=sm_75",
               "probe": house + " -gencode=arch=compute_90a,code=sm_90a"}

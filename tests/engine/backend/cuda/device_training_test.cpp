@@ -34,7 +34,7 @@ using DeviceTraining = OnDevice;
 
 enum class Replayed { yes, no };
 
-/// Returns the emulated run, for what a test wants to have happened in it. Replayed::no: its steps cannot be
+/// Returns the emulated run, so that a test can check what happened in it. Replayed::no: its steps cannot be
 /// recorded.
 ShownRun expect_the_same_on_both(const PairedRun& run, Replayed replayed = Replayed::yes) {
   ShownRun expected = shown(*emulated_twin(), run);

@@ -18,7 +18,7 @@ using CudaGradientLists = OnDevice;
 /// Tensors of a launch (GradientTable in engine/backend/cuda/verbs/gradient_table.hpp).
 constexpr std::size_t capacity = 144;
 
-/// Memory of another resource, `offset` bytes behind where it begins.
+/// Memory of another resource, `offset` bytes after its beginning.
 class ShiftedMemory final : public MemoryResource {
  public:
   ShiftedMemory(std::unique_ptr<MemoryResource> resource, std::size_t offset)

@@ -48,7 +48,7 @@ def swapped(match):
     return other[match[1]].join(match[0].rsplit(match[1], 1))
 
 
-# (kind, what is found in device code, what stands there instead); a place is mutated once by a rule.
+# (kind, pattern in device code, its replacement); a rule mutates a place once.
 RULES = (
     ("barrier", r"__sync(threads|warp)\([^()]*\);", ";"),
     ("copy-wait", r"(wait_for_copies<[^>]*>|commit_copies)\(\);", ";"),
@@ -111,7 +111,7 @@ def mutations_of(file, text):
             taken.add((at, mutated[at:at + 8]))
             begin, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
             line = " ".join(text[begin:end].split())
-            # A line that is there twice: told apart by its count; places in a line: by their column.
+            # The count distinguishes equal lines, the column the places in a line.
             key = f"{line}|{len(text[begin:at].lstrip())}|{after[same:]}"
             seen[key] += 1
             changed = " ".join(mutated[begin:end + len(mutated) - len(text)].split())

@@ -1,4 +1,4 @@
-// What is said where there is no device, or one that cannot be used.
+// The error without a device, or with one that cannot be used.
 #include <gtest/gtest.h>
 
 #include "engine/backend/cuda/runtime/bf16_bits.hpp"
@@ -51,7 +51,7 @@ TEST(UnusableDevice, IsToldTheMinimumOrHowToBuildForIt) {
 }
 
 TEST(OldDevice, RoundsToBf16WithIntegersOnce) {
-  // Of every upper half the ties, their neighbours and the ends; sm_75 has no conversion.
+  // For every upper half the ties, their neighbours and the ends; sm_75 has no conversion.
   for (std::uint32_t upper = 0; upper < 0x10000; ++upper)
     for (const std::uint32_t lower : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
       const std::uint32_t bits = upper << 16 | lower;

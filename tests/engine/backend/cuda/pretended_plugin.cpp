@@ -20,7 +20,7 @@ std::string pretended() {
   return name == nullptr ? "hopper" : name;
 }
 
-/// As many as the environment's FP16LAB_PRETENDED_DEVICES says.
+/// The environment's FP16LAB_PRETENDED_DEVICES sets the number.
 CudaStatus pretended_devices() {
   CudaStatus status;
   status.built = true;

@@ -155,7 +155,7 @@ TEST_F(CudaPrograms, TheParametersOfTheCallAreCopied) {
   ScalarProgram program = scalar_program("optimizer.advance_steps", &optim::advance_steps_program,
                                          optim::AdvanceSteps{.optimizer = 5, .beta1 = 0.5f, .beta2 = 0.25f});
   const auto recorded = device->record([&] { device->run(program, step); });
-  program.parameters = {};  // whoever replays has none of them
+  program.parameters = {};  // a replay has none of them
   recorded->replay();
   recorded->replay();
   StepState expected;

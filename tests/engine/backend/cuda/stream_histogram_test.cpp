@@ -18,7 +18,7 @@
 namespace fp16lab::engine::test {
 namespace {
 
-/// Of a row, as Python reads it (python/fp16lab/torch/device_counts.py).
+/// The histogram of a row, as Python reads it (python/fp16lab/torch/device_counts.py).
 ExponentHistogram histogram_of(const std::vector<std::uint64_t>& row) {
   ExponentHistogram histogram;
   const auto next =

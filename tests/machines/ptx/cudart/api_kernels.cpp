@@ -1,5 +1,5 @@
 // CUDA Runtime API: "Execution Control", "Occupancy", and what nvcc's host code calls (crt/host_runtime.h):
-// the registration of kernels, and the launch behind <<<...>>>. A kernel's handle is its host function.
+// the registration of kernels, and the launch under <<<...>>>. A kernel's handle is its host function.
 #include <cuda_runtime_api.h>
 
 #include "tests/machines/ptx/cudart/simulation.hpp"
@@ -24,7 +24,7 @@ void launch(Simulation& simulation, Device& device, const void* kernel, dim3 gri
 
 extern "C" {
 
-// Their prototypes stand in headers that only nvcc reads.
+// Only headers that nvcc reads have their prototypes.
 void** __cudaRegisterFatBinary(void* binary);
 void __cudaRegisterFatBinaryEnd(void** handle);
 void __cudaUnregisterFatBinary(void** handle);
@@ -98,7 +98,7 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** parameters) {
   return on_device("cudaLaunchKernelExC", [=](Simulation& simulation, Device& device) {
     for (unsigned i = 0; i < config->numAttrs; ++i) {
-      // It allows a kernel to begin early; one that begins late is as it says.
+      // It allows a kernel to begin early; one that begins late complies.
       if (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization) continue;
       say("cudaLaunchKernelExC: attribute " + std::to_string(static_cast<int>(config->attrs[i].id)) +
           " is not modelled");

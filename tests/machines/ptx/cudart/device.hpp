@@ -22,7 +22,7 @@ struct Capability {
   int major, minor;
   std::size_t shared_of_multiprocessor;  ///< bytes
   std::size_t shared_opt_in;             ///< most that a block may have
-  std::size_t shared_reserved;           ///< taken from the multiprocessor's for each block besides
+  std::size_t shared_reserved;           ///< also taken from the multiprocessor's for each block
   int threads_of_multiprocessor, blocks_of_multiprocessor;
 };
 /// 75, 80, 86, 89, 90; std::invalid_argument for others.
@@ -31,11 +31,11 @@ const Capability& capability_of(int architecture);
 /// A block's shared memory where a kernel was not given more by cudaFuncSetAttribute.
 inline constexpr std::size_t default_shared_bytes = 48 * 1024;
 
-/// Executes kernels: the PTX machine, or what a test puts in its place.
+/// Executes kernels: the PTX machine, or a test's replacement.
 class KernelExecutor {
  public:
   virtual ~KernelExecutor() = default;
-  /// Of the texts; a device executes those of its own and of older architectures.
+  /// The texts' architecture; a device executes those of its own and of older architectures.
   virtual int architecture() const = 0;
   virtual bool has(std::string_view mangled_name) const = 0;
   /// nullptr: no text has it. Decodes it.
@@ -69,7 +69,7 @@ class Device {
   std::byte* allocate(std::size_t bytes);
   void free(std::byte* address);
   std::size_t free_bytes() const { return settings_.memory_bytes - taken_; }
-  /// Does [address, address + bytes) lie in one allocation?
+  /// Is [address, address + bytes) in one allocation?
   bool owns(const void* address, std::size_t bytes) const;
   /// DeviceFault, unless it still does when a copy is executed.
   void require_owned(const char* what, const void* address, std::size_t bytes) const;
@@ -93,7 +93,7 @@ class Device {
   Stream& default_stream() { return *streams.front(); }
   /// All streams that do not capture.
   void synchronize();
-  /// Nothing once the device has failed.
+  /// Does nothing once the device has failed.
   void perform(const Operation& operation);
   /// cudaSuccess, or why every call fails.
   cudaError_t failure() const { return failure_; }

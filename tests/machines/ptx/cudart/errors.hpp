@@ -33,7 +33,7 @@ class DeviceFault : public std::runtime_error {
   cudaError_t error_;
 };
 
-/// The error that CUDA has for what the PTX machine says of a kernel.
+/// The error that CUDA has for the PTX machine's fault in a kernel.
 cudaError_t error_of_fault(FaultKind kind);
 
 /// One line on stderr.

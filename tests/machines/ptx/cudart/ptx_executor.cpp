@@ -28,7 +28,7 @@ Order order_of_environment() {
                               ": expected ascending, descending or scrambled");
 }
 
-/// On, unless somebody wants to see what is behind a race.
+/// On, unless the user turns the watch off to see what comes after a race.
 bool races_of_environment() {
   const char* const text = std::getenv("FP16LAB_PTX_RACES");
   const std::string_view races = text == nullptr ? "on" : text;
@@ -49,8 +49,8 @@ std::uint32_t largest_grid_of_environment() {
   return static_cast<std::uint32_t>(blocks);
 }
 
-/// What every launch of a matrix product does instead, by FP16LAB_PTX_PLANT: a fault on purpose, so that
-/// tests see who notices it. true: nothing, and the launch is left out.
+/// Plants a fault in every launch of a matrix product, by FP16LAB_PTX_PLANT, so that tests see which check
+/// notices it. true: the launch is to be left out.
 bool planted(std::string_view kernel) {
   const char* const text = std::getenv("FP16LAB_PTX_PLANT");
   const std::string_view kind = text == nullptr ? "" : text;

@@ -60,7 +60,8 @@ class Event : public std::enable_shared_from_this<Event> {
  public:
   Event(Device& device, bool timing) : device_(&device), timing_(timing) {}
 
-  /// Behind what `stream` was given so far. While the stream captures, nothing happens; then no one may wait.
+  /// Records after the work that `stream` has so far. While the stream captures, this does nothing; then no
+  /// one may wait.
   void record(const std::shared_ptr<Stream>& stream);
   /// Waits; at once where nothing was recorded.
   void synchronize();

@@ -96,7 +96,7 @@ const KernelFacts& Simulation::kernel(const void* host_function) {
 void Simulation::require_texts_of_the_program(Device& device) const {
   struct Unit {
     std::size_t kernels = 0, missing = 0;
-    std::string first;  // of the missing ones, by name
+    std::string first;  // the first missing one by name
   };
   std::map<const void*, Unit> units;
   for (const auto& [host_function, kernel] : registered) {

@@ -65,12 +65,12 @@ struct ThreadState {
 /// What a program has registered of a kernel.
 struct RegisteredKernel {
   std::string name;  ///< mangled
-  const void* unit;  ///< handle of the source that it stands in, with all other kernels of that source
+  const void* unit;  ///< handle of its source, shared by all kernels of that source
 };
 
 class Simulation {
  public:
-  /// Set from the environment when it is first asked; it lives as long as the process.
+  /// The first call reads the environment; the object exists as long as the process.
   static Simulation& instance();
   static ThreadState& thread();
   /// Forgets devices, handles and memory; for tests. Registered kernels stay.
@@ -85,11 +85,11 @@ class Simulation {
   std::map<const void*, std::size_t> page_locked;                ///< bytes by address
   std::unordered_map<const void*, RegisteredKernel> registered;  ///< by host function
 
-  /// Refusal: there is none.
+  /// Refusal if there is none.
   Device& current();
   /// The one that has [address, address + bytes); nullptr.
   Device* owner(const void* address, std::size_t bytes) const;
-  /// Of the current device's default stream too.
+  /// Accepts the current device's default stream too.
   std::shared_ptr<Stream> stream(cudaStream_t handle);
   const KernelFacts& kernel(const void* host_function);
   /// Refusal (cudaErrorInvalidKernelImage) and a line on stderr, if the texts have some kernels of a source

@@ -22,7 +22,7 @@ const std::string good_npy = npy("<f4", "(2,)", two_numbers);  // 136 bytes: a h
 
 struct Damage {
   std::string bytes;
-  std::string error;  ///< behind "PATH: "
+  std::string error;  ///< after "PATH: "
 };
 
 std::string changed(std::string bytes, std::size_t offset, const std::string& replacement) {

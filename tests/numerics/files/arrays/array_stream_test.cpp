@@ -106,7 +106,7 @@ std::pair<std::string, std::string> both(const ArrayFile& a, const ArrayFile& b)
 }
 
 TEST_F(ArrayStream, TwoArraysSideBySideInRowMajorOrder) {
-  // Of shape (2, 3, 2), the numbers 0 to 11: as big-endian int16 columns first, as float rows first.
+  // The numbers 0 to 11 in shape (2, 3, 2): as big-endian int16 columns first, as float rows first.
   std::string columns, rows, words, swapped;
   for (int k = 0; k < 2; ++k)
     for (int j = 0; j < 3; ++j)
@@ -128,7 +128,7 @@ TEST_F(ArrayStream, TwoArraysSideBySideInRowMajorOrder) {
   for (std::size_t i = 0; i < small.size(); ++i) small[i] = static_cast<char>(i * 5 % 241);
   const std::string shape = "(" + std::to_string(many) + ",)";
   write_raw("large.npy", npy("<f8", shape, large));
-  write_raw("small.npy", npy("<f2", shape, small, true));  // of one dimension: no order
+  write_raw("small.npy", npy("<f2", shape, small, true));  // one dimension: no order
   EXPECT_TRUE(both(ArrayFile(folder / "large.npy"), ArrayFile(folder / "small.npy")) ==
               std::pair(large, small));
   EXPECT_THROW(both(a, ArrayFile(folder / "small.npy")), std::invalid_argument);
@@ -289,7 +289,7 @@ TEST_F(ArrayStream, NumbersOfAnyTypeAreReadAsTheyAre) {
   const ArrayFile archive(folder / "r.npz");
   EXPECT_EQ(read(archive, "s"), from_hex("04030201 08070605"));
   EXPECT_EQ(read(archive, "d"), from_hex("04030201 08070605"));
-  // Where the bytes of a stored member lie, nobody needs to ask the archive.
+  // A reader can find the bytes of a stored member without the archive.
   ASSERT_TRUE(archive.arrays()[0].data_offset);
   std::string there(8, '?');
   InputFile(folder / "r.npz")

@@ -33,7 +33,7 @@ class Reading : public Files {
   Reading() { ::alarm(60); }  // a hang is a failure
   ~Reading() override { ::alarm(0); }
 
-  /// A file of that length that takes no room.
+  /// A file of that length that takes no disk space.
   std::filesystem::path sparse(const std::string& name, std::uintmax_t bytes) const {
     write_raw(name, "");
     std::filesystem::resize_file(folder / name, bytes);

@@ -55,7 +55,7 @@ class NewFolderTest : public Files {
     fill(made.made(), "new");
     made.commit(true);
   }
-  /// As nothing had happened, but for an old folder or none.
+  /// Empties the folder; with `old`, an old run is in it.
   void begin(bool old) const {
     for (const auto& entry : std::filesystem::directory_iterator(folder)) std::filesystem::remove_all(entry);
     if (old) fill(run, "old");
@@ -145,7 +145,8 @@ TEST_F(NewFolderTest, WithEverySystemCallRefusedTheOldOrTheNewOneIsThere) {
     }
 }
 
-/// Between two renames a living process has neither folder in the place; nobody takes its work for a dead one's.
+/// Between two renames a living process has neither folder in the place; no other process takes its work for
+/// a dead one's.
 TEST_F(NewFolderTest, TheWorkOfALivingProcessIsLeftAlone) {
   fill(run, "old");
   NewFolder first(run);
@@ -160,7 +161,7 @@ TEST_F(NewFolderTest, TheWorkOfALivingProcessIsLeftAlone) {
   EXPECT_EQ(content(run), "new");
 }
 
-/// Names that look like it but were not made here, and links, are nobody's to delete.
+/// Names that look like it but were not made here, and links, must stay.
 TEST_F(NewFolderTest, OnlyItsOwnPlacesAreDeleted) {
   fill(run, "old");
   for (const char* name : {".run.new-backup1", ".run.new-abcde", ".other.new-abcdef", ".run.new-abc_ef"})

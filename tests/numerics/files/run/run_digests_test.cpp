@@ -1,4 +1,5 @@
-// A run folder, and a replay in it, in which anything at all was changed: it is said, and no verdict takes it.
+// A run folder, and a replay in it, with any change at all: the reader reports the change, and no verdict
+// takes the run.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
@@ -52,7 +53,7 @@ class RunDigests : public Files {
     std::fstream file(folder / name, std::ios::binary | std::ios::in | std::ios::out);
     file.seekp(static_cast<std::streamoff>(at)).put(byte);
   }
-  /// What reading the folder says: an error, damage, notes; empty where it is read as a run to judge.
+  /// The reader's words on the folder: an error, damage, notes; empty where it is read as a run to judge.
   std::string said() const {
     try {
       const RunFolder run = read_run_folder(folder);
@@ -138,7 +139,7 @@ TEST_F(RunDigests, OlderFoldersHaveNoneAndAreReadAsTheyWere) {
   EXPECT_TRUE(read_run_folder(folder).finished());
   std::string steps = read_file(folder / run_file::steps);
   write_raw(run_file::steps, steps.replace(steps.find("1,0.3333"), 8, "1,0.3332"));
-  EXPECT_EQ(said(), "") << "nobody knows";
+  EXPECT_EQ(said(), "") << "no digest shows the change";
 }
 
 TEST_F(RunDigests, TheDigestsAreThoseOfSha256sum) {

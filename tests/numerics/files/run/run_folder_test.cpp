@@ -430,7 +430,7 @@ TEST_F(RunFolderTest, WhatARunWroteAndTheFolderLacksIsNamed) {
                                     "overflows.jsonl is missing, with 1 rows"));
   EXPECT_FALSE(whole());
 
-  // Nobody counted the rows of a run that was killed; but it made its files before its first step.
+  // A killed run has no row counts; but it made its files before its first step.
   write(std::nullopt);
   EXPECT_THAT(damage(), IsEmpty());
   cut(run_file::histograms);

@@ -1,4 +1,4 @@
-// Continuing run folders: names of checkpoints, cuts of line files, and what killed writers leave behind.
+// Continuing run folders: names of checkpoints, cuts of line files, and remains of killed writers.
 #include "numerics/files/run/run_resume.hpp"
 #include "numerics/files/disk/read_file.hpp"
 
@@ -152,7 +152,7 @@ TEST_F(RunResume, WhatDoesNotBelongTogetherIsRefusedAndLeftAlone) {
 /// Every line before the checkpoint's step, of every file: without it, damaged, and twice.
 TEST_F(RunResume, RowsWrittenBeforeTheCheckpointAreAllThereOrTheirFileAndLineAreNamed) {
   write_run("torn");
-  // Behind step 9: the evaluations up to step 8, two histograms a step, overflows of the steps 3, 6 and 9.
+  // After step 9: the evaluations up to step 8, two histograms a step, overflows of the steps 3, 6 and 9.
   const RunRows written{.steps = 9, .evaluations = 8, .histograms = 18, .overflows = 3};
   EXPECT_EQ(find_cut(folder, 9, 109, written).rows(), written);
   EXPECT_EQ(parse_run_rows(to_json(written)), written);
@@ -226,7 +226,7 @@ TEST_F(RunResume, RowsThatContradictThemselvesAreRefusedWithTheirPlace) {
 }
 
 TEST_F(RunResume, AFileWithoutRowsBeginsAnewWithItsHeader) {
-  // Behind step 1 nothing was evaluated yet.
+  // After step 1 there is no evaluation yet.
   const RunRows written{.steps = 1, .evaluations = 0, .histograms = 2, .overflows = 0};
   for (const bool missing : {true, false}) {
     remove_run(folder);

@@ -1,4 +1,4 @@
-// What the PTX machine's CUDA runtime says of its devices, which launches it refuses, and how it fails: as
+// What the PTX machine's CUDA runtime reports of its devices, which launches it refuses, and how it fails: as
 // CUDA documents it for compute capabilities 7.5, 8.0 and 9.0.
 #include "tests/engine/backend/cuda/ptx/cudart_support.hpp"
 
@@ -172,10 +172,10 @@ TEST_F(CudartFailure, OfAKernelShowsAtTheNextWaitAndStays) {
     throw Fault(FaultKind::bounds, "wrong: 4 bytes are outside of all allocations");
   });
   EXPECT_EQ(launch("wrong", nullptr, 0), cudaSuccess);
-  EXPECT_EQ(note(1), cudaSuccess) << "nobody knows yet";
+  EXPECT_EQ(note(1), cudaSuccess) << "no call has seen the error yet";
   EXPECT_THAT(say(cudaErrorIllegalAddress),
               AllOf(HasSubstr("device 0: wrong: 4 bytes are outside"), testing::EndsWith("\n")));
-  EXPECT_THAT(noted_, IsEmpty()) << "nothing is done behind it";
+  EXPECT_THAT(noted_, IsEmpty()) << "no later work is done";
   void* address = nullptr;
   EXPECT_EQ(cudaMalloc(&address, 4), cudaErrorIllegalAddress);
   EXPECT_EQ(note(2), cudaErrorIllegalAddress);

@@ -122,7 +122,7 @@ WarpKernel multiplying(const Shape& shape) {
   return kernel;
 }
 
-/// Row (or column) and k of element i of register r, by the tables of PTX ISA 9.7.14.5.8: of A and of B.
+/// Row (or column) and k of element i of register r in A and in B, by the tables of PTX ISA 9.7.14.5.8.
 struct Place {
   int outer, k;
 };
@@ -130,7 +130,7 @@ Place place_in_a(const Shape& shape, int lane, int r, int i) {
   const int group = lane >> 2, thread = lane % 4;
   if (shape.dtype == DType::tf32)  // a0: (g, t), a1: (g + 8, t), a2: (g, t + 4), a3: (g + 8, t + 4)
     return {r == 0 || r == 2 ? group : group + 8, r < 2 ? thread : thread + 4};
-  const int a = 2 * r + i;  // a0, a1, ..: of all elements
+  const int a = 2 * r + i;  // a0, a1, ..: over all elements
   return {a < 2 || (a >= 4 && a < 6) ? group : group + 8, thread * 2 + (a & 1) + (a < 4 ? 0 : 8)};
 }
 Place place_in_b(const Shape& shape, int lane, int r, int i) {

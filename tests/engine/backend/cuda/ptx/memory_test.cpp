@@ -90,7 +90,7 @@ TEST(PtxMemory, SharedMemoryBeginsAsPoisonInEveryBlock) {
                      .blocks = 2,
                      .dynamic_shared_bytes = 16};
   EXPECT_EQ(static_cast<std::uint32_t>(kernel.run()[1]), 0xa0a0a0a0u);
-  // Dynamic shared memory lies behind the static one, at its alignment: 32 + 16 bytes.
+  // Dynamic shared memory follows the static one, at its alignment: 32 + 16 bytes.
   kernel.body = "st.shared.v4.u32 [more], {%r0, %r0, %r0, %r0}; st.shared.u32 [more+16], %r0;";
   EXPECT_THAT(kernel.fault(), HasSubstr("at byte 48 of shared memory; the block has 48 bytes"));
 }
@@ -171,7 +171,7 @@ TEST(PtxRaces, OrderedOrSeparateAccessesAreNone) {
 }
 
 TEST(PtxRaces, ReadersOfEveryWarpAreRemembered) {
-  // All threads read; then one of them writes without a barrier. Whoever it is, it races with another.
+  // All threads read; then one of them writes without a barrier, and races with another.
   for (const std::uint32_t writer : {0u, 31u, 32u, 95u}) {
     SmallKernel kernel{
         .body = fmt::format(
@@ -255,7 +255,7 @@ TEST(PtxCopies, ArriveNoSooner) {
   EXPECT_THAT(faults("bar.sync 0;" + others + wait), HasSubstr("on its way"));
   EXPECT_THAT(faults(wait + "bar.sync 0;" + others), IsEmpty());
   EXPECT_THAT(faults("", false), HasSubstr("a thread ends before a copy"));
-  // What is copied is what memory holds at the end.
+  // The copy has what memory holds at the end.
   SmallKernel late{
       .body =
           "setp.ne.s32 %p1, %r0, 0; @%p1 ret;" + copying("16") +

@@ -1,4 +1,4 @@
-// What is read, what is refused, and all kernels of the back end.
+// Which modules the machine reads, which it refuses, and all kernels of the back end.
 #include <cstdlib>
 
 #include "tests/engine/backend/cuda/ptx/small_kernel.hpp"

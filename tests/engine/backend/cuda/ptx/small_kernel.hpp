@@ -17,7 +17,7 @@
 namespace fp16lab::engine::ptx {
 
 /// Around `body`: registers %p %h %r %d %f %e (predicates, 16, 32 and 64 bits, FP32, FP64), of which %r0 is
-/// the thread, %d0 the thread's 8 bytes of the output, and %d1 the input. `declarations` stand before the
+/// the thread, %d0 the thread's 8 bytes of the output, and %d1 the input. `declarations` come before the
 /// kernel, `variables` in it.
 struct SmallKernel {
   std::string body = {};
@@ -73,7 +73,7 @@ struct SmallKernel {
     kind_of_fault = {};
     return {};
   }
-  /// Of the last fault.
+  /// The kind of the last fault.
   std::optional<FaultKind> kind_of_fault = {};
 };
 

@@ -23,13 +23,13 @@ class Symbolic final : public Terms {
   /// An fma, or a block of mma.sync (which counts as one): `operands[0]` plus all products, by one rounding.
   /// Or another operation on its operands.
   struct Term {
-    std::string_view opcode;  ///< of the table: "fma", "add", "cvt"
+    std::string_view opcode;  ///< from the table: "fma", "add", "cvt"
     Type type;
     std::uint64_t operands[2] = {};
     std::size_t first_product = 0, product_count = 0;
   };
   /// Handles of 32 bits begin here, those of 16 bits at their sixteenth: no zero, no NaN and no infinity.
-  /// Tags have to lie below: up to 1fffffff, or up to 1fff for 16 bits.
+  /// Tags have to be below: up to 1fffffff, or up to 1fff for 16 bits.
   static constexpr std::uint32_t first_handle = 0x20000000, first_half_handle = 0x2000;
 
   std::uint64_t operate(std::string_view opcode, Type to, Type from,

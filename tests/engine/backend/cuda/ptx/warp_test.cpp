@@ -56,7 +56,7 @@ TEST(PtxBranches, ExitEndsLanesOnly) {
   EXPECT_EQ(static_cast<std::uint32_t>(slots[7]), 5u);
 }
 
-// Thread t stores t, and reads that of thread n - 1 - t behind the barrier.
+// Thread t stores t, and reads that of thread n - 1 - t after the barrier.
 constexpr const char* reversal =
     "shl.b32 %r2, %r0, 2; mov.u32 %r3, cells; add.s32 %r4, %r3, %r2; st.shared.u32 [%r4], %r0; {}"
     "mov.u32 %r5, %ntid.x; shl.b32 %r5, %r5, 2; add.s32 %r5, %r5, %r3; sub.s32 %r5, %r5, %r2; ld.shared.u32 "
@@ -87,7 +87,7 @@ TEST(PtxBarriers, AMissingOneIsARace) {
 }
 
 TEST(PtxBarriers, TwoPlacesAreAFaultThatNamesBoth) {
-  // Of two warps, and of two lanes of one.
+  // The places belong to two warps, and to two lanes of one.
   for (const char* bound : {"32", "5"}) {
     SmallKernel kernel{
         .body = fmt::format("setp.lt.u32 %p1, %r0, {}; @%p1 bra $first; \nbar.sync 0;\n bra $end; $first: \n"

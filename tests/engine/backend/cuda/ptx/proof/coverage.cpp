@@ -21,7 +21,7 @@ struct Tile {
   std::int64_t in_pipeline() const { return stages * 64 / (operands == "float" ? 4 : 2); }
 };
 
-/// False for the epilogue behind a library's products.
+/// False for the epilogue after a library's products.
 bool read_tile(const std::string& name, Tile& tile) {
   static const std::regex mma(R"(^(?:Mma|Gather)Tile<(\w+), (\d+), (\d+), \d+, \d+, (\d+)>.*)"),
       fma(R"(^FmaTile<(\d+), (\d+), (\d+)>.*)");

@@ -42,7 +42,7 @@ class Body {
   std::vector<std::string> lines_;
 };
 
-/// Registers in braces number `which` of a line, or what stands at operand `which` without braces.
+/// Registers in braces number `which` of a line, or operand `which` if it has no braces.
 std::string braces(const std::string& line, int which) {
   std::size_t begin = 0;
   for (int i = 0; i <= which; ++i) begin = line.find('{', i == 0 ? 0 : begin + 1);
@@ -81,7 +81,7 @@ const ConvolutionCase planes{.multiplied = DType::f16,
 
 constexpr char step[] = R"(mma\.sync.*\.m16n8k16)";
 
-/// Two steps of one accumulator, the second behind its fragments' load and before the first one's next load.
+/// Two steps of one accumulator, the second after its fragments' load and before the first one's next load.
 void exchange_steps(Body& body) {
   const std::size_t first = body.find(step),
                     second =

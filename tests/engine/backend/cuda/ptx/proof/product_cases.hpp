@@ -27,8 +27,8 @@ struct GemmCase {
 
 enum class ConvolutionVerb : std::uint8_t { forward, input_gradient, weight_gradient };
 
-/// x (images, inputs, height, width), weight (outputs, inputs / groups, taps); the verb says which of the
-/// three is made.
+/// x (images, inputs, height, width), weight (outputs, inputs / groups, taps); the verb decides which of the
+/// three is the result.
 struct ConvolutionCase {
   ConvolutionVerb verb = ConvolutionVerb::forward;
   DType multiplied = DType::f16;
@@ -53,7 +53,7 @@ struct Proof {
   std::int64_t outputs = 0, products = 0;
 };
 
-/// The epilogue behind a library's products (library/gemm.cu), whose accumulators are tags: no library runs
+/// The epilogue after a library's products (library/gemm.cu), whose accumulators are tags: no library runs
 /// here, so the kernel is launched as CudaBackend::library_gemm does.
 struct LibraryEpilogueCase {
   DType operands = DType::f16;

@@ -34,7 +34,7 @@ std::vector<std::byte> Tagged::bytes() const {
   return bytes;
 }
 
-// Where no two tags, and no tag and handle of a term, may be the same pattern: 16-bit ones lie below 2^16
+// Where no two tags, and no tag and handle of a term, may be the same pattern: 16-bit ones are below 2^16
 // and, widened from BF16, are multiples of 2^16 without the values at which handles begin; TF32 ones are
 // multiples of 2^13 above 2^16; those of FP32 are odd and above 2^16.
 const Tagged& Tags::make(const std::string& name, const Shape& shape, DType dtype, bool tf32) {

@@ -1,4 +1,4 @@
-// What ctest tells the proof.
+// The settings that ctest passes to the proof.
 #pragma once
 
 #include <cstdlib>

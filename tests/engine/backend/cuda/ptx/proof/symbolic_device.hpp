@@ -17,8 +17,8 @@ namespace fp16lab::engine::ptx::test {
 /// into large tiles. One at a time; FP16LAB_CUDA_PLUGIN names the library.
 class SymbolicDevice {
  public:
-  /// Of compute capability architecture / 10, whose kernels are these texts'. DeviceUnavailable with the back
-  /// end's words.
+  /// A device of compute capability architecture / 10 with the kernels of these texts. DeviceUnavailable with
+  /// the back end's words.
   SymbolicDevice(int architecture, const Texts& texts);
   ~SymbolicDevice();
   SymbolicDevice(const SymbolicDevice&) = delete;
@@ -42,7 +42,7 @@ class SymbolicDevice {
   std::unique_ptr<Backend> backend_;
 };
 
-/// Is this a kernel that makes outputs of products: their tiles, or the epilogue behind a library's products?
+/// Does this kernel make outputs of products: their tiles, or the epilogue after a library's products?
 bool makes_products(std::string_view mangled_name);
 /// "MmaTile<f16, 64, 64, 32, 32, 4>, MatrixSource<f16, along_k, aligned>, ...", from a mangled name.
 std::string short_name(const std::string& mangled_name);
