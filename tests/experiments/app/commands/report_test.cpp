@@ -44,7 +44,7 @@ TEST_F(Follow, WritesThePageAnewAsRowsComeAndEndsWithTheRuns) {
   writer.append(StepRow{.step = 1, .loss = 0.5});
   testing_support::Spawned program = follow();
   ASSERT_TRUE(soon([&] { return !page().empty(); }));
-  EXPECT_THAT(page(), HasSubstr("id=\"follow\" data-seconds=\"1\""));
+  EXPECT_THAT(page(), HasSubstr("\"follow\":1,"));
   EXPECT_THAT(page(), Not(HasSubstr("0.015625")));
   writer.append(StepRow{.step = 2, .loss = 0.015625});
   EXPECT_TRUE(soon([&] { return page().find("0.015625") != std::string::npos; })) << "the new row";
@@ -55,17 +55,17 @@ TEST_F(Follow, WritesThePageAnewAsRowsComeAndEndsWithTheRuns) {
   const testing_support::Finished finished = program.wait();
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   EXPECT_THAT(finished.out, HasSubstr("report.html\n"));
-  EXPECT_THAT(page(), Not(HasSubstr("id=\"follow\"")));
+  EXPECT_THAT(page(), HasSubstr("\"follow\":0,"));
 }
 
 TEST_F(Follow, AnInterruptedOneLeavesAPageThatStandsStill) {
   RunWriter writer(path("runs/one"), manifest());
   writer.append(StepRow{.step = 1, .loss = 0.5});
   testing_support::Spawned program = follow();
-  ASSERT_TRUE(soon([&] { return page().find("id=\"follow\"") != std::string::npos; }));
+  ASSERT_TRUE(soon([&] { return page().find("\"follow\":1,") != std::string::npos; }));
   program.signal(SIGINT);
   EXPECT_EQ(program.wait().exit_code, 0);
-  EXPECT_THAT(page(), Not(HasSubstr("id=\"follow\"")));
+  EXPECT_THAT(page(), HasSubstr("\"follow\":0,"));
 }
 
 }  // namespace
