@@ -153,8 +153,8 @@ Damage is one line, and a way out; a refused resumption changes nothing. A damag
   > resume damaged --set train.steps=$((step + 6)); begin whole5 train.steps=$((step + 6)) checkpoint.keep=0
   $ steps_of damaged > a; steps_of whole5 | cmp - a
 
-Damage to what was written before it: a continued run would hide the hole for good. What came after it may be lost:
-the run repeats it.
+Damage to what was written before it: a continued run would hide the hole for good. What came after it may be
+lost: the run repeats it.
 
   $ interrupted lines observe.explain_overflow=true; cp lines/manifest.json before
   $ line() { failed train --resume -o lines --quiet |
