@@ -24,9 +24,8 @@ const std::filesystem::path sources = FP16LAB_SOURCE_DIR;
 
 /// A line of code, or a piece of it in a sentence, that calls a program of the build.
 struct Shown {
-  std::string line;  ///< as typed in the root of the sources
-  std::string
-      command;  ///< program and arguments; what follows a pipe or a semicolon is another command
+  std::string line;     ///< as typed in the root of the sources
+  std::string command;  ///< program and arguments; what follows a pipe or a semicolon is another command
   bool operator==(const Shown&) const = default;
 };
 
