@@ -26,11 +26,11 @@ inline constexpr std::int64_t largest_count = 9007199254740991;  ///< doubles ho
 
 /// What completion offers where a value is wanted.
 struct Offer {
-  std::function<std::vector<std::string>()> words = {};  ///< "KEY=" among them wants a value behind it
+  std::function<std::vector<std::string>()> words = {};  ///< "KEY=" among them needs a value after it
   bool folders = false, runs = false;                    ///< folders; of them, run folders as a whole
   std::vector<std::string> files = {};                   ///< by the ends of their names; "": any
 };
-/// Of an option, or an argument; where nothing is said, nothing is offered.
+/// The offers of options and arguments; one without an entry offers nothing.
 using Offers = std::map<const CLI::Option*, Offer>;
 
 Offer offer_words(std::vector<std::string> words);
@@ -90,7 +90,7 @@ class Options {
 /// --threads and --quiet change no result, so every program takes them.
 struct CommonUse {
   std::string config = {};
-  bool bare_config = false;  ///< may the file also stand without --config?
+  bool bare_config = false;  ///< may the file also come without --config?
   std::string set = {};
   std::string set_type = "KEY=VALUE";
   std::function<Offer()> set_offer = offer_settings;
@@ -128,7 +128,7 @@ void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use)
 /// "-inf" and "-.5" are values and no options.
 std::vector<std::string> with_values_last(const CLI::App& app, std::vector<std::string> arguments);
 
-/// A usage error for the first argument that is not UTF-8: what runs are told goes into JSON, which is.
+/// A usage error for the first argument that is not UTF-8: what runs are given goes into JSON, which is.
 void require_utf8(const std::vector<std::string>& arguments);
 
 /// The options as given, or their defaults.

@@ -6,8 +6,8 @@
 namespace fp16lab::experiments {
 
 /// The commit of the sources when it was built. Where the program's own had changed since that commit,
-/// "-dirty-" and eight digits of a digest of the changes are appended, so that two such builds can be told
-/// apart. "unknown" outside git.
+/// "-dirty-" and eight digits of a digest of the changes are appended, so that two such builds differ.
+/// "unknown" outside git.
 std::string git_hash();
 std::string compiler_name();  ///< "GCC 12.2.0"
 /// What `program` answers to --version, without the end of the line: "exp_underflow 0.3.0 (0123456789ab, GCC

@@ -36,7 +36,7 @@ namespace fs = std::filesystem;
 /// Lines of an answer.
 struct Completions {
   std::string begun;                 ///< what is there of the word
-  std::string before = {};           ///< what stands before the value in that word: "--config="
+  std::string before = {};           ///< what comes before the value in that word: "--config="
   std::set<std::string> lines = {};  ///< without doubles
   bool paths = false, open = false;
 
@@ -322,7 +322,7 @@ const Experiment* experiment_called(std::span<const Experiment> experiments, std
   return found == experiments.end() ? nullptr : &*found;
 }
 
-/// What could stand in the place of the last of `words` (after the program's name; the last may be empty):
+/// What could take the place of the last of `words` (after the program's name; the last may be empty):
 ///   CANDIDATE [TAB what it is]     as a whole word, beginning with what is there of it
 ///   :paths                         the candidates are paths: shells quote them and add a slash to folders
 ///   :open                          no blank after the candidates, because there is more to come
@@ -399,7 +399,7 @@ class Program {
     } catch (const CLI::Success&) {
       throw;
     } catch (const CLI::ParseError& error) {
-      refuse_all_extras();  // an unknown option is the likelier mistake behind "value missing"
+      refuse_all_extras();  // an unknown option is the likelier cause of "value missing"
       const std::vector<CLI::App*> chosen = app_.get_subcommands();
       if (chosen.empty() || dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) throw;
       usage_error(fmt::format("{}; fp16lab {} --help says what it takes", usage_text(error),

@@ -24,7 +24,7 @@ struct Experiment {
 };
 
 /// The main function of an experiment with a program of its own. It gets the folder and the configuration
-/// filled in; what is written where is said on stderr first.
+/// filled in; stderr first says what is written where.
 int experiment_main(int argc, char** argv, const Experiment& experiment);
 
 /// The whole fp16lab program. Called as exp_NAME it is that experiment. Errors are one line on stderr; the

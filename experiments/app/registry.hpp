@@ -1,4 +1,4 @@
-// The names that users may type, asked from the rooms that own them.
+// The names that users may type, asked from the modules that own them.
 #pragma once
 
 #include <string>

@@ -43,7 +43,7 @@ class Watcher final : public engine::Tap {
   RunWriter* writer_;
 };
 
-/// Of this process, where one thread works: others on the machine then count little. Else wall-clock time.
+/// Process time where one thread works: others on the machine then count little. Else wall-clock time.
 double now(int threads) {
   timespec time{};
   clock_gettime(threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);

@@ -16,7 +16,7 @@ struct Vector {
   std::uint32_t c = 0;
 };
 
-/// Vectors as text. "{i}" in it stands for each of the numbers, "{j}" for each number above that up to 7.
+/// Vectors as text. "{i}" in it means each of the numbers, "{j}" for each number above that up to 7.
 struct VectorRow {
   std::string id;
   /// "0: 2^-25, last: -2^-41, all: -0*1": places along k and their products. A power of two has half of its
@@ -130,7 +130,7 @@ inline const std::vector<QuestionRow>& question_rows() {
          vectors.push_back({"V53b", "0: 2^-11, 1: 2^-14", "1"});
          return vectors;
        }()},
-      // What wgmma makes of the accumulator that it was told not to read.
+      // What wgmma makes of the accumulator that it must not read.
       {"P10",
        {"wgmma.m64n8k16.f32.f16", "wgmma.m64n8k16.f16.f16", "wgmma.m64n8k32.f32.e4m3"},
        {{"P10-nan", "0: 1*1, 1: 1*1", "nan"},
@@ -205,7 +205,7 @@ inline std::vector<Vector> vectors_of(const QuestionRow& question, const Instruc
   return vectors;
 }
 
-/// One tile a vector, which stands in every row and column: the same output m x n times.
+/// One tile per vector, which is in every row and column: the same output m x n times.
 inline Tiles tiles_of(const Instruction& in, const std::vector<Vector>& vectors) {
   Tiles tiles{vectors.size(), {}, {}, {}};
   for (const Vector& vector : vectors) {

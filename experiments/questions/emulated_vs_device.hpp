@@ -98,7 +98,7 @@ struct LockstepOptions {
 Lockstep run_lockstep(const RunConfig& config, const std::string& row, int threads,
                       std::unique_ptr<engine::Backend> device, const LockstepOptions& options);
 
-// What a comparison leaves behind.
+// What a comparison leaves.
 
 /// One line: "200 steps, no difference", or "step 3: loss differs: ...; first tensor: ...".
 std::string summary_of(const Lockstep& lockstep);

@@ -33,7 +33,7 @@ using Half = SmallFloat<Binary16>;
 /// The loss scales of the paper's networks: 1, 8 (SSD), 128 (bigLSTM), 1024 (translation), 32K (the guide).
 constexpr int paper_log2_scales[] = {0, 3, 7, 10, 15};
 /// Figure 2b: weight gradients of a speech model, times the learning rate (what the text calls updates);
-/// about 5 % of all lie below 2^-24.
+/// about 5 % of all are below 2^-24.
 constexpr double speech_updates_below_subnormal_percent = 5;
 
 void count(UpdateStudy& study, const std::vector<float>& before, const std::vector<float>& after) {

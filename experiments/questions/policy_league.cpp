@@ -31,7 +31,7 @@ using Asked = Question<League>;
 using Replays = std::vector<ReplayedPolicy>;
 
 constexpr std::string_view league_reference = "fp32", league_ours = "lost-mass", league_peer = "torch";
-/// Why the initial scale of layers: layerwise and groups want to be told which layers there are.
+/// Why the initial scale of layers: layerwise and groups need to know which layers there are.
 constexpr std::string_view league_groups = "[\"*=2^8\"]";
 
 std::string scale_variant(int log2_scale) { return fmt::format("fixed-2p{}", log2_scale); }
@@ -420,13 +420,13 @@ Described describe_league(const League& league, std::size_t runs, const std::fil
 constexpr int workloads_needed = 3;
 constexpr double rise_in_binades = 1;
 
-/// a <= b? Not told where bounds overlap.
+/// a <= b? Inconclusive where bounds overlap.
 Verdict at_most(const ReplayInterval& a, const ReplayInterval& b) {
   return a.upper <= b.lower ? Verdict::holds : a.lower > b.upper ? Verdict::fails : Verdict::cannot_tell;
 }
 
-/// Judges "on at least workloads_needed workloads": `yes` and `open` count those of which it holds and cannot
-/// be told.
+/// Judges "on at least workloads_needed workloads": `yes` and `open` count those for which it holds and
+/// is inconclusive.
 Verdict on_enough(int yes, int open) {
   return yes >= workloads_needed         ? Verdict::holds
          : yes + open < workloads_needed ? Verdict::fails

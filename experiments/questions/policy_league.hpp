@@ -46,7 +46,7 @@ struct FixedScale {
   std::vector<double> differences{};
   std::uint64_t steps = 0, skipped = 0;
   int diverged = 0;
-  /// Their mean, and its 95 % interval, told in percent. No mean without any, or where a run diverged.
+  /// Their mean, and its 95 % interval, reported in percent. No mean without any, or where a run diverged.
   std::optional<double> excess() const;
   std::optional<analysis::Interval> interval() const;
   /// Is it overflow that it costs, more than underflow? A tenth of the steps or more were skipped.

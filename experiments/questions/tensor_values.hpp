@@ -1,4 +1,4 @@
-// The elements of a tensor, wherever it lies.
+// The elements of a tensor, wherever it is.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,7 @@
 namespace fp16lab::experiments {
 namespace {
 
-/// The element called `name`, made behind the others where there is none.
+/// The element called `name`, added after the others where there is none.
 template <class Named>
 Named& named(std::vector<Named>& all, std::string Named::*member, const std::string& name) {
   const auto found =

@@ -54,7 +54,7 @@ inline constexpr const char* as_good_criterion =
     "over seeds, all pairs of the sweep one family)";
 
 /// Holds where it is worse than FP32 and than FP32's twin; fails where it is equal to FP32 or better; else,
-/// also where it is worse than FP32 only, it cannot be told. Not run without a pair.
+/// also where it is worse than FP32 only, inconclusive. Not run without a pair.
 Verdict is_worse(const JudgedRow& judged);
 /// Its opposite: fails where it is worse than both, holds where it is equal to FP32 or better.
 Verdict is_as_good(const JudgedRow& judged);

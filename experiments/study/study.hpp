@@ -41,7 +41,7 @@ struct Described {
   std::string text = {};  ///< that stdout shows before the claims
   std::vector<std::pair<std::string, std::string>> files =
       {};                    ///< name and text, written into the output folder
-  std::string undrawn = {};  ///< why figures were not drawn, which is said; empty: they were
+  std::string undrawn = {};  ///< why figures were not drawn, which is printed; empty: they were
 };
 
 /// Writes claims.json into the output folder, if there is one.

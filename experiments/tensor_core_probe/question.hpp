@@ -46,7 +46,7 @@ struct Observation {
   std::uint32_t d = 0;
 };
 
-/// What the device said of a claim. Topic: the probe, "P1", or "R" of random operands. What was measured ends
+/// The device's answer to a claim. Topic: the probe, "P1", or "R" of random operands. What was measured ends
 /// with how the table must change if the claim fails; of an instruction that the device lacks it says so, and
 /// nothing was run. Notes: candidates and observed words, a line each.
 struct Finding {
@@ -63,7 +63,7 @@ struct Settings {
   std::uint64_t random_outputs = 10'000'000;  ///< of each instruction, shared by the distributions
   std::uint64_t conversion_stride = 1;        ///< every n-th FP32 pattern through cvt; odd
   int threads = 1;
-  bool only_criteria = false;  ///< nothing is run: the claims as they stand before the run
+  bool only_criteria = false;  ///< nothing is run: the claims as they are before the run
 };
 
 /// Measures what the claim says, which `body` does, unless only criteria are asked for. What the device

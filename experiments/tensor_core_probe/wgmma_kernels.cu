@@ -6,7 +6,7 @@
 namespace fp16lab::probe {
 namespace {
 
-// After the descriptor of B stand: whether D counts at all (scale-d), +1 for A and B, and for 16-bit formats
+// After the descriptor of B come: whether D counts at all (scale-d), +1 for A and B, and for 16-bit formats
 // that B is not transposed, which means k contiguous.
 #define FP16LAB_WGMMA_F32(PTX, TRANSPOSE_B)                                                                 \
   asm volatile(                                                                                             \
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(warpgroup) wgmma_kernel(DeviceTiles tiles, int
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   execute<number>(d, a, descriptor_of(shared_b), scale_d);
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  // The registers belong to the instruction until the wait: it is told that it writes them.
+  // The registers belong to the instruction until the wait: the constraint says that it writes them.
   asm volatile("wgmma.wait_group.sync.aligned 0;" : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])::"memory");
   for (int i = 0; i < 4; ++i) tiles.d[element(i)] = half ? d[i / 2] >> 16 * (i % 2) & 0xffff : d[i];
 }

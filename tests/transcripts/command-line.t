@@ -22,7 +22,7 @@ Mistyped names are errors with suggestions.
   $ fp16lab train --help | grep -o '^ *--dump-gradients STEP FILE'
     --dump-gradients STEP FILE
 
-Arguments that are no UTF-8, or would write to a terminal, are refused, and nothing is left behind.
+Arguments that are no UTF-8, or would write to a terminal, are refused, and leave nothing.
 
   $ for command in train sweep report hist; do refused $command -c small.toml -o "$(printf 'out\377')"; done
   fp16lab: error: argument 5, 'out\xff', is not UTF-8: expected UTF-8; where it names a file or folder, rename that

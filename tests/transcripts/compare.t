@@ -120,7 +120,7 @@ Both lack the same: equal to each other, but not what the runs recorded.
   Damaged: A: histograms.jsonl is missing, with 18 rows Damaged: B: histograms.jsonl is missing, with 18 rows
   The states of all 40 steps are the same; what was recorded beside them differs. Records are damaged.
 
-Tensors of two seeds: their exponents lie near each other, since it is the same network on the same data.
+Tensors of two seeds: their exponents are near each other, since it is the same network on the same data.
 
   $ fp16lab compare first seed2 --json | of_json 'x["histograms"]["unmatched_rows"]' \
   > '[(t["zeros_a"]["after"] >= t["zeros_a"]["before"], 5 > t["mean_distance"] <= t["largest_distance"])
@@ -129,7 +129,7 @@ Tensors of two seeds: their exponents lie near each other, since it is the same 
   [[true, true], [true, true], [true, true], [true, true], [true, true], [true, true]]
 
 Dumps are compared tensor by tensor, in the order of A. 1/3 in FP16 is 3555, 1 is 3c00 and its second
-neighbour 3c02: what a cast alone explains is told from what it does not.
+neighbour 3c02: compare separates what a cast alone explains from the rest.
 
   $ arrays wide.npz 'z=<f4 1,2 1/3 -2' 'a=<f4 2 1 1/3' 'module.b=<f4 1 5' 'ids=<i2 2 hex 01000200' \
   > 'mine=<f4 1 1'

@@ -135,8 +135,8 @@ and numbers for programs.
   loss scale 2^40, shown in FP16 at 2^40
   40
 
-The casts of the whole run are told first, and as many as its file says. What is said of all tensors is said
-so where some are left out.
+The casts of the whole run come first, as many as its file says. A sentence about all tensors says so where
+some are left out.
 
   $ small low --set train.steps=4 --set scaler.policy=fixed --set scaler.initial_scale=2^-14
   $ fp16lab hist low --scale 2^9 --all | grep -o '^Casts.*zero, most in\|The casts of.*: '

@@ -1,4 +1,4 @@
-`fp16lab hist FILE` counts where the values of a dump lie in a format, and says first what is wrong.
+`fp16lab hist FILE` counts where the values of a dump are in a format, and says first what is wrong.
 
   $ . "$TESTDIR/setup.sh"
 
@@ -91,7 +91,7 @@ kept of a small tensor follows its values.
   Nothing to fix: every value is finite, and every tensor fits.
   Nothing to fix: every value is finite, and every tensor fits.
 
-Arrays of all files are listed, and what is left out is said: alphabetically within a pattern, every file
+hist lists arrays of all files, and names what it leaves out: alphabetically within a pattern, every file
 once.
 
   $ arrays a.npz "w=<f8 8F $eight" 'b=<f2 2 hex 003c 0100' 'n=<i8 1 hex 0000000000000000' t.safetensors \
@@ -175,7 +175,7 @@ Tensors are chosen by name: a name, what begins with it and a point, or a patter
   fp16lab: error: --exclude *.weigth: no tensor has such a name; there are fc1.bias, fc1.weight, fc10.weight, fc2.weight
   fp16lab: error: nothing is left to count: --include names tensors, --exclude leaves some out
 
-Of a dump of this program only the gradients are counted. An older one says it by its own keys, and by names,
+In a dump of this program hist counts gradients only. An older one says it by its own keys, and by names,
 and gradients that were still scaled carry their scale; the same names in anybody's file are gradients.
 
   $ small run --dump-gradients 2 step.safetensors
@@ -248,8 +248,8 @@ moves it by 2^5, where it is lost.
   $ grep -o 'Gradient magnitudes in BF16' both/hist-g-npy-bf16.figure.json
   Gradient magnitudes in BF16
 
-PyTorch's own files are told how to convert; what is told is a command that people paste. Names cannot write
-to the terminal.
+For PyTorch's own files hist prints a command that converts them, for people to paste. Names cannot write to
+the terminal.
 
   $ $python -c 'import zipfile
   > for name in "m.pt", "$(touch x)\x27\n.pt":

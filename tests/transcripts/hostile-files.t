@@ -160,8 +160,8 @@ which the words of this program would be lost.
   ls: cannot access 'new': No such file or directory
   [2]
 
-Errors of the system are said in our words, whatever is asked for: names that are too long, below a file,
-empty.
+The program reports the system's errors in its own words, for any request: names that are too long, below a
+file, empty.
 
   $ : > file; long=$(head -c 5000 /dev/zero | tr '\0' x)
   $ for bad in $(echo $long | head -c 300) $long file/below ''

@@ -1,4 +1,4 @@
-`fp16lab inspect` shows one value in the formats. Values of the literature stand here as they are typed.
+`fp16lab inspect` shows one value in the formats. Values of the literature are here as they are typed.
 
   $ . "$TESTDIR/setup.sh"
 
@@ -19,7 +19,7 @@ E5M2's and BF16's neighbours of 0.00006666666 by hand are 2^-14 and (1 + 12/128)
   > of_json 'x[0]["formats"][0]["rounding"]["nearest_even"]'
   {"bits": "0x045e", "sign": 0, "exponent": "00001", "fraction": "0001011110", "exponent_field": 1, "fraction_field": 94, "class": "normal", "formula": "(-1)^0 2^(1-15) (1+94/1024)", "value": "6.663799285888671875e-05", "short": "6.664e-05", "error": "-2.866714111328125e-08", "error_ulp": -0.48095481856, "flags": ["inexact"]}
 
-`--long` says all that is known: every rounding, and both choices of stochastic rounding. 1 + 2^-12 lies a
+`--long` says all that is known: every rounding, and both choices of stochastic rounding. 1 + 2^-12 is a
 quarter of an ulp above 1.
 
   $ fp16lab inspect 0x1.001p0 --format FP16 --long | tail -n +6
@@ -130,7 +130,7 @@ The formula is the value; infinity has none.
   (-1)^0 2^(15-7) (1+6/8) = 448
   (-1)^0 2^(1023-1023) (1+0/4503599627370496) = 1
 
-Numbers with a sign are values wherever they stand, in their order; a mistyped one is an unknown option.
+Numbers with a sign are values in any place, in their order; a mistyped one is an unknown option.
 
   $ fp16lab inspect --format FP16 -- -inf > infinite
   $ fp16lab inspect -inf --format FP16 | cmp - infinite

@@ -77,7 +77,7 @@ Data that cannot be written are an error, and a lost result loses no run.
   $ fp16lab sweep -c sweep.toml -o sweep2 <&- >&- 2>&-; grep -c 'one: FP16' sweep2/summary.csv
   1
 
-A hangup and the limit of processor time save the run, told twice or not; what was ignored stays ignored. A
+A hangup and the limit of processor time save the run, sent twice or not; what was ignored stays ignored. A
 sweep passes a hangup on.
 
   $ for signal in HUP XCPU; do start $signal; kill -$signal $pid; kill -$signal $pid; wait $pid; echo $?
@@ -120,7 +120,7 @@ A file that may not grow is an error.
   1
   "state": "failed"
 
-Memory that is missing is said before and after; a run that fits is not warned.
+The program reports missing memory before and after; a run that fits gets no warning.
 
   $ short() { (ulimit -v 700000; exec fp16lab train -c small.toml --threads 1 -o short --force "$@" 2>&1 \
   > > out); }

@@ -150,7 +150,7 @@ negative.
   d 00000000 = 0 exact sum -0 nearest 80000000 = -0 error none, the result is the exact sum
 
 c = 2^128 - 2^104 (the largest FP32) and 2^104 from BF16's 7380: truncation makes 2^128 infinite, as one
-rounding does. Of two blocks, +2^128 and -2^127, the first overflows, the exact sum would not.
+rounding does. With two blocks, +2^128 and -2^127, the first overflows; the exact sum would not.
 
   $ explain '7380\t3f80\t7f7fffff\n' 'ampere --in bf16' | grep ' sum 2\|zero:\|error'
       sum 2^128 = 3.402823669e+38
@@ -195,7 +195,7 @@ rounds 2057 to 2056, the tie's even side, and 1 + 2^-11 to 1.
   [4, 5, 6, 7]
   [["fused_block", 1, ["c", "a[0]*b[0]", "a[1]*b[1]", "a[2]*b[2]", "a[3]*b[3]"]], ["rounding", null, ["chain 1"]], ["fused_block", 2, ["c", "a[4]*b[4]", "a[5]*b[5]", "a[6]*b[6]", "a[7]*b[7]"]], ["rounding", null, ["chain 2"]], ["addition", null, ["sum 1", "sum 2"]]]
 
-Of four interleaved chains the first goes on with what is left, and of a pair there may be but one product.
+With four interleaved chains the first goes on with what is left, and a pair may have only one product.
 
   $ explain '3f80 3f80 3f80 3f80 3f80 3f80\t3f80 3f80 3f80 3f80 3f80 3f80\t0\n' \
   > 'avx512_bf16 --plan onednn --m 4 --n 4' | grep 'chain 1, of'

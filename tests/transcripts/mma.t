@@ -35,7 +35,7 @@ Many lines keep their order: 30,000 products by 1, of 1 + n/1024.
   $ awk '{ printf "%s\t%08x\n", $0, 1065353216 + (NR - 1) % 1024 * 8192 }' many > expected
   $ fp16lab mma --model hopper < many | cmp - expected
 
-Numbers stand beside words, and models side by side. 2^24 + 4 * 1.5 = 16777222, whose neighbours are 2 away.
+Numbers are beside words, and models side by side. 2^24 + 4 * 1.5 = 16777222, whose neighbours are 2 away.
 Beside 2^24 Volta keeps multiples of 2 (F = 23): none of 1.5; Ampere of 1: four; Hopper of 1/2: all.
 
   $ words='3e00 3e00 3e00 3e00\t3c00 3c00 3c00 3c00\t4b800000\n'

@@ -65,7 +65,7 @@ It says where the rule ends the run, and where unscaling rounds.
   $ policy chainer --quiet --trace O | wc -l
   2
 
-A configuration gives policy and parameters; what it meant for another policy is said.
+A configuration gives policy and parameters; policy says what it meant for another policy.
 
   $ printf '[scaler]\npolicy = "megatron"\ninitial_scale = 1024\nhysteresis = 1\n' > c.toml
   $ fp16lab policy -c c.toml --trace O | tail -1

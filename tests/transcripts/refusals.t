@@ -181,7 +181,7 @@ Names of files and folders are not empty.
   fp16lab: error: --dump-initial: '': expected a file
   fp16lab: error: --dump-gradients: '': expected a file
 
-Whatever a long name or value stands in, the line is short.
+The line is short wherever a long name or value is in it.
 
   $ name=$(head -c 40000 /dev/zero | tr '\0' x)
   $ for command in NAME 'train --NAME' 'train NAME' 'train -o NAME' 'train --threads NAME' \

@@ -136,7 +136,7 @@ with the second, and is compared as what it is.
   0
   [1]
 
-Damage is one line, and a way out; a refused resumption changes nothing. Of a checkpoint:
+Damage is one line, and a way out; a refused resumption changes nothing. A damaged checkpoint:
 
   $ interrupted damaged checkpoint.keep=0; cat damaged/manifest.json damaged/steps.csv > before
   > file=damaged/checkpoints/$(ls damaged/checkpoints | tail -1); cp $file good
@@ -153,8 +153,8 @@ Damage is one line, and a way out; a refused resumption changes nothing. Of a ch
   > resume damaged --set train.steps=$((step + 6)); begin whole5 train.steps=$((step + 6)) checkpoint.keep=0
   $ steps_of damaged > a; steps_of whole5 | cmp - a
 
-Of what was written before it: a continued run would hide the hole for good. What came after it may be lost:
-the run repeats it.
+Damage to what was written before it: a continued run would hide the hole for good. What came after it may be
+lost: the run repeats it.
 
   $ interrupted lines observe.explain_overflow=true; cp lines/manifest.json before
   $ line() { failed train --resume -o lines --quiet |

@@ -18,8 +18,8 @@ A tame run needs none, and stays as it is. A margin that FP16's own rounding exc
   true
   true
 
-At a scale of 2^40 the first step overflows. The list clears it, and each layer of it is needed: trainings
-with the list, and with all of it but one, say the same.
+At a scale of 2^40 the first step overflows. The list clears it, and each layer of it is needed: training
+runs with the list, and with all of it but one, say the same.
 
   $ overflows() { small $1 --set scaler.policy=fixed --set scaler.initial_scale=2^40 --set train.steps=2 $2 \
   > 2>/dev/null

@@ -5,7 +5,7 @@ flags.
   $ answer() { printf '%s\n' "$2" | fp16lab softfloat $1; }
 
 Every kind of function. Flags: 01 inexact, 02 underflow, 04 overflow, 08 division by zero, 10 invalid. 1 +
-2^-11 is a tie; 2^-25 is lost; the remainder of 5 by 2 is 1; 2.5 goes to 2; 65520 overflows; what lies above
+2^-11 is a tie; 2^-25 is lost; the remainder of 5 by 2 is 1; 2.5 goes to 2; 65520 overflows; what is above
 2^-25 is kept; E4M3 has no infinity.
 
   $ answer f16_add '3C00 1000'; answer f16_sub '3C00 3C00'; answer f16_mul '0001 3800'
@@ -53,7 +53,7 @@ Every kind of function. Flags: 01 inexact, 02 underflow, 04 overflow, 08 divisio
   7E 7E 7F 05
   7B 7B 7C 05
 
-Options have TestFloat's names. (1 - 2^-10) 2^-14 (1 + 2^-10) lies below 2^-14, which it rounds to: whether
+Options have TestFloat's names. (1 - 2^-10) 2^-14 (1 + 2^-10) is below 2^-14, which it rounds to: whether
 that is an underflow depends on when smallness is asked for.
 
   $ for mode in near_even minMag min max; do answer "f16_sqrt --rounding $mode" 4000; done
@@ -116,7 +116,7 @@ A malformed line is quoted with its number, after the answers to the lines befor
   $ head -c 1000 /dev/zero | tr '\0' 1 | refused softfloat f16_sqrt
   fp16lab: error: softfloat: line 1: '111111111111111111111111111111111111111111111111111111111111111111111111111111111111111111111111111111111111111111111111...': expected the operands of f16_sqrt in hexadecimal, f16 (16 bits), or these, the result and the flags
 
-Mistyped names are told with the right one.
+The error for a mistyped name has the right one.
 
   $ refused softfloat
   fp16lab: error: softfloat: expected a FUNCTION, such as f16_add (--list shows all)

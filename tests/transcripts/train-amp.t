@@ -37,9 +37,9 @@ logits. The table is not on stdout, and counting changes no bit.
   ops of step 21, forward passes only:
   resumed/op_stats.csv
 
-Overflows are told by step and name, as many as steps.csv says; a loss that is infinite before any gradient is
-told apart: a loss near ln 10 times the largest FP16 number is infinite in FP16, the seed, that number itself,
-is not.
+The advice names overflows by step and name, as many as steps.csv says, and separates a loss that is infinite
+before any gradient is: a loss near ln 10 times the largest FP16 number is infinite in FP16, the seed, that
+number itself, is not.
 
   $ small over --set scaler.policy=dynamic --set scaler.initial_scale=2^24; head -1 over/overflows.jsonl
   {"step":1,"kind":"gradient","loss_scale":16777216.0,"optimizers":["model"],"parameters":["fc1.weight","fc1.bias","fc2.weight","fc2.bias"]}

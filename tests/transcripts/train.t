@@ -5,7 +5,7 @@
   $ same() { for name in $1; do column $name $2/steps.csv > a; column $name $3/steps.csv | cmp - a; done; }
   $ sets() { for set; do printf ' --set %s' "$set"; done; }
 
-The summary is data on stdout, what is said goes to stderr. Steps 1, 20 and 40 have histograms, and something
+The summary is data on stdout, messages go to stderr. Steps 1, 20 and 40 have histograms, and something
 is learnt. Weights, gradients and momentum of a 64-16-10 network in FP32 are 14,520 bytes; a hundred times as
 much is not taken.
 

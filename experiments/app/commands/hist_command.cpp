@@ -234,7 +234,7 @@ Json additions_of(const CountedDumps& dumps, const DumpSteps& steps, const analy
           {"skipped", std::move(skipped)}};
 }
 
-/// Of arrays whose own type rounds small values to zero: the one with most zeros.
+/// Notes the array with most zeros, among those whose own type rounds small values to zero.
 void note_zeros(const CountedDumps& dumps) {
   const CountedArray* worst = nullptr;
   double most = 0;

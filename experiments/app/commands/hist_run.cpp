@@ -28,7 +28,7 @@ namespace {
 
 using Json = HistJson;
 
-/// Of a watched run: values that were counted as PyTorch stored them, behind casts that nobody saw.
+/// (watched runs only) Values that were counted as PyTorch stored them, after casts that were not seen.
 struct StoredCounts {
   std::uint64_t values = 0, zero = 0, infinite = 0, nan = 0;
   std::set<std::uint64_t> bad_steps;  ///< with an Inf or NaN
@@ -45,7 +45,7 @@ struct StoredCounts {
   }
 };
 
-/// What is told of all steps of a run, beside the one that is shown.
+/// What is reported for all steps of a run, beside the one that is shown.
 struct AllSteps {
   bool watched = false;               ///< lab.watch wrote the folder
   StoredCounts stored;                ///< of the tensors that are taken, where it did

@@ -36,7 +36,7 @@ struct HistCommand {
   bool json = false;
 
   bool draws() const { return !common.out.empty(); }
-  /// Tables of every tensor; exact sums stand nowhere else.
+  /// Tables of every tensor; exact sums are nowhere else.
   bool lists_all() const { return all || exact_mass; }
 };
 
@@ -78,7 +78,7 @@ using HistJson = nlohmann::ordered_json;
 void draw(const HistCommand& command, const Tensors& tensors, const std::string& subject,
           const HistQuestion& question);
 
-/// What is said beside the tensors.
+/// What is printed beside the tensors.
 struct HistAnswer {
   std::string before{};                       ///< lines above the account: what was assumed
   std::vector<analysis::Account> accounts{};  ///< of a run one, of dumps one a format

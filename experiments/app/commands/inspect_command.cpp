@@ -42,7 +42,7 @@ std::string ulps_text(const Decimal& ulps) {
   return fmt::format("not quite {}", ulps.to_string(digits));
 }
 
-/// "  error -0.49995 = -0.49995 ulp", and where the value lies midway which way it went.
+/// "  error -0.49995 = -0.49995 ulp", and, for a value midway, which way it went.
 std::string error_text(const FormatReport& report, const RoundedValue& rounded) {
   std::string text;
   if (rounded.error && rounded.error->is_zero()) text = "  exact";

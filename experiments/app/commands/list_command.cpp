@@ -95,7 +95,7 @@ std::string cell(const Json& row, const std::string& member) {
   const std::size_t bar = std::min(member.find('|'), member.size());
   const std::string text = row.contains(member.substr(0, bar)) ? text_of(row.at(member.substr(0, bar))) : "";
   if (text.empty() && bar < member.size()) return cell(row, member.substr(bar + 1));
-  // Numbers that are exact have more digits than a line has room for.
+  // Exact numbers have more digits than fit in a line.
   double number = 0;
   const char* const end = text.data() + text.size();
   constexpr std::size_t room = 12;
@@ -104,7 +104,7 @@ std::string cell(const Json& row, const std::string& member) {
   return text.substr(0, text.find('\n'));
 }
 
-/// A row a line: columns of equal width, and of the last one what the line has room for.
+/// Prints one row per line: columns of equal width, and as much of the last one as fits.
 void print_table(const Json& rows, const std::string& members, std::size_t columns) {
   const std::vector<Column> shown = columns_of(members);
   std::vector<std::vector<std::string>> table;

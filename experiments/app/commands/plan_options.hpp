@@ -28,7 +28,7 @@ void declare_plan(Options& options, PlanOptions& values, const std::string& plan
 const TensorCoreModel& row_called(const PlanOptions& options, std::string_view name, DType operands,
                                   DType accumulator);
 
-/// A plan, and the call whose outputs are asked for; K is told later.
+/// A plan, and the call whose outputs are asked for; K is given later.
 class CalledPlan {
  public:
   CalledPlan() = default;
@@ -41,7 +41,7 @@ class CalledPlan {
   std::string_view name() const { return plan_->name; }
   /// ", an output of mm of 1024 x 1024", where the order depends on it; else nothing.
   std::string call_text() const;
-  /// Of an output of K products; std::invalid_argument where the plan has no rule.
+  /// The product for an output of K products; std::invalid_argument where the plan has no rule.
   PlannedProduct product(const TensorCoreModel& row, std::size_t k) const;
 
  private:

@@ -59,8 +59,8 @@ std::string first_difference(const std::vector<StepRow>& recorded, const Replaye
 /// A run's own policy, replayed on the run: does it make the decisions that the run made? At the recorded
 /// scale the run's own found_inf answers, so every scale and every skip must come out again; if not, no other
 /// row of a replay is to be trusted.
-/// Not run, with the reason, of a run whose decisions do not follow from what it recorded: it rounded or
-/// checked nothing, has scales of layers or groups, redid steps, or told its policy what only steps with
+/// Not run, with the reason, for a run whose decisions do not follow from what it recorded: it rounded or
+/// checked nothing, has scales of layers or groups, redid steps, or gave its policy what only steps with
 /// histograms know. Exceptions as replay_run.
 analysis::Claim replay_own_policy(const std::filesystem::path& folder) {
   analysis::Claim claim{.claim = "the run's own policy, replayed, makes the decisions that the run made",

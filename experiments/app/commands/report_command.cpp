@@ -94,7 +94,7 @@ std::string state_of(const reports::ReportInput& input) {
 ExitCode follow(const CommonOptions& common, const ReportArguments& given) {
   using Clock = std::chrono::steady_clock;
   catch_interrupts();
-  CommonOptions quiet = common;  // what is said of damaged runs is said once
+  CommonOptions quiet = common;  // damaged runs are reported once
   std::string known;
   while (!interrupted()) {
     const reports::ReportInput input = input_of(given);

@@ -60,7 +60,7 @@ void print_tasks(const SweepPlan& plan) {
   }
 }
 
-/// The sweep file's plan, or the one that lies in the output folder.
+/// The sweep file's plan, or the one in the output folder.
 SweepPlan plan_of(const SweepCommand& command) {
   const CommonOptions& common = command.common;
   if (common.config.empty() && !common.out.empty() &&

@@ -32,7 +32,7 @@ std::uint64_t step_number(const std::string& option, const std::string& text) {
   return step;
 }
 
-/// Flags that stand for a configuration key come after the settings of `common`. A bad step is a usage error.
+/// Flags that set a configuration key come after the settings of `common`. A bad step is a usage error.
 void finish(TrainCommand& command) {
   TrainRequest& request = command.request;
   if (command.graph) request.common.set.emplace_back("train.graph=true");

@@ -32,7 +32,7 @@ std::vector<std::string> known_names() {
   return names;
 }
 
-/// What stands before a key's last point: "train", "report.margin".
+/// What comes before a key's last point: "train", "report.margin".
 std::string section_of(const ConfigKey& key) { return key.name.substr(0, key.name.rfind('.')); }
 
 std::vector<std::string> known_sections() {
@@ -44,7 +44,7 @@ std::vector<std::string> known_sections() {
   return sections;
 }
 
-/// "report" is one, too: its keys stand in [report.margin].
+/// "report" is one, too: its keys are in [report.margin].
 bool is_section(std::string_view name) {
   const std::string prefix = std::string(name) + ".";
   const auto holds = [&prefix](const ConfigKey& key) { return key.name.starts_with(prefix); };
@@ -53,7 +53,7 @@ bool is_section(std::string_view name) {
 
 std::string_view field_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
-/// "optimizer.lr" for "train.lr": the only key that has this field, which stands in another section. Nothing
+/// "optimizer.lr" for "train.lr": the only key that has this field, which is in another section. Nothing
 /// where a field of the section that was named is nearly that one.
 std::string_view key_of_another_section(std::string_view name) {
   const std::string_view field = field_of(name), section = name.substr(0, name.size() - field.size());

@@ -184,7 +184,7 @@ struct ConfigRange {
 enum class KeyRole {
   workload,       ///< what is trained, on what: runs of one workload are compared with each other
   configuration,  ///< precision, loss scale, whose arithmetic, from weights moved by how much
-  machine,        ///< where it runs, and where files lie
+  machine,        ///< where it runs, and where files are
   watching,       ///< what is looked at and kept, and when a run that fails ends
 };
 using fp16lab::name_of;

@@ -27,7 +27,7 @@ std::vector<ConfigKey> of_observe(), of_checkpoint(), of_report();  // the same
 
 using Choices = std::vector<std::string>;
 
-/// Of what concerns casts: nothing is cast at O0 but what amp.to_float names.
+/// For keys that concern casts: O0 casts only what amp.to_float names.
 inline std::vector<ReadWith> anything_cast() {
   return {{.key = "amp.level", .values = {"O0"}, .others = true},
           {.key = "amp.to_float", .values = {"[]"}, .others = true}};
@@ -45,13 +45,13 @@ inline constexpr double infinity = std::numeric_limits<double>::infinity();
 inline constexpr double largest_integer = 9007199254740991.0;
 inline constexpr ConfigRange counts{0, largest_integer};
 inline constexpr ConfigRange positive_counts{1, largest_integer};
-/// Of what becomes an extent of a shape, or the step from one to the next.
+/// For extents of shapes, and for the step from one extent to the next.
 inline constexpr ConfigRange sizes{0, static_cast<double>(largest_size)};
 inline constexpr ConfigRange positive_sizes{1, static_cast<double>(largest_size)};
 inline constexpr ConfigRange not_negative{0, infinity, false, true, true};
 inline constexpr ConfigRange positive{0, infinity, true, true, true};
 inline constexpr ConfigRange below_one{0, 1, false, true, true};
-/// Of what no step computes with.
+/// For values that no step computes with.
 constexpr ConfigRange in_fp64(ConfigRange range) {
   range.fp32 = false;
   return range;

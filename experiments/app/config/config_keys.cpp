@@ -70,7 +70,7 @@ void add_optimizer_of(std::string_view method, std::string_view model, std::vect
   }
 }
 
-/// The keys of the table, and how many of them stand in config_keys().
+/// The keys of the table, and how many of them are in config_keys().
 struct KeyTable {
   std::vector<ConfigKey> all;
   std::size_t listed = 0;

@@ -26,7 +26,7 @@ void set_network_value(engine::nn::NetworkRows& rows, std::string_view key, std:
 std::string network_toml(const engine::nn::NetworkRows& rows);
 
 /// What the rows say, by the names that set_network_value takes, as TOML text: "model.layer.fc1.type" is
-/// "\"linear\"". What names nothing that could be set says where the row stands.
+/// "\"linear\"". A name of nothing that could be set says where the row is.
 std::map<std::string, std::string> network_values(const engine::nn::NetworkRows& rows);
 
 /// "conv1=f32" for each row, in every repetition, that says to_float.

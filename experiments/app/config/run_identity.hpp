@@ -13,7 +13,7 @@ RunIdentity identity_of(RunConfig config);
 
 /// A run folder as this build tells it (reports::TellRun). Configurations of older builds also have keys that
 /// nothing read, and their manifests do not say what the run is. One that this build does not read, and those of
-/// lab.watch, are told as they are, by sections.
+/// lab.watch, are shown as they are, by sections.
 reports::ToldRun told(const Manifest& manifest);
 
 }  // namespace fp16lab::experiments

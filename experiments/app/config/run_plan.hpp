@@ -23,7 +23,7 @@ RunPlan resolve_run(RunConfig config);
 /// The same, and checks whatever concerns several keys at once: CommandError(usage) that begins with `where`.
 RunPlan resolve_run(RunConfig config, std::string_view where);
 
-/// Are there products as the plan wants them on this back end? std::invalid_argument naming the keys.
+/// Does this back end have the products that the plan needs? std::invalid_argument naming the keys.
 void check_products(const RunPlan& plan, const BackendConfig& backend);
 
 /// Why a configuration needs the emulated back end: products of FP8, sums in FP16, results that

@@ -10,12 +10,12 @@
 namespace fp16lab::experiments {
 
 struct ShippedConfig {
-  std::filesystem::path path;  ///< as -c takes it: relative where it lies below the working directory
+  std::filesystem::path path;  ///< as -c takes it: relative where it is below the working directory
   bool is_sweep = false;       ///< has [[workload]] tables: for fp16lab sweep, else for fp16lab train
   std::string description{};   ///< the first comment line
 };
 
-/// "demo.toml" where it lies, whatever the working directory is; as a path like ShippedConfig::path.
+/// "demo.toml" where it is, whatever the working directory is; as a path like ShippedConfig::path.
 std::filesystem::path shipped_config(std::string_view file);
 
 /// What -c means: `given` where there is such a file; else, of a bare name, the shipped configuration of that

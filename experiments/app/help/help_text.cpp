@@ -231,7 +231,7 @@ std::string help_text(const CLI::App& app, std::size_t columns, bool whole) {
     return lines_on_screen(text, columns) <= screen_lines;
   };
   if (const std::string text = text_of(ScreenFormatter(columns, false)); whole || fits(text)) return text;
-  // A line each, then more as long as there is room.
+  // Each gets a line, then more as long as there is room.
   ScreenFormatter dense(columns, true);
   for (std::size_t lines = 2; lines <= 4; ++lines)
     for (const CLI::Option* option : app.get_options()) {

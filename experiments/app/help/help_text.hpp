@@ -19,7 +19,7 @@ inline constexpr std::size_t screen_lines = 40;  ///< of help texts and of fp16l
 std::size_t screen_columns();
 
 /// Breaks `text` at blanks, so that lines have at most `columns` where words allow it. `begun`: characters
-/// that stand before the first line; the others begin with `indent` blanks. No line end at the end.
+/// that precede the first line; the others begin with `indent` blanks. No line end at the end.
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t begun, std::size_t indent);
 
 /// At most `columns` characters, with "..." where words were left out.

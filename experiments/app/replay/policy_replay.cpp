@@ -186,7 +186,7 @@ ReplayedPolicy PolicyReplay::finish() {
   if (!bounded_) states_ = {only_certain_, every_possible_};
   Costs costs = states_.front().costs;
   for (const Node& node : states_) costs.widen_to(node.costs);
-  // The scale behind the last step is nobody's; the trace ends with the last step itself.
+  // No step uses the scale after the last step; the trace ends with the last step itself.
   if (!row_.steps.empty() && row_.steps.back() != last_step_) {
     row_.steps.push_back(last_step_);
     row_.log2_scale_lower.push_back(row_.log2_scale_lower.back());

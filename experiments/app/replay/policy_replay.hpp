@@ -1,7 +1,7 @@
 // One loss-scale policy, taken through the steps of a recorded run.
 //
 // Where a step's overflow is only possible, both answers are followed: the policy's reachable states are kept
-// as a set, each with the bounds of what the ways into it cost. So the truth lies between the bounds,
+// as a set, each with the bounds of what the ways into it cost. So the truth is between the bounds,
 // whichever answers were the right ones. Policies whose states rarely meet again (floating-point averages)
 // may have too many; from there on only two machines are followed, one that takes the certain overflows and
 // one that takes every possible one, and the row says that its bounds are no longer guaranteed.
@@ -49,13 +49,13 @@ class PolicyReplay {
   /// What an overflow that is only possible becomes.
   enum class Answer { both, none, overflow };
 
-  /// The state of a back end that `node` stands for.
+  /// The state of a back end that `node` represents.
   engine::StepState state_of(const Node& node) const;
   /// Adds one or two to `next`.
   void add_successors(const Node& node, StepJudge& judge, Answer possible, std::vector<Node>& next);
   Node successor(const Node& node, StepJudge& judge, Answer possible);
   void step_set(StepJudge& judge, std::uint64_t step);
-  /// Of the states that are followed.
+  /// Visits the states that are followed.
   void for_each_state(const std::function<void(const Node&)>& visit) const;
   void note_trace(std::uint64_t step, StepJudge& judge);  ///< scales, and whether it is skipped
   void note_losses(const Costs& costs);
@@ -68,7 +68,7 @@ class PolicyReplay {
   bool bounded_ = true;  ///< states_ holds every reachable state
   std::uint64_t unbounded_at_ = 0;
   std::uint64_t steps_ = 0, last_step_ = 0;
-  bool rounded_statistics_ = false;  ///< a policy was told counts of a scale that it did not have
+  bool rounded_statistics_ = false;  ///< a policy was given counts of a scale that it did not have
   std::string stop_;
   double seconds_ = 0;
 };

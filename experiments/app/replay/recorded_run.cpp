@@ -74,7 +74,7 @@ class StepAssembly {
     (row.kind == "weight" ? group->weight : group->activation) += row.before;
   }
 
-  /// The observed step in current_, behind the steps that have no histograms.
+  /// Emits the observed step in current_, after the steps that have no histograms.
   void emit() {
     const bool hold = begun_ && !recorded_only_;
     for (; next_ < steps().size() && steps()[next_].step < current_.step; ++next_)

@@ -24,7 +24,7 @@ void hull(CountInterval& a, const CountInterval& b);
 ///             a scale that was no larger; or it is the model's: a NaN with nothing infinite at a scale of at
 ///             most 1, which no scale cures
 ///   possible  it was not finite at a larger scale, which may have come from upstream; or only gradients of
-///             activations are beyond, and a ReLU or a pooling behind them may let them go; or an older
+///             activations are beyond, and a ReLU or a pooling after them may let them go; or an older
 ///             folder does not say what the greatest one was, and its bin holds the edge
 ///   no        otherwise
 /// At the recorded scale of a run that rounded, its own found_inf is the answer, and it goes on: an overflow
@@ -58,7 +58,7 @@ class StepJudge {
 
   /// `scale` is what a policy decided: also infinite, NaN or 0 without its finite guard.
   const StepOutcome& at(double scale);
-  /// What the policy would have been told. Only for powers of two are these the counts; otherwise those of
+  /// What the policy would have been given. Only for powers of two are these the counts; otherwise those of
   /// the power of two that is nearest to scale / loss_scale.
   const engine::amp::GradientStatistics& statistics_at(double scale);
 

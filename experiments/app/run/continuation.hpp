@@ -30,7 +30,7 @@ struct Continuation {
 /// CommandError(run_failed) that says what to do.
 std::optional<Continuation> find_continuation(const std::filesystem::path& folder);
 
-/// The checkpoint's metadata under which the rows written before it stand
+/// The checkpoint's metadata under which the rows written before it are
 /// (numerics/files/run/run_resume.hpp).
 inline constexpr const char* rows_key = "rows";
 

@@ -27,7 +27,7 @@ Claimant this_claimant();
 std::string to_json(const Claimant& claimant);
 /// Nothing for text that is no claim.
 std::optional<Claimant> parse_claimant(std::string_view text);
-/// Who has claimed the folder, dead or alive; nothing where nobody has, or where the file is no claim.
+/// Who has claimed the folder, dead or alive; nothing without a claim, or where the file is no claim.
 std::optional<Claimant> claimant_of(const std::filesystem::path& folder);
 
 /// The right to write in one folder, held from construction to destruction.

@@ -7,7 +7,7 @@
 // Lost is what the casts of that step made zero. A layer that was not cast shows what FP16 would lose of it:
 // "would".
 //
-// Zones differ by character and by a colour that is told apart with any colour vision (Okabe and Ito 2008).
+// Zones differ by character and by a colour that is distinct with any colour vision (Okabe and Ito 2008).
 #pragma once
 
 #include <chrono>
@@ -36,7 +36,7 @@ bool wants_panel(LiveMode mode);
 struct LiveLayer {
   std::string name;
   CastCounts casts{};     ///< what the casts to their formats did
-  RangeCounts zones{};    ///< where the values that were cast lie in these formats
+  RangeCounts zones{};    ///< where the values that were cast are in these formats
   RangeCounts in_fp16{};  ///< what FP16 would make of those that stayed FP32; shown where nothing was cast
 };
 
@@ -69,7 +69,7 @@ struct PanelLine {
   std::size_t marks_begin = 0, marks_end = 0;  ///< between which characters of zones have their colours
 };
 
-/// At most size.rows - 1 lines (the cursor wants one), each at most size.columns wide; no newlines in them.
+/// At most size.rows - 1 lines (the cursor needs one), each at most size.columns wide; no newlines in them.
 std::vector<PanelLine> render(const LiveView& view, PanelSize size, PanelStyle style);
 /// The line with its colours.
 std::string painted(const PanelLine& line);

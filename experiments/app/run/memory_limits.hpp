@@ -21,7 +21,7 @@ struct MemoryLimit {
 ///   cgroup v1  the same of memory.limit_in_bytes, memory.usage_in_bytes and memory.memsw.limit_in_bytes
 ///   process    RLIMIT_AS less VmSize, RLIMIT_DATA less VmData
 ///   machine    MemAvailable and SwapFree; CommitLimit less Committed_AS where vm.overcommit_memory is 2
-/// `root` stands for "/" in every path (/proc and /sys): tests give one of their own. What cannot be read, or
+/// `root` replaces "/" in every path (/proc and /sys): tests give one of their own. What cannot be read, or
 /// is no number, limits nothing; no error is ever thrown but for want of memory.
 std::vector<MemoryLimit> memory_limits(const std::filesystem::path& root = "/");
 

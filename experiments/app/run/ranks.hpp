@@ -32,7 +32,7 @@ class Ranks {
   bool first() const { return communicator_ == nullptr || communicator_->rank() == 0; }
 
   /// What `body` gives on the first rank, and ok on the others: when any rank ends with another code, a
-  /// launcher kills what still runs, and the first rank may not have said its line yet. An error before
+  /// launcher kills what still runs, and the first rank may not have printed its line yet. An error before
   /// `agree` ends all ranks: the first one throws that of the lowest rank that has one (CommandError). An
   /// error after `agree` ends all ranks at once, with this rank's line, but for RanksDiffer, which all ranks
   /// throw.
@@ -71,7 +71,7 @@ class Ranks {
   bool agreed_ = false;
 };
 
-/// Wants of the trainer what `recorder` wants, so that all ranks do the same, and records nothing.
+/// Asks of the trainer what `recorder` asks, so that all ranks do the same, and records nothing.
 class SilentRank final : public engine::Tap {
  public:
   explicit SilentRank(engine::Tap& recorder) : recorder_(&recorder) {}

@@ -1,4 +1,4 @@
-// The data of a run: found, loaded, and cut into batches as its workload wants them.
+// The data of a run: found, loaded, and cut into batches as its workload needs them.
 #pragma once
 
 #include <cstdint>

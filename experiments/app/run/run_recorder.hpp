@@ -63,7 +63,7 @@ struct RecorderOptions {
   std::uint64_t checkpoint_every = 0;         ///< and at the run's end; 0: only where it is stopped early
   std::uint64_t checkpoints_kept = 0;         ///< newest ones; 0: all
   SafetensorsMetadata checkpoint_metadata{};  ///< besides the engine's own
-  /// Called with the step after every checkpoint, to write weights.safetensors; empty: nobody wants that.
+  /// Called with the step after every checkpoint, to write weights.safetensors; empty: not needed.
   std::function<void(std::uint64_t)> save_weights{};
   std::vector<std::string> advice{};    ///< about the GPUs that are here, printed with the op statistics
   LiveMode live = LiveMode::off;        ///< a panel in the place of the progress line

@@ -329,7 +329,7 @@ engine::RunResult run_on(engine::Trainer& trainer, const std::filesystem::path& 
   }
 }
 
-/// What happened in the run goes into the summary; what is to be said of it on stderr. `message`: of its end.
+/// Puts what happened in the run into the summary; returns the text for stderr. `message`: how it ended.
 std::string tell_account(const std::filesystem::path& folder, nlohmann::ordered_json& summary, bool quiet,
                          const std::string& message) {
   const analysis::Account account = analysis::account_of(read_run_folder(folder));

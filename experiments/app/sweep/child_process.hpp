@@ -43,7 +43,7 @@ class ChildProcess {
   std::optional<int> status_;
 };
 
-/// What a program said on stdout and stderr.
+/// What a program wrote to stdout and stderr.
 struct ProgramAnswer {
   int status = 0;  ///< as ChildProcess::poll
   std::string text;

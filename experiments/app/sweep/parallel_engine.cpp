@@ -19,7 +19,7 @@ namespace {
 
 std::filesystem::path job_log(const SweepPlan& plan) { return plan.folder / sweep_plan / "parallel.joblog"; }
 
-/// The whole command line. Jobs are told their tasks by number; retries and other machines are GNU
+/// The whole command line. Jobs get their tasks by number; retries and other machines are GNU
 /// parallel's.
 std::vector<std::string> words_of(const SweepPlan& plan, const std::vector<std::size_t>& tasks,
                                   const CommonOptions& common, const SweepOptions& options,

@@ -36,7 +36,7 @@ std::string answer_of(const std::string& name, const std::vector<std::string>& a
                      fmt::format("{} ended with exit code {}: {}", name, answer.status, words));
 }
 
-/// The script of an element behind what is its sweep's own. $SLURM_ARRAY_TASK_ID counts elements from 0.
+/// The script of an element after what is its sweep's own. $SLURM_ARRAY_TASK_ID counts elements from 0.
 constexpr std::string_view body = R"(
 child= told= stopping=
 tell() {

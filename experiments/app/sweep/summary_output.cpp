@@ -78,7 +78,7 @@ std::string summary_csv(const std::vector<WorkloadSummary>& summaries) {
     for (const SummaryRow& row : summary.rows) {
       const analysis::Quality quality = analysis::quality_of(row.final_values);
       const std::optional<bool> noise = row.worse_than_noise();
-      // Names hold commas where configurations had to be told apart, so they are quoted.
+      // Names hold commas where configurations had to be distinct, so they are quoted.
       text +=
           fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", csv_text(summary.name),
                       csv_text(row.label), row.runs, summary.metric.name, quality.mean, quality.minimum,

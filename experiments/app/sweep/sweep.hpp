@@ -69,7 +69,7 @@ SweepPlan make_plan(const std::vector<SweepWorkload>& workloads, const std::vect
 /// own `set` lists are left out: configs/tutorials.toml makes its runs small by them. `policies` adds a
 /// variant "fp32" and one for each of these loss-scale policies under amp.level = "O1" (of a single run:
 /// under its level, where that is not O0), for all workloads, and takes the place of the [[variant]] tables
-/// where there are none; "all" stands for every policy. `seeds`: so many from a workload's first one on (or
+/// where there are none; "all" means every policy. `seeds`: so many from a workload's first one on (or
 /// from --seed), in the place of its own.
 SweepPlan load_sweep(const CommonOptions& common, bool keep_sizes = false,
                      const std::vector<std::string>& policies = {}, std::optional<std::uint64_t> seeds = {});
@@ -162,7 +162,7 @@ std::string plan_id(const SweepPlan& plan);
 /// that diverged, too: it is complete. Otherwise as train().
 ExitCode run_task(const SweepPlan& plan, std::size_t number, const CommonOptions& common,
                   const SweepOptions& options);
-/// The command line by which another process carries one out, behind the program's name and before the number
+/// The command line by which another process carries one out, after the program's name and before the number
 /// of the task: `sweep --out ... --plan ID ... --task`. It is refused where the numbers mean other runs by
 /// then.
 std::vector<std::string> task_arguments(const SweepPlan& plan, int threads, bool force);

@@ -35,7 +35,7 @@ void write_if_other(const std::filesystem::path& path, const std::string& conten
   write_file_atomically(path, content);
 }
 
-/// Runs lie in the sweep's folder, not where links in it lead. What else is in the way of one is that run's
+/// Runs are in the sweep's folder, not where links in it lead. Any other obstacle to a run is that run's
 /// failure.
 void require_own_folders(const SweepPlan& plan) {
   for (const PlannedRun& run : plan.runs)

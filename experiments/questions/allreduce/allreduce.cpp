@@ -61,7 +61,7 @@ std::vector<int> ranks_of(const std::string& text, int least, int most) {
   return ranks;
 }
 
-/// Those of shards that lie on `real` ranks.
+/// Those of shards on `real` ranks.
 std::vector<int> shards_of(const std::string& text, int real) {
   const std::vector<int> shards = ranks_of(text, real, engine::parallel::most_shards);
   for (const int count : shards)

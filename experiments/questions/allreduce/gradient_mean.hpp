@@ -53,7 +53,7 @@ struct Mean {
 /// Mean of `gradients`, unscaled by `scale` (finite, > 0). std::invalid_argument for a wire dtype that is not
 /// in wire_formats, for the library's order, and for the tree of shards where they are no power of two.
 Mean reduce_mean(const Variant& variant, Gradients gradients, double scale);
-/// What is left behind the sum and its division, `scaled_mean`: to unscale it (Unscale::after), and to count.
+/// What remains after the sum and its division, `scaled_mean`: to unscale it (Unscale::after), and to count.
 /// Its traffic is empty.
 Mean unscaled_mean(std::vector<float> scaled_mean, Gradients gradients, double scale);
 

@@ -13,7 +13,7 @@
 namespace fp16lab::experiments::allreduce {
 
 /// The gradients that each rank has before anything is exchanged. As long as all ranks apply the same mean
-/// they hold the same weights, so one model stands for all of them.
+/// they hold the same weights, so one model represents all of them.
 class RankGradients {
  public:
   /// `run` must outlive it. CommandError(usage) for an AMP level other than O0 and O1: what travels here are

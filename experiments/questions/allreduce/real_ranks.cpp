@@ -42,7 +42,7 @@ std::vector<RealRow> all_rows(const std::vector<std::int64_t>& shards, int ranks
   return rows;
 }
 
-/// One step's gradients of the shards of a row, and what lies here of them.
+/// One step's gradients of the shards of a row, and the part of them that is here.
 class Step {
  public:
   Step(Communicator& communicator, Gradients gradients, double scale)

@@ -1,6 +1,6 @@
 // The mean on real ranks: the same gradients, orders and wires as the model's, carried by MPI.
 //
-// `shards` gradients lie on the ranks of a Communicator as fp16lab trains (ShardTree): what is a rank of the
+// `shards` gradients are on the ranks of a Communicator as fp16lab trains (ShardTree): what is a rank of the
 // model is a shard here. Every rank makes all gradients, and all means by the model, itself, so that it can
 // say of each of its results whether it has the model's bits.
 #pragma once
@@ -47,7 +47,7 @@ struct RealMeasured {
 };
 
 /// Collective. Trains `steps` steps on `source`, as far as its gradients are finite. `shards`: powers of two,
-/// none below the number of ranks, ascending. Of every mean one untimed and five timed repetitions.
+/// none below the number of ranks, ascending. Every mean has one untimed and five timed repetitions.
 RealMeasured measure_real(engine::parallel::Communicator& communicator, RankGradients& source,
                           const std::vector<std::int64_t>& shards, std::uint64_t steps, double scale);
 

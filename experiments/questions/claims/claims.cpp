@@ -58,7 +58,7 @@ std::vector<Said> all_claims(int threads) {
   std::vector<Said> all = format_claims();
   for (const std::vector<Said>& more : {measurement_claims(), training_claims(), level_claims(threads)})
     all.insert(all.end(), more.begin(), more.end());
-  // What is said of one topic stands together, topics in the order of their first claims.
+  // Claims of one topic come together, topics in the order of their first claims.
   std::vector<std::string> topics;
   const auto place = [&topics](const Said& said) {
     const auto found = std::ranges::find(topics, said.topic);

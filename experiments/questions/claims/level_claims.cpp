@@ -139,7 +139,7 @@ void of_mlp3(int threads, std::vector<Said>& all) {
                  elsewhere});
 }
 
-/// MindSpore's LeNet-5, as it stands in its configuration.
+/// MindSpore's LeNet-5, as it is in its configuration.
 void of_random_images(int threads, std::vector<Said>& all) {
   const char* const system = "mindspore_random_images";
   const TutorialRun run =

@@ -112,7 +112,7 @@ void peaks(std::vector<Said>& all) {
        "within a tenth of what its other times predict: 2 of 26 products at FP32's speed, the rest at O2's"});
 }
 
-/// Of all values. Bars that span an edge are shared out evenly over their exponents.
+/// The share of all values. Bars that span an edge are shared out evenly over their exponents.
 double percent_between(int low, int high) {
   double sum = 0;
   for (const PaperBar& bar : ssd_activation_gradients()) {

@@ -33,7 +33,7 @@ std::optional<std::uint64_t> recorded_hash(const PlannedRun& planned) {
   return folder.steps.back().state_hash;
 }
 
-/// One of the trainings, with its weights after the latest step.
+/// One training run, with its weights after the latest step.
 class Training {
  public:
   Training(const PlannedRun& planned, int threads)

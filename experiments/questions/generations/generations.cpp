@@ -151,7 +151,7 @@ Generations read_generations(const SweepPlan& plan) {
 }
 
 /// The first step (from 1) whose state_hash differs; nothing where none does. Runs of other lengths differ
-/// behind the shorter one.
+/// after the end of the shorter one.
 std::optional<std::uint64_t> first_differing_step(const TrainedRun& a, const TrainedRun& b) {
   const auto [at, other] = std::ranges::mismatch(a.hashes, b.hashes);
   if (at == a.hashes.end() && other == b.hashes.end()) return std::nullopt;
@@ -321,7 +321,7 @@ std::string draw_distances(const std::vector<DistanceCurve>& curves, const std::
 
 std::span<const VariantPair> drawn_pairs() { return measured_pairs; }
 
-// How much trainings scatter.
+// How much training runs scatter.
 
 namespace {
 

@@ -51,7 +51,7 @@ inline constexpr std::size_t fp8_seeds = 5;
 /// fp8_seeds. `quick`: 12 steps, two seeds.
 SweepPlan generations_plan(const CommonOptions& common, bool quick);
 
-// ---- how far apart two trainings are, step by step, in their weights: distance.cpp
+// ---- how far apart two training runs are, step by step, in their weights: distance.cpp
 
 /// ||a - b|| / ||a||, L2 norms summed in FP64 in order; NaN for an `a` of zeros.
 double relative_distance(std::span<const float> a, std::span<const float> b);
@@ -64,7 +64,7 @@ struct DistanceCurve {
   std::int64_t seed = 0;
   std::vector<double>
       distances{};  ///< relative_distance of all weights after step i; 0: before the first one
-  std::uint64_t reference_hash = 0, variant_hash = 0;  ///< state_hash at the end: which trainings these were
+  std::uint64_t reference_hash = 0, variant_hash = 0;  ///< state_hash at the end: identifies the runs
 };
 
 /// How measure_distances goes about it.
@@ -89,7 +89,7 @@ std::string distances_csv(const std::vector<DistanceCurve>& curves);
 std::vector<DistanceCurve> read_distances(const std::filesystem::path& file);
 
 /// Least-squares slope of ln(distance), per step, from the first step with a distance of at least `low` to
-/// the first of at least `high`, or the last: of trainings that part exponentially their Lyapunov exponent.
+/// the first of at least `high`, or the last: their Lyapunov exponent where runs part exponentially.
 /// Nothing for fewer than fewest_growing_steps, or where a distance is 0 or not finite.
 std::optional<double> growth_rate(std::span<const double> distances, double low, double high);
 inline constexpr std::size_t fewest_growing_steps = 10;

@@ -10,7 +10,7 @@
 //                   of the epoch before, shuffled
 //   weights         MindSpore's Philox4x32 (mindspore/ccsrc/pybind_api/random_normal of r1.7): its second key
 //                   never enters, sixteen parts have counters of their own, which overlap, and Box and
-//                   Muller's pi is 3.14. Global seed 0 stands for 87654321; the op seed grows with each array
+//                   Muller's pi is 3.14. Global seed 0 means 87654321; the op seed grows with each array
 //
 // Checked against MindSpore 2.10 and NumPy 1.26, whose losses, images and orders are in the tests.
 #pragma once

@@ -254,7 +254,7 @@ constexpr std::string_view random_images = "mindspore_random_images";
 /// A target whose squared error is a finite FP32 sum at any of the sizes, and whose scaled gradient has no
 /// FP16 value: 2 * 1e10 / (2048 * 8192) * 1024 is 1.2e6.
 constexpr float far_away = 1e10f;
-/// Where it stands in the first window of ten.
+/// Where it is in the first window of ten.
 constexpr std::uint64_t overflowing_micro_batch = 3;
 
 using Asked = Question<TutorialTable>;

@@ -68,7 +68,7 @@ inline constexpr const char* overflow_in_window = "o1-accum10-overflow";
 inline constexpr const char* after_dropped_window = "o1-accum10-after-drop";
 
 /// Adds those runs, made from "as-written" of mindspore_custom_step and "o1-accumulate10" of paddle_linear9
-/// (nothing where the table lacks them). `progress` is told the name of each.
+/// (nothing where the table lacks them). `progress` gets the name of each.
 void add_special_runs(TutorialTable& table, int threads,
                       const std::function<void(const std::string&)>& progress);
 

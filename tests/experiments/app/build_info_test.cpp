@@ -230,7 +230,7 @@ TEST_F(Setup, NamesPackagesWithoutTheirVersion) {
   for (std::string line; std::getline(lines, line);) {
     const std::string package = line.substr(0, line.find_first_of(" |"));
     if (package.empty() || package.starts_with('#') || package.starts_with('[')) continue;
-    EXPECT_TRUE(packages.insert(package).second) << package << " stands twice";
+    EXPECT_TRUE(packages.insert(package).second) << package << " is there twice";
     // A name such as libboost1.81-dev or libclang-rt-14-dev is one Debian's; CLI11, zlib1g, librsvg2 and python3 are
     // names.
     std::string name = package;

@@ -1,4 +1,4 @@
-// Help, lists and damaged data; what else the command line says stands in tests/transcripts/command-line.t.
+// Help, lists and damaged data; tests/transcripts/command-line.t has what else the command line says.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

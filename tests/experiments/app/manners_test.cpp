@@ -71,7 +71,7 @@ TEST_F(Manners, HelpSaysAllWhenAsked) {
   EXPECT_THAT(all, HasSubstr("two minutes before it the run saves"));
   EXPECT_THAT(at_width("80", {"sweep", "--help"}).out, Not(HasSubstr("two minutes before it the run saves")));
   EXPECT_THAT(at_width("80", {"mma", "--help-all"}).out, HasSubstr("subnormal_accumulator  as"));
-  // What a filter reads is said on a screen too; words for what is not there are not.
+  // A screen also gets what a filter reads, but no words for what is not there.
   const std::string mma = at_width("80", {"help", "mma"}).out;
   EXPECT_THAT(mma, HasSubstr("Input lines:\n  a-words TAB b-words TAB c-word "));
   EXPECT_THAT(mma, HasSubstr("Output: the same line, TAB, d-word.\n"));

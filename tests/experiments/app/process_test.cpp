@@ -56,7 +56,7 @@ TEST(Process, TheSecondSignalKills) {
   EXPECT_EQ(end_of({{SIGINT, 0}}), 0);
   EXPECT_EQ(end_of({{SIGTERM, 0}}), 0);
   EXPECT_EQ(end_of({{SIGINT, 0}, {SIGINT, 50}}), SIGINT);
-  EXPECT_EQ(end_of({{SIGINT, 0}, {SIGTERM, 50}}), 0) << "mpirun sends the one behind the other";
+  EXPECT_EQ(end_of({{SIGINT, 0}, {SIGTERM, 50}}), 0) << "mpirun sends one after the other";
 }
 
 TEST(Process, OfSigtermsThatASchedulerSendsWithinTwoSecondsOneCounts) {

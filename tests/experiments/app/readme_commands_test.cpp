@@ -1,6 +1,6 @@
-// The commands of README and of the manual, page by page in the order in which they stand: each exists and
+// The commands of README and of the manual, page by page in their order there: each exists and
 // parses, reads only what an earlier one of the page has written, and takes no folder that another one has
-// filled. Then they are typed as they stand, in a folder that looks like a checkout, trainings with two steps
+// filled. Then they run as they are, in a folder that looks like a checkout, training runs with two steps
 // and small data; docs/not_run.md says which are not, and why.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -24,9 +24,8 @@ const std::filesystem::path sources = FP16LAB_SOURCE_DIR;
 
 /// A line of code, or a piece of it in a sentence, that calls a program of the build.
 struct Shown {
-  std::string line;  ///< as typed in the root of the sources
-  std::string
-      command;  ///< program and arguments; what stands behind a pipe or a semicolon is another command
+  std::string line;     ///< as typed in the root of the sources
+  std::string command;  ///< program and arguments; what follows a pipe or a semicolon is another command
   bool operator==(const Shown&) const = default;
 };
 
@@ -105,7 +104,7 @@ std::vector<std::string> pages_that_run() {
   return found;
 }
 
-/// The words after `option`, at each place where it stands.
+/// The words after `option`, at each of its places.
 std::vector<std::string> values_of(const std::vector<std::string>& words, const std::string& option) {
   std::vector<std::string> values;
   for (std::size_t i = 0; i + 1 < words.size(); ++i)
@@ -157,7 +156,7 @@ class Page : public SmallRuns, public testing::WithParamInterface<std::string> {
   }
 
   const std::vector<Shown> commands_;
-  std::set<std::string> written_;  ///< folders that commands so far have left behind
+  std::set<std::string> written_;  ///< folders that commands so far have left
 };
 
 TEST_P(Page, EveryCommandParses) { expect_all_parse(commands_); }
@@ -169,13 +168,13 @@ TEST_P(Page, EveryCommandFindsWhatItReadsAndAFreshFolder) {
         (command.find("--collect") != std::string::npos || command.find("--resume") != std::string::npos)) {
       const std::string folder = values_of(words, "-o").at(0);
       EXPECT_TRUE(written_.contains(folder) || !folder.starts_with("results/"))
-          << line << ": nobody has begun it";
+          << line << ": no command has begun it";
       continue;
     }
     for (std::size_t i = 2; i < words.size(); ++i) {
       const bool value = words[i - 1].starts_with("-");
       if (words[i].starts_with("results/") && !value) {
-        EXPECT_TRUE(written_.contains(words[i])) << line << ": nobody has written " << words[i];
+        EXPECT_TRUE(written_.contains(words[i])) << line << ": no command has written " << words[i];
       }
     }
     if (words.size() > 1 && words[1] == "sweep") {

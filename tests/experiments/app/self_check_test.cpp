@@ -1,5 +1,5 @@
-// The digests of self-check: those that ship are those that are computed, on any number of threads, and another
-// one is told.
+// The digests of self-check: those that ship equal those computed on any number of threads; another one is
+// reported.
 #include "experiments/app/self_check.hpp"
 
 #include <gmock/gmock.h>

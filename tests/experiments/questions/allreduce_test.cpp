@@ -145,7 +145,7 @@ TEST(GradientMean, EveryVariantStaysWithinItsBound) {
 TEST(Agreement, RanksStayReplicasOnlyWhereFoundInfIsShared) {
   const auto backend = engine::make_emulated_backend(tensor_core_model("hopper"), 1);
   const std::vector<float> weights{1, 2, 3};
-  // Scaled by 4. The overflow lies in the last element, which rank 2 owns where the mean is sharded.
+  // Scaled by 4. The overflow is in the last element, which rank 2 owns where the mean is sharded.
   const std::vector<std::vector<float>> gradients{{4, 8, 12}, {4, 8, infinity}, {4, 8, 12}};
   const Iteration iteration{.weights = &weights,
                             .gradients = gradients,

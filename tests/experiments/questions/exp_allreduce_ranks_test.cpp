@@ -99,7 +99,7 @@ TEST_P(ExpAllreduceRanks, HaveTheModelsBitsAndTheFormulasBytes) {
 }
 
 TEST_P(ExpAllreduceRanks, AnyNumberHasTheSameErrors) {
-  if (GetParam() == Mpi::mpich) return;  // wants a core for each rank
+  if (GetParam() == Mpi::mpich) return;  // needs a core for each rank
   const Finished two = on_ranks(2, "two", {"--ranks", "4"}), three = on_ranks(3, "three", {});
   ASSERT_EQ(two.exit_code, 0) << two.err;
   ASSERT_EQ(three.exit_code, 0) << three.out << three.err;

@@ -47,7 +47,7 @@ TEST(TutorialFeatures, EveryCommandParses) {
   for (const std::string& command : commands) expect_parses(command);
 }
 
-/// A command in a folder of its own, and what it said.
+/// A command in a folder of its own, and what it printed.
 struct Shown {
   std::filesystem::path folder;
   std::string output;
@@ -92,9 +92,9 @@ class Commands {
   std::map<std::string, Shown> shown_;
 };
 
-/// Every command as it stands there, made small by the words of "small" and run with the folder "run", on
+/// Every command as it is there, made small by the words of "small" and run with the folder "run", on
 /// made-up images in the place of Fashion-MNIST. Each text of "shows" must be in the output, or in the file
-/// that it is listed under (headers of safetensors files name dtypes). With the words of "unlike" behind it
+/// that it is listed under (headers of safetensors files name dtypes). With the words of "unlike" after it
 /// the command trains to another loss, with those of "like" to the same. "exit": its exit code, where that is not 0.
 TEST(TutorialFeatures, EveryCommandShowsItsFeature) {
   const testing_support::TemporaryFolder temporary;

@@ -43,7 +43,7 @@ TEST_F(JudgedSweepTest, FindsRowsByThePlansNamesWhateverTheirConfigurationsAreCa
     reports::SyntheticRun run{
         .seed = seed, .level = "O0", .final_loss = 0.25 * luck, .steps = 20, .skips = {}};
     plan_run("deep", "fp32", run);
-    run.extra_config = "\n[train.extra]\nlayers = 3\n";  // another workload, were it not for the plan
+    run.extra_config = "\n[train.extra]\nlayers = 3\n";  // another workload, but for the plan
     run.final_loss = 0.26 * luck * luck;
     run.level = "O1";
     run.skips = {3};

@@ -55,7 +55,7 @@ TEST_F(Twin, StandsBesideEveryFP32RunAndNoOther) {
                 "small-full-twin-seed2,small,full-twin,2,planned\n"
                 "small-scaled-seed2,small,scaled,2,planned\nsmall-dense-seed2,small,dense,2,planned\n"
                 "small-slow-seed2,small,slow,2,planned\nsmall-slow-twin-seed2,small,slow-twin,2,planned\n");
-  EXPECT_THAT(plan(), ::testing::Not(HasSubstr("twin"))) << "nobody asked";
+  EXPECT_THAT(plan(), ::testing::Not(HasSubstr("twin"))) << "not requested";
   EXPECT_THAT(plan({"--twin", "--policies", "torch"}),
               HasSubstr("\nsmall-fp32-twin-seed1,small,fp32-twin,1,planned\n"))
       << "the reference that --policies adds has one, too";
@@ -71,7 +71,7 @@ TEST_F(Twin, OfASweepIsTheRunOfItsConfigurationOneUlpOff) {
     EXPECT_NE(hash(run), hash(twin));
     EXPECT_EQ(column("out/" + twin + "/evaluations.csv", "step"),
               column("out/" + run + "/evaluations.csv", "step"));
-    EXPECT_EQ(read("out/" + twin + "/histograms.jsonl"), "") << "nobody looks into twins";
+    EXPECT_EQ(read("out/" + twin + "/histograms.jsonl"), "") << "twins have no observer";
     EXPECT_NE(read("out/" + run + "/histograms.jsonl"), "");
     const auto alone = train("alone", {"--seed", seed, "--set", "amp.level=O0", "--set",
                                        "train.perturb_ulps=1", "--set", "train.steps=12", "--force"});

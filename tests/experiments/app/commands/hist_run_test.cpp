@@ -227,7 +227,7 @@ TEST_F(Hist, TensorsWithScalesOfTheirOwnAreShownAtThem) {
   EXPECT_GT(differ, 0) << "no tensor tells its own scale from another";
   EXPECT_EQ(own.at("merged").at("lost"), json({lost, lost}));
 
-  // The figures: bins move by what lies between the scale of the tensor and that of the figure, here 2^3.
+  // The figures: bins move by the ratio between the scale of the tensor and that of the figure, here 2^3.
   for (const auto& [scale, log2_scale] : {std::pair("", 0.0), std::pair("2^3", 3.0)}) {
     std::vector<std::string> arguments{"hist", path("run"), "-o", path("figures")};
     if (*scale != '\0') arguments.insert(arguments.end(), {"--scale", scale});

@@ -21,7 +21,7 @@ TEST(Inspect, TiesOfASmallFormat) {
   const auto report = [&](double x, const std::string& more = "") {
     return analysis::report_on(analysis::parse_value(fmt::format("{:.12f}{}", x, more)), e4m3, {});
   };
-  for (int code = 0; code < 0x7f; ++code)  // 0x7e is 448; behind it 480, which is no number, makes 464 a tie
+  for (int code = 0; code < 0x7f; ++code)  // 0x7e is 448; after it 480, which is no number, makes 464 a tie
     for (const int sign : {1, -1}) {
       const double low = sign * value(code), middle = sign * (value(code) + value(code + 1)) / 2;
       EXPECT_FALSE(report(low).tie) << low;

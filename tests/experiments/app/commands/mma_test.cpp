@@ -1,5 +1,5 @@
 // fp16lab mma: every golden vector, the rows in the list, and the processor's answers, through the real binary; and the
-// check of an explanation against the answer. What it says of lines by hand stands in tests/transcripts/mma*.t.
+// check of an explanation against the answer. tests/transcripts/mma*.t have lines by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

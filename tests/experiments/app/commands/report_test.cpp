@@ -28,7 +28,7 @@ class Follow : public SmallRuns {
   std::string page() const {
     return std::filesystem::exists(path("runs/report.html")) ? read("runs/report.html") : "";
   }
-  /// Of a run that is going on, as train writes it.
+  /// The manifest of a run that is going on, as train writes it.
   static Manifest manifest() {
     Manifest manifest;
     manifest.config = "[model]\nname = \"net\"\n[data]\nname = \"made\"\n[amp]\nlevel = \"O0\"\n";

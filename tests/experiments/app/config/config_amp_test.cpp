@@ -216,7 +216,7 @@ TEST(ConfigAmp, ALevelBringsItsScalerWhereTheFrameworksDoes) {
     resolve_names(config, "x.toml");
     EXPECT_EQ(config.scaler.policy, row.policy) << where;
     EXPECT_EQ(parse_config(to_toml(config), "resolved"), config) << where;
-    // Whoever says what he wants gets that.
+    // An explicit value is kept.
     CommonOptions common;
     common.set = level;
     for (const char* const policy : {"none", "fixed"}) {

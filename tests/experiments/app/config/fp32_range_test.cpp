@@ -1,4 +1,4 @@
-// Numbers that are given in FP64 and computed with in FP32: what FP32 does not hold is refused where it stands.
+// Numbers that are given in FP64 and computed with in FP32: what FP32 cannot hold is refused with its place.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -253,7 +253,7 @@ TEST_F(LearningTasks, LeNetTakesBothLayouts) {
 TEST_F(LearningTasks, TextThatDoesNotFitIsOneClearError) {
   const auto fails = [&](const std::vector<std::string>& more, int exit_code, const std::string& part) {
     expect_one_line_error(small("charlm_lstm", "run", more), exit_code, part);
-    EXPECT_FALSE(std::filesystem::exists(path("run"))) << "nothing is left behind";
+    EXPECT_FALSE(std::filesystem::exists(path("run"))) << "nothing is left";
   };
   fails({"data.path=" + path("absent.txt")}, 1, "absent.txt (chosen by data.path)");
   fails({"data.path="}, 2, "needs data.path");

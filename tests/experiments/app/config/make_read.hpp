@@ -23,7 +23,7 @@ inline std::string reading_value(const ReadWith& with) {
 }
 
 /// Settings with which a run reads the key, the choosers' own first. A parameter of loss-scale policies also
-/// wants a policy that has it.
+/// needs a policy that has it.
 inline std::vector<std::string> settings_for(const ConfigKey& key) {
   std::vector<std::string> settings;
   for (const std::vector<ReadWith>& alternatives : key.readers)

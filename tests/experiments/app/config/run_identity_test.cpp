@@ -74,7 +74,7 @@ TEST(RunIdentity, LabelsSayWhatIsNotUsual) {
            {"train.perturb_ulps = 4", "FP32 +4 ulps"},
            {o1 + "train.perturb_ulps = 1", "FP16 no scaling +1 ulp"},
            {o1, "FP16 no scaling"},
-           {o1 + "amp.dtype = \"tf32\"", "TF32"},  // it has FP32's range: nobody misses a scale
+           {o1 + "amp.dtype = \"tf32\"", "TF32"},  // it has FP32's range: it needs no scale
            {o1 + "scaler.policy = \"dynamic\"\nscaler.initial_scale = 8.0", "FP16 torch"},
            {o2 + "scaler.policy = \"flax\"", "FP16 paddle O2 flax"},
            {"amp.level = \"O2\"\namp.dialect = \"mindspore\"", "FP16 mindspore O2 mindspore"},

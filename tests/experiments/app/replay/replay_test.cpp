@@ -180,7 +180,7 @@ TEST_F(Replay, Fp8WithinProductsLosesButDoesNotOverflow) {
 }
 
 TEST_F(Replay, ScalesThatAreNoPowersOfTwoGiveBounds) {
-  // 2^-25 / 0.75 lies within the bin of 0x1.2p-25 and 0x1.8p-25.
+  // 2^-25 / 0.75 is within the bin of 0x1.2p-25 and 0x1.8p-25.
   make_run(folder(), {weights({0x1.2p-25, 0x1.8p-25, 1})});
   const ReplayedPolicy fixed = replayed({"fixed.initial_scale=0.75"}, "fixed");
   EXPECT_NEAR(fixed.lost_count.lower, 1.0 / 3, 1e-15) << "the smallest value is known";
@@ -399,7 +399,7 @@ TEST_F(Replay, AFixedScaleIsNotKnownWhereARecordedStepWasNotFinite) {
       HasSubstr("may overflow in 1 (the first is step 2: it held Inf or NaN at its own scale, so it is not "
                 "known). For the run take 2^-1: no step certainly overflows there; no scale down to 2^-24 "
                 "is surely without one."));
-  // A certain step is told apart from one that is not known.
+  // A certain step differs from one that is not known.
   std::filesystem::remove_all(folder());
   MadeStep odd = weights({infinity});
   odd.loss_scale = 0x1p20;

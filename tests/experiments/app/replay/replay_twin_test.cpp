@@ -1,5 +1,5 @@
 // Replays against a twin that knows the values themselves, in exact rationals: whatever the bins leave open,
-// the truth must lie within the bounds.
+// the truth must be within the bounds.
 #include <gtest/gtest.h>
 
 #include <algorithm>

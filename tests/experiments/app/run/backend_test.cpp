@@ -1,4 +1,4 @@
-// backend.* and train.graph: what is asked for, what there is, and how each answer is told. No test needs a
+// backend.* and train.graph: what is asked for, what there is, and how each answer is shown. No test needs a
 // GPU: where there is one, it is hidden.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -140,7 +140,7 @@ TEST(BackendConfig, AnAutomaticRowIsHopperWhereProductsAreEmulatedAndElseTheDevi
   EXPECT_EQ(configured_tensor_core({.device = Device::cuda, .tensor_core = "ampere"}), "ampere");
   EXPECT_EQ(configured_tensor_core({.device = Device::cuda}), std::nullopt);
   EXPECT_EQ(configured_tensor_core({.device = Device::automatic}), std::nullopt);
-  // Nothing can be said against it before there is a device.
+  // It can be rejected only once there is a device.
   EXPECT_EQ(check({"amp.level=O1", "amp.dtype=bf16", "backend.device=cuda"}), "no error");
   EXPECT_THAT(check({"amp.level=O1", "amp.dtype=bf16", "backend.device=cuda", "backend.tensor_core=turing"}),
               HasSubstr("backend.tensor_core = \"turing\""));

@@ -163,7 +163,7 @@ std::vector<CulpritRow> lenet_rows(const RunSetup& setup) {
 }
 
 TEST(CulpritAdvice, TheScaleForALeNetStepIsCheckedBehindItsFirstOverflow) {
-  // What the first tensor needs is not enough for those behind it, which its infinities hid.
+  // What the first tensor needs is not enough for those after it, which its infinities hid.
   for (const double scale : {0x1p30, 0x1p24}) {
     const auto rows_at = [](double s) { return lenet_rows(one_step(s)); };
     const auto rows = rows_at(scale);

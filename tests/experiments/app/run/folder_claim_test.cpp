@@ -173,7 +173,7 @@ TEST_F(FolderClaimTest, AKilledTrainingIsContinuedAtOnce) {
   }
   training.signal(SIGKILL);
   EXPECT_EQ(training.wait().exit_code, 128 + SIGKILL);
-  EXPECT_TRUE(claimant_of(folder_ / "run")) << "nobody could remove it";
+  EXPECT_TRUE(claimant_of(folder_ / "run")) << "it could not be removed";
   const auto resumed = fp16lab({"train", "--resume", "-o", path("run"), "--quiet"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_EQ(column("run/steps.csv", "state_hash").size(), 400u);

@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(All, ShippedGraph, testing::ValuesIn(shipped()),
                          [](const auto& known) { return known.param.config; });
 
 /// Paddle's static rule, whose gradients become zeros, in the form that it has there: checkpoints and
-/// evaluations lie between replays, and a run goes on from one as a graph or verb by verb.
+/// evaluations come between replays, and a run goes on from one as a graph or verb by verb.
 TEST_F(Graph, RunsPaddlesStaticRuleOverCheckpoints) {
   const std::vector<std::string> settings{"--set",  "amp.dialect=paddle",
                                           "--set",  "scaler.policy=paddle-static",

@@ -170,7 +170,7 @@ TEST(LivePanel, TheSparklineShowsTheNewest) {
 TEST(LivePanel, SharesAddUpAndForgetNobody) {
   EXPECT_THAT(share_cells({1, 1, 2, 0}, 8), ElementsAre(2, 2, 4, 0));
   EXPECT_THAT(share_cells({1, 1000000, 0, 1}, 10), ElementsAre(1, 8, 0, 1));
-  EXPECT_THAT(share_cells({5, 7, 6, 1}, 2), ElementsAre(0, 1, 1, 0)) << "the greatest where there is no room";
+  EXPECT_THAT(share_cells({5, 7, 6, 1}, 2), ElementsAre(0, 1, 1, 0)) << "the greatest where not all fit";
   EXPECT_THAT(share_cells({0, 0, 0, 0}, 5), ElementsAre(0, 0, 0, 0));
   EXPECT_THAT(share_cells({3, 1}, 0), ElementsAre(0, 0));
   for (std::uint64_t a = 0; a < 40; a += 3)

@@ -54,7 +54,7 @@ class Resume : public SmallRuns {
     more.insert(more.begin(), {"train", "--resume", "-o", path(run), "--threads", "2"});
     return fp16lab(more);
   }
-  /// A run that was interrupted somewhere behind its first checkpoint.
+  /// A run that was interrupted somewhere after its first checkpoint.
   void begin_and_interrupt(const std::string& run, const std::vector<std::string>& more = {},
                            int signal = SIGTERM) {
     std::vector<std::string> long_run = more;

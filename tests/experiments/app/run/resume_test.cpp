@@ -1,5 +1,5 @@
-// fp16lab train --resume after kills at random moments: the same bits. What it refuses stands in
-// tests/transcripts/resume.t.
+// fp16lab train --resume after kills at random moments: the same bits. tests/transcripts/resume.t has
+// what it refuses.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Of, TrainRanks, testing::Values(Mpi::open_mpi, Mpi::mpi
   return std::string(test.param == Mpi::open_mpi ? "openmpi" : "mpich");
 });
 
-/// Of two pretended devices on this host.
+/// This host has two pretended devices.
 TEST_P(TrainRanks, RanksOfAHostTakeItsDevicesInTurn) {
   const std::map<std::string, std::string> devices{{"FP16LAB_CUDA_PLUGIN", FP16LAB_PRETENDED_PLUGIN},
                                                    {"FP16LAB_PRETENDED_DEVICES", "2"}};
@@ -142,7 +142,7 @@ TEST_P(TrainRanks, WhatARankLacksIsOneLine) {
 }
 
 TEST_P(TrainRanks, MoreRanksThanShardsAreRefused) {
-  if (GetParam() == Mpi::mpich) return;  // wants a core for each rank
+  if (GetParam() == Mpi::mpich) return;  // needs a core for each rank
   const Finished finished = train(5, "five");
   EXPECT_EQ(finished.exit_code, 2);
   EXPECT_THAT(finished.err,
@@ -320,7 +320,7 @@ class RanksTable : public RankFolders, public testing::WithParamInterface<TableR
     }
     return all;
   }
-  /// Begins on `ranks` ranks and kills one of them behind some step. False: it came to its end before.
+  /// Begins on `ranks` ranks and kills one of them after some step. False: it came to its end before.
   bool begin_and_kill(int ranks, const std::string& folder, std::mt19937& random) const {
     testing_support::Spawned job =
         testing_support::start_ranks(Mpi::open_mpi, ranks, program, line_of(folder), temporary_.path());

@@ -1,4 +1,4 @@
-// fp16lab train under mpirun, what travels: how much, in MPI's own order, and what is said of that order.
+// fp16lab train under mpirun, what travels: how much, in MPI's own order, and what is printed about it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,12 +58,12 @@ INSTANTIATE_TEST_SUITE_P(Of, WireRanks, testing::Values(Mpi::open_mpi, Mpi::mpic
   return std::string(test.param == Mpi::open_mpi ? "openmpi" : "mpich");
 });
 
-/// Of four shards 2 (R - 1) n elements travel, and little beside gradients.
+/// Four shards send 2 (R - 1) n elements, and little beside gradients.
 TEST_P(WireRanks, SummarySaysWhatTravels) {
   const double pair = sent_bytes(train(2, "two", {"train.steps=4"}), 2);
   const double halves = sent_bytes(train(2, "f16", {"train.steps=4", "parallel.wire=f16"}), 2);
   EXPECT_NEAR(halves / pair, 0.5, 0.01);
-  if (GetParam() == Mpi::mpich) return;  // wants a core for each rank
+  if (GetParam() == Mpi::mpich) return;  // needs a core for each rank
   EXPECT_NEAR(sent_bytes(train(3, "three", {"train.steps=4"}), 3) / pair, 2, 0.02);
   EXPECT_NEAR(sent_bytes(train(4, "four", {"train.steps=4"}), 4) / pair, 3, 0.03);
 }

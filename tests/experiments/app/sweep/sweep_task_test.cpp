@@ -37,7 +37,7 @@ TEST_F(SweepTask, TasksGiveTheBitsOfTheSweep) {
       << some.err;
   EXPECT_NE(read("out/report.html").find("small-fp32-seed2 is missing"), std::string::npos);
 
-  // The plan now lies in the folder.
+  // The plan is now in the folder.
   const auto list = of_folder({"--list-tasks"});
   EXPECT_EQ(list.out, "task,folder,state,claimed_by\n1," + path("out/") + all_runs[0] + ",planned,\n2," +
                           path("out/") + all_runs[1] + ",planned,\n3," + path("out/") + all_runs[2] +
@@ -141,7 +141,7 @@ TEST_F(SweepTask, NumbersOfTasksMeanWhatTheWrittenPlanSays) {
   EXPECT_NE(read("out/plan/small-fp32-seed1.toml").find("steps = 40"), std::string::npos);
   for (const std::string& run : all_runs) EXPECT_FALSE(std::filesystem::exists(folder_ / "out" / run)) << run;
 
-  // What an engine was told about a plan that is another one by now.
+  // What an engine knows of a plan that has changed since.
   ASSERT_EQ(sweep({"--seed", "2", "--quiet"}).exit_code, 0);
   expect_one_line_error(of_folder({"--task", "2", "--plan", "0123456789ab"}), 2,
                         "--plan: 0123456789ab: the plan of " + path("out") + " is ");

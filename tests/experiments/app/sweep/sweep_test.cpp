@@ -98,7 +98,7 @@ TEST_F(Sweep, RunsOfAnotherBuildAreToldAndNotMixedUnasked) {
   EXPECT_NE(mixed.err.find("first small-fp32-seed1"), std::string::npos) << mixed.err;
   EXPECT_NE(mixed.out.find("note: these runs were made by 2 builds"), std::string::npos) << mixed.out;
   EXPECT_EQ(written(all_runs[0]), other);
-  // All of one other build: nothing is mixed, but it is told.
+  // All runs are of one other build: nothing is mixed, but it is reported.
   for (const std::string& run : all_runs)
     if (run != all_runs[0]) rebuild(run);
   const auto all_other = sweep();
@@ -261,7 +261,7 @@ TEST_F(Sweep, ARunThatFailsTakesNoOtherWithIt) {
 }
 
 TEST_F(Sweep, ARunThatBreaksMeanwhileTakesNoOtherWithIt) {
-  // Two at a time: a long one, a short one, and behind it one to be continued, whose manifest breaks
+  // Two at a time: a long one, a short one, and after it one to be continued, whose manifest breaks
   // meanwhile.
   write_config("20");
   testing_support::write_bytes(folder_ / "sweep.toml",
