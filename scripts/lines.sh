@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=238358
+budget=234933
 
 case "${1:-}" in
   '') ;;

@@ -103,7 +103,7 @@ struct CommonUse {
 /// A command of fp16lab.
 struct Command {
   using Run = std::function<ExitCode(const CommonOptions& common)>;
-  std::string name;         ///< "hist"
+  std::string name;  ///< "hist"
   std::string description;
   std::string examples;  ///< two lines
   CommonUse uses = {};

@@ -352,8 +352,7 @@ class Program {
  public:
   explicit Program(std::span<const Experiment> experiments)
       : experiments_(experiments),
-        app_("FP16 and tensor-core arithmetic, loss scaling and gradient underflow, bit by bit",
-             "fp16lab") {
+        app_("FP16 and tensor-core arithmetic, loss scaling and gradient underflow, bit by bit", "fp16lab") {
     app_.set_help_flag("-h,--help", "Show this help; of a command: COMMAND --help");
     app_.set_version_flag("--version", version_line("fp16lab"));
     app_.footer(
