@@ -460,7 +460,8 @@ class Program {
             if (experiment_called(experiments_, *name) != nullptr)
               usage_error(fmt::format("ask: expected the question before options: fp16lab ask {}", *name));
             if (!name->empty())
-              usage_error(fmt::format("ask: unknown question '{}'{}", *name, did_you_mean(*name, asked())));
+              usage_error(fmt::format("ask: unknown question '{}'{}; fp16lab ask lists them", *name,
+                                      did_you_mean(*name, asked())));
             print_questions(*json);
             return ExitCode::ok;
           };

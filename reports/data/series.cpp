@@ -46,7 +46,7 @@ Band training_loss(const RunSet& set, const Configuration& configuration, std::s
       if (std::isfinite(row.loss) && row.step > 0) stretches[(row.step - 1) * count / last].add(row.loss);
     for (const auto& [stretch, losses] : stretches) {
       const double middle =
-          (static_cast<double>(stretch) + 0.5) * static_cast<double>(last) / static_cast<double>(count);
+          0.5 + (static_cast<double>(stretch) + 0.5) * static_cast<double>(last) / static_cast<double>(count);
       over_seeds[middle].add(losses.sum / losses.count);
     }
   }

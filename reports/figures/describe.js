@@ -28,9 +28,9 @@ function lossPlot(workload, [key, name, part]) {
     const curve = c[key], kept = curve.step.map((x, i) => i).filter(i => curve.step[i] >= part * last);
     return {label: c.label, ...c.style, points: kept.map(i => [curve.step[i], curve.mean[i]]), low: kept.map(i => curve.low[i]), high: kept.map(i => curve.high[i])};
   }).filter(s => s.points.length > 0);
-  const all = series.flatMap(s => [...s.low, ...s.high]), low = Math.min(...all), high = Math.max(...all), log = low > 0 && high / low > 5;
+  const all = series.flatMap(s => [...s.low, ...s.high]), log = Math.min(...all) > 0 && Math.max(...all) / Math.min(...all) > 5, {low, high} = ended({log}, all, .04);
   const title = part > 0 ? 'training loss' : name, axis = log ? Math.log : y => y;
-  const said = key === 'curve' ? `The ${title} is the mean over seeds, averaged over short stretches of steps${part > 0 ? '; this is the last third' : ''}` : `The ${name} is the mean over seeds`;
+  const said = key === 'curve' ? `The ${title} is the mean over seeds${workload.stretched ? ', averaged over short stretches of steps' : ''}${part > 0 ? '; this is the last third' : ''}` : `The ${name} is the mean over seeds`;
   return {panel: {kind: 'plot', label: `${title} over steps, ${workload.name}`, series, x: {title: 'step', form: 'count', low: part > 0 ? Math.floor(part * last) : undefined}, y: {title: title + (log ? ', logarithmic' : ''), log}},
           caption: `${said}; bands reach from the lowest to the highest seed.` + coincidence(coinciding(series, drawnAsOne(axis(high) - axis(low), axis)))};
 }
@@ -158,7 +158,7 @@ function figuresOf({workloads, runs, replays, scales}) {
     const {name, slug, configurations} = workload, own = runs.filter(run => run.workload === name), kept = configurations.filter(c => c.shown).length < configurations.length ? ` ${configurations.filter(c => c.shown).length} of ${configurations.length} configurations: FP32, the worst and the best.` : '';
     if (configurations.some(c => c.curve.step.length > 0)) {
       const [whole, last] = curveKinds(workload).map(kind => lossPlot(workload, kind));
-      add(`loss-${slug}`, `Training loss, ${name}: mean over seeds, band from lowest to highest seed`, last.caption.replace('; this is the last third', '; on the right is the last third') + kept,
+      add(`loss-${slug}`, `Training loss, ${name}: mean over seeds, band from lowest to highest seed`, last.caption.replace('; this is the last third', '; the second panel is the last third') + kept,
           [{...whole.panel, title: 'whole run', labels: 'none'}, {...last.panel, title: 'last third'}], {columns: 2});
     }
     const quality = qualityPlot(workload);

@@ -1,6 +1,7 @@
 // draw.js: node draw.js [--width 3.3in | --width 500] [--no-title] STEM.figure.json ...   draws STEM.svg beside each
 //          node draw.js [...] --report report.json   describes a report's figures and draws them
-// A width is in inches, or in pixels of 1/96 inch. The colours are the style sheet's below; restyle at will.
+// A width is in inches, or in pixels of 1/96 inch; without one, as the figure was drawn before. Colours of curves are in the
+// .figure.json, those of text, axes and zones below. rsvg-convert -f pdf -o STEM.pdf STEM.svg makes a PDF.
 
 const colors = {paper: '#ffffff', ink: '#1d2126', soft: '#56606b', line: '#d9dee4', panel: '#f6f7f9', lost: '#d55e00', subnormal: '#56b4e9', normal: '#0072b2', overflow: '#cc79a7'};
 const lit = text => text.replace(/var\(--(\w+)\)/g, (all, name) => colors[name] ?? all);
@@ -26,8 +27,8 @@ class FileNode {
 globalThis.document = {createElementNS: (space, name) => new FileNode(name)};
 const isDark = () => false;
 
-function fileText(figure, options) {
-  const drawn = drawFigure(figure, options), style = new FileNode('style');
+function fileText(figure) {
+  const drawn = drawFigure(figure, {title: !figure.untitled}), style = new FileNode('style');
   drawn.setAttribute('xmlns', NS);
   style.append(lit(styleSheet));
   drawn.children.splice(2, 0, style);
@@ -40,18 +41,30 @@ function pixels(text) {
   throw new Error(`--width: '${text}': expected inches or pixels, 3.3in or 500, from 2.5in to 4000`);
 }
 
+const usage = 'node draw.js [--width 3.3in | --width 500] [--no-title] STEM.figure.json ...\n  draws STEM.svg beside each; rsvg-convert -f pdf -o STEM.pdf STEM.svg makes a PDF of it';
 function drawFiles(words, fs) {
-  const options = {}, files = [];
+  const chosen = {}, files = [];
   let report = null;
   for (let i = 0; i < words.length; ++i)
-    if (words[i] === '--width') options.width = pixels(words[++i]);
-    else if (words[i] === '--no-title') options.title = false;
+    if (words[i] === '--width') chosen.width = pixels(words[++i]);
+    else if (words[i] === '--no-title') chosen.untitled = true;
     else if (words[i] === '--report') report = words[++i];
+    else if (words[i].startsWith('-')) throw new Error(`${words[i]}: unknown option\n${usage}`);
     else files.push(words[i]);
+  if (report === null && files.length === 0) throw new Error(`no figure was given\n${usage}`);
   const read = file => JSON.parse(fs.readFileSync(file, 'utf8'));
   const figures = report === null ? files.map(file => [file, read(file)]) : figuresOf(read(report)).map(figure => [`${figure.stem}.figure.json`, figure]);
-  for (const [file, figure] of figures) {
+  for (const [file, given] of figures) {
+    const figure = {...given, ...chosen};
     if (report !== null) fs.writeFileSync(file, JSON.stringify(figure).replace(/[^ -~]/g, c => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0')) + '\n');
-    fs.writeFileSync(file.replace(/(\.figure)?\.json$/, '') + '.svg', fileText(figure, options));
+    fs.writeFileSync(file.replace(/(\.figure)?\.json$/, '') + '.svg', fileText(figure));
+  }
+}
+function run(words, fs) {
+  try {
+    drawFiles(words, fs);
+  } catch (error) {
+    console.error(`draw.js: ${error.message}`);
+    process.exitCode = 1;
   }
 }

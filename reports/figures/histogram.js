@@ -52,7 +52,7 @@ function drawHistogram(width, height, histogram, ratio, zones, what, formats, na
     if (to - from <= 2) return;  // out of sight; the table has it
     const room = x(to) - x(from), name = room < 7.6 * names[key].length && names === zoneNames ? shortZoneNames[key] : names[key], told = interval(zones[key], zones.finite);
     if (room < 26) return;
-    const middle = to === high ? width - right - textWidth(told) / 2 : (x(from) + x(to)) / 2;
+    const middle = to === high ? width - right - Math.max(textWidth(told), textWidth(name, boldSize)) / 2 : (x(from) + x(to)) / 2;
     if (textWidth(name, boldSize) <= room + 2) chart.append(words(middle, top - 25, name, {'text-anchor': 'middle', class: 'zone-name'}));
     shares.push({told, want: middle - textWidth(told) / 2 - 2, tall: textWidth(told) + 4, key});
   });

@@ -38,7 +38,7 @@ read_all(html page/assets report.html)
 append_constant(report_html "${html}")
 append_constant(report_css "${picture_style}${page_style}")
 append_constant(report_js "'use strict';\n(() => {\n${pictures}${page}})();\n")
-append_constant(draw_js "'use strict';\n${file}const styleSheet = `${picture_style}`;\n${pictures}drawFiles(process.argv.slice(2), require('fs'));\n")
+append_constant(draw_js "'use strict';\n${file}const styleSheet = `${picture_style}`;\n${pictures}run(process.argv.slice(2), require('fs'));\n")
 
 string(APPEND content "}  // namespace fp16lab::reports::page\n")
 file(WRITE "${OUTPUT}" "${content}")

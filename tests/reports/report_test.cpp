@@ -295,7 +295,7 @@ TEST_F(Reports, BandsAverageStretchesPerSeedAndSpanTheSeeds) {
   }
   const RunSet set = load_runs(folders);
   const Band band = training_loss(set, set.workloads.at(0).configurations.at(0), 3);
-  EXPECT_THAT(band.step, ElementsAre(1, 3, 5));
+  EXPECT_THAT(band.step, ElementsAre(1.5, 3.5, 5.5));
   EXPECT_THAT(band.low, ElementsAre(2, 6, 11));
   EXPECT_THAT(band.high, ElementsAre(4, 12, 22));
   EXPECT_THAT(band.mean, ElementsAre(3, 9, 16.5));
