@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=234933
+budget=234948
 
 case "${1:-}" in
   '') ;;
