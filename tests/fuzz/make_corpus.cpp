@@ -146,10 +146,8 @@ void add_runs(Seeds& seeds) {
       "sum = \"addition\"\n"
       "output = \"fp16_nearest_even\"\n";
   seeds["tensor_core_row/base"] = "base = 'hopper'\nfraction_bits = 24\n";
-  seeds["claim/one"] =
-      R"({"host":"node7","machine":"1b4e28ba-2fa1-11d2-883f-0016d3cca427 pid:[4026531836]","process":4711,)"
-      R"("process_start":86400,"since":"2026-11-23T09:00:00Z","token":"0123456789abcdef0123456789abcdef"})"
-      "\n";
+  seeds["claim/one"] = R"({"host":"node7","process":4711,"since":"2026-11-23T09:00:00Z"})"
+                       "\n";
   seeds["tasks/two"] = "task,run,workload,variant\n1,a-fp32-seed1,a,fp32\n2,a-none-seed1,a,none\n";
 }
 
