@@ -66,7 +66,7 @@ std::string draw_prediction(std::span<const std::string> workloads, std::span<co
   // A logarithmic axis has no zero: nothing lost is drawn at its left end.
   constexpr double floor = 1e-10;
   constexpr std::array marks{"dot", "square", "triangle", "ring", "cross"};
-  const auto panel = [&](std::string_view axis, double LossCostRow::*lost, bool labelled) {
+  const auto panel = [&](std::string_view axis, double LossCostRow::*lost) {
     OrderedJson series = OrderedJson::array();
     for (const std::string& workload : workloads) {
       OrderedJson points = OrderedJson::array(), intervals = OrderedJson::array();
@@ -86,18 +86,16 @@ std::string draw_prediction(std::span<const std::string> workloads, std::span<co
                         {"mark", mark},
                         {"points", std::move(points)}});
     }
-    OrderedJson drawn = {
+    return OrderedJson{
         {"kind", "plot"},
         {"title", axis},
         {"height", 360},
         {"series", std::move(series)},
         {"x", {{"title", "share of non-zero gradients, %"}, {"log", true}, {"low", floor}, {"high", 100}}},
         {"y", {{"title", "final test loss above FP32, %"}}}};
-    if (!labelled) drawn["labels"] = "none";
-    return drawn;
   };
-  OrderedJson panels = OrderedJson::array({panel("values that become zero", &LossCostRow::lost_values, true),
-                                           panel("their L1 norm", &LossCostRow::lost_l1, true)});
+  OrderedJson panels = OrderedJson::array({panel("values that become zero", &LossCostRow::lost_values),
+                                           panel("their L1 norm", &LossCostRow::lost_l1)});
   if (panels[0]["series"].empty()) return {};
   return draw_figure(
       {{"stem", "what-predicts-the-loss"},
