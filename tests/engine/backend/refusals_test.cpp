@@ -72,11 +72,7 @@ std::vector<Signature> signatures() {
     add(kernel_name(op), {{"x", {4}, Takes::f}, {"out", {4}, Takes::same, in_place}},
         [op](B& b, Operands& x) { b.binary(op, x[0], 2.0f, x[1]); });
   }
-  for (const UpdateRule rule :
-#define FP16LAB_RULE(name, functor) UpdateRule::name,
-       {FP16LAB_UPDATE_RULES(FP16LAB_RULE)})
-#undef FP16LAB_RULE
-    all.push_back(signature_of(rule));
+  for (const UpdateRule rule : cases::all_update_rules) all.push_back(signature_of(rule));
   add("copy", {{"x", {4}, Takes::any_same}, {"out", {4}, Takes::any_same, in_place}},
       [](B& b, Operands& x) { b.copy(x[0], x[1]); });
   add("permute", {{"x", {2, 3}, Takes::any_same}, {"out", {3, 2}, Takes::any_same, written}},

@@ -32,6 +32,10 @@ std::string name_of(Data data);
 /// What most verbs take.
 inline constexpr DType floats[] = {DType::f32, DType::f16, DType::bf16};
 
+#define FP16LAB_RULE(name, functor) UpdateRule::name,
+inline constexpr UpdateRule all_update_rules[] = {FP16LAB_UPDATE_RULES(FP16LAB_RULE)};
+#undef FP16LAB_RULE
+
 /// Random numbers, a pure function of the stream.
 class RandomNumbers {
  public:

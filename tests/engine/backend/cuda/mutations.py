@@ -22,6 +22,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace as Mutation
 
+ROOT = Path(__file__).resolve().parents[4]
 CUDA = Path("engine/backend/cuda")
 
 # The sources that are compiled, each with the verbs whose cases run first. A header is judged in the first
@@ -34,8 +35,8 @@ UNITS = {
     "verbs/step.cu": "unscale,global_norm,clip_by_norm,clip_by_value,digest",
     "verbs/elementwise.cu": "unary,binary,scale,divide", "verbs/histogram.cu": "histogram,count_update",
     "verbs/lstm.cu": "lstm_cell,lstm_cell_gradient", "verbs/memory.cu": "fill,copy,digest",
-    "verbs/update.cu": "sgd_step,adam_step,adamw_step,adam_weight_decay_step,rmsprop_step,lamb_step,"
-                       "follow_step,muon_step,normalise_step,combine_step,muon_follow_step",
+    "verbs/update.cu": ",".join(re.findall(
+        r'"(\w+_step)"', (ROOT / "engine/backend/update_rules.hpp").read_text())),
     "verbs/permute.cu": "permute,slice,insert",
     "verbs/pooling.cu": "max_pool2d,pool_pick,pool_place,average_pool2d,average_pool2d_transposed",
     "verbs/random.cu": "fill_uniform,fill_normal,fill_bernoulli",
@@ -120,11 +121,11 @@ def mutations_of(file, text):
                 change=f"line {text.count(chr(10), 0, at) + 1}\n  - {line}\n  + {changed}")
 
 
-def selection(root, count):
+def selection(count):
     """`count` mutations, one from each file and kind before any gives a second; by digest within each."""
     strata = defaultdict(list)
-    found = [one for path in sorted((root / CUDA).glob("[prv]*/*.[ch]*"))  # product, runtime, verbs
-             for one in mutations_of(str(path.relative_to(root / CUDA)), path.read_text())]
+    found = [one for path in sorted((ROOT / CUDA).glob("[prv]*/*.[ch]*"))  # product, runtime, verbs
+             for one in mutations_of(str(path.relative_to(ROOT / CUDA)), path.read_text())]
     for one in found:
         strata[one.id[:-8]].append(one)
     idle = set(range(len(RULES))) - {one.rule for one in found}
@@ -140,7 +141,6 @@ class Build:
     """A configured and built folder, which is only read: its commands, with other inputs and outputs."""
     def __init__(self, folder):
         self.folder, self.texts = folder.resolve(), folder.resolve() / "engine/CMakeFiles/fp16lab_ptx_of_mutations.dir"
-        self.root = Path(__file__).resolve().parents[4]
 
     def ninja(self, tool, unit):
         target = (self.texts / "backend/cuda" / unit).with_suffix(".ptx").relative_to(self.folder)
@@ -151,7 +151,7 @@ class Build:
         line = self.ninja("commands", unit).splitlines()[-1]
         words = shlex.split(re.sub(r"\bccache | -Werror| -MD| -MT \S+| -MF \S+| -o \S+", "", line))
         if (overlay / CUDA / unit).exists():
-            words[words.index(f"{self.root / CUDA / unit}")] = str(overlay / CUDA / unit)
+            words[words.index(f"{ROOT / CUDA / unit}")] = str(overlay / CUDA / unit)
         words[2:2] = [f"-I{overlay}", "-o", str(output)]
         return subprocess.run(["nice", *words], cwd=self.folder, capture_output=True).returncode == 0
 
@@ -208,7 +208,7 @@ def run(build, chosen, path, until):
         if results.get(one.id, {}).get("source") == digest(one.text) or began > until:
             continue
         for unit in UNITS:
-            if f"{build.root / CUDA / one.file}\n" in build.ninja("deps", unit):
+            if f"{ROOT / CUDA / one.file}\n" in build.ninja("deps", unit):
                 if (verdict := judge(build, unit, one.file, one.text))[0] != "same code":
                     break
         results[one.id] = dict(zip(("verdict", "by"), verdict), source=digest(one.text), change=one.change)
@@ -240,7 +240,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=1e6, help="begin none later than that")
     options = parser.parse_args()
     build, end = Build(options.build), time.time() + 60 * options.minutes
-    chosen = [one for one in selection(build.root, options.count) if re.search(options.only, one.id)]
+    chosen = [one for one in selection(options.count) if re.search(options.only, one.id)]
     if options.run:
         return print_table(run(build, chosen, options.results, end))
     for one in chosen:
