@@ -16,6 +16,12 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& message) { throw std::invalid_argument(message); }
 
+std::vector<Rounding> every_rounding() {
+  std::vector<Rounding> all(std::begin(all_roundings), std::end(all_roundings));
+  all.push_back(Rounding::stochastic);
+  return all;
+}
+
 /// "6,10" or "4,4,numbers"; nothing for a text that does not begin with a digit. Errors quote `typed`.
 std::optional<NamedFormat> parse_own_format(const std::string& text, const std::string& typed) {
   if (text.empty() || std::isdigit(static_cast<unsigned char>(text.front())) == 0) return std::nullopt;
@@ -140,12 +146,16 @@ NamedFormat parse_format(const std::string& text) {
                      fmt::join(known, ", "), did_you_mean(text, known)));
 }
 
+std::vector<std::string> rounding_names() {
+  std::vector<std::string> names;
+  for (const Rounding rounding : every_rounding()) names.emplace_back(name_of(rounding));
+  return names;
+}
+
 Rounding parse_rounding(const std::string& text) {
-  std::vector<std::string> known;
-  for (const Rounding rounding : all_roundings) known.emplace_back(name_of(rounding));
-  known.emplace_back(name_of(Rounding::stochastic));
-  for (std::size_t i = 0; i < known.size(); ++i)
-    if (text == known[i]) return i < std::size(all_roundings) ? all_roundings[i] : Rounding::stochastic;
+  for (const Rounding rounding : every_rounding())
+    if (text == name_of(rounding)) return rounding;
+  const std::vector<std::string> known = rounding_names();
   refuse(fmt::format("unknown rounding '{}': expected one of {}{}", text, fmt::join(known, ", "),
                      did_you_mean(text, known)));
 }
@@ -251,10 +261,7 @@ Decimal FormatReport::ulp() const {
 Inspection inspect(const InspectedValue& value, std::span<const NamedFormat> formats,
                    std::vector<Rounding> roundings) {
   if (formats.empty()) formats = named_formats();
-  if (roundings.empty()) {
-    roundings.assign(std::begin(all_roundings), std::end(all_roundings));
-    roundings.push_back(Rounding::stochastic);
-  }
+  if (roundings.empty()) roundings = every_rounding();
   Inspection inspection{value, {}};
   for (const NamedFormat& format : formats) inspection.formats.push_back(report_on(value, format, roundings));
   return inspection;

@@ -27,7 +27,10 @@ const std::vector<NamedFormat>& named_formats();
 /// A name or a prefix in any case, or "E,P" or "E,P,numbers". std::invalid_argument otherwise.
 NamedFormat parse_format(const std::string& text);
 
-/// The name of a rounding direction. std::invalid_argument otherwise.
+/// All of enum Rounding, as `inspect --rounding` and Python's `mode=` take them.
+std::vector<std::string> rounding_names();
+
+/// The rounding of this name. std::invalid_argument otherwise.
 Rounding parse_rounding(const std::string& text);
 
 /// A value as typed, or the exact value of a typed bit pattern.

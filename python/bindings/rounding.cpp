@@ -1,9 +1,11 @@
 // Rounding arrays (numerics/convert), and arrays of other libraries as codes (DLPack).
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +14,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "analysis/inspection.hpp"
 #include "bindings.hpp"
 #include "numerics/convert/convert.hpp"
 #include "numerics/formats/runtime_format.hpp"
@@ -153,12 +156,6 @@ using Target = std::variant<std::string_view, std::tuple<int, int>>;
 
 std::size_t code_size_of(int width) { return width <= 8 ? 1 : width <= 16 ? 2 : width <= 32 ? 4 : 8; }
 
-Rounding rounding_of(std::string_view name) {
-  for (int i = 0; i <= static_cast<int>(Rounding::stochastic); ++i)
-    if (name == name_of(static_cast<Rounding>(i))) return static_cast<Rounding>(i);
-  throw std::invalid_argument("there is no rounding '" + std::string(name) + "'");
-}
-
 void require_size(const Source& from, std::size_t element, const Destination& to, std::size_t result) {
   if (from.itemsize() != element || to.itemsize() != result || from.size() != to.size())
     throw std::invalid_argument("source and destination do not agree with their formats");
@@ -167,7 +164,7 @@ void require_size(const Source& from, std::size_t element, const Destination& to
 void round(const Source& from, std::string_view from_format, const Target& to, std::string_view mode,
            std::optional<std::uint64_t> seed, bool saturate, const Destination& out, bool bits, int threads) {
   Rule rule;
-  rule.options.rounding = rounding_of(mode);
+  rule.options.rounding = analysis::parse_rounding(std::string(mode));
   rule.options.saturate = saturate;
   if (seed) rule.stream.seed = *seed;
   visit_dtype<is_floating>(format_of(from_format), [&](auto source) {
@@ -240,6 +237,7 @@ void bind_rounding(nb::module_& module) {
   module.def("round", &round, nb::arg("codes").noconvert(), nb::arg("from_format"), nb::arg("to_format"),
              nb::arg("mode"), nb::arg("seed").none(), nb::arg("saturate"), nb::arg("out").noconvert(),
              nb::arg("bits"), nb::arg("threads"));
+  module.def("rounding_names", &analysis::rounding_names);
   module.def("widen", &widen_codes, nb::arg("codes").noconvert(), nb::arg("from_format"),
              nb::arg("out").noconvert(), nb::arg("threads"));
   module.def("words_of_tensor", &words_of_tensor, nb::arg("tensor"),

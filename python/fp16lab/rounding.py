@@ -10,7 +10,7 @@ import numpy as np
 from . import _core
 from .arrays import FORMATS, WORDS, Codes, Format, codes_of, numpy_dtype, thread_count
 
-MODES = ("nearest_even", "toward_zero", "upward", "downward", "nearest_away", "stochastic")
+MODES = tuple(_core.rounding_names())
 _BY_KERNEL = ("f16", "bf16", "tf32", "e4m3", "e5m2")
 
 

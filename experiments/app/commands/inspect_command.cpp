@@ -203,12 +203,11 @@ Command inspect_command() {
             }});
         options
             .add("--rounding", command->roundings,
-                 "Only this rounding (repeatable): nearest_even, toward_zero, upward, downward, "
-                 "nearest_away, stochastic")
+                 fmt::format("Only this rounding (repeatable): {}",
+                             fmt::join(analysis::rounding_names(), ", ")))
             .type("MODE")
             .repeatable()
-            .offers(offer_words(
-                {"nearest_even", "toward_zero", "upward", "downward", "nearest_away", "stochastic"}));
+            .offers(offer_words(analysis::rounding_names()));
         options.flag("--long", command->whole,
                      "Of every format fields, formula, ulp, neighbours, and every rounding");
         options.flag("--edges", command->edges,
