@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <random>
 #include <vector>
 
@@ -37,9 +38,10 @@ class Judge {
   template <class F>
   void expect(Operation operation, const Number& a, const Number& b, const Number& c) {
     constexpr Sizes sizes = oracle::sizes_of<F>();
-    const std::size_t mode = engine_() % 10;
-    ArithmeticOptions options(all_roundings[mode % 5]);
-    options.tininess = mode < 5 ? Tininess::after_rounding : Tininess::before_rounding;
+    constexpr std::size_t directions = std::size(all_roundings);
+    const std::size_t mode = engine_() % (2 * directions);
+    ArithmeticOptions options(all_roundings[mode % directions]);
+    options.tininess = mode < directions ? Tininess::after_rounding : Tininess::before_rounding;
     const Outcome expected =
         oracle::exact_outcome(operation, sizes, a, b, c, options.rounding, options.tininess);
     const Outcome actual = testing_support::outcome_of<F>(operation, a.bits, b.bits, c.bits, options);
@@ -127,7 +129,7 @@ TYPED_TEST(ArithmeticExact, TheFasterOracleAgrees) {
       const Number b = oracle::number(sizes, cases::random_code(sizes, engine, a.bits));
       const Number c = oracle::number(sizes, cases::random_code(sizes, engine, b.bits));
       const Operation operation = operations[i % operations.size()];
-      const Rounding rounding = all_roundings[i % 5];
+      const Rounding rounding = all_roundings[i % std::size(all_roundings)];
       const Tininess tininess = i % 2 == 0 ? Tininess::after_rounding : Tininess::before_rounding;
       ASSERT_EQ(oracle::fp64_outcome(operation, sizes, a, b, c, rounding, tininess),
                 oracle::exact_outcome(operation, sizes, a, b, c, rounding, tininess));
