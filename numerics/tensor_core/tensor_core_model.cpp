@@ -144,26 +144,33 @@ struct Name {
   std::array<std::string_view, 2> generations;
   std::size_t count = generations[1].empty() ? 1 : 2;
 };
-constexpr std::array all_names{Name{"volta", {"volta"}},
-                               Name{"turing", {"turing"}},
-                               Name{"ampere", {"ampere"}},
-                               Name{"ada", {"ada"}},
-                               Name{"hopper", {"hopper"}},
-                               Name{"hopper-wgmma", {"hopper-wgmma"}},
-                               Name{"blackwell", {"blackwell"}},
-                               Name{"blackwell-tcgen05", {"blackwell-tcgen05"}},
-                               Name{"avx512_bf16", {"avx512_bf16"}},
-                               Name{"v100", {"volta"}},
-                               Name{"t4", {"turing"}},
-                               Name{"a100", {"ampere"}},
-                               Name{"l40s", {"ada"}},
-                               Name{"rtx4090", {"ada"}},
-                               Name{"h100", {"hopper", "hopper-wgmma"}},
-                               Name{"h200", {"hopper", "hopper-wgmma"}},
-                               Name{"b200", {"blackwell", "blackwell-tcgen05"}},
-                               Name{"zen4", {"avx512_bf16"}},
-                               Name{"zen5", {"avx512_bf16"}}};
-constexpr std::size_t generation_count = 9;
+constexpr std::array chips{Name{"v100", {"volta"}},
+                           Name{"t4", {"turing"}},
+                           Name{"a100", {"ampere"}},
+                           Name{"l40s", {"ada"}},
+                           Name{"rtx4090", {"ada"}},
+                           Name{"h100", {"hopper", "hopper-wgmma"}},
+                           Name{"h200", {"hopper", "hopper-wgmma"}},
+                           Name{"b200", {"blackwell", "blackwell-tcgen05"}},
+                           Name{"zen4", {"avx512_bf16"}},
+                           Name{"zen5", {"avx512_bf16"}}};
+constexpr bool begins_generation(std::size_t row) {
+  return row == 0 || models[row].name != models[row - 1].name;
+}
+constexpr std::size_t generation_count = [] {
+  std::size_t count = 0;
+  for (std::size_t row = 0; row < models.size(); ++row) count += begins_generation(row) ? 1 : 0;
+  return count;
+}();
+// The generations in the order of their rows, then the chips.
+constexpr auto all_names = [] {
+  std::array<Name, generation_count + chips.size()> all;
+  auto* to = all.begin();
+  for (std::size_t row = 0; row < models.size(); ++row)
+    if (begins_generation(row)) *to++ = Name{models[row].name, {models[row].name}};
+  std::ranges::copy(chips, to);
+  return all;
+}();
 constexpr auto names = [] {
   std::array<std::string_view, all_names.size()> list;
   for (std::size_t i = 0; i < list.size(); ++i) list[i] = all_names[i].name;

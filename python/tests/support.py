@@ -17,6 +17,11 @@ TESTFLOAT_MODE = dict(zip(MODES, ("near_even", "minMag", "max", "min", "near_max
 WIDTH = {"f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "tf32": 19, "f32": 32, "f64": 64}
 
 
+def command(*arguments: str) -> str:
+    """What the program says on stdout."""
+    return subprocess.run([program.PATH, *arguments], capture_output=True, text=True, check=True).stdout
+
+
 def filtered(lines: list[str], *arguments: str) -> list[str]:
     """The program as a filter, without the package's own way to call it."""
     done = subprocess.run(

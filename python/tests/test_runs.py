@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import types
 import typing
@@ -17,14 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import command
 
 import fp16lab
-from fp16lab import program, rows
-
-
-def command(*arguments: str) -> str:
-    done = subprocess.run([program.PATH, *arguments], capture_output=True, text=True, check=True)
-    return done.stdout
+from fp16lab import rows
 
 
 def lines_of(file: Path) -> list[dict]:

@@ -46,7 +46,7 @@ Mistakes are one line.
   fp16lab: error: reveal: unknown operand format 'f15': known are f16, bf16, tf32, e4m3, e5m2; did you mean 'f16'?
   fp16lab: error: reveal: tensor-core model 'volta' has no bf16 operands with f32 accumulators; it has f16 with f32, f16 with f16
   fp16lab: error: reveal: tensor-core model 'h100' has two rows for e4m3 operands with f32 accumulators, which give different bits: hopper (sm_90 mma.sync (H100, H200)) and hopper-wgmma (sm_90a wgmma (H100, H200)); name one of them
-  fp16lab: error: reveal: expected one of --model NAME: volta, turing, ampere, ada, hopper, hopper-wgmma, blackwell, blackwell-tcgen05, avx512_bf16; or --row FILE.toml
+  fp16lab: error: reveal: expected one of --model NAME: volta, turing, ampere, *; or --row FILE.toml (glob)
   fp16lab: error: --row: cannot read absent.toml: No such file or directory
   fp16lab: error: reveal: plan 'onednn': it takes the row avx512_bf16, not hopper
   fp16lab: error: reveal: --parts: plan 'onednn' does not depend on it, but on call, m, n, transposed, batch, library-threads

@@ -219,8 +219,8 @@ TEST(TensorCore, TheTableIsWhole) {
   const Generation generations[] = {
       {"volta", 8, 23},   {"turing", 16, 24},       {"ampere", 16, 24},    {"ada", 16, 24},
       {"hopper", 32, 25}, {"hopper-wgmma", 32, 25}, {"blackwell", 32, 25}, {"blackwell-tcgen05", 32, 25}};
-  ASSERT_EQ(std::size(generations) + 1, tensor_core_names().size());
-  EXPECT_EQ(tensor_core_names().back(), "avx512_bf16");
+  const std::string_view others[] = {"avx512_bf16"};  // after NVIDIA's, with numbers of their own
+  ASSERT_THAT(tensor_core_names().subspan(std::size(generations)), testing::ElementsAreArray(others));
   std::set<std::string> questions;
   for (std::size_t i = 0; i < std::size(generations); ++i) {
     const Generation& generation = generations[i];
