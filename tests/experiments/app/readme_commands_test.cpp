@@ -1,7 +1,7 @@
 // The commands of README and of the manual, page by page in their order there: each exists and
 // parses, reads only what an earlier one of the page has written, and takes no folder that another one has
 // filled. Then they run as they are, in a folder that looks like a checkout, training runs with two steps
-// and small data; docs/not_run.md says which are not, and why.
+// and small data; tests/not_run.md says which are not, and why.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ std::vector<std::string> pages() {
   for (const char* const folder : {"docs", "docs/do"})
     for (const auto& entry : std::filesystem::directory_iterator(sources / folder)) {
       const std::string name = entry.path().filename().string();
-      if (!name.ends_with(".md") || name.ends_with(".zh.md") || name == "not_run.md") continue;
+      if (!name.ends_with(".md") || name.ends_with(".zh.md")) continue;
       const std::string page = std::string(folder) + "/" + name;
       if (!commands_of(page).empty()) found.push_back(page);
     }
@@ -79,10 +79,10 @@ std::vector<std::string> pages() {
   return found;
 }
 
-/// The table of docs/not_run.md: beginnings of lines.
+/// The table of tests/not_run.md: beginnings of lines.
 std::vector<std::string> not_run() {
   std::vector<std::string> beginnings;
-  std::istringstream lines(testing_support::slurp(sources / "docs/not_run.md"));
+  std::istringstream lines(testing_support::slurp(sources / "tests/not_run.md"));
   for (std::string line; std::getline(lines, line);)
     if (line.starts_with("| `")) beginnings.push_back(line.substr(3, line.find('`', 3) - 3));
   return beginnings;
