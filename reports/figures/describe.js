@@ -139,7 +139,7 @@ function histogramPanels(run) {
 // ---- replays ---------------------------------------------------------------------------------
 
 const leagueFloors = {lost: 1e-6, angle: 1e-12};  // zeros are at the left edge of a logarithmic axis
-function leaguePanels({league}) {
+function leaguePanels(league) {
   const names = league.map(p => p.yardstick ? `(${p.label})` : p.label);
   const panel = (key, title, color, axis, hidden) => ({kind: 'plot', y: {names, hidden}, x: {title, ...axis}, labels: 'none', series: [
     {color, thick: 4, segments: league.map((p, i) => [...p[key]].map(v => Math.max(axis.low, v)).flatMap(v => [v, i + 1])).filter(([a, , b]) => a !== b)},
@@ -187,9 +187,9 @@ function figuresOf({workloads, runs, replays, scales}) {
         (cast.length > maps.length ? `Left out for room: ${cast.slice(mostPanels).map(run => run.label).join(', ')}. ` : '') + 'A cross is Inf or NaN. FP32 casts nothing.', maps.map(heatPanel), {columns: Math.min(2, maps.length), width: maps.length > 1 ? 1200 : 760});
   }
   for (const replay of replays) {
-    if (replay.policies.length === 0) continue;
-    add(`replay-scales-${replay.slug}`, `What every policy’s loss scale would have been, ${replay.run}`, 'A line is the scale, two are its bounds. Shaded are scales that lose at most 1 % of the L1 norm and cannot overflow. × is a skipped step, ○ one that may be skipped.', [{kind: 'traces', ...replay}], {width: 1040});
-    add(`replay-league-${replay.slug}`, `Policies replayed on ${replay.run}: less is better`, 'A dot is known; a bar goes from the lower to the upper bound. Names in parentheses were chosen in hindsight. Nothing lost is at the left edge of a logarithmic axis.', leaguePanels(replay), {columns: 3});
+    if (!replay.traces) continue;
+    figures.push({stem: `replay-scales-${replay.slug}`, ...replay.traces});
+    add(`replay-league-${replay.slug}`, `Policies replayed on ${replay.run}: less is better`, 'A dot is known; a bar goes from the lower to the upper bound. Names in parentheses were chosen in hindsight. Nothing lost is at the left edge of a logarithmic axis.', leaguePanels(replay.section.bounds), {columns: 3});
   }
   return figures;
 }
