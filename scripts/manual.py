@@ -60,12 +60,9 @@ def unlisted_findings() -> list[str]:
 
 def keep_words(site: Path) -> None:
     """Marks the words of code that have a hyphen: a browser would end a line after "--"."""
+    mark = lambda text: re.sub(r"(?:^|(?<=>))[^<>]+", lambda words: re.sub(r"\S*-\S*", r'<span class="word">\g<0></span>', words.group()), text.group())
     for page in site.rglob("*.html"):
-        def marked(match: re.Match) -> str:
-            parts = re.split(r"(<[^>]*>)", match.group())  # texts and tags in turn
-            parts[::2] = [re.sub(r"\S*-\S*", r'<span class="word">\g<0></span>', text) for text in parts[::2]]
-            return "".join(parts)
-        page.write_text(re.sub(r"<(pre|code)\b.*?</\1>", marked, page.read_text(), flags=re.S))
+        page.write_text(re.sub(r"<(pre|code)\b.*?</\1>", mark, page.read_text(), flags=re.S))
 
 
 def mkdocs(build: Path) -> Path:
