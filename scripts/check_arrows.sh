@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the arrows between modules: which folder (and which part of engine/) may include which; and that messages to people
-# go through numerics/text/message.hpp, so that losing stderr ends nothing. Exit 1 names every line that does otherwise.
+# Checks the arrows between modules: which folder (and which part of engine/ and reports/) may include which; and that messages to
+# people go through numerics/text/message.hpp, so that losing stderr ends nothing. Exit 1 names every line that does otherwise.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,7 +18,11 @@ engine/amp:      engine/amp engine/autograd engine/backend engine/parallel engin
 engine/optim:    engine/optim engine/amp engine/autograd engine/backend engine/parallel engine/tensor numerics
 engine/nn:       engine/nn engine/optim engine/amp engine/autograd engine/backend engine/parallel engine/tensor numerics
 engine/train:    engine numerics
-reports:         reports analysis numerics
+reports/embedded.hpp: reports/embedded.hpp
+reports/data:         reports/data analysis numerics
+reports/figures:      reports/figures reports/data reports/embedded.hpp analysis numerics
+reports/page:         reports/page reports/figures reports/data reports/embedded.hpp analysis numerics
+reports/playground:   reports/playground analysis numerics
 python:          reports analysis engine numerics
 experiments/*:   experiments/app experiments/study reports analysis engine numerics
 experiments/app:               experiments/tensor_core_probe
@@ -38,7 +42,7 @@ awk -F: '
   function permitted(room, target,    prefixes, prefix, i) {
     prefixes = split(allowed[room] (room ~ /^experiments\// ? " " room " " allowed["experiments/*"] : ""), prefix, " ")
     for (i = 1; i <= prefixes; ++i)
-      if (index(target, prefix[i] "/") == 1) return 1
+      if (target == prefix[i] || index(target, prefix[i] "/") == 1) return 1
     return 0
   }
 
@@ -46,7 +50,7 @@ awk -F: '
     split($0, quoted, "\"")
     target = quoted[2]
     split($1, folder, "/")
-    room = folder[1] == "engine" || folder[1] == "experiments" ? folder[1] "/" folder[2] : folder[1]
+    room = folder[1] ~ /^(engine|experiments|reports)$/ ? folder[1] "/" folder[2] : folder[1]
     if (target ~ /^(numerics|analysis|engine|reports|experiments|tests)\// && !permitted(room, target)) {
       print $1 ":" $2 ": " room " must not include " target
       wrong = 1

@@ -3,7 +3,7 @@
 # the device share, the back ends behind the seam, and single policies.
 cmake_minimum_required(VERSION 3.25)
 set(internal "-inl[.]h$|_(kernels|functions|programs)[.]hpp$|_thrust[.]hpp$|highway_targets|vector_clones|gemm_support|emulated_gemm_limits|^numerics/c_interface/")
-string(APPEND internal "|^numerics/text/|record_csv|record_json|run_json_values|sealed_json|page_json|percent_text|tensor_findings|interval_json|^engine/backend/(checks|requirements|gradient_passes|strides|update_rules)[.]hpp$")
+string(APPEND internal "|^numerics/text/|record_csv|record_json|run_json_values|sealed_json|^reports/embedded|percent_text|tensor_findings|interval_json|^engine/backend/(checks|requirements|gradient_passes|strides|update_rules)[.]hpp$")
 string(APPEND internal "|^engine/parallel/(tree_fold|mpi/)|^engine/amp/(policies/|policy_list)|^engine/backend/cuda/(library|product|verbs)/")
 set(public_of_internal "^engine/backend/emulated/emulated_backend[.]hpp$")
 string(APPEND public_of_internal "|^engine/amp/policies/layer_rule[.]hpp$|^engine/backend/cuda/runtime/(devices|device_errors)[.]hpp$")

@@ -58,6 +58,13 @@ def unlisted_findings() -> list[str]:
     return [str(page.relative_to(ROOT)) for page in sorted((ROOT / "reports/findings").glob("*/README.md")) if page not in listed]
 
 
+def keep_words(site: Path) -> None:
+    """Marks the words of code that have a hyphen: a browser would end a line after "--"."""
+    mark = lambda text: re.sub(r"(?:^|(?<=>))[^<>]+", lambda words: re.sub(r"\S*-\S*", r'<span class="word">\g<0></span>', words.group()), text.group())
+    for page in site.rglob("*.html"):
+        page.write_text(re.sub(r"<(pre|code)\b.*?</\1>", mark, page.read_text(), flags=re.S))
+
+
 def mkdocs(build: Path) -> Path:
     """The program, installed if it is missing."""
     environment = build / "manual-venv"
@@ -110,6 +117,7 @@ def main() -> int:
         shutil.copyfile(path, copy)
     environment = {**os.environ, "FP16LAB_MANUAL_SOURCE": str(source), "FP16LAB_MANUAL_SITE": str(site), "NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run([program, "build", "--strict", "-f", ROOT / "docs/mkdocs.yml"], env=environment)
+    keep_words(site)
     if built.returncode == 0 and not unlisted and (
             options.python is None or python_reference(options.python.absolute(), build, site) == 0):
         print(site / "index.html")

@@ -34,16 +34,8 @@ OrderedJson two_lines(const analysis::RunComparison& comparison, double (*value)
                                   [&](const StepRow&row, const StepRow&) { return value(row); }),
                     b = points_of(comparison.steps,
                                   [&](const StepRow&, const StepRow&row) { return value(row); });
-  return {{{"label", name_of('A', comparison.name_a)},
-           {"color", color_a},
-           {"width", 4},
-           {"stepped", stepped},
-           {"points", a}},
-          {{"label", name_of('B', comparison.name_b)},
-           {"color", normal_color},
-           {"width", 1.6},
-           {"stepped", stepped},
-           {"points", b}}};
+  return {{{"label", name_of('A', comparison.name_a)}, {"stepped", stepped}, {"points", a}},
+          {{"label", name_of('B', comparison.name_b)}, {"stepped", stepped}, {"points", b}}};
 }
 
 /// Differences that are not 0, and the line along which they grow.
@@ -104,7 +96,11 @@ std::string draw_comparison(const analysis::RunComparison& comparison, const std
                                     comparison, [](const StepRow& row) { return row.loss; }, false),
                                 OrderedJson::object())});
   if (differ) panels.push_back(panel("difference, logarithmic", differences(steps), {{"log", true}}));
-  panels.push_back(panel("loss scale", two_lines(comparison, log2_scale, true), {{"form", "power2"}}));
+  const double scale = steps.common.front().a.loss_scale;
+  if (std::ranges::any_of(steps.common, [&](const auto& rows) {
+        return rows.a.loss_scale != scale || rows.b.loss_scale != scale;
+      }))
+    panels.push_back(panel("loss scale", two_lines(comparison, log2_scale, true), {{"form", "power2"}}));
   return draw_figure(
       {{"stem", "compare"},
        {"title", fmt::format("{} and {}: {} steps of both runs, {}", name_of('A', comparison.name_a),
@@ -114,6 +110,9 @@ std::string draw_comparison(const analysis::RunComparison& comparison, const std
                                  : "states are the same in every step")},
        {"caption", std::string(differ ? "" : "Losses and gradient norms are equal in every step. ") +
                        (steps.first_state_difference ? "The dashed line is where the states part." : "")},
+       {"styles",
+        {{name_of('A', comparison.name_a), {{"color", color_a}, {"width", 4}}},
+         {name_of('B', comparison.name_b), {{"color", normal_color}, {"width", 1.6}}}}},
        {"panels", std::move(panels)}},
       folder, options);
 }

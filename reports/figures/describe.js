@@ -22,49 +22,49 @@ function chooseCurves(workload) {
   for (const c of [...all.filter(c => c.fp32), ...ordered.slice(0, 3), ...ordered.slice(-3)]) c.shown = true;
 }
 
+const stylesOf = workload => Object.fromEntries(workload.configurations.filter(c => c.shown).map(c => [c.label, c.style]));
+
 function lossPlot(workload, [key, name, part]) {
   const last = Math.max(1, ...workload.configurations.map(c => c.curve.step.at(-1) ?? 0));
   const series = workload.configurations.filter(c => c.shown && c[key]).map(c => {
     const curve = c[key], kept = curve.step.map((x, i) => i).filter(i => curve.step[i] >= part * last);
-    return {label: c.label, ...c.style, points: kept.map(i => [curve.step[i], curve.mean[i]]), low: kept.map(i => curve.low[i]), high: kept.map(i => curve.high[i])};
+    return {label: c.label, points: kept.map(i => [curve.step[i], curve.mean[i]]), low: kept.map(i => curve.low[i]), high: kept.map(i => curve.high[i])};
   }).filter(s => s.points.length > 0);
   const all = series.flatMap(s => [...s.low, ...s.high]), log = Math.min(...all) > 0 && Math.max(...all) / Math.min(...all) > 5, {low, high} = ended({log}, all, .04);
   const title = part > 0 ? 'training loss' : name, axis = log ? Math.log : y => y;
   const said = key === 'curve' ? `The ${title} is the mean over seeds${workload.stretched ? ', averaged over short stretches of steps' : ''}${part > 0 ? '; this is the last third' : ''}` : `The ${name} is the mean over seeds`;
-  return {panel: {kind: 'plot', label: `${title} over steps, ${workload.name}`, series, x: {title: 'step', form: 'count', low: part > 0 ? Math.floor(part * last) : undefined}, y: {title: title + (log ? ', logarithmic' : ''), log}},
-          caption: `${said}; bands reach from the lowest to the highest seed.` + coincidence(coinciding(series, drawnAsOne(axis(high) - axis(low), axis)))};
+  const same = drawnAsOne(axis(high) - axis(low), axis);
+  return {lines: groupsOf(series, same).length, panel: {kind: 'plot', label: `${title} over steps, ${workload.name}`, series, styles: stylesOf(workload), x: {title: 'step', form: 'count', low: part > 0 ? Math.ceil(part * last) : undefined}, y: {title: title + (log ? ', logarithmic' : ''), log}},
+          caption: `${said}; bands reach from the lowest to the highest seed.` + coincidence(coinciding(series, same))};
 }
 
-const hasScales = workload => workload.configurations.some(c => c.trace && !c.fp32 && c.trace.changes.length > 0);
+// Does a loss scale say anything?
+const hasScales = workload => workload.configurations.some(c => c.trace && !c.fp32 && (c.trace.skipped.length > 0 || c.trace.changes.some(([, scale]) => scale !== c.trace.changes[0][1])));
 function scalePlot(workload) {
   const shown = workload.configurations.filter(c => c.trace && !c.fp32 && c.shown);
-  const series = shown.map(c => ({label: c.label, ...c.style, stepped: true, points: c.trace.changes.map(([x, s]) => [x, Math.log2(s)])}));
+  const series = shown.map(c => ({label: c.label, stepped: true, points: c.trace.changes.map(([x, s]) => [x, Math.log2(s)])}));
   const skipped = shown.flatMap(c => c.trace.skipped.map(([x, s]) => [x, Math.log2(s)]));
   const paths = coincidence(coinciding(series, drawnAsOne(0)));
   if (skipped.length > 0) series.push({label: 'skipped step', mark: 'cross', width: 0, color: '#D55E00', points: skipped});
   const all = series.flatMap(s => s.points.map(p => p[1])), low = Math.floor(Math.min(...all, 0)), high = Math.ceil(Math.max(...all, 1));
-  return {panel: {kind: 'plot', label: `loss scale over steps, ${workload.name}`, series, x: {title: 'step', form: 'count'},
-                  y: {title: 'loss scale', low: low - .3, high: high + .3, ticks: roundTicks(low, high, 6).filter(Number.isInteger), form: 'power2'}},
+  return {panel: {kind: 'plot', label: `loss scale over steps, ${workload.name}`, series, styles: stylesOf(workload), x: {title: 'step', form: 'count'},
+                  y: {title: 'loss scale', low: low - .3, high: high + .3, form: 'power2'}},
           caption: `The loss scale of the first seed of each configuration${skipped.length > 0 ? '; crosses are steps that were skipped because a gradient overflowed' : '; no step was skipped'}.` + paths};
 }
 
 // ---- final quality ---------------------------------------------------------------------------
 
-// A row a configuration: a dot each seed, a bar at the mean, the interval of its pairs; the margin is dashed, the twin's band shaded.
+// A row a configuration: a dot each seed, a bar at the mean, the interval of its pairs; the twin's band is shaded.
 function qualityPlot(workload) {
-  const rows = workload.configurations.filter(c => c.outcome), names = rows.map(c => c.label);
-  const series = rows.flatMap(({outcome, style, reference}, i) => {
-    const color = reference ? '#555555' : style.color, y = i + 1;
-    return [{color, width: 0, mark: 'dot', points: outcome.values.map(v => [v, y])},
-            {color, thick: 4, segments: outcome.mean === null ? [] : [[outcome.mean, y - .28, outcome.mean, y + .28]]},
-            {color, thick: 1.6, segments: outcome.interval ? [[outcome.interval[0], y, outcome.interval[1], y]] : []}];
-  });
-  const against = rows.some(c => c.outcome.against), lines = against ? [{x: 0, name: 'FP32'}, {x: workload.margin}, {x: -workload.margin}] : [];
-  const texts = rows.flatMap(({outcome: {diverged, of, values}}, i) => diverged > 0 ? [{at: [0, i + 1], text: `${diverged === of ? 'all' : `${diverged} of ${of}`} diverged`}] : []);
+  const rows = workload.configurations.filter(c => c.outcome);
+  const names = rows.map(({label, outcome: {diverged, of}}) => label + (diverged > 0 ? `: ${diverged === of ? 'all' : `${diverged} of ${of}`} diverged` : ''));
+  const series = rows.map(({outcome: {values, mean, interval}, style, reference}, i) => ({color: reference ? '#555555' : style.color, width: 0, mark: 'dot', points: values.map(v => [v, i + 1]),
+    segments: [...interval ? [[interval[0], i + 1, interval[1], i + 1, 1.6]] : [], ...mean === null ? [] : [[mean, i + .72, mean, i + 1.28, 4]]]}));
+  const against = rows.some(c => c.outcome.against), lines = against ? [{x: 0, name: 'FP32', solid: true}, {x: workload.margin, name: `margin ±${workload.margin} ${workload.unit}`}, {x: -workload.margin}] : [];
   const ends = [...rows.flatMap(c => [...c.outcome.values, ...c.outcome.interval ?? []]), ...lines.map(l => l.x), ...against && workload.band ? workload.band : []], low = Math.min(...ends), high = Math.max(...ends), room = .05 * (high > low ? high - low : Math.abs(high) || 1);
-  return {panel: {kind: 'plot', series, texts, lines, zones: against && workload.band ? [{from: workload.band[0], to: workload.band[1], color: 'var(--soft)', opacity: .2}] : [], y: {names},
+  return {panel: {kind: 'plot', series, lines, zones: against && workload.band ? [{from: workload.band[0], to: workload.band[1], color: 'var(--soft)', opacity: .2}] : [], y: {names},
                   x: {low: low - room, high: high + room, title: against ? `difference to FP32 (${workload.unit}), ${workload.higher_is_better ? 'below' : 'above'} 0 is worse` : workload.metric + (workload.higher_is_better ? ' (%)' : '')}},
-          caption: `A dot is a seed, a bar the mean${against && !workload.higher_is_better ? ' (geometric, of the ratios)' : ''}${against ? `, a line 95 % of pairs, unadjusted. Dashed is the margin, ${workload.margin} ${workload.unit}; equal needs the interval of 90 % inside.` : '.'}` +
+          caption: `A dot is a seed, a bar the mean${against && !workload.higher_is_better ? ' (geometric, of the ratios)' : ''}${against ? `, a line 95 % of pairs, unadjusted. Equal needs the interval of 90 % inside the margin.` : '.'}` +
             (against && workload.band ? ' Shaded is where one more FP32 run whose weights were moved by one ulp ends (95 %).' : '')};
 }
 
@@ -101,18 +101,17 @@ function costPanels(workload) {
 // ---- gradients -------------------------------------------------------------------------------
 
 // What every loss scale would lose, one line a tensor.
-const mostLines = 16;  // more tensors than that: those that lose most
 const leastShare = .001;  // percent: the floor of the logarithmic axis
 function whatIfPlot({tensors, formats, what_if}, [lowest, highest], marker) {
   const layers = [], parts = [], indexIn = (list, item) => list.includes(item) ? list.indexOf(item) : list.push(item) - 1;
   const curve = rates => rates.map((y, i) => [lowest + i, Math.max(leastShare, 100 * y)]), total = rates => rates.reduce((a, b) => a + b, 0);
-  const drawn = tensors.map((name, i) => i).filter(i => formats[i].rounds).sort((a, b) => total(what_if.lost[b]) - total(what_if.lost[a])).slice(0, mostLines).sort((a, b) => a - b);
+  const drawn = tensors.map((name, i) => i).filter(i => formats[i].rounds).sort((a, b) => total(what_if.lost[b]) - total(what_if.lost[a])).slice(0, mostCurves).sort((a, b) => a - b);
   const series = drawn.map(i => {
     const dot = tensors[i].lastIndexOf('.');
     const color = palette[indexIn(layers, tensors[i].slice(0, dot)) % palette.length], dash = [[], [7, 4], [2, 3], [8, 3, 2, 3]][indexIn(parts, tensors[i].slice(dot)) % 4];
     return {label: tensors[i], points: curve(what_if.lost[i]), color, width: 2, dash};
   });
-  series.push({label: 'all tensors', points: curve(what_if.merged_lost), color: '#444444', width: 4});
+  series.unshift({label: 'all tensors', points: curve(what_if.merged_lost), color: '#444444', width: 4});
   const overflows = what_if.merged_overflow.findIndex(share => share > 0), rounded = formats.filter(format => format.rounds).length;
   return {panel: {kind: 'plot', label: 'Share of gradients that round to zero against the loss scale, by tensor', series, marker, height: 400, x: {title: 'loss scale', low: lowest, high: highest, ticks: Array.from({length: 18}, (_, i) => lowest + 2 * i), form: 'power2'},
                   y: {title: 'non-zero gradients that would round to zero (%), logarithmic', log: true, low: leastShare, high: 100, form: 'plain', floor: leastShare, limit: .1}},
@@ -125,8 +124,17 @@ function whatIfPlot({tensors, formats, what_if}, [lowest, highest], marker) {
 const gaveInfOrNan = ({histograms, casts}, tensor, step) => histograms[step][tensor][1] + histograms[step][tensor][2] + (casts[step][tensor]?.[2] ?? 0) > 0;
 const lostShare = ({casts}, tensor, step) => (cast => cast && cast[0] > 0 ? cast[1] / cast[0] : null)(casts[step][tensor]);
 
-const heatPanel = run => ({kind: 'heat', title: run.label, tensors: run.tensors, kinds: run.kinds, steps: run.steps,
-  rates: run.steps.map((step, c) => run.tensors.map((name, t) => lostShare(run, t, c))), crosses: run.steps.map((step, c) => run.tensors.map((name, t) => gaveInfOrNan(run, t, c)))});
+// A map a run, all of the tensors that lose most in all runs together; null where a run has no such tensor or rounds nothing.
+const mostRows = 16;
+function heatPanels(runs) {
+  const kinds = new Map(runs.flatMap(run => run.tensors.map((name, t) => [name, run.kinds[t]]))), each = (run, name, value, none) => run.steps.map((step, c) => run.tensors.includes(name) ? value(run, run.tensors.indexOf(name), c) : none);
+  const rates = new Map([...kinds.keys()].map(name => [name, runs.map(run => each(run, name, lostShare, null))])), lost = name => rates.get(name).flat().reduce((a, b) => a + b, 0);
+  const tensors = [...kinds.keys()].filter(name => rates.get(name).flat().some(rate => rate !== null)), most = new Set([...tensors].sort((a, b) => lost(b) - lost(a)).slice(0, mostRows)), kept = tensors.filter(name => most.has(name));
+  const turned = columns => columns[0].map((first, i) => columns.map(column => column[i]));
+  const panels = kept.length === 0 ? [] : runs.map((run, r) => ({kind: 'heat', title: run.label, tensors: kept, kinds: kept.map(name => kinds.get(name)), steps: run.steps,
+    rates: turned(kept.map(name => rates.get(name)[r])), crosses: turned(kept.map(name => each(run, name, gaveInfOrNan, false)))}));
+  return {panels, left: kept.length < tensors.length ? ` These are the ${kept.length} of ${tensors.length} tensors that lose most.` : ''};
+}
 
 // The last observed step of a run, a panel a tensor: all where there is room, else without biases.
 const mostPanels = 12;
@@ -139,11 +147,10 @@ function histogramPanels(run) {
 // ---- replays ---------------------------------------------------------------------------------
 
 const leagueFloors = {lost: 1e-6, angle: 1e-12};  // zeros are at the left edge of a logarithmic axis
-function leaguePanels({league}) {
+function leaguePanels(league) {
   const names = league.map(p => p.yardstick ? `(${p.label})` : p.label);
-  const panel = (key, title, color, axis, hidden) => ({kind: 'plot', y: {names, hidden}, x: {title, ...axis}, labels: 'none', series: [
-    {color, thick: 4, segments: league.map((p, i) => [...p[key]].map(v => Math.max(axis.low, v)).flatMap(v => [v, i + 1])).filter(([a, , b]) => a !== b)},
-    {color, width: 0, mark: 'dot', points: league.map((p, i) => [Math.max(axis.low, p[key][1]), i + 1])}]});
+  const panel = (key, title, color, axis, hidden) => ({kind: 'plot', y: {names, hidden}, x: {title, ...axis}, labels: 'none', series: [{color, thick: 4, width: 0, mark: 'dot',
+    segments: league.map((p, i) => [...p[key]].map(v => Math.max(axis.low, v)).flatMap(v => [v, i + 1])).filter(([a, , b]) => a !== b), points: league.map((p, i) => [Math.max(axis.low, p[key][1]), i + 1])}]});
   return [panel('skips', 'skipped steps', '#B84F00', {low: 0, high: Math.max(1, ...league.map(p => 1.06 * p.skips[1]))}, false),
           panel('lost', 'lost L1 (%)', '#0072B2', {log: true, low: leagueFloors.lost, high: 100}, true),
           panel('angle', '1 − cosine', '#A8457F', {log: true, low: leagueFloors.angle, high: 1}, true)];
@@ -157,9 +164,10 @@ function figuresOf({workloads, runs, replays, scales}) {
     chooseCurves(workload);
     const {name, slug, configurations} = workload, own = runs.filter(run => run.workload === name), kept = configurations.filter(c => c.shown).length < configurations.length ? ` ${configurations.filter(c => c.shown).length} of ${configurations.length} configurations: FP32, the worst and the best.` : '';
     if (configurations.some(c => c.curve.step.length > 0)) {
-      const [whole, last] = curveKinds(workload).map(kind => lossPlot(workload, kind));
-      add(`loss-${slug}`, `Training loss, ${name}: mean over seeds, band from lowest to highest seed`, last.caption.replace('; this is the last third', '; the second panel is the last third') + kept,
-          [{...whole.panel, title: 'whole run', labels: 'none'}, {...last.panel, title: 'last third'}], {columns: 2});
+      // Curves that are one line, or few points, need no second look.
+      const [whole, last] = curveKinds(workload).map(kind => lossPlot(workload, kind)), two = last.panel.series.some(s => s.points.length > 2) && last.lines > 1, bare = panel => ({...panel, styles: undefined});
+      add(`loss-${slug}`, `Training loss, ${name}: mean over seeds, band from lowest to highest seed`, (two ? last.caption.replace('; this is the last third', '; the second panel is the last third') : whole.caption) + kept,
+          two ? [{...bare(whole.panel), title: 'whole run', labels: 'none'}, {...bare(last.panel), title: 'last third'}] : [bare(whole.panel)], {styles: whole.panel.styles, columns: two ? 2 : 1});
     }
     const quality = qualityPlot(workload);
     if (quality.panel.y.names.length > 0) add(`quality-${slug}`, `${configurations.some(c => c.outcome?.against) ? 'Against FP32 at the end of training' : 'At the end of training'}: ${workload.metric}, ${name}`, quality.caption, [quality.panel]);
@@ -182,14 +190,14 @@ function figuresOf({workloads, runs, replays, scales}) {
       const {panel, caption} = whatIfPlot(base, scales);
       add(`underflow-against-scale-${slug}`, `What each loss scale would lose, ${name}: gradients of ${base.label}`, caption, [panel]);
     }
-    const cast = observed.filter(run => run.rounded), maps = cast.slice(0, mostPanels);
+    const cast = observed.filter(run => run.rounded), {panels: maps, left} = heatPanels(cast.slice(0, mostPanels));
     if (maps.length > 0) add(`underflow-over-steps-${slug}`, `Non-zero gradients that the casts made zero, by tensor and step, ${name}`,
-        (cast.length > maps.length ? `Left out for room: ${cast.slice(mostPanels).map(run => run.label).join(', ')}. ` : '') + 'A cross is Inf or NaN. FP32 casts nothing.', maps.map(heatPanel), {columns: Math.min(2, maps.length), width: maps.length > 1 ? 1200 : 760});
+        (cast.length > maps.length ? `Left out for room: ${cast.slice(mostPanels).map(run => run.label).join(', ')}. ` : '') + 'A cross is Inf or NaN. FP32 casts nothing.' + left, maps, {width: maps.length > 1 ? 1040 : 760});
   }
   for (const replay of replays) {
-    if (replay.policies.length === 0) continue;
-    add(`replay-scales-${replay.slug}`, `What every policy’s loss scale would have been, ${replay.run}`, 'A line is the scale, two are its bounds. Shaded are scales that lose at most 1 % of the L1 norm and cannot overflow. × is a skipped step, ○ one that may be skipped.', [{kind: 'traces', ...replay}], {width: 1040});
-    add(`replay-league-${replay.slug}`, `Policies replayed on ${replay.run}: less is better`, 'A dot is known; a bar goes from the lower to the upper bound. Names in parentheses were chosen in hindsight. Nothing lost is at the left edge of a logarithmic axis.', leaguePanels(replay), {columns: 3});
+    if (!replay.traces) continue;
+    figures.push({stem: `replay-scales-${replay.slug}`, ...replay.traces});
+    add(`replay-league-${replay.slug}`, `Policies replayed on ${replay.run}: less is better`, 'A dot is known; a bar goes from the lower to the upper bound. Names in parentheses were chosen in hindsight. Nothing lost is at the left edge of a logarithmic axis.', leaguePanels(replay.section.bounds), {columns: 3});
   }
   return figures;
 }

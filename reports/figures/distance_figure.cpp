@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -14,26 +13,20 @@ namespace {
 
 /// How each pair looks; colours of Okabe and Ito (2008). The first two have bands over the seeds under all
 /// lines.
-struct Look {
-  std::string_view color;
-  double width;
-  std::array<int, 4> dash;
-};
-constexpr std::array<Look, 8> looks{{{"#A0A0A0", 2.2, {}},
-                                     {"#000000", 2.2, {}},
-                                     {"#D55E00", 1.5, {}},
-                                     {"#0072B2", 1.5, {}},
-                                     {"#009E73", 1.5, {}},
-                                     {"#A8457F", 1.5, {8, 4}},
-                                     {"#C98A00", 1.5, {2, 3}},
-                                     {"#3A9BD6", 1.5, {1, 3, 6, 3}}}};
+const OrderedJson& looks() {
+  static const OrderedJson all = OrderedJson::parse(R"([
+    {"color": "#A0A0A0", "width": 2.2}, {"color": "#000000", "width": 2.2}, {"color": "#D55E00", "width": 1.5},
+    {"color": "#0072B2", "width": 1.5}, {"color": "#009E73", "width": 1.5},
+    {"color": "#A8457F", "width": 1.5, "dash": [8, 4]}, {"color": "#C98A00", "width": 1.5, "dash": [2, 3]},
+    {"color": "#3A9BD6", "width": 1.5, "dash": [1, 3, 6, 3]}])");
+  return all;
+}
 constexpr std::size_t with_bands = 2;
 constexpr double least_distance = 2e-8;  ///< where the logarithmic axis begins
 
 /// The curve of one pair over its seeds: geometric means, and where it has a band its ends. Steps with a zero
 /// are left out: a logarithmic axis has none.
 OrderedJson curve_of(const std::vector<const DistanceRow*>& seeds, std::string_view name, std::size_t pair) {
-  const Look& look = looks.at(pair);
   OrderedJson points = OrderedJson::array(), low = OrderedJson::array(), high = OrderedJson::array();
   std::size_t steps = 0;
   for (const DistanceRow* seed : seeds) steps = std::max(steps, seed->distances.size());
@@ -50,14 +43,7 @@ OrderedJson curve_of(const std::vector<const DistanceRow*>& seeds, std::string_v
     low.push_back(drawn_number(least));
     high.push_back(drawn_number(most));
   }
-  OrderedJson dash = OrderedJson::array();
-  for (const int length : look.dash)
-    if (length > 0) dash.push_back(length);
-  OrderedJson curve = {{"label", name},
-                       {"color", look.color},
-                       {"width", look.width},
-                       {"dash", std::move(dash)},
-                       {"points", std::move(points)}};
+  OrderedJson curve = {{"label", name}, {"points", std::move(points)}};
   if (pair < with_bands) {
     curve["low"] = std::move(low);
     curve["high"] = std::move(high);
@@ -77,7 +63,9 @@ std::string draw_distances(const DistanceFigure& figure, std::span<const Distanc
     if (std::ranges::find(seeds, row.seed) == seeds.end()) seeds.push_back(row.seed);
   }
   if (rows.empty()) return {};
-  OrderedJson panels = OrderedJson::array();
+  OrderedJson panels = OrderedJson::array(), styles;
+  for (std::size_t pair = 0; pair < figure.pairs.size(); ++pair)
+    styles[std::string(figure.pairs[pair])] = looks().at(pair);
   for (const std::string_view workload : workloads) {
     OrderedJson series = OrderedJson::array();
     for (std::size_t pair = 0; pair < figure.pairs.size(); ++pair) {
@@ -105,6 +93,7 @@ std::string draw_distances(const DistanceFigure& figure, std::span<const Distanc
             "the mean and, shaded, the band of {}.",
             counted(seeds.size(), "seed"))},
        {"columns", 2},
+       {"styles", std::move(styles)},
        {"panels", std::move(panels)}},
       folder);
 }

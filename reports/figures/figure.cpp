@@ -10,9 +10,9 @@
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/folder.hpp"
 #include "numerics/text/text.hpp"
+#include "reports/embedded.hpp"
 #include "reports/figures/drawing_program.hpp"
 #include "reports/figures/figure_json.hpp"
-#include "reports/page/embedded_page.hpp"
 
 namespace fp16lab::reports {
 namespace {
@@ -69,7 +69,7 @@ std::string run_drawing(const std::vector<std::string>& arguments, const std::fi
 
 void write_script(const std::filesystem::path& folder) {
   make_folders(folder);
-  write_file_atomically(folder / script_name, page::draw_js);
+  write_file_atomically(folder / script_name, embedded::draw_js);
 }
 
 /// JSON in ASCII alone.

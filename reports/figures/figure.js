@@ -1,12 +1,12 @@
-// A figure as a picture of its own: {stem, title, caption, columns, axes, panels}. A panel is one of the kinds below; the
-// page prints the caption beside the picture; `axes` holds once what many panels share.
+// A figure as a picture of its own: {stem, title, caption, columns, axes, styles, panels}. A panel is one of the kinds below, or
+// all are heat maps (heatmap.js); the page prints the caption beside the picture; `axes` and `styles` (of curves, by their
+// labels) hold once what many panels share.
 const kinds = {
   plot: {draw: drawPlot, height: (panel, width) => panel.height ?? (panel.y.names ? 62 + 20 * panel.y.names.length + (panel.title ? 18 : 0) : Math.round(Math.min(360, Math.max(210, .62 * width))))},
-  histogram: {draw: drawHistogramPanel, column: 195, height: (panel, width) => (panel.title ? 34 : 0) + Math.round(Math.min(330, Math.max(panel.what ? 196 : 160, .46 * width)))},
-  bars: {draw: drawBars}, heat: {draw: drawHeatPanel},
+  histogram: {draw: drawHistogramPanel, column: 190, height: (panel, width) => (panel.title ? 34 : 0) + Math.round(Math.min(330, Math.max(panel.what ? 196 : width < 240 ? 130 : 160, .46 * width)))},
+  bars: {draw: drawBars},
   traces: {draw: (panel, width) => {
-    const strips = drawTraces(panel, width), columns = Math.max(1, Math.min(3, Math.floor(width / 330)));
-    return stacked(strips, columns, width, 18, 'Loss scales that each policy would have had', true);
+    return stacked(drawTraces(panel, width), traceColumns(width), width, 18, 'Loss scales that each policy would have had', true);
   }}};
 const drawPanel = (panel, width) => kinds[panel.kind].draw(panel, width, kinds[panel.kind].height?.(panel, width));
 
@@ -31,21 +31,26 @@ function stacked(pictures, columns, width, gap, label, low = false) {
 // `width` in pixels of 1/96 inch; as many panels side by side as have room. `title`: whether the picture has its title. In a
 // column of paper letters are 7 points high, else 9.
 function drawFigure(figure, {width: outer = figure.width ?? (figure.columns > 1 ? 1040 : 720), title = true} = {}) {
-  const width = outer < 420 ? 1.3 * outer : outer, margin = 10, inner = width - 2 * margin;
+  const narrow = outer < 420, width = narrow ? 1.3 * outer : outer, margin = 10, inner = width - 2 * margin, gap = narrow ? 12 : 24;
   const all = figure.panels.every(panel => panel.kind === 'histogram') ? fitted(figure.panels) : figure.panels;
-  const columns = Math.max(1, Math.min(figure.columns ?? 1, Math.floor((inner + 24) / (24 + Math.max(...all.map(panel => kinds[panel.kind].column ?? 246))))));
+  const columns = Math.max(1, Math.min(figure.columns ?? 1, Math.floor((inner + gap) / (gap + Math.max(...all.map(panel => kinds[panel.kind]?.column ?? 246))))));
   // In a column each panel has the text that the first one has for all panels in a row.
   const alone = panel => columns > 1 || panel.kind !== 'plot' ? panel : {...panel, labels: undefined, y: {...panel.y, hidden: false}};
-  const panels = all.map(panel => drawPanel(alone(panel), (inner - 24 * (columns - 1)) / columns));
+  const panels = () => all.map(panel => drawPanel({...alone(panel), styles: panel.styles ?? figure.styles, keyed: all.length === 1}, (inner - gap * (columns - 1)) / columns));
   const lines = title ? wrapped(figure.title, inner, 14.5 / 12 * boldSize) : [], axes = figure.axes && all.length > 1 ? wrapped(figure.axes, inner) : [];
-  const content = stacked(panels, columns, inner, 24, figure.title), top = margin + 19 * lines.length + 15 * axes.length + (lines.length + axes.length ? 8 : 0);
-  const height = top + Number(content.getAttribute('height')) + margin, whole = picture(width, height, figure.title);
+  const drawn = all[0]?.kind === 'heat' ? [drawHeatMaps(all, inner)] : panels();
+  // Keys stand once for all panels.
+  const unkeyed = drawn.flatMap(panel => panel.unkeyed ?? []), keys = keyPlaces(unkeyed.filter((s, i) => unkeyed.findIndex(other => other.label === s.label) === i), inner);
+  const content = stacked(drawn, drawn.length === 1 ? 1 : columns, inner, gap, figure.title), top = margin + 19 * lines.length + 15 * axes.length + (lines.length + axes.length ? 8 : 0);
+  const floor = top + Number(content.getAttribute('height')), height = floor + (keys.length > 0 ? 18 + 18 * keys.at(-1).row : 0) + margin, whole = picture(width, height, figure.title);
   whole.append(svg('title', {}, figure.title), svg('desc', {}, figure.caption ?? ''), makeHatches(), svg('rect', {width, height, fill: 'var(--paper)'}));
   lines.forEach((line, i) => whole.append(words(margin, margin + 15 + 19 * i, line, {class: 'heading'})));
   axes.forEach((line, i) => whole.append(words(margin, margin + 14 + 19 * lines.length + 15 * i, line, {class: 'soft'})));
   content.setAttribute('x', margin);
   content.setAttribute('y', top);
-  whole.append(content);
+  const below = svg('g', {transform: `translate(${margin} ${floor})`});
+  drawKeys(below, keys, 0);
+  whole.append(content, below);
   whole.setAttribute('width', outer);
   whole.setAttribute('height', Math.round(height * outer / width));
   return whole;

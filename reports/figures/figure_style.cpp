@@ -73,13 +73,6 @@ std::vector<LineStyle> styles_of(const Workload& workload) {
   return styles;
 }
 
-std::string_view layer_color(std::size_t index) {
-  // Okabe and Ito's colour-blind safe set (2008) without its yellow, which is too faint on white.
-  static constexpr std::array<std::string_view, 7> colors{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
-                                                          "#56B4E9", "#E69F00", "#444444"};
-  return colors[index % colors.size()];
-}
-
 std::string slug(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {

@@ -15,9 +15,6 @@ inline constexpr std::string_view lost_color = "#B84F00";
 inline constexpr std::string_view subnormal_color = "#3A9BD6";
 inline constexpr std::string_view normal_color = "#0072B2";
 inline constexpr std::string_view overflow_color = "#A8457F";
-/// A colour that distinguishes layer `index` from its neighbours: Okabe and Ito's colour-blind safe set
-/// (2008) without its yellow, which is too faint on white.
-std::string_view layer_color(std::size_t index);
 
 struct LineStyle {
   std::string color;  ///< "#2F6DB3"

@@ -32,7 +32,7 @@ function fitted(panels) {
 function drawHistogram(width, height, histogram, ratio, zones, what, formats, names = zoneNames, ends = []) {
   const shift = Math.log2(ratio), range = formats.length === 1 ? formats[0] : null, slim = width < 460;
   width = Math.max(190, width);
-  const left = 52, right = 8, top = what ? 54 : 40, bottom = what ? 40 : 24;
+  const left = width < 240 ? 38 : 52, right = width < 240 ? 2 : 8, top = what ? 54 : 40, bottom = what ? 40 : 24;
   // FP16's numbers are in the middle; formats and values that reach further down move the left end.
   const lowest = range && range.rounds ? Math.min(-50, Math.max(-150, range.tie - 8)) : -50, high = ends[1] ?? 22;
   const low = ends[0] ?? (range && range.tie < -60 ? lowest : -50);
@@ -51,16 +51,23 @@ function drawHistogram(width, height, histogram, ratio, zones, what, formats, na
                    svg('rect', {x: x(from) + 1, y: top - 5, width: x(to) - x(from) - 2, height: 4, fill: `var(--${key})`}));
     if (to - from <= 2) return;  // out of sight; the table has it
     const room = x(to) - x(from), name = room < 7.6 * names[key].length && names === zoneNames ? shortZoneNames[key] : names[key], told = interval(zones[key], zones.finite);
-    if (room < 26) return;
-    const middle = to === high ? width - right - Math.max(textWidth(told), textWidth(name, boldSize)) / 2 : (x(from) + x(to)) / 2;
-    if (textWidth(name, boldSize) <= room + 2) chart.append(words(middle, top - 25, name, {'text-anchor': 'middle', class: 'zone-name'}));
-    shares.push({told, want: middle - textWidth(told) / 2 - 2, tall: textWidth(told) + 4, key});
+    if (room < 20) return;
+    const tall = 4 + Math.max(textWidth(told), textWidth(name, boldSize)), middle = to === high ? width - right - tall / 2 : (x(from) + x(to)) / 2;
+    shares.push({told, name, want: middle - tall / 2, tall});
   });
+  // Where there is no room for all names: numbers alone.
+  if (shares.reduce((sum, share) => sum + share.tall, 0) > width) {
+    chart.append(words(width, top - 25, 'shares in %', {'text-anchor': 'end', class: 'soft'}));
+    for (const share of shares) {
+      const told = share.told.replace(' %', ''), tall = textWidth(told) + 8;
+      Object.assign(share, {told, name: '', want: share.want + (share.tall - tall) / 2, tall});
+    }
+  }
   spread(shares, 0, width);
-  for (const {told, at, tall} of shares)
-    chart.append(svg('text', {x: at + tall / 2, y: top - 10, 'text-anchor': 'middle'}, told.includes('–') && zones.finite > 0 ? [told, svg('title', {}, rangeWords)] : told));
+  for (const {told, name, at, tall} of shares)
+    chart.append(words(at + tall / 2, top - 25, name, {'text-anchor': 'middle', class: 'zone-name'}), svg('text', {x: at + tall / 2, y: top - 10, 'text-anchor': 'middle'}, told.includes('–') && zones.finite > 0 ? [told, svg('title', {}, rangeWords)] : told));
   if (what) chart.append(words(0, 13, 'share of the non-zero values', {class: 'soft'}));
-  for (const share of roundTicks(0, peak, 4))
+  for (const share of roundTicks(0, peak, height - top - bottom < 80 ? 2 : 4))
     chart.append(svg('line', {x1: left, x2: width - right, y1: y(share), y2: y(share), class: 'grid'}), words(left - 7, y(share) + 4, plainPercent(share), {'text-anchor': 'end', class: 'soft'}));
   let outside = 0;
   histogram[4].forEach((n, i) => {
@@ -86,10 +93,10 @@ function drawHistogram(width, height, histogram, ratio, zones, what, formats, na
     chart.append(svg('line', {x1: x(edge), x2: x(edge), y1: top, y2: height - bottom, class: 'axis', 'stroke-dasharray': '3 3'}));
   chart.append(svg('line', {x1: left, x2: width - right, y1: height - bottom, y2: height - bottom, class: 'axis'}));
   // Edges that are powers of two have their place on the axis, round numbers where they leave room.
-  const marks = range ? edges.filter(edge => Number.isInteger(edge) && edge > low && edge < high) : [];
   const room = 34 * (high - low) / (width - left - right), every = [4, 8, 10, 20, 40, 80].find(n => n >= room) ?? 80;
+  const marks = range ? edges.filter(edge => Number.isInteger(edge) && edge > low && edge < high).filter((edge, i, all) => i === 0 || edge - all[i - 1] >= room) : [];
   const round = Array.from({length: 60}, (_, i) => (i - 40) * every).filter(e => e >= low + room / 2 && e <= high - room / 2);
-  for (const e of [...marks.filter((e, i) => i === 0 || e - marks[i - 1] >= room), ...round.filter(e => marks.every(edge => Math.abs(edge - e) >= room))])
+  for (const e of [...marks, ...round.filter(e => marks.every(edge => Math.abs(edge - e) >= room))])
     chart.append(words(x(e), height - bottom + 16, power(e), {'text-anchor': 'middle', class: 'soft'}));
   if (what) chart.append(words((left + width - right) / 2, height - 6, what + (outside > 0 ? ` (${percent(outside / zones.finite)} % outside)` : ''), {'text-anchor': 'middle', class: 'soft'}));
   return chart;

@@ -3,9 +3,10 @@
 //   {kind: "plot", title, x: axis, y: axis, series: [...], zones: [...], lines: [...], marker, labels, height}
 //   axis: {title, low, high, log, ticks, form, names, limit}: `form` is a key of `forms`; `names` are the names of 1, 2, ...;
 //     `limit` is a value with a dashed line
+//   styles: {LABEL: what series of that label have in common}
 //   series: {label, color, width, dash, stepped, points: [[x, y], ...], low, high (edges of a band, one a point), mark (a name of
-//     mark(); alone where `width` is 0), segments: [[x, y, x, y], ...], bars: [[from, to, y], ...], hatched}
-//   zones: {from, to, color, name} shaded from bottom to top; lines: {x, name} dashed from bottom to top; marker: an x with a line
+//     mark(); alone where `width` is 0), segments: [[x, y, x, y, width], ...], bars: [[from, to, y], ...], hatched}
+//   zones: {from, to, color, name} shaded from bottom to top; lines: {x, name, solid} dashed, or not, from bottom to top; marker: an x with a line
 //   labels: "none" where another panel of the figure has them
 
 // Round values between low and high, about `count` of them.
@@ -60,7 +61,7 @@ function ended(axis, values, room) {
   let low = axis.low ?? Math.min(...finite), high = axis.high ?? Math.max(...finite);
   if (axis.names) [low, high] = [.5, axis.names.length + .5];
   else if (finite.length === 0 && (axis.low === undefined || axis.high === undefined)) [low, high] = axis.log ? [1, 10] : [0, 1];
-  else if (!(high > low)) [low, high] = axis.log ? [low / 1.5, low * 1.5] : [low - Math.abs(low) * .05 - 1e-9, low + Math.abs(low) * .05 + 1e-9];
+  else if (!(high > low)) [low, high] = axis.log ? [low / 1.5, low * 1.5] : (room => [low - room, low + room])(axis.form === 'power2' ? 1 : Math.abs(low) * .05 || 1);
   else if (axis.log) [low, high] = [axis.low ?? low / (high / low) ** room, axis.high ?? high * (high / low) ** room];
   else [low, high] = [axis.low ?? low - room * (high - low), axis.high ?? high + room * (high - low)];
   return {...axis, low, high};
@@ -84,14 +85,26 @@ function apart(values, y) {
 // Moves blocks apart: each is `tall` high and at `want` if there is room. Their beginnings become `at`, none beyond `top` and
 // `floor`.
 function spread(blocks, top, floor) {
-  blocks.sort((a, b) => a.want - b.want);
+  blocks.sort((a, b) => a.want + a.tall / 2 - b.want - b.tall / 2);
   for (const [i, block] of blocks.entries()) block.at = Math.max(block.want, i > 0 ? blocks[i - 1].at + blocks[i - 1].tall : top);
   for (let i = blocks.length - 1; i >= 0; --i) blocks[i].at = Math.min(blocks[i].at, (i + 1 < blocks.length ? blocks[i + 1].at : floor) - blocks[i].tall);
 }
 
+// What series look like, at places of keyPlaces() below `top`.
+function drawKeys(chart, places, top) {
+  for (const {entry: s, x: from, row} of places) {
+    const at = top + 18 * row + 9;
+    if (s.bars) chart.append(svg('rect', {x: from + 8, y: at - 6, width: 14, height: 12, ...s.hatched ? {...stroked(s.color), fill: 'url(#p-lost)'} : filled(s.color)}));
+    else if (s.width !== 0 || s.segments) chart.append(svg('line', {x1: from, x2: from + 30, y1: at, y2: at, ...stroked(s.color), 'stroke-width': s.width || s.thick || 2, 'stroke-dasharray': s.dash?.length ? s.dash.join(' ') : undefined}));
+    if (s.mark) chart.append(mark(s.mark, from + 15, at, s.color));
+    chart.append(words(from + 36, at + 4, s.label));
+  }
+}
+
+// `unkeyed` of what it returns: series of `panel.styles` that have a name neither at their ends nor, where panel.keyed is false, below.
 function drawPlot(panel, width, height) {
   width = Math.max(250, width);
-  const series = panel.series, all = key => series.flatMap(s => s[key] ?? []);
+  const series = panel.series.map(s => ({color: palette[0], ...panel.styles?.[s.label], ...s})), all = key => series.flatMap(s => s[key] ?? []);
   const segments = all('segments'), bars = all('bars');
   const x = ended({...panel.x}, [...all('points').map(p => p[0]), ...segments.flatMap(s => [s[0], s[2]]), ...bars.flatMap(b => [b[0], b[1]])], panel.x.room ?? 0);
   const y = ended({...panel.y}, [...all('points').map(p => p[1]), ...all('low'), ...all('high'), ...segments.flatMap(s => [s[1], s[3]]), ...bars.map(b => b[2])], .04);
@@ -100,7 +113,8 @@ function drawPlot(panel, width, height) {
   const named = panel.labels === 'none' ? [] : endLabels(series, y), label = panel.label ?? panel.title ?? y.title ?? '';
   const beside = named.length > 0 ? 12 + Math.max(...named.flatMap(l => l.lines.map(line => textWidth(line.text)))) : Infinity;
   const direct = beside <= .42 * width && named.reduce((sum, l) => sum + l.tall, 0) <= height - 80 && curves.every(s => s.points.at(-1)[0] >= x.low + .6 * (x.high - x.low)) && apart(named.map(l => l.point[1]), y);
-  const keys = panel.labels === 'none' ? [] : series.filter(s => s.label && (!direct || !curves.includes(s)));
+  const nameless = panel.labels === 'none' ? [] : series.filter(s => s.label && (!direct || !curves.includes(s))), unkeyed = panel.keyed === false ? nameless.filter(s => panel.styles?.[s.label]) : [];
+  const keys = nameless.filter(s => !unkeyed.includes(s));
   const xWords = x.title ? wrapped(x.title, width - 4) : [], yWords = y.title && !y.names ? wrapped(y.title, width - 4) : [];
   const top = (panel.title ? 18 : 0) + (yWords.length > 0 ? 10 + 14 * yWords.length : [...panel.zones ?? [], ...panel.lines ?? []].some(z => z.name) ? 22 : 10), left = y.names === undefined || y.hidden ? 0 : Math.min(.5 * width, 12 + Math.max(...y.names.map(n => textWidth(n))));
   const placed = keyPlaces(keys, width - 8), rows = keys.length === 0 ? 0 : 1 + placed.at(-1).row, bottom = 24 + (xWords.length > 0 ? 2 + 14 * xWords.length : 0) + 18 * rows, floor = height - bottom;
@@ -108,7 +122,7 @@ function drawPlot(panel, width, height) {
   const across = (axis, from, to) => (scale => v => from + scale(v) / scale(axis.high) * (to - from))(scaled(axis));
   const lift = y.names ? v => top + (v - y.low) / (y.high - y.low) * (floor - top) : across(y, floor, top);
   const yAll = y.names ? y.names.map((n, i) => i + 1) : y.ticks ?? (y.log ? logarithmicTicks(y.low, y.high) : roundTicks(y.low, y.high, Math.max(2, Math.min(6, Math.floor((floor - top) / 30)))));
-  const yEvery = y.names ? 1 : Math.ceil(yAll.length / Math.max(2, Math.floor((floor - top) / 18))), yTicks = yAll.filter((v, i) => v >= y.low && v <= y.high && i % yEvery === 0);
+  const yWhole = y.form === 'power2' && y.high - y.low >= 2 ? yAll.filter(Number.isInteger) : yAll, yEvery = y.names ? 1 : Math.ceil(yWhole.length / Math.max(2, Math.floor((floor - top) / 18))), yTicks = yWhole.filter((v, i) => v >= y.low && v <= y.high && i % yEvery === 0);
   const start = y.names ? left : y.hidden ? 20 : 14 + Math.max(12, ...yTicks.map(v => textWidth(yText(v)))), right = direct ? beside : 14;
   const place = across(x, start, width - right);
 
@@ -136,10 +150,11 @@ function drawPlot(panel, width, height) {
   chart.append(svg('line', {x1: start, x2: width - right, y1: floor, y2: floor, class: 'axis'}));
   xWords.forEach((line, i) => chart.append(centred((start + width - right) / 2, floor + 33 + 14 * i, line, width)));
 
-  for (const {x: v, name} of panel.lines ?? []) if (v >= x.low && v <= x.high) {
-    chart.append(svg('line', {x1: place(v), x2: place(v), y1: top, y2: floor, class: 'marker'}));
-    if (name) chart.append(words(place(v), top - 5, name, {'text-anchor': place(v) > width - textWidth(name) / 2 ? 'end' : 'middle', class: 'soft'}));
-  }
+  const lines = (panel.lines ?? []).filter(line => line.x >= x.low && line.x <= x.high);
+  for (const {x: v, solid} of lines) chart.append(svg('line', {x1: place(v), x2: place(v), y1: top, y2: floor, class: solid ? 'axis' : 'marker'}));
+  const tops = lines.filter(line => line.name).map(({x: v, name, solid}) => ({name, want: place(v) - 4 - (solid ? textWidth(name) / 2 : 0), tall: textWidth(name) + 8}));
+  spread(tops, 0, width);
+  for (const {name, at, tall} of tops) chart.append(words(at + tall / 2, top - 5, name, {'text-anchor': 'middle', class: 'soft'}));
   // Bands of curves that coincide would only darken one another.
   const scale = y.log ? Math.log : v => v, same = drawnAsOne(scale(y.high) - scale(y.low), scale);
   for (const [s] of groupsOf(series.filter(s => s.low), same)) {
@@ -149,8 +164,8 @@ function drawPlot(panel, width, height) {
   for (const s of series) {
     for (const [from, to, v] of s.bars ?? [])
       chart.append(svg('rect', {x: place(from) + .5, y: lift(v), width: Math.max(.5, place(to) - place(from) - 1), height: Math.max(0, lift(y.low) - lift(v)), ...s.hatched ? {...stroked(s.color), fill: 'url(#p-lost)'} : {...filled(s.color), 'fill-opacity': .75}}));
-    for (const [a, b, c, d] of s.segments ?? [])
-      chart.append(svg('line', {x1: place(a), y1: lift(b), x2: place(c), y2: lift(d), ...stroked(s.color), 'stroke-width': s.thick ?? 1.6}));
+    for (const [a, b, c, d, thick = s.thick] of s.segments ?? [])
+      chart.append(svg('line', {x1: place(a), y1: lift(b), x2: place(c), y2: lift(d), ...stroked(s.color), 'stroke-width': thick ?? 1.6}));
     const points = (s.points ?? []).filter(p => Number.isFinite(p[1]) && !(y.log && p[1] <= 0));
     const corners = points.flatMap(([a, b], i) => s.stepped && i > 0 ? [[place(a), lift(points[i - 1][1])], [place(a), lift(b)]] : [[place(a), lift(b)]]);
     if (s.width !== 0 && points.length > 1) chart.append(svg('path', {d: path(corners), fill: 'none', ...stroked(s.color), 'stroke-width': s.width ?? 2, 'stroke-dasharray': s.dash?.length ? s.dash.join(' ') : undefined, 'stroke-linejoin': 'round'}));
@@ -158,7 +173,6 @@ function drawPlot(panel, width, height) {
   }
   for (const v of [y.limit].filter(v => v !== undefined)) chart.append(svg('line', {x1: start, x2: width - right, y1: lift(v), y2: lift(v), class: 'marker'}));
   if (panel.marker !== undefined && panel.marker >= x.low && panel.marker <= x.high) chart.append(svg('line', {x1: place(panel.marker), x2: place(panel.marker), y1: top, y2: floor, class: 'marker'}));
-  for (const {at: [a, b], text} of panel.texts ?? []) chart.append(words(Math.min(place(a), width - textWidth(text) / 2), lift(b) + 4, text, {'text-anchor': 'middle', class: 'soft halo'}));
 
   if (direct) {
     const ends = named.map(l => ({...l, y: lift(l.point[1]), want: lift(l.point[1]) - l.tall / 2}));
@@ -169,13 +183,8 @@ function drawPlot(panel, width, height) {
       l.lines.forEach(({text, color}, i) => chart.append(words(width - right + 7, l.at + 11 + lineHeight * i, text, lettered(color))));
     }
   }
-  for (const {entry: s, x: from, row} of placed) {
-    const at = height - 18 * rows + 18 * row + 9;
-    if (s.bars) chart.append(svg('rect', {x: from + 8, y: at - 6, width: 14, height: 12, ...s.hatched ? {...stroked(s.color), fill: 'url(#p-lost)'} : filled(s.color)}));
-    else if (s.width !== 0 || s.segments) chart.append(svg('line', {x1: from, x2: from + 30, y1: at, y2: at, ...stroked(s.color), 'stroke-width': s.width || s.thick || 2, 'stroke-dasharray': s.dash?.length ? s.dash.join(' ') : undefined}));
-    if (s.mark) chart.append(mark(s.mark, from + 15, at, s.color));
-    chart.append(words(from + 36, at + 4, s.label));
-  }
+  drawKeys(chart, placed, height - 18 * rows);
+  chart.unkeyed = unkeyed;
   if (panel.interactive) panel.interactive(chart, series.filter(s => s.points?.length > 0), {place, left: start, top, floor, width, xText: v => `${x.title} ${xText(v)}`, yText});
   return chart;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -83,7 +84,11 @@ struct PaperFigures {
 /// weight-updates, activation-gradients, lost-against-scale.
 std::string draw_paper_figures(const PaperFigures& figures, const std::filesystem::path& folder);
 
-/// replay: the loss scales that every policy would have had. Empty, and nothing is drawn, without a policy.
+/// The loss scales that every policy would have had, as a figure without a stem; paths are thinned to `stretches` (replay_paths()).
+/// Null without a policy.
+nlohmann::ordered_json traces_figure(const ReplayFile& replay, std::size_t stretches = 400);
+
+/// replay: that figure. Empty, and nothing is drawn, without a policy.
 std::string draw_replay(const ReplayFile& replay, const std::filesystem::path& folder);
 
 }  // namespace fp16lab::reports

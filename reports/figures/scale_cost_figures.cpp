@@ -7,7 +7,6 @@
 
 #include "numerics/text/text.hpp"
 #include "reports/figures/figure_json.hpp"
-#include "reports/figures/figure_style.hpp"
 #include "reports/figures/question_figures.hpp"
 
 namespace fp16lab::reports {
@@ -46,8 +45,7 @@ std::string draw_highest_scales(std::span<const std::string> workloads, std::spa
                       {"title", fmt::format("{} ({})", workload, counted(seeds, "seed"))},
                       {"x", {{"title", "step"}, {"form", "count"}}},
                       {"y", {{"title", "largest scale without overflow"}, {"form", "power2"}}},
-                      {"series", OrderedJson::array({{{"color", layer_color(0)},
-                                                      {"points", std::move(mean)},
+                      {"series", OrderedJson::array({{{"points", std::move(mean)},
                                                       {"low", std::move(low)},
                                                       {"high", std::move(high)}}})}});
   }
@@ -66,6 +64,8 @@ std::string draw_prediction(std::span<const std::string> workloads, std::span<co
   // A logarithmic axis has no zero: nothing lost is drawn at its left end.
   constexpr double floor = 1e-10;
   constexpr std::array marks{"dot", "square", "triangle", "ring", "cross"};
+  constexpr std::array colors{"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9"};  // Okabe and Ito 2008
+  OrderedJson styles = OrderedJson::object();
   const auto panel = [&](std::string_view axis, double LossCostRow::*lost) {
     OrderedJson series = OrderedJson::array();
     for (const std::string& workload : workloads) {
@@ -77,14 +77,12 @@ std::string draw_prediction(std::span<const std::string> workloads, std::span<co
         intervals.push_back({x, row.interval.lower, x, row.interval.upper});
       }
       if (points.empty()) continue;
-      const std::string_view color = layer_color(series.size() / 2);
-      const char* const mark = marks[series.size() / 2 % marks.size()];
-      series.push_back({{"color", color}, {"thick", 1}, {"width", 0}, {"segments", std::move(intervals)}});
-      series.push_back({{"label", workload},
-                        {"color", color},
-                        {"width", 1.3},
-                        {"mark", mark},
-                        {"points", std::move(points)}});
+      styles[workload] = {{"color", colors[series.size() % colors.size()]},
+                          {"width", 1.3},
+                          {"thick", 1},
+                          {"mark", marks[series.size() % marks.size()]}};
+      series.push_back(
+          {{"label", workload}, {"points", std::move(points)}, {"segments", std::move(intervals)}});
     }
     return OrderedJson{
         {"kind", "plot"},
@@ -102,6 +100,7 @@ std::string draw_prediction(std::span<const std::string> workloads, std::span<co
        {"title", "Fixed scales: what was lost against what it cost"},
        {"caption", "Vertical lines are 95 % over seeds. What lost nothing is at the left edge."},
        {"columns", 2},
+       {"styles", std::move(styles)},
        {"panels", std::move(panels)}},
       folder);
 }

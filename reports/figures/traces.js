@@ -9,12 +9,14 @@ function distinctTraces(policies) {
   return [...strips.values()];
 }
 
+const traceColumns = width => Math.max(1, Math.min(3, Math.floor((width + 18) / (width < 420 ? 200 : 330))));
+
 // {kind: "traces", policies, first, last, highest, one_percent}: all strips of a replay.
 function drawTraces({policies, first, last, highest, one_percent}, room) {
   const scales = [...policies.flatMap(p => [...p.lower, ...(p.upper ?? [])]), ...highest].map(([, k]) => k);
   const low = Math.floor(Math.min(0, ...scales)), high = Math.ceil(Math.max(1, ...scales));
-  const columns = Math.max(1, Math.min(3, Math.floor(room / 330)));
-  const width = Math.floor((room - 18 * (columns - 1)) / columns), left = 36, right = 10, bottom = 36, tall = 66;
+  const columns = traceColumns(room);
+  const width = Math.floor((room - 18 * (columns - 1)) / columns), left = 36, right = 10, bottom = 32, tall = width < 250 ? 48 : 66;
   const x = step => left + (step - first) / Math.max(1, last - first) * (width - left - right);
   const y = k => tall - (Math.max(low, Math.min(high, k)) - low) / (high - low) * tall;  // below the names
   // A scale holds until its next change.
@@ -22,10 +24,10 @@ function drawTraces({policies, first, last, highest, one_percent}, room) {
   const ticks = [...new Set([low, Math.round((low + high) / 2), high])];
   const allowed = corners(highest), enough = corners(one_percent);
   return distinctTraces(policies).map(policy => {
-    const names = wrapped(policy.labels.join(', '), width - left - right, boldSize), top = 10 + 15 * names.length, height = top + tall + bottom;
+    const names = wrapped(policy.labels.join(', '), width - right, boldSize), top = 10 + 15 * names.length, height = top + tall + bottom;
     const certain = policy.skipped, possible = (policy.possible ?? []).filter(step => !certain.includes(step));
     const strip = picture(width, height, `${policy.labels.join(', ')}: loss scale over steps; skipped steps drawn: ${certain.length}` + (possible.length ? `, perhaps ${possible.length} more` : ''), {class: 'strip'});
-    names.forEach((words, i) => strip.append(svg('text', {x: left, y: 14 + 15 * i, class: 'zone-name'}, words)));
+    names.forEach((words, i) => strip.append(svg('text', {x: 0, y: 14 + 15 * i, class: 'zone-name'}, words)));
     const plot = svg('g', {transform: `translate(0 ${top})`});
     strip.append(plot);
     for (const k of ticks)

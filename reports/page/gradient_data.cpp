@@ -8,7 +8,7 @@
 #include "analysis/observed_output.hpp"
 #include "reports/data/run_config.hpp"
 #include "reports/page/emulation.hpp"
-#include "reports/page/page_json.hpp"
+#include "reports/page/page_sections.hpp"
 
 namespace fp16lab::reports {
 

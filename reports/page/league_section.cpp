@@ -96,10 +96,21 @@ OrderedJson league_table(const ReplayFile& replay) {
 }  // namespace
 
 OrderedJson league_json(const ReplayFile& replay) {
-  OrderedJson left_out = OrderedJson::array(), notes = OrderedJson::array();
+  OrderedJson left_out = OrderedJson::array(), notes = OrderedJson::array(), bounds = OrderedJson::array();
   for (const ReplayedPolicy& policy : replay.policies)
     if (!policy.replayed) left_out.push_back(plain(fmt::format("{}: {}", policy.label, policy.note)));
   for (const std::string& note : replay.notes) notes.push_back(plain(note));
+  const auto ends = [](double lower, double upper) {
+    return OrderedJson::array({number_or_null(lower), number_or_null(upper)});
+  };
+  for (const std::size_t i : league_order(replay)) {
+    const ReplayedPolicy& policy = replay.policies[i];
+    bounds.push_back({{"label", pretty(policy.label)},
+                      {"yardstick", is_yardstick(policy)},
+                      {"skips", ends(policy.skips.lower, policy.skips.upper)},
+                      {"lost", ends(100 * policy.lost_l1.lower, 100 * policy.lost_l1.upper)},
+                      {"angle", ends(1 - policy.cosine.upper, 1 - policy.cosine.lower)}});
+  }
   return {{"words",
            plain(fmt::format("Every loss-scale policy over the recorded gradients of {}: {} steps, {} of "
                              "them with histograms. {} A replay is "
@@ -111,7 +122,8 @@ OrderedJson league_json(const ReplayFile& replay) {
                                           : "Where histograms leave something open, both ends are given."))},
           {"table", league_table(replay)},
           {"left_out", std::move(left_out)},
-          {"notes", std::move(notes)}};
+          {"notes", std::move(notes)},
+          {"bounds", std::move(bounds)}};
 }
 
 }  // namespace fp16lab::reports

@@ -43,7 +43,16 @@ OrderedJson observed_json(const RunSet& set, const std::vector<WorkloadMaterial>
 /// command, sources, machine and data of every one. (provenance_section.cpp)
 OrderedJson provenance_json(const RunSet& set);
 
-/// {"words", "table", "left_out", "notes"} of a replay. (league_section.cpp)
+/// {"words", "table", "left_out", "notes"} of a replay, and "bounds", a policy each: {"label", "yardstick", "skips", "lost" (percent
+/// of the L1 norm), "angle" (1 - cosine)}, the last three as [lower, upper]. (league_section.cpp)
 OrderedJson league_json(const ReplayFile& replay);
+
+/// A run's recorded histograms for the explorer, its gradients thinned to `snapshots` steps, what the casts
+/// did to them, the tensors' formats, the what-if rates over every observed step, and zone counts of this
+/// library against which the page tests its own arithmetic. `others`: histograms of tensors that are no
+/// gradients. (gradient_data.cpp)
+OrderedJson gradients_json(const Run& run, const std::string& workload, const std::string& label,
+                           const RunGradients& gradients, const std::map<Observed, RunGradients>& others,
+                           std::size_t snapshots);
 
 }  // namespace fp16lab::reports

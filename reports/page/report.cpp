@@ -14,8 +14,8 @@
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/report_input.hpp"
+#include "reports/embedded.hpp"
 #include "reports/figures/network_figure.hpp"
-#include "reports/page/embedded_page.hpp"
 #include "reports/page/emulation.hpp"
 #include "reports/page/html.hpp"
 #include "reports/page/page_extent.hpp"
@@ -109,17 +109,17 @@ std::string content_policy() {
   return fmt::format(
       "default-src 'none'; script-src {}; style-src 'unsafe-inline'; style-src-elem {}; style-src-attr "
       "'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'",
-      policy_hash(page::report_js), policy_hash(page::report_css));
+      policy_hash(embedded::report_js), policy_hash(embedded::report_css));
 }
 
 std::string page_of(const std::string& title, const std::string& data) {
   const std::string policy = content_policy(), shown = html_escape(printable(title));
   const Slot slots[] = {{"POLICY", policy},
                         {"TITLE", shown},
-                        {"STYLE", page::report_css},
+                        {"STYLE", embedded::report_css},
                         {"DATA", data},
-                        {"SCRIPT", page::report_js}};
-  return fill_slots(page::report_html, slots);
+                        {"SCRIPT", embedded::report_js}};
+  return fill_slots(embedded::report_html, slots);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "reports/page/report_data.hpp"
 #include "reports/figures/figure_style.hpp"
+#include "reports/figures/question_figures.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +10,6 @@
 #include "reports/page/answers.hpp"
 #include "reports/page/emulation.hpp"
 #include "reports/page/marked.hpp"
-#include "reports/page/page_json.hpp"
 #include "reports/page/page_sections.hpp"
 
 namespace fp16lab::reports {
@@ -180,7 +180,11 @@ std::string report_data(const RunSet& set, const std::vector<WorkloadMaterial>& 
         std::ranges::any_of(item.gradients, [](const RunGradients& g) { return !g.snapshots.empty(); });
     workloads.back().update(workload_json(set, item, gradients, detail));
   }
-  for (const ReplayFile& replay : replays) replayed.push_back(replay_json(replay, detail));
+  for (const ReplayFile& replay : replays)
+    replayed.push_back({{"run", replay.run},
+                        {"slug", slug(replay.run)},
+                        {"traces", traces_figure(replay, detail.trace_points)},
+                        {"section", league_json(replay)}});
   OrderedJson formats = OrderedJson::array(), update_formats = OrderedJson::array();
   for (const DType format : {DType::f32, DType::f16, DType::bf16, DType::e5m2, DType::e4m3}) {
     formats.push_back(format_json(format, Observed::gradients));

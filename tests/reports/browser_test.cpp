@@ -20,7 +20,7 @@
 #include "numerics/histogram/zones.hpp"
 #include "reports/data/league.hpp"
 #include "reports/data/rate_text.hpp"
-#include "reports/page/embedded_page.hpp"
+#include "reports/embedded.hpp"
 #include "reports/page/page_detail.hpp"
 #include "reports/page/report.hpp"
 #include "tests/reports/page_in_browser.hpp"
@@ -295,7 +295,7 @@ TEST_F(PageInBrowser, ZonesOfEveryBinAreTheLibrarys) {
       for (const double scale : scales) {
         const FormatRange range = analysis::judged_range(observed, format);
         const ZoneEdges<Binary32> edges(range, scale);
-        const Json known{{"tie", range.tie_to_zero},  // as format_json of page_json.hpp has it
+        const Json known{{"tie", range.tie_to_zero},  // as format_json of figure_json.hpp has it
                          {"normal", range.smallest_normal},
                          {"overflow", range.overflow_threshold()},
                          {"reached", range.threshold_overflows}};
@@ -314,7 +314,7 @@ TEST_F(PageInBrowser, ZonesOfEveryBinAreTheLibrarys) {
         expected.push_back(answers);
       }
   // The page's script has a scope of its own: its rule once more, outside of it.
-  std::string_view rule = page::report_js.substr(page::report_js.find("// Powers of two by halving"));
+  std::string_view rule = embedded::report_js.substr(embedded::report_js.find("// Powers of two by halving"));
   rule = rule.substr(0, rule.find("// Counts of the zones as"));
   const std::filesystem::path page = write_report(
       small_set(), folder / "out", {.drawing = {.node = "no-such-node"}, .graphviz = "no-such-dot"});

@@ -172,8 +172,9 @@ TEST_F(Reports, AReplayAloneMakesAPageWithTableTracesAndFigures) {
   const std::string html = read_file(write_report(folders, folder / "out", {.messages = &messages}));
   const Json data = embedded_data(html);
   ASSERT_EQ(data.at("replays").size(), 1u);
-  EXPECT_EQ(data.at("replays")[0].at("policies").size(), 24u);  // one of 25 cannot be replayed
-  EXPECT_EQ(data.at("replays")[0].at("highest").at(0).at(0), 1);
+  const Json& traces = data.at("replays")[0].at("traces").at("panels")[0];
+  EXPECT_EQ(traces.at("policies").size(), 24u);  // one of 25 cannot be replayed
+  EXPECT_EQ(traces.at("highest").at(0).at(0), 1);
   EXPECT_EQ(data.at("runs").size(), 0u);
   EXPECT_EQ(data.at("provenance"), nullptr);
   const Json& section = data.at("replays")[0].at("section");

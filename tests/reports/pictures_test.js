@@ -3,9 +3,9 @@
 const assert = require('assert'), fs = require('fs'), path = require('path'), vm = require('vm');
 const scripts = ['file', 'text', 'zones', 'shapes', 'plot', 'histogram', 'heatmap', 'bars', 'traces', 'describe', 'figure'];
 const source = scripts.map(name => fs.readFileSync(path.join(process.argv[2], 'figures', `${name}.js`), 'utf8')).join('');
-const names = ['wrapped', 'shortened', 'textWidth', 'roundTicks', 'logarithmicTicks', 'groupsOf', 'drawnAsOne', 'spread', 'endLabels', 'ended', 'drawPlot', 'drawFigure', 'fitted', 'FileNode', 'pixels', 'power'];
+const names = ['wrapped', 'shortened', 'textWidth', 'roundTicks', 'logarithmicTicks', 'groupsOf', 'drawnAsOne', 'spread', 'endLabels', 'ended', 'drawPlot', 'drawFigure', 'fitted', 'FileNode', 'pixels', 'drawFiles', 'figuresOf', 'power'];
 const pictures = vm.runInThisContext(`(() => { const styleSheet = ''; ${source}; return {${names.join(', ')}}; })()`);
-const {wrapped, shortened, textWidth, roundTicks, logarithmicTicks, groupsOf, drawnAsOne, spread, endLabels, ended, drawPlot, drawFigure, fitted, FileNode, pixels} = pictures;
+const {wrapped, shortened, textWidth, roundTicks, logarithmicTicks, groupsOf, drawnAsOne, spread, endLabels, ended, drawPlot, drawFigure, fitted, FileNode, pixels, drawFiles, figuresOf} = pictures;
 
 const texts = node => node instanceof FileNode ? (node.name === 'text' ? [node.children.join('')] : node.children.flatMap(texts)) : [];
 const tests = {
@@ -63,9 +63,38 @@ const tests = {
   'panels go below one another where a column is narrow'() {
     const panel = {kind: 'plot', title: 'p', series: [{label: 'a', color: '#0072B2', points: [[0, 1], [1, 2]]}], x: {title: 'step'}, y: {title: 'loss'}}, figure = {title: 'T', columns: 2, panels: [{...panel, labels: 'none'}, panel]};
     const height = width => Number(drawFigure(figure, {width, title: false}).getAttribute('height'));
-    assert.ok(height(317) > 400 && height(1040) < 400);
+    assert.ok(height(317) > 350 && height(1040) < 350);
     assert.strictEqual(texts(drawFigure(figure, {width: 1040})).filter(t => t === 'a').length, 1);
     assert.strictEqual(texts(drawFigure(figure, {width: 317})).filter(t => t === 'a').length, 2, 'every panel says what it shows');
+  },
+  'keys and colours of curves stand once in a figure'() {
+    const series = Array.from({length: 14}, (_, i) => ({label: `curve ${i}`, points: [[0, 0], [10, i + 1]]})), panel = {kind: 'plot', series, x: {title: 'step'}, y: {title: 'loss'}};
+    const styles = Object.fromEntries(series.map((s, i) => [s.label, {color: `#0072${10 + i}`}])), drawn = drawFigure({title: 'T', columns: 2, styles, panels: [panel, panel]}, {width: 317});
+    for (const {label} of series) assert.strictEqual(texts(drawn).filter(t => t === label).length, 1, label);
+    assert.ok(drawn.toString().split('stroke: #007213').length > 3, 'in both panels and below');
+  },
+  'maps and histograms fit into a column of paper'() {
+    const tensors = Array.from({length: 12}, (_, i) => `layer${i}.weight`), of = value => [1, 2, 3].map(() => tensors.map(() => value));
+    const maps = drawFigure({title: 'T', panels: Array.from({length: 6}, (_, i) => ({kind: 'heat', title: `run ${i}`, tensors, kinds: tensors.map(() => 'weight'), steps: [1, 2, 3], rates: of(.5), crosses: of(false)}))}, {width: 317});
+    assert.strictEqual(texts(maps).filter(t => t.startsWith('layer3.weight')).length, 2, 'names stand once in a row of maps');
+    assert.strictEqual(texts(maps).filter(t => t === '100 %').length, 1, 'one row of keys');
+    const format = {name: 'FP16', tie: -25, normal: -14, overflow: 65520, reached: true};
+    const grid = drawFigure({title: 'T', columns: 3, panels: tensors.map(title => ({kind: 'histogram', title, histogram: [0, 0, 0, -20, [3, 4], 0, 0], ratio: 1, formats: [format], what: 'magnitude'}))}, {width: 317});
+    for (const picture of [maps, grid]) assert.ok(Number(picture.getAttribute('height')) < 850, 'a page is 9 inches');
+  },
+  'a loss that needs no second look has one panel, and the margin has its name'() {
+    const steps = Array.from({length: 30}, (_, i) => i + 1);
+    const configuration = (label, far, outcome) => {
+      const mean = steps.map(step => 1 / step + far);
+      return {label, slug: label, style: {color: '#0072B2'}, curve: {step: steps, mean, low: mean, high: mean}, outcome};
+    };
+    const figures = far => figuresOf({runs: [], replays: [], scales: [-10, 24], workloads: [{name: 'net', slug: 'net', metric: 'test loss', unit: '%', margin: 1, band: null,
+      configurations: [{...configuration('FP32', 0), fp32: true, reference: true}, configuration('FP16', far, {values: [far, 3 * far], mean: 2 * far, interval: [far, 3 * far], diverged: 1, of: 3, against: true})]}]});
+    assert.strictEqual(figures(0).find(f => f.stem === 'loss-net').panels.length, 1);
+    const [loss, quality] = figures(.2);
+    assert.strictEqual(loss.panels.length, 2);
+    assert.deepStrictEqual(Object.keys(loss.styles), ['FP32', 'FP16']);
+    assert.ok(texts(drawFigure(quality)).includes('margin ±1 %') && texts(drawFigure(quality)).includes('FP16: 1 of 3 diverged'), texts(drawFigure(quality)));
   },
   'histograms of one figure share their ends'() {
     const format = {name: 'FP16', tie: -25, normal: -14, overflow: 65520, reached: true}, panel = first => ({kind: 'histogram', title: 't', histogram: [1, 0, 2, first, [3], 0, 0], ratio: 1, formats: [format], what: 'magnitude'});
@@ -83,7 +112,7 @@ const tests = {
   'widths are inches or pixels'() {
     assert.strictEqual(pixels('3.3in'), 317);
     assert.strictEqual(pixels('500'), 500);
-    for (const text of ['2.4in', 'x', '', undefined, '4001']) assert.throws(() => pixels(text), /--width/);
+    for (const text of ['x', '', '-3in', undefined]) assert.throws(() => drawFiles(['--width', text, 'one.figure.json']), /--width/);
   }};
 let failed = 0;
 for (const [name, test] of Object.entries(tests))

@@ -23,7 +23,7 @@ function startScales() {
   for (const place of document.querySelectorAll('[data-chart="scale"]')) {
     const workload = data.workloads[Number(place.dataset.workload)];
     if (hasScales(workload)) figureIn(place, `loss scale ${workload.name}`, width => plotted(scalePlot(workload), width, 300));
-    else place.replaceChildren(element('figcaption', {textContent: 'No run of this workload has a loss scale.'}));
+    else place.replaceChildren(element('figcaption', {textContent: 'No loss scale of this workload moves, and no step was skipped.'}));
   }
 }
 

@@ -76,7 +76,7 @@ function startExplorer() {
       Object.assign(state, {tensor, step});
       show();
     };
-    return {picture: drawHeatMap(width, run(), rate, `Map of tensors and steps: ${what}`, state, choose), caption: `Each cell is the ${what}, of one tensor in one step; a click chooses it.`};
+    return {picture: drawHeatMap(width, run(), rate, `Map of tensors and steps: ${what}`, {chosen: state, choose}), caption: `Each cell is the ${what}, of one tensor in one step; a click chooses it.`};
   });
   const whatIf = figureIn(at('what-if-place'), 'underflow against loss scale', width => plotted(whatIfPlot(run(), data.scales, Math.log2(state.scale)), width, 400));
   const formats = figureIn(at('format-figure'), 'formats', width => {

@@ -126,15 +126,14 @@ function scalesOf({name, overflows}, index) {
   return element('div', {}, [element('h3', {textContent: `Loss scale over steps: ${name}`}), figure, ...overflows ? [paragraph(overflows, 'soft')] : []]);
 }
 
-function replayOf({run, section: {words, table, left_out, notes}}, index) {
+function replayOf({run, traces: scales, section: {words, table, left_out, notes}}, index) {
   const traces = placeOf('div', 'traces', index);
   traces.className = 'traces';
   return element('section', {id: index === 0 ? 'replays' : ''}, [
     element('h3', {textContent: `Policies replayed: ${run}`}), paragraph(words), tableOf(table),
     paragraph('◆ nobody has both fewer skips and less lost L1, by the ends of the intervals that are certain. Ordered by what no update used: skipped steps with all of their gradient, the others with what rounds to zero. Losses are means over the steps that are not skipped.', 'soft'),
     ...left_out.length > 0 ? [folded('Policies that histograms cannot replay', [listed(left_out)])] : [],
-    element('h4', {textContent: 'Scale traces'}), traces,
-    paragraph('Crosses below the axis: skipped steps; rings: steps that may be skipped. Shaded: the scales that the run allowed, from the smallest that loses at most 1 % of the L1 norm to the largest that cannot overflow. Between two lines: where the scale may be, or the scales of the tensors of a policy that moves them apart.', 'soft'),
+    ...scales ? [element('h4', {textContent: 'Scale traces'}), traces, paragraph(scales.caption, 'soft')] : [],
     ...notes.length > 0 ? [listed(notes)] : []]);
 }
 

@@ -1,7 +1,7 @@
 # cmake -DOUTPUT=FILE.cpp -DREPORTS=FOLDER "-DPICTURES=a.js b.js" "-DPAGE=c.js d.js" -P embed.cmake: the page's files, and draw.js,
 # as string constants, so that the binary needs no files of its own at run time. Both scripts have PICTURES (of figures/); the
 # page's has PAGE (of page/assets/) after it, draw.js begins with the style sheet of pictures and ends with a call.
-set(content "// Made by reports/page/embed.cmake from reports/.\n#include \"reports/page/embedded_page.hpp\"\n\nnamespace fp16lab::reports::page {\n")
+set(content "// Made by reports/embed.cmake from reports/.\n#include \"reports/embedded.hpp\"\n\nnamespace fp16lab::reports::embedded {\n")
 
 function(append_constant name text)
   if(text MATCHES "\\)fp16lab_page\"")
@@ -40,5 +40,5 @@ append_constant(report_css "${picture_style}${page_style}")
 append_constant(report_js "'use strict';\n(() => {\n${pictures}${page}})();\n")
 append_constant(draw_js "'use strict';\n${file}const styleSheet = `${picture_style}`;\n${pictures}run(process.argv.slice(2), require('fs'));\n")
 
-string(APPEND content "}  // namespace fp16lab::reports::page\n")
+string(APPEND content "}  // namespace fp16lab::reports::embedded\n")
 file(WRITE "${OUTPUT}" "${content}")
