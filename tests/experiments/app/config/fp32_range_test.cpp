@@ -62,7 +62,7 @@ TEST(Fp32Range, OfEveryRealKeyThatAStepComputesWith) {
   }
 }
 
-TEST(Fp32Range, AScaleThatIsNoFp32NumberIsToldTheNearestOnes) {
+TEST(Fp32Range, AScaleThatIsNotAnFp32NumberGetsTheNearestOnes) {
   EXPECT_EQ(refusal("scaler.initial_scale=0.1"),
             "--set: scaler.initial_scale = 0.1: expected an FP32 number; the nearest ones are "
             "0.09999999403953552 and 0.10000000149011612");
