@@ -50,7 +50,7 @@ TEST_F(PageExtents, ShowsAllOfAFewAndSaysWhatItAggregates) {
   EXPECT_EQ(extent.workloads.front().configurations.size(), 2u);
   const std::string words = extent_words(set, extent);
   EXPECT_THAT(words, AllOf(HasSubstr("5 runs as 2 configurations of 1 workload. A row of a table combines "
-                                     "all seeds of a configuration (2 to 3 runs), a curve their mean; "),
+                                     "all seeds of a configuration (2 to 3 runs), a curve is their mean; "),
                            Not(HasSubstr("Left out"))));
   EXPECT_THAT(read_file(write_report(folders, folder / "out", {.drawing = {.node = "no-such-node"}})),
               HasSubstr(words));

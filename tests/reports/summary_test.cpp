@@ -100,9 +100,11 @@ TEST_F(Summary, DifferencesAreThoseOfThePairsInPercent) {
             HasSubstr("cannot tell (a difference of ")));
   const Json table_of_page = shown().at("summary").at("table");
   const std::string cells = table_of_page.dump();
-  EXPECT_THAT(cells,
-              AllOf(HasSubstr(R"({"class":"verdict worse","text":"worse","tip":"At the level of its test)"),
-                    HasSubstr("equal within 1 %"), Not(HasSubstr("against the FP32 twin"))));
+  EXPECT_THAT(
+      cells,
+      AllOf(
+          HasSubstr(R"({"class":"verdict worse","text":"worse","tip":"Adjusted for the tests on this page)"),
+          HasSubstr("equal within 1 %"), Not(HasSubstr("against the FP32 twin"))));
   EXPECT_THAT(rows_of(table_of_page), HasSubstr("cannot tell <small>(a difference of"));
   EXPECT_THAT(page(), HasSubstr("Without an FP32 twin (sweep --twin), this"));
 }
@@ -322,9 +324,9 @@ TEST_F(Summary, MarginsAreThoseOfTheRunsAndTheSmallestWhereTheyDisagree) {
   ASSERT_EQ(summary.rows.size(), 3u) << "a margin makes no workload and no configuration of its own";
   EXPECT_EQ(summary.metric.margin, 1);
   EXPECT_EQ(summary.rows[1].against_reference->word, Word::worse);
-  EXPECT_THAT(
-      summary.notes,
-      ElementsAre(HasSubstr("its runs disagree about report.margin.loss (1, 3); the smallest, 1 %, judges")));
+  EXPECT_THAT(summary.notes,
+              ElementsAre(HasSubstr(
+                  "its runs disagree about report.margin.loss (1, 3); the smallest, 1 %, is used")));
   write({.policy = "none", .extra_config = margin("-1.0")}, {0});
   EXPECT_THAT(testing_support::message_of([&] { only(); }),
               HasSubstr("report.margin.loss = -1 in its configuration: must be above 0"));

@@ -95,7 +95,7 @@ Schedules fit the run, and numerics have a meaning where they are asked for.
   fp16lab: error: small.toml with --set: amp.rounding = "stochastic_weights": it rounds updates of 16-bit weights, but at torch's O1 the weights that are updated are FP32; expected another one, or a level with a 16-bit model and amp.master_weights = false
   $ refuse optimizer.kahan=true amp.rounding=stochastic amp.level=O2 amp.dialect=paddle \
   > amp.master_weights=false
-  fp16lab: error: small.toml with --set: optimizer.kahan = true with amp.rounding = "stochastic": both make up for what rounding weights to nearest loses; expected one of the two, or "stochastic_gradients" beside Kahan's sums
+  fp16lab: error: small.toml with --set: optimizer.kahan = true with amp.rounding = "stochastic": both recover what rounding weights to nearest loses; expected one of the two, or "stochastic_gradients" with Kahan's sums
   $ refuse amp.dtype=tf32 amp.level=O2 amp.dialect=paddle
   fp16lab: error: small.toml with --set: amp.dtype = "tf32": no tensor is stored in TF32, but at paddle's O2 the model is low; expected f16 or bf16, or amp.level = "O1", where products alone are TF32
   $ refuse amp.dtype=tf32 backend.tensor_core=turing
