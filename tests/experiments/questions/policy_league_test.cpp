@@ -219,7 +219,7 @@ TEST(LeagueClaims, EveryPolicyIsAsGoodOnlyIfAllAreEqual) {
   EXPECT_EQ(claim.verdict, Verdict::fails);
   EXPECT_THAT(claim.measured,
               HasSubstr("5 pairs of policy and workload are 5 with bits of their own: 2 equal, 0 "
-                        "better, 2 worse (1 of them also than FP32's one-ulp twin), 1 that cannot"));
+                        "better, 2 worse (1 of them also than FP32's one-ulp twin), 1 undecided"));
   EXPECT_THAT(claim.measured, HasSubstr("+7.24 % (worse) [+6.55, +7.93], worse"));
   // The same runs under another name are no second pair.
   league.rows.push_back(league.rows.back());
