@@ -146,7 +146,7 @@ struct StepTally {
           fmt::format("No loss was finite after the update of step {}, and nothing had overflowed before it",
                       trouble - 1);
     if (what.empty()) return {};
-    return fmt::format(" {}, which is what a learning rate too high looks like{}.", what, rate_text());
+    return fmt::format(" {}, which is typical of a learning rate that is too high{}.", what, rate_text());
   }
 };
 
@@ -278,7 +278,7 @@ bool blames_rate(const std::string& diagnosis) {
 /// May the rows say something about the learning rate? Not where the diagnosis already does, nor where it
 /// found that overflows went into the weights unseen.
 bool leaves_rate_open(const std::string& diagnosis) {
-  return !blames_rate(diagnosis) && diagnosis.find("nobody looks for overflows") == std::string::npos;
+  return !blames_rate(diagnosis) && diagnosis.find("looks for overflows in this run") == std::string::npos;
 }
 
 /// A configuration key's value; empty where it has its default, and where an older folder lacks it.
@@ -380,8 +380,8 @@ std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& t
     text = fmt::format("No step was taken: skipped {} of {} steps, ", tally.skipped.count, tally.steps);
     const bool falling = tally.last_scale < tally.first_scale && run.manifest.state != ExitState::diverged;
     text += falling ? fmt::format(
-                          "still searching: {} to {} in {}. More steps let it find its scale, and a "
-                          "lower scaler.initial_scale starts nearer to it.",
+                          "still searching: {} to {} in {}. Train for more steps, so that it finds its "
+                          "scale, or set a lower scaler.initial_scale to start nearer to it.",
                           scale_text(tally.first_scale), scale_text(tally.last_scale),
                           counted(tally.steps, "step"))
                     : scales_text(tally.first_scale, tally.last_scale) + ".";
@@ -410,15 +410,15 @@ std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& t
     for (const TensorTally& tensor : gradients.tensors)
       if (tensor.casts.overflow > 0 && finding.tensor.empty()) {
         finding.tensor = tensor.name;
-        text += fmt::format(" First among them: {} ({} values).", tensor.name, tensor.casts.overflow);
+        text += fmt::format(" The first of them: {} ({} values).", tensor.name, tensor.casts.overflow);
       }
   if (!finding.serious) return finding;
   const CulpritRow* culprit = first_of(culprits, CulpritPass::backward);
   text += told_by(culprit);
   const FiniteScale finite = finite_scale_of(culprits);
   if (culprit != nullptr && finite.lowest > 0 && finite.lowest < culprit->finite_scale.value_or(0))
-    text += fmt::format(" Of {} that were done again, the lowest such scale is {}.",
-                        counted(finite.steps, "step"), scale_text(finite.lowest));
+    text += fmt::format(" {} were repeated; the lowest such scale is {}.", counted(finite.steps, "step"),
+                        scale_text(finite.lowest));
   // The words of an end by a loss that is not finite are the first finding's.
   const std::string diagnosis = tally.nonfinite_loss.count > 0 ? "" : diagnosis_of(run);
   const std::string too_large = tally.nonfinite_loss.count == 0 && leaves_rate_open(diagnosis)
@@ -427,14 +427,14 @@ std::optional<Finding> overflow_finding(const RunFolder& run, const StepTally& t
   text += too_large;
   if (tally.sinks() && culprit == nullptr && too_large.empty() && !blames_rate(diagnosis))
     text += fmt::format(
-        " The scale fell {} times and never grew: gradients grow as training goes on, which is "
-        "what a learning rate too high looks like{}.",
+        " The scale fell {} times and never grew: gradients grow during training, which is typical of a "
+        "learning rate that is too high{}.",
         tally.falls, tally.rate_text());
   text += without_the_count(diagnosis, tally);
   // If the loss itself is not finite, no scale helps.
   if (diagnosis.empty() && tally.nonfinite_loss.count == 0 && tally.skipped.count > 1 &&
       tally.skipped_least == tally.skipped_most && tally.first_scale == tally.last_scale)
-    text += fmt::format(" The scale never left {}: set a lower one, or take a policy that lowers it.",
+    text += fmt::format(" The scale never left {}: set a lower one, or use a policy that lowers it.",
                         scale_text(tally.first_scale));
   return finding;
 }
@@ -477,7 +477,7 @@ std::string forward_mended_by(const RunFolder& run, const CulpritRow& culprit) {
   }
   if (level == "O0" || is_of_data(&culprit)) return {};
   const std::string again = trained_again(run, {"--set", "amp.level=O0"}, "fp32");
-  return again.empty() ? again : again + " (whether 16 bits have a part in it)";
+  return again.empty() ? again : again + " (whether 16 bits contribute to it)";
 }
 
 /// The training at the scale at which no step overflowed that was done again; where none is known and the
@@ -493,9 +493,7 @@ std::string backward_mended_by(const RunFolder& run, const StepTally& tally,
     if (value_of(run, "scaler.policy") == "none")
       options.insert(options.end(), {"--set", "scaler.policy=fixed"});
     const std::string again = trained_again(run, options, "lower-scale");
-    return again.empty()
-               ? again
-               : fmt::format("{} (at S = {} every step that was done again was finite)", again, scale);
+    return again.empty() ? again : fmt::format("{} (at S = {} every repeated step was finite)", again, scale);
   }
   const bool tried =
       std::ranges::any_of(culprits, [](const CulpritRow& row) { return row.finite_scale == 0.0; });
@@ -515,14 +513,14 @@ std::string mended_by(const RunFolder& run, const StepTally& tally, const Findin
     const std::string again =
         trained_again(run, {"--set", fmt::format("optimizer.lr={:.4g}", tally.rate / 10)}, "lower-rate");
     if (!again.empty())
-      return again + " (whether a tenth of the learning rate trains; if not, a tenth of that)";
+      return again + " (does a tenth of the learning rate train? if not, try a tenth of that)";
   }
   std::vector<std::string> checks;
   for (const char* const key : {"scaler.enabled", "scaler.drop_overflow_update"})
     if (!leaves_rate_open(diagnosis) && diagnosis.find(fmt::format("{} = true", key)) != std::string::npos)
       checks.insert(checks.end(), {"--set", fmt::format("{}=true", key)});
   if (const std::string again = trained_again(run, checks, "checked"); !checks.empty() && !again.empty())
-    return again + " (the scaler looks for overflows)";
+    return again + " (the scaler checks for overflows)";
   if (worst.trouble == Trouble::non_finite) return forward == nullptr ? "" : forward_mended_by(run, *forward);
   return first_of(culprits, CulpritPass::backward) == nullptr ? "" : backward_mended_by(run, tally, culprits);
 }
@@ -540,7 +538,7 @@ std::string next_of(const RunFolder& run, const StepTally& tally, const Account&
     if (!explained || scale_unknown) return looked_at_by(run);
   }
   if (worst != nullptr && account.counted && worst->trouble != Trouble::non_finite)
-    return shell_line({"fp16lab", "hist", folder}) + " (which scale would do)";
+    return shell_line({"fp16lab", "hist", folder}) + " (which scale fits)";
   return shell_line({"fp16lab", "report", folder}) + " (figures and a page)";
 }
 
@@ -609,7 +607,7 @@ std::string findings_text(const Account& account) {
   for (const Finding& finding : account.findings) text += finding.text + "\n";
   if (account.nothing_to_fix())
     text +=
-        !account.findings.empty() ? "Nothing to fix in that.\n"
+        !account.findings.empty() ? "Nothing to fix there.\n"
         : !account.trained
             ? "Nothing to fix: every value is finite, and every tensor fits.\n"
             : fmt::format(
@@ -618,21 +616,22 @@ std::string findings_text(const Account& account) {
                   account.casts || !account.counts_casts ? "every tensor fits" : "no gradient was rounded");
   else if (account.searching && account.worst() == nullptr && account.steps > account.skipped)
     text += fmt::format(
-        "Not judged yet: the scale fell from {} to {} and has not grown once in {}, so how many overflow "
-        "once it is found is not known.\n",
+        "Not judged yet: the scale fell from {} to {} and has not grown once in {}, so it is not known how "
+        "many overflow once it is found.\n",
         scale_text(account.searching->first), scale_text(account.searching->second),
         counted(account.steps, "step"));
   if (account.rose && account.worst() == nullptr)
-    text += fmt::format("The loss more than doubled, from {:.3g} to {:.3g}, and no count here says why.\n",
-                        account.rose->first, account.rose->second);
+    text +=
+        fmt::format("The loss more than doubled, from {:.3g} to {:.3g}, and no count here explains why.\n",
+                    account.rose->first, account.rose->second);
   if (!account.trained && account.findings.empty() && !account.counted)
     text += "Not judged: every value is zero.\n";
   if (account.trained && account.worst() == nullptr && account.steps > account.skipped && !account.counted)
-    text += "What underflows is not known: no gradients were counted (observe.histograms_every).\n";
+    text += "Underflow is not known: no gradients were counted (observe.histograms_every).\n";
   if (account.counted && !account.counts_casts)
     text +=
-        "PyTorch rounds inside of its operations, where no cast can be seen: what became zero there is "
-        "among the zeros.\n";
+        "PyTorch rounds inside its operations, where casts cannot be observed: values that became zero there "
+        "are counted as zeros.\n";
   return text;
 }
 

@@ -99,7 +99,7 @@ Counts counts_of(const DumpComparison& comparison) {
 /// "rounding A to FP16 gives B"
 std::string cast_text(const Counts& counts) {
   if (!counts.types || !counts.one_cast)
-    return "rounding the wider one to the format of the narrower gives the same";
+    return "rounding the wider one to the format of the narrower one gives the same";
   const auto [a, b] = *counts.types;
   const bool a_is_grid = grid_of(a, b) == a;
   return fmt::format("rounding {} to {} gives {}", a_is_grid ? "B" : "A", title_of(a_is_grid ? a : b),
@@ -112,7 +112,7 @@ std::string one_sided(const Counts& counts) {
     text += fmt::format(" Only in A: {}; only in B: {}.", counted(counts.only_a, "tensor"),
                         counted(counts.only_b, "tensor"));
   if (counts.not_compared > 0)
-    text += fmt::format(" Not compared, because shapes or types do not fit: {}.", counts.not_compared);
+    text += fmt::format(" Not compared, because shapes or types do not match: {}.", counts.not_compared);
   return text;
 }
 
@@ -185,7 +185,7 @@ std::string headline_of(const DumpComparison& comparison) {
                        differing_text(*counts.first_not_compared, false)) +
            one_sided(counts);
   if (counts.compared == 0)
-    return "There is no tensor that both have: nothing to compare." + one_sided(counts);
+    return "The two have no tensor in common: nothing to compare." + one_sided(counts);
   const std::string all =
       counts.compared == 1 ? "The one tensor" : fmt::format("All {} tensors", counts.compared);
   const char* are = counts.compared == 1 ? "is" : "are";

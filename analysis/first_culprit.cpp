@@ -98,17 +98,17 @@ void advise_scale(CulpritRow& row) {
                        : fmt::format("a loss scale lower by {} ({})", binades_text(row), shift_text(row));
   if (!row.finite_scale) {
     row.advice = (alone.empty() ? "a lower loss scale" : alone) +
-                 " would have saved this tensor; whether the rest of the step is finite there was not tried";
+                 " would have saved this tensor; whether the rest of the step is finite there was not tested";
   } else if (*row.finite_scale == 0) {
     row.verdict = CulpritVerdict::unknown;
     row.advice =
         "no loss scale down to 2^-24 makes every gradient of this step finite (checked: its backward passes "
-        "were done again)";
+        "were repeated)";
     if (!alone.empty()) row.advice += "; for this tensor " + alone + " would do";
   } else {
     row.advice = fmt::format(
         "S = {} makes every gradient of this step finite, S = {} does not (checked: its backward passes were "
-        "done again)",
+        "repeated)",
         scale_text(*row.finite_scale), scale_text(2 * *row.finite_scale));
     if (!alone.empty() && std::ldexp(row.loss_scale, -static_cast<int>(row.binades)) != *row.finite_scale)
       row.advice += "; for this tensor " + alone + " would do";
@@ -172,7 +172,7 @@ void advise_operation(CulpritRow& row) {
     const bool has_keys = !row.black.empty() || !row.excluded.empty();
     row.advice = fmt::format(
         "an FP32 cast would have saved this value{}; whether the rest of the step is finite then was not "
-        "tried",
+        "tested",
         has_keys ? fmt::format(" ({})", cast_text(row)) : "");
   }
 }
@@ -209,8 +209,7 @@ void advise(CulpritRow& row) {
     row.advice = "a target, or a constant of the model: no cast and no loss scale helps";
   } else if (row.cause == CulpritCause::infinity) {
     row.verdict = CulpritVerdict::model;
-    row.advice =
-        "the model: infinities that it put there itself (a mask?) met; no row may consist of them alone";
+    row.advice = "the model: its own infinities (a mask?) met; no row may consist of them alone";
   } else if (row.cause == CulpritCause::loss_scale) {
     if (row.wide_value && std::isfinite(*row.wide_value))
       row.binades = std::max<std::uint64_t>(binades_above(row.wide_greatest, row.dtype), 1);

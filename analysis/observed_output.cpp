@@ -73,9 +73,9 @@ void print_values(std::ostream& out, Observed observed, std::span<const Line> li
 void print_updates(std::ostream& out, std::span<const Line> lines, DType format, std::size_t width) {
   const FormatRange range = judged_range(Observed::updates, format);
   out << fmt::format(
-      "Updates against weights. Unmoved: percent of the weights that stayed as they were although their "
-      "gradient was\nnot zero. Then percent of the weights that moved: by at most 2^{} of themselves, which "
-      "{} weights without a master\ncopy would have lost; by at most 2^{}, which depends on the weight; by "
+      "Updates against weights. Unmoved: percent of the weights that did not change although their gradient "
+      "was\nnot zero. Then percent of the weights that moved: by at most 2^{} of themselves, which {} "
+      "weights without a master\ncopy would have lost; by at most 2^{}, where that depends on the weight; by "
       "more, which would move them too\n",
       range.tie_to_zero, fp16lab::title_of(format), range.smallest_normal);
   out << fmt::format("{:<{}}  {:<6} {:>13} {:>9} {:>9} {:>11} {:>11} {:>11}\n", "tensor", width, "stored",
@@ -161,7 +161,7 @@ void UpdateCounts::add(const HistogramRow& row) {
 
 std::string words_of(const UpdateCounts& counts) {
   return fmt::format(
-      "of {} updates of a weight {} ({} %) left it as it was, although its gradient was not zero",
+      "of {} updates of a weight {} ({} %) did not change it, although its gradient was not zero",
       counts.values, counts.unmoved, share_text(counts.unmoved, counts.values));
 }
 

@@ -275,9 +275,9 @@ std::string words_of(const Judgement& judgement, std::string_view unit) {
   const std::string seeds =
       !judgement.seeds_needed ? fmt::format("not at this margin, with up to {} seeds", most_seeds)
       : *judgement.seeds_needed > judgement.pairs
-          ? fmt::format("{} seeds would tell", *judgement.seeds_needed)
-          : fmt::format("{} seeds tell where there is no difference", *judgement.seeds_needed);
-  return fmt::format("cannot tell (a difference of {:.2g} {} would have been seen; {}; both unadjusted)",
+          ? fmt::format("{} seeds would decide", *judgement.seeds_needed)
+          : fmt::format("{} seeds decide if there is no difference", *judgement.seeds_needed);
+  return fmt::format("cannot tell (a difference of {:.2g} {} would have been detected; {}; both unadjusted)",
                      *judgement.detectable, unit, seeds);
 }
 

@@ -103,7 +103,7 @@ std::string cosine_text(const std::optional<MassInterval>& cosine) {
 }
 
 std::string at_scale_text(const std::optional<double>& scale) {
-  return scale ? "loss scale " + scale_text(*scale) : "the loss scale that each tensor carried";
+  return scale ? "loss scale " + scale_text(*scale) : "each tensor's own loss scale";
 }
 
 std::size_t name_width(const RangeReport& report) {
@@ -156,7 +156,7 @@ void print_masses(std::ostream& out, const RangeReport& report, const RangeView&
                        fitting_scales(gradients, view.format));
   });
   out << fmt::format(
-      "At scales that fit nothing overflows, and rounding costs at most {:g} times what {}'s precision does "
+      "At scales that fit nothing overflows, and rounding costs at most {:g} times what {}'s precision costs "
       "by itself.\n",
       fit_limit, title_of(view.format));
 }

@@ -77,14 +77,14 @@ void ties(Ledger& ledger) {
                half("0x1.002p0"));
   ledger.claim("1 + 3*2^-11, half way between 1 + 2^-10 and 1 + 2^-9, goes up to even", "0x3c02",
                half("0x1.006p0"));
-  ledger.claim("1 + 2^-11 + 2^-40 is no tie and goes up", "0x3c01", half("0x1.0020000001p0"));
+  ledger.claim("1 + 2^-11 + 2^-40 is not a tie and goes up", "0x3c01", half("0x1.0020000001p0"));
   ledger.claim("1 + 2^-11 with ties away from zero goes up", "0x3c01",
                half("0x1.002p0", Rounding::nearest_away));
   ledger.claim("2048 is a number", "0x6800", half("2048"));
   ledger.claim("2049 lies half way from 2048 to 2050 and becomes 2048", "0x6800", half("2049"));
   ledger.claim("2051 lies half way from 2050 to 2052 and becomes 2052", "0x6802", half("2051"));
   ledger.claim("2049 with ties away becomes 2050", "0x6801", half("2049", Rounding::nearest_away));
-  ledger.claim("2049.0001 is no tie: 2050", "0x6801", half("2049.0001"));
+  ledger.claim("2049.0001 is not a tie: 2050", "0x6801", half("2049.0001"));
 }
 
 void overflow(Ledger& ledger) {
@@ -263,7 +263,7 @@ std::uint64_t first_missing_integer() {
 
 void integers_and_decimals(Ledger& ledger) {
   ledger.topic("Integers and decimal fractions", "11 significant bits: 2^11 = 2048");
-  ledger.claim("the first integer that is no FP16 number", "2049", first_missing_integer());
+  ledger.claim("the first integer that is not an FP16 number", "2049", first_missing_integer());
   ledger.claim("integers from 0 to 65504 that are: 2049 + 4*1024 + 1023", "7168", representable_integers());
   ledger.claim("0.1", "0x2e66", half("0.1"));
   ledger.claim("is worth", "0.0999755859375", Decimal(decode(half("0.1"))).to_string());
@@ -362,7 +362,7 @@ void nans_and_zeros(Ledger& ledger) {
 void other_formats(Ledger& ledger) {
   ledger.topic("FP8 E4M3: no infinity", "OCP 8-bit Floating Point Specification 1.0, table 1");
   ledger.claim("448 is the largest number", "0x7e", to<Fp8E4M3>("448"));
-  ledger.claim("464 is the tie with 480, which is no number: 448 is even", "0x7e", to<Fp8E4M3>("464"));
+  ledger.claim("464 is the tie with 480, which is not a number: 448 is even", "0x7e", to<Fp8E4M3>("464"));
   ledger.claim("465 overflows to NaN", "0x7f", to<Fp8E4M3>("465"));
   ledger.claim("-465 overflows to NaN with the sign", "0xff", to<Fp8E4M3>("-465"));
   ledger.claim("465 saturated is 448", "0x7e", to<Fp8E4M3>("465", saturating()));
@@ -383,7 +383,7 @@ void other_formats(Ledger& ledger) {
   ledger.claim("2^-27, lost in FP16, is a normal number", "0x3200", to<BrainFloat16>("2^-27"));
   ledger.claim("2^-126 still is", "0x0080", to<BrainFloat16>("2^-126"));
   ledger.claim("65520, infinite in FP16, is 65536", "0x4780", to<BrainFloat16>("65520"));
-  ledger.claim("257 is no number: 256", "0x4380", to<BrainFloat16>("257"));
+  ledger.claim("257 is not a number: 256", "0x4380", to<BrainFloat16>("257"));
   ledger.claim("1 + 2^-8 is a tie: 1", "0x3f80", to<BrainFloat16>("0x1.01p0"));
   ledger.claim("1 - 2^-9, which is 0x3bfc in FP16, is 1: BF16 loses larger updates", "0x3f80",
                sub(to<BrainFloat16>("1"), to<BrainFloat16>("2^-9")));

@@ -33,12 +33,12 @@ std::string step_text(const std::optional<std::uint64_t>& step) {
 
 std::string differences(const RunComparison& comparison) {
   const StepsComparison& steps = comparison.steps;
-  if (steps.common.empty()) return "There is no step that both runs have: nothing to compare.";
+  if (steps.common.empty()) return "The runs have no step in common: nothing to compare.";
   const std::string apart = steps.states_of_two_versions == 0
                                 ? ""
                                 : fmt::format(
                                       " The state_hash of {} steps is of version 1 in one run and 2 in the "
-                                      "other, and says nothing.",
+                                      "other, so it is not compared.",
                                       steps.states_of_two_versions);
   if (comparison.equal() && !apart.empty())
     return fmt::format("Everything recorded in {} steps is the same, as far as can be compared.{}",
@@ -50,17 +50,16 @@ std::string differences(const RunComparison& comparison) {
   std::string text;
   if (steps.first_state_difference)
     text = fmt::format(
-        "The runs differ: their states part at step {} ({} of {} common steps have other states).",
+        "The runs differ: their states diverge at step {} ({} of {} common steps have different states).",
         *steps.first_state_difference, steps.state_differences, steps.common.size());
   else if (!apart.empty())
-    text = "What was recorded differs; no state that can be compared does." + apart;
+    text = "Records differ, but no comparable state does." + apart;
   else if (steps.only_a + steps.only_b > 0)
-    text = fmt::format(
-        "The states of the {} common steps are the same; one run has steps that the other has not.",
-        steps.common.size());
+    text =
+        fmt::format("The states of the {} common steps are the same; one run has steps that the other lacks.",
+                    steps.common.size());
   else
-    text = fmt::format("The states of all {} steps are the same; what was recorded beside them differs.",
-                       steps.common.size());
+    text = fmt::format("The states of all {} steps are the same; other records differ.", steps.common.size());
   if (steps.only_a + steps.only_b > 0)
     text += fmt::format(" Only in A: {} steps; only in B: {}.", steps.only_a, steps.only_b);
   std::string records;
@@ -127,8 +126,8 @@ void print_columns(std::ostream& out, const RunComparison& comparison) {
 
 void print_evaluations(std::ostream& out, const EvaluationsComparison& evaluations) {
   if (evaluations.last.empty()) return;
-  out << fmt::format("\nLast evaluation that both have\n{:<6} {:<18} {:>8} {:>14} {:>14} {:>14}\n", "split",
-                     "column", "step", "A", "B", "B - A");
+  out << fmt::format("\nLast common evaluation\n{:<6} {:<18} {:>8} {:>14} {:>14} {:>14}\n", "split", "column",
+                     "step", "A", "B", "B - A");
   for (const EvaluationPair& pair : evaluations.last)
     for_each_number<EvaluationRow>([&](const auto& field) {
       const std::optional<double> a = pair.a.*field.member, b = pair.b.*field.member;
@@ -148,7 +147,7 @@ void print_tensors(std::ostream& out, const HistogramsComparison& histograms, st
     order.push_back(&one);
     differing += one.equal ? 0 : 1;
   }
-  out << fmt::format("\nGradients: {} of {} tensors have other histograms\n", differing, order.size());
+  out << fmt::format("\nGradients: {} of {} tensors have different histograms\n", differing, order.size());
   if (differing == 0) return;
   std::stable_sort(order.begin(), order.end(), [](const TensorComparison* x, const TensorComparison* y) {
     return x->mean_distance > y->mean_distance;

@@ -86,11 +86,10 @@ std::string about_subject(const ScaleQuestion& question) {
   const RangeCounts counts = question.all.at_scale(range_of(question.format), 1.0);
   const std::uint64_t odd = counts.infinite + counts.nan;
   std::vector<std::string> of;
-  if (question.step) of.push_back(fmt::format("of step {} alone", *question.step));
+  if (question.step) of.push_back(fmt::format("step {} alone", *question.step));
   if (odd > 0)
-    of.push_back(fmt::format("of {} of {} values; the others were Inf or NaN and say nothing",
-                             counts.total - odd, counts.total));
-  return of.empty() ? "" : fmt::format("This is {}. ", fmt::join(of, ", "));
+    of.push_back(fmt::format("{} of {} values; the others are Inf or NaN", counts.total - odd, counts.total));
+  return of.empty() ? "" : fmt::format("This covers {}. ", fmt::join(of, ", "));
 }
 
 std::string named(const std::string& tensor) { return tensor.empty() ? "" : fmt::format(" ({})", tensor); }
@@ -117,12 +116,12 @@ std::string power_text(int k) { return k < 13 ? fmt::format("{}", 1 << k) : fmt:
 std::string about_fitting(const SuggestedScale& found, const ScaleQuestion& question) {
   const std::string title = title_of(question.format), range = range_text(found, question);
   const std::string meaning = fmt::format(
-      "nothing overflows, and rounding costs at most {:g} times what {}'s precision does by itself",
+      "nothing overflows, and rounding costs at most {:g} times what {}'s precision costs by itself",
       fit_limit, title);
   if (found.needs_none) return fmt::format("{} needs no loss scale: {} ({}).", title, range, meaning);
   const int k = *found.suggested, above = *found.greatest - k, below = k - *found.least;
   std::string text = fmt::format("In {} {}: {}.", title, range, meaning);
-  if (*found.least <= 0 && *found.greatest >= 0) text += " Without a loss scale they fit, too.";
+  if (*found.least <= 0 && *found.greatest >= 0) text += " Without a loss scale they fit too.";
   const std::string step = question.step ? fmt::format(" for step {} alone", *question.step) : "";
   return text + fmt::format(
                     " Suggested{}: 2^{}: gradients may become {} times as large before one overflows, and "
@@ -143,7 +142,7 @@ std::string about_misfits(const ScaleQuestion& question, int k) {
       worst = &tensor;
     }
   }
-  const std::string cost = fmt::format("rounding costs {} {:.3g} times what precision does by itself",
+  const std::string cost = fmt::format("rounding costs {} {:.3g} times what precision costs by itself",
                                        worst->name.empty() ? "them" : worst->name, ratio);
   return question.of_several()
              ? fmt::format("{} of {} tensors do not fit there; {}", misfits, question.tensors.size(), cost)
@@ -181,17 +180,16 @@ SuggestedScale suggest(const ScaleQuestion& question) {
   SuggestedScale found;
   const std::string subject = about_subject(question);
   if (question.tensors.empty()) {
-    found.reasoning = subject + "There is no finite non-zero gradient to judge a scale by.";
+    found.reasoning = subject + "No gradient is finite and non-zero, so no scale can be judged.";
     return found;
   }
   if (!question.unknown.empty()) {
     found.unknown = question.unknown.back();
-    found.reasoning =
-        subject +
-        fmt::format(
-            "No loss scale can be suggested: {} of {} tensors hold nothing finite but zeros, such as "
-            "{}. Record them at a lower scale.",
-            question.unknown.size(), question.unknown.size() + question.tensors.size(), found.unknown);
+    found.reasoning = subject + fmt::format(
+                                    "No loss scale can be suggested: {} of {} tensors hold no finite values "
+                                    "but zeros, such as {}. Record them at a lower scale.",
+                                    question.unknown.size(),
+                                    question.unknown.size() + question.tensors.size(), found.unknown);
     return found;
   }
   find_range(question, found);

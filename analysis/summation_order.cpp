@@ -288,7 +288,7 @@ std::string words(const Order& order, std::size_t terms) {
     case Order::Kind::descending:
       return fmt::format("descending chain of {}", terms);
     case Order::Kind::pairs:
-      return fmt::format("ascending chain{}, of each pair the higher one first", of);
+      return fmt::format("ascending chain{}, the higher one of each pair first", of);
     case Order::Kind::neighbours:
       return fmt::format("pairwise tree of {}, neighbours first", terms);
     case Order::Kind::halves:

@@ -116,7 +116,7 @@ class Revealer {
                          "nothing is lost between them, so the sum is exact or sorts its terms, or {:g} is "
                          "too small",
                          probes_.big)
-                   : "the order is no tree, or depends on the terms";
+                   : "the order is not a tree, or depends on the terms";
     throw NoSummationTree(
         fmt::format("terms {} and {} meet in a sum of {} terms, but {} terms meet term {} by "
                     "then: {}",
@@ -161,10 +161,10 @@ class Revealer {
       if (count == static_cast<double>(expected)) continue;
       const bool again = call() == count;
       throw NoSummationTree(fmt::format(
-          "{} and {} others of {} the sum is {}, where the order that other calls had gives {}: the order {}",
+          "{} and {} others of {} the sum is {}, but the order of the other calls gives {}: the order {}",
           pair_text(plus, minus), units, probes_.unit, count * probes_.unit,
           static_cast<double>(expected) * probes_.unit,
-          again ? "depends on the terms, or is no tree" : "changes from call to call"));
+          again ? "depends on the terms, or is not a tree" : "changes from call to call"));
     }
   }
 

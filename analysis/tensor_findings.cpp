@@ -111,7 +111,7 @@ std::optional<Finding> underflow_finding(States tensors, const RateInterval& los
       fmt::format("{} {} % of the finite non-zero {} zero, most in {}: {} % of its own.", subject.makes,
                   percent(lost), subject.values, with_step(*worst), percent(rates_of(worst->counts).lost));
   if (unfit == 0)
-    finding.text += " Zeros in place of them raise no tensor's rounding error by a tenth.";
+    finding.text += " Losing them raises no tensor's rounding error by a tenth.";
   else
     finding.text += fmt::format(
         " In {} that alone makes the rounding error more than {:g} times what {}'s precision costs.",
@@ -133,8 +133,8 @@ std::optional<Finding> distortion_finding(States tensors, DType format) {
       .tensor = worst->name,
       .since = {},
       .text = fmt::format(
-          "{} keeps fewer bits of numbers below 2^{}: the rounding error of {} was up to {} what it is "
-          "above that{}.",
+          "{} keeps fewer bits of numbers below 2^{}: the rounding error of {} was up to {} that of larger "
+          "numbers{}.",
           title_of(format), range_of(format).smallest_normal, with_step(*worst), ratio_text(ratio(*worst)),
           unfit == 1
               ? ""
@@ -148,7 +148,7 @@ Account account_of(const RangeReport& report, DType format, std::optional<double
   for (const std::string& entry : report.tensors()) states.push_back(state_of(report, entry, range, scale));
   const ZoneRates rates = rates_of(report.merged().at_scale(range, scale));
   const Subject subject{.makes = fmt::format("{} at {} makes", title_of(format),
-                                             scale ? scale_text(*scale) : "the scales that they carry"),
+                                             scale ? scale_text(*scale) : "their own scales"),
                         .values = "values",
                         .format = format};
   Account account{

@@ -123,7 +123,7 @@ ValueComparer::ValueComparer(ValueSide a, ValueSide b) : a_(a), b_(b) {
 void ValueComparer::add(std::span<const std::byte> a, std::span<const std::byte> b) {
   const std::size_t size_a = size_of(a_.type), size_b = size_of(b_.type), count = a.size() / size_a;
   if (a.size() != count * size_a || b.size() != count * size_b)
-    throw std::invalid_argument("the two arrays have not the same number of elements");
+    throw std::invalid_argument("the two arrays do not have the same number of elements");
   if (!is_floating(a_.type)) return add_integers(a, b);
   const FloatingPointScope scope;
   for (std::size_t i = 0; i < count; i += block)

@@ -148,16 +148,15 @@ std::optional<std::string> inexact_unscaling(const ScalerOptions& options, const
     // Scales of layers are rounded down to powers of two themselves, and S stays where it begins.
     if (description.per_layer && std::string_view(name) != "initial_scale") continue;
     return fmt::format(
-        "scaler.{} = {} is no power of two: multiplying by S and by 1/S then rounds every gradient twice; "
+        "scaler.{} = {} is not a power of two: multiplying by S and by 1/S then rounds every gradient twice; "
         "scaler.power_of_two = \"round_down\" keeps the rule and uses the power of two below its scale",
         name, *value);
   }
   if (!description.power_of_two_scales)
     return fmt::format(
-        "scaler.policy = \"{}\" uses scales that are no powers of two: multiplying by S and by 1/S then "
-        "rounds "
-        "every gradient twice; scaler.power_of_two = \"round_down\" keeps the rule and uses the power of two "
-        "below",
+        "scaler.policy = \"{}\" uses scales that are not powers of two: multiplying by S and by 1/S then "
+        "rounds every gradient twice; scaler.power_of_two = \"round_down\" keeps the rule and uses the power "
+        "of two below",
         description.name);
   return std::nullopt;
 }

@@ -73,7 +73,7 @@ void cast_inputs(const CustomOp& op, CastPolicy& policy, std::vector<Variable>& 
   if (!op.autocast_dtype) {
     throw AutogradError(AutogradError::Kind::custom_op_under_autocast,
                         title(op) +
-                            ": applied under autocast, but it does not say in which dtype it computes; set "
+                            ": applied under autocast, but it does not state in which dtype it computes; set "
                             "CustomOp::autocast_dtype, or switch autocast off around it");
   }
   if (!is_tensor_float(*op.autocast_dtype)) {

@@ -76,7 +76,8 @@ NamedArray read_array(const ArrayFile& file, const ArrayInfo& info) {
   if (!info.element) found.fail(fmt::format("{} ({}); expected numbers", info.describe(), info.refusal));
   if (info.shape.empty()) found.fail("a single number; expected examples along a first axis");
   if (info.fortran_order && info.shape.size() > 1)
-    found.fail(info.describe() + ": the numbers of an example lie apart; save numpy.ascontiguousarray of it");
+    found.fail(info.describe() +
+               ": the numbers of an example are not contiguous; save numpy.ascontiguousarray of it");
   const std::uint64_t elements = info.element_count(), count = info.shape.front();
   if (elements == 0 || count > std::numeric_limits<std::uint32_t>::max())
     found.fail(fmt::format("{}; expected 1 to 2^32 - 1 examples of one number or more", info.describe()));
@@ -249,7 +250,7 @@ ExampleKind kind_of(const NamedArray& inputs) {
   const bool first = is_channel_count(shape[0]), last = is_channel_count(shape[2]);
   if (first != last) return first ? ExampleKind::nchw : ExampleKind::nhwc;
   inputs.fail(shape_text(inputs.values) +
-              ": its examples may be images in the order nchw or nhwc, or features; say so in data.layout");
+              ": its examples may be images in the order nchw or nhwc, or features; state it in data.layout");
 }
 
 /// Gives the data set its inputs and says what they are.

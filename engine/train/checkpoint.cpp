@@ -189,7 +189,7 @@ void CheckpointFile::load(TrainingState& state) const {
     std::copy(bytes.begin(), bytes.end(), field.bytes.begin());
   }
   if (step.iteration != iteration_)
-    fail(fmt::format("tensor 'step.iteration' is {}, but the metadata say iteration = {}", step.iteration,
+    fail(fmt::format("tensor 'step.iteration' is {}, but the metadata has iteration = {}", step.iteration,
                      iteration_));
   for (auto& [name, tensor] : state.tensors) {
     const std::vector<std::byte> bytes = read_checked(name, tensor.dtype(), extents_of(tensor));

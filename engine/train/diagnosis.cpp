@@ -109,8 +109,8 @@ Diagnosis of_nonfinite_weights(const RunFacts& facts) {
       ways.emplace_back("optimizer.loss_scale = 1, because the scaler then divides");
     return of(
         facts, Verdict::scale, "unchecked_overflow",
-        fmt::format("{}, and nobody looks for overflows in this run, so one that happened went into the "
-                    "weights. Let the scaler check ({}), from the beginning or a checkpoint before it",
+        fmt::format("{}, and nothing looks for overflows in this run, so one went into the weights "
+                    "unnoticed. Let the scaler check ({}), from the beginning or a checkpoint before it",
                     what, fmt::join(ways, ", ")));
   }
   std::vector<std::string> ways{fmt::format("a lower optimizer.lr (it is {})", settings.learning_rate)};
@@ -136,12 +136,11 @@ Diagnosis of_nonfinite_loss(const RunFacts& facts) {
               fmt::format("{}, and no format: this is FP32. Look at the batch, and for a logarithm of 0 or a "
                           "division by 0 in the model; {}",
                           what, first_operation(facts)));
-  return of(
-      facts, Verdict::model, "loss_not_finite",
-      fmt::format("{}. Keep the layer whose values are beyond FP16 in FP32 (amp.excluded, amp.to_float); {}; "
-                  "amp.level = \"O0\" shows whether FP16 has a part in it (a logarithm of 0 or a division by "
-                  "0 has the same loss there)",
-                  what, first_operation(facts)));
+  return of(facts, Verdict::model, "loss_not_finite",
+            fmt::format("{}. Keep the layer whose values are beyond FP16 in FP32 (amp.excluded, "
+                        "amp.to_float); {}; amp.level = \"O0\" shows whether FP16 contributes to it (a "
+                        "logarithm of 0 or a division by 0 has the same loss there)",
+                        what, first_operation(facts)));
 }
 
 Diagnosis of_overflow_without_scaling(const RunFacts& facts) {
@@ -194,14 +193,13 @@ Diagnosis of_overflows(const RunFacts& facts) {
                 : fmt::format("{} gradients are", facts.counts->weight.nan + facts.counts->activation.nan),
             first_operation(facts)));
   if (facts.zero_steps > 0)
-    return of(
-        facts, Verdict::model, "zero_gradients",
-        fmt::format(
-            "all gradients were exactly zero in the last {} taken, so nothing held "
-            "the scale back and it stands at {}. Find out why nothing is learned: dead units, a "
-            "part of the model that is cut off from the loss, a loss that is constant",
-            facts.zero_steps == 1 ? "step that was" : fmt::format("{} steps that were", facts.zero_steps),
-            to));
+    return of(facts, Verdict::model, "zero_gradients",
+              fmt::format("all gradients were exactly zero in the last {} taken, so nothing held the scale "
+                          "back and it is {}. Find out why nothing is learned: dead units, a part of the "
+                          "model that is cut off from the loss, a loss that is constant",
+                          facts.zero_steps == 1 ? "step that was"
+                                                : fmt::format("{} steps that were", facts.zero_steps),
+                          to));
   if (facts.scale == facts.scale_before_skips) return of_stuck_scale(facts);
   if (facts.scale > largest_useful_scale)
     return of(
@@ -228,12 +226,11 @@ Diagnosis of_overflows(const RunFacts& facts) {
   if (facts.backoffs >= sinking_backoffs) {
     ways = {fmt::format("lower optimizer.lr (it is {})", settings.learning_rate)};
     if (!settings.clips_norm) ways.emplace_back("set train.clip_norm");
-    return of(
-        facts, Verdict::model, "scale_sinks",
-        fmt::format("S sinks steadily: {} back-offs without a growth, from {} to {}, so gradients grow as "
-                    "training goes on. That is what a learning rate too high looks like: {}. A smaller scale "
-                    "only puts it off",
-                    facts.backoffs, scale_text(facts.scale_before_backoffs), to, either(ways)));
+    return of(facts, Verdict::model, "scale_sinks",
+              fmt::format("S sinks steadily: {} back-offs without a growth, from {} to {}, so gradients grow "
+                          "during training. That is typical of a learning rate that is too high: {}. A "
+                          "smaller scale only postpones the end",
+                          facts.backoffs, scale_text(facts.scale_before_backoffs), to, either(ways)));
   }
   if (limited) ways.emplace_back("allow more skips (train.skip_limit)");
   if (facts.policy != "lost-mass")

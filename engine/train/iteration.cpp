@@ -252,9 +252,10 @@ std::vector<std::string> Iteration::nonfinite_parameters(std::size_t group) {
   return names;
 }
 
-/// Keeps what shows which of the group's gradients are not finite, before clipping by value makes an infinity
-/// finite.
+/// Keeps what shows which of the group's gradients are not finite, before clipping by value or
+/// scaler.on_overflow = zero makes an infinity finite.
 void Iteration::keep_names(std::size_t group) {
+  if (names_[group] || !counted_[group].empty()) return;
   if (!runs_behind_host() && !options_.graph) {
     names_[group] = nonfinite_parameters(group);
     return;
@@ -483,6 +484,7 @@ void Iteration::step(optim::Optimizer& optimizer) {
     unscale(optimizer);
     clip(optimizer, 0, 0);
   }
+  if (names_overflows_ && scaler_.steps_with_zeros()) keep_names(static_cast<std::size_t>(optimizer.index()));
   if (!logs({Observed::weights, Observed::updates, Observed::optimizer_state})) {
     scaler_.step(optimizer);
     return;

@@ -21,8 +21,8 @@ void check_rescue(const amp::ScalerOptions& scaler, const TrainingMethod& method
   if (scaler.rescue < 0 || scaler.rescue > 1000) refuse(": must be from 0 to 1000");
   if (amp::scale_policy(scaler.policy).constant)
     refuse(
-        fmt::format(" with scaler.policy = \"{}\": its scale never goes down, so that there is nothing to "
-                    "try; expected a dynamic policy, or 0",
+        fmt::format(" with scaler.policy = \"{}\": its scale never decreases, so there is nothing to try; "
+                    "expected a dynamic policy, or 0",
                     scaler.policy));
   if (amp::scales_layers(scaler))
     refuse(fmt::format(" with scaler.policy = \"{}\": scales of layers are decided once a step; expected 0",

@@ -126,21 +126,19 @@ TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp
   plan.optimizer.stochastic_rounding = plan.amp.stochastic_weights();
   plan.optimizer.seed = train.seed;
   if (optimizer.kahan && plan.optimizer.stochastic_rounding)
-    throw std::invalid_argument(
-        fmt::format("optimizer.kahan = true with amp.rounding = \"{}\": both make up for what rounding "
-                    "weights to nearest "
-                    "loses; expected one of the two, or \"stochastic_gradients\" beside Kahan's sums",
-                    plan.amp.rounding == amp::LowRounding::stochastic ? "stochastic" : "stochastic_weights"));
+    throw std::invalid_argument(fmt::format(
+        "optimizer.kahan = true with amp.rounding = \"{}\": both recover what rounding weights to nearest "
+        "loses; expected one of the two, or \"stochastic_gradients\" with Kahan's sums",
+        plan.amp.rounding == amp::LowRounding::stochastic ? "stochastic" : "stochastic_weights"));
   return plan;
 }
 
 void check_graph(const TrainOptions& options, const TrainingMethod& method) {
   if (options.graph && !method.recordable())
     throw std::invalid_argument(
-        "train.graph = true: the training method (train.method) takes numbers from the host in every step, "
-        "as "
-        "gan does for its noise, and a recorded step would repeat those of the first; expected train.graph = "
-        "false");
+        "train.graph = true: the training method (train.method) reads numbers from the host in every step, "
+        "as gan does for its noise, and a recorded step would repeat those of the first; expected "
+        "train.graph = false");
 }
 
 void check_graph(const TrainOptions& options, const Backend& backend, const TrainingMethod& method) {

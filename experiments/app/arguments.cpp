@@ -171,18 +171,17 @@ template Option Options::flag(const std::string&, std::string&, const std::strin
 
 void Options::add_sweeping(SweepOptions& options) {
   flag("--force", options.force,
-       "Make runs in the output folder again that have another configuration, were made by another "
-       "build or are damaged, and forget planned runs of earlier sweeps that are not there; complete "
-       "ones stay");
+       "Replace runs in the output folder that have another configuration, come from another build or are "
+       "damaged, and forget planned runs of earlier sweeps that were never made; complete runs stay");
   flag("--mix-builds", options.mix_builds,
-       "Compare complete runs of other builds (commit, compiler, flags) with those of this one");
-  add("--jobs", options.jobs, "Runs at a time, which share --threads (bits do not depend on it)")
+       "Also compare complete runs of other builds (commit, compiler, flags)");
+  add("--jobs", options.jobs, "Number of concurrent runs, which share --threads (bits do not depend on it)")
       .type("N")
       .at_least(1, 1024);
 }
 
 void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use) {
-  app.set_help_flag("-h,--help", "Show this help; --help-all: every word of it");
+  app.set_help_flag("-h,--help", "Show this help; --help-all shows it in full");
   const auto offer = [&arguments](CLI::Option* option, Offer what) {
     arguments.offers[option] = std::move(what);
   };
@@ -210,11 +209,12 @@ void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use)
         ->type_name("N")
         ->check(integer_between(0, largest_count));
   app.add_option("--threads", arguments.threads,
-                 use.threads ? "Worker threads; results never depend on it (default: all processors)"
-                             : "Without effect: this command works in one thread")
+                 use.threads ? "Worker threads; results do not depend on it (default: all processors)"
+                             : "No effect: this command uses one thread")
       ->type_name("N")
       ->check(integer_between(1, most_threads));
-  app.add_flag("--quiet", arguments.options.quiet, "Nothing on stderr but errors")->disable_flag_override();
+  app.add_flag("--quiet", arguments.options.quiet, "Suppress progress output; print errors only")
+      ->disable_flag_override();
   app.allow_extras();  // so that unknown options can be answered with a suggestion
 }
 
@@ -264,8 +264,8 @@ void require_utf8(const std::vector<std::string>& arguments) {
       shown += static_cast<unsigned char>(c) < 0x80 ? std::string(1, c)
                                                     : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
     usage_error(fmt::format(
-        "argument {}, '{}', is not UTF-8: expected UTF-8; where it names a file or folder, rename that", i,
-        printable(shown)));
+        "argument {}, '{}', is not UTF-8: expected UTF-8; a file or folder with such a name must be renamed",
+        i, printable(shown)));
   }
 }
 
@@ -279,17 +279,17 @@ CommonOptions finish(const CommonArguments& arguments) {
 
 void usage_error(const std::string& message) { throw CommandError(ExitCode::usage, message); }
 
-void refuse_extras(const CLI::App& app, const std::string& program) {
+void refuse_extras(const CLI::App& app, const std::string& subject) {
   std::vector<std::string> extras = app.remaining();
   std::erase(extras, "--");  // the end of options is no argument
   if (extras.empty()) return;
   const std::string& extra = extras.front();
-  if (!extra.starts_with("-")) usage_error(fmt::format("{}: unexpected argument '{}'", program, extra));
+  if (!extra.starts_with("-")) usage_error(fmt::format("{}unexpected argument '{}'", subject, extra));
   std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   const std::string name = extra.substr(0, extra.find('='));
-  usage_error(fmt::format("{}: unknown option '{}'{}", program, name, did_you_mean(name, known)));
+  usage_error(fmt::format("{}unknown option '{}'{}", subject, name, did_you_mean(name, known)));
 }
 
 namespace {
@@ -358,7 +358,7 @@ int guarded(const std::string& program, const std::function<ExitCode()>& body) {
   try {
     return run_and_report(program, body);
   } catch (...) {  // also of what reports errors
-    say("{}: error: it ended by an error that nothing is known of", program);
+    say("{}: error: an unknown error ended the program", program);
     return static_cast<int>(ExitCode::run_failed);
   }
 }

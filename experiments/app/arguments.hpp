@@ -138,9 +138,9 @@ CommonOptions finish(const CommonArguments& arguments);
 std::string usage_text(const CLI::ParseError& error);
 [[noreturn]] void usage_error(const std::string& message);
 
-/// The first argument that `app` does not know becomes a usage error, with a suggestion where it looks like
-/// an option.
-void refuse_extras(const CLI::App& app, const std::string& program);
+/// The first argument that `app` does not know becomes a usage error that begins with `subject`, with a
+/// suggestion where it looks like an option.
+void refuse_extras(const CLI::App& app, const std::string& subject = {});
 
 /// Runs `body`, turning every way to fail into one line on stderr and an exit code.
 int guarded(const std::string& program, const std::function<ExitCode()>& body);

@@ -13,7 +13,6 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/parallel/communicator.hpp"
 #include "experiments/app/build_info.hpp"
 #include "experiments/app/commands.hpp"
 #include "experiments/app/config/shipped_configs.hpp"
@@ -122,8 +121,8 @@ void add_commands(Completions& answer, const CLI::App& program) {
 }
 
 /// What comes after a command: an option's value, an option, or an argument.
-void add_behind(Completions& answer, const CLI::App& command, const Offers& offers,
-                const std::vector<std::string>& words) {
+void add_after(Completions& answer, const CLI::App& command, const Offers& offers,
+               const std::vector<std::string>& words) {
   const CLI::Option* taking = nullptr;
   int left = 0;
   bool options_ended = false;
@@ -256,25 +255,23 @@ class ExperimentProgram {
   const CLI::App& app() const { return app_; }
   const Offers& offers() const { return arguments_.offers; }
 
-  /// Of `argv` those from `first` on are its own.
-  ExitCode run(const std::vector<std::string>& argv, std::size_t first) {
+  /// `given`: those of `argv` that are its own.
+  ExitCode run(const std::vector<std::string>& argv, std::vector<std::string> given) {
     require_utf8(argv);
     arguments_.options.argv = argv;
-    std::vector<std::string> given(argv.begin() + static_cast<std::ptrdiff_t>(first), argv.end());
     if (std::ranges::find(given, "--help-all") != given.end()) {
       print_help(app_, true);
       return ExitCode::ok;
     }
     parse_arguments(app_, with_values_last(app_, std::move(given)));
-    refuse_extras(app_, app_.get_name());
+    refuse_extras(app_);
     CommonOptions common = finish(arguments_);
     common.program = app_.get_name();
     common.question = first_lowered(experiment_->question);
     if (common.config.empty() && !experiment_->config.empty())
       common.config = shipped_config(experiment_->config);
     if (common.out.empty()) common.out = experiment_->out;
-    if (!common.out.empty() && !common.quiet && engine::parallel::launch_of_environment().rank == 0)
-      say("{}: writes into {}", common.program, common.out.string());
+    if (!experiment_->device) announce_output(common);
     return run_(common);
   }
 
@@ -283,7 +280,7 @@ class ExperimentProgram {
     const bool settings = experiment_->settings || !experiment_->config.empty();
     CommonUse common{.sweeps = experiment_->sweeps, .threads = true};
     common.out = experiment_->out.empty()
-                     ? "Folder for the results as CSV (default: none is written)"
+                     ? "Folder for the results as CSV (default: no files)"
                      : fmt::format("Folder for the results (default: {})", experiment_->out);
     if (settings) {
       common.config = experiment_->config.empty() ? std::string("Configuration in TOML")
@@ -291,7 +288,7 @@ class ExperimentProgram {
                                                                 shipped_config(experiment_->config).string());
       common.set = "Override a configuration key, such as --set train.steps=20 (repeatable)";
     }
-    if (settings || experiment_->seed) common.seed = "Seed of everything random, as train.seed";
+    if (settings || experiment_->seed) common.seed = "Seed of everything random, same as train.seed";
     return common;
   }
   static std::string first_lowered(std::string text) {
@@ -305,21 +302,38 @@ class ExperimentProgram {
   Command::Run run_;
 };
 
-int run_experiment(int argc, char** argv, std::size_t first, const Experiment& experiment,
-                   const std::string& program) {
-  return guarded(program, [&] {
-    return ExperimentProgram(experiment, program).run(std::vector<std::string>(argv, argv + argc), first);
-  });
-}
-
 constexpr std::string_view experiment_prefix = "exp_";
+
+std::string short_name(const Experiment& experiment) {
+  return experiment.name.substr(experiment_prefix.size());
+}
 
 /// The one that is called so in `fp16lab ask`; null where there is none.
 const Experiment* experiment_called(std::span<const Experiment> experiments, std::string_view name) {
-  const auto found = std::ranges::find_if(experiments, [&](const Experiment& experiment) {
-    return experiment.name == std::string(experiment_prefix) + std::string(name);
-  });
+  const auto found = std::ranges::find(experiments, name, short_name);
   return found == experiments.end() ? nullptr : &*found;
+}
+
+/// A question, and the words that are its own.
+struct Asked {
+  const Experiment* question = nullptr;  ///< null where the words ask none
+  std::vector<std::string> words = {};
+};
+
+/// `words` after the program's name. Options of `ask` itself may come before the question, and are the
+/// question's then; `help ask QUESTION` is `ask QUESTION --help`.
+Asked asked_by(std::span<const Experiment> experiments, std::vector<std::string> words) {
+  if (words.size() > 2 && words[0] == "help" && words[1] == "ask") words = {"ask", words[2], "--help"};
+  if (words.empty() || words[0] != "ask") return {};
+  const std::set<std::string_view> own{"--quiet", "--json", "-h", "--help", "--help-all"};
+  std::size_t at = 1;
+  while (at < words.size() && (own.contains(words[at]) || words[at].starts_with("--threads")))
+    at += words[at] == "--threads" ? 2 : 1;
+  if (at >= words.size()) return {};
+  const Experiment* const question = experiment_called(experiments, words[at]);
+  words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
+  words.erase(words.begin());
+  return {question, std::move(words)};
 }
 
 /// What could take the place of the last of `words` (after the program's name; the last may be empty):
@@ -331,13 +345,14 @@ std::string completion_answer(const CLI::App& program, const Offers& offers,
                               const std::vector<std::string>& words) {
   Completions answer{.begun = words.empty() ? "" : words.back()};
   const CLI::App* const command = words.size() < 2 ? nullptr : command_called(program, words.front());
-  const Experiment* const asked =
-      words.size() > 2 && words[0] == "ask" ? experiment_called(experiments, words[1]) : nullptr;
-  if (asked != nullptr) {
-    const ExperimentProgram of_question(*asked, asked->name);
-    add_behind(answer, of_question.app(), of_question.offers(), {words.begin() + 1, words.end()});
+  Asked asked = words.empty() ? Asked{} : asked_by(experiments, {words.begin(), words.end() - 1});
+  if (asked.question != nullptr) {
+    const ExperimentProgram of_question(*asked.question, asked.question->name);
+    asked.words.insert(asked.words.begin(), "ask");
+    asked.words.push_back(words.back());
+    add_after(answer, of_question.app(), of_question.offers(), asked.words);
   } else if (command != nullptr)
-    add_behind(answer, *command, offers, words);
+    add_after(answer, *command, offers, words);
   else if (words.size() < 2 && answer.begun.starts_with("-"))
     add_options(answer, program);
   else if (words.size() < 2)
@@ -353,7 +368,7 @@ class Program {
   explicit Program(std::span<const Experiment> experiments)
       : experiments_(experiments),
         app_("FP16 and tensor-core arithmetic, loss scaling and gradient underflow, bit by bit", "fp16lab") {
-    app_.set_help_flag("-h,--help", "Show this help; of a command: COMMAND --help");
+    app_.set_help_flag("-h,--help", "Show this help; for a command: COMMAND --help");
     app_.set_version_flag("--version", version_line("fp16lab"));
     app_.footer(
         "fp16lab train -c classifier --set amp.level=O1 -o results/try\n"
@@ -401,8 +416,7 @@ class Program {
       refuse_all_extras();  // an unknown option is the likelier cause of "value missing"
       const std::vector<CLI::App*> chosen = app_.get_subcommands();
       if (chosen.empty() || dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) throw;
-      usage_error(fmt::format("{}; fp16lab {} --help says what it takes", usage_text(error),
-                              chosen.front()->get_name()));
+      usage_error(fmt::format("{}; see fp16lab {} --help", usage_text(error), chosen.front()->get_name()));
     }
     refuse_all_extras();
     return run_();
@@ -424,45 +438,46 @@ class Program {
   }
 
   Command help_command() {
-    return {
-        .name = "help",
-        .description = "What a command does and takes, on one screen; without one, what commands there are",
-        .examples = "fp16lab help\nfp16lab help sweep",
-        .declare = [this](Options& options) -> Command::Run {
-          auto command = std::make_shared<std::string>();
-          options.add("COMMAND", *command, "Whose help to show").offers({.words = [this] {
-            return names();
-          }});
-          return [this, command](const CommonOptions&) {
-            const std::vector<std::string> known = names();
-            if (!command->empty() && std::ranges::find(known, *command) == known.end())
-              usage_error(fmt::format("unknown command '{}'{}", *command, did_you_mean(*command, known)));
-            print_help(called(*command), false);
-            return ExitCode::ok;
-          };
-        }};
+    return {.name = "help",
+            .description = "Show the help of a command on one screen; without one, list the commands",
+            .examples = "fp16lab help\nfp16lab help sweep",
+            .declare = [this](Options& options) -> Command::Run {
+              auto command = std::make_shared<std::string>(), question = std::make_shared<std::string>();
+              options.add("COMMAND", *command, "The command to describe").offers({.words = [this] {
+                return names();
+              }});
+              options.add("QUESTION", *question, "After ask: the question to describe");
+              return [this, command, question](const CommonOptions&) {
+                const std::vector<std::string> known = names();
+                if (!command->empty() && std::ranges::find(known, *command) == known.end())
+                  usage_error(fmt::format("unknown command '{}'{}", *command, did_you_mean(*command, known)));
+                if (*command == "ask") require_question(*question);
+                if (!question->empty()) usage_error(fmt::format("help: unexpected argument '{}'", *question));
+                print_help(called(*command), false);
+                return ExitCode::ok;
+              };
+            }};
   }
 
-  /// What it does without a question; with one it is that experiment (fp16lab_main).
+  /// What `ask` does without a question; with one, fp16lab_main runs that experiment.
   Command ask_command() {
     return {
         .name = "ask",
         .description =
-            "Ask a question: runs, claims with criteria, verdicts; without one, what questions there are",
-        .examples = "fp16lab ask\nfp16lab ask underflow --help",
+            "Answer a question by measurements and training runs; without a question, list them all",
+        .examples = "fp16lab ask\nfp16lab ask underflow -o results/underflow\nfp16lab ask underflow --help",
         .declare = [this](Options& options) -> Command::Run {
           auto name = std::make_shared<std::string>();
           auto json = std::make_shared<bool>(false);
-          options.add("QUESTION", *name, "Which one; what follows it are options of its own")
+          options.add("QUESTION", *name, "The question to answer; its own options follow it")
               .offers(offer_words(asked()));
-          options.flag("--json", *json, "The list as JSON");
-          return [this, name, json](const CommonOptions&) {
+          options.flag("--json", *json,
+                       "Print the list as JSON (after a QUESTION: an option of that question)");
+          return [this, name, json](const CommonOptions& common) {
             if (experiment_called(experiments_, *name) != nullptr)
               usage_error(fmt::format("ask: expected the question before options: fp16lab ask {}", *name));
-            if (!name->empty())
-              usage_error(fmt::format("ask: unknown question '{}'{}; fp16lab ask lists them", *name,
-                                      did_you_mean(*name, asked())));
-            print_questions(*json);
+            require_question(*name);
+            print_questions(*json, common.quiet);
             return ExitCode::ok;
           };
         }};
@@ -470,32 +485,43 @@ class Program {
 
   std::vector<std::string> asked() const {
     std::vector<std::string> list;
-    for (const Experiment& experiment : experiments_)
-      list.push_back(experiment.name.substr(experiment_prefix.size()));
+    for (const Experiment& experiment : experiments_) list.push_back(short_name(experiment));
     return list;
   }
 
-  void print_questions(bool json) const {
+  /// A usage error where `name` is neither empty nor a question's.
+  void require_question(const std::string& name) const {
+    if (!name.empty() && experiment_called(experiments_, name) == nullptr)
+      usage_error(fmt::format("ask: unknown question '{}'{}; fp16lab ask lists them", name,
+                              did_you_mean(name, asked())));
+  }
+
+  void print_questions(bool json, bool quiet) const {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const Experiment& experiment : experiments_) {
-      const std::string name = experiment.name.substr(experiment_prefix.size());
+      const std::string name = short_name(experiment);
       if (json)
-        list.push_back({{"name", name}, {"question", experiment.question}});
+        list.push_back({{"name", name}, {"question", experiment.question}, {"time", experiment.time}});
       else
-        fmt::print("{:<20} {}\n", name, experiment.question);
+        fmt::print("{:<19} {:<16} {}\n", name, experiment.time, experiment.question);
     }
     if (json) fmt::print("{}\n", list.dump(2));
+    if (!json && !quiet)
+      say("times are for two cores; fp16lab ask NAME answers a question, fp16lab ask NAME --help lists its "
+          "options");
   }
 
   Command completion_command() {
     return {.name = "completion",
-            .description = "A script that completes commands, options, keys and runs in a shell",
+            .description = "Print a shell's completion script: for commands, options, keys and runs",
             .examples =
                 "eval \"$(fp16lab completion bash)\"     in ~/.bashrc; zsh in ~/.zshrc, after compinit\n"
                 "fp16lab completion fish > ~/.config/fish/completions/fp16lab.fish",
             .declare = [](Options& options) -> Command::Run {
               auto shell = std::make_shared<std::string>();
-              options.add("SHELL", *shell, "The shell").required().one_of({"bash", "zsh", "fish"});
+              options.add("SHELL", *shell, "The shell to print the script for")
+                  .required()
+                  .one_of({"bash", "zsh", "fish"});
               return [shell](const CommonOptions&) {
                 fmt::print("{}", completion_script(*shell));
                 return ExitCode::ok;
@@ -504,9 +530,9 @@ class Program {
   }
 
   void refuse_all_extras() {
-    refuse_extras(app_, "fp16lab");
+    refuse_extras(app_);
     for (const CLI::App* command : app_.get_subcommands())
-      refuse_extras(*command, "fp16lab " + command->get_name());
+      refuse_extras(*command, command->get_name() + ": ");
   }
 
   void add(const Command& command) {
@@ -527,20 +553,26 @@ class Program {
 }  // namespace
 
 int experiment_main(int argc, char** argv, const Experiment& experiment) {
-  return run_experiment(argc, argv, 1, experiment, experiment.name);
+  return guarded(experiment.name, [&] {
+    return ExperimentProgram(experiment, experiment.name)
+        .run({argv, argv + argc}, {argv + std::min(argc, 1), argv + argc});
+  });
 }
 
 int fp16lab_main(int argc, char** argv, std::span<const Experiment> experiments) {
-  const std::string called = argc > 0 ? fs::path(argv[0]).filename().string() : "";
+  const std::vector<std::string> words(argv, argv + argc);
+  const std::string called = words.empty() ? "" : fs::path(words[0]).filename().string();
   if (called.starts_with(experiment_prefix))
     if (const Experiment* const asked =
             experiment_called(experiments, called.substr(experiment_prefix.size())))
       return experiment_main(argc, argv, *asked);
-  if (argc > 2 && argv[1] == std::string_view("ask"))
-    if (const Experiment* const asked = experiment_called(experiments, argv[2]))
-      return run_experiment(argc, argv, 3, *asked, fmt::format("fp16lab ask {}", argv[2]));
-  return guarded("fp16lab",
-                 [&] { return Program(experiments).run(std::vector<std::string>(argv, argv + argc)); });
+  const Asked asked = words.empty() ? Asked{} : asked_by(experiments, {words.begin() + 1, words.end()});
+  if (asked.question != nullptr) {
+    const std::string program = "fp16lab ask " + short_name(*asked.question);
+    return guarded(program,
+                   [&] { return ExperimentProgram(*asked.question, program).run(words, asked.words); });
+  }
+  return guarded("fp16lab", [&] { return Program(experiments).run(words); });
 }
 
 }  // namespace fp16lab::experiments

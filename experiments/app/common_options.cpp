@@ -4,9 +4,16 @@
 #include <iterator>
 #include <utility>
 
+#include "engine/parallel/communicator.hpp"
 #include "experiments/app/config/run_plan.hpp"
+#include "numerics/text/message.hpp"
 
 namespace fp16lab::experiments {
+
+void announce_output(const CommonOptions& common) {
+  if (!common.out.empty() && !common.quiet && engine::parallel::launch_of_environment().rank == 0)
+    say("{}: writes into {}", common.program, common.out.string());
+}
 
 RunPlan resolve_run(const CommonOptions& common) { return resolve_run(common, RunConfig{}); }
 

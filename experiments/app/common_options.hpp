@@ -25,6 +25,9 @@ struct CommonOptions {
   std::string question = {};  ///< of an experiment: its question, as it is printed
 };
 
+/// Says on stderr which folder an experiment writes into.
+void announce_output(const CommonOptions& common);
+
 /// How a sweep goes about its runs.
 struct SweepOptions {
   int jobs = 0;             ///< runs at a time; --threads is shared among them; 0: not given, one

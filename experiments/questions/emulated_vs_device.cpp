@@ -428,7 +428,7 @@ Command::Run ask_emulated_vs_device(Options& options) {
       .type("N")
       .at_least(0, 999'999'999);
   options.flag("--rehearse", given->rehearse,
-               "the PTX machine stands in a GPU's place (build/tests/on_ptx; slow; tests this command)");
+               "Use the PTX machine instead of a GPU (build/tests/on_ptx; slow; tests this command)");
   return [given](const CommonOptions& common) {
     LockstepOptions lockstep{.histograms_every = static_cast<std::uint64_t>(given->histograms_every)};
     CommonOptions of_both = common;
@@ -443,6 +443,7 @@ Command::Run ask_emulated_vs_device(Options& options) {
                       name_of(config.backend.gemm)));
     const DeviceSide side =
         given->rehearse ? open_rehearsal() : open_gpu(static_cast<int>(config.backend.ordinal));
+    announce_output(common);
     config.backend.tensor_core = side.tensor_core;
     resolve_run(config, "with the device's tensor cores");
     catch_interrupts();

@@ -197,7 +197,7 @@ UpdateStudy study_updates(const RunConfig& config, std::uint64_t every, int thre
     if (looks_at(row.step + 1)) keep();
   };
   if (trainer.run().end == engine::RunResult::End::stopped)
-    throw CommandError(ExitCode::interrupted, "interrupted; the same command carries on");
+    throw CommandError(ExitCode::interrupted, "interrupted; the same command continues");
   return study;
 }
 

@@ -351,7 +351,7 @@ std::string league_text(const League& league) {
     }
     text += '\n';
   }
-  return text + "trained anew\n\n" + league.table +
+  return text + "trained again\n\n" + league.table +
          fmt::format("{} pairs of all that were trained have bits of their own and a test: the family\n",
                      league.tests);
 }
@@ -480,7 +480,7 @@ Asked lost_mass(Replays LeagueRow::*replays, const std::string& interval) {
                            league_ours, league_peer, interval),
       .criterion =
           fmt::format("replayed on the FP32 runs: no more skips and no more lost L1, over all seeds, on at "
-                      "least {} workloads; where the bounds of a replay overlap it cannot be told",
+                      "least {} workloads; where the bounds of a replay overlap, it is undecided",
                       workloads_needed),
       .judge = [replays](const League& league) { return judge_lost_mass(league, replays); }};
 }
@@ -550,7 +550,7 @@ Answer judge_convergence(const League& league) {
   if (pairs == 0) return {};
   std::string measured = fmt::format(
       "{} pairs of policy and workload are {} with bits of their own: {} equal, {} better, {} worse ({} of "
-      "them also than FP32's one-ulp twin), {} that cannot be told; m = {} tests in the sweep's family",
+      "them also than FP32's one-ulp twin), {} undecided; m = {} tests in the sweep's family",
       named_pairs, pairs, equal, better, worse, worse_than_noise, open, league.tests);
   if (worst != nullptr) append(measured, "farthest to the worse, in margins: " + named(*worst));
   return {worse_than_noise > 0      ? Verdict::fails
@@ -636,8 +636,9 @@ std::vector<Question<League>> league_questions() {
 
 Command::Run ask_policy_league(Options& options) {
   auto quick = std::make_shared<bool>(false);
-  options.flag("--quick", *quick,
-               "twelve steps, one seed and a few policies: shows the form and decides nothing");
+  options.flag(
+      "--quick", *quick,
+      "Run twelve steps, one seed and a few policies: shows the form of the answer and decides nothing");
   return ask_with_sweep(options, [quick](const CommonOptions& common, SweepOptions sweep) {
     sweep.jobs = std::max(sweep.jobs, common.threads);  // one thread a run
     const SweepPlan plan = league_plan(common, *quick);

@@ -192,9 +192,10 @@ Described describe(const DeviceSide& side, const Shapes& shapes) {
 Command::Run ask_shapes(Options& options) {
   auto rehearse = std::make_shared<bool>(false);
   options.flag("--rehearse", *rehearse,
-               "tiny sizes, on the PTX machine (build/tests/on_ptx; tests this command)");
+               "Use tiny sizes on the PTX machine (build/tests/on_ptx; tests this command)");
   return [rehearse](const CommonOptions& common) {
     const DeviceSide side = *rehearse ? open_rehearsal() : open_gpu();
+    announce_output(common);
     Progress progress(common.quiet);
     const auto measure = [&] {
       return Shapes(side, *rehearse ? tiny : full, [&](const std::string& what) {

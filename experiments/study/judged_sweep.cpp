@@ -49,6 +49,7 @@ JudgedSweep::JudgedSweep(const SweepPlan& plan) {
     throw CommandError(ExitCode::run_failed, fmt::format("{}: none of its {} runs is there",
                                                          plan.folder.string(), plan.runs.size()));
   set_ = reports::load_runs(folders, missing, told);
+  if (!set_.unreadable.empty()) throw CommandError(ExitCode::run_failed, set_.unreadable.front());
   set_.workloads = grouped(plan, set_.runs);
   // The plan's names tell apart what settings alone do not, so none of its seeds is there twice.
   std::erase_if(set_.notes, [](const std::string& note) { return note.ends_with(" occurs more than once"); });

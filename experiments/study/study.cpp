@@ -67,7 +67,9 @@ ExitCode show_claims(const CommonOptions& common, std::span<const Claim> claims,
   return conclude(common, common.question, claims, {}, analysis::claims_lines);
 }
 
-void print_rehearsal() { print_result("a short run that shows the form: it decides nothing\n"); }
+void print_rehearsal() {
+  print_result("a short run that shows the form of the answer and decides nothing\n");
+}
 
 Command::Run ask_with_sweep(Options& options,
                             std::function<ExitCode(const CommonOptions&, const SweepOptions&)> run) {
@@ -80,10 +82,10 @@ void train_all(const SweepPlan& plan, const CommonOptions& common, const SweepOp
   const SweepOutcome outcome = execute_sweep(plan, common, options);
   if (outcome.interrupted)
     throw CommandError(ExitCode::interrupted,
-                       "interrupted; the same command carries on with the runs that are left");
+                       "interrupted; the same command continues with the remaining runs");
   if (!outcome.failed.empty())
     throw CommandError(ExitCode::run_failed,
-                       fmt::format("{} of {} runs failed: {}; the same command tries them again",
+                       fmt::format("{} of {} runs failed: {}; the same command retries them",
                                    outcome.failed.size(), plan.runs.size(), fmt::join(outcome.failed, ", ")));
 }
 

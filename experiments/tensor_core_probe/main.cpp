@@ -66,12 +66,12 @@ std::unique_ptr<probe::Device> open_device(const CommonOptions& common, const Pr
 ExitCode run_probe(const CommonOptions& common, const ProbeOptions& options) {
   probe::Settings settings = settings_of(common, options);
   const std::unique_ptr<probe::Device> device = open_device(common, options, settings);
+  announce_output(common);
   const probe::DeviceInfo& info = device->info();
   if (settings.generation.empty() && probe::generation_of(info.capability).empty())
-    throw CommandError(
-        ExitCode::unavailable,
-        fmt::format("{}: no model claims to describe compute capability {}.{}; choose one with --model",
-                    info.name, info.capability.major, info.capability.minor));
+    throw CommandError(ExitCode::unavailable,
+                       fmt::format("{}: no model describes compute capability {}.{}; choose one with --model",
+                                   info.name, info.capability.major, info.capability.minor));
 
   probe::Settings before = settings;
   before.only_criteria = true;
@@ -101,11 +101,12 @@ int main(int argc, char** argv) {
       argc, argv,
       {.name = "exp_tensor_core_probe",
        .question = "Does this GPU compute what the table of tensor cores says?",
-       .more = " Bit for bit, and what are the bits where the published models disagree? Exit 5 where the "
-               "table differs from the device.",
+       .more = " Compares bit for bit, and shows the bits where the published models disagree. Exit 5 where "
+               "the table differs from the device.",
        .examples = "{} -o results/h200\n{} --from capture.txt",
        .out = "results/exp_tensor_core_probe",
        .seed = true,
+       .device = true,
        .declare = [&](Options& options) -> Command::Run {
          options
              .add("--model", given.generation,

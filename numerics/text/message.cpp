@@ -37,7 +37,7 @@ void say_formatted(fmt::string_view format, fmt::format_args arguments) noexcept
   try {
     show_text(message_line(fmt::vformat(format, arguments)) + "\n");
   } catch (...) {  // no memory for the text
-    show_text("a message could not be made: there is no memory for it\n");
+    show_text("a message was lost: there is no memory for it\n");
   }
 }
 

@@ -69,7 +69,7 @@ def plot_summation_tree(tree: Any, axes: Any = None) -> Any:
         if terms <= 200:
             axes.plot(leaves, [y[node] - 0.5] * len(leaves), ".", color="#222222", markersize=3)
     axes.set_xlabel("term")
-    axes.set_ylabel("sums on the longest way")
+    axes.set_ylabel("sums on the longest path")
     axes.set_title(f"{terms} terms: {tree.in_words or 'an order without a name'}", wrap=True)
     return axes
 

@@ -38,15 +38,15 @@ class Search {
 
   void add_missing(const std::filesystem::path& planned) { add_once(input_.missing, planned); }
 
-  ReportInput found() && { return std::move(input_); }
-
- private:
   /// What the plan of a sweep's folder names and the folder does not hold.
   void add_plan_of(const std::filesystem::path& folder) {
     for (const std::filesystem::path& planned : entries_of(folder / sweep_plan))
       if (planned.extension() == ".toml" && !is_run_folder(folder / planned.stem())) add_missing(planned);
   }
 
+  ReportInput found() && { return std::move(input_); }
+
+ private:
   void add_once(std::vector<std::filesystem::path>& list, const std::filesystem::path& path) {
     struct stat file {};
     if (::stat(path.c_str(), &file) != 0 || taken_.emplace(file.st_dev, file.st_ino).second)
@@ -60,20 +60,33 @@ class Search {
 }  // namespace
 
 ReportInput find_report_input(std::span<const std::filesystem::path> paths) {
-  if (paths.empty()) throw std::runtime_error("nothing to report on: no folder was named");
+  if (paths.empty()) throw std::runtime_error("nothing to report on: no folder was given");
   Search search;
+  std::vector<std::filesystem::path> others;          // hold neither a run nor a replay
+  std::set<std::filesystem::path> folders_of_inputs;  // the folders of those that do
   for (const std::filesystem::path& path : paths) {
     if (path.parent_path().filename() == sweep_plan && is_file(path)) {
       search.add_missing(path);
       continue;
     }
-    const std::filesystem::path folder = path.filename() == replay_name::json ? path.parent_path() : path;
-    if (!is_folder(folder.empty() ? "." : folder))
-      throw std::runtime_error(fmt::format("{}: no such run folder, sweep or replay", path.string()));
-    if (!search.add(folder.empty() ? "." : folder, deepest_search))
-      throw std::runtime_error(fmt::format(
-          "{}: neither a run folder (with {}) nor a replay (with {}), nor a folder that holds such",
-          path.string(), run_file::manifest, replay_name::json));
+    const std::filesystem::path named = path.filename() == replay_name::json ? path.parent_path() : path;
+    const std::filesystem::path folder = named.empty() ? "." : named;
+    if (is_folder(folder) && search.add(folder, deepest_search))
+      folders_of_inputs.insert(path.parent_path());
+    else
+      others.push_back(path);
+  }
+  for (const std::filesystem::path& path : others) {
+    const bool is_output =
+        is_file(path) || path.filename() == run_file::figures || path.filename() == sweep_plan;
+    if (!is_output || !folders_of_inputs.contains(path.parent_path()))
+      throw std::runtime_error(
+          is_folder(path)
+              ? fmt::format(
+                    "{}: neither a run folder (with {}) nor a replay (with {}), nor a folder that holds one",
+                    path.string(), run_file::manifest, replay_name::json)
+              : fmt::format("{}: no such run folder, sweep or replay", path.string()));
+    if (path.filename() == sweep_plan) search.add_plan_of(path.parent_path());
   }
   return std::move(search).found();
 }

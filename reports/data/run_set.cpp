@@ -13,6 +13,7 @@
 #include <tuple>
 #include <utility>
 
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/text.hpp"
 
@@ -36,6 +37,12 @@ void tell_run(Run& run, const TellRun& tell, const std::string& where) {
 Run load_run(const std::filesystem::path& folder, const TellRun& tell) {
   Run run;
   run.folder = read_run_folder(folder);
+  // Rows that are not what the run wrote, or not proved to be, are parsed now rather than halfway through a page.
+  if (!run.folder.damage.empty() || run.folder.manifest.state == ExitState::running) {
+    if (is_file(folder / run_file::histograms)) for_each_histogram(folder, [](const HistogramRow&) {});
+    read_overflows(folder);
+    read_culprits(folder);
+  }
   tell_run(run, tell, (folder / run_file::manifest).string());
   const std::filesystem::path clean = std::filesystem::absolute(folder).lexically_normal();
   run.name = printable((clean.has_filename() ? clean : clean.parent_path()).filename().string());
@@ -241,10 +248,13 @@ std::vector<Configuration> group_configurations(const std::vector<Run>& runs,
 /// Notes on runs. Keeps the first ones of each kind: a reader needs no ten thousand equal ones.
 class RunNotes {
  public:
+  void add(std::string_view kind, std::string note) {
+    if (++seen_[kind] <= most) notes_.push_back(std::move(note));
+  }
   void add(const Run& run) {
     for (const std::string& note : run.folder.notes) add("odd, but harmless", run.name + ": " + note);
     if (run.missing) {
-      add("missing", run.name + " is missing: the sweep planned it, but there is no such run");
+      add("missing", run.name + " is missing: the sweep planned it, but the run does not exist");
       return;
     }
     const Manifest& manifest = run.folder.manifest;
@@ -286,10 +296,6 @@ class RunNotes {
  private:
   static constexpr std::size_t most = 20;
 
-  void add(std::string_view kind, std::string note) {
-    if (++seen_[kind] <= most) notes_.push_back(std::move(note));
-  }
-
   std::vector<std::string> notes_;
   std::map<std::string_view, std::size_t> seen_;
 };
@@ -313,11 +319,20 @@ std::size_t RunSet::missing() const {
       std::count_if(runs.begin(), runs.end(), [](const Run& run) { return run.missing; }));
 }
 
+std::string unreadable_text(const std::string& error) {
+  return "a run is left out, because it cannot be read: " + error;
+}
+
 RunSet load_runs(std::span<const std::filesystem::path> folders,
                  std::span<const std::filesystem::path> missing, const TellRun& tell) {
   if (folders.empty()) throw std::runtime_error("no run folders to report on");
   RunSet set;
-  for (const std::filesystem::path& folder : folders) set.runs.push_back(load_run(folder, tell));
+  for (const std::filesystem::path& folder : folders) try {
+      set.runs.push_back(load_run(folder, tell));
+    } catch (const std::runtime_error& error) {
+      set.unreadable.emplace_back(error.what());
+    }
+  if (set.runs.empty()) throw std::runtime_error(set.unreadable.front());
   std::size_t watched = 0;
   for (const Run& run : set.runs) {
     watched += is_watched(run.folder.manifest) ? 1 : 0;
@@ -327,9 +342,9 @@ RunSet load_runs(std::span<const std::filesystem::path> folders,
         set.builds.push_back(std::move(build));
   }
   if (watched > 0 && !set.builds.empty())
-    set.notes.push_back(fmt::format(
-        "{} trained by PyTorch (lab.watch) and the others by fp16lab: their bits differ by nature",
-        watched == 1 ? "one run was" : fmt::format("{} runs were", watched)));
+    set.notes.push_back(
+        fmt::format("{} trained by PyTorch (lab.watch) and the others by fp16lab: their bits differ anyway",
+                    watched == 1 ? "one run was" : fmt::format("{} runs were", watched)));
   for (const std::filesystem::path& planned : missing) set.runs.push_back(missing_run(planned, tell));
 
   std::vector<std::size_t> all(set.runs.size());
@@ -348,6 +363,7 @@ RunSet load_runs(std::span<const std::filesystem::path> folders,
                    [](const Workload& a, const Workload& b) { return a.name < b.name; });
 
   RunNotes notes;
+  for (const std::string& error : set.unreadable) notes.add("unreadable", unreadable_text(error));
   for (const Run& run : set.runs) notes.add(run);
   std::ranges::move(std::move(notes).all(), std::back_inserter(set.notes));
   if (set.builds.size() > 1)

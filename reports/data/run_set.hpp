@@ -47,8 +47,9 @@ struct RunSet {
   std::vector<Workload> workloads;  ///< by name
   /// Unfinished or missing runs, torn lines (the first 20 of each kind), repeated seeds, several builds.
   std::vector<std::string> notes;
-  std::vector<std::string> builds;  ///< fp16lab::builds_of its runs but those of lab.watch, each once
-  std::size_t missing() const;      ///< how many of `runs`
+  std::vector<std::string> builds;      ///< fp16lab::builds_of its runs but those of lab.watch, each once
+  std::vector<std::string> unreadable;  ///< why runs were left out: "RUN/steps.csv:5: ..."
+  std::size_t missing() const;          ///< how many of `runs`
 };
 
 /// How the report names a run: its configuration and its identity.
@@ -60,11 +61,14 @@ struct ToldRun {
 /// write them today (experiments::told). Nothing: as the manifest says, or by sections.
 using TellRun = std::function<ToldRun(const Manifest&)>;
 
-/// Reads everything but histograms. A folder that is no run, or a damaged one, throws std::runtime_error; so
-/// does an empty list. Runs that have not finished are kept and noted; so are those of `missing`:
+/// Reads everything but histograms. Runs whose files cannot be parsed are left out; std::runtime_error where that
+/// leaves none, as for an empty list. Runs that have not finished are kept and noted; so are those of `missing`:
 /// configurations, as a sweep's plan keeps them (fp16lab::sweep_plan), whose run is not there.
 RunSet load_runs(std::span<const std::filesystem::path> folders,
                  std::span<const std::filesystem::path> missing = {}, const TellRun& tell = {});
+
+/// What a note says of one of RunSet::unreadable.
+std::string unreadable_text(const std::string& error);
 
 /// The run whose gradients represent a configuration: the first finished one that has histograms, else the
 /// first that has histograms, else nullptr.

@@ -170,7 +170,7 @@ void set_margin(const RunSet& set, const Workload& workload, WorkloadSummary& su
   if (margins.empty()) return;
   summary.metric.margin = *margins.begin();
   if (margins.size() > 1)
-    summary.notes.push_back(fmt::format("{}: its runs disagree about {} ({}); the smallest, {}, judges",
+    summary.notes.push_back(fmt::format("{}: its runs disagree about {} ({}); the smallest, {}, is used",
                                         summary.name, key, fmt::join(margins, ", "),
                                         analysis::with_unit(summary.metric.margin, summary.metric.unit())));
 }

@@ -113,17 +113,15 @@ std::string summary_table(const RunSet& set, const std::vector<WorkloadSummary>&
   if (!text.empty())
     text +=
         "vs FP32: mean difference to the FP32 run of the same seed, in the metric's own sign; then Student's "
-        "interval of it, as\n"
-        "  if it were the only pair. Verdicts take all pairs together (Holm, 5 %); what could be seen and "
-        "how many seeds\n"
-        "  would tell (both with a power of 80 %) do not\n"
-        "ms/step: the median, with whatever else the machine did; peak: the most bytes of tensors alive at "
-        "once in the first two steps\n"
-        "underflow: non-zero gradients that the run's own casts made zero, of those that they took\n";
+        "interval of it, as\n  if it were the only pair. Verdicts take all pairs together (Holm, 5 %); the "
+        "detectable difference and the number of seeds\n  that would decide (both with a power of 80 %) do "
+        "not\nms/step: the median, including other load on the machine; peak: the most bytes of tensors "
+        "alive at once in the first two steps\nunderflow: share of the non-zero gradients that the run's own "
+        "casts rounded to zero\n";
   if (any_twin)
     text +=
-        "FP32's noise: worse than it is what is worse against FP32 and against its twin, whose weights were "
-        "moved by one ulp\n";
+        "FP32's noise: \"worse\" means worse than FP32 and than its twin, whose weights were moved by one "
+        "ulp\n";
   for (const std::string& note : set.notes) text += "note: " + note + "\n";
   return text + notes;
 }

@@ -46,7 +46,7 @@ std::string how_worse(const Metric& metric, const SummaryRow& row) {
   if (const std::optional<bool> noise = row.worse_than_noise())
     text += *noise ? ", worse than FP32's own noise" : ", not worse than FP32's twin";
   else if (row.against_twin)
-    text += ", against FP32's twin it cannot be told";
+    text += ", undecided against FP32's twin";
   return text;
 }
 
@@ -102,7 +102,8 @@ std::string twin_words(const WorkloadSummary& summary) {
     return row.against_reference &&
            (row.against_reference->word == Word::worse || row.against_reference->word == Word::better);
   });
-  return off ? "No FP32 twin (sweep --twin) is beside it to tell this from FP32's own noise. " : "";
+  return off ? "Without an FP32 twin (sweep --twin), this cannot be distinguished from FP32's own noise. "
+             : "";
 }
 
 }  // namespace
@@ -123,7 +124,7 @@ std::vector<std::string> troubles_of(const WorkloadSummary& summary) {
     else
       others.push_back(row->label);
   }
-  if (!others.empty()) told.push_back(fmt::format("Something is wrong in {} too.", join(others)));
+  if (!others.empty()) told.push_back(fmt::format("There are problems in {} too.", join(others)));
   return told;
 }
 
@@ -131,9 +132,9 @@ std::string plain_words(const WorkloadSummary& summary) {
   const auto reference = std::find_if(summary.rows.begin(), summary.rows.end(),
                                       [](const SummaryRow& row) { return row.is_reference; });
   if (reference != summary.rows.end() && reference->final_values.empty() && reference->untold > 0)
-    return "The FP32 run has finished, and lab.watch was told no loss of it to judge by.";
+    return "The FP32 run has finished, but lab.watch received no loss by which to judge it.";
   if (reference == summary.rows.end() || reference->final_values.empty())
-    return "There is no finished FP32 run to judge the others by.";
+    return "There is no finished FP32 run with which to compare the others.";
   const analysis::Quality base = analysis::quality_of(reference->final_values);
   std::string words = fmt::format("In FP32 the {} ends at {} ({}). ", summary.metric.name,
                                   value_text(summary.metric, base.mean),
@@ -147,7 +148,7 @@ std::string plain_words(const WorkloadSummary& summary) {
 }
 
 std::string unjudged_words(const SummaryRow& row) {
-  return !row.final_values.empty() ? "" : row.untold > 0 ? "no loss was told" : "no finished run";
+  return !row.final_values.empty() ? "" : row.untold > 0 ? "no loss was given" : "no finished run";
 }
 
 std::string underflow_text(const SummaryRow& row) {
@@ -207,8 +208,8 @@ std::string ranking_text(const WorkloadSummary& summary) {
     names.push_back(fmt::format("{} ({})", row.label,
                                 value_text(summary.metric, analysis::quality_of(row.final_values).mean)));
   }
-  return fmt::format("Best by {}: {}, then {}.", summary.metric.name, names.front(),
-                     join({names.begin() + 1, names.end()}));
+  return fmt::format("{} {}: {}, then {}.", summary.ranking->leads() ? "Best by" : "By mean",
+                     summary.metric.name, names.front(), join({names.begin() + 1, names.end()}));
 }
 
 std::string leader_text(const WorkloadSummary& summary) {
@@ -219,10 +220,10 @@ std::string leader_text(const WorkloadSummary& summary) {
   if (best.bits != 0 && best.bits == next.bits)
     return fmt::format("{} and {} are the same bit for bit.", best.label, next.label);
   if (summary.ranking->leads())
-    return fmt::format("{} is better than {} by the verdict: {}.", best.label, next.label,
+    return fmt::format("{} is better than {}: {}.", best.label, next.label,
                        measured_text(summary.metric, judgement));
   const std::string measured = judgement.pairs == 0 ? "" : measured_text(summary.metric, judgement) + ", ";
-  return fmt::format("No verdict tells {} from {}: {}{}.", best.label, next.label, measured,
+  return fmt::format("{} is not shown to be better than {}: {}{}.", best.label, next.label, measured,
                      short_words_of(judgement));
 }
 

@@ -74,7 +74,7 @@ OrderedJson differences(const analysis::StepsComparison& steps) {
 std::string draw_comparison(const analysis::RunComparison& comparison, const std::filesystem::path& folder,
                             const DrawingOptions& options) {
   const analysis::StepsComparison& steps = comparison.steps;
-  if (steps.common.empty()) return "no step that both runs have: no figure";
+  if (steps.common.empty()) return "no step in common: no figure";
   const std::uint64_t first = steps.common.front().a.step, last = steps.common.back().a.step;
   OrderedJson lines = OrderedJson::array();
   if (steps.first_state_difference) lines.push_back({{"x", *steps.first_state_difference}});
@@ -106,10 +106,10 @@ std::string draw_comparison(const analysis::RunComparison& comparison, const std
        {"title", fmt::format("{} and {}: {} steps of both runs, {}", name_of('A', comparison.name_a),
                              name_of('B', comparison.name_b), steps.common.size(),
                              steps.first_state_difference
-                                 ? fmt::format("states part at step {}", *steps.first_state_difference)
+                                 ? fmt::format("states diverge at step {}", *steps.first_state_difference)
                                  : "states are the same in every step")},
        {"caption", std::string(differ ? "" : "Losses and gradient norms are equal in every step. ") +
-                       (steps.first_state_difference ? "The dashed line is where the states part." : "")},
+                       (steps.first_state_difference ? "The dashed line is where the states diverge." : "")},
        {"styles",
         {{name_of('A', comparison.name_a), {{"color", color_a}, {"width", 4}}},
          {name_of('B', comparison.name_b), {{"color", normal_color}, {"width", 1.6}}}}},

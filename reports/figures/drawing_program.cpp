@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <set>
 #include <stdexcept>
@@ -19,6 +20,18 @@ namespace fp16lab::reports {
 namespace {
 
 constexpr int exit_not_found = 127;
+constexpr std::string_view passing_prefix = ".drawing-";
+
+/// Removes what killed drawings left; those of an hour ago do not run any more.
+void remove_left_folders(const std::filesystem::path& parent) {
+  std::error_code error;
+  for (const std::filesystem::path& entry : entries_of(parent)) {
+    if (!entry.filename().string().starts_with(passing_prefix) || !is_folder(entry)) continue;
+    const auto written = std::filesystem::last_write_time(entry, error);
+    if (!error && written < std::filesystem::file_time_type::clock::now() - std::chrono::hours(1))
+      std::filesystem::remove_all(entry, error);
+  }
+}
 
 /// In the child, after fork: only async-signal-safe calls.
 [[noreturn]] void become(char* const* arguments, const char* folder, const char* log) {
@@ -39,7 +52,8 @@ PassingFolder::PassingFolder(const std::filesystem::path& inside) {
   std::error_code error;
   const std::filesystem::path parent = inside.empty() ? std::filesystem::temp_directory_path(error) : inside;
   if (error) throw std::runtime_error("there is no folder for temporary files: " + error.message());
-  std::string name = (parent / ".drawing-XXXXXX").string();
+  if (!inside.empty()) remove_left_folders(inside);
+  std::string name = (parent / fmt::format("{}XXXXXX", passing_prefix)).string();
   if (::mkdtemp(name.data()) == nullptr)
     throw std::runtime_error(
         fmt::format("cannot make a folder in {}: {}", parent.string(), std::strerror(errno)));

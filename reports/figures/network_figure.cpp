@@ -140,7 +140,7 @@ std::string network_dot(std::string_view model) {
         "fontsize=10, margin=\"0.12,0.05\", height=0.3];\n  edge [arrowsize=0.6, color=\"#555555\"];\n{}}}\n",
         dot_string(json.at("name").get<std::string>()), Graph(json.at("layers")).text());
   } catch (const nlohmann::json::exception& error) {
-    throw std::runtime_error(fmt::format("this is no network's table: {}", error.what()));
+    throw std::runtime_error(fmt::format("this is not a network's table: {}", error.what()));
   }
 }
 

@@ -25,7 +25,7 @@ std::string caption_of(const analysis::SummationTree& tree) {
   const std::string order = tree.short_text();
   std::string note = "Order: " + tree.in_words().value_or("none with a name");
   if (order.size() <= longest_note) note += ", " + order;
-  return note + ". A term is below the sum that it enters; a sum is as high as the longest way to it.";
+  return note + ". A term is below the sum that it enters; a sum is as high as the longest path to it.";
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ std::string draw_order(const analysis::SummationTree& tree, std::string_view tit
                            {"low", -0.02 * count - 0.5},
                            {"high", 1.02 * count - 0.5}}},
                          {"y",
-                          {{"title", "sums on the longest way"},
+                          {{"title", "sums on the longest path"},
                            {"form", "count"},
                            {"low", 0.5 - 0.05 * high},
                            {"high", 1.02 * high}}}}}}},

@@ -98,7 +98,7 @@ std::string title_of(const RangeFigure& figure) {
     return fmt::format("{} in {}, {}", analysis::title_of(figure.observed), format, figure.subject);
   return fmt::format(
       "Gradient magnitudes in {}, {}, at {}", format, figure.subject,
-      figure.scale ? "loss scale " + pretty(scale_text(*figure.scale)) : "the loss scales that they carried");
+      figure.scale ? "loss scale " + pretty(scale_text(*figure.scale)) : "their own loss scales");
 }
 
 std::string stem_of(const RangeFigure& figure) {
@@ -119,10 +119,9 @@ DrawnFigure draw_range_figure(const RangeFigure& figure, Tensors tensors, const 
   const std::size_t columns = panels.size() <= 2 ? panels.size() : panels.size() == 4 ? 2 : 3;
   return {stem, draw_figure({{"stem", stem},
                              {"title", printable(title_of(figure))},
-                             {"caption", shown < tensors.size()
-                                             ? fmt::format("The {} of {} tensors with which most is wrong.",
-                                                           shown, tensors.size())
-                                             : ""},
+                             {"caption", shown < tensors.size() ? fmt::format("The {} worst of {} tensors.",
+                                                                              shown, tensors.size())
+                                                                : ""},
                              {"columns", columns},
                              {"axes", figure.observed == Observed::updates
                                           ? "share of the weights that moved against how far they did"

@@ -97,8 +97,8 @@ std::string draw_prediction(std::span<const std::string> workloads, std::span<co
   if (panels[0]["series"].empty()) return {};
   return draw_figure(
       {{"stem", "what-predicts-the-loss"},
-       {"title", "Fixed scales: what was lost against what it cost"},
-       {"caption", "Vertical lines are 95 % over seeds. What lost nothing is at the left edge."},
+       {"title", "Fixed scales: what was lost, and what it cost"},
+       {"caption", "Vertical lines are 95 % over seeds. Scales that lost nothing are at the left edge."},
        {"columns", 2},
        {"styles", std::move(styles)},
        {"panels", std::move(panels)}},

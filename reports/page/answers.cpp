@@ -104,7 +104,7 @@ std::string trouble_sentence(const WorkloadMaterial& material, std::size_t index
                        bold(pretty(stop->text)));
   if (gradients.snapshots.empty())
     return fmt::format(
-        "{} recorded no gradient histograms (observe.histograms_every), so what underflows is not known.",
+        "{} recorded no gradient histograms (observe.histograms_every), so underflow is not known.",
         name_of(material, index));
   // Two shares of two things: each names its whole and its runs.
   const std::vector<ExploredRun>& explored = material.explored[index];
@@ -121,11 +121,11 @@ std::string trouble_sentence(const WorkloadMaterial& material, std::size_t index
         row.account && !row.account->counts_casts && !material.workload->configurations[index].id.fp32;
     return fmt::format(
         "{} {}. At a loss scale of 1, {} would make {} zero; {}.", name_of(material, index),
-        unseen ? "was trained by PyTorch, which rounds where no cast can be seen" : "rounds no gradient",
+        unseen ? "was trained by PyTorch, which rounds where casts cannot be observed" : "rounds no gradient",
         gradients.format_names(), bold(rate_text(rates.lost) + " of all its non-zero gradients"), worst);
   }
   if (row.casts->underflow == 0)
-    return fmt::format("{}: of all the gradients that were recorded, the casts of {} make none zero.",
+    return fmt::format("{}: the casts of {} make none of the recorded gradients zero.",
                        bold("Nothing underflows"), name_of(material, index));
   return fmt::format("In {} the casts make {} zero ({}); {}.", name_of(material, index),
                      bold(underflow_text(row) + " of all non-zero gradients"),
@@ -137,16 +137,16 @@ std::string noise_clause(const WorkloadSummary& summary) {
     return fmt::format("FP32’s own noise is {} {}", analysis::interval_text(summary.twin_band),
                        summary.metric.unit());
   const auto twin = std::ranges::find_if(summary.rows, &SummaryRow::is_twin);
-  if (twin == summary.rows.end()) return "no FP32 twin (sweep --twin) tells FP32’s own noise";
+  if (twin == summary.rows.end()) return "no FP32 twin (sweep --twin) shows FP32’s own noise";
   if (twin->against_reference && twin->against_reference->mean == 0 &&
       twin->against_reference->deviation == 0)
     return "FP32’s twin ends as FP32 does";
-  return "too few FP32 twins have ended to tell FP32’s own noise";
+  return "too few FP32 twins have ended to show FP32’s own noise";
 }
 
 std::string cost_sentence(const WorkloadSummary& summary, const SummaryRow& row) {
-  if (row.is_reference) return "Only FP32 has been trained, so a cost is not known.";
-  if (!row.against_reference) return "No finished FP32 run stands beside it, so the cost is not known.";
+  if (row.is_reference) return "Only FP32 has been trained, so the cost is not known.";
+  if (!row.against_reference) return "There is no finished FP32 run, so the cost is not known.";
   const analysis::Judgement& judgement = *row.against_reference;
   const std::string measured = measured_text(summary.metric, judgement);
   const std::string metric = plain(summary.metric.name);
@@ -173,7 +173,7 @@ std::string cost_sentence(const WorkloadSummary& summary, const SummaryRow& row)
     case Word::cannot_tell:
       break;
   }
-  if (judgement.pairs == 0) return fmt::format("No two runs of one seed tell it; {}.", noise_clause(summary));
+  if (judgement.pairs == 0) return fmt::format("No two runs of one seed show it; {}.", noise_clause(summary));
   if (judgement.pairs < analysis::fewest_pairs)
     return fmt::format("{} in {}; {}; {}.", bold(measured), metric,
                        analysis::words_of(judgement, summary.metric.unit()), noise_clause(summary));
@@ -234,14 +234,13 @@ std::string scales_clause(const WorkloadMaterial& material, std::size_t index) {
   };
   if (!scale.unknown.empty())
     return said_by +
-           fmt::format("no scale can be told: {} holds nothing finite but zeros.", plain(scale.unknown));
+           fmt::format("no scale can be given: {} holds no finite values but zeros.", plain(scale.unknown));
   if (!scale.greatest) return said_by + tensor(scale.overflows_first) + " overflows at any loss scale.";
-  if (!scale.least) return said_by + "no loss scale would do: " + tensor(scale.asks_most) + " fits none.";
+  if (!scale.least) return said_by + "no loss scale fits: " + tensor(scale.asks_most) + " fits at none.";
   if (!scale.fits())
-    return said_by +
-           fmt::format("no one scale would do: {} fits only from {} on, and {} overflows beyond {}.",
-                       tensor(scale.asks_most), power(*scale.least), tensor(scale.overflows_first),
-                       power(*scale.greatest));
+    return said_by + fmt::format("no single scale fits: {} fits only from {} on, and {} overflows beyond {}.",
+                                 tensor(scale.asks_most), power(*scale.least), tensor(scale.overflows_first),
+                                 power(*scale.greatest));
   const std::string fits = fmt::format(
       "nothing overflows, and rounding costs no tensor more than {:g} times what the precision of {} costs "
       "by itself",
@@ -315,8 +314,8 @@ std::string fix_sentence(const WorkloadMaterial& material, std::size_t index) {
 
 Answers answers_of(const WorkloadMaterial& material) {
   Answers answers{.wrong = "No run of this workload has ended or recorded gradients yet.",
-                  .costs = "So what it costs is not known yet.",
-                  .fixes = "Nor is what would fix it.",
+                  .costs = "The cost is not known yet.",
+                  .fixes = "Nor is a fix.",
                   .configuration = told_about(material)};
   if (!answers.configuration) return answers;
   const std::size_t index = *answers.configuration;
@@ -326,7 +325,7 @@ Answers answers_of(const WorkloadMaterial& material) {
   answers.wrong = trouble_sentence(material, index, answers.tensor);
   answers.costs = cost_sentence(material.summary, material.summary.rows[index]);
   answers.fixes = fix_sentence(material, index);
-  if (answers.fixes.empty()) answers.fixes = "Without histograms no scale can be named.";
+  if (answers.fixes.empty()) answers.fixes = "Without histograms no scale can be given.";
   return answers;
 }
 

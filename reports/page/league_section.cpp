@@ -52,18 +52,17 @@ TableCell share(const ReplayInterval& rate) {
 
 OrderedJson league_table(const ReplayFile& replay) {
   const std::vector<TableColumn> columns{
-      {"policy", "The rule that moves the loss scale; its parameters and source on hover.", true},
+      {"policy", "The rule that moves the loss scale; hover for its parameters and source.", true},
       {"skips", "Skipped steps."},
       {"wasted", "Steps skipped, or without any non-zero weight gradient, or after the policy’s stop."},
       {"unused",
-       "Share of the gradients’ L1 mass that no update used, every step counting alike: a skipped step loses "
-       "all of it, the others what rounds to zero."},
+       "Share of the gradients’ L1 mass that no update used, with every step counted equally: a skipped step "
+       "loses all of it, other steps what rounds to zero."},
       {"lost values", "Share of all non-zero gradients that round to zero, over the steps not skipped."},
-      {"lost L1", "The same of the sum of magnitudes."},
-      {"lost L2", "The same of the root of the sum of squares."},
-      {"1 − cosine",
-       "At most so much, of the angle between the gradients and what their formats keep of them."},
-      {"last scale", "The loss scale at the end, or the range of it that histograms leave open."}};
+      {"lost L1", "The same for the sum of magnitudes."},
+      {"lost L2", "The same for the root of the sum of squares."},
+      {"1 − cosine", "Upper bound of the angle between the gradients and what their formats keep of them."},
+      {"last scale", "The loss scale at the end, or the range that histograms leave open."}};
   const std::vector<bool> front = league_front(replay);
   std::vector<TableRow> rows;
   for (const std::size_t i : league_order(replay)) {
@@ -71,7 +70,7 @@ OrderedJson league_table(const ReplayFile& replay) {
     const std::string parameters = parameters_text(policy);
     std::string name =
         parameters.empty() ? plain(pretty(policy.label)) : explained(plain(pretty(policy.label)), parameters);
-    if (front[i]) name += " " + explained("◆", "Nobody has both fewer skips and less lost L1.");
+    if (front[i]) name += " " + explained("◆", "No other policy has both fewer skips and less lost L1.");
     if (!policy.note.empty()) name += "\n" + soft(plain(policy.note));
     const auto known = [&policy](TableCell cell) {
       return policy.any_applied ? std::move(cell) : TableCell{"–"};
@@ -113,12 +112,10 @@ OrderedJson league_json(const ReplayFile& replay) {
   }
   return {{"words",
            plain(fmt::format("Every loss-scale policy over the recorded gradients of {}: {} steps, {} of "
-                             "them with histograms. {} A replay is "
-                             "not what training would do: another scale would have skipped other steps, and "
-                             "so changed the weights and every "
-                             "later gradient.",
+                             "them with histograms. {} A replay is not a training run: another scale would "
+                             "have skipped other steps, and so changed the weights and every later gradient.",
                              replay.workload, replay.total_steps, replay.observed_steps,
-                             replay.exact ? "All of it is exact."
+                             replay.exact ? "All numbers are exact."
                                           : "Where histograms leave something open, both ends are given."))},
           {"table", league_table(replay)},
           {"left_out", std::move(left_out)},

@@ -50,12 +50,12 @@ const std::string* model_of(const RunSet& set, const Workload& workload) {
 
 OrderedJson layers_of(const OrderedJson& model, bool& any_unfilled) {
   const std::vector<TableColumn> columns{
-      {"layer", "Its name; a block’s layers begin with the block’s.", true},
+      {"layer", "The layer’s name; names in a block begin with the block’s.", true},
       {"type", "PyTorch’s name; frozen: not trained; f32: computed in FP32 at every level.", true},
       {"input", "The layers whose outputs it takes.", true},
       {"output", "Shape; N is the batch.", true},
-      {"parameters", "Numbers that are trained."},
-      {"multiply-adds", "Of a forward pass over one batch."},
+      {"parameters", "Number of trained values."},
+      {"multiply-adds", "In a forward pass over one batch."},
       {"products m × n × k", "Rows, columns and summed terms of its matrix products.", true}};
   std::vector<TableRow> rows;
   for (const OrderedJson& layer : model.at("layers")) {
@@ -94,7 +94,8 @@ OrderedJson network_json(const RunSet& set, const WorkloadMaterial& material, bo
             {"picture",
              svg.empty() || !drawn ? OrderedJson(nullptr) : OrderedJson(data_url("image/svg+xml", svg))}};
   } catch (const OrderedJson::exception& error) {
-    throw std::runtime_error(fmt::format("the manifest's 'model' is no network's table: {}", error.what()));
+    throw std::runtime_error(
+        fmt::format("the manifest's 'model' is not a network's table: {}", error.what()));
   }
 }
 

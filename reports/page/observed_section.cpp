@@ -37,11 +37,11 @@ LastRows last_rows(const Run& run) {
 
 std::string_view words_of_kind(Observed observed) {
   static constexpr std::array<std::string_view, every<Observed>.size()> words{
-      "", "What layers work on and give, before the cast to the dtype that they are stored in.",
-      "As stored, and what their copies in 16 bits lost.",
-      "Unmoved: the stored weight stayed as it was although its gradient was not zero. Of those that moved: "
-      "by how much of themselves, and what a weight without a master copy would make of it.",
-      "What 16 bits would make of the moments and momenta, which are FP32."};
+      "", "Inputs and outputs of layers, before the cast to the dtype in which they are stored.",
+      "As stored, and what their 16-bit copies lost.",
+      "Unmoved: the stored weight did not change although its gradient was not zero. For weights that moved: "
+      "the relative change, and what a weight without a master copy would keep of it.",
+      "What 16 bits would keep of the moments and momenta, which are FP32."};
   return words.at(static_cast<std::size_t>(observed));
 }
 
@@ -57,17 +57,17 @@ OrderedJson table_of(Observed observed, const std::vector<HistogramRow>& rows, b
   std::vector<TableColumn> columns{
       {"tensor", "Layer and part, as checkpoints name it.", true},
       {"stored", "The format that holds it.", true},
-      {"values", "How many were counted."},
+      {"values", "Number of counted values."},
       {updates ? "still" : "zero", updates ? "Share of the weights that did not move at all."
-                                           : "Share that is exactly zero, which no cast made."}};
+                                           : "Share that is exactly zero before any cast."}};
   if (updates)
     columns.insert(
         columns.end(),
-        {{"unmoved", "Share of the weights that stayed as they were although their gradient was not zero."},
-         {"lost in FP16", "Of those that moved: by at most 2^-12 of themselves, which FP16 cannot hold."},
-         {"moves in FP16", "Of those that moved: by more than 2^-11 of themselves."},
-         {"lost in BF16", "Of those that moved: by at most 2^-9 of themselves, which BF16 cannot hold."},
-         {"moves in BF16", "Of those that moved: by more than 2^-8 of themselves."}});
+        {{"unmoved", "Share of the weights that did not change although their gradient was not zero."},
+         {"lost in FP16", "Weights that moved by at most 2^-12 of themselves, which FP16 cannot hold."},
+         {"moves in FP16", "Weights that moved by more than 2^-11 of themselves."},
+         {"lost in BF16", "Weights that moved by at most 2^-9 of themselves, which BF16 cannot hold."},
+         {"moves in BF16", "Weights that moved by more than 2^-8 of themselves."}});
   else
     columns.insert(columns.end(),
                    {{"lost by the cast", "Recorded: share of the non-zero values that became zero."},

@@ -108,14 +108,14 @@ OrderedJson overview_json(const RunSet& set, const std::vector<WorkloadMaterial>
     columns.push_back(
         {plain(item.workload->name + ", " + item.summary.metric.name),
          "Mean difference to the FP32 run of the same seed, in the metric’s own sign. Then the verdict."});
-  columns.push_back({"worse", "In so many workloads it is worse than FP32, of those with both."});
+  columns.push_back({"worse", "Number of workloads in which it is worse than FP32, out of those with both."});
   columns.push_back({"skipped", "Steps without an update, of the steps of all runs."});
   const bool emulated = std::any_of(material.begin(), material.end(), [&](const WorkloadMaterial& item) {
     return is_emulated(set, *item.workload);
   });
   columns.push_back({time_title("time against FP32", emulated),
-                     "A step’s seconds over those of FP32 in the same workload, mean over workloads, with "
-                     "whatever else the machine did: equal work may differ by half."});
+                     "A step’s seconds relative to FP32 in the same workload, mean over workloads, including "
+                     "other load on the machine: equal work may differ by half."});
   std::vector<TableRow> rows;
   for (const std::string& label : labels)
     if (places[label].size() > 1) rows.push_back(league_row(label, places[label], material));

@@ -82,14 +82,14 @@ std::string extent_words(const RunSet& set, const PageExtent& extent) {
   if (set.runs.empty()) return "";
   const std::size_t configurations = configurations_of(set.workloads);
   std::string words = fmt::format(
-      "{}{} as {} of {}. A row of a table is all seeds of a configuration together ({}), a curve their mean; "
-      "loss scales, overflows and gradients are those of one run of each.",
+      "{}{} as {} of {}. A row of a table combines all seeds of a configuration ({}), a curve is their mean; "
+      "loss scales, overflows and gradients are those of one run each.",
       counted(set.runs.size(), "run"),
       set.missing() == 0 ? "" : fmt::format(" ({} of them missing)", set.missing()),
       counted(configurations, "configuration"), counted(set.workloads.size(), "workload"), seeds_text(set));
   std::vector<std::string> left_out;
   if (const std::size_t shown = extent.workloads.size(); shown < set.workloads.size())
-    left_out.push_back(fmt::format("{} of {} workloads (those by the first names are here)",
+    left_out.push_back(fmt::format("{} of {} workloads (the first by name are here)",
                                    set.workloads.size() - shown, set.workloads.size()));
   for (std::size_t w = 0; w < extent.workloads.size(); ++w) {
     const std::size_t all = set.workloads[w].configurations.size(),
@@ -104,7 +104,7 @@ std::string extent_words(const RunSet& set, const PageExtent& extent) {
   if (!left_out.empty())
     words +=
         ". Verdicts and words take all runs into account; a sweep's summary.csv has a row for every "
-        "configuration, and fp16lab report shows those whose run folders it is given.";
+        "configuration, and fp16lab report shows those whose run folders it receives.";
   return words;
 }
 

@@ -28,7 +28,7 @@ TableCell verdict_cell(const WorkloadSummary& summary, const SummaryRow& row) {
   if (word < text.size()) cell.text += " " + small(plain(text.substr(word + 1)));
   cell.css_class = fmt::format("verdict {}", css_class_of(judgement.word));
   if (judgement.adjusted)
-    cell.tip = fmt::format("At the level of its test among those of this page: {} {}.",
+    cell.tip = fmt::format("Adjusted for the tests on this page: {} {}.",
                            analysis::interval_text(judgement.adjusted), summary.metric.unit());
   return cell;
 }
@@ -58,15 +58,15 @@ OrderedJson summary_json(const RunSet& set, const WorkloadMaterial& material) {
   const bool loss_too = summary.metric.quantity != Quantity::loss;
   const bool twins = material.workload->twin() != nullptr;
   std::vector<TableColumn> columns{
-      {"configuration", "Precision and loss scaling; FP32’s twin began with every weight moved by one ulp.",
+      {"configuration", "Precision and loss scaling; FP32’s twin starts with every weight moved by one ulp.",
        true},
-      {"seeds", "Seeds whose runs ended, of those that were begun or planned."},
+      {"seeds", "Seeds whose runs ended, out of those started or planned."},
       {plain(summary.metric.name), "Mean over seeds, at the end of training."}};
   if (loss_too) columns.push_back({"loss", "The loss of the same evaluation, mean over seeds."});
   columns.insert(columns.end(),
                  {{"against FP32",
-                   "Mean over pairs of runs with the same seed, in the metric’s own sign; where not all "
-                   "seeds have a pair, how many do."},
+                   "Mean over pairs of runs with the same seed, in the metric’s own sign; and the number of "
+                   "pairs where seeds lack one."},
                   {"95 % of pairs, unadjusted",
                    "Student’s interval of the mean difference to the FP32 run of the same seed, as if it "
                    "were the only one."},
@@ -75,22 +75,20 @@ OrderedJson summary_json(const RunSet& set, const WorkloadMaterial& material) {
                    "family of tests.",
                    true}});
   if (twins)
-    columns.push_back(
-        {"against the FP32 twin",
-         "The twin is FP32 run again with every initial weight changed in its last bit: what differs is "
-         "noise. Worse is what is worse than FP32 and worse than the twin; not worse is what is equal to "
-         "one of them, within the margin, or better.",
-         true});
-  columns.insert(
-      columns.end(),
-      {{"underflow",
-        "Recorded: share of all non-zero gradients, of all tensors, steps and seeds together, that "
-        "the casts made zero. One tensor alone may lose far more."},
-       {"skipped", "Steps without an update because a gradient overflowed, over all seeds."},
-       {"last scale", "The loss scale of the last step of the first seed."},
-       {time_title("ms/step", is_emulated(set, *material.workload)),
-        "The median step, on the machine that trained."},
-       {"peak MiB", "Most bytes of tensors alive at once in the first two steps."}});
+    columns.push_back({"against the FP32 twin",
+                       "The twin is FP32 with every initial weight changed in its last bit: differences "
+                       "between them are noise. “Worse” means worse than FP32 and than the twin; “not worse” "
+                       "means equal to one of them, within the margin, or better.",
+                       true});
+  columns.insert(columns.end(),
+                 {{"underflow",
+                   "Recorded: share of all non-zero gradients, over all tensors, steps and seeds, that the "
+                   "casts made zero. A single tensor may lose far more."},
+                  {"skipped", "Steps without an update because a gradient overflowed, over all seeds."},
+                  {"last scale", "The loss scale of the last step of the first seed."},
+                  {time_title("ms/step", is_emulated(set, *material.workload)),
+                   "The median step, on the machine that trained."},
+                  {"peak MiB", "Most bytes of tensors alive at once in the first two steps."}});
   std::vector<TableRow> rows;
   for (std::size_t i = 0; i < summary.rows.size(); ++i) {
     const SummaryRow& row = summary.rows[i];
@@ -134,21 +132,20 @@ OrderedJson summary_json(const RunSet& set, const WorkloadMaterial& material) {
   const std::string band =
       summary.twin_band
           ? fmt::format(
-                " One FP32 run whose initial weights were moved by one ulp ends within {} {} of FP32 "
-                "(95 %): a single run inside that band differs by no more than that does by itself.",
+                " One FP32 run whose initial weights were moved by one ulp ends within {} {} of FP32 (95 %): "
+                "a single run inside that band differs by no more than this noise.",
                 analysis::interval_text(summary.twin_band), summary.metric.unit())
           : "";
   return {
       {"words",
-       fmt::format(
-           "At the end of training: {}, paired with the FP32 run of the same seed, in "
-           "the metric’s own sign. “Equal” means within {}, a margin that was fixed before the runs. All "
-           "pairs of this page are one family of tests: of such tables without any difference at most 5 % "
-           "say one (Holm). Intervals are not adjusted for it, those of “worse” and “better” on hover "
-           "are.{} Underflow is of all gradients together and recorded: what the runs' own casts made "
-           "zero, at the scale of each step; FP32 casts nothing.",
-           plain(summary.metric.name), analysis::with_unit(summary.metric.margin, summary.metric.unit()),
-           band)},
+       fmt::format("At the end of training: {}, paired with the FP32 run of the same seed, in the metric’s "
+                   "own sign. “Equal” means within {}, a margin that was fixed before the runs. All pairs of "
+                   "this page are one family of tests: if nothing differs, at most 5 % of such tables report "
+                   "a difference (Holm). Intervals are not adjusted for it; those shown on hover over "
+                   "“worse” and “better” are.{} Underflow is recorded, over all gradients: the share that "
+                   "the runs' own casts made zero, at the scale of each step; FP32 casts nothing.",
+                   plain(summary.metric.name),
+                   analysis::with_unit(summary.metric.margin, summary.metric.unit()), band)},
       {"table", table_json(summary.name, columns, rows)}};
 }
 

@@ -56,15 +56,15 @@ OrderedJson computed_by(const RunSet& set) {
       ++found->runs;
   }
   const std::vector<TableColumn> columns{
-      {"device", "What made the products: the emulated tensor core, or a GPU.", true},
+      {"device", "What computed the products: the emulated tensor core, or a GPU.", true},
       {"machine", "The processor, or the GPU with its compute capability.", true},
       {"tensor-core row", "The model that products of 16 bits follow.", true},
       {"route of products",
-       "Who multiplied matrices (backend.gemm); cublas is outside of the promise of equal bits.", true},
+       "What multiplied matrices (backend.gemm); cublas is not covered by the promise of equal bits.", true},
       {"vector target", "The vector instructions that ran the products on the host.", true},
-      {"driver, libraries", "Of the GPU.", true},
+      {"driver, libraries", "Versions for the GPU.", true},
       {"chosen because", "Why backend.device = auto took this device.", true},
-      {"runs", "How many runs it computed."}};
+      {"runs", "Number of runs that it computed."}};
   std::vector<TableRow> rows;
   for (const Machine& machine : machines) {
     TableRow row;

@@ -134,6 +134,7 @@ std::filesystem::path write_report(std::span<const std::filesystem::path> folder
 std::filesystem::path write_report(const RunSet& set, const std::vector<WorkloadSummary>& summaries,
                                    std::span<const std::filesystem::path> replay_files,
                                    const std::filesystem::path& out, const ReportOptions& options) {
+  for (const std::string& error : set.unreadable) tell(options, unreadable_text(error));
   for (const Run& run : set.runs)
     for (const std::string& damage : run.folder.damage)
       tell(options, fmt::format("{} is damaged: {}", run.name, damage));

@@ -130,7 +130,7 @@ std::string dot(std::string_view model, std::string_view a_format, std::string_v
   line.d = fused_dot_add(*line.row, line.a_format, a, line.b_format, b, line.c);
   const ExplainedDot explained = analysis::explained_dot(line);
   if (explained.word != line.d)
-    throw std::logic_error("step by step and all at once the results differ: an error of fp16lab");
+    throw std::logic_error("the result of the steps and the direct result differ: a bug in fp16lab");
   return analysis::json_of(line, explained);
 }
 

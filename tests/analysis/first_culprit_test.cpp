@@ -71,7 +71,7 @@ TEST(FirstCulprit, ForwardAnFp32Cast) {
       culprit_line(row),
       "step 7, forward, micro-batch 0: linear in fc2 gave fc2.output (4, 3)[2, 1] = inf (f16) of finite "
       "operands, 100000 in FP32. Advice: an FP32 cast would have saved this value (amp.excluded = [\"fc2\"] "
-      "or amp.black = [\"linear\"]); whether the rest of the step is finite then was not tried");
+      "or amp.black = [\"linear\"]); whether the rest of the step is finite then was not tested");
 }
 
 TEST(FirstCulprit, BackwardALowerScaleForTheWholeTensor) {
@@ -86,16 +86,16 @@ TEST(FirstCulprit, BackwardALowerScaleForTheWholeTensor) {
 TEST(FirstCulprit, WhatWasCheckedForTheWholeStepComesFirst) {
   CulpritRow row = overflow(CulpritPass::backward);
   advise(row);
-  EXPECT_THAT(row.advice, AllOf(HasSubstr("this tensor"), HasSubstr("was not tried")));
+  EXPECT_THAT(row.advice, AllOf(HasSubstr("this tensor"), HasSubstr("was not tested")));
   row.finite_scale = 16.0;
   advise(row);
   EXPECT_EQ(row.verdict, CulpritVerdict::lower_scale);
   EXPECT_EQ(row.binades, 3u) << "of this tensor";
   EXPECT_EQ(
       row.advice,
-      "S = 2^4 makes every gradient of this step finite, S = 2^5 does not (checked: its backward passes "
-      "were done again); for this tensor a loss scale lower by 3 binades (S = 2^10 -> 2^7) would do; FP32 "
-      "would have saved this tensor too: amp.excluded = [\"fc2\"] or amp.black = [\"linear\"]");
+      "S = 2^4 makes every gradient of this step finite, S = 2^5 does not (checked: its backward passes were "
+      "repeated); for this tensor a loss scale lower by 3 binades (S = 2^10 -> 2^7) would do; FP32 would "
+      "have saved this tensor too: amp.excluded = [\"fc2\"] or amp.black = [\"linear\"]");
   row.finite_scale = 0.0;
   advise(row);
   EXPECT_EQ(row.verdict, CulpritVerdict::unknown) << "a lower scale helps this tensor, and not the step";

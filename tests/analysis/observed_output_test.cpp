@@ -95,7 +95,7 @@ TEST(ObservedOutput, TablesCountWhatTheRowsHold) {
   counts.add(update);
   counts.add(update);
   EXPECT_EQ(words_of(counts),
-            "of 8 updates of a weight 2 (25.0 %) left it as it was, although its gradient was not zero");
+            "of 8 updates of a weight 2 (25.0 %) did not change it, although its gradient was not zero");
 }
 
 }  // namespace

@@ -297,7 +297,7 @@ TEST(Power, SeedsNeededIsTheFirstNumberThatReachesIt) {
   const double upper = judgement.deviation * std::sqrt(5 / 2.3425);
   EXPECT_GE(equivalence_power(*judgement.seeds_needed, 1 / upper), 0.8 - 1e-4);
   EXPECT_LT(equivalence_power(*judgement.seeds_needed - 1, 1 / upper), 0.8);
-  EXPECT_THAT(words_of(judgement, "%"), HasSubstr("seeds would tell; both unadjusted"));
+  EXPECT_THAT(words_of(judgement, "%"), HasSubstr("seeds would decide; both unadjusted"));
   const Judgement hopeless = judge_one({.differences = {20, -20, 21, -19}, .margin = 1});
   EXPECT_FALSE(hopeless.seeds_needed);
   EXPECT_THAT(words_of(hopeless, "%"), HasSubstr("not at this margin"));

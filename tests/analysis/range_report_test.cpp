@@ -217,7 +217,7 @@ TEST(RangeOutputTest, WithoutAScaleEveryTensorIsShownAtItsOwn) {
 
   std::ostringstream table, json;
   print_table(table, report, {DType::f16}, suggest_scale(report, DType::f16));
-  EXPECT_THAT(table.str(), HasSubstr("at the loss scale that each tensor carried"));
+  EXPECT_THAT(table.str(), HasSubstr("at each tensor's own loss scale"));
   EXPECT_THAT(table.str(), ::testing::ContainsRegex("b +2 +0 +0 +50\\.0 +50\\.0 +0  2\\^10\n"));
   EXPECT_THAT(table.str(),
               ::testing::ContainsRegex("all tensors +4 +0 +0 +50\\.0 +50\\.0 +0  2\\^2 \\.\\. 2\\^10\n"));

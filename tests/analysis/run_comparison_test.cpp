@@ -382,7 +382,8 @@ TEST(ComparisonOutput, WordsJsonAndCsv) {
   other.notes = {"B: the run is running, its last step is 10"};
   text.str("");
   print_comparison(text, other);
-  EXPECT_THAT(text.str(), HasSubstr("their states part at step 5 (6 of 10 common steps have other states)"));
+  EXPECT_THAT(text.str(),
+              HasSubstr("their states diverge at step 5 (6 of 10 common steps have different states)"));
   EXPECT_THAT(text.str(), HasSubstr("amp.level  O0  O1"));
   EXPECT_THAT(text.str(), HasSubstr("Note: B: the run is running"));
   std::ostringstream json_text, csv;
@@ -403,7 +404,7 @@ TEST(ComparisonOutput, WordsJsonAndCsv) {
   apart.steps = compare_steps(a, {}, 0);
   text.str("");
   print_comparison(text, apart);
-  EXPECT_THAT(text.str(), HasSubstr("There is no step that both runs have"));
+  EXPECT_THAT(text.str(), HasSubstr("The runs have no step in common"));
   EXPECT_FALSE(apart.equal());
   EXPECT_EQ(claim_of(apart).verdict, Verdict::fails);
   a.pop_back();
@@ -411,9 +412,8 @@ TEST(ComparisonOutput, WordsJsonAndCsv) {
   shorter.steps = compare_steps(a, run_of(10), 0);
   text.str("");
   print_comparison(text, shorter);
-  EXPECT_THAT(
-      text.str(),
-      HasSubstr("states of the 9 common steps are the same; one run has steps that the other has not"));
+  EXPECT_THAT(text.str(),
+              HasSubstr("states of the 9 common steps are the same; one run has steps that the other lacks"));
   EXPECT_THAT(text.str(), HasSubstr("Only in A: 0 steps; only in B: 1."));
 }
 

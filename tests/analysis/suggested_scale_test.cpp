@@ -154,7 +154,7 @@ TEST(SuggestedScaleTest, SaysWhereNoneIsNeeded) {
   EXPECT_EQ(bf16.suggested, 0);
   EXPECT_THAT(bf16.reasoning, StartsWith("BF16 needs no loss scale: the values fit from 2^-121 on"));
   const SuggestedScale f16 = of_counts(values);
-  EXPECT_THAT(f16.reasoning, HasSubstr("Without a loss scale they fit, too. Suggested: 2^"));
+  EXPECT_THAT(f16.reasoning, HasSubstr("Without a loss scale they fit too. Suggested: 2^"));
 }
 
 /// Log-uniform between 2^-24.9 and 2^-23.2: L1 of what becomes zero is nothing, but FP16's subnormals distort
@@ -178,7 +178,7 @@ TEST(SuggestedScaleTest, SaysWhichScalesFitAndHowMuchRoomIsLeft) {
   EXPECT_EQ(found.suggested, 17) << "2^8 of room";
   EXPECT_EQ(found.reasoning,
             "In FP16 the values fit from 2^-4 to 2^25: nothing overflows, and rounding costs at most 1.1 "
-            "times what FP16's precision does by itself. Without a loss scale they fit, too. Suggested: "
+            "times what FP16's precision costs by itself. Without a loss scale they fit too. Suggested: "
             "2^17: gradients may become 256 times as large before one overflows, and 2^21 times as small "
             "before rounding costs more.");
 }
@@ -220,7 +220,7 @@ TEST(SuggestedScaleTest, SaysSoWhereThereIsNone) {
   EXPECT_THAT(suggest_scale(tiny, DType::f16).reasoning,
               StartsWith("No loss scale suits FP16: the values do not fit even"));
   EXPECT_EQ(suggest_scale(RangeReport{}, DType::f16).reasoning,
-            "There is no finite non-zero gradient to judge a scale by.");
+            "No gradient is finite and non-zero, so no scale can be judged.");
 }
 
 TEST(SuggestedScaleTest, WhatWasInfiniteIsNoGroundForIt) {
@@ -228,10 +228,9 @@ TEST(SuggestedScaleTest, WhatWasInfiniteIsNoGroundForIt) {
   report.add("fine", histogram_of({0.0f, 0.5f}), 1.0);
   report.add("burst", histogram_of({INFINITY, NAN, -INFINITY}), 1.0);
   const SuggestedScale partly = suggest_scale(report, DType::f16);
-  EXPECT_THAT(
-      partly.reasoning,
-      StartsWith("This is of 2 of 5 values; the others were Inf or NaN and say nothing. No loss scale can be "
-                 "suggested: 1 of 2 tensors hold nothing finite but zeros, such as burst."));
+  EXPECT_THAT(partly.reasoning,
+              StartsWith("This covers 2 of 5 values; the others are Inf or NaN. No loss scale can be "
+                         "suggested: 1 of 2 tensors hold no finite values but zeros, such as burst."));
   EXPECT_EQ(partly.suggested, std::nullopt);
   EXPECT_EQ(partly.unknown, "burst");
   std::ostringstream table;
@@ -241,10 +240,9 @@ TEST(SuggestedScaleTest, WhatWasInfiniteIsNoGroundForIt) {
   EXPECT_THAT(table.str(), ::testing::ContainsRegex("\nall tensors .* \\(by its finite values\\)\n"));
   RangeReport burst;
   burst.add("burst", histogram_of({INFINITY}), 1.0);
-  EXPECT_EQ(
-      suggest_scale(burst, DType::f16).reasoning,
-      "This is of 0 of 1 values; the others were Inf or NaN and say nothing. There is no finite non-zero "
-      "gradient to judge a scale by.");
+  EXPECT_EQ(suggest_scale(burst, DType::f16).reasoning,
+            "This covers 0 of 1 values; the others are Inf or NaN. No gradient is finite and non-zero, so no "
+            "scale can be judged.");
 }
 
 TEST(SuggestedScaleTest, NamesTheStepThatItIsOf) {
@@ -257,7 +255,7 @@ TEST(SuggestedScaleTest, NamesTheStepThatItIsOf) {
   RangeReport report;
   report.add(row);
   const SuggestedScale suggestion = suggest_scale(report, DType::f16);
-  EXPECT_THAT(suggestion.reasoning, StartsWith("This is of step 40 alone. "));
+  EXPECT_THAT(suggestion.reasoning, StartsWith("This covers step 40 alone. "));
   EXPECT_EQ(suggestion.greatest, 35) << "unscaled it is 2^-20, and 2^15 is the largest power of two in FP16";
   EXPECT_THAT(suggestion.reasoning, HasSubstr("Suggested for step 40 alone: 2^"));
   std::ostringstream formats, table, casts;

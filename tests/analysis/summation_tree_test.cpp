@@ -203,15 +203,14 @@ TEST(SummationTree, SaysKnownOrdersInWordsAndShort) {
       {chain_of(all(1)), "a single term", "0"},
       {chain_of(all(100)), "ascending chain of 100", "[0 1 .. 99]"},
       {chain_of(down), "descending chain of 100", "[99 98 .. 0]"},
-      {chain_of(swapped), "ascending chain of 64, of each pair the higher one first", "[1 0 3 2 .. 63 62]"},
+      {chain_of(swapped), "ascending chain of 64, the higher one of each pair first", "[1 0 3 2 .. 63 62]"},
       {blocks_of(64, 8), "chain of 8 blocks of 8", "[{0..7} {8..15} .. {56..63}]"},
       {blocks_of(1024, 16), "chain of 64 blocks of 16", "[{0..15} {16..31} .. {1008..1023}]"},
       {blocks_of(20, 8), "chain of 2 blocks of 8 and one of 4", "[{0..7} {8..15} {16..19}]"},
       {blocks_of(8, 8), "one sum of 8", "{0..7}"},
       {restarts.tree(),
-       "restarts every 256: 3 parts, the last of 188, each (ascending chain of 256, of each pair the higher "
-       "one "
-       "first), their sums (ascending chain of 3)",
+       "restarts every 256: 3 parts, the last of 188, each (ascending chain of 256, the higher one of each "
+       "pair first), their sums (ascending chain of 3)",
        "[[1 0 3 2 .. 255 254] [257 256 259 258 .. 511 510] [513 512 515 514 .. 699 698]]"},
       {interleaved.tree(),
        "4 interleaved parts, k mod 4, each (ascending chain of 25), their sums (ascending chain of 4)",
@@ -227,10 +226,9 @@ TEST(SummationTree, SaysKnownOrdersInWordsAndShort) {
        "(ascending chain of 4)",
        "[[0 4 .. 60 61 62] [1 5 .. 57] [2 6 .. 58] [3 7 .. 59]]"},
       {vector.tree(),
-       "16 parts, to which groups of 2 go in turn, each (ascending chain, of each pair the higher one "
-       "first), "
-       "their sums (pairwise tree of 16, halves added to each other down to 4, then (pairwise tree of 4, "
-       "neighbours first))",
+       "16 parts, to which groups of 2 go in turn, each (ascending chain, the higher one of each pair "
+       "first), their sums (pairwise tree of 16, halves added to each other down to 4, then (pairwise tree "
+       "of 4, neighbours first))",
        nullptr},
       {pairwise.tree(), "pairwise tree of 8, neighbours first", "[[[0 1] [2 3]] [[4 5] [6 7]]]"}};
   for (const Case& one : cases) {
@@ -344,8 +342,9 @@ TEST(Reveal, RefusesOrdersThatDependOnTheTermsOrChange) {
   };
   for (const std::size_t terms : {20, 100}) {
     int calls = 0;
-    EXPECT_THAT(refusal(terms, [&](std::span<const double> t) { return ++calls % 7 == 0 ? down(t) : up(t); }),
-                ::testing::AnyOf(HasSubstr("the order is no tree"), HasSubstr("changes from call to call")))
+    EXPECT_THAT(
+        refusal(terms, [&](std::span<const double> t) { return ++calls % 7 == 0 ? down(t) : up(t); }),
+        ::testing::AnyOf(HasSubstr("the order is not a tree"), HasSubstr("changes from call to call")))
         << terms;
     // Another order where there are few units, or where the negative term is first.
     EXPECT_THAT(refusal(terms,

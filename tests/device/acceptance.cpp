@@ -400,6 +400,7 @@ ExitCode accept(const CommonOptions& common, const Given& given) {
     throw CommandError(ExitCode::unavailable, fmt::format("no GPU to accept: {} (build/tests/on_ptx COMMAND "
                                                           "--rehearse runs the kernels on the CPU instead)",
                                                           status.reason));
+  experiments::announce_output(common);
   experiments::catch_interrupts();
   make_folders(common.out);
   fs::remove_all(common.out / "bundles");  // left by an earlier run
@@ -478,6 +479,7 @@ int main(int argc, char** argv) {
                    "{} --gtest_filter='verbs.gemm/*'",
        .out = "results/exp_device_acceptance",
        .seed = true,
+       .device = true,
        .declare = [&](fp16lab::experiments::Options& options) -> fp16lab::experiments::Command::Run {
          options.add("--section", given.sections, "Only this section (repeatable): " + section_names())
              .type("NAME")

@@ -110,7 +110,7 @@ TEST_F(AnswersOf, ARunThatLosesNothingNeedsNoCure) {
   EXPECT_THAT(said.wrong, StartsWith("<strong>Nothing underflows</strong>: "));
   EXPECT_THAT(said.costs,
               AllOf(StartsWith("Nothing that shows: the test loss is <strong>equal</strong> to FP32’s"),
-                    HasSubstr("no FP32 twin (sweep --twin) tells FP32’s own noise")));
+                    HasSubstr("no FP32 twin (sweep --twin) shows FP32’s own noise")));
   // 2^-20 is subnormal in FP16: nothing is lost, and much is distorted.
   EXPECT_THAT(
       said.fixes,
@@ -141,9 +141,8 @@ TEST_F(AnswersOf, WhereAllFitsNoScalingIsNeeded) {
 TEST_F(AnswersOf, ATensorWithNothingFiniteTellsNoScale) {
   usual = INFINITY;
   runs("O1", "none", 1, 0.5, 0);
-  EXPECT_THAT(answers().fixes,
-              HasSubstr("By its own histograms (seed 1, 1 step), no scale can be told: fc1.weight "
-                        "holds nothing finite but zeros."));
+  EXPECT_THAT(answers().fixes, HasSubstr("By its own histograms (seed 1, 1 step), no scale can be given: "
+                                         "fc1.weight holds no finite values but zeros."));
 }
 
 TEST_F(AnswersOf, WhatIsNotKnownIsSaidToBeSo) {
@@ -152,7 +151,7 @@ TEST_F(AnswersOf, WhatIsNotKnownIsSaidToBeSo) {
   EXPECT_THAT(said.wrong, AllOf(HasSubstr("rounds no gradient. At a loss scale of 1, FP16 would make "
                                           "<strong>10 % of all its non-zero gradients</strong> zero"),
                                 HasSubstr("<strong>40 %</strong> of its own")));
-  EXPECT_EQ(said.costs, "Only FP32 has been trained, so a cost is not known.");
+  EXPECT_EQ(said.costs, "Only FP32 has been trained, so the cost is not known.");
   EXPECT_THAT(
       said.fixes,
       StartsWith("By its own histograms (seed 1, 1 step), nothing overflows, and rounding costs no tensor"));
@@ -161,8 +160,8 @@ TEST_F(AnswersOf, WhatIsNotKnownIsSaidToBeSo) {
   runs("O1", "none", 2, 0.5, 0, false, false);
   said = answers();
   EXPECT_THAT(said.wrong, HasSubstr("recorded no gradient histograms"));
-  EXPECT_EQ(said.costs, "No finished FP32 run stands beside it, so the cost is not known.");
-  EXPECT_EQ(said.fixes, "Without histograms no scale can be named.");
+  EXPECT_EQ(said.costs, "There is no finished FP32 run, so the cost is not known.");
+  EXPECT_EQ(said.fixes, "Without histograms no scale can be given.");
 }
 
 }  // namespace

@@ -2,11 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/files/disk/folder.hpp"
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/formats/bits.hpp"
+#include "reports/figures/drawing_program.hpp"
 #include "reports/figures/figure_style.hpp"
 #include "reports/page/report.hpp"
 #include "tests/reports/report_fixture.hpp"
@@ -42,6 +46,18 @@ TEST_F(Reports, LabelsBeginWithTheUsersNameAndSayTheDialect) {
     labels.push_back(configuration.label);
   EXPECT_THAT(labels, ElementsAre("FP32", "FP16 mindspore O1 no scaling", "as written: FP16 paddle O2 paddle",
                                   "torch's: FP16 torch"));
+}
+
+TEST_F(Reports, ADrawingRemovesWhatKilledOnesLeft) {
+  const std::filesystem::path old = folder / ".drawing-killed", fresh = folder / ".drawing-others";
+  for (const auto& left : {old, fresh}) {
+    std::filesystem::create_directories(left);
+    write_file_atomically(left / "picture.svg", "");
+  }
+  std::filesystem::last_write_time(old,
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+  { const PassingFolder passing(folder); }
+  EXPECT_EQ(entries_of(folder), std::vector{fresh});
 }
 
 // ---- curves that coincide, pictures that leave something out -----------------------------------

@@ -54,6 +54,19 @@ TEST_F(Reports, InputIsRunsSweepsAndReplaysInAnyMixture) {
   EXPECT_THAT(all.runs, ElementsAre(single, first, second)) << "nothing twice";
   EXPECT_THAT(all.replays,
               ElementsAre(folder / "replays" / "one" / "replay.json", first / "replay" / "replay.json"));
+  // SWEEP/*: what stands beside the runs is passed over, and what the plan names and the sweep lacks is missing.
+  std::filesystem::create_directories(sweep / "figures");
+  std::filesystem::create_directories(sweep / sweep_plan);
+  std::ofstream(sweep / "report.html") << "a page";
+  std::ofstream(sweep / sweep_plan / "lost.toml") << "";
+  const ReportInput glob =
+      found({sweep / "figures", sweep / sweep_plan, sweep / "report.html", first, second});
+  EXPECT_THAT(glob.runs, ElementsAre(first, second));
+  EXPECT_THAT(glob.missing, ElementsAre(sweep / sweep_plan / "lost.toml"));
+  std::filesystem::create_directories(sweep / "other");
+  EXPECT_THAT(message_of([&] { found({first, sweep / "other"}); }), HasSubstr("other: neither a run folder"));
+  EXPECT_THAT(message_of([&] { found({sweep / "figures"}); }), HasSubstr("figures: neither a run folder"));
+  EXPECT_THAT(message_of([&] { found({single, sweep / "figures"}); }), HasSubstr("figures: neither"));
   EXPECT_THAT(message_of([&] { found({folder / "empty"}); }),
               AllOf(HasSubstr("empty"), HasSubstr("manifest.json"), HasSubstr("replay.json")));
   EXPECT_THAT(message_of([&] { found({folder / "absent"}); }), HasSubstr("absent: no such run folder"));
@@ -72,7 +85,7 @@ TEST_F(Reports, ADamagedReplayIsOneError) {
 
 // ---- tables -------------------------------------------------------------------------------------
 
-TEST(TableJson, SaysWhatToSortByAndMarksWhatItIsTold) {
+TEST(TableJson, SaysWhatToSortByAndMarksWhatItShould) {
   const std::vector<TableColumn> columns{{"name", "Of a row.", true}, {"loss", "of <the> test"}};
   const auto table = table_json(
       "a & b", columns,

@@ -49,10 +49,9 @@ TEST_F(PageExtents, ShowsAllOfAFewAndSaysWhatItAggregates) {
   ASSERT_EQ(extent.workloads.size(), 1u);
   EXPECT_EQ(extent.workloads.front().configurations.size(), 2u);
   const std::string words = extent_words(set, extent);
-  EXPECT_THAT(words,
-              AllOf(HasSubstr("5 runs as 2 configurations of 1 workload. A row of a table is all seeds of a "
-                              "configuration together (2 to 3 runs), a curve their mean; "),
-                    Not(HasSubstr("Left out"))));
+  EXPECT_THAT(words, AllOf(HasSubstr("5 runs as 2 configurations of 1 workload. A row of a table combines "
+                                     "all seeds of a configuration (2 to 3 runs), a curve is their mean; "),
+                           Not(HasSubstr("Left out"))));
   EXPECT_THAT(read_file(write_report(folders, folder / "out", {.drawing = {.node = "no-such-node"}})),
               HasSubstr(words));
   EXPECT_EQ(extent_words(RunSet{}, {}), "");
@@ -91,7 +90,7 @@ TEST_F(PageExtents, OfManyWorkloadsTheFirstAreShown) {
   EXPECT_EQ(extent.workloads.back().name, "w159 on fashion-mnist");
   EXPECT_THAT(extent_words(set, extent),
               AllOf(HasSubstr("65 runs (64 of them missing) as 65 configurations of 65 workloads."),
-                    HasSubstr("Left out: 5 of 65 workloads (those by the first names are here).")));
+                    HasSubstr("Left out: 5 of 65 workloads (the first by name are here).")));
 }
 
 TEST_F(PageExtents, NotesOfOneKindAreCounted) {

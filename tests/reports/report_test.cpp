@@ -90,7 +90,7 @@ TEST_F(Reports, WhatASweepPlannedAndDoesNotHoldIsListed) {
   const RunSet set = load_runs(input.runs, input.missing);
   EXPECT_EQ(set.missing(), 1u);
   EXPECT_THAT(set.notes, ElementsAre(lost.filename().string() +
-                                     " is missing: the sweep planned it, but there is no such run"));
+                                     " is missing: the sweep planned it, but the run does not exist"));
   const std::string table = summary_table(set, summarise(set));
   EXPECT_THAT(table, HasSubstr("1 of 2"));
   EXPECT_THAT(table, HasSubstr("note: " + lost.filename().string() + " is missing"));
@@ -101,7 +101,7 @@ TEST_F(Reports, WhatASweepPlannedAndDoesNotHoldIsListed) {
   EXPECT_THAT(html, HasSubstr("5 runs of 1 workload"));
 }
 
-TEST_F(Reports, RunsOfSeveralBuildsAreTold) {
+TEST_F(Reports, RunsOfSeveralBuildsAreNamed) {
   const std::vector<std::filesystem::path> folders = small_set();
   EXPECT_EQ(load_runs(folders).builds.size(), 1u);
   std::string manifest = testing_support::without_digests(read_file(folders[0] / run_file::manifest));
@@ -276,6 +276,32 @@ TEST_F(Reports, DamagedRunsAreNamedAndLeftOutOfTheVerdictsTheyNoLongerSupport) {
   write_report(folders, folder / "out",
                {.drawing = {.node = "no-such-node"}, .graphviz = "no-such-dot", .messages = &messages});
   EXPECT_THAT(messages.str(), HasSubstr(run.filename().string() + " is damaged: evaluations.csv has "));
+}
+
+TEST_F(Reports, LeavesOutRunsThatCannotBeReadAndSaysWhere) {
+  const std::vector<std::filesystem::path> folders = small_set();
+  const auto damage = [](const std::filesystem::path& file, std::size_t line, std::string_view text) {
+    std::string content = read_file(file);
+    std::size_t at = 0;
+    for (; line > 1; --line) at = content.find('\n', at) + 1;
+    write_file_atomically(file, content.insert(at, text));
+  };
+  damage(folders[0] / run_file::steps, 5, "x");
+  damage(folders[1] / run_file::histograms, 2, "{\"step\":x}\n");
+  damage(folders[2] / run_file::manifest, 1, "x");
+  const RunSet set = load_runs(folders);
+  EXPECT_EQ(set.runs.size(), folders.size() - 3);
+  EXPECT_THAT(set.unreadable,
+              ElementsAre(HasSubstr("steps.csv:5: column step: 'x4' is not a whole number"),
+                          HasSubstr("histograms.jsonl:2: not valid JSON"), HasSubstr("manifest.json: ")));
+  std::ostringstream messages;
+  write_report(folders, folder / "out",
+               {.drawing = {.node = "no-such-node"}, .graphviz = "no-such-dot", .messages = &messages});
+  for (const std::string& error : set.unreadable) {
+    EXPECT_THAT(messages.str(), HasSubstr(unreadable_text(error)));
+    EXPECT_THAT(set.notes, ::testing::Contains(unreadable_text(error)));
+  }
+  EXPECT_THAT(message_of([&] { load_runs(std::vector{folders[0]}); }), HasSubstr("steps.csv:5: column step"));
 }
 
 // ---- series -------------------------------------------------------------------------------------

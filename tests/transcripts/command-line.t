@@ -12,27 +12,27 @@ Mistyped names are errors with suggestions.
   > 'list --jsn' \
   > 'list extra' 'list --quiet=false'; do refused $line; done
   fp16lab: error: unknown command 'trian'; did you mean 'train'?
-  fp16lab: error: fp16lab train: unknown option '--threds'; did you mean '--threads'?
-  fp16lab: error: --seed: 1 required N missing; fp16lab train --help says what it takes
-  fp16lab: error: --graph takes no value; fp16lab train --help says what it takes
-  fp16lab: error: --dump-gradients: 2 required STEP FILE missing; fp16lab train --help says what it takes
-  fp16lab: error: fp16lab list: unknown option '--jsn'; did you mean '--json'?
+  fp16lab: error: train: unknown option '--threds'; did you mean '--threads'?
+  fp16lab: error: --seed: 1 required N missing; see fp16lab train --help
+  fp16lab: error: --graph takes no value; see fp16lab train --help
+  fp16lab: error: --dump-gradients: 2 required STEP FILE missing; see fp16lab train --help
+  fp16lab: error: list: unknown option '--jsn'; did you mean '--json'?
   fp16lab: error: list: 'extra': known are layers, configs, * (glob)
-  fp16lab: error: --quiet takes no value; fp16lab list --help says what it takes
+  fp16lab: error: --quiet takes no value; see fp16lab list --help
   $ fp16lab train --help | grep -o '^ *--dump-gradients STEP FILE'
     --dump-gradients STEP FILE
 
 Arguments that are no UTF-8, or would write to a terminal, are refused, and leave nothing.
 
   $ for command in train sweep report hist; do refused $command -c small.toml -o "$(printf 'out\377')"; done
-  fp16lab: error: argument 5, 'out\xff', is not UTF-8: expected UTF-8; where it names a file or folder, rename that
-  fp16lab: error: argument 5, 'out\xff', is not UTF-8: expected UTF-8; where it names a file or folder, rename that
-  fp16lab: error: argument 5, 'out\xff', is not UTF-8: expected UTF-8; where it names a file or folder, rename that
-  fp16lab: error: argument 5, 'out\xff', is not UTF-8: expected UTF-8; where it names a file or folder, rename that
+  fp16lab: error: argument 5, 'out\xff', is not UTF-8: expected UTF-8; a file or folder with such a name must be renamed
+  fp16lab: error: argument 5, 'out\xff', is not UTF-8: expected UTF-8; a file or folder with such a name must be renamed
+  fp16lab: error: argument 5, 'out\xff', is not UTF-8: expected UTF-8; a file or folder with such a name must be renamed
+  fp16lab: error: argument 5, 'out\xff', is not UTF-8: expected UTF-8; a file or folder with such a name must be renamed
   $ refused train -c small.toml --name "$(printf 'a\377')"
-  fp16lab: error: argument 5, 'a\xff', is not UTF-8: expected UTF-8; where it names a file or folder, rename that
+  fp16lab: error: argument 5, 'a\xff', is not UTF-8: expected UTF-8; a file or folder with such a name must be renamed
   $ refused train -c small.toml --set "$(printf 'data.path=\303')" -o a
-  fp16lab: error: argument 5, 'data.path=\xc3', is not UTF-8: expected UTF-8; where it names a file or folder, rename that
+  fp16lab: error: argument 5, 'data.path=\xc3', is not UTF-8: expected UTF-8; a file or folder with such a name must be renamed
   $ for name in "$(printf 'v\nsystem("touch x")\n#')" "$(printf '\033[31m')" "$(printf '\342\200\256x')"
   > do refused train -c small.toml --name "$name"; done
   fp16lab: error: --name: 'v\x0asystem("touch x")\x0a#': expected text without control characters
@@ -78,7 +78,7 @@ A configuration that comes with the program needs no path; a file of the user's 
   fp16lab: error: --config mien.toml: there is no such file; did you mean 'mine.toml'?
   fp16lab: error: --config ./mien.toml: there is no such file; did you mean './mine.toml'?
   $ refused train -c configs/classifier.toml
-  fp16lab: error: --config configs/classifier.toml: there is no such file; fp16lab brings one of that name: -c classifier
+  fp16lab: error: --config configs/classifier.toml: there is no such file; fp16lab includes one of that name: -c classifier
 
 Runs, pages and comparisons want run folders; a page of none says so.
 

@@ -13,7 +13,7 @@ The same run twice has the same bits, on any number of threads.
   Configuration: the same
   
   Steps: 40 in both
-  Gradients: 0 of 6 tensors have other histograms
+  Gradients: 0 of 6 tensors have different histograms
   0
   [1]
   $ ls both
@@ -37,22 +37,22 @@ One bit of one state is found, and that the file is not what the run wrote.
   $ fp16lab compare first second --strict | cmp - table
   $ fp16lab compare first second --strict > table
   [5]
-  $ grep 'part\|Damaged' table
-  The runs differ: their states part at step 25 (1 of 40 common steps have other states). Records are damaged.
+  $ grep 'diverge\|Damaged' table
+  The runs differ: their states diverge at step 25 (1 of 40 common steps have different states). Records are damaged.
   Damaged: B: steps.csv is not what the run wrote (it has another SHA-256)
 
 One pair tells nothing of quality.
 
   $ small seed2 --seed 2
   $ fp16lab compare first seed2 | grep 'pair\|Note'
-  Note: the last evaluations are one pair, which cannot tell what matters: 3 seeds or more can, beside FP32's twin (fp16lab sweep --twin)
-  Note: train.seed differs: other initial weights and batches part the runs by themselves
+  Note: the last evaluations are a single pair, too few for a verdict: that takes 3 seeds or more, and FP32's twin (fp16lab sweep --twin)
+  Note: train.seed differs: the runs diverge for that reason alone, since initial weights and batches differ
 
 Other settings, lengths and histograms; a killed run is compared as far as it came.
 
   $ small short --set train.steps=30 --set amp.level=O0 --set observe.histograms_every=0
   $ fp16lab compare first short | grep 'differ:\|level\|^Steps\|^loss \|Note'
-  The runs differ: their states part at step 1 (30 of 30 common steps have other states). Only in A: 10 steps; only in B: 0. Differing records: evaluations, histograms.
+  The runs differ: their states diverge at step 1 (30 of 30 common steps have different states). Only in A: 10 steps; only in B: 0. Differing records: evaluations, histograms.
   amp.level                 O1               O0
   Steps: 30 in both
   loss                  30         1            4.502e-05        23              0         -
@@ -118,7 +118,7 @@ Both lack the same: equal to each other, but not what the runs recorded.
   $ rm whole/histograms.jsonl cut/histograms.jsonl
   $ strict whole cut; grep 'Records are' table
   Damaged: A: histograms.jsonl is missing, with 18 rows Damaged: B: histograms.jsonl is missing, with 18 rows
-  The states of all 40 steps are the same; what was recorded beside them differs. Records are damaged.
+  The states of all 40 steps are the same; other records differ. Records are damaged.
 
 Tensors of two seeds: their exponents are near each other, since it is the same network on the same data.
 
@@ -138,7 +138,7 @@ neighbour 3c02: compare separates what a cast alone explains from the rest.
   $ fp16lab compare wide.npz narrow.npz --strict --all -o dumps
   A: wide.npz
   B: narrow.npz
-  3 of 3 tensors differ. A cast alone explains 1 of them: rounding A to FP16 gives B. The first in the order of A that it does not explain is a: 1 of 2 elements by more than a cast, first [0], A 3f800000 = 1, B 3c02 = 1.00195312; at most 2 ulps of FP16, relative L2 0.00185. No relative L2 is above 0.01. Only in A: 1 tensor; only in B: 1 tensor. Not compared, because shapes or types do not fit: 1.
+  3 of 3 tensors differ. A cast alone explains 1 of them: rounding A to FP16 gives B. The first in the order of A that it does not explain is a: 1 of 2 elements by more than a cast, first [0], A 3f800000 = 1, B 3c02 = 1.00195312; at most 2 ulps of FP16, relative L2 0.00185. No relative L2 is above 0.01. Only in A: 1 tensor; only in B: 1 tensor. Not compared, because shapes or types do not match: 1.
   
   tensor  type        elements  differing beyond cast    largest       ulps   rel. L2 1 - cosine
   z       FP32 FP16          2          1           0   8.14e-05          0  4.01e-05   7.84e-10
@@ -196,13 +196,13 @@ Mistakes are one line.
 
   $ mkdir empty; refused compare nowhere else; refused compare empty empty; refused compare empty
   > refused compare empty empty third
-  fp16lab: error: nowhere: no such run folder, or dump
-  fp16lab: error: empty: not a run folder (no manifest.json), and no folder of dumps (no .npy, .npz or .safetensors file)
-  fp16lab: error: B is required; fp16lab compare --help says what it takes
-  fp16lab: error: fp16lab compare: unexpected argument 'third'
+  fp16lab: error: nowhere: no such run folder or dump
+  fp16lab: error: empty: neither a run folder (no manifest.json) nor a folder of dumps (no .npy, .npz or .safetensors file)
+  fp16lab: error: B is required; see fp16lab compare --help
+  fp16lab: error: compare: unexpected argument 'third'
   $ for more in '--threshold -1' '--scale-a 2'; do refused compare first seed2 $more; done
   fp16lab: error: --threshold: '-1': expected a finite number, 0 or more
-  fp16lab: error: --all, --as, --include, --exclude, --scale-a and --scale-b are for dumps; --tensors compares the weights and checkpoints of run folders as such
+  fp16lab: error: --all, --as, --include, --exclude, --scale-a and --scale-b are for dumps; --tensors compares the weights and checkpoints of run folders as dumps
   $ for more in '--scale-a 0' '--include v'; do refused compare x y $more; done
   fp16lab: error: --scale-a 0: expected a finite number above 0, such as 2^15
   fp16lab: error: --include v: no tensor has such a name; there are w

@@ -6,14 +6,14 @@ step.
   $ arrays n.npz 'a=<f8 2 1e-3 nan' "b=<f8 51 $fifty 1e-3"
   $ fp16lab hist n.npz | grep .
   1 of 2 tensors holds Inf or NaN: a (1 NaN of 2 values).
-  FP16 at 2^0 makes 96.2 % of the finite non-zero values zero, most in b: 98.0 % of its own. Zeros in place of them raise no tensor's rounding error by a tenth.
+  FP16 at 2^0 makes 96.2 % of the finite non-zero values zero, most in b: 98.0 % of its own. Losing them raises no tensor's rounding error by a tenth.
   All 2 tensors, the worst first, in FP16 at loss scale 2^0, percent of the finite non-zero values
   tensor              values  Inf, NaN         magnitudes   overflow rounds to 0   subnormal    error  scales that fit
   a                        2         1       0.001..0.001          0           0           0     1.00  2^-4 .. 2^25 (by its finite values)
   b                       51         0       1e-09..0.001          0        98.0           0     1.00  2^-4 .. 2^25
   all tensors             53         1       1e-09..0.001          0        96.2           0     1.00  
-  This is of 52 of 53 values; the others were Inf or NaN and say nothing. In FP16 every tensor fits from 2^-4 (a) to 2^25 (a): nothing overflows, and rounding costs at most 1.1 times what FP16's precision does by itself. Without a loss scale they fit, too. Suggested: 2^17: gradients may become 256 times as large before one overflows, and 2^21 times as small before rounding costs more.
-  Next: lab.explain_overflow(model, closure, scale=1.0) names the first operation that gave an Inf or NaN (of a training in PyTorch; docs/nan.md has the others)
+  This covers 52 of 53 values; the others are Inf or NaN. In FP16 every tensor fits from 2^-4 (a) to 2^25 (a): nothing overflows, and rounding costs at most 1.1 times what FP16's precision costs by itself. Without a loss scale they fit too. Suggested: 2^17: gradients may become 256 times as large before one overflows, and 2^21 times as small before rounding costs more.
+  Next: lab.explain_overflow(model, closure, scale=1.0) names the first operation that gave an Inf or NaN (for PyTorch; docs/nan.md has the others)
   $ fp16lab hist n.npz --json | of_json '[x["account"]["nothing_to_fix"], x["account"]["findings"][0]]'
   [false, {"trouble": "non_finite", "serious": true, "tensor": "a", "since": null, "text": "1 of 2 tensors holds Inf or NaN: a (1 NaN of 2 values)."}]
   $ arrays worse.npz 'a=<f8 3 inf -inf 1' 'b=<f8 1 nan' 'c=<f8 1 1' 'd=<f8 2 nan inf'
@@ -32,13 +32,13 @@ next command leaves out the tensor that overflows.
   w2                       2         0       0.001..1e+02       50.0           0           0        -  2^-26 .. 2^9
   w1                       9         0       0.001..0.001          0           0           0     1.00  2^-4 .. 2^25
   all tensors             11         0       0.001..1e+02        9.1           0           0        -  
-  In FP16 every tensor fits from 2^-4 (w1) to 2^9 (w2): nothing overflows, and rounding costs at most 1.1 times what FP16's precision does by itself. Without a loss scale they fit, too. Suggested: 2^3: gradients may become 64 times as large before one overflows, and 128 times as small before rounding costs more.
+  In FP16 every tensor fits from 2^-4 (w1) to 2^9 (w2): nothing overflows, and rounding costs at most 1.1 times what FP16's precision costs by itself. Without a loss scale they fit too. Suggested: 2^3: gradients may become 64 times as large before one overflows, and 128 times as small before rounding costs more.
   Next: fp16lab hist big.npz --scale '2^3' (the same at the suggested scale)
   $ fp16lab hist big.npz | head -1
   Nothing to fix: every value is finite, and every tensor fits.
   $ arrays odd.npz "a=<f8 9 $(nine 1e-7)" 'b=<f8 2 1e6 1e-7' 'c=<f8 1 1e-7'
   $ fp16lab hist odd.npz --scale 2^2 | tail -1
-  Next: fp16lab hist odd.npz --scale '2^2' --exclude b (what the others ask for)
+  Next: fp16lab hist odd.npz --scale '2^2' --exclude b (what the other tensors need)
 
 Gradients that died, or that a cast made zero before they were written, are nothing to praise.
 
@@ -76,8 +76,8 @@ Four dumps of a model of 62 tensors are steps of one run: one screen, and what c
   block56.weight      1000              3         0   9.3e-10..9.5e-07          0        66.7        33.3    55.53  2^6 .. 2^35
   all tensors                         740         1    9.3e-10..0.0056          0        66.0        33.0     1.00  
   From step 499 to 500 the largest magnitude of lm_head rose 23 times, from 0.00024 to 0.0056.
-  This is of 739 of 740 values; the others were Inf or NaN and say nothing. In FP16 every tensor fits from 2^6 (step-1000.npz:block0.weight) to 2^23 (step-500.npz:lm_head): nothing overflows, and rounding costs at most 1.1 times what FP16's precision does by itself. Suggested: 2^15: gradients may become 256 times as large before one overflows, and 512 times as small before rounding costs more.
-  Next: lab.explain_overflow(model, closure, scale=1.0) names the first operation that gave an Inf or NaN (of a training in PyTorch; docs/nan.md has the others)
+  This covers 739 of 740 values; the others are Inf or NaN. In FP16 every tensor fits from 2^6 (step-1000.npz:block0.weight) to 2^23 (step-500.npz:lm_head): nothing overflows, and rounding costs at most 1.1 times what FP16's precision costs by itself. Suggested: 2^15: gradients may become 256 times as large before one overflows, and 512 times as small before rounding costs more.
+  Next: lab.explain_overflow(model, closure, scale=1.0) names the first operation that gave an Inf or NaN (for PyTorch; docs/nan.md has the others)
   $ fp16lab hist 'step-*.npz' --json | of_json \
   > '[x["account"]["findings"][0]["since"], x["arrays"][0]["step"]]' 'x["changes"]'
   [1000, 1000]
@@ -113,13 +113,13 @@ have other tensors each, and a folder of arrays is a step.
   From step 100 to 200 the largest magnitude of w rose 4 times, from 1 to 4.
   $ cp run2-step-100-loss-0.53.npz before.npz; cp run2-step-200-loss-0.41.npz after.npz
   $ steps before.npz after.npz; steps before.npz
-  [[1, 2], "2 files with the same tensor: taken as steps 1, 2 of one run, in the order given, since no number tells them apart (--separate reports them one by one)."]
+  [[1, 2], "2 files with the same tensor: taken as steps 1, 2 of one run, in the order given, since no number in their names distinguishes them (--separate reports them one by one)."]
   [[null], ""]
   $ arrays model-00001-of-00002.npz 'w=<f8 1 1' model-00002-of-00002.npz 'v=<f8 1 1'; steps model-*
-  [[null, null], "2 files whose tensors differ: taken as parts of one whole (--separate reports them one by one)."]
+  [[null, null], "2 files with different tensors: taken as parts of one set (--separate reports them one by one)."]
   $ mkdir s10 s20; for file in s10/fc1 s10/fc2 s20/fc1 s20/fc2; do arrays $file.npy 'x=<f8 1 1'; done
   $ steps s10/*; steps s10/fc1.npy s20/fc1.npy s10/fc2.npy s20/fc2.npy
-  [[null, null], "2 files whose tensors differ: taken as parts of one whole (--separate reports them one by one)."]
+  [[null, null], "2 files with different tensors: taken as parts of one set (--separate reports them one by one)."]
   [[10, 20, 10, 20], "2 folders with the same 2 tensors: taken as steps 10, 20 of one run, by the numbers in their names (--separate reports their files one by one)."]
 
 A run is judged in the format that it stored, at the scale that it had. Scales are powers of two for people,
@@ -144,10 +144,10 @@ some are left out.
   note: recorded in a run that rounds: what earlier casts of a backward pass had flushed to zero at the recorded scale stays zero at every other
   Casts to FP16 made 1.9 % of the finite non-zero gradients zero, most in
   The casts of step 4 as they were recorded, at loss scale 2^-14: 
-  $ fp16lab hist low --include fc1 --quiet | grep -o 'This is.*[:s]$\|This is of all.*\|^Casts to FP16'
-  This is of the whole run and all tensors:
+  $ fp16lab hist low --include fc1 --quiet | grep -o 'For the whole run.*\|This covers all.*\|^Casts to FP16'
+  For the whole run and all tensors:
   Casts to FP16
-  This is of all tensors.
+  This covers all tensors.
   $ $python -c 'import json
   > rows = [json.loads(line) for line in open("low/histograms.jsonl")]
   > print([len({r["step"] for r in rows}), sum(r["after"]["zero"] - r["before"]["zero"] for r in rows),

@@ -22,11 +22,11 @@ one overflow. 2^5 brings 2^-30 to 2^-25, which is still lost, and the other two 
   [["g", 8, 1, [1, 3, 2, 1]]]
   $ fp16lab hist g.npy | grep .
   FP16 at 2^0 makes 14.3 % of the finite non-zero values Inf or NaN, most in g: 14.3 % of its own, the largest 1.07 times FP16's largest number.
-  FP16 at 2^0 makes 42.9 % of the finite non-zero values zero, most in g: 42.9 % of its own. Zeros in place of them raise no tensor's rounding error by a tenth.
+  FP16 at 2^0 makes 42.9 % of the finite non-zero values zero, most in g: 42.9 % of its own. Losing them raises no tensor's rounding error by a tenth.
   Its values in FP16 at loss scale 2^0, percent of the finite non-zero values
   tensor              values  Inf, NaN         magnitudes   overflow rounds to 0   subnormal    error  scales that fit
   g                        8         0     9.3e-10..7e+04       14.3        42.9        14.3        -  2^-31 .. 2^-1
-  In FP16 the values fit from 2^-31 to 2^-1: nothing overflows, and rounding costs at most 1.1 times what FP16's precision does by itself. Suggested: 2^-9: gradients may become 256 times as large before one overflows, and 2^22 times as small before rounding costs more.
+  In FP16 the values fit from 2^-31 to 2^-1: nothing overflows, and rounding costs at most 1.1 times what FP16's precision costs by itself. Suggested: 2^-9: gradients may become 256 times as large before one overflows, and 2^22 times as small before rounding costs more.
   Next: fp16lab hist g.npy --scale '2^-9' (the same at the suggested scale)
   $ fp16lab hist g.npy --format f16,bf16 --all | grep -A 3 'by format\|^BF16 needs'
   All tensors at loss scale 2^0, by format: percent of the finite non-zero values, and of L1
@@ -34,7 +34,7 @@ one overflow. 2^5 brings 2^-30 to 2^-25, which is still lost, and the other two 
   FP16           42.9        14.3        28.6        14.3         < 0.001    unknown  2^-9
   BF16              0           0       100.0           0               0   0.999992  needs none
   --
-  BF16 needs no loss scale: the values fit up to 2^111 (nothing overflows, and rounding costs at most 1.1 times what BF16's precision does by itself).
+  BF16 needs no loss scale: the values fit up to 2^111 (nothing overflows, and rounding costs at most 1.1 times what BF16's precision costs by itself).
 
 A format is taken in every spelling that is printed, and several in one command.
 
@@ -56,7 +56,7 @@ Python counts them.
   $ $python -c 'import struct
   > open("h", "wb").write(b"".join(struct.pack("<H", n) for n in range(65536) if n >> 10 & 31 != 31))'
   $ arrays h.npy 'h=<f2 63488 file h' && fp16lab hist h.npy --all | grep '^h '
-  note: h: 0.00315 % of its values are zeros, which its own type, FP16, may have made; no scale brings them back
+  note: h: 0.00315 % of its values are zeros, which rounding to its own type, FP16, may have caused; no scale restores them
   h                    63488  0.0032            0         3.2        96.8           0
   h                          0               0         < 0.001               0   0.999999  2^-27 .. 2^0
   $ for scale in 1 3 2^-7 0.75; do fp16lab hist h.npy --quiet --scale $scale --json | of_json \
@@ -129,7 +129,7 @@ FP64 may leave FP32's range, in which it is counted; a dump's own type may have 
   note: 1 finite FP64 values are beyond FP32's largest number
   $ arrays half.npy 'x=<f2 4 1 0 0 2^-24'; fp16lab hist half.npy > out
   > fp16lab hist half.npy --quiet | cmp - out
-  note: half: 50 % of its values are zeros, which its own type, FP16, may have made; no scale brings them back
+  note: half: 50 % of its values are zeros, which rounding to its own type, FP16, may have caused; no scale restores them
 
 Bytes and words are counted as what the user says that they are: 1, 2^-20, 2^-30 and 65536 in the bits of
 BF16, in either order of bytes; 1, 2^-16 and 57344 in those of E5M2. What has a type keeps it.
@@ -155,8 +155,8 @@ BF16, in either order of bytes; 1, 2^-16 and 57344 in those of E5M2. What has a 
   fp16lab: error: u2.npy: nothing to count: 'u2' is <u2 (4,): integers (are they BF16 or FP16? --as bf16 or --as f16 counts them)
   fp16lab: error: f1.npy: nothing to count: 'f1' is <f1 (3,): only floating-point numbers of 2, 4 and 8 bytes are counted (are they FP8? --as e4m3 or --as e5m2 counts them)
   $ refused hist g.npy --as bf16; refused hist u1.npy --as e4m3,e5m2; refused hist u1.npy --as f32
-  fp16lab: error: --as bf16: no array of 2-byte elements without a floating-point type is asked for
-  fp16lab: error: --as e4m3,e5m2: both have 1 byte; give one, and --include the arrays that it is
+  fp16lab: error: --as bf16: there is no array of 2-byte elements without a floating-point type
+  fp16lab: error: --as e4m3,e5m2: both have 1 byte; give one of them, and --include the arrays of that type
   fp16lab: error: --as f32: known are f16, bf16, e4m3, e5m2
 
 Tensors are chosen by name: a name, what begins with it and a point, or a pattern.
@@ -173,7 +173,7 @@ Tensors are chosen by name: a name, what begins with it and a point, or a patter
   > refused hist s.safetensors $options); done
   fp16lab: error: --include fc3: no tensor has such a name; there are fc1.bias, fc1.weight, fc10.weight, fc2.weight; did you mean 'fc1'?
   fp16lab: error: --exclude *.weigth: no tensor has such a name; there are fc1.bias, fc1.weight, fc10.weight, fc2.weight
-  fp16lab: error: nothing is left to count: --include names tensors, --exclude leaves some out
+  fp16lab: error: nothing is left to count after --include and --exclude
 
 In a dump of this program hist counts gradients only. An older one says it by its own keys, and by names,
 and gradients that were still scaled carry their scale; the same names in anybody's file are gradients.
@@ -181,7 +181,7 @@ and gradients that were still scaled carry their scale; the same names in anybod
   $ small run --dump-gradients 2 step.safetensors
   $ names step.safetensors
   note: step.safetensors: 'batch.0.targets' is skipped: I32 (20,): integers
-  note: 5 tensors are left out: the dump says that they are no gradients (--include counts them)
+  note: 5 tensors are left out: according to the dump they are not gradients (--include counts them)
   ["fc1.bias", "fc1.weight", "fc2.bias", "fc2.weight"]
   $ names step.safetensors --quiet --include 'parameter.*'
   ["parameter.fc1.bias", "parameter.fc1.weight", "parameter.fc2.bias", "parameter.fc2.weight"]
@@ -224,7 +224,7 @@ Sums may be taken value by value, at `--scale`, of the values as they are in the
   $ fp16lab hist e.npy --exact-mass | grep Exactly
   Exactly, value by value: what is lost in percent of the values, of L1 and of the sum of squares, what overflows in
   $ refused hist run --exact-mass
-  fp16lab: error: --exact-mass: run folders hold counts, not values; give it dumps
+  fp16lab: error: --exact-mass is for dumps: run folders hold counts, not values
 
 A figure has its data beside it: the bin of 2^-30, (2^-31, 2^-30], has one of w's seven values; the scale
 moves it by 2^5, where it is lost.
@@ -278,13 +278,13 @@ Mistakes are one line.
   fp16lab: error: *.nothing: no file matches
   fp16lab: error: dumps/*.npz: folder dumps does not exist
   fp16lab: error: d*/*.npz: no file matches
-  fp16lab: error: .: a folder without a manifest.json, so no run folder; for the dumps in it, './*.npz'
+  fp16lab: error: .: not a run folder, since it has no manifest.json; for the dumps in it, give './*.npz'
   fp16lab: error: --step 3: only run folders have steps
   fp16lab: error: --scale -1: expected a finite number above 0, such as 2^15
   fp16lab: error: --recorded-scale: 'x' is not a number: a digit is missing
-  fp16lab: error: --separate: run folders are told one by one; it is for dumps
+  fp16lab: error: --separate is for dumps: run folders are always reported one by one
   fp16lab: error: --include fc9: no tensor has such a name; there are fc1.bias, fc1.weight, fc2.bias, fc2.input, fc2.weight, loss.prediction; did you mean 'fc1'?
-  fp16lab: error: FILE is required; fp16lab hist --help says what it takes
+  fp16lab: error: FILE is required; see fp16lab hist --help
   $ arrays i.npy 'i=<i8 1 hex 0000000000000000' empty.npz cut.npy "x=<f8 8 $eight"; printf x > broken.npy
   $ sed -i 's/(8,)/(9,)/' cut.npy
   $ for file in i.npy empty.npz 'g.npy cut.npy' broken.npy; do failed hist $file; done

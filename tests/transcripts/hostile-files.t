@@ -34,7 +34,7 @@ A FIFO in a run folder hangs no command, and stays.
   fp16lab: error: --resume: cannot write run/overflows.jsonl: it is a FIFO; in a folder of results expected a regular file, or nothing of that name
   fp16lab: error: --resume: cannot write run/checkpoints/step-000004.safetensors: it is a FIFO; in a folder of results expected a regular file, or nothing of that name
   fp16lab: error: --resume: cannot write run/replay.json: it is a FIFO; in a folder of results expected a regular file, or nothing of that name
-  fp16lab: error: --out: run/claim.json: not a regular file, so no claim of this program; remove it, or choose another folder
+  fp16lab: error: --out: run/claim.json: not a regular file, so not written by this program; remove it, or choose another folder
 
 A configuration may be a pipe, and its length is bounded; nothing else that is named may be one.
 

@@ -144,7 +144,7 @@ Numbers with a sign are values in any place, in their order; a mistyped one is a
     FP16 0x4200 = 3  exact
     FP16 0xfc00 = -inf
   $ refused inspect -imf --format FP16
-  fp16lab: error: fp16lab inspect: unknown option '-imf'
+  fp16lab: error: inspect: unknown option '-imf'
 
 The edges of rounding are those of the question.
 

@@ -126,10 +126,10 @@ The program reports missing memory before and after; a run that fits gets no war
   > > out); }
   $ short --set 'model.layer.mlp1.widths=[2000000, 10]' --set train.steps=1 |
   > sed 's/[0-9][0-9.]* \(GB\|MB\|bytes\)/N/g'
-  warning: a step takes N of memory for tensors, and this process (RLIMIT_AS, ulimit -v) leaves N: expect an end by the kernel, or for want of memory; a smaller train.batch_size or model takes less (fp16lab model says how much)
+  warning: a step needs N of memory for tensors, and this process (RLIMIT_AS, ulimit -v) leaves N: the kernel may end the run, or it may run out of memory; a smaller train.batch_size or model needs less (fp16lab model shows how much)
   data: normal, drawn from seed 1: 10 batches of 20 examples an epoch, 64 inputs, 10 classes
   precision: O1 of torch with f16
-  note: there is no loss scale (scaler.policy = none); who trains so mostly makes one: scaler.policy=torch
+  note: there is no loss scale (scaler.policy = none); training of this kind mostly uses one: scaler.policy=torch
   fp16lab: error: out of host memory: no block of N, N are in use
   $ short | grep -c warning
   0

@@ -176,7 +176,7 @@ A malformed line is quoted with its number, after the answers to the lines befor
   $ refuse "$(yes 3 | head -5000 | tr -d '\n')" hopper
   fp16lab: error: mma: line 1: '333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333333...': expected 3 fields with tabs between them, a-words, b-words, c-word; found 1 (a tab between them, spaces between words)
   $ refuse '0.5 0.5\t1.0 1.0\t16777216\n' volta
-  fp16lab: error: mma: line 1: '0.5 0.5 1.0 1.0 16777216': '16777216' may be a word or a number beside the numbers of this line: write 0x16777216 or 16777216.0
+  fp16lab: error: mma: line 1: '0.5 0.5 1.0 1.0 16777216': '16777216' may be a word or a number, since this line has numbers: write 0x16777216 or 16777216.0
 
 Options that cannot be are refused.
 
@@ -200,18 +200,18 @@ Options that cannot be are refused.
   fp16lab: error: mma: tensor-core model 'hopper' has a block of 65 products; 1 to 64 are possible
   fp16lab: error: mma: tensor-core model 'hopper' keeps 49 fraction bits; 1 to 48 are possible
   fp16lab: error: mma: tensor-core model 'hopper' has exponent floor 1001; -1000 to 1000 are possible
-  fp16lab: error: Could not convert: --block-size = x; fp16lab mma --help says what it takes
+  fp16lab: error: Could not convert: --block-size = x; see fp16lab mma --help
   fp16lab: error: mma: --subnormal-accumulator: hopper with f16 and f32 has no FP16 accumulator
   fp16lab: error: mma: --subnormal-accumulator 'own': known are emin, own_exponent
   fp16lab: error: mma: --underflow-zero 'negative': known are keeps_sign, positive
   fp16lab: error: mma: --fp8-order: hopper with f16 and f32 does not go through FP16, as FP8 on hopper and blackwell does
   fp16lab: error: mma: --fp8-order 'half': known are pairs, halves
   fp16lab: error: mma: --block-size: hopper with e4m3 and f32 has two blocks of 16 in an instruction of 32 products; --fp8-order says which
-  fp16lab: error: fp16lab mma: unknown option '--verfy'; did you mean '--verify'?
+  fp16lab: error: mma: unknown option '--verfy'; did you mean '--verify'?
   fp16lab: error: mma: --verify compares with one --model, found volta, ampere
   fp16lab: error: mma: tensor-core model 'volta' has no e4m3 operands with f32 accumulators; it has f16 with f32, f16 with f16
   fp16lab: error: mma: tensor-core model 'H100' has two rows for e4m3 operands with f32 accumulators, which give different bits: hopper (sm_90 mma.sync (H100, H200)) and hopper-wgmma (sm_90a wgmma (H100, H200)); name one of them
-  fp16lab: error: mma: --json goes with --explain; answers are lines of words
+  fp16lab: error: mma: --json requires --explain; answers are lines of words
 
 `--row FILE` is a row of the user's own, for every mode. 1 - 2^-25 keeps its last bit with F = 25, and is 1
 with F = 24. The file says its operands and accumulator too.

@@ -56,7 +56,7 @@ It says where the rule ends the run, and where unscaling rounds.
   [4]
   $ legacy() { policy paddle-static-legacy --set initial_scale=1024 --trace OO "$@" | tail -1; }
   $ legacy
-  fp16lab: warning: scaler.backoff_factor = 0.8 is no power of two: multiplying by S and by 1/S then rounds every gradient twice; scaler.power_of_two = "round_down" keeps the rule and uses the power of two below its scale
+  fp16lab: warning: scaler.backoff_factor = 0.8 is not a power of two: multiplying by S and by 1/S then rounds every gradient twice; scaler.power_of_two = "round_down" keeps the rule and uses the power of two below its scale
   2,1,819.2000122070312,9.678071927,1
   $ legacy --set power_of_two=any
   2,1,819.2000122070312,9.678071927,1
@@ -73,7 +73,7 @@ A configuration gives policy and parameters; policy says what it meant for anoth
   $ fp16lab policy -c c.toml --set hysteresis=2 --trace O | tail -1
   1,1,1024,10,1
   $ fp16lab policy -c c.toml --policy torch --trace O | tail -1
-  note: scaler.initial_scale = 1024.0 was meant for the policy megatron; torch takes its own default
+  note: scaler.initial_scale = 1024.0 was meant for the policy megatron; torch uses its own default
   1,1,32768,15,1
 
 The list has every policy with its source, and its parameters with kind, bounds and help. `fp16lab list` has
@@ -190,11 +190,11 @@ Mistakes are one line.
   fp16lab: error: policy: --amax: number 2: '-2': expected a magnitude, 0 or more
   fp16lab: error: policy: --amax: number 2: 'two' is not a number: a digit is missing
   $ for more in --json O; do refused policy --policy torch --trace F $more; done
-  fp16lab: error: policy: --json goes with --list; a trace is CSV
-  fp16lab: error: fp16lab policy: unexpected argument 'O'
+  fp16lab: error: policy: --json requires --list; a trace is printed as CSV
+  fp16lab: error: policy: unexpected argument 'O'
   $ refused policy --list --trace F
   fp16lab: error: policy: --list takes no --trace, --amax or --set
   $ refused policy --list --policy megatorn
   fp16lab: error: policy: scaler.policy = "megatorn": known are none, fixed, torch, *; did you mean 'megatron'? (glob)
   $ refused policy --policy torch --tracer F
-  fp16lab: error: fp16lab policy: unknown option '--tracer'; did you mean '--trace'?
+  fp16lab: error: policy: unknown option '--tracer'; did you mean '--trace'?

@@ -95,7 +95,7 @@ Schedules fit the run, and numerics have a meaning where they are asked for.
   fp16lab: error: small.toml with --set: amp.rounding = "stochastic_weights": it rounds updates of 16-bit weights, but at torch's O1 the weights that are updated are FP32; expected another one, or a level with a 16-bit model and amp.master_weights = false
   $ refuse optimizer.kahan=true amp.rounding=stochastic amp.level=O2 amp.dialect=paddle \
   > amp.master_weights=false
-  fp16lab: error: small.toml with --set: optimizer.kahan = true with amp.rounding = "stochastic": both make up for what rounding weights to nearest loses; expected one of the two, or "stochastic_gradients" beside Kahan's sums
+  fp16lab: error: small.toml with --set: optimizer.kahan = true with amp.rounding = "stochastic": both recover what rounding weights to nearest loses; expected one of the two, or "stochastic_gradients" with Kahan's sums
   $ refuse amp.dtype=tf32 amp.level=O2 amp.dialect=paddle
   fp16lab: error: small.toml with --set: amp.dtype = "tf32": no tensor is stored in TF32, but at paddle's O2 the model is low; expected f16 or bf16, or amp.level = "O1", where products alone are TF32
   $ refuse amp.dtype=tf32 backend.tensor_core=turing
@@ -121,9 +121,9 @@ Numbers are in range, and those that FP32 takes are held by it.
   fp16lab: error: --set: train.steps = 9007199254740993: expected integers up to 9007199254740991
   fp16lab: error: --set: train.batch_size = 0: expected an integer, from 1 to 2147483647
   fp16lab: error: --set: optimizer.lr = -1: expected a number, 0 or more
-  fp16lab: error: --set: train.clip_value = 1e+308: expected a number, 0 or more, also in FP32, which holds 2^-149 to 3.4028235e+38 and would make inf of it
-  fp16lab: error: --set: train.clip_value = 1e-60: expected a number, 0 or more, also in FP32, which holds 2^-149 to 3.4028235e+38 and would make 0 of it
-  fp16lab: error: --set: optimizer.beta1 = 0.9999999999: expected a number, from 0 to 1 (excluded), also in FP32, which holds 2^-149 to 3.4028235e+38 and would make 1 of it
+  fp16lab: error: --set: train.clip_value = 1e+308: expected a number, 0 or more, also in FP32, which holds 2^-149 to 3.4028235e+38 and would turn it into inf
+  fp16lab: error: --set: train.clip_value = 1e-60: expected a number, 0 or more, also in FP32, which holds 2^-149 to 3.4028235e+38 and would turn it into 0
+  fp16lab: error: --set: optimizer.beta1 = 0.9999999999: expected a number, from 0 to 1 (excluded), also in FP32, which holds 2^-149 to 3.4028235e+38 and would turn it into 1
   fp16lab: error: --set: scaler.initial_scale = 0.1: expected an FP32 number; the nearest ones are 0.09999999403953552 and 0.10000000149011612
   $ for threshold in nan inf -0.5 x 1e999; do refused compare a b --threshold $threshold; done
   fp16lab: error: --threshold: 'nan': expected a finite number, 0 or more

@@ -165,35 +165,35 @@ lost: the run repeats it.
   > line $file; head -c -5 good > lines/$file; line $file; case $file in *csv) first=2;; *) first=1;; esac
   > sed ${first}d good > lines/$file; line $file; sed "${first}s/...\(.\)$/\1/" good > lines/$file
   > line $file; rm lines/$file; line $file; done
-  error: --resume: lines/steps.csv ends at step N, before its checkpoint of step N (restore them from a copy, or begin again with --force)
-  error: --resume: lines/steps.csv ends at step N, before its checkpoint of step N (restore them from a copy, or begin again with --force)
-  error: --resume: lines/steps.csv:two: step N follows step N (restore them from a copy, or begin again with --force)
-  error: --resume: lines/steps.csv:two: expected N columns, got N (restore them from a copy, or begin again with --force)
-  error: --resume: cannot read lines/steps.csv: No such file or directory (restore them from a copy, or begin again with --force)
-  error: --resume: lines/histograms.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or begin again with --force)
-  error: --resume: lines/histograms.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or begin again with --force)
-  error: --resume: lines/histograms.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or begin again with --force)
-  error: --resume: lines/histograms.jsonl:one: not valid JSON at byte N (restore them from a copy, or begin again with --force)
-  error: --resume: cannot read lines/histograms.jsonl: No such file or directory (restore them from a copy, or begin again with --force)
-  error: --resume: lines/overflows.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or begin again with --force)
-  error: --resume: lines/overflows.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or begin again with --force)
-  error: --resume: lines/overflows.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or begin again with --force)
-  error: --resume: lines/overflows.jsonl:one: not valid JSON at byte N (restore them from a copy, or begin again with --force)
-  error: --resume: cannot read lines/overflows.jsonl: No such file or directory (restore them from a copy, or begin again with --force)
-  error: --resume: lines/culprits.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or begin again with --force)
-  error: --resume: lines/culprits.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or begin again with --force)
-  error: --resume: lines/culprits.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or begin again with --force)
-  error: --resume: lines/culprits.jsonl:one: not valid JSON at byte N (restore them from a copy, or begin again with --force)
-  error: --resume: cannot read lines/culprits.jsonl: No such file or directory (restore them from a copy, or begin again with --force)
-  error: --resume: lines/evaluations.csv:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or begin again with --force)
-  error: --resume: lines/evaluations.csv:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or begin again with --force)
-  error: --resume: lines/evaluations.csv:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or begin again with --force)
-  error: --resume: lines/evaluations.csv: the rows up to step N are not those that had been written before the checkpoint (their SHA-N is another one) (restore them from a copy, or begin again with --force)
-  error: --resume: cannot read lines/evaluations.csv: No such file or directory (restore them from a copy, or begin again with --force)
+  error: --resume: lines/steps.csv ends at step N, before its checkpoint of step N (restore them from a copy, or start again with --force)
+  error: --resume: lines/steps.csv ends at step N, before its checkpoint of step N (restore them from a copy, or start again with --force)
+  error: --resume: lines/steps.csv:two: step N follows step N (restore them from a copy, or start again with --force)
+  error: --resume: lines/steps.csv:two: expected N columns, got N (restore them from a copy, or start again with --force)
+  error: --resume: cannot read lines/steps.csv: No such file or directory (restore them from a copy, or start again with --force)
+  error: --resume: lines/histograms.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or start again with --force)
+  error: --resume: lines/histograms.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or start again with --force)
+  error: --resume: lines/histograms.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or start again with --force)
+  error: --resume: lines/histograms.jsonl:one: not valid JSON at byte N (restore them from a copy, or start again with --force)
+  error: --resume: cannot read lines/histograms.jsonl: No such file or directory (restore them from a copy, or start again with --force)
+  error: --resume: lines/overflows.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or start again with --force)
+  error: --resume: lines/overflows.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or start again with --force)
+  error: --resume: lines/overflows.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or start again with --force)
+  error: --resume: lines/overflows.jsonl:one: not valid JSON at byte N (restore them from a copy, or start again with --force)
+  error: --resume: cannot read lines/overflows.jsonl: No such file or directory (restore them from a copy, or start again with --force)
+  error: --resume: lines/culprits.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or start again with --force)
+  error: --resume: lines/culprits.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or start again with --force)
+  error: --resume: lines/culprits.jsonl:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or start again with --force)
+  error: --resume: lines/culprits.jsonl:one: not valid JSON at byte N (restore them from a copy, or start again with --force)
+  error: --resume: cannot read lines/culprits.jsonl: No such file or directory (restore them from a copy, or start again with --force)
+  error: --resume: lines/evaluations.csv:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or start again with --force)
+  error: --resume: lines/evaluations.csv:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or start again with --force)
+  error: --resume: lines/evaluations.csv:N: N rows up to step N end here, but N had been written before the checkpoint (restore them from a copy, or start again with --force)
+  error: --resume: lines/evaluations.csv: the rows up to step N are not those that had been written before the checkpoint (their SHA-N is another one) (restore them from a copy, or start again with --force)
+  error: --resume: cannot read lines/evaluations.csv: No such file or directory (restore them from a copy, or start again with --force)
   $ cp lines/steps.csv good; sed -i \
   > '$s/\(.*\)0,\([^,]*,[^,]*\)$/\11,\2/; t; $s/\(.*\).,\([^,]*,[^,]*\)$/\10,\2/' lines/steps.csv
   > line steps.csv
-  error: --resume: lines/steps.csv:N: step N has the state_hash N, but its checkpoint has N (restore them from a copy, or begin again with --force)
+  error: --resume: lines/steps.csv:N: step N has the state_hash N, but its checkpoint has N (restore them from a copy, or start again with --force)
   $ cp lines/histograms.jsonl good; sed -i '$s/"counts":\[/&7,/' lines/histograms.jsonl
   > line histograms.jsonl | cut -d ' ' -f 1-3; cmp before lines/manifest.json
   error: --resume: lines/histograms.jsonl:N:
@@ -202,7 +202,7 @@ lost: the run repeats it.
   > begin whole6 train.steps=$((step + 4)) observe.explain_overflow=true; same whole6 lines
   > cmp lines/culprits.jsonl whole6/culprits.jsonl
   $ cp lines/histograms.jsonl good; head -c 4000 good > lines/histograms.jsonl; line histograms.jsonl
-  error: lines: this run has finished, but its records are damaged: histograms.jsonl has N rows, but the run wrote N; restore them from a copy, or begin again with --force
+  error: lines: this run has finished, but its records are damaged: histograms.jsonl has N rows, but the run wrote N; restore them from a copy, or start again with --force
   $ interrupted late train.evaluate_every=0; cp -r late late2; rm late/evaluations.csv
   > : > late2/evaluations.csv
   $ begin whole7 train.evaluate_every=0 train.steps=$((step + 4)); for run in late late2
@@ -245,7 +245,7 @@ user's stays.
   $ begin kept train.steps=9 checkpoint.keep=2; begin kept0 train.steps=9 checkpoint.keep=0
   > cp kept0/checkpoints/step-000006.safetensors kept/checkpoints
   $ sed -i 's/"finished"/"running"/' kept/manifest.json; failed train --resume -o kept --quiet
-  fp16lab: error: --resume: kept/manifest.json is not what the run wrote (it has another SHA-256); restore it from a copy, or begin again with --force
+  fp16lab: error: --resume: kept/manifest.json is not what the run wrote (it has another SHA-256); restore it from a copy, or start again with --force
   $ $python -c 'import json
   > m = json.load(open("kept/manifest.json")); del m["sha256"], m["rows"]["sha256"]
   > json.dump(m, open("kept/manifest.json", "w"), indent=2)'

@@ -5,7 +5,7 @@
   hopper, bf16 operands, f32 accumulator: a sum of 64 terms
   order     chain of 4 blocks of 16
   tree      [{0..15} {16..31} {32..47} {48..63}]
-  depth     4 sums on the longest way of a term, at most 17 numbers in a sum
+  depth     4 sums on the longest path of a term, at most 17 numbers in a sum
   calls     2545
   $ fp16lab reveal --model v100 -k 6 --long | tail -1
   calls     25
@@ -15,7 +15,7 @@
   $ fp16lab reveal --model zen5 --plan onednn -k 1200 | head -3
   avx512_bf16, bf16 operands, f32 accumulator, plan onednn: a sum of 1200 terms
   plan      onednn, an output of mm of 1024 x 1024: avx512_bf16: chains of 1024, added in order
-  order     restarts every 1024: 2 parts, the last of 176, each (ascending chain of 1024, of each pair the higher one first), their sums (one sum of 2)
+  order     restarts every 1024: 2 parts, the last of 176, each (ascending chain of 1024, the higher one of each pair first), their sums (one sum of 2)
   $ fp16lab reveal --model volta --plan split-k --parts 3 --partials f16 -k 24 --json | of_json 'x["short"]'
   "[[{0..3} {4..7}] [{8..11} {12..15}] [{16..19} {20..23}]]"
 

@@ -51,4 +51,4 @@ What is no run, or computes in FP32, is refused.
   fp16lab: error: nowhere: no such run folder
   $ small wide --set amp.level=O0 --set train.steps=1
   $ refused sensitivity wide
-  fp16lab: error: wide: amp.level is O0, which computes in FP32: there is no layer to ask about
+  fp16lab: error: wide: amp.level is O0, which computes in FP32: there is no layer to test

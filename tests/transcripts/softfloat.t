@@ -130,7 +130,7 @@ The error for a mistyped name has the right one.
   $ refused softfloat f16_add --tininess never
   fp16lab: error: softfloat: --tininess 'never': known are before, after
   $ refused softfloat f16_add --exakt
-  fp16lab: error: fp16lab softfloat: unknown option '--exakt'; did you mean '--exact'?
+  fp16lab: error: softfloat: unknown option '--exakt'; did you mean '--exact'?
 
 The list has what TestFloat has, for each format.
 

@@ -17,8 +17,8 @@ account.
   $ column state_hash plain/steps.csv > a; column state_hash explained/steps.csv | cmp - a
   > cmp plain/overflows.jsonl explained/overflows.jsonl
   $ sed -n '/culprit\|Advice\|in steps\|Next/p' told
-  step 1, backward, micro-batch 0: the backward of cast in loss gave loss.prediction (20, 10)[0, 2] = inf (f16) of finite operands, 66618.9 in FP32; |gradient| in [2.17e+04, 3.91e+05]. Advice: S = 2^19 makes every gradient of this step finite, S = 2^20 does not (checked: its backward passes were done again); for this tensor a loss scale lower by 3 binades (S = 2^24 -> 2^21) would do
-  step 4, backward, micro-batch 0: the backward of linear (matmul) in fc2 gave fc2.weight (10, 16)[1, 8] = -inf (f16) of finite operands, -68620.5 in FP32; |gradient| in [2.39e+03, 4.9e+04], |relu| in [0.0173, 2.02], 160 of 320 zero. Advice: S = 2^20 makes every gradient of this step finite, S = 2^21 does not (checked: its backward passes were done again); FP32 would have saved this tensor too: amp.excluded = ["fc2"] or amp.black = ["linear"]
+  step 1, backward, micro-batch 0: the backward of cast in loss gave loss.prediction (20, 10)[0, 2] = inf (f16) of finite operands, 66618.9 in FP32; |gradient| in [2.17e+04, 3.91e+05]. Advice: S = 2^19 makes every gradient of this step finite, S = 2^20 does not (checked: its backward passes were repeated); for this tensor a loss scale lower by 3 binades (S = 2^24 -> 2^21) would do
+  step 4, backward, micro-batch 0: the backward of linear (matmul) in fc2 gave fc2.weight (10, 16)[1, 8] = -inf (f16) of finite operands, -68620.5 in FP32; |gradient| in [2.39e+03, 4.9e+04], |relu| in [0.0173, 2.02], 160 of 320 zero. Advice: S = 2^20 makes every gradient of this step finite, S = 2^21 does not (checked: its backward passes were repeated); FP32 would have saved this tensor too: amp.excluded = ["fc2"] or amp.black = ["linear"]
   the same as in step 1 (the backward of cast in loss gave loss.prediction) in steps 2 to 3, at scales from 2^23 down to 2^22
   fp16lab: explained: Next: fp16lab report explained (figures and a page)
   $ for file in overflows culprits; do $python -c 'import json, sys

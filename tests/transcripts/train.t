@@ -12,7 +12,7 @@ much is not taken.
   $ fp16lab train -c small.toml -o run --seed 3 > summary 2> told; grep -v steps/s told
   data: normal, drawn from seed 3: 10 batches of 20 examples an epoch, 64 inputs, 10 classes
   precision: O1 of torch with f16
-  note: there is no loss scale (scaler.policy = none); who trains so mostly makes one: scaler.policy=torch
+  note: there is no loss scale (scaler.policy = none); training of this kind mostly uses one: scaler.policy=torch
   fp16lab: run: Nothing to fix: every loss and every gradient that was counted is finite, no step was skipped, and every tensor fits.
   fp16lab: run: Next: fp16lab report run (figures and a page)
   $ of_json '[x["state"], x["steps"], 14520 < x["peak_tensor_bytes"] < 1452000]' < summary
@@ -122,7 +122,7 @@ trouble it is. A scale that is on its way is no failure.
   $ ends falling scaler.policy=torch scaler.initial_scale=2^60 train.steps=5
   exit code 0
   state:finished
-  No step was taken: skipped 5 of 5 steps, still searching: 2^60 to 2^56 in 5 steps. More steps let it find its scale, and a lower scaler.initial_scale starts nearer to it. The gradient of fc2.bias was Inf or NaN in 5 steps; of 4 parameters with such gradients it is the nearest to the loss.
+  No step was taken: skipped 5 of 5 steps, still searching: 2^60 to 2^56 in 5 steps. Train for more steps, so that it finds its scale, or set a lower scaler.initial_scale to start nearer to it. The gradient of fc2.bias was Inf or NaN in 5 steps; of 4 parameters with such gradients it is the nearest to the loss.
   $ grep -o 'Next:.*' told
   Next: fp16lab train -c small.toml --set scaler.policy=torch --set 'scaler.initial_scale=2^60' --set train.steps=5 --explain-overflow -o falling-explained (names the first operation that gave an Inf or NaN, and the scale at which none does)
   $ ends well scaler.policy=fixed scaler.initial_scale=2^10 train.steps=5
@@ -210,7 +210,7 @@ It says that there is no loss scale where FP16 mostly has one, and warns once of
   [1]
   $ rounds="$(sets scaler.policy=torch scaler.backoff_factor=0.8 scaler.growth_interval=1 train.steps=2)"
   $ fp16lab train -c small.toml -o note --force $rounds 2>&1 | grep -o 'warning.*two'
-  warning: scaler.backoff_factor = 0.8 is no power of two: multiplying by S and by 1/S then rounds every gradient twice; scaler.power_of_two = "round_down" keeps the rule and uses the power of two
+  warning: scaler.backoff_factor = 0.8 is not a power of two: multiplying by S and by 1/S then rounds every gradient twice; scaler.power_of_two = "round_down" keeps the rule and uses the power of two
   $ for more in --quiet --set=scaler.power_of_two=any --set=scaler.power_of_two=round_down
   > do fp16lab train -c small.toml -o note --force $rounds $more 2>&1 | grep warning; done
   [1]
@@ -221,7 +221,7 @@ What cannot be had is refused.
   > 'scaler.policy=lost-mass train.graph=true backend.device=cuda' \
   > 'scaler.policy=torch scaler.rescue=2 train.graph=true backend.device=cuda'
   > do refused train -c small.toml -o new $(sets $sets); done
-  fp16lab: error: small.toml with --set: scaler.rescue = 1 with scaler.policy = "none": its scale never goes down, so that there is nothing to try; expected a dynamic policy, or 0
+  fp16lab: error: small.toml with --set: scaler.rescue = 1 with scaler.policy = "none": its scale never decreases, so there is nothing to try; expected a dynamic policy, or 0
   fp16lab: error: --set: scaler.rescue = -1: expected an integer, from 0 to 1000
   fp16lab: error: small.toml with --set: train.graph = true with scaler.policy = "lost-mass": it decides by the counts of every step, which the host sums, and a recorded step cannot wait for them; expected train.graph = false, or a policy that decides by overflows alone, such as torch
   fp16lab: error: small.toml with --set: train.graph = true with scaler.rescue = 2: whether a backward pass is done again is decided in the middle of a step, which a recorded one cannot wait for; one of the two must be off

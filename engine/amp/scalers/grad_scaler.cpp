@@ -268,10 +268,9 @@ void GradScaler::require_wide_gradients(const ScaledOptimizer& optimizer, std::s
 
 void GradScaler::require_unscaled(const ScaledOptimizer& optimizer, std::string_view call) const {
   if (options_.enabled && !options_.drop_overflow_update && policy_.initial.scale != 1.0) {
-    throw misuse(
-        Kind::scaled_gradients, call, optimizer,
-        "needs unscaled gradients, but with scaler.drop_overflow_update = false nobody unscales them before "
-        "the optimizer divides (optimizer.loss_scale). Leave it true to clip");
+    throw misuse(Kind::scaled_gradients, call, optimizer,
+                 "needs unscaled gradients, but with scaler.drop_overflow_update = false nothing unscales "
+                 "them before the optimizer divides (optimizer.loss_scale). Leave it true to clip");
   }
   const Stage now = stage(optimizer);
   if (now == Stage::unscaled) return;
@@ -288,7 +287,7 @@ void GradScaler::step(ScaledOptimizer& optimizer) {
   if (slot.stage == Stage::stepped)
     throw misuse(Kind::step_twice, call, optimizer, "the optimizer has already stepped; call update first");
   if (slot.stage != Stage::unscaled) unscale(optimizer, call);
-  if (checks() && options_.on_overflow == OnOverflow::zero)
+  if (steps_with_zeros())
     apply_with_zeros(optimizer);
   else
     optimizer.apply(step_);

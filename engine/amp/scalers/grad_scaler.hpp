@@ -159,6 +159,8 @@ class GradScaler {
   bool enabled() const { return options_.enabled; }
   /// Does unscale multiply and check at all? Not when disabled, nor with drop_overflow_update = false.
   bool checks() const { return options_.enabled && options_.drop_overflow_update; }
+  /// Does an optimizer take a step with zeros where gradients overflowed?
+  bool steps_with_zeros() const { return checks() && options_.on_overflow == OnOverflow::zero; }
   /// Does the policy decide by the counts of gradients?
   bool wants_statistics() const { return checks() && policy_.wants_statistics; }
   /// "disabled" for a disabled scaler: a checkpoint of one does not continue with the other.

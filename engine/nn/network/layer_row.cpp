@@ -58,8 +58,8 @@ class Placing {
         if (input >= 0) used[static_cast<std::size_t>(input)] = true;
     for (std::size_t i = 0; i + 1 < rows_.size(); ++i)
       if (!used[i])
-        refuse(rows_[i].row->where, "layer '" + rows_[i].path +
-                                        "': nothing takes its output; name it in the input of a later row");
+        refuse(rows_[i].row->where,
+               "layer '" + rows_[i].path + "': nothing uses its output; name it in the input of a later row");
     return std::move(rows_);
   }
 

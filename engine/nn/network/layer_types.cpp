@@ -99,12 +99,12 @@ Variable gelu_tanh(const Variable& x) { return ops::gelu(x, ops::GeluKind::tanh)
 LayerArgument init_argument() {
   return {.name = "init",
           .kind = Kind::initialization,
-          .help = "of the weights; without it model.init",
+          .help = "initial weights; default: model.init",
           .optional = true};
 }
 std::vector<LayerArgument> pool_arguments() {
   return {{.name = "kernel_size", .kind = Kind::counts, .help = "rows and columns"},
-          {.name = "stride", .kind = Kind::counts, .help = "without it kernel_size", .optional = true},
+          {.name = "stride", .kind = Kind::counts, .help = "default: kernel_size", .optional = true},
           {.name = "padding", .kind = Kind::sizes, .standard = 0, .help = "at most half of the kernel"}};
 }
 /// The arguments of both convolutions, and `more`.
@@ -114,8 +114,8 @@ std::vector<LayerArgument> filter_arguments(std::vector<LayerArgument> more) {
       {.name = "out_channels", .kind = Kind::count, .help = "filters"},
       {.name = "kernel_size", .kind = Kind::counts, .help = "rows and columns"},
       {.name = "stride", .kind = Kind::counts, .standard = one, .help = "vertical and horizontal"},
-      {.name = "padding", .kind = Kind::sizes, .standard = zero, .help = "of zeros, on each side"},
-      {.name = "dilation", .kind = Kind::counts, .standard = one, .help = "between the taps"},
+      {.name = "padding", .kind = Kind::sizes, .standard = zero, .help = "zeros on each side"},
+      {.name = "dilation", .kind = Kind::counts, .standard = one, .help = "distance of the taps"},
       {.name = "groups",
        .kind = Kind::count,
        .standard = one,
@@ -126,8 +126,9 @@ std::vector<LayerArgument> filter_arguments(std::vector<LayerArgument> more) {
   return all;
 }
 std::vector<LayerArgument> batch_norm_arguments() {
-  return {{.name = "eps", .kind = Kind::real, .standard = 1e-5, .help = "added to the variance"},
-          {.name = "momentum", .kind = Kind::real, .standard = 0.1, .help = "of the running statistics"}};
+  return {
+      {.name = "eps", .kind = Kind::real, .standard = 1e-5, .help = "added to the variance"},
+      {.name = "momentum", .kind = Kind::real, .standard = 0.1, .help = "rate of the running statistics"}};
 }
 
 std::vector<std::string> activation_names() {
@@ -149,8 +150,8 @@ std::vector<LayerType> make_types() {
        false,
        build_linear},
       {"mlp",
-       "linear layers fc1, fc2, ... with an activation between them; without a name they stand where it "
-       "stands",
+       "linear layers fc1, fc2, ... with an activation between them; without a name, they replace the row "
+       "itself",
        {{.name = "widths", .kind = Kind::list, .help = "out_features of each"},
         {.name = "activation",
          .kind = Kind::text,
@@ -195,7 +196,7 @@ std::vector<LayerType> make_types() {
       {"max_pool2d", "the maximum of each window", pool_arguments(), false, build_max_pool},
       {"avg_pool2d", "the mean of each window, padding counted", pool_arguments(), false, build_average_pool},
       {"adaptive_avg_pool2d",
-       "means of equal windows, as many as output_size says",
+       "means of equal windows, output_size of them",
        {{.name = "output_size", .kind = Kind::counts, .help = "rows and columns; divisors of the input's"}},
        false,
        build_adaptive_pool},
@@ -237,7 +238,7 @@ std::vector<LayerType> make_types() {
         {.name = "dropout",
          .kind = Kind::real,
          .standard = 0.0,
-         .help = "of the attention weights, in [0, 1)"},
+         .help = "probability of dropping an attention weight, in [0, 1)"},
         {.name = "init",
          .kind = Kind::initialization,
          .help = "deviation of the weights of q, k and v",
@@ -264,7 +265,7 @@ std::vector<LayerType> make_types() {
        {{.name = "approximate",
          .kind = Kind::text,
          .standard = "none",
-         .help = "of Phi",
+         .help = "approximation of Phi",
          .choices = {"none", "tanh"}}},
        false,
        [](const LayerPlace& p) {
@@ -291,7 +292,7 @@ std::vector<LayerType> make_types() {
        build_unflatten},
       {"identity", "x; under a name, its gradient is observed", {}, false, build_identity},
       {"add",
-       "the sum of its inputs; later ones may be (T, features) beside (N, T, features)",
+       "the sum of its inputs; later ones may be (T, features) with (N, T, features)",
        {},
        true,
        [](const LayerPlace& p) { return joined(p, ops::add); }},

@@ -62,7 +62,7 @@ BuiltLayer build_linear(const LayerPlace& place) {
                         divisor));
     outputs = given / divisor;
   }
-  require(outputs >= 1, "needs out_features, because the data do not say how many");
+  require(outputs >= 1, "needs out_features, because the data does not determine it");
   const RowInitialization init = init_of(place);
   Signal output = input;
   output.extents.back() = outputs;

@@ -316,8 +316,9 @@ void MpiCommunicator::wait(Exchange& exchange) {
     }
     if (now - begin > limit) {
       if (messages == nullptr)
-        fail(fmt::format("MPI_Allreduce did not return within {} s, and does not say who is missing",
-                         options_.time_limit));
+        fail(
+            fmt::format("MPI_Allreduce did not return within {} s, and does not report which rank is missing",
+                        options_.time_limit));
       const std::vector<int> silent = messages->missing(true);
       if (!silent.empty())
         fail(fmt::format("no message from {} within {} s", names_of(silent), options_.time_limit));
@@ -413,10 +414,10 @@ std::filesystem::path plugin_path(const Kind& kind) {
 const fp16lab_mpi_plugin& load(const Kind& kind) {
   const std::filesystem::path path = plugin_path(kind);
   if (path.empty())
-    throw CommunicatorUnavailable(fmt::format(
-        "{0} started this program, but there is no {1} beside it; install {2} (Debian), configure "
-        "with -DFP16LAB_MPI=ON and build again",
-        kind.title, kind.file, kind.package));
+    throw CommunicatorUnavailable(
+        fmt::format("{0} started this program, but there is no {1} next to it; install {2} (Debian), "
+                    "configure with -DFP16LAB_MPI=ON and build again",
+                    kind.title, kind.file, kind.package));
   // Global: components of Open MPI look for its symbols in the process. It stays for as long as the process.
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr)

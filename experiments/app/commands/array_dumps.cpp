@@ -68,7 +68,7 @@ void plan_file(const ArrayFile& file, std::size_t index, bool several_files, con
     any = true;
     if (!taken) continue;
     if (engine::amp::matches_any(no_gradients, array.name) && !selection.includes(array.name)) {
-      plan.skipped.push_back({file.path(), array.name, "no gradient, as the dump says", true});
+      plan.skipped.push_back({file.path(), array.name, "not a gradient, according to the dump", true});
       continue;
     }
     std::string label = label_of(file, array, several_files);
@@ -128,11 +128,10 @@ CountedDumps count_dumps(std::span<const std::filesystem::path> files, const Dum
                              [&](const Plan::Entry& entry) { return entry.taken_as == format; }))
       throw CommandError(
           ExitCode::usage,
-          fmt::format("--as {}: no array of {}-byte elements without a floating-point type is asked for",
+          fmt::format("--as {}: there is no array of {}-byte elements without a floating-point type",
                       name_of(format), size_of(format)));
   if (plan.entries.empty())
-    throw CommandError(ExitCode::usage,
-                       "nothing is left to count: --include names tensors, --exclude leaves some out");
+    throw CommandError(ExitCode::usage, "nothing is left to count after --include and --exclude");
   for (const Plan::Entry& entry : plan.entries) scales.insert(entry.recorded_scale);
   const auto bins = analysis::value_bins(question.ranges, std::vector<double>(scales.begin(), scales.end()),
                                          question.scale);

@@ -90,9 +90,9 @@ void add_histogram_notes(const analysis::HistogramsComparison& histograms, const
   none('B', b, histograms.rows_b);
   if (histograms.rows_a == 0 || histograms.rows_b == 0) return;
   if (histograms.unmatched_rows > 0)
-    notes.push_back(
-        fmt::format("{} histograms of tensors that both runs have are of steps that only one has recorded",
-                    histograms.unmatched_rows));
+    notes.push_back(fmt::format(
+        "{} histograms have no counterpart: only one of the runs recorded that tensor in that step",
+        histograms.unmatched_rows));
   const auto only = [&](char which, const std::vector<std::string>& names) {
     if (names.empty()) return;
     std::string list;
@@ -130,14 +130,15 @@ analysis::RunComparison compare(const CompareCommand& command) {
   add_notes('B', b, result.notes);
   add_histogram_notes(result.histograms, a, b, result.notes);
   if (!result.evaluations.last.empty() && !result.evaluations.equal)
-    result.notes.push_back(fmt::format(
-        "the last evaluations are one pair, which cannot tell what matters: {} seeds or more can, beside "
-        "FP32's twin (fp16lab sweep --twin)",
-        analysis::fewest_pairs));
+    result.notes.push_back(
+        fmt::format("the last evaluations are a single pair, too few for a verdict: that takes {} seeds or "
+                    "more, and FP32's twin (fp16lab sweep --twin)",
+                    analysis::fewest_pairs));
   for (const analysis::SettingDifference& setting : result.settings)
     if (setting.key == "train.seed" && !result.equal())
       result.notes.push_back(
-          "train.seed differs: other initial weights and batches part the runs by themselves");
+          "train.seed differs: the runs diverge for that reason alone, since initial weights and batches "
+          "differ");
   if (const auto builds_a = builds_of(a.manifest), builds_b = builds_of(b.manifest); builds_a != builds_b)
     result.notes.push_back(fmt::format("the runs were made by different builds: A by {}, B by {}",
                                        fmt::join(builds_a, ", "), fmt::join(builds_b, ", ")));
@@ -195,14 +196,12 @@ bool are_dumps(const CompareCommand& command) {
   bool dumps = command.tensors;
   for (const std::filesystem::path& path : {command.a, command.b}) {
     if (!is_there(path))
-      throw CommandError(ExitCode::usage, fmt::format("{}: no such run folder, or dump", path.string()));
+      throw CommandError(ExitCode::usage, fmt::format("{}: no such run folder or dump", path.string()));
     if (is_run_folder(path)) continue;
     if (is_folder(path) && analysis::array_files_in(path).empty())
-      throw CommandError(
-          ExitCode::usage,
-          fmt::format("{}: not a run folder (no manifest.json), and no folder of dumps (no .npy, "
-                      ".npz or .safetensors file)",
-                      path.string()));
+      throw CommandError(ExitCode::usage, fmt::format("{}: neither a run folder (no manifest.json) nor a "
+                                                      "folder of dumps (no .npy, .npz or .safetensors file)",
+                                                      path.string()));
     dumps = true;
   }
   return dumps;
@@ -213,7 +212,7 @@ ExitCode run_compare(const CompareCommand& command) {
   if (command.asks_dumps())
     throw CommandError(ExitCode::usage,
                        "--all, --as, --include, --exclude, --scale-a and --scale-b are for dumps; --tensors "
-                       "compares the weights and checkpoints of run folders as such");
+                       "compares the weights and checkpoints of run folders as dumps");
   return tell(command, compare(command), 20);
 }
 
@@ -223,14 +222,13 @@ Command compare_command() {
   return {
       .name = "compare",
       .description =
-          "Two runs, step by step, or two dumps, tensor by tensor: of runs, are they the same bits, which\n"
-          "settings differ, at which step do their states part, how fast does the difference of the losses\n"
-          "grow, how far apart are the gradients' distributions, and what do the last evaluations say? Of\n"
-          "dumps (.npy, .npz, .safetensors, folders of them), which tensor differs first, by how many ulps "
-          "of\n"
-          "the narrower format, and is it what a cast alone makes? A table on stdout; -o DIR adds\n"
-          "compare.json, compare.csv and, of runs, a figure. What differs is no error; with --strict it is\n"
-          "one, exit code 5.",
+          "Compare two runs or two dumps: runs step by step, dumps tensor by tensor. For runs: are their "
+          "bits the same, which\nsettings differ, at which step do their states diverge, how fast does the "
+          "difference of the losses\ngrow, how far apart are the gradients' distributions, and what do the "
+          "last evaluations say? For\ndumps (.npy, .npz, .safetensors, folders of them): which tensor "
+          "differs first, by how many ulps of\nthe narrower format, and does a cast alone explain it? Prints "
+          "a table; -o DIR adds\ncompare.json, compare.csv and, for runs, a figure. A difference is not an "
+          "error, unless --strict\nmakes it one, with exit code 5.",
       .examples =
           "  fp16lab compare results/fp32 results/fp16\n"
           "  fp16lab compare results/emulated results/device --strict --quiet\n"
@@ -238,7 +236,7 @@ Command compare_command() {
           "  fp16lab compare fp32.safetensors fp16.safetensors --scale-b 2^16     gradients, a loss scale "
           "taken out\n"
           "  fp16lab compare results/fp32 results/fp16 --tensors                  weights and checkpoints",
-      .uses = {.out = "Folder for the comparison as JSON and CSV, and of runs a figure"},
+      .uses = {.out = "Folder for the comparison as JSON and CSV, and a figure for runs"},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<CompareCommand>();
         for (const auto& [name, path] : {std::pair{"A", &command->a}, {"B", &command->b}})
@@ -248,42 +246,42 @@ Command compare_command() {
               .offers(offer_runs({".npy", ".npz", ".safetensors"}));
         options
             .add("--threshold", command->threshold,
-                 "Relative difference of a step's loss, grad_norm, loss_scale or lr, and relative L2 of a "
-                 "tensor,\nfrom which it is counted as large (default: 0.01)")
+                 "From which relative difference of a step's loss, grad_norm, loss_scale or lr, or relative "
+                 "L2 of a\ntensor, it is counted as large (default: 0.01)")
             .type("X")
             .not_negative();
-        options.flag(
-            "--strict", command->strict,
-            "Exit code 5 if anything that either run recorded has another bit in the other, or is missing");
+        options.flag("--strict", command->strict,
+                     "Exit with code 5 if anything that one run recorded differs by a bit in the other, or "
+                     "is missing");
         options.flag("--tensors", command->tensors,
-                     "Of run folders: the numbers of their weights and checkpoints, as dumps");
+                     "(run folders only) Compare their weights and checkpoints, as dumps");
         for (const auto& [name, scale] :
              {std::pair{"--scale-a", &command->scale_a}, {"--scale-b", &command->scale_b}})
           options
               .add(name, *scale,
-                   "Of dumps: loss scale that the values carry, 2^K or a number, to be taken out (default: "
-                   "what "
-                   "a dump\nof ours says, else 1)")
+                   "(dumps only) Loss scale to divide the values by, 2^K or a number (default: the one that "
+                   "a dump of\nfp16lab names, else 1)")
               .type("SCALE");
         options
             .add("--as", command->as,
-                 "Of dumps: what arrays of bytes or words are, which have no floating-point type: f16, bf16, "
-                 "e4m3 "
-                 "or e5m2")
+                 "(dumps only) Type of arrays of bytes or words, which have no floating-point type: f16, "
+                 "bf16, e4m3 or e5m2")
             .type("NAME,...")
             .repeatable()
             .offers(offer_names(dtype_names<is_file_low_precision>));
         options
             .add("--include", command->include,
-                 "Of dumps: only tensors of this name; '*' and '?' match, \"fc1\" is all inside fc1 "
-                 "(repeatable)")
+                 "(dumps only) Only tensors with this name; '*' and '?' are wildcards, \"fc1\" is all inside "
+                 "fc1 (repeatable)")
             .type("PATTERN")
             .repeatable();
-        options.add("--exclude", command->exclude, "Of dumps: not tensors of this name (repeatable)")
+        options
+            .add("--exclude", command->exclude, "(dumps only) Leave out tensors with this name (repeatable)")
             .type("PATTERN")
             .repeatable();
-        options.flag("--all", command->all, "Of dumps: every tensor that differs (default: the first 30)");
-        options.flag("--json", command->json, "JSON instead of a table");
+        options.flag("--all", command->all,
+                     "(dumps only) List every tensor that differs (default: the first 30)");
+        options.flag("--json", command->json, "Print JSON instead of a table");
         return [command](const CommonOptions& common) {
           command->common = common;
           return run_compare(*command);

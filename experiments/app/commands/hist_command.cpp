@@ -169,11 +169,10 @@ DumpSteps steps_of(const CountedDumps& dumps) {
                        return tensors[unit] == tensors[units.front()];
                      });
   if (!agree)
-    return {
-        .arrays = {},
-        .told = fmt::format("{} files whose tensors differ: taken as parts of one whole (--separate reports "
-                            "them one by one).",
-                            files.size())};
+    return {.arrays = {},
+            .told = fmt::format("{} files with different tensors: taken as parts of one set (--separate "
+                                "reports them one by one).",
+                                files.size())};
   const std::optional<std::vector<std::uint64_t>> numbers = numbers_of(units);
   std::map<std::string, std::uint64_t> steps;
   for (std::size_t i = 0; i < units.size(); ++i) steps[units[i]] = numbers ? (*numbers)[i] : i + 1;
@@ -190,7 +189,8 @@ DumpSteps steps_of(const CountedDumps& dumps) {
       tensors[units.front()].size() == 1 ? std::string("tensor")
                                          : fmt::format("{} tensors", tensors[units.front()].size()),
       step_names(ascending),
-      numbers ? "by the numbers in their names" : "in the order given, since no number tells them apart",
+      numbers ? "by the numbers in their names"
+              : "in the order given, since no number in their names distinguishes them",
       folders ? "their files" : "them");
   return result;
 }
@@ -250,10 +250,10 @@ void note_zeros(const CountedDumps& dumps) {
     worst = &array;
   }
   if (worst == nullptr) return;
-  say("note: {}: {:.3g} % of its values are zeros, which its own type, {}, may have made; no scale brings "
-      "them back{}",
+  say("note: {}: {:.3g} % of its values are zeros, which rounding to its own type, {}, may have caused; no "
+      "scale restores them{}",
       worst->label, 100 * most, title_of(*worst->info.type),
-      others > 0 ? fmt::format(" (so have {})", counted(others, "other array")) : "");
+      others > 0 ? fmt::format(" (likewise {})", counted(others, "other array")) : "");
 }
 
 void print_notes(const CountedDumps& dumps) {
@@ -268,7 +268,7 @@ void print_notes(const CountedDumps& dumps) {
   }
   if (skipped > shown_at_most) say("note: {} more are skipped", skipped - shown_at_most);
   if (no_gradients > 0)
-    say("note: {} tensors are left out: the dump says that they are no gradients (--include counts them)",
+    say("note: {} tensors are left out: according to the dump they are not gradients (--include counts them)",
         no_gradients);
   note_zeros(dumps);
   std::uint64_t below = 0, above = 0;
@@ -286,8 +286,7 @@ std::string next_of(const HistCommand& command, std::span<const std::filesystem:
                     const HistQuestion& question, const analysis::SuggestedScale& suggestion,
                     const analysis::Finding* worst) {
   if (worst != nullptr && worst->trouble == analysis::Trouble::non_finite)
-    return std::string(analysis::explained_in_pytorch) +
-           " (of a training in PyTorch; docs/nan.md has the others)";
+    return std::string(analysis::explained_in_pytorch) + " (for PyTorch; docs/nan.md has the others)";
   std::vector<std::string> words{"fp16lab", "hist"};
   if (command.separate)
     for (const std::filesystem::path& file : files) words.push_back(file.string());
@@ -305,7 +304,7 @@ std::string next_of(const HistCommand& command, std::span<const std::filesystem:
   if (suggestion.suggested && !suggestion.fits() && !first.empty() && first != suggestion.asks_most) {
     if (!command.scale.empty()) add("--scale", {command.scale});
     add("--exclude", {first});
-    return shell_line(words) + " (what the others ask for)";
+    return shell_line(words) + " (what the other tensors need)";
   }
   if (worst != nullptr && suggestion.suggested && question.scale != std::scalbn(1.0, *suggestion.suggested)) {
     add("--scale", {fmt::format("2^{}", *suggestion.suggested)});
@@ -331,7 +330,7 @@ void show_dumps(const HistCommand& command, std::span<const std::filesystem::pat
       if (size_of(asked.as[i]) == size_of(asked.as[j]))
         throw CommandError(
             ExitCode::usage,
-            fmt::format("--as {},{}: both have {}; give one, and --include the arrays that it is",
+            fmt::format("--as {},{}: both have {}; give one of them, and --include the arrays of that type",
                         name_of(asked.as[i]), name_of(asked.as[j]), counted(size_of(asked.as[i]), "byte")));
   const CountedDumps dumps = count_dumps(files, asked, selection, command.common.threads);
   const DumpSteps steps = steps_of(dumps);
@@ -369,23 +368,25 @@ ExitCode run_hist(const HistCommand& command) {
     else
       throw CommandError(
           ExitCode::usage,
-          fmt::format("{}: a folder without a manifest.json, so no run folder; for the dumps in it, '{}'",
+          fmt::format("{}: not a run folder, since it has no manifest.json; for the dumps in it, give '{}'",
                       input.string(), (input / "*.npz").string()));
   }
   if (command.step && runs.empty())
     throw CommandError(ExitCode::usage, fmt::format("--step {}: only run folders have steps", *command.step));
   if (!command.recorded_scale.empty() && files.empty())
-    throw CommandError(ExitCode::usage, "--recorded-scale: run folders know the scale of their gradients");
+    throw CommandError(ExitCode::usage,
+                       "--recorded-scale is for dumps: run folders record the scale of their gradients");
   if (command.observed != Observed::gradients && runs.empty())
     throw CommandError(
         ExitCode::usage,
-        fmt::format("--tensors {}: only run folders say what their tensors are", command.tensors));
+        fmt::format("--tensors {}: only run folders record what their tensors are", command.tensors));
   if (!command.as.empty() && files.empty())
-    throw CommandError(ExitCode::usage, "--as: run folders know what their tensors are; it is for dumps");
+    throw CommandError(ExitCode::usage, "--as is for dumps: run folders record what their tensors are");
   if (command.separate && files.empty())
-    throw CommandError(ExitCode::usage, "--separate: run folders are told one by one; it is for dumps");
+    throw CommandError(ExitCode::usage,
+                       "--separate is for dumps: run folders are always reported one by one");
   if (command.exact_mass && files.empty())
-    throw CommandError(ExitCode::usage, "--exact-mass: run folders hold counts, not values; give it dumps");
+    throw CommandError(ExitCode::usage, "--exact-mass is for dumps: run folders hold counts, not values");
   for (const std::filesystem::path& run : runs) {
     NameSelection selection(command.include, command.exclude);
     show_run(command, run, selection);
@@ -408,18 +409,15 @@ Command hist_command() {
   return {
       .name = "hist",
       .description =
-          "Where gradients sit in FP16, or other formats, at any loss scale: those of run folders, or your "
-          "own\n"
-          "dumps (.npy, .npz, .safetensors; f2 f4 f8 and F16 BF16 F32 F64 F8_E4M3 F8_E5M2), per tensor and\n"
-          "together. Dumps are counted value by value, exactly; run folders hold histograms, and say bounds "
-          "where\n"
-          "they leave something open. What is no gradient in a file of train --dump-gradients is left out.\n"
-          "First what is wrong, then the tensors with which most is, then which scales fit; --all lists "
-          "every\n"
-          "tensor. Several dumps with the same tensors are steps, by the number in their names.\n"
-          "A layer's \".input\" is the gradient of what it reads, \"loss.prediction\" that of what the "
-          "network gives.\n"
-          "One table or JSON document a run, one for all dumps; -o DIR draws the figures.",
+          "Show where gradients fall in FP16 or other formats: at any loss scale, those of run folders, or "
+          "of your own\ndumps (.npy, .npz, .safetensors; f2 f4 f8 and F16 BF16 F32 F64 F8_E4M3 F8_E5M2), per "
+          "tensor and\ntogether. Dumps are counted exactly, value by value; run folders hold histograms, "
+          "which give bounds where\nthe exact number is unknown. Tensors in a file of train --dump-gradients "
+          "that are not gradients are left out.\nThe output shows what is wrong, then the worst tensors, "
+          "then which scales fit; --all lists every\ntensor. Several dumps with the same tensors are steps, "
+          "ordered by the number in their names.\nA layer's \".input\" is the gradient of its input, "
+          "\"loss.prediction\" that of the network's output.\nPrints one table or JSON document per run, one "
+          "for all dumps; -o DIR draws the figures.",
       .examples =
           "  fp16lab hist results/classifier --scale 2^15\n"
           "  fp16lab hist results/classifier --step 100 --json\n"
@@ -436,28 +434,29 @@ Command hist_command() {
             .offers(offer_runs({".npy", ".npz", ".safetensors"}));
         options
             .add("--format", command->formats,
-                 fmt::format(
-                     "Format to judge in: {}, or several (default: in which a run stored\nits gradients, "
-                     "f16 for dumps)",
-                     fmt::join(dtype_names<is_file_low_precision>, ", ")))
+                 fmt::format("Format to judge by: {}, or several (default: the one in which a run\nstored "
+                             "its gradients, f16 for dumps)",
+                             fmt::join(dtype_names<is_file_low_precision>, ", ")))
             .type("NAME,...")
             .repeatable()
             .offers(offer_names(dtype_names<is_file_low_precision>));
         options
             .add("--include", command->include,
-                 "Only tensors of this name; '*' and '?' match, \"fc1\" is all inside fc1 (repeatable)")
+                 "Only tensors with this name; '*' and '?' are wildcards, \"fc1\" is all inside fc1 "
+                 "(repeatable)")
             .type("PATTERN")
             .repeatable();
-        options.add("--exclude", command->exclude, "Not tensors of this name (repeatable)")
+        options.add("--exclude", command->exclude, "Leave out tensors with this name (repeatable)")
             .type("PATTERN")
             .repeatable();
         options
             .add("--recorded-scale", command->recorded_scale,
-                 "Loss scale that the values of the dumps carry (default: what a dump of ours says, else 1)")
+                 "Loss scale of the values in the dumps (default: the one that a dump of fp16lab names, else "
+                 "1)")
             .type("SCALE");
         options
             .add("--as", command->as,
-                 "What arrays of bytes or words in dumps are, which have no floating-point type:\nf16, bf16, "
+                 "Type of arrays of bytes or words in dumps, which have no floating-point type:\nf16, bf16, "
                  "e4m3 or e5m2")
             .type("NAME,...")
             .repeatable()
@@ -467,17 +466,19 @@ Command hist_command() {
             .type("SCALE");
         options
             .add("--tensors", command->tensors,
-                 "Of run folders: what to show of all that observe.tensors recorded (default: gradients)")
+                 "(run folders only) Which of the tensors of observe.tensors to show (default: gradients)")
             .one_of({"gradients", "activations", "weights", "updates", "optimizer_state"})
             .type("KIND");
         options.add("--step", command->step, "Recorded step (default: the last one)").type("N").at_least(0);
-        options.flag("--exact-mass", command->exact_mass,
-                     "Of dumps: also L1, L2 and what is lost and overflows, exactly (--json: every zone)");
+        options.flag(
+            "--exact-mass", command->exact_mass,
+            "(dumps only) Also L1, L2, and exactly how much is lost and overflows (--json: every zone)");
         options.flag("--all", command->all,
-                     "Every tensor in full tables, by count and by magnitude, and every recorded cast");
-        options.flag("--separate", command->separate,
-                     "Every dump by itself (default: files with the same tensors are steps of one run)");
-        options.flag("--json", command->json, "JSON, of every tensor");
+                     "Show every tensor in full tables, by count and by magnitude, and every recorded cast");
+        options.flag(
+            "--separate", command->separate,
+            "Report every dump by itself (default: files with the same tensors are steps of one run)");
+        options.flag("--json", command->json, "Print JSON with every tensor");
         return [command](const CommonOptions& common) {
           command->common = common;
           command->observed = *enumerator_called<Observed>(command->tensors);

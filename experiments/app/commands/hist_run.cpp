@@ -124,8 +124,8 @@ std::string stored_sentence(const AllSteps& all, bool selected) {
                     stored.bad.size() > named ? fmt::format(" and {} more", stored.bad.size() - named) : "");
   }
   return text +
-         ". PyTorch rounds inside of its operations, where no cast can be seen: what became zero there is "
-         "among the zeros, what overflowed among the Infs.\n";
+         ". PyTorch rounds inside its operations, where casts cannot be observed: values that became zero "
+         "there are counted as zeros, overflows as Inf.\n";
 }
 
 Json pooled_json(const AllSteps& all) {
@@ -303,8 +303,7 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
     if (command.draws()) tensors.drawn.push_back({row.tensor, row.before, row.loss_scale});
   }
   if (tensors.empty())
-    throw CommandError(ExitCode::usage,
-                       "nothing is left to show: --include names tensors, --exclude leaves some out");
+    throw CommandError(ExitCode::usage, "nothing is left to show after --include and --exclude");
   const HistQuestion question{
       .formats = parse_formats("--format", command.formats).value_or(std::vector<DType>{stored_format(rows)}),
       .scale = command.scale.empty() ? tensors.common_scale() : parse_scale("--scale", command.scale)};
@@ -329,14 +328,14 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
   const bool selected = !command.include.empty() || !command.exclude.empty();
   HistAnswer answer;
   if (std::optional<analysis::Account> account = account_told(run)) {
-    if (selected) answer.before = "This is of the whole run and all tensors:\n";
+    if (selected) answer.before = "For the whole run and all tensors:\n";
     answer.accounts.push_back(std::move(*account));
     answer.next = answer.accounts.front().next;
   } else {  // of the step that is shown
     answer.accounts.push_back(analysis::account_of(tensors.report, question.formats.front(), question.scale));
     answer.next = shell_line({"fp16lab", "hist", run.string(), "--all"}) + " (every tensor of the step)";
   }
-  if (replay) answer.after = sentence(*replay) + (selected ? " This is of all tensors.\n" : "\n");
+  if (replay) answer.after = sentence(*replay) + (selected ? " This covers all tensors.\n" : "\n");
   show(command, tensors, subject, question, suggestions, answer, additions);
 }
 

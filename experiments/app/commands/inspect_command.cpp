@@ -170,55 +170,55 @@ std::string format_titles() {
 }  // namespace
 
 Command inspect_command() {
-  return {
-      .name = "inspect",
-      .description =
-          "One value in every format: bits, number, error, ties and exception flags (tininess after "
-          "rounding);\nof one format, or with --long, fields and formula, exact decimal, ulp, neighbours. "
-          "--long has every\nrounding mode, and how likely stochastic rounding goes up. Numbers have the "
-          "fewest digits that read back.",
-      .examples =
-          "  fp16lab inspect 0.00006666666 2^-25 65519.99\n"
-          "  fp16lab inspect f16:0x045e -inf --format FP16 --format 6,10 --rounding upward --json",
-      .uses = {},
-      .declare = [](Options& options) -> Command::Run {
-        auto command = std::make_shared<InspectCommand>();
-        options.add("VALUE", command->values,
-                    "Decimal, hexadecimal float (0x1.8p-3), power of two (2^-24), inf, nan, or bits: " +
-                        bit_prefixes() + "or a format of your own, 6,10:0x1234");
-        options
-            .add("--format", command->formats,
-                 "Only this format (repeatable): " + format_titles() +
-                     "or your own as "
-                     "EXPONENT_BITS,PRECISION (FP16 is 5,11); ',numbers' after it makes the top binade "
-                     "numbers "
-                     "and its last code the only NaN (E4M3 is 4,4,numbers)")
-            .type("FORMAT")
-            .repeatable()
-            .offers({.words = [] {
-              std::vector<std::string> names;
-              for (const analysis::NamedFormat& named : analysis::named_formats())
-                names.push_back(named.name);
-              return names;
-            }});
-        options
-            .add("--rounding", command->roundings,
-                 fmt::format("Only this rounding (repeatable): {}",
-                             fmt::join(analysis::rounding_names(), ", ")))
-            .type("MODE")
-            .repeatable()
-            .offers(offer_words(analysis::rounding_names()));
-        options.flag("--long", command->whole,
-                     "Of every format fields, formula, ulp, neighbours, and every rounding");
-        options.flag("--edges", command->edges,
-                     "Instead of a value: what happens at every edge of FP16 rounding (ties, overflow, "
-                     "underflow, NaN, ...), question and answer a line");
-        options.flag("--json", command->json, "JSON instead of text, all of it");
-        return [command](const CommonOptions& common) {
-          command->common = common;
-          return run_inspect(*command);
-        };
-      }};
+  return {.name = "inspect",
+          .description =
+              "Show a value in every format: bits, number, error, ties and exception flags (tininess after "
+              "rounding);\nfor one format, or with --long, also fields and formula, exact decimal, ulp and "
+              "neighbours. --long adds every\nrounding mode, and how likely stochastic rounding goes up. "
+              "Numbers have the fewest digits that identify them.",
+          .examples =
+              "  fp16lab inspect 0.00006666666 2^-25 65519.99\n"
+              "  fp16lab inspect f16:0x045e -inf --format FP16 --format 6,10 --rounding upward --json",
+          .uses = {},
+          .declare = [](Options& options) -> Command::Run {
+            auto command = std::make_shared<InspectCommand>();
+            options.add("VALUE", command->values,
+                        "Decimal, hexadecimal float (0x1.8p-3), power of two (2^-24), inf, nan, or bits: " +
+                            bit_prefixes() + "or a format of your own, 6,10:0x1234");
+            options
+                .add("--format", command->formats,
+                     "Only this format (repeatable): " + format_titles() +
+                         "or your own as "
+                         "EXPONENT_BITS,PRECISION (FP16 is 5,11); ',numbers' after it makes the top binade "
+                         "numbers "
+                         "and its last code the only NaN (E4M3 is 4,4,numbers)")
+                .type("FORMAT")
+                .repeatable()
+                .offers({.words = [] {
+                  std::vector<std::string> names;
+                  for (const analysis::NamedFormat& named : analysis::named_formats())
+                    names.push_back(named.name);
+                  return names;
+                }});
+            options
+                .add("--rounding", command->roundings,
+                     "Only this rounding (repeatable): nearest_even, toward_zero, upward, downward, "
+                     "nearest_away, stochastic")
+                .type("MODE")
+                .repeatable()
+                .offers(offer_words(
+                    {"nearest_even", "toward_zero", "upward", "downward", "nearest_away", "stochastic"}));
+            options.flag("--long", command->whole,
+                         "Show fields, formula, ulp, neighbours and every rounding of every format");
+            options.flag("--edges", command->edges,
+                         "Instead of a value, show what happens at every edge of FP16 rounding (ties, "
+                         "overflow, underflow, NaN, ...), one question and answer a line");
+            options.flag("--json", command->json, "Print JSON instead of text, in full");
+            return [command](const CommonOptions& common) {
+              command->common = common;
+              return run_inspect(*command);
+            };
+          }};
 }
 
 }  // namespace fp16lab::experiments

@@ -392,21 +392,19 @@ struct Section {
 constexpr Section sections[] = {
     {"layers", "types of [[model.layer]], and their arguments",
      [] { return rows_of(engine::nn::layer_types(), layer_json); }, "name description", nullptr,
-     "Every row may have name, input (an earlier row or block, or a list of them; \"input\": the network's, "
-     "or "
-     "the block's), to_float (f32, f16, bf16) and frozen as well. A block has name, layer (its rows), repeat "
-     "(copies one after the other; {} in its name is their number, from first = 0), and input."},
-    {"configs", "what -c takes by name", [] { return rows_of(shipped_configs(), config_json); },
-     "name command description"},
+     "Every row may also have name, input (an earlier row or block, or a list of them; \"input\" is that of "
+     "the network or of the block), to_float (f32, f16, bf16) and frozen. A block has name, layer (its "
+     "rows), repeat (consecutive copies; {} in its name is their number, from first = 0) and input."},
+    {"configs", "configurations that -c finds by name",
+     [] { return rows_of(shipped_configs(), config_json); }, "name command description"},
     {"datasets", "data.name", [] { return rows_of(engine::data::known_datasets(), dataset_json); },
      "name data description"},
     {"policies", "scaler.policy: loss-scale policies, at their defaults",
      [] { return rows_of(engine::amp::scale_policies(), policy_json); }, "", print_policies},
     {"dialects", "amp.dialect and amp.level: frameworks' mixed precision",
      [] { return rows_of(every<engine::amp::Dialect>, dialect_json); }, "", print_dialects,
-     "What amp.level means by amp.dialect. Scaler: the framework's own; where the level brings it, "
-     "scaler.policy "
-     "= \"auto\" is it. Ops of each list with --json."},
+     "What amp.level means in each amp.dialect. Scaler: the framework's own; scaler.policy = \"auto\" uses "
+     "it where the level includes it. --json shows the ops of each list."},
     {"formats", "floating-point formats", [] { return rows_of(analysis::named_formats(), format_json); },
      "name=name bits=as width=bits exponent_bits=exp precision=prec max_finite=largest "
      "min_normal=least_normal "
@@ -422,8 +420,8 @@ constexpr Section sections[] = {
      "a "
      "public test suite; model, as published. Open, with options in fp16lab mma: subnormal_accumulator and "
      "underflow_zero."},
-    {"plans", "what a library's call makes of instructions",
-     [] { return rows_of(library_plans(), plan_json); }, "name rule"},
+    {"plans", "how a library's call uses instructions", [] { return rows_of(library_plans(), plan_json); },
+     "name rule"},
     {"config_keys", "keys of configurations and of --set",
      [] { return rows_of(config_keys(), config_key_json); }, "", print_keys},
     {"sweep_keys", "keys of a sweep file: [[workload]] and [[variant]]",
@@ -510,9 +508,8 @@ Json chosen(const Json& all, std::vector<std::string> words, std::string& patter
     for (const std::string& section : words)
       for (const Json& row : all.at(section)) names.push_back(name_in_list(row));
     names.insert(names.end(), known.begin(), known.end());
-    throw CommandError(ExitCode::usage,
-                       fmt::format("list {}: nothing there is like '{}'{}", fmt::join(words, " "), pattern,
-                                   did_you_mean(pattern, names)));
+    throw CommandError(ExitCode::usage, fmt::format("list {}: no entry matches '{}'{}", fmt::join(words, " "),
+                                                    pattern, did_you_mean(pattern, names)));
   }
   return json;
 }
@@ -529,8 +526,9 @@ ExitCode run_list(const std::vector<std::string>& words, bool as_json) {
   } else {
     for (const Section& section : sections)
       fmt::print("  {:<15} {:>4}  {}\n", section.name, all.at(section.name).size(), section.what);
-    print_text("fp16lab list SECTION shows one; with a PATTERN after it, all about what is like that.",
-               screen_columns(), 0);
+    print_text(
+        "fp16lab list SECTION shows a section; a PATTERN after it selects entries and shows them in full.",
+        screen_columns(), 0);
   }
   return ExitCode::ok;
 }
@@ -605,9 +603,9 @@ Command list_command() {
   };
   return {.name = "list",
           .description =
-              "What there is to choose from: layers, configurations, data sets, policies, dialects, formats, "
-              "tensor cores, keys, what frameworks call them, and the files of run folders. A section is one "
-              "screen; with a pattern it says all of what is like it.",
+              "List available options: layers, configurations, data sets, policies, dialects, formats, "
+              "tensor cores, keys, their names in frameworks, and the files of run folders. A section is one "
+              "screen; a pattern selects entries and shows them in full.",
           .examples =
               "fp16lab list\nfp16lab list policies\nfp16lab list config_keys scaler\nfp16lab list "
               "layers '*' --json",
@@ -615,21 +613,21 @@ Command list_command() {
             auto command = std::make_shared<ListCommand>();
             options
                 .add("SECTION", command->words,
-                     fmt::format("{}; after them a PATTERN: '*' and '?' match, else a part of the name",
+                     fmt::format("{}; then a PATTERN: '*' and '?' are wildcards, or a part of the name",
                                  fmt::join(section_names(), ", ")))
                 .offers({.words = section_names});
-            options.flag("--json", command->json, "JSON instead of tables");
+            options.flag("--json", command->json, "Print JSON instead of tables");
             return [command](const CommonOptions&) { return run_list(command->words, command->json); };
           }};
 }
 
 Command devices_command() {
   return {.name = "devices",
-          .description = "Back ends and processors that are here",
+          .description = "Show available back ends and processors",
           .examples = "  fp16lab devices\n  fp16lab devices --json",
           .declare = [](Options& options) -> Command::Run {
             auto as_json = std::make_shared<bool>(false);
-            options.flag("--json", *as_json, "JSON instead of tables");
+            options.flag("--json", *as_json, "Print JSON instead of tables");
             return [as_json](const CommonOptions& common) { return run_devices(common, *as_json); };
           }};
 }

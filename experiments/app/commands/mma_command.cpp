@@ -267,7 +267,7 @@ MmaQuestion question_of(const MmaCommand& command, OwnRow own) {
 }
 
 std::vector<MmaQuestion> questions_of(const MmaCommand& command) {
-  if (command.json && !command.explain) mma_usage("--json goes with --explain; answers are lines of words");
+  if (command.json && !command.explain) mma_usage("--json requires --explain; answers are lines of words");
   if (command.verify && command.models.size() > 1)
     mma_usage(fmt::format("--verify compares with one --model, found {}", fmt::join(command.models, ", ")));
   try {
@@ -319,7 +319,7 @@ class Mma {
     std::optional<std::uint32_t> captured;
     if (verify_) captured = accumulator_word("d", fields[3]);
     if (numbers_ && !digits_alone_.empty())
-      refuse(fmt::format("{} may be a word or a number beside the numbers of this line: write 0x{} or {}.0",
+      refuse(fmt::format("{} may be a word or a number, since this line has numbers: write 0x{} or {}.0",
                          quoted(digits_alone_), digits_alone_, digits_alone_));
     ++lines_;
     const bool table = !explain_ && !verify_ && (decimal_ || numbers_);
@@ -531,7 +531,7 @@ ExitCode run_capture(const MmaCommand& command) {
                      !command.exponent_floor && command.subnormal_accumulator.empty() &&
                      command.underflow_zero.empty() && command.fp8_order.empty();
   if (!plain)
-    mma_usage("of a capture only --model can be chosen: formats and rows are those of its instructions");
+    mma_usage("with a capture only --model can be chosen: its instructions determine formats and rows");
   if (command.models.size() > 1) mma_usage("--verify compares a capture with one --model");
   std::string generation;
   try {
@@ -557,26 +557,20 @@ Command mma_command() {
   return {
       .name = "mma",
       .description =
-          "Tensor-core dot products as a filter: d = c + a.b as the hardware computes it.\n\n"
-          "Input lines:\n"
-          "  a-words TAB b-words TAB c-word      words in hexadecimal with spaces between them, any K\n"
-          "Output: the same line, TAB, d-word.\n\n"
-          "Of several models, with --decimal, or of a line with numbers (0.5, -2.0, 2^-24, inf) in the place "
-          "of words:\n"
-          "a row for a, b, c and each model, words and numbers. Digits alone are a word: beside numbers "
-          "write\n"
-          "0x3800 or 3800.0.\n\n"
-          "Words have 2 digits (e4m3, e5m2), 4 (f16, bf16) or 8 (f32;\n"
-          "tf32 is an FP32 register whose low 13 bits are ignored, all 8 digits required). 0x, capitals and\n"
-          "missing leading zeros are fine. Empty lines and lines that begin with # pass through unchanged.\n"
-          "A malformed line ends the run with exit code 2 after the answers before it.\n"
-          "--verify FILE judges a capture of a GPU (experiments/capture/README.md) with the rows of that "
-          "GPU:\n"
-          "output lines are a-words, b-words, c-word, the GPU's d-word, ours, instruction and place. What\n"
-          "--capture cpu wrote, and other lines with d-words, are compared as from the standard input.\n\n"
-          "--row FILE.toml describes hardware of your own in these keys. Without base, operands, "
-          "block_size,\n"
-          "fraction_bits, exponent_floor and output are required:\n" +
+          "Compute tensor-core dot products as a filter: d = c + a.b as the hardware computes it.\n\nInput "
+          "lines:\n  a-words TAB b-words TAB c-word      words in hexadecimal with spaces between them, any "
+          "K\nOutput: the same line, TAB, d-word.\n\nWith several models, with --decimal, or for a line with "
+          "numbers (0.5, -2.0, 2^-24, inf) instead of words,\nthe output is a row for a, b, c and each "
+          "model, with words and numbers. Digits alone are a word: next to\nnumbers write 0x3800 or "
+          "3800.0.\n\nWords have 2 digits (e4m3, e5m2), 4 (f16, bf16) or 8 (f32;\ntf32 is an FP32 register "
+          "whose low 13 bits are ignored, all 8 digits required). 0x, capitals and\nmissing leading zeros "
+          "are fine. Empty lines and lines that begin with # pass through unchanged.\nA malformed line ends "
+          "the run with exit code 2, after the answers to the lines before it.\n--verify FILE compares a "
+          "capture of a GPU (experiments/capture/README.md) with the rows of that GPU:\noutput lines are "
+          "a-words, b-words, c-word, the GPU's d-word, ours, instruction and place. The output of\n--capture "
+          "cpu, and other lines with d-words, are compared as if read from standard input.\n\n--row "
+          "FILE.toml describes hardware of your own by these keys. Without base, the keys operands, "
+          "block_size,\nfraction_bits, exponent_floor and output are required:\n" +
           tensor_core_row_keys(),
       .examples =
           "  printf '3c00 b800\\t3c00 3c00\\t3f800000\\n' | fp16lab mma --model hopper\n"
@@ -589,11 +583,10 @@ Command mma_command() {
         auto command = std::make_shared<MmaCommand>();
         const std::string models = fmt::format("{}", fmt::join(fp16lab::tensor_core_names(), ", "));
         options
-            .add(
-                "--model", command->models,
-                fmt::format("{} (fp16lab list shows their rows); or a chip: {}. Several, with commas between "
-                            "them, answer side by side",
-                            models, fmt::join(tensor_core_chips(), ", ")))
+            .add("--model", command->models,
+                 fmt::format("{} (fp16lab list shows their rows); or a chip: {}. Several, separated by "
+                             "commas, are shown side by side",
+                             models, fmt::join(tensor_core_chips(), ", ")))
             .type("NAME")
             .separated(',')
             .repeatable()
@@ -614,17 +607,17 @@ Command mma_command() {
           operands +=
               fmt::format("{} {}{}", operands.back() == ':' ? "" : ",", name_of(format),
                           format == DType::f16
-                              ? " (default where the row has it, else its own; of --row the file's first)"
+                              ? " (default where the row has it, else its own; with --row, the file's first)"
                               : "");
         options.add("--in", command->in, operands)
             .type("FMT")
             .offers(offer_names(dtype_names<is_low_precision>));
-        options
-            .add("--in-b", command->in_b, "Operands of b where they differ: e4m3 with e5m2, or the reverse")
+        options.add("--in-b", command->in_b, "Format of b where it differs: e4m3 with e5m2, or the reverse")
             .type("FMT")
             .offers(offer_words({"e4m3", "e5m2"}));
         options
-            .add("--acc", command->acc, "Accumulator c and result d: f32 (default), f16; of --row the file's")
+            .add("--acc", command->acc,
+                 "Accumulator c and result d: f32 (default), f16; with --row, the file's")
             .type("FMT")
             .offers(offer_words({"f32", "f16"}));
         options.flag(
@@ -633,18 +626,19 @@ Command mma_command() {
             "with our d-word after them; exit code 5 if there is one");
         options
             .add("--capture", command->processor,
-                 "cpu: instead of reading lines, write 8,000 with the d-words of this processor's vdpbf16ps "
-                 "(AVX512_BF16), for --verify FILE on any machine")
+                 "cpu: instead of reading lines, write 8,000 lines with the d-words of this processor's "
+                 "vdpbf16ps (AVX512_BF16), for --verify FILE on any machine")
             .one_of({"cpu"})
             .type("cpu");
         options.flag(
             "--explain", command->explain,
-            "Instead of the answer every step: operands, aligned terms and what they lose, sums, "
-            "roundings, the exact sum and the error in ulp; with --verify of lines that differ. Bits "
-            "after | are dropped, .. stands for more of them; the error is d minus the exact sum");
-        options.flag("--decimal", command->decimal, "Every word with its number, and a row for each model");
+            "Show every step instead of the answer: operands, aligned terms and what they lose, sums, "
+            "roundings, the exact sum and the error in ulp; with --verify, for lines that differ. Bits after "
+            "| are dropped, .. stands for more of them; the error is d minus the exact sum");
+        options.flag("--decimal", command->decimal,
+                     "Show every word with its number, and a row for each model");
         options.flag("--json", command->json,
-                     "With --explain: JSON, one object a line; comments are left out");
+                     "With --explain: print JSON, one object a line; comments are left out");
         declare_plan(options, command->plan, "The lines' c is 0");
         const std::string open = "What published models leave open";
         options

@@ -11,11 +11,10 @@ std::string explanation_of(const MmaLine& line, bool json) {
   const ExplainedDot dot = analysis::explained_dot(line);
   if (dot.word != line.d) {
     const auto digits = 2 * size_of(line.row->accumulator());
-    throw CommandError(
-        ExitCode::mismatch,
-        fmt::format("mma: line {}: {}: step by step the result is {:0{}x}, all at once it is {:0{}x}; "
-                    "they must agree, so this is an error of fp16lab",
-                    line.number, quoted(line.text), dot.word, digits, line.d, digits));
+    throw CommandError(ExitCode::mismatch,
+                       fmt::format("mma: line {}: {}: the result of the steps is {:0{}x}, the direct result "
+                                   "{:0{}x}; they must agree, so this is a bug in fp16lab",
+                                   line.number, quoted(line.text), dot.word, digits, line.d, digits));
   }
   return json ? analysis::json_of(line, dot) : analysis::text_of(line, dot);
 }

@@ -97,8 +97,8 @@ void print_table(const Json& json) {
                row.at("parameters").get<std::int64_t>(), count_text(row.at("multiply_adds").get<double>()),
                products_text(row.at("products")));
   fmt::print(
-      "{}, {} multiply-adds forward; *: an extent is no multiple of {}, so 16-bit products of this\n"
-      "shape do not fill tensor cores. Bytes are those of tensors; scratch of the products comes on top.\n\n",
+      "{}, {} multiply-adds forward; *: an extent is not a multiple of {}, so 16-bit products of this\nshape "
+      "do not fill tensor cores. Bytes count tensors; scratch memory of the products is extra.\n\n",
       counted(json.at("parameters").get<std::size_t>(), "parameter"),
       count_text(json.at("multiply_adds").get<double>()), engine::amp::channel_multiple);
   fmt::print("{:<6} {:>11} {:>11} {:>11} {:>11} {:>11} {:>11}  {}\n", "level", "parameters", "masters",
@@ -153,9 +153,9 @@ Command model_command() {
   return {
       .name = "model",
       .description =
-          "A network as a table: shapes, parameters, multiply-adds, the products of each layer and whether "
-          "they fill tensor cores,\nand what a step takes at each AMP level. Counted from what a step asks "
-          "for; nothing is computed, so any size is a moment.",
+          "Show a network as a table: shapes, parameters, multiply-adds, the products of each layer and "
+          "whether they fill tensor cores,\nand the memory of a step at each AMP level. Nothing is trained, "
+          "so a network of any size takes a moment.",
       .examples =
           "  fp16lab model lenet5\n"
           "  fp16lab model net.toml --set train.batch_size=256 --set amp.dialect=paddle --json\n"
@@ -165,11 +165,10 @@ Command model_command() {
                .set = "Override a configuration key; repeatable"},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<ModelCommand>();
-        options.flag("--json", command->json, "One JSON document");
+        options.flag("--json", command->json, "Print one JSON document");
         options
-            .add(
-                "--draw", command->drawing,
-                "Also draw it: FILE.dot, or what graphviz makes of that by FILE's ending, such as .svg, .png")
+            .add("--draw", command->drawing,
+                 "Also draw it: FILE.dot, or with graphviz the format of FILE's ending, such as .svg, .png")
             .type("FILE");
         return [command](const CommonOptions& common) {
           command->common = common;

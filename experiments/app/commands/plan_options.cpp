@@ -59,10 +59,10 @@ void declare_plan(Options& options, PlanOptions& values, const std::string& plan
                        fmt::join(plans, ", "), plan_help))
       .type("NAME")
       .offers(offer_names(plans));
-  const std::string call = "The call that --plan is asked for, where its order depends on it";
+  const std::string call = "The call to order by --plan, where the order depends on it";
   options
       .add("--call", values.call,
-           "What torch is asked for (default: mm, which addmm and linear are; with --batch bmm)")
+           "The function of torch (default: mm, which addmm and linear use; with --batch, bmm)")
       .one_of({"mm", "bmm", "mv", "dot"})
       .type("KIND")
       .group(call);
@@ -75,8 +75,8 @@ void declare_plan(Options& options, PlanOptions& values, const std::string& plan
           most_extent);
   options
       .add("--transposed", values.transposed,
-           "a, b or a,b: operands that memory holds transposed: b in y = x W^T (torch's linear), a in the "
-           "gradient of W (default: none)")
+           "a, b or a,b: operands stored transposed: b in y = x W^T (torch's linear), a in the gradient of W "
+           "(default: none)")
       .type("OPERANDS")
       .separated(',')
       .group(call)
@@ -92,7 +92,7 @@ void declare_plan(Options& options, PlanOptions& values, const std::string& plan
       .offers(offer_names(names_of(Join{})));
   options
       .add("--partials", values.partials,
-           "What parts are rounded to before they are added: f16, bf16, or f32, not at all (default)")
+           "Type to which parts are rounded before they are added: f16, bf16, or f32, not at all (default)")
       .one_of({"f32", "f16", "bf16"})
       .type("FMT")
       .group(call);

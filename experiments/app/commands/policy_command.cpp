@@ -239,7 +239,7 @@ ExitCode list(const PolicyCommand& command) {
 
 ExitCode run_policy(const PolicyCommand& command) {
   if (command.list) return list(command);
-  if (command.json) policy_usage("--json goes with --list; a trace is CSV");
+  if (command.json) policy_usage("--json requires --list; a trace is printed as CSV");
   const ScalerOptions options = options_of(command);
   if (command.trace.empty() == command.amax.empty())
     policy_usage("expected either --trace FFOFF... or --amax LIST (or --list)");
@@ -255,8 +255,7 @@ ExitCode run_policy(const PolicyCommand& command) {
       if (const std::optional<std::string> inexact = engine::amp::inexact_unscaling(options, policy))
         say("fp16lab: warning: {}", *inexact);
     if (engine::amp::scale_policy(policy.name).per_layer)
-      say("fp16lab: policy {} moves scales of layers, which a trace does not have; shown is the "
-          "loss scale",
+      say("fp16lab: policy {} moves scales of layers, which a trace does not have; the loss scale is shown",
           policy.name);
   }
   return run_steps(steps, has_magnitudes, policy);
@@ -267,17 +266,15 @@ ExitCode run_policy(const PolicyCommand& command) {
 Command policy_command() {
   return {.name = "policy",
           .description =
-              "One loss-scale policy over a trace of steps: CSV of step, found_inf, scale, log2_scale, "
-              "skipped; the "
-              "scale is\nthe one after that step's update. Parameters by --set NAME=VALUE. Where the "
-              "policy's own rule "
-              "ends the run, so\ndoes the trace: exit code 4.",
+              "Run a loss-scale policy over a trace of steps: prints CSV of step, found_inf, scale, "
+              "log2_scale, skipped; the scale is\nthe one after that step's update. --set NAME=VALUE sets a "
+              "parameter. If the policy's own rule ends the run,\nthe trace ends there, with exit code 4.",
           .examples =
               "  fp16lab policy --policy megatron --set hysteresis=2 --set growth_interval=4 --trace "
               "FFFFFOFFFFOO\n"
               "  fp16lab policy --policy lost-mass --amax 2^-4,2^-3,0.5,7,2^-4\n"
               "  fp16lab policy --list --json",
-          .uses = {.config = "Configuration in TOML, whose policy and parameters are taken",
+          .uses = {.config = "Configuration in TOML that gives the policy and its parameters",
                    .set = "A parameter of the policy, such as --set growth_interval=4 (repeatable)",
                    .set_type = "NAME=VALUE",
                    .set_offer = offer_policy_settings},
@@ -290,21 +287,19 @@ Command policy_command() {
                 .offers(offer_words(policy_names()));
             options
                 .add("--trace", command->trace,
-                     "A letter for each step: F, all gradients finite; O, an overflow. '-' reads the "
-                     "standard input, "
-                     "where blanks\nand line ends are ignored")
+                     "One letter per step: F, all gradients finite; O, an overflow. '-' reads standard "
+                     "input, ignoring blanks\nand line ends")
                 .type("FFOFF...");
             options
-                .add("--amax", command->amax,
-                     "Instead: for each step its largest unscaled gradient, with commas or blanks between "
-                     "them; it "
-                     "overflows\nwhere amax times the scale is beyond FP16. Policies that decide by "
-                     "statistics see a "
-                     "single gradient of this\nmagnitude. '-' reads the standard input")
+                .add(
+                    "--amax", command->amax,
+                    "Instead of --trace: the largest unscaled gradient of each step, separated by commas or "
+                    "blanks; a step overflows\nwhere amax times the scale is beyond FP16. Policies that "
+                    "decide by statistics see a single gradient of this\nmagnitude. '-' reads standard input")
                 .type("LIST");
             options.flag("--list", command->list,
                          "Show the policy (without --policy: all) with parameters, defaults, sources");
-            options.flag("--json", command->json, "With --list: JSON");
+            options.flag("--json", command->json, "With --list: print JSON");
             return [command](const CommonOptions& common) {
               command->common = common;
               return run_policy(*command);

@@ -34,7 +34,7 @@ std::string obstacle(const RecordedRun& run, const RunConfig& config) {
   if (engine::amp::scale_policy(options.policy).per_layer || !options.groups.empty())
     return "the run had scales of layers";
   if (engine::amp::scale_policy(options.policy).wants_statistics && config.train.accumulate > 1)
-    return "its policy was told statistics of sums over micro-batches";
+    return "its policy received statistics of sums over micro-batches";
   return {};
 }
 
@@ -95,7 +95,7 @@ analysis::Claim replay_own_policy(const std::filesystem::path& folder) {
   }
   if (policy.wants_statistics && unseen > 0) {
     claim.measured =
-        fmt::format("the policy was told statistics of {} steps that have no histograms", unseen);
+        fmt::format("the policy received statistics of {} steps that have no histograms", unseen);
     return claim;
   }
   const std::string difference = first_difference(steps, replay.finish());
@@ -175,23 +175,17 @@ Command replay_command() {
   return {
       .name = "replay",
       .description =
-          "What every loss-scale policy would have done on a recorded run, and what it would have cost: "
-          "skipped and wasted\n"
-          "steps, lost gradients by count and by mass, a bound on the angle. One table on stdout, and below "
-          "it whether the\n"
-          "run's own policy, replayed, makes the decisions that the run made; -o DIR adds replay.json, "
-          "replay.csv,\n"
-          "replay_traces.csv, claims.json and a figure. This is not what training would do: the gradients "
-          "stay the recorded ones,\n"
-          "where another scale would have skipped other steps and changed every later gradient. Each tensor "
-          "is judged by the format\n"
-          "that held it (of a run in FP32: by FP16). Where an overflow is only possible - the recorded step "
-          "held an Inf or NaN, only\n"
-          "gradients after a ReLU are beyond, an older folder - both answers are followed, and the numbers "
-          "are bounds. The best\n"
-          "source is a run in FP32 with observe.histograms_every=1.\n"
-          "--set POLICY.PARAMETER=VALUE sets a parameter of one policy, --set scaler.PARAMETER=VALUE of all "
-          "that have it.",
+          "Replay a run under every loss-scale policy: what each would have done, and what it would have "
+          "cost: skipped and wasted\nsteps, lost gradients by count and by mass, a bound on the angle. "
+          "Prints a table, and below it whether the\nrun's own policy, replayed, makes the decisions that "
+          "the run made; -o DIR adds replay.json, replay.csv,\nreplay_traces.csv, claims.json and a figure. "
+          "A replay is not a training run: the gradients stay the recorded ones,\nalthough another scale "
+          "would have skipped other steps and changed every later gradient. Each tensor is judged by the "
+          "format\nthat held it (a run in FP32: by FP16). Where an overflow is only possible - the recorded "
+          "step held an Inf or NaN, only\ngradients after a ReLU are out of range, an older folder - both "
+          "outcomes are followed, and the numbers are bounds. The best\nsource is a run in FP32 with "
+          "observe.histograms_every=1.\n--set POLICY.PARAMETER=VALUE sets a parameter of one policy, --set "
+          "scaler.PARAMETER=VALUE that of every policy that has it.",
       .examples =
           "  fp16lab replay results/classifier --interval 20 -o results/classifier-replay\n"
           "  fp16lab replay results/classifier --policy torch,lost-mass --set "
@@ -206,25 +200,25 @@ Command replay_command() {
         options.add("RUN", command->run, "Run folder").required().not_empty("a folder").offers(offer_runs());
         options
             .add("--policy", command->policies,
-                 "Only this policy, or these with commas between them (repeatable; fp16lab policy --list "
-                 "shows them; default: all)")
+                 "Only this policy, or several separated by commas (repeatable; fp16lab policy --list shows "
+                 "them; default: all)")
             .type("NAME")
             .separated(',')
             .repeatable()
             .offers(offer_words(policy_names()));
         options
-            .add("--interval", command->interval,
-                 "Growth intervals that are longer become N good steps, so that a short run shows what "
-                 "policies do")
+            .add(
+                "--interval", command->interval,
+                "Shorten longer growth intervals to N good steps, so that a short run shows what policies do")
             .type("N")
             .at_least(1);
         options
             .add("--steps", command->steps,
-                 "all (default): steps without histograms hold the last recorded ones; recorded: they "
-                 "are left out")
+                 "all (default): steps without histograms use the last recorded ones; recorded: they are "
+                 "left out")
             .type("WHICH")
             .offers(offer_words({"all", "recorded"}));
-        options.flag("--json", command->json, "The content of replay.json instead of a table");
+        options.flag("--json", command->json, "Print the content of replay.json instead of a table");
         return [command](const CommonOptions& common) {
           command->common = common;
           return run_replay(*command);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -31,8 +32,8 @@ void require_one_build(const reports::RunSet& runs) {
   if (runs.builds.size() < 2) return;
   throw CommandError(
       ExitCode::usage,
-      fmt::format("these runs were made by {} builds, whose bits may differ: {}; report them apart, or "
-                  "take them together with --mix-builds",
+      fmt::format("these runs were made by {} builds, whose bits may differ: {}; report them separately, or "
+                  "combine them with --mix-builds",
                   runs.builds.size(), fmt::join(std::set(runs.builds.begin(), runs.builds.end()), "; ")));
 }
 
@@ -44,6 +45,20 @@ struct ReportArguments {
   reports::DrawingOptions drawing;
   bool no_title = false;
 };
+
+/// "6 runs of 2 workloads; against FP32: 1 worse, 2 equal, 1 cannot tell"
+std::string outline(const reports::RunSet& runs, const std::vector<reports::WorkloadSummary>& summaries) {
+  std::map<analysis::Word, std::size_t> words;
+  for (const reports::WorkloadSummary& summary : summaries)
+    for (const reports::SummaryRow& row : summary.rows)
+      if (row.against_reference && !row.is_twin) ++words[row.against_reference->word];
+  std::string text =
+      counted(runs.runs.size() - runs.missing(), "run") + " of " + counted(runs.workloads.size(), "workload");
+  for (const auto& [word, count] : words)
+    text += fmt::format("{}{} {}", word == words.begin()->first ? "; against FP32: " : ", ", count,
+                        analysis::name_of(word));
+  return text;
+}
 
 /// Figures and page of what is there. Is a run still going on, or planned and not begun?
 bool report(const CommonOptions& common, const ReportArguments& given, const reports::ReportInput& input,
@@ -62,8 +77,10 @@ bool report(const CommonOptions& common, const ReportArguments& given, const rep
     if (only.filename() == replay_name::json) only = std::filesystem::absolute(only).parent_path();
   }
   if (out.empty()) out = only.empty() ? std::filesystem::path("results") / "report" : only;
-  write_report_page(common, runs, reports::summarise(runs), input.replays, out, only.empty() ? out : only,
+  const std::vector<reports::WorkloadSummary> summaries = reports::summarise(runs);
+  write_report_page(common, runs, summaries, input.replays, out, only.empty() ? out : only,
                     goes_on ? follow_seconds : 0, given.drawing);
+  if (!common.quiet && !runs.runs.empty()) say("report: {}", outline(runs, summaries));
   return goes_on;
 }
 
@@ -136,31 +153,31 @@ void write_report_page(const CommonOptions& common, const reports::RunSet& runs,
 Command report_command() {
   return {
       .name = "report",
-      .description = "Figures and one offline report.html from runs, sweeps and replays alone",
+      .description = "Draw figures and write an offline page: report.html, from runs, sweeps and replays",
       .examples =
           "  fp16lab report results/demo --pdf --width 3.3in --no-title\n"
           "  fp16lab report results/classifier-seed1 results/classifier-seed2 results/replay -o results/both",
-      .uses = {.out = "Folder of the page (default: the one folder given, or results/report)"},
+      .uses = {.out = "Folder for the page (default: the one folder given, or results/report)"},
       .declare = [](Options& options) -> Command::Run {
         auto given = std::make_shared<ReportArguments>();
-        options.add("RUN", given->runs, "Run folders, folders of runs (a sweep's), or what replay wrote")
+        options.add("RUN", given->runs, "Run folders, folders of runs (a sweep's), or folders of replays")
             .required()
             .not_empty("a folder")
             .offers(offer_runs());
-        options.flag(
-            "--mix-builds", given->mix_builds,
-            "Compare runs of several builds of the program (commit, compiler, flags) with each other");
-        options.flag(
-            "--follow", given->follow,
-            "Write the page anew as rows come, until the runs have ended; the browser loads it again");
-        options.add("--every", given->every, "With --follow: from one page to the next")
+        options.flag("--mix-builds", given->mix_builds,
+                     "Compare runs of different builds (commit, compiler, flags) with each other");
+        options.flag("--follow", given->follow,
+                     "Rewrite the page as rows arrive, until the runs have ended; the browser reloads it");
+        options.add("--every", given->every, "With --follow: time between two pages")
             .type("SECONDS")
             .at_least(1, 3600);
-        options.flag("--pdf", given->drawing.pdf, "Also a PDF of each figure, vectors with their fonts");
+        options.flag("--pdf", given->drawing.pdf,
+                     "Also write a PDF of each figure: vectors with their fonts");
         options
-            .add("--width", given->drawing.width, "Of each figure, for a column of paper: 3.3in; or pixels")
+            .add("--width", given->drawing.width,
+                 "Width of each figure: 3.3in for a paper's column; or pixels")
             .type("WIDTH");
-        options.flag("--no-title", given->no_title, "Figures without their titles");
+        options.flag("--no-title", given->no_title, "Draw figures without titles");
         return [given](const CommonOptions& common) {
           given->drawing.title = !given->no_title;
           try {

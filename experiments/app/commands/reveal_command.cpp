@@ -134,7 +134,7 @@ ExitCode run_reveal(const RevealCommand& command) {
     if (!order_of_plan.empty()) fmt::print("plan      {}\n", order_of_plan);
     fmt::print("order     {}\n", tree.in_words().value_or("none with a name"));
     fmt::print("tree      {}\n", order);
-    fmt::print("depth     {} on the longest way of a term, at most {} numbers in a sum\n",
+    fmt::print("depth     {} on the longest path of a term, at most {} numbers in a sum\n",
                counted(tree.depth(), "sum"), tree.widest_join());
     fmt::print("calls     {}\n", calls);
   }
@@ -157,14 +157,11 @@ Command reveal_command() {
   return {
       .name = "reveal",
       .description =
-          "In which order a tensor core, a library's plan or a GPU's product adds the terms of a long sum, "
-          "found "
-          "by calling it: one term is +M, "
-          "one -M,\nall others are ones, and the sum counts those that join after the two have met (FPRev, "
-          "arXiv 2411.00442).\nPython's fp16lab.reveal does this with any sum that can be called, torch's "
-          "included.\n\n"
-          "In the tree [a b c] adds from left to right, {a b c} enters a sum at once, and .. stands for more "
-          "of what\nstands before it, at equal distances.",
+          "Find the order in which a long sum is added: by a tensor core, a library's plan or a GPU's "
+          "product, which are called: one term is +M, one -M,\nall others are ones, and the sum counts those "
+          "that are added after the two have met (FPRev, arXiv 2411.00442).\nPython's fp16lab.reveal does "
+          "this with any sum that can be called, torch's included.\n\nIn the tree, [a b c] adds from left to "
+          "right, {a b c} enters a sum at once, and .. continues what\nprecedes it at equal distances.",
       .examples =
           "  fp16lab reveal --model hopper --in bf16 -k 64\n"
           "  fp16lab reveal --model hopper-wgmma --in e4m3 -k 128 -o results/order\n"
@@ -186,9 +183,8 @@ Command reveal_command() {
             .offers(offer_files({".toml"}));
         options
             .add("--gemm", command->gemm,
-                 "Instead of --model: a product on the GPU that is here, of --m x --n outputs, by our own "
-                 "kernels "
-                 "(mma) or by cuBLAS (cublas), as backend.gemm has it")
+                 "Instead of --model: a product of --m x --n outputs on the GPU of this machine, by "
+                 "fp16lab's kernels (mma) or by cuBLAS (cublas), as in backend.gemm")
             .one_of({"mma", "cublas"})
             .type("ROUTE");
         options
@@ -203,8 +199,9 @@ Command reveal_command() {
         options.add("-k,--terms", command->terms, "Terms of the sum (default: 64)")
             .type("N")
             .at_least(1, most_terms);
-        options.flag("--long", command->whole, "The whole tree: parentheses around the terms of each sum");
-        options.flag("--json", command->json, "JSON instead of text, with all sums of the tree");
+        options.flag("--long", command->whole,
+                     "Print the whole tree: parentheses around the terms of each sum");
+        options.flag("--json", command->json, "Print JSON instead of text, with all sums of the tree");
         declare_plan(options, command->plan, "Default: one chain");
         return [command](const CommonOptions& common) {
           command->common = common;

@@ -25,12 +25,12 @@ ExitCode run_self_check(const CommonOptions& common, bool digests) {
 Command self_check_command() {
   return {.name = "self-check",
           .description =
-              "Are the bits here those of the build that shipped? Conversions of every format, a product "
+              "Compare this machine's bits with the released build: conversions of every format, a product "
               "of every row, three training steps",
           .examples = "fp16lab self-check\nfp16lab self-check --digests",
           .declare = [](Options& options) -> Command::Run {
             auto digests = std::make_shared<bool>(false);
-            options.flag("--digests", *digests, "The digests themselves, a line each, and no comparison");
+            options.flag("--digests", *digests, "Print the digests, one a line, without comparing them");
             return [digests](const CommonOptions& common) { return run_self_check(common, *digests); };
           }};
 }

@@ -57,8 +57,7 @@ class OneStep {
     config_ = begun_.folder_config;
     if (config_.amp.level == engine::Level::O0)
       throw CommandError(ExitCode::usage,
-                         fmt::format("{}: amp.level is O0, which computes in FP32: there is no layer "
-                                     "to ask about",
+                         fmt::format("{}: amp.level is O0, which computes in FP32: there is no layer to test",
                                      folder.string()));
     // What is asked about are gradients as they are, not clipped ones.
     config_.train.clip_norm = config_.train.clip_value = 0;
@@ -142,8 +141,8 @@ class OneStep {
     } catch (const std::runtime_error& error) {
       throw CommandError(
           ExitCode::run_failed,
-          fmt::format("{}; a level whose weights have 16 bits cannot go on with other layers in "
-                      "FP32: ask a run without checkpoints, about its first step",
+          fmt::format("{}; a level whose weights have 16 bits cannot continue with other layers in FP32: use "
+                      "a run without checkpoints, which tests its first step",
                       error.what()));
     }
   }
@@ -228,15 +227,11 @@ Command sensitivity_command() {
   return {
       .name = "sensitivity",
       .description =
-          "Which layers of a run must stay in FP32: the step after its newest checkpoint, or its first one, "
-          "is\n"
-          "done with sets of layers in FP32 (amp.excluded) until loss and gradients are within a margin of "
-          "the\n"
-          "same step with all layers in FP32; then whatever can be left out of the list is, so that each "
-          "layer\n"
-          "of it is needed, which was tried. A gradient's error is relative to its norm, or to a thousandth "
-          "of\n"
-          "all gradients' norm where that is more.",
+          "Find the layers of a run that must stay in FP32: the step after its newest checkpoint, or its "
+          "first step, is\nrepeated with sets of layers in FP32 (amp.excluded) until loss and gradients are "
+          "within a margin of the\nsame step with all layers in FP32; then layers that are not needed are "
+          "removed from the list, each\nby a trial. A gradient's error is relative to its norm, or to a "
+          "thousandth of\nall gradients' norm where that is larger.",
       .examples =
           "  fp16lab sensitivity results/classifier\n"
           "  fp16lab sensitivity results/classifier --margin 0.01 --exclude 'loss*' --json",
@@ -246,18 +241,19 @@ Command sensitivity_command() {
         options.add("RUN", command->run, "Run folder").required().not_empty("a folder").offers(offer_runs());
         options
             .add("--margin", command->margin,
-                 "Relative error of the loss and of every gradient that is harmless (default: 0.05)")
+                 "Relative error of the loss and of every gradient that counts as harmless (default: 0.05)")
             .type("X")
             .not_negative();
         options
-            .add("--include", command->include,
-                 "Only layers of this name; '*' and '?' match, \"h0\" is all inside h0 (repeatable)")
+            .add(
+                "--include", command->include,
+                "Only layers with this name; '*' and '?' are wildcards, \"h0\" is all inside h0 (repeatable)")
             .type("PATTERN")
             .repeatable();
-        options.add("--exclude", command->exclude, "Not layers of this name (repeatable)")
+        options.add("--exclude", command->exclude, "Leave out layers with this name (repeatable)")
             .type("PATTERN")
             .repeatable();
-        options.flag("--json", command->json, "JSON instead of text");
+        options.flag("--json", command->json, "Print JSON instead of text");
         return [command](const CommonOptions& common) {
           command->common = common;
           return run_sensitivity(*command);

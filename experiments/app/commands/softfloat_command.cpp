@@ -150,12 +150,10 @@ Command softfloat_command() {
   return {
       .name = "softfloat",
       .description =
-          "Scalar arithmetic as a filter for Berkeley TestFloat: each input line holds one call's operands "
-          "in\n"
-          "hexadecimal (a result and flags after them are ignored), each output line these operands, the "
-          "result and\nthe exception flags (1 inexact, 2 underflow, 4 overflow, 8 divide by zero, 16 "
-          "invalid). Integers out of\nrange become the nearest one, NaN becomes 0; NaN results are the "
-          "canonical NaN.",
+          "Act as a filter for Berkeley TestFloat: each input line holds one call's operands in\nhexadecimal "
+          "(a result and flags after them are ignored), each output line these operands, the result and\nthe "
+          "exception flags (1 inexact, 2 underflow, 4 overflow, 8 divide by zero, 16 invalid). Integers out "
+          "of\nrange become the nearest one, NaN becomes 0; NaN results are the canonical NaN.",
       .examples =
           "  testfloat_gen f16_mulAdd | fp16lab softfloat f16_mulAdd | testfloat_ver f16_mulAdd\n"
           "  echo 3C00 4200 | fp16lab softfloat f16_div --rounding max --tininess before",
@@ -184,7 +182,7 @@ Command softfloat_command() {
             .offers(offer_words({"before", "after"}));
         options.flag("--exact,!--notexact", command->exact,
                      "roundToInt and F_to_INTEGER raise inexact, or never do (default)");
-        options.flag("--list", command->list, "Print all functions: name, operands, result");
+        options.flag("--list", command->list, "List all functions: name, operands, result");
         return [command](const CommonOptions& common) {
           command->common = common;
           return run_softfloat(*command);

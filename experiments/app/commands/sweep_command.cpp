@@ -66,11 +66,10 @@ SweepPlan plan_of(const SweepCommand& command) {
   if (common.config.empty() && !common.out.empty() &&
       (command.task || command.list_tasks || command.collect || has_written_plan(common.out))) {
     if (!common.set.empty() || common.seed || command.seeds || command.twin || !command.policies.empty())
-      throw CommandError(
-          ExitCode::usage,
-          fmt::format("--set, --seed, --seeds, --policies and --twin make a plan from a sweep file; the "
-                      "plan of {} is made: give the file with -c",
-                      common.out.string()));
+      throw CommandError(ExitCode::usage,
+                         fmt::format("--set, --seed, --seeds, --policies and --twin make a plan from a sweep "
+                                     "file; {} has a plan already: give the file with -c",
+                                     common.out.string()));
     return read_written_plan(common.out, command.task);
   }
   SweepPlan plan = load_sweep(common, false, command.policies, command.seeds);
@@ -119,7 +118,7 @@ ExitCode collect(const SweepPlan& plan, const CommonOptions& common, const Sweep
   const std::size_t complete = plan.runs.size() - lacking.size();
   lacking.resize(lacking.size() - more);
   say("sweep: {} of {} runs are complete{}{}{}", complete, plan.runs.size(),
-      lacking.empty() ? "" : "; not yet: ", fmt::join(lacking, ", "),
+      lacking.empty() ? "" : "; incomplete: ", fmt::join(lacking, ", "),
       more == 0 ? "" : fmt::format(" and {} more (--list-tasks has all)", more));
   return ExitCode::ok;
 }
@@ -167,20 +166,18 @@ ExitCode run_sweep(SweepCommand command) {
   require_one_purpose(command);
   require_fitting(command.engine);
   if (command.report && command.engine.name == "slurm")
-    throw CommandError(
-        ExitCode::usage,
-        "--report is not for --engine slurm, which waits for no run: expected --collect afterwards, "
-        "which writes the page");
+    throw CommandError(ExitCode::usage,
+                       "--report is not for --engine slurm, which does not wait for runs: expected --collect "
+                       "afterwards, which writes the page");
   CommonOptions& common = command.common;
   if (common.out.empty() && !common.config.empty())
     common.out = std::filesystem::path("results") / common.config.stem();
   SweepPlan plan = plan_of(command);
   if (!command.plan.empty() && command.plan != plan_id(plan))
-    throw CommandError(
-        ExitCode::usage,
-        fmt::format("--plan: {}: the plan of {} is {} by now, in which tasks have other numbers; "
-                    "start the sweep's engine again",
-                    printable(command.plan), common.out.string(), plan_id(plan)));
+    throw CommandError(ExitCode::usage,
+                       fmt::format("--plan: {}: the plan of {} is now {}, in which tasks have other numbers; "
+                                   "start the sweep's engine again",
+                                   printable(command.plan), common.out.string(), plan_id(plan)));
   if (command.task) return run_task(plan, *command.task, common, command.options);
   if (command.collect) return collect(plan, common, command.options);
   if (command.list_tasks) {
@@ -195,11 +192,11 @@ ExitCode run_sweep(SweepCommand command) {
                                    : execute_sweep(plan, common, command.options);
   if (outcome.interrupted)
     throw CommandError(ExitCode::interrupted,
-                       "interrupted; the same command carries on with the runs that are left");
+                       "interrupted; the same command continues with the remaining runs");
   sum_up(plan, common, command.report);
   if (!outcome.failed.empty())
     throw CommandError(ExitCode::run_failed,
-                       fmt::format("{} of {} runs failed: {}; the same command tries them again",
+                       fmt::format("{} of {} runs failed: {}; the same command retries them",
                                    outcome.failed.size(), plan.runs.size(), fmt::join(outcome.failed, ", ")));
   return ExitCode::ok;
 }
@@ -210,8 +207,9 @@ Command sweep_command() {
   return {
       .name = "sweep",
       .description =
-          "A grid of runs, resumable; a summary table on stdout. Its file is a sweep's, or the configuration "
-          "of one run,\nwhich is then trained in FP32 and as it says (or under --policies), with three seeds",
+          "Train a grid of runs, resumable; prints a summary table. FILE is a sweep file, or the "
+          "configuration of one run,\nwhich is then trained in FP32 and as configured (or under --policies), "
+          "with three seeds",
       .examples =
           "  fp16lab sweep -c demo -o results/demo --report\n"
           "  fp16lab sweep -c lenet5 --policies torch,megatron --twin --report\n"
@@ -221,44 +219,44 @@ Command sweep_command() {
                .set = "Override a configuration key, such as --set scaler.policy=dynamic (repeatable)",
                .sweeps = true,
                .out = "Folder of the runs (default: results/SWEEP)",
-               .seed = "The one seed of all runs, in the place of the file's",
+               .seed = "Use this one seed for all runs, instead of the file's",
                .threads = true},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<SweepCommand>();
         options.flag("--report", command->report,
                      "Also write figures and report.html into the output folder");
         options.flag("--dry-run", command->dry_run,
-                     "Only check every run, and print the runs as CSV, or what the engine would call");
+                     "Only check every run, and print the runs as CSV, or the engine's commands");
         options.flag("--twin", command->twin,
-                     "Besides: a twin of every FP32 run, whose initial weights are one ulp off: what "
-                     "training makes of that is what it does by itself");
+                     "Also run a twin of every FP32 run, with initial weights one ulp off, to show how much "
+                     "training varies by itself");
         options
             .add("--task", command->task,
-                 "Only the K-th run of the plan: exits with 0 at once if it is complete, continues it from "
-                 "its checkpoint, or begins it; without -c the plan is that of the output folder")
+                 "Make only the K-th run of the plan: exit with 0 at once if it is complete, else continue "
+                 "it from its checkpoint or start it; without -c, the plan is that of the output folder")
             .type("K")
             .at_least(1);
         options
             .add("--plan", command->plan,
-                 "With --task, as engines call it: only if the plan is still the one with this number")
+                 "With --task, for engines: only if this is still the number of the plan")
             .type("ID")
             .not_empty("the number of a plan");
         options.flag("--list-tasks", command->list_tasks,
                      "Only print number, folder and state of every run as CSV");
         options.flag("--collect", command->collect,
-                     "Only sum up what is there: summary and report.html, also while runs go on");
+                     "Only sum up the runs that exist: summary and report.html, even while runs continue");
         options
             .add(
                 "--seeds", command->seeds,
-                "So many seeds of every workload, from its first one (or --seed) on, in the place of its own")
+                "Use N seeds for every workload, counting from its first one (or --seed), instead of its own")
             .type("N")
             .at_least(1, 10000);
         options.add_sweeping(command->options);
         add_engine(options, command->engine);
         options
             .add("--policies", command->policies,
-                 "Besides the file's variants: FP32, and amp.level=O1 (or the one run's level) under each of "
-                 "these loss-scale policies; all: every one that `policy --list` knows")
+                 "Besides the file's variants, run FP32, and amp.level=O1 (or the one run's level) under "
+                 "each of these loss-scale policies; all: every one of `policy --list`")
             .separated(',')
             .offers({.words = [] {
               std::vector<std::string> names = policy_names();

@@ -30,8 +30,8 @@ struct Key {
 
 const std::vector<Key>& keys() {
   static const std::vector<Key> list{
-      {"name", "what messages call the row; default: the name of the file"},
-      {"base", fmt::format("a --model, whose row gives what the file leaves out: {}",
+      {"name", "name of the row in messages; default: the name of the file"},
+      {"base", fmt::format("a --model whose row supplies the keys that the file leaves out: {}",
                            fmt::join(fp16lab::tensor_core_names(), ", "))},
       {"operands", fmt::format("which formats --in may name, as a list: {}",
                                fmt::join(dtype_names<is_low_precision>, ", "))},

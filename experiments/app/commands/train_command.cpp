@@ -52,7 +52,7 @@ void finish(TrainCommand& command) {
 Command train_command() {
   return {
       .name = "train",
-      .description = "One training run into one run folder; a JSON summary on stdout",
+      .description = "Train a network into a run folder; prints a JSON summary",
       .examples =
           "  fp16lab train -c classifier -o results/classifier\n"
           "  fp16lab train -c autoencoder --set amp.level=O1 --seed 2\n"
@@ -60,38 +60,36 @@ Command train_command() {
           "  fp16lab train -c classifier --set backend.device=cuda --graph\n"
           "  fp16lab train --resume -o results/classifier",
       .uses = {.config = "Configuration in TOML: a file, or the name of one that fp16lab list shows "
-                         "(without: the classifier, with every key at its default)",
+                         "(default: the classifier, with every key at its default)",
                .bare_config = true,
                .set = "Override a configuration key (fp16lab list shows them all), such as --set "
                       "scaler.policy=dynamic; repeatable",
-               .out = "Run folder (default: results/CONFIG-seedN; train alone: results/classifier-seed1)",
-               .seed = "Seed of weights and shuffling, as train.seed",
+               .out = "Run folder (default: results/CONFIG-seedN; without options: results/classifier-seed1)",
+               .seed = "Seed of weights and shuffling, same as train.seed",
                .threads = true},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<TrainCommand>();
         options.flag("--force", command->request.force, "Replace the run in the output folder");
-        options.flag(
-            "--resume", command->request.resume,
-            "Continue the run in the output folder from its newest checkpoint (see checkpoint.every), "
-            "with its own configuration, but for what --set says, and the same bits; keys of the machine and "
-            "of watching, and the number of steps, may change");
+        options.flag("--resume", command->request.resume,
+                     "Continue the run in the output folder from its newest checkpoint (see "
+                     "checkpoint.every), with its own configuration and the same bits; --set may change keys "
+                     "of the machine and of observation, and the number of steps");
         options
             .add("--name", command->request.name,
-                 "What tables and figures call this configuration, before what its settings say; a sweep "
-                 "gives its variants' names")
+                 "Name of this configuration in tables and figures, before its settings; a sweep uses its "
+                 "variants' names")
             .name();
         options.flag(
             "--graph", command->graph,
-            "Record a step once and replay it, as train.graph: a static graph; on cuda a CUDA graph");
-        options.flag(
-            "--explain-overflow", command->explain_overflow,
-            "For every overflow the operation that made the first Inf or NaN, and the greatest lower loss "
-            "scale at which the whole step is finite, found by doing its backward passes again: on stderr "
-            "and in culprits.jsonl, as observe.explain_overflow");
+            "Record a step once and replay it, same as train.graph: a static graph; on cuda, a CUDA graph");
+        options.flag("--explain-overflow", command->explain_overflow,
+                     "For every overflow, name the operation that made the first Inf or NaN, and the "
+                     "greatest lower loss scale at which the whole step is finite, found by repeating its "
+                     "backward passes: on stderr and in culprits.jsonl, same as observe.explain_overflow");
         options
             .flag("--live{auto}", command->live_text,
                   "Show a panel that is redrawn in place of the progress line: scale, skips, underflow by "
-                  "layer. --live=always: also where stderr is no terminal")
+                  "layer. --live=always: even if stderr is not a terminal")
             .one_of({"auto", "always"})
             .type("[=auto|always]");
         options
@@ -106,7 +104,7 @@ Command train_command() {
                      "op_stats.csv in the folder");
         options
             .add("--load-initial", command->load_initial,
-                 "Begin with the parameters and buffers of a safetensors file, by PyTorch's names, as "
+                 "Start from the parameters and buffers of a safetensors file, by PyTorch's names, same as "
                  "train.initial")
             .type("FILE")
             .not_empty("a file")

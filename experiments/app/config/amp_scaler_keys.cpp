@@ -77,12 +77,11 @@ std::vector<ConfigKey> of_amp() {
                       "operands of low products are rounded to TF32 (torch's allow_tf32)",
                       Named<DType>{{"f16", DType::f16}, {"bf16", DType::bf16}, {"tf32", DType::tf32}})
               .read_unless("amp.level", {"O0"}),
-          FP16LAB_KEY(amp.dialect, "whose levels and op lists", named(every<engine::amp::Dialect>)),
-          FP16LAB_KEY(amp.white,
-                      "ops that compute in low besides the dialect's own, by our name or the dialect's")
+          FP16LAB_KEY(amp.dialect, "framework whose levels and op lists apply",
+                      named(every<engine::amp::Dialect>)),
+          FP16LAB_KEY(amp.white, "further ops that compute in low, by fp16lab's name or the dialect's")
               .read_by(anything_cast()),
-          FP16LAB_KEY(amp.black, "ops that compute in FP32 besides the dialect's own")
-              .read_by(anything_cast()),
+          FP16LAB_KEY(amp.black, "further ops that compute in FP32").read_by(anything_cast()),
           FP16LAB_KEY(amp.excluded,
                       "patterns of layers that stay FP32; * stands for any characters, ? for one")
               .read_by(anything_cast()),
@@ -91,20 +90,21 @@ std::vector<ConfigKey> of_amp() {
               .read_by(anything_cast()),
           FP16LAB_KEY(amp.guard, "patterns of guarded layers, with amp.use_guard")
               .read_with("amp.use_guard", {"true"}),
-          FP16LAB_KEY(amp.to_float,
-                      "PATTERN=DTYPE (f32, f16, bf16): layers that compute in that type; wins over all else"),
           FP16LAB_KEY(
-              amp.keep_batchnorm_fp32,
-              "of a low model: BatchNorm's parameters stay FP32; of mindspore: BatchNorm and LayerNorm "
-              "compute in FP32 (true, as at O2) or low (false, as at O3); auto: as the level says",
-              auto_or_bool())
-              .read_unless("amp.level", {"O0"}),
-          FP16LAB_KEY(amp.master_weights,
-                      "of a low model: FP32 copies of its weights take the updates; auto: as the level says",
+              amp.to_float,
+              "PATTERN=DTYPE (f32, f16, bf16): layers that compute in that type; overrides everything else"),
+          FP16LAB_KEY(amp.keep_batchnorm_fp32,
+                      "(low models) BatchNorm's parameters stay FP32; (mindspore) BatchNorm and LayerNorm "
+                      "compute in FP32 (true, as at O2) or low (false, as at O3); auto: as the level says",
                       auto_or_bool())
               .read_unless("amp.level", {"O0"}),
+          FP16LAB_KEY(
+              amp.master_weights,
+              "(low models only) FP32 copies of the weights take the updates; auto: as the level says",
+              auto_or_bool())
+              .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.master_gradients,
-                      "of a low model: gradients add up in FP32; auto: as the level says", auto_or_bool())
+                      "(low models only) gradients add up in FP32; auto: as the level says", auto_or_bool())
               .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.low_inputs, "the network's inputs are cast to low; auto: as the level says",
                       auto_or_bool())
@@ -113,10 +113,10 @@ std::vector<ConfigKey> of_amp() {
                       auto_or_bool())
               .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.use_promote,
-                      "of paddle's O2: false makes ops in no list low, whatever their inputs")
+                      "(paddle's O2 only) false makes ops in no list low, whatever their inputs")
               .read_with("amp.dialect", {"paddle"})
               .read_with("amp.level", {"O2"}),
-          FP16LAB_KEY(amp.allow_banned, "of apex: compute banned ops in FP32 instead of refusing them")
+          FP16LAB_KEY(amp.allow_banned, "(apex only) compute banned ops in FP32 instead of refusing them")
               .read_with("amp.dialect", {"apex"})
               .read_unless("amp.level", {"O0"}),
           FP16LAB_KEY(amp.fp8_operands, "an experiment: operands of products are rounded to FP8 first",
@@ -143,38 +143,38 @@ std::vector<ConfigKey> of_amp() {
 std::vector<ConfigKey> of_scaler() {
   std::vector<ConfigKey> keys{
       FP16LAB_KEY(scaler.policy,
-                  "how the loss scale moves; auto: as the level brings it (mindspore's O2 and "
-                  "auto-r1.7, apex's O1 and O2), else none",
+                  "how the loss scale moves; auto: the level's own (mindspore's O2 and auto-r1.7, apex's O1 "
+                  "and O2), else none",
                   auto_or(policy_names())),
   };
   for (const engine::amp::PolicyParameter& parameter : engine::amp::policy_parameters())
     keys.push_back(parameter_key(parameter));
   const std::vector<ConfigKey> others{
       FP16LAB_KEY(scaler.power_of_two,
-                  "scales that are no powers of two make unscaling inexact: take them, say so, or use the "
+                  "scales that are not powers of two make unscaling inexact: accept them, warn, or use the "
                   "power below",
                   powers_of_two())
           .read_unless("scaler.policy", {"none"}),
       FP16LAB_KEY(scaler.enabled, "false: nothing is scaled, unscaled, checked or skipped"),
       FP16LAB_KEY(scaler.drop_overflow_update,
                   "false (policies none and fixed): gradients are neither checked nor unscaled and every "
-                  "step is taken; optimizer.loss_scale has to divide"),
+                  "step is taken; optimizer.loss_scale must divide"),
       FP16LAB_KEY(scaler.on_overflow,
-                  "what becomes of a step with an overflow; zero: gradients become 0 and the optimizer steps "
+                  "what happens to a step with an overflow; zero: gradients become 0 and the optimizer steps "
                   "(static graphs of paddle; not its adam and adamw, which skip)",
                   Named<engine::amp::OnOverflow>{{"skip", engine::amp::OnOverflow::skip},
                                                  {"zero", engine::amp::OnOverflow::zero}}),
       FP16LAB_KEY(scaler.per_loss,
-                  "of models with several losses (two_models, gan): each loss has a scale of its own; "
-                  "records show that of loss 0"),
-      FP16LAB_KEY(scaler.rescue,
-                  "how often the backward pass of an overflowed step is done again at the lower scale that "
-                  "the policy decides, before the step is skipped; keeps the values of all micro-batches "
-                  "until then. 0: never",
-                  ConfigRange{0, 1000}),
+                  "(models with several losses: two_models, gan) each loss has its own scale; records show "
+                  "that of loss 0"),
+      FP16LAB_KEY(
+          scaler.rescue,
+          "how often the backward pass of an overflowed step is repeated at the lower scale that the policy "
+          "chooses, before the step is skipped; keeps the values of all micro-batches until then. 0: never",
+          ConfigRange{0, 1000}),
       FP16LAB_KEY(scaler.groups,
-                  "of layerwise and groups: PATTERN=SCALE, layers by a pattern of their weights' names and "
-                  "the scale that they begin with (\"fc1=2^8\", \"*=2^4\"); the first match counts")
+                  "(layerwise and groups only) PATTERN=SCALE, layers by a pattern of their weights' names, "
+                  "and their initial scale (\"fc1=2^8\", \"*=2^4\"); the first match counts")
           .read_with("scaler.policy", {"layerwise", "groups"}),
   };
   keys.insert(keys.end(), others.begin(), others.end());

@@ -103,11 +103,9 @@ double checked_real(const ConfigKey& key, double value, const std::string& shown
   if (!in_range(value, key.range)) fail_value(key, shown, where);
   if (key.range.fp32 &&
       !(fp32_holds(value) && in_range(static_cast<double>(static_cast<float>(value)), key.range)))
-    refuse_config(
-        where,
-        fmt::format("{} = {}: expected {}, also in FP32, which holds 2^-149 to 3.4028235e+38 and would "
-                    "make {} of it",
-                    key.name, shown, expectation_of(key), static_cast<float>(value)));
+    refuse_config(where, fmt::format("{} = {}: expected {}, also in FP32, which holds 2^-149 to "
+                                     "3.4028235e+38 and would turn it into {}",
+                                     key.name, shown, expectation_of(key), static_cast<float>(value)));
   return value;
 }
 
@@ -196,7 +194,7 @@ toml::table parse_toml(std::string_view text, std::string_view source) {
   } catch (const toml::parse_error& error) {
     std::string what(error.description());
     if (what.find("inline table") != std::string::npos)
-      what += "; what stands in braces stands on one line, a [[table]] has room for more";
+      what += "; an inline table must be on one line, a [[table]] has room for more";
     refuse_config(fmt::format("{}:{}", source, error.source().begin.line), what);
   }
 }

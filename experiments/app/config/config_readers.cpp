@@ -228,7 +228,7 @@ std::vector<std::string> apply_settings(RunConfig& config, const std::vector<std
     if (meant->find(name) == nullptr && chosen->find(name) != nullptr)
       continue;  // whom else was it meant for?
     if (chosen->find(name) != nullptr)
-      gone.push_back(fmt::format("{} = {} was meant for the policy {}; {} takes its own default", key,
+      gone.push_back(fmt::format("{} = {} was meant for the policy {}; {} uses its own default", key,
                                  real_text(value), meant->name, chosen->name));
     config.scaler.parameters.erase(name);
   }

@@ -16,7 +16,7 @@ constexpr FrameworkName names[] = {
     {"fp16_init_scale", "fairseq", "scaler.initial_scale", ""},
     {"incr_ratio", "paddle", "scaler.growth_factor", ""},
     {"scale_factor", "mindspore, fairseq", "scaler.growth_factor",
-     "it divides there, too: scaler.backoff_factor, where the policy has one"},
+     "it is a divisor there: scaler.backoff_factor, where the policy has one"},
     {"decr_ratio", "paddle", "scaler.backoff_factor", ""},
     {"incr_every_n_steps", "paddle", "scaler.growth_interval", ""},
     {"scale_window", "mindspore, apex", "scaler.growth_interval", ""},

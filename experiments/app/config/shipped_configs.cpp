@@ -58,7 +58,7 @@ std::filesystem::path config_called(const std::filesystem::path& given) {
         std::filesystem::is_regular_file(shipped_config(name + ".toml"), unreadable))
       throw CommandError(
           ExitCode::usage,
-          fmt::format("--config {}: there is no such file; fp16lab brings one of that name: -c {}",
+          fmt::format("--config {}: there is no such file; fp16lab includes one of that name: -c {}",
                       given.string(), name));
     if (const std::string sibling = nearest_sibling(given); !sibling.empty())
       throw CommandError(

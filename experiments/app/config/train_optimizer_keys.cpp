@@ -78,30 +78,29 @@ std::vector<ConfigKey> of_train() {
       FP16LAB_KEY(train.steps, "optimizer steps; 0: as many as train.epochs gives", counts),
       FP16LAB_KEY(train.epochs, "passes over the data where train.steps is 0", counts)
           .read_with("train.steps", {"0"}),
-      FP16LAB_KEY(train.batch_size, "images, or windows of text, a micro-batch", positive_sizes),
-      FP16LAB_KEY(train.accumulate, "micro-batches a step", positive_sizes),
+      FP16LAB_KEY(train.batch_size, "images, or windows of text, per micro-batch", positive_sizes),
+      FP16LAB_KEY(train.accumulate, "micro-batches per step", positive_sizes),
       FP16LAB_KEY(train.accumulate_mode, "mean: the loss is divided by train.accumulate; sum: it is not",
                   accumulate_modes())
           .read_unless("train.accumulate", {"1"}),
       FP16LAB_KEY(train.clip_norm, "largest L2 norm of the gradients; 0: off", not_negative),
       FP16LAB_KEY(train.clip_value, "largest magnitude of a gradient's element, after clip_norm; 0: off",
                   not_negative),
-      FP16LAB_KEY(
-          train.method,
-          "how a step goes. gradient_penalty: the norm of the loss's gradient joins the loss; two_models and "
-          "gan: two blocks, each a network with an optimizer, of which sections such as "
-          "[optimizer.generator] say what [optimizer] does not say for both",
-          named(every<Method>)),
-      FP16LAB_KEY(train.penalty, "of gradient_penalty: weight of the gradient's norm in the loss",
+      FP16LAB_KEY(train.method,
+                  "what a step does. gradient_penalty: the norm of the loss's gradient is added to the loss; "
+                  "two_models and gan: two blocks, each a network with its optimizer; a section such as "
+                  "[optimizer.generator] overrides [optimizer] for one of them",
+                  named(every<Method>)),
+      FP16LAB_KEY(train.penalty, "(gradient_penalty only) weight of the gradient's norm in the loss",
                   not_negative)
           .read_with("train.method", {"gradient_penalty"}),
-      FP16LAB_KEY(train.seed, "of weights and shuffling, up to 9007199254740991", counts),
+      FP16LAB_KEY(train.seed, "seed of weights and shuffling, up to 9007199254740991", counts),
       FP16LAB_KEY(train.initial,
-                  "safetensors file of the initial weights, by the names that --dump-initial gives them; "
-                  "empty: drawn from train.seed (--load-initial)"),
+                  "safetensors file of the initial weights, with the names of --dump-initial; empty: drawn "
+                  "from train.seed (--load-initial)"),
       FP16LAB_KEY(train.perturb_ulps,
-                  "every non-zero initial weight is moved by this many FP32 ulps, up or down by train.seed: "
-                  "what training makes of that by itself. 0: none",
+                  "moves every non-zero initial weight by this many FP32 ulps, up or down by train.seed, to "
+                  "show how much training varies by itself. 0: off",
                   ConfigRange{0, 4194304})
           .as(KeyRole::configuration),
       FP16LAB_KEY(train.evaluate_every, "steps; 0: only at the end", counts).as(KeyRole::watching),
@@ -119,7 +118,7 @@ std::vector<ConfigKey> of_train() {
 
 std::vector<ConfigKey> of_optimizer() {
   return {
-      FP16LAB_KEY(optimizer.name, "the update rule; muon moves matrices, and adamw what is none",
+      FP16LAB_KEY(optimizer.name, "the update rule; muon updates matrices, and adamw everything else",
                   named(every<Algorithm>)),
       FP16LAB_KEY_AS("optimizer.lr", optimizer.learning_rate, "learning rate", not_negative),
       FP16LAB_KEY(optimizer.momentum, "of " + listed(readers(reads::momentum)), below_one)
@@ -139,17 +138,16 @@ std::vector<ConfigKey> of_optimizer() {
           .read_unless("optimizer.name", others_than_readers(reads::betas)),
       FP16LAB_KEY(optimizer.beta2, "of " + listed(readers(reads::betas)), below_one)
           .read_unless("optimizer.name", others_than_readers(reads::betas)),
-      FP16LAB_KEY(optimizer.alpha,
-                  "of " + listed(readers(reads::averages)) + ": how much of its averages stays", below_one)
+      FP16LAB_KEY(optimizer.alpha, "of " + listed(readers(reads::averages)) + ": decay rate of its averages",
+                  below_one)
           .read_with("optimizer.name", readers(reads::averages)),
       FP16LAB_KEY(optimizer.centered, "of " + listed(readers(reads::averages)) +
                                           ": divide by the deviation of the gradients from their average")
           .read_with("optimizer.name", readers(reads::averages)),
       epsilon_key().read_unless("optimizer.name", others_than_readers(reads::epsilon)),
-      FP16LAB_KEY(
-          optimizer.kahan,
-          "16-bit weights without master weights keep what rounding takes from their updates, and add "
-          "it to the next one (Kahan's sum)")
+      FP16LAB_KEY(optimizer.kahan,
+                  "16-bit weights without master weights keep what rounding removes from their updates, and "
+                  "add it to the next one (Kahan's sum)")
           .as(KeyRole::configuration),
       FP16LAB_KEY(
           optimizer.set_to_zero,
@@ -165,27 +163,28 @@ std::vector<ConfigKey> of_optimizer() {
 
 std::vector<ConfigKey> of_schedule() {
   return {
-      FP16LAB_KEY_AS("schedule.name", optimizer.schedule.name, "of the learning rate",
+      FP16LAB_KEY_AS("schedule.name", optimizer.schedule.name, "how the learning rate changes",
                      named(every<engine::optim::Schedule>)),
       FP16LAB_KEY_AS("schedule.warmup_steps", optimizer.schedule.warmup_steps,
-                     "linear rise to optimizer.lr, of any schedule", counts),
+                     "steps of a linear rise to optimizer.lr, with any schedule", counts),
       FP16LAB_KEY_AS("schedule.total_steps", optimizer.schedule.total_steps,
-                     "cosine, linear, polynomial: where they end; 0: with the run", counts)
+                     "cosine, linear, polynomial: step at which they end; 0: with the run", counts)
           .read_with("schedule.name", {"cosine", "linear", "polynomial"}),
       FP16LAB_KEY_AS("schedule.minimum_factor", optimizer.schedule.minimum_factor,
-                     "cosine, linear, polynomial: last learning rate over the first", ConfigRange{0, 1})
+                     "cosine, linear, polynomial: ratio of the last learning rate to the first",
+                     ConfigRange{0, 1})
           .read_with("schedule.name", {"cosine", "linear", "polynomial"}),
       FP16LAB_KEY_AS("schedule.step_interval", optimizer.schedule.step_interval, "step: steps between drops",
                      counts)
           .read_with("schedule.name", {"step"}),
       FP16LAB_KEY_AS("schedule.step_factor", optimizer.schedule.step_factor,
-                     "step: learning rate times this at a drop", ConfigRange{0, 1, true, false})
+                     "step: factor of the learning rate at a drop", ConfigRange{0, 1, true, false})
           .read_with("schedule.name", {"step"}),
       FP16LAB_KEY_AS("schedule.power", optimizer.schedule.power,
-                     "polynomial: of the share of the steps that are left", in_fp64(positive))
+                     "polynomial: exponent of the share of the steps that are left", in_fp64(positive))
           .read_with("schedule.name", {"polynomial"}),
       FP16LAB_KEY_AS("schedule.gamma", optimizer.schedule.gamma,
-                     "exponential: learning rate times this at every step", ConfigRange{0, 1, true, false})
+                     "exponential: factor of the learning rate at every step", ConfigRange{0, 1, true, false})
           .read_with("schedule.name", {"exponential"}),
   };
 }

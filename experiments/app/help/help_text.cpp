@@ -136,11 +136,11 @@ class ScreenFormatter : public CLI::Formatter {
 
  private:
   static constexpr const char* exit_codes =
-      "\nExit codes: 0 ok; 1 run failed; 2 usage; 3 back end not there; 4 diverged;\n"
+      "\nExit codes: 0 ok; 1 run failed; 2 usage; 3 back end unavailable; 4 diverged;\n"
       "  5 verification mismatch; 130 interrupted.\n";
   static constexpr const char* every_exit_code =
       "\nExit codes: 0 ok; 1 run failed (unreadable data, unwritable output, a\n"
-      "  device's failure); 2 usage or configuration; 3 back end or device not there;\n"
+      "  device's failure); 2 usage or configuration; 3 back end or device unavailable;\n"
       "  4 diverged; 5 verification mismatch; 130 interrupted with state saved.\n";
 
   std::size_t columns_;

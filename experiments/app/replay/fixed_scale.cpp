@@ -79,13 +79,13 @@ std::string advice(const FixedScaleReplay& replay) {
   if (!likely) return fmt::format("No scale down to 2^{} is without one.", lowest_fixed_exponent);
   std::string text = fmt::format("For the run take 2^{}", *replay.for_run());
   if (sure)
-    text += ", the largest scale at which surely none overflows (without head-room)";
+    text += ", the largest scale at which certainly none overflows (without headroom)";
   else if (*likely < replay.log2_scale)
-    text += ", the largest scale at which no step certainly overflows (without head-room)";
+    text += ", the largest scale at which no step certainly overflows (without headroom)";
   else
     text += ": no step certainly overflows there";
   if (!sure)
-    text += fmt::format("; no scale down to 2^{} is surely without one", lowest_fixed_exponent);
+    text += fmt::format("; no scale down to 2^{} is certainly without one", lowest_fixed_exponent);
   else if (likely != sure)
     text += fmt::format("; 2^{} is the largest at which none certainly does", *likely);
   return text + '.';

@@ -203,8 +203,9 @@ ReplayedPolicy PolicyReplay::finish() {
         "that takes every possible one, which may leave out the truth",
         row_.note.empty() ? "" : "; ", state_limit_, unbounded_at_);
   if (rounded_statistics_)
-    row_.note += fmt::format("{}its statistics are those of the nearest power of two where its scale is none",
-                             row_.note.empty() ? "" : "; ");
+    row_.note +=
+        fmt::format("{}where its scale is not a power of two, its statistics are those of the nearest one",
+                    row_.note.empty() ? "" : "; ");
   if (!stop_.empty()) row_.note += (row_.note.empty() ? "" : "; ") + stop_;
   row_.seconds = seconds_;
   return std::move(row_);

@@ -142,7 +142,7 @@ std::vector<std::string> notes_of(const RecordedRun& run, const ReplayOptions& o
   std::vector<std::string> notes = run.notes();
   if (const std::uint64_t held = survey.total - survey.observed; held > 0)
     notes.push_back(
-        fmt::format("{} of {} steps have no histograms: the last recorded ones stand in for them (--steps "
+        fmt::format("{} of {} steps have no histograms: the last recorded ones are used for them (--steps "
                     "recorded leaves these steps out; observe.histograms_every=1 records all)",
                     held, survey.total));
   if (options.contestants.interval)
@@ -153,10 +153,12 @@ std::vector<std::string> notes_of(const RecordedRun& run, const ReplayOptions& o
                     "; an overflow at the recorded scale may be one at smaller scales too");
   if (!run.checked())
     notes.push_back(
-        "the run checked no gradient (scaler.drop_overflow_update = false): overflows are told by counts");
+        "the run checked no gradient (scaler.drop_overflow_update = false): overflows are taken from the "
+        "counts");
   notes.emplace_back(
-      "a replay is not what training would do: the gradients stay those of the recorded run, where another "
-      "scale would have skipped or taken other steps and so changed the weights and every later gradient");
+      "a replay is not what training would do: the gradients stay those of the recorded run, although "
+      "another scale would have skipped or taken other steps and so changed the weights and every later "
+      "gradient");
   return notes;
 }
 
@@ -248,7 +250,7 @@ ReplayFile replay_run(const std::filesystem::path& folder, const ReplayOptions& 
       contestant.row.replayed = contestant.row.exact = false;
       contestant.row.note =
           "not replayable: its scales belong to layers and change what flows on to the next one, which the "
-          "counts of finished gradients do not tell; train with it instead (scaler.policy)";
+          "counts of finished gradients do not show; train with it instead (scaler.policy)";
       replays.emplace_back();
     } else {
       replays.emplace_back(PolicyReplay(contestant.policy, contestant.row, options.state_limit));

@@ -70,11 +70,10 @@ std::optional<Continuation> find_continuation(const std::filesystem::path& folde
   Continuation found;
   found.manifest = read_manifest(folder);
   if (found.manifest.altered)
-    throw CommandError(
-        ExitCode::run_failed,
-        fmt::format("--resume: {} is not what the run wrote (it has another SHA-256); restore it "
-                    "from a copy, or begin again with --force",
-                    (folder / run_file::manifest).string()));
+    throw CommandError(ExitCode::run_failed,
+                       fmt::format("--resume: {} is not what the run wrote (it has another SHA-256); restore "
+                                   "it from a copy, or start again with --force",
+                                   (folder / run_file::manifest).string()));
   const std::filesystem::path config = folder / run_file::config;
   found.folder_config = is_there(config)
                             ? load_config(config)

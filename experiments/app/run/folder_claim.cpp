@@ -80,7 +80,7 @@ FolderClaim::FolderClaim(const std::filesystem::path& folder, std::string_view o
   }
   const Claimant self = this_claimant();
   if (owner = claimant_of(folder_); owner && owner->host != self.host)
-    say("fp16lab: {}: taken over from a process that holds its lock no more ({})", folder_.string(),
+    say("fp16lab: {}: taken over from a process that no longer holds its lock ({})", folder_.string(),
         described(*owner));
   const std::string text = to_json(self);
   if (ftruncate(descriptor_, 0) != 0 ||
@@ -123,19 +123,15 @@ bool FolderClaim::lock() {
   if (descriptor_ < 0 ? errno == ELOOP || errno == EISDIR || errno == ENXIO
                       : fstat(descriptor_, &file) == 0 && !S_ISREG(file.st_mode)) {
     if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
-    throw CommandError(
-        ExitCode::run_failed,
-        fmt::format(
-            "--out: {}: not a regular file, so no claim of this program; remove it, or choose another "
-            "folder",
-            path_.string()));
+    throw CommandError(ExitCode::run_failed, fmt::format("--out: {}: not a regular file, so not written by "
+                                                         "this program; remove it, or choose another folder",
+                                                         path_.string()));
   }
   if (descriptor_ < 0) fail(fmt::format("cannot open {}: {}", run_file::claim, reason(errno)));
   int error = flock(descriptor_, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
   if (error == ENOSYS || error == EOPNOTSUPP || error == ENOLCK) {
-    say("fp16lab: {}: warning: this file system keeps no locks ({}), so a second process that writes there "
-        "is not "
-        "refused",
+    say("fp16lab: {}: warning: this file system does not support locks ({}), so a second process that writes "
+        "there is not refused",
         folder_.string(), reason(error));
     error = 0;
   }

@@ -184,9 +184,9 @@ std::vector<MemoryLimit> memory_limits(const std::filesystem::path& root) {
 std::string memory_warning(std::uint64_t need, std::size_t runs, const std::vector<MemoryLimit>& limits) {
   if (limits.empty() || need <= limits.front().left) return "";
   return fmt::format(
-      "{} {} of memory for tensors, and {} leaves {}: expect an end by the kernel, or for want of memory; a "
-      "smaller train.batch_size or model{} takes less (fp16lab model says how much)",
-      runs == 1 ? "a step takes" : fmt::format("a step of {} runs at a time takes", runs), gigabytes(need),
+      "{} {} of memory for tensors, and {} leaves {}: the kernel may end the run, or it may run out of "
+      "memory; a smaller train.batch_size or model{} needs less (fp16lab model shows how much)",
+      runs == 1 ? "a step needs" : fmt::format("a step of {} concurrent runs needs", runs), gigabytes(need),
       limits.front().whose, gigabytes(limits.front().left), runs == 1 ? "" : ", or fewer --jobs,");
 }
 

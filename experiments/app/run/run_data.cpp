@@ -43,14 +43,14 @@ void load_text(const RunConfig& config, RunData& data) {
   if (config.data.tokens == engine::data::Tokens::words)
     data.found += fmt::format(": {} words and marks, {} different ones", size, data.text.vocabulary.size());
   else if (!data.text.characters)
-    data.found += fmt::format(": {} bytes that are no UTF-8, a byte counts as a character", size);
+    data.found += fmt::format(": {} bytes that are not UTF-8, each of which counts as a character", size);
   else if (*data.text.characters != size)
     data.found += fmt::format(
         ": {} characters in {} bytes of UTF-8; a step predicts bytes, bits per character count characters",
         *data.text.characters, size);
   if (!fits)
     data.found += fmt::format(
-        "\nnote: data.test_subset = {}, but the last tenth of this text is {} {}: the test takes all of them",
+        "\nnote: data.test_subset = {}, but the last tenth of this text is {} {}: the test uses all of them",
         config.data.test_subset, test_size, tokens);
   const auto vocabulary = static_cast<std::int64_t>(data.text.vocabulary.size());
   data.model_shape = {.input = {.extents = {config.model.context}, .vocabulary = vocabulary},

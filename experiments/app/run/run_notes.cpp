@@ -32,7 +32,7 @@ void note_no_scale(const RunPlan& plan) {
   if (plan.amp.level == engine::Level::O0 || plan.amp.low != DType::f16 || plan.policy.name != "none") return;
   const std::string_view usual = plan.amp.rules.scaler;
   say("note: there is no loss scale (scaler.policy = none){}",
-      usual == "none" ? "" : fmt::format("; who trains so mostly makes one: scaler.policy={}", usual));
+      usual == "none" ? "" : fmt::format("; training of this kind mostly uses one: scaler.policy={}", usual));
 }
 
 /// Scales that are no powers of two round every gradient twice.
@@ -81,7 +81,7 @@ std::string never_grows(const engine::amp::ScalePolicy& policy, std::uint64_t st
     return clean < steps
                ? ""
                : fmt::format(
-                     "{} raises the loss scale first after {} clean steps: in {} steps it can only lower it",
+                     "{} first raises the loss scale after {} clean steps: in {} steps it can only lower it",
                      policy.name, clean, steps);
   }
   return "";

@@ -145,8 +145,8 @@ void RunRecorder::add(const HistogramRow& row) {
 void RunRecorder::add(const StepRow& row) {
   if (!unseen_names_.empty() && counts_at(row.step) && !options_.observed.empty())
     for (const std::string& pattern : std::exchange(unseen_names_, {}))
-      message(fmt::format("note: observe.names = \"{}\": no tensor that is counted has such a name",
-                          printable(pattern)));
+      message(
+          fmt::format("note: observe.names = \"{}\": no counted tensor has such a name", printable(pattern)));
   writer_->append(row);
   if (tensorboard_) tensorboard_->on_step(row);
   show_progress(row);

@@ -93,7 +93,7 @@ std::filesystem::path default_folder(const CommonOptions& common, const RunConfi
   return std::filesystem::path("results") / fmt::format("{}-seed{}", name, config.train.seed);
 }
 
-constexpr std::string_view way_out = "restore them from a copy, or begin again with --force";
+constexpr std::string_view way_out = "restore them from a copy, or start again with --force";
 
 /// A run that has ended for good says again how. CommandError(run_failed) if its records are damaged.
 ExitCode report_ended_run(const std::filesystem::path& folder, const Manifest& manifest) {
@@ -323,7 +323,7 @@ engine::RunResult run_on(engine::Trainer& trainer, const std::filesystem::path& 
       }
     }
     throw engine::RanksDiffer(
-        fmt::format("{}. Their states: {}; --resume goes on from the last checkpoint", differ.what(),
+        fmt::format("{}. Their states: {}; --resume continues from the last checkpoint", differ.what(),
                     state_of(fmt::format("{}", fmt::join(differ.ranks(), "|"))).string()),
         differ.ranks());
   }
@@ -456,7 +456,7 @@ ExitCode train_in(const std::filesystem::path& folder, const TrainRequest& reque
     say("{}", precision_of(config));
     print_notes(*run);
     if (ranks.communicator() != nullptr && config.checkpoint.every == 0)
-      say("note: checkpoint.every = 0: where a rank is killed, the run begins again");
+      say("note: checkpoint.every = 0: if a rank is killed, the run starts again");
   }
   if (found) check_continuation(*found, *run, folder, ranks.communicator());
   RecorderOptions options = recorder_options(request, folder, config, *run, found ? found->step() : 0);

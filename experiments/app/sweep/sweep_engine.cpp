@@ -14,31 +14,28 @@ void add_engine(Options& options, EngineOptions& engine) {
     return options.add(name, value, help).type(type).group("--engine");
   };
   add("--engine", engine.name, "NAME",
-      "Who starts the runs that are left: this program (local); GNU parallel, also on other machines, --jobs "
-      "on each; "
-      "or Slurm, --jobs at a time (default: no limit): then this program returns when all is submitted, and "
-      "--collect "
-      "says what is there. The machines share the file system; bits do not depend on the engine")
+      "What starts the remaining runs: this program (local); GNU parallel, also on other machines, --jobs on "
+      "each; or Slurm, --jobs at a time (default: no limit): then this program returns once everything is "
+      "submitted, and --collect shows what is done. The machines share the file system; bits do not depend "
+      "on the engine")
       .one_of({"local", "parallel", "slurm"});
-  add("--tries", engine.tries, "N", "parallel, slurm: how often a run is tried that fails (default: 3)")
+  add("--tries", engine.tries, "N", "parallel, slurm: how often a failing run is tried (default: 3)")
       .at_least(1, 1000);
   add("--sshlogin", engine.ssh_logins, "LOGIN",
-      "parallel: another machine, as its own --sshlogin has it; ':' is this one (repeatable)")
+      "parallel: another machine, as in its own --sshlogin; ':' is this one (repeatable)")
       .repeatable();
   add("--sshloginfile", engine.ssh_login_file, "FILE", "parallel: a file of such machines, one a line")
       .not_empty("a file");
   add("--runs-per-element", engine.runs_per_element, "N",
-      "slurm: runs that one element of an array makes, one after another (default: 1, or what makes 1000 "
-      "elements; more "
-      "where runs take minutes)")
+      "slurm: runs of one array element, one after another (default: 1, or enough for 1000 elements; use "
+      "more where runs take minutes)")
       .at_least(1, 1000000);
   add("--cpus", engine.cpus, "N", "slurm: processors of an element, and threads of its runs (default: 1)")
       .at_least(1, 1024);
   add("--partition", engine.partition, "NAME", "slurm: passed to sbatch").not_empty("a partition");
   add("--time", engine.time, "TIME",
-      "slurm: limit of an element, passed to sbatch; two minutes before it the run saves, and the element is "
-      "queued "
-      "again")
+      "slurm: time limit of an element, passed to sbatch; two minutes before it, the run saves and the "
+      "element is queued again")
       .not_empty("a time as sbatch takes it");
   add("--mem", engine.memory, "SIZE", "slurm: passed to sbatch").not_empty("a size as sbatch takes it");
   add("--sbatch", engine.sbatch, "OPTION",
@@ -63,10 +60,10 @@ void require_fitting(const EngineOptions& engine) {
       refuse(fmt::format("{} is for --engine {}: expected that, or no {}", option, of, option));
   // Slurm takes a number alone for minutes, and the signal comes two of them before the end.
   if (engine.time.size() == 1 && engine.time.front() >= '0' && engine.time.front() <= '9')
-    refuse(fmt::format(
-        "--time {}: to Slurm these are minutes, and a run saves two before the end, so that it would be "
-        "queued again and again: expected 10 or more, or hours as in 4:00:00",
-        engine.time));
+    refuse(
+        fmt::format("--time {}: Slurm reads minutes, and a run saves two minutes before the end, so it would "
+                    "be queued again and again: expected 10 or more, or hours as in 4:00:00",
+                    engine.time));
   for (const std::string& option : engine.sbatch)
     if (!option.starts_with("-") || !is_printable(option))
       refuse(fmt::format(

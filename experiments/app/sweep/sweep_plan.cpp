@@ -33,10 +33,9 @@ constexpr SweepFileKey file_keys[] = {
     {"workload.name", "text", "", "begins the names of its runs' folders: letters, digits, '-', '_' and '.'"},
     {"workload.config", "text", "", "the configuration of its runs: a file, relative to the sweep file"},
     {"workload.set", "a list of \"key=value\"", "[]", "over the configuration, as --set"},
-    {"workload.seeds", "a list of integers", "[1]",
-     "train.seed of its runs; --seed and --seeds take their place"},
-    {"workload.variants", "a list of names", "all", "the variants that it takes part in"},
-    {"variant.name", "text", "", "the next part of the names, and what tables and figures call it"},
+    {"workload.seeds", "a list of integers", "[1]", "train.seed of its runs; --seed and --seeds override it"},
+    {"workload.variants", "a list of names", "all", "the variants that it is run with"},
+    {"variant.name", "text", "", "the next part of the names, and its name in tables and figures"},
     {"variant.set", "a list of \"key=value\"", "[]",
      "over the workload's configuration; --set comes after it"},
 };
@@ -282,7 +281,8 @@ void add_twins(SweepPlan& plan) {
     twin.config.observe.histograms_every = 0;
     const auto [there, added] = ulps.emplace(twin.name, twin.config.train.perturb_ulps);
     if (there->second == 0)
-      fail("--twin", fmt::format("the run {} of this sweep has the name of a twin and is none", twin.name));
+      fail("--twin",
+           fmt::format("the run {} of this sweep has the name of a twin but is not one", twin.name));
     if (added) all.runs.push_back(std::move(twin));
   }
   if (!any)
@@ -290,8 +290,8 @@ void add_twins(SweepPlan& plan) {
          "no run of this sweep is in FP32 (amp.level = \"O0\" without a scaler), so none has a twin");
   if (!any_unmoved)
     fail("--twin",
-         "train.perturb_ulps moves the weights of every FP32 run of this sweep, so they are twins of none: "
-         "leave it at 0");
+         "train.perturb_ulps moves the weights of every FP32 run of this sweep, so no FP32 run is left to "
+         "have a twin: leave it at 0");
   plan = std::move(all);
 }
 
@@ -321,7 +321,7 @@ SweepWorkload workload_of_run(const CommonOptions& common) {
 SweepPlan load_sweep(const CommonOptions& given, bool keep_sizes, const std::vector<std::string>& policies,
                      std::optional<std::uint64_t> seeds) {
   CommonOptions common = given;
-  if (common.config.empty()) throw CommandError(ExitCode::usage, "sweep needs a sweep file: -c demo");
+  if (common.config.empty()) throw CommandError(ExitCode::usage, "sweep needs a sweep file, such as -c demo");
   const std::string source = common.config.string();
   toml::table root;
   try {
@@ -400,8 +400,7 @@ SweepPlan load_sweep(const CommonOptions& given, bool keep_sizes, const std::vec
     return run.variant.starts_with(policy_prefix) && run.config.scaler.parameters.contains("initial_scale");
   };
   if (!policies.empty() && std::ranges::any_of(plan.runs, begins_as_given))
-    plan.notes.emplace_back(
-        "all policies begin at the scaler.initial_scale that is given, and not at their own");
+    plan.notes.emplace_back("all policies start at the given scaler.initial_scale, not at their own");
   return plan;
 }
 

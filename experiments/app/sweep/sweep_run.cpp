@@ -151,8 +151,8 @@ class SweepRunner {
                                     duration_text(seconds)));
     } else if (!interrupted()) {
       outcome_.failed.push_back(run.name);
-      say("sweep: {} {} ({} {}); the other runs go on", run.name,
-          status == static_cast<int>(ExitCode::interrupted) ? "was interrupted, its state is saved"
+      say("sweep: {} {} ({} {}); the other runs continue", run.name,
+          status == static_cast<int>(ExitCode::interrupted) ? "was interrupted; its state is saved"
                                                             : "failed",
           has_exited(status) ? "exit code" : "killed by signal", has_exited(status) ? status : status - 128);
     }

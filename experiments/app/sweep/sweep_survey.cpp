@@ -167,7 +167,7 @@ void require_one_build(const SweepPlan& plan, const std::vector<RunState>& state
   if (mixed && !options.mix_builds)
     throw CommandError(
         ExitCode::usage,
-        fmt::format("{}: {}: bits may differ; --force makes them again, --mix-builds takes them as they are",
+        fmt::format("{}: {}: bits may differ; --force makes them again, --mix-builds uses them as they are",
                     plan.folder.string(), what));
   if (!common.quiet) say("sweep: note: {}", what);
 }

@@ -416,7 +416,9 @@ Command::Run ask_allreduce(Options& options) {
            "Numbers of ranks whose gradients are averaged, 2 to 64 (default: 2,4,8,16). Under mpirun -np R: "
            "powers of two from R to 1024, of shards that R real ranks hold (default: the first one)")
       .type("N,N,...");
-  options.add("--scale", given->scale, "Loss scale, or largest: without overflow on any rank (default)")
+  options
+      .add("--scale", given->scale,
+           "Loss scale, or largest: the largest without overflow on any rank (default)")
       .type("S");
   options.add("--steps", given->steps, "Training steps to measure (default: 3)")
       .type("N")

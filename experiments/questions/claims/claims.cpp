@@ -89,7 +89,7 @@ namespace fp16lab::experiments {
 
 Command::Run ask_claims(Options& options) {
   auto json = std::make_shared<bool>(false);
-  options.flag("--json", *json, "JSON instead of text");
+  options.flag("--json", *json, "Print JSON instead of text");
   return [json](const CommonOptions& common) {
     const std::vector<claims::Said> all = claims::all_claims(common.threads);
     std::vector<Claim> judged;

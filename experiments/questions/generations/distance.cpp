@@ -58,7 +58,7 @@ class Training {
     if (recorded && *recorded != hash_)
       throw CommandError(
           ExitCode::run_failed,
-          fmt::format("{}: trained again it ends with another state_hash than {} has; remove that folder",
+          fmt::format("{}: trained again, it ends with another state_hash than {}; remove that folder",
                       planned_->name, planned_->folder.string()));
   }
 
@@ -114,7 +114,7 @@ void measure(const Block& runs, const DistanceOptions& options, std::vector<Dist
   }
   const std::uint64_t steps = trainings.begin()->second->steps();
   for (std::uint64_t step = 0; step <= steps; ++step) {
-    if (interrupted()) throw CommandError(ExitCode::interrupted, "interrupted; the same command carries on");
+    if (interrupted()) throw CommandError(ExitCode::interrupted, "interrupted; the same command continues");
     if (step > 0)
       for (const auto& [variant, one] : trainings) one->step();
     for (DistanceCurve& curve : curves)

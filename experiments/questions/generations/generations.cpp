@@ -692,11 +692,12 @@ Command::Run ask_generations(Options& options) {
   auto given = std::make_shared<Given>();
   options
       .add("--distance-seeds", given->distance_seeds,
-           "Of so many seeds, measure how far trainings part step by step: trains those again in this "
-           "process. 5; 0: none")
+           "For this many seeds, measure how training runs diverge step by step, by training them again in "
+           "this process (default: 5; 0: none)")
       .type("N")
       .at_least(0, 999);
-  options.flag("--quick", given->quick, "twelve steps and two seeds: shows the form and decides nothing");
+  options.flag("--quick", given->quick,
+               "Run twelve steps and two seeds: shows the form of the answer and decides nothing");
   return ask_with_sweep(options, [given](const CommonOptions& common, const SweepOptions& sweep) {
     const SweepPlan plan = generations_plan(common, given->quick);
     const auto measure = [&] {

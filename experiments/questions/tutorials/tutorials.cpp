@@ -531,12 +531,12 @@ Command::Run ask_tutorials(Options& options) {
   };
   auto given = std::make_shared<Given>();
   options.flag("--full", given->full,
-               "the tutorials' own sizes (gigabytes of memory, and hours without a GPU)");
-  options.add("--runs", given->runs,
-              "only print the tables of Paddle's tutorials beside the runs of this folder "
-              "(tutorials_full.toml)");
+               "Use the tutorials' own sizes (gigabytes of memory, and hours without a GPU)");
+  options.add(
+      "--runs", given->runs,
+      "Only print the tables of Paddle's tutorials beside the runs of this folder (tutorials_full.toml)");
   options.add("--weights", given->weights,
-              "only write the initial weights of MindSpore's tutorial to this file (safetensors)");
+              "Only write the initial weights of MindSpore's tutorial to this file (safetensors)");
   return [given](const CommonOptions& common) {
     if (!given->weights.empty()) {
       write_mindspore_weights(given->weights);

@@ -94,7 +94,7 @@ def test_hist_and_report_say_what_they_cannot_see(program, tmp_path):
     shown = program("hist", path)
     skipped = sum(step.skipped for step in w.recording.steps)
     assert f"skipped {skipped} of 8 steps" in shown.splitlines()[0].lower()
-    assert "no cast can be seen" in shown and "Casts to" not in shown
+    assert "casts cannot be observed" in shown and "Casts to" not in shown
     # The table says the same, and what to do next.
     account, next_line = shown.split("\n\n")[0], "Next: "
     assert w.table().startswith(account + "\n" + next_line) and "/tmp" not in w.table()
@@ -125,7 +125,7 @@ def test_replay_of_the_runs_own_policy_makes_the_decisions_that_pytorch_made(pro
 def test_compare_finds_the_same_bits_and_others(program, tmp_path):
     a, b = training().save(tmp_path / "a"), training().save(tmp_path / "b")
     c = training(seed=2).save(tmp_path / "c")
-    assert "Gradients: 0 of 7 tensors have other histograms" in program("compare", a, b)
+    assert "Gradients: 0 of 7 tensors have different histograms" in program("compare", a, b)
     differ = program("compare", a, c)
     assert "part at step 1" in differ
 

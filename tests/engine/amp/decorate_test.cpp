@@ -312,7 +312,7 @@ TEST_F(ViewTest, AGradientThatOverflowsLowIsInfinite) {
               testing::ElementsAre(std::numeric_limits<float>::infinity()));
 }
 
-TEST_F(ViewTest, TheGradientsMemoryIsMadeAnewWhereItsDtypeChanges) {
+TEST_F(ViewTest, TheGradientsMemoryIsReplacedWhereItsDtypeChanges) {
   Parameter& weight = make("w", ParameterRole::weight, {1});
   tape.backward(ops::sum(tape.parameter(weight)));
   EXPECT_EQ(weight.gradient.dtype(), f32);

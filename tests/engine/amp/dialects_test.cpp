@@ -177,7 +177,7 @@ TEST_F(DialectsTest, KeepBatchnormChoosesBetweenMindSporesO2AndO3) {
   EXPECT_EQ(norms(Level::automatic_r1_7, false), low);
 }
 
-TEST_F(DialectsTest, O0CastsNothingAndAsksNobody) {
+TEST_F(DialectsTest, O0CastsNothingAndReadsNoOpList) {
   for (const Dialect dialect : every<amp::Dialect>) {
     Autocast autocast(tape, {.level = Level::O0, .dialect = dialect});
     EXPECT_FALSE(autocast.acts());

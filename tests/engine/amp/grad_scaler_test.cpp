@@ -347,7 +347,7 @@ TEST_F(GradScalerTest, ASkippedAdamStepChangesNoByteInAnySlot) {
 
 // ---- the order of calls -------------------------------------------------------------------------
 
-TEST_F(GradScalerTest, StepUnscalesIfNobodyDid) {
+TEST_F(GradScalerTest, StepUnscalesWhatIsStillScaled) {
   give(a, 65536.0f);
   begin();
   scaler.step(*first);

@@ -110,7 +110,7 @@ TEST_F(PeerRegression, N23_ASkippedStepDoesNotMoveTheSchedule) {
   EXPECT_EQ(rates, (std::vector<float>{0.25f, 0.5f, 0.5f, 0.5f, 0.75f}));
 }
 
-TEST_F(PeerRegression, N24_AGradientThatNobodyClearedIsNamedAsTheReason) {
+TEST_F(PeerRegression, N24_AGradientThatWasNotClearedIsNamedAsTheReason) {
   // The scale falls, as it must while that tensor has an infinite gradient; the culprit has a name.
   Tape tape(*backend);
   give(a, infinity);

@@ -245,7 +245,7 @@ TEST(PopartPolicy, DecidesOnceAPeriodByWhatWasCountedInIt) {
 
 constexpr int lost = -30;  ///< a bin whose values become zero
 
-TEST(LostMassPolicy, GoesUpForMeasuredLossToItsHeadRoomAtOnce) {
+TEST(LostMassPolicy, GoesUpForMeasuredLossToItsHeadroomAtOnce) {
   // At most 2^10 of 2^16: 6 binades of room, 2 are to stay.
   EXPECT_EQ(Fed({.policy = "lost-mass"}).good({{9, 10}, {lost, 1}}), 20);
   EXPECT_EQ(Fed({.policy = "lost-mass", .parameters = {{"headroom_bits", 5}}}).good({{9, 10}, {lost, 1}}),

@@ -197,9 +197,9 @@ TEST_F(Arrays, WhatAnExampleIsFollowsFromTypeAndAxesOrIsSaid) {
   EXPECT_EQ(kind_of("|u1", "(2, 8)", 16, ExampleKind::tokens), "tokens");
   EXPECT_EQ(kind_of("<i4", "(2, 3, 2, 2)", 96, ExampleKind::nchw), "nchw 3 2 2");
   EXPECT_THAT(kind_of("<f4", "(2, 16, 7, 7)", 6272),
-              AllOf(HasSubstr("array 'x': f32 (2, 16, 7, 7)"), HasSubstr("say so in data.layout")));
+              AllOf(HasSubstr("array 'x': f32 (2, 16, 7, 7)"), HasSubstr("state it in data.layout")));
   EXPECT_EQ(kind_of("<f4", "(2, 16, 7, 7)", 6272, ExampleKind::nchw), "nchw 16 7 7");
-  EXPECT_THAT(kind_of("|u1", "(2, 3, 8, 3)", 144), HasSubstr("say so in data.layout"));
+  EXPECT_THAT(kind_of("|u1", "(2, 3, 8, 3)", 144), HasSubstr("state it in data.layout"));
   EXPECT_THAT(
       kind_of("<f4", "(2, 8)", 64, ExampleKind::nchw),
       HasSubstr("f32 (2, 8): expected images, (N, C, H, W) or (N, H, W), for data.layout = \"nchw\""));
@@ -341,8 +341,9 @@ TEST_F(Arrays, WhatCannotBeUsedIsSaidInOneLine) {
   EXPECT_THAT(inputs(npy("<f4", "()", "1234")), HasSubstr("a single number"));
   EXPECT_THAT(inputs(npy("<f4", "(0, 3)", "")), HasSubstr("expected 1 to 2^32 - 1 examples"));
   EXPECT_THAT(inputs(npy("<f4", "(2, 0)", "")), HasSubstr("of one number or more"));
-  EXPECT_THAT(inputs(npy("<f4", "(2, 2)", std::string(16, '\0'), true)),
-              HasSubstr("Fortran order: the numbers of an example lie apart; save numpy.ascontiguousarray"));
+  EXPECT_THAT(
+      inputs(npy("<f4", "(2, 2)", std::string(16, '\0'), true)),
+      HasSubstr("Fortran order: the numbers of an example are not contiguous; save numpy.ascontiguousarray"));
   EXPECT_THAT(inputs(npy("<f4", "(2, 2)", std::string(12, '\0'))),
               AllOf(HasSubstr("byte "), HasSubstr("after 12 of the 16 bytes")));
   // Another shape to test with.

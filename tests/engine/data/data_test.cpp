@@ -166,7 +166,7 @@ TEST_F(DataTest, PairsMustFit) {
   EXPECT_THAT(message_of([&] { read_idx_dataset(images, labels, 10, 4); }), HasSubstr("subset of 4"));
 }
 
-TEST_F(DataTest, LooksWhereItWasToldAndNowhereElse) {
+TEST_F(DataTest, LooksOnlyInTheGivenFolder) {
   testing_support::write_small_fashion(folder_ / "explicit", 20, 10);
   const DatasetLocation location = find_dataset("fashion-mnist", folder_ / "explicit");
   EXPECT_EQ(location.chosen_by, "data.path");

@@ -155,7 +155,7 @@ TEST(LoaderTest, WhatIsNoImageCannotBePaddedOrChanged) {
               HasSubstr("has no targets"));
 }
 
-TEST(LoaderTest, ChannelsTakeTheOrderThatTheNetworkWants) {
+TEST(LoaderTest, ChannelsTakeTheOrderThatTheNetworkNeeds) {
   // One image of 2 x 2 pixels in three channels: 100 c + 10 y + x.
   std::vector<float> planes, interleaved;
   for (int c = 0; c < 3; ++c)

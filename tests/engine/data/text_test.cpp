@@ -233,7 +233,7 @@ TEST_F(TextFiles, AreReadWithTheirFingerprints) {
   EXPECT_THAT(text.files[1].path.string(), HasSubstr(std::to_string(mapping.size()) + " bytes"));
 }
 
-TEST_F(TextFiles, AreLookedForWhereOneWasToldAndNowhereElse) {
+TEST_F(TextFiles, AreLookedForOnlyInTheGivenFolder) {
   const auto named = write("explicit/bible-kjv.txt", "In the beginning");
   EXPECT_EQ(find_text("bible-kjv", folder_ / "explicit").file, named) << "a folder with the file";
   EXPECT_EQ(find_text("bible-kjv", named).file, named) << "the file";

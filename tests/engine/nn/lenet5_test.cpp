@@ -27,7 +27,7 @@ TEST(LeNet5, Has61706ParametersNamedAsTorch) {
   EXPECT_EQ(count, 61706);
 }
 
-TEST(LeNet5, HasBatchNormBehindEachConvolutionIfAsked) {
+TEST(LeNet5, HasBatchNormAfterEachConvolutionIfAsked) {
   const auto backend = hopper_backend();
   LeNet5 model(*backend, {.batch_norm = true, .seed = 1});
   const Strings names = described_parameters(model);

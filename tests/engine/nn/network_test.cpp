@@ -152,7 +152,7 @@ TEST(Network, ATransformerOfBlocksIsTheTransformer) {
   EXPECT_EQ(network.output(), (Signal{.extents = {symbols}, .rows = 6}));
 }
 
-TEST(Network, AnMlpWithoutANameStandsWhereItStands) {
+TEST(Network, AnMlpWithoutANameBelongsToItsBlock) {
   const auto backend = hopper_backend();
   const LayerRow mlp{.type = "mlp", .arguments = {{"widths", integers({16, 3})}}};
   const auto names = [&](const NetworkRows& rows) {
@@ -238,7 +238,7 @@ TEST(Network, TwoBranchesMeet) {
   EXPECT_EQ(y, values_of(*backend, expected.tensor()));
 }
 
-TEST(Network, BlocksBranchAndStandForTheirLastRow) {
+TEST(Network, BlocksBranchAndEndInTheirLastRow) {
   const NetworkRows rows{
       {.name = "left{}", .repeat = 2, .rows = {linear("fc", 4), {.type = "relu"}}},
       {.name = "right", .input = "input", .rows = {linear("fc", 3), {.type = "tanh"}}},

@@ -102,7 +102,7 @@ TEST_F(LowWeights, KahanStaysWithTheExactSumForEveryOptimizer) {
   }
 }
 
-TEST_F(LowWeights, CompensationsAreStateBehindTheOthersInTheDtypeOfTheWeight) {
+TEST_F(LowWeights, CompensationsAreStateAfterTheOthersInTheDtypeOfTheWeight) {
   const auto low = parameter("low", DType::bf16, {1, 2}), wide = parameter("wide", DType::f32, {1, 2});
   const auto optimizer = optim::make_optimizer(*backend, {low.get(), wide.get()},
                                                {.name = optim::Algorithm::adam, .kahan = true}, 1);

@@ -156,9 +156,8 @@ TEST_F(RankProgram, PluginsThatCannotBeUsedAreRefusedInOneLine) {
   const Finished finished = testing_support::run_program(
       lonely.string(), {"sums", "8", "30", "1000"}, folder_.path(), {{"PMI_SIZE", "2"}, {"PMI_RANK", "1"}});
   EXPECT_THAT(finished.err,
-              HasSubstr("MPICH started this program, but there is no libfp16lab_mpi_mpich.so beside "
-                        "it; install libmpich-dev (Debian), configure with -DFP16LAB_MPI=ON and "
-                        "build again"));
+              HasSubstr("MPICH started this program, but there is no libfp16lab_mpi_mpich.so next to it; "
+                        "install libmpich-dev (Debian), configure with -DFP16LAB_MPI=ON and build again"));
 }
 
 }  // namespace

@@ -174,7 +174,7 @@ TEST_F(Checkpoint, RunsOfSkipsAndBadLossesAreCountedAcrossAResumption) {
   EXPECT_EQ(result.skipped_steps, 7u);
 }
 
-TEST_F(Checkpoint, TheObserverIsToldWhereTheRunStands) {
+TEST_F(Checkpoint, TheObserverLearnsTheStepOfTheRun) {
   TrainingRun finished(RunSetup{});
   finished.trainer.run();
   std::vector<RunMoment> expected(12, RunMoment::going_on);
@@ -257,7 +257,7 @@ TEST_F(Checkpoint, WhatDoesNotFitIsAnErrorNamingTensorAndReason) {
   EXPECT_THAT(error_of([](Edit& e) { e.metadata["version"] = "one"; }), HasSubstr("version = 'one'"));
   EXPECT_THAT(error_of([](Edit& e) { e.metadata.erase("state_hash"); }), HasSubstr("no state_hash"));
   EXPECT_THAT(error_of([](Edit& e) { e.metadata["iteration"] = "6"; }),
-              HasSubstr("tensor 'step.iteration' is 5, but the metadata say iteration = 6"));
+              HasSubstr("tensor 'step.iteration' is 5, but the metadata has iteration = 6"));
   EXPECT_THAT(error_of([](Edit& e) { e.metadata["state_hash"] = "0123456789abcdef"; }),
               AllOf(HasSubstr("state_hash"), HasSubstr("expected 0123456789abcdef")));
   EXPECT_THAT(error_of([](Edit& e) { e.metadata.erase("digest.fc1.bias"); }),

@@ -312,7 +312,7 @@ TEST(Culprits, SumsOfSixteenBitGradientsOverMicroBatches) {
   EXPECT_EQ(culprits[0].wide_value, 128000.0);
 }
 
-TEST(Culprits, NobodyIsAccusedWhereNothingOverflows) {
+TEST(Culprits, NothingIsBlamedWhereNothingOverflows) {
   const auto run = culprit_run(equal_rows(4, 1.0f), {.second = second_row(1, 1.0f)}, one_step(1024.0));
   run->trainer.run();
   EXPECT_THAT(run->recorder.overflows, IsEmpty());

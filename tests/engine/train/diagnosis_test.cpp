@@ -78,10 +78,10 @@ TEST(Diagnosis, EveryCaseByItsFacts) {
   facts.weights = {.nan = 2, .infinite = 1, .first = "fc2.weight"};
   expect(facts, Verdict::model, "weights_not_finite", "fc2.weight holds 3 NaN");
   facts.checked = false;
-  expect(facts, Verdict::scale, "unchecked_overflow", "nobody looks for overflows");
+  expect(facts, Verdict::scale, "unchecked_overflow", "nothing looks for overflows");
   facts.first_loss = 2.3;
   facts.greatest_loss = 22.9;
-  expect(facts, Verdict::scale, "unchecked_overflow", "nobody looks for overflows");
+  expect(facts, Verdict::scale, "unchecked_overflow", "nothing looks for overflows");
   facts.greatest_loss = 23.1;
   expect(facts, Verdict::model, "learning_rate_too_high", "the loss grew from 2.3 to 23.1");
   facts.greatest_loss = 2.3;

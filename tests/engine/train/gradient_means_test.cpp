@@ -184,7 +184,7 @@ TEST(GradientMeans, WaitForEveryUseOfAParameter) {
   for (const int ranks : {1, 2, 4}) EXPECT_EQ(trained(ranks, true), expected) << ranks;
 }
 
-TEST(GradientMeans, PassBehindTheLastIsRefused) {
+TEST(GradientMeans, APassAfterTheLastIsRefused) {
   parallel::on_thread_ranks(1, [&](Communicator& communicator) {
     Rank rank(communicator, {.shards = 4, .wire = {}});
     rank.pass(0, true);

@@ -239,7 +239,7 @@ TEST(GradientPenalty, APowerOfTwoScaleChangesNoBit) {
   EXPECT_EQ(after(Level::O0, fixed(0x1p16)), plain);
   EXPECT_EQ(after(Level::O0, fixed(0x1p40)), plain);
   EXPECT_EQ(after(Level::O0, fixed(0x1p-20)), plain);
-  EXPECT_NE(after(Level::O0, fixed(1000)), plain) << "1000 is no power of two";
+  EXPECT_NE(after(Level::O0, fixed(1000)), plain) << "1000 is not a power of two";
   // FP16: gradients between 2^-10 and 4 or so are normal for S from 1 to 2^12.
   const auto low = after(Level::O1, fixed(16));
   EXPECT_EQ(after(Level::O1, fixed(64)), low);

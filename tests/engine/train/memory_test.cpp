@@ -131,7 +131,7 @@ TEST_P(TrainingMemory, OfO2WithoutMastersIsHalfOfFp32) {
 
 // Where product and bias are two operations, as in Paddle, a layer keeps its sum and not its product too. And
 // one keeps the cast of its inputs; FP32 reads the batch's own.
-TEST_P(TrainingMemory, ALayerLeavesOneActivationBehind) {
+TEST_P(TrainingMemory, ALayerKeepsOneActivation) {
   EXPECT_EQ(measure({.level = Level::O0}, true).activations, layers * activation);
   for (const bool masters : {true, false})
     EXPECT_EQ(measure(paddle_o2(masters), true).activations, (layers + 1) * activation / 2) << masters;

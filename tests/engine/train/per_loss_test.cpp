@@ -326,7 +326,7 @@ class AsksForOneScale final : public TrainingMethod {
   Evaluation evaluate(Iteration&, const data::Batch&) override { return {}; }
 };
 
-TEST(TrainPerLoss, AMethodThatAsksForTheOneScaleIsToldSo) {
+TEST(TrainPerLoss, AMethodThatAsksForTheOneScaleIsRefused) {
   MethodRun run(
       value_batches(1), [](Backend& backend) { return make_mlp(backend, "", 0); },
       [] { return std::make_unique<AsksForOneScale>(); }, setup_of(Level::O1, 64), LossKind::mse);

@@ -124,7 +124,7 @@ TEST(RecordedSteps, RefuseWhatTheyCannotHold) {
   EXPECT_NO_THROW(check_graph({.graph = true}, *backend, Supervised()));
   EXPECT_THAT(
       message_of([&] { check_graph({.graph = true}, *backend, AdversarialTraining()); }),
-      HasSubstr("train.graph = true: the training method (train.method) takes numbers from the host"));
+      HasSubstr("train.graph = true: the training method (train.method) reads numbers from the host"));
   Workload workload{.model = mlp(*backend, "model")};
   Supervised method;
   Iteration parts(*backend, workload, method, plan_training({.steps = 1}, {}, {}, {}));

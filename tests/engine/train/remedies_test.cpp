@@ -149,7 +149,7 @@ CulpritNetOptions small_first_layer() {
   return net;
 }
 
-TEST(Remedies, AnOverflowThatNobodyLookedFor) {
+TEST(Remedies, AnOverflowThatNothingLookedFor) {
   RunSetup setup =
       quiet_setup({.policy = "fixed", .initial_scale = 0x1p12, .drop_overflow_update = false}, 0, 60);
   setup.optimizer.loss_scale = 0x1p12;

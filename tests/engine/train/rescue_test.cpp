@@ -286,7 +286,7 @@ TEST(Rescue, IsRefusedWhereItCannotBeHad) {
   EXPECT_EQ(message({.policy = "none"}, penalty), "accepted");
   EXPECT_THAT(message({.policy = "none", .rescue = 1}, supervised),
               HasSubstr("scaler.rescue = 1 with scaler.policy"));
-  EXPECT_THAT(message({.policy = "fixed", .rescue = 1}, supervised), HasSubstr("never goes down"));
+  EXPECT_THAT(message({.policy = "fixed", .rescue = 1}, supervised), HasSubstr("never decreases"));
   EXPECT_THAT(message({.policy = "torch", .rescue = -1}, supervised), HasSubstr("from 0 to 1000"));
   EXPECT_THAT(message({.policy = "torch", .per_loss = true, .rescue = 1}, supervised), HasSubstr("per_loss"));
   EXPECT_THAT(message({.policy = "torch", .rescue = 1}, penalty), HasSubstr("training method"));

@@ -124,7 +124,7 @@ std::string source(const std::string& file) {
   return testing_support::slurp(path);
 }
 
-TEST(Licence, StandsTheSameEverywhere) {
+TEST(Licence, IsTheSameEverywhere) {
   const std::string name = FP16LAB_LICENSE, owner = "The fp16lab authors";
   const std::string copyright = "Copyright 2026 " + owner;
   ASSERT_EQ(name, "Apache-2.0");

@@ -57,8 +57,7 @@ TEST_F(CommandLine, HelpShowsAndCommandsTakeTheirOwnOptionsOnly) {
     EXPECT_NE(before_examples.find("--quiet "), std::string::npos) << command;
     const std::size_t threads = before_examples.find("--threads N");
     ASSERT_NE(threads, std::string::npos) << command;
-    EXPECT_EQ(before_examples.find("Without effect", threads) == std::string::npos,
-              threaded.contains(command))
+    EXPECT_EQ(before_examples.find("No effect", threads) == std::string::npos, threaded.contains(command))
         << command;
     for (const char* const option : {"--config", "--set", "--out", "--seed"})
       EXPECT_EQ(before_examples.find(option + std::string(" ")) != std::string::npos,

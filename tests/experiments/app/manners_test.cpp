@@ -68,8 +68,9 @@ TEST_F(Manners, HelpOfEveryCommandFitsOnAScreenAndIsWrapped) {
 
 TEST_F(Manners, HelpSaysAllWhenAsked) {
   const std::string all = at_width("400", {"sweep", "--help-all"}).out;
-  EXPECT_THAT(all, HasSubstr("two minutes before it the run saves"));
-  EXPECT_THAT(at_width("80", {"sweep", "--help"}).out, Not(HasSubstr("two minutes before it the run saves")));
+  EXPECT_THAT(all, HasSubstr("two minutes before it, the run saves"));
+  EXPECT_THAT(at_width("80", {"sweep", "--help"}).out,
+              Not(HasSubstr("two minutes before it, the run saves")));
   EXPECT_THAT(at_width("80", {"mma", "--help-all"}).out, HasSubstr("subnormal_accumulator  as"));
   // A screen also gets what a filter reads, but no words for what is not there.
   const std::string mma = at_width("80", {"help", "mma"}).out;

@@ -192,7 +192,7 @@ TEST_P(Page, EveryCommandFindsWhatItReadsAndAFreshFolder) {
 
 class RunPage : public Page {};
 
-TEST_P(RunPage, CommandsRunAsTheyStand) {
+TEST_P(RunPage, CommandsRunAsWritten) {
   write_config();
   write_dumps();
   std::filesystem::create_directory(folder_ / "build");

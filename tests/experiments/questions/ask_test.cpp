@@ -21,6 +21,8 @@ TEST_F(Ask, ListsEveryQuestionAndEachHasALink) {
     listed.insert("exp_" + one.at("name").get<std::string>());
     EXPECT_THAT(one.at("question").get<std::string>(), testing::EndsWith("?"));
     EXPECT_THAT("\n" + text, HasSubstr("\n" + one.at("name").get<std::string>() + " "));
+    EXPECT_NE(one.at("time"), "");
+    EXPECT_THAT(text, HasSubstr(" " + one.at("time").get<std::string>() + " "));
     EXPECT_THAT(text, HasSubstr(" " + one.at("question").get<std::string>() + "\n"));
   }
   for (const auto& entry : std::filesystem::directory_iterator(FP16LAB_BIN_DIR))
@@ -28,6 +30,8 @@ TEST_F(Ask, ListsEveryQuestionAndEachHasALink) {
       EXPECT_EQ(std::filesystem::read_symlink(entry.path()), "fp16lab");
       links.insert(entry.path().filename().string());
     }
+  EXPECT_THAT(fp16lab({"ask"}).err, HasSubstr("fp16lab ask NAME answers a question"));
+  EXPECT_EQ(fp16lab({"ask", "--quiet"}).err, "");
   EXPECT_EQ(listed, links);
   EXPECT_GE(listed.size(), 10U);
 }
@@ -58,12 +62,23 @@ TEST_F(Ask, HelpAndErrorsSayHowItWasCalled) {
     EXPECT_THAT(with("--help").out, HasSubstr("\n  " + name + " -o results/exp_underflow\n"));
     EXPECT_THAT(with("--help").out, HasSubstr("results/exp_underflow)\n"));
     EXPECT_THAT(with("--version").out, testing::StartsWith(name + " "));
-    expect_one_line_error(with("--job"), 2, name + ": unknown option '--job'; did you mean '--jobs'?");
+    EXPECT_EQ(with("--job").err, name + ": error: unknown option '--job'; did you mean '--jobs'?\n");
   }
   expect_one_line_error(fp16lab({"ask", "undrflow"}), 2,
                         "unknown question 'undrflow'; did you mean 'underflow'?");
-  expect_one_line_error(fp16lab({"ask", "--quiet", "underflow"}), 2,
+  expect_one_line_error(fp16lab({"help", "ask", "undrflow"}), 2, "did you mean 'underflow'?");
+  expect_one_line_error(fp16lab({"ask", "--", "underflow"}), 2,
                         "expected the question before options: fp16lab ask underflow");
+  const std::string help = fp16lab({"ask", "underflow", "--help"}).out;
+  EXPECT_EQ(fp16lab({"help", "ask", "underflow"}).out, help);
+  EXPECT_EQ(fp16lab({"ask", "--threads", "2", "underflow", "--help"}).out, help);
+  expect_one_line_error(fp16lab({"ask", "--json", "underflow"}), 2, "unknown option '--json'");
+}
+
+TEST_F(Ask, ADeviceThatIsMissingComesBeforeTheFolder) {
+  const auto asked = run_inside("fp16lab", {"ask", "shapes", "-o", "asked"});
+  if (asked.exit_code != 3) GTEST_SKIP() << "there is a GPU";
+  EXPECT_THAT(asked.err, testing::Not(HasSubstr("writes into")));
 }
 
 TEST_F(Ask, CompletionKnowsNamesAndTheirOptions) {
@@ -76,6 +91,7 @@ TEST_F(Ask, CompletionKnowsNamesAndTheirOptions) {
   EXPECT_THAT(answer({"ask", "policy_league", "--j"}), testing::StartsWith("--jobs\t"));
   EXPECT_THAT(answer({"ask", "policy_league", "-c", "policy_l"}), HasSubstr("policy_league\n"));
   EXPECT_EQ(answer({"ask", "rounding_edges", "--j"}), "");
+  EXPECT_THAT(answer({"ask", "--threads", "2", "policy_league", "--j"}), testing::StartsWith("--jobs\t"));
 }
 
 }  // namespace

@@ -121,7 +121,7 @@ TEST_P(ExpAllreduceRanks, ErrorsAreOneLineOfTheFirstRank) {
   refused({"--ranks", "3"}, "--ranks: '3': 3 gradients on 2 real ranks: expected powers of two\n");
   refused({"--ranks", "1"}, "--ranks: '1': expected an integer from 2 to 1024\n");
   refused({"--set", "data.name=nothing"}, "--set: data.name");
-  refused({"--nonsense"}, "exp_allreduce: unknown option '--nonsense'");
+  refused({"--nonsense"}, "unknown option '--nonsense'");
 }
 
 /// What only one rank lacks, or gets wrong.
@@ -149,8 +149,7 @@ TEST_P(ExpAllreduceRanks, AnErrorOfOneRankEndsAllInOneLine) {
 
   const Finished typo = with_extra("--nonsense");
   EXPECT_EQ(typo.exit_code, 2) << typo.err;
-  EXPECT_THAT(typo.err,
-              testing::ContainsRegex("exp_allreduce: error: rank 1 on [^:]+: exp_allreduce: unknown option"));
+  EXPECT_THAT(typo.err, testing::ContainsRegex("exp_allreduce: error: rank 1 on [^:]+: unknown option"));
 }
 
 }  // namespace

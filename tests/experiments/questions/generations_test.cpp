@@ -94,7 +94,7 @@ TEST(GenerationDistance, GrowthOfAKnownExponentialIsItsRate) {
   EXPECT_NEAR(growth_rate(distances, 1e-3, 1e-2).value_or(0), 0.07, 1e-12);
 }
 
-TEST(GenerationSpread, FindsAKnownRatioAndWantsThreeSeeds) {
+TEST(GenerationSpread, FindsAKnownRatioAndNeedsThreeSeeds) {
   std::vector<std::vector<double>> wide, narrow;
   for (int seed = 0; seed < 8; ++seed) {
     const double level = 1 + 0.1 * seed, scatter = 0.010 + 0.001 * (seed % 3);

@@ -61,7 +61,7 @@ std::vector<Verdict> verdicts(const Miniature& miniature) {
   return verdicts_of(miniature_questions(), miniature);
 }
 
-TEST(MiniatureClaims, HoldFailAndCannotBeToldByTheWords) {
+TEST(MiniatureClaims, HoldFailAndAreUndecidedByTheWords) {
   using enum Verdict;
   EXPECT_EQ(verdicts(as_the_paper_has_it()), std::vector<Verdict>(6, holds));
 

@@ -146,7 +146,7 @@ Claim claim_of(const League& league, std::size_t number) {
   return judged(std::vector{league_questions().at(number - 1)}, league).front();
 }
 
-TEST(LeagueClaims, LostMassCannotBeToldWhereBoundsOverlap) {
+TEST(LeagueClaims, LostMassIsUndecidedWhereBoundsOverlap) {
   const std::array<ReplayInterval, 4> good{{{0, 0}, {3, 4}, {0.1, 0.1}, {0.2, 0.2}}};
   const std::array<ReplayInterval, 4> overlaps{{{0, 4}, {2, 4}, {0.1, 0.2}, {0.1, 0.3}}};
   const std::array<ReplayInterval, 4> skips_more{{{5, 5}, {3, 4}, {0, 0}, {0.2, 0.2}}};
@@ -219,7 +219,7 @@ TEST(LeagueClaims, EveryPolicyIsAsGoodOnlyIfAllAreEqual) {
   EXPECT_EQ(claim.verdict, Verdict::fails);
   EXPECT_THAT(claim.measured,
               HasSubstr("5 pairs of policy and workload are 5 with bits of their own: 2 equal, 0 "
-                        "better, 2 worse (1 of them also than FP32's one-ulp twin), 1 that cannot"));
+                        "better, 2 worse (1 of them also than FP32's one-ulp twin), 1 undecided"));
   EXPECT_THAT(claim.measured, HasSubstr("+7.24 % (worse) [+6.55, +7.93], worse"));
   // The same runs under another name are no second pair.
   league.rows.push_back(league.rows.back());
@@ -289,7 +289,8 @@ TEST_F(PolicyLeague, RunsRepeatsNothingAndDecidesNothingWhenQuick) {
   EXPECT_THAT(first.out, HasSubstr("\n  policy-torch "));
   EXPECT_THAT(first.out, HasSubstr("claim 5: "));
   EXPECT_THAT(first.out, HasSubstr("verdict: REHEARSED"));
-  EXPECT_THAT(first.out, testing::EndsWith("a short run that shows the form: it decides nothing\n"));
+  EXPECT_THAT(first.out,
+              testing::EndsWith("a short run that shows the form of the answer and decides nothing\n"));
   for (const char* const decided : {"verdict: HOLDS", "verdict: FAILS", "verdict: CANNOT TELL"})
     EXPECT_EQ(first.out.find(decided), std::string::npos) << decided;
   EXPECT_THAT(read("out/claims.json"), HasSubstr("REHEARSED"));

@@ -336,7 +336,7 @@ TEST(TutorialTable, ComparesWithTheFp32RunOfTheSameKindAndSaysNoMoreThanItMeasur
   }
 }
 
-TEST(TutorialTable, TheirNumbersStandBesideOurs) {
+TEST(TutorialTable, TheirNumbersAreNextToOurs) {
   ASSERT_NE(their_result("paddle_linear9", "o2-no-masters"), nullptr);
   EXPECT_EQ(their_result("paddle_linear9", "o2-no-masters")->loss, 0.6743);
   EXPECT_EQ(their_result("paddle_linear9", "o2-masters"), nullptr);
@@ -484,7 +484,7 @@ TEST_F(TutorialsAtFullSize, StoppedAndStartedAgainEndsWithTheSameBits) {
                                                100 * (accumulated / ten - 1))));
 }
 
-TEST_F(TutorialsAtFullSize, NoFigureStandsForARunThatWasNotMade) {
+TEST_F(TutorialsAtFullSize, ARunThatWasNotMadeHasNoFigure) {
   const auto table = [&](const std::string& runs) { return run_inside("exp_tutorials", {"--runs", runs}); };
   std::filesystem::create_directories(folder_ / "none");
   const auto nothing = table("none");

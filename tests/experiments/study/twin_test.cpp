@@ -44,7 +44,7 @@ class Twin : public SmallRuns {
 const std::string fp32 = "\"amp.level=O0\"", fp16 = "\"amp.level=O1\"";
 const std::string header = "run,workload,variant,seed,state\n";
 
-TEST_F(Twin, StandsBesideEveryFP32RunAndNoOther) {
+TEST_F(Twin, AccompaniesEveryFP32RunAndNoOther) {
   write_sweep(variant("half", fp16) + variant("full", fp32) +
               variant("scaled", fp32 + ", \"scaler.policy=fixed\"") +
               variant("dense", fp32 + ", \"amp.to_float=[\\\"fc1=f16\\\"]\"") +
@@ -101,7 +101,7 @@ TEST_F(Twin, ThatTheFileHasAlreadyIsNotMadeTwice) {
   // Something else under the twin's name would silently take its place.
   write_sweep(variant("fp32", fp32) + variant("fp32-twin", fp16));
   expect_one_line_error(sweep({"--twin", "--dry-run"}), 2,
-                        "the run small-fp32-twin-seed1 of this sweep has the name of a twin and is none");
+                        "the run small-fp32-twin-seed1 of this sweep has the name of a twin but is not one");
 }
 
 TEST_F(Twin, NeedsARunInFP32) {

@@ -334,7 +334,7 @@ TEST(Probe, RandomOperandsSeeTheFloorOfHalfSums) {
   }
 }
 
-TEST(Probe, ClaimsAndCriteriaStandBeforeTheRun) {
+TEST(Probe, ClaimsAndCriteriaAreWrittenBeforeTheRun) {
   EmulatedDevice device(hopper);
   Settings before = small();
   before.only_criteria = true;

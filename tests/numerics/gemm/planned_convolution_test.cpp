@@ -169,7 +169,7 @@ TEST(PlannedConvolution, OneDnnBeginsAgainInEachRowForWeights) {
   EXPECT_EQ(onednn(two).product.ranges.front().end, 21 * 14);  // 42 rows in halves
 }
 
-TEST(PlannedConvolution, OneDnnRefusesWhatNobodyLookedAt) {
+TEST(PlannedConvolution, OneDnnRefusesWhatWasNeverExamined) {
   const auto refusal = [](const ConvolutionCall& call) {
     try {
       onednn(call);

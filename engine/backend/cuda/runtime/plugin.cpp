@@ -44,9 +44,10 @@ Loaded load() {
   Loaded loaded;
   const fs::path path = plugin_path();
   if (path.empty()) {
-    loaded.reason = FP16LAB_CUDA_RUNTIME == 0
-                        ? "this binary was built without CUDA (FP16LAB_CUDA)"
-                        : "there is no libfp16lab_cuda.so beside this program; build its target fp16lab_cuda";
+    loaded.reason =
+        FP16LAB_CUDA_RUNTIME == 0
+            ? "this binary was built without CUDA (FP16LAB_CUDA)"
+            : "there is no libfp16lab_cuda.so next to this program; build the target fp16lab_cuda";
     return loaded;
   }
   loaded.built = true;

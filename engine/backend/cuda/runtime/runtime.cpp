@@ -51,8 +51,9 @@ CudaDevice found_device(int ordinal) {
   const auto found = std::find_if(status.devices.begin(), status.devices.end(),
                                   [ordinal](const CudaDevice& device) { return device.ordinal == ordinal; });
   if (found == status.devices.end())
-    throw DeviceUnavailable(fmt::format("backend.device = \"cuda\": there is no device {}; there are {}",
-                                        ordinal, status.devices.size()));
+    throw DeviceUnavailable(
+        fmt::format("backend.device = \"cuda\": there is no device {}; this machine has {}", ordinal,
+                    status.devices.size()));
   return *found;
 }
 

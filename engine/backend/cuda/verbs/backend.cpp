@@ -38,8 +38,8 @@ const TensorCoreModel& chosen_row(const CudaDevice& device, const CudaOptions& o
   const std::string_view own = own_row(device);
   if (own.empty())
     throw DeviceUnavailable(
-        fmt::format("{} (compute capability {}.{}) has no tensor core that fp16lab knows; use "
-                    "backend.device = \"emulated\"",
+        fmt::format("{} (compute capability {}.{}) has no tensor core known to fp16lab; use backend.device = "
+                    "\"emulated\"",
                     device.name, device.capability_major, device.capability_minor));
   if (options.tensor_core != "auto" && options.tensor_core != own)
     throw DeviceUnavailable(fmt::format(

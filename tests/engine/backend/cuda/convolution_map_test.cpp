@@ -221,7 +221,7 @@ TEST(ConvolutionMap, ManyTapsHaveNoBitsAndTheSameElements) {
   expect_places_of_dy(plan, Layout::nchw, DepthOrder::channel_row_column);
 }
 
-TEST(ConvolutionMap, WhatLiesBehindTheLastPositionOrDepthIsZero) {
+TEST(ConvolutionMap, WhatFollowsTheLastPositionOrDepthIsZero) {
   const WindowAxis axis{5, 3, 3, 2, 1, 1};
   const Conv2dPlan plan{images, inputs, outputs, axis, axis};
   for (const PatchSource source : {PatchSource::inputs, PatchSource::outputs}) {

@@ -9,7 +9,7 @@
 namespace fp16lab::engine::test {
 namespace {
 
-TEST(NoDevice, IsToldWithWhatToDo) {
+TEST(NoDevice, SaysWhatToDo) {
   EXPECT_EQ(no_device_text(0, 13000, "CUDA driver version is insufficient for CUDA runtime version"),
             "CUDA finds no NVIDIA driver on this machine");
   EXPECT_EQ(no_device_text(12020, 13000, "CUDA driver version is insufficient for CUDA runtime version"),
@@ -20,7 +20,7 @@ TEST(NoDevice, IsToldWithWhatToDo) {
   EXPECT_EQ(no_device_text(13000, 12080, "all devices are busy"), "all devices are busy");
 }
 
-TEST(UnusableDevice, IsToldTheMinimumOrHowToBuildForIt) {
+TEST(UnusableDevice, NamesTheMinimumOrHowToBuildForIt) {
   const CudaDevice volta{.name = "Tesla V100", .capability_major = 7, .capability_minor = 0};
   for (const bool has_code : {false, true})  // the kernels do not compile for it
     EXPECT_EQ(

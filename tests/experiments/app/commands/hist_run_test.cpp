@@ -128,9 +128,8 @@ TEST_F(Hist, AWatchedRunSaysWhatItCannotSee) {
   make_watched_run(path("mine"));
   const auto shown = fp16lab({"hist", path("mine")});
   EXPECT_THAT(shown.out, StartsWith("Skipped 1 of 2 steps (step 2), "));
-  EXPECT_THAT(shown.out,
-              HasSubstr("\nPyTorch rounds inside of its operations, where no cast can be seen: what "
-                        "became zero there is among the zeros.\n"));
+  EXPECT_THAT(shown.out, HasSubstr("\nPyTorch rounds inside its operations, where casts cannot be observed: "
+                                   "values that became zero there are counted as zeros.\n"));
   EXPECT_THAT(shown.out, ::testing::ContainsRegex("\nhead.weight +5 +3 "));
   EXPECT_THAT(shown.out, Not(HasSubstr("The casts"))) << "none was seen";
   EXPECT_THAT(shown.out, Not(HasSubstr("the casts to")));
@@ -250,7 +249,7 @@ TEST_F(Hist, TensorsWithScalesOfTheirOwnAreShownAtThem) {
     EXPECT_GT(drawn, 1);
     EXPECT_EQ(lowest_of["all " + std::to_string(rows.size()) + " tensors"], lowest);
     EXPECT_THAT(figure.at("title"),
-                HasSubstr(*scale == '\0' ? "at the loss scales that they carried" : "at loss scale 2³"));
+                HasSubstr(*scale == '\0' ? "at their own loss scales" : "at loss scale 2³"));
   }
 }
 

@@ -121,9 +121,8 @@ TEST(MmaExplain, TwoAnswersThatDifferAreAMismatch) {
       ADD_FAILURE() << "no exception";
     } catch (const CommandError& error) {
       EXPECT_EQ(error.code, ExitCode::mismatch);
-      EXPECT_THAT(error.what(),
-                  HasSubstr("line 7: '3c00 3c00 3f800000': step by step the result is 40000000, "
-                            "all at once it is 40000001"));
+      EXPECT_THAT(error.what(), HasSubstr("line 7: '3c00 3c00 3f800000': the result of the steps is "
+                                          "40000000, the direct result 40000001"));
     }
   }
 }

@@ -82,7 +82,7 @@ TEST_F(ModelCommandLine, CountsWhatARunMeasures) {
     EXPECT_EQ(memory.at("masters"), counted.at("master_bytes"));
     EXPECT_EQ(memory.at("optimizer"), counted.at("optimizer_bytes"));
     EXPECT_EQ(memory.at("activations"), counted.at("activation_bytes")) << level;
-    EXPECT_GE(memory.at("peak"), counted.at("peak_bytes")) << "scratch of the products";
+    EXPECT_GE(memory.at("peak"), counted.at("peak_bytes")) << "scratch memory of the products";
     EXPECT_GT(manifest.at("seconds_per_step"), 0);
     EXPECT_EQ(manifest.at("model").at("layers").size(), 12u);
     EXPECT_EQ(column("run/steps.csv", "epoch").at(1), "0.16666666666666666")

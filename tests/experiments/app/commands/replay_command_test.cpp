@@ -87,7 +87,7 @@ TEST_F(ReplayCommandLine, APolicyOnItsOwnRunDoesWhatItDid) {
 
 // Paddle's linear layer rounds the gradient of its product on the way to the layer's own gradients: a row of
 // its own, which the policy did not count.
-TEST_F(ReplayCommandLine, APolicyOfStatisticsIsToldWhatItWasToldInTheRun) {
+TEST_F(ReplayCommandLine, APolicyOfStatisticsGetsWhatItGotInTheRun) {
   // One row a batch: no sum is greater than the gradient that comes from the loss, which only that row
   // counts.
   train_run("own", {"train.batch_size=1", "amp.dialect=paddle", "scaler.policy=popart",

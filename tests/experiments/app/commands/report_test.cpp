@@ -39,7 +39,7 @@ class Follow : public SmallRuns {
   }
 };
 
-TEST_F(Follow, WritesThePageAnewAsRowsComeAndEndsWithTheRuns) {
+TEST_F(Follow, RewritesThePageAsRowsArriveAndEndsWithTheRuns) {
   RunWriter writer(path("runs/one"), manifest());
   writer.append(StepRow{.step = 1, .loss = 0.5});
   testing_support::Spawned program = follow();
@@ -58,7 +58,7 @@ TEST_F(Follow, WritesThePageAnewAsRowsComeAndEndsWithTheRuns) {
   EXPECT_THAT(page(), HasSubstr("\"follow\":0,"));
 }
 
-TEST_F(Follow, AnInterruptedOneLeavesAPageThatStandsStill) {
+TEST_F(Follow, AnInterruptedOneLeavesAPageThatDoesNotReload) {
   RunWriter writer(path("runs/one"), manifest());
   writer.append(StepRow{.step = 1, .loss = 0.5});
   testing_support::Spawned program = follow();

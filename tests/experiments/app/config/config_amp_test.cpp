@@ -276,8 +276,8 @@ TEST(ConfigAmp, AnotherPolicyTakesItsOwnDefaults) {
   RunConfig config = file;
   EXPECT_THAT(
       apply_settings(config, {"scaler.policy=megatron"}, "--set"),
-      testing::ElementsAre("scaler.initial_scale = 1024.0 was meant for the policy fixed; megatron takes its "
-                           "own default"));
+      testing::ElementsAre(
+          "scaler.initial_scale = 1024.0 was meant for the policy fixed; megatron uses its own default"));
 }
 
 TEST(ConfigAmp, GradientsThatStayScaledAreNeitherWatchedNorClipped) {

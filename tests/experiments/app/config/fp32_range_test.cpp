@@ -46,11 +46,11 @@ TEST(Fp32Range, OfEveryRealKeyThatAStepComputesWith) {
     EXPECT_THAT(refusal(key.name + " = 2^-200"), HasSubstr("FP32")) << key.name;
     const double most = key.range.maximum;
     if (std::isinf(most)) {
-      EXPECT_THAT(refusal(key.name + " = 1e308"), HasSubstr("would make inf of it")) << key.name;
+      EXPECT_THAT(refusal(key.name + " = 1e308"), HasSubstr("would turn it into inf")) << key.name;
       EXPECT_THAT(refusal(key.name + " = 2^128"), HasSubstr("FP32")) << key.name;
       EXPECT_EQ(refusal(key.name + " = 3e38"), "no error") << key.name;
     } else {
-      EXPECT_THAT(refusal(key.name + " = 0.99999999999"), HasSubstr("would make 1 of it")) << key.name;
+      EXPECT_THAT(refusal(key.name + " = 0.99999999999"), HasSubstr("would turn it into 1")) << key.name;
       EXPECT_EQ(refusal(key.name + " = 0.9999"), "no error") << key.name;
     }
   }
@@ -62,7 +62,7 @@ TEST(Fp32Range, OfEveryRealKeyThatAStepComputesWith) {
   }
 }
 
-TEST(Fp32Range, AScaleThatIsNoFp32NumberIsToldTheNearestOnes) {
+TEST(Fp32Range, AScaleThatIsNotAnFp32NumberGetsTheNearestOnes) {
   EXPECT_EQ(refusal("scaler.initial_scale=0.1"),
             "--set: scaler.initial_scale = 0.1: expected an FP32 number; the nearest ones are "
             "0.09999999403953552 and 0.10000000149011612");

@@ -252,7 +252,7 @@ TEST_F(HostileNetworks, SixtyOfThem) {
 TEST_F(HostileNetworks, All) { meet_every(1); }
 
 /// Each of these wrote past memory, read out of bounds, trained another network or never ended.
-TEST_F(HostileNetworks, AreToldLayerArgumentValueAndRange) {
+TEST_F(HostileNetworks, NameLayerArgumentValueAndRange) {
   const auto refusal = [&](const std::string& toml, const std::string& setting) {
     RunConfig config = parse_config(toml, "hostile");
     return line_of([&] { apply_setting(config, setting, "--set"); });

@@ -181,9 +181,8 @@ TEST_F(LearningTasks, AShippedConfigurationTakesASmallTextOfOnesOwn) {
                                           "schedule.warmup_steps=0"};
     const auto result = fp16lab(recipe);
     ASSERT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_THAT(result.err,
-                HasSubstr("note: data.test_subset = 65536, but the last tenth of this text is 10000 "
-                          "bytes: the test takes all of them"));
+    EXPECT_THAT(result.err, HasSubstr("note: data.test_subset = 65536, but the last tenth of this text is "
+                                      "10000 bytes: the test uses all of them"));
     EXPECT_EQ(column(name + "/evaluations.csv", "step"), std::vector<std::string>{"1"});
     // What is asked for on the command line is not less for that.
     std::vector<std::string> asked = recipe;

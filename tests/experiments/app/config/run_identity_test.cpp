@@ -98,7 +98,7 @@ TEST(RunIdentity, LabelsSayWhatIsNotUsual) {
   EXPECT_TRUE(identity(fixed).fp32);
 }
 
-TEST(RunIdentity, AManifestSaysItAndAnOlderOneIsTold) {
+TEST(RunIdentity, AManifestSaysItAndAnOlderOneIsCompleted) {
   Manifest manifest;
   manifest.config =
       "[amp]\nlevel = \"O1\"\n[scaler]\npolicy = \"torch\"\n[optimizer]\nname = \"adam\"\nnesterov = true\n";

@@ -376,10 +376,10 @@ TEST_F(Replay, AFixedScaleIsTriedOnEveryRecordedStep) {
   EXPECT_EQ(high.first, 2u);
   EXPECT_EQ(high.highest, 10);
   EXPECT_FALSE(high.holds());
-  EXPECT_EQ(sentence(high),
-            "Replayed in FP16 over all 3 recorded steps: at 2^12 gradients overflow in 1 (the first is step "
-            "2). For "
-            "the run take 2^10, the largest scale at which surely none overflows (without head-room).");
+  EXPECT_EQ(
+      sentence(high),
+      "Replayed in FP16 over all 3 recorded steps: at 2^12 gradients overflow in 1 (the first is step 2). "
+      "For the run take 2^10, the largest scale at which certainly none overflows (without headroom).");
   EXPECT_EQ(high.for_run(), 10);
   EXPECT_EQ(low.for_run(), 10);
   EXPECT_TRUE(low.holds());
@@ -394,11 +394,10 @@ TEST_F(Replay, AFixedScaleIsNotKnownWhereARecordedStepWasNotFinite) {
   EXPECT_EQ(replay.overflows, 0u);
   EXPECT_EQ(replay.unknown, 1u) << "infinite at 1: at 1/2 it may be a number";
   EXPECT_FALSE(replay.highest.has_value());
-  EXPECT_THAT(
-      sentence(replay),
-      HasSubstr("may overflow in 1 (the first is step 2: it held Inf or NaN at its own scale, so it is not "
-                "known). For the run take 2^-1: no step certainly overflows there; no scale down to 2^-24 "
-                "is surely without one."));
+  EXPECT_THAT(sentence(replay),
+              HasSubstr("may overflow in 1 (the first is step 2: it held Inf or NaN at its own scale, so it "
+                        "is not known). For the run take 2^-1: no step certainly overflows there; no scale "
+                        "down to 2^-24 is certainly without one."));
   // A certain step differs from one that is not known.
   std::filesystem::remove_all(folder());
   MadeStep odd = weights({infinity});
@@ -410,10 +409,10 @@ TEST_F(Replay, AFixedScaleIsNotKnownWhereARecordedStepWasNotFinite) {
   EXPECT_EQ(mixed.first_certain, 3u);
   EXPECT_THAT(
       sentence(mixed),
-      HasSubstr("at 2^12 gradients overflow in 1 and may in 1 (the first certain one is step 3; step 1 held "
-                "Inf or NaN at its own scale, so it is not known). For the run take 2^10, the largest "
-                "scale at which no step certainly overflows (without head-room); no scale down to 2^-24 is "
-                "surely without one."));
+      HasSubstr(
+          "at 2^12 gradients overflow in 1 and may in 1 (the first certain one is step 3; step 1 held Inf or "
+          "NaN at its own scale, so it is not known). For the run take 2^10, the largest scale at which no "
+          "step certainly overflows (without headroom); no scale down to 2^-24 is certainly without one."));
   EXPECT_EQ(mixed.for_run(), 10);
   // Nothing to take: the model's own NaN, which no scale cures.
   std::filesystem::remove_all(folder());

@@ -162,7 +162,7 @@ std::vector<CulpritRow> lenet_rows(const RunSetup& setup) {
   return rows;
 }
 
-TEST(CulpritAdvice, TheScaleForALeNetStepIsCheckedBehindItsFirstOverflow) {
+TEST(CulpritAdvice, TheScaleForALeNetStepIsCheckedAfterItsFirstOverflow) {
   // What the first tensor needs is not enough for those after it, which its infinities hid.
   for (const double scale : {0x1p30, 0x1p24}) {
     const auto rows_at = [](double s) { return lenet_rows(one_step(s)); };
@@ -200,7 +200,7 @@ TEST(CulpritAdvice, SaysWhereNothingWasTried) {
   const auto rows = rows_of({}, equal_rows(4, 1.0f), setup);
   ASSERT_FALSE(rows.empty());
   EXPECT_FALSE(rows[0].finite_scale.has_value());
-  EXPECT_NE(rows[0].advice.find("was not tried"), std::string::npos) << rows[0].advice;
+  EXPECT_NE(rows[0].advice.find("was not tested"), std::string::npos) << rows[0].advice;
 }
 
 TEST(CulpritAdvice, ADivisorThatWasRoundedToZeroIsNotCalledTheModels) {

@@ -89,7 +89,7 @@ TEST_F(FolderClaimTest, ADeadOwnersFolderIsTakenOver) {
   EXPECT_FALSE(refusal());
   EXPECT_THAT(
       testing::internal::GetCapturedStderr(),
-      HasSubstr(run_.string() + ": taken over from a process that holds its lock no more (host node7, "));
+      HasSubstr(run_.string() + ": taken over from a process that no longer holds its lock (host node7, "));
 }
 
 TEST_F(FolderClaimTest, WhoseClaimWasReplacedLeavesTheOther) {

@@ -167,7 +167,7 @@ TEST(LivePanel, TheSparklineShowsTheNewest) {
   EXPECT_EQ(line.back(), '#');
 }
 
-TEST(LivePanel, SharesAddUpAndForgetNobody) {
+TEST(LivePanel, SharesAddUpToTheWhole) {
   EXPECT_THAT(share_cells({1, 1, 2, 0}, 8), ElementsAre(2, 2, 4, 0));
   EXPECT_THAT(share_cells({1, 1000000, 0, 1}, 10), ElementsAre(1, 8, 0, 1));
   EXPECT_THAT(share_cells({5, 7, 6, 1}, 2), ElementsAre(0, 1, 1, 0)) << "the greatest where not all fit";

@@ -130,10 +130,10 @@ TEST_F(MemoryLimits, TheWarningSaysWhatIsNeededWhatThereIsAndWhoseLimitThatIs) {
   const std::vector<MemoryLimit> limits = memory_limits(root_);
   EXPECT_EQ(memory_warning(2048000000, 1, limits), "");
   const std::string warning = memory_warning(5000000000, 1, limits);
-  EXPECT_THAT(warning, HasSubstr("a step takes 5.0 GB"));
+  EXPECT_THAT(warning, HasSubstr("a step needs 5.0 GB"));
   EXPECT_THAT(warning, HasSubstr("this machine (MemAvailable and SwapFree) leaves 2.0 GB"));
   EXPECT_THAT(warning, HasSubstr("a smaller train.batch_size"));
-  EXPECT_THAT(memory_warning(5000000000, 4, limits), HasSubstr("4 runs at a time"));
+  EXPECT_THAT(memory_warning(5000000000, 4, limits), HasSubstr("4 concurrent runs"));
   EXPECT_THAT(memory_warning(5000000000, 4, limits), HasSubstr("fewer --jobs"));
 }
 

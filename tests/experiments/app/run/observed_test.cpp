@@ -96,8 +96,7 @@ TEST_F(ObservedRuns, NamesChooseTensors) {
                                  "fc1.weight.velocity", "fc2.output"));
   const auto told = train("told", {"--set", everything, "--set", "observe.names=conv", "--set",
                                    "train.steps=2", "--set", "observe.histograms_every=1"});
-  EXPECT_THAT(told.err,
-              HasSubstr("note: observe.names = \"conv\": no tensor that is counted has such a name"));
+  EXPECT_THAT(told.err, HasSubstr("note: observe.names = \"conv\": no counted tensor has such a name"));
   // A policy decides by all gradients: what was left out cannot be replayed.
   expect_one_line_error(fp16lab({"replay", path("run")}), 1, "observe.names");
   ASSERT_EQ(

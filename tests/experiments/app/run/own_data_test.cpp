@@ -320,7 +320,7 @@ TEST_F(OwnData, ARunOfArraysIsNotContinuedOnOthers) {
   expect_one_line_error(resume("run", {"--set", "train.steps=8", "--quiet"}), 2, "the data have changed: ");
 }
 
-TEST_F(OwnData, APathIsTakenFromTheFileInWhichItStandsAndKeptAbsolute) {
+TEST_F(OwnData, APathIsRelativeToItsFileAndKeptAbsolute) {
   write_images();
   std::filesystem::create_directory(folder_ / "deep");
   write_bytes(folder_ / "deep" / "own.toml", convolution("name = \"arrays\"\npath = \"../images.npz\"\n"));

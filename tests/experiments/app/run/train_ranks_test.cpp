@@ -55,7 +55,7 @@ class RankFolders : public testing::Test {
     const auto counts = [](const RunFolder& of) {
       return testing_support::slurp(of.path / run_file::histograms);
     };
-    EXPECT_TRUE(counts(found) == counts(expected)) << folder << ": other histograms";
+    EXPECT_TRUE(counts(found) == counts(expected)) << folder << ": different histograms";
     ASSERT_EQ(found.evaluations.size(), expected.evaluations.size());
     for (std::size_t i = 0; i < found.evaluations.size(); ++i)
       EXPECT_EQ(found.evaluations[i].loss, expected.evaluations[i].loss) << folder;

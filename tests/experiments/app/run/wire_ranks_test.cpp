@@ -111,7 +111,7 @@ TEST_P(WireRanks, WhatIsWrongWithTheCommandLineIsOneLine) {
   const Finished finished = testing_support::run_ranks(GetParam(), 2, FP16LAB_BIN_DIR "/fp16lab",
                                                        {"train", "--nonsense"}, temporary_.path());
   EXPECT_EQ(finished.exit_code, 2);
-  EXPECT_THAT(finished.err, HasSubstr("fp16lab: error: fp16lab train: unknown option '--nonsense'\n"));
+  EXPECT_THAT(finished.err, HasSubstr("fp16lab: error: train: unknown option '--nonsense'\n"));
   EXPECT_EQ(finished.err.find("fp16lab: error:"), finished.err.rfind("fp16lab: error:")) << finished.err;
 }
 

@@ -55,7 +55,7 @@ TEST_F(ParallelEngine, WhatFailedIsMadeByTheSecondCall) {
   testing_support::write_bytes(path("out/" + all_runs[1]), "in the way of a folder");
   const auto first = by_parallel({"--tries", "2"});
   EXPECT_EQ(first.exit_code, 1) << first.err;
-  EXPECT_NE(first.err.find("1 of 4 runs failed: " + all_runs[1] + "; the same command tries them again"),
+  EXPECT_NE(first.err.find("1 of 4 runs failed: " + all_runs[1] + "; the same command retries them"),
             std::string::npos)
       << first.err;
   EXPECT_NE(first.err.find("parallel ended with exit code 1; " + path("out/plan/parallel.joblog")),
@@ -107,7 +107,7 @@ TEST_F(ParallelEngine, KilledJobsAreContinuedAndEveryRunIsCompleteOnce) {
   }
 }
 
-TEST_F(ParallelEngine, ToldToEndItsRunsSave) {
+TEST_F(ParallelEngine, RunsSaveWhenTheSweepMustEnd) {
   write_sweep("8000");
   const std::vector<std::string> one_by_one{"sweep",  "-c", path("sweep.toml"), "-o",       path("out"),
                                             "--seed", "1",  "--engine",         "parallel", "--quiet"};
@@ -117,7 +117,7 @@ TEST_F(ParallelEngine, ToldToEndItsRunsSave) {
   sweeping.signal(SIGTERM);
   const auto told = sweeping.wait();
   EXPECT_EQ(told.exit_code, 130) << told.err;
-  EXPECT_NE(told.err.find("interrupted; the same command carries on with the runs that are left\n"),
+  EXPECT_NE(told.err.find("interrupted; the same command continues with the remaining runs\n"),
             std::string::npos)
       << told.err;
   EXPECT_EQ(json::parse(written(all_runs[0])).at("state"), "stopped") << "it saved, and was not killed";

@@ -152,7 +152,7 @@ TEST_F(SweepEngine, TheScriptsElementsMakeEveryRunWithTheBitsOfTheSweep) {
   EXPECT_EQ(calls().size(), 2u);
 }
 
-TEST_F(SweepEngine, AnElementThatIsToldToEndSavesAndIsQueuedAgainUnlessItIsCancelled) {
+TEST_F(SweepEngine, AnElementThatMustEndSavesAndIsQueuedAgainUnlessItIsCancelled) {
   install_slurm();
   steps_ = "3000";
   ASSERT_EQ(engine("slurm", {"--quiet", "--runs-per-element", "2"}).exit_code, 0);
@@ -183,7 +183,7 @@ TEST_F(SweepEngine, AnElementThatIsToldToEndSavesAndIsQueuedAgainUnlessItIsCance
   for (const int run : {0, 1}) EXPECT_EQ(rows(all_runs[static_cast<std::size_t>(run)]), 3001u);
 }
 
-TEST_F(SweepEngine, ASweepThatWasPlannedAnewIsNotMadeByOldJobs) {
+TEST_F(SweepEngine, ASweepThatWasPlannedAgainIsNotMadeByOldJobs) {
   install_slurm();
   ASSERT_EQ(engine("slurm", {"--quiet"}).exit_code, 0);
   ASSERT_EQ(sweep({"--seed", "2", "--quiet"}).exit_code, 0);

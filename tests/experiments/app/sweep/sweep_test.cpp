@@ -70,7 +70,7 @@ TEST_F(Sweep, ARunWhoseManifestCannotBeReadIsNotReplacedEither) {
   EXPECT_EQ(rows("small-fp32-seed1"), 41u);
 }
 
-TEST_F(Sweep, RunsOfAnotherBuildAreToldAndNotMixedUnasked) {
+TEST_F(Sweep, RunsOfAnotherBuildAreNamedAndNotMixedUnasked) {
   ASSERT_EQ(sweep().exit_code, 0);
   const auto rebuild = [&](const std::string& run) {
     std::string manifest = testing_support::without_digests(written(run));
@@ -283,7 +283,7 @@ TEST_F(Sweep, ARunThatBreaksMeanwhileTakesNoOtherWithIt) {
   EXPECT_EQ(result.exit_code, 1) << result.err;
   EXPECT_NE(result.err.find("small-broken-seed1: its manifest cannot be read"), std::string::npos)
       << result.err;
-  EXPECT_NE(result.err.find("small-broken-seed1 failed (exit code 2); the other runs go on"),
+  EXPECT_NE(result.err.find("small-broken-seed1 failed (exit code 2); the other runs continue"),
             std::string::npos)
       << result.err;
   EXPECT_EQ(testing_support::slurp(manifest), "{");
@@ -443,10 +443,9 @@ TEST_F(Sweep, OfOneRunIsThatAgainstFp32WithThreeSeeds) {
   for (const char* const run :
        {"small-fp32-seed7,", "small-fp32-twin-seed8,", "small-policy-megatron-seed8,"})
     EXPECT_NE(policies.out.find(run), std::string::npos) << run << policies.out;
-  for (const char* const said :
-       {"warning: small-policy-torch: torch raises the loss scale first after 2000 clean steps: in 12 steps "
-        "it can only lower it",
-        "all policies begin at the scaler.initial_scale that is given, and not at their own"})
+  for (const char* const said : {"warning: small-policy-torch: torch first raises the loss scale after 2000 "
+                                 "clean steps: in 12 steps it can only lower it",
+                                 "all policies start at the given scaler.initial_scale, not at their own"})
     EXPECT_NE(policies.err.find(said), std::string::npos) << policies.err;
 }
 

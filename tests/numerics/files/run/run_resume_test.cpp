@@ -100,7 +100,7 @@ TEST_F(RunResume, AContinuedRunIsTheWholeOne) {
   }
 }
 
-TEST_F(RunResume, FromTheBeginningEverythingIsWrittenAnew) {
+TEST_F(RunResume, FromTheBeginningEverythingIsWrittenAgain) {
   write_run("torn");
   { RunWriter writer = resume(0); }
   const RunFolder run = read_run_folder(folder);
@@ -225,7 +225,7 @@ TEST_F(RunResume, RowsThatContradictThemselvesAreRefusedWithTheirPlace) {
   EXPECT_THAT(error(), HasSubstr("overflows.jsonl:2: "));
 }
 
-TEST_F(RunResume, AFileWithoutRowsBeginsAnewWithItsHeader) {
+TEST_F(RunResume, AFileWithoutRowsBeginsAgainWithItsHeader) {
   // After step 1 there is no evaluation yet.
   const RunRows written{.steps = 1, .evaluations = 0, .histograms = 2, .overflows = 0};
   for (const bool missing : {true, false}) {

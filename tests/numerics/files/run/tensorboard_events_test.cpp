@@ -270,7 +270,7 @@ TEST(TensorboardEvents, TheExtremeBinsHaveBuckets) {
   EXPECT_EQ(histogram.limits.size(), 279u);
 }
 
-TEST(TensorboardEvents, AnotherWriterBeginsAnotherFileThatSortsBehind) {
+TEST(TensorboardEvents, AnotherWriterBeginsAnotherFileThatSortsAfterIt) {
   const TemporaryFolder folder;
   std::vector<std::filesystem::path> paths;
   for (const std::uint64_t first : {1, 51, 61})

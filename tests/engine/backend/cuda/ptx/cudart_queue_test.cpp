@@ -59,7 +59,7 @@ TEST_F(CudartQueue, AStagingBufferThatIsWrittenTooEarlyShows) {
   EXPECT_EQ(value_at(first), 3);
 }
 
-TEST_F(CudartQueue, AnEventWaitsForWhatStandsBeforeItAndNoMore) {
+TEST_F(CudartQueue, AnEventWaitsForWhatPrecedesItAndNoMore) {
   cudaEvent_t event = nullptr;
   ASSERT_EQ(cudaEventCreate(&event), cudaSuccess);
   EXPECT_EQ(cudaEventSynchronize(event), cudaSuccess) << "never recorded";
@@ -181,7 +181,7 @@ TEST_F(CudartGraph, ACaptureThatWaitsIsLost) {
   EXPECT_THAT(noted_, IsEmpty());
 }
 
-TEST_F(CudartGraph, NobodyWaitsForAnEventOfACapture) {
+TEST_F(CudartGraph, AnEventOfACaptureIsNotWaitedFor) {
   cudaEvent_t event = nullptr;
   cudaEventCreate(&event);
   captured([&] { EXPECT_EQ(cudaEventRecord(event, stream_), cudaSuccess); });
