@@ -142,7 +142,7 @@ constexpr std::array models{
 struct Name {
   std::string_view name;
   std::array<std::string_view, 2> generations;
-  std::size_t count = generations[1].empty() ? 1 : 2;
+  constexpr std::size_t count() const { return generations[1].empty() ? 1 : 2; }
 };
 constexpr std::array chips{Name{"v100", {"volta"}},
                            Name{"t4", {"turing"}},
@@ -164,11 +164,11 @@ constexpr std::size_t generation_count = [] {
 }();
 // The generations in the order of their rows, then the chips.
 constexpr auto all_names = [] {
-  std::array<Name, generation_count + chips.size()> all;
-  auto* to = all.begin();
+  std::array<Name, generation_count + chips.size()> all{};
+  std::size_t count = 0;
   for (std::size_t row = 0; row < models.size(); ++row)
-    if (begins_generation(row)) *to++ = Name{models[row].name, {models[row].name}};
-  std::ranges::copy(chips, to);
+    if (begins_generation(row)) all[count++] = Name{models[row].name, {models[row].name}};
+  for (const Name& chip : chips) all[count++] = chip;
   return all;
 }();
 constexpr auto names = [] {
@@ -201,7 +201,7 @@ std::span<const std::string_view> tensor_core_chips() { return std::span(names).
 
 std::span<const std::string_view> generations_of(std::string_view name) {
   for (const Name& known : all_names)
-    if (equal_but_for_case(known.name, name)) return std::span(known.generations).first(known.count);
+    if (equal_but_for_case(known.name, name)) return std::span(known.generations).first(known.count());
   return {};
 }
 
