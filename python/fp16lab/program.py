@@ -77,7 +77,7 @@ def inspect(
 
     values: numbers of Python (the decimal that is shown), of numpy or ml_dtypes (these very bits), or text as
     the command takes it: "2^-24", "f16:0x3c00", "6,10:0x1234". format, mode: only these, as --format and
-    --rounding. long: every rounding too. json: JSON instead of text, all of it. Errors: ValueError. The answer
+    --rounding. long: every rounding too. json: JSON instead of text, in full. Errors: ValueError. The answer
     is that of `fp16lab inspect`.
 
     >>> import fp16lab

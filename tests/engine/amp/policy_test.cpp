@@ -79,7 +79,7 @@ TEST(PolicyOptions, ScalesThatAreNoPowersOfTwoAreSaid) {
     EXPECT_EQ(words({.policy = policy}), "exact") << policy;
   for (const char* const policy : {"paddle-static-legacy", "tf1-exponential"})
     EXPECT_THAT(words({.policy = policy}), HasSubstr("scaler.backoff_factor = 0.8 is not a power of two"));
-  EXPECT_THAT(words({.policy = "chainer"}), HasSubstr("no power"));
+  EXPECT_THAT(words({.policy = "chainer"}), HasSubstr("not a power"));
   EXPECT_THAT(words({.policy = "torch", .growth_factor = 3}), HasSubstr("scaler.growth_factor = 3"));
   EXPECT_EQ(words({.policy = "torch", .growth_factor = 3, .power_of_two = amp::PowerOfTwo::round_down}),
             "exact");

@@ -350,7 +350,7 @@ TEST(Network, MistakesNameTheLayerAndBothShapes) {
   EXPECT_THAT(error({{.type = "relu", .inputs = {"relu7"}}}), HasSubstr("input 'relu7': expected"));
   EXPECT_THAT(error({linear("a", 2), linear("a", 2)}), HasSubstr("layer 'a' is there twice"));
   EXPECT_THAT(error({linear("a", 2), {.type = "relu", .inputs = {"input"}}}),
-              HasSubstr("layer 'a': nothing takes its output"));
+              HasSubstr("layer 'a': nothing uses its output"));
   EXPECT_THAT(error({{.type = "add"}}), HasSubstr("1 inputs; expected two or more"));
   EXPECT_THAT(error({}), HasSubstr("no rows"));
   LayerRow frozen{.type = "relu"};

@@ -209,7 +209,7 @@ TEST_F(LowWeights, LevelsWithFp32WeightsAreRefusedBeforeARunBegins) {
   amp::AmpOptions stochastic = low;
   stochastic.rounding = LowRounding::stochastic;
   EXPECT_THAT(refusal(stochastic, true),
-              HasSubstr("optimizer.kahan = true with amp.rounding = \"stochastic\": both make up"));
+              HasSubstr("optimizer.kahan = true with amp.rounding = \"stochastic\": both recover what"));
   amp::AmpOptions gradients = low;
   gradients.rounding = LowRounding::stochastic_gradients;
   const TrainingPlan both = plan_training({.steps = 1}, gradients, {.policy = "none"}, {.kahan = true});

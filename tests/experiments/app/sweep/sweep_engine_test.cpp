@@ -206,7 +206,7 @@ TEST_F(SweepEngine, WhatIsWrongIsSaidInOneLine) {
     expect_one_line_error(
         engine("parallel", {option}), 2,
         std::string(option).substr(0, std::string(option).find('=')) + " is for --engine slurm");
-  expect_one_line_error(engine("slurm", {"--time", "2"}), 2, "--time 2: to Slurm these are minutes");
+  expect_one_line_error(engine("slurm", {"--time", "2"}), 2, "--time 2: Slurm reads minutes");
   expect_one_line_error(engine("slurm", {"--sbatch", "lab"}), 2,
                         "--sbatch: 'lab': expected an option of sbatch");
   expect_one_line_error(engine("slurm", {"--report"}), 2, "--report is not for --engine slurm");

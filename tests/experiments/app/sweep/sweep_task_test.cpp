@@ -31,7 +31,7 @@ TEST_F(SweepTask, TasksGiveTheBitsOfTheSweep) {
   const auto some = sweep({"--collect"});
   ASSERT_EQ(some.exit_code, 0) << some.err;
   EXPECT_NE(some.out.find("note: small-fp32-seed2 is missing"), std::string::npos) << some.out;
-  EXPECT_NE(some.err.find("1 of 4 runs are complete; not yet: small-fp32-seed1, small-fp32-seed2, "
+  EXPECT_NE(some.err.find("1 of 4 runs are complete; incomplete: small-fp32-seed1, small-fp32-seed2, "
                           "small-fixed-2p3-seed2\n"),
             std::string::npos)
       << some.err;
@@ -115,7 +115,7 @@ TEST_F(SweepTask, CollectsWhileRunsGoOn) {
   ASSERT_TRUE(wait_for([&] { return rows(all_runs[0]) > 5 && rows(all_runs[1]) > 5; }));
   const auto collected = of_folder({"--collect"});
   EXPECT_EQ(collected.exit_code, 0) << collected.err;
-  EXPECT_NE(collected.err.find("0 of 4 runs are complete; not yet: small-fp32-seed1 (unfinished), "),
+  EXPECT_NE(collected.err.find("0 of 4 runs are complete; incomplete: small-fp32-seed1 (unfinished), "),
             std::string::npos)
       << collected.err;
   EXPECT_NE(collected.out.find("small-fp32-seed1 has not finished"), std::string::npos) << collected.out;

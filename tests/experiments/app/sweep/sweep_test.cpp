@@ -181,7 +181,7 @@ TEST_F(Sweep, DamagedRunsAreNotComplete) {
   refuse("small-fp32-seed1: steps.csv is not what the run wrote");
   const auto collected = sweep({"--seed", "1", "--collect"});
   EXPECT_EQ(collected.exit_code, 0);
-  EXPECT_NE(collected.err.find("1 of 2 runs are complete; not yet: small-fp32-seed1 (damaged)"),
+  EXPECT_NE(collected.err.find("1 of 2 runs are complete; incomplete: small-fp32-seed1 (damaged)"),
             std::string::npos)
       << collected.err;
   EXPECT_NE(collected.out.find("small-fp32-seed1 is damaged: steps.csv is not what the run wrote (it has "
