@@ -452,6 +452,18 @@ std::vector<TensorState> states_of(const GradientTally& gradients) {
   return states;
 }
 
+/// A sentence about gradients that were zeros alone before their own casts, in a run whose casts made zeros.
+std::string about_zeros(const GradientTally& gradients) {
+  std::vector<std::string_view> zeros;
+  for (const TensorTally& tensor : gradients.tensors)
+    if (tensor.casts.values == 0 && tensor.nonfinite.count == 0) zeros.push_back(tensor.name);
+  if (zeros.empty()) return "";
+  return fmt::format(
+      " {} of {} gradients held zeros alone before their own casts, such as {}: casts before those can have "
+      "made them, and the rate does not count them.",
+      zeros.size(), gradients.tensors.size(), zeros.front());
+}
+
 /// `amp.black=["exp","div"]`: what the run's list holds already, and one entry more.
 std::string longer_list(const RunFolder& run, std::string_view key, const std::string& entry) {
   std::string entries = value_of(run, key);
@@ -595,6 +607,8 @@ Account account_of(const RunFolder& run) {
            overflow_finding(run, tally, gradients, read_overflows(run.path), culprits),
            underflow_finding(states, rates_of(all).lost, casts), distortion_finding(states, casts.format)})
     if (finding) account.findings.push_back(std::move(*finding));
+  for (Finding& finding : account.findings)
+    if (finding.trouble == Trouble::underflow) finding.text += about_zeros(gradients);
   const std::string& message = run.manifest.message;
   const bool known = run.manifest.state == ExitState::diverged && !message.empty() &&
                      message.find("--explain-overflow") == std::string::npos;

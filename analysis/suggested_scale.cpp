@@ -25,6 +25,7 @@ struct ScaleQuestion {
   DType format;
   std::optional<std::uint64_t> step{};  ///< the run's step
   std::vector<std::string> unknown{};   ///< tensors with an Inf or NaN and no finite value but zeros
+  std::vector<std::string> zeros{};     ///< tensors of zeros alone
 
   FitSums fit(const Judged& tensor, int log2_scale) const {
     return tensor.gradients->fit_at(range_of(format), std::scalbn(1.0, log2_scale));
@@ -92,13 +93,25 @@ std::string about_subject(const ScaleQuestion& question) {
   return of.empty() ? "" : fmt::format("This covers {}. ", fmt::join(of, ", "));
 }
 
+/// Tensors of zeros, which no scale can be asked of: a sentence and a blank, or nothing.
+std::string about_zeros(const ScaleQuestion& question) {
+  if (question.zeros.empty()) return "";
+  const std::size_t count = question.zeros.size();
+  return fmt::format(
+      "{} of {} tensors {} zeros alone, such as {}, and cannot be judged: if casts before theirs made them, "
+      "they need a larger scale than these values show. ",
+      count, count + question.tensors.size(), count == 1 ? "holds" : "hold", question.zeros.front());
+}
+
 std::string named(const std::string& tensor) { return tensor.empty() ? "" : fmt::format(" ({})", tensor); }
 
 /// "every tensor fits from 2^4 (fc1.weight) to 2^18 (fc2.weight)".
 std::string range_text(const SuggestedScale& found, const ScaleQuestion& question) {
   const bool from_least = *found.least == least_log2_scale,
              to_greatest = *found.greatest == greatest_log2_scale;
-  const std::string whom = question.of_several() ? "every tensor fits" : "the values fit";
+  const std::string whom = !question.zeros.empty() ? "every other tensor fits"
+                           : question.of_several() ? "every tensor fits"
+                                                   : "the values fit";
   if (from_least && to_greatest) return whom + " at every scale";
   if (*found.least == *found.greatest) return fmt::format("{} at 2^{} alone", whom, *found.least);
   std::string text = whom;
@@ -194,7 +207,8 @@ SuggestedScale suggest(const ScaleQuestion& question) {
   }
   find_range(question, found);
   choose(found);
-  found.reasoning = subject + (found.fits() ? about_fitting(found, question) : about_none(found, question));
+  found.reasoning = subject + about_zeros(question) +
+                    (found.fits() ? about_fitting(found, question) : about_none(found, question));
   return found;
 }
 
@@ -209,6 +223,8 @@ SuggestedScale suggest_scale(const RangeReport& report, DType format) {
       question.tensors.push_back({name, &gradients});
     else if (counts.infinite + counts.nan > 0)
       question.unknown.push_back(name);
+    else if (counts.total > 0)
+      question.zeros.push_back(name);
   }
   if (question.tensors.size() == 1) question.tensors.front().name.clear();
   return suggest(question);

@@ -34,7 +34,8 @@ struct SuggestedScale {
   /// is needed. Where none suits all: room_before_overflow below the largest.
   std::optional<int> suggested;
   bool needs_none = false;  ///< 2^0 fits, with room_of_none to both sides
-  /// In plain words, a few sentences: the source, if that is one step of a run or only some of the values;
+  /// In plain words, a few sentences: the source, if that is one step of a run or only some of the values; how
+  /// many tensors hold zeros alone, and so are left out;
   /// which scales fit and why no other does; the suggestion, and how much headroom it leaves.
   std::string reasoning;
 

@@ -16,8 +16,11 @@ Progress::Progress(bool quiet)
       terminal_(isatty(STDERR_FILENO) == 1),
       last_(steady_clock::now() - std::chrono::hours(1)) {}
 
-Progress::~Progress() {
+Progress::~Progress() { end(); }
+
+void Progress::end() {
   if (open_) show_text("\n");
+  open_ = false;
 }
 
 bool Progress::due() const {

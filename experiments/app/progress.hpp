@@ -7,7 +7,7 @@
 namespace fp16lab::experiments {
 
 /// On a terminal the line is rewritten in place, at most five times a second; elsewhere a new line appears
-/// every few seconds. `quiet` shows nothing. The destructor ends an open line.
+/// every few seconds. `quiet` shows nothing. end() and the destructor end an open line.
 class Progress {
  public:
   explicit Progress(bool quiet);
@@ -20,6 +20,7 @@ class Progress {
   void show(const std::string& line);
   /// A message of its own; the progress line goes on below it.
   void message(const std::string& line);
+  void end();
 
  private:
   bool quiet_;

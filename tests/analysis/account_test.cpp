@@ -17,6 +17,7 @@ namespace fp16lab::analysis::account_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -391,6 +392,14 @@ TEST_F(AccountOfRuns, UnderflowThatCostsATensorMoreThanATenthNeedsMending) {
           "Casts to FP16 made 98.0 % of the finite non-zero gradients zero, most in fc2.input: 100.0 %"));
   EXPECT_THAT(lost.next, HasSubstr("fp16lab hist "));
   EXPECT_EQ(lost.casts->underflow, 50u);
+  EXPECT_THAT(lost.worst()->text, Not(HasSubstr("zeros alone")));
+  // What those zeros reach is zero before its own cast, and counts in no rate.
+  const Account below =
+      account({{1}}, {fp16("fc1.input", of({1}), of({1})), fp16("fc2.input", of({tiny}, 50), of({0}, 50)),
+                      fp16("fc3.weight", of({0}, 9), of({0}, 9)), fp16("fc3.bias", of({0}), of({0}))});
+  EXPECT_THAT(below.worst()->text,
+              EndsWith("2 of 4 gradients held zeros alone before their own casts, such as fc3.weight: casts "
+                       "before those can have made them, and the rate does not count them."));
   // One value in many that are large: its loss is no loss.
   ExponentHistogram before = of({1}, 1000), after = before;
   before += of({tiny});

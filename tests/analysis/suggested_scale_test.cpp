@@ -194,7 +194,12 @@ TEST(SuggestedScaleTest, NamesTheTensorsThatDecide) {
   EXPECT_TRUE(both.fits());
   EXPECT_EQ(both.asks_most, "small");
   EXPECT_EQ(both.overflows_first, "large");
-  EXPECT_THAT(both.reasoning, StartsWith("In FP16 every tensor fits from 2^7 (small) to 2^25 (large): "));
+  EXPECT_THAT(both.reasoning,
+              StartsWith("1 of 3 tensors holds zeros alone, such as zero, and cannot be judged: if casts "
+                         "before theirs made them, they need a larger scale than these values show. In FP16 "
+                         "every other tensor fits from 2^7 (small) to 2^25 (large): "));
+  EXPECT_THAT(of({{"large", 0x1.8p-10f}, {"small", 0x1.8p-21f}}).reasoning,
+              StartsWith("In FP16 every tensor fits from 2^7 (small) to 2^25 (large): "));
   const SuggestedScale apart = of({{"small", 0x1.8p-41f}, {"middle", 0x1.8p-20f}, {"large", 1.5f}});
   EXPECT_FALSE(apart.fits());
   EXPECT_EQ(apart.suggested, 13);

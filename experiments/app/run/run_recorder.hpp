@@ -84,6 +84,8 @@ class RunRecorder final : public engine::Tap {
   bool wants(const engine::Site& site) override;
   void see(const engine::Event& event) override;
   void tell_culprits_again();
+  /// What comes after on stderr begins on a line of its own.
+  void end_progress() { progress_.end(); }
 
  private:
   bool counts_at(std::uint64_t step) const;

@@ -355,6 +355,7 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunRec
   try {
     const engine::RunResult result = run_on(trainer, folder, ranks);
     recorder.tell_culprits_again();
+    recorder.end_progress();
     const std::vector<std::uint64_t> sent_bytes = ranks.sent_bytes();
     if (save_weights) save_weights(result.steps);
     // A kill after the last checkpoint may have come before older ones were removed.

@@ -39,13 +39,19 @@ int on_terminal(const std::function<int(int terminal)>& in_session,
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-void drain(int master, std::chrono::milliseconds time) {
+std::string drain(int master, std::chrono::milliseconds time) {
+  std::string text;
   fcntl(master, F_SETFL, O_NONBLOCK);
   const auto end = std::chrono::steady_clock::now() + time;
   while (std::chrono::steady_clock::now() < end) {
     char block[4096];
-    if (read(master, block, sizeof block) <= 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const ssize_t count = read(master, block, sizeof block);
+    if (count > 0)
+      text.append(block, static_cast<std::size_t>(count));
+    else
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
+  return text;
 }
 
 class Terminals : public Resume {
@@ -85,6 +91,21 @@ TEST_F(Terminals, ThatGoAwaySaveTheRunOrWithNohupChangeNothing) {
   }
   const auto resumed = resume("plain", {"--set", "train.steps=" + std::to_string(newest_step("plain") + 2)});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+}
+
+TEST_F(Terminals, TheAccountBeginsOnALineOfItsOwn) {
+  std::string text;
+  const auto arguments_of_run = arguments("run", settings({"train.steps=3"}));
+  const int code = on_terminal([&](int terminal) -> int { become(terminal, arguments_of_run); },
+                               [&](int master) {
+                                 while (text.find("Next: ") == std::string::npos && text.size() < 100000)
+                                   text += drain(master, std::chrono::milliseconds(50));
+                               });
+  EXPECT_EQ(code, 0);
+  const std::size_t account = text.find("fp16lab: " + path("run"));
+  ASSERT_NE(account, std::string::npos) << text;
+  EXPECT_EQ(text.substr(account - 2, 2), "\r\n") << text;
+  EXPECT_NE(text.find("step 3/3"), std::string::npos) << text;
 }
 
 TEST_F(Terminals, MessagesStopNoRunInTheBackground) {
