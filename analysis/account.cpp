@@ -183,7 +183,7 @@ GradientTally gradients_of(const RunFolder& run, const std::set<std::uint64_t>& 
     all.any = true;
     const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after, watched);
     if (counts) *(all.casts ? &*all.casts : &all.casts.emplace()) += *counts;
-    if (is_fp8(row.dtype)) return;
+    if (is_byte_format(row.dtype)) return;
     TensorTally& tensor = all.of(row.tensor);
     if (row.before.infinite + row.before.nan > 0) tensor.nonfinite.add(row.step);
     if (row.dtype != DType::f32 && !counts) all.casts_unseen = true;

@@ -9,6 +9,7 @@
 
 #include "numerics/formats/dtype.hpp"
 #include "numerics/formats/dtype_spelling.hpp"
+#include "numerics/text/named_enum.hpp"
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::analysis {
@@ -32,17 +33,19 @@ std::optional<NamedFormat> parse_own_format(const std::string& text, const std::
   if (first.ec == std::errc{} && first.ptr != end && *first.ptr == ',') {
     const auto second = std::from_chars(first.ptr + 1, end, precision);
     const std::string_view rest(second.ptr, static_cast<std::size_t>(end - second.ptr));
-    if (second.ec == std::errc{} && (rest.empty() || equal_but_for_case(rest, ",numbers"))) {
+    const std::optional<Encoding> encoding =
+        rest.empty() ? Encoding::ieee : enumerator_called<Encoding>(rest.substr(1));
+    if (second.ec == std::errc{} && encoding && (rest.empty() || rest.front() == ',')) {
       try {
-        return NamedFormat{
-            text, text,
-            RuntimeFormat(exponent_bits, precision, rest.empty() ? TopBinade::specials : TopBinade::numbers)};
+        return NamedFormat{text, text, RuntimeFormat(exponent_bits, precision, *encoding)};
       } catch (const std::invalid_argument& error) {
         refuse(fmt::format("'{}': {}", typed, error.what()));
       }
     }
   }
-  refuse(fmt::format("'{}': expected EXPONENT_BITS,PRECISION, such as 6,10, or 4,4,numbers", typed));
+  refuse(fmt::format(
+      "'{}': expected EXPONENT_BITS,PRECISION, such as 6,10, and perhaps ,ENCODING: {}, such as 4,4,numbers",
+      typed, known_names<Encoding>()));
 }
 
 std::optional<NamedFormat> find_format(const std::string& text, const std::string& typed) {
@@ -53,11 +56,12 @@ std::optional<NamedFormat> find_format(const std::string& text, const std::strin
 }
 
 std::string formula_of(const RuntimeFormat& format, const Code& code) {
-  const std::uint64_t one = format.min_normal;  // the fraction's unit is 1/one
-  if (code.exponent == 0)
-    return fmt::format("(-1)^{} 2^({}) ({}/{})", code.sign, format.emin, code.fraction, one);
-  return fmt::format("(-1)^{} 2^({}-{}) (1+{}/{})", code.sign, code.exponent, format.bias, code.fraction,
-                     one);
+  const std::string sign = format.has_sign ? fmt::format("(-1)^{} ", code.sign) : "";
+  const std::uint64_t one = format.fraction_mask + 1;  // the fraction's unit is 1/one
+  if (code.exponent == 0 && format.has_zero)
+    return fmt::format("{}2^({}) ({}/{})", sign, format.emin, code.fraction, one);
+  const std::string power = fmt::format("{}2^({}-{})", sign, code.exponent, format.bias);
+  return one == 1 ? power : fmt::format("{} (1+{}/{})", power, code.fraction, one);
 }
 
 Code code_of(const RuntimeFormat& format, std::uint64_t bits) {
@@ -69,7 +73,8 @@ Code code_of(const RuntimeFormat& format, std::uint64_t bits) {
   code.exponent = (bits & format.exponent_mask) >> format.fraction_bits;
   code.fraction = bits & format.fraction_mask;
   code.exponent_bits = fmt::format("{:0{}b}", code.exponent, format.exponent_bits);
-  code.fraction_bits = fmt::format("{:0{}b}", code.fraction, format.fraction_bits);
+  if (format.fraction_bits > 0)
+    code.fraction_bits = fmt::format("{:0{}b}", code.fraction, format.fraction_bits);
   switch (exact.kind) {
     case Exact::Kind::nan:
       code.kind = code.value = code.short_value = "nan";
@@ -82,7 +87,7 @@ Code code_of(const RuntimeFormat& format, std::uint64_t bits) {
       code.kind = "zero";
       break;
     case Exact::Kind::finite:
-      code.kind = code.exponent == 0 ? "subnormal" : "normal";
+      code.kind = code.exponent == 0 && format.has_zero ? "subnormal" : "normal";
       break;
   }
   const Decimal value(exact);
@@ -118,7 +123,7 @@ StochasticRounding stochastic_rounding(const RuntimeFormat& format, const Exact&
 /// Half an ulp beyond the next number toward zero; an ulp as if larger numbers than the largest followed.
 bool is_tie(const RuntimeFormat& format, const Decimal& value, const Code& toward_zero) {
   const Exact low = format.decode(toward_zero.bits);
-  const Decimal rest = (value - Decimal(low)).magnitude();
+  const Decimal rest = value.magnitude() - Decimal(low).magnitude();
   const int ulp = low.kind == Exact::Kind::zero ? format.exponent_of_min_subnormal : low.exponent;
   return (rest - Decimal(Exact{Exact::Kind::finite, false, 1, ulp - 1, false})).is_zero();
 }
@@ -136,6 +141,15 @@ const std::vector<NamedFormat>& named_formats() {
     return list;
   }();
   return formats;
+}
+
+std::vector<NamedFormat> usual_formats() {
+  std::vector<NamedFormat> list;
+  for (const NamedFormat& format : named_formats()) {
+    const DType dtype = *dtype_called<is_floating>(format.prefix);
+    if (!is_byte_format(dtype) || is_fp8(dtype) || dtype == DType::e2m1) list.push_back(format);
+  }
+  return list;
 }
 
 NamedFormat parse_format(const std::string& text) {

@@ -23,6 +23,8 @@ struct NamedFormat {
 };
 
 const std::vector<NamedFormat>& named_formats();
+/// Those of tensors, sums and casts: FP16 to FP64, FP8 and FP4.
+std::vector<NamedFormat> usual_formats();
 
 /// A name or a prefix in any case, or "E,P" or "E,P,numbers". std::invalid_argument otherwise.
 NamedFormat parse_format(const std::string& text);

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "analysis/inspection.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::analysis {
 namespace {
@@ -26,6 +27,7 @@ Json json_of(const FormatReport& report) {
   Json json = {{"format", report.format.name},
                {"exponent_bits", format.exponent_bits},
                {"precision", format.precision},
+               {"encoding", name_of(format.encoding)},
                {"has_infinity", format.has_infinity},
                {"ulp", report.ulp_exponent ? Json(report.ulp().to_string()) : Json()},
                {"ulp_exponent", report.ulp_exponent ? Json(*report.ulp_exponent) : Json()},

@@ -175,7 +175,7 @@ void RangeReport::add(std::string_view tensor, const ValueHistogram& values, dou
 
 void RangeReport::add(const HistogramRow& row, bool watched) {
   steps_.insert(row.step);
-  if (!is_fp8(row.dtype)) add(row.tensor, row.before, row.loss_scale);
+  if (!is_byte_format(row.dtype)) add(row.tensor, row.before, row.loss_scale);
   const std::optional<CastCounts> counts = cast_counts(row.dtype, row.before, row.after, watched);
   if (!counts) return;
   cast_scales_.insert(row.loss_scale);

@@ -317,7 +317,7 @@ ExponentHistogram HistogramComparer::Short::whole() const {
 HistogramComparer::Of& HistogramComparer::of(const HistogramRow& row) {
   // A tensor's own dtype may differ between the runs; a cast inside a product is another row of the same
   // tensor.
-  const bool inside_product = is_fp8(row.dtype);
+  const bool inside_product = is_byte_format(row.dtype);
   const Name name{inside_product ? row.tensor + " (" + std::string(name_of(row.dtype)) + ")" : row.tensor,
                   row.kind};
   const auto [found, made] = tensors_.try_emplace(name);

@@ -24,7 +24,7 @@ std::uint32_t power_of_two(bool negative, int exponent) {
 }
 
 Factors factors(DType format, double term) {
-  return visit_dtype<is_low_precision>(format, [&](auto row) -> Factors {
+  return visit_dtype<is_operand>(format, [&](auto row) -> Factors {
     using F = typename decltype(row)::Format;
     if (term == 0) return {0, power_of_two<F>(false, 0) << ignored_bits<F>};
     const int exponent = std::ilogb(term), half = exponent / 2;
@@ -40,7 +40,7 @@ constexpr int most_units = 12;
 
 /// `fp16_sums`: some on the way are numbers of FP16.
 ProbeTerms probes_of(DType format, bool fp16_sums) {
-  return visit_dtype<is_low_precision>(format, [&](auto type) -> ProbeTerms {
+  return visit_dtype<is_operand>(format, [&](auto type) -> ProbeTerms {
     using F = typename decltype(type)::Format;
     int big = std::min(2 * F::emax, 60), lowest = 2 * F::exponent_of_min_subnormal;
     if (fp16_sums) {

@@ -74,11 +74,11 @@ double sum_of(const std::array<double, lanes>& parts) {
 /// For two codes of finite numbers: may `cast` be what `value` became that is too large?
 template <class F>
 std::uint64_t steps_between(std::uint64_t a, std::uint64_t cast, double value) {
-  const std::uint64_t b = !F::has_infinity && cast == F::canonical_nan
-                              ? F::canonical_nan | (std::signbit(value) ? F::sign_mask : 0)
-                              : cast;
-  const std::uint64_t x = a & F::magnitude_mask, y = b & F::magnitude_mask;
-  return ((a ^ b) & F::sign_mask) != 0 ? x + y : std::max(x, y) - std::min(x, y);
+  const bool too_large = !F::has_infinity && F::has_nan && cast == F::canonical_nan;
+  const std::uint64_t x = a & F::magnitude_mask;
+  const std::uint64_t y = too_large ? F::max_finite + std::uint64_t{1} : cast & F::magnitude_mask;
+  const bool negative = too_large ? F::has_sign && std::signbit(value) : (cast & F::sign_mask) != 0;
+  return ((a & F::sign_mask) != 0) != negative ? x + y : std::max(x, y) - std::min(x, y);
 }
 
 double integer_value(std::uint64_t word, DType type) {

@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=234944
+budget=235836
 
 case "${1:-}" in
   '') ;;

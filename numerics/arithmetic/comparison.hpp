@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "numerics/arithmetic/operands.hpp"
+#include "numerics/arithmetic/round_pack.hpp"
 #include "numerics/formats/rounding.hpp"
 #include "numerics/formats/small_float.hpp"
 
@@ -148,28 +149,39 @@ FP16LAB_HD constexpr SmallFloat<F> maximum_number(SmallFloat<F> a, SmallFloat<F>
   return maximum(a, b, options);
 }
 
-/// nextUp: the least number of the format above x, zeros of both signs being one number (-0 is below the
-/// least positive number). The greatest number is its own neighbour: +Inf, or in a format without infinities
-/// the largest finite number. NaN gives the canonical NaN.
+/// nextUp of a code: the least number of format `f` above it, zeros of both signs being one number (-0 is
+/// below the least positive number). The greatest number is its own neighbour: +Inf, or in a format without
+/// infinities the largest finite number. NaN gives the canonical NaN.
 template <class F>
-FP16LAB_HD constexpr SmallFloat<F> next_up(SmallFloat<F> x, ExceptionFlags* flags = nullptr) {
-  using Bits = typename F::Bits;
-  signal_nans(flags, x);
-  if (x.is_nan()) return SmallFloat<F>::from_bits(F::canonical_nan);
-  if (x.is_zero()) return SmallFloat<F>::from_bits(F::min_subnormal);
-  const Bits greatest = F::has_infinity ? F::infinity : F::max_finite;
-  if (x.bits() == greatest) return x;
-  return SmallFloat<F>::from_bits(static_cast<Bits>(x.sign() ? x.bits() - 1 : x.bits() + 1));
+FP16LAB_HD constexpr std::uint64_t next_up_bits(const F& f, std::uint64_t bits) {
+  const Exact::Kind kind = decode_bits(f, bits).kind;
+  if (kind == Exact::Kind::nan) return f.canonical_nan;
+  if (kind == Exact::Kind::zero) return f.min_subnormal;
+  if (bits == (f.has_infinity ? f.infinity : f.max_finite)) return bits;
+  if ((bits & f.sign_mask) == 0) return bits + 1;
+  return f.encoding == Encoding::fnuz && bits - 1 == f.sign_mask ? 0 : bits - 1;
 }
 
-/// nextDown(x) = -nextUp(-x).
+/// nextDown(x) = -nextUp(-x). The least scale is its own neighbour.
+template <class F>
+FP16LAB_HD constexpr std::uint64_t next_down_bits(const F& f, std::uint64_t bits) {
+  const Exact::Kind kind = decode_bits(f, bits).kind;
+  if (kind == Exact::Kind::nan) return f.canonical_nan;
+  if (kind == Exact::Kind::zero) return f.has_sign ? f.sign_mask | f.min_subnormal : bits;
+  if ((bits & f.sign_mask) == 0) return bits == 0 ? bits : bits - 1;
+  return (bits & f.magnitude_mask) == (f.has_infinity ? f.infinity : f.max_finite) ? bits : bits + 1;
+}
+
+/// The same for typed codes.
+template <class F>
+FP16LAB_HD constexpr SmallFloat<F> next_up(SmallFloat<F> x, ExceptionFlags* flags = nullptr) {
+  signal_nans(flags, x);
+  return SmallFloat<F>::from_bits(static_cast<typename F::Bits>(next_up_bits(F{}, x.bits())));
+}
 template <class F>
 FP16LAB_HD constexpr SmallFloat<F> next_down(SmallFloat<F> x, ExceptionFlags* flags = nullptr) {
-  const auto negated = [](SmallFloat<F> y) {
-    return SmallFloat<F>::from_bits(static_cast<typename F::Bits>(y.bits() ^ F::sign_mask));
-  };
-  if (x.is_nan()) return next_up(x, flags);
-  return negated(next_up(negated(x)));
+  signal_nans(flags, x);
+  return SmallFloat<F>::from_bits(static_cast<typename F::Bits>(next_down_bits(F{}, x.bits())));
 }
 
 }  // namespace fp16lab

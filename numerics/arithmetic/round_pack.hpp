@@ -32,16 +32,17 @@ FP16LAB_HD constexpr Exact decode_bits(const F& f, std::uint64_t bits) {
   Exact exact;
   exact.sign = (bits & f.sign_mask) != 0;
   const std::uint64_t magnitude = bits & f.magnitude_mask;
-  if (magnitude == 0) return exact;
-  if (magnitude > f.max_finite) {
+  if (magnitude > f.max_finite || (f.encoding == Encoding::fnuz && bits == f.canonical_nan)) {
     exact.kind = f.has_infinity && magnitude == f.infinity ? Exact::Kind::infinite : Exact::Kind::nan;
     return exact;
   }
+  if (magnitude == 0 && f.has_zero) return exact;
   const std::uint64_t field = magnitude >> f.fraction_bits;
   const std::uint64_t fraction = magnitude & f.fraction_mask;
+  const bool normal = magnitude >= f.min_normal;
   exact.kind = Exact::Kind::finite;
-  exact.significand = field == 0 ? fraction : fraction | (std::uint64_t{1} << f.fraction_bits);
-  exact.exponent = (field == 0 ? 1 : static_cast<int>(field)) - f.bias - f.fraction_bits;
+  exact.significand = normal ? fraction | (std::uint64_t{1} << f.fraction_bits) : fraction;
+  exact.exponent = (normal ? static_cast<int>(field) : 1) - f.bias - f.fraction_bits;
   return exact;
 }
 
@@ -117,14 +118,22 @@ FP16LAB_HD constexpr bool overflows_to_infinity(const ArithmeticOptions& options
 
 /// Rounds to format `f` (IEEE 754-2019, 4.3 and 7.4) and packs. NaN gives the canonical NaN, whatever its
 /// sign and payload were. `options.flush_inputs` has no meaning here. Formats without infinities give their
-/// NaN (with the sign) where others overflow to infinity, and for infinite operands unless `saturate`.
+/// NaN (with the sign, where it has one) where others overflow to infinity, and for infinite operands unless
+/// `saturate`; formats without NaN give their largest number. A scale is the magnitude's (CUDA's
+/// __nv_cvt_float_to_e8m0); without zeros, what is below the smallest number becomes it. What a format cannot
+/// say, a NaN or a sign, raises invalid.
 template <class F>
 FP16LAB_HD constexpr std::uint64_t round_bits(const F& f, const Exact& x, const ArithmeticOptions& options,
                                               ExceptionFlags* flags = nullptr) {
-  const std::uint64_t sign = x.sign ? f.sign_mask : 0;
+  const bool negative = x.sign && f.has_sign;
+  const std::uint64_t sign = negative ? f.sign_mask : 0;
+  if (flags != nullptr)
+    flags->invalid = flags->invalid || (x.kind == Exact::Kind::nan && !f.has_nan) ||
+                     (x.sign && !f.has_sign && x.kind != Exact::Kind::zero && x.kind != Exact::Kind::nan);
   switch (x.kind) {
     case Exact::Kind::zero:
-      return sign;
+      if (flags != nullptr) flags->inexact = flags->inexact || !f.has_zero;
+      return f.encoding == Encoding::fnuz ? 0 : sign;
     case Exact::Kind::infinite:
       return sign | (options.saturate ? f.max_finite : f.infinity);
     case Exact::Kind::nan:
@@ -141,14 +150,16 @@ FP16LAB_HD constexpr std::uint64_t round_bits(const F& f, const Exact& x, const 
   const int shift = quantum - x.exponent;
 
   const Truncated truncated = truncate(x, shift);
-  const std::uint64_t kept = round_truncated(truncated, options, x.sign);
+  const std::uint64_t kept = round_truncated(truncated, options, negative);
 
   // A carry out of the significand moves into the exponent field by itself; a subnormal that reaches 2^emin
-  // likewise.
+  // likewise. Without zeros the smallest number has the code 0, and a `kept` of 0 becomes it.
   const bool too_large = leading > f.emax;
-  const std::uint64_t magnitude =
-      too_large ? f.infinity : (static_cast<std::uint64_t>(quantum - min_quantum) << f.fraction_bits) + kept;
-  const bool overflow = magnitude >= f.infinity;
+  const std::uint64_t code = (static_cast<std::uint64_t>(quantum - min_quantum) << f.fraction_bits) + kept;
+  const std::uint64_t magnitude = too_large                 ? f.max_finite + std::uint64_t{1}
+                                  : f.has_zero || code == 0 ? code
+                                                            : code - 1;
+  const bool overflow = magnitude > f.max_finite;
   const bool flushed = options.flush_results && magnitude != 0 && magnitude < f.min_normal;
   if (flags != nullptr) {
     const bool inexact = !truncated.exact() || overflow || flushed;
@@ -156,14 +167,15 @@ FP16LAB_HD constexpr std::uint64_t round_bits(const F& f, const Exact& x, const 
     // 2^emin: then the result is tiny before but not after rounding.
     const bool reaches_normal =
         options.tininess == Tininess::after_rounding && leading == f.emin - 1 &&
-        round_truncated(truncate(x, shift - 1), options, x.sign) == std::uint64_t{1} << f.precision;
+        round_truncated(truncate(x, shift - 1), options, negative) == std::uint64_t{1} << f.precision;
     const bool tiny = leading < f.emin && !reaches_normal;
     flags->inexact = flags->inexact || inexact;
     flags->overflow = flags->overflow || overflow;
     flags->underflow = flags->underflow || (inexact && tiny);
   }
-  if (overflow) return sign | (overflows_to_infinity(options, x.sign) ? f.infinity : f.max_finite);
-  return sign | (flushed ? 0 : magnitude);
+  if (overflow) return sign | (overflows_to_infinity(options, negative) ? f.infinity : f.max_finite);
+  const bool zero = flushed || (magnitude == 0 && f.has_zero);
+  return zero && f.encoding == Encoding::fnuz ? 0 : sign | (flushed ? 0 : magnitude);
 }
 
 /// The same for a format type.

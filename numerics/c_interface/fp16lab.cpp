@@ -58,7 +58,7 @@ DType dtype_of(int format) {
 DType low_precision_dtype_of(int format) {
   const DType dtype = dtype_of(format);
   require(is_low_precision(dtype),
-          "the format must be narrower than FP32: FP16LAB_F16, BF16, TF32, E4M3 or E5M2");
+          "the format must be narrower than FP32: neither FP16LAB_F32 nor FP16LAB_F64");
   return dtype;
 }
 

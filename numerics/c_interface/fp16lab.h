@@ -30,8 +30,8 @@ typedef enum fp16lab_status {
 
 /* Parameters are ints, as other languages have them: formats and roundings of these enumerations. Formats,
  * by the ids that files of fp16lab use. Elements are codes: 4 bytes of f32 and of tf32 (an FP32 register,
- * whose low 13 bits are ignored; as a result 19 bits, in a word), 2 of f16 and bf16, 1 of e4m3 and e5m2, 8
- * of f64. */
+ * whose low 13 bits are ignored; as a result 19 bits, in a word), 2 of f16 and bf16, 8 of f64, 1 of all
+ * others, in its low bits. */
 typedef enum fp16lab_format {
   FP16LAB_F32 = 0,
   FP16LAB_F16 = 1,
@@ -39,7 +39,14 @@ typedef enum fp16lab_format {
   FP16LAB_F64 = 3,
   FP16LAB_E4M3 = 6,
   FP16LAB_E5M2 = 7,
-  FP16LAB_TF32 = 8
+  FP16LAB_TF32 = 8,
+  FP16LAB_E3M2 = 16,
+  FP16LAB_E2M3 = 17,
+  FP16LAB_E2M1 = 18,
+  FP16LAB_E4M3FNUZ = 19,
+  FP16LAB_E5M2FNUZ = 20,
+  FP16LAB_E8M0 = 21, /* scales, without a sign */
+  FP16LAB_UE4M3 = 22
 } fp16lab_format;
 
 typedef enum fp16lab_rounding {
@@ -55,15 +62,15 @@ const char* fp16lab_version(void);
 /* What was wrong with this thread's last call that failed; "" before any. Valid until its next call. */
 const char* fp16lab_last_error(void);
 
-/* to[i * to_stride] = from[i * from_stride] rounded to f16, bf16, tf32, e4m3 or e5m2. NaN becomes the
- * canonical NaN, and what overflows infinity (in e4m3, which has none, NaN), or the largest number where
- * the rounding says so. */
+/* to[i * to_stride] = from[i * from_stride] rounded to a format narrower than f32. NaN becomes the canonical
+ * NaN, and what overflows infinity (where there is none, NaN, and where there is no NaN, the largest number
+ * for both), or the largest number where the rounding says so. Scales take the magnitude. */
 int fp16lab_round(int to_format, int rounding, const float* from, ptrdiff_t from_stride, void* to,
                   ptrdiff_t to_stride, size_t count);
 /* The same of FP64 numbers: one rounding. */
 int fp16lab_round_f64(int to_format, int rounding, const double* from, ptrdiff_t from_stride, void* to,
                       ptrdiff_t to_stride, size_t count);
-/* Codes of f16, bf16, tf32, e4m3 or e5m2 as FP32, exactly. */
+/* Codes of a format narrower than f32 as FP32, exactly. */
 int fp16lab_widen(int from_format, const void* from, ptrdiff_t from_stride, float* to, ptrdiff_t to_stride,
                   size_t count);
 

@@ -1,6 +1,8 @@
 // The inner loops of array conversions, compiled once per instruction set (foreach_target).
 #include "numerics/convert/conversion_kernels.hpp"
 
+#include "numerics/convert/convert.hpp"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "numerics/convert/conversion_kernels.cpp"
 #include "numerics/platform/highway_targets.hpp"
@@ -133,10 +135,18 @@ void narrow_array(const Hardware<From>* from, typename To::Bits* to, std::size_t
     if (narrow_half_by_instruction(from, to, n, options, random)) return;
   }
 #endif
-  if (options.flush_inputs || options.flush_results)
+  if constexpr (!To::has_zero) {  // scales are few
+    for (std::size_t i = 0; i < n; ++i) {
+      ArithmeticOptions own = options;
+      if (random.words != nullptr) own.random_bits = random.words[i];
+      if (random.halves != nullptr) own.random_bits = std::uint32_t{random.halves[i]} << 16;
+      to[i] = convert<To>(SmallFloat<From>::from_bits(bits_of(from[i])), own).bits();
+    }
+  } else if (options.flush_inputs || options.flush_results) {
     narrow_in_direction<To, From, true>(from, to, n, options, random);
-  else
+  } else {
     narrow_in_direction<To, From, false>(from, to, n, options, random);
+  }
 }
 
 template <class From>

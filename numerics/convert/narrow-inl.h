@@ -55,7 +55,7 @@ class Narrow {
   static constexpr bool same_exponents = To::exponent_bits == From::exponent_bits;
   /// From's exponent field of To's smallest normal number.
   static constexpr Bits lowest_field = To::emin + From::bias;
-  static_assert(dropped >= 1 && To::emin >= From::emin && To::emax <= From::emax);
+  static_assert(dropped >= 1 && To::has_zero && To::emin >= From::emin && To::emax <= From::emax);
 
  public:
   explicit Narrow(const ArithmeticOptions& options)
@@ -70,7 +70,7 @@ class Narrow {
   /// `random` holds a 32-bit word in each lane; only stochastic rounding looks at it.
   HWY_INLINE V operator()(V bits, V random) const {
     const D d;
-    const V sign = hn::And(bits, constant(From::sign_mask));
+    const V sign = To::has_sign ? hn::And(bits, constant(From::sign_mask)) : hn::Zero(d);
     V magnitude = hn::And(bits, constant(From::magnitude_mask));
     if constexpr (flush) magnitude = hn::IfThenZeroElse(hn::Lt(magnitude, flush_inputs_below_), magnitude);
 
@@ -90,8 +90,11 @@ class Narrow {
     }
     if constexpr (flush) rounded = hn::IfThenZeroElse(hn::Lt(rounded, flush_results_below_), rounded);
 
-    const V result =
-        hn::Or(rounded, hn::And(hn::ShiftRight<word - To::width>(bits), constant(To::sign_mask)));
+    V result = rounded;
+    if constexpr (To::has_sign)
+      result = hn::Or(result, hn::And(hn::ShiftRight<word - To::width>(bits), constant(To::sign_mask)));
+    if constexpr (To::encoding == Encoding::fnuz)  // it has one zero
+      result = hn::IfThenZeroElse(hn::Eq(rounded, hn::Zero(d)), result);
     return hn::IfThenElse(hn::Gt(magnitude, constant(From::infinity)), constant(To::canonical_nan), result);
   }
 

@@ -35,7 +35,9 @@ struct Widen {
  private:
   static HWY_INLINE V bits(V code) {
     constexpr int added = Binary32::fraction_bits - From::fraction_bits;
-    const V sign = hn::ShiftLeft<32 - From::width>(hn::And(code, constant(From::sign_mask)));
+    V sign = hn::Zero(D());
+    if constexpr (From::has_sign)
+      sign = hn::ShiftLeft<32 - From::width>(hn::And(code, constant(From::sign_mask)));
     const V magnitude = hn::And(code, constant(From::magnitude_mask));
     V result = hn::ShiftLeft<added>(magnitude);
     if constexpr (From::exponent_bits != Binary32::exponent_bits) {
@@ -46,10 +48,13 @@ struct Widen {
         result =
             hn::IfThenElse(hn::Eq(magnitude, constant(From::infinity)), constant(Binary32::infinity), result);
     }
+    if constexpr (!From::has_zero)  // 2^-127, a subnormal
+      result = hn::IfThenElse(hn::Eq(magnitude, hn::Zero(D())), constant(Binary32::min_normal / 2), result);
     result = hn::Or(result, sign);
     constexpr auto largest_number = From::has_infinity ? From::infinity : From::max_finite;
-    return hn::IfThenElse(hn::Gt(magnitude, constant(largest_number)), constant(Binary32::canonical_nan),
-                          result);
+    auto nan = hn::Gt(magnitude, constant(largest_number));
+    if constexpr (From::encoding == Encoding::fnuz) nan = hn::Eq(code, constant(From::canonical_nan));
+    return hn::IfThenElse(nan, constant(Binary32::canonical_nan), result);
   }
 
   static HWY_INLINE V constant(std::uint32_t value) { return hn::Set(D(), value); }

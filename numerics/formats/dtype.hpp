@@ -19,9 +19,10 @@
 
 // A row is X(name, id, name in safetensors files, element type). Ids are stored in files: append, never
 // renumber. No file holds a format with the name "": TF32 exists in registers only. No tensor is stored in
-// FP8: those formats name casts inside products.
-#ifndef FP16LAB_MORE_BYTE_FORMATS  // a test has rows of its own (tests/numerics/formats/e3m4_test.cpp)
-#define FP16LAB_MORE_BYTE_FORMATS(X)
+// formats of a byte: they name casts inside products. Of those, tensor cores of the table multiply FP8, FP6
+// and FP4; the others are stored and converted. A format of fewer than 8 bits has a byte in memory.
+#ifndef FP16LAB_MORE_FP8_FORMATS  // a test has rows of its own (tests/numerics/formats/e3m4_test.cpp)
+#define FP16LAB_MORE_FP8_FORMATS(X)
 #endif
 #define FP16LAB_HALF_FORMATS(X) \
   X(f16, 1, "F16", Float16)     \
@@ -30,10 +31,19 @@
 #define FP16LAB_WIDE_FORMATS(X) \
   X(f32, 0, "F32", float)       \
   X(f64, 3, "F64", double)
-#define FP16LAB_BYTE_FORMATS(X)     \
+#define FP16LAB_FP8_FORMATS(X)      \
   X(e4m3, 6, "F8_E4M3", Float8E4M3) \
   X(e5m2, 7, "F8_E5M2", Float8E5M2) \
-  FP16LAB_MORE_BYTE_FORMATS(X)
+  FP16LAB_MORE_FP8_FORMATS(X)
+#define FP16LAB_FP6_AND_FP4_FORMATS(X) \
+  X(e3m2, 16, "", SmallFloat<Fp6E3M2>) \
+  X(e2m3, 17, "", SmallFloat<Fp6E2M3>) \
+  X(e2m1, 18, "F4", SmallFloat<Fp4E2M1>)
+#define FP16LAB_STORED_FORMATS(X)                         \
+  X(e4m3fnuz, 19, "F8_E4M3FNUZ", SmallFloat<Fp8E4M3Fnuz>) \
+  X(e5m2fnuz, 20, "F8_E5M2FNUZ", SmallFloat<Fp8E5M2Fnuz>) \
+  X(e8m0, 21, "F8_E8M0", SmallFloat<ScaleE8M0>)           \
+  X(ue4m3, 22, "", SmallFloat<ScaleUE4M3>)
 #define FP16LAB_INTEGERS(X)        \
   X(i64, 9, "I64", std::int64_t)   \
   X(i32, 4, "I32", std::int32_t)   \
@@ -45,9 +55,13 @@
   X(u8, 5, "U8", std::uint8_t)     \
   X(boolean, 15, "BOOL", bool)
 
-/// Formats narrower than FP32, all floating-point formats, and all rows.
-#define FP16LAB_LOW_FORMATS(X) FP16LAB_HALF_FORMATS(X) FP16LAB_BYTE_FORMATS(X)
-#define FP16LAB_FLOAT_FORMATS(X) FP16LAB_HALF_FORMATS(X) FP16LAB_WIDE_FORMATS(X) FP16LAB_BYTE_FORMATS(X)
+/// What tensor cores multiply, formats narrower than FP32, all floating-point formats, and all rows.
+#define FP16LAB_OPERAND_FORMATS(X) \
+  FP16LAB_HALF_FORMATS(X) FP16LAB_FP8_FORMATS(X) FP16LAB_FP6_AND_FP4_FORMATS(X)
+#define FP16LAB_LOW_FORMATS(X) FP16LAB_OPERAND_FORMATS(X) FP16LAB_STORED_FORMATS(X)
+#define FP16LAB_FLOAT_FORMATS(X) \
+  FP16LAB_HALF_FORMATS(X)        \
+  FP16LAB_WIDE_FORMATS(X) FP16LAB_FP8_FORMATS(X) FP16LAB_FP6_AND_FP4_FORMATS(X) FP16LAB_STORED_FORMATS(X)
 #define FP16LAB_DTYPES(X) FP16LAB_FLOAT_FORMATS(X) FP16LAB_INTEGERS(X)
 
 namespace fp16lab {
@@ -127,15 +141,23 @@ inline std::string title_of(DType dtype) {
 #define FP16LAB_TRUE(name, ...) \
   case DType::name:             \
     return true;
-/// E4M3, E5M2: formats of one byte.
+/// E4M3, E5M2: what casts inside of products may round to.
 constexpr bool is_fp8(DType dtype) {
   switch (dtype) {
-    FP16LAB_BYTE_FORMATS(FP16LAB_TRUE)
+    FP16LAB_FP8_FORMATS(FP16LAB_TRUE)
     default:
       return false;
   }
 }
-/// Narrower than FP32: what tensor cores multiply.
+/// What tensor cores multiply.
+constexpr bool is_operand(DType dtype) {
+  switch (dtype) {
+    FP16LAB_OPERAND_FORMATS(FP16LAB_TRUE)
+    default:
+      return false;
+  }
+}
+/// Narrower than FP32.
 constexpr bool is_low_precision(DType dtype) {
   switch (dtype) {
     FP16LAB_LOW_FORMATS(FP16LAB_TRUE)
@@ -216,15 +238,28 @@ constexpr std::string_view file_name_of(DType dtype) {
 constexpr std::size_t size_of(DType dtype) {
   return visit_dtype(dtype, [](auto row) { return sizeof(typename decltype(row)::Element); });
 }
+/// Bits of an element in a .safetensors file, where F4 has two in a byte, the first one in the lower half.
+constexpr unsigned file_bits_of(DType dtype) {
+  return dtype == DType::e2m1 ? 4u : 8u * static_cast<unsigned>(size_of(dtype));
+}
 /// What arrays in files have; the floating-point formats of them; and those narrower than FP32, in which
 /// gradients are judged.
 constexpr bool is_file_type(DType dtype) { return !file_name_of(dtype).empty(); }
 constexpr bool is_file_float(DType dtype) { return is_floating(dtype) && is_file_type(dtype); }
 constexpr bool is_file_low_precision(DType dtype) { return is_low_precision(dtype) && is_file_type(dtype); }
 
+/// What arrays of 16-bit words and of bytes may be the codes of, whoever wrote them; and those of them in which
+/// numbers are judged, which have a sign.
+constexpr bool is_stored(DType dtype) { return is_low_precision(dtype) && dtype != DType::tf32; }
+constexpr bool is_judged(DType dtype) {
+  return is_stored(dtype) &&
+         visit_dtype<is_low_precision>(dtype, [](auto row) { return decltype(row)::Format::has_sign; });
+}
+/// Of a byte: they name casts inside products.
+constexpr bool is_byte_format(DType dtype) { return is_low_precision(dtype) && size_of(dtype) == 1; }
 /// Floating-point elements of tensors, which every verb of a back end computes on (f16, bf16, f32); and those
 /// of 16 bits.
-constexpr bool is_tensor_half(DType dtype) { return is_file_low_precision(dtype) && !is_fp8(dtype); }
+constexpr bool is_tensor_half(DType dtype) { return is_file_low_precision(dtype) && !is_byte_format(dtype); }
 constexpr bool is_tensor_float(DType dtype) { return dtype == DType::f32 || is_tensor_half(dtype); }
 
 // The rows as type lists, for what has one type a format.

@@ -68,8 +68,10 @@ static_assert(FormatRange::of<Fp8E4M3>().overflow_threshold() == 464 &&
               FormatRange::of<Fp8E4M3>().largest() == 448 &&
               !FormatRange::of<Fp8E4M3>().threshold_overflows && !FormatRange::of<Fp8E4M3>().overflows(464));
 
-/// Whose ranges FormatRange holds.
-constexpr bool has_range(DType dtype) { return is_floating(dtype) && dtype != DType::f64; }
+/// Whose ranges FormatRange holds: of formats with signs, but f64.
+constexpr bool has_range(DType dtype) {
+  return is_floating(dtype) && dtype != DType::f64 && dtype != DType::e8m0 && dtype != DType::ue4m3;
+}
 /// The range of a floating-point dtype but f64 (std::invalid_argument for that and for integers).
 constexpr FormatRange range_of(DType dtype) {
   return visit_dtype<has_range>(dtype,

@@ -12,22 +12,15 @@
 namespace fp16lab {
 
 /// The constants of Format under the same names, as values.
-struct RuntimeFormat {
-  /// std::invalid_argument unless 2 <= exponent_bits <= 15, 2 <= precision, exponent_bits + precision <= 64.
-  RuntimeFormat(int exponent_bits, int precision, TopBinade top = TopBinade::specials);
+struct RuntimeFormat : FormatConstants {
+  /// std::invalid_argument unless 2 <= exponent_bits <= 15, 2 <= precision, exponent_bits + precision <= 64;
+  /// a precision of 1 is possible for a scale.
+  RuntimeFormat(int exponent_bits, int precision, Encoding encoding = Encoding::ieee);
 
   template <class F>
   static RuntimeFormat of() {
-    return RuntimeFormat(F::exponent_bits, F::precision,
-                         F::has_infinity ? TopBinade::specials : TopBinade::numbers);
+    return RuntimeFormat(F::exponent_bits, F::precision, F::encoding);
   }
-
-  int exponent_bits;
-  int precision;
-  bool has_infinity;
-  int fraction_bits, width, bias, emax, emin, exponent_of_min_subnormal;
-  std::uint64_t sign_mask, magnitude_mask, fraction_mask, exponent_mask;
-  std::uint64_t infinity, max_finite, min_normal, min_subnormal, quiet_bit, canonical_nan;
 
   Exact decode(std::uint64_t bits) const { return decode_bits(*this, bits); }
   std::uint64_t round(const Exact& exact, const ArithmeticOptions& options = {},
@@ -36,10 +29,12 @@ struct RuntimeFormat {
   }
 
   bool is_nan(std::uint64_t bits) const { return decode(bits).kind == Exact::Kind::nan; }
-  bool is_finite(std::uint64_t bits) const { return (bits & magnitude_mask) <= max_finite; }
+  bool is_finite(std::uint64_t bits) const {
+    const Exact::Kind kind = decode(bits).kind;
+    return kind == Exact::Kind::zero || kind == Exact::Kind::finite;
+  }
 
-  /// As next_up and next_down of numerics/arithmetic/comparison.hpp: the greatest number is its own
-  /// neighbour, and a NaN gives the canonical one.
+  /// As next_up_bits and next_down_bits of numerics/arithmetic/comparison.hpp.
   std::uint64_t next_up(std::uint64_t bits) const;
   std::uint64_t next_down(std::uint64_t bits) const;
 };

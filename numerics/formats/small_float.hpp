@@ -26,15 +26,18 @@ class SmallFloat {
   FP16LAB_HD constexpr bool sign() const { return (bits_ & F::sign_mask) != 0; }
   FP16LAB_HD constexpr Bits magnitude() const { return static_cast<Bits>(bits_ & F::magnitude_mask); }
   FP16LAB_HD constexpr bool is_nan() const {
-    return F::has_infinity ? magnitude() > F::infinity : magnitude() == F::canonical_nan;
+    if (F::encoding == Encoding::fnuz) return bits_ == F::canonical_nan;
+    return magnitude() > F::max_finite && !is_infinite();
   }
   /// A NaN whose quiet bit is clear (IEEE 754-2019, 6.2.1). The NaN of a format without infinities is quiet.
   FP16LAB_HD constexpr bool is_signaling_nan() const {
     return F::has_infinity && is_nan() && (bits_ & F::quiet_bit) == 0;
   }
   FP16LAB_HD constexpr bool is_infinite() const { return F::has_infinity && magnitude() == F::infinity; }
-  FP16LAB_HD constexpr bool is_finite() const { return magnitude() <= F::max_finite; }
-  FP16LAB_HD constexpr bool is_zero() const { return magnitude() == 0; }
+  FP16LAB_HD constexpr bool is_finite() const {
+    return magnitude() <= F::max_finite && (F::encoding != Encoding::fnuz || bits_ != F::canonical_nan);
+  }
+  FP16LAB_HD constexpr bool is_zero() const { return F::has_zero && magnitude() == 0 && !is_nan(); }
   FP16LAB_HD constexpr bool is_subnormal() const { return magnitude() != 0 && magnitude() < F::min_normal; }
 
  private:
@@ -45,6 +48,7 @@ using Float16 = SmallFloat<Binary16>;
 using BFloat16 = SmallFloat<BrainFloat16>;
 using Float8E4M3 = SmallFloat<Fp8E4M3>;
 using Float8E5M2 = SmallFloat<Fp8E5M2>;
+using Float4E2M1 = SmallFloat<Fp4E2M1>;
 
 static_assert(sizeof(Float16) == 2 && sizeof(BFloat16) == 2 && sizeof(Float8E4M3) == 1 &&
               sizeof(Float8E5M2) == 1);

@@ -130,7 +130,7 @@ bool transpose_fits_better(GemmShape shape, std::size_t width) {
 std::uint32_t word_at(const Operand& x, std::int64_t row, std::int64_t column) {
   const std::int64_t at =
       x.transposed ? column * x.leading_dimension + row : row * x.leading_dimension + column;
-  return visit_dtype<is_low_precision>(x.format, [&](auto dtype) -> std::uint32_t {
+  return visit_dtype<is_operand>(x.format, [&](auto dtype) -> std::uint32_t {
     using F = typename decltype(dtype)::Format;
     return static_cast<const typename F::Bits*>(x.data)[at];
   });

@@ -68,7 +68,7 @@ class FastTiles {
  private:
   /// At most 5 bits, as in FP8: then 16 products and c stay inside int32, 16 (2 - 2^-4)^2 + 2 < 2^6.
   static bool has_short_significand(DType format) {
-    return visit_dtype<is_low_precision>(format,
+    return visit_dtype<is_operand>(format,
                                          [](auto row) { return decltype(row)::Format::precision <= 5; });
   }
   static constexpr std::uint32_t bits_of_power(int exponent) {

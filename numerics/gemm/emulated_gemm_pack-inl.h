@@ -291,7 +291,7 @@ ExponentRange pack_b_of(const Operand& b, GemmShape shape, std::int64_t column, 
 inline ExponentRange pack_a(const Operand& a, GemmShape shape, std::int64_t row, std::int64_t k,
                             std::size_t depth, const KernelRow& rule, float* values,
                             std::uint32_t* exponents) {
-  return visit_dtype<is_low_precision>(a.format, [&](auto dtype) {
+  return visit_dtype<is_operand>(a.format, [&](auto dtype) {
     using F = typename decltype(dtype)::Format;
     return pack_a_of<F>(a, shape, row, k, depth, rule, values, exponents);
   });
@@ -299,7 +299,7 @@ inline ExponentRange pack_a(const Operand& a, GemmShape shape, std::int64_t row,
 
 inline ExponentRange pack_b(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,
                             std::size_t depth, const KernelRow& rule, float* values, std::int8_t* exponents) {
-  return visit_dtype<is_low_precision>(b.format, [&](auto dtype) {
+  return visit_dtype<is_operand>(b.format, [&](auto dtype) {
     using F = typename decltype(dtype)::Format;
     return pack_b_of<F>(b, shape, column, k, depth, rule, values, exponents);
   });

@@ -53,7 +53,7 @@ MatrixView<float> widened(const Operand& x, std::int64_t other, std::span<const 
   const auto k = to_index(positions.size());
   const Lines lines{k_is_inner ? other : k, k_is_inner ? k : other, k_is_inner, padded, positions};
   to.assign(to_size(padded * other), 0.0F);
-  visit_dtype<is_low_precision>(x.format, [&](auto dtype) {
+  visit_dtype<is_operand>(x.format, [&](auto dtype) {
     widen_lines<typename decltype(dtype)::Format>(x, lines, threads, to.data());
   });
   return {to.data(), k_is_inner ? padded : other, x.transposed};

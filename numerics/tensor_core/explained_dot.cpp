@@ -39,7 +39,7 @@ RuntimeFormat format_of(DType format) {
 
 /// Bits of an operand's register below the number itself.
 int register_bits_below(DType format) {
-  return visit_dtype<is_low_precision>(format,
+  return visit_dtype<is_operand>(format,
                                        [](auto row) { return ignored_bits<typename decltype(row)::Format>; });
 }
 

@@ -48,13 +48,13 @@ void decode_all(std::span<const Float16> words, Decoded* to) {
 
 /// Words in `format`, as the units of the row see them.
 void decode_all(const TensorCoreModel& row, DType format, std::span<const std::uint32_t> words, Decoded* to) {
-  visit_dtype<is_low_precision>(format, [&](auto dtype) {
+  visit_dtype<is_operand>(format, [&](auto dtype) {
     using F = typename decltype(dtype)::Format;
     static_assert(F::width > 8 || F::exponent_bits <= Binary16::exponent_bits,
-                  "FP8 numbers are FP16 numbers");
+                  "numbers of a byte are FP16 numbers");
     for (const std::uint32_t word : words) {
       const SmallFloat<F> x = as<F>(word >> ignored_bits<F>);
-      *to++ = F::width == 8 && row.as_fp16 ? decoded(convert<Binary16>(x)) : decoded(x);
+      *to++ = F::width <= 8 && row.as_fp16 ? decoded(convert<Binary16>(x)) : decoded(x);
     }
   });
 }

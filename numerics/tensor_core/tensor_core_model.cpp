@@ -189,7 +189,7 @@ DType format_called(const char* what, std::span<const DType> formats, std::strin
 }  // namespace
 
 DType operand_format(std::string_view name) {
-  return format_called("operand", dtypes<is_low_precision>, name);
+  return format_called("operand", dtypes<is_operand>, name);
 }
 DType accumulator_format(std::string_view name) {
   return format_called("accumulator", accumulator_formats, name);
@@ -241,7 +241,7 @@ const TensorCoreModel& tensor_core_model(std::string_view name, DType operands, 
   for (const TensorCoreModel& row : models) {
     if (std::ranges::find(generations, row.name) == generations.end()) continue;
     if (row.operands.contains(operands) && row.accumulator() == accumulator) rows.push_back(&row);
-    for (const DType format : dtypes<is_low_precision>)
+    for (const DType format : dtypes<is_operand>)
       if (row.operands.contains(format))
         possible.push_back(fmt::format("{} with {}", name_of(format), name_of(row.accumulator())));
   }
@@ -261,7 +261,7 @@ const TensorCoreModel& tensor_core_model(std::string_view name, DType operands, 
 
 DType usual_operands(std::string_view name, DType accumulator) {
   const auto generations = generations_of(name);
-  for (const DType format : dtypes<is_low_precision>)  // f16 before others
+  for (const DType format : dtypes<is_operand>)  // f16 before others
     for (const TensorCoreModel& row : models)
       if (std::ranges::find(generations, row.name) != generations.end() && row.operands.contains(format) &&
           row.accumulator() == accumulator)

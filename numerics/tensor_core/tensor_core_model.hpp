@@ -30,13 +30,13 @@
 
 namespace fp16lab {
 
-// Formats of A and B are those narrower than FP32 (is_low_precision). TF32 operands are FP32 registers whose
+// Formats of A and B are those of is_operand. TF32 operands are FP32 registers whose
 // low 13 bits the hardware ignores: they are truncated, not rounded, and a NaN with payload only there
 // becomes an infinity (MMA-Sim, asserted on chips).
 
 /// Low bits of an operand's word that are no part of the number: 13 for TF32, 0 for all others.
 template <class F>
-inline constexpr int ignored_bits = 8 * static_cast<int>(sizeof(typename F::Bits)) - F::width;
+inline constexpr int ignored_bits = sizeof(typename F::Bits) == 4 ? 32 - F::width : 0;
 
 /// Formats of C and D.
 inline constexpr DType accumulator_formats[] = {DType::f32, DType::f16};

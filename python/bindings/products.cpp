@@ -173,7 +173,7 @@ nb::dict models() {
     for (const TensorCoreModel& model : tensor_core_models()) {
       if (model.name != name) continue;
       nb::list operands;
-      for (const DType format : dtypes<is_low_precision>)
+      for (const DType format : dtypes<is_operand>)
         if (model.operands.contains(format)) operands.append(name_of(format));
       nb::dict row;
       row["hardware"] = model.hardware;

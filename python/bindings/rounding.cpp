@@ -198,6 +198,19 @@ void widen_codes(const Source& from, std::string_view from_format, const Destina
   });
 }
 
+/// Name, and exponent bits, precision, bits in all, and the exponents of the smallest number above zero and of
+/// the greatest one.
+nb::dict formats() {
+  nb::dict all;
+  for (const DType dtype : dtypes<is_floating>)
+    visit_dtype<is_floating>(dtype, [&](auto row) {
+      using F = typename decltype(row)::Format;
+      all[nb::str(row.name.data(), row.name.size())] =
+          nb::make_tuple(F::exponent_bits, F::precision, F::width, F::exponent_of_min_subnormal, F::emax);
+    });
+  return all;
+}
+
 using Tensor = nb::ndarray<nb::ro, nb::device::cpu>;
 using Words = nb::ndarray<nb::numpy, nb::ro>;
 
@@ -209,13 +222,16 @@ nb::tuple words_of_tensor(const Tensor& tensor) {
   const auto is = [&](Code code, int bits) {
     return type.code == static_cast<std::uint8_t>(code) && type.bits == bits && type.lanes == 1;
   };
-  const char* format = is(Code::Float, 16)          ? "f16"
-                       : is(Code::Float, 32)        ? "f32"
-                       : is(Code::Float, 64)        ? "f64"
-                       : is(Code::Bfloat, 16)       ? "bf16"
-                       : is(Code::Float8_E4M3FN, 8) ? "e4m3"
-                       : is(Code::Float8_E5M2, 8)   ? "e5m2"
-                                                    : nullptr;
+  const char* format = is(Code::Float, 16)            ? "f16"
+                       : is(Code::Float, 32)          ? "f32"
+                       : is(Code::Float, 64)          ? "f64"
+                       : is(Code::Bfloat, 16)         ? "bf16"
+                       : is(Code::Float8_E4M3FN, 8)   ? "e4m3"
+                       : is(Code::Float8_E5M2, 8)     ? "e5m2"
+                       : is(Code::Float8_E4M3FNUZ, 8) ? "e4m3fnuz"
+                       : is(Code::Float8_E5M2FNUZ, 8) ? "e5m2fnuz"
+                       : is(Code::Float8_E8M0FNU, 8)  ? "e8m0"
+                                                      : nullptr;
   if (format == nullptr) return nb::make_tuple(nb::none(), nb::none());
   std::array<std::size_t, 64> shape{};
   std::array<std::int64_t, 64> strides{};
@@ -240,6 +256,7 @@ void bind_rounding(nb::module_& module) {
   module.def("rounding_names", &analysis::rounding_names);
   module.def("widen", &widen_codes, nb::arg("codes").noconvert(), nb::arg("from_format"),
              nb::arg("out").noconvert(), nb::arg("threads"));
+  module.def("formats", &formats, nb::sig("def formats() -> dict[str, tuple[int, int, int, int, int]]"));
   module.def("words_of_tensor", &words_of_tensor, nb::arg("tensor"),
              nb::sig("def words_of_tensor(tensor: object) -> tuple[typing.Any, str | None]"));
 }

@@ -20,20 +20,19 @@ from .tensor_memory import in_memory
 
 @dataclass(frozen=True)
 class Format:
-    """Exponent bits, precision (with the leading bit), and the exponent of the greatest number."""
+    """Exponent bits, precision (with the leading bit), bits in all, exponents of the smallest number above zero
+    and of the greatest one."""
 
     exponent_bits: int
     precision: int
+    width: int
+    smallest: int
     greatest: int
 
     @classmethod
     def of(cls, exponent_bits: int, precision: int) -> Format:
-        return cls(exponent_bits, precision, (1 << (exponent_bits - 1)) - 1)
-
-    @property
-    def smallest(self) -> int:
-        """The exponent of the smallest number above zero."""
-        return 3 - self.precision - (1 << (self.exponent_bits - 1))
+        bias = (1 << (exponent_bits - 1)) - 1
+        return cls(exponent_bits, precision, exponent_bits + precision, 2 - precision - bias, bias)
 
     def holds(self, other: Format) -> bool:
         """Is every number of `other` one of these?"""
@@ -44,15 +43,7 @@ class Format:
         )
 
 
-FORMATS = {
-    "f16": Format.of(5, 11),
-    "bf16": Format.of(8, 8),
-    "tf32": Format.of(8, 11),
-    "f32": Format.of(8, 24),
-    "f64": Format.of(11, 53),
-    "e4m3": Format(4, 4, 8),  # the top binade has numbers too
-    "e5m2": Format.of(5, 3),
-}
+FORMATS = {name: Format(*numbers) for name, numbers in _core.formats().items()}
 _BY_NUMPY_NAME = {
     "float16": "f16",
     "float32": "f32",
@@ -60,10 +51,16 @@ _BY_NUMPY_NAME = {
     "bfloat16": "bf16",
     "float8_e4m3fn": "e4m3",
     "float8_e5m2": "e5m2",
+    "float8_e4m3fnuz": "e4m3fnuz",
+    "float8_e5m2fnuz": "e5m2fnuz",
+    "float8_e8m0fnu": "e8m0",
+    "float6_e3m2fn": "e3m2",
+    "float6_e2m3fn": "e2m3",
+    "float4_e2m1fn": "e2m1",
 }
 NUMPY_NAME = {format: name for name, format in _BY_NUMPY_NAME.items()}
 WORDS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
-_KNOWN = "float16, bfloat16, float32, float64, float8_e4m3fn and float8_e5m2"
+_KNOWN = "float16, float32, float64, and ml_dtypes' bfloat16 and those of 8, 6 and 4 bits"
 
 
 def numpy_dtype(format: str) -> np.dtype[Any]:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from .arrays import FORMATS, WORDS, Codes, Format, codes_of, numpy_dtype, thread_count
+from .arrays import FORMATS, NUMPY_NAME, WORDS, Codes, Format, codes_of, numpy_dtype, thread_count
 
 MODES = tuple(_core.rounding_names())
-_BY_KERNEL = ("f16", "bf16", "tf32", "e4m3", "e5m2")
 
 
 def round(
@@ -26,10 +25,10 @@ def round(
 ) -> Any:
     """Rounds every element of x to a format, once and correctly.
 
-    x: any shape; float16, float32, float64, ml_dtypes' bfloat16, float8_e4m3fn and float8_e5m2, torch tensors
-    and DLPack arrays of the CPU with these dtypes, or a number.
-    format: "f16", "bf16", "tf32", "e4m3", "e5m2", "f32", "f64", or (exponent bits, precision): (5, 11) is
-    "f16".
+    x: any shape; float16, float32, float64, ml_dtypes' bfloat16 and those of 8, 6 and 4 bits below, torch
+    tensors and DLPack arrays of the CPU with these dtypes, or a number.
+    format: "f16", "bf16", "tf32", "f32", "f64", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", "e3m2", "e2m3",
+    "e2m1", a scale's "e8m0" or "ue4m3", or (exponent bits, precision): (5, 11) is "f16".
     mode: "nearest_even", "toward_zero", "upward", "downward", "nearest_away", or "stochastic" with a seed:
     element i in row-major order takes half word i of the Philox stream of that seed, however many threads
     there are.
@@ -39,7 +38,9 @@ def round(
     saturate: what is beyond the greatest finite number becomes it.
 
     Errors: ValueError or TypeError in one line. NaN becomes the format's canonical NaN. E4M3 has no infinity:
-    what overflows is NaN unless it saturates. Source: numerics/convert/convert.hpp (IEEE 754-2019, 4.3 and
+    what overflows is NaN unless it saturates. E3M2, E2M3 and E2M1 have no NaN either: it becomes the greatest
+    number, and so does what overflows. Scales have no sign and drop it, and E8M0 has no zero: what is below
+    2^-127 becomes that. Source: numerics/convert/convert.hpp (IEEE 754-2019, 4.3 and
     5.4.2).
 
     >>> import numpy, fp16lab
@@ -69,7 +70,8 @@ def round(
     )
     source = words.T if by_columns else np.ascontiguousarray(words).reshape(words.shape)
     result, bits = _destination(codes, format, target, out, source.shape)
-    kernel_format = format if format in _BY_KERNEL else (target.exponent_bits, target.precision)
+    by_name = isinstance(format, str) and format not in ("f32", "f64")
+    kernel_format = format if by_name else (target.exponent_bits, target.precision)
     _core.round(
         source,
         codes.format,
@@ -113,7 +115,7 @@ def _destination(
     codes: Codes, format: str | tuple[int, int], target: Format, out: Any, shape: tuple[int, ...]
 ) -> tuple[np.ndarray[Any, Any], bool]:
     """Where results go, and whether they are codes."""
-    width = target.exponent_bits + target.precision
+    width = target.width
     code_type = WORDS[1 if width <= 8 else 2 if width <= 16 else 4 if width <= 32 else 8]
     if isinstance(out, str) and out == "bits":
         return np.empty(shape, code_type), True
@@ -132,7 +134,7 @@ def _destination(
         _require_held(codes, format, target)
         return out, False
     if out.dtype == code_type or (
-        format in ("f16", "bf16", "e4m3", "e5m2") and out.dtype == numpy_dtype(str(format))
+        format in NUMPY_NAME and width <= 16 and out.dtype == numpy_dtype(str(format))
     ):
         return out, True
     raise ValueError(f"out has dtype {out.dtype}; x's own or, for codes, {code_type} is needed")

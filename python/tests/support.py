@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from fp16lab import program
+from fp16lab.arrays import FORMATS
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
 MODES = ("nearest_even", "toward_zero", "upward", "downward", "nearest_away")
 TESTFLOAT_MODE = dict(zip(MODES, ("near_even", "minMag", "max", "min", "near_maxMag")))
-WIDTH = {"f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "tf32": 19, "f32": 32, "f64": 64}
 
 
 def command(*arguments: str) -> str:
@@ -32,7 +32,7 @@ def filtered(lines: list[str], *arguments: str) -> list[str]:
 
 def command_rounds(words: np.ndarray, from_format: str, to_format: str, mode: str) -> np.ndarray:
     """Codes of `to_format` by `fp16lab softfloat FROM_to_TO`."""
-    digits = WIDTH[from_format] // 4
+    digits = -(-FORMATS[from_format].width // 4)
     lines = [f"{word:0{digits}X}" for word in words.ravel().tolist()]
     answers = filtered(
         lines, "softfloat", f"{from_format}_to_{to_format}", "--rounding", TESTFLOAT_MODE[mode]

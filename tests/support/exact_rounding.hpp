@@ -1,7 +1,7 @@
 // The slow twin of round_pack: rounding written from the definition in exact rational arithmetic.
 //
-// A format is described by two numbers, its values are listed one by one from IEEE 754-2019, 3.4, and a real
-// number is rounded by looking at its two neighbours in that list. Nothing here comes from numerics/ but the
+// A format is described by two numbers and its encoding, its values are listed one by one from IEEE 754-2019,
+// 3.4, or OCP's specifications, and a real number is rounded by looking at its two neighbours in that list. Nothing here comes from numerics/ but the
 // names of formats and rounding directions.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "numerics/formats/format.hpp"
 #include "numerics/formats/rounding.hpp"
 
 namespace fp16lab::oracle {
@@ -80,22 +81,39 @@ inline Integer round_to_multiple(const Rational& magnitude, const Rational& unit
   return multiples.below + (multiples.goes_up(negative, rounding) ? 1 : 0);
 }
 
-/// Every non-negative finite value of a format, ascending; the index of a value is its code. With
-/// `top_is_numbers` the largest exponent field holds numbers too, but for its last code (OFP8 E4M3).
+/// Every non-negative finite value of a format, ascending; the index of a value is its code.
 class ValueTable {
  public:
-  ValueTable(int exponent_bits, int precision, bool top_is_numbers = false)
+  ValueTable(int exponent_bits, int precision, Encoding encoding = Encoding::ieee)
       : precision_(precision),
-        emax_((1 << (exponent_bits - 1)) - (top_is_numbers ? 0 : 1)),
-        emin_(2 - (1 << (exponent_bits - 1))) {
-    const std::uint32_t fractions = 1u << (precision - 1);
-    for (std::uint32_t fraction = 0; fraction < fractions; ++fraction)  // subnormals
-      values_.push_back(power_of_two(emin_) * Rational(fraction, fractions));
-    for (int exponent = emin_; exponent <= emax_; ++exponent)
-      for (std::uint32_t fraction = 0; fraction < fractions; ++fraction)
-        values_.push_back(power_of_two(exponent) * (1 + Rational(fraction, fractions)));
-    // The last entry is not in the format: the neighbour of max_finite if it had more codes.
-    if (!top_is_numbers) values_.push_back(power_of_two(emax_ + 1));
+        encoding_(encoding),
+        sign_(encoding == Encoding::scale ? 0 : std::uint64_t{1} << (exponent_bits + precision - 1)) {
+    const int bias = (1 << (exponent_bits - 1)) - (encoding == Encoding::fnuz ? 0 : 1);
+    const int fractions = 1 << (precision - 1), fields = 1 << exponent_bits;
+    emin_ = precision == 1 ? -bias : 1 - bias;
+    const auto value = [&](int code) {
+      const int field = code / fractions;
+      const Rational fraction(code % fractions, fractions);
+      if (field == 0 && precision > 1) return Rational(power_of_two(emin_) * fraction);
+      return Rational(power_of_two(field - bias) * (1 + fraction));
+    };
+    int count = fields * fractions - 1;  // the last code is a NaN
+    if (encoding == Encoding::ieee) count = (fields - 1) * fractions;
+    if (encoding == Encoding::finite || encoding == Encoding::fnuz) count = fields * fractions;
+    // The last entry is not in the format: the neighbour of the largest number if it had more codes.
+    for (int code = 0; code <= count; ++code) values_.push_back(value(code));
+    emax_ = (count - 1) / fractions - bias;
+  }
+  template <class F>
+  static ValueTable of() {
+    return ValueTable(F::exponent_bits, F::precision, F::encoding);
+  }
+
+  /// The code that a rounded magnitude has with its sign.
+  std::uint64_t code(std::uint64_t magnitude, bool negative) const {
+    const std::uint64_t sign = negative ? sign_ : 0;
+    if (encoding_ == Encoding::fnuz && (magnitude == 0 || magnitude == infinity())) return magnitude;
+    return sign | (encoding_ == Encoding::finite ? std::min(magnitude, infinity() - 1) : magnitude);
   }
 
   std::uint64_t infinity() const { return values_.size() - 1; }
@@ -155,17 +173,20 @@ class ValueTable {
         (rounding == Rounding::upward && !negative) || (rounding == Rounding::downward && negative);
     const bool nearest = rounding == Rounding::nearest_even || rounding == Rounding::nearest_away;
     if (x.high > infinity()) return nearest || away ? infinity() : max_finite;
-    if (x.is_value && x.high < infinity()) return x.high;
+    if ((x.is_value && x.high < infinity()) || x.high == 0) return x.high;
     const std::uint64_t low = x.high - 1;
     if (away) return x.high;
     if (!nearest) return low;
     if (x.middle != 0) return x.middle < 0 ? low : x.high;
-    return rounding == Rounding::nearest_away || low % 2 != 0 ? x.high : low;
+    // With one digit no significand is even, and the tie goes to the larger one (IEEE 754-2019, 4.3.1).
+    return rounding == Rounding::nearest_away || low % 2 != 0 || precision_ == 1 ? x.high : low;
   }
 
   int precision_;
-  int emax_;
-  int emin_;
+  Encoding encoding_;
+  std::uint64_t sign_;
+  int emax_ = 0;
+  int emin_ = 0;
   std::vector<Rational> values_;
 };
 

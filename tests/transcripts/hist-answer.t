@@ -141,7 +141,7 @@ some are left out.
   $ small low --set train.steps=4 --set scaler.policy=fixed --set scaler.initial_scale=2^-14
   $ fp16lab hist low --scale 2^9 --all | grep -o '^Casts.*zero, most in\|The casts of.*: '
   low: step 4, recorded at loss scale 2^-14, shown in FP16 at 2^9
-  note: recorded in a run that rounds: what earlier casts of a backward pass had flushed to zero at the recorded scale stays zero at every other
+  note: recorded in a run that rounds: what earlier casts of a backward pass had flushed to zero at the recorded scale stays zero at every other, so the scale that fits may be larger than these gradients show
   Casts to FP16 made 1.9 % of the finite non-zero gradients zero, most in
   The casts of step 4 as they were recorded, at loss scale 2^-14: 
   $ fp16lab hist low --include fc1 --quiet | grep -o 'For the whole run.*\|This covers all.*\|^Casts to FP16'

@@ -46,9 +46,9 @@ A format is taken in every spelling that is printed, and several in one command.
   [["f16", [3, 3], [1, 1]], ["bf16", [0, 0], [0, 0]], ["e5m2", [4, 4], [1, 1]]]
   1
   $ for format in FP61 FP32 f16,fp8; do refused hist g.npy --format $format; done
-  fp16lab: error: --format FP61: known are f16, bf16, e4m3, e5m2
-  fp16lab: error: --format FP32: known are f16, bf16, e4m3, e5m2
-  fp16lab: error: --format fp8: known are f16, bf16, e4m3, e5m2
+  fp16lab: error: --format FP61: known are f16, bf16, e4m3, e5m2, e3m2, e2m3, e2m1, e4m3fnuz, e5m2fnuz
+  fp16lab: error: --format FP32: known are f16, bf16, e4m3, e5m2, e3m2, e2m3, e2m1, e4m3fnuz, e5m2fnuz
+  fp16lab: error: --format fp8: known are f16, bf16, e4m3, e5m2, e3m2, e2m3, e2m1, e4m3fnuz, e5m2fnuz
 
 All finite FP16 numbers, each judged by itself, those near 65504 among them: lost, subnormal and overflow, as
 Python counts them.
@@ -111,12 +111,10 @@ once.
   > 'amd=F8_E4M3FNUZ 2 hex 0101' 'new=F99 3 hex 010101010101' 'x=F32 1 1'
   $ fp16lab hist mixed.safetensors --json | of_json '[t["tensor"] for t in x["tensors"]]' 'x["skipped"][1]'
   note: mixed.safetensors: 'c' is skipped: C64 (1,): its type is not counted
-  note: mixed.safetensors: 'scales' is skipped: F8_E8M0 (2,): its type is not counted
-  note: mixed.safetensors: 'packed' is skipped: F4 (4,): its type is not counted
-  note: mixed.safetensors: 'amd' is skipped: F8_E4M3FNUZ (2,): its type is not counted
   note: mixed.safetensors: 'new' is skipped: F99 (3,): its type is not counted
-  ["x"]
-  {"file": "mixed.safetensors", "name": "scales", "reason": "F8_E8M0 (2,): its type is not counted"}
+  note: packed: 50 % of its values are zeros, which rounding to its own type, E2M1, may have caused; no scale restores them
+  ["scales", "packed", "amd", "x"]
+  {"file": "mixed.safetensors", "name": "new", "reason": "F99 (3,): its type is not counted"}
   $ fp16lab hist mixed.safetensors --json --include x | of_json 'x["skipped"]'
   []
 
@@ -157,7 +155,7 @@ BF16, in either order of bytes; 1, 2^-16 and 57344 in those of E5M2. What has a 
   $ refused hist g.npy --as bf16; refused hist u1.npy --as e4m3,e5m2; refused hist u1.npy --as f32
   fp16lab: error: --as bf16: there is no array of 2-byte elements without a floating-point type
   fp16lab: error: --as e4m3,e5m2: both have 1 byte; give one of them, and --include the arrays of that type
-  fp16lab: error: --as f32: known are f16, bf16, e4m3, e5m2
+  fp16lab: error: --as f32: known are f16, bf16, e4m3, e5m2, e3m2, e2m3, e2m1, e4m3fnuz, e5m2fnuz, e8m0, ue4m3
 
 Tensors are chosen by name: a name, what begins with it and a point, or a pattern.
 

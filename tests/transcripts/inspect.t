@@ -15,6 +15,7 @@ E5M2's and BF16's neighbours of 0.00006666666 by hand are 2^-14 and (1 + 12/128)
     FP64 0x3f1179ec7f6b8246 = 6.666666e-05  error -6.306605e-21 = -0.4653 ulp  [inexact]
     E4M3 0x00 = 0                           error -6.666666e-05 = -0.03413 ulp  [underflow inexact]
     E5M2 0x04 = 6e-05                       error -5.631504e-06 = -0.3691 ulp  [inexact]
+    E2M1 0x0 = 0                            error -6.666666e-05 = -0.0001333 ulp  [underflow inexact]
   $ fp16lab inspect 0.00006666666 --format FP16 --json |
   > of_json 'x[0]["formats"][0]["rounding"]["nearest_even"]'
   {"bits": "0x045e", "sign": 0, "exponent": "00001", "fraction": "0001011110", "exponent_field": 1, "fraction_field": 94, "class": "normal", "formula": "(-1)^0 2^(1-15) (1+94/1024)", "value": "6.663799285888671875e-05", "short": "6.664e-05", "error": "-2.866714111328125e-08", "error_ulp": -0.48095481856, "flags": ["inexact"]}
@@ -38,7 +39,7 @@ quarter of an ulp above 1.
       upward        0x2e67 = 0.10004  error +3.662109e-05 = +0.6 ulp  [inexact]
       stochastic    up in magnitude with probability 0.4 to 0x2e67 = 0.10004, else 0x2e66 = 0.1
   $ fp16lab inspect 0.00006666666 -2 f16:3c00 --long | wc -l
-  302
+  596
 
 Bits of IEEE 754-2019, table 3.5, and well-known codes; 57344 is E5M2's largest finite number, 448 E4M3's. A
 value above 464 is NaN there. FP64's ties are judged by digits that no FP64 holds: half of its smallest number
@@ -158,9 +159,9 @@ What is no format, no rounding and no value is refused.
   $ refused inspect
   fp16lab: error: inspect: expected a VALUE, such as 0.1 or f16:0x045e
   $ for format in FP15 1,3 5,11,nothing; do refused inspect 1 --format $format; done
-  fp16lab: error: unknown format 'FP15': expected one of FP16, BF16, TF32, FP32, FP64, E4M3, E5M2, or EXPONENT_BITS,PRECISION; did you mean 'FP16'?
+  fp16lab: error: unknown format 'FP15': expected one of FP16, BF16, TF32, FP32, FP64, E4M3, E5M2, E3M2, E2M3, E2M1, E4M3FNUZ, E5M2FNUZ, E8M0, UE4M3, or EXPONENT_BITS,PRECISION; did you mean 'FP16'?
   fp16lab: error: '1,3': format: 1 exponent bits; 2 to 15 are possible
-  fp16lab: error: '5,11,nothing': expected EXPONENT_BITS,PRECISION, such as 6,10, or 4,4,numbers
+  fp16lab: error: '5,11,nothing': expected EXPONENT_BITS,PRECISION, such as 6,10, and perhaps ,ENCODING: ieee, numbers, finite, fnuz, scale, such as 4,4,numbers
   $ refused inspect 1 --rounding upwards
   fp16lab: error: unknown rounding 'upwards': expected one of nearest_even, toward_zero, upward, downward, nearest_away, stochastic; did you mean 'upward'?
   $ for value in 1.5x f16:0x12345 f17:0x1 f16: f16:0xg hello e4m3:0x100 tf32:0x80000 f64:0x10000000000000000 \
@@ -168,7 +169,7 @@ What is no format, no rounding and no value is refused.
   > do refused inspect $value; done
   fp16lab: error: '1.5x' is not a number: 'x' is left over
   fp16lab: error: 'f16:0x12345': FP16 has 16 bits
-  fp16lab: error: 'f17:0x1': expected one of the prefixes f16:, bf16:, tf32:, f32:, f64:, e4m3:, e5m2:, or EXPONENT_BITS,PRECISION:
+  fp16lab: error: 'f17:0x1': expected one of the prefixes f16:, bf16:, tf32:, f32:, f64:, e4m3:, e5m2:, e3m2:, e2m3:, e2m1:, e4m3fnuz:, e5m2fnuz:, e8m0:, ue4m3:, or EXPONENT_BITS,PRECISION:
   fp16lab: error: 'f16:': expected hexadecimal bits, such as f16:0x3c
   fp16lab: error: 'f16:0xg': expected hexadecimal bits, such as f16:0x3c
   fp16lab: error: 'hello' is not a number: a digit is missing

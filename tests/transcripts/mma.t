@@ -193,7 +193,7 @@ Options that cannot be are refused.
   > 'hopper --json'; do refuse "$one" "$options"; done
   fp16lab: error: mma: unknown tensor-core model 'hoper': known are volta, turing, ampere, *; did you mean 'hopper'? (glob)
   fp16lab: error: mma: tensor-core model 'volta' has no bf16 operands with f32 accumulators; it has f16 with f32, f16 with f16
-  fp16lab: error: mma: unknown operand format 'fp16': known are f16, bf16, tf32, e4m3, e5m2; did you mean 'f16'?
+  fp16lab: error: mma: unknown operand format 'fp16': known are f16, bf16, tf32, e4m3, e5m2, e3m2, e2m3, e2m1; did you mean 'f16'?
   fp16lab: error: mma: unknown accumulator format 'bf16': known are f32, f16; did you mean 'f16'?
   fp16lab: error: mma: tensor-core model 'ampere' has no e4m3 operands with f32 accumulators; it has f16 with f32, bf16 with f32, f16 with f16, tf32 with f32
   fp16lab: error: mma: --in f16 with --in-b bf16: only e4m3 and e5m2 can be mixed
@@ -255,7 +255,7 @@ with F = 24. The file says its operands and accumulator too.
   fp16lab: error: --row: .: not a regular file (it is a folder)
   fp16lab: error: --row: '': expected a file
   fp16lab: error: large.toml:3: block_size = 1004: expected an integer from 1 to 64
-  fp16lab: error: mma: unknown operand format 'fp16': known are f16, bf16, tf32, e4m3, e5m2; did you mean 'f16'?
+  fp16lab: error: mma: unknown operand format 'fp16': known are f16, bf16, tf32, e4m3, e5m2, e3m2, e2m3, e2m1; did you mean 'f16'?
   fp16lab: error: whole.toml:2: operands = [ 'f16', 'bf16' ]: expected tf32 among them, which --in asks for
   fp16lab: error: mma: --in f16 with --in-b bf16: only e4m3 and e5m2 can be mixed
   fp16lab: error: mma: this row of tensor-core model 'e4m3' has no e5m2 operands

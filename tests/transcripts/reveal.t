@@ -43,7 +43,7 @@ Mistakes are one line.
   > do refused reveal $options; done
   fp16lab: error: reveal: expected --model NAME: volta, turing, ampere, *; or --row FILE.toml (glob)
   fp16lab: error: reveal: unknown tensor-core model 'hoper': known are volta, turing, ampere, *; did you mean 'hopper'? (glob)
-  fp16lab: error: reveal: unknown operand format 'f15': known are f16, bf16, tf32, e4m3, e5m2; did you mean 'f16'?
+  fp16lab: error: reveal: unknown operand format 'f15': known are f16, bf16, tf32, e4m3, e5m2, e3m2, e2m3, e2m1; did you mean 'f16'?
   fp16lab: error: reveal: tensor-core model 'volta' has no bf16 operands with f32 accumulators; it has f16 with f32, f16 with f16
   fp16lab: error: reveal: tensor-core model 'h100' has two rows for e4m3 operands with f32 accumulators, which give different bits: hopper (sm_90 mma.sync (H100, H200)) and hopper-wgmma (sm_90a wgmma (H100, H200)); name one of them
   fp16lab: error: reveal: expected one of --model NAME: volta, turing, ampere, *; or --row FILE.toml (glob)

@@ -149,7 +149,7 @@ analysis::DumpComparison compare_values(const CompareCommand& command) {
   analysis::DumpComparisonQuestion question{.threshold = command.threshold};
   if (!command.scale_a.empty()) question.scale_a = parse_scale("--scale-a", command.scale_a);
   if (!command.scale_b.empty()) question.scale_b = parse_scale("--scale-b", command.scale_b);
-  question.as = parse_formats("--as", command.as).value_or(std::vector<DType>{});
+  question.as = parse_formats("--as", dtypes<is_stored>, command.as).value_or(std::vector<DType>{});
   // Weights and batches in a dump of ours carry no scale.
   question.scale_of = [](const auto& metadata, std::string_view name, std::optional<double> asked) {
     const auto no_gradients = split_at_commas(engine::GradientDump::no_gradients_of(metadata));
@@ -264,11 +264,12 @@ Command compare_command() {
               .type("SCALE");
         options
             .add("--as", command->as,
-                 "(dumps only) Type of arrays of bytes or words, which have no floating-point type: f16, "
-                 "bf16, e4m3 or e5m2")
+                 fmt::format(
+                     "(dumps only) Type of arrays of bytes or words, which have no floating-point type: {}",
+                     fmt::join(dtype_names<is_stored>, ", ")))
             .type("NAME,...")
             .repeatable()
-            .offers(offer_names(dtype_names<is_file_low_precision>));
+            .offers(offer_names(dtype_names<is_stored>));
         options
             .add("--include", command->include,
                  "(dumps only) Only tensors with this name; '*' and '?' are wildcards, \"fc1\" is all inside "

@@ -240,7 +240,7 @@ void note_zeros(const CountedDumps& dumps) {
   double most = 0;
   std::size_t others = 0;
   for (const CountedArray& array : dumps.arrays) {
-    if (*array.info.type != DType::f16 && !is_fp8(*array.info.type)) continue;
+    if (*array.info.type != DType::f16 && !is_byte_format(*array.info.type)) continue;
     const double share =
         static_cast<double>(array.values.zero()) / static_cast<double>(array.info.element_count());
     if (share == 0) continue;
@@ -318,13 +318,13 @@ std::string next_of(const HistCommand& command, std::span<const std::filesystem:
 void show_dumps(const HistCommand& command, std::span<const std::filesystem::path> files,
                 NameSelection& selection) {
   const std::vector<DType> formats =
-      parse_formats("--format", command.formats).value_or(std::vector<DType>{DType::f16});
+      parse_formats("--format", dtypes<is_judged>, command.formats).value_or(std::vector<DType>{DType::f16});
   DumpQuestion asked;
   for (const DType format : formats) asked.ranges.push_back(range_of(format));
   if (!command.scale.empty()) asked.scale = parse_scale("--scale", command.scale);
   if (!command.recorded_scale.empty())
     asked.recorded_scale = parse_scale("--recorded-scale", command.recorded_scale);
-  asked.as = parse_formats("--as", command.as).value_or(std::vector<DType>{});
+  asked.as = parse_formats("--as", dtypes<is_stored>, command.as).value_or(std::vector<DType>{});
   for (std::size_t i = 0; i + 1 < asked.as.size(); ++i)
     for (std::size_t j = i + 1; j < asked.as.size(); ++j)
       if (size_of(asked.as[i]) == size_of(asked.as[j]))
@@ -436,10 +436,10 @@ Command hist_command() {
             .add("--format", command->formats,
                  fmt::format("Format to judge by: {}, or several (default: the one in which a run\nstored "
                              "its gradients, f16 for dumps)",
-                             fmt::join(dtype_names<is_file_low_precision>, ", ")))
+                             fmt::join(dtype_names<is_judged>, ", ")))
             .type("NAME,...")
             .repeatable()
-            .offers(offer_names(dtype_names<is_file_low_precision>));
+            .offers(offer_names(dtype_names<is_judged>));
         options
             .add("--include", command->include,
                  "Only tensors with this name; '*' and '?' are wildcards, \"fc1\" is all inside fc1 "
@@ -456,11 +456,12 @@ Command hist_command() {
             .type("SCALE");
         options
             .add("--as", command->as,
-                 "Type of arrays of bytes or words in dumps, which have no floating-point type:\nf16, bf16, "
-                 "e4m3 or e5m2")
+                 fmt::format(
+                     "Type of arrays of bytes or words in dumps, which have no floating-point type:\n{}",
+                     fmt::join(dtype_names<is_stored>, ", ")))
             .type("NAME,...")
             .repeatable()
-            .offers(offer_names(dtype_names<is_file_low_precision>));
+            .offers(offer_names(dtype_names<is_stored>));
         options
             .add("--scale", command->scale, "Loss scale to judge at, 2^K or a number (default: as recorded)")
             .type("SCALE");

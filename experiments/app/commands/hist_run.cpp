@@ -196,8 +196,8 @@ namespace {
 /// Rows of one step that are no gradients.
 void show_others(const HistCommand& command, const std::filesystem::path& run, const AllSteps& all,
                  std::span<const HistogramRow> rows, const std::string& subject) {
-  const std::vector<DType> formats =
-      parse_formats("--format", command.formats).value_or(std::vector<DType>{stored_format(rows)});
+  const std::vector<DType> formats = parse_formats("--format", dtypes<is_judged>, command.formats)
+                                         .value_or(std::vector<DType>{stored_format(rows)});
   if (!command.common.quiet) {
     say("{}: {} of step {}, for {}", run.string(), name_of(command.observed), rows.front().step,
         titles_of(formats));
@@ -298,14 +298,15 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
     return show_others(command, run, all, rows, subject);
   for (const HistogramRow& row : rows) {
     tensors.report.add(row, all.watched);
-    if (is_fp8(row.dtype)) continue;
+    if (is_byte_format(row.dtype)) continue;
     tensors.saw_scale(row.loss_scale);
     if (command.draws()) tensors.drawn.push_back({row.tensor, row.before, row.loss_scale});
   }
   if (tensors.empty())
     throw CommandError(ExitCode::usage, "nothing is left to show after --include and --exclude");
   const HistQuestion question{
-      .formats = parse_formats("--format", command.formats).value_or(std::vector<DType>{stored_format(rows)}),
+      .formats = parse_formats("--format", dtypes<is_judged>, command.formats)
+                     .value_or(std::vector<DType>{stored_format(rows)}),
       .scale = command.scale.empty() ? tensors.common_scale() : parse_scale("--scale", command.scale)};
   if (!command.common.quiet) {
     const std::string recorded =

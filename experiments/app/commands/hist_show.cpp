@@ -32,14 +32,16 @@ double parse_scale(const std::string& option, const std::string& text) {
   return scale;
 }
 
-std::optional<std::vector<DType>> parse_formats(std::string_view option,
+std::optional<std::vector<DType>> parse_formats(std::string_view option, std::span<const DType> possible,
                                                 const std::vector<std::string>& names) {
   std::vector<DType> formats;
   for (const std::string& name : split_at_commas(fmt::format("{}", fmt::join(names, ",")))) {
-    const std::optional<DType> format = dtype_spelled<is_file_low_precision>(name);
-    if (!format)
-      throw CommandError(ExitCode::usage, fmt::format("{} {}: {}", option, name,
-                                                      known_are(name, dtype_names<is_file_low_precision>)));
+    const std::optional<DType> format = dtype_spelled<is_low_precision>(name);
+    if (!format || std::ranges::find(possible, *format) == possible.end()) {
+      std::vector<std::string_view> known;
+      for (const DType dtype : possible) known.push_back(name_of(dtype));
+      throw CommandError(ExitCode::usage, fmt::format("{} {}: {}", option, name, known_are(name, known)));
+    }
     if (std::find(formats.begin(), formats.end(), *format) == formats.end()) formats.push_back(*format);
   }
   return formats.empty() ? std::nullopt : std::optional(formats);

@@ -43,7 +43,7 @@ struct HistCommand {
 /// CommandError(usage) naming the option.
 double parse_scale(const std::string& option, const std::string& text);
 /// `option` f16,bf16, also as FP16,BF16; std::nullopt: not given.
-std::optional<std::vector<DType>> parse_formats(std::string_view option,
+std::optional<std::vector<DType>> parse_formats(std::string_view option, std::span<const DType> possible,
                                                 const std::vector<std::string>& names);
 
 /// What one report is made of, and its figures.

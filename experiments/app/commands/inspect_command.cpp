@@ -8,7 +8,7 @@
 #include "analysis/inspection.hpp"
 #include "analysis/rounding_edges.hpp"
 #include "experiments/app/commands.hpp"
-#include "numerics/formats/dtype.hpp"
+#include "numerics/text/named_enum.hpp"
 
 namespace fp16lab::experiments {
 namespace {
@@ -69,8 +69,10 @@ void print_line(const char* label, const std::string& text) { fmt::print("    {:
 
 void print_fields(const FormatReport& report) {
   const Code& code = report.code();
-  print_line("fields",
-             fmt::format("{} {} {}  {}", code.sign, code.exponent_bits, code.fraction_bits, code.kind));
+  const RuntimeFormat& format = report.format.format;
+  print_line("fields", fmt::format("{}{}{}{}  {}", format.has_sign ? fmt::format("{} ", code.sign) : "",
+                                   code.exponent_bits, format.fraction_bits > 0 ? " " : "",
+                                   code.fraction_bits, code.kind));
   print_line("value", code.formula.empty() ? code.value : fmt::format("{} = {}", code.formula, code.value));
   if (report.ulp_exponent)
     print_line("ulp", fmt::format("2^{} = {}", *report.ulp_exponent, report.ulp().to_string(short_digits)));
@@ -89,8 +91,8 @@ void print_roundings(const FormatReport& report) {
 
 void print_details(const FormatReport& report) {
   const RuntimeFormat& format = report.format.format;
-  fmt::print("\n  {} (1 + {} + {} bits), {}\n", report.format.name, format.exponent_bits,
-             format.fraction_bits, name_of(report.rounded.front().rounding));
+  fmt::print("\n  {} ({}{} + {} bits), {}\n", report.format.name, format.has_sign ? "1 + " : "",
+             format.exponent_bits, format.fraction_bits, name_of(report.rounded.front().rounding));
   print_fields(report);
   print_roundings(report);
 }
@@ -128,6 +130,7 @@ ExitCode run_inspect(const InspectCommand& command) {
   try {
     std::vector<analysis::NamedFormat> formats;
     for (const std::string& text : command.formats) formats.push_back(analysis::parse_format(text));
+    if (formats.empty() && !command.whole && !command.json) formats = analysis::usual_formats();
     std::vector<Rounding> roundings;
     for (const std::string& text : command.roundings) roundings.push_back(analysis::parse_rounding(text));
     std::vector<analysis::InspectedValue> values;
@@ -148,77 +151,59 @@ ExitCode run_inspect(const InspectCommand& command) {
   return ExitCode::ok;
 }
 
-/// "f16:0x3c00, bf16:, tf32: (19 bits), ": the prefixes of bit patterns.
-std::string bit_prefixes() {
-  std::string text;
-  for (const DType dtype : dtypes<is_floating>) {
-    const int width = visit_dtype<is_floating>(dtype, [](auto row) { return decltype(row)::Format::width; });
-    const bool whole_bytes = width == 8 * static_cast<int>(size_of(dtype));
-    text += fmt::format("{}:{}{}, ", name_of(dtype), dtype == DType::f16 ? "0x3c00" : "",
-                        whole_bytes ? "" : fmt::format(" ({} bits)", width));
-  }
-  return text;
-}
-
-/// "FP16, BF16, ".
-std::string format_titles() {
-  std::string text;
-  for (const DType dtype : dtypes<is_floating>) text += title_of(dtype) + ", ";
-  return text;
-}
-
 }  // namespace
 
 Command inspect_command() {
-  return {.name = "inspect",
-          .description =
-              "Show a value in every format: bits, number, error, ties and exception flags (tininess after "
-              "rounding);\nfor one format, or with --long, also fields and formula, exact decimal, ulp and "
-              "neighbours. --long adds every\nrounding mode, and how likely stochastic rounding goes up. "
-              "Numbers have the fewest digits that identify them.",
-          .examples =
-              "  fp16lab inspect 0.00006666666 2^-25 65519.99\n"
-              "  fp16lab inspect f16:0x045e -inf --format FP16 --format 6,10 --rounding upward --json",
-          .uses = {},
-          .declare = [](Options& options) -> Command::Run {
-            auto command = std::make_shared<InspectCommand>();
-            options.add("VALUE", command->values,
-                        "Decimal, hexadecimal float (0x1.8p-3), power of two (2^-24), inf, nan, or bits: " +
-                            bit_prefixes() + "or a format of your own, 6,10:0x1234");
-            options
-                .add("--format", command->formats,
-                     "Only this format (repeatable): " + format_titles() +
-                         "or your own as "
-                         "EXPONENT_BITS,PRECISION (FP16 is 5,11); ',numbers' after it makes the top binade "
-                         "numbers "
-                         "and its last code the only NaN (E4M3 is 4,4,numbers)")
-                .type("FORMAT")
-                .repeatable()
-                .offers({.words = [] {
-                  std::vector<std::string> names;
-                  for (const analysis::NamedFormat& named : analysis::named_formats())
-                    names.push_back(named.name);
-                  return names;
-                }});
-            options
-                .add("--rounding", command->roundings,
-                     "Only this rounding (repeatable): nearest_even, toward_zero, upward, downward, "
-                     "nearest_away, stochastic")
-                .type("MODE")
-                .repeatable()
-                .offers(offer_words(
-                    {"nearest_even", "toward_zero", "upward", "downward", "nearest_away", "stochastic"}));
-            options.flag("--long", command->whole,
-                         "Show fields, formula, ulp, neighbours and every rounding of every format");
-            options.flag("--edges", command->edges,
-                         "Instead of a value, show what happens at every edge of FP16 rounding (ties, "
-                         "overflow, underflow, NaN, ...), one question and answer a line");
-            options.flag("--json", command->json, "Print JSON instead of text, in full");
-            return [command](const CommonOptions& common) {
-              command->common = common;
-              return run_inspect(*command);
-            };
-          }};
+  return {
+      .name = "inspect",
+      .description =
+          "Show a value in every format: bits, number, error, ties and exception flags (tininess after "
+          "rounding);\nfor one format, or with --long, also fields and formula, exact decimal, ulp and "
+          "neighbours. --long adds every\nrounding mode, and how likely stochastic rounding goes up. "
+          "Numbers have the fewest digits that identify them.",
+      .examples =
+          "  fp16lab inspect 0.00006666666 2^-25 65519.99\n"
+          "  fp16lab inspect f16:0x045e -inf --format FP16 --format 6,10 --rounding upward --json",
+      .uses = {},
+      .declare = [](Options& options) -> Command::Run {
+        auto command = std::make_shared<InspectCommand>();
+        options.add(
+            "VALUE", command->values,
+            "Decimal, hexadecimal float (0x1.8p-3), power of two (2^-24), inf, nan, or bits after the name "
+            "of a format: f16:0x3c00, e2m1:0x7, or one of your own, 6,10:0x1234");
+        options
+            .add("--format", command->formats,
+                 "Only this format (repeatable): one of fp16lab list formats, or your own as "
+                 "EXPONENT_BITS,PRECISION (FP16 is 5,11), and perhaps ,ENCODING, which says what codes are "
+                 "no numbers: " +
+                     known_names<Encoding>() + " (E4M3 is 4,4,numbers, E2M1 2,2,finite)")
+            .type("FORMAT")
+            .repeatable()
+            .offers({.words = [] {
+              std::vector<std::string> names;
+              for (const analysis::NamedFormat& named : analysis::named_formats())
+                names.push_back(named.name);
+              return names;
+            }});
+        options
+            .add("--rounding", command->roundings,
+                 "Only this rounding (repeatable): nearest_even, toward_zero, upward, downward, "
+                 "nearest_away, stochastic")
+            .type("MODE")
+            .repeatable()
+            .offers(offer_words(
+                {"nearest_even", "toward_zero", "upward", "downward", "nearest_away", "stochastic"}));
+        options.flag("--long", command->whole,
+                     "Show fields, formula, ulp, neighbours and every rounding of every format");
+        options.flag("--edges", command->edges,
+                     "Instead of a value, show what happens at every edge of FP16 rounding (ties, "
+                     "overflow, underflow, NaN, ...), one question and answer a line");
+        options.flag("--json", command->json, "Print JSON instead of text, in full");
+        return [command](const CommonOptions& common) {
+          command->common = common;
+          return run_inspect(*command);
+        };
+      }};
 }
 
 }  // namespace fp16lab::experiments

@@ -37,6 +37,7 @@
 #include "numerics/gemm/library_plan.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "numerics/text/message.hpp"
+#include "numerics/text/named_enum.hpp"
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/scale_text.hpp"
 
@@ -219,7 +220,8 @@ Json format_json(const analysis::NamedFormat& named) {
           {"max_finite", value(format.max_finite)},
           {"min_normal", value(format.min_normal)},
           {"min_subnormal", value(format.min_subnormal)},
-          {"infinity", format.has_infinity}};
+          {"infinity", format.has_infinity},
+          {"encoding", name_of(format.encoding)}};
 }
 
 Json tensor_core_json(const TensorCoreModel& row) {
@@ -406,9 +408,8 @@ constexpr Section sections[] = {
      "What amp.level means in each amp.dialect. Scaler: the framework's own; scaler.policy = \"auto\" uses "
      "it where the level includes it. --json shows the ops of each list."},
     {"formats", "floating-point formats", [] { return rows_of(analysis::named_formats(), format_json); },
-     "name=name bits=as width=bits exponent_bits=exp precision=prec max_finite=largest "
-     "min_normal=least_normal "
-     "min_subnormal=least infinity=Inf"},
+     "name=name bits=as width=bits exponent_bits=exp precision=prec encoding=encoding max_finite=largest "
+     "min_subnormal=least"},
     {"tensor_cores", "backend.tensor_core and mma --model; or a chip: h100",
      [] { return rows_of(tensor_core_models(), tensor_core_json); },
      "name=name operands=operands accumulator=acc products_per_block=L fraction_bits=F exponent_floor=E0 "

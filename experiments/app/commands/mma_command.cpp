@@ -219,7 +219,7 @@ MmaQuestion question_of(const MmaCommand& command, OwnRow own) {
   const DType b_format = command.in_b.empty() ? a_format : operand_format(command.in_b);
   MmaQuestion question{std::move(own), a_format, b_format};
   TensorCoreModel& row = question.own.row;
-  if (a_format != b_format && !(is_fp8(a_format) && is_fp8(b_format)))
+  if (a_format != b_format && !(is_byte_format(a_format) && is_byte_format(b_format)))
     mma_usage(fmt::format("--in {} with --in-b {}: only {} can be mixed", name_of(a_format), command.in_b,
                           fmt::join(dtype_names<is_fp8>, " and ")));
 
@@ -603,15 +603,13 @@ Command mma_command() {
             .not_empty("a file")
             .offers(offer_files({".toml"}));
         std::string operands = "Operands:";
-        for (const DType format : dtypes<is_low_precision>)
+        for (const DType format : dtypes<is_operand>)
           operands +=
               fmt::format("{} {}{}", operands.back() == ':' ? "" : ",", name_of(format),
                           format == DType::f16
                               ? " (default where the row has it, else its own; with --row, the file's first)"
                               : "");
-        options.add("--in", command->in, operands)
-            .type("FMT")
-            .offers(offer_names(dtype_names<is_low_precision>));
+        options.add("--in", command->in, operands).type("FMT").offers(offer_names(dtype_names<is_operand>));
         options.add("--in-b", command->in_b, "Format of b where it differs: e4m3 with e5m2, or the reverse")
             .type("FMT")
             .offers(offer_words({"e4m3", "e5m2"}));

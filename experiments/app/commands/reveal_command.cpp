@@ -190,9 +190,9 @@ Command reveal_command() {
         options
             .add("--in", command->in,
                  fmt::format("Operands: {} (default: f16 where the row has it, else its own)",
-                             fmt::join(dtype_names<is_low_precision>, ", ")))
+                             fmt::join(dtype_names<is_operand>, ", ")))
             .type("FMT")
-            .offers(offer_names(dtype_names<is_low_precision>));
+            .offers(offer_names(dtype_names<is_operand>));
         options.add("--acc", command->acc, "Accumulator: f32 (default), f16")
             .type("FMT")
             .offers(offer_words({"f32", "f16"}));

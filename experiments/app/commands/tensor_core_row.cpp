@@ -33,8 +33,8 @@ const std::vector<Key>& keys() {
       {"name", "name of the row in messages; default: the name of the file"},
       {"base", fmt::format("a --model whose row supplies the keys that the file leaves out: {}",
                            fmt::join(fp16lab::tensor_core_names(), ", "))},
-      {"operands", fmt::format("which formats --in may name, as a list: {}",
-                               fmt::join(dtype_names<is_low_precision>, ", "))},
+      {"operands",
+       fmt::format("which formats --in may name, as a list: {}", fmt::join(dtype_names<is_operand>, ", "))},
       {"block_size", fmt::format("L, products in a fused block: 1 to {}", max_block_size)},
       {"fraction_bits", "F, bits kept below the largest exponent: 1 to 48"},
       {"exponent_floor", "E0, the least exponent of the alignment: -1000 to 1000"},
@@ -142,13 +142,13 @@ class RowTable {
     constexpr std::string_view name = "operands";
     std::vector<DType> formats;
     if (!has(name)) return formats;
-    const auto& known = dtype_names<is_low_precision>;
+    const auto& known = dtype_names<is_operand>;
     const toml::array* const list = table_.get(name)->as_array();
     if (list == nullptr || list->empty())
       refuse(name, fmt::format("expected a list such as [\"f16\"] of {}", fmt::join(known, ", ")));
     for (const toml::node& node : *list) {
       const std::string item = node.is_string() ? node.as_string()->get() : toml_text(node);
-      const auto format = dtype_called<is_low_precision>(item);
+      const auto format = dtype_called<is_operand>(item);
       if (!node.is_string() || !format)
         refuse(name, fmt::format("'{}': {}", shown(item), known_are(item, known)));
       if (std::find(formats.begin(), formats.end(), *format) != formats.end())
@@ -174,7 +174,7 @@ toml::table parse(std::string_view toml, std::string_view source) {
 }
 
 OperandFormats set_of(const std::vector<DType>& formats) {
-  constexpr std::size_t most = dtypes<is_low_precision>.size();
+  constexpr std::size_t most = dtypes<is_operand>.size();
   return [&formats]<std::size_t... i>(std::index_sequence<i...>) {
     return OperandFormats(formats[std::min(i, formats.size() - 1)]...);  // the last one again and again
   }

@@ -31,7 +31,7 @@ struct RecordedGroup {
   /// A cast to the format may lose values. Not to FP32, in a run whose other gradients were rounded.
   bool rounds() const { return format != DType::f32; }
   /// What is beyond the format becomes infinite. Casts to FP8, within a product, saturate.
-  bool overflows() const { return !is_fp8(format); }
+  bool overflows() const { return !is_byte_format(format); }
 };
 
 struct RecordedStep {

@@ -157,7 +157,7 @@ class SafetensorsSourceOfArrays final : public ArrayFile::Source {
     for (const SafetensorsEntry& entry : reader_.entries()) {
       ArrayInfo info{.name = entry.name, .dtype = entry.dtype, .shape = entry.shape};
       info.element = entry.type;
-      info.data_offset = reader_.offset_of(entry);
+      if (entry.type != DType::e2m1) info.data_offset = reader_.offset_of(entry);
       if (!entry.type)
         info.refusal = "its type is not counted";
       else if (is_floating(*entry.type))
@@ -173,6 +173,20 @@ class SafetensorsSourceOfArrays final : public ArrayFile::Source {
   void with_bytes(std::size_t index, const std::function<void(const ByteSource&)>& read) const override {
     const SafetensorsEntry& entry = reader_.entries()[index];
     std::uint64_t position = 0;
+    if (entry.type == DType::e2m1) {
+      std::vector<std::byte> pairs;
+      return read([&](std::span<std::byte> out) {
+        const std::uint64_t left = arrays[index].element_count() - position, first = position / 2;
+        const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), left));
+        pairs.resize(static_cast<std::size_t>((position + count + 1) / 2 - first));
+        reader_.read(entry, first, pairs);
+        for (std::byte& code : out.first(count)) {
+          const std::byte pair = pairs[static_cast<std::size_t>(position / 2 - first)];
+          code = position++ % 2 == 0 ? pair & std::byte{15} : pair >> 4;
+        }
+        return count;
+      });
+    }
     read([&](std::span<std::byte> out) {
       const auto count =
           static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), entry.byte_count() - position));

@@ -62,6 +62,29 @@ void visit_elements(const ByteSource& source, std::uint64_t count, bool big_endi
   }
 }
 
+/// The same bytes, where all of them are codes of the array's format: E2M1 has 16.
+ByteSource codes_alone(const ArrayFile::Source& file, const ArrayInfo& array, const ByteSource& bytes) {
+  const int width = !array.type ? 8 : visit_dtype(*array.type, [](auto row) {
+    using F = typename decltype(row)::Format;
+    if constexpr (std::is_void_v<F>)
+      return 8;
+    else
+      return F::width;
+  });
+  if (width >= 8) return bytes;
+  return [&file, &array, &bytes, width, position = std::uint64_t{0}](std::span<std::byte> out) mutable {
+    const std::size_t count = bytes(out);
+    for (std::size_t i = 0; i < count; ++i)
+      if (std::to_integer<int>(out[i]) >> width != 0)
+        throw std::runtime_error(fmt::format(
+            "{}: '{}': element {} is the byte 0x{:02x}; a code of {} has {} bits, and a byte of its own",
+            file.path().string(), shown(array.name), position + i, std::to_integer<int>(out[i]),
+            title_of(*array.type), width));
+    position += count;
+    return count;
+  };
+}
+
 }  // namespace
 
 std::uint64_t ArrayInfo::element_count() const {
@@ -101,7 +124,8 @@ void ArrayFile::visit(const ArrayInfo& array, const std::function<void(const Arr
   source_->with_bytes(array.index, [&](const ByteSource& bytes) {
     visit_dtype<is_floating>(*array.type, [&](auto dtype) {
       using T = typename decltype(dtype)::Element;
-      visit_elements<T>(bytes, array.element_count(), array.big_endian, visitor);
+      visit_elements<T>(codes_alone(*source_, array, bytes), array.element_count(), array.big_endian,
+                        visitor);
     });
   });
 }
@@ -110,7 +134,8 @@ void ArrayFile::read(const ArrayInfo& array, std::span<std::byte> out) const {
   if (!array.element || out.size() != array.element_count() * size_of(*array.element))
     throw std::invalid_argument(fmt::format("{}: '{}' is {}, which {} bytes cannot hold", path().string(),
                                             shown(array.name), array.describe(), out.size()));
-  source_->with_bytes(array.index, [&](const ByteSource& bytes) { bytes(out); });
+  source_->with_bytes(array.index,
+                      [&](const ByteSource& bytes) { codes_alone(*source_, array, bytes)(out); });
   if (array.big_endian) swap_byte_order(*array.element, out);
 }
 
@@ -120,7 +145,8 @@ void ArrayFile::Source::with_rows(const ArrayInfo& array,
     throw std::invalid_argument(fmt::format("{}: '{}' is {}: {}", path().string(), shown(array.name),
                                             array.describe(), array.refusal));
   const std::size_t size = size_of(*array.element);
-  with_bytes(array.index, [&](const ByteSource& bytes) {
+  with_bytes(array.index, [&](const ByteSource& raw) {
+    const ByteSource bytes = codes_alone(*this, array, raw);
     if (!array.fortran_order || array.shape.size() < 2) return read(bytes);
     const auto count = static_cast<std::size_t>(array.element_count());
     std::vector<std::byte> columns(count * size), rows(columns.size());

@@ -2,15 +2,16 @@
 //
 //   .npy          versions 1.0 to 3.0; f2, f4, f8, little- and big-endian, C and Fortran order
 //   .npz          a ZIP archive of .npy members, stored or deflated, with ZIP64 and data descriptors
-//   .safetensors  F16, BF16, F32, F64, F8_E4M3, F8_E5M2
+//   .safetensors  F16, BF16, F32, F64, F8_E4M3, F8_E5M2, F8_E4M3FNUZ, F8_E5M2FNUZ, F8_E8M0, and F4, whose
+//                 elements are visited one in a byte
 //
 // A file's content, not its name, decides its format. Opening reads headers and checks them against the
 // length of the file; a header's claim alone allocates nothing. Visiting holds one chunk (and 64 KiB of
 // deflated input). Every error is one std::runtime_error "PATH: [byte N:] [member 'X' | tensor 'X':] what is
 // wrong, and what was expected".
 //
-// Arrays of other types (integers, bool, complex, strings, structured, numpy's long double; F4 or F8_E8M0 of
-// a .safetensors file) are listed, with the reason why they cannot be visited. numpy has no BF16 and no FP8:
+// Arrays of other types (integers, bool, complex, strings, structured, numpy's long double; F6_E2M3 of a
+// .safetensors file) are listed, with the reason why they cannot be visited. numpy has no BF16, no FP8 and less:
 // extensions store them as raw bytes (|V2, <f1), people as integers (<u2); neither says what they are
 // (ArrayInfo::take_as). Integers and booleans can be read, as what they are: as data, not as values to count.
 #pragma once
@@ -53,7 +54,8 @@ struct ArrayInfo {
   std::uint64_t element_count() const;
   /// Takes the elements of an array of bytes or words, which has no floating-point type, as numbers of
   /// `format`:
-  /// what numpy cannot say of BF16 and FP8. False, and nothing changes, where it has a type or another size.
+  /// what numpy cannot say of BF16, FP8 and less, which has a byte each. False, and nothing changes, where it
+  /// has a type or another size. A byte beyond the format's codes is an error of what reads it.
   bool take_as(DType format);
   /// "<f4 (2, 3), Fortran order", for people.
   std::string describe() const;

@@ -31,12 +31,12 @@ constexpr std::string_view metadata_key = "__metadata__";
 
 std::string at(std::string_view name) { return fmt::format("tensor '{}'", shown(name)); }
 
-/// Bytes of `shape` elements, or nothing where that is beyond 2^64 - 1.
-std::optional<std::uint64_t> byte_count_of(std::span<const std::uint64_t> shape, std::size_t element_size) {
-  std::uint64_t bytes = element_size;
+/// Bytes of `shape` elements, or nothing where that is beyond 2^64 - 1. Of F4 the last byte may be half full.
+std::optional<std::uint64_t> byte_count_of(std::span<const std::uint64_t> shape, unsigned element_bits) {
+  std::uint64_t bytes = element_bits < 8 ? 1 : element_bits / 8;
   for (const std::uint64_t extent : shape)
     if (__builtin_mul_overflow(bytes, extent, &bytes)) return std::nullopt;
-  return bytes;
+  return element_bits == 4 ? bytes / 2 + bytes % 2 : bytes;
 }
 
 /// Reads the header as a stream of events, so that nothing but the format's three levels is ever held: deep
@@ -186,7 +186,7 @@ std::string check_layout(std::vector<SafetensorsEntry>& entries, std::uint64_t d
       return fmt::format("{}: {} reach beyond the file's {} data bytes; the file is cut off or damaged",
                          at(entry.name), offsets(), data_bytes);
     const std::optional<std::uint64_t> bytes =
-        byte_count_of(entry.shape, entry.type ? size_of(*entry.type) : 1);
+        byte_count_of(entry.shape, entry.type ? file_bits_of(*entry.type) : 8);
     if (!bytes) return fmt::format("{}: {} has more than 2^64 bytes", at(entry.name), entry.describe());
     if (entry.type && entry.byte_count() != *bytes)
       return fmt::format("{}: {} are {} bytes, but {} needs {}", at(entry.name), offsets(),
@@ -223,7 +223,7 @@ std::string header_text(const std::filesystem::path& path, std::span<const Safet
     if (!names.insert(source.name).second) refuse(fmt::format("two tensors of the name '{}'", source.name));
     if (!is_file_type(source.type))
       refuse(fmt::format("{}: safetensors has no type for {}", at(source.name), name_of(source.type)));
-    const std::optional<std::uint64_t> bytes = byte_count_of(source.shape, size_of(source.type));
+    const std::optional<std::uint64_t> bytes = byte_count_of(source.shape, file_bits_of(source.type));
     std::uint64_t end = 0;
     if (!bytes || __builtin_add_overflow(begin, *bytes, &end))
       refuse(fmt::format("{}: more than 2^64 bytes", at(source.name)));
@@ -312,7 +312,7 @@ std::vector<std::byte> SafetensorsReader::read(const SafetensorsEntry& entry) co
 SafetensorsSource safetensors_source(std::string name, DType type, std::vector<std::uint64_t> shape,
                                      std::span<const std::byte> bytes) {
   SafetensorsSource source{std::move(name), type, std::move(shape), {}};
-  if (byte_count_of(source.shape, size_of(type)) != bytes.size())
+  if (byte_count_of(source.shape, file_bits_of(type)) != bytes.size())
     throw std::invalid_argument(fmt::format("safetensors: {} bytes for {}, which has another number of them",
                                             bytes.size(), at(source.name)));
   source.fetch = [copy = std::vector<std::byte>(bytes.begin(), bytes.end())](std::span<std::byte> out) {
@@ -336,7 +336,7 @@ void write_safetensors(const std::filesystem::path& path, std::vector<Safetensor
   file.append(buffer);
   file.append(header);
   for (const SafetensorsSource& source : sources) {
-    buffer.resize(*byte_count_of(source.shape, size_of(source.type)));
+    buffer.resize(*byte_count_of(source.shape, file_bits_of(source.type)));
     source.fetch(std::as_writable_bytes(std::span(buffer)));
     file.append(buffer);
   }

@@ -3,10 +3,11 @@
 //   8 bytes   length N of the header, unsigned, little-endian; N <= 100 000 000
 //   N bytes   JSON: {"__metadata__": {string: string}, "NAME": {"dtype": "F32", "shape": [2, 3],
 //             "data_offsets": [begin, end]}, ...}, padded with spaces at its end
-//   the rest  the tensors' elements, little-endian, row-major, without holes; offsets count from here
+//   the rest  the tensors' elements, little-endian, row-major, without holes; offsets count from here.
+//             F4 has two elements in a byte, the first one in the lower half (dtype.hpp, file_bits_of)
 //
 // (https://huggingface.co/docs/safetensors, "Format".) The reader checks all of that and trusts nothing, but
-// for the shape of a tensor whose dtype it does not know (F4, F8_E8M0, C64 and whatever comes next), which
+// for the shape of a tensor whose dtype it does not know (F6_E2M3, C64 and whatever comes next), which
 // says nothing about its bytes: every error is a std::runtime_error "PATH: tensor 'NAME': what, expected and
 // actual". The writer replaces the file atomically, orders tensors by falling element size and then by name,
 // and pads the header so that the data begin at a multiple of 8: every tensor then begins at a multiple of
@@ -34,7 +35,7 @@ namespace fp16lab {
 struct SafetensorsEntry {
   std::string name;
   std::optional<DType> type{};         ///< absent: another one than ours, whose bytes alone can be read
-  std::string dtype{};                 ///< as the file spells it: "F32", "F8_E8M0"
+  std::string dtype{};                 ///< as the file spells it: "F32", "F6_E2M3"
   std::vector<std::uint64_t> shape{};  ///< empty: a scalar
   std::uint64_t begin = 0;             ///< first byte, counted from the end of the header
   std::uint64_t end = 0;               ///< one past the last byte

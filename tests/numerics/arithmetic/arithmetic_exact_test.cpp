@@ -26,7 +26,7 @@ class ArithmeticExact : public testing::Test {};
 // Format<2, 62> and Format<15, 49>: the largest precision and the largest range that Format admits.
 using Formats =
     testing::Types<Binary16, Binary32, Binary64, BrainFloat16, Fp8E4M3, Format<6, 10>, Format<2, 62>,
-                   Format<15, 49>, Format<8, 40, TopBinade::numbers>, Format<4, 2>>;
+                   Format<15, 49>, Format<8, 40, Encoding::numbers>, Format<4, 2>>;
 TYPED_TEST_SUITE(ArithmeticExact, Formats);
 
 constexpr std::array operations = {Operation::add, Operation::sub,       Operation::mul, Operation::div,

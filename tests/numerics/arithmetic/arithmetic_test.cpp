@@ -159,7 +159,7 @@ TEST(Arithmetic, CornersAndRandomE4M3) { test_corners_and_random<Fp8E4M3>(); }
 TEST(Arithmetic, CornersAndRandomE5M2) { test_corners_and_random<Fp8E5M2>(); }
 TEST(Arithmetic, CornersAndRandomOfAUserFormat) { test_corners_and_random<Format<6, 10>>(); }
 TEST(Arithmetic, CornersAndRandomOfAUserFormatWithoutInfinity) {
-  test_corners_and_random<Format<3, 5, TopBinade::numbers>>();
+  test_corners_and_random<Format<3, 5, Encoding::numbers>>();
 }
 
 TEST(Arithmetic, GoldenVectors) {

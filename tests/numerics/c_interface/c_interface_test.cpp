@@ -70,6 +70,9 @@ TEST(CInterface, EveryFormatThereAndBack) {
   check(FP16LAB_TF32, TensorFloat32());
   check(FP16LAB_E4M3, Fp8E4M3());
   check(FP16LAB_E5M2, Fp8E5M2());
+  check(FP16LAB_E2M1, Fp4E2M1());
+  check(FP16LAB_E4M3FNUZ, Fp8E4M3Fnuz());
+  check(FP16LAB_UE4M3, ScaleUE4M3());
 }
 
 /// Operands of random small values as halves, in a matrix with room around it.

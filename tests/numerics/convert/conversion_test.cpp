@@ -30,13 +30,14 @@ template <class F, class From>
 void expect_rounded(const ValueTable& table, const ValueTable::Place& place, From x) {
   const bool negative = std::signbit(x);
   for (const Rounding rounding : all_roundings) {
-    const Rounded expected = table.round(place, negative, rounding);
+    const Rounded expected = table.round(place, negative && F::has_sign, rounding);
     const auto source =
         SmallFloat<std::conditional_t<sizeof(From) == 4, Binary32, Binary64>>::from_bits(bits_of(x));
     ExceptionFlags flags;
     const SmallFloat<F> result = round_pack<F>(decode(source), rounding, &flags);
-    ASSERT_EQ(result.magnitude(), expected.magnitude) << x << ' ' << name_of(rounding);
-    ASSERT_EQ(result.sign(), negative) << x << ' ' << name_of(rounding);
+    ASSERT_EQ(result.bits(), table.code(expected.magnitude, negative && F::has_sign))
+        << x << ' ' << name_of(rounding);
+    ASSERT_EQ(flags.invalid, negative && !F::has_sign && x != 0) << x << ' ' << name_of(rounding);
     ASSERT_EQ(convert<F>(source, rounding).bits(), result.bits());
     ASSERT_EQ(flags.inexact, expected.inexact) << x << ' ' << name_of(rounding);
     ASSERT_EQ(flags.overflow, expected.overflow) << x << ' ' << name_of(rounding);
@@ -107,7 +108,8 @@ TEST(Conversion, DoublesToHalvesByExactRationals) {
 /// For formats other than FP16: values at every exponent of the format with the significands that matter.
 template <class F>
 void test_format() {
-  const ValueTable table(F::exponent_bits, F::precision, !F::has_infinity);
+  const ValueTable table = ValueTable::of<F>();
+  expect_rounded<F>(table, 0.0);
   for (int exponent = F::exponent_of_min_subnormal - 2; exponent <= F::emax + 1; ++exponent)
     for (const double significand :
          {1.0, 1.0 + 0x1p-52, 1.5, 2.0 - 0x1p-52, 2.0 - std::ldexp(1.0, -F::fraction_bits),
@@ -124,10 +126,24 @@ TEST(Conversion, DoublesToBFloat16ByExactRationals) { test_format<BrainFloat16>(
 TEST(Conversion, DoublesToTensorFloat32ByExactRationals) { test_format<TensorFloat32>(); }
 TEST(Conversion, DoublesToFp8E5M2ByExactRationals) { test_format<Fp8E5M2>(); }
 TEST(Conversion, DoublesToFp8E4M3ByExactRationals) { test_format<Fp8E4M3>(); }
+TEST(Conversion, DoublesToFp6AndFp4ByExactRationals) {
+  test_format<Fp6E3M2>();
+  test_format<Fp6E2M3>();
+  test_format<Fp4E2M1>();
+}
+TEST(Conversion, DoublesToFnuzByExactRationals) {
+  test_format<Fp8E4M3Fnuz>();
+  test_format<Fp8E5M2Fnuz>();
+}
+TEST(Conversion, DoublesToScalesByExactRationals) {
+  test_format<ScaleE8M0>();
+  test_format<ScaleUE4M3>();
+  test_format<Format<5, 1, Encoding::scale>>();
+}
 TEST(Conversion, DoublesToUserFormatsByExactRationals) {
   test_format<Format<6, 10>>();
   test_format<Format<2, 2>>();
-  test_format<Format<3, 5, TopBinade::numbers>>();
+  test_format<Format<3, 5, Encoding::numbers>>();
 }
 
 TEST(Conversion, DoublesToSinglesAsTheHardwareRounds) {
@@ -166,7 +182,27 @@ TEST(Conversion, NansBecomeCanonical) {
       EXPECT_EQ(narrow<Binary16>(float_from_bits(bits), rounding).bits(), 0x7fff);
       EXPECT_EQ(narrow<BrainFloat16>(float_from_bits(bits), rounding).bits(), 0x7fff);
       EXPECT_EQ(narrow<Fp8E5M2>(float_from_bits(bits), rounding).bits(), 0x7f);
+      EXPECT_EQ(narrow<Fp8E4M3Fnuz>(float_from_bits(bits), rounding).bits(), 0x80);
+      EXPECT_EQ(narrow<ScaleE8M0>(float_from_bits(bits), rounding).bits(), 0xff);
+      EXPECT_EQ(narrow<ScaleUE4M3>(float_from_bits(bits), rounding).bits(), 0x7f);
     }
+}
+
+TEST(Conversion, FormatsWithoutNanStoreTheLargestNumberAndRaiseInvalid) {
+  for (const std::uint32_t bits : {0x7fc00000u, 0xffc00000u}) {
+    ExceptionFlags flags;
+    EXPECT_EQ(convert<Fp4E2M1>(SmallFloat<Binary32>::from_bits(bits), {}, &flags).bits(), 7);
+    EXPECT_TRUE(flags.invalid);
+    EXPECT_EQ(narrow<Fp6E2M3>(float_from_bits(bits)).bits(), 0x1f);
+  }
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(narrow<Fp4E2M1>(-infinity).bits(), 0xf);
+  EXPECT_EQ(narrow<Fp8E5M2Fnuz>(-infinity).bits(), 0x80);
+  EXPECT_EQ(narrow<ScaleE8M0>(-infinity).bits(), 0xff);
+  ArithmeticOptions saturating;
+  saturating.saturate = true;
+  EXPECT_EQ(narrow<ScaleE8M0>(-infinity, saturating).bits(), 0xfe);
+  EXPECT_EQ(narrow<Fp8E5M2Fnuz>(-infinity, saturating).bits(), 0xff);
 }
 
 }  // namespace

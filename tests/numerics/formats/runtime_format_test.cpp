@@ -17,7 +17,8 @@ namespace {
 template <class F>
 class RuntimeFormats : public testing::Test {};
 using Formats = testing::Types<Binary16, BrainFloat16, TensorFloat32, Binary32, Binary64, Fp8E4M3, Fp8E5M2,
-                               Format<2, 2>, Format<6, 10>, Format<3, 4, TopBinade::numbers>, Format<15, 49>>;
+                               Fp8E4M3Fnuz, Fp6E3M2, Fp4E2M1, ScaleE8M0, ScaleUE4M3, Format<2, 2>,
+                               Format<6, 10>, Format<3, 4, Encoding::numbers>, Format<15, 49>>;
 TYPED_TEST_SUITE(RuntimeFormats, Formats);
 
 TYPED_TEST(RuntimeFormats, HasTheConstantsOfTheType) {
@@ -109,6 +110,7 @@ TEST(RuntimeFormat, RefusesImpossibleSizes) {
             "format: 1 exponent bits; 2 to 15 are possible");
   EXPECT_THROW(RuntimeFormat(16, 5), std::invalid_argument);
   EXPECT_THROW(RuntimeFormat(5, 1), std::invalid_argument);
+  EXPECT_EQ(RuntimeFormat(5, 1, Encoding::scale).width, 5);
   EXPECT_THROW(RuntimeFormat(15, 50), std::invalid_argument);
   EXPECT_EQ(RuntimeFormat(15, 49).width, 64);
 }

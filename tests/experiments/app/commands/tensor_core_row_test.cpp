@@ -136,7 +136,7 @@ TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
               HasSubstr("rows/own.toml:2: operands = 'f16': expected a list such as [\"f16\"] of f16, bf16"));
   EXPECT_THAT(instead("operands", "[]"), HasSubstr("operands = []: expected a list"));
   EXPECT_THAT(instead("operands", "[\"fp16\"]"),
-              HasSubstr("'fp16': known are f16, bf16, tf32, e4m3, e5m2; did you "
+              HasSubstr("'fp16': known are f16, bf16, tf32, e4m3, e5m2, e3m2, e2m3, e2m1; did you "
                         "mean 'f16'?"));
   EXPECT_THAT(instead("operands", "[\"f32\"]"), HasSubstr("'f32': known are"));
   EXPECT_THAT(instead("operands", "[16]"), HasSubstr("'16': known are"));

@@ -272,6 +272,8 @@ TEST_F(ArrayDamage, Safetensors) {
         "tensor 'w': data begin at 4, expected 8, the end of the tensor before it (they overlap)"},
        {with(R"({"w":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,8]}})"),
         "tensor 'w': F32 (4611686018427387904) has more than 2^64 bytes"},
+       {with(R"({"w":{"dtype":"F4","shape":[14],"data_offsets":[0,8]}})"),
+        "tensor 'w': data_offsets [0, 8] are 8 bytes, but F4 (14) needs 7"},
        {with(R"({"w":{"dtype":"F4","shape":[4611686018427387904, 4],"data_offsets":[0,8]}})"),
         "tensor 'w': F4 (4611686018427387904, 4) has more than 2^64 bytes"},
        {with(

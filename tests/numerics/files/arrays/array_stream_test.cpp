@@ -255,6 +255,56 @@ TEST_F(ArrayStream, EveryTypeOfSafetensors) {
   EXPECT_EQ(file.arrays()[7].refusal, "booleans");
 }
 
+TEST_F(ArrayStream, FormatsOfBlockScales) {
+  // F4: 0.5 -6 | 1 4 | 3, the first of a pair in the lower half; NaN and 8 times the smallest number of the others.
+  const std::string header =
+      R"({"p":{"dtype":"F4","shape":[5],"data_offsets":[0,3]},"s":{"dtype":"F8_E8M0","shape":[3],"data_offsets":[3,6]},)"
+      R"("a":{"dtype":"F8_E4M3FNUZ","shape":[2],"data_offsets":[6,8]},)"
+      R"("b":{"dtype":"F8_E5M2FNUZ","shape":[2],"data_offsets":[8,10]}})";
+  write_raw("m.safetensors", safetensors(header, from_hex("f1 62 05 007fff 80 10 80 0c")));
+  const ArrayFile file(folder / "m.safetensors");
+  EXPECT_EQ(elements(file, "p"), (std::vector<double>{0.5, -6, 1, 4, 3}));
+  EXPECT_EQ(file.arrays()[0].data_offset, std::nullopt) << "no reader finds elements of its own there";
+  const std::vector<double> scales = elements(file, "s");
+  EXPECT_EQ(scales[0], 0x1p-127);
+  EXPECT_EQ(scales[1], 1);
+  EXPECT_TRUE(std::isnan(scales[2]));
+  EXPECT_TRUE(std::isnan(elements(file, "a")[0]) && std::isnan(elements(file, "b")[0]));
+  EXPECT_EQ(elements(file, "a")[1], 0x1p-6);
+  EXPECT_EQ(elements(file, "b")[1], 0x1p-13);
+  std::vector<std::byte> codes(5);
+  file.read(file.arrays()[0], codes);
+  EXPECT_THAT(codes, ElementsAre(std::byte{1}, std::byte{15}, std::byte{2}, std::byte{6}, std::byte{5}));
+}
+
+TEST_F(ArrayStream, PairsOfF4AreTakenApartAcrossChunks) {
+  constexpr std::size_t count = 2 * ArrayFile::chunk_bytes + 5;
+  std::string pairs;
+  for (std::size_t i = 0; i < count; i += 2)
+    pairs += static_cast<char>((i / 2 * 3 % 16) | (i + 1 < count ? i / 2 * 5 % 16 * 16 : 0));
+  const std::vector<double> values =
+      elements_of("f.safetensors",
+                  safetensors("{\"w\":{\"dtype\":\"F4\",\"shape\":[" + std::to_string(count) +
+                                  "],\"data_offsets\":[0," + std::to_string(pairs.size()) + "]}}",
+                              pairs),
+                  "w");
+  ASSERT_EQ(values.size(), count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto code = static_cast<std::uint8_t>(i / 2 * (i % 2 == 0 ? 3 : 5) % 16);
+    ASSERT_EQ(bits_of(static_cast<float>(values[i])), bits_of(widen(Float4E2M1::from_bits(code)))) << i;
+  }
+}
+
+TEST_F(ArrayStream, BytesThatAreNoCodesAreRefused) {
+  write_raw("w.npy", npy("|u1", "(3,)", from_hex("070f13")));
+  const ArrayFile file(folder / "w.npy");
+  ArrayInfo array = file.arrays()[0];
+  ASSERT_TRUE(array.take_as(DType::e2m1));
+  EXPECT_EQ(message_of([&] { file.visit(array, [](const ArrayChunk&) {}); }),
+            file.path().string() +
+                ": 'w': element 2 is the byte 0x13; a code of E2M1 has 4 bits, and a byte of its own");
+}
+
 TEST_F(ArrayStream, NumbersOfAnyTypeAreReadAsTheyAre) {
   const auto read = [](const ArrayFile& file, const char* name) {
     for (const ArrayInfo& array : file.arrays()) {

@@ -116,15 +116,31 @@ TEST_F(Safetensors, BytesDoNotDependOnTheOrderOfTheSources) {
 
 TEST_F(Safetensors, EveryTypeHasItsSizeAndComesBack) {
   using enum DType;
-  const std::vector<std::tuple<DType, const char*, std::size_t>> expected{
-      {f64, "F64", 8},      {f32, "F32", 4}, {f16, "F16", 2}, {bf16, "BF16", 2}, {e4m3, "F8_E4M3", 1},
-      {e5m2, "F8_E5M2", 1}, {i64, "I64", 8}, {i32, "I32", 4}, {i16, "I16", 2},   {i8, "I8", 1},
-      {u64, "U64", 8},      {u32, "U32", 4}, {u16, "U16", 2}, {u8, "U8", 1},     {boolean, "BOOL", 1}};
+  const std::vector<std::tuple<DType, const char*, std::size_t>> expected{{f64, "F64", 8},
+                                                                          {f32, "F32", 4},
+                                                                          {f16, "F16", 2},
+                                                                          {bf16, "BF16", 2},
+                                                                          {e4m3, "F8_E4M3", 1},
+                                                                          {e5m2, "F8_E5M2", 1},
+                                                                          {i64, "I64", 8},
+                                                                          {i32, "I32", 4},
+                                                                          {i16, "I16", 2},
+                                                                          {i8, "I8", 1},
+                                                                          {u64, "U64", 8},
+                                                                          {u32, "U32", 4},
+                                                                          {u16, "U16", 2},
+                                                                          {u8, "U8", 1},
+                                                                          {boolean, "BOOL", 1},
+                                                                          {e2m1, "F4", 1},
+                                                                          {e4m3fnuz, "F8_E4M3FNUZ", 1},
+                                                                          {e5m2fnuz, "F8_E5M2FNUZ", 1},
+                                                                          {e8m0, "F8_E8M0", 1}};
   std::set<std::string_view> seen;
   for (const auto& [type, name, size] : expected) {
     EXPECT_EQ(file_name_of(type), name);
     EXPECT_EQ(size_of(type), size);
-    write_safetensors(file, {source<char>("x", type, {3}, std::vector<char>(3 * size, 'y'))});
+    write_safetensors(file,
+                      {source<char>("x", type, {3}, std::vector<char>(type == e2m1 ? 2 : 3 * size, 'y'))});
     EXPECT_EQ(SafetensorsReader(file).entries().at(0).type, type);
     EXPECT_THAT(read_file(file), HasSubstr(std::string("\"dtype\":\"") + name + "\""));
     seen.insert(file_name_of(type));

@@ -104,8 +104,8 @@ std::string short_name(const std::string& mangled_name) {
   if (status != 0) return mangled_name;
   std::string name = demangled.get();
   const std::pair<const char*, const char*> shorter[] = {
-      {R"(fp16lab::SmallFloat<fp16lab::Format<5, 11, \(fp16lab::TopBinade\)0> >)", "f16"},
-      {R"(fp16lab::SmallFloat<fp16lab::Format<8, 8, \(fp16lab::TopBinade\)0> >)", "bf16"},
+      {R"(fp16lab::SmallFloat<fp16lab::Format<5, 11, \(fp16lab::Encoding\)0> >)", "f16"},
+      {R"(fp16lab::SmallFloat<fp16lab::Format<8, 8, \(fp16lab::Encoding\)0> >)", "bf16"},
       {R"(fp16lab::engine::(gpu::|tile::|functions::)?(\(anonymous namespace\)::)?)", ""},
       {R"(\((tile::)?Runs\)0)", "along_k"},
       {R"(\((tile::)?Runs\)1)", "along_outer"},
