@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=235836
+budget=235837
 
 case "${1:-}" in
   '') ;;

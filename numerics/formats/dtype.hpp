@@ -248,8 +248,8 @@ constexpr bool is_file_type(DType dtype) { return !file_name_of(dtype).empty(); 
 constexpr bool is_file_float(DType dtype) { return is_floating(dtype) && is_file_type(dtype); }
 constexpr bool is_file_low_precision(DType dtype) { return is_low_precision(dtype) && is_file_type(dtype); }
 
-/// What arrays of 16-bit words and of bytes may be the codes of, whoever wrote them; and those of them in which
-/// numbers are judged, which have a sign.
+/// What arrays of 16-bit words and of bytes may be the codes of, whoever wrote them; and those of them in
+/// which numbers are judged, which have a sign.
 constexpr bool is_stored(DType dtype) { return is_low_precision(dtype) && dtype != DType::tf32; }
 constexpr bool is_judged(DType dtype) {
   return is_stored(dtype) &&

@@ -1,10 +1,11 @@
 // Binary floating-point formats as types with derived constants.
 //
 // Sources: IEEE 754-2019, 3.4 (binary interchange encodings) and table 3.5; OCP 8-bit Floating Point
-// Specification (OFP8), revision 1.0, table 1; OCP Microscaling Formats (MX), version 1.0, 5.3 and 5.4; for the
-// FNUZ formats Noune et al., "8-bit Numerical Formats for Deep Neural Networks", arXiv 2206.02915; for UE4M3
-// the PTX ISA, 5.2.3. A format is its number of exponent bits, its precision p (significant bits, the hidden
-// one included) and which codes are numbers; everything else follows. No code writes 65504 or 2^-24 by hand.
+// Specification (OFP8), revision 1.0, table 1; OCP Microscaling Formats (MX), version 1.0, 5.3 and 5.4; for
+// the FNUZ formats Noune et al., "8-bit Numerical Formats for Deep Neural Networks", arXiv 2206.02915; for
+// UE4M3 the PTX ISA, 5.2.3. A format is its number of exponent bits, its precision p (significant bits, the
+// hidden one included) and which codes are numbers; everything else follows. No code writes 65504 or 2^-24 by
+// hand.
 #pragma once
 
 #include <array>
@@ -28,8 +29,8 @@ constexpr std::array<std::string_view, 5> names_of(Encoding) {
 }
 
 /// The constants of a binary format: a sign bit (but for scales), `exponent_bits` exponent bits,
-/// `precision - 1` fraction bits. The smallest exponent field holds zeros and subnormals; with a precision of 1,
-/// which has neither, it is an exponent as all others.
+/// `precision - 1` fraction bits. The smallest exponent field holds zeros and subnormals; with a precision of
+/// 1, which has neither, it is an exponent as all others.
 struct FormatConstants {
   constexpr FormatConstants(int exponent_bits, int precision, Encoding encoding);
 

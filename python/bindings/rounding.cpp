@@ -198,8 +198,8 @@ void widen_codes(const Source& from, std::string_view from_format, const Destina
   });
 }
 
-/// Name, and exponent bits, precision, bits in all, and the exponents of the smallest number above zero and of
-/// the greatest one.
+/// Name, and exponent bits, precision, bits in all, and the exponents of the smallest number above zero and
+/// of the greatest one.
 nb::dict formats() {
   nb::dict all;
   for (const DType dtype : dtypes<is_floating>)

@@ -11,7 +11,7 @@
 // wrong, and what was expected".
 //
 // Arrays of other types (integers, bool, complex, strings, structured, numpy's long double; F6_E2M3 of a
-// .safetensors file) are listed, with the reason why they cannot be visited. numpy has no BF16, no FP8 and less:
+// .safetensors file) are listed, with the reason why they cannot be visited. numpy has no BF16, FP8 or FP4:
 // extensions store them as raw bytes (|V2, <f1), people as integers (<u2); neither says what they are
 // (ArrayInfo::take_as). Integers and booleans can be read, as what they are: as data, not as values to count.
 #pragma once
