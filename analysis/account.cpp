@@ -153,6 +153,7 @@ struct StepTally {
 /// What histograms.jsonl says of one gradient, over all steps and in all formats.
 struct TensorTally {
   std::string name;
+  bool cast = false;  ///< a cast of it was seen
   CastCounts casts;
   FitSums fit;
   StepsWith nonfinite;  ///< Inf or NaN before any cast, or as PyTorch stored them
@@ -167,7 +168,8 @@ struct GradientTally {
 
   TensorTally& of(const std::string& name) {
     const auto found = index_.try_emplace(name, tensors.size());
-    if (found.second) tensors.push_back({.name = name, .casts = {}, .fit = {}, .nonfinite = {}});
+    if (found.second)
+      tensors.push_back({.name = name, .cast = false, .casts = {}, .fit = {}, .nonfinite = {}});
     return tensors[found.first->second];
   }
 
@@ -189,6 +191,7 @@ GradientTally gradients_of(const RunFolder& run, const std::set<std::uint64_t>& 
     if (row.dtype != DType::f32 && !counts) all.casts_unseen = true;
     if (!counts) return;
     all.format = row.dtype;
+    tensor.cast = true;
     tensor.casts += *counts;
     // A skipped step changes no weight.
     if (!skipped.contains(row.step)) tensor.fit += fit_sums(row.before, range_of(row.dtype), 1.0);
@@ -455,13 +458,18 @@ std::vector<TensorState> states_of(const GradientTally& gradients) {
 /// A sentence about gradients that were zeros alone before their own casts, in a run whose casts made zeros.
 std::string about_zeros(const GradientTally& gradients) {
   std::vector<std::string_view> zeros;
-  for (const TensorTally& tensor : gradients.tensors)
+  std::size_t casts = 0;
+  for (const TensorTally& tensor : gradients.tensors) {
+    if (!tensor.cast) continue;  // in FP32
+    ++casts;
     if (tensor.casts.values == 0 && tensor.nonfinite.count == 0) zeros.push_back(tensor.name);
+  }
   if (zeros.empty()) return "";
   return fmt::format(
-      " {} of {} gradients held zeros alone before their own casts, such as {}: casts before those can have "
+      " {} of {} gradients that were cast held zeros alone before their own casts, such as {}: casts before "
+      "those can have "
       "made them, and the rate does not count them.",
-      zeros.size(), gradients.tensors.size(), zeros.front());
+      zeros.size(), casts, zeros.front());
 }
 
 /// `amp.black=["exp","div"]`: what the run's list holds already, and one entry more.

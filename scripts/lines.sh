@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=235839
+budget=235851
 
 case "${1:-}" in
   '') ;;

@@ -255,7 +255,7 @@ constexpr bool is_judged(DType dtype) {
   return is_stored(dtype) &&
          visit_dtype<is_low_precision>(dtype, [](auto row) { return decltype(row)::Format::has_sign; });
 }
-/// Of a byte: they name casts inside products.
+/// A format of one byte, which names casts inside products.
 constexpr bool is_byte_format(DType dtype) { return is_low_precision(dtype) && size_of(dtype) == 1; }
 /// Floating-point elements of tensors, which every verb of a back end computes on (f16, bf16, f32); and those
 /// of 16 bits.

@@ -395,10 +395,14 @@ TEST_F(AccountOfRuns, UnderflowThatCostsATensorMoreThanATenthNeedsMending) {
   EXPECT_THAT(lost.worst()->text, Not(HasSubstr("zeros alone")));
   // What those zeros reach is zero before its own cast, and counts in no rate.
   const Account below =
-      account({{1}}, {fp16("fc1.input", of({1}), of({1})), fp16("fc2.input", of({tiny}, 50), of({0}, 50)),
-                      fp16("fc3.weight", of({0}, 9), of({0}, 9)), fp16("fc3.bias", of({0}), of({0}))});
+      account({{1}}, {fp16("fc1.input", of({1}), of({1})),
+                      fp16("fc2.input", of({tiny}, 50), of({0}, 50)),
+                      fp16("fc3.weight", of({0}, 9), of({0}, 9)),
+                      fp16("fc3.bias", of({0}), of({0})),
+                      {.tensor = "norm.weight", .dtype = DType::f32, .before = of({1}), .after = of({1})}});
   EXPECT_THAT(below.worst()->text,
-              EndsWith("2 of 4 gradients held zeros alone before their own casts, such as fc3.weight: casts "
+              EndsWith("2 of 4 gradients that were cast held zeros alone before their own casts, such as "
+                       "fc3.weight: casts "
                        "before those can have made them, and the rate does not count them."));
   // One value in many that are large: its loss is no loss.
   ExponentHistogram before = of({1}, 1000), after = before;
