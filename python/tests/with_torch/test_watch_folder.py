@@ -127,7 +127,7 @@ def test_compare_finds_the_same_bits_and_others(program, tmp_path):
     c = training(seed=2).save(tmp_path / "c")
     assert "Gradients: 0 of 7 tensors have different histograms" in program("compare", a, b)
     differ = program("compare", a, c)
-    assert "part at step 1" in differ
+    assert "their states diverge at step 1" in differ
 
 
 def test_load_run_gives_the_numbers_back(tmp_path):
