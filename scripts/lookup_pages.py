@@ -163,9 +163,14 @@ def formats(known: dict) -> str:
         ["`fnuz`", "that of -0 is NaN; there are no infinities, and the bias is one larger"],
         ["`scale`", "no sign bit, and the last code is NaN. A number is stored without its sign; E8M0 has no zero, and what is "
          "below 2^-127 becomes that"]])
-    return page("Formats", "fp16lab list formats --json", text, table(head, rows), encodings,
+    quantizers = table(["quantizer", "elements", "scales", "block", "rule", "other rules", "source"], [
+        [code(q["name"]), code(q["element"]), code(q["scale"]), q["block"], code(q["rule"]),
+         " ".join(code(rule) for rule in q["rules"] if rule != q["rule"]), cell(q["source"])] for q in known["quantizers"]])
+    return page("Formats", "fp16lab list formats quantizers --json", text, table(head, rows), encodings,
                 "![Bits and range of each format](../figures/format_bits.svg)\n",
-                "![Relative rounding error against magnitude](../figures/relative_error.svg)\n")
+                "![Relative rounding error against magnitude](../figures/relative_error.svg)\n",
+                "## Quantizers\n\nCodes with a scale for each block of rows x columns. [FP8 and FP4](../do/fp8_and_fp4.md) says how "
+                f"to use them, and what the rules compute.\n\n{quantizers}")
 
 
 def tensor_cores(known: dict) -> str:

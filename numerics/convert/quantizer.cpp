@@ -20,7 +20,7 @@ using enum DType;
 using enum ScaleRule;
 
 constexpr BlockShape of_32{1, 32}, of_16{1, 16}, square_of_16{16, 16}, of_128{1, 128},
-    square_of_128{128, 128}, row{1, 0}, whole{0, 0};
+    square_of_128{128, 128}, one_row{1, 0}, whole{0, 0};
 constexpr std::array table{
     Quantizer{"mxfp8", e4m3, e8m0, of_32, floor, "OCP MX 1.0, MXFP8 (E4M3)"},
     Quantizer{"mxfp8-e5m2", e5m2, e8m0, of_32, floor, "OCP MX 1.0, MXFP8 (E5M2)"},
@@ -32,7 +32,7 @@ constexpr std::array table{
               "Transformer Engine, NVFP4BlockScaling, weights; arXiv 2509.25149"},
     Quantizer{"fp8-1x128", e4m3, f32, of_128, deepseek, "DeepSeek-V3, arXiv 2412.19437, activations"},
     Quantizer{"fp8-128x128", e4m3, f32, square_of_128, deepseek, "DeepSeek-V3, arXiv 2412.19437, weights"},
-    Quantizer{"fp8-row", e4m3, f32, row, torchao, "torchao float8, AXISWISE"},
+    Quantizer{"fp8-row", e4m3, f32, one_row, torchao, "torchao float8, AXISWISE"},
     Quantizer{"fp8-tensor", e4m3, f32, whole, te, "Transformer Engine, Float8CurrentScaling"},
     Quantizer{"fp8-tensor-e5m2", e5m2, f32, whole, te, "Transformer Engine, Float8CurrentScaling, gradients"},
 };
@@ -88,6 +88,8 @@ class Rule {
       top_ = widen(SmallFloat<F>::from_bits(F::max_finite));
       emax_ = F::emax;
       fraction_bits_ = F::fraction_bits;
+      const float tie = top_ + std::ldexp(0.5F, F::emax - F::fraction_bits);
+      first_beyond_ = F::max_finite % 2 == 1 ? tie : std::nextafter(tie, infinity);
     });
     if (quantizer.scale != ue4m3 || !has_tensor_scale) return;
     if (quantizer.rule == te) {
@@ -103,6 +105,8 @@ class Rule {
   }
 
   float top() const { return top_; }
+  /// The least magnitude that rounds beyond the top.
+  float first_beyond() const { return first_beyond_; }
   float tensor_scale() const { return tensor_scale_; }
 
   Scale operator()(float amax) const {
@@ -192,7 +196,7 @@ class Rule {
   }
 
   const Quantizer& quantizer_;
-  float top_ = 0;
+  float top_ = 0, first_beyond_ = 0;
   int emax_ = 0, fraction_bits_ = 0;
   float encode_ = 1, tensor_scale_ = 1;
   bool two_levels_ = false;
@@ -267,17 +271,17 @@ class Blocks {
 /// What the elements of a block lost; `scaled` are their multiples of the scale.
 template <class F>
 BlockLoss loss_of(const float* values, const float* scaled, const std::uint8_t* codes, std::int64_t stride,
-                  BlockShape shape, float top) {
+                  BlockShape shape, const Rule& rule) {
   BlockLoss loss;
   for (std::int64_t r = 0; r < shape.rows; ++r)
     for (std::int64_t at = r * stride; at < r * stride + shape.columns; ++at) {
       if (values[at] != 0 && (codes[at] & F::magnitude_mask) == 0) ++loss.made_zero;
-      if (std::isfinite(values[at]) && std::fabs(scaled[at]) > top) ++loss.saturated;
+      if (std::isfinite(values[at]) && std::fabs(scaled[at]) >= rule.first_beyond()) ++loss.saturated;
     }
   float greatest = 0;
   for (std::int64_t r = 0; r < shape.rows; ++r)
     greatest = greater(greatest, amax_of(scaled + r * stride, index(shape.columns)));
-  loss.headroom = greatest > 0 && std::isfinite(greatest) ? std::log2(top / greatest) : NAN;
+  loss.headroom = greatest > 0 && std::isfinite(greatest) ? std::log2(rule.top() / greatest) : NAN;
   return loss;
 }
 
@@ -338,14 +342,14 @@ void Quantizer::check() const {
 }
 
 MatrixSize Quantizer::scales_of(MatrixSize size) const {
-  const auto blocks = [&](const char* what, std::int64_t all, std::int64_t block) {
-    if (block == 0) return std::int64_t{all > 0 ? 1 : 0};
-    if (all % block != 0)
+  const auto blocks = [&](const char* what, std::int64_t all, std::int64_t each) {
+    if (each == 0) return std::int64_t{all > 0 ? 1 : 0};
+    if (all % each != 0)
       refuse(*this,
              fmt::format("has blocks of {} {}, but the matrix has {}: a multiple is needed (zeros at its end "
                          "change no other block)",
-                         block, what, all));
-    return all / block;
+                         each, what, all));
+    return all / each;
   };
   return {blocks("rows", size.rows, block.rows), blocks("columns", size.columns, block.columns)};
 }
@@ -396,7 +400,7 @@ float quantize(const Quantizer& quantizer, MatrixSize size, std::span<const floa
       if (losses.empty()) return;
       blocks.each(first_row, last_row, [&](std::int64_t block, std::int64_t at) {
         losses[index(block)] = loss_of<F>(values.data() + at, scaled.data() + at - first, codes.data() + at,
-                                          size.columns, blocks.shape(), rule.top());
+                                          size.columns, blocks.shape(), rule);
       });
     });
   });

@@ -80,7 +80,7 @@ std::span<const ScaleRule> rules_of(DType scale);
 /// What one block lost.
 struct BlockLoss {
   std::uint32_t made_zero = 0;  ///< non-zero numbers whose code is a zero
-  std::uint32_t saturated = 0;  ///< finite numbers beyond the largest code, which became it
+  std::uint32_t saturated = 0;  ///< finite numbers that round beyond the largest code, which they became
   /// log2 of (largest code * scale / amax): how far amax is below the top, negative where it saturates.
   /// NaN for a block of zeros, or with Inf or NaN.
   float headroom = 0;

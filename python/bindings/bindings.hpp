@@ -28,6 +28,7 @@ void bind_comparisons(nanobind::module_& module);
 void bind_culprits(nanobind::module_& module);
 void bind_merged_runs(nanobind::module_& module);
 void bind_policies(nanobind::module_& module);
+void bind_quantizers(nanobind::module_& module);
 void bind_run_folders(nanobind::module_& module);
 void bind_means(nanobind::module_& module);
 void bind_summations(nanobind::module_& module);

@@ -13,6 +13,7 @@ NB_MODULE(_core, module) {
   fp16lab::python::bind_culprits(module);
   fp16lab::python::bind_merged_runs(module);
   fp16lab::python::bind_policies(module);
+  fp16lab::python::bind_quantizers(module);
   fp16lab::python::bind_run_folders(module);
   fp16lab::python::bind_means(module);
   fp16lab::python::bind_summations(module);

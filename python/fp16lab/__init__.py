@@ -8,6 +8,7 @@ from .histograms import Histogram, histogram
 from .policies import Policy, policies
 from .program import ProgramError, inspect, replay, report
 from .products import Explanation, Plan, Step, Term, explain, matmul, models, plans
+from .quantization import AmaxHistory, Quantized, Quantizer, quantize, quantizers, random_hadamard
 from .rounding import round
 from .runs import Run, load_run
 from .summations import SummationTree, reveal
@@ -17,12 +18,15 @@ from .verdicts import Verdict, verdict
 __version__ = version("fp16lab")
 
 __all__ = [
+    "AmaxHistory",
     "Comparison",
     "Explanation",
     "Histogram",
     "Plan",
     "Policy",
     "ProgramError",
+    "Quantized",
+    "Quantizer",
     "Run",
     "Step",
     "SuggestedScale",
@@ -39,6 +43,9 @@ __all__ = [
     "models",
     "plans",
     "policies",
+    "quantize",
+    "quantizers",
+    "random_hadamard",
     "replay",
     "report",
     "reveal",

@@ -31,6 +31,7 @@
 #include "experiments/app/help/help_text.hpp"
 #include "experiments/app/run/run_backend.hpp"
 #include "experiments/app/sweep/sweep.hpp"
+#include "numerics/convert/quantizer.hpp"
 #include "numerics/files/run/record.hpp"
 #include "numerics/formats/decimal.hpp"
 #include "numerics/gemm/gemm.hpp"
@@ -360,6 +361,23 @@ Json plan_json(const LibraryPlan& plan) {
           {"source", plan.source}};
 }
 
+std::string block_text(BlockShape block) {
+  const auto extent = [](std::int64_t n) { return n == 0 ? std::string("all") : fmt::format("{}", n); };
+  return extent(block.rows) + "x" + extent(block.columns);
+}
+
+Json quantizer_json(const Quantizer& quantizer) {
+  Json rules = Json::array();
+  for (const ScaleRule rule : rules_of(quantizer.scale)) rules.push_back(name_of(rule));
+  return {{"name", quantizer.name},
+          {"element", name_of(quantizer.element)},
+          {"scale", name_of(quantizer.scale)},
+          {"block", block_text(quantizer.block)},
+          {"rule", name_of(quantizer.rule)},
+          {"rules", std::move(rules)},
+          {"source", quantizer.source}};
+}
+
 Json config_key_json(const ConfigKey& key) {
   return {{"name", key.name},
           {"default", value_text(RunConfig{}, key)},
@@ -423,6 +441,11 @@ constexpr Section sections[] = {
      "underflow_zero."},
     {"plans", "how a library's call uses instructions", [] { return rows_of(library_plans(), plan_json); },
      "name rule"},
+    {"quantizers", "codes with a scale for each block: MX, NVFP4, FP8",
+     [] { return rows_of(quantizers(), quantizer_json); },
+     "name=name element=elements scale=scales block=block rule=rule", nullptr,
+     "Block: rows x columns that share a scale. Rule: how a block's greatest magnitude becomes the scale, and in "
+     "which order elements are divided by it; rules are the others that these scales have."},
     {"config_keys", "keys of configurations and of --set",
      [] { return rows_of(config_keys(), config_key_json); }, "", print_keys},
     {"sweep_keys", "keys of a sweep file: [[workload]] and [[variant]]",

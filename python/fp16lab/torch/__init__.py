@@ -19,6 +19,7 @@ from .emulation import EmulationError
 from .explaining import Explanation, explain_overflow
 from .grad_scaler import GradScaler
 from .op_statistics import op_stats
+from .recipes import Recipe, recipe, recipes
 from .recording import merge
 from .sensitivity import Sensitivity, sensitivity
 from .step_results import StepResults, step_results
@@ -33,6 +34,7 @@ __all__ = [
     "GradScaler",
     "LightningCallback",
     "NonFiniteError",
+    "Recipe",
     "Sensitivity",
     "StepResults",
     "TrainerCallback",
@@ -45,6 +47,8 @@ __all__ = [
     "merge",
     "op_stats",
     "perturb_ulps",
+    "recipe",
+    "recipes",
     "reveal",
     "sensitivity",
     "step_results",

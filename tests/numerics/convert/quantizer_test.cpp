@@ -139,6 +139,17 @@ TEST(Quantizer, LossesAreCountedByBlock) {
   Quantizer rceil = quantizer("mxfp8");
   rceil.rule = ScaleRule::rceil;
   EXPECT_EQ(quantized(rceil, {1, 64}, values).scales[0], 2);
+  // Ties: 464 is halfway to the even code of 448, 7 halfway from the odd one of 6.
+  Quantizer given = quantizer("fp8-tensor");
+  const auto saturated = [&](DType element, float value) {
+    given.element = element;
+    return quantized(given, {1, 1}, {value}, {.scale = 1.0F}).losses[0].saturated;
+  };
+  EXPECT_EQ(saturated(DType::e4m3, 464), 0u);
+  EXPECT_EQ(saturated(DType::e4m3, std::nextafter(464.0F, 500.0F)), 1u);
+  EXPECT_EQ(saturated(DType::e2m1, std::nextafter(7.0F, 6.0F)), 0u);
+  EXPECT_EQ(saturated(DType::e2m1, -7), 1u);
+  EXPECT_EQ(saturated(DType::e2m1, INFINITY), 0u);  // no finite one
   const Result zeros = quantized(quantizer("mxfp8"), {1, 32}, std::vector<float>(32));
   EXPECT_TRUE(std::isnan(zeros.losses[0].headroom));
   EXPECT_EQ(zeros.losses[0].made_zero, 0u);

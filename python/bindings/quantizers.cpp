@@ -1,0 +1,151 @@
+// Block quantizers (numerics/convert/quantizer.hpp).
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bindings.hpp"
+#include "numerics/convert/quantizer.hpp"
+#include "numerics/formats/dtype.hpp"
+
+namespace fp16lab::python {
+
+namespace nb = nanobind;
+
+namespace {
+
+template <class T>
+using Matrix = nb::ndarray<T, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>;
+/// Element, scale, block and rule of a quantizer that is a copy of a row.
+using Numbers = std::tuple<std::string_view, std::string_view, std::string_view, std::int64_t, std::int64_t,
+                           std::string_view>;
+
+Quantizer quantizer_of(const Numbers& numbers) {
+  const auto& [name, element, scale, rows, columns, rule] = numbers;
+  Quantizer quantizer{name, format_of(element), format_of(scale), {rows, columns}, ScaleRule::floor, ""};
+  const std::optional<ScaleRule> known = enumerator_called<ScaleRule>(rule);
+  if (!known)
+    throw std::invalid_argument("there is no rule '" + std::string(rule) +
+                                "'; known are: " + known_names<ScaleRule>());
+  quantizer.rule = *known;
+  return quantizer;
+}
+
+template <class T>
+std::span<T> span_of(const nb::ndarray<T, nb::shape<-1, -1>, nb::c_contig, nb::device::cpu>& matrix) {
+  return {matrix.data(), matrix.size()};
+}
+template <class Array>
+MatrixSize size_of_matrix(const Array& matrix) {
+  return {static_cast<std::int64_t>(matrix.shape(0)), static_cast<std::int64_t>(matrix.shape(1))};
+}
+
+std::tuple<std::int64_t, std::int64_t> scales_shape(const Numbers& numbers, std::int64_t rows,
+                                                    std::int64_t columns) {
+  const Quantizer quantizer = quantizer_of(numbers);
+  quantizer.check();
+  const MatrixSize size = quantizer.scales_of({rows, columns});
+  return {size.rows, size.columns};
+}
+
+float quantize_matrix(const Numbers& numbers, const Matrix<const float>& values,
+                      const Matrix<std::uint8_t>& codes, const Matrix<float>& scales,
+                      const Matrix<std::uint32_t>& made_zero, const Matrix<std::uint32_t>& saturated,
+                      const Matrix<float>& headroom, std::optional<float> tensor_amax, bool tensor_scale,
+                      std::optional<float> scale, std::optional<std::uint64_t> seed, int threads) {
+  const Quantizer quantizer = quantizer_of(numbers);
+  PhiloxStream stream;
+  QuantizeOptions options{
+      .tensor_amax = tensor_amax, .tensor_scale = tensor_scale, .scale = scale, .threads = threads};
+  if (seed) {
+    stream.seed = *seed;
+    options.random = &stream;
+  }
+  const nb::gil_scoped_release unlocked;
+  std::vector<BlockLoss> losses(scales.size());
+  const float of_tensor = quantize(quantizer, size_of_matrix(values), span_of(values), span_of(codes),
+                                   span_of(scales), options, losses);
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    made_zero.data()[i] = losses[i].made_zero;
+    saturated.data()[i] = losses[i].saturated;
+    headroom.data()[i] = losses[i].headroom;
+  }
+  return of_tensor;
+}
+
+void dequantize_matrix(const Numbers& numbers, const Matrix<const std::uint8_t>& codes,
+                       const Matrix<const float>& scales, float tensor_scale, const Matrix<float>& values,
+                       int threads) {
+  const Quantizer quantizer = quantizer_of(numbers);
+  const nb::gil_scoped_release unlocked;
+  dequantize(quantizer, size_of_matrix(codes), span_of(codes), span_of(scales), tensor_scale, span_of(values),
+             threads);
+}
+
+/// A row: (element, scale, rows and columns of a block, rule, possible rules, source).
+nb::dict rows() {
+  nb::dict all;
+  for (const Quantizer& quantizer : quantizers()) {
+    std::vector<std::string_view> rules;
+    for (const ScaleRule rule : rules_of(quantizer.scale)) rules.push_back(name_of(rule));
+    all[nb::str(quantizer.name.data(), quantizer.name.size())] =
+        nb::make_tuple(name_of(quantizer.element), name_of(quantizer.scale), quantizer.block.rows,
+                       quantizer.block.columns, name_of(quantizer.rule), rules, quantizer.source);
+  }
+  return all;
+}
+
+}  // namespace
+
+void bind_quantizers(nb::module_& module) {
+  module.def("quantizers", &rows,
+             nb::sig("def quantizers() -> dict[str, tuple[str, str, int, int, str, list[str], str]]"));
+  module.def("scales_shape", &scales_shape);
+  module.def("quantize", &quantize_matrix, nb::arg("quantizer"), nb::arg("values").noconvert(),
+             nb::arg("codes").noconvert(), nb::arg("scales").noconvert(), nb::arg("made_zero").noconvert(),
+             nb::arg("saturated").noconvert(), nb::arg("headroom").noconvert(), nb::arg("tensor_amax").none(),
+             nb::arg("tensor_scale"), nb::arg("scale").none(), nb::arg("seed").none(), nb::arg("threads"));
+  module.def("dequantize", &dequantize_matrix, nb::arg("quantizer"), nb::arg("codes").noconvert(),
+             nb::arg("scales").noconvert(), nb::arg("tensor_scale"), nb::arg("values").noconvert(),
+             nb::arg("threads"));
+  module.def(
+      "random_hadamard",
+      [](const Matrix<float>& values, int length, std::optional<std::uint32_t> signs) {
+        const nb::gil_scoped_release unlocked;
+        random_hadamard(span_of(values), length, signs.value_or(te_hadamard_signs));
+      },
+      nb::arg("values").noconvert(), nb::arg("length"), nb::arg("signs").none());
+
+  nb::class_<AmaxHistory>(
+      module, "AmaxHistory",
+      "Delayed scaling: the scale of the next tensor from the greatest magnitudes of those before.\n\n"
+      "element: the format it is for. length: so many tensors count. most_recent: only the last one does.\n"
+      "margin: the scale is 2**margin larger. While the history holds zeros alone, or an infinity, the "
+      "scale\n"
+      "stays; a NaN counts as 0. Errors: ValueError. Source: numerics/convert/quantizer.hpp (Transformer\n"
+      "Engine's DelayedScaling).\n\n"
+      ">>> import fp16lab\n"
+      ">>> history = fp16lab.AmaxHistory(\"e4m3\", length=16)\n"
+      ">>> history.see(896.0)\n"
+      ">>> history.scale\n"
+      "2.0\n")
+      .def(
+          "__init__",
+          [](AmaxHistory* self, std::string_view element, int length, bool most_recent, int margin) {
+            using Choice = AmaxHistory::Choice;
+            new (self) AmaxHistory(format_of(element), length,
+                                   most_recent ? Choice::most_recent : Choice::max, margin);
+          },
+          nb::arg("element") = "e4m3", nb::arg("length") = 1024, nb::arg("most_recent") = false,
+          nb::arg("margin") = 0)
+      .def_prop_ro("scale", &AmaxHistory::scale, "What quantizes the next tensor: scale= of quantize.")
+      .def("see", &AmaxHistory::see, nb::arg("amax"),
+           "After a tensor: its greatest magnitude enters the history.");
+}
+
+}  // namespace fp16lab::python

@@ -1,0 +1,247 @@
+"""Quantizers with scales for blocks: MX, NVFP4 and FP8, in the libraries' orders of operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from . import _core
+from ._core import AmaxHistory
+from .arrays import Codes, codes_of, thread_count
+
+__all__ = ["AmaxHistory", "Quantized", "Quantizer", "quantize", "quantizers", "random_hadamard"]
+
+
+@dataclass(frozen=True)
+class Quantizer:
+    """How an array becomes codes and scales: a row of quantizers(), or one with other numbers by dataclasses.replace.
+
+    element: "e4m3", "e5m2", "e3m2", "e2m3" or "e2m1". scale: "e8m0", "ue4m3" or "f32". block: rows and columns that
+    share a scale; 0 is all. rule: how the greatest magnitude of a block becomes its scale, one of `rules`.
+    """
+
+    name: str
+    element: str
+    scale: str
+    block: tuple[int, int]
+    rule: str
+    rules: tuple[str, ...]
+    source: str
+
+    def _numbers(self) -> tuple[str, str, str, int, int, str]:
+        return self.name, self.element, self.scale, *self.block, self.rule
+
+
+def quantizers() -> dict[str, Quantizer]:
+    """The quantizers by name. Source: numerics/convert/quantizer.hpp, which says what each rule computes.
+
+    >>> import fp16lab
+    >>> list(fp16lab.quantizers())[:3]
+    ['mxfp8', 'mxfp8-e5m2', 'mxfp6-e3m2']
+    >>> fp16lab.quantizers()["nvfp4"].rules
+    ('te', 'torchao')
+    """
+    return {
+        name: Quantizer(name, element, scale, (rows, columns), rule, tuple(rules), source)
+        for name, (element, scale, rows, columns, rule, rules, source) in _core.quantizers().items()
+    }
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """An array as codes, scales and what they lost.
+
+    codes: uint8, one code in a byte, of the array's shape. scales: float32 numbers that the scale's format holds, one
+    for each block: the array's shape with the blocks along `axis`, or (rows, columns) of blocks. tensor_scale: NVFP4's
+    second scale, else 1. made_zero, saturated: of each block, how many non-zero numbers became 0, and how many
+    rounded beyond the largest code, which they became. headroom: log2(largest code * scale / amax): how far each block's
+    greatest magnitude is below the top, negative where it saturates, NaN where there is none.
+    """
+
+    quantizer: Quantizer
+    axis: int
+    codes: Any
+    scales: Any
+    tensor_scale: float
+    made_zero: np.ndarray[Any, Any]
+    saturated: np.ndarray[Any, Any]
+    headroom: np.ndarray[Any, Any]
+
+    @property
+    def scale_codes(self) -> np.ndarray[Any, Any]:
+        """The scales as codes of their format (uint8); FP32 scales are none. ValueError."""
+        if self.quantizer.scale == "f32":
+            raise ValueError("FP32 scales have no codes of a byte; .scales has them")
+        scales = np.ascontiguousarray(np.asarray(self.scales))
+        words = np.empty(scales.shape, np.uint8)
+        _core.round(scales.view("u4"), "f32", self.quantizer.scale, "nearest_even", None, False, words, True, 1)
+        return words
+
+    @property
+    def packed(self) -> np.ndarray[Any, Any]:
+        """FP4 codes two in a byte, the first one in the lower half, as torch.float4_e2m1fn_x2. ValueError."""
+        if self.quantizer.element != "e2m1" or self.codes.shape[-1] % 2:
+            raise ValueError(f"{self.quantizer.element} codes in rows of {self.codes.shape[-1]} are not packed in pairs")
+        codes = np.asarray(self.codes)
+        packed: np.ndarray[Any, Any] = codes[..., ::2] | codes[..., 1::2] << 4
+        return packed
+
+    def dequantize(self, threads: int | None = None) -> Any:
+        """Code times (scale times tensor_scale), each rounded to FP32."""
+        moved = _moved(np.asarray(self.codes), self.axis)
+        matrix, scales = _as_matrix(moved), np.ascontiguousarray(np.asarray(self.scales))
+        shape = _core.scales_shape(self.quantizer._numbers(), *matrix.shape)
+        if self.axis != -1 and self.quantizer.block[0] == 1:
+            scales = np.ascontiguousarray(np.moveaxis(scales, self.axis, -1))
+        values = np.empty(matrix.shape, np.float32)
+        _core.dequantize(
+            self.quantizer._numbers(),
+            matrix,
+            scales.reshape(shape),
+            self.tensor_scale,
+            values,
+            thread_count(threads),
+        )
+        return _like(self.codes, _moved_back(values.reshape(moved.shape), self.axis))
+
+
+def quantize(
+    x: Any,
+    quantizer: str | Quantizer = "nvfp4",
+    *,
+    rule: str | None = None,
+    axis: int = -1,
+    tensor_amax: float | None = None,
+    tensor_scale: bool = True,
+    scale: float | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+) -> Quantized:
+    """Rounds x to codes with a scale for each block, to the bit as the named library does.
+
+    x: float16, bfloat16, float32 or another format of fp16lab.round but float64, numpy or torch; leading dimensions
+    are rows of one matrix. quantizer: a name of quantizers(), or a Quantizer. rule: another of its rules. axis: along
+    which blocks of one row lie, -1 or -2 (what a product sums over). tensor_amax: NVFP4's greatest magnitude of the
+    tensor, where it is that of a whole or of an earlier step. tensor_scale=False: NVFP4 with block scales alone.
+    scale: of FP32 scales: this one (AmaxHistory.scale is Transformer Engine's delayed scaling). seed: elements round
+    stochastically, element i by half word i of the Philox stream of that seed, in the order in which blocks lie.
+
+    Errors: ValueError or TypeError in one line: a length that is no multiple of the block, rules and options that the
+    quantizer has not. What is beyond the largest code becomes it. A block with NaN has a NaN scale. Source:
+    numerics/convert/quantizer.hpp.
+
+    >>> import numpy, fp16lab
+    >>> q = fp16lab.quantize(numpy.float32([[1, 3, -700] + [0.01] * 29]), "mxfp8")
+    >>> float(q.scales[0, 0]), int(q.made_zero[0, 0]), int(q.saturated[0, 0])
+    (2.0, 0, 0)
+    >>> q.dequantize()[0, :3]
+    array([   1.,    3., -704.], dtype=float32)
+    """
+    codes = codes_of(x, "x")
+    if codes.format == "f64":
+        raise TypeError("x is float64; quantizers take FP32 and narrower: x.astype(numpy.float32) is right")
+    how = _quantizer_of(quantizer, rule)
+    if axis not in (-1, -2) or codes.words.ndim < max(1, -axis):
+        raise ValueError(
+            f"axis is {axis!r} of an array of {codes.words.ndim} dimensions; -1, or -2 of at least two, is possible"
+        )
+    if seed is not None and not (hasattr(seed, "__index__") and 0 <= int(seed) < 1 << 64):
+        raise ValueError(f"seed is {seed!r}; a whole number from 0 to 2**64 - 1 is needed")
+    moved = _moved(_floats(codes), axis)
+    matrix = _as_matrix(moved)
+    shape = _core.scales_shape(how._numbers(), *matrix.shape)
+    words, scales = np.empty(matrix.shape, np.uint8), np.empty(shape, np.float32)
+    made_zero, saturated = np.empty(shape, np.uint32), np.empty(shape, np.uint32)
+    headroom = np.empty(shape, np.float32)
+    of_tensor = _core.quantize(
+        how._numbers(),
+        matrix,
+        words,
+        scales,
+        made_zero,
+        saturated,
+        headroom,
+        None if tensor_amax is None else float(tensor_amax),
+        bool(tensor_scale),
+        None if scale is None else float(scale),
+        None if seed is None else int(seed),
+        thread_count(threads),
+    )
+    like = x if codes.kind == "torch" else words
+
+    def of_blocks(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Blocks of rows keep the array's dimensions."""
+        return array if how.block[0] != 1 else _moved_back(array.reshape(*moved.shape[:-1], shape[1]), axis)
+
+    return Quantized(
+        how,
+        axis,
+        _like(like, _moved_back(words.reshape(moved.shape), axis)),
+        _like(like, of_blocks(scales)),
+        of_tensor,
+        of_blocks(made_zero),
+        of_blocks(saturated),
+        of_blocks(headroom),
+    )
+
+
+def random_hadamard(x: Any, length: int = 16, signs: int | None = None) -> Any:
+    """Every `length` neighbours v along the last dimension become (v * signs) H / sqrt(length), in FP32.
+
+    Bit i of signs is a minus for element i; the default is that of Transformer Engine's NVFP4 recipe. Two operands
+    that are transformed along the dimension which their product sums over keep it, but for rounding. Errors:
+    ValueError where length is no power of two of at most 32, or does not divide the dimension.
+
+    >>> import numpy, fp16lab
+    >>> fp16lab.random_hadamard(numpy.float32([4, 0, 0, 0]), 4, signs=0b0001)
+    array([-2., -2., -2., -2.], dtype=float32)
+    """
+    codes = codes_of(x, "x")
+    values = _floats(codes).copy()
+    if values.ndim == 0 or values.shape[-1] % length:
+        raise ValueError(f"x has shape {values.shape}; a last dimension that is a multiple of {length} is needed")
+    _core.random_hadamard(_as_matrix(values), length, signs)
+    return _like(x if codes.kind == "torch" else values, values)
+
+
+def _quantizer_of(quantizer: str | Quantizer, rule: str | None) -> Quantizer:
+    if isinstance(quantizer, str):
+        known = quantizers()
+        if quantizer not in known:
+            raise ValueError(f"there is no quantizer {quantizer!r}; {', '.join(known)} are")
+        quantizer = known[quantizer]
+    if not isinstance(quantizer, Quantizer):
+        raise TypeError(f"quantizer is {quantizer!r}; a name of quantizers() or a Quantizer is needed")
+    return quantizer if rule is None else replace(quantizer, rule=rule)
+
+
+def _floats(codes: Codes) -> np.ndarray[Any, Any]:
+    words = np.ascontiguousarray(codes.words).reshape(codes.words.shape)
+    if codes.format == "f32":
+        return words.view(np.float32)
+    wide = np.empty(words.shape, "u4")
+    _core.widen(words, codes.format, wide, 1)
+    return wide.view(np.float32)
+
+
+def _moved(array: np.ndarray[Any, Any], axis: int) -> np.ndarray[Any, Any]:
+    return np.ascontiguousarray(array if axis == -1 else np.moveaxis(array, axis, -1))
+
+
+def _moved_back(array: np.ndarray[Any, Any], axis: int) -> np.ndarray[Any, Any]:
+    return array if axis == -1 else np.ascontiguousarray(np.moveaxis(array, -1, axis))
+
+
+def _as_matrix(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return array.reshape(-1, array.shape[-1]) if array.size else array.reshape(0, array.shape[-1])
+
+
+def _like(x: Any, array: np.ndarray[Any, Any]) -> Any:
+    """The array, as a tensor where x is one."""
+    if isinstance(x, np.ndarray):
+        return array
+    import torch
+
+    return torch.from_numpy(array)

@@ -1,0 +1,342 @@
+"""lab.recipe: an unchanged PyTorch model whose linear layers multiply what a block-scaled recipe leaves of their operands."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
+
+from ..quantization import AmaxHistory, Quantized, Quantizer, quantize, quantizers, random_hadamard
+from .layers import LayerTracker
+from .scopes import Opened, Switch, uncompiled
+from .tables import aligned, save_csv
+
+#: The products of a linear layer y = x W^T, and their operands: of the result's gradient g, dx = g W and dW = g^T x.
+PRODUCTS = {"forward": ("x", "weight"), "dx": ("g", "weight"), "dw": ("g", "x")}
+_HEADER = ("layer", "product", "operand", "weight", "values", "zeroed", "saturated", "blocks", "saturating", "headroom")
+_LINEAR = torch.ops.aten.linear.default
+_FORMATS = frozenset((torch.float32, torch.bfloat16, torch.float16))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What each operand of a linear layer's three products becomes.
+
+    x, weight, g: quantizers of activations, weights and gradients of results, in all products that have them.
+    stochastic: gradients round stochastically. hadamard: neighbours of this number are transformed along the sum of
+    dw, before they are quantized; 0: not. delayed: the scale of a tensor is that of its AmaxHistory of this length;
+    0: of its own amax.
+
+    >>> from dataclasses import replace
+    >>> plain = replace(recipes()["nvfp4"], stochastic=False, hadamard=0)
+    >>> plain.weight.block, plain.delayed
+    ((16, 16), 0)
+    """
+
+    name: str
+    x: Quantizer
+    weight: Quantizer
+    g: Quantizer
+    source: str
+    stochastic: bool = False
+    hadamard: int = 0
+    delayed: int = 0
+
+
+def recipes() -> dict[str, Recipe]:
+    """The recipes by name; dataclasses.replace makes others of them.
+
+    >>> list(recipes())[:5]
+    ['mxfp8', 'mxfp6', 'mxfp4', 'nvfp4', 'deepseek-fp8']
+    >>> recipes()["nvfp4"].weight.block, recipes()["nvfp4"].hadamard
+    ((16, 16), 16)
+    """
+    of = quantizers()
+    rceil = replace(of["mxfp8"], rule="rceil")
+    six, four = of["mxfp6-e2m3"], of["mxfp4"]
+    row, tensor, gradient = of["fp8-row"], of["fp8-tensor"], of["fp8-tensor-e5m2"]
+    tiles, squares = of["fp8-1x128"], of["fp8-128x128"]
+    pow2_tiles, pow2_squares = replace(tiles, rule="te_pow2"), replace(squares, rule="te_pow2")
+    nvfp4 = of["nvfp4"]
+    all_of_them = (
+        Recipe("mxfp8", rceil, rceil, rceil, "Transformer Engine, MXFP8BlockScaling; arXiv 2506.08027"),
+        Recipe("mxfp6", six, six, six, "OCP MX 1.0, E2M3"),
+        Recipe("mxfp4", four, four, four, "OCP MX 1.0"),
+        Recipe("nvfp4", nvfp4, of["nvfp4-2d"], nvfp4, "Transformer Engine, NVFP4BlockScaling; arXiv 2509.25149", True, 16),
+        Recipe("deepseek-fp8", tiles, squares, tiles, "DeepSeek-V3, arXiv 2412.19437, 3.3"),
+        Recipe("te-delayed", tensor, tensor, gradient, "Transformer Engine, DelayedScaling, HYBRID", delayed=1024),
+        Recipe("te-current", tensor, tensor, gradient, "Transformer Engine, Float8CurrentScaling, HYBRID"),
+        Recipe("te-block", pow2_tiles, pow2_squares, pow2_tiles, "Transformer Engine, Float8BlockScaling"),
+        Recipe("torchao-row", row, row, row, "torchao float8, rowwise"),
+    )
+    return {each.name: each for each in all_of_them}
+
+
+#: Layer, product, operand, shape of the weight.
+_Place = tuple[str, str, str, str]
+
+
+@dataclass
+class _Losses:
+    """What one operand of one product lost, over all calls."""
+
+    values: int = 0
+    made_zero: int = 0
+    saturated: int = 0
+    blocks: int = 0
+    saturating: int = 0
+    headroom: float = 0.0
+    with_headroom: int = 0
+
+    def row(self) -> tuple[float, ...]:
+        headroom = self.headroom / self.with_headroom if self.with_headroom else float("nan")
+        return self.values, self.made_zero, self.saturated, self.blocks, self.saturating, headroom
+
+    def add(self, q: Quantized, values: int) -> None:
+        there = q.headroom[~np.isnan(q.headroom)]
+        self.values += values
+        self.made_zero += int(q.made_zero.sum(dtype=np.int64))
+        self.saturated += int(q.saturated.sum(dtype=np.int64))
+        self.blocks += q.headroom.size
+        self.saturating += int((q.saturated > 0).sum())
+        self.headroom += float(there.sum(dtype=np.float64))
+        self.with_headroom += there.size
+
+
+class recipe:
+    """Multiplies the operands of every linear layer in the scope as a recipe leaves them: in the forward pass and in both
+    products of the backward pass.
+
+        with lab.recipe("nvfp4", model, wide=["lm_head"]) as run:
+            loss = loss_of(model(x), y)
+            loss.backward()
+        print(run.table())
+
+    Nothing is rewritten: aten::linear is caught after autocast and before autograd, whoever calls it.
+    Each operand is quantized along the dimension that its product sums over, to the bit as fp16lab.quantize says, and
+    multiplied as the numbers that its codes and scales stand for, with FP32 sums that torch makes (what torchao calls
+    emulated); the result is rounded once to the layer's dtype, and autocast's casts come before. Dimensions that are no
+    multiple of a block are filled with zeros, which change no other block and add nothing to a product.
+
+    name: a name of recipes(), or a Recipe. model: its layers' names in tables, and what `wide` is about. wide: names of
+    layers, or patterns ("*.head"), that stay as they are. seed: of stochastic rounding: the bits of a call follow from
+    seed, layer, operand and how many calls there were before.
+
+    Layers that call aten::mm or addmm themselves (GPT-2's Conv1D) are not seen; attention, LSTM and convolutions stay
+    torch's, and so do layers in FP64. A scope belongs to the thread that opens it; compiled modules run uncompiled in
+    it. Gradients of gradients are refused.
+
+    ValueError: no such recipe; `wide` without a model, or a pattern that names none of its modules. RuntimeError:
+    entered in a thread that has one open, or left in another one.
+
+    >>> layer = torch.nn.Linear(64, 32)
+    >>> with recipe("mxfp8") as run:
+    ...     layer(torch.ones(8, 64)).sum().backward()
+    >>> [row["product"] for row in run.losses()]
+    ['forward', 'forward', 'dw', 'dw']
+    """
+
+    def __init__(
+        self, name: str | Recipe, model: nn.Module | None = None, wide: Sequence[str] = (), seed: int = 0
+    ) -> None:
+        known = recipes()
+        if isinstance(name, str) and name not in known:
+            raise ValueError(f"there is no recipe {name!r}; {', '.join(known)} are")
+        if not isinstance(name, (str, Recipe)):
+            raise TypeError(f"name is of {type(name).__name__}; a name of recipes() or a Recipe is needed")
+        if model is not None and not isinstance(model, nn.Module):
+            raise TypeError(f"model is of {type(model).__name__}; a module, or None, is needed")
+        self.recipe = known[name] if isinstance(name, str) else name
+        self.seed = seed
+        self._layers = LayerTracker(model)
+        self._wide = _chosen(wide, model)
+        self._losses: dict[_Place, _Losses] = {}
+        self._histories: dict[_Place, AmaxHistory] = {}
+        self._calls: Counter[_Place] = Counter()
+        self._opened = Opened("lab.recipe")
+
+    def __enter__(self) -> recipe:
+        self._opened.require_closed()
+        if _of_thread.run is not None:
+            raise RuntimeError(
+                f'lab.recipe("{_of_thread.run.recipe.name}") is open in this thread: scopes do not nest, leave it first'
+            )
+        with ExitStack() as scope:
+            scope.enter_context(uncompiled)
+            scope.enter_context(_linear_caught)
+            self._layers.begin()
+            scope.callback(self._layers.end)
+            scope.callback(setattr, _of_thread, "run", None)
+            self._opened.hold(scope)
+            _of_thread.run = self
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._opened.close(*error)
+
+    def losses(self) -> list[dict[str, Any]]:
+        """A row for each layer, product and operand, over all calls: the weight's shape; values; how many non-zero ones
+        became zero ("zeroed"), and how many rounded beyond the largest code, which they became ("saturated"); blocks,
+        those with such a number ("saturating"), and the mean over blocks of log2(largest code * scale / amax)
+        ("headroom")."""
+        return [dict(zip(_HEADER, (*place, *each.row()))) for place, each in self._losses.items()]
+
+    def table(self) -> str:
+        """The same as text: shares in percent of values and of blocks, headroom in binades."""
+        columns = ("zeroed %", "saturated %", _HEADER[7], "saturating %", "headroom")
+        lines = [[*_HEADER[:5], *columns]]
+        for row in self.losses():
+            values, blocks = max(row["values"], 1), max(row["blocks"], 1)
+            lines.append(
+                [
+                    *(str(row[column]) for column in _HEADER[:5]),
+                    f"{100 * row['zeroed'] / values:.3g}",
+                    f"{100 * row['saturated'] / values:.3g}",
+                    str(row["blocks"]),
+                    f"{100 * row['saturating'] / blocks:.3g}",
+                    f"{row['headroom']:.2f}",
+                ]
+            )
+        return aligned(lines)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes losses() as CSV, as a whole or not at all; returns the path."""
+        return save_csv(path, _HEADER, ([row[column] for column in _HEADER] for row in self.losses()))
+
+    # ---- what a caught layer asks
+
+    def layer(self, weight: torch.Tensor) -> tuple[str, str] | None:
+        """The layer at work and its weight's shape; None: it stays as it is."""
+        name = self._layers.site()[0]
+        if name in self._wide or weight.dtype not in _FORMATS:
+            return None
+        return name, "x".join(map(str, weight.shape))
+
+    def multiply(self, layer: tuple[str, str], product: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """a (m, k) b (n, k)^T with FP32 sums, from what the recipe leaves of the operands of `product`."""
+        name, shape = layer
+        operands = [a.detach().float(), b.detach().float()]
+        if product == "dw" and self.recipe.hadamard:
+            length = self.recipe.hadamard
+            operands = [random_hadamard(_filled(each, 1, length), length) for each in operands]
+        left, right = (
+            self._numbers((name, product, operand, shape), x) for operand, x in zip(PRODUCTS[product], operands)
+        )
+        return left @ right.T
+
+    def _numbers(self, place: _Place, x: torch.Tensor) -> torch.Tensor:
+        """What x stands for after it was quantized along its rows."""
+        operand = place[2]
+        how: Quantizer = getattr(self.recipe, operand)
+        of_call: dict[str, Any] = {"threads": torch.get_num_threads()}
+        if operand == "g" and self.recipe.stochastic:
+            of_call["seed"] = self._random(place)
+        history = None
+        if self.recipe.delayed:
+            if place not in self._histories:
+                self._histories[place] = AmaxHistory(how.element, self.recipe.delayed)
+            history = self._histories[place]
+            of_call["scale"] = history.scale
+        q = quantize(_filled(x, *how.block), how, **of_call)
+        if history is not None:
+            history.see(float(x.abs().max()) if x.numel() else 0.0)
+        self._losses.setdefault(place, _Losses()).add(q, x.numel())
+        numbers: torch.Tensor = q.dequantize(torch.get_num_threads())
+        return numbers[: x.shape[0], : x.shape[1]]
+
+    def _random(self, place: _Place) -> int:
+        """A seed of this call's own."""
+        self._calls[place] += 1
+        words = f"{self.seed}/{'/'.join(place)}/{self._calls[place]}".encode()
+        return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little")
+
+
+class _OfThread(threading.local):
+    run: recipe | None = None  # the open scope
+
+
+_of_thread = _OfThread()
+
+
+class _Linear(torch.autograd.Function):
+    """y = x W^T + b and its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, run: recipe, layer: tuple[str, str], x: Any, weight: Any, bias: Any) -> Any:
+        ctx.run, ctx.layer = run, layer
+        ctx.save_for_backward(x, weight)
+        rows = x.reshape(-1, x.shape[-1])
+        y = run.multiply(layer, "forward", rows, weight)
+        if bias is not None:
+            y += bias
+        return y.to(x.dtype).reshape(*x.shape[:-1], weight.shape[0])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Any) -> Any:
+        x, weight = ctx.saved_tensors
+        rows, g = x.reshape(-1, x.shape[-1]), gradient.reshape(-1, weight.shape[0])
+        dx = dw = db = None
+        if ctx.needs_input_grad[2]:
+            dx = ctx.run.multiply(ctx.layer, "dx", g, weight.T).to(x.dtype).reshape(x.shape)
+        if ctx.needs_input_grad[3]:
+            dw = ctx.run.multiply(ctx.layer, "dw", g.T, rows.T).to(weight.dtype)
+        if ctx.needs_input_grad[4]:
+            db = g.float().sum(0).to(g.dtype)
+        return None, None, dx, dw, db
+
+
+def _catch_linear() -> Callable[[], object]:
+    """In threads without a scope it is torch's own."""
+
+    def caught(x: Any, weight: Any, bias: Any = None) -> Any:
+        run = _of_thread.run
+        layer = run.layer(weight) if run is not None else None
+        if run is None or layer is None or weight.ndim != 2 or x.dtype != weight.dtype or x.shape[-1:] != weight.shape[1:]:
+            return _LINEAR._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, x, weight, bias)
+        return _Linear.apply(run, layer, x, weight, bias)
+
+    library = torch.library.Library("aten", "IMPL")
+    for key in ("AutogradCPU", "CPU"):  # the second one in inference mode
+        library.impl(_LINEAR, caught, key)
+    return library._destroy
+
+
+_linear_caught = Switch(_catch_linear)
+
+
+def _filled(x: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """With zeros up to multiples of a block; 0: as it is."""
+    down = -x.shape[0] % rows if rows else 0
+    across = -x.shape[1] % columns if columns else 0
+    return pad(x, (0, across, 0, down)) if down or across else x
+
+
+def _chosen(wide: Sequence[str], model: nn.Module | None) -> frozenset[str]:
+    """The modules that the patterns name."""
+    if isinstance(wide, str):
+        raise TypeError(f"wide is {wide!r}; a list is needed: [{wide!r}]")
+    if wide and model is None:
+        raise ValueError("wide names layers of a model, and none is given: lab.recipe(name, model, wide) is right")
+    names = [name for name, _ in model.named_modules()] if model is not None else []
+    chosen: set[str] = set()
+    for pattern in wide:
+        matching = {name for name in names if fnmatchcase(name, pattern)}
+        if not matching:
+            linear = [n for n, module in model.named_modules() if isinstance(module, nn.Linear)] if model else []
+            raise ValueError(f"wide: {pattern!r} names no module of the model; its linear layers are {', '.join(linear)}")
+        chosen |= matching
+    return frozenset(chosen)
