@@ -116,7 +116,8 @@ function drawPlot(panel, width, height) {
   const nameless = panel.labels === 'none' ? [] : series.filter(s => s.label && (!direct || !curves.includes(s))), unkeyed = panel.keyed === false ? nameless.filter(s => panel.styles?.[s.label]) : [];
   const keys = nameless.filter(s => !unkeyed.includes(s));
   const xWords = x.title ? wrapped(x.title, width - 4) : [], yWords = y.title && !y.names ? wrapped(y.title, width - 4) : [];
-  const top = (panel.title ? 18 : 0) + (yWords.length > 0 ? 10 + 14 * yWords.length : [...panel.zones ?? [], ...panel.lines ?? []].some(z => z.name) ? 22 : 10), left = y.names === undefined || y.hidden ? 0 : Math.min(.5 * width, 12 + Math.max(...y.names.map(n => textWidth(n))));
+  const belowWords = [...panel.zones ?? [], ...panel.lines ?? []].some(z => z.name) ? yWords.length > 0 ? 14 : 12 : 0;  // names over the panel
+  const top = (panel.title ? 18 : 0) + 10 + 14 * yWords.length + belowWords, left = y.names === undefined || y.hidden ? 0 : Math.min(.5 * width, 12 + Math.max(...y.names.map(n => textWidth(n))));
   const placed = keyPlaces(keys, width - 8), rows = keys.length === 0 ? 0 : 1 + placed.at(-1).row, bottom = 24 + (xWords.length > 0 ? 2 + 14 * xWords.length : 0) + 18 * rows, floor = height - bottom;
   const scaled = axis => axis.log ? v => Math.log(v) - Math.log(axis.low) : v => v - axis.low;
   const across = (axis, from, to) => (scale => v => from + scale(v) / scale(axis.high) * (to - from))(scaled(axis));
@@ -134,7 +135,7 @@ function drawPlot(panel, width, height) {
     chart.append(svg('rect', {x: place(from), y: top, width: place(to) - place(from), height: floor - top, fill: zone.color, 'fill-opacity': zone.opacity ?? .1}));
     if (zone.name && textWidth(zone.name) < place(to) - place(from) + 16) chart.append(words((place(from) + place(to)) / 2, top - 6, zone.name, {'text-anchor': 'middle', class: 'soft'}));
   }
-  yWords.forEach((line, i) => chart.append(words(0, top - 11 - 14 * (yWords.length - 1 - i), line, {class: 'soft'})));
+  yWords.forEach((line, i) => chart.append(words(0, top - 11 - belowWords - 14 * (yWords.length - 1 - i), line, {class: 'soft'})));
   for (const v of yTicks) {
     chart.append(svg('line', {x1: start, x2: width - right, y1: lift(v), y2: lift(v), class: 'grid'}));
     if (!y.hidden) chart.append(words(start - 6, lift(v) + 4, y.names ? shortened(yText(v), start - 10) : yText(v), {'text-anchor': 'end', class: y.names ? '' : 'soft'}));
