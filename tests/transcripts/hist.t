@@ -290,3 +290,33 @@ Mistakes are one line.
   fp16lab: error: empty.npz: nothing to count: it holds no array
   fp16lab: error: cut.npy: byte 192: the data end here, after 64 of the 72 bytes of <f8 (9,)
   fp16lab: error: broken.npy: byte 1: the data end in the magic string of a .npy header
+
+What formats with a scale for each block keep of a dump. In MXFP4 the first row has scale 1: 1/4 is a tie to zero, and
+7.5 becomes 6, the largest code. Rows are filled with zeros, and the order of the file does not matter.
+
+  $ arrays blocks.npz 'w=<f4 2,4 6 0.25 0.26 7.5 1 1 1 1' 'f=<f4 2,4F 6 1 0.25 1 0.26 1 7.5 1' 'b=<f4 2 1 nan'
+  $ fp16lab hist blocks.npz --blocks mxfp4,nvfp4:torchao --exclude b
+  mxfp4: E2M1 codes, a scale in E8M0 for each block of 1 x 32, rule floor
+  tensor      values   made 0 %  saturated %  of its blocks %  headroom  error %
+  w                8       12.5         12.5               50      0.13     15.7
+  f                8       12.5         12.5               50      0.13     15.7
+  
+  nvfp4: E2M1 codes, a scale in UE4M3 for each block of 1 x 16, rule torchao
+  tensor      values   made 0 %  saturated %  of its blocks %  headroom  error %
+  w                8         25            0                0      0.00     10.8
+  f                8         25            0                0      0.00     10.8
+  $ fp16lab hist blocks.npz --blocks mxfp8:rceil --include b
+  mxfp8: E4M3 codes, a scale in E8M0 for each block of 1 x 32, rule rceil
+  tensor      values   made 0 %  saturated %  of its blocks %  headroom  error %
+  b                2          0            0                0         -        -
+  2 values of blocks with Inf or NaN are left out of the errors
+  $ fp16lab hist blocks.npz --blocks mxfp4 --include w --json | $python -c '
+  > import json, sys
+  > print(json.load(sys.stdin)[0]["tensors"][0])'
+  {'tensor': 'w', 'values': 8, 'made_zero': 1, 'saturated': 1, 'blocks': 2, 'saturating_blocks': 1, 'not_finite': 0, 'mean_headroom': 0.1315172016620636, 'relative_error': 0.15681573909539406}
+  $ refused hist blocks.npz --blocks mxfp4:te
+  fp16lab: error: --blocks mxfp4:te: quantizer 'mxfp4' has scales of e8m0, which rule 'te' does not make; floor, ceil, even, rceil are possible
+  $ refused hist blocks.npz --blocks mxfp44
+  fp16lab: error: --blocks mxfp44: unknown quantizer 'mxfp44': known are mxfp8, mxfp8-e5m2, mxfp6-e3m2, mxfp6-e2m3, mxfp4, nvfp4, nvfp4-2d, fp8-1x128, fp8-128x128, fp8-row, fp8-tensor, fp8-tensor-e5m2; did you mean 'mxfp4'?
+  $ refused hist blocks.npz --blocks mxfp4 --format bf16
+  fp16lab: error: --blocks has tables of its own: it goes without --format, --scale, --exact-mass and -o

@@ -27,6 +27,7 @@
 #include "analysis/tensor_state.hpp"
 #include "experiments/app/commands.hpp"
 #include "experiments/app/commands/array_dumps.hpp"
+#include "experiments/app/commands/hist_blocks.hpp"
 #include "experiments/app/commands/hist_show.hpp"
 #include "experiments/app/commands/name_selection.hpp"
 #include "experiments/app/exit_code.hpp"
@@ -332,7 +333,12 @@ void show_dumps(const HistCommand& command, std::span<const std::filesystem::pat
             ExitCode::usage,
             fmt::format("--as {},{}: both have {}; give one of them, and --include the arrays of that type",
                         name_of(asked.as[i]), name_of(asked.as[j]), counted(size_of(asked.as[i]), "byte")));
+  const std::vector<Quantizer> blocks = parse_quantizers("--blocks", command.blocks);
   const CountedDumps dumps = count_dumps(files, asked, selection, command.common.threads);
+  if (!blocks.empty()) {
+    if (!command.common.quiet) print_notes(dumps);
+    return show_blocks(dumps, blocks, command.all, command.json, command.common.threads);
+  }
   const DumpSteps steps = steps_of(dumps);
   Tensors tensors;
   for (std::size_t i = 0; i < dumps.arrays.size(); ++i) {
@@ -385,6 +391,13 @@ ExitCode run_hist(const HistCommand& command) {
   if (command.separate && files.empty())
     throw CommandError(ExitCode::usage,
                        "--separate is for dumps: run folders are always reported one by one");
+  if (!command.blocks.empty() && files.empty())
+    throw CommandError(ExitCode::usage,
+                       "--blocks is for dumps: run folders hold counts, which do not say who shares a scale");
+  if (!command.blocks.empty() && (!command.formats.empty() || !command.scale.empty() || command.exact_mass ||
+                                  command.draws()))
+    throw CommandError(ExitCode::usage,
+                       "--blocks has tables of its own: it goes without --format, --scale, --exact-mass and -o");
   if (command.exact_mass && files.empty())
     throw CommandError(ExitCode::usage, "--exact-mass is for dumps: run folders hold counts, not values");
   for (const std::filesystem::path& run : runs) {
@@ -424,6 +437,7 @@ Command hist_command() {
           "  fp16lab hist results/classifier --tensors updates     how many weights do not move?\n"
           "  fp16lab hist gradients.npz --format f16,bf16,e5m2     would another format do?\n"
           "  fp16lab hist step.safetensors --include fc1 --exclude '*.bias'\n"
+          "  fp16lab hist gradients.npz --blocks nvfp4,mxfp8       or one with a scale for each block?\n"
           "  fp16lab hist words.npy --as bf16                      uint16, because numpy has no BF16\n"
           "  fp16lab hist gradients.npz 'dumps/step-*.safetensors' --scale 2^10 -o results/hist",
       .uses = {.out = "Folder for the histogram as a figure", .threads = true},
@@ -471,6 +485,12 @@ Command hist_command() {
             .one_of({"gradients", "activations", "weights", "updates", "optimizer_state"})
             .type("KIND");
         options.add("--step", command->step, "Recorded step (default: the last one)").type("N").at_least(0);
+        options
+            .add("--blocks", command->blocks,
+                 "(dumps only) What formats with a scale for each block keep instead: nvfp4,mxfp8, or with "
+                 "a rule\nmxfp8:rceil (fp16lab list quantizers)")
+            .type("NAME,...")
+            .repeatable();
         options.flag(
             "--exact-mass", command->exact_mass,
             "(dumps only) Also L1, L2, and exactly how much is lost and overflows (--json: every zone)");

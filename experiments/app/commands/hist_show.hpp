@@ -29,6 +29,7 @@ struct HistCommand {
   std::optional<std::uint64_t> step;        ///< default: the last recorded one
   Observed observed = Observed::gradients;  ///< of run folders
   std::vector<std::string> as;              ///< what bytes and words in dumps are
+  std::vector<std::string> blocks;          ///< of dumps: quantizers to judge by instead
   bool exact_mass = false;                  ///< of dumps: also exact sums
   bool all = false;                         ///< every tensor, in several tables
   bool separate = false;                    ///< every dump by itself
