@@ -14,6 +14,7 @@
 #include "experiments/bench/yardsticks.hpp"
 #include "numerics/arithmetic/array_arithmetic.hpp"
 #include "numerics/convert/convert.hpp"
+#include "numerics/convert/quantizer.hpp"
 #include "numerics/formats/bits.hpp"
 #include "numerics/histogram/exponent_count_thrust.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
@@ -121,6 +122,21 @@ void narrow_half(Arrays& x, int threads) {
 
 constexpr PhiloxStream stream{1, 2, 3, 4};
 
+/// As a matrix of 2^10 columns; FP8 and FP4 codes alike go to `e4m3`.
+template <const char* name>
+void quantize_all(Arrays& x, int threads) {
+  const Quantizer& how = quantizer(name);
+  const MatrixSize size{static_cast<std::int64_t>(x.wide.size() >> 10), 1 << 10};
+  const MatrixSize blocks = how.scales_of(size);
+  QuantizeOptions options;
+  options.threads = threads;
+  benchmark::DoNotOptimize(
+      quantize(how, size, x.wide, {reinterpret_cast<std::uint8_t*>(x.e4m3.data()), x.e4m3.size()},
+               std::span(x.wide_out).first(static_cast<std::size_t>(blocks.rows * blocks.columns)), options));
+}
+constexpr char mxfp8_name[] = "mxfp8", nvfp4_name[] = "nvfp4", fp8_tensor_name[] = "fp8-tensor";
+void narrow_to_e4m3(Arrays& x, int threads) { narrow<Fp8E4M3>(x.wide, x.e4m3, {}, threads); }
+
 const Case cases[] = {
     {"narrow_f16", "F16C", narrow_half<Rounding::nearest_even>, f16c_narrow_all},
     {"narrow_f16", "memcpy", narrow_half<Rounding::nearest_even>, copy_all},
@@ -149,6 +165,9 @@ const Case cases[] = {
      [](Arrays& x, int t) { narrow<Fp8E5M2>(x.wide, x.e5m2, Rounding::toward_zero, t); }, f16c_narrow_all},
     {"narrow_e5m2/stochastic_philox", "F16C",
      [](Arrays& x, int t) { narrow_stochastic<Fp8E5M2>(x.wide, x.e5m2, stream, 0, {}, t); }, f16c_narrow_all},
+    {"quantize/mxfp8", "narrow_e4m3", quantize_all<mxfp8_name>, narrow_to_e4m3},
+    {"quantize/nvfp4", "narrow_e4m3", quantize_all<nvfp4_name>, narrow_to_e4m3},
+    {"quantize/fp8-tensor", "narrow_e4m3", quantize_all<fp8_tensor_name>, narrow_to_e4m3},
     {"narrow_f16_from_f64", "F16C", [](Arrays& x, int t) { narrow<Binary16>(x.doubles, x.f16_out, {}, t); },
      f16c_narrow_all},
     {"widen_f16", "F16C", [](Arrays& x, int t) { widen(x.f16[0], x.wide_out, t); }, f16c_widen_all},

@@ -64,15 +64,16 @@ float power_of_field(int field) {
 
 /// The scale of a block, and what makes elements multiples of it.
 struct Scale {
-  float value;
-  float factor;
+  float value = 0;
+  float factor = 0;
   bool divides = false;
 
-  void apply(const float* from, float* to, std::int64_t count) const {
+  float operator()(float x) const { return divides ? x / factor : x * factor; }
+  void apply(const float* from, float* to, std::size_t count) const {
     if (divides)
-      for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] / factor;
+      for (std::size_t i = 0; i < count; ++i) to[i] = from[i] / factor;
     else
-      for (std::int64_t i = 0; i < count; ++i) to[i] = from[i] * factor;
+      for (std::size_t i = 0; i < count; ++i) to[i] = from[i] * factor;
   }
 };
 
@@ -268,19 +269,19 @@ class Blocks {
   BlockShape shape_;
 };
 
-/// What the elements of a block lost; `scaled` are their multiples of the scale.
+/// What the elements of a block lost at its scale.
 template <class F>
-BlockLoss loss_of(const float* values, const float* scaled, const std::uint8_t* codes, std::int64_t stride,
-                  BlockShape shape, const Rule& rule) {
+BlockLoss loss_of(const float* values, const std::uint8_t* codes, std::int64_t stride, BlockShape shape,
+                  const Scale& scale, const Rule& rule) {
   BlockLoss loss;
-  for (std::int64_t r = 0; r < shape.rows; ++r)
-    for (std::int64_t at = r * stride; at < r * stride + shape.columns; ++at) {
-      if (values[at] != 0 && (codes[at] & F::magnitude_mask) == 0) ++loss.made_zero;
-      if (std::isfinite(values[at]) && std::fabs(scaled[at]) >= rule.first_beyond()) ++loss.saturated;
-    }
   float greatest = 0;
   for (std::int64_t r = 0; r < shape.rows; ++r)
-    greatest = greater(greatest, amax_of(scaled + r * stride, index(shape.columns)));
+    for (std::int64_t at = r * stride; at < r * stride + shape.columns; ++at) {
+      const float multiple = std::fabs(scale(values[at]));
+      if (values[at] != 0 && (codes[at] & F::magnitude_mask) == 0) ++loss.made_zero;
+      if (std::isfinite(values[at]) && multiple >= rule.first_beyond()) ++loss.saturated;
+      greatest = greater(greatest, multiple);
+    }
   loss.headroom = greatest > 0 && std::isfinite(greatest) ? std::log2(rule.top() / greatest) : NAN;
   return loss;
 }
@@ -371,36 +372,49 @@ float quantize(const Quantizer& quantizer, MatrixSize size, std::span<const floa
                             : options.tensor_amax ? *options.tensor_amax
                                                   : amax_of(values.data(), values.size());
   const Rule rule(quantizer, tensor_amax, two_levels);
-  const auto scale_of = [&](const float* block) {
-    if (options.scale) return Scale{*options.scale, 1 / *options.scale};
-    float amax = 0;
-    for (std::int64_t r = 0; r < blocks.shape().rows; ++r)
-      amax = greater(amax, amax_of(block + r * size.columns, index(blocks.shape().columns)));
-    return rule(amax);
-  };
+  // Scales first; then elements, a line of a buffer at a time, whatever rows blocks have.
+  std::vector<Scale> factors(scales.size());
+  blocks.share_rows(options.threads, [&](std::int64_t first_row, std::int64_t last_row) {
+    blocks.each(first_row, last_row, [&](std::int64_t block, std::int64_t at) {
+      float amax = 0;
+      for (std::int64_t r = 0; r < blocks.shape().rows && !options.scale; ++r)
+        amax = greater(amax, amax_of(values.data() + at + r * size.columns, index(blocks.shape().columns)));
+      factors[index(block)] = options.scale ? Scale{*options.scale, 1 / *options.scale} : rule(amax);
+      scales[index(block)] = factors[index(block)].value;
+    });
+  });
   visit_dtype<is_element>(quantizer.element, [&](auto dtype) {
     using F = typename decltype(dtype)::Format;
-    blocks.share_rows(options.threads, [&](std::int64_t first_row, std::int64_t last_row) {
-      const std::int64_t first = first_row * size.columns;
-      std::vector<float> scaled(index(last_row * size.columns - first));
-      blocks.each(first_row, last_row, [&](std::int64_t block, std::int64_t at) {
-        const Scale scale = scale_of(values.data() + at);
-        scales[index(block)] = scale.value;
-        for (std::int64_t r = 0; r < blocks.shape().rows; ++r)
-          scale.apply(values.data() + at + r * size.columns, scaled.data() + at - first + r * size.columns,
-                      blocks.shape().columns);
-      });
-      ArithmeticOptions rounding;
-      rounding.saturate = true;
-      const std::span to(reinterpret_cast<SmallFloat<F>*>(codes.data()) + first, scaled.size());
+    ArithmeticOptions rounding;
+    rounding.saturate = true;
+    const auto round = [&](std::span<const float> multiples, std::size_t first) {
+      const std::span to(reinterpret_cast<SmallFloat<F>*>(codes.data()) + first, multiples.size());
       if (options.random != nullptr)
-        narrow_stochastic<F>(scaled, to, *options.random, static_cast<std::uint64_t>(first), rounding);
+        narrow_stochastic<F>(multiples, to, *options.random, first, rounding);
       else
-        narrow<F>(std::span<const float>(scaled), to, rounding);
-      if (losses.empty()) return;
+        narrow<F>(multiples, to, rounding);
+    };
+    for_each_chunk(values.size(), options.threads, [&](std::size_t begin, std::size_t count) {
+      std::array<float, 4096> multiples;
+      std::size_t held = 0;
+      for (std::size_t at = begin; at < begin + count;) {
+        const auto column = static_cast<std::int64_t>(at) % size.columns;
+        const std::int64_t in_block = blocks.shape().columns - column % blocks.shape().columns;
+        const std::size_t some = std::min({index(in_block), begin + count - at, multiples.size() - held});
+        factors[index(blocks.block_of(static_cast<std::int64_t>(at) / size.columns, column))].apply(
+            values.data() + at, multiples.data() + held, some);
+        held += some;
+        at += some;
+        if (held < multiples.size() && at < begin + count) continue;
+        round(std::span(multiples).first(held), at - held);
+        held = 0;
+      }
+    });
+    if (losses.empty()) return;
+    blocks.share_rows(options.threads, [&](std::int64_t first_row, std::int64_t last_row) {
       blocks.each(first_row, last_row, [&](std::int64_t block, std::int64_t at) {
-        losses[index(block)] = loss_of<F>(values.data() + at, scaled.data() + at - first, codes.data() + at,
-                                          size.columns, blocks.shape(), rule);
+        losses[index(block)] = loss_of<F>(values.data() + at, codes.data() + at, size.columns, blocks.shape(),
+                                          factors[index(block)], rule);
       });
     });
   });
