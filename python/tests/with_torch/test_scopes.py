@@ -142,6 +142,7 @@ MAKERS = pytest.mark.parametrize(
         (emulate, "lab.emulate"),
         (autocast, "lab.autocast"),
         (lambda: lab.op_stats(), "lab.op_stats"),
+        (lambda: lab.recipe("mxfp8"), "lab.recipe"),
         (lambda: lab.watch(nn.Linear(2, 2)), "lab.watch"),
     ],
 )
