@@ -14,6 +14,7 @@
 #include "analysis/percent_text.hpp"
 #include "analysis/tensor_findings.hpp"
 #include "numerics/files/disk/folder.hpp"
+#include "numerics/text/own_command.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 
@@ -65,6 +66,7 @@ struct StepTally {
   double skipped_least = std::numeric_limits<double>::infinity(), skipped_most = 0;  ///< scales
   // Up to the first step whose loss or gradients were not finite, and with its loss:
   std::uint64_t trouble = 0, updates = 0;  ///< that step (0: none), and the steps taken before it
+  double trouble_scale = 1;                ///< its loss scale
   std::optional<double> first_loss;
   double greatest_loss = 0;  ///< finite magnitude
   double rate = 0;           ///< learning rate of the last update before it, or, without one, the run's last
@@ -115,6 +117,7 @@ struct StepTally {
     if (finite) greatest_loss = std::max(greatest_loss, std::fabs(row.loss));
     if (!finite || row.found_inf || row.skipped || !std::isfinite(row.grad_norm)) {
       trouble = row.step;
+      trouble_scale = row.loss_scale;
     } else {
       ++updates;
       rate = row.lr;
@@ -208,7 +211,7 @@ std::string trained_again(const RunFolder& run, const std::vector<std::string>& 
                           std::string_view suffix) {
   const std::vector<std::string>& given = run.manifest.argv;
   if (given.size() < 2 || given[1] != "train" || is_watched(run.manifest)) return {};
-  std::vector<std::string> words{"fp16lab", "train"};
+  std::vector<std::string> words{"train"};
   for (std::size_t i = 2; i < given.size(); ++i) {
     if (given[i] == "-o" || given[i] == "--out") {
       ++i;
@@ -228,14 +231,15 @@ std::string trained_again(const RunFolder& run, const std::vector<std::string>& 
   words.insert(words.end(), options.begin(), options.end());
   const std::string name = fmt::format("{}-{}", run.path.filename().string(), suffix);
   words.insert(words.end(), {"-o", (run.path.parent_path() / name).string()});
-  return shell_line(words);
+  return own_command(std::move(words));
 }
 
-std::string looked_at_by(const RunFolder& run) {
-  if (is_watched(run.manifest)) return std::string(explained_in_pytorch);
+std::string looked_at_by(const RunFolder& run, const StepTally& tally) {
+  if (is_watched(run.manifest)) return explained_in_pytorch(tally.trouble_scale);
   const std::string again = trained_again(run, {"--explain-overflow"}, "explained");
   return again.empty()
-             ? "fp16lab train --explain-overflow names the first operation that gave an Inf or NaN"
+             ? own_command({"train", "--explain-overflow"}) +
+                   " names the first operation that gave an Inf or NaN"
              : again +
                    " (names the first operation that gave an Inf or NaN, and the scale at which none does)";
 }
@@ -555,14 +559,22 @@ std::string next_of(const RunFolder& run, const StepTally& tally, const Account&
     // Advice about the scale at which a step is finite comes before advice about recorded steps.
     const bool scale_unknown =
         worst->trouble == Trouble::overflow && first_of(culprits, CulpritPass::backward) == nullptr;
-    if (!explained || scale_unknown) return looked_at_by(run);
+    if (!explained || scale_unknown) return looked_at_by(run, tally);
   }
   if (worst != nullptr && account.counted && worst->trouble != Trouble::non_finite)
-    return shell_line({"fp16lab", "hist", folder}) + " (which scale fits)";
-  return shell_line({"fp16lab", "report", folder}) + " (figures and a page)";
+    return own_command({"hist", folder}) + " (which scale fits)";
+  return own_command({"report", folder}) + " (figures and a page)";
 }
 
 }  // namespace
+
+std::string explained_in_pytorch(double scale) {
+  const int exponent = scale > 0 && std::isfinite(scale) ? std::ilogb(scale) : 0;
+  const bool is_power = exponent != 0 && scale == std::scalbn(1.0, exponent);
+  return fmt::format(
+      "lab.explain_overflow(model, closure, scale={}) names the first operation that gave an Inf or NaN",
+      is_power ? fmt::format("2.0**{}", exponent) : fmt::format("{:#}", scale > 0 ? scale : 1.0));
+}
 
 bool tells_loss(const RunFolder& run) {
   return !is_watched(run.manifest) ||

@@ -54,7 +54,7 @@ struct Account {
   std::optional<std::pair<double, double>> searching{};
   /// From where to where the loss of a step went, if it more than doubled.
   std::optional<std::pair<double, double>> rose{};
-  std::string next{};  ///< a command, and its purpose: "fp16lab hist results/mine (where ...)"
+  std::string next{};  ///< own_command(), and its purpose: "fp16lab hist results/mine (where ...)"
 
   bool took_no_step() const { return steps > 0 && skipped == steps; }
   /// The most serious one; nothing where none is serious.
@@ -69,9 +69,8 @@ struct Account {
   }
 };
 
-/// What comes next where a training run in PyTorch gave an Inf or NaN.
-inline constexpr std::string_view explained_in_pytorch =
-    "lab.explain_overflow(model, closure, scale=1.0) names the first operation that gave an Inf or NaN";
+/// What comes next where a training run in PyTorch gave an Inf or NaN at this loss scale.
+std::string explained_in_pytorch(double scale);
 
 /// Does steps.csv have losses? Not where lab.watch got none: then all are NaN, and unknown.
 bool tells_loss(const RunFolder& run);

@@ -185,7 +185,7 @@ inline constexpr std::array rows = {
     // The older form of `decorate`, with other defaults.
     peer<Paddle>(
         "paddle-static-legacy",
-        "as paddle-static; by default two overflows in a row back off, by 0.8, which is no power of two",
+        "as paddle-static, but by default S *= 0.8, which is no power of two, after two overflows in a row",
         "PaddlePaddle/Paddle python/paddle/static/amp/decorator.py, decorate without master_weight",
         initial_scale(32768), growth(2), backoff(0.8), interval(1000), bad_steps(2), floor(1)),
 
@@ -345,22 +345,22 @@ inline constexpr std::array rows = {
                        initial_scale(65536), growth(2), backoff(0.5), interval(2000), ceiling(16777216)),
 
     peer<LogMaxScaling>("openseq2seq-logmax",
-                        "S = 2^(log_max - (mu + overflow_std_dev sigma)) of log2 of the largest unscaled "
-                        "weight gradient, averaged over steps; an overflow counts as log_max",
+                        "S = 2^(log_max - (mu + overflow_std_dev sigma)), where mu and sigma are running "
+                        "averages of log2 of the largest unscaled weight gradient; an overflow counts as "
+                        "log_max",
                         "NVIDIA/OpenSeq2Seq open_seq2seq/optimizers/automatic_loss_scaler.py, LogMaxScaler",
                         initial_scale(1), floor(1), ceiling(16384)),
     peer<PopartScaling>(
         "popart",
-        "every update_period steps: S *= backoff_factor if more than threshold_upper_count_proportion of "
-        "the gradients lie above bin_edge_location x the largest number (FP16: 65504), else S *= "
-        "growth_factor",
+        "every update_period steps S *= backoff_factor if more than threshold_upper_count_proportion of the "
+        "gradients are above bin_edge_location x the largest number (FP16: 65504), else S *= growth_factor",
         "graphcore/popart willow/include/popart/sessionoptions.hpp (AutomaticLossScalingSettings), "
         "willow/src/popx/op/lossscaleupdatex.cpp",
         initial_scale(1), growth(2), backoff(0.5)),
     peer<LostMassScaling>("lost-mass",
-                          "powers of two only: S goes up to headroom_bits below overflow when more than "
-                          "target_lost_mass of the gradients' L1 norm is lost, and down to there when the "
-                          "largest ones of late come nearer; on an overflow by the known excess",
+                          "S is a power of two: it rises to headroom_bits below overflow when more than "
+                          "target_lost_mass of the gradients' L1 norm is lost, and falls to there when the "
+                          "largest recent gradients come nearer; an overflow lowers it by the known excess",
                           "fp16lab engine/amp/policies/lost_mass.hpp", initial_scale(65536), floor(0x1p-24),
                           ceiling(0x1p39)),
     peer<AdaLossScaling>(

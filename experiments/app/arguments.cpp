@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <poll.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -33,8 +35,17 @@ namespace {
 constexpr std::int64_t most_threads = CPU_SETSIZE;
 
 int report_error(const std::string& program, ExitCode code, const std::string& message) {
-  say("{}: error: {}", program, message);
+  if (!message.empty()) say("{}: error: {}", program, message);
   return static_cast<int>(code);
+}
+
+/// For data that cannot be written; `error` is an errno, or 0 where it is not known. Without a message where the
+/// reader has left ("fp16lab list | head"): other programs are silent there too.
+CommandError lost_output(int error) {
+  pollfd output{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  if (poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0) return {ExitCode::run_failed, ""};
+  return {ExitCode::run_failed, "cannot write to the standard output" +
+                                    (error == 0 ? "" : ": " + std::generic_category().message(error))};
 }
 
 CLI::Validator integer_between(std::int64_t minimum, std::int64_t maximum) {
@@ -213,7 +224,8 @@ void add_common(CLI::App& app, CommonArguments& arguments, const CommonUse& use)
                              : "No effect: this command uses one thread")
       ->type_name("N")
       ->check(integer_between(1, most_threads));
-  app.add_flag("--quiet", arguments.options.quiet, "Suppress progress output; print errors only")
+  app.add_flag("--quiet", arguments.options.quiet,
+               "Suppress progress and notes; print results and errors only")
       ->disable_flag_override();
   app.allow_extras();  // so that unknown options can be answered with a suggestion
 }
@@ -315,8 +327,7 @@ void flush_output() {
   if (result_error() != 0) throw lost_output(result_error());
   if (std::fflush(stdout) != 0) throw lost_output(errno);
   std::cout.flush();
-  if (!std::cout || std::ferror(stdout) != 0)
-    throw CommandError(ExitCode::run_failed, "cannot write to the standard output");
+  if (!std::cout || std::ferror(stdout) != 0) throw lost_output(0);
 }
 
 int run_and_report(const std::string& program, const std::function<ExitCode()>& body) {

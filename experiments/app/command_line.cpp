@@ -20,6 +20,7 @@
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
+#include "numerics/text/own_command.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -416,7 +417,7 @@ class Program {
       refuse_all_extras();  // an unknown option is the likelier cause of "value missing"
       const std::vector<CLI::App*> chosen = app_.get_subcommands();
       if (chosen.empty() || dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) throw;
-      usage_error(fmt::format("{}; see fp16lab {} --help", usage_text(error), chosen.front()->get_name()));
+      usage_error(usage_text(error) + "; see " + own_command({chosen.front()->get_name(), "--help"}));
     }
     refuse_all_extras();
     return run_();
@@ -475,7 +476,7 @@ class Program {
                        "Print the list as JSON (after a QUESTION: an option of that question)");
           return [this, name, json](const CommonOptions& common) {
             if (experiment_called(experiments_, *name) != nullptr)
-              usage_error(fmt::format("ask: expected the question before options: fp16lab ask {}", *name));
+              usage_error("ask: expected the question before options: " + own_command({"ask", *name}));
             require_question(*name);
             print_questions(*json, common.quiet);
             return ExitCode::ok;
@@ -492,8 +493,8 @@ class Program {
   /// A usage error where `name` is neither empty nor a question's.
   void require_question(const std::string& name) const {
     if (!name.empty() && experiment_called(experiments_, name) == nullptr)
-      usage_error(fmt::format("ask: unknown question '{}'{}; fp16lab ask lists them", name,
-                              did_you_mean(name, asked())));
+      usage_error(fmt::format("ask: unknown question '{}'{}; {} lists them", name,
+                              did_you_mean(name, asked()), own_command({"ask"})));
   }
 
   void print_questions(bool json, bool quiet) const {
@@ -507,8 +508,8 @@ class Program {
     }
     if (json) fmt::print("{}\n", list.dump(2));
     if (!json && !quiet)
-      say("times are for two cores; fp16lab ask NAME answers a question, fp16lab ask NAME --help lists its "
-          "options");
+      say("times are for two cores; {0} NAME answers a question, {0} NAME --help lists its options",
+          own_command({"ask"}));
   }
 
   Command completion_command() {
@@ -561,8 +562,11 @@ int experiment_main(int argc, char** argv, const Experiment& experiment) {
 
 int fp16lab_main(int argc, char** argv, std::span<const Experiment> experiments) {
   const std::vector<std::string> words(argv, argv + argc);
-  const std::string called = words.empty() ? "" : fs::path(words[0]).filename().string();
-  if (called.starts_with(experiment_prefix))
+  const fs::path path = words.empty() ? "" : words[0];
+  const std::string called = path.filename().string();
+  const bool is_link = called.starts_with(experiment_prefix);
+  set_own_program((is_link ? path.parent_path() / "fp16lab" : path).string());
+  if (is_link)
     if (const Experiment* const asked =
             experiment_called(experiments, called.substr(experiment_prefix.size())))
       return experiment_main(argc, argv, *asked);

@@ -30,12 +30,13 @@ Command devices_command();
 Command self_check_command();
 
 /// What fp16lab report does with runs that are loaded, for sweep --report: writes the page and its figures
-/// into `out`, under the name of the folder `named`, and prints its path. `replays`: replay.json files.
-/// `follow_seconds`: ReportOptions has it; a page that is written quietly again is not named again.
-void write_report_page(const CommonOptions& common, const reports::RunSet& runs,
-                       const std::vector<reports::WorkloadSummary>& summaries,
-                       const std::vector<std::filesystem::path>& replays, const std::filesystem::path& out,
-                       const std::filesystem::path& named, int follow_seconds = 0,
-                       const reports::DrawingOptions& drawing = {});
+/// into `out`, under the name of the folder `named`, and prints its path. Returns why files of figures are
+/// missing; empty: none is. `replays`: replay.json files. `follow_seconds`: ReportOptions has it; a page that is
+/// written quietly again is not named again.
+std::string write_report_page(const CommonOptions& common, const reports::RunSet& runs,
+                              const std::vector<reports::WorkloadSummary>& summaries,
+                              const std::vector<std::filesystem::path>& replays,
+                              const std::filesystem::path& out, const std::filesystem::path& named,
+                              int follow_seconds = 0, const reports::DrawingOptions& drawing = {});
 
 }  // namespace fp16lab::experiments

@@ -4,7 +4,6 @@
 #include <new>
 #include <stdexcept>
 #include <string>
-#include <system_error>
 
 namespace fp16lab::experiments {
 
@@ -18,19 +17,13 @@ enum class ExitCode : int {
   interrupted = 130,  ///< Ctrl-C; what was done is saved
 };
 
-/// An error with the exit code it leads to. `what()` is the one line that the user reads.
+/// An error with the exit code it leads to. `what()` is the one line that the user reads; empty: none.
 class CommandError : public std::runtime_error {
  public:
   CommandError(ExitCode exit_code, const std::string& message)
       : std::runtime_error(message), code(exit_code) {}
   ExitCode code;
 };
-
-/// For data that cannot be written; `error` is an errno.
-inline CommandError lost_output(int error) {
-  return {ExitCode::run_failed,
-          "cannot write to the standard output: " + std::generic_category().message(error)};
-}
 
 /// What messages say of an error: what() is not meant for people where memory ran out.
 inline std::string reason_of(const std::exception& error) {

@@ -42,6 +42,8 @@ class Decimal {
   std::string to_string() const;
   /// Correctly rounded to at most `significant` digits (>= 1; ties to even), as printf's "%.{significant}g".
   std::string to_string(int significant) const;
+  /// The power of ten of the first significant digit: 4 of 65504, -2 of 0.05; 0 of zero.
+  int leading() const { return is_zero() ? 0 : digits().leading; }
 
  private:
   friend struct DecimalParser;

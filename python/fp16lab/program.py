@@ -62,8 +62,8 @@ def run(*arguments: str | os.PathLike[str], input: str | None = None) -> Text:
 
 
 def main() -> None:
-    """The console script: becomes the program."""
-    os.execv(PATH, [os.fspath(PATH), *sys.argv[1:]])
+    """The console script: becomes the program, under the name by which shells find it."""
+    os.execv(PATH, ["fp16lab", *sys.argv[1:]])
 
 
 def inspect(
@@ -82,7 +82,7 @@ def inspect(
 
     >>> import fp16lab
     >>> print(fp16lab.inspect(0.1, format="f16", mode="upward").splitlines()[2])
-      FP16 0x2e67 = 0.10004  error +3.662109e-05 = +0.6 ulp  [inexact]
+      FP16 0x2e67 = 0.10003662109  error +3.662109e-05 = +0.6 ulp  [inexact]
     """
     arguments = ["inspect", *map(_as_value, values)]
     for option, chosen in (("--format", format), ("--rounding", mode)):

@@ -82,7 +82,7 @@ std::string judged_words(const WorkloadSummary& summary) {
   say("Worse than FP32", worse);
   say("Better than FP32", better);
   say("Equal to FP32 within " + analysis::with_unit(summary.metric.margin, summary.metric.unit()), equal);
-  say("Cannot tell", open);
+  say("Undecided", open);
   say("Three seeds are needed for a verdict", few);
   return words;
 }

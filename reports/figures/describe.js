@@ -122,13 +122,13 @@ function whatIfPlot({tensors, formats, what_if}, [lowest, highest], marker) {
 
 // Was a value of this tensor Inf or NaN, or did its cast make one so?
 const gaveInfOrNan = ({histograms, casts}, tensor, step) => histograms[step][tensor][1] + histograms[step][tensor][2] + (casts[step][tensor]?.[2] ?? 0) > 0;
-const lostShare = ({casts}, tensor, step) => (cast => cast && cast[0] > 0 ? cast[1] / cast[0] : null)(casts[step][tensor]);
 
+const mostMaps = 12;
 // A map a run, all of the tensors that lose most in all runs together; null where a run has no such tensor or rounds nothing.
 const mostRows = 16;
 function heatPanels(runs) {
   const kinds = new Map(runs.flatMap(run => run.tensors.map((name, t) => [name, run.kinds[t]]))), each = (run, name, value, none) => run.steps.map((step, c) => run.tensors.includes(name) ? value(run, run.tensors.indexOf(name), c) : none);
-  const rates = new Map([...kinds.keys()].map(name => [name, runs.map(run => each(run, name, lostShare, null))])), lost = name => rates.get(name).flat().reduce((a, b) => a + b, 0);
+  const rates = new Map([...kinds.keys()].map(name => [name, runs.map(run => each(run, name, ({casts}, tensor, step) => castRate(casts[step][tensor]), null))])), lost = name => rates.get(name).flat().reduce((sum, rate) => sum + (Number(rate) || 0), 0);
   const tensors = [...kinds.keys()].filter(name => rates.get(name).flat().some(rate => rate !== null)), most = new Set([...tensors].sort((a, b) => lost(b) - lost(a)).slice(0, mostRows)), kept = tensors.filter(name => most.has(name));
   const turned = columns => columns[0].map((first, i) => columns.map(column => column[i]));
   const panels = kept.length === 0 ? [] : runs.map((run, r) => ({kind: 'heat', title: run.label, tensors: kept, kinds: kept.map(name => kinds.get(name)), steps: run.steps,
@@ -136,12 +136,18 @@ function heatPanels(runs) {
   return {panels, left: kept.length < tensors.length ? ` These are the ${kept.length} of ${tensors.length} tensors that lose most.` : ''};
 }
 
-// The last observed step of a run, a panel a tensor: all where there is room, else without biases.
-const mostPanels = 12;
+// The last observed step of a run, a panel a tensor, the worst first: three rows in a column of paper.
+const mostHistograms = 6;
 function histogramPanels(run) {
-  const step = run.steps.length - 1, all = run.tensors.map((name, t) => t), without = all.filter(t => !run.tensors[t].endsWith('.bias'));
-  const shown = (all.length <= mostPanels || without.length === 0 ? all : without).slice(0, mostPanels), one = new Set(run.formats.map(f => f.name)).size === 1;
-  return shown.map(t => ({kind: 'histogram', title: one ? run.tensors[t] : `${run.tensors[t]}, ${run.formats[t].name}`, histogram: run.histograms[step][t], ratio: 1, formats: [run.formats[t]], what: 'magnitude, loss scale included'}));
+  const step = run.steps.length - 1, one = new Set(run.formats.map(f => f.name)).size === 1, middle = ([low, high]) => (low + high) / 2;
+  const panels = run.tensors.map((name, t) => {
+    const histogram = run.histograms[step][t], zones = zonesOf([...histogram.slice(0, 5), ...histogram.slice(5).map(floatOfBits)], 1, run.formats[t]);
+    return {badness: [(zones.infinite + zones.nan) / Math.max(1, zones.total), ...[zones.overflow, zones.lost].map(counts => middle(counts) / Math.max(1, zones.finite))],
+            panel: {kind: 'histogram', title: one ? name : `${name}, ${run.formats[t].name}`, histogram, ratio: 1, formats: [run.formats[t]], what: 'magnitude, loss scale included'}};
+  }).sort((a, b) => b.badness[0] - a.badness[0] || b.badness[1] - a.badness[1] || b.badness[2] - a.badness[2]).map(({panel}) => panel);
+  const left = panels.length - mostHistograms;
+  return {panels: panels.slice(0, mostHistograms), caption: panels.length < 2 ? '' : (left > 0 ? `${left} of ${panels.length} tensors are left out: these are the worst` : 'The worst tensors come first') +
+    ', by the share of values that are Inf or NaN, then of those that overflow, then of those that round to zero.'};
 }
 
 // ---- replays ---------------------------------------------------------------------------------
@@ -182,22 +188,22 @@ function figuresOf({workloads, runs, replays, scales}) {
     configurations.forEach((c, i) => {
       const run = first[i];
       if (c.fp32 || !run?.rounded) return;
-      const panels = histogramPanels(run), scale = [run.scales.at(-1)].flat();
-      add(`histogram-${slug}-${c.slug}`, `Gradient magnitudes before the cast, ${name}, ${c.label}, step ${exact(run.steps.at(-1))}, loss scale ${scale.length === 1 ? scaleText(scale[0]) : 'of each tensor'}`,
-          panels.length < run.tensors.length ? `${panels.length} of ${run.tensors.length} tensors are shown, weights before biases.` : '', panels, {columns: Math.min(3, panels.length), axes: 'share of the non-zero values against magnitude, loss scale included'});
+      const {panels, caption} = histogramPanels(run), scale = [run.scales.at(-1)].flat();
+      const subject = `${name}, ${c.label}, step ${exact(run.steps.at(-1))}, loss scale ${scale.length === 1 ? scaleText(scale[0]) : 'of each tensor'}`;
+      add(`histogram-${slug}-${c.slug}`, `Gradient magnitudes before the cast, ${subject}`, caption, panels, {subject, columns: Math.min(3, panels.length), axes: 'share of the non-zero values against magnitude, loss scale included'});
     });
     if (base) {
       const {panel, caption} = whatIfPlot(base, scales);
-      add(`underflow-against-scale-${slug}`, `What each loss scale would lose, ${name}: gradients of ${base.label}`, caption, [panel]);
+      add(`underflow-against-scale-${slug}`, `What each loss scale would lose, ${name}: gradients of ${base.label}`, caption, [panel], {subject: `${name}, gradients of ${base.label}`});
     }
-    const cast = observed.filter(run => run.rounded), {panels: maps, left} = heatPanels(cast.slice(0, mostPanels));
+    const cast = observed.filter(run => run.rounded), {panels: maps, left} = heatPanels(cast.slice(0, mostMaps));
     if (maps.length > 0) add(`underflow-over-steps-${slug}`, `Non-zero gradients that the casts made zero, by tensor and step, ${name}`,
-        (cast.length > maps.length ? `Left out for room: ${cast.slice(mostPanels).map(run => run.label).join(', ')}. ` : '') + 'A cross is Inf or NaN. FP32 casts nothing.' + left, maps, {width: maps.length > 1 ? 1040 : 760});
+        (cast.length > maps.length ? `Left out for room: ${cast.slice(mostMaps).map(run => run.label).join(', ')}. ` : '') + 'A cross is Inf or NaN. FP32 casts nothing.' + left, maps, {width: maps.length > 1 ? 1040 : 760});
   }
   for (const replay of replays) {
     if (!replay.traces) continue;
     figures.push({stem: `replay-scales-${replay.slug}`, ...replay.traces});
-    add(`replay-league-${replay.slug}`, `Policies replayed on ${replay.run}: less is better`, 'A dot is known; a bar goes from the lower to the upper bound. Names in parentheses were chosen in hindsight. Nothing lost is at the left edge of a logarithmic axis.', leaguePanels(replay.section.bounds), {columns: 3});
+    add(`replay-league-${replay.slug}`, `Policies replayed on ${replay.run}: less is better`, 'A dot is known; a bar goes from the lower to the upper bound. Names in parentheses were chosen in hindsight. Nothing lost is at the left edge of a logarithmic axis.', leaguePanels(replay.section.bounds), {columns: 3, subject: replay.run});
   }
   return figures;
 }

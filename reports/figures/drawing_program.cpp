@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <stdlib.h>  // mkdtemp, which is POSIX
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,14 +23,25 @@ namespace {
 constexpr int exit_not_found = 127;
 constexpr std::string_view passing_prefix = ".drawing-";
 
-/// Removes what killed drawings left; those of an hour ago do not run any more.
+/// A folder that is locked until the descriptor is closed, by its owner or by the system when that is killed.
+int locked(const std::filesystem::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0 || ::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
+  ::close(descriptor);
+  return -1;
+}
+
+/// Removes what killed drawings left. A folder of the last seconds may be one whose owner has not locked it yet.
 void remove_left_folders(const std::filesystem::path& parent) {
   std::error_code error;
   for (const std::filesystem::path& entry : entries_of(parent)) {
     if (!entry.filename().string().starts_with(passing_prefix) || !is_folder(entry)) continue;
     const auto written = std::filesystem::last_write_time(entry, error);
-    if (!error && written < std::filesystem::file_time_type::clock::now() - std::chrono::hours(1))
+    if (error || written > std::filesystem::file_time_type::clock::now() - std::chrono::seconds(10)) continue;
+    if (const int descriptor = locked(entry); descriptor >= 0) {
       std::filesystem::remove_all(entry, error);
+      ::close(descriptor);
+    }
   }
 }
 
@@ -58,11 +70,13 @@ PassingFolder::PassingFolder(const std::filesystem::path& inside) {
     throw std::runtime_error(
         fmt::format("cannot make a folder in {}: {}", parent.string(), std::strerror(errno)));
   path_ = std::move(name);
+  lock_ = locked(path_);
 }
 
 PassingFolder::~PassingFolder() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
+  if (lock_ >= 0) ::close(lock_);
 }
 
 Drawing draw(const std::vector<std::string>& command, const std::vector<std::filesystem::path>& inputs,

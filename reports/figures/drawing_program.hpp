@@ -31,6 +31,7 @@ class PassingFolder {
 
  private:
   std::filesystem::path path_;
+  int lock_ = -1;  ///< a descriptor: others remove a folder that nobody locks
 };
 
 }  // namespace fp16lab::reports

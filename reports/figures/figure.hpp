@@ -11,8 +11,8 @@ namespace fp16lab::reports {
 struct DrawingOptions {
   std::string node = "node";          ///< the program that runs draw.js
   std::string rsvg = "rsvg-convert";  ///< the program that makes PNG and PDF of SVG
-  /// "3.3in", or pixels of 1/96 inch; empty: each figure's own. std::invalid_argument for another text
-  /// (require_width).
+  /// "3.3in", "84mm", "8.4cm", "240pt", or pixels of 1/96 inch; empty: each figure's own. std::invalid_argument
+  /// for another text (require_width).
   std::string width{};
   bool title = true;  ///< false: pictures without their titles, for papers that have captions
   bool pdf = false;   ///< STEM.pdf beside STEM.svg and STEM.png
@@ -21,7 +21,7 @@ struct DrawingOptions {
 /// Throws std::invalid_argument for a width that draw.js does not take.
 void require_width(std::string_view width);
 
-/// Writes `folder`/STEM.figure.json (`figure` as figures/figure.js describes it: {stem, title, caption, columns, panels}) and draw.js,
+/// Writes `folder`/STEM.figure.json (`figure` as figures/figure.js describes it) and draw.js,
 /// makes the folder where it is missing, and draws STEM.svg, STEM.png and, on demand, STEM.pdf. Returns an empty string, or in
 /// one line what was not drawn and why: the files that are written stay, and "node draw.js STEM.figure.json" draws them elsewhere.
 std::string draw_figure(const nlohmann::ordered_json& figure, const std::filesystem::path& folder,

@@ -1,6 +1,6 @@
-// draw.js: node draw.js [--width 3.3in | --width 500] [--no-title] STEM.figure.json ...   draws STEM.svg beside each
+// draw.js: node draw.js [--width 3.3in | 84mm | 8.4cm | 240pt | 500] [--no-title] STEM.figure.json ...   draws STEM.svg beside each
 //          node draw.js [...] --report report.json   describes a report's figures and draws them
-// A width is in inches, or in pixels of 1/96 inch; without one, as the figure was drawn before. Colours of curves are in the
+// A width has one of these units, or is in pixels of 1/96 inch; without one, as the figure was drawn before. Colours of curves are in the
 // .figure.json, those of text, axes and zones below. rsvg-convert -f pdf -o STEM.pdf STEM.svg makes a PDF.
 
 const colors = {paper: '#ffffff', ink: '#1d2126', soft: '#56606b', line: '#d9dee4', panel: '#f6f7f9', lost: '#d55e00', subnormal: '#56b4e9', normal: '#0072b2', overflow: '#cc79a7'};
@@ -36,9 +36,10 @@ function fileText(figure) {
 }
 
 // Which widths make sense is the program's to say (require_width).
-const pixels = text => Math.round(parseFloat(text) * (text.endsWith('in') ? 96 : 1));
+const units = {in: 96, mm: 96 / 25.4, cm: 96 / 2.54, pt: 96 / 72};
+const pixels = text => Math.round(parseFloat(text) * (units[text.slice(-2)] ?? 1));
 
-const usage = 'node draw.js [--width 3.3in | --width 500] [--no-title] STEM.figure.json ...\n  draws STEM.svg beside each; rsvg-convert -f pdf -o STEM.pdf STEM.svg makes a PDF of it';
+const usage = 'node draw.js [--width 3.3in | 84mm | 8.4cm | 240pt | 500] [--no-title] STEM.figure.json ...\n  draws STEM.svg beside each; rsvg-convert -f pdf -o STEM.pdf STEM.svg makes a PDF of it';
 function drawFiles(words, fs) {
   const chosen = {}, files = [];
   let report = null;

@@ -27,15 +27,15 @@ function logarithmicTicks(low, high) {
   return ticks;
 }
 
-// How numbers of an axis are written.
-const shortNumber = v => String(Number(v.toPrecision(3)));
+// How numbers of an axis are written. Ticks are round, and so all their digits are short; values have three.
+const shortNumber = v => String(Number(v.toPrecision(3))), tickNumber = v => String(Number(v.toPrecision(12)));
 const forms = {
-  plain: shortNumber, count: v => exact(v),
+  plain: shortNumber, tick: tickNumber, count: v => exact(v),
   power2: v => Number.isInteger(v) ? power(v) : scaleText(2 ** v),
   power10: v => Number.isInteger(Math.log10(v)) ? tenPower(Math.round(Math.log10(v))) : shortNumber(v)};
-const formOf = axis => {
+const formOf = (axis, plain = 'plain') => {
   if (axis.names) return v => axis.names[v - 1] ?? '';
-  const form = forms[axis.form ?? (axis.log && axis.high / axis.low > 1e4 ? 'power10' : 'plain')];
+  const name = axis.form ?? (axis.log && axis.high / axis.low > 1e4 ? 'power10' : 'plain'), form = forms[name === 'plain' ? plain : name];
   return axis.log && axis.floor !== undefined ? v => v > axis.floor ? form(v) : `≤ ${form(axis.floor)}` : form;
 };
 
@@ -103,12 +103,12 @@ function drawKeys(chart, places, top) {
 
 // `unkeyed` of what it returns: series of `panel.styles` that have a name neither at their ends nor, where panel.keyed is false, below.
 function drawPlot(panel, width, height) {
-  width = Math.max(250, width);
+  width = Math.max(panel.y.names ? 70 : 250, width);
   const series = panel.series.map(s => ({color: palette[0], ...panel.styles?.[s.label], ...s})), all = key => series.flatMap(s => s[key] ?? []);
   const segments = all('segments'), bars = all('bars');
   const x = ended({...panel.x}, [...all('points').map(p => p[0]), ...segments.flatMap(s => [s[0], s[2]]), ...bars.flatMap(b => [b[0], b[1]])], panel.x.room ?? 0);
   const y = ended({...panel.y}, [...all('points').map(p => p[1]), ...all('low'), ...all('high'), ...segments.flatMap(s => [s[1], s[3]]), ...bars.map(b => b[2])], .04);
-  const xText = formOf(x), yText = formOf(y), curves = series.filter(s => s.width !== 0 && s.points?.length > 0);
+  const xText = formOf(x, 'tick'), yText = formOf(y, 'tick'), curves = series.filter(s => s.width !== 0 && s.points?.length > 0);
 
   const named = panel.labels === 'none' ? [] : endLabels(series, y), label = panel.label ?? panel.title ?? y.title ?? '';
   const beside = named.length > 0 ? 12 + Math.max(...named.flatMap(l => l.lines.map(line => textWidth(line.text)))) : Infinity;
@@ -117,7 +117,7 @@ function drawPlot(panel, width, height) {
   const keys = nameless.filter(s => !unkeyed.includes(s));
   const xWords = x.title ? wrapped(x.title, width - 4) : [], yWords = y.title && !y.names ? wrapped(y.title, width - 4) : [];
   const belowWords = [...panel.zones ?? [], ...panel.lines ?? []].some(z => z.name) ? yWords.length > 0 ? 14 : 12 : 0;  // names over the panel
-  const top = (panel.title ? 18 : 0) + 10 + 14 * yWords.length + belowWords, left = y.names === undefined || y.hidden ? 0 : Math.min(.5 * width, 12 + Math.max(...y.names.map(n => textWidth(n))));
+  const top = (panel.title ? 18 : 0) + 10 + 14 * yWords.length + belowWords, left = y.names === undefined ? 0 : y.hidden ? 12 : y.room ?? Math.min(.5 * width, 12 + Math.max(...y.names.map(n => textWidth(n))));
   const placed = keyPlaces(keys, width - 8), rows = keys.length === 0 ? 0 : 1 + placed.at(-1).row, bottom = 24 + (xWords.length > 0 ? 2 + 14 * xWords.length : 0) + 18 * rows, floor = height - bottom;
   const scaled = axis => axis.log ? v => Math.log(v) - Math.log(axis.low) : v => v - axis.low;
   const across = (axis, from, to) => (scale => v => from + scale(v) / scale(axis.high) * (to - from))(scaled(axis));
@@ -142,11 +142,10 @@ function drawPlot(panel, width, height) {
   }
   const widest = v => textWidth(xText(v)), xAll = x.ticks ?? (x.log ? logarithmicTicks(x.low, x.high) : roundTicks(x.low, x.high, Math.max(3, Math.min(8, Math.floor((width - start - right) / 64)))));
   const xKept = xAll.filter(v => v >= x.low && v <= x.high && (x.form !== 'count' || Number.isInteger(v))), room = 12 + Math.max(0, ...xKept.map(widest));
-  const xEvery = Math.ceil(xKept.length / Math.max(2, Math.floor((width - start - right) / room)));
+  const xMost = Math.floor((width - start - right) / room), xEvery = xMost > 2 ? Math.ceil(xKept.length / xMost) : Math.max(1, xKept.length - 1);
   for (const v of xKept.filter((v, i) => i % xEvery === 0)) {
     chart.append(svg('line', {x1: place(v), x2: place(v), y1: y.names ? top : floor, y2: y.names ? floor : floor + 4, class: y.names ? 'grid' : 'axis'}));
-    const half = widest(v) / 2, anchor = place(v) + half > width ? 'end' : 'middle';
-    chart.append(words(anchor === 'end' ? width : place(v), floor + 17, xText(v), {'text-anchor': anchor, class: 'soft'}));
+    chart.append(centred(place(v), floor + 17, xText(v), width));
   }
   chart.append(svg('line', {x1: start, x2: width - right, y1: floor, y2: floor, class: 'axis'}));
   xWords.forEach((line, i) => chart.append(centred((start + width - right) / 2, floor + 33 + 14 * i, line, width)));
@@ -186,6 +185,6 @@ function drawPlot(panel, width, height) {
   }
   drawKeys(chart, placed, height - 18 * rows);
   chart.unkeyed = unkeyed;
-  if (panel.interactive) panel.interactive(chart, series.filter(s => s.points?.length > 0), {place, left: start, top, floor, width, xText: v => `${x.title} ${xText(v)}`, yText});
+  if (panel.interactive) panel.interactive(chart, series.filter(s => s.points?.length > 0), {place, left: start, top, floor, width, xText: v => `${x.title} ${formOf(x)(v)}`, yText: formOf(y)});
   return chart;
 }

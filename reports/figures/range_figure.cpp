@@ -22,8 +22,8 @@ namespace {
 
 using Tensors = std::span<const ScaledTensor>;
 
-/// As many panels as one figure has room for.
-constexpr std::size_t most_panels = 12;
+/// Three rows in a column of paper.
+constexpr std::size_t most_panels = 6;
 
 double factor_of(const ScaledTensor& tensor, const std::optional<double>& scale) {
   return scale ? *scale / tensor.recorded_scale : 1;
@@ -89,16 +89,17 @@ OrderedJson panels_of(Tensors tensors, const analysis::RangeReport& report, cons
   return panels;
 }
 
-std::string title_of(const RangeFigure& figure) {
+/// What the figure shows, and of which run.
+std::pair<std::string, std::string> titles_of(const RangeFigure& figure) {
   const std::string format = fp16lab::title_of(figure.format);
   if (figure.observed == Observed::updates)
-    return fmt::format("Updates as parts of their weights, judged for {} weights, {}", format,
-                       figure.subject);
+    return {fmt::format("Updates as parts of their weights, judged for {} weights", format), figure.subject};
   if (figure.observed != Observed::gradients)
-    return fmt::format("{} in {}, {}", analysis::title_of(figure.observed), format, figure.subject);
-  return fmt::format(
-      "Gradient magnitudes in {}, {}, at {}", format, figure.subject,
-      figure.scale ? "loss scale " + pretty(scale_text(*figure.scale)) : "their own loss scales");
+    return {fmt::format("{} in {}", analysis::title_of(figure.observed), format), figure.subject};
+  return {"Gradient magnitudes in " + format,
+          fmt::format(
+              "{}, at {}", figure.subject,
+              figure.scale ? "loss scale " + pretty(scale_text(*figure.scale)) : "their own loss scales")};
 }
 
 std::string stem_of(const RangeFigure& figure) {
@@ -108,26 +109,37 @@ std::string stem_of(const RangeFigure& figure) {
   return "hist-" + slug(name);
 }
 
+std::string left_out_text(std::size_t left, std::size_t all) {
+  return fmt::format(
+      "{} of {} tensors are left out: these are the worst, by the share of values that are Inf or NaN, then "
+      "of "
+      "those that overflow, then by what rounding adds to their error, then by the share that rounds to "
+      "zero.",
+      left, all);
+}
+
 }  // namespace
 
 DrawnFigure draw_range_figure(const RangeFigure& figure, Tensors tensors, const analysis::RangeReport& report,
                               const std::filesystem::path& folder, const DrawingOptions& options) {
   const std::size_t shown = std::min(tensors.size(), most_panels - 1);
   const std::string stem = stem_of(figure);
+  const auto [title, subject] = titles_of(figure);
   OrderedJson panels =
       panels_of(tensors, report, figure, analysis::judged_range(figure.observed, figure.format));
   const std::size_t columns = panels.size() <= 2 ? panels.size() : panels.size() == 4 ? 2 : 3;
-  return {stem, draw_figure({{"stem", stem},
-                             {"title", printable(title_of(figure))},
-                             {"caption", shown < tensors.size() ? fmt::format("The {} worst of {} tensors.",
-                                                                              shown, tensors.size())
-                                                                : ""},
-                             {"columns", columns},
-                             {"axes", figure.observed == Observed::updates
-                                          ? "share of the weights that moved against how far they did"
-                                          : "share of the non-zero values against magnitude, scale included"},
-                             {"panels", std::move(panels)}},
-                            folder, options)};
+  return {stem,
+          draw_figure({{"stem", stem},
+                       {"title", printable(title + ", " + subject)},
+                       {"subject", printable(subject)},
+                       {"caption",
+                        shown < tensors.size() ? left_out_text(tensors.size() - shown, tensors.size()) : ""},
+                       {"columns", columns},
+                       {"axes", figure.observed == Observed::updates
+                                    ? "share of the weights that moved against how far they did"
+                                    : "share of the non-zero values against magnitude, scale included"},
+                       {"panels", std::move(panels)}},
+                      folder, options)};
 }
 
 }  // namespace fp16lab::reports

@@ -34,7 +34,8 @@ struct DrawnFigure {
 };
 
 /// hist-SUBJECT, with a kind of tensors other than gradients and the format where needed: a panel of all
-/// tensors together, then one each, the worst first (TensorState::worse_than), as many as there is room for.
+/// tensors together, then one each, the worst first (TensorState::worse_than), as many as there is room for;
+/// the caption says how many are left out.
 /// `report` holds the same tensors by name; at least one.
 DrawnFigure draw_range_figure(const RangeFigure& figure, std::span<const ScaledTensor> tensors,
                               const analysis::RangeReport& report, const std::filesystem::path& folder,

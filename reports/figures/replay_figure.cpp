@@ -45,6 +45,7 @@ OrderedJson traces_figure(const ReplayFile& replay, std::size_t stretches) {
     return path_json(band_path(replay.band.steps, scales, stretches / 4));
   };
   return {{"title", fmt::format("What every policy’s loss scale would have been, {}", replay.run)},
+          {"subject", replay.run},
           {"caption",
            "Crosses below the axis are skipped steps, rings are steps that may be skipped. Shaded are the "
            "scales that the run allowed, from the smallest that loses at most 1 % of the L1 norm to the "

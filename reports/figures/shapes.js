@@ -34,7 +34,7 @@ const makeHatches = () => {
     svg('rect', {width: 6, height: 6, fill: color, 'fill-opacity': .28}), svg('path', {d, stroke: color, 'stroke-width': 1.6})]);
   return svg('defs', {}, [
     hatch('p-lost', 'var(--lost)', 'M-1,1 L1,-1 M0,6 L6,0 M5,7 L7,5'), hatch('p-subnormal', 'var(--subnormal)', 'M0,1 L6,1 M0,4 L6,4'),
-    hatch('p-edge', 'var(--overflow)', 'M0,0 L6,6 M-1,5 L1,7 M5,-1 L7,1'), hatch('p-overflow', 'var(--overflow)', 'M0,0 L6,6 M0,6 L6,0')]);
+    hatch('p-zeros', 'var(--soft)', 'M1,5 L5,1'), hatch('p-blank', 'var(--line)', 'M0,3 L6,3'), hatch('p-edge', 'var(--overflow)', 'M0,0 L6,6 M-1,5 L1,7 M5,-1 L7,1'), hatch('p-overflow', 'var(--overflow)', 'M0,0 L6,6 M0,6 L6,0')]);
 };
 
 // A mark of a point: what it is called is what it looks like.

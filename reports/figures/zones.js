@@ -76,8 +76,10 @@ function addZones(list) {
   return sum;
 }
 
-// The share that would round to zero, the middle where a bin is cut; null where there is nothing to round.
-const underflowRate = z => z.finite ? (z.lost[0] + z.lost[1]) / 2 / z.finite : null;
+// The share that would round to zero, the middle where a bin is cut; "zeros" where all values are, null where there is no number.
+const underflowRate = z => z.finite ? (z.lost[0] + z.lost[1]) / 2 / z.finite : z.zero > 0 ? 'zeros' : null;
+// The share that a cast made zero, of its [values, zeros made, Inf and NaN made]; null without a cast.
+const castRate = cast => !cast ? null : cast[0] > 0 ? cast[1] / cast[0] : 'zeros';
 
 // One histogram of several, each moved up by so many bins. For pictures: it has no smallest and no greatest value.
 function merge(histograms, shifts) {

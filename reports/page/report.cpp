@@ -8,6 +8,7 @@
 #include <ostream>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/files/disk/folder.hpp"
@@ -155,8 +156,12 @@ std::filesystem::path write_report(const RunSet& set, const std::vector<Workload
   if (options.follow_seconds == 0) {
     for (WorkloadMaterial& item : material)
       item.network = draw_network_of(set, *item.workload, figure_folder, options.graphviz);
-    tell(options, draw_report_figures(report_data(set, material, replays, head, figure_detail), figure_folder,
-                                      options.drawing));
+    std::string undrawn = draw_report_figures(report_data(set, material, replays, head, figure_detail),
+                                              figure_folder, options.drawing);
+    if (options.undrawn != nullptr)
+      *options.undrawn = std::move(undrawn);
+    else
+      tell(options, undrawn);
   }
   std::string html;
   for (const PageDetail& detail : page_details) {

@@ -21,6 +21,8 @@ struct ReportOptions {
   /// wait for the last time. 0: this is the last time.
   int follow_seconds = 0;
   std::ostream* messages = nullptr;  ///< gets one line for each missing tool
+  /// Gets why files of figures are missing, in one line, in the place of `messages`; empty: none is.
+  std::string* undrawn = nullptr;
 };
 
 /// Writes `out`/figures/ (description, SVG and PNG of every figure, and draw.js) and `out`/report.html, and

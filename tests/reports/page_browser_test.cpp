@@ -80,7 +80,9 @@ TEST_F(PageInBrowser, ThreeQuestionsAreAnsweredOnTheFirstScreen) {
   EXPECT_EQ(whole.at("verdict"), "equal");
   // 85.2 % against 85.3 %.
   EXPECT_THAT(whole.at("costs").get<std::string>(), HasSubstr("-0.10 points (worse); FP32’s own noise is ["));
-  EXPECT_THAT(harmed.at("bars").get<std::string>(), HasSubstr("+16.81 % (worse)"));
+  EXPECT_THAT(
+      harmed.at("bars").get<std::string>(),
+      AllOf(HasSubstr("+16.81 % (worse)"), HasSubstr("difference (%)"), HasSubstr("dashed: margin ±1 %")));
   EXPECT_THAT(seen.at("subtitle").get<std::string>(), HasSubstr("on an emulated Hopper tensor core (CPU)"));
   EXPECT_THAT(whole.at("costs").get<std::string>(), HasSubstr("is equal to FP32’s within 0.5 points"));
   EXPECT_THAT(seen.at("screens").at(0).at("caption").get<std::string>(),

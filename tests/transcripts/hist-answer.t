@@ -14,6 +14,9 @@ step.
   all tensors             53         1       1e-09..0.001          0        96.2           0     1.00  
   This covers 52 of 53 values; the others are Inf or NaN. In FP16 every tensor fits from 2^-4 (a) to 2^25 (a): nothing overflows, and rounding costs at most 1.1 times what FP16's precision costs by itself. Without a loss scale they fit too. Suggested: 2^17: gradients may become 256 times as large before one overflows, and 2^21 times as small before rounding costs more.
   Next: lab.explain_overflow(model, closure, scale=1.0) names the first operation that gave an Inf or NaN (for PyTorch; docs/nan.md has the others)
+  $ for scale in 2^16 3; do fp16lab hist n.npz --recorded-scale $scale | grep -o 'Next: .*) names'; done
+  Next: lab.explain_overflow(model, closure, scale=2.0**16) names
+  Next: lab.explain_overflow(model, closure, scale=3.0) names
   $ fp16lab hist n.npz --json | of_json '[x["account"]["nothing_to_fix"], x["account"]["findings"][0]]'
   [false, {"trouble": "non_finite", "serious": true, "tensor": "a", "since": null, "text": "1 of 2 tensors holds Inf or NaN: a (1 NaN of 2 values)."}]
   $ arrays worse.npz 'a=<f8 3 inf -inf 1' 'b=<f8 1 nan' 'c=<f8 1 1' 'd=<f8 2 nan inf'
@@ -141,7 +144,7 @@ some are left out.
   $ small low --set train.steps=4 --set scaler.policy=fixed --set scaler.initial_scale=2^-14
   $ fp16lab hist low --scale 2^9 --all | grep -o '^Casts.*zero, most in\|The casts of.*: '
   low: step 4, recorded at loss scale 2^-14, shown in FP16 at 2^9
-  note: recorded in a run that rounds: what earlier casts of a backward pass had flushed to zero at the recorded scale stays zero at every other, so the scale that fits may be larger than these gradients show
+  note: the recorded run rounds: what earlier casts of its backward passes made zero stays zero at every other scale, so the scale that fits may be larger than these gradients show
   Casts to FP16 made 1.9 % of the finite non-zero gradients zero, most in
   The casts of step 4 as they were recorded, at loss scale 2^-14: 
   $ fp16lab hist low --include fc1 --quiet | grep -o 'For the whole run.*\|This covers all.*\|^Casts to FP16'

@@ -2,20 +2,25 @@
 
   $ . "$TESTDIR/setup.sh"
 
-Every format takes one line; the one that is asked for also shows its fields, its formula and its neighbours.
-E5M2's and BF16's neighbours of 0.00006666666 by hand are 2^-14 and (1 + 12/128) 2^-14.
+Every format takes one line, whose digits add up with its error: 65536 - 65519.99 = 16.01. The format that is
+asked for also shows its fields, its formula and its neighbours. E5M2's and BF16's neighbours of 0.00006666666 by
+hand are 2^-14 and (1 + 12/128) 2^-14.
 
   $ fp16lab inspect 0.00006666666
   0.00006666666 = 6.666666e-05
   
-    FP16 0x045e = 6.664e-05                 error -2.866714e-08 = -0.481 ulp  [inexact]
-    BF16 0x388c = 6.68e-05                  error +9.054215e-08 = +0.1899 ulp  [inexact]
-    TF32 0x1c45e = 6.664e-05                error -2.866714e-08 = -0.481 ulp  [inexact]
-    FP32 0x388bcf64 = 6.666666e-05          error +1.318866e-13 = +0.01813 ulp  [inexact]
-    FP64 0x3f1179ec7f6b8246 = 6.666666e-05  error -6.306605e-21 = -0.4653 ulp  [inexact]
-    E4M3 0x00 = 0                           error -6.666666e-05 = -0.03413 ulp  [underflow inexact]
-    E5M2 0x04 = 6e-05                       error -5.631504e-06 = -0.3691 ulp  [inexact]
-    E2M1 0x0 = 0                            error -6.666666e-05 = -0.0001333 ulp  [underflow inexact]
+    FP16 0x045e = 6.663799286e-05                           error -2.866714e-08 = -0.481 ulp  [inexact]
+    BF16 0x388c = 6.675720215e-05                           error +9.054215e-08 = +0.1899 ulp  [inexact]
+    TF32 0x1c45e = 6.663799286e-05                          error -2.866714e-08 = -0.481 ulp  [inexact]
+    FP32 0x388bcf64 = 6.66666601318866e-05                  error +1.318866e-13 = +0.01813 ulp  [inexact]
+    FP64 0x3f1179ec7f6b8246 = 6.6666659999999993693395e-05  error -6.306605e-21 = -0.4653 ulp  [inexact]
+    E4M3 0x00 = 0                                           error -6.666666e-05 = -0.03413 ulp  [underflow inexact]
+    E5M2 0x04 = 6.1035156e-05                               error -5.631504e-06 = -0.3691 ulp  [inexact]
+    E2M1 0x0 = 0                                            error -6.666666e-05 = -0.0001333 ulp  [underflow inexact]
+  $ fp16lab inspect 65519.99 --format BF16 | grep 'BF16\|next'
+    BF16 0x4780 = 65536  error +16.01 = +0.03127 ulp  [inexact]
+      next below    0x477f = 65280
+      next above    0x4781 = 66048
   $ fp16lab inspect 0.00006666666 --format FP16 --json |
   > of_json 'x[0]["formats"][0]["rounding"]["nearest_even"]'
   {"bits": "0x045e", "sign": 0, "exponent": "00001", "fraction": "0001011110", "exponent_field": 1, "fraction_field": 94, "class": "normal", "formula": "(-1)^0 2^(1-15) (1+94/1024)", "value": "6.663799285888671875e-05", "short": "6.664e-05", "error": "-2.866714111328125e-08", "error_ulp": -0.48095481856, "flags": ["inexact"]}
@@ -27,17 +32,17 @@ quarter of an ulp above 1.
       fields        0 01111 0000000000  normal
       value         (-1)^0 2^(15-15) (1+0/1024) = 1
       ulp           2^-10 = 0.0009765625
-      next below    0x3bff = 0.9995
-      next above    0x3c01 = 1.001
-      nearest_even  0x3c00 = 1      error -0.0002441406 = -0.25 ulp  [inexact]
-      toward_zero   0x3c00 = 1      error -0.0002441406 = -0.25 ulp  [inexact]
-      upward        0x3c01 = 1.001  error +0.0007324219 = +0.75 ulp  [inexact]
-      downward      0x3c00 = 1      error -0.0002441406 = -0.25 ulp  [inexact]
-      nearest_away  0x3c00 = 1      error -0.0002441406 = -0.25 ulp  [inexact]
-      stochastic    up in magnitude with probability 0.25 to 0x3c01 = 1.001, else 0x3c00 = 1
+      next below    0x3bff = 0.9995117188
+      next above    0x3c01 = 1.0009765625
+      nearest_even  0x3c00 = 1             error -0.0002441406 = -0.25 ulp  [inexact]
+      toward_zero   0x3c00 = 1             error -0.0002441406 = -0.25 ulp  [inexact]
+      upward        0x3c01 = 1.0009765625  error +0.0007324219 = +0.75 ulp  [inexact]
+      downward      0x3c00 = 1             error -0.0002441406 = -0.25 ulp  [inexact]
+      nearest_away  0x3c00 = 1             error -0.0002441406 = -0.25 ulp  [inexact]
+      stochastic    up in magnitude with probability 0.25 to 0x3c01 = 1.0009765625, else 0x3c00 = 1
   $ fp16lab inspect 0.1 --rounding upward --rounding=stochastic --format FP16 --long | tail -2
-      upward        0x2e67 = 0.10004  error +3.662109e-05 = +0.6 ulp  [inexact]
-      stochastic    up in magnitude with probability 0.4 to 0x2e67 = 0.10004, else 0x2e66 = 0.1
+      upward        0x2e67 = 0.10003662109  error +3.662109e-05 = +0.6 ulp  [inexact]
+      stochastic    up in magnitude with probability 0.4 to 0x2e67 = 0.10003662109, else 0x2e66 = 0.09997558594
   $ fp16lab inspect 0.00006666666 -2 f16:3c00 --long | wc -l
   596
 
@@ -92,8 +97,8 @@ that loses small gradients.
       nearest_away  0x7c00 = inf    tie, away from zero  [overflow inexact]
       stochastic    up in magnitude with probability 0.5 to 0x7c00 = inf, else 0x7bff = 65504
     FP16 0x0000 = 0  error -2.980232e-08 = -0.5 ulp  tie, to even  [underflow inexact]
-      nearest_away  0x0001 = 6e-08  error +2.980232e-08 = +0.5 ulp  tie, away from zero  [underflow inexact]
-      stochastic    up in magnitude with probability 0.5 to 0x0001 = 6e-08, else 0x0000 = 0
+      nearest_away  0x0001 = 5.960464e-08  error +2.980232e-08 = +0.5 ulp  tie, away from zero  [underflow inexact]
+      stochastic    up in magnitude with probability 0.5 to 0x0001 = 5.960464e-08, else 0x0000 = 0
     FP16 0x3c00 = 1  exact
       nearest_away  0x3c00 = 1  exact
       stochastic    always 0x3c00 = 1
@@ -106,16 +111,16 @@ Neighbours never print alike, and only ties are called ties: the third value is 
       next below    0x4b800000 = 16777216
       next above    0x4b800002 = 16777220
   $ fp16lab inspect 0.1 --format FP64 | grep next
-      next below    0x3fb9999999999999 = 0.09999999999999999
-      next above    0x3fb999999999999b = 0.10000000000000002
+      next below    0x3fb9999999999999 = 0.09999999999999999167333
+      next above    0x3fb999999999999b = 0.1000000000000000194289
   $ fp16lab inspect f64:0x3ff0020000000001 --format FP16 --long | sed -n '3p; $p'
-    FP16 0x3c01 = 1.001  error +0.0004882812 = +0.4999999999998 ulp  [inexact]
-      stochastic    up in magnitude with probability 0.5 (not a tie, but nearer to one than 2^-32) to 0x3c01 = 1.001, else 0x3c00 = 1
+    FP16 0x3c01 = 1.0009765625  error +0.0004882812 = +0.4999999999998 ulp  [inexact]
+      stochastic    up in magnitude with probability 0.5 (not a tie, but nearer to one than 2^-32) to 0x3c01 = 1.0009765625, else 0x3c00 = 1
   $ fp16lab inspect 1025.49995 --format FP16 | sed -n 3p
     FP16 0x6401 = 1025  error -0.49995 = -0.49995 ulp  [inexact]
   $ fp16lab inspect 0 --format FP16 | grep next; fp16lab inspect 65504 --format FP16 | grep 'ulp\|above'
-      next below    0x8001 = -6e-08
-      next above    0x0001 = 6e-08
+      next below    0x8001 = -5.960464e-08
+      next above    0x0001 = 5.960464e-08
       ulp           2^5 = 32
       next above    0x7c00 = inf
 

@@ -29,10 +29,11 @@ evaluations and three checkpoints on the way, until they are interrupted.
   > cmp $1/checkpoints/$last $2/checkpoints/$last; }
 
   $ interrupted run; ls run/checkpoints | tail -1 | grep -c $step
-  > grep -o '"state": "[a-z]*"\|interrupted with state saved' run/manifest.json
+  > grep -o '"state": "[a-z]*"\|interrupted with state saved\|[^;]* continues' run/manifest.json
   1
   "state": "stopped"
   interrupted with state saved
+   fp16lab train --resume -o run continues
   $ begin whole train.steps=$((step + 9))
   > fp16lab train --resume -o run --threads 2 --set train.steps=$((step + 9)) 2>&1 > summary |
   > grep -c "resuming after step $step"

@@ -228,7 +228,7 @@ What cannot be had is refused.
   $ small run8 --set scaler.policy=fixed --set scaler.initial_scale=8
   $ fp16lab hist run8 | head -1 | cut -c 1-9; refused hist run8 --step 7; refused hist run8 --scale big
   run8: step 40, recorded at loss scale 2^3, shown in FP16 at 2^3
-  note: recorded in a run that rounds: what earlier casts of a backward pass had flushed to zero at the recorded scale stays zero at every other, so the scale that fits may be larger than these gradients show
+  note: the recorded run rounds: what earlier casts of its backward passes made zero stays zero at every other scale, so the scale that fits may be larger than these gradients show
   Nothing t
   fp16lab: error: --step 7: run8 has histograms of the steps 1, 20, 40
   fp16lab: error: --scale: 'big' is not a number: a digit is missing

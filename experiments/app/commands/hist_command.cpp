@@ -38,6 +38,7 @@
 #include "numerics/histogram/cast_counts.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/nearest_name.hpp"
+#include "numerics/text/own_command.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/run_config.hpp"
 #include "reports/figures/range_figure.hpp"
@@ -284,11 +285,11 @@ void print_notes(const CountedDumps& dumps) {
 /// What explains an Inf or NaN; where no scale suits all, the same without the tensor that overflows first;
 /// where another scale would mend what is wrong, the same at that one; else the tables.
 std::string next_of(const HistCommand& command, std::span<const std::filesystem::path> files,
-                    const HistQuestion& question, const analysis::SuggestedScale& suggestion,
-                    const analysis::Finding* worst) {
+                    const HistQuestion& question, double recorded_scale,
+                    const analysis::SuggestedScale& suggestion, const analysis::Finding* worst) {
   if (worst != nullptr && worst->trouble == analysis::Trouble::non_finite)
-    return std::string(analysis::explained_in_pytorch) + " (for PyTorch; docs/nan.md has the others)";
-  std::vector<std::string> words{"fp16lab", "hist"};
+    return analysis::explained_in_pytorch(recorded_scale) + " (for PyTorch; docs/nan.md has the others)";
+  std::vector<std::string> words{"hist"};
   if (command.separate)
     for (const std::filesystem::path& file : files) words.push_back(file.string());
   else
@@ -305,15 +306,15 @@ std::string next_of(const HistCommand& command, std::span<const std::filesystem:
   if (suggestion.suggested && !suggestion.fits() && !first.empty() && first != suggestion.asks_most) {
     if (!command.scale.empty()) add("--scale", {command.scale});
     add("--exclude", {first});
-    return shell_line(words) + " (what the other tensors need)";
+    return own_command(words) + " (what the other tensors need)";
   }
   if (worst != nullptr && suggestion.suggested && question.scale != std::scalbn(1.0, *suggestion.suggested)) {
     add("--scale", {fmt::format("2^{}", *suggestion.suggested)});
-    return shell_line(words) + " (the same at the suggested scale)";
+    return own_command(words) + " (the same at the suggested scale)";
   }
   if (!command.scale.empty()) add("--scale", {command.scale});
   words.emplace_back("--all");
-  return shell_line(words) + " (every tensor, by count and by magnitude)";
+  return own_command(words) + " (every tensor, by count and by magnitude)";
 }
 
 void show_dumps(const HistCommand& command, std::span<const std::filesystem::path> files,
@@ -359,7 +360,8 @@ void show_dumps(const HistCommand& command, std::span<const std::filesystem::pat
   HistAnswer answer{.before = steps.told.empty() ? "" : steps.told + "\n"};
   for (const DType format : formats)
     answer.accounts.push_back(analysis::account_of(tensors.report, format, question.scale));
-  answer.next = next_of(command, files, question, suggestions.front(), answer.accounts.front().worst());
+  answer.next = next_of(command, files, question, tensors.greatest_scale, suggestions.front(),
+                        answer.accounts.front().worst());
   show(command, tensors, subject, question, suggestions, answer,
        command.json ? additions_of(dumps, steps, tensors.report, tensors.common_scale()) : Json::object());
 }

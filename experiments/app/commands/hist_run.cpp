@@ -19,6 +19,7 @@
 #include "numerics/histogram/cast_counts.hpp"
 #include "numerics/text/message.hpp"
 #include "numerics/text/nesting.hpp"
+#include "numerics/text/own_command.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/run_config.hpp"
@@ -249,9 +250,8 @@ namespace {
 std::optional<analysis::Account> account_told(const std::filesystem::path& run) {
   try {
     analysis::Account account = analysis::account_of(read_run_folder(run));
-    if (account.next.starts_with(shell_line({"fp16lab", "hist", run.string()})))
-      account.next =
-          shell_line({"fp16lab", "replay", run.string()}) + " (what other policies would have done)";
+    if (account.next.starts_with(own_command({"hist", run.string()})))
+      account.next = own_command({"replay", run.string()}) + " (what other policies would have done)";
     return account;
   } catch (const std::runtime_error&) {
     return std::nullopt;
@@ -317,7 +317,7 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
     say("{}: step {}, recorded at {}, shown in {} at {}", run.string(), step, recorded,
         titles_of(question.formats), question.scale ? scale_text(*question.scale) : "each tensor's own");
     for (const std::string& damage : all.damage) say("note: {}", damage);
-    if (all.rounded) say("note: {}", behind_rounding);
+    if (all.rounded) say("note: {}", after_rounding_note);
   }
   const std::vector<analysis::SuggestedScale> suggestions = suggestions_of(tensors.report, question.formats);
   const auto stored = std::find(question.formats.begin(), question.formats.end(), stored_format(rows));
@@ -334,7 +334,7 @@ void show_run(const HistCommand& command, const std::filesystem::path& run, Name
     answer.next = answer.accounts.front().next;
   } else {  // of the step that is shown
     answer.accounts.push_back(analysis::account_of(tensors.report, question.formats.front(), question.scale));
-    answer.next = shell_line({"fp16lab", "hist", run.string(), "--all"}) + " (every tensor of the step)";
+    answer.next = own_command({"hist", run.string(), "--all"}) + " (every tensor of the step)";
   }
   if (replay) answer.after = sentence(*replay) + (selected ? " This covers all tensors.\n" : "\n");
   show(command, tensors, subject, question, suggestions, answer, additions);

@@ -28,7 +28,39 @@ struct InspectCommand {
 
 constexpr int short_digits = 7;
 
-std::string short_text(const Code& code) { return fmt::format("{} = {}", code.hex, code.short_value); }
+/// How many significant digits a text has that Decimal wrote.
+int digits_of(std::string_view text) {
+  const std::string_view plain = text.substr(0, text.find('e'));
+  const std::size_t first = plain.find_first_of("123456789");
+  return first == std::string_view::npos
+             ? 0
+             : static_cast<int>(
+                   std::ranges::count_if(plain.substr(first), [](char c) { return c >= '0' && c <= '9'; }));
+}
+
+/// "0x4780 = 65536". The digits are those that tell the code from its neighbours, and so many more that they add
+/// up with `beside`, an error or an ulp, as it is printed; of an exact result all, unless they are very many.
+std::string code_text(const FormatReport& report, const Code& code, const std::optional<Decimal>& beside) {
+  constexpr int most_exact_digits = 17;
+  std::string text = code.short_value;
+  if (beside && report.format.format.is_finite(code.bits) && digits_of(text) > 0) {
+    const Decimal value(report.format.format.decode(code.bits));
+    if (!beside->is_zero())
+      text = value.to_string(std::max(digits_of(text), value.leading() - beside->leading() + short_digits));
+    else if (digits_of(code.value) <= most_exact_digits)
+      text = code.value;
+  }
+  return fmt::format("{} = {}", code.hex, text);
+}
+
+std::string rounded_text(const FormatReport& report, const RoundedValue& rounded) {
+  return code_text(report, rounded.code, rounded.error);
+}
+
+/// Of a neighbour of the result.
+std::string neighbour_text(const FormatReport& report, const Code& code) {
+  return code_text(report, code, report.ulp_exponent ? std::optional(report.ulp()) : std::nullopt);
+}
 
 /// To four digits, and to as many more as show that it is not quite half an ulp or a whole one.
 std::string ulps_text(const Decimal& ulps) {
@@ -58,11 +90,11 @@ std::string error_text(const FormatReport& report, const RoundedValue& rounded) 
 
 std::string stochastic_text(const FormatReport& report, const StochasticRounding& stochastic) {
   if (stochastic.toward_zero.bits == stochastic.away.bits)
-    return fmt::format("always {}", short_text(stochastic.away));
+    return fmt::format("always {}", neighbour_text(report, stochastic.away));
   return fmt::format(
       "up in magnitude with probability {:.6g}{} to {}, else {}", stochastic.probability_away,
       stochastic.probability_away == 0.5 && !report.tie ? " (not a tie, but nearer to one than 2^-32)" : "",
-      short_text(stochastic.away), short_text(stochastic.toward_zero));
+      neighbour_text(report, stochastic.away), neighbour_text(report, stochastic.toward_zero));
 }
 
 void print_line(const char* label, const std::string& text) { fmt::print("    {:<13} {}\n", label, text); }
@@ -76,16 +108,17 @@ void print_fields(const FormatReport& report) {
   print_line("value", code.formula.empty() ? code.value : fmt::format("{} = {}", code.formula, code.value));
   if (report.ulp_exponent)
     print_line("ulp", fmt::format("2^{} = {}", *report.ulp_exponent, report.ulp().to_string(short_digits)));
-  if (report.below) print_line("next below", short_text(*report.below));
-  if (report.above) print_line("next above", short_text(*report.above));
+  if (report.below) print_line("next below", neighbour_text(report, *report.below));
+  if (report.above) print_line("next above", neighbour_text(report, *report.above));
 }
 
 void print_roundings(const FormatReport& report) {
   std::size_t width = 0;
-  for (const RoundedValue& rounded : report.rounded) width = std::max(width, short_text(rounded.code).size());
+  for (const RoundedValue& rounded : report.rounded)
+    width = std::max(width, rounded_text(report, rounded).size());
   for (const RoundedValue& rounded : report.rounded)
     print_line(name_of(rounded.rounding),
-               fmt::format("{:<{}}{}", short_text(rounded.code), width, error_text(report, rounded)));
+               fmt::format("{:<{}}{}", rounded_text(report, rounded), width, error_text(report, rounded)));
   if (report.stochastic) print_line("stochastic", stochastic_text(report, *report.stochastic));
 }
 
@@ -103,9 +136,10 @@ void print_text(const Inspection& inspection, const InspectCommand& command) {
   const std::string exact = value.nan.empty() ? value.exact() : value.nan;
   fmt::print("{}{}\n\n", value.text, exact == value.text ? "" : " = " + exact);
   std::size_t width = 0;
-  for (const FormatReport& report : reports) width = std::max(width, short_text(report.code()).size());
+  for (const FormatReport& report : reports)
+    width = std::max(width, rounded_text(report, report.rounded.front()).size());
   for (const FormatReport& report : reports) {
-    fmt::print("  {} {:<{}}{}\n", report.format.name, short_text(report.code()), width,
+    fmt::print("  {} {:<{}}{}\n", report.format.name, rounded_text(report, report.rounded.front()), width,
                error_text(report, report.rounded.front()));
     if (command.whole) continue;
     if (reports.size() == 1) print_fields(report);

@@ -40,6 +40,7 @@
 #include "numerics/text/message.hpp"
 #include "numerics/text/named_enum.hpp"
 #include "numerics/text/nearest_name.hpp"
+#include "numerics/text/own_command.hpp"
 #include "numerics/text/scale_text.hpp"
 
 namespace fp16lab::experiments {
@@ -479,7 +480,9 @@ void print_lists(const Json& json, bool details) {
       print_table(rows, section.shown, columns);
     if (details && *section.note != '\0') print_text(section.note, columns);
   }
-  if (!details) print_text("More: fp16lab list SECTION PATTERN, such as '*'; or --json.", columns, 0);
+  if (!details)
+    print_text(fmt::format("More: {} SECTION PATTERN, such as '*'; or --json.", own_command({"list"})),
+               columns, 0);
 }
 
 /// Patterns as of the shell; without a star or question mark a part of the name.
@@ -631,7 +634,7 @@ Command list_command() {
               "tensor cores, keys, their names in frameworks, and the files of run folders. A section is one "
               "screen; a pattern selects entries and shows them in full.",
           .examples =
-              "fp16lab list\nfp16lab list policies\nfp16lab list config_keys scaler\nfp16lab list "
+              "fp16lab list\nfp16lab list policies\nfp16lab list config_keys scaler.policy\nfp16lab list "
               "layers '*' --json",
           .declare = [](Options& options) -> Command::Run {
             auto command = std::make_shared<ListCommand>();

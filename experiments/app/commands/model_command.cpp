@@ -15,6 +15,7 @@
 #include "experiments/app/run/prepared_run.hpp"
 #include "experiments/app/run/run_data.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
+#include "numerics/text/own_command.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/figures/network_figure.hpp"
 
@@ -123,7 +124,8 @@ struct ModelCommand {
 
 ExitCode run_model(ModelCommand& command) {
   if (command.common.config.empty())
-    throw CommandError(ExitCode::usage, "model: expected a configuration: fp16lab model FILE.toml");
+    throw CommandError(ExitCode::usage,
+                       "model: expected a configuration: " + own_command({"model", "FILE.toml"}));
   const RunPlan plan = resolve_run(command.common);
   const RunConfig& config = plan.config;
   const std::unique_ptr<const RunData> data = load_data(config);

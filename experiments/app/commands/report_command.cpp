@@ -46,7 +46,7 @@ struct ReportArguments {
   bool no_title = false;
 };
 
-/// "6 runs of 2 workloads; against FP32: 1 worse, 2 equal, 1 cannot tell"
+/// "6 runs of 2 workloads; against FP32: 1 worse, 2 equal, 1 undecided"
 std::string outline(const reports::RunSet& runs, const std::vector<reports::WorkloadSummary>& summaries) {
   std::map<analysis::Word, std::size_t> words;
   for (const reports::WorkloadSummary& summary : summaries)
@@ -56,7 +56,7 @@ std::string outline(const reports::RunSet& runs, const std::vector<reports::Work
       counted(runs.runs.size() - runs.missing(), "run") + " of " + counted(runs.workloads.size(), "workload");
   for (const auto& [word, count] : words)
     text += fmt::format("{}{} {}", word == words.begin()->first ? "; against FP32: " : ", ", count,
-                        analysis::name_of(word));
+                        word == analysis::Word::cannot_tell ? "undecided" : analysis::name_of(word));
   return text;
 }
 
@@ -78,9 +78,13 @@ bool report(const CommonOptions& common, const ReportArguments& given, const rep
   }
   if (out.empty()) out = only.empty() ? std::filesystem::path("results") / "report" : only;
   const std::vector<reports::WorkloadSummary> summaries = reports::summarise(runs);
-  write_report_page(common, runs, summaries, input.replays, out, only.empty() ? out : only,
-                    goes_on ? follow_seconds : 0, given.drawing);
+  const std::string undrawn =
+      write_report_page(common, runs, summaries, input.replays, out, only.empty() ? out : only,
+                        goes_on ? follow_seconds : 0, given.drawing);
   if (!common.quiet && !runs.runs.empty()) say("report: {}", outline(runs, summaries));
+  if (!undrawn.empty() && given.drawing.pdf)
+    throw CommandError(ExitCode::run_failed, "report: the page is written, but not every PDF: " + undrawn);
+  if (!undrawn.empty() && !common.quiet) say("report: note: {}", undrawn);
   return goes_on;
 }
 
@@ -132,11 +136,11 @@ ExitCode follow(const CommonOptions& common, const ReportArguments& given) {
 
 }  // namespace
 
-void write_report_page(const CommonOptions& common, const reports::RunSet& runs,
-                       const std::vector<reports::WorkloadSummary>& summaries,
-                       const std::vector<std::filesystem::path>& replays, const std::filesystem::path& out,
-                       const std::filesystem::path& named, int follow_seconds,
-                       const reports::DrawingOptions& drawing) {
+std::string write_report_page(const CommonOptions& common, const reports::RunSet& runs,
+                              const std::vector<reports::WorkloadSummary>& summaries,
+                              const std::vector<std::filesystem::path>& replays,
+                              const std::filesystem::path& out, const std::filesystem::path& named,
+                              int follow_seconds, const reports::DrawingOptions& drawing) {
   std::filesystem::path name = std::filesystem::absolute(named).lexically_normal();
   if (!name.has_filename()) name = name.parent_path();
   reports::ReportOptions options;
@@ -144,10 +148,13 @@ void write_report_page(const CommonOptions& common, const reports::RunSet& runs,
   options.follow_seconds = follow_seconds;
   options.drawing = drawing;
   std::stringstream messages;
+  std::string undrawn;
+  options.undrawn = &undrawn;
   if (!common.quiet) options.messages = &messages;
   const std::filesystem::path page = reports::write_report(runs, summaries, replays, out, options);
   for (std::string line; std::getline(messages, line);) say("{}", line);
   if (follow_seconds == 0 || !common.quiet) print_result(printable(page.string()) + "\n");
+  return undrawn;
 }
 
 Command report_command() {
@@ -175,7 +182,7 @@ Command report_command() {
                      "Also write a PDF of each figure: vectors with their fonts");
         options
             .add("--width", given->drawing.width,
-                 "Width of each figure: 3.3in for a paper's column; or pixels")
+                 "Width of each figure, in in, mm, cm or pt: 3.3in for a paper's column; or pixels")
             .type("WIDTH");
         options.flag("--no-title", given->no_title, "Draw figures without titles");
         return [given](const CommonOptions& common) {

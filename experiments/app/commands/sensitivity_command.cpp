@@ -18,6 +18,7 @@
 #include "experiments/app/run/continuation.hpp"
 #include "experiments/app/run/prepared_run.hpp"
 #include "numerics/files/run/run_folder.hpp"
+#include "numerics/text/own_command.hpp"
 #include "numerics/text/scale_text.hpp"
 #include "numerics/text/text.hpp"
 
@@ -177,7 +178,7 @@ ExitCode run_sensitivity(const SensitivityCommand& command) {
                           (step.config().amp.excluded.empty() ? "" : ",") +
                           fmt::format("{}", fmt::join(list.layers, ","));
   const std::string next =
-      shell_line({"fp16lab", "train", "-c", (command.run / run_file::config).string(), "--set", set});
+      own_command({"train", "-c", (command.run / run_file::config).string(), "--set", set});
   if (command.json) {
     nlohmann::ordered_json damage = nlohmann::ordered_json::object();
     for (const auto& [layer, error] : list.damage) damage[layer] = json_number(error);

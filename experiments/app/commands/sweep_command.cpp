@@ -17,6 +17,7 @@
 #include "experiments/app/sweep/sweep_engine.hpp"
 #include "numerics/files/disk/atomic_file.hpp"
 #include "numerics/text/message.hpp"
+#include "numerics/text/own_command.hpp"
 #include "numerics/text/text.hpp"
 #include "reports/data/report_input.hpp"
 #include "reports/data/run_set.hpp"
@@ -95,7 +96,8 @@ void sum_up(const SweepPlan& plan, const CommonOptions& common, bool page) {
   print_result(reports::summary_table(runs, summaries));
   if (!page) return;
   const std::vector<std::filesystem::path> replays = reports::find_report_input(folders).replays;
-  write_report_page(common, runs, summaries, replays, plan.folder, plan.folder);
+  const std::string undrawn = write_report_page(common, runs, summaries, replays, plan.folder, plan.folder);
+  if (!undrawn.empty() && !common.quiet) say("sweep: note: {}", undrawn);
 }
 
 /// What is there, in one line: "57 of 60 runs are complete; not yet: a, b and 1 more".
@@ -142,7 +144,7 @@ ExitCode submit(const SweepPlan& plan, const SweepCommand& command) {
   const Submission submission = submit_to_slurm(plan, command.common, command.options, command.engine);
   if (!submission.job.empty()) fmt::print("{}\n", submission.job);
   if (command.common.quiet) return ExitCode::ok;
-  const std::string then = "fp16lab " + shell_line({"sweep", "--collect", "-o", plan.folder.string()});
+  const std::string then = own_command({"sweep", "--collect", "-o", plan.folder.string()});
   if (submission.job.empty())
     say("sweep: nothing is left to do; table and page: {}", then);
   else

@@ -111,12 +111,12 @@ Command train_command() {
             .offers(offer_files({".safetensors"}));
         options
             .add("--dump-initial", command->request.dump_initial,
-                 "Write the initial parameters and buffers as safetensors, then train")
+                 "Write initial parameters and buffers as safetensors, then train")
             .type("FILE")
             .not_empty("a file");
         options
             .add("--dump-gradients", command->dump_arguments,
-                 "Write step STEP's batches, weights and unscaled gradients as safetensors")
+                 "Write a step's weights, batches and gradients: unscaled, as safetensors")
             .type("STEP FILE")
             .values(2);
         return [command](const CommonOptions& common) {

@@ -20,6 +20,7 @@
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/nesting.hpp"
+#include "numerics/text/own_command.hpp"
 #include "numerics/text/text.hpp"
 #include "numerics/text/toml_text.hpp"
 
@@ -284,7 +285,7 @@ RunConfig parse_config(std::string_view toml, std::string_view source) {
   const toml::table root = parse_toml(toml, source);
   for (const char* const table : {"workload", "variant"})
     if (root.get(table) != nullptr && root.get(table)->is_array_of_tables())
-      refuse_config(source, "this is a sweep: fp16lab sweep -c " + shell_line({std::string(source)}));
+      refuse_config(source, "this is a sweep: " + own_command({"sweep", "-c", std::string(source)}));
   read_table(config, root, "", source);
   const toml::table* const model = root.get_as<toml::table>("model");
   if (model != nullptr && (model->contains("layer") || model->contains("block")))

@@ -27,6 +27,13 @@ std::string description_of(std::string_view line) {
   return line.starts_with('#') && first != std::string_view::npos ? std::string(line.substr(first)) : "";
 }
 
+/// Where a relative path is looked for.
+std::filesystem::path folder_of(const std::filesystem::path& given) {
+  std::error_code gone;
+  const std::filesystem::path whole = std::filesystem::absolute(given, gone);
+  return (gone ? given : whole).parent_path();
+}
+
 /// The file in the same folder whose name is nearest to that of `given`; "" if none is near.
 std::string nearest_sibling(const std::filesystem::path& given) {
   std::vector<std::string> names;
@@ -47,32 +54,27 @@ std::filesystem::path shipped_config(std::string_view file) { return as_typed(fo
 
 std::filesystem::path config_called(const std::filesystem::path& given) {
   std::error_code unreadable;
-  if (given.empty() || std::filesystem::exists(given, unreadable)) return given;
+  if (given.empty() || std::filesystem::exists(given, unreadable) || unreadable) return given;
   if (!given.has_parent_path())
     for (const std::string& name : {given.string() + ".toml", given.string()})
       if (std::filesystem::path path = shipped_config(name);
           std::filesystem::is_regular_file(path, unreadable))
         return path;
+  const std::string missing = fmt::format("--config {}: there is no such file", given.string());
   if (given.has_extension() || given.has_parent_path()) {
     if (const std::string name = given.stem().string();
         std::filesystem::is_regular_file(shipped_config(name + ".toml"), unreadable))
-      throw CommandError(
-          ExitCode::usage,
-          fmt::format("--config {}: there is no such file; fp16lab includes one of that name: -c {}",
-                      given.string(), name));
+      throw CommandError(ExitCode::usage,
+                         fmt::format("{}; fp16lab includes one of that name: -c {}", missing, name));
     if (const std::string sibling = nearest_sibling(given); !sibling.empty())
-      throw CommandError(
-          ExitCode::usage,
-          fmt::format("--config {}: there is no such file; did you mean '{}'?", given.string(), sibling));
-    return given;
+      throw CommandError(ExitCode::usage, fmt::format("{}; did you mean '{}'?", missing, sibling));
   }
   std::vector<std::string> names;
   for (const ShippedConfig& config : shipped_configs()) names.push_back(config.path.stem().string());
   const std::vector<std::string_view> known(names.begin(), names.end());
-  throw CommandError(
-      ExitCode::usage,
-      fmt::format("--config {}: there is no such file, and none of that name comes with fp16lab: {}",
-                  given.string(), known_are(given.string(), known)));
+  throw CommandError(ExitCode::usage,
+                     fmt::format("{} in {}, and none of that name comes with fp16lab: {}", missing,
+                                 folder_of(given).string(), known_are(given.stem().string(), known)));
 }
 
 std::vector<ShippedConfig> shipped_configs() {

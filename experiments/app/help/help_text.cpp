@@ -55,7 +55,22 @@ std::string_view input_paragraph(std::string_view description) {
 
 constexpr std::size_t text_begins = 28;
 
-/// `text` in the right column, cut to `lines` lines.
+/// The beginnings of a text that say something whole, the longest first: up to a clause or parentheses.
+std::vector<std::string> whole_beginnings(std::string_view text) {
+  constexpr std::size_t least = 24, least_before_comma = 50;
+  std::vector<std::string> beginnings;
+  for (std::size_t end = text.size(); end-- > least;) {
+    const std::string_view rest = text.substr(end), begin = text.substr(0, end);
+    const bool ends = rest.starts_with("; ") || rest.starts_with(": ") || rest.starts_with(" (") ||
+                      (rest.starts_with(", ") && end >= least_before_comma &&
+                       begin.find(": ") == std::string_view::npos);  // no list
+    if (ends && std::ranges::count(begin, '(') == std::ranges::count(begin, ')'))
+      beginnings.emplace_back(begin);
+  }
+  return beginnings;
+}
+
+/// `text` in the right column, cut to `lines` lines: at the end of a clause, else inside of one.
 std::string in_lines(std::string text, std::size_t columns, std::size_t lines) {
   std::ranges::replace(text, '\n', ' ');
   const auto fits = [lines](const std::string& shown) {
@@ -63,6 +78,9 @@ std::string in_lines(std::string text, std::size_t columns, std::size_t lines) {
   };
   const std::size_t width = columns - text_begins;
   std::string shown = wrapped(text, width, 0, 0);
+  if (!fits(shown))
+    for (const std::string& beginning : whole_beginnings(text))
+      if (std::string begun = wrapped(beginning, width, 0, 0); fits(begun)) return begun;
   for (std::size_t room = lines * width; !fits(shown) && room > 8; room -= 4)
     shown = wrapped(cut(text, room), width, 0, 0);
   return shown;

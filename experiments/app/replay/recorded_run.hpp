@@ -43,10 +43,9 @@ struct RecordedStep {
 };
 
 /// A note for readers about runs that rounded (RecordedRun::rounded).
-inline constexpr std::string_view behind_rounding =
-    "recorded in a run that rounds: what earlier casts of a backward pass had flushed to zero at the "
-    "recorded "
-    "scale stays zero at every other, so the scale that fits may be larger than these gradients show";
+inline constexpr std::string_view after_rounding_note =
+    "the recorded run rounds: what earlier casts of its backward passes made zero stays zero at every other "
+    "scale, so the scale that fits may be larger than these gradients show";
 
 class RecordedRun {
  public:

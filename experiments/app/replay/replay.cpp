@@ -149,7 +149,7 @@ std::vector<std::string> notes_of(const RecordedRun& run, const ReplayOptions& o
     notes.push_back(fmt::format("growth intervals above {} are {}, not the policies' own (--interval)",
                                 *options.contestants.interval, *options.contestants.interval));
   if (run.rounded())
-    notes.push_back(std::string(behind_rounding) +
+    notes.push_back(std::string(after_rounding_note) +
                     "; an overflow at the recorded scale may be one at smaller scales too");
   if (!run.checked())
     notes.push_back(

@@ -1,4 +1,5 @@
 #include "experiments/app/run/memory_limits.hpp"
+#include "numerics/text/own_command.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -185,9 +186,10 @@ std::string memory_warning(std::uint64_t need, std::size_t runs, const std::vect
   if (limits.empty() || need <= limits.front().left) return "";
   return fmt::format(
       "{} {} of memory for tensors, and {} leaves {}: the kernel may end the run, or it may run out of "
-      "memory; a smaller train.batch_size or model{} needs less (fp16lab model shows how much)",
+      "memory; a smaller train.batch_size or model{} needs less ({} shows how much)",
       runs == 1 ? "a step needs" : fmt::format("a step of {} concurrent runs needs", runs), gigabytes(need),
-      limits.front().whose, gigabytes(limits.front().left), runs == 1 ? "" : ", or fewer --jobs,");
+      limits.front().whose, gigabytes(limits.front().left), runs == 1 ? "" : ", or fewer --jobs,",
+      own_command({"model"}));
 }
 
 }  // namespace fp16lab::experiments

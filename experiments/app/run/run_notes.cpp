@@ -49,6 +49,11 @@ void note_order(const RunPlan& plan) {
       "ranks and on the library; --resume needs the same ones");
 }
 
+void note_graph(const RunPlan& plan) {
+  if (plan.train.graph)
+    say("note: train.graph = true: each kind of step is recorded once and then replayed, with the same bits");
+}
+
 /// What "auto" took; a warning where a GPU is there that cannot do it.
 void note_backend(const PreparedRun& run) {
   const RunConfig& config = run.plan.config;
@@ -99,6 +104,7 @@ void print_notes(const PreparedRun& run) {
   note_no_scale(run.plan);
   note_unscaling(run.plan);
   note_order(run.plan);
+  note_graph(run.plan);
   note_backend(run);
   if (!run.plan.scaler.enabled) return;
   if (const std::string why = never_grows(run.plan.policy, run.plan.train.steps); !why.empty())

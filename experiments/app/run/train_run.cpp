@@ -32,6 +32,7 @@
 #include "numerics/files/run/run_folder.hpp"
 #include "numerics/gemm/gemm.hpp"
 #include "numerics/text/message.hpp"
+#include "numerics/text/own_command.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -365,8 +366,9 @@ ExitCode carry_out(const TrainRequest& request, engine::Trainer& trainer, RunRec
                             : result.end == End::stopped ? ExitState::stopped
                                                          : ExitState::diverged;
     if (state == ExitState::stopped)
-      message =
-          fmt::format("interrupted with state saved, after step {}; continue with --resume", result.steps);
+      message = fmt::format(
+          "interrupted with state saved, after step {}; {} continues", result.steps,
+          request.of_sweep ? "the same command" : own_command({"train", "--resume", "-o", folder.string()}));
     else if (state == ExitState::diverged)
       message = fmt::format("diverged at step {}: {}. {}", result.steps, result.diagnosis->reason,
                             result.diagnosis->text);

@@ -15,6 +15,7 @@ struct TrainRequest {
   CommonOptions common;
   bool force = false;                    ///< replace a finished run
   bool resume = false;                   ///< continue the run in the output folder, where there is one
+  bool of_sweep = false;                 ///< the sweep's or question's own command continues it
   std::string name;                      ///< of the configuration, for tables and figures
   std::filesystem::path dump_initial;    ///< empty: not given
   std::filesystem::path dump_gradients;  ///< of the iteration dump_step; empty: not given

@@ -16,6 +16,7 @@
 #include "numerics/files/disk/read_file.hpp"
 #include "numerics/text/nearest_name.hpp"
 #include "numerics/text/nesting.hpp"
+#include "numerics/text/own_command.hpp"
 #include "numerics/text/text.hpp"
 
 namespace fp16lab::experiments {
@@ -347,8 +348,8 @@ SweepPlan load_sweep(const CommonOptions& given, bool keep_sizes, const std::vec
     if (policies.empty() && fp32)
       fail(source,
            "this is the configuration of one run in FP32 (amp.level = \"O0\"): give --policies to compare it "
-           "with, or fp16lab train -c " +
-               shell_line({source}));
+           "with, or " +
+               own_command({"train", "-c", source}));
     if (policies.empty()) variants = {fp32_variant(source), {.name = "as-given", .set = {}, .where = source}};
   } else {
     require_known_keys(root, source, {"workload", "variant"});

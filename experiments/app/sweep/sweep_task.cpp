@@ -216,6 +216,7 @@ ExitCode run_task(const SweepPlan& plan, std::size_t number, const CommonOptions
   request.common.quiet = common.quiet;
   request.resume = resume;
   request.force = !resume;
+  request.of_sweep = true;
   request.name = run.variant;
   // What makes this run by hand is what its manifest records.
   request.common.argv = {"fp16lab",

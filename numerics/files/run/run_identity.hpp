@@ -21,23 +21,24 @@ struct RunIdentity {
   /// "scaler.initial_scale" -> "8.0": values under dotted keys, text without quotes.
   using Keys = std::map<std::string, std::string, std::less<>>;
   FP16LAB_RECORD(RunIdentity, "manifest.json: identity", 3,
-                 "What the run is: reports name, group and order runs by it.");
-  FP16LAB_FIELD(std::string, workload, {}, "model and data, \"classifier on fashion-mnist\"");
-  FP16LAB_FIELD(Keys, workload_keys, {},
-                "what is trained, on what: keys without their defaults, the seed left out");
+                 "What the run is. Reports name, group and order runs by it.");
+  FP16LAB_FIELD(std::string, workload, {}, "the model and its data: \"classifier on fashion-mnist\"");
+  FP16LAB_FIELD(
+      Keys, workload_keys, {},
+      "the keys that say what is trained and on what, where they differ from their defaults; never the seed");
   FP16LAB_FIELD(std::string, label, {},
-                "for people: \"FP16 S=2^3\", \"FP32 twin\", \"FP16 paddle O2 torch\"");
+                "the configuration in words: \"FP16 S=2^3\", \"FP32 twin\", \"FP16 paddle O2 torch\"");
   FP16LAB_FIELD(Keys, configuration_keys, {},
-                "in which precision, at which loss scale, on whose arithmetic: amp.level, backend.device and "
-                "scaler.policy, and other keys that count, without their defaults (of lab.watch: as it found "
-                "them)");
+                "the keys that say in which precision, at which loss scale and on which arithmetic the run "
+                "computes: amp.level, backend.device and scaler.policy, and others where they differ from "
+                "their defaults (lab.watch: as it found them)");
   FP16LAB_FIELD(bool, fp32, true, "nothing is computed in fewer bits than FP32 has");
-  FP16LAB_FIELD(Scaling, scaling, Scaling::none, "of the loss");
-  FP16LAB_FIELD(std::string, policy, "none", "that moves the loss scale");
+  FP16LAB_FIELD(Scaling, scaling, Scaling::none, "how the loss is scaled");
+  FP16LAB_FIELD(std::string, policy, "none", "the policy that moves the loss scale");
   FP16LAB_FIELD(double, scale, 1, "the fixed or the initial loss scale; 1 without scaling");
-  FP16LAB_FIELD(std::uint64_t, perturb_ulps, 0, "by which every initial weight was moved");
+  FP16LAB_FIELD(std::uint64_t, perturb_ulps, 0, "how many ulps every initial weight was moved by");
   FP16LAB_FIELD(std::uint64_t, seed, 0,
-                "of weights and shuffling; of lab.watch what its seed= says, 0 where it says nothing");
+                "the seed of weights and shuffling; in runs of lab.watch its seed=, or 0 without one");
   FP16LAB_RECORD_END(RunIdentity);
 
   /// The value of a configuration key; empty where the run does not have it, or its default.

@@ -67,11 +67,7 @@ function startExplorer() {
     const recordedRates = !state.heatFollows && run().rounded;
     const what = recordedRates ? 'share of non-zero gradients that the casts made zero, as recorded'
       : 'share of non-zero gradients that would round to zero ' + (state.heatFollows ? `at a loss scale of ${scaleText(state.scale)}` : 'in FP16 at the loss scale of each step');
-    const rate = (tensor, step) => {
-      if (!recordedRates) return underflowRate(zonesAt(tensor, step, !state.heatFollows));
-      const cast = run().casts[step][tensor];
-      return cast && cast[0] > 0 ? cast[1] / cast[0] : null;
-    };
+    const rate = (tensor, step) => recordedRates ? castRate(run().casts[step][tensor]) : underflowRate(zonesAt(tensor, step, !state.heatFollows));
     const choose = (tensor, step) => {
       Object.assign(state, {tensor, step});
       show();

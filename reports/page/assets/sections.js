@@ -57,9 +57,10 @@ function tableOf({name, columns, rows}) {
 
 // ---- the first screen ------------------------------------------------------------------------
 
-// The span of the differences: zero, the twin's band and the intervals of the rows that are shown.
-function barsOf({bars}, {band, higher_is_better, unit, metric}) {
-  const ends = [0, ...band ?? [], ...bars.flatMap(bar => [...bar.mean === null ? [] : [bar.mean], ...bar.interval ?? []])], low = Math.min(...ends), high = Math.max(...ends), room = Math.max(1e-12, .04 * (high - low));
+// The span of the differences: zero, the margin, the twin's band and the intervals of the rows that are shown. Below the rows is
+// their axis.
+function barsOf({bars}, {band, higher_is_better, unit, metric, margin}) {
+  const ends = [0, -margin, margin, ...band ?? [], ...bars.flatMap(bar => [...bar.mean === null ? [] : [bar.mean], ...bar.interval ?? []])], low = Math.min(...ends), high = Math.max(...ends), room = Math.max(1e-12, .04 * (high - low));
   const place = x => 100 * (x - low + room) / (high - low + 2 * room), side = higher_is_better ? 'left' : 'right';
   const piece = (className, from, to) => {
     const node = element('i', {className});
@@ -67,11 +68,21 @@ function barsOf({bars}, {band, higher_is_better, unit, metric}) {
     if (to !== undefined) node.style.width = `${(place(to) - place(from)).toFixed(2)}%`;
     return node;
   };
-  const rows = bars.map(bar => {
-    const strip = element('span', {className: 'bar'}, [...band ? [piece('band', ...band)] : [], piece('zero', 0), ...bar.interval ? [piece('interval', ...bar.interval)] : [], ...bar.mean === null ? [] : [piece('mean', bar.mean)]]);
+  const marks = () => [...band ? [piece('band', ...band)] : [], piece('zero', 0), piece('margin', -margin), piece('margin', margin)];
+  const hidden = strip => {
     strip.setAttribute('aria-hidden', 'true');
-    return element('li', {}, [element('span', {className: 'name'}, rich(bar.name)), strip, element('span', {className: 'difference', textContent: bar.difference}), tipped(element('span', {className: `word ${bar.class}`, textContent: bar.word}), bar.tip)]);
+    return strip;
+  };
+  const rows = bars.map(bar => {
+    const strip = element('span', {className: 'bar'}, [...marks(), ...bar.interval ? [piece('interval', ...bar.interval)] : [], ...bar.mean === null ? [] : [piece('mean', bar.mean)]]);
+    return element('li', {}, [element('span', {className: 'name'}, rich(bar.name)), hidden(strip), element('span', {className: 'difference', textContent: bar.difference}), tipped(element('span', {className: `word ${bar.class}`, textContent: bar.word}), bar.tip)]);
   });
+  const ticks = roundTicks(low, high, 2).map(value => {
+    const node = piece('tick', value);
+    node.append(tickNumber(value));
+    return node;
+  });
+  rows.push(element('li', {className: 'axis soft'}, [element('span', {className: 'name', textContent: `difference (${unit})`}), hidden(element('span', {className: 'bar'}, ticks)), element('span', {className: 'difference', textContent: `dashed: margin ±${margin} ${unit}`})]));
   return [labelled(element('ul', {className: 'bars'}, rows), `Differences to FP32, in ${unit} of ${metric}; to the ${side} is worse`),
           paragraph(`Dot: mean of the pairs of seeds; bar: its 95 % interval; line: FP32, worse to the ${side}${band ? '; grey: noise, where FP32 ends that is run again with every initial weight changed in its last bit (95 %; the seeds’ spread is not in it)' : ''}.`, 'soft')];
 }

@@ -141,7 +141,7 @@ TEST_F(Manners, HistAnswersOnOneScreen) {
   const std::vector<std::string> lines = lines_of(result.out);
   EXPECT_LE(lines.size(), 25u);
   EXPECT_THAT(result.out, HasSubstr(" Suggested for step 40 alone: "));
-  EXPECT_THAT(lines.back(), testing::StartsWith("Next: fp16lab "));
+  EXPECT_THAT(lines.back(), testing::StartsWith("Next: " + fp16lab_binary + " "));
 }
 
 // ---- completion -------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ TEST_F(Ask, HelpAndErrorsSayHowItWasCalled) {
                         "unknown question 'undrflow'; did you mean 'underflow'?");
   expect_one_line_error(fp16lab({"help", "ask", "undrflow"}), 2, "did you mean 'underflow'?");
   expect_one_line_error(fp16lab({"ask", "--", "underflow"}), 2,
-                        "expected the question before options: fp16lab ask underflow");
+                        "expected the question before options: " + fp16lab_binary + " ask underflow");
   const std::string help = fp16lab({"ask", "underflow", "--help"}).out;
   EXPECT_EQ(fp16lab({"help", "ask", "underflow"}).out, help);
   EXPECT_EQ(fp16lab({"ask", "--threads", "2", "underflow", "--help"}).out, help);

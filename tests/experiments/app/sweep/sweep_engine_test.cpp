@@ -102,11 +102,9 @@ TEST_F(SweepEngine, OneArrayAtATimeIsSubmitted) {
   const auto result = engine("slurm", {"--sbatch=--qos=low", "--runs-per-element", "3", "--jobs", "2"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out, "101\n");
-  EXPECT_NE(
-      result.err.find("sweep: 4 runs in Slurm's job 101; table and page, also while they run: fp16lab sweep "
-                      "--collect -o " +
-                      path("out") + "\n"),
-      std::string::npos)
+  EXPECT_NE(result.err.find("sweep: 4 runs in Slurm's job 101; table and page, also while they run: " +
+                            fp16lab_binary + " sweep --collect -o " + path("out") + "\n"),
+            std::string::npos)
       << result.err;
   ASSERT_EQ(calls().size(), 1u);
   EXPECT_NE(calls()[0].find("--array=0-1%2 "), std::string::npos) << calls()[0];
