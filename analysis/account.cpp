@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <span>
 #include <tuple>
 
@@ -566,6 +567,37 @@ std::string next_of(const RunFolder& run, const StepTally& tally, const Account&
   return own_command({"report", folder}) + " (figures and a page)";
 }
 
+/// Over all steps that were counted: the operand that lost most to zeros, and the one that saturated most.
+std::string recipe_text(const std::vector<RecipeRow>& rows) {
+  std::map<std::pair<std::string, std::string>, RecipeRow> operands;
+  RecipeRow all;
+  for (const RecipeRow& row : rows)
+    for (RecipeRow* const sum : {&operands[{row.tensor, row.product}], &all}) {
+      sum->values += row.values;
+      sum->made_zero += row.made_zero;
+      sum->blocks += row.blocks;
+      sum->saturated_blocks += row.saturated_blocks;
+    }
+  if (operands.empty()) return "";
+  const auto share = [](std::uint64_t part, std::uint64_t whole) {
+    return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+  };
+  const auto sentence = [&](const auto& rate, std::string_view none, const auto& lost) {
+    if (rate(all) == 0) return std::string(none);
+    const auto& [name, sum] =
+        *std::ranges::max_element(operands, {}, [&](const auto& operand) { return rate(operand.second); });
+    return fmt::format("{} {} % of {}{} in the product {}, more than of any other operand ({} % of all).",
+                       lost.first, percent(rate(sum)), lost.second, name.first, name.second,
+                       percent(rate(all)));
+  };
+  return sentence([&](const RecipeRow& row) { return share(row.made_zero, row.values); },
+                  "amp.recipe made no value zero.", std::pair("amp.recipe zeroed", "")) +
+         " " +
+         sentence([&](const RecipeRow& row) { return share(row.saturated_blocks, row.blocks); },
+                  "No block saturated.", std::pair("It saturated", "the blocks of ")) +
+         "\n";
+}
+
 }  // namespace
 
 std::string explained_in_pytorch(double scale) {
@@ -621,6 +653,7 @@ Account account_of(const RunFolder& run) {
                                    ? std::optional(std::pair(tally.first_scale, tally.last_scale))
                                    : std::nullopt,
                   .rose = tally.rise(),
+                  .recipe = recipe_text(read_recipe(run.path)),
                   .next = {}};
   for (std::optional<Finding>& finding : std::array{
            nonfinite_finding(run, tally, gradients, culprits),
@@ -660,6 +693,7 @@ std::string findings_text(const Account& account) {
                     account.rose->first, account.rose->second);
   if (!account.trained && account.findings.empty() && !account.counted)
     text += "Not judged: every value is zero.\n";
+  text += account.recipe;
   if (account.trained && account.worst() == nullptr && account.steps > account.skipped && !account.counted)
     text += "Underflow is not known: no gradients were counted (observe.histograms_every).\n";
   if (account.counted && !account.counts_casts)

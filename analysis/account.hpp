@@ -54,6 +54,8 @@ struct Account {
   std::optional<std::pair<double, double>> searching{};
   /// From where to where the loss of a step went, if it more than doubled.
   std::optional<std::pair<double, double>> rose{};
+  /// Which operand lost most as codes with scales for blocks (amp.recipe): sentences, or nothing.
+  std::string recipe{};
   std::string next{};  ///< own_command(), and its purpose: "fp16lab hist results/mine (where ...)"
 
   bool took_no_step() const { return steps > 0 && skipped == steps; }
@@ -75,7 +77,8 @@ std::string explained_in_pytorch(double scale);
 /// Does steps.csv have losses? Not where lab.watch got none: then all are NaN, and unknown.
 bool tells_loss(const RunFolder& run);
 
-/// Reads the rest of the folder: overflows, culprits, and every histogram of gradients, one at a time.
+/// Reads the rest of the folder: overflows, culprits, what a recipe lost, and every histogram of gradients,
+/// one at a time.
 Account account_of(const RunFolder& run);
 /// What `format` would make of these values at `scale` (none: each at the scale that it carried). The caller
 /// sets `next`.

@@ -77,7 +77,7 @@ class BackwardPass {
   void run() {
     find_paths();
     check_released();
-    if (tape_.context_.stochastic_gradients) count_occurrences();
+    if (tape_.context_.draws_roundings()) count_occurrences();
     for (std::uint32_t id = start_; id-- > first_;) {
       if (!entries_[id].on_path || !entries_[id].has_cotangent()) continue;
       propagate(id);

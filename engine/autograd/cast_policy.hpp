@@ -27,12 +27,25 @@ struct ProductShape {
   bool nchw = false;                                     ///< for convolutions
 };
 
-/// The formats to which operands of products are rounded on their way into the tensor core (see GemmCall).
-/// FP8, for 16-bit operands, is an experiment: both or neither.
+/// What is kept of one operand in all its products of a step: what its blocks lost, and where its scale is of
+/// earlier steps. The policy has it, for longer than the tape's nodes live.
+struct OperandRecord {
+  QuantizerLoss loss{};
+  const AmaxHistory* history = nullptr;
+};
+
+/// How the operands of one product are rounded on their way into it (see GemmCall).
+struct ProductOperands {
+  OperandRounding a{}, b{};
+  OperandRecord *a_record = nullptr, *b_record = nullptr;  ///< null: nothing is kept
+};
+
+/// The same of all products of a layer: y = x W^T, dX = g W and dW = g^T x, with g the gradient of y.
 struct ProductFormats {
-  Fp8Rounding operands{};   ///< activations and weights, in the forward and backward products
-  Fp8Rounding gradients{};  ///< the result's, in the two products of the backward pass
-  bool tf32 = false;        ///< FP32 operands: all of them, in the forward and backward products
+  ProductOperands forward{};  ///< x, W
+  ProductOperands dx{};       ///< g, W
+  ProductOperands dw{};       ///< g, x
+  bool tf32 = false;          ///< FP32 operands: all of them
 };
 
 /// Set on a Tape for the forward pass; backward passes always run without one. Composite operations do not
@@ -53,8 +66,9 @@ class CastPolicy {
   /// Is the bias of linear, conv2d and conv_transpose2d a part of the product (torch, MindSpore's cells), or
   /// an add with a decision of its own (Paddle, MindSpore's primitives)? Linear is matmul and add then.
   virtual bool fuses_bias() const { return true; }
-  /// The formats of a product's operands: FP8 of 16-bit ones, TF32 of FP32 ones.
-  virtual ProductFormats product_formats(OpSite) { return {}; }
+  /// The formats of a product's operands: FP8 of 16-bit ones, TF32 of FP32 ones; with scales for blocks where
+  /// it is `of_layer`, a linear one's.
+  virtual ProductFormats product_formats(OpSite, bool /*of_layer*/) { return {}; }
   /// Called for an op that sets its own compute dtype (engine/autograd/custom_op.hpp), before its inputs are
   /// cast.
   virtual void on_custom_op(OpSite, DType) {}

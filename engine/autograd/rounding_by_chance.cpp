@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <stdexcept>
 
 #include "engine/autograd/backward_pass.hpp"
 #include "engine/autograd/by_shard.hpp"
@@ -20,7 +21,7 @@ void BackwardPass::count_occurrences() {
 
 BackwardPass::RoundedByChance::RoundedByChance(BackwardPass& pass, std::uint32_t id, std::uint32_t slot)
     : tape_(pass.tape_), outer_(pass.tape_.rounding_), rounding_{pass.scratch_.rounding_name, 0} {
-  if (!tape_.context_.stochastic_gradients) return;
+  if (!tape_.context_.draws_roundings()) return;
   const Tape::Node& node = tape_.nodes_[id];
   const std::string& path = tape_.scopes_[node.scope].path;
   std::string& name = rounding_.name;
@@ -44,14 +45,24 @@ BackwardPass::RoundedByChance::RoundedByChance(BackwardPass& pass, const Paramet
   tape_.rounding_ = &rounding_;
 }
 
-void Tape::round_stochastically(const Tensor& wide, Tensor& out, CastProbe* probe) {
+PhiloxStream Tape::next_rounding(std::string_view what) {
+  if (rounding_ == nullptr)
+    throw std::logic_error(
+        "Tape: a stochastic rounding outside of a backward pass, or without "
+        "StepContext::stochastic_gradients "
+        "or stochastic_operands, has no random words");
   std::string& name = rounding_->name;
-  fmt::format_to(std::back_inserter(name), ".{}/gradient", rounding_->count++);
+  fmt::format_to(std::back_inserter(name), ".{}/{}", rounding_->count++, what);
   const PhiloxStream stream{.seed = context_.seed,
                             .stream = stream_id(name),
                             .iteration = 0,  // context_.step has it
                             .micro_batch = context_.micro_batch};
   name.resize(rounding_->place);
+  return stream;
+}
+
+void Tape::round_stochastically(const Tensor& wide, Tensor& out, CastProbe* probe) {
+  const PhiloxStream stream = next_rounding("gradient");
   const bool time_major = wide.shape().rank() > 0 && wide.shape()[0] == rounding_->rows;
   bool whole = false;
   for_each_drawn_part(context_.shards, time_major ? rounding_->steps : 1, wide.element_count(), 8, stream,

@@ -31,6 +31,7 @@ enum class What : std::uint8_t {
   overflows,      ///< in a step: the names of what overflowed
   culprits,       ///< with overflows: which operation made the first Inf or NaN
   op_statistics,  ///< in a step: which operation ran in which dtype
+  operands,       ///< in a step: what the operands of products lost to a recipe
   checkpoint,     ///< the state after a step
   stop,           ///< that the run ends early
 };

@@ -73,7 +73,7 @@ struct Slot {
   Variable input;
   Vjp vjp;  ///< empty: no gradient flows into this input
   SlotLabel label = SlotLabel::none;
-  Fp8Rounding cotangent{};  ///< how the vjp rounds the cotangent on its way into a product
+  std::optional<DType> cotangent{};  ///< how the vjp rounds the cotangent on its way into a product
 };
 
 /// A forward pass's data from its training step: dropout draws its masks from it, BatchNorm takes the
@@ -86,12 +86,16 @@ struct StepContext {
   /// Backward passes round to 16 bits stochastically where a cast, or a verb that sums in FP32, rounds: with
   /// words of (seed, the rounding's place, iteration, micro-batch); see Tape::round_stochastically.
   bool stochastic_gradients = false;
+  /// Backward passes round operands of products stochastically to codes (OperandRounding::stochastic).
+  bool stochastic_operands = false;
   /// How the batch is cut (engine/autograd/by_shard.hpp).
   parallel::Shards shards = {};
   parallel::ShardTree* shard_tree = nullptr;  ///< not owned; with several shards, it adds them
   bool sync_batch_norm = false;               ///< statistics of all shards, where there are several
   Tap* final_gradients = nullptr;             ///< not owned; sees GradientFinal and NodeDone
 
+  /// Does a backward pass need random words?
+  bool draws_roundings() const { return stochastic_gradients || stochastic_operands; }
   /// Are BatchNorm's statistics those of more shards than one?
   bool synchronises() const { return sync_batch_norm && shards.total > 1; }
 };
@@ -211,7 +215,10 @@ class Tape {
   void set_probe(CastProbe* probe) { probe_ = probe; }  ///< for Counting
   /// Are roundings to 16 bits stochastic now? Only while a vjp of a backward pass runs, with
   /// StepContext::stochastic_gradients.
-  bool rounds_stochastically() const { return rounding_ != nullptr; }
+  bool rounds_stochastically() const { return rounding_ != nullptr && context_.stochastic_gradients; }
+  /// The stream of the next stochastic rounding of the vjp that runs: "<...>.<i>/<what>", see
+  /// round_stochastically. std::logic_error outside of vjps, or if the context has no such roundings.
+  PhiloxStream next_rounding(std::string_view what);
   /// Rounds `wide` (f32) into `out` (16 bits), and counts both. The stream's name is
   /// "<module path>.<op>.<n>.<slot>.<i>/gradient": rounding i of the vjp of input slot `slot` of the n-th
   /// such op in the module, all counted from 0 in the order of the forward pass, or of the vjp. An element's
@@ -306,7 +313,7 @@ class Tape {
   struct InputSlot {
     std::uint32_t input = 0;  ///< node id
     SlotLabel label = SlotLabel::none;
-    Fp8Rounding cotangent{};
+    std::optional<DType> cotangent{};
     Vjp vjp;
   };
   struct ParameterLeaf {

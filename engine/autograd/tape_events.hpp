@@ -59,10 +59,10 @@ struct BackwardSite {
   std::uint32_t scope = 0;  ///< the node's
   SlotLabel label{};
   std::uint32_t node = 0;
-  std::uint32_t input = 0;      ///< node of the input
-  std::uint32_t cotangent = 0;  ///< node of the gradient of the node's output
-  int exponent = 0;             ///< that gradient carries 2^exponent (engine/autograd/gradient_scales.hpp)
-  Fp8Rounding operand{};        ///< to what the vjp rounds that gradient on its way into a product
+  std::uint32_t input = 0;         ///< node of the input
+  std::uint32_t cotangent = 0;     ///< node of the gradient of the node's output
+  int exponent = 0;                ///< that gradient carries 2^exponent (engine/autograd/gradient_scales.hpp)
+  std::optional<DType> operand{};  ///< to what the vjp rounds that gradient on its way into a product
 };
 
 struct PassBegins {

@@ -21,7 +21,7 @@ namespace fp16lab::engine {
 /// copyable and must not throw when moved: nodes move when a tape grows.
 class Vjp {
  public:
-  static constexpr std::size_t capacity = 160;
+  static constexpr std::size_t capacity = 192;
 
   Vjp() = default;  ///< empty: no gradient flows
   template <class Function>

@@ -30,6 +30,7 @@
 #include "engine/backend/update.hpp"
 #include "engine/tensor/storage.hpp"
 #include "engine/tensor/tensor.hpp"
+#include "numerics/convert/quantizer.hpp"
 #include "numerics/histogram/exponent_histogram.hpp"
 #include "numerics/random/philox.hpp"
 
@@ -57,9 +58,32 @@ struct UpdateProbes {
   CastProbe quiet;  ///< max(|u|, |g|), g being the gradient, zeros at least: nothing moved it, and it did not
 };
 
-/// The FP8 format to which an operand is rounded on its way into a product; nothing: it is not.
-using Fp8Rounding = std::optional<DType>;
-inline std::string_view fp8_name(Fp8Rounding format) { return format ? name_of(*format) : "none"; }
+/// How an operand of 16 bits is rounded on its way into a product. As it is here: not at all.
+struct OperandRounding {
+  /// To this FP8 format, each element alone: to nearest even, saturating at its largest finite value (as
+  /// cvt.rn.satfinite; an infinity saturates too, a NaN stays).
+  std::optional<DType> fp8 = {};
+  bool stochastic = false;  ///< codes, by the words of QuantizerCall::random
+  bool hadamard = false;  ///< after random_hadamard(16, te_hadamard_signs) along k, as the other operand then
+  bool delayed = false;   ///< the one scale of the tensor is of earlier steps: QuantizerCall::scale
+  /// Else to codes with scales for blocks along k; a row of quantizers() or of amp::recipes(), which outlives
+  /// the product.
+  const Quantizer* quantizer = nullptr;
+
+  bool any() const { return fp8.has_value() || quantizer != nullptr; }
+  /// "e4m3", "nvfp4" or "none".
+  std::string_view name() const {
+    return quantizer != nullptr ? quantizer->name : fp8 ? name_of(*fp8) : "none";
+  }
+};
+
+/// What the quantizer of an operand takes in one call, and what it tells.
+struct QuantizerCall {
+  std::optional<float> scale = {};  ///< QuantizeOptions::scale
+  PhiloxStream random = {};         ///< its iteration is replaced by that of `step`, as in cast_stochastic
+  const Tensor* step = nullptr;     ///< for stochastic codes
+  QuantizerLoss* loss = nullptr;    ///< is added to; null: no observer
+};
 
 /// out (m x n) = op(a) * op(b) [+ bias] [+ addend], see Backend::gemm. All matrices may carry one leading
 /// batch axis of equal extent (rank 3): independent products, one after the other. The bias is shared by all
@@ -73,11 +97,11 @@ struct GemmCall {
   const Tensor* bias = nullptr;    ///< (n), dtype of a or f32
   const Tensor* addend = nullptr;  ///< (m x n), dtype of out or f32
   CastProbe* probe = nullptr;      ///< counts the FP32 results before, and the stored values after, rounding
-  /// FP8 operands: every f16 or bf16 element of a (b) is first rounded to the format, to nearest even,
-  /// saturating at its largest finite value (as cvt.rn.satfinite; an infinity saturates too, a NaN stays).
-  /// Both or neither; then the accumulators follow the row's FP8 model. std::invalid_argument for f32
-  /// operands, or a row without FP8.
-  Fp8Rounding a_format{}, b_format{};
+  /// Both operands are rounded to FP8, or to codes with scales, or neither. In FP8 the accumulators follow
+  /// the row's FP8 model; with scales they are as Backend::gemm says. std::invalid_argument for f32 operands,
+  /// a row without FP8, or scales along a batch axis.
+  OperandRounding a_format{}, b_format{};
+  QuantizerCall a_quantizer{}, b_quantizer{};
   /// For f32 operands: every element of a and b is first rounded to TF32, to nearest with ties away from zero
   /// (functions::RoundToTf32), and the accumulators follow the row's TF32 model. std::invalid_argument for
   /// other operands, or a row without TF32 (volta, turing).
@@ -250,7 +274,7 @@ struct SlicePlan;
   VERB(run, const ScalarProgram&, Tensor&)                                                               \
   VERB(fill_scale, const Tensor&, Tensor&)                                                               \
   VERB(histogram, const Tensor&, ExponentHistogram&)                                                     \
-  VERB(count, const Tensor&, Fp8Rounding, CastProbe&)                                                    \
+  VERB(count, const Tensor&, std::optional<DType>, CastProbe&)                                           \
   VERB(settle, std::span<CastProbe* const>)
 
 /// A tensor whose digest is needed, under its key.
@@ -362,6 +386,12 @@ class Backend {
   /// out's dtype (f16 or f32). f32 x f32 -> f32: the accumulator is one fma chain over ascending k, same
   /// epilogue; or it follows the row's TF32 model (GemmCall::tf32). bf16 x bf16 follows the row's BF16 model;
   /// std::invalid_argument on rows that have none (volta, turing), for convolutions too.
+  /// Operands with scales for blocks (OperandRounding::quantizer): op(a) and the transpose of op(b) have rows
+  /// along k. They are widened, padded with +0 to whole blocks (k to multiples of 16 for a transform),
+  /// transformed, quantized (element i of the padded matrix by half word i) and dequantized without the scale
+  /// of the tensor: that of NVFP4, or of a quantizer whose block is the tensor. The accumulator is one fma
+  /// chain over ascending k, the padded one after a transform; then t = mul_rn(acc, mul_rn(scale of a, scale
+  /// of b)); then bias, addend and rounding as above.
   void gemm(const GemmCall& call);
   /// For several products with one b: b as this back end's products take it (u8, opaque), so that it is
   /// rounded and packed once. Undefined where that saves nothing.
@@ -453,7 +483,7 @@ class Backend {
   void histogram(const Tensor& x, ExponentHistogram& out);  ///< adds to `out`
   /// Counts x on both sides of `probe`, for values that nothing rounded.
   void histogram(const Tensor& x, CastProbe& probe);
-  /// Counts x (f16 or bf16) before and after rounding to an FP8 format as GemmCall::a_format does it, which
+  /// Counts x (f16 or bf16) before and after rounding to an FP8 format as OperandRounding::fp8 does it, which
   /// stores nothing. Back ends that refuse FP8 products refuse this (std::invalid_argument).
   void histogram(const Tensor& x, DType format, CastProbe& probe);
   /// Counts what an update made of a weight: `before` (f32) is the weight before it, `weight` after it, and

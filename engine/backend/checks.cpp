@@ -250,14 +250,23 @@ void index_out_of_range(std::string_view verb, std::uint64_t row, std::int32_t v
 namespace {
 
 void require_operand_formats(const GemmCall& call) {
-  const bool rounds_a = call.a_format.has_value(), rounds_b = call.b_format.has_value();
-  if (rounds_a != rounds_b)
-    fail("gemm", fmt::format("a_format is {} and b_format {}; both operands are rounded to FP8, or neither",
-                             fp8_name(call.a_format), fp8_name(call.b_format)));
+  const OperandRounding &a = call.a_format, &b = call.b_format;
+  const auto pair = [&] { return fmt::format("a_format is {} and b_format {}; ", a.name(), b.name()); };
+  const bool quantized = a.quantizer != nullptr;
+  if (a.fp8.has_value() != b.fp8.has_value() && !quantized && b.quantizer == nullptr)
+    fail("gemm", pair() + "both operands are rounded to FP8, or neither");
+  if (quantized != (b.quantizer != nullptr)) fail("gemm", pair() + "both have scales, or neither");
   require_tf32_operand("gemm", {"a", call.a}, call.tf32);
-  if (rounds_a && call.a.dtype() == DType::f32)
-    fail("gemm", fmt::format("{}, rounded to {}; f16 or bf16 operands are needed", text({"a", call.a}),
-                             fp8_name(call.a_format)));
+  if (a.any() && call.a.dtype() == DType::f32)
+    fail("gemm",
+         fmt::format("{}, rounded to {}; f16 or bf16 operands are needed", text({"a", call.a}), a.name()));
+  if (!quantized) return;
+  if (call.out.shape().rank() != 2)
+    fail("gemm", text({"out", call.out}) + "; operands with scales for blocks have no batch axis");
+  if (a.hadamard != b.hadamard) fail("gemm", pair() + "both go through a Hadamard transform, or neither");
+  if ((a.stochastic && call.a_quantizer.step == nullptr) ||
+      (b.stochastic && call.b_quantizer.step == nullptr))
+    fail("gemm", pair() + "stochastic codes need the StepState in QuantizerCall::step");
 }
 
 }  // namespace

@@ -162,6 +162,21 @@ Iteration::Iteration(Backend& backend, Workload& workload, TrainingMethod& metho
     tape_.set_gradient_scales(layer_scaler_.get());
     for (const amp::NamedTensor& state : layer_scaler_->states()) loss_states_.push_back(state);
   }
+  if (autocast_.plan().product_formats.forward.a.delayed) {
+    for (const std::string& layer : network_names(*workload.model).layers) {
+      ProductFormats formats = autocast_.plan().product_formats;
+      autocast_.recipe_records().attach(formats, layer);
+    }
+    const auto count = static_cast<std::int64_t>(autocast_.recipe_records().histories().size());
+    histories_ = backend.empty({count}, DType::f32);
+    store_histories();
+    loss_states_.push_back({"amp.amax_histories", histories_});
+  }
+}
+
+void Iteration::store_histories() {
+  const std::vector<float> states = autocast_.recipe_records().histories();
+  backend_->upload(std::as_bytes(std::span(states)), histories_);
 }
 
 amp::GradScaler& Iteration::scaler() {
@@ -201,6 +216,7 @@ void Iteration::begin(std::uint64_t number, bool names_overflows) {
   finite_scale_.reset();
   if (finder_ != nullptr) finder_->clear();
   if (layer_scaler_ != nullptr) layer_scaler_->begin_iteration();
+  autocast_.recipe_records().begin_step();
   const Norms norms{
       .by_optimizer = reinterpret_cast<double*>(norms_.data()), .count = optimizers_.size(), .optimizer = 0};
   backend_->run(scalar_program("train.begin_iteration", &begin_iteration_program, norms), step_);
@@ -232,6 +248,8 @@ void Iteration::end() {
   }
   scaler_.update(statistics());
   if (layer_scaler_ != nullptr) layer_scaler_->update();
+  autocast_.recipe_records().end_step();
+  if (histories_.defined()) store_histories();
 }
 
 double Iteration::mean_loss() {
@@ -335,7 +353,8 @@ data::Batch Iteration::begin_micro_batch(std::int64_t micro_batch) {
                       .seed = options_.seed,
                       .micro_batch = static_cast<std::uint32_t>(micro_batch),
                       .step = step_,
-                      .stochastic_gradients = autocast_.plan().stochastic_gradients()};
+                      .stochastic_gradients = autocast_.plan().stochastic_gradients(),
+                      .stochastic_operands = autocast_.plan().product_formats.dx.a.stochastic};
   sharding_.enter(context, number_ + 1);
   tape_.set_context(std::move(context));
   return batch;

@@ -156,11 +156,13 @@ class Iteration {
   bool checks() const { return scaler_.checks(); }
   const std::string& policy_name() const { return scaler_.policy_name(); }
   /// With a scale for each loss: "scaler.lossN", a StepState each. With scales of layers:
-  /// "scaler.layer_scales" and "scaler.layer_counts". Else nothing.
+  /// "scaler.layer_scales" and "scaler.layer_counts". With a recipe of delayed scales:
+  /// "amp.amax_histories". Else nothing.
   std::span<const optim::NamedTensor> loss_states() const { return loss_states_; }
   /// What a checkpoint has put into the memory of all this is the state from now on.
   void note_loaded() {
     if (layer_scaler_ != nullptr) layer_scaler_->reload();
+    if (histories_.defined()) autocast_.recipe_records().restore(histories_.host<float>());
   }
   const OptimizerGroup& group(std::size_t position) const { return groups_[position]; }
   /// Writes a GradientDump of that iteration (1-based).
@@ -174,6 +176,8 @@ class Iteration {
   bool dumping() const { return dumps(number_); }
   /// Gradients of these parameters by shard become their mean.
   void reduce(optim::Optimizer& optimizer);
+  /// Puts the states of amax histories where checkpoints and hashes find them.
+  void store_histories();
   /// Are overflows explained, and is there one scale to be found?
   bool explains_scales() const {
     return finder_ != nullptr && !scaler_.per_loss() && layer_scaler_ == nullptr;
@@ -206,6 +210,7 @@ class Iteration {
   amp::GradScaler scaler_;
   std::unique_ptr<amp::LayerScaler> layer_scaler_;  ///< policies with scales of layers
   std::vector<optim::NamedTensor> loss_states_;
+  Tensor histories_;  ///< f32, the states of all amax histories; undefined: scales are not delayed
   std::vector<OptimizerGroup> groups_;
   std::vector<std::unique_ptr<optim::Optimizer>> optimizers_;
   Tensor loss_sum_;  ///< f32 scalar: sum of the recorded losses of an iteration

@@ -2,6 +2,7 @@
 // interface. Rows are those of a run folder (run_rows.hpp).
 //
 //   HistogramRow   of a step, for each tensor that is wanted: What::gradients and the four after it
+//   RecipeRow      with What::operands, for each operand that a recipe rounded
 //   Culprits       with What::overflows and What::culprits
 //   OverflowRow    with What::overflows, for a step in which gradients or the loss overflowed
 //   CountedOps     with What::op_statistics

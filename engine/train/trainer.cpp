@@ -196,6 +196,9 @@ StepRow Trainer::record_step() {
   row.state_hash = state_hash();
   parts_.sharding().compare(row.state_hash, row.step, [this] { return digests(); });
   if (!tensor_log_.wanted().empty()) report_tensors(row, state);
+  if (wants(What::operands, iteration_))
+    for (const RecipeRow& operand : parts_.autocast().recipe_records().rows(iteration_))
+      tap_->see(Event(operand));
   if (wants(What::overflows, iteration_)) report_overflow(row, state);
   last_ = state;
   return row;

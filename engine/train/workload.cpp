@@ -117,6 +117,16 @@ TrainingPlan plan_training(const TrainOptions& train, const amp::AmpOptions& amp
   check_on_overflow(plan);
   check_shards(plan);
   amp::scales_layers(scaler, plan.amp);
+  if (plan.amp.has_recipe() && plan.train.graph)
+    throw std::invalid_argument(
+        fmt::format("amp.recipe = \"{}\" with train.graph = true: the host keeps what operands lost, which "
+                    "a recorded step would not tell it; expected train.graph = false",
+                    amp.recipe));
+  if (plan.amp.has_recipe() && parallel.shards > 1)
+    throw std::invalid_argument(
+        fmt::format("amp.recipe = \"{}\" with parallel.shards = {}: the scale of a tensor would be that of "
+                    "the shards that a rank has; expected parallel.shards = 1",
+                    amp.recipe, parallel.shards));
   if (optimizer.kahan && !plan.amp.low_weights())
     throw std::invalid_argument(fmt::format(
         "optimizer.kahan = true: it sums updates of 16-bit weights, but with amp.level = \"{}\" of {} the "

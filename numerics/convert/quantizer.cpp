@@ -469,6 +469,47 @@ void AmaxHistory::see(float amax) {
   encode_ = std::min(top_ * std::ldexp(1.0F, -margin_) / greatest, largest_float);
 }
 
+std::vector<float> AmaxHistory::state() const {
+  std::vector<float> state{encode_, static_cast<float>(next_)};
+  state.insert(state.end(), history_.begin(), history_.end());
+  return state;
+}
+
+void AmaxHistory::restore(std::span<const float> state) {
+  const auto length = static_cast<float>(history_.size());
+  if (state.size() != history_.size() + 2 || !(state[0] > 0) || !(state[1] >= 0) || !(state[1] < length) ||
+      state[1] != std::floor(state[1]))
+    throw std::invalid_argument(fmt::format(
+        "{} numbers are no state of an amax history of length {}: a factor above 0, a place in the history "
+        "and its amaxes are needed",
+        state.size(), history_.size()));
+  encode_ = state[0];
+  next_ = static_cast<std::size_t>(state[1]);
+  std::ranges::copy(state.subspan(2), history_.begin());
+}
+
+void QuantizerLoss::add(const BlockLoss& loss) {
+  made_zero += loss.made_zero;
+  saturated += loss.saturated;
+  saturated_blocks += loss.saturated > 0 ? 1 : 0;
+  if (std::isnan(loss.headroom)) return;
+  ++blocks;
+  least_headroom = std::min(least_headroom, static_cast<double>(loss.headroom));
+  headroom_sum += static_cast<double>(loss.headroom);
+}
+
+QuantizerLoss& QuantizerLoss::operator+=(const QuantizerLoss& other) {
+  values += other.values;
+  made_zero += other.made_zero;
+  saturated += other.saturated;
+  blocks += other.blocks;
+  saturated_blocks += other.saturated_blocks;
+  least_headroom = std::min(least_headroom, other.least_headroom);
+  headroom_sum += other.headroom_sum;
+  amax = std::max(amax, other.amax);
+  return *this;
+}
+
 void random_hadamard(std::span<float> values, int length, std::uint32_t signs) {
   if (length < 1 || length > 32 || !std::has_single_bit(static_cast<unsigned>(length)) ||
       values.size() % index(length) != 0)

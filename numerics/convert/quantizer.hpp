@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -86,6 +87,18 @@ struct BlockLoss {
   float headroom = 0;
 };
 
+/// What the blocks of tensors lost together.
+struct QuantizerLoss {
+  std::uint64_t values = 0, made_zero = 0, saturated = 0;
+  std::uint64_t blocks = 0;            ///< with a headroom: neither zeros alone, nor with Inf or NaN
+  std::uint64_t saturated_blocks = 0;  ///< in which a number saturated
+  double least_headroom = std::numeric_limits<double>::infinity(), headroom_sum = 0;  ///< of `blocks`
+  float amax = 0;  ///< the greatest magnitude, infinities included; NaN is left out
+
+  void add(const BlockLoss& loss);
+  QuantizerLoss& operator+=(const QuantizerLoss& other);
+};
+
 struct QuantizeOptions {
   /// NVFP4: the tensor's greatest magnitude if it is known already, as of an earlier step or of a whole that
   /// this is a part of.
@@ -127,6 +140,11 @@ class AmaxHistory {
   /// After a tensor: its amax enters the history, and the oldest one leaves it. The scale stays as it is while
   /// the history holds zeros alone, or an infinity; a NaN counts as 0.
   void see(float amax);
+
+  /// All that the next scale depends on, for a checkpoint: 2 + length numbers.
+  std::vector<float> state() const;
+  /// std::invalid_argument unless it is the state of a history of this length.
+  void restore(std::span<const float> state);
 
  private:
   float top_;

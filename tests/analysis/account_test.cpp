@@ -47,7 +47,8 @@ class AccountOfRuns : public ::testing::Test {
   Account account(const std::vector<Step>& steps, const std::vector<HistogramRow>& rows = {},
                   ExitState state = ExitState::finished, const std::string& message = "",
                   const std::vector<EvaluationRow>& evaluations = {},
-                  const std::vector<CulpritRow>& culprits = {}, const RunIdentity::Keys& keys = {}) {
+                  const std::vector<CulpritRow>& culprits = {}, const RunIdentity::Keys& keys = {},
+                  const std::vector<RecipeRow>& recipe = {}) {
     const std::filesystem::path path = folder_.path() / "run";
     std::filesystem::remove_all(path);
     Manifest manifest;
@@ -78,6 +79,7 @@ class AccountOfRuns : public ::testing::Test {
     }
     for (const EvaluationRow& row : evaluations) writer.append(row);
     for (const CulpritRow& row : culprits) writer.append(row);
+    for (const RecipeRow& row : recipe) writer.append(row);
     writer.finish(state, message);
     return account_of(read_run_folder(path));
   }
@@ -98,6 +100,31 @@ TEST_F(AccountOfRuns, NothingToFixWhereAllIsFiniteTakenAndFits) {
   EXPECT_TRUE(said.nothing_to_fix());
   EXPECT_THAT(said.findings, IsEmpty());
   EXPECT_THAT(account_text(said), AllOf(HasSubstr("Nothing to fix: "), HasSubstr("Next: fp16lab report ")));
+}
+
+TEST_F(AccountOfRuns, NamesTheOperandThatLostMostToARecipe) {
+  const auto operand = [](std::string tensor, std::string product, std::uint64_t zeros,
+                          std::uint64_t saturated_blocks) {
+    return RecipeRow{.tensor = std::move(tensor),
+                     .product = std::move(product),
+                     .values = 1000,
+                     .made_zero = zeros,
+                     .blocks = 50,
+                     .saturated_blocks = saturated_blocks};
+  };
+  const auto text = [&](const std::vector<RecipeRow>& rows) {
+    return account_text(account({{8}, {8}, {16}}, fitting_, ExitState::finished, "", {}, {}, {}, rows));
+  };
+  EXPECT_THAT(
+      text({operand("fc1.input", "forward", 10, 5), operand("fc1.output", "dw", 200, 5),
+            operand("fc1.output", "dx", 150, 0), operand("fc1.output", "dw", 220, 35)}),
+      HasSubstr(
+          "amp.recipe zeroed 21.0 % of fc1.output in the product dw, more than of any "
+          "other operand (14.5 % of all). It saturated 40.0 % of the blocks of fc1.output in the product "
+          "dw, more than of any other operand (22.5 % of all).\n"));
+  EXPECT_THAT(text({operand("fc1.input", "forward", 0, 0)}),
+              HasSubstr("amp.recipe made no value zero. No block saturated.\n"));
+  EXPECT_THAT(text({}), Not(HasSubstr("amp.recipe")));
 }
 
 TEST_F(AccountOfRuns, WithoutHistogramsNobodyKnowsWhatUnderflows) {

@@ -43,7 +43,8 @@ Autocast::Autocast(AmpPlan plan, const Tape& tape)
     : tape_(&tape),
       plan_(std::move(plan)),
       lists_(lists_of(plan_)),
-      has_patterns_(!plan_.excluded.empty() || !plan_.guard.empty() || !plan_.to_float.empty()) {}
+      has_patterns_(!plan_.excluded.empty() || !plan_.guard.empty() || !plan_.to_float.empty() ||
+                    !plan_.recipe_wide.empty()) {}
 
 const Autocast::ScopeRule& Autocast::rule_of(std::uint32_t scope) {
   if (!has_patterns_) {
@@ -57,6 +58,7 @@ const Autocast::ScopeRule& Autocast::rule_of(std::uint32_t scope) {
   rule.known = true;
   rule.excluded = matches_any(plan_.excluded, path);
   rule.guarded = matches_any(plan_.guard, path);
+  rule.wide = matches_any(plan_.recipe_wide, path);
   for (const ToFloat& entry : plan_.to_float)
     if (matches(entry.pattern, path)) rule.to_float = entry.dtype;
   return rule;
@@ -129,9 +131,12 @@ bool Autocast::rounds_to_tf32(OpSite site) {
          lists_[static_cast<std::size_t>(site.op)].list == OpList::white;
 }
 
-ProductFormats Autocast::product_formats(OpSite site) {
+ProductFormats Autocast::product_formats(OpSite site, bool of_layer) {
   ProductFormats formats = plan_.product_formats;
   formats.tf32 = rounds_to_tf32(site);
+  if (!plan_.has_recipe()) return formats;
+  if (!of_layer || rule_of(site.scope).wide) return {.tf32 = formats.tf32};
+  recipe_records_.attach(formats, tape_->scope_path(site.scope));
   return formats;
 }
 

@@ -8,6 +8,7 @@
 
 #include "engine/amp/levels/level.hpp"
 #include "engine/amp/levels/op_lists.hpp"
+#include "engine/amp/levels/recipe.hpp"
 #include "engine/autograd/cast_policy.hpp"
 #include "engine/autograd/tape.hpp"
 #include "engine/tensor/position_table.hpp"
@@ -45,7 +46,7 @@ class Autocast final : public CastPolicy {
   void on_custom_op(OpSite site, DType dtype) override;
   Variable cast(const Variable& input, DType dtype) override;
   bool fuses_bias() const override;
-  ProductFormats product_formats(OpSite site) override;
+  ProductFormats product_formats(OpSite site, bool of_layer) override;
   void on_product(OpSite site, const ProductShape& shape, DType dtype) override;
 
   void clear_cache() {
@@ -61,6 +62,8 @@ class Autocast final : public CastPolicy {
   /// at O0 it makes AutocastGuard set this policy, which then decides FP32 throughout.
   void set_statistics(OpStatistics* statistics) { statistics_ = statistics; }
   OpStatistics* statistics() const { return statistics_; }
+  /// Of layers whose operands the plan's recipe rounds.
+  RecipeRecords& recipe_records() { return recipe_records_; }
   /// Is there anything to do at op dispatch?
   bool acts() const { return plan_.acts() || statistics_ != nullptr; }
 
@@ -81,6 +84,7 @@ class Autocast final : public CastPolicy {
     bool known = false;
     bool excluded = false;
     bool guarded = false;
+    bool wide = false;  ///< AmpOptions::recipe_wide
     std::optional<DType> to_float;
   };
   const ScopeRule& rule_of(std::uint32_t scope);
@@ -104,6 +108,7 @@ class Autocast final : public CastPolicy {
   PositionTable cached_;  ///< in cache_, by the parameter's address
   std::uint64_t cache_hits_ = 0;
   OpStatistics* statistics_ = nullptr;
+  RecipeRecords recipe_records_;
   int guards_ = 0;   ///< AutocastGuards alive
   int regions_ = 0;  ///< Fp16Regions alive
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/amp/levels/op_lists.hpp"
+#include "engine/amp/levels/recipe.hpp"
 #include "numerics/text/nearest_name.hpp"
 
 namespace fp16lab::engine::amp {
@@ -176,7 +177,8 @@ void check_fp8(const AmpOptions& options, const AmpPlan& plan) {
   const bool operands = options.fp8_operands.has_value();
   const bool gradients = options.fp8_gradients.has_value();
   const std::string_view key = operands ? "fp8_operands" : "fp8_gradients";
-  const std::string value = quoted(fp8_name(operands ? options.fp8_operands : options.fp8_gradients));
+  const std::optional<DType> format = operands ? options.fp8_operands : options.fp8_gradients;
+  const std::string value = quoted(format ? name_of(*format) : "none");
   if ((operands || gradients) && plan.level == Level::O0)
     refuse(key, value, "at O0 no product has 16-bit operands; choose another level");
   if ((operands || gradients) && plan.product_formats.tf32)
@@ -186,6 +188,41 @@ void check_fp8(const AmpOptions& options, const AmpPlan& plan) {
            std::string("amp.") + (operands ? "fp8_gradients" : "fp8_operands") +
                " is \"none\"; both operands of a product are rounded to FP8, or neither");
   }
+}
+
+/// The formats of products that the recipe asks for.
+void apply_recipe(const AmpOptions& options, AmpPlan& plan) {
+  const bool none = options.recipe == "none";
+  const std::string value = quoted(options.recipe);
+  const Recipe* const row = find_recipe(options.recipe);
+  if (!none && row == nullptr) {
+    std::vector<std::string_view> names{"none"};
+    for (const Recipe& known : recipes()) names.push_back(known.name);
+    refuse("recipe", value, "no recipe has this name: " + known_are(options.recipe, names));
+  }
+  const auto check_part = [&](bool wanted, bool has, std::string_view key) {
+    if (!wanted && !has)
+      refuse(key, "false", "amp.recipe is " + value + ", which has no such part; expected true, or nvfp4");
+  };
+  check_part(options.recipe_stochastic, row != nullptr && row->stochastic, "recipe_stochastic");
+  check_part(options.recipe_hadamard, row != nullptr && row->hadamard, "recipe_hadamard");
+  check_part(options.recipe_2d, row != nullptr && row->square_weights, "recipe_2d");
+  check_patterns("recipe_wide", options.recipe_wide);
+  if (none && !options.recipe_wide.empty())
+    refuse("recipe_wide", quoted(options.recipe_wide.front()),
+           "without amp.recipe all layers stay wide; leave it out, or choose a recipe");
+  if (none) return;
+  if (plan.level == Level::O0)
+    refuse("recipe", value, "at O0 no product has 16-bit operands; choose another level");
+  if (plan.product_formats.tf32)
+    refuse("recipe", value, "with amp.dtype = \"tf32\" no product has 16-bit operands; choose f16 or bf16");
+  if (options.fp8_operands || options.fp8_gradients)
+    refuse("recipe", value,
+           "amp.fp8_operands and amp.fp8_gradients round the same operands, without scales; expected one "
+           "of the two");
+  plan.product_formats =
+      formats_of(*row, options.recipe_stochastic, options.recipe_hadamard, options.recipe_2d);
+  plan.recipe_wide = options.recipe_wide;
 }
 
 void check_dtype(const AmpOptions& options, const AmpPlan& plan) {
@@ -222,6 +259,7 @@ void check_rounding(const AmpOptions& options, const AmpPlan& plan) {
 
 AmpPlan resolve(const AmpOptions& options) {
   std::vector<ToFloat> to_float = to_float_of(options);
+  const OperandRounding operand{.fp8 = options.fp8_operands}, gradient{.fp8 = options.fp8_gradients};
   const LevelRules& rules = level_rules(options.dialect, options.level);
   AmpPlan plan{.dialect = options.dialect,
                .level = rules.level,
@@ -232,8 +270,10 @@ AmpPlan resolve(const AmpOptions& options) {
                .excluded = options.excluded,
                .guard = options.guard,
                .to_float = std::move(to_float),
-               .product_formats = {options.fp8_operands, options.fp8_gradients,
-                                   rules.level != Level::O0 && options.dtype == DType::tf32},
+               .product_formats = {.forward = {operand, operand},
+                                   .dx = {gradient, operand},
+                                   .dw = {gradient, operand},
+                                   .tf32 = rules.level != Level::O0 && options.dtype == DType::tf32},
                .rounding = options.rounding};
   check_dtype(options, plan);
   check_scopes(options);
@@ -246,6 +286,7 @@ AmpPlan resolve(const AmpOptions& options) {
     refuse("allow_banned", "true",
            "apex alone lets banned ops through; amp.dialect is " + quoted(name_of(options.dialect)));
   check_fp8(options, plan);
+  apply_recipe(options, plan);
   check_rounding(options, plan);
   return plan;
 }

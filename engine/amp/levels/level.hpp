@@ -111,12 +111,16 @@ struct AmpOptions {
   std::optional<bool> master_gradients = {};  ///< true: gradients of a low model add up in FP32
   std::optional<bool> low_inputs = {};        ///< default: as the level says
   std::optional<bool> low_loss =
-      {};                      ///< true: a network's low output goes into the loss unchanged, and the loss is
-                               ///< rounded to low; default false: outputs are cast to FP32 first
-  bool use_promote = true;     ///< paddle's O2: false makes unlisted ops low
-  bool allow_banned = false;   ///< compute banned ops in FP32 instead of refusing them (apex)
-  Fp8Rounding fp8_operands{};  ///< for matmul and linear in 16 bits: an experiment
-  Fp8Rounding fp8_gradients{};
+      {};                     ///< true: a network's low output goes into the loss unchanged, and the loss is
+                              ///< rounded to low; default false: outputs are cast to FP32 first
+  bool use_promote = true;    ///< paddle's O2: false makes unlisted ops low
+  bool allow_banned = false;  ///< compute banned ops in FP32 instead of refusing them (apex)
+  std::optional<DType> fp8_operands{};  ///< for matmul and linear in 16 bits: an experiment
+  std::optional<DType> fp8_gradients{};
+  /// Scales for blocks in linear layers: a row of recipes() (engine/amp/levels/recipe.hpp), or none.
+  std::string recipe = "none";
+  bool recipe_stochastic = true, recipe_hadamard = true, recipe_2d = true;  ///< parts of nvfp4
+  std::vector<std::string> recipe_wide = {};                                ///< layers that stay in 16 bits
   LowRounding rounding = LowRounding::nearest;
 };
 
@@ -133,6 +137,7 @@ struct AmpPlan {
   std::vector<ToFloat> to_float = {};
   std::vector<Op> white = {}, black = {};  ///< custom lists, in our ops
   ProductFormats product_formats = {};
+  std::vector<std::string> recipe_wide = {};
   LowRounding rounding = LowRounding::nearest;
 
   /// Are weights 16 bits wide, without an FP32 copy? Some may stay FP32 all the same.
@@ -145,6 +150,7 @@ struct AmpPlan {
   bool stochastic_gradients() const {
     return rounding == LowRounding::stochastic || rounding == LowRounding::stochastic_gradients;
   }
+  bool has_recipe() const { return product_formats.forward.a.quantizer != nullptr; }
   /// Is anything to be decided at op dispatch? False for O0 without to_float.
   bool acts() const { return level != Level::O0 || !to_float.empty(); }
 };
@@ -153,7 +159,8 @@ struct AmpPlan {
 /// naming what would be right: an entry of to_float that is not PATTERN=DTYPE; a level that the dialect does
 /// not have; a dtype that is not f16 or bf16, nor tf32 where that can be; an unknown op name (with the
 /// nearest known one); an op in both lists; an override without meaning at the level (master_weights at O1,
-/// as apex refuses it); allow_banned outside apex; FP8 operands where none has 16 bits; stochastic rounding
+/// as apex refuses it); allow_banned outside apex; FP8 operands or a recipe where none has 16 bits, or both;
+/// a part of a recipe that it has not; stochastic rounding
 /// where nothing is rounded to 16 bits, or, of weights, where none has 16.
 AmpPlan resolve(const AmpOptions& options);
 
@@ -162,9 +169,9 @@ struct NetworkNames {
   std::vector<std::string> layers;      ///< scopes of its ops: "fc1", "h0.attn.scores", "loss"
   std::vector<std::string> parameters;  ///< "fc1.weight"
 };
-/// std::invalid_argument "amp.KEY = PATTERN: ..." with the nearest name for a pattern of excluded, guard or
-/// to_float that matches nothing. Parameters count where the model is low, and at O0, where there is nothing
-/// to name; at other levels they are FP32 whatever a pattern says, and only layers count.
+/// std::invalid_argument "amp.KEY = PATTERN: ..." with the nearest name for a pattern of excluded, guard,
+/// to_float or recipe_wide that matches nothing. Parameters count, but not for recipe_wide, where the model is
+/// low, and at O0, where there is nothing to name; elsewhere they are FP32 whatever a pattern says.
 void check_patterns(const AmpPlan& plan, const NetworkNames& names);
 
 /// Does `pattern` match the module path? See AmpOptions.

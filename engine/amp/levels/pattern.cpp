@@ -70,6 +70,12 @@ void check_patterns(const AmpPlan& plan, const NetworkNames& names) {
   for (const std::string& pattern : plan.excluded) check("excluded", pattern);
   for (const std::string& pattern : plan.guard) check("guard", pattern);
   for (const ToFloat& entry : plan.to_float) check("to_float", entry.pattern);
+  for (const std::string& pattern : plan.recipe_wide)
+    if (std::none_of(names.layers.begin(), names.layers.end(),
+                     [&](const std::string& layer) { return matches(pattern, layer); }))
+      throw std::invalid_argument(
+          "amp.recipe_wide = \"" + pattern + "\": no layer of the network has such a name; layers: " +
+          known_are(pattern, std::vector<std::string_view>(names.layers.begin(), names.layers.end())));
   check_used(plan.to_float, names);
 }
 

@@ -227,7 +227,7 @@ Conv2dGeometry announced(Op op, const Variable& x, const ProductShape& shape, Co
   if (policy == nullptr) return geometry;
   const OpSite site{op, tape.scope()};
   policy->on_product(site, shape, x.dtype());
-  geometry.tf32 = x.dtype() == DType::f32 && policy->product_formats(site).tf32;
+  geometry.tf32 = x.dtype() == DType::f32 && policy->product_formats(site, false).tf32;
   return geometry;
 }
 

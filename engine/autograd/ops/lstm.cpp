@@ -206,7 +206,7 @@ class BackThroughTime {
                   .b = weight_,
                   .out = out,
                   .probe = probe,
-                  .a_format = r_.formats.gradient,
+                  .a_format = r_.formats.of_gradient(),
                   .b_format = r_.formats.b,
                   .tf32 = r_.formats.tf32};
     if (!packed_weight_.defined()) packed_weight_ = backend_.pack_b(call);
@@ -302,7 +302,8 @@ LstmNodes run_forward(const Recurrence& r) {
                             [r, stored](const Variable& g, const Variable&) {
                               const Variable h = r.tape().grad_mode() ? unrolled(r, r.products) : stored;
                               return product(by_shard(g, r.steps), by_shard(shifted(r, h), r.steps),
-                                             {.a = true}, r.formats.with(r.formats.gradient, r.formats.a));
+                                             {.a = true},
+                                             r.formats.with(r.formats.of_gradient(), r.formats.a));
                             },
                             SlotLabel::weight, r.formats.gradient};
   const Slot slot_bias = {

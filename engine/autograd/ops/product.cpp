@@ -10,18 +10,50 @@
 
 namespace fp16lab::engine::ops {
 
-Formats announced(Op op, const Variable& a, const ProductShape& shape) {
-  const Tape& tape = a.tape();
+namespace {
+
+/// Of a layer's three products.
+struct LayerFormats {
+  Formats forward{}, dx{}, dw{};
+};
+
+LayerFormats announced_as(Op op, const Variable& x, const ProductShape& shape, bool of_layer) {
+  const Tape& tape = x.tape();
   CastPolicy* const policy = tape.cast_policy();
   if (policy == nullptr) return {};
   const OpSite site{op, tape.scope()};
-  policy->on_product(site, shape, a.dtype());
-  const ProductFormats formats = policy->product_formats(site);
-  if (a.dtype() == DType::f32) return {.tf32 = formats.tf32};
-  return {formats.operands, formats.operands, formats.gradients};
+  policy->on_product(site, shape, x.dtype());
+  const ProductFormats formats = policy->product_formats(site, of_layer);
+  if (x.dtype() == DType::f32) {
+    const Formats tf32{{}, {}, formats.tf32};
+    return {tf32, tf32, tf32};
+  }
+  const std::optional<DType> gradient = formats.dx.a.fp8;
+  if (formats.dx.a.quantizer != nullptr && tape.context().shards.total > 1)
+    reject(op, "operands with scales for blocks have no rule for parallel.shards above 1");
+  return {{formats.forward, gradient}, {formats.dx, gradient}, {formats.dw, gradient}};
+}
+
+}  // namespace
+
+Formats announced(Op op, const Variable& a, const ProductShape& shape) {
+  return announced_as(op, a, shape, false).forward;
 }
 
 namespace {
+
+/// What the quantizer of an operand takes in its next product.
+QuantizerCall quantizer_call(Tape& tape, const OperandRounding& rounding, OperandRecord* record) {
+  QuantizerCall call;
+  if (rounding.stochastic) {
+    call.random = tape.next_rounding("operand");
+    call.step = &tape.context().step;
+  }
+  if (record == nullptr) return call;
+  if (record->history != nullptr) call.scale = record->history->scale();
+  if (tape.context().training) call.loss = &record->loss;
+  return call;
+}
 
 /// (rows, columns) of op(x), without the batch axis.
 struct Extents {
@@ -35,21 +67,28 @@ Extents extents_of(const Variable& x, bool transposed) {
 /// The gemm of 16-bit or FP32 matrices, into a new tensor of their dtype. `bias` may be undefined.
 Tensor multiplied(Tape& tape, const Tensor& a, const Tensor& b, const Tensor& bias, Transpose transpose,
                   const Formats& formats, const Shape& extents) {
-  const auto multiply = [&backend = tape.backend(), a, b, bias, transpose, formats](Tensor& out,
+  QuantizerCall of_a = quantizer_call(tape, formats.a, formats.a_record);
+  QuantizerCall of_b = quantizer_call(tape, formats.b, formats.b_record);
+  const auto with = [&](const QuantizerCall& left, const QuantizerCall& right) {
+    return [&backend = tape.backend(), a, b, bias, transpose, formats, left, right](Tensor& out,
                                                                                     CastProbe* probe) {
-    backend.gemm({.a = a,
-                  .b = b,
-                  .out = out,
-                  .transpose_a = transpose.a,
-                  .transpose_b = transpose.b,
-                  .bias = bias.defined() ? &bias : nullptr,
-                  .probe = probe,
-                  .a_format = formats.a,
-                  .b_format = formats.b,
-                  .tf32 = formats.tf32});
+      backend.gemm({.a = a,
+                    .b = b,
+                    .out = out,
+                    .transpose_a = transpose.a,
+                    .transpose_b = transpose.b,
+                    .bias = bias.defined() ? &bias : nullptr,
+                    .probe = probe,
+                    .a_format = formats.a,
+                    .b_format = formats.b,
+                    .a_quantizer = left,
+                    .b_quantizer = right,
+                    .tf32 = formats.tf32});
+    };
   };
-  Tensor out = rounded_result(tape, extents, a.dtype(), multiply);
-  offer_unrounded(tape, out, multiply);
+  Tensor out = rounded_result(tape, extents, a.dtype(), with(of_a, of_b));
+  of_a.loss = of_b.loss = nullptr;  // counted once
+  offer_unrounded(tape, out, with(of_a, of_b));
   return out;
 }
 
@@ -67,17 +106,17 @@ Variable product(const Variable& a, const Variable& b, Transpose transpose, cons
   // matrix by matrix.
   const auto gradient_a = [b, transpose, formats, shared_over_steps](const Variable& g, const Variable&) {
     return transpose.a
-               ? product(b, g, {.a = transpose.b, .b = true}, formats.with(formats.b, formats.gradient))
-               : product(g, b, {.a = false, .b = !transpose.b}, formats.with(formats.gradient, formats.b),
-                         shared_over_steps);
+               ? product(b, g, {.a = transpose.b, .b = true}, formats.with(formats.b, formats.of_gradient()))
+               : product(g, b, {.a = false, .b = !transpose.b},
+                         formats.with(formats.of_gradient(), formats.b), shared_over_steps);
   };
   const auto gradient_b = [a, transpose, formats, shared_over_steps](const Variable& g, const Variable&) {
     const Variable of_a = shared_over_steps > 0 ? by_shard(a, shared_over_steps) : a;
     const Variable of_g = shared_over_steps > 0 ? by_shard(g, shared_over_steps) : g;
-    return transpose.b
-               ? product(of_g, of_a, {.a = true, .b = transpose.a}, formats.with(formats.gradient, formats.a))
-               : product(of_a, of_g, {.a = !transpose.a, .b = false},
-                         formats.with(formats.a, formats.gradient));
+    return transpose.b ? product(of_g, of_a, {.a = true, .b = transpose.a},
+                                 formats.with(formats.of_gradient(), formats.a))
+                       : product(of_a, of_g, {.a = !transpose.a, .b = false},
+                                 formats.with(formats.a, formats.of_gradient()));
   };
   return tape.record(Op::matmul, out,
                      {{a, gradient_a, SlotLabel::none, formats.gradient},
@@ -130,23 +169,25 @@ Variable linear_product(Op op, const Variable& x, const Variable& w, const Varia
   Tape& tape = x.tape();
   const std::int64_t steps = tape.row_steps();
   const Shape rows = as_rows(shape);
-  const Formats formats =
-      given.has_value() ? *given : announced(op, x, {.m = rows[0], .n = outputs, .k = rows[1]});
+  const LayerFormats formats = given.has_value()
+                                   ? LayerFormats{*given, given->with(given->of_gradient(), given->b),
+                                                  given->with(given->of_gradient(), given->a)}
+                                   : announced_as(op, x, {.m = rows[0], .n = outputs, .k = rows[1]}, true);
   const Tensor out =
       multiplied(tape, x.tensor().reshaped(rows), w.tensor(), b.defined() ? b.tensor() : Tensor(),
-                 {.a = false, .b = true}, formats, {rows[0], outputs});
-  const Slot slot_x = {
-      x,
-      [w, shape, formats, steps](const Variable& g, const Variable&) {
-        return reshape(product(in_rows(g), w, {}, formats.with(formats.gradient, formats.b), steps), shape);
-      },
-      SlotLabel::input, formats.gradient};
-  const Slot slot_w = {w,
-                       [x, formats, steps](const Variable& g, const Variable&) {
-                         return product(by_shard(in_rows(g), steps), by_shard(in_rows(x), steps),
-                                        {.a = true, .b = false}, formats.with(formats.gradient, formats.a));
+                 {.a = false, .b = true}, formats.forward, {rows[0], outputs});
+  const std::optional<DType> fp8 = formats.forward.gradient;
+  const Slot slot_x = {x,
+                       [w, shape, dx = formats.dx, steps](const Variable& g, const Variable&) {
+                         return reshape(product(in_rows(g), w, {}, dx, steps), shape);
                        },
-                       SlotLabel::weight, formats.gradient};
+                       SlotLabel::input, fp8};
+  const Slot slot_w = {w,
+                       [x, dw = formats.dw, steps](const Variable& g, const Variable&) {
+                         return product(by_shard(in_rows(g), steps), by_shard(in_rows(x), steps),
+                                        {.a = true, .b = false}, dw);
+                       },
+                       SlotLabel::weight, fp8};
   const Tensor value = out.reshaped(with_extent(shape, shape.rank() - 1, outputs));
   if (!b.defined()) return recorded(op, value, {slot_x, slot_w});
   const Slot slot_b = {b,

@@ -11,17 +11,20 @@ namespace fp16lab::engine::ops {
 
 /// How the operands of a product, and the gradient of its result, are rounded on their way into a product.
 /// Captured by vjps: backward passes run without the policy that asked for it.
-struct Formats {
-  Fp8Rounding a{};
-  Fp8Rounding b{};
-  Fp8Rounding gradient{};
-  bool tf32 = false;  ///< all three, of FP32 operands
+struct Formats : ProductOperands {
+  std::optional<DType> gradient{};  ///< to FP8
+  bool tf32 = false;                ///< all three, of FP32 operands
 
-  /// The formats of a product in the backward pass, with these operands.
-  Formats with(Fp8Rounding left, Fp8Rounding right) const { return {left, right, gradient, tf32}; }
+  /// The formats of a product in the backward pass, with these operands. Quantizers have a product each, and
+  /// none for gradients of gradients.
+  Formats with(OperandRounding left, OperandRounding right) const {
+    return a.quantizer != nullptr ? Formats{} : Formats{{left, right}, gradient, tf32};
+  }
+  OperandRounding of_gradient() const { return {.fp8 = gradient}; }
 };
 
-/// Announces the product to the cast policy before it is computed, and returns the policy's formats.
+/// Announces the product, no linear layer's, to the cast policy before it is computed, and returns the
+/// policy's formats.
 Formats announced(Op op, const Variable& a, const ProductShape& shape);
 
 /// matmul of operands that have been checked and have one dtype. `shared_over_steps` > 0: b is a matrix that

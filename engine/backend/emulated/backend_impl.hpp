@@ -74,6 +74,18 @@ class EmulatedBackend : public Backend {
   Tensor rounded_operand(const Tensor& x, bool tf32);
   template <class A, class B>
   void multiply(const GemmCall& call, const checks::GemmPlan& plan);
+  /// An operand in codes with scales for blocks, times these scales: f32, rows along k.
+  struct QuantizedOperand {
+    Tensor values;
+    float tensor_scale = 1;  ///< still to come
+  };
+  /// x is stored (rows x k), or transposed. quantized_operand.cpp
+  QuantizedOperand quantized(const Tensor& x, bool transposed, const OperandRounding& rounding,
+                             const QuantizerCall& call);
+  void multiply_quantized(const GemmCall& call, const checks::GemmPlan& plan);
+  /// product(index, sums, threads) makes the accumulators of one product; then what comes after them.
+  template <class Product>
+  void finished(const GemmCall& call, const checks::GemmPlan& plan, const Product& product);
   /// The bytes of pack_b's result; 0: there is none.
   template <class A, class B>
   std::int64_t packed_b_count(const GemmCall& call, const checks::GemmPlan& plan) const;

@@ -122,21 +122,39 @@ void EmulatedBackend::multiply(const GemmCall& call, const checks::GemmPlan& pla
   std::optional<PlannedProduct> order;
   if (!std::is_same_v<A, float> && !in_one_chain()) order = planned<A, B>(call, plan);
   const TensorCoreModel& row = order ? *order->row : row_for<A>("gemm", call.tf32);
+  finished(call, plan, [&](std::int64_t index, float* to, int threads) {
+    const MatrixView<A> left = view<A>(a, index, call.transpose_a);
+    const MatrixView<B> right = view<B>(b, index, call.transpose_b);
+    if (order)
+      planned_gemm(*order, plan.shape, strided(left), strided(right), to, plan.shape.n, threads);
+    else
+      accumulate(row, plan.shape, left, right, nullptr, to, plan.shape.n, threads, packed_b);
+  });
+}
+
+/// The product of a recipe, whose order Backend::gemm promises: sums of a row that takes scales may replace
+/// the chain.
+void EmulatedBackend::multiply_quantized(const GemmCall& call, const checks::GemmPlan& plan) {
+  require_one_chain("gemm", "operands with scales for blocks");
+  const QuantizedOperand a = quantized(call.a, call.transpose_a, call.a_format, call.a_quantizer);
+  const QuantizedOperand b = quantized(call.b, !call.transpose_b, call.b_format, call.b_quantizer);
+  const float scale = a.tensor_scale * b.tensor_scale;
+  GemmShape shape = plan.shape;
+  if (call.a_format.hadamard) shape.k = padded(shape.k, hadamard_length);
+  finished(call, plan, [&](std::int64_t, float* to, int threads) {
+    fma_chain_gemm(shape, view<float>(a.values, 0, false), view<float>(b.values, 0, true), to, shape.n,
+                   threads);
+    for (std::int64_t i = 0; i < shape.m * shape.n; ++i) to[i] *= scale;
+  });
+}
+
+template <class Product>
+void EmulatedBackend::finished(const GemmCall& call, const checks::GemmPlan& plan, const Product& product) {
   const GemmShape& shape = plan.shape;
   const std::int64_t n = shape.n;
   if (call.out.element_count() == 0) return;
   const Tensor accumulators = call.out.dtype() == DType::f32 ? call.out : empty(call.out.shape(), DType::f32);
   float* const acc = accumulators.host<float>().data();
-  const auto product = [&](std::int64_t index, int threads) {
-    const MatrixView<A> left = view<A>(a, index, call.transpose_a);
-    const MatrixView<B> right = view<B>(b, index, call.transpose_b);
-    float* const to = acc + index * shape.m * n;
-    if (order)
-      planned_gemm(*order, shape, strided(left), strided(right), to, n, threads);
-    else
-      accumulate(row, shape, left, right, nullptr, to, n, threads, packed_b);
-  };
-
   const Tensor bias = call.bias == nullptr ? Tensor() : widened(*call.bias);
   const Tensor addend = call.addend == nullptr ? Tensor() : widened(*call.addend);
   const float* const bias_row = bias.defined() ? bias.host<float>().data() : nullptr;
@@ -158,12 +176,12 @@ void EmulatedBackend::multiply(const GemmCall& call, const checks::GemmPlan& pla
     const std::int64_t work = std::max<std::int64_t>(1, shape.m * n * shape.k);
     const std::int64_t products_per_task = std::max<std::int64_t>(1, multiply_adds_per_task / work);
     workers_.for_each_chunk(plan.batch, products_per_task, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) product(i, 1);
+      for (std::int64_t i = begin; i < end; ++i) product(i, acc + i * shape.m * n, 1);
       finish(begin * shape.m, end * shape.m);
     });
     return;
   }
-  for (std::int64_t i = 0; i < plan.batch; ++i) product(i, workers_.threads());
+  for (std::int64_t i = 0; i < plan.batch; ++i) product(i, acc + i * shape.m * n, workers_.threads());
   workers_.for_each_chunk(plan.batch * shape.m, std::max<std::int64_t>(1, elementwise_chunk / n), finish);
 }
 
@@ -183,10 +201,10 @@ namespace {
 /// body(A(), B()), the element types that the product takes.
 template <class Body>
 decltype(auto) with_operand_types(const GemmCall& call, const Body& body) {
-  if (!call.a_format.has_value())
+  if (!call.a_format.fp8.has_value())
     return with_element_type(call.a.dtype(), [&](auto tag) -> decltype(auto) { return body(tag, tag); });
-  return visit_dtype<is_fp8>(*call.a_format, [&](auto a) -> decltype(auto) {
-    return visit_dtype<is_fp8>(*call.b_format, [&](auto b) -> decltype(auto) {
+  return visit_dtype<is_fp8>(*call.a_format.fp8, [&](auto a) -> decltype(auto) {
+    return visit_dtype<is_fp8>(*call.b_format.fp8, [&](auto b) -> decltype(auto) {
       return body(typename decltype(a)::Element{}, typename decltype(b)::Element{});
     });
   });
@@ -196,10 +214,12 @@ decltype(auto) with_operand_types(const GemmCall& call, const Body& body) {
 
 void EmulatedBackend::do_gemm(const GemmCall& call, const checks::GemmPlan& plan) {
   const FloatingPointScope scope;
+  if (call.a_format.quantizer != nullptr) return multiply_quantized(call, plan);
   with_operand_types(call, [&](auto a, auto b) { multiply<decltype(a), decltype(b)>(call, plan); });
 }
 
 Tensor EmulatedBackend::do_pack_b(const GemmCall& call, const checks::GemmPlan& plan) {
+  if (call.a_format.quantizer != nullptr) return {};
   const FloatingPointScope scope;
   return with_operand_types(call,
                             [&](auto a, auto b) { return packed<decltype(a), decltype(b)>(call, plan); });

@@ -129,7 +129,7 @@ void EmulatedBackend::count(const Tensor& x, ExponentHistogram& histogram) {
 
 void EmulatedBackend::do_histogram(const Tensor& x, ExponentHistogram& out) { count(x, out); }
 
-void EmulatedBackend::do_count(const Tensor& x, Fp8Rounding format, CastProbe& probe) {
+void EmulatedBackend::do_count(const Tensor& x, std::optional<DType> format, CastProbe& probe) {
   if (format) return count_rounded_to_fp8(x, *format, probe);
   ExponentHistogram counts;
   count(x, counts);

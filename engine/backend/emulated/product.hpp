@@ -56,6 +56,12 @@ void pack_operand(const TensorCoreModel& row, GemmShape shape, MatrixView<B> b, 
   pack_b(row, shape, b, packed_b, threads);
 }
 
+/// Of operands with scales for blocks.
+inline constexpr int hadamard_length = 16;
+inline std::int64_t padded(std::int64_t extent, std::int64_t multiple) {
+  return (extent + multiple - 1) / multiple * multiple;
+}
+
 /// t[i] = add_rn(t[i], addend[i])
 void add_to(float* t, const float* addend, std::int64_t n);
 /// t[i] = add_rn(t[i], addend)

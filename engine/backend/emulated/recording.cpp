@@ -151,6 +151,10 @@ LstmCellGradientCall VerbRecording::kept(const LstmCellGradientCall& call) {
 }
 
 GemmCall VerbRecording::kept(const GemmCall& call) {
+  if (call.a_format.quantizer != nullptr)
+    throw std::invalid_argument(
+        "gemm: operands with scales for blocks cannot be recorded, since the host keeps what they lost; "
+        "expected train.graph = false with amp.recipe");
   return {.a = tensor(call.a),
           .b = tensor(call.b),
           .out = tensor(call.out),

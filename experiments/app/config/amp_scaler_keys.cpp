@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "engine/amp/levels/recipe.hpp"
 #include "experiments/app/config/config_key_rows.hpp"
 #include "experiments/app/registry.hpp"
 
@@ -10,10 +11,15 @@ namespace fp16lab::experiments::keys {
 namespace {
 
 Named<std::optional<bool>> auto_or_bool() { return {{"auto", {}}, {"true", true}, {"false", false}}; }
-Named<engine::Fp8Rounding> fp8_formats() {
-  Named<engine::Fp8Rounding> formats{{"none", {}}};
+Named<std::optional<DType>> fp8_formats() {
+  Named<std::optional<DType>> formats{{"none", {}}};
   for (const DType dtype : dtypes<is_fp8>) formats.emplace_back(name_of(dtype), dtype);
   return formats;
+}
+Choices recipe_names() {
+  Choices names{"none"};
+  for (const engine::amp::Recipe& recipe : engine::amp::recipes()) names.emplace_back(recipe.name);
+  return names;
 }
 Named<std::optional<DType>> saved_dtypes() {
   return {{"", {}}, {"f32", DType::f32}, {"f16", DType::f16}, {"bf16", DType::bf16}, {"f64", DType::f64}};
@@ -125,6 +131,23 @@ std::vector<ConfigKey> of_amp() {
           FP16LAB_KEY(amp.fp8_gradients, "the same for the gradients in the products of the backward pass",
                       fp8_formats())
               .read_unless("amp.level", {"O0"}),
+          FP16LAB_KEY(amp.recipe,
+                      "(emulated only) linear layers multiply codes with scales for blocks, in the forward "
+                      "pass and both products of the backward pass; what fills a last block is zeros, which "
+                      "change nothing. Other products, and gradients of gradients, stay in low",
+                      recipe_names())
+              .read_unless("amp.level", {"O0"}),
+          FP16LAB_KEY(amp.recipe_stochastic, "(nvfp4) codes of gradients are rounded stochastically")
+              .read_with("amp.recipe", {"nvfp4"}),
+          FP16LAB_KEY(
+              amp.recipe_hadamard,
+              "(nvfp4) both operands of a weight's gradient go through a random Hadamard transform of "
+              "16 along the tokens first")
+              .read_with("amp.recipe", {"nvfp4"}),
+          FP16LAB_KEY(amp.recipe_2d, "(nvfp4) blocks of weights are 16 x 16, not 1 x 16")
+              .read_with("amp.recipe", {"nvfp4"}),
+          FP16LAB_KEY(amp.recipe_wide, "patterns of layers whose products stay in low")
+              .read_unless("amp.recipe", {"none"}),
           FP16LAB_KEY(amp.rounding,
                       "to 16 bits; stochastic: up or down by chance, right on average: gradients in backward "
                       "passes, and "

@@ -357,7 +357,7 @@ void resolve_names(RunConfig& config) {
     const std::span<const std::string_view> generations = generations_of(tensor_core);
     if (generations.empty()) tensor_core_model(tensor_core);  // refuses
     if (generations.size() > 1)
-      for (const engine::Fp8Rounding fp8 : {config.amp.fp8_operands, config.amp.fp8_gradients})
+      for (const std::optional<DType> fp8 : {config.amp.fp8_operands, config.amp.fp8_gradients})
         if (fp8) tensor_core_model(tensor_core, *fp8);  // refuses what has two answers
     tensor_core = generations.front();
   }

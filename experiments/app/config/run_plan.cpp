@@ -26,6 +26,7 @@ namespace fp16lab::experiments {
 namespace {
 
 constexpr std::string_view fp8_is_emulated = "products of FP8 are emulated only";
+constexpr std::string_view recipes_are_emulated = "operands with scales for blocks are emulated only";
 constexpr std::string_view f16_sums_are_emulated = "sums of products in FP16 are emulated only";
 constexpr std::string_view saturation_is_emulated = "no GPU saturates results; that is emulated only";
 
@@ -185,7 +186,7 @@ void check_products(const RunPlan& plan, const BackendConfig& backend) {
         saturation_is_emulated));
   check_accumulator(backend, [&](DType dtype) { return is_low(dtype) || names(dtype); });
   std::vector<DType> planned;
-  const engine::Fp8Rounding fp8 = amp.product_formats.operands;
+  const std::optional<DType> fp8 = amp.product_formats.forward.a.fp8;
   if (fp8) planned.push_back(*fp8);
   for (const DType format : {DType::f16, DType::bf16})
     if ((is_low(format) && !fp8) || names(format)) planned.push_back(format);
@@ -193,7 +194,7 @@ void check_products(const RunPlan& plan, const BackendConfig& backend) {
   for (const DType low : {DType::bf16, DType::tf32})
     if (is_low(low)) require(low, "amp.dtype", name_of(low));
   if (names(DType::bf16)) require(DType::bf16, "amp.to_float", "bf16");
-  const auto check_fp8 = [&](engine::Fp8Rounding rounding, std::string_view key) {
+  const auto check_fp8 = [&](std::optional<DType> rounding, std::string_view key) {
     if (!rounding) return;
     if (backend.device == Device::cuda)
       throw std::invalid_argument(fmt::format(
@@ -201,14 +202,27 @@ void check_products(const RunPlan& plan, const BackendConfig& backend) {
           name_of(*rounding), fp8_is_emulated));
     require(*rounding, key, name_of(*rounding));
   };
-  check_fp8(amp.product_formats.operands, "amp.fp8_operands");
-  check_fp8(amp.product_formats.gradients, "amp.fp8_gradients");
+  check_fp8(amp.product_formats.forward.a.fp8, "amp.fp8_operands");
+  check_fp8(amp.product_formats.dx.a.fp8, "amp.fp8_gradients");
+  if (!amp.has_recipe()) return;
+  const std::string key = fmt::format("amp.recipe = \"{}\"", plan.config.amp.recipe);
+  if (backend.device == Device::cuda)
+    throw std::invalid_argument(
+        fmt::format("{} with backend.device = \"cuda\": {}; expected backend.device = \"emulated\"", key,
+                    recipes_are_emulated));
+  if (backend.library != library_plans().front().name)
+    throw std::invalid_argument(
+        fmt::format("{} with backend.library = \"{}\": its plan has no rule for operands with scales for "
+                    "blocks; expected "
+                    "backend.library = \"{}\"",
+                    key, backend.library, library_plans().front().name));
 }
 
 std::string_view needs_emulation(const RunConfig& config) {
   if (config.backend.accumulator == DType::f16) return f16_sums_are_emulated;
   if (config.backend.overflow == engine::FloatOverflow::saturate) return saturation_is_emulated;
   if (config.backend.library != library_plans().front().name) return libraries_are_emulated;
+  if (config.amp.recipe != "none") return recipes_are_emulated;
   return config.amp.fp8_operands || config.amp.fp8_gradients ? fp8_is_emulated : std::string_view();
 }
 

@@ -111,6 +111,8 @@ bool RunRecorder::wants(const engine::Site& site) {
       return options_.explain_overflow;
     case What::op_statistics:
       return options_.op_statistics && site.step == options_.first_step;
+    case What::operands:
+      return counts_at(site.step);
     case What::stop:
       return interrupted();
     case What::checkpoint:
@@ -129,6 +131,7 @@ void RunRecorder::see(const engine::Event& event) {
   if (const auto* const memory = event.as<RunMemory>()) writer_->set_memory(*memory);
   if (const auto* const evaluation = event.as<EvaluationRow>()) add(*evaluation);
   if (const auto* const overflow = event.as<OverflowRow>()) writer_->append(*overflow);
+  if (const auto* const operand = event.as<RecipeRow>()) writer_->append(*operand);
   if (const auto* const culprits = event.as<engine::Culprits>()) explain(*culprits);
   if (const auto* const ops = event.as<engine::CountedOps>()) show(*ops);
   if (const auto* const state = event.as<engine::TrainingState>()) save(*state);

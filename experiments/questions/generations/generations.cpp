@@ -38,7 +38,7 @@ std::vector<const TensorCoreModel*> rows_of(const RunConfig& config) {
   const std::optional<std::string_view> name = configured_tensor_core(config.backend);
   if (config.amp.level == engine::Level::O0 || !name) return rows;
   rows.push_back(&tensor_core_model(*name, DType::f16, config.backend.accumulator));
-  for (const engine::Fp8Rounding rounding : {config.amp.fp8_operands, config.amp.fp8_gradients})
+  for (const std::optional<DType> rounding : {config.amp.fp8_operands, config.amp.fp8_gradients})
     if (rounding) rows.push_back(&tensor_core_model(*name, *rounding));
   return rows;
 }

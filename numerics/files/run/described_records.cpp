@@ -15,7 +15,7 @@ std::vector<RecordDescription> descriptions_of() {
 std::vector<RecordDescription> described_records() {
   const std::vector<RecordDescription> described =
       descriptions_of<Manifest, RunIdentity, Resumption, BackendRecord, RankRecord, DataFile, RunMemory,
-                      StepRow, EvaluationRow, HistogramRow, OverflowRow, RescueRow, CulpritRow,
+                      StepRow, EvaluationRow, HistogramRow, OverflowRow, RescueRow, CulpritRow, RecipeRow,
                       CulpritOperandRow, ReplayFile, ReplayBand, ReplayedPolicy, ReplaySummaryRow,
                       ReplayTraceRow, OpCount>();
   std::vector<RecordDescription> records;

@@ -96,11 +96,15 @@ RunWriter::RunWriter(std::filesystem::path folder, Manifest manifest, const RunC
       evaluations_(folder_ / run_file::evaluations, keep.evaluations.bytes),
       histograms_(folder_ / run_file::histograms, keep.histograms.bytes),
       overflows_(folder_ / run_file::overflows, keep.overflows.bytes) {
-  if (keep.culprits) {
-    culprits_.emplace(folder_ / run_file::culprits, keep.culprits->bytes);
-  } else {
-    remove_file(folder_ / run_file::culprits);  // the resumed run's
-  }
+  const auto keep_or_remove = [this](std::optional<LineFile>& file, std::string_view name,
+                                     const std::optional<FileCut>& cut) {
+    if (cut)
+      file.emplace(folder_ / name, cut->bytes);
+    else
+      remove_file(folder_ / name);  // the resumed run's
+  };
+  keep_or_remove(culprits_, run_file::culprits, keep.culprits);
+  keep_or_remove(recipe_, run_file::recipe, keep.recipe);
   if (keep.steps.bytes == 0) steps_.append(csv_header<StepRow>());
   if (keep.evaluations.bytes == 0) evaluations_.append(csv_header<EvaluationRow>());
 }
@@ -133,11 +137,16 @@ void RunWriter::append(const CulpritRow& row) {
   culprits_->append(run_json::to_json_line(row));
   ++manifest_.rows->culprits;
 }
+void RunWriter::append(const RecipeRow& row) {
+  if (!recipe_) recipe_.emplace(folder_ / run_file::recipe, LineFile::Mode::create);
+  recipe_->append(run_json::to_json_line(row));
+  ++manifest_.rows->recipe;
+}
 
 RunRows RunWriter::rows() const {
   RunRows rows = *manifest_.rows;
-  for (const LineFile* const file :
-       {&steps_, &evaluations_, &histograms_, &overflows_, culprits_ ? &*culprits_ : nullptr})
+  for (const LineFile* const file : {&steps_, &evaluations_, &histograms_, &overflows_,
+                                     culprits_ ? &*culprits_ : nullptr, recipe_ ? &*recipe_ : nullptr})
     if (file != nullptr) rows.sha256[file->path().filename().string()] = file->sha256();
   return rows;
 }
@@ -148,6 +157,7 @@ void RunWriter::sync() {
   histograms_.sync();
   overflows_.sync();
   if (culprits_) culprits_->sync();
+  if (recipe_) recipe_->sync();
 }
 
 void RunWriter::finish(ExitState state, std::string message) {
@@ -243,10 +253,11 @@ void find_damage(RunFolder& run) {
                                   : told                       ? run.evaluations.size()
                                                                : found.value_or(LinesDigest{}).lines;
     if (!found && !told) {
-      // Older runs kept no overflows, and culprits begin with their first row. A run may have been killed
-      // before it made its files, but not after its first step.
-      const bool may_lack =
-          file.rows == &RunRows::overflows ? !run.manifest.rows : file.rows == &RunRows::culprits;
+      // Older runs kept no overflows; the files of culprits and recipes begin with their first rows. A run
+      // may have been killed before it made its files, but not after its first step.
+      const bool may_lack = file.rows == &RunRows::overflows
+                                ? !run.manifest.rows
+                                : file.rows == &RunRows::culprits || file.rows == &RunRows::recipe;
       if (written > 0)
         what = fmt::format("{} is missing, with {} rows", file.name, written);
       else if (!may_lack && (ended || !run.steps.empty()))
@@ -354,6 +365,10 @@ std::vector<OverflowRow> read_overflows(const std::filesystem::path& folder) {
 
 std::vector<CulpritRow> read_culprits(const std::filesystem::path& folder) {
   return read_optional_lines<CulpritRow>(folder / run_file::culprits);
+}
+
+std::vector<RecipeRow> read_recipe(const std::filesystem::path& folder) {
+  return read_optional_lines<RecipeRow>(folder / run_file::recipe);
 }
 
 void require_plain_run(const std::filesystem::path& folder) {

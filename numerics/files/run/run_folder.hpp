@@ -38,6 +38,7 @@ class RunWriter {
   void append(const HistogramRow& row);
   void append(const OverflowRow& row);
   void append(const CulpritRow& row);  ///< the file begins with its first row
+  void append(const RecipeRow& row);   ///< likewise
 
   /// Replaces the manifest by one that has it.
   void set_memory(const RunMemory& memory);
@@ -65,7 +66,7 @@ class RunWriter {
   LineFile evaluations_;
   LineFile histograms_;
   LineFile overflows_;
-  std::optional<LineFile> culprits_;
+  std::optional<LineFile> culprits_, recipe_;
 };
 
 /// Everything but the histograms, which may be large and are streamed.
@@ -136,6 +137,8 @@ std::vector<OverflowRow> read_overflows(const std::filesystem::path& folder);
 /// The culprits of the steps in which something overflowed; none for a folder without a culprits.jsonl. A
 /// torn last line is left out.
 std::vector<CulpritRow> read_culprits(const std::filesystem::path& folder);
+/// What operands lost to a recipe; none for a folder without a recipe.jsonl. A torn last line is left out.
+std::vector<RecipeRow> read_recipe(const std::filesystem::path& folder);
 
 /// Throws std::runtime_error unless what the schema names in `folder`, the claim aside, is what a run makes:
 /// regular files and folders, no links, FIFOs or devices. Before a run is continued: some of it is written

@@ -15,6 +15,7 @@ using namespace run_json;
 static void append_json(std::string& text, const RunRows& rows) {
   text += '{';
   for (const LineFileName& file : line_files) {
+    if (file.rows == &RunRows::recipe && rows.recipe == 0) continue;
     text.append(text.back() == '{' ? "\"" : ",\"").append(file.name).append("\":");
     append_count(text, rows.*file.rows);
   }
@@ -27,7 +28,9 @@ static void append_json(std::string& text, const RunRows& rows) {
 
 static void read_json(const Json& json, std::string_view key, RunRows& rows) {
   if (!json.is_object()) wrong_type(key, "an object or null", json);
-  for (const LineFileName& file : line_files) rows.*file.rows = get_count(json, file.name);
+  for (const LineFileName& file : line_files)
+    if (file.rows != &RunRows::recipe || json.contains(file.name))
+      rows.*file.rows = get_count(json, file.name);
   if (json.contains(seal_key)) read_value(json.at(std::string(seal_key)), seal_key, {}, rows.sha256);
 }
 

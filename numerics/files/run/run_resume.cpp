@@ -145,7 +145,8 @@ RunRows RunCut::rows() const {
           .evaluations = evaluations.rows,
           .histograms = histograms.rows,
           .overflows = overflows.rows,
-          .culprits = culprits ? culprits->rows : 0};
+          .culprits = culprits ? culprits->rows : 0,
+          .recipe = recipe ? recipe->rows : 0};
 }
 
 RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std::uint64_t state_hash,
@@ -189,6 +190,8 @@ RunCut find_cut(const std::filesystem::path& run_folder, std::uint64_t step, std
     cut.overflows = jsonl(run_file::overflows, &RunRows::overflows, run_json::parse_json_line<OverflowRow>);
   if ((written && written->culprits > 0) || is_there(run_folder / run_file::culprits))
     cut.culprits = jsonl(run_file::culprits, &RunRows::culprits, run_json::parse_json_line<CulpritRow>);
+  if ((written && written->recipe > 0) || is_there(run_folder / run_file::recipe))
+    cut.recipe = jsonl(run_file::recipe, &RunRows::recipe, run_json::parse_json_line<RecipeRow>);
   return cut;
 }
 

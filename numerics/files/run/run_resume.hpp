@@ -49,7 +49,7 @@ struct FileCut {
 };
 struct RunCut {
   FileCut steps{}, evaluations{}, histograms{}, overflows{};
-  std::optional<FileCut> culprits{};  ///< nothing: there is no such file
+  std::optional<FileCut> culprits{}, recipe{};  ///< nothing: there is no such file
   RunRows rows() const;
 };
 

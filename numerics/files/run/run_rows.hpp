@@ -129,6 +129,30 @@ struct HistogramRow {
   FP16LAB_RECORD_END(HistogramRow);
 };
 
+struct RecipeRow {
+  FP16LAB_RECORD(RecipeRow, "recipe.jsonl", 3,
+                 "What one operand of one product of a layer lost as codes with scales for blocks "
+                 "(amp.recipe), in one step whose tensors are counted (observe.histograms_every), summed "
+                 "over its uses in it.");
+  FP16LAB_FIELD(std::uint64_t, step, 0, "the iteration");
+  FP16LAB_FIELD(std::string, tensor, {},
+                "\"fc1.input\", \"fc1.weight\"; \"fc1.output\": the gradient of what the layer gives");
+  FP16LAB_FIELD(std::string, product, {},
+                "\"forward\": y = x W^T, \"dx\": the gradient of y times W, \"dw\": its transpose times x");
+  FP16LAB_FIELD(std::uint64_t, values, 0, "numbers of the operand, without those that fill its last blocks");
+  FP16LAB_FIELD(std::uint64_t, made_zero, 0, "numbers that are not zero whose codes are");
+  FP16LAB_FIELD(std::uint64_t, saturated, 0, "finite numbers beyond the largest code, which became it");
+  FP16LAB_FIELD(std::uint64_t, blocks, 0, "that have a headroom: neither zeros alone, nor with Inf or NaN");
+  FP16LAB_FIELD(std::uint64_t, saturated_blocks, 0, "in which a number saturated");
+  FP16LAB_FIELD(std::optional<double>, least_headroom, {},
+                "binades by which the greatest magnitude of a block is below the largest code times the "
+                "scale; negative where it saturates",
+                .unit = "binades");
+  FP16LAB_FIELD(std::optional<double>, mean_headroom, {}, "the same, mean over the blocks",
+                .unit = "binades");
+  FP16LAB_RECORD_END(RecipeRow);
+};
+
 enum class OverflowKind {
   gradient,  ///< a gradient was not finite
   loss,      ///< a 16-bit loss times the loss scale was beyond its dtype, and all gradients were finite

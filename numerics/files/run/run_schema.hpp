@@ -34,7 +34,8 @@ namespace fp16lab {
 ///    overflows.jsonl have none, and read as if nothing was known of overflows but found_inf. Those written
 ///    before manifests counted rows hold bits per byte as bits_per_character, which is another number where
 ///    the text is beyond ASCII;
-/// 3: histograms.jsonl may have rows of other tensors than gradients (HistogramRow::observed).
+/// 3: histograms.jsonl may have rows of other tensors than gradients (HistogramRow::observed); there may be a
+///    recipe.jsonl, whose rows `rows` counts where there are any.
 inline constexpr int run_schema_version = 3;
 inline constexpr std::string_view run_schema_name = "fp16lab-run";
 
@@ -46,6 +47,7 @@ inline constexpr std::string_view evaluations = "evaluations.csv";
 inline constexpr std::string_view histograms = "histograms.jsonl";
 inline constexpr std::string_view overflows = "overflows.jsonl";
 inline constexpr std::string_view culprits = "culprits.jsonl";
+inline constexpr std::string_view recipe = "recipe.jsonl";
 inline constexpr std::string_view checkpoints = "checkpoints";
 /// For a run whose ranks came to differ: step-N-rank-K.safetensors, a checkpoint each.
 inline constexpr std::string_view ranks_differ = "ranks-differ";
@@ -65,7 +67,7 @@ struct RunFileName {
   std::string_view what;
   bool is_folder = false;
 };
-inline constexpr std::array<RunFileName, 16> run_folder_files{{
+inline constexpr std::array<RunFileName, 17> run_folder_files{{
     {run_file::manifest, "who, what, where, how it ended; whole file, replaced atomically"},
     {run_file::config, "the resolved configuration; whole file"},
     {run_file::steps, "one row an optimizer iteration; grows line by line"},
@@ -74,6 +76,8 @@ inline constexpr std::array<RunFileName, 16> run_folder_files{{
     {run_file::overflows,
      "one JSON object a step with an overflow; grows line by line; empty where there was none"},
     {run_file::culprits, "one JSON object a culprit; grows line by line; only with observe.explain_overflow"},
+    {run_file::recipe,
+     "one JSON object an operand, product and step; grows line by line; only with amp.recipe"},
     {run_file::checkpoints, "step-000100.safetensors ...: whole files, the newest ones kept", true},
     {run_file::ranks_differ, "step-000100-rank-1.safetensors ...: of a run whose ranks came to differ", true},
     {run_file::weights, "whole file, replaced atomically, with amp.save_dtype"},
@@ -135,7 +139,7 @@ struct BackendRecord {
 
 /// How many rows each line file has; headers are none.
 struct RunRows {
-  std::uint64_t steps = 0, evaluations = 0, histograms = 0, overflows = 0, culprits = 0;
+  std::uint64_t steps = 0, evaluations = 0, histograms = 0, overflows = 0, culprits = 0, recipe = 0;
   /// Digests of every line of a file, by its name: what the run wrote. The last checkpoint has those of a run
   /// that is going on, except for steps.csv, whose times differ between equal runs; older folders have none.
   std::map<std::string, std::string, std::less<>> sha256{};
@@ -146,11 +150,12 @@ struct LineFileName {
   std::string_view name;
   std::uint64_t RunRows::*rows;
 };
-inline constexpr std::array<LineFileName, 5> line_files{{{run_file::steps, &RunRows::steps},
+inline constexpr std::array<LineFileName, 6> line_files{{{run_file::steps, &RunRows::steps},
                                                          {run_file::evaluations, &RunRows::evaluations},
                                                          {run_file::histograms, &RunRows::histograms},
                                                          {run_file::overflows, &RunRows::overflows},
-                                                         {run_file::culprits, &RunRows::culprits}}};
+                                                         {run_file::culprits, &RunRows::culprits},
+                                                         {run_file::recipe, &RunRows::recipe}}};
 
 struct RankRecord {
   FP16LAB_RECORD(RankRecord, "manifest.json: ranks", 3, "The processes that trained together.");

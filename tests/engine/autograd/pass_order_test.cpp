@@ -20,8 +20,9 @@ constexpr std::uint64_t seed = 9;
 struct Fp8Products final : CastPolicy {
   DType compute_dtype(OpSite, std::span<const DType>) override { return DType::f16; }
   Variable cast(const Variable& input, DType dtype) override { return ops::cast(input, dtype); }
-  ProductFormats product_formats(OpSite) override {
-    return {.operands = DType::e4m3, .gradients = DType::e5m2};
+  ProductFormats product_formats(OpSite, bool) override {
+    const OperandRounding operand{DType::e4m3}, gradient{DType::e5m2};
+    return {.forward = {operand, operand}, .dx = {gradient, operand}, .dw = {gradient, operand}};
   }
 };
 
@@ -78,8 +79,8 @@ class PassOrder : public testing::Test {
                      .b = halves_of(*backend, {rows, inputs}, of_shard),
                      .out = product,
                      .transpose_a = true,
-                     .a_format = DType::e5m2,
-                     .b_format = DType::e4m3});
+                     .a_format = {DType::e5m2},
+                     .b_format = {DType::e4m3}});
       backend->insert(product.reshaped({1, outputs, inputs}), 0, shard, wide);
     }
     Tensor rounded = backend->empty(wide.shape(), DType::f16);

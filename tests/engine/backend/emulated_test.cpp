@@ -138,7 +138,7 @@ TEST(EmulatedBackend, NoFloatingPointModeOfTheCallerChangesABitOrIsChanged) {
 TEST(EmulatedBackend, APackedOperandIsNotReadAgain) {
   struct Format {
     DType dtype;
-    Fp8Rounding fp8 = {};
+    std::optional<DType> fp8 = {};
     bool tf32 = false;
   };
   const auto backend = make_emulated_backend(tensor_core_model("hopper"), 2);
@@ -159,8 +159,8 @@ TEST(EmulatedBackend, APackedOperandIsNotReadAgain) {
                       .b = b,
                       .out = to,
                       .transpose_b = true,
-                      .a_format = format.fp8,
-                      .b_format = format.fp8,
+                      .a_format = {format.fp8},
+                      .b_format = {format.fp8},
                       .tf32 = format.tf32};
     };
     backend->gemm(call_into(expected));

@@ -93,13 +93,13 @@ TEST(LibraryOrder, WhatHasNoRuleIsRefusedByName) {
 TEST(SumsInF16, OtherOperandsKeepTheirSums) {
   const auto f16 = make_emulated_backend(f16_row("hopper"), 1);
   const auto f32 = make_emulated_backend(tensor_core_model("hopper"), 1);
-  const auto product = [](Backend& backend, const auto& a, const auto& b, Fp8Rounding format) {
+  const auto product = [](Backend& backend, const auto& a, const auto& b, std::optional<DType> format) {
     const Tensor ta = uploaded(backend, Shape{9, 65}, a), tb = uploaded(backend, Shape{65, 7}, b);
     Tensor out = backend.empty(Shape{9, 7}, DType::f32);
-    backend.gemm({.a = ta, .b = tb, .out = out, .a_format = format, .b_format = format});
+    backend.gemm({.a = ta, .b = tb, .out = out, .a_format = {format}, .b_format = {format}});
     return downloaded<float>(backend, out);
   };
-  const auto expect_same = [&](auto tag, Fp8Rounding format, const char* what) {
+  const auto expect_same = [&](auto tag, std::optional<DType> format, const char* what) {
     using T = decltype(tag);
     const auto a = random_of<T>(9 * 65, Kind::ordinary, 84), b = random_of<T>(65 * 7, Kind::ordinary, 85);
     expect_same_bits(product(*f16, a, b, format), product(*f32, a, b, format), what);

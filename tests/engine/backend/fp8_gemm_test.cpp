@@ -79,8 +79,8 @@ TEST(Fp8Gemm, FollowsEveryRowForAllPairsOfFormats) {
                                .out = out,
                                .transpose_b = true,
                                .probe = &probe,
-                               .a_format = a_format,
-                               .b_format = b_format});
+                               .a_format = {a_format},
+                               .b_format = {b_format}});
                 const std::vector<Out> expected = mapped(t, [](float x) { return stored_as(x, Out{}); });
                 expect_same_bits(downloaded<Out>(*backend, out), expected,
                                  fmt::format("{} {} x {} of {}", fp8_row->name, name_of(a_format),
@@ -108,7 +108,7 @@ TEST(Fp8Gemm, OperandsAreRoundedOnceToNearestEvenAndSaturate) {
     const Tensor one = uploaded(*backend, Shape{1, 1}, std::vector{low_of<Half>(1.0f)});
     Tensor out = backend->empty(Shape{131072, 1}, DType::f32);
     for (const DType format : formats) {
-      backend->gemm({.a = a, .b = one, .out = out, .a_format = format, .b_format = DType::e5m2});
+      backend->gemm({.a = a, .b = one, .out = out, .a_format = {format}, .b_format = {DType::e5m2}});
       const std::vector<float> expected = mapped(words, [&](Half x) {
         const auto code = static_cast<std::uint8_t>(fp8_code(x, format));
         const float value =
@@ -137,8 +137,8 @@ TEST(Fp8Gemm, BatchesBiasAndAddendAreAsInEveryProduct) {
                  .transpose_b = true,
                  .bias = &bias_tensor,
                  .addend = &addend_tensor,
-                 .a_format = DType::e4m3,
-                 .b_format = DType::e5m2});
+                 .a_format = {DType::e4m3},
+                 .b_format = {DType::e5m2}});
   std::vector<BFloat16> expected;
   for (std::int64_t i = 0; i < batch; ++i) {
     const auto part = [&](const std::vector<BFloat16>& x, std::int64_t rows) {
@@ -155,12 +155,12 @@ TEST(Fp8Gemm, BatchesBiasAndAddendAreAsInEveryProduct) {
 }
 
 TEST(Fp8Gemm, RowsWithoutTheOperandsAreNamed) {
-  const auto error_of = [](const char* name, DType dtype, Fp8Rounding format) {
+  const auto error_of = [](const char* name, DType dtype, std::optional<DType> format) {
     const auto backend = make_emulated_backend(tensor_core_model(name), 1);
     const Tensor a = backend->empty(Shape{2, 2}, dtype), b = backend->empty(Shape{2, 2}, dtype);
     Tensor out = backend->empty(Shape{2, 2}, DType::f32);
     return message_of(
-        [&] { backend->gemm({.a = a, .b = b, .out = out, .a_format = format, .b_format = format}); });
+        [&] { backend->gemm({.a = a, .b = b, .out = out, .a_format = {format}, .b_format = {format}}); });
   };
   EXPECT_EQ(error_of("ampere", DType::f16, DType::e4m3),
             "gemm: tensor-core model 'ampere' has no e4m3 operands with f32 accumulators; it has f16 with "
@@ -173,7 +173,7 @@ TEST(Fp8Gemm, RowsWithoutTheOperandsAreNamed) {
   const auto backend = make_emulated_backend(tensor_core_model("hopper"), 1);
   const Tensor a = backend->empty(Shape{2, 2}, DType::f16), b = backend->empty(Shape{2, 2}, DType::f16);
   Tensor out = backend->empty(Shape{2, 2}, DType::f32);
-  EXPECT_EQ(message_of([&] { backend->gemm({.a = a, .b = b, .out = out, .b_format = DType::e4m3}); }),
+  EXPECT_EQ(message_of([&] { backend->gemm({.a = a, .b = b, .out = out, .b_format = {DType::e4m3}}); }),
             "gemm: a_format is none and b_format e4m3; both operands are rounded to FP8, or neither");
 }
 

@@ -121,7 +121,7 @@ class TwinBackend final : public TwinOptimizers {
   }
 
   void do_gemm(const GemmCall& call, const checks::GemmPlan& plan) override {
-    if (call.a_format) return EmulatedBackend::do_gemm(call, plan);
+    if (call.a_format.any()) return EmulatedBackend::do_gemm(call, plan);
     const std::int64_t m = call.out.shape()[-2], n = call.out.shape()[-1],
                        depth = call.a.shape()[call.transpose_a ? -2 : -1];
     const std::int64_t products = call.out.shape().rank() == 3 ? call.out.shape()[0] : 1;

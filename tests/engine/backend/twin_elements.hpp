@@ -225,7 +225,7 @@ class TwinElements : public EmulatedBackend {
     out += naive_histogram(floats_of(x));
   }
 
-  void do_count(const Tensor& x, Fp8Rounding format, CastProbe& probe) override {
+  void do_count(const Tensor& x, std::optional<DType> format, CastProbe& probe) override {
     if (format) return EmulatedBackend::do_count(x, format, probe);
     const ExponentHistogram counts = naive_histogram(floats_of(x));
     probe.before += counts;

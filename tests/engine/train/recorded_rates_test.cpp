@@ -37,7 +37,7 @@ using amp::Dialect;
 /// tie.
 class Onlooker final : public Tap {
  public:
-  Onlooker(Backend& backend, Fp8Rounding fp8) : backend_(&backend), fp8_(fp8) {}
+  Onlooker(Backend& backend, std::optional<DType> fp8) : backend_(&backend), fp8_(fp8) {}
 
   CastCounts stored, rounded;  ///< tensors in 16 bits, and FP8 roundings in products
 
@@ -93,15 +93,15 @@ class Onlooker final : public Tap {
   }
 
   Backend* backend_;
-  Fp8Rounding fp8_;
+  std::optional<DType> fp8_;
   std::set<std::uint32_t> gradients_;  ///< what the vjp has made of the cotangent so far
   std::uint32_t last_ = std::numeric_limits<std::uint32_t>::max();
 };
 
 constexpr Dialect dialects[] = {Dialect::torch, Dialect::paddle, Dialect::mindspore, Dialect::apex};
-constexpr Fp8Rounding fp8_formats[] = {std::nullopt, DType::e4m3, DType::e5m2};
+constexpr std::optional<DType> fp8_formats[] = {std::nullopt, DType::e4m3, DType::e5m2};
 
-AmpOptions options_of(Dialect dialect, Level level, DType dtype, Fp8Rounding fp8) {
+AmpOptions options_of(Dialect dialect, Level level, DType dtype, std::optional<DType> fp8) {
   AmpOptions options{.level = level, .dtype = dtype, .dialect = dialect};
   options.fp8_gradients = fp8;
   if (fp8.has_value()) options.fp8_operands = DType::e4m3;
@@ -189,13 +189,13 @@ TEST(RecordedRates, AreWhatAnOnlookerCounts) {
     for (const Dialect dialect : dialects)
       for (const Level level : {Level::O1, Level::O2, Level::O3})
         for (const DType dtype : {DType::f16, DType::bf16})
-          for (const Fp8Rounding fp8 : fp8_formats) {
+          for (const std::optional<DType> fp8 : fp8_formats) {
             const AmpOptions options = options_of(dialect, level, dtype, fp8);
             if (!exists(options) || (fp8.has_value() && !network.products)) continue;
             for (const int log2_scale : network.log2_scales) {
               SCOPED_TRACE(std::string(network.name) + " " + std::string(name_of(dialect)) + " " +
                            std::string(name_of(level)) + " " + std::string(name_of(dtype)) + " fp8 " +
-                           std::string(fp8_name(fp8)) + " at 2^" + std::to_string(log2_scale));
+                           std::string(OperandRounding{fp8}.name()) + " at 2^" + std::to_string(log2_scale));
               const auto backend = hopper_backend();
               TensorLog log;
               Onlooker onlooker(*backend, fp8);
@@ -345,11 +345,11 @@ TEST(RecordedRates, OfAStepAreZerosAfterMinusBefore) {
   for (const Dialect dialect : dialects)
     for (const Level level : {Level::O1, Level::O2, Level::O3}) {
       for (const DType dtype : {DType::f16, DType::bf16})
-        for (const Fp8Rounding fp8 : fp8_formats) {
+        for (const std::optional<DType> fp8 : fp8_formats) {
           const AmpOptions options = options_of(dialect, level, dtype, fp8);
           if (!exists(options)) continue;
           SCOPED_TRACE(std::string(name_of(dialect)) + " " + std::string(name_of(level)) + " " +
-                       std::string(name_of(dtype)) + " fp8 " + std::string(fp8_name(fp8)));
+                       std::string(name_of(dtype)) + " fp8 " + std::string(OperandRounding{fp8}.name()));
           std::uint64_t lost = 0;
           std::size_t fp8_rows = 0;
           for (const int log2_scale : {-14, -18, -22}) {

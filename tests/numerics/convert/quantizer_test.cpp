@@ -301,6 +301,41 @@ TEST(AmaxHistory, TheGreatestOfTheLastDecides) {
   EXPECT_THAT(message_of([] { AmaxHistory(DType::e4m3, 0); }), HasSubstr("length 0; 1 and more"));
 }
 
+TEST(AmaxHistory, GoesOnFromItsState) {
+  AmaxHistory history(DType::e4m3, 3);
+  for (const float amax : {7.0F, 100.0F, 3.0F, 2.0F}) history.see(amax);  // 2, 100, 3; the next replaces 100
+  AmaxHistory other(DType::e4m3, 3);
+  other.restore(history.state());
+  EXPECT_EQ(other.state(), history.state());
+  for (const float amax : {1.0F, 1.0F, 1.0F}) {
+    EXPECT_EQ(other.scale(), history.scale());
+    history.see(amax);
+    other.see(amax);
+  }
+  EXPECT_EQ(other.scale(), 1 / 448.0F);
+  for (const std::vector<float>& state :
+       {std::vector<float>(4, 1.0F), {0, 0, 1, 1, 1}, {1, 3, 1, 1, 1}, {1, 0.5F, 1, 1, 1}, {1, -1, 1, 1, 1}})
+    EXPECT_THAT(message_of([&] { other.restore(state); }),
+                HasSubstr("are no state of an amax history of length 3"));
+}
+
+TEST(QuantizerLoss, AddsUpBlocks) {
+  QuantizerLoss loss{.values = 64, .amax = 3};
+  loss.add({.made_zero = 2, .headroom = 0.5F});
+  loss.add({.made_zero = 1, .saturated = 3, .headroom = -0.25F});
+  loss.add({.headroom = NAN});
+  QuantizerLoss all{.values = 6, .amax = 5};
+  all += loss;
+  EXPECT_EQ(all.values, 70u);
+  EXPECT_EQ(all.made_zero, 3u);
+  EXPECT_EQ(all.saturated, 3u);
+  EXPECT_EQ(all.blocks, 2u);
+  EXPECT_EQ(all.saturated_blocks, 1u);
+  EXPECT_EQ(all.least_headroom, -0.25);
+  EXPECT_EQ(all.headroom_sum, 0.25);
+  EXPECT_EQ(all.amax, 5);
+}
+
 TEST(RandomHadamard, KeepsProductsOfPairs) {
   std::mt19937 engine(1);
   std::vector<float> a(16), b(16);

@@ -43,9 +43,10 @@ void with_runs(bool along_k, const Visitor& visitor) {
 }  // namespace
 
 void CudaBackend::do_gemm(const GemmCall& call, const checks::GemmPlan& plan) {
-  if (call.a_format.has_value())
+  if (call.a_format.any())
     throw std::invalid_argument(
-        "gemm: FP8 operands are emulated only; use backend.device = \"emulated\" for FP8 training");
+        "gemm: FP8 operands, and those with scales for blocks, are emulated only; use backend.device = "
+        "\"emulated\"");
   require_products("gemm", call.a.dtype(), call.tf32);
   const std::int64_t k = plan.shape.k;
   if (k >= tile::extent_limit)

@@ -170,7 +170,7 @@ void CudaBackend::do_histogram(const Tensor& x, ExponentHistogram& out) {
   raise_noted_fault();
 }
 
-void CudaBackend::do_count(const Tensor& x, Fp8Rounding format, CastProbe& probe) {
+void CudaBackend::do_count(const Tensor& x, std::optional<DType> format, CastProbe& probe) {
   if (format) throw std::invalid_argument("histogram: FP8 roundings are emulated only");
   ProbeCounts* const counts = counts_of(&probe, x.element_count());
   count(x, counts->before, counts->after);

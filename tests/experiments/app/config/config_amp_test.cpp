@@ -18,7 +18,6 @@
 namespace fp16lab::experiments::config_amp_test {
 namespace {
 
-using engine::Fp8Rounding;
 using engine::amp::AmpOptions;
 using engine::amp::Dialect;
 using engine::amp::Level;

@@ -525,9 +525,10 @@ TEST(Config, ShippedConfigurationsAreValidAndSayWhatTheyAre) {
                             "mindspore_custom_step", "recipe_clipping", "recipe_accumulation",
                             "recipe_gradient_penalty", "recipe_two_models", "recipe_gan", "resnet20",
                             "conv_autoencoder", "deep_narrow", "gpt_words"}));
-  EXPECT_EQ(swept, (std::set<std::string>{"demo", "full", "generations", "networks", "paper_miniature",
-                                          "policy_league", "pure_16bit", "pure_bf16", "scaling_candidates",
-                                          "scaling_matters", "tutorials", "tutorials_full", "underflow"}));
+  EXPECT_EQ(swept,
+            (std::set<std::string>{"demo", "full", "generations", "networks", "nvfp4", "paper_miniature",
+                                   "policy_league", "pure_16bit", "pure_bf16", "scaling_candidates",
+                                   "scaling_matters", "tutorials", "tutorials_full", "underflow"}));
 }
 
 TEST(FrameworkNames, AreOfKeysThatThereAreAndNoKeysThemselves) {

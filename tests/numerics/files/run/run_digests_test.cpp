@@ -41,6 +41,7 @@ class RunDigests : public Files {
     writer.append(HistogramRow{.step = step, .tensor = "fc1.weight", .kind = "weight", .loss_scale = 1024});
     if (step == 2) writer.append(OverflowRow{.step = step, .loss_scale = 1024, .parameters = {"fc1.weight"}});
     if (step == 2) writer.append(CulpritRow{.step = step});
+    if (step == 2) writer.append(RecipeRow{.step = step, .mean_headroom = 1.0});
     writer.append(StepRow{.step = step, .loss = 1.0 / 3, .state_hash = 100 + step, .seconds = 0.25});
     writer.append(EvaluationRow{.step = step, .split = "test", .loss = 0.5, .accuracy = 0.75});
   }
@@ -179,13 +180,14 @@ TEST_F(RunDigests, RowsBeforeACheckpointThatWereChangedAreNotContinued) {
       writer.append(HistogramRow{.step = step});
       writer.append(OverflowRow{.step = step});
       writer.append(CulpritRow{.step = step});
+      writer.append(RecipeRow{.step = step, .mean_headroom = 1.0});
       writer.append(StepRow{.step = step, .loss = 0.5, .state_hash = 100 + step});
       if (step == 1) writer.append(EvaluationRow{.step = step, .split = "test", .loss = 0.5});
     }
     written = parse_run_rows(to_json(writer.rows()));  // as a checkpoint has them
     writer.append(StepRow{.step = 3, .state_hash = 103});
   }
-  EXPECT_EQ(written.sha256.size(), 5u);
+  EXPECT_EQ(written.sha256.size(), 6u);
   EXPECT_EQ(find_cut(folder, 2, 102, written).steps.rows, 2u);
   for (const LineFileName& file : line_files) {
     const std::string whole = read_file(folder / file.name);
