@@ -98,8 +98,12 @@ std::string aligned_text(const ExplainedTerm& term, const ExplainedStep& step) {
     for (int i = count - 1; i >= 0; --i) bits += bit_test(x, static_cast<unsigned>(i)) ? '1' : '0';
     return bits;
   };
-  std::string text = bits_of_integer(numerator(Rational(abs(term.kept) / unit)), fraction_bits + 2);
-  text = fmt::format("{} {}.{}", term.number.negative ? '-' : '+', text.substr(0, 2), text.substr(2));
+  const cpp_int kept = numerator(Rational(abs(term.kept) / unit));
+  // A product is below 4, a group of products may be more.
+  const int whole = std::max(2, kept == 0 ? 0 : static_cast<int>(msb(kept)) + 1 - fraction_bits);
+  std::string text = bits_of_integer(kept, fraction_bits + whole);
+  text.insert(static_cast<std::size_t>(whole), 1, '.');
+  text = fmt::format("{} {}", term.number.negative ? '-' : '+', text);
   if (term.dropped == 0) return text;
   text += '|';
   Rational rest = abs(term.dropped) / unit;
@@ -147,6 +151,7 @@ std::string_view rounding_text(const TensorCoreModel& row, const ExplainedStep& 
       return "to nearest even, subnormals to zero";
     case BlockOutput::fp16_nearest_even:
     case BlockOutput::fp32_nearest_even:
+    case BlockOutput::fp64_nearest_even:
       break;
   }
   return "to nearest even";
@@ -166,6 +171,8 @@ std::string step_name(const ExplainedDot& dot, std::size_t number) {
 std::string name_of_term(const ExplainedDot& dot, const ExplainedTerm& term) {
   using Source = ExplainedTerm::Source;
   if (term.source == Source::product) return fmt::format("a[{0}]*b[{0}]", term.k);
+  if (term.source == Source::group)
+    return fmt::format("a[{0}..{1}]*b[{0}..{1}]", term.k, term.k + term.count - 1);
   if (term.source == Source::padding) return "padding";
   if (term.k == ExplainedTerm::zero) return "+0";
   if (term.source != Source::partial) return term.k == 0 ? "c" : step_name(dot, term.k);
@@ -355,7 +362,7 @@ std::string chain_text(const DotLine& line, const OrderStep& chain, std::size_t 
 
 }  // namespace
 
-std::string number_text(DType format, std::uint32_t word) {
+std::string number_text(DType format, std::uint64_t word) {
   return visit_dtype<is_floating>(format, [word](auto row) {
     using F = typename decltype(row)::Format;
     return shortest_text(RuntimeFormat::of<F>(), word >> ignored_bits<F>);
@@ -365,7 +372,7 @@ std::string number_text(DType format, std::uint32_t word) {
 ExplainedDot explained_dot(const DotLine& line) {
   if (line.product != nullptr)
     return explained_product(*line.product, line.a_format, line.a, line.b_format, line.b);
-  return fp16lab::explained_dot(*line.row, line.a_format, line.a, line.b_format, line.b, line.c);
+  return fp16lab::explained_dot(*line.row, line.a_format, line.a, line.b_format, line.b, line.c, line.scales);
 }
 
 std::string text_of(const DotLine& line, const ExplainedDot& dot) {
@@ -390,6 +397,14 @@ std::string text_of(const DotLine& line, const ExplainedDot& dot) {
     operands.emplace_back();
     operand(fmt::format("a[{}]", k), line.a_format, line.a[k], dot.a[k], dot.a_given[k]);
     operand(fmt::format("b[{}]", k), line.b_format, line.b[k], dot.b[k], dot.b_given[k]);
+  }
+  const DType scale_format = line.scales.kind.format;
+  const auto block = static_cast<std::size_t>(line.scales.kind.block);
+  for (std::size_t i = 0; i < dot.a_scales.size(); ++i) {
+    const std::string elements = fmt::format("[{}..{}]", i * block, (i + 1) * block - 1);
+    operands.emplace_back();
+    operand("scale a" + elements, scale_format, line.scales.a[i], dot.a_scales[i], dot.a_scales[i]);
+    operand("scale b" + elements, scale_format, line.scales.b[i], dot.b_scales[i], dot.b_scales[i]);
   }
   operands.emplace_back();
   operand("c", format, line.c, dot.c, dot.c);
@@ -444,6 +459,15 @@ std::string json_of(const DotLine& line, const ExplainedDot& dot) {
   for (std::size_t k = 0; k < dot.a.size(); ++k) {
     json["a"].push_back(json_of(line.a_format, line.a[k], dot.a[k], dot.a_given[k]));
     json["b"].push_back(json_of(line.b_format, line.b[k], dot.b[k], dot.b_given[k]));
+  }
+  if (line.scales.kind.block > 0)
+    json["scales"] = {{"format", name_of(line.scales.kind.format)},
+                      {"block", line.scales.kind.block},
+                      {"a", Json::array()},
+                      {"b", Json::array()}};
+  for (std::size_t i = 0; i < dot.a_scales.size(); ++i) {
+    json["scales"]["a"].push_back(json_of(line.scales.kind.format, line.scales.a[i], dot.a_scales[i]));
+    json["scales"]["b"].push_back(json_of(line.scales.kind.format, line.scales.b[i], dot.b_scales[i]));
   }
   for (std::size_t i = 0; i < dot.steps.size(); ++i)
     json["steps"].push_back(json_of(row, dot, i + 1, planned));

@@ -21,6 +21,7 @@ struct DotLine {
   const TensorCoreModel* row = nullptr;
   DType a_format = DType::f16, b_format = DType::f16;
   std::span<const std::uint32_t> a, b;  ///< both have equal length
+  DotScales scales = {};                ///< of a row with block scales
   std::uint32_t c = 0;
   std::uint32_t d = 0;                      ///< fused_dot_add's answer
   std::optional<std::uint32_t> captured;    ///< with --verify: the d-word of the line
@@ -31,7 +32,7 @@ struct DotLine {
 
 /// A word's number in the fewest digits that read back (shortest_text); of TF32 without the bits that are
 /// dropped.
-std::string number_text(DType format, std::uint32_t word);
+std::string number_text(DType format, std::uint64_t word);
 
 /// Its steps (numerics/tensor_core/explained_dot.hpp).
 ExplainedDot explained_dot(const DotLine& line);

@@ -1,9 +1,12 @@
 #include "analysis/tensor_core_order.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <stdexcept>
 
 #include "numerics/arithmetic/round_pack.hpp"
 #include "numerics/convert/convert.hpp"
@@ -47,6 +50,11 @@ ProbeTerms probes_of(DType format, bool fp16_sums) {
       big = std::min(big, Binary16::emax);
       lowest = std::max(lowest, Binary16::exponent_of_min_subnormal);
     }
+    if (big - distance < lowest)
+      throw std::invalid_argument(
+          fmt::format("products of {} reach from 2^{} to 2^{}, and an order shows from a range of 2^{} on: "
+                      "expected operands of f16, bf16, tf32, e4m3 or e5m2",
+                      name_of(format), lowest, big, distance));
     const int unit = std::max(std::min(0, big - distance - most_units), lowest);
     return {.big = std::ldexp(1.0, big),
             .unit = std::ldexp(1.0, unit),

@@ -3,7 +3,8 @@
 
 For every instruction of mmasim that a row of ours describes, random lines of six kinds (any words, N(0, 1), every exponent,
 subnormal numbers, special values, sums aimed at ties, floors and zeros) are computed by mmasim, and `fp16lab mma --verify`
-judges them: NaN patterns and the signs of zeros count. Then the instructions that mmasim has and we lack are listed.
+judges them: NaN patterns and the signs of zeros count, but for FP64's NaN, whose pattern mmasim takes from its processor.
+Then the instructions that mmasim has and we lack are listed.
 Exit code 1 where a line differs. Needs mmasim and torch (PyPI); the target `rows_against_mmasim` installs them.
 """
 import argparse
@@ -22,10 +23,12 @@ import torch
 
 GENERATIONS = {"Volta": "volta", "Turing": "turing", "Ampere": "ampere", "Ada Lovelace": "ada", "Hopper": "hopper",
                "Blackwell": "blackwell", "RTX Blackwell": "blackwell"}
-WORDS = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16,
+WORDS = {torch.float64: torch.int64, torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16,
          torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}
-FORMATS = {torch.float32: (8, 23), torch.float16: (5, 10), torch.bfloat16: (8, 7), torch.float8_e4m3fn: (4, 3),
-           torch.float8_e5m2: (5, 2)}  # bits of the exponent and of the fraction
+FORMATS = {torch.float64: (11, 52), torch.float32: (8, 23), torch.float16: (5, 10), torch.bfloat16: (8, 7),
+           torch.float8_e4m3fn: (4, 3), torch.float8_e5m2: (5, 2)}  # bits of the exponent and of the fraction
+SMALL = {"e3m2": (3, 2), "e2m3": (2, 3), "e2m1": (2, 1)}  # torch has them as codes in bytes
+OPERANDS = ("f64", "f16", "bf16", "tf32", "e4m3", "e5m2", *SMALL)
 KINDS = ("words", "normal", "exponents", "subnormal", "special", "aimed")
 
 
@@ -47,21 +50,23 @@ def instructions():
 
 
 def row_of(of, architecture, name):
-    """The model, operands and accumulator that `fp16lab mma` takes; None where no row of ours describes it."""
-    if of not in (nv.MMA, nv.WGMMA, nv.TCGen05MMA):
+    """The model, operands, accumulator and other options of `fp16lab mma`; None where no row of ours describes it."""
+    if of is mmasim.amd.MFMA:
         return None
-    d, a, b, *c = [part for part in name.split(".")[1:] if not part.startswith("kind")]
-    if c and c[0] != d:
-        return None  # m8n8k4.f32.f16.f16.f16, whose c keeps FP16's exponents in the alignment
-    if a not in ("f16", "bf16", "tf32", "e4m3", "e5m2") or b not in ("f16", "bf16", "tf32", "e4m3", "e5m2"):
+    d, a, b, *c = [part for part in name.split(".")[1:] if not part.startswith(("kind", "block"))]
+    if a not in OPERANDS or b not in OPERANDS:
         return None
+    if of in (nv.MMABlockScale, nv.TCGen05MMABlockScale):
+        model = "blackwell-mxf8f6f4" if "mxf8f6f4" in name else "blackwell-mxf4nvf4"
+        return model, a, b, d, ["--scale", c[-1].removeprefix("u") if c[-1] == "ue8m0" else c[-1]]
     eight = a.startswith("e")
     model = {nv.WGMMA: "hopper-wgmma", nv.TCGen05MMA: "blackwell-tcgen05"}.get(of, GENERATIONS[architecture])
     if architecture == "RTX Blackwell" and eight:
-        model = "blackwell-tcgen05"  # its FP8 units are those of tcgen05
+        model = "blackwell-tcgen05"  # its units of 8 bits and fewer are those of tcgen05
     if architecture == "Turing" and name.startswith("m8n8k4"):
         model = "volta"
-    return model, a, b, d
+    # c of m8n8k4.f32.f16.f16.f16 is an FP16 number, which keeps FP16's exponents in the alignment.
+    return model, a, b, d, ["--subnormal-accumulator", "fp16_emin"] if c and c[0] != d else []
 
 
 def numbers(kind, dtype, shape, random):
@@ -70,31 +75,83 @@ def numbers(kind, dtype, shape, random):
     word = WORDS[dtype]
     low = 2 ** (exponent_bits - 1) - 2 + fraction_bits  # the least number is 2^-low
     if kind == "normal":
-        return torch.randn(shape, generator=random).to(dtype)
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        return torch.randn(shape, generator=random, dtype=wide).to(dtype)
     if kind == "exponents":
         high = 2 ** (exponent_bits - 1) - 1
         powers = torch.randint(-low, high + 1, shape, generator=random).double()
         signed = torch.rand(shape, generator=random, dtype=torch.float64) * 4 - 2
-        return (signed * 2.0**powers).to(torch.float32).to(dtype)
+        return (signed * 2.0**powers).to(dtype if dtype == torch.float64 else torch.float32).to(dtype)
     if kind == "subnormal":
         codes = torch.randint(0, 2 ** (fraction_bits + 2), shape, generator=random)
         signs = torch.randint(0, 2, shape, generator=random) << (exponent_bits + fraction_bits)
         return _as(codes | signs, dtype)
-    codes = torch.randint(0, 2 ** (1 + exponent_bits + fraction_bits), shape, generator=random)
+    if dtype == torch.float64 and kind == "words":
+        return torch.randint(-(2**63), 2**63 - 1, shape, generator=random).view(dtype)
+    codes = torch.randint(0, 2 ** min(62, 1 + exponent_bits + fraction_bits), shape, generator=random)
     if kind == "special":
         largest = ((2**exponent_bits - 1) << fraction_bits) - 1
         sign = 1 << (exponent_bits + fraction_bits)
-        values = torch.tensor([0, sign, 1, sign | 1, largest, largest + 1, sign | (largest + 1), largest + 2, sign - 1])
+        sign = -sign if dtype == torch.float64 else sign  # torch has no words of 64 bits without a sign
+        values = torch.tensor([0, sign, 1, sign | 1, largest, largest + 1, sign | (largest + 1), largest + 2,
+                               abs(sign) - 1])
         chosen = values[torch.randint(0, len(values), shape, generator=random)]
         plain = numbers("normal", dtype, shape, random)
         mostly = torch.rand(shape, generator=random) < 0.8
-        return torch.where(mostly, plain.float(), _as(chosen, dtype).float()).to(dtype)
+        wide = dtype if dtype == torch.float64 else torch.float32
+        return torch.where(mostly, plain.to(wide), _as(chosen, dtype).to(wide)).to(dtype)
     return _as(codes, dtype)
+
+
+def small_codes(kind, name, shape, random):
+    """Codes of a format of 6 or 4 bits, all of which are numbers."""
+    exponent_bits, fraction_bits = SMALL[name]
+    sign = 2 ** (exponent_bits + fraction_bits)
+    if kind == "normal":
+        magnitudes = torch.arange(sign)
+        fields, fractions = magnitudes >> fraction_bits, magnitudes % 2**fraction_bits
+        exponents = fields.clamp(min=1) - 2 ** (exponent_bits - 1) + 1 - fraction_bits
+        values = (fractions + (fields > 0) * 2**fraction_bits) * 2.0**exponents
+        x = torch.randn(shape, generator=random)
+        return (x.abs().unsqueeze(-1) - values).abs().argmin(-1) | (x < 0) * sign
+    signs = torch.randint(0, 2, shape, generator=random) * sign
+    if kind == "subnormal":
+        return torch.randint(0, 2 ** (fraction_bits + 1), shape, generator=random) | signs
+    if kind in ("special", "aimed"):  # zeros, the smallest and the largest; powers of two among zeros
+        powers = torch.arange(2**exponent_bits) << fraction_bits
+        values = torch.tensor([0, 1, sign - 1]) if kind == "special" else torch.cat([powers * 0, powers])
+        return values[torch.randint(0, len(values), shape, generator=random)] | signs
+    return torch.randint(0, 2 * sign, shape, generator=random)
+
+
+def small_tensor(codes, name, packed):
+    """As mmasim takes them: two of FP4 in a byte, the first one above; FP6 in the low bits, FP4 in bits 5 to 2."""
+    if packed:
+        return (codes[..., ::2] << 4 | codes[..., 1::2]).to(torch.uint8)
+    return (codes << 2 if name == "e2m1" else codes).to(torch.uint8)
+
+
+def scale_codes(kind, name, shape, random):
+    """Codes of block scales: any; about 1; or near the bottom and the top of FP32's sums."""
+    last, one = (255, 127) if name == "e8m0" else (127, 56)
+    near = one - 4 + torch.randint(0, 9, shape, generator=random)
+    every = torch.randint(0, last + 1, shape, generator=random)
+    if kind in ("words", "exponents"):
+        return every if kind == "words" else every.clamp(max=last - 1)
+    if kind == "special":
+        extremes = torch.tensor([0, 1, last - 1, last])[torch.randint(0, 4, shape, generator=random)]
+        return torch.where(torch.rand(shape, generator=random) < 0.9, near, extremes)
+    if kind == "normal" or name != "e8m0":
+        return near
+    reach = torch.tensor([-68, -66, -62, 0, 58, 62])[torch.randint(0, 6, (shape[0], 1), generator=random)]
+    return near + reach
 
 
 def _as(codes, dtype):
     word = WORDS[dtype]
     bits = 8 * word.itemsize
+    if bits == 64:
+        return codes.view(dtype)
     return torch.where(codes >= 2 ** (bits - 1), codes - 2**bits, codes).to(word).view(dtype) if word != torch.uint8 else \
         codes.to(word).view(dtype)
 
@@ -105,30 +162,78 @@ def aimed(op, c_type, count, random):
         exponent = torch.randint(least, greatest + 1, shape, generator=random).double()
         sign = torch.randint(0, 2, shape, generator=random).double() * 2 - 1
         odd = 1 + torch.randint(0, 2, shape, generator=random).double() / 4
-        return (sign * odd * 2.0**exponent).float().to(dtype)
+        value = sign * odd * 2.0**exponent
+        return value if dtype == torch.float64 else value.float().to(dtype)
 
-    exponent_bits, fraction_bits = FORMATS[op.a_type]
+    exponent_bits, fraction_bits = FORMATS[op.a_type if op.a_type in FORMATS else op.b_type]
     least = -(2 ** (exponent_bits - 1) - 2 + fraction_bits)
     # Half of the lines are at the bottom of the formats, half about 1.
     shape = (count // 2, op.k)
     bottom_a, bottom_b = powers(op.a_type, shape, least, least + 14), powers(op.b_type, shape, least, least + 14)
     upper_a, upper_b = powers(op.a_type, shape, -14, 1), powers(op.b_type, shape, -14, 1)
-    a, b = torch.cat([bottom_a.float(), upper_a.float()]), torch.cat([bottom_b.float(), upper_b.float()])
+    a, b = torch.cat([bottom_a.double(), upper_a.double()]), torch.cat([bottom_b.double(), upper_b.double()])
     few = torch.rand(a.shape, generator=random) < 3 / op.k
     few[:, 0] = True
     a = a * few
     c_exponents, c_fraction = FORMATS[c_type]
     c_least = -(2 ** (c_exponents - 1) - 2 + c_fraction)
-    c = torch.cat([powers(c_type, (count // 2,), c_least, c_least + 14).float(),
-                   powers(c_type, (count // 2,), -14, 2).float()])
+    c = torch.cat([powers(c_type, (count // 2,), c_least, c_least + 14).double(),
+                   powers(c_type, (count // 2,), -14, 2).double()])
     c = c * (torch.rand(c.shape, generator=random) < 0.5)
-    return a.to(op.a_type), b.to(op.b_type), c.to(c_type)
+    return narrowed(a, op.a_type), narrowed(b, op.b_type), narrowed(c, c_type)
+
+
+def narrowed(values, dtype):
+    return values if dtype == torch.float64 else values.float().to(dtype)
+
+
+def words_of_codes(codes):
+    return hexadecimal(codes.to(torch.uint8).numpy())
 
 
 def words(tensor):
-    bits = 8 * WORDS[tensor.dtype].itemsize
-    return [[f"{word & (2**bits - 1):0{bits // 4}x}" for word in line] for line in
-            tensor.contiguous().view(WORDS[tensor.dtype]).reshape(tensor.shape[0], -1).tolist()]
+    return hexadecimal(tensor.contiguous().view(WORDS[tensor.dtype]).reshape(tensor.shape[0], -1).numpy())
+
+
+def hexadecimal(lines):
+    """Each line's words in one text."""
+    size = lines.itemsize
+    text = lines.astype(f">i{size}" if size > 1 else "u1").tobytes()
+    step = size * lines.shape[1]
+    return [text[at:at + step].hex(" ", size) for at in range(0, len(text), step)]
+
+
+def lines_of(op, kind, a_name, b_name, others, count, random):
+    """What `fp16lab mma` reads before the d-word, as fields of all lines, and what mmasim takes."""
+    scaled = "--scale" in others
+    packed = scaled and op.k == 64
+    plain = [dtype for dtype in (op.a_type, op.b_type) if dtype in FORMATS]
+    if kind == "aimed" and plain:
+        types = op.a_type, op.b_type
+        op.a_type, op.b_type = (dtype if dtype in FORMATS else plain[0] for dtype in types)
+        a, b, c = aimed(op, op.c_type, count, random)
+        op.a_type, op.b_type = types
+    else:
+        draw = "normal" if kind == "aimed" else kind
+        a, b = (numbers(draw, dtype, (count, op.k), random) if dtype in FORMATS else None
+                for dtype in (op.a_type, op.b_type))
+        c = numbers(draw, op.c_type, (count,), random)
+    fields, tensors = [], []
+    for tensor, dtype, name in ((a, op.a_type, a_name), (b, op.b_type, b_name)):
+        if dtype in FORMATS:
+            fields.append(words(tensor))
+            tensors.append(tensor)
+        else:
+            codes = small_codes(kind, name, (count, op.k), random)
+            fields.append(words_of_codes(codes))
+            tensors.append(small_tensor(codes, name, packed))
+    scales = []
+    for _ in range(2 if scaled else 0):
+        codes = scale_codes(kind, others[1], (count, op.k // op.block_size), random)
+        fields.append(words_of_codes(codes))
+        scales.append(codes.to(torch.uint8).view(op.s_type))
+    fields.append(words(c.float() if op.c_type != op.d_type else c))
+    return fields, [*tensors, c, *scales]
 
 
 def main():
@@ -147,20 +252,18 @@ def main():
             lack[f"{architecture}, {of.__name__}, {kind}"] += 1
             continue
         have += 1
-        model, a_name, b_name, d_name = row
+        model, a_name, b_name, d_name, others = row
         op = of(architecture, name)
         count = 2 * (options.lines // 2)
         for kind in KINDS:
-            if kind == "aimed":
-                a, b, c = aimed(op, op.c_type, count, random)
-            else:
-                a, b = (numbers(kind, dtype, (count, op.k), random) for dtype in (op.a_type, op.b_type))
-                c = numbers(kind, op.c_type, (count,), random)
-            d = op.dpa(a, b, c)
-            text = "\n".join("\t".join(map(" ".join, line)) for line in zip(words(a), words(b), words(c), words(d)))
+            fields, tensors = lines_of(op, kind, a_name, b_name, others, count, random)
+            d = op.dpa(*tensors)
+            if d.dtype == torch.float64:
+                d = torch.where(d.isnan(), torch.tensor(2**63 - 1).view(torch.float64), d)
+            text = "\n".join(map("\t".join, zip(*fields, words(d))))
             told = subprocess.run(
                 [options.program, "mma", "--quiet", "--verify", "--model", model, "--in", a_name, "--in-b", b_name,
-                 "--acc", d_name], input=text + "\n", text=True, capture_output=True)
+                 "--acc", d_name, *others], input=text + "\n", text=True, capture_output=True)
             if told.returncode not in (0, 5):
                 raise SystemExit(told.stderr)
             differ = told.stdout.splitlines()

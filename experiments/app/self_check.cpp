@@ -99,12 +99,25 @@ std::vector<std::byte> operand(DType format, std::uint32_t which, std::size_t co
   });
 }
 
-std::string product(const TensorCoreModel& model, DType format, int threads) {
-  constexpr std::int64_t m = 24, n = 40, k = 200;
-  const std::vector<std::byte> a = operand(format, 1, m * k, threads), b = operand(format, 2, k * n, threads);
-  std::vector<std::byte> d = operand(model.accumulator(), 3, m * n, threads);
+/// `kind`: the block scales of a row that has them.
+std::string product(const TensorCoreModel& model, DType format, int threads, ScaleKind kind = {}) {
+  const std::int64_t m = 24, n = 40, k = kind.block > 0 ? 192 : 200;
+  StridedScales scales;
+  std::vector<std::byte> a_scales, b_scales;
+  if (kind.block > 0) {
+    const std::int64_t blocks = k / kind.block;
+    a_scales = operand(kind.format, 4, static_cast<std::size_t>(m * blocks), threads);
+    b_scales = operand(kind.format, 5, static_cast<std::size_t>(blocks * n), threads);
+    scales = {kind.block, {kind.format, a_scales.data(), blocks, 1}, {kind.format, b_scales.data(), n, 1}};
+  }
+  const auto elements = [](std::int64_t rows, std::int64_t columns) {
+    return static_cast<std::size_t>(rows * columns);
+  };
+  const std::vector<std::byte> a = operand(format, 1, elements(m, k), threads),
+                               b = operand(format, 2, elements(k, n), threads);
+  std::vector<std::byte> d = operand(model.accumulator(), 3, elements(m, n), threads);
   emulated_gemm(model, {m, n, k}, StridedMatrix{format, a.data(), k, 1},
-                StridedMatrix{format, b.data(), n, 1}, d.data(), d.data(), n, threads);
+                StridedMatrix{format, b.data(), n, 1}, d.data(), d.data(), n, threads, scales);
   Digest digest;
   digest.add(d);
   return digest.text();
@@ -172,6 +185,13 @@ std::vector<CheckedDigest> computed_digests(int threads) {
         all.push_back(
             {fmt::format("products {} {} {}", model.name, name_of(format), name_of(model.accumulator())),
              product(model, format, threads)});
+  for (const TensorCoreModel& model : all_tensor_core_models())
+    for (const DType format : dtypes<is_operand>)
+      for (const ScaleKind& kind : model.scales)
+        if (model.operands.contains(format) && kind.block > 0)
+          all.push_back({fmt::format("products {} {} {} {}/{}", model.name, name_of(format),
+                                     name_of(model.accumulator()), name_of(kind.format), kind.block),
+                         product(model, format, threads, kind)});
   all.push_back({"training f32", training("", threads)});
   for (const std::string_view dtype : {"f16", "bf16"})
     all.push_back(

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -136,21 +137,33 @@ std::uint32_t word_at(const Operand& x, std::int64_t row, std::int64_t column) {
   });
 }
 
+/// Code (row, column) of a logical matrix of scales.
+const std::uint8_t* scale_at(const Operand& x, std::int64_t row, std::int64_t column) {
+  return static_cast<const std::uint8_t*>(x.data) +
+         (x.transposed ? column * x.leading_dimension + row : row * x.leading_dimension + column);
+}
+
 /// By the definition itself: for stages that no kernel has, and numbers beyond every row of the table.
 void scalar_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
-                 const OutputMatrix& out) {
+                 const OutputMatrix& out, const Scales& scales) {
   std::vector<std::uint32_t> row(to_size(shape.k)), column(to_size(shape.k));
+  std::vector<std::uint32_t> row_scales(scales.kind.block > 0 ? to_size(shape.k / scales.kind.block) : 0),
+      column_scales(row_scales.size());
   const bool halves = out.format == DType::f16;
   for (std::int64_t i = 0; i < shape.m; ++i) {
     for (std::int64_t k = 0; k < shape.k; ++k) row[to_size(k)] = word_at(a, i, k);
+    for (std::size_t k = 0; k < row_scales.size(); ++k) row_scales[k] = *scale_at(scales.a, i, to_index(k));
     for (std::int64_t j = 0; j < shape.n; ++j) {
       for (std::int64_t k = 0; k < shape.k; ++k) column[to_size(k)] = word_at(b, k, j);
+      for (std::size_t k = 0; k < row_scales.size(); ++k)
+        column_scales[k] = *scale_at(scales.b, to_index(k), j);
       const std::int64_t at = out.offset(i, j);
       std::uint32_t c = 0;
       if (out.c != nullptr)
         c = halves ? static_cast<const Float16*>(out.c)[at].bits()
                    : bits_of(static_cast<const float*>(out.c)[at]);
-      const std::uint32_t word = fused_dot_add(model, a.format, row, b.format, column, c);
+      const std::uint32_t word =
+          fused_dot_add(model, a.format, row, b.format, column, c, {scales.kind, row_scales, column_scales});
       if (halves)
         static_cast<Float16*>(out.d)[at] = Float16::from_bits(static_cast<std::uint16_t>(word));
       else
@@ -183,7 +196,7 @@ struct Block {
 class Product {
  public:
   Product(const KernelRow& rule, GemmShape shape, const Operand& a, const Operand& b, const OutputMatrix& out,
-          std::byte* packed_b)
+          std::byte* packed_b, const Scales& scales = {})
       : rule_(rule),
         kernels_(emulated_kernels()),
         width_(kernels_.columns),
@@ -191,18 +204,21 @@ class Product {
         a_(a),
         b_(b),
         out_(out),
+        scales_(scales),
         fast_tiles_(rule, a.format, b.format),
         b_is_packed_(packed_b != nullptr) {
     if (!b_is_packed_ && transpose_fits_better(shape, width_)) {
       std::swap(shape_.m, shape_.n);
       std::swap(a_, b_);
-      a_.transposed = !a_.transposed;
-      b_.transposed = !b_.transposed;
+      std::swap(scales_.a, scales_.b);
+      for (Operand* const operand : {&a_, &b_, &scales_.a, &scales_.b})
+        operand->transposed = !operand->transposed;
       std::swap(out_.row_step, out_.column_step);
     }
-    // Equal blocks of K, which no fused block straddles.
+    // Equal blocks of K, which no fused block and no block of scales straddles.
     const std::int64_t blocks = std::max<std::int64_t>(1, (shape_.k + k_block / 2) / k_block);
-    k_step_ = to_index(round_up(to_size((shape_.k + blocks - 1) / blocks), rule.step()));
+    const std::size_t whole = std::lcm(rule.step(), static_cast<std::size_t>(std::max(1, rule.scales.block)));
+    k_step_ = to_index(round_up(to_size((shape_.k + blocks - 1) / blocks), whole));
     b_depth_ = round_up(to_size(std::min(shape_.k, k_step_)), group);
     reserve(packed_b);
   }
@@ -300,6 +316,18 @@ class Product {
                                        packed_depth(block), rule_, b_values_ + at, b_exponents_ + at);
   }
 
+  TileScales scales_of(const TilePlace& place, std::int64_t block) const {
+    const auto step = [](const Operand& x, bool along_columns) {
+      return along_columns == x.transposed ? x.leading_dimension : 1;
+    };
+    return {scale_at(scales_.a, place.row, block),
+            scale_at(scales_.b, block, place.column),
+            step(scales_.a, false),
+            step(scales_.a, true),
+            step(scales_.b, false),
+            step(scales_.b, true)};
+  }
+
   void run_tile(const Block& block, std::int64_t a_index, std::int64_t b_index) const {
     TilePlace place{block.row + a_index * to_index(row_block), block.column + b_index * to_index(width_), 0,
                     0};
@@ -321,6 +349,8 @@ class Product {
       return initial == nullptr || all_of(accumulators, place.rows * width_, test);
     };
     const bool fast = terms.admitted && all([&](std::uint32_t c) { return terms.admits_accumulator(c); });
+    tile.columns = place.columns;
+    if (rule_.scales.block > 0) tile.scales = scales_of(place, block.k / rule_.scales.block);
     tile.adds_exponents = terms.small_bits > 0 && all([&](std::uint32_t c) { return terms.is_small(c); });
     if (!fast || !kernels_.run_fast(tile)) {
       if (fast) load_tile(out_, initial, place, width_, accumulators);
@@ -335,6 +365,7 @@ class Product {
   GemmShape shape_;
   Operand a_, b_;
   OutputMatrix out_;
+  Scales scales_;
   FastTiles fast_tiles_;
   bool b_is_packed_;
   std::int64_t k_step_ = 0;
@@ -345,6 +376,15 @@ class Product {
   std::int8_t* b_exponents_ = nullptr;
   ExponentRange *a_ranges_ = nullptr, *b_ranges_ = nullptr;
 };
+
+void check_gemm_scales(const TensorCoreModel& model, GemmShape shape, const Scales& scales) {
+  const ScaleKind& kind = scales.kind;
+  const std::size_t blocks = kind.block > 0 ? to_size(shape.k / kind.block) : 0;
+  check_scales(model, kind, to_size(shape.k), blocks, blocks);
+  if (blocks == 0 || shape.m == 0 || shape.n == 0) return;
+  check_operand("emulated_gemm", "the scales of A", shape.m, to_index(blocks), scales.a);
+  check_operand("emulated_gemm", "the scales of B", to_index(blocks), shape.n, scales.b);
+}
 
 /// fma_order, where the kernels of fma_row_gemm can do it.
 std::optional<FmaOrder> runnable_fma_order(const TensorCoreModel& model) {
@@ -363,10 +403,12 @@ std::optional<KernelRow> kernel_row(const TensorCoreModel& model) {
                 .output = first.output,
                 .subnormal_accumulator = model.subnormal_accumulator,
                 .underflow_zero = model.underflow_zero,
-                .as_fp16 = model.as_fp16};
+                .as_fp16 = model.as_fp16,
+                .exact_group = first.exact_group};
   if (row.output > BlockOutput::fp16_nearest_even) return std::nullopt;
-  if (model.stages == fused_block(row.block_size, row.fraction_bits, row.output, row.exponent_floor))
-    return row;
+  Stages one = fused_block(row.block_size, row.fraction_bits, row.output, row.exponent_floor);
+  one.begin()->exact_group = row.exact_group;
+  if (model.stages == one) return row;
   row.joined = true;
   for (const int run : {2, static_cast<int>(group) / 2}) {
     row.pairs = run == 2;
@@ -376,9 +418,11 @@ std::optional<KernelRow> kernel_row(const TensorCoreModel& model) {
 }
 
 void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
-                   DType format, const void* c, void* d, std::int64_t ldd, int threads, std::byte* packed_b) {
+                   DType format, const void* c, void* d, std::int64_t ldd, int threads, std::byte* packed_b,
+                   const Scales& scales) {
   check_model(model, a, b, format);
   check_arguments("emulated_gemm", shape, a, b, d, ldd, threads);
+  check_gemm_scales(model, shape, scales);
   if (shape.m == 0 || shape.n == 0) return;
   const FloatingPointScope scope;
   const OutputMatrix out{format, c, d, ldd, 1};
@@ -386,9 +430,14 @@ void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const Operand&
   if (const auto order = runnable_fma_order(model))
     return fma_row_gemm(*order, shape, a, b, static_cast<const float*>(c), static_cast<float*>(d), ldd,
                         useful_threads(shape, threads, multiply_adds_per_thread));
-  const std::optional<KernelRow> row = kernel_row(model);
-  if (!row || !has_general_kernel(*row)) return scalar_gemm(model, shape, a, b, out);
-  Product(*row, shape, a, b, out, packed_b).run(useful_threads(shape, threads, multiply_adds_per_thread));
+  std::optional<KernelRow> row = kernel_row(model);
+  if (row) row->scales = scales.kind;
+  // An instruction has one scale of each operand, or one for each of its exact groups.
+  const bool scales_fit = scales.kind.block == 0 || model.block().exact_group > 1 ||
+                          scales.kind.block % model.block().products == 0;
+  if (!row || !has_general_kernel(*row) || !scales_fit) return scalar_gemm(model, shape, a, b, out, scales);
+  Product(*row, shape, a, b, out, packed_b, scales)
+      .run(useful_threads(shape, threads, multiply_adds_per_thread));
 }
 
 std::size_t packed_b_bytes(const TensorCoreModel& model, GemmShape shape, const Operand& b) {

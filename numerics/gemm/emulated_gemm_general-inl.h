@@ -11,6 +11,14 @@
 //   * NaN, infinity and 0 * infinity need no care: IEEE arithmetic on the terms has the hardware's rules for
 //     them (tensor_core_model.hpp), and nothing finite overflows. Only their exponents must stay in range.
 //   * Sums start at +0 and so never are -0: a zero sum is +0.
+//
+// With block scales the power of two that products are multiplied by is 2^(F-E) times both scales, between
+// 2^-630 and 2^610: a NaN scale is a NaN factor. The sum of the scales' exponents joins that of the products
+// in the maximum. Where groups of products are exact, a group's FP64 sum is, and so is that times both
+// scales, whose exponents alone make the maximum; a group counts if masks of non-zero elements share a bit.
+#include <cmath>
+#include <limits>
+
 #include "numerics/gemm/emulated_gemm_kernels.hpp"
 
 #if defined(FP16LAB_EMULATED_GEMM_GENERAL_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -21,6 +29,7 @@
 #endif
 
 #include "hwy/highway.h"
+#include "numerics/arithmetic/round_pack.hpp"
 #include "numerics/gemm/emulated_gemm_pack-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -124,19 +133,35 @@ class GeneralTile {
 
  private:
   static int accumulator_emin(const KernelRow& model) {
-    if (model.accumulator() == DType::f32) return Binary32::emin;
-    return model.subnormal_accumulator == SubnormalAccumulator::emin ? Binary16::emin
-                                                                     : Binary16::exponent_of_min_subnormal;
+    if (model.accumulator() == DType::f32)
+      return model.subnormal_accumulator == SubnormalAccumulator::fp16_emin ? Binary16::emin : Binary32::emin;
+    return model.subnormal_accumulator != SubnormalAccumulator::own_exponent
+               ? Binary16::emin
+               : Binary16::exponent_of_min_subnormal;
   }
 
   /// One block, products [k, k + count).
   void run_block(std::size_t k, std::size_t count, float* accumulators) {
     widen_a(k, count);
     widen_b(k, count);
-    find_maxima(count);
+    const bool scaled = t_.row->scales.block > 0, grouped = t_.row->exact_group > 1;
+    if (scaled) load_scales(k, count);
+    if (grouped)
+      find_group_maxima(count);
+    else
+      find_maxima(count, scaled);
     for (std::size_t row = 0; row < t_.rows; ++row)
-      for (std::size_t x = 0; x < panel_columns; x += at_once * wide_lanes)
-        run_vectors(row, x, count, accumulators + row * panel_columns + x);
+      for (std::size_t x = 0; x < panel_columns; x += at_once * wide_lanes) {
+        float* const at = accumulators + row * panel_columns + x;
+        if (grouped)
+          run_vectors(row, x, at, [&](VWide* sum, const VWide* up) { add_groups(row, x, count, sum, up); });
+        else
+          run_vectors(row, x, at, [&](VWide* sum, VWide* up) {
+            if (scaled)
+              for (std::size_t v = 0; v < at_once; ++v) up[v] = hn::Mul(up[v], scale_of(row, x, v, 0));
+            add_products(row, x, count, sum, up);
+          });
+      }
   }
 
   static constexpr std::int16_t zero_exponent = -16384;
@@ -170,17 +195,98 @@ class GeneralTile {
       b_exponents_[i] = exponent_of(exponents[i], b_exponent_offset);
   }
 
-  void find_maxima(std::size_t count) {
+  /// The scales of each group of products, one without exact groups: values and exponents. Columns without
+  /// outputs have those that are there.
+  void load_scales(std::size_t k, std::size_t count) {
+    const std::size_t block = static_cast<std::size_t>(t_.row->scales.block),
+                      group_size = products_of_group();
+    const auto decode = [&](std::uint8_t code, double& value, std::int16_t& exponent) {
+      const Exact exact = t_.row->scales.format == DType::e8m0
+                              ? fp16lab::decode(SmallFloat<ScaleE8M0>::from_bits(code))
+                              : fp16lab::decode(SmallFloat<ScaleUE4M3>::from_bits(code));
+      const int fraction_bits = t_.row->scales.format == DType::e8m0 ? 0 : ScaleUE4M3::fraction_bits;
+      value = exact.kind == Exact::Kind::nan
+                  ? std::numeric_limits<double>::quiet_NaN()
+                  : std::ldexp(static_cast<double>(exact.significand), exact.exponent);
+      exponent = exact.kind == Exact::Kind::zero ? zero_exponent
+                                                 : static_cast<std::int16_t>(exact.exponent + fraction_bits);
+    };
+    for (std::size_t g = 0; g * group_size < count; ++g) {
+      const auto at = static_cast<std::int64_t>((k + g * group_size) / block);
+      for (std::size_t row = 0; row < t_.rows; ++row)
+        decode(
+            t_.scales.a[at * t_.scales.a_block_step + static_cast<std::int64_t>(row) * t_.scales.a_row_step],
+            a_scales_[g * row_block + row], a_scale_exponents_[g * row_block + row]);
+      for (std::size_t x = 0; x < panel_columns; ++x) {
+        const auto column = static_cast<std::int64_t>(std::min(x, t_.columns - 1));
+        decode(t_.scales.b[at * t_.scales.b_block_step + column * t_.scales.b_column_step],
+               b_scales_[g * panel_columns + x], b_scale_exponents_[g * panel_columns + x]);
+      }
+    }
+  }
+
+  std::size_t products_of_group() const {
+    const int exact = t_.row->exact_group;
+    return static_cast<std::size_t>(exact > 1 ? exact : t_.row->block_size);
+  }
+
+  /// Both scales of group g, for vector v from column x on.
+  HWY_INLINE VWide scale_of(std::size_t row, std::size_t x, std::size_t v, std::size_t g) const {
+    const DWide d;
+    return hn::Mul(hn::Set(d, a_scales_[g * row_block + row]),
+                   hn::Load(d, b_scales_ + g * panel_columns + x + v * wide_lanes));
+  }
+
+  void find_maxima(std::size_t count, bool scaled) {
     const DShort ds;
+    const auto floor = hn::Set(ds, floor_);
     for (std::size_t row = 0; row < t_.rows; ++row) {
       for (std::size_t x = 0; x < panel_columns; x += hn::Lanes(ds)) {
-        auto maximum = hn::Set(ds, floor_);
+        auto maximum = scaled ? hn::Set(ds, zero_exponent) : floor;
         for (std::size_t i = 0; i < count; ++i)
           maximum = hn::Max(maximum, hn::Add(hn::Set(ds, a_exponents_[row * max_block_size + i]),
                                              hn::Load(ds, b_exponents_ + i * panel_columns + x)));
+        if (scaled) maximum = hn::Max(floor, hn::Add(maximum, scale_exponents_of(row, x, 0)));
         hn::Store(maximum, ds, maxima_ + row * panel_columns + x);
       }
     }
+  }
+
+  HWY_INLINE hn::Vec<DShort> scale_exponents_of(std::size_t row, std::size_t x, std::size_t g) const {
+    const DShort ds;
+    return hn::Add(hn::Set(ds, a_scale_exponents_[g * row_block + row]),
+                   hn::Load(ds, b_scale_exponents_ + g * panel_columns + x));
+  }
+
+  /// Of groups in which a product and both scales are not zero.
+  void find_group_maxima(std::size_t count) {
+    const DShort ds;
+    const std::size_t size = products_of_group();
+    const auto floor = hn::Set(ds, floor_);
+    HWY_ALIGN std::int16_t masks[panel_columns];
+    for (std::size_t row = 0; row < t_.rows; ++row)
+      std::fill_n(maxima_ + row * panel_columns, panel_columns, floor_);
+    for (std::size_t g = 0; g * size < count; ++g)
+      for (std::size_t begin = 0; begin < size; begin += 16) {
+        const std::size_t first = g * size + begin, end = std::min(first + 16, (g + 1) * size);
+        std::fill_n(masks, panel_columns, std::int16_t{0});
+        for (std::size_t i = first; i < end; ++i)
+          for (std::size_t x = 0; x < panel_columns; ++x)
+            masks[x] = static_cast<std::int16_t>(
+                masks[x] | (b_exponents_[i * panel_columns + x] != zero_exponent ? 1 << (i - first) : 0));
+        for (std::size_t row = 0; row < t_.rows; ++row) {
+          int mask = 0;
+          for (std::size_t i = first; i < end; ++i)
+            mask |= a_exponents_[row * max_block_size + i] != zero_exponent ? 1 << (i - first) : 0;
+          const auto own = hn::Set(ds, static_cast<std::int16_t>(mask));
+          for (std::size_t x = 0; x < panel_columns; x += hn::Lanes(ds)) {
+            const auto counts = hn::Ne(hn::And(own, hn::Load(ds, masks + x)), hn::Zero(ds));
+            std::int16_t* const at = maxima_ + row * panel_columns + x;
+            hn::Store(hn::Max(hn::Load(ds, at), hn::IfThenElse(counts, scale_exponents_of(row, x, g), floor)),
+                      ds, at);
+          }
+        }
+      }
   }
 
   /// The exponent with which c enters, as a power of two; zero for c = 0.
@@ -188,8 +294,42 @@ class GeneralTile {
     return hn::IfThenZeroElse(hn::Eq(c, hn::Zero(DWide())), leading_power(c, least_c_power_));
   }
 
-  HWY_INLINE void run_vectors(std::size_t row, std::size_t x, std::size_t count,
-                              float* HWY_RESTRICT accumulators) {
+  HWY_INLINE void add_products(std::size_t row, std::size_t x, std::size_t count, VWide* HWY_RESTRICT sum,
+                               const VWide* HWY_RESTRICT up) const {
+    const DWide d;
+    const double* HWY_RESTRICT a = a_values_ + row * max_block_size;
+    const double* HWY_RESTRICT b = b_values_ + x;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto element = hn::Set(d, a[i]);
+      for (std::size_t v = 0; v < at_once; ++v) {
+        const auto product = hn::Mul(element, hn::Load(d, b + i * panel_columns + v * wide_lanes));
+        sum[v] = hn::Add(sum[v], hn::Trunc(hn::Mul(product, up[v])));
+      }
+    }
+  }
+
+  HWY_INLINE void add_groups(std::size_t row, std::size_t x, std::size_t count, VWide* HWY_RESTRICT sum,
+                             const VWide* HWY_RESTRICT up) const {
+    const DWide d;
+    const std::size_t size = products_of_group();
+    for (std::size_t g = 0; g * size < count; ++g) {
+      VWide dot[at_once];
+      for (std::size_t v = 0; v < at_once; ++v) dot[v] = hn::Zero(d);
+      for (std::size_t i = g * size; i < (g + 1) * size; ++i) {
+        const auto element = hn::Set(d, a_values_[row * max_block_size + i]);
+        for (std::size_t v = 0; v < at_once; ++v)
+          dot[v] =
+              hn::MulAdd(element, hn::Load(d, b_values_ + i * panel_columns + x + v * wide_lanes), dot[v]);
+      }
+      for (std::size_t v = 0; v < at_once; ++v)
+        sum[v] = hn::Add(sum[v], hn::Trunc(hn::Mul(hn::Mul(dot[v], scale_of(row, x, v, g)), up[v])));
+    }
+  }
+
+  /// `add_terms(sum, up)` adds the products, multiplied by `up` and cut, to `sum`.
+  template <class AddTerms>
+  HWY_INLINE void run_vectors(std::size_t row, std::size_t x, float* HWY_RESTRICT accumulators,
+                              const AddTerms& add_terms) {
     const DWide d;
     const DWideInt di;
     VWide up[at_once];    // 2^(F-E)
@@ -207,15 +347,7 @@ class GeneralTile {
       down[v] = hn::BitCast(d, hn::Sub(power, down_bias_));
       sum[v] = hn::Add(hn::Zero(d), hn::Trunc(hn::Mul(c, up[v])));
     }
-    const double* HWY_RESTRICT a = a_values_ + row * max_block_size;
-    const double* HWY_RESTRICT b = b_values_ + x;
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto element = hn::Set(d, a[i]);
-      for (std::size_t v = 0; v < at_once; ++v) {
-        const auto product = hn::Mul(element, hn::Load(d, b + i * panel_columns + v * wide_lanes));
-        sum[v] = hn::Add(sum[v], hn::Trunc(hn::Mul(product, up[v])));
-      }
-    }
+    add_terms(sum, up);
     for (std::size_t v = 0; v < at_once; ++v)
       store_narrow(rounding_(hn::Mul(sum[v], down[v])), accumulators + v * wide_lanes);
   }
@@ -245,6 +377,11 @@ class GeneralTile {
   HWY_ALIGN std::int16_t a_exponents_[row_block * max_block_size];
   HWY_ALIGN std::int16_t b_exponents_[max_block_size * panel_columns];
   HWY_ALIGN std::int16_t maxima_[row_block * panel_columns];
+  // Of a block's groups.
+  HWY_ALIGN double a_scales_[max_block_size * row_block];
+  HWY_ALIGN double b_scales_[max_block_size * panel_columns];
+  HWY_ALIGN std::int16_t a_scale_exponents_[max_block_size * row_block];
+  HWY_ALIGN std::int16_t b_scale_exponents_[max_block_size * panel_columns];
 };
 
 inline void run_general(const EmulatedTile& tile) {

@@ -49,6 +49,8 @@ struct KernelRow {
   bool joined = false;
   bool pairs = false;    ///< the first joined block has k mod 4 in {0, 1}; else the first half
   bool as_fp16 = false;  ///< FP8 operands run as FP16
+  int exact_group = 1;   ///< Stage::exact_group
+  ScaleKind scales = {};
 
   DType accumulator() const { return format_of(output); }
   /// Products after which a block of K may end.
@@ -56,6 +58,12 @@ struct KernelRow {
 };
 /// Nothing where no kernel computes the row's stages.
 std::optional<KernelRow> kernel_row(const TensorCoreModel& model);
+
+/// The scales of a tile: those of its first row, column and block of K, and the steps to the next ones.
+struct TileScales {
+  const std::uint8_t *a = nullptr, *b = nullptr;
+  std::int64_t a_row_step = 0, a_block_step = 0, b_block_step = 0, b_column_step = 0;
+};
 
 /// One tile of D and what it needs.
 struct EmulatedTile {
@@ -69,6 +77,8 @@ struct EmulatedTile {
   int floor = 0;                ///< fast kernel: no product or accumulator counts with a smaller exponent
   float* tile = nullptr;        ///< [row_block][columns], aligned: accumulators in, results out, all as FP32
   bool adds_exponents = false;  ///< fast kernel: no exponent of products or accumulators exceeds F
+  std::size_t columns = 0;      ///< valid columns, <= width of a panel
+  TileScales scales = {};       ///< of rows that have them, which the general kernel alone computes
 };
 
 struct EmulatedKernels {

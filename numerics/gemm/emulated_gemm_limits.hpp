@@ -10,9 +10,12 @@
 
 namespace fp16lab::gemm_detail {
 
-/// The general kernel adds in FP64: every sum of a block is an integer below (4 L + 2) 2^F in magnitude.
+/// The general kernel adds in FP64: every sum of a block is an integer below (4 L + 2) 2^F in magnitude. With
+/// exact groups a product is at most 28 * 28 (E3M2) times 1.875^2, the significands of scales, in units of
+/// the scales' exponents.
 constexpr bool has_general_kernel(const KernelRow& row) {
-  return (std::int64_t{4} * row.block_size + 2) << row.fraction_bits <= std::int64_t{1} << 53;
+  const std::int64_t most = row.exact_group > 1 ? 28 * 28 * 4 : 4;
+  return (most * row.block_size + 2) << row.fraction_bits <= std::int64_t{1} << 53;
 }
 
 /// The tiles of a product that the fast kernel may take, and under which floor.
@@ -20,7 +23,8 @@ class FastTiles {
  public:
   FastTiles(const KernelRow& row, DType a, DType b) : row_(row) {
     const bool short_significands = has_short_significand(a) && has_short_significand(b);
-    possible_ = row.fraction_bits <= 25 && row.exponent_floor <= largest_product &&
+    possible_ = row.scales.block == 0 && row.subnormal_accumulator != SubnormalAccumulator::fp16_emin &&
+                row.fraction_bits <= 25 && row.exponent_floor <= largest_product &&
                 (row.block_size == 4 || row.block_size == 8 || row.block_size == 16 ||
                  (row.block_size == 32 && (row.fraction_bits <= 24 || short_significands)));
   }
@@ -68,8 +72,7 @@ class FastTiles {
  private:
   /// At most 5 bits, as in FP8: then 16 products and c stay inside int32, 16 (2 - 2^-4)^2 + 2 < 2^6.
   static bool has_short_significand(DType format) {
-    return visit_dtype<is_operand>(format,
-                                         [](auto row) { return decltype(row)::Format::precision <= 5; });
+    return visit_dtype<is_operand>(format, [](auto row) { return decltype(row)::Format::precision <= 5; });
   }
   static constexpr std::uint32_t bits_of_power(int exponent) {
     return static_cast<std::uint32_t>(exponent + Binary32::bias) << Binary32::fraction_bits;

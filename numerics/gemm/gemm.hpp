@@ -38,6 +38,12 @@ struct Operand {
   DType format = DType::f16;
 };
 
+/// Block scales of both operands, codes of kind.format: a is m x k / kind.block, b is k / kind.block x n.
+struct Scales {
+  ScaleKind kind = {};
+  Operand a = {}, b = {};
+};
+
 template <class T>
 Operand operand_of(MatrixView<T> matrix) {
   return {matrix.data, matrix.leading_dimension, matrix.transposed, operand_format_of<T>};
@@ -46,7 +52,7 @@ Operand operand_of(MatrixView<T> matrix) {
 /// emulated_gemm for all element types; c and d point to elements of `format`.
 void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const Operand& a, const Operand& b,
                    DType format, const void* c, void* d, std::int64_t ldd, int threads,
-                   std::byte* packed_b = nullptr);
+                   std::byte* packed_b = nullptr, const Scales& scales = {});
 std::size_t packed_b_bytes(const TensorCoreModel& model, GemmShape shape, const Operand& b);
 void pack_b(const TensorCoreModel& model, GemmShape shape, const Operand& b, std::byte* packed_b,
             int threads);
@@ -56,8 +62,9 @@ void pack_b(const TensorCoreModel& model, GemmShape shape, const Operand& b, std
 /// D (m x n) = C (+) A (m x k) * B (k x n) where each element equals
 /// `fused_dot_add(model, row of A, column of B, c)` bit for bit.
 ///
-/// A and B hold Float16, BFloat16, float (TF32 registers: the low 13 bits are ignored), Float8E4M3 or
-/// Float8E5M2; C and D hold float or Float16. `model` must have these operands and accumulate in D's type.
+/// A and B hold numbers of any operand format (dtype.hpp), float being TF32 registers, whose low 13 bits are
+/// ignored; C and D hold float or Float16. `model` must have these operands and accumulate in D's type. Rows
+/// with block scales need strided_gemm.hpp.
 /// `c` may be null (accumulators start at +0), may equal `d`, and shares `ldd`. A and B must not overlap D. k
 /// == 0 copies C, or writes +0. Throws std::invalid_argument on formats and parameters that the model does
 /// not have, negative sizes or too small leading dimensions. With `packed_b`, what pack_b left of b, no

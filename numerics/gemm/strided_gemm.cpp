@@ -1,8 +1,11 @@
 #include "numerics/gemm/strided_gemm.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <stdexcept>
 #include <vector>
 
 namespace fp16lab {
@@ -32,11 +35,24 @@ gemm_detail::Operand operand_of(const StridedMatrix& matrix, std::int64_t rows, 
 }  // namespace
 
 void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const StridedMatrix& a,
-                   const StridedMatrix& b, const void* c, void* d, std::int64_t ldd, int threads) {
-  std::vector<std::byte> a_copy, b_copy;
+                   const StridedMatrix& b, const void* c, void* d, std::int64_t ldd, int threads,
+                   const StridedScales& scales) {
+  std::vector<std::byte> a_copy, b_copy, a_scales, b_scales;
+  gemm_detail::Scales of;
+  if (scales.block > 0) {
+    if (scales.a.format != scales.b.format)
+      throw std::invalid_argument(
+          fmt::format("emulated_gemm: scales of a are {} and those of b {}; one format "
+                      "is possible",
+                      name_of(scales.a.format), name_of(scales.b.format)));
+    const std::int64_t blocks = shape.k / scales.block;
+    of = {{scales.a.format, scales.block},
+          operand_of(scales.a, shape.m, blocks, a_scales),
+          operand_of(scales.b, blocks, shape.n, b_scales)};
+  }
   gemm_detail::emulated_gemm(model, shape, operand_of(a, shape.m, shape.k, a_copy),
-                             operand_of(b, shape.k, shape.n, b_copy), model.accumulator(), c, d, ldd,
-                             threads);
+                             operand_of(b, shape.k, shape.n, b_copy), model.accumulator(), c, d, ldd, threads,
+                             nullptr, of);
 }
 
 }  // namespace fp16lab

@@ -17,10 +17,19 @@ struct StridedMatrix {
   std::int64_t column_stride = 0;
 };
 
+/// Block scales: one for `block` neighbouring elements of K, in the format of both matrices, e8m0 or ue4m3.
+/// `a` is m x k / block, `b` k / block x n. block 0: none.
+struct StridedScales {
+  int block = 0;
+  StridedMatrix a = {}, b = {};
+};
+
 /// emulated_gemm (gemm.hpp), with its contract and its errors. `a` is m x k, `b` k x n; where a matrix has
 /// rows or columns without gaps it is read in place, otherwise from a copy. `c` (or null) and `d` hold the
-/// model's accumulator format, row-major, `ldd` elements apart.
+/// model's accumulator format, row-major, `ldd` elements apart. `scales`: those of a row that has block
+/// scales; k is then a multiple of their block.
 void emulated_gemm(const TensorCoreModel& model, GemmShape shape, const StridedMatrix& a,
-                   const StridedMatrix& b, const void* c, void* d, std::int64_t ldd, int threads = 1);
+                   const StridedMatrix& b, const void* c, void* d, std::int64_t ldd, int threads = 1,
+                   const StridedScales& scales = {});
 
 }  // namespace fp16lab

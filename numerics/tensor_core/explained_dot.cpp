@@ -40,7 +40,7 @@ RuntimeFormat format_of(DType format) {
 /// Bits of an operand's register below the number itself.
 int register_bits_below(DType format) {
   return visit_dtype<is_operand>(format,
-                                       [](auto row) { return ignored_bits<typename decltype(row)::Format>; });
+                                 [](auto row) { return ignored_bits<typename decltype(row)::Format>; });
 }
 
 ExplainedNumber number_of(const RuntimeFormat& format, std::uint32_t word) {
@@ -111,8 +111,13 @@ class Explainer {
         b_(operands_of(b_format)),
         accumulator_(format_of(model.accumulator())) {}
 
-  ExplainedDot explain(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b, std::uint32_t c) {
+  ExplainedDot explain(std::span<const std::uint32_t> a, std::span<const std::uint32_t> b, std::uint32_t c,
+                       const DotScales& scales) {
     dot_ = {};
+    block_ = static_cast<std::size_t>(scales.kind.block);
+    if (block_ > 0) scale_emin_ = format_of(scales.kind.format).emin;
+    for (const std::uint32_t code : scales.a) dot_.a_scales.push_back(scale_of(scales.kind.format, code));
+    for (const std::uint32_t code : scales.b) dot_.b_scales.push_back(scale_of(scales.kind.format, code));
     dot_.c = number_of(accumulator_, c);
     Total exact;
     exact.add(dot_.c, dot_.c.value);
@@ -124,9 +129,9 @@ class Explainer {
       dot_.b_given.push_back(number_of(b_.given, b[k]));
       products_.push_back({});
       products_.back().k = k;
-      products_.back().number = product_of(dot_.a[k], dot_.b[k]);
+      products_.back().number = scaled(product_of(dot_.a[k], dot_.b[k]), k);
       products_.back().exponent = exponent_of_product(k);
-      const ExplainedNumber given = product_of(dot_.a_given[k], dot_.b_given[k]);
+      const ExplainedNumber given = scaled(product_of(dot_.a_given[k], dot_.b_given[k]), k);
       exact.add(given, given.value);
       dot_.operand_error += products_.back().number.value - given.value;
     }
@@ -152,7 +157,7 @@ class Explainer {
 
   Operands operands_of(DType name) const {
     const RuntimeFormat format = format_of(name);
-    const bool becomes_fp16 = model_.as_fp16 && is_fp8(name);
+    const bool becomes_fp16 = model_.as_fp16 && is_byte_format(name);
     const int bits_below = register_bits_below(name);
     return {format,
             bits_below == 0 ? format : RuntimeFormat(format.exponent_bits, format.precision + bits_below),
@@ -168,11 +173,45 @@ class Explainer {
     return {Kind::finite, negative, x.value * y.value};
   }
 
+  static ExplainedNumber scale_of(DType format, std::uint32_t code) {
+    const RuntimeFormat of = format_of(format);
+    return number_of(of, code & static_cast<std::uint32_t>(of.magnitude_mask));
+  }
+
+  ExplainedNumber scaled(const ExplainedNumber& product, std::size_t k) const {
+    if (block_ == 0) return product;
+    return product_of(product, product_of(dot_.a_scales[k / block_], dot_.b_scales[k / block_]));
+  }
+
+  int exponent_of_scales(std::size_t k) const {
+    int sum = 0;
+    for (const std::vector<ExplainedNumber>* of : {&dot_.a_scales, &dot_.b_scales})
+      if (block_ > 0 && (*of)[k / block_].kind == Kind::finite)
+        sum += std::max(exponent_of((*of)[k / block_].value), scale_emin_);
+    return sum;
+  }
+
+  /// Products that are added exactly, as one term. It is zero if all products are.
+  ExplainedTerm group_of(std::span<const ExplainedTerm> products) const {
+    ExplainedTerm term;
+    term.source = ExplainedTerm::Source::group;
+    term.k = products.front().k;
+    term.count = products.size();
+    term.exponent = exponent_of_scales(term.k);
+    for (const ExplainedTerm& product : products) {
+      if (product.number.kind > term.number.kind) term.number.kind = product.number.kind;
+      term.number.value += product.number.value;
+    }
+    term.number.negative = term.number.value < 0;
+    return term;
+  }
+
   /// Not normalised: the exponents of the factors; subnormals have their format's least one.
   int exponent_of_product(std::size_t k) const {
     const ExplainedNumber &x = dot_.a[k], &y = dot_.b[k];
     if (x.kind != Kind::finite || y.kind != Kind::finite) return 0;
-    return std::max(exponent_of(x.value), a_.emin) + std::max(exponent_of(y.value), b_.emin);
+    return std::max(exponent_of(x.value), a_.emin) + std::max(exponent_of(y.value), b_.emin) +
+           exponent_of_scales(k);
   }
 
   /// `made`: the step that made it.
@@ -186,6 +225,8 @@ class Explainer {
     const bool own_exponent = model_.accumulator() == DType::f16 &&
                               model_.subnormal_accumulator == SubnormalAccumulator::own_exponent;
     if (!own_exponent) term.exponent = std::max(term.exponent, accumulator_.emin);
+    if (model_.subnormal_accumulator == SubnormalAccumulator::fp16_emin)
+      term.exponent = std::max(term.exponent, Binary16::emin);
     return term;
   }
 
@@ -210,7 +251,13 @@ class Explainer {
       std::size_t made = stage.entry == Entry::accumulator ? made_c_
                          : stage.entry == Entry::zero      ? ExplainedTerm::zero
                                                            : dot_.steps.size();
-      if (stage.sum == Sum::aligned) {
+      if (stage.sum == Sum::aligned && stage.exact_group > 1) {
+        const auto size = static_cast<std::size_t>(stage.exact_group);
+        std::vector<ExplainedTerm> groups;
+        for (std::size_t k = 0; k < taken.size(); k += size)
+          groups.push_back(group_of(std::span(taken).subspan(k, size)));
+        word = block(stage, word, made, groups);
+      } else if (stage.sum == Sum::aligned) {
         word = block(stage, word, made, taken);
       } else {
         for (const ExplainedTerm& term : taken) {
@@ -320,6 +367,8 @@ class Explainer {
         return stage.sum == Sum::aligned ? without_sign_of_zero(sum, nearest_word(sum)) : nearest_word(sum);
       case BlockOutput::fp32_nearest_even_flushed:
         return flushed(sum);
+      case BlockOutput::fp64_nearest_even:
+        break;
     }
     throw std::logic_error("unknown rounding");
   }
@@ -356,6 +405,8 @@ class Explainer {
   Operands a_, b_;
   RuntimeFormat accumulator_;
   std::vector<ExplainedTerm> products_;
+  std::size_t block_ = 0;  // elements that have one scale
+  int scale_emin_ = 0;
   std::size_t made_c_ = 0;  // the step that made the accumulator of this instruction
   ExplainedDot dot_;
 };
@@ -380,12 +431,17 @@ ExplainedStep explained_addition(std::vector<ExplainedTerm> terms, DType format)
 }
 
 ExplainedDot explained_dot(const TensorCoreModel& model, DType a_format, std::span<const std::uint32_t> a,
-                           DType b_format, std::span<const std::uint32_t> b, std::uint32_t c) {
+                           DType b_format, std::span<const std::uint32_t> b, std::uint32_t c,
+                           const DotScales& scales) {
   fused_dot_add(model, a_format, {}, b_format, {}, 0);  // judges the row and the formats
+  if (model.accumulator() == DType::f64)
+    throw std::invalid_argument(fmt::format(
+        "this row of tensor-core model '{}' has FP64 operands, whose steps are not explained", model.name));
   if (a.size() != b.size())
     throw std::invalid_argument(
         fmt::format("a has {} elements and b has {}; they must agree", a.size(), b.size()));
-  return Explainer(model, a_format, b_format).explain(a, b, c);
+  check_scales(model, scales.kind, a.size(), scales.a.size(), scales.b.size());
+  return Explainer(model, a_format, b_format).explain(a, b, c, scales);
 }
 
 }  // namespace fp16lab

@@ -40,11 +40,13 @@ struct ExplainedTerm {
     blocks,       ///< for an addition: the result of the two blocks before it
     padding,      ///< +0 * +0, in the place of a product after the end of K
     partial,      ///< for a step between the chains of a plan: what a step before it made
+    group,        ///< products [k, k + count) and their scales, added exactly
   };
   Source source = Source::product;
   /// For a product, its element; for an accumulator the step that made it, counted from 1, where 0 is c; so
   /// also for a partial sum.
   std::size_t k = 0;
+  std::size_t count = 1;  ///< of products
   static constexpr std::size_t zero =
       ~std::size_t{};  ///< for an accumulator and a partial sum: +0, from no step
   ExplainedNumber number;
@@ -55,8 +57,8 @@ struct ExplainedTerm {
   Rational kept = 0, dropped = 0;
 };
 
-constexpr std::array<std::string_view, 5> names_of(ExplainedTerm::Source) {
-  return {"product", "accumulator", "blocks", "padding", "partial"};
+constexpr std::array<std::string_view, 6> names_of(ExplainedTerm::Source) {
+  return {"product", "accumulator", "blocks", "padding", "partial", "group"};
 }
 
 struct ExplainedStep {
@@ -76,13 +78,14 @@ struct ExplainedDot {
   std::vector<ExplainedNumber> a, b;  ///< as the tensor core reads them
   std::vector<ExplainedNumber> a_given,
       b_given;  ///< as the words say: of TF32 with the low 13 bits, which it drops
+  std::vector<ExplainedNumber> a_scales, b_scales;  ///< one for each block
   ExplainedNumber c;
   std::vector<ExplainedStep> steps;  ///< none where there are no products
   std::uint32_t word = 0;            ///< the result: the last step's, or c
   ExplainedNumber result;            ///< its value
-  ExplainedNumber exact;             ///< c + sum_k a_given[k] * b_given[k], not rounded
-  std::uint32_t nearest_word = 0;    ///< `exact` rounded once to the accumulator's format, to nearest even
-  ExplainedNumber nearest;           ///< its value
+  ExplainedNumber exact;           ///< c + sum_k a_given[k] * b_given[k], each times its scales; not rounded
+  std::uint32_t nearest_word = 0;  ///< `exact` rounded once to the accumulator's format, to nearest even
+  ExplainedNumber nearest;         ///< its value
   /// 2^ulp_exponent is the spacing of the accumulator's format at `exact`: in its binade, but not below that
   /// of the subnormals and not above that of the largest numbers. Meaningless where `exact` is not finite.
   int ulp_exponent = 0;
@@ -97,7 +100,8 @@ struct ExplainedDot {
 /// terms of dropped). The sign of a zero: `exact` is -0 only if every term is, as in IEEE 754 addition; a
 /// fused block that cancels or has zeros only gives +0.
 ExplainedDot explained_dot(const TensorCoreModel& model, DType a_format, std::span<const std::uint32_t> a,
-                           DType b_format, std::span<const std::uint32_t> b, std::uint32_t c);
+                           DType b_format, std::span<const std::uint32_t> b, std::uint32_t c,
+                           const DotScales& scales = {});
 
 /// The exact sum of these terms, rounded once to `format`, to nearest even; `word` is of FP32.
 ExplainedStep explained_addition(std::vector<ExplainedTerm> terms, DType format);

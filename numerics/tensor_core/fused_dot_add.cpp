@@ -21,6 +21,14 @@ namespace {
 constexpr int point = 30;
 constexpr int product_point = 2 * point;
 
+/// Products that are added exactly, of formats of 6 and 4 bits, are integers of this unit below 2^10, as
+/// 28 * 28 is; significands of scales have 3 fraction bits. So 64 products and 40 fraction bits stay below
+/// 2^58.
+constexpr int exact_point = 8, scale_point = 3, most_exact_fraction_bits = 40;
+constexpr bool adds_exactly(DType format) {
+  return format == DType::e2m1 || format == DType::e2m3 || format == DType::e3m2;
+}
+
 /// A decoded operand or accumulator. If finite its value is (-1)^sign * significand * 2^(exponent - point),
 /// `exponent` being the one with which it enters the alignment, wherever the leading one may be.
 struct Decoded {
@@ -59,6 +67,10 @@ void decode_all(const TensorCoreModel& row, DType format, std::span<const std::u
   });
 }
 
+Decoded decoded_scale(DType format, std::uint32_t code) {
+  return format == DType::e8m0 ? decoded(as<ScaleE8M0>(code)) : decoded(as<ScaleUE4M3>(code));
+}
+
 Decoded decode_accumulator(const TensorCoreModel& row, std::uint32_t word) {
   if (row.accumulator() == DType::f32) return decoded(as<Binary32>(word));
   Decoded c = decoded(as<Binary16>(word));
@@ -88,10 +100,35 @@ class Block {
     }
   }
 
-  void add_accumulator(const Decoded& c) {
+  /// The products of these, which are exact integers of 2^-exact_point (check), as one term.
+  void add_group(std::span<const Decoded> a, std::span<const Decoded> b, const Decoded& a_scale,
+                 const Decoded& b_scale) {
+    using enum Exact::Kind;
+    if (a_scale.kind == nan || b_scale.kind == nan) nan_ = true;
+    bool all_zero = true;
+    std::int64_t sum = 0;
+    for (std::size_t k = 0; k < a.size(); ++k) {
+      if (a[k].kind != finite || b[k].kind != finite) continue;
+      all_zero = false;
+      const int shift = product_point - exact_point - (a[k].exponent + b[k].exponent);
+      const auto product = static_cast<std::int64_t>((a[k].significand * b[k].significand) >> shift);
+      sum += a[k].sign != b[k].sign ? -product : product;
+    }
+    if (all_zero || a_scale.kind != finite || b_scale.kind != finite) return;
+    constexpr int below = point - scale_point;
+    const std::uint64_t scale = (a_scale.significand >> below) * (b_scale.significand >> below);
+    add({sum < 0, a_scale.exponent + b_scale.exponent,
+         static_cast<std::uint64_t>(sum < 0 ? -sum : sum) * scale, exact_point + 2 * scale_point});
+  }
+
+  /// With no smaller exponent than `least`.
+  void add_accumulator(const Decoded& c, int least) {
     if (c.kind == Exact::Kind::nan) nan_ = true;
     if (c.kind == Exact::Kind::infinite) add_infinity(c.sign);
-    if (c.kind == Exact::Kind::finite) add({c.sign, c.exponent, c.significand << (product_point - point)});
+    if (c.kind != Exact::Kind::finite) return;
+    // The bits that this cuts are below every unit: that of 48 fraction bits is 2^(least - 48).
+    const int cut = std::clamp(least - c.exponent, 0, 63);
+    add({c.sign, std::max(c.exponent, least), c.significand << (product_point - point) >> cut});
   }
 
   std::uint32_t result(const TensorCoreModel& row, const Stage& stage) const {
@@ -113,11 +150,12 @@ class Block {
   }
 
  private:
-  /// (-1)^sign * significand * 2^(exponent - product_point), aligned by `exponent`.
+  /// (-1)^sign * significand * 2^(exponent - its point), aligned by `exponent`.
   struct Term {
     bool sign;
     int exponent;
     std::uint64_t significand;
+    int of_point = product_point;
   };
 
   void add(const Term& term) { terms_[count_++] = term; }
@@ -131,8 +169,9 @@ class Block {
     for (const Term& term : terms()) max_exponent = std::max(max_exponent, term.exponent);
     std::int64_t sum = 0;
     for (const Term& term : terms()) {
-      const int shift = product_point - stage.fraction_bits + (max_exponent - term.exponent);
-      const auto magnitude = static_cast<std::int64_t>(term.significand >> std::min(shift, 63));
+      const int shift = term.of_point - stage.fraction_bits + (max_exponent - term.exponent);
+      const auto magnitude = static_cast<std::int64_t>(shift < 0 ? term.significand << -shift
+                                                                 : term.significand >> std::min(shift, 63));
       sum += term.sign ? -magnitude : magnitude;
     }
     Exact exact;
@@ -162,6 +201,7 @@ class Block {
       case BlockOutput::fp32_nearest_even:
         return round_pack<Binary32>(sum, Rounding::nearest_even).bits();
       case BlockOutput::fp32_nearest_even_flushed:
+      case BlockOutput::fp64_nearest_even:
         break;  // for an fma alone
     }
     throw std::logic_error("no rounding of an aligned sum");
@@ -201,8 +241,9 @@ void check(const TensorCoreModel& model, const Stage& stage, std::size_t index) 
                        stage.exponent_floor));
   const bool nearest = stage.output == BlockOutput::fp32_nearest_even ||
                        (stage.sum == Sum::addition && stage.output == BlockOutput::fp16_nearest_even);
-  const bool flushed = stage.output == BlockOutput::fp32_nearest_even_flushed;
-  const bool possible = stage.sum == Sum::aligned ? !flushed : nearest || (flushed && stage.sum == Sum::fma);
+  const bool of_fma = stage.output == BlockOutput::fp32_nearest_even_flushed ||
+                      stage.output == BlockOutput::fp64_nearest_even;
+  const bool possible = stage.sum == Sum::aligned ? !of_fma : nearest || (of_fma && stage.sum == Sum::fma);
   if (!possible)
     refuse(model, fmt::format("rounds a stage of kind {} by {}, which it cannot", name_of(stage.sum),
                               name_of(stage.output)));
@@ -213,6 +254,38 @@ void check(const TensorCoreModel& model, const Stage& stage, std::size_t index) 
                       "has a stage {} that {} enters: what the stages before it made would be lost; previous "
                       "is possible",
                       index + 1, name_of(stage.entry)));
+}
+
+/// Block scales, and groups that they need.
+void check_scaled(const TensorCoreModel& model) {
+  for (const Stage& stage : model.stages) {
+    const int exact = stage.exact_group;
+    if (exact != 1 && (exact < 1 || !model.is_scaled() || stage.sum != Sum::aligned ||
+                       stage.products % exact != 0 || stage.share.groups != 1))
+      refuse(model, fmt::format("adds {} of {} products exactly: 1, or with block scales in one aligned sum "
+                                "a divisor, is possible",
+                                exact, stage.products));
+    if (exact > 1 && stage.fraction_bits > most_exact_fraction_bits)
+      refuse(model, fmt::format("keeps {} fraction bits of exact groups; 1 to {} are possible",
+                                stage.fraction_bits, most_exact_fraction_bits));
+    for (const DType format : dtypes<is_operand>)
+      if (exact > 1 && model.operands.contains(format) && !adds_exactly(format))
+        refuse(model,
+               fmt::format("adds products of {} exactly; e2m1, e2m3 and e3m2 are possible", name_of(format)));
+    for (const ScaleKind& kind : model.scales)
+      if (kind.block % exact != 0 || (exact == 1 && kind.block > 0 && kind.format != DType::e8m0) ||
+          (kind.format != DType::e8m0 && kind.format != DType::ue4m3))
+        refuse(model, fmt::format("has scales of {} for {} elements; e8m0, or for groups of {} products "
+                                  "ue4m3 too, for a multiple of a group are possible",
+                                  name_of(kind.format), kind.block, exact));
+    if (model.is_scaled() && stage.sum != Sum::aligned)
+      refuse(model,
+             fmt::format("has block scales in a stage of kind {}; aligned is possible", name_of(stage.sum)));
+  }
+  if (model.accumulator() == DType::f64)
+    for (const DType format : dtypes<is_operand>)
+      if (model.operands.contains(format))
+        refuse(model, fmt::format("accumulates {} operands in f64; f64 is possible", name_of(format)));
 }
 
 void check(const TensorCoreModel& model, DType a_format, std::size_t a_size, DType b_format,
@@ -227,6 +300,7 @@ void check(const TensorCoreModel& model, DType a_format, std::size_t a_size, DTy
       refuse(model, fmt::format("has stages that end in {} and in {}", name_of(format_of(stage.output)),
                                 name_of(model.accumulator())));
   }
+  check_scaled(model);
   if (model.products() > max_block_size)
     refuse(model, fmt::format("has {} products in an instruction; {} are possible", model.products(),
                               max_block_size));
@@ -286,11 +360,24 @@ std::uint32_t addition(DType format, std::uint32_t x, std::uint32_t y) {
   return bits_of(canonicalize(float_from_bits(x) + float_from_bits(y)));
 }
 
-/// One instruction: `count` products, all but at the end of K as many as it has.
-std::uint32_t instruction(const TensorCoreModel& model, std::span<const Decoded> a,
-                          std::span<const Decoded> b, std::uint32_t c) {
+/// What an instruction multiplies: as many of these as it has, fewer at the end of K.
+struct Operand {
+  std::array<Decoded, max_block_size> numbers;
+  std::array<Decoded, max_block_size> scales;  ///< that of each number, where a stage has exact groups
+
+  /// A scale's exponent joins the number's. It is a power of two, or NaN.
+  void scale_number(std::size_t k) {
+    if (scales[k].kind == Exact::Kind::nan) numbers[k].kind = Exact::Kind::nan;
+    numbers[k].exponent += scales[k].exponent;
+  }
+};
+
+/// One instruction of `count` products.
+std::uint32_t instruction(const TensorCoreModel& model, const Operand& a, const Operand& b, std::size_t count,
+                          std::uint32_t c) {
   std::uint32_t result = 0;
   const int length = model.products();
+  const int least = model.subnormal_accumulator == SubnormalAccumulator::fp16_emin ? Binary16::emin : -1000;
   for (const Stage& stage : model.stages) {
     const std::uint32_t entry = stage.entry == Entry::accumulator ? c
                                 : stage.entry == Entry::zero      ? 0
@@ -301,18 +388,23 @@ std::uint32_t instruction(const TensorCoreModel& model, std::span<const Decoded>
       float sum = float_from_bits(entry);
       for (int k = 0; k < length; ++k) {
         if (!stage.share.contains(k)) continue;
-        const bool there = static_cast<std::size_t>(k) < a.size();
-        const float x = there ? float_of(a[static_cast<std::size_t>(k)]) : 0.0F;
-        const float y = there ? float_of(b[static_cast<std::size_t>(k)]) : 0.0F;
+        const auto i = static_cast<std::size_t>(k);
+        const float x = i < count ? float_of(a.numbers[i]) : 0.0F;
+        const float y = i < count ? float_of(b.numbers[i]) : 0.0F;
         sum = stage.output == BlockOutput::fp32_nearest_even_flushed ? flushing_fma(x, y, sum)
                                                                      : std::fma(x, y, sum);
       }
       result = bits_of(canonicalize(sum));
     } else {
       Block block;
-      block.add_accumulator(decode_accumulator(model, entry));
-      for (std::size_t k = 0; k < a.size(); ++k)
-        if (stage.share.contains(static_cast<int>(k))) block.add_product(a[k], b[k]);
+      block.add_accumulator(decode_accumulator(model, entry), least);
+      const auto exact = static_cast<std::size_t>(stage.exact_group);
+      for (std::size_t k = 0; k < count; k += exact)
+        if (exact > 1)
+          block.add_group(std::span(a.numbers).subspan(k, exact), std::span(b.numbers).subspan(k, exact),
+                          a.scales[k], b.scales[k]);
+        else if (stage.share.contains(static_cast<int>(k)))
+          block.add_product(a.numbers[k], b.numbers[k]);
       result = block.result(model, stage);
     }
   }
@@ -324,11 +416,11 @@ template <class DecodePart>
 std::uint32_t dot_add(const TensorCoreModel& model, std::size_t size, std::uint32_t c,
                       const DecodePart& decode_part) {
   const auto step = static_cast<std::size_t>(model.products());
-  std::array<Decoded, max_block_size> a, b;
+  Operand a, b;
   for (std::size_t first = 0; first < size; first += step) {
     const std::size_t count = std::min(step, size - first);
-    decode_part(first, count, a.data(), b.data());
-    c = instruction(model, std::span(a).first(count), std::span(b).first(count), c);
+    decode_part(first, count, a, b);
+    c = instruction(model, a, b, count, c);
   }
   return c;
 }
@@ -336,13 +428,37 @@ std::uint32_t dot_add(const TensorCoreModel& model, std::size_t size, std::uint3
 }  // namespace
 
 std::uint32_t fused_dot_add(const TensorCoreModel& model, DType a_format, std::span<const std::uint32_t> a,
-                            DType b_format, std::span<const std::uint32_t> b, std::uint32_t c) {
+                            DType b_format, std::span<const std::uint32_t> b, std::uint32_t c,
+                            const DotScales& scales) {
   check(model, a_format, a.size(), b_format, b.size());
+  check_scales(model, scales.kind, a.size(), scales.a.size(), scales.b.size());
   const FloatingPointScope scope;
-  return dot_add(model, a.size(), c, [&](std::size_t first, std::size_t count, Decoded* x, Decoded* y) {
-    decode_all(model, a_format, a.subspan(first, count), x);
-    decode_all(model, b_format, b.subspan(first, count), y);
+  const auto decode_scales = [&](std::span<const std::uint32_t> codes, std::size_t first, std::size_t count,
+                                 Operand& to) {
+    const auto block = static_cast<std::size_t>(scales.kind.block);
+    for (std::size_t k = 0; k < count; ++k) {
+      to.scales[k] = decoded_scale(scales.kind.format, codes[(first + k) / block]);
+      if (model.block().exact_group == 1) to.scale_number(k);
+    }
+  };
+  return dot_add(model, a.size(), c, [&](std::size_t first, std::size_t count, Operand& x, Operand& y) {
+    decode_all(model, a_format, a.subspan(first, count), x.numbers.data());
+    decode_all(model, b_format, b.subspan(first, count), y.numbers.data());
+    if (scales.kind.block == 0) return;
+    decode_scales(scales.a, first, count, x);
+    decode_scales(scales.b, first, count, y);
   });
+}
+
+std::uint64_t fused_dot_add(const TensorCoreModel& model, std::span<const std::uint64_t> a,
+                            std::span<const std::uint64_t> b, std::uint64_t c) {
+  check(model, DType::f64, a.size(), DType::f64, b.size());
+  const FloatingPointScope scope;
+  double sum = double_from_bits(c);
+  for (std::size_t k = 0; k < a.size(); ++k)
+    sum = std::fma(double_from_bits(a[k]), double_from_bits(b[k]), sum);
+  if (a.empty()) return c;
+  return bits_of(canonicalize(sum));
 }
 
 float fused_dot_add(const TensorCoreModel& model, std::span<const Float16> a, std::span<const Float16> b,
@@ -352,11 +468,12 @@ float fused_dot_add(const TensorCoreModel& model, std::span<const Float16> a, st
     throw std::invalid_argument(
         fmt::format("this row of tensor-core model '{}' accumulates in {}, not in f32", model.name,
                     name_of(model.accumulator())));
+  check_scales(model, {}, a.size(), 0, 0);
   const FloatingPointScope scope;
   return float_from_bits(
-      dot_add(model, a.size(), bits_of(c), [&](std::size_t first, std::size_t count, Decoded* x, Decoded* y) {
-        decode_all(a.subspan(first, count), x);
-        decode_all(b.subspan(first, count), y);
+      dot_add(model, a.size(), bits_of(c), [&](std::size_t first, std::size_t count, Operand& x, Operand& y) {
+        decode_all(a.subspan(first, count), x.numbers.data());
+        decode_all(b.subspan(first, count), y.numbers.data());
       }));
 }
 

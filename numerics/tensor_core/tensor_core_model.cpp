@@ -21,6 +21,23 @@ constexpr OperandFormats half_only{DType::f16};
 constexpr OperandFormats halves{DType::f16, DType::bf16};
 constexpr OperandFormats tensor_floats{DType::tf32};
 constexpr OperandFormats bytes{DType::e4m3, DType::e5m2};
+constexpr OperandFormats f8f6f4{DType::e4m3, DType::e5m2, DType::e3m2, DType::e2m3, DType::e2m1};
+
+constexpr TensorCoreModel with_scales(TensorCoreModel row, int exact_group,
+                                      const std::array<ScaleKind, 3>& scales) {
+  row.set(&Stage::exact_group, exact_group);
+  row.scales = scales;
+  return row;
+}
+/// Every chip with FP64 tensor cores: PTX's mma.f64 of any shape.
+constexpr TensorCoreModel fp64_chain(std::string_view name, std::string_view hardware) {
+  return {name,
+          hardware,
+          OperandFormats{DType::f64},
+          {{.sum = Sum::fma, .products = 1, .output = fp64_nearest_even}},
+          model,
+          "MMA-Sim 2.1.1, arXiv 2511.10909"};
+}
 
 // The captures of Khattak & Mikaitis (arXiv 2512.07004) are the ones in github.com/north-numerical-computing/
 // MATLAB-tensor-core: 48 times 5000 outputs of one instruction, on eight devices. These rows give every one
@@ -127,16 +144,35 @@ constexpr std::array models{
                     fused_block(16, 25, fp16_nearest_even, -21), model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
     TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05 (B200)", tensor_floats,
                     fused_block(8, 25, fp32_toward_zero, -133), model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
-    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05, sm_120 mma", bytes,
+    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05, sm_120 mma", f8f6f4,
                     fused_block(32, 25, fp32_toward_zero, -133), hardware_test,
                     "MMA-Sim, arXiv 2511.10909, equivalence tests"},
-    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05, sm_120 mma", bytes,
+    TensorCoreModel{"blackwell-tcgen05", "sm_100a tcgen05, sm_120 mma", f8f6f4,
                     fused_block(32, 25, fp16_nearest_even, -21), model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
 
     TensorCoreModel{"avx512_bf16", "x86 vdpbf16ps (Zen 4, Zen 5, Cooper Lake, Sapphire Rapids)",
                     OperandFormats{DType::bf16}, fma_pairs(), hardware,
                     "Intel SDM, volume 2, VDPBF16PS; compared with the instruction on a Zen 5 processor"},
+
+    // From here on the rows that tensor_core_models() leaves out: with block scales, and of FP64.
+    with_scales({"blackwell-mxf8f6f4", "sm_100a tcgen05, sm_120 mma: MXFP8, MXFP6, MXFP4", f8f6f4,
+                 fused_block(32, 25, fp32_toward_zero, -133), model, "MMA-Sim 2.1.1, arXiv 2511.10909"},
+                1, {{{DType::e8m0, 32}}}),
+    with_scales({"blackwell-mxf4nvf4", "sm_100a tcgen05, sm_120 mma: MXFP4, NVFP4 (K = 64)",
+                 OperandFormats{DType::e2m1}, fused_block(64, 35, fp32_toward_zero, -139), model,
+                 "MMA-Sim 2.1.1, arXiv 2511.10909"},
+                16, {{{DType::ue4m3, 16}, {DType::e8m0, 16}, {DType::e8m0, 32}}}),
+
+    fp64_chain("ampere", "sm_80 mma (A100)"),
+    fp64_chain("ada", "sm_89 mma (L40S, RTX 1000 Ada)"),
+    fp64_chain("hopper", "sm_90 mma (H100, H200)"),
+    fp64_chain("blackwell", "sm_100, sm_120 mma (B200)"),
 };
+constexpr std::size_t plain_rows = [] {
+  std::size_t count = 0;
+  for (const TensorCoreModel& row : models) count += !row.is_scaled() && row.accumulator() != DType::f64;
+  return count;
+}();
 
 // A name, and its generations: for a generation itself, for a chip with that of mma.sync first.
 struct Name {
@@ -159,16 +195,23 @@ constexpr bool begins_generation(std::size_t row) {
 }
 constexpr std::size_t generation_count = [] {
   std::size_t count = 0;
-  for (std::size_t row = 0; row < models.size(); ++row) count += begins_generation(row) ? 1 : 0;
+  for (std::size_t row = 0; row < plain_rows; ++row) count += begins_generation(row) ? 1 : 0;
   return count;
 }();
-// The generations in the order of their rows, then the chips.
-constexpr auto all_names = [] {
-  std::array<Name, generation_count + chips.size()> all{};
+constexpr std::size_t scaled_count = [] {
   std::size_t count = 0;
-  for (std::size_t row = 0; row < models.size(); ++row)
+  for (const TensorCoreModel& row : models) count += row.is_scaled() ? 1 : 0;
+  return count;
+}();
+// The generations in the order of their rows, then the chips, then the rows with block scales.
+constexpr auto all_names = [] {
+  std::array<Name, generation_count + chips.size() + scaled_count> all{};
+  std::size_t count = 0;
+  for (std::size_t row = 0; row < plain_rows; ++row)
     if (begins_generation(row)) all[count++] = Name{models[row].name, {models[row].name}};
   for (const Name& chip : chips) all[count++] = chip;
+  for (const TensorCoreModel& row : models)
+    if (row.is_scaled()) all[count++] = Name{row.name, {row.name}};
   return all;
 }();
 constexpr auto names = [] {
@@ -188,21 +231,31 @@ DType format_called(const char* what, std::span<const DType> formats, std::strin
 
 }  // namespace
 
-DType operand_format(std::string_view name) {
-  return format_called("operand", dtypes<is_operand>, name);
-}
+DType operand_format(std::string_view name) { return format_called("operand", dtypes<is_operand>, name); }
 DType accumulator_format(std::string_view name) {
   return format_called("accumulator", accumulator_formats, name);
 }
 
-std::span<const TensorCoreModel> tensor_core_models() { return models; }
+std::span<const TensorCoreModel> tensor_core_models() { return std::span(models).first(plain_rows); }
+std::span<const TensorCoreModel> all_tensor_core_models() { return models; }
 std::span<const std::string_view> tensor_core_names() { return std::span(names).first(generation_count); }
-std::span<const std::string_view> tensor_core_chips() { return std::span(names).subspan(generation_count); }
+std::span<const std::string_view> tensor_core_chips() {
+  return std::span(names).subspan(generation_count, chips.size());
+}
+std::span<const std::string_view> block_scaled_names() { return std::span(names).last(scaled_count); }
 
 std::span<const std::string_view> generations_of(std::string_view name) {
   for (const Name& known : all_names)
     if (equal_but_for_case(known.name, name)) return std::span(known.generations).first(known.count());
   return {};
+}
+
+std::string scales_text(const TensorCoreModel& row) {
+  std::string text;
+  for (const ScaleKind& kind : row.scales)
+    if (kind.block > 0)
+      text += fmt::format("{}{} for {} elements", text.empty() ? "" : ", ", name_of(kind.format), kind.block);
+  return text;
 }
 
 std::string stages_text(const TensorCoreModel& row) {
@@ -219,15 +272,40 @@ std::string stages_text(const TensorCoreModel& row) {
                           stage.products == 1 ? "" : "s", from);
     if (stage.share.groups > 1)
       text += fmt::format(" (k / {} mod {} = {})", stage.share.run, stage.share.groups, stage.share.group);
+    if (stage.exact_group > 1) text += fmt::format(", {} at a time exactly", stage.exact_group);
     if (stage.sum == Sum::aligned)
       text += fmt::format(", F {}, E0 {}", stage.fraction_bits, stage.exponent_floor);
     text += fmt::format(", {}", name_of(stage.output));
   }
+  if (row.is_scaled()) text += "; scales of " + scales_text(row);
   return text;
 }
 
+void check_scales(const TensorCoreModel& row, const ScaleKind& kind, std::size_t k, std::size_t a,
+                  std::size_t b) {
+  const auto refuse = [&row](const std::string& what) {
+    throw std::invalid_argument(fmt::format("tensor-core model '{}' {}", row.name, what));
+  };
+  if (!row.is_scaled()) {
+    if (kind.block != 0 || a + b != 0)
+      refuse(fmt::format("takes no block scales; {} do", fmt::join(block_scaled_names(), " and ")));
+    return;
+  }
+  if (k + a + b == 0 && kind.block == 0) return;
+  if (kind.block == 0) refuse(fmt::format("needs block scales of a and of b: {}", scales_text(row)));
+  if (std::ranges::find(row.scales, kind) == row.scales.end())
+    refuse(fmt::format("has no scales of {} for {} elements; it has {}", name_of(kind.format), kind.block,
+                       scales_text(row)));
+  const auto block = static_cast<std::size_t>(kind.block);
+  if (k % block != 0)
+    refuse(fmt::format("has one scale for {} elements: K must be a multiple of that, not {}", block, k));
+  if (a != k / block || b != k / block)
+    refuse(
+        fmt::format("needs {} scales of each operand for K = {}; a has {} and b has {}", k / block, k, a, b));
+}
+
 bool same_function(const TensorCoreModel& a, const TensorCoreModel& b) {
-  return a.stages == b.stages && a.as_fp16 == b.as_fp16 &&
+  return a.stages == b.stages && a.as_fp16 == b.as_fp16 && a.scales == b.scales &&
          a.subnormal_accumulator == b.subnormal_accumulator && a.underflow_zero == b.underflow_zero;
 }
 
@@ -241,7 +319,7 @@ const TensorCoreModel& tensor_core_model(std::string_view name, DType operands, 
   for (const TensorCoreModel& row : models) {
     if (std::ranges::find(generations, row.name) == generations.end()) continue;
     if (row.operands.contains(operands) && row.accumulator() == accumulator) rows.push_back(&row);
-    for (const DType format : dtypes<is_operand>)
+    for (const DType format : dtypes<is_floating>)
       if (row.operands.contains(format))
         possible.push_back(fmt::format("{} with {}", name_of(format), name_of(row.accumulator())));
   }

@@ -13,6 +13,10 @@
 //   4. the integers are added exactly, then rounded once by `output`.
 // There is no test on the architecture anywhere in arithmetic code: a generation is a few rows of
 // `tensor_core_models()`, one for each kind of operands and accumulator that it has.
+//
+// A row may have block scales (Blackwell's mxf8f6f4 and mxf4nvf4): one power of two, or one small number, for
+// a block of neighbouring elements of K in a row of A and in a column of B. Their exponents join those of the
+// products; or, where a stage adds groups of products exactly, they alone align the groups.
 #pragma once
 
 #include <algorithm>
@@ -73,9 +77,12 @@ enum class BlockOutput : std::uint8_t {
   fp16_nearest_even,          ///< round to FP16 directly from the sum; |sum| >= 65520 gives infinity
   fp32_nearest_even,          ///< IEEE 754's own rounding; what follows is of FP32 too
   fp32_nearest_even_flushed,  ///< then a subnormal becomes a zero of its sign: x86's FTZ, tiny after rounding
+  fp64_nearest_even,          ///< of an fma of FP64 numbers
 };
 constexpr DType format_of(BlockOutput output) {
-  return output == BlockOutput::fp16_nearest_even ? DType::f16 : DType::f32;
+  return output == BlockOutput::fp16_nearest_even   ? DType::f16
+         : output == BlockOutput::fp64_nearest_even ? DType::f64
+                                                    : DType::f32;
 }
 
 /// How a stage adds its terms: its products, by ascending k, and the number that enters.
@@ -111,8 +118,20 @@ struct Stage {
   int fraction_bits = 0;   ///< F: in an aligned sum, bits kept below 2^emax
   int exponent_floor = 0;  ///< E0: in an aligned sum, the exponent that a zero term contributes
   BlockOutput output = BlockOutput::fp32_toward_zero;
+  /// In an aligned sum with block scales: neighbouring products that are added exactly and become one term,
+  /// their sum times both scales, aligned by the scales' exponents alone. It counts as zero only if all of
+  /// its products, or a scale, are zero. 1: each product is a term, and so aligned by all four exponents.
+  int exact_group = 1;
 
   friend constexpr bool operator==(const Stage&, const Stage&) = default;
+};
+
+/// Block scales: numbers of `format` (e8m0 or ue4m3), one for each `block` neighbouring elements of K.
+struct ScaleKind {
+  DType format = DType::e8m0;
+  int block = 0;  ///< 0: none
+
+  friend constexpr bool operator==(const ScaleKind&, const ScaleKind&) = default;
 };
 
 /// One to four stages, in the order in which they are done.
@@ -182,8 +201,9 @@ constexpr Stages two_blocks_then_c(int run, int fraction_bits, BlockOutput outpu
 
 /// The exponent with which a subnormal FP16 accumulator enters the alignment. Open: MMA-Sim says emin, the
 /// code of Khattak & Mikaitis takes the exponent of the value. Decided by c = 0001 with products +2^-25 and
-/// -2^-41: 0002 with emin, 0001 with the value's own.
-enum class SubnormalAccumulator : std::uint8_t { emin, own_exponent };
+/// -2^-41: 0002 with emin, 0001 with the value's own. An FP32 accumulator that an FP16 register holds (c of
+/// mma.m8n8k4.f32.f16.f16.f16 on Volta and Turing) has no smaller exponent than FP16's emin.
+enum class SubnormalAccumulator : std::uint8_t { emin, own_exponent, fp16_emin };
 
 /// The sign of a negative non-zero sum that rounds to zero. +0 in MMA-Sim since 2.1.0 (2026) and in a model
 /// that reports 65,536 comparisons a format with an RTX 5090; -0 in the code of Khattak & Mikaitis, in TC-EFT
@@ -198,13 +218,15 @@ enum class Evidence : std::uint8_t {
 };
 
 // The enumerators' names.
-constexpr std::array<std::string_view, 5> names_of(BlockOutput) {
-  return {"fp32_toward_zero", "fp32_toward_zero_14_bits", "fp16_nearest_even", "fp32_nearest_even",
-          "fp32_nearest_even_flushed"};
+constexpr std::array<std::string_view, 6> names_of(BlockOutput) {
+  return {"fp32_toward_zero",  "fp32_toward_zero_14_bits",  "fp16_nearest_even",
+          "fp32_nearest_even", "fp32_nearest_even_flushed", "fp64_nearest_even"};
 }
 constexpr std::array<std::string_view, 3> names_of(Sum) { return {"aligned", "fma", "addition"}; }
 constexpr std::array<std::string_view, 3> names_of(Entry) { return {"accumulator", "zero", "previous"}; }
-constexpr std::array<std::string_view, 2> names_of(SubnormalAccumulator) { return {"emin", "own_exponent"}; }
+constexpr std::array<std::string_view, 3> names_of(SubnormalAccumulator) {
+  return {"emin", "own_exponent", "fp16_emin"};
+}
 constexpr std::array<std::string_view, 2> names_of(UnderflowZero) { return {"keeps_sign", "positive"}; }
 constexpr std::array<std::string_view, 3> names_of(Evidence) {
   return {"hardware", "hardware_test", "model"};
@@ -225,7 +247,10 @@ struct TensorCoreModel {
   bool as_fp16 = false;
   SubnormalAccumulator subnormal_accumulator = SubnormalAccumulator::emin;
   UnderflowZero underflow_zero = UnderflowZero::positive;
+  std::array<ScaleKind, 3> scales = {};  ///< what its operands may have; the first one's block is 0: none
 
+  /// Must operands have block scales?
+  constexpr bool is_scaled() const { return scales.front().block > 0; }
   constexpr DType accumulator() const { return format_of(stages.back().output); }
   /// The first stage, which has the numbers of the row: further aligned stages have the same.
   constexpr const Stage& block() const { return stages.front(); }
@@ -243,11 +268,16 @@ struct TensorCoreModel {
   }
 };
 
-/// All rows, oldest generation first; the rows of one generation are neighbours.
+/// The rows without block scales whose words have 32 bits or fewer: what training multiplies by. Oldest
+/// generation first; the rows of one generation are neighbours.
 std::span<const TensorCoreModel> tensor_core_models();
+/// All rows: those, then those with block scales, then FP64's.
+std::span<const TensorCoreModel> all_tensor_core_models();
 /// The generations, oldest first: volta, turing, ampere, ada, hopper, hopper-wgmma, blackwell,
 /// blackwell-tcgen05.
 std::span<const std::string_view> tensor_core_names();
+/// The names of rows with block scales: blackwell-mxf8f6f4, blackwell-mxf4nvf4, after PTX's kinds.
+std::span<const std::string_view> block_scaled_names();
 
 /// The chips whose names may replace that of a generation: v100, t4, a100, ...
 std::span<const std::string_view> tensor_core_chips();
@@ -273,16 +303,34 @@ DType usual_operands(std::string_view name, DType accumulator = DType::f32);
 /// The row that multiplies `a` by `b`.
 const TensorCoreModel& tensor_core_model(std::string_view name, DType a, DType b, DType accumulator);
 
+/// The scales of a dot product's operands: number i is that of the elements [i * block, (i + 1) * block).
+struct DotScales {
+  ScaleKind kind = {};
+  std::span<const std::uint32_t> a = {}, b = {};
+};
+
+/// "e8m0 for 32 elements, ue4m3 for 16 elements": the scales that a row takes; empty: none.
+std::string scales_text(const TensorCoreModel& row);
+/// std::invalid_argument, with what would be right, unless operands of `k` elements may have scales of this
+/// kind, `a` and `b` of them for a row of A and a column of B. k == 0 needs none.
+void check_scales(const TensorCoreModel& row, const ScaleKind& kind, std::size_t k, std::size_t a,
+                  std::size_t b);
+
 /// d = c (+) sum_k a[k] * b[k] exactly as the hardware row computes it: the scalar reference.
 ///
 /// Elements are bit patterns in the low bits of a word (tf32: FP32 registers), c and the result in the row's
 /// accumulator format. a and b have equal length K (any K >= 0) and formats that the row has, possibly
 /// different ones (E4M3 x E5M2); std::invalid_argument otherwise. K == 0 goes through no block and returns c.
 /// NaN and infinity: any NaN operand, 0 * infinity, or infinities of both signs give the canonical NaN
-/// (7fffffff, 7fff); otherwise an infinity wins. All-zero sums and exact cancellation give +0, also from -0
-/// terms.
+/// (7fffffff, 7fff), and so does a NaN scale, whatever it scales; otherwise an infinity wins. All-zero sums
+/// and exact cancellation give +0, also from -0 terms. `scales`: those of rows that have block scales.
 std::uint32_t fused_dot_add(const TensorCoreModel& model, DType a_format, std::span<const std::uint32_t> a,
-                            DType b_format, std::span<const std::uint32_t> b, std::uint32_t c);
+                            DType b_format, std::span<const std::uint32_t> b, std::uint32_t c,
+                            const DotScales& scales = {});
+
+/// The same for FP64 words and a row of theirs: fmas by ascending k. A NaN result is 7fffffffffffffff.
+std::uint64_t fused_dot_add(const TensorCoreModel& model, std::span<const std::uint64_t> a,
+                            std::span<const std::uint64_t> b, std::uint64_t c);
 
 /// The same for FP16 operands and FP32 accumulation.
 float fused_dot_add(const TensorCoreModel& model, std::span<const Float16> a, std::span<const Float16> b,

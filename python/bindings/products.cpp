@@ -61,12 +61,21 @@ DType partials_of(std::string_view name) {
 /// Does memory hold the transpose of the matrix, row-major?
 bool is_transposed(const StridedMatrix& x) { return x.row_stride == 1 && x.column_stride > 1; }
 
-/// One for each matrix of the batch: D = C (+) A B, C being what D holds, or +0.
+/// The format of block scales; f32 for none.
+DType scale_format(std::string_view name) {
+  return name == name_of(DType::e8m0)    ? DType::e8m0
+         : name == name_of(DType::ue4m3) ? DType::ue4m3
+                                         : DType::f32;
+}
+
+/// One for each matrix of the batch: D = C (+) A B, C being what D holds, or +0. `scale_block`: the elements
+/// of K that have one scale; 0 for none, whose arrays are then not read.
 void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::string_view b_name,
             std::string_view model_name, std::string_view accumulator, bool add_to_result,
             const Result& result, std::string_view plan_name, int parts, std::string_view join,
             std::string_view partials, bool fast_accumulation, int library_threads, std::string_view kind,
-            int threads) {
+            int threads, const Matrices& a_scales, const Matrices& b_scales, std::string_view scale_name,
+            int scale_block) {
   const FloatingPointScope scope;
   const DType a_format = operand_format(a_name), b_format = operand_format(b_name);
   const LibraryPlan& plan = library_plan(plan_name);
@@ -110,6 +119,15 @@ void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::
     throw std::invalid_argument("plan '" + std::string(plan.name) +
                                 "': where c enters is not known; add it to the result yourself");
   // A batch of many is shared out by its products; results do not know.
+  const DType of_scales = scale_format(scale_name);
+  const auto blocks = static_cast<std::size_t>(scale_block > 0 ? shape.k / scale_block : 0);
+  if (scale_block > 0 &&
+      (planned || of_scales == DType::f32 || a_scales.ndim() != dimensions || b_scales.ndim() != dimensions ||
+       a_scales.itemsize() != 1 || b_scales.itemsize() != 1 ||
+       a_scales.shape(dimensions - 2) != a.shape(dimensions - 2) ||
+       a_scales.shape(dimensions - 1) != blocks || b_scales.shape(dimensions - 2) != blocks ||
+       b_scales.shape(dimensions - 1) != b.shape(dimensions - 1)))
+    throw std::invalid_argument("the shapes of scale_a and scale_b do not fit a and b");
   const bool share_batch = batch >= 2 * static_cast<std::size_t>(threads);
   const nb::gil_scoped_release unlocked;
   const auto one = [&](std::size_t index) {
@@ -120,7 +138,10 @@ void matmul(const Matrices& a, std::string_view a_name, const Matrices& b, std::
     if (planned)
       planned_gemm(product, shape, left, right, reinterpret_cast<float*>(to), shape.n, own);
     else
-      emulated_gemm(model, shape, left, right, add_to_result ? to : nullptr, to, shape.n, own);
+      emulated_gemm(model, shape, left, right, add_to_result ? to : nullptr, to, shape.n, own,
+                    scale_block > 0 ? StridedScales{scale_block, matrix_at(a_scales, of_scales, index),
+                                                    matrix_at(b_scales, of_scales, index)}
+                                    : StridedScales{});
   };
   if (share_batch)
     share_tasks(batch, threads, one);
@@ -168,12 +189,14 @@ void convolve(std::string_view wanted, std::uintptr_t x, std::uintptr_t weight, 
 /// Maps each generation, oldest first, to its rows as (operands, accumulator, source).
 nb::dict models() {
   nb::dict result;
-  for (const std::string_view name : tensor_core_names()) {
+  std::vector<std::string_view> names(tensor_core_names().begin(), tensor_core_names().end());
+  names.insert(names.end(), block_scaled_names().begin(), block_scaled_names().end());
+  for (const std::string_view name : names) {
     nb::list rows;
-    for (const TensorCoreModel& model : tensor_core_models()) {
+    for (const TensorCoreModel& model : all_tensor_core_models()) {
       if (model.name != name) continue;
       nb::list operands;
-      for (const DType format : dtypes<is_operand>)
+      for (const DType format : dtypes<is_floating>)
         if (model.operands.contains(format)) operands.append(name_of(format));
       nb::dict row;
       row["hardware"] = model.hardware;
@@ -183,6 +206,10 @@ nb::dict models() {
       row["fraction_bits"] = model.block().fraction_bits;
       row["output"] = name_of(model.stages.back().output);
       row["stages"] = stages_text(model);
+      nb::list scales;
+      for (const ScaleKind& kind : model.scales)
+        if (kind.block > 0) scales.append(nb::make_tuple(name_of(kind.format), kind.block));
+      row["scales"] = nb::tuple(scales);
       row["evidence"] = name_of(model.evidence);
       row["source"] = model.source;
       rows.append(row);
@@ -228,7 +255,8 @@ nb::dict step_of(const ExplainedStep& step) {
     using Source = ExplainedTerm::Source;
     nb::dict row;
     row["source"] = name_of(term.source);
-    row["k"] = term.source == Source::product ? nb::cast(term.k) : nb::none();
+    const bool of_products = term.source == Source::product || term.source == Source::group;
+    row["k"] = of_products ? nb::cast(term.k) : nb::none();
     row["number"] = number_of(term.number);
     row["exponent"] = term.exponent;
     row["kept"] = digits_of(term.kept);
@@ -248,11 +276,14 @@ nb::dict step_of(const ExplainedStep& step) {
 
 nb::dict explain(const std::vector<std::uint32_t>& a, std::string_view a_format,
                  const std::vector<std::uint32_t>& b, std::string_view b_format, std::uint32_t c,
-                 std::string_view model_name, std::string_view accumulator) {
+                 std::string_view model_name, std::string_view accumulator,
+                 const std::vector<std::uint32_t>& a_scales, const std::vector<std::uint32_t>& b_scales,
+                 std::string_view scale_name, int scale_block) {
   const FloatingPointScope scope;
   const TensorCoreModel& model = tensor_core_model(model_name, operand_format(a_format),
                                                    operand_format(b_format), accumulator_format(accumulator));
-  const ExplainedDot dot = explained_dot(model, operand_format(a_format), a, operand_format(b_format), b, c);
+  const ExplainedDot dot = explained_dot(model, operand_format(a_format), a, operand_format(b_format), b, c,
+                                         {{scale_format(scale_name), scale_block}, a_scales, b_scales});
   nb::list steps;
   for (const ExplainedStep& step : dot.steps) steps.append(step_of(step));
   nb::dict result;
@@ -275,16 +306,20 @@ void bind_products(nb::module_& module) {
              nb::arg("b_format"), nb::arg("model"), nb::arg("accumulator"), nb::arg("add_to_result"),
              nb::arg("result").noconvert(), nb::arg("plan"), nb::arg("parts"), nb::arg("join"),
              nb::arg("partials"), nb::arg("fast_accumulation"), nb::arg("library_threads"), nb::arg("kind"),
-             nb::arg("threads"));
+             nb::arg("threads"), nb::arg("a_scales").noconvert(), nb::arg("b_scales").noconvert(),
+             nb::arg("scale_format"), nb::arg("scale_block"));
   module.def("convolve", &convolve);
   module.def("plans", &plans, nb::sig("def plans() -> dict[str, dict[str, str]]"));
   module.def("models", &models, nb::sig("def models() -> dict[str, tuple[dict[str, typing.Any], ...]]"));
   module.def(
       "explain", &explain, nb::arg("a"), nb::arg("a_format"), nb::arg("b"), nb::arg("b_format"), nb::arg("c"),
-      nb::arg("model"), nb::arg("accumulator"),
+      nb::arg("model"), nb::arg("accumulator"), nb::arg("a_scales"), nb::arg("b_scales"),
+      nb::arg("scale_format"), nb::arg("scale_block"),
       nb::sig(
           "def explain(a: collections.abc.Sequence[int], a_format: str, b: collections.abc.Sequence[int], "
-          "b_format: str, c: int, model: str, accumulator: str) -> dict[str, typing.Any]"));
+          "b_format: str, c: int, model: str, accumulator: str, a_scales: collections.abc.Sequence[int], "
+          "b_scales: collections.abc.Sequence[int], scale_format: str, scale_block: int) -> dict[str, "
+          "typing.Any]"));
 }
 
 }  // namespace fp16lab::python

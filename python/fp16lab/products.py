@@ -13,6 +13,7 @@ from . import _core
 from .arrays import FORMATS, Codes, codes_of, numpy_dtype, thread_count
 
 _OUTPUTS = ("f32", "f16", "bf16", "e4m3", "e5m2")
+_BYTES = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1")  # operands of 8, 6 and 4 bits, of which any two may be multiplied
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,16 @@ def matmul(
     c: Any = None,
     threads: int | None = None,
     plan: str | Plan = "instruction",
+    scale_a: Any = None,
+    scale_b: Any = None,
 ) -> Any:
     """The product c + a b, bit for bit as a tensor core computes it.
 
     a: (..., m, k), b: (..., k, n), batches broadcast, one-dimensional operands as in numpy.matmul; any
-    strides, and transposes are read in place. float16, ml_dtypes' bfloat16, float8_e4m3fn and float8_e5m2
-    (the two may be mixed), and float32, which is a TF32 register: its low 13 bits are ignored; torch tensors
-    and DLPack arrays of the CPU alike.
-    model: a name of models(), "volta" to "blackwell-tcgen05", or a chip, "v100" to "b200", in any case.
+    strides, and transposes are read in place. float16, ml_dtypes' bfloat16, float8_e4m3fn, float8_e5m2,
+    float6_e3m2fn, float6_e2m3fn and float4_e2m1fn (those may be mixed), and float32, which is a TF32 register:
+    its low 13 bits are ignored; torch tensors and DLPack arrays of the CPU alike.
+    model: a name of models(), "volta" to "blackwell-mxf4nvf4", or a chip, "v100" to "b200", in any case.
     accumulator: "f32" or "f16", the format of sums.
     out: "f32", "f16", "bf16", "e4m3" or "e5m2": the accumulator, rounded once to nearest even; default: the
     operands' dtype, for FP8 the accumulator's.
@@ -59,6 +62,10 @@ def matmul(
     plan: of a library call, a name of plans() or a Plan: which rows it takes, where chains over K begin again,
     and how K is split, by the shape and by which operand memory holds transposed. "instruction": one chain. "onednn"
     is PyTorch's with ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 (where a processor has AMX, set it before torch is imported).
+    scale_a, scale_b: block scales, for the models that have them (MXFP8, MXFP6 and MXFP4: "blackwell-mxf8f6f4"
+    and "blackwell-mxf4nvf4"; NVFP4: the second). One for 32 or 16 neighbouring elements of K, so (..., m, k / 32)
+    and (..., k / 32, n): ml_dtypes' float8_e8m0fnu, float8_e4m3fn (NVFP4's, signs ignored), or codes as uint8
+    where the model has one format.
     Result: as a, or as b where that is torch's, in the dtype of `out`. Bits never depend on threads, strides
     or batching.
 
@@ -80,7 +87,7 @@ def matmul(
     a_format, b_format = _register(left.format), _register(right.format)
     _require_formats(left, right, model, accumulator)
     if out is None:
-        out = accumulator if left.format in ("e4m3", "e5m2") else left.format
+        out = accumulator if left.format in _BYTES else left.format
     if out not in _OUTPUTS:
         raise ValueError(f"out is {out!r}; one of {', '.join(_OUTPUTS)} is needed")
     kind = right if right.kind == "torch" else left
@@ -118,6 +125,9 @@ def matmul(
             np.copyto(sums.reshape(shape), words)
         except ValueError:
             raise ValueError(f"c is {words.shape} and does not broadcast to the result's {shape}") from None
+    scales = _scales(scale_a, scale_b, model, left.words.ndim, right.words.ndim, rows.shape[-1])
+    if scales.block and planned.name != "instruction":
+        raise ValueError(f"plan '{planned.name}' has no rule for block scales; plan=\"instruction\" is one chain")
     try:
         _core.matmul(
             np.broadcast_to(rows, batch + rows.shape[-2:]),
@@ -136,6 +146,10 @@ def matmul(
             library_threads,
             kind_of_call or "bmm",
             count,
+            scales.of("scale_a", scales.a, (*batch, rows.shape[-2], scales.count)),
+            scales.of("scale_b", scales.b, (*batch, scales.count, columns.shape[-1])),
+            scales.format,
+            scales.block,
         )
     except ValueError as error:
         if a_format != "tf32":
@@ -149,7 +163,8 @@ def models() -> dict[str, tuple[dict[str, Any], ...]]:
     """The tensor-core generations, oldest first, each with its rows.
 
     A row: hardware, operands, accumulator, block_size (products in a fused block), fraction_bits (kept in
-    alignment), output (rounding), evidence and source. Source: numerics/tensor_core/tensor_core_model.cpp.
+    alignment), output (rounding), scales (pairs of a format and the elements of K that have one), evidence and
+    source. Source: numerics/tensor_core/tensor_core_model.cpp.
 
     >>> import fp16lab
     >>> list(fp16lab.models())[:5]
@@ -190,13 +205,71 @@ def _operand(x: Any, name: str) -> Codes:
 def _require_formats(left: Codes, right: Codes, model: str, accumulator: str) -> None:
     if not isinstance(model, str):
         raise TypeError(f"model is {model!r}; a name of models() is needed")
-    if left.format != right.format and not {left.format, right.format} <= {"e4m3", "e5m2"}:
+    if left.format != right.format and not {left.format, right.format} <= set(_BYTES):
         raise ValueError(
-            f"a is {left.format} and b is {right.format}; a tensor core multiplies one format, or FP8's two:"
-            " .astype makes them alike"
+            f"a is {left.format} and b is {right.format}; a tensor core multiplies one format, or any two of"
+            " 8, 6 and 4 bits: .astype makes them alike"
         )
     if accumulator not in ("f32", "f16"):
         raise ValueError(f'accumulator is {accumulator!r}; "f32" or "f16" is needed')
+
+
+@dataclass(frozen=True)
+class _Scales:
+    """Block scales as codes of a format, for `block` elements of K each; block 0: none."""
+
+    format: str = ""
+    block: int = 0
+    count: int = 0  # of blocks along K
+    a: np.ndarray[Any, Any] | None = None
+    b: np.ndarray[Any, Any] | None = None
+
+    def of(self, name: str, codes: np.ndarray[Any, Any] | None, shape: tuple[int, ...]) -> Any:
+        if codes is None:
+            return np.empty((1, 1), "u1")
+        try:
+            return np.broadcast_to(codes, shape)
+        except ValueError:
+            raise ValueError(f"{name} has shape {codes.shape}; {shape} is needed") from None
+
+
+def _scale_codes(x: Any, name: str) -> tuple[np.ndarray[Any, Any], str]:
+    """Codes and their format, "" where they are numbers of uint8."""
+    if str(getattr(x, "dtype", "")).removeprefix("torch.") == "uint8":
+        return np.asarray(x), ""
+    codes = codes_of(x, name)
+    if codes.format not in ("e8m0", "e4m3"):
+        raise TypeError(
+            f"{name} has dtype {x.dtype}; ml_dtypes' float8_e8m0fnu, or float8_e4m3fn for NVFP4, or codes as"
+            " uint8 are needed"
+        )
+    return codes.words, "e8m0" if codes.format == "e8m0" else "ue4m3"
+
+
+def _scales(scale_a: Any, scale_b: Any, model: str, a_ndim: int, b_ndim: int, k: int) -> _Scales:
+    if scale_a is None and scale_b is None:
+        return _Scales()
+    if scale_a is None or scale_b is None:
+        raise ValueError("scale_a and scale_b are needed together: a block-scaled product scales both operands")
+    (a, a_format), (b, b_format) = _scale_codes(scale_a, "scale_a"), _scale_codes(scale_b, "scale_b")
+    known = [kind for row in models().get(model.lower(), ()) for kind in row["scales"]]
+    formats = {format for format in (a_format, b_format) if format} or {format for format, _ in known}
+    if len(formats) > 1:
+        raise ValueError(
+            f"scale_a and scale_b: {' and '.join(sorted(formats))} are possible here and one is needed;"
+            " .view(ml_dtypes.float8_e8m0fnu) or .view(ml_dtypes.float8_e4m3fn) says which"
+        )
+    if a.ndim != a_ndim or b.ndim != b_ndim:
+        raise ValueError(f"scale_a has shape {a.shape} and scale_b {b.shape}; as many dimensions as a and b are needed")
+    rows, columns = a if a.ndim > 1 else a[np.newaxis, :], b if b.ndim > 1 else b[:, np.newaxis]
+    count = rows.shape[-1]
+    possible = [k // block for _, block in known if k % block == 0]
+    if columns.shape[-2] != count or count == 0 or (known and count not in possible):
+        raise ValueError(
+            f"scale_a is {a.shape} and scale_b is {b.shape}; for K = {k} and scales of {sorted(set(known))} as"
+            f" (format, elements), {' or '.join(map(str, sorted(set(possible)))) or 'another K'} along K are needed"
+        )
+    return _Scales(formats.pop() if formats else "e8m0", k // count, count, rows, columns)
 
 
 def _register(format: str) -> str:
@@ -247,8 +320,8 @@ def _rounded(sums: np.ndarray[Any, Any], accumulator: str, out: str, threads: in
 
 @dataclass(frozen=True)
 class Term:
-    """A summand of a step: a product (or "padding", after the end of K), the accumulator, or the two blocks before an
-    addition.
+    """A summand of a step: a product (or "padding", after the end of K; or "group", products from k on that are added
+    exactly), the accumulator, or the two blocks before an addition.
 
     value: exact, a Fraction, or a float where it is infinite or NaN. kept + dropped == value where the sum is
     finite: what alignment keeps of it, and what it drops.
@@ -301,11 +374,17 @@ class Explanation:
 
 
 def explain(
-    a_row: Any, b_col: Any, c: Any = 0.0, model: str = "hopper", accumulator: str = "f32"
+    a_row: Any,
+    b_col: Any,
+    c: Any = 0.0,
+    model: str = "hopper",
+    accumulator: str = "f32",
+    scale_a: Any = None,
+    scale_b: Any = None,
 ) -> Explanation:
     """A tensor core's dot product taken apart: terms, what alignment drops, roundings, the exact sum.
 
-    a_row, b_col: one dimension, the same length; dtypes, model and accumulator as in matmul. c: a number of
+    a_row, b_col: one dimension, the same length; dtypes, model, accumulator and scales as in matmul. c: a number of
     the accumulator's format. Numbers are exact fractions. Errors: ValueError or TypeError in one line.
     Source: numerics/tensor_core/explained_dot.hpp.
 
@@ -331,6 +410,7 @@ def explain(
     word = _accumulators(c, accumulator)
     if word.size != 1:
         raise ValueError(f"c has shape {word.shape}; one number is needed")
+    scales = _scales(scale_a, scale_b, model, 1, 1, left.words.size)
     dot = _core.explain(
         left.words.tolist(),
         _register(left.format),
@@ -339,6 +419,10 @@ def explain(
         int(word.reshape(())),
         model,
         accumulator,
+        [] if scales.a is None else scales.a.ravel().tolist(),
+        [] if scales.b is None else scales.b.ravel().tolist(),
+        scales.format,
+        scales.block,
     )
     return Explanation(
         tuple(_step(step) for step in dot["steps"]),

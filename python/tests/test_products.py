@@ -20,7 +20,11 @@ DTYPE = {
     "tf32": np.dtype(np.float32),
     "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "e3m2": np.dtype(ml_dtypes.float6_e3m2fn),
+    "e2m3": np.dtype(ml_dtypes.float6_e2m3fn),
+    "e2m1": np.dtype(ml_dtypes.float4_e2m1fn),
 }
+SCALE = {"e8m0": np.dtype(ml_dtypes.float8_e8m0fnu), "ue4m3": np.dtype(ml_dtypes.float8_e4m3fn)}
 SUMS = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16)}
 
 
@@ -32,13 +36,14 @@ def hexadecimal(words: np.ndarray) -> str:
     return " ".join(f"{word:0{2 * words.itemsize}x}" for word in words.tolist())
 
 
-def golden_rows() -> list[list[str]]:
+def golden_rows(fields: int = 10) -> list[list[str]]:
     rows = []
     for file in sorted(GOLDEN.glob("tensor_core_*.tsv")):
         for line in file.read_text().splitlines():
             if line and not line.startswith("#"):
                 rows.append(line.split("\t"))
-    return [row for row in rows if row[4] == "-"]  # the others change a model
+    # Those with options change a model.
+    return [row for row in rows if len(row) == fields and (fields != 10 or row[4] == "-")]
 
 
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason="no tests/golden: this is not a checkout")
@@ -56,21 +61,80 @@ def test_published_hardware_vectors():
         assert f"{dot.word:0{2 * start.itemsize}x}" == d, f"{name} explained on {model}: {source}"
 
 
+@pytest.mark.skipif(not GOLDEN.is_dir(), reason="no tests/golden: this is not a checkout")
+def test_vectors_with_block_scales():
+    rows = golden_rows(11)
+    assert len(rows) > 100
+    for name, model, operands, scale, a, b, a_scales, b_scales, c, d, source in rows:
+        formats = operands.split(",") * 2
+        left, right = array_of(a.split(), DTYPE[formats[0]]), array_of(b.split(), DTYPE[formats[1]])
+        of_a, of_b = (array_of(codes.split(), SCALE[scale]) for codes in (a_scales, b_scales))
+        start = array_of([c], SUMS["f32"])
+        ours = fp16lab.matmul(left, right, model, c=start[0], scale_a=of_a, scale_b=of_b)
+        assert hexadecimal(np.atleast_1d(ours).view("u4")) == d, f"{name} on {model}: {source}"
+        dot = fp16lab.explain(left, right, start, model, scale_a=of_a, scale_b=of_b)
+        assert f"{dot.word:08x}" == d, f"{name} explained on {model}: {source}"
+
+
+def test_block_scales_of_matrices_in_a_batch():
+    random = np.random.default_rng(4)
+    a = random.integers(0, 16, (2, 5, 128), np.uint8).view(DTYPE["e2m1"])
+    b = random.integers(0, 16, (128, 7), np.uint8).view(DTYPE["e2m1"])
+    of_a = random.integers(0x30, 0x40, (2, 5, 8), np.uint8).view(SCALE["ue4m3"])
+    of_b = random.integers(0x30, 0x40, (7, 8), np.uint8).T.view(SCALE["ue4m3"])
+    ours = fp16lab.matmul(a, b, "blackwell-mxf4nvf4", scale_a=of_a, scale_b=of_b, threads=2)
+    assert ours.dtype == np.float32 and ours.shape == (2, 5, 7)
+    one = fp16lab.matmul(a[1, 3], b[:, 2], "blackwell-mxf4nvf4", scale_a=of_a[1, 3], scale_b=of_b[:, 2])
+    assert ours[1, 3, 2] == one
+    wide = np.repeat(of_a.astype(np.float64), 16, -1) * a, np.repeat(of_b.astype(np.float64), 16, 0) * b
+    np.testing.assert_allclose(ours, wide[0] @ wide[1], rtol=1e-6, atol=1e-4)
+    eight = a.astype(np.float32).astype(DTYPE["e4m3"]), b.astype(np.float32).astype(DTYPE["e4m3"])
+    codes = np.full((5, 4), 128, np.uint8), np.full((4, 7), 126, np.uint8)  # 2 and 1/2, of the one format
+    scaled = fp16lab.matmul(eight[0][0], eight[1], "blackwell-mxf8f6f4", scale_a=codes[0], scale_b=codes[1])
+    np.testing.assert_array_equal(scaled, fp16lab.matmul(eight[0][0], eight[1], "blackwell-tcgen05"))
+
+
+@pytest.mark.parametrize(
+    "model,scales,line",
+    [
+        ("blackwell-mxf8f6f4", {}, "needs block scales of a and of b: e8m0 for 32 elements"),
+        ("blackwell-mxf8f6f4", {"scale_a": (2, 2)}, "scale_a and scale_b are needed together"),
+        ("blackwell-mxf8f6f4", {"scale_a": (2, 3), "scale_b": (3, 2)}, "2 along K are needed"),
+        ("blackwell-mxf8f6f4", {"scale_a": (3, 2), "scale_b": (2, 2)}, "scale_a has shape (3, 2); (2, 2) is needed"),
+        ("blackwell-mxf4nvf4", {"scale_a": (2, 4), "scale_b": (4, 2)}, "e8m0 and ue4m3 are possible here"),
+        ("blackwell-tcgen05", {"scale_a": (2, 2), "scale_b": (2, 2)}, "takes no block scales; blackwell-mx"),
+    ],
+)
+def test_wrong_block_scales_are_one_clear_line(model, scales, line):
+    a, b = np.zeros((2, 64), DTYPE["e2m1"]), np.zeros((64, 2), DTYPE["e2m1"])
+    arrays = {name: np.full(shape, 127, np.uint8) for name, shape in scales.items()}
+    with pytest.raises(ValueError) as error:
+        fp16lab.matmul(a, b, model, **arrays)
+    assert line in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(TypeError, match="scale_a has dtype float32; ml_dtypes' float8_e8m0fnu"):
+        fp16lab.matmul(a, b, "blackwell-mxf8f6f4", scale_a=np.ones((2, 2), "f4"), scale_b=np.ones((2, 2), "f4"))
+
+
 def kinds() -> list[tuple[str, str, str, str]]:
-    """Every model with every pair of operands and accumulator that it has."""
+    """Every model without block scales with pairs of operands and accumulators that it has."""
     found = []
     for model, rows in fp16lab.models().items():
         for row in rows:
+            if row["scales"] or row["accumulator"] == "f64":
+                continue
             pairs = [(f, f) for f in row["operands"]]
             if {"e4m3", "e5m2"} <= set(row["operands"]):
                 pairs += [("e4m3", "e5m2"), ("e5m2", "e4m3")]
+            if {"e4m3", "e2m1"} <= set(row["operands"]):
+                pairs += [("e4m3", "e2m1"), ("e3m2", "e2m3")]
             found += [(model, a, b, row["accumulator"]) for a, b in pairs]
     return found
 
 
 def adversarial(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Any patterns: subnormals, cancellation, now and then an infinity or NaN."""
-    words = random.integers(0, 1 << min(8 * dtype.itemsize, 32), shape, np.uint64).astype(
+    bits = {DTYPE["e2m1"]: 4, DTYPE["e2m3"]: 6, DTYPE["e3m2"]: 6}.get(dtype, 8 * dtype.itemsize)
+    words = random.integers(0, 1 << min(bits, 32), shape, np.uint64).astype(
         f"u{dtype.itemsize}"
     )
     x = words.view(dtype)
@@ -170,8 +234,8 @@ def test_out_is_the_accumulator_rounded_once(out, accumulator):
 def test_the_default_of_out_is_the_operands_dtype():
     for format, dtype in DTYPE.items():
         x = np.ones((3, 3)).astype(dtype)
-        expected = np.float32 if format in ("e4m3", "e5m2") else dtype
-        assert fp16lab.matmul(x, x).dtype == expected
+        model = "blackwell-tcgen05" if dtype.itemsize == 1 else "hopper"
+        assert fp16lab.matmul(x, x, model).dtype == (np.float32 if dtype.itemsize == 1 else dtype), format
 
 
 def test_tf32_ignores_the_low_bits_of_its_register():

@@ -123,7 +123,7 @@ std::vector<DotCase> dot_cases(std::size_t each) {
     for (const DType a_format : dtypes<is_low_precision>)
       for (const DType b_format : dtypes<is_low_precision>) {
         if (!row.operands.contains(a_format) || !row.operands.contains(b_format)) continue;
-        if (a_format != b_format && !is_fp8(a_format)) continue;
+        if (a_format != b_format && !is_byte_format(a_format)) continue;
         for (std::size_t i = 0; i < each; ++i) {
           const auto any_word = [&](DType format, bool near) {
             const auto word = static_cast<std::uint32_t>(random());
@@ -135,6 +135,11 @@ std::vector<DotCase> dot_cases(std::size_t each) {
               case DType::e4m3:
               case DType::e5m2:
                 return near ? (word & 0x9f) | 0x20U : word & 0xff;
+              case DType::e3m2:
+              case DType::e2m3:
+                return word & 0x3f;
+              case DType::e2m1:
+                return word & 0xf;
               default:
                 return near ? (word & 0x81ffffffU) | 0x3e000000U : word;
             }

@@ -9,6 +9,7 @@
 #include <boost/multiprecision/cpp_int.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct Encoding {
   int exponent_bits;
   int fraction_bits;
   bool ofp8_e4m3 = false;  ///< no infinities; only the last code is a NaN
+  bool finite = false;     ///< neither infinities nor NaN: MX's formats of 6 and 4 bits
 
   int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   int width() const { return 1 + exponent_bits + fraction_bits; }
@@ -45,6 +47,12 @@ inline Encoding encoding_of(DType format) {
       return {4, 3, true};
     case DType::e5m2:
       return {5, 2};
+    case DType::e3m2:
+      return {3, 2, false, true};
+    case DType::e2m3:
+      return {2, 3, false, true};
+    case DType::e2m1:
+      return {2, 1, false, true};
     default: {  // a test's own row, "e3m4"
       const std::string_view name = name_of(format);
       if (name.size() == 4 && name[0] == 'e' && name[2] == 'm') return {name[1] - '0', name[3] - '0'};
@@ -71,7 +79,7 @@ inline Number number_of(std::uint32_t word, const Encoding& encoding) {
   x.negative = (word >> (encoding.width() - 1)) % 2 == 1;
   if (last_field && encoding.ofp8_e4m3) {
     x.nan = fraction == 7;
-  } else if (last_field) {
+  } else if (last_field && !encoding.finite) {
     x.nan = fraction != 0;
     x.infinite = fraction == 0;
   }
@@ -80,6 +88,25 @@ inline Number number_of(std::uint32_t word, const Encoding& encoding) {
   const int weight = std::max<int>(static_cast<int>(field), 1) - encoding.bias() - encoding.fraction_bits;
   x.magnitude = Fixed(significand) << (weight + fixed_point);
   return x;
+}
+
+/// A block scale: E8M0 is a power of two from 2^-127 on; UE4M3 is E4M3 without its sign.
+struct Scale {
+  bool nan = false;
+  Fixed magnitude = 0;
+  int exponent = 0;
+};
+
+inline Scale scale_of(DType format, std::uint32_t code) {
+  if (format == DType::e8m0) {
+    const int exponent = static_cast<int>(code % 256) - 127;
+    return {code % 256 == 255, Fixed(1) << (exponent + fixed_point), exponent};
+  }
+  if (format != DType::ue4m3) throw std::logic_error("scale_of");
+  const int field = static_cast<int>(code % 128 / 8), fraction = static_cast<int>(code % 8);
+  const int exponent = std::max(field, 1) - 7;
+  return {field == 15 && fraction == 7,
+          Fixed(field == 0 ? fraction : fraction + 8) << (exponent - 3 + fixed_point), exponent};
 }
 
 /// floor(log2(|x|)), but at least `least`; x != 0.
@@ -121,12 +148,14 @@ class Twin {
   explicit Twin(const TensorCoreModel& row) : row_(row) {}
 
   std::uint32_t dot(DType a_format, const std::vector<std::uint32_t>& a, DType b_format,
-                    const std::vector<std::uint32_t>& b, std::uint32_t c) const {
+                    const std::vector<std::uint32_t>& b, std::uint32_t c,
+                    const DotScales& scales = {}) const {
     const auto step = static_cast<std::size_t>(row_.products());
     for (std::size_t first = 0; first < a.size(); first += step) {
       std::vector<Factors> pairs;
       for (std::size_t k = first; k < std::min(a.size(), first + step); ++k)
-        pairs.push_back({operand(a_format, a[k]), operand(b_format, b[k])});
+        pairs.push_back({operand(a_format, a[k]), operand(b_format, b[k]), scale(scales, scales.a, k),
+                         scale(scales, scales.b, k)});
       c = instruction(pairs, c);
     }
     return c;
@@ -139,7 +168,50 @@ class Twin {
   };
   struct Factors {
     Operand a{}, b{};  ///< +0
+    Scale a_scale{false, Fixed(1) << fixed_point, 0}, b_scale = a_scale;
   };
+  /// What is aligned by `exponent`; what does not count has no exponent.
+  struct Term {
+    Fixed value;
+    int exponent;
+    bool counts;
+  };
+
+  static Scale scale(const DotScales& scales, std::span<const std::uint32_t> codes, std::size_t k) {
+    if (scales.kind.block == 0) return Factors{}.a_scale;
+    return scale_of(scales.kind.format, codes[k / static_cast<std::size_t>(scales.kind.block)]);
+  }
+
+  /// Neighbouring products: their sum times both scales, which they share.
+  static Fixed scaled_sum(const std::vector<Factors>& pairs, std::size_t first, std::size_t count) {
+    Fixed sum = 0;
+    for (std::size_t k = first; k < first + count; ++k) {
+      const Number &x = pairs[k].a.number, &y = pairs[k].b.number;
+      const Fixed product = (x.magnitude * y.magnitude) >> fixed_point;
+      sum += x.negative == y.negative ? product : Fixed(-product);
+    }
+    const bool negative = sum < 0;
+    Fixed magnitude = abs(sum);
+    magnitude = (magnitude * pairs[first].a_scale.magnitude) >> fixed_point;
+    magnitude = (magnitude * pairs[first].b_scale.magnitude) >> fixed_point;
+    return negative ? Fixed(-magnitude) : magnitude;
+  }
+
+  std::vector<Term> terms_of(const Stage& stage, const std::vector<Factors>& pairs) const {
+    std::vector<Term> terms;
+    const auto group = static_cast<std::size_t>(stage.exact_group);
+    for (std::size_t first = 0; first < pairs.size(); first += group) {
+      const Factors& one = pairs[first];
+      bool counts = false;
+      for (std::size_t k = first; k < first + group; ++k)
+        counts = counts || (!pairs[k].a.number.zero() && !pairs[k].b.number.zero());
+      counts = counts && one.a_scale.magnitude != 0 && one.b_scale.magnitude != 0;
+      const int of_scales = one.a_scale.exponent + one.b_scale.exponent;
+      const int of_products = group > 1 ? 0 : one.a.exponent + one.b.exponent;
+      terms.push_back({scaled_sum(pairs, first, group), of_scales + of_products, counts});
+    }
+    return terms;
+  }
 
   bool wide() const { return row_.accumulator() == DType::f32; }
   std::uint32_t canonical_nan() const { return wide() ? 0x7fffffffU : 0x7fffU; }
@@ -154,7 +226,7 @@ class Twin {
     const Encoding encoding = encoding_of(format);
     const Number number = number_of(word, encoding);
     // FP8 operands that become FP16 have FP16's exponent range.
-    const int emin = 1 - (row_.as_fp16 && encoding.width() == 8 ? fp16_encoding : encoding).bias();
+    const int emin = 1 - (row_.as_fp16 && encoding.width() <= 8 ? fp16_encoding : encoding).bias();
     return {number, number.magnitude == 0 ? 0 : exponent_of(number.magnitude, emin)};
   }
 
@@ -163,30 +235,30 @@ class Twin {
     bool nan = c.nan;
     bool positive = c.infinite && !c.negative;
     bool negative = c.infinite && c.negative;
-    for (const auto& [a, b] : pairs) {
-      const Number& x = a.number;
-      const Number& y = b.number;
-      nan = nan || x.nan || y.nan || (x.infinite && y.zero()) || (x.zero() && y.infinite);
+    for (const Factors& pair : pairs) {
+      const Number& x = pair.a.number;
+      const Number& y = pair.b.number;
+      nan = nan || pair.a_scale.nan || pair.b_scale.nan || x.nan || y.nan || (x.infinite && y.zero()) ||
+            (x.zero() && y.infinite);
       if (x.infinite || y.infinite) (x.negative == y.negative ? positive : negative) = true;
     }
     if (nan || (positive && negative)) return canonical_nan();
     if (positive || negative) return infinity(negative);
 
-    int emax = stage.exponent_floor;
+    std::vector<Term> terms = terms_of(stage, pairs);
     if (!c.zero()) {
-      const bool own = !wide() && row_.subnormal_accumulator == SubnormalAccumulator::own_exponent;
-      emax = std::max(emax, exponent_of(c.magnitude, own ? -fixed_point : 1 - accumulator().bias()));
+      const SubnormalAccumulator rule = row_.subnormal_accumulator;
+      const int least = wide() ? (rule == SubnormalAccumulator::fp16_emin ? -14 : -126)
+                               : (rule == SubnormalAccumulator::own_exponent ? -fixed_point : -14);
+      terms.push_back({c.value(), exponent_of(c.magnitude, least), true});
     }
-    for (const auto& [a, b] : pairs)
-      if (!a.number.zero() && !b.number.zero()) emax = std::max(emax, a.exponent + b.exponent);
-    const int unit = emax - stage.fraction_bits;
-
-    const Fixed aligned_c = cut(c.magnitude, unit);
-    Fixed sum = c.negative ? Fixed(-aligned_c) : aligned_c;
-    for (const auto& [a, b] : pairs) {
-      const Fixed product = (a.number.magnitude * b.number.magnitude) >> fixed_point;
-      const Fixed aligned = cut(product, unit);
-      sum += a.number.negative == b.number.negative ? aligned : Fixed(-aligned);
+    int emax = stage.exponent_floor;
+    for (const Term& term : terms)
+      if (term.counts) emax = std::max(emax, term.exponent);
+    Fixed sum = 0;
+    for (const Term& term : terms) {
+      const Fixed aligned = cut(abs(term.value), emax - stage.fraction_bits);
+      sum += term.value < 0 ? Fixed(-aligned) : aligned;
     }
     return encoded(stage, sum);
   }

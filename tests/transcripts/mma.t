@@ -195,14 +195,14 @@ Options that cannot be are refused.
   fp16lab: error: mma: tensor-core model 'volta' has no bf16 operands with f32 accumulators; it has f16 with f32, f16 with f16
   fp16lab: error: mma: unknown operand format 'fp16': known are f16, bf16, tf32, e4m3, e5m2, e3m2, e2m3, e2m1; did you mean 'f16'?
   fp16lab: error: mma: unknown accumulator format 'bf16': known are f32, f16; did you mean 'f16'?
-  fp16lab: error: mma: tensor-core model 'ampere' has no e4m3 operands with f32 accumulators; it has f16 with f32, bf16 with f32, f16 with f16, tf32 with f32
-  fp16lab: error: mma: --in f16 with --in-b bf16: only e4m3 and e5m2 can be mixed
+  fp16lab: error: mma: tensor-core model 'ampere' has no e4m3 operands with f32 accumulators; it has f16 with f32, bf16 with f32, f16 with f16, tf32 with f32, f64 with f64
+  fp16lab: error: mma: --in f16 with --in-b bf16: only e4m3, e5m2, e3m2, e2m3, e2m1 can be mixed
   fp16lab: error: mma: tensor-core model 'hopper' has a block of 65 products; 1 to 64 are possible
   fp16lab: error: mma: tensor-core model 'hopper' keeps 49 fraction bits; 1 to 48 are possible
   fp16lab: error: mma: tensor-core model 'hopper' has exponent floor 1001; -1000 to 1000 are possible
   fp16lab: error: Could not convert: --block-size = x; see fp16lab mma --help
   fp16lab: error: mma: --subnormal-accumulator: hopper with f16 and f32 has no FP16 accumulator
-  fp16lab: error: mma: --subnormal-accumulator 'own': known are emin, own_exponent
+  fp16lab: error: mma: --subnormal-accumulator 'own': known are emin, own_exponent, fp16_emin
   fp16lab: error: mma: --underflow-zero 'negative': known are keeps_sign, positive
   fp16lab: error: mma: --fp8-order: hopper with f16 and f32 does not go through FP16, as FP8 on hopper and blackwell does
   fp16lab: error: mma: --fp8-order 'half': known are pairs, halves
@@ -212,6 +212,43 @@ Options that cannot be are refused.
   fp16lab: error: mma: tensor-core model 'volta' has no e4m3 operands with f32 accumulators; it has f16 with f32, f16 with f16
   fp16lab: error: mma: tensor-core model 'H100' has two rows for e4m3 operands with f32 accumulators, which give different bits: hopper (sm_90 mma.sync (H100, H200)) and hopper-wgmma (sm_90a wgmma (H100, H200)); name one of them
   fp16lab: error: mma: --json requires --explain; answers are lines of words
+
+Rows with block scales take two more fields, the scales of a and of b. NVFP4 has one of UE4M3 for 16 elements; MXFP4 one of
+E8M0 for 32, and how many there are says which. Groups of 16 products are added exactly. A NaN scale makes a NaN.
+
+  $ e2m1=$(yes 02 | head -64 | xargs); scales='38 39 38 00'
+  $ printf "$e2m1\t$e2m1\t$scales\t38 38 3a 38\t0\n" | fp16lab mma --model blackwell-mxf4nvf4 | cut -f 6
+  42580000
+  $ printf "$e2m1\t$e2m1\t7f 80\t7f 7f\t0\n" | fp16lab mma --model blackwell-mxf4nvf4 --scale e8m0 | cut -f 6
+  42c00000
+  $ printf "$e2m1\t$e2m1\tff 80\t7f 7f\t0\t7fffffff\n" | fp16lab mma --model blackwell-mxf8f6f4 --in e2m1 --verify
+  fp16lab: mma: 0 of 1 lines differ from blackwell-mxf8f6f4 with e2m1 and f32
+  $ printf "$e2m1\t$e2m1\t$scales\t38 38 3a 38\t0\n" | fp16lab mma --model blackwell-mxf4nvf4 --explain | grep 'scale a\|\.\.15\]\*'
+    scale a[0..15]   38        1       1    scale b[0..15]   38  1       1
+    scale a[16..31]  39        9*2^-3  1.1  scale b[16..31]  38  1       1
+    scale a[32..47]  38        1       1    scale b[32..47]  3a  5*2^-2  1.25
+    scale a[48..63]  00        0       0    scale b[48..63]  38  1       1
+      a[0..15]*b[0..15]    16     0         + 10000.00000000000000000000000000000000000  16    0
+  $ scaled() { printf "$1" | refused mma --model blackwell-mxf8f6f4 --in e2m1 $2; }
+  $ scaled "02\t02\t0\n"; scaled "02\t02\t7f\t7f\t0\n"; scaled '' '--scale ue4m3'
+  fp16lab: error: mma: line 1: '02 02 0': expected 5 fields with tabs between them, a-words, b-words, a-scales, b-scales, c-word; found 3 (this row has block scales)
+  fp16lab: error: mma: line 1: '02 02 7f 7f 0': tensor-core model 'blackwell-mxf8f6f4' has no scales of e8m0 for 1 elements; it has e8m0 for 32 elements
+  fp16lab: error: mma: --scale ue4m3: 'blackwell-mxf8f6f4' has e8m0 for 32 elements
+  $ printf '02\t02\t0\n' | refused mma --model blackwell-tcgen05 --in e2m1 --scale e8m0
+  fp16lab: error: mma: --scale: blackwell-tcgen05 with e2m1 and f32 takes no block scales; blackwell-mxf8f6f4 and blackwell-mxf4nvf4 do
+  $ refused mma --model blackwell-mxf8f6f4,blackwell-tcgen05 --in e2m1 < /dev/null
+  fp16lab: error: mma: blackwell-mxf8f6f4 with blackwell-tcgen05: only one of them takes block scales in its lines
+  $ printf "$e2m1\t$e2m1\t7f\t7f\t0\n" | fp16lab mma --model blackwell-mxf4nvf4 --scale e8m0 2>&1 | grep -o 'has no scales.*'
+  has no scales of e8m0 for 64 elements; it has ue4m3 for 16 elements, e8m0 for 16 elements, e8m0 for 32 elements
+
+FP64's words have 16 digits, and a row is a chain of fmas.
+
+  $ printf '3ff8000000000000\t4000000000000000\t3fd0000000000000\n1.5\t2.0\t0.25\n' | fp16lab mma --model hopper --in f64 | sed '/^$/d'
+  3ff8000000000000\t4000000000000000\t3fd0000000000000\t400a000000000000 (esc)
+  a       3ff8000000000000 = 1.5
+  b       4000000000000000 = 2
+  c       3fd0000000000000 = 0.25
+  hopper  400a000000000000 = 3.25
 
 `--row FILE` is a row of the user's own, for every mode. 1 - 2^-25 keeps its last bit with F = 25, and is 1
 with F = 24. The file says its operands and accumulator too.
@@ -257,11 +294,11 @@ with F = 24. The file says its operands and accumulator too.
   fp16lab: error: large.toml:3: block_size = 1004: expected an integer from 1 to 64
   fp16lab: error: mma: unknown operand format 'fp16': known are f16, bf16, tf32, e4m3, e5m2, e3m2, e2m3, e2m1; did you mean 'f16'?
   fp16lab: error: whole.toml:2: operands = [ 'f16', 'bf16' ]: expected tf32 among them, which --in asks for
-  fp16lab: error: mma: --in f16 with --in-b bf16: only e4m3 and e5m2 can be mixed
+  fp16lab: error: mma: --in f16 with --in-b bf16: only e4m3, e5m2, e3m2, e2m3, e2m1 can be mixed
   fp16lab: error: mma: this row of tensor-core model 'e4m3' has no e5m2 operands
   fp16lab: error: mma: --fp8-order: mine with f16 and f32 does not go through FP16, as FP8 on hopper and blackwell does
   $ fp16lab mma --help-all > help; sed -n 's/^  \([a-z0-9_]*\)  .*/\1/p' help | xargs
-  name base operands block_size fraction_bits exponent_floor output stage as_fp16 subnormal_accumulator underflow_zero
+  name base operands block_size fraction_bits exponent_floor output stage scales as_fp16 subnormal_accumulator underflow_zero
   $ for part in 'a-words TAB b-words TAB c-word' --model --in-b --verify --subnormal-accumulator \
   > --exponent-floor '--row FILE.toml' Examples: 'volta, turing, ampere' e4m3 'exit code 5'
   > do grep -q -- "$part" help || echo "$part"; done

@@ -228,7 +228,7 @@ Json format_json(const analysis::NamedFormat& named) {
 
 Json tensor_core_json(const TensorCoreModel& row) {
   Json operands = Json::array();
-  for (const DType format : dtypes<is_low_precision>)
+  for (const DType format : dtypes<is_floating>)
     if (row.operands.contains(format)) operands.push_back(name_of(format));
   Json chips = Json::array();
   for (const std::string_view chip : tensor_core_chips())
@@ -244,6 +244,7 @@ Json tensor_core_json(const TensorCoreModel& row) {
           {"exponent_floor", aligned ? Json(row.block().exponent_floor) : Json()},
           {"output", name_of(row.block().output)},
           {"stages", stages_text(row)},
+          {"scales", scales_text(row)},
           {"subnormal_accumulator", name_of(row.subnormal_accumulator)},
           {"underflow_zero", name_of(row.underflow_zero)},
           {"evidence", name_of(row.evidence)},
@@ -430,13 +431,14 @@ constexpr Section sections[] = {
      "name=name bits=as width=bits exponent_bits=exp precision=prec encoding=encoding max_finite=largest "
      "min_subnormal=least"},
     {"tensor_cores", "backend.tensor_core and mma --model; or a chip: h100",
-     [] { return rows_of(tensor_core_models(), tensor_core_json); },
+     [] { return rows_of(all_tensor_core_models(), tensor_core_json); },
      "name=name operands=operands accumulator=acc products_per_block=L fraction_bits=F exponent_floor=E0 "
      "evidence=evidence",
      nullptr,
      "L: products in a fused block; F: fraction bits kept in alignment; E0: exponent floor; in stages, k "
      "counts "
-     "products. Evidence: hardware, equals published captures of chips; hardware_test, asserted on chips by "
+     "products; scales: block scales that operands must have. Evidence: hardware, equals published captures "
+     "of chips; hardware_test, asserted on chips by "
      "a "
      "public test suite; model, as published. Open, with options in fp16lab mma: subnormal_accumulator and "
      "underflow_zero."},

@@ -151,7 +151,8 @@ struct MmaCommand {
   std::filesystem::path row;        ///< or a file with a row of the user's own
   std::string in;                   ///< format of a's words; empty: usual_operands, or what the file says
   std::string in_b;                 ///< of b's; empty: as a's
-  std::string acc;                  ///< of c and d; empty: f32, or what the file says
+  std::string acc;                  ///< of c and d; empty: f32, of f64 f64, or what the file says
+  std::string scale;                ///< format of block scales; empty: the row's first
   bool verify = false;              ///< lines hold d too; only mismatches are written
   bool explain = false;             ///< every step instead of the answer
   bool decimal = false;             ///< every word with its number
@@ -176,6 +177,7 @@ Choice chosen(const char* option, const std::string& name) {
 struct MmaQuestion {
   OwnRow own;
   DType a_format, b_format;
+  DType scale_format;  ///< of a row with block scales
 
   const TensorCoreModel& row() const { return own.row; }
 };
@@ -194,6 +196,19 @@ std::string label_of(const MmaQuestion& question) {
                      name_of(question.row().accumulator()));
 }
 
+/// Formats of a byte, each of which tensor cores multiply by any other.
+constexpr bool is_mixed(DType format) { return is_operand(format) && is_byte_format(format); }
+
+DType operand_called(const std::string& name) {
+  return name == name_of(DType::f64) ? DType::f64 : operand_format(name);
+}
+
+DType scale_called(const TensorCoreModel& row, const std::string& name) {
+  for (const ScaleKind& kind : row.scales)
+    if (kind.block > 0 && name == name_of(kind.format)) return kind.format;
+  mma_usage(fmt::format("--scale {}: '{}' has {}", shown(name), row.name, scales_text(row)));
+}
+
 std::vector<OwnRow> rows_of(const MmaCommand& command) {
   if (command.models.empty() && command.row.empty())
     mma_usage(fmt::format("expected --model NAME: {}; or --row FILE.toml",
@@ -203,9 +218,13 @@ std::vector<OwnRow> rows_of(const MmaCommand& command) {
         fmt::format("--model with --row: expected one of them; base = \"{}\" in {} takes that model's row",
                     command.models.front(), command.row.string()));
   if (!command.row.empty()) return {load_tensor_core_row(command.row, command.in, command.acc)};
-  const DType accumulator = command.acc.empty() ? DType::f32 : accumulator_format(command.acc);
-  const DType operands =
-      command.in.empty() ? usual_operands(command.models.front(), accumulator) : operand_format(command.in);
+  const bool wide = command.in == name_of(DType::f64) || command.acc == name_of(DType::f64);
+  const DType accumulator = wide                  ? DType::f64
+                            : command.acc.empty() ? DType::f32
+                                                  : accumulator_format(command.acc);
+  const DType operands = command.in.empty() && !wide
+                             ? usual_operands(command.models.front(), accumulator)
+                             : operand_called(command.in.empty() ? "f64" : command.in);
   std::vector<OwnRow> rows;
   for (const std::string& model : command.models)
     rows.push_back({nullptr, row_called(command.plan, model, operands, accumulator), operands});
@@ -216,12 +235,20 @@ std::vector<OwnRow> rows_of(const MmaCommand& command) {
 /// is refused: who gives it expects something of it.
 MmaQuestion question_of(const MmaCommand& command, OwnRow own) {
   const DType a_format = own.operands;
-  const DType b_format = command.in_b.empty() ? a_format : operand_format(command.in_b);
-  MmaQuestion question{std::move(own), a_format, b_format};
+  const DType b_format = command.in_b.empty() ? a_format : operand_called(command.in_b);
+  MmaQuestion question{std::move(own), a_format, b_format, DType::e8m0};
   TensorCoreModel& row = question.own.row;
-  if (a_format != b_format && !(is_byte_format(a_format) && is_byte_format(b_format)))
+  if (a_format != b_format && !(is_mixed(a_format) && is_mixed(b_format)))
     mma_usage(fmt::format("--in {} with --in-b {}: only {} can be mixed", name_of(a_format), command.in_b,
-                          fmt::join(dtype_names<is_fp8>, " and ")));
+                          fmt::join(dtype_names<is_mixed>, ", ")));
+  if (row.is_scaled())
+    question.scale_format =
+        command.scale.empty() ? row.scales.front().format : scale_called(row, command.scale);
+  else if (!command.scale.empty())
+    mma_usage(fmt::format("--scale: {} takes no block scales; {} do", label_of(question),
+                          fmt::join(block_scaled_names(), " and ")));
+  if (row.is_scaled() && (!command.plan.plan.empty()))
+    mma_usage(fmt::format("--plan: no library's order of {} is known", row.name));
 
   const bool two_blocks = row.stages == two_blocks_then_c(row.block().share.run, row.block().fraction_bits,
                                                           row.block().output, row.block().exponent_floor);
@@ -247,10 +274,12 @@ MmaQuestion question_of(const MmaCommand& command, OwnRow own) {
   if (command.fraction_bits) row.set(&Stage::fraction_bits, *command.fraction_bits);
   if (command.exponent_floor) row.set(&Stage::exponent_floor, *command.exponent_floor);
   if (!command.subnormal_accumulator.empty()) {
-    if (row.accumulator() != DType::f16)
-      mma_usage(fmt::format("--subnormal-accumulator: {} has no FP16 accumulator", which));
     row.subnormal_accumulator =
         chosen<SubnormalAccumulator>("--subnormal-accumulator", command.subnormal_accumulator);
+    const bool of_fp32 = row.subnormal_accumulator == SubnormalAccumulator::fp16_emin;
+    if (row.accumulator() != (of_fp32 ? DType::f32 : DType::f16))
+      mma_usage(
+          fmt::format("--subnormal-accumulator: {} has no {} accumulator", which, of_fp32 ? "FP32" : "FP16"));
   }
   if (!command.underflow_zero.empty())
     row.underflow_zero = chosen<UnderflowZero>("--underflow-zero", command.underflow_zero);
@@ -273,6 +302,12 @@ std::vector<MmaQuestion> questions_of(const MmaCommand& command) {
   try {
     std::vector<MmaQuestion> questions;
     for (OwnRow& own : rows_of(command)) questions.push_back(question_of(command, std::move(own)));
+    if (command.explain && questions.front().a_format == DType::f64)
+      mma_usage("--explain with --in f64: the steps of FP64 are fmas, each rounded to nearest even");
+    for (const MmaQuestion& question : questions)
+      if (question.row().is_scaled() != questions.front().row().is_scaled())
+        mma_usage(fmt::format("{} with {}: only one of them takes block scales in its lines",
+                              questions.front().row().name, question.row().name));
     return questions;
   } catch (const std::invalid_argument& error) {
     mma_usage(error.what());
@@ -294,6 +329,8 @@ class Mma {
         decimal_(command.decimal || questions.size() > 1),
         a_format_(questions.front().a_format),
         b_format_(questions.front().b_format),
+        scaled_(questions.front().row().is_scaled()),
+        scale_format_(questions.front().scale_format),
         d_format_(questions.front().row().accumulator()) {}
 
   void operator()(std::string_view line, std::uint64_t number, std::string& output) {
@@ -305,19 +342,23 @@ class Mma {
     }
     line_ = line;
     number_ = number;
-    std::array<std::string_view, 4> fields;
-    const std::size_t expected = verify_ ? 4 : 3;
-    split(fields, expected);
+    std::array<std::string_view, 6> fields;
+    split(fields);
     numbers_ = false;
     digits_alone_ = {};
-    read_words("a", fields[0], a_format_, a_);
-    read_words("b", fields[1], b_format_, b_);
+    std::size_t field = 0;
+    read_words("a", fields[field++], a_format_, a_);
+    read_words("b", fields[field++], b_format_, b_);
     if (a_.size() != b_.size())
       refuse(fmt::format("{} of a and {} of b; expected as many", counted(a_.size(), "word"),
                          counted(b_.size(), "word")));
-    const std::uint32_t c = accumulator_word("c", fields[2]);
-    std::optional<std::uint32_t> captured;
-    if (verify_) captured = accumulator_word("d", fields[3]);
+    if (scaled_) {
+      read_words("scales of a", fields[field++], scale_format_, a_scales_);
+      read_words("scales of b", fields[field++], scale_format_, b_scales_);
+    }
+    const std::uint64_t c = accumulator_word("c", fields[field++]);
+    std::optional<std::uint64_t> captured;
+    if (verify_) captured = accumulator_word("d", fields[field]);
     if (numbers_ && !digits_alone_.empty())
       refuse(fmt::format("{} may be a word or a number, since this line has numbers: write 0x{} or {}.0",
                          quoted(digits_alone_), digits_alone_, digits_alone_));
@@ -326,25 +367,27 @@ class Mma {
     for (const MmaQuestion& question : questions_) {
       const TensorCoreModel& row = question.row();
       std::optional<PlannedProduct> product;
-      const std::uint32_t d = answer(row, c, product);
+      const std::uint64_t d = answer(row, c, product);
       if (captured == d) return;
       if (table && &question == questions_.data()) write_operands(c, output);
       ++answers_;
       if (explain_) {
-        output += explanation_of({.text = line,
-                                  .number = number,
-                                  .row = &row,
-                                  .a_format = a_format_,
-                                  .b_format = b_format_,
-                                  .a = a_,
-                                  .b = b_,
-                                  .c = c,
-                                  .d = d,
-                                  .captured = captured,
-                                  .product = product ? &*product : nullptr,
-                                  .plan = product ? plan_.name() : "",
-                                  .call = product ? plan_.call_text() : ""},
-                                 json_);
+        output += explanation_of(
+            {.text = line,
+             .number = number,
+             .row = &row,
+             .a_format = a_format_,
+             .b_format = b_format_,
+             .a = narrow_[0],
+             .b = narrow_[1],
+             .scales = scales(),
+             .c = static_cast<std::uint32_t>(c),
+             .d = static_cast<std::uint32_t>(d),
+             .captured = captured ? std::optional(static_cast<std::uint32_t>(*captured)) : std::nullopt,
+             .product = product ? &*product : nullptr,
+             .plan = product ? plan_.name() : "",
+             .call = product ? plan_.call_text() : ""},
+            json_);
       } else if (table) {
         write_row(row.name, d_format_, {&d, 1}, output);
       } else {
@@ -360,23 +403,36 @@ class Mma {
 
  private:
   /// `product`: the order of this line's sum; none: one chain.
-  std::uint32_t answer(const TensorCoreModel& row, std::uint32_t c,
-                       std::optional<PlannedProduct>& product) const {
-    if (plan_.is_one_chain()) return fused_dot_add(row, a_format_, a_, b_format_, b_, c);
-    if (c != 0) refuse(fmt::format("c: plan '{}': where c enters is not known; expected 0", plan_.name()));
+  std::uint64_t answer(const TensorCoreModel& row, std::uint64_t c, std::optional<PlannedProduct>& product) {
     try {
+      if (d_format_ == DType::f64) return fused_dot_add(row, a_, b_, c);
+      narrow_[0].assign(a_.begin(), a_.end());
+      narrow_[1].assign(b_.begin(), b_.end());
+      narrow_[2].assign(a_scales_.begin(), a_scales_.end());
+      narrow_[3].assign(b_scales_.begin(), b_scales_.end());
+      if (plan_.is_one_chain())
+        return fused_dot_add(row, a_format_, narrow_[0], b_format_, narrow_[1], static_cast<std::uint32_t>(c),
+                             scales());
+      if (c != 0) refuse(fmt::format("c: plan '{}': where c enters is not known; expected 0", plan_.name()));
       product = plan_.product(row, a_.size());
-      return planned_dot(*product, a_format_, a_, b_format_, b_);
+      return planned_dot(*product, a_format_, narrow_[0], b_format_, narrow_[1]);
     } catch (const std::invalid_argument& error) {
       refuse(error.what());
     }
+  }
+
+  /// How many elements have one scale follows from how many scales there are.
+  DotScales scales() const {
+    if (!scaled_ || narrow_[2].empty()) return {};
+    return {{scale_format_, static_cast<int>(a_.size() / narrow_[2].size())}, narrow_[2], narrow_[3]};
   }
 
   [[noreturn]] void refuse(const std::string& mistake) const {
     mma_usage(fmt::format("line {}: {}: {}", number_, quoted(line_), mistake));
   }
 
-  void split(std::array<std::string_view, 4>& fields, std::size_t expected) const {
+  void split(std::array<std::string_view, 6>& fields) const {
+    const std::size_t expected = (verify_ ? 4 : 3) + (scaled_ ? 2 : 0);
     std::size_t count = 0;
     std::string_view rest = line_;
     for (bool last = false; !last; ++count) {
@@ -386,26 +442,28 @@ class Mma {
       if (!last) rest.remove_prefix(tab + 1);
     }
     if (count == expected) return;
-    const char* const hint = !verify_ && count == 4 ? " (--verify compares a fourth, d-word)"
+    const char* const hint = scaled_ && count + 2 == expected ? " (this row has block scales)"
+                             : !verify_ && count == 4         ? " (--verify compares a fourth, d-word)"
                              : verify_ && count == 3
                                  ? " (--verify compares with the fourth, the d-word of some hardware)"
                              : count == 1 ? " (a tab between them, spaces between words)"
                                           : "";
-    refuse(fmt::format("expected {} fields with tabs between them, a-words, b-words, c-word{}; found {}{}",
-                       expected, verify_ ? ", d-word" : "", count, hint));
+    refuse(fmt::format("expected {} fields with tabs between them, a-words, b-words, {}c-word{}; found {}{}",
+                       expected, scaled_ ? "a-scales, b-scales, " : "", verify_ ? ", d-word" : "", count,
+                       hint));
   }
 
-  static void append_hex(std::uint32_t word, DType format, std::string& output) {
+  static void append_hex(std::uint64_t word, DType format, std::string& output) {
     for (int i = digits_of(format) - 1; i >= 0; --i) output += "0123456789abcdef"[word >> (4 * i) & 15];
   }
 
   /// "a        3c00 = 1, b800 = -0.5": a TF32 register with all that it holds.
-  void write_row(std::string_view name, DType format, std::span<const std::uint32_t> words,
+  void write_row(std::string_view name, DType format, std::span<const std::uint64_t> words,
                  std::string& output) const {
-    std::size_t width = 1;
+    std::size_t width = scaled_ ? std::string_view("scales a").size() : 1;
     for (const MmaQuestion& question : questions_) width = std::max(width, question.row().name.size());
     output.append(name).append(width - name.size() + 1, ' ');
-    for (const std::uint32_t& word : words) {
+    for (const std::uint64_t& word : words) {
       output += &word == words.data() ? " " : ", ";
       append_hex(word, format, output);
       output += " = " + analysis::number_text(format == DType::tf32 ? DType::f32 : format, word);
@@ -413,22 +471,26 @@ class Mma {
     output += '\n';
   }
 
-  void write_operands(std::uint32_t c, std::string& output) {
+  void write_operands(std::uint64_t c, std::string& output) {
     if (answers_ != 0) output += '\n';
     write_row("a", a_format_, a_, output);
     write_row("b", b_format_, b_, output);
+    if (scaled_) {
+      write_row("scales a", scale_format_, a_scales_, output);
+      write_row("scales b", scale_format_, b_scales_, output);
+    }
     write_row("c", d_format_, {&c, 1}, output);
   }
 
   /// A word of hexadecimal digits, as many as it has or, but for TF32, fewer; or a number, rounded to nearest
   /// even: of TF32 to the FP32 that the register holds.
-  std::uint32_t word(const char* field, std::string_view text, DType format) {
+  std::uint64_t word(const char* field, std::string_view text, DType format) {
     // Elsewhere TF32 is also written as 19 bits in 5 digits, which are not the register's lower digits.
     const bool exactly = format == DType::tf32;
     const int digits = digits_of(format);
     std::string_view digits_only = text;
     if (digits_only.starts_with("0x") || digits_only.starts_with("0X")) digits_only.remove_prefix(2);
-    std::uint32_t value = 0;
+    std::uint64_t value = 0;
     bool hexadecimal = !digits_only.empty();
     for (const char character : digits_only) {
       const std::uint8_t digit = digit_values[static_cast<unsigned char>(character)];
@@ -447,7 +509,7 @@ class Mma {
         numbers_ = true;
         return visit_dtype<is_floating>(exactly ? DType::f32 : format, [&](auto row) {
           using F = typename decltype(row)::Format;
-          return static_cast<std::uint32_t>(round_pack<F>(number, {}).bits());
+          return static_cast<std::uint64_t>(round_pack<F>(number, {}).bits());
         });
       }
     } catch (const std::invalid_argument&) {
@@ -459,7 +521,7 @@ class Mma {
                     field, exactly ? "exactly" : "at most", digits, quoted(text)));
   }
 
-  void read_words(const char* field, std::string_view text, DType format, std::vector<std::uint32_t>& words) {
+  void read_words(const char* field, std::string_view text, DType format, std::vector<std::uint64_t>& words) {
     words.clear();
     for (std::size_t i = 0; i < text.size();) {
       if (text[i] == ' ') {
@@ -472,7 +534,7 @@ class Mma {
     }
   }
 
-  std::uint32_t accumulator_word(const char* field, std::string_view text) {
+  std::uint64_t accumulator_word(const char* field, std::string_view text) {
     while (text.starts_with(' ')) text.remove_prefix(1);
     while (text.ends_with(' ')) text.remove_suffix(1);
     return word(field, text, d_format_);
@@ -484,11 +546,14 @@ class Mma {
   std::string_view digits_alone_;  // a word of this line that might be meant as a number, "16777216"
   bool decimal_;                   // every word with its number, whatever the lines hold
   bool numbers_ = false;           // does this line hold some?
-  DType a_format_, b_format_, d_format_;
+  DType a_format_, b_format_;
+  bool scaled_;
+  DType scale_format_, d_format_;
   std::string_view line_;
   std::uint64_t number_ = 0;
   std::uint64_t lines_ = 0, answers_ = 0;
-  std::vector<std::uint32_t> a_, b_;
+  std::vector<std::uint64_t> a_, b_, a_scales_, b_scales_;
+  std::array<std::vector<std::uint32_t>, 4> narrow_;  // these, unless they are of FP64
 };
 
 /// Answers lines, of `text` or of the standard input.
@@ -525,11 +590,11 @@ ExitCode run_capture(const MmaCommand& command) {
       of_lines.models = {"avx512_bf16"};
     return run_lines(of_lines, &*lines);
   }
-  const bool plain = command.row.empty() && command.in.empty() && command.in_b.empty() &&
-                     command.acc.empty() && !command.explain && !command.decimal && !command.json &&
-                     command.plan.plan.empty() && !command.block_size && !command.fraction_bits &&
-                     !command.exponent_floor && command.subnormal_accumulator.empty() &&
-                     command.underflow_zero.empty() && command.fp8_order.empty();
+  const bool plain =
+      command.row.empty() && command.in.empty() && command.in_b.empty() && command.acc.empty() &&
+      command.scale.empty() && !command.explain && !command.decimal && !command.json &&
+      command.plan.plan.empty() && !command.block_size && !command.fraction_bits && !command.exponent_floor &&
+      command.subnormal_accumulator.empty() && command.underflow_zero.empty() && command.fp8_order.empty();
   if (!plain)
     mma_usage("with a capture only --model can be chosen: its instructions determine formats and rows");
   if (command.models.size() > 1) mma_usage("--verify compares a capture with one --model");
@@ -559,11 +624,16 @@ Command mma_command() {
       .description =
           "Compute tensor-core dot products as a filter: d = c + a.b as the hardware computes it.\n\nInput "
           "lines:\n  a-words TAB b-words TAB c-word      words in hexadecimal with spaces between them, any "
-          "K\nOutput: the same line, TAB, d-word.\n\nWith several models, with --decimal, or for a line with "
+          "K\nOutput: the same line, TAB, d-word.\n\nRows with block scales (blackwell-mxf8f6f4, "
+          "blackwell-mxf4nvf4) take two more fields:\n  a-words TAB b-words TAB a-scales TAB b-scales TAB "
+          "c-word\nHow many elements of K have one scale, 16 or 32, follows from how many scales there "
+          "are.\n\nWith several models, with --decimal, or for a line with "
           "numbers (0.5, -2.0, 2^-24, inf) instead of words,\nthe output is a row for a, b, c and each "
           "model, with words and numbers. Digits alone are a word: next to\nnumbers write 0x3800 or "
-          "3800.0.\n\nWords have 2 digits (e4m3, e5m2), 4 (f16, bf16) or 8 (f32;\ntf32 is an FP32 register "
-          "whose low 13 bits are ignored, all 8 digits required). 0x, capitals and\nmissing leading zeros "
+          "3800.0.\n\nWords have 2 digits (formats of 8 bits and fewer), 4 (f16, bf16), 8 (f32; tf32 is an "
+          "FP32 "
+          "register\nwhose low 13 bits are ignored, all 8 digits required) or 16 (f64). 0x, capitals and\n"
+          "missing leading zeros "
           "are fine. Empty lines and lines that begin with # pass through unchanged.\nA malformed line ends "
           "the run with exit code 2, after the answers to the lines before it.\n--verify FILE compares a "
           "capture of a GPU (experiments/capture/README.md) with the rows of that GPU:\noutput lines are "
@@ -581,7 +651,8 @@ Command mma_command() {
       .uses = {},
       .declare = [](Options& options) -> Command::Run {
         auto command = std::make_shared<MmaCommand>();
-        const std::string models = fmt::format("{}", fmt::join(fp16lab::tensor_core_names(), ", "));
+        const std::string models = fmt::format("{}, {}", fmt::join(fp16lab::tensor_core_names(), ", "),
+                                               fmt::join(block_scaled_names(), ", "));
         options
             .add("--model", command->models,
                  fmt::format("{} (fp16lab list shows their rows); or a chip: {}. Several, separated by "
@@ -609,13 +680,24 @@ Command mma_command() {
                           format == DType::f16
                               ? " (default where the row has it, else its own; with --row, the file's first)"
                               : "");
+        operands += ", f64";
         options.add("--in", command->in, operands).type("FMT").offers(offer_names(dtype_names<is_operand>));
-        options.add("--in-b", command->in_b, "Format of b where it differs: e4m3 with e5m2, or the reverse")
+        options
+            .add("--in-b", command->in_b,
+                 fmt::format("Format of b where it differs: any of {} with any other",
+                             fmt::join(dtype_names<is_mixed>, ", ")))
             .type("FMT")
-            .offers(offer_words({"e4m3", "e5m2"}));
+            .offers(offer_names(dtype_names<is_mixed>));
+        options
+            .add("--scale", command->scale,
+                 "Format of block scales: of blackwell-mxf8f6f4 e8m0, of blackwell-mxf4nvf4 ue4m3 (default) "
+                 "or "
+                 "e8m0")
+            .type("FMT")
+            .offers(offer_words({"e8m0", "ue4m3"}));
         options
             .add("--acc", command->acc,
-                 "Accumulator c and result d: f32 (default), f16; with --row, the file's")
+                 "Accumulator c and result d: f32 (default), f16; of f64 f64; with --row, the file's")
             .type("FMT")
             .offers(offer_words({"f32", "f16"}));
         options.flag(
@@ -641,7 +723,9 @@ Command mma_command() {
         const std::string open = "What published models leave open";
         options
             .add("--subnormal-accumulator", command->subnormal_accumulator,
-                 "Alignment exponent of a subnormal FP16 c: emin (default) or own_exponent")
+                 "Alignment exponent of a subnormal FP16 c: emin (default) or own_exponent; fp16_emin: c is "
+                 "FP32 "
+                 "with FP16's numbers, as mma.m8n8k4.f32.f16.f16.f16 has it (volta)")
             .type("RULE")
             .group(open);
         options

@@ -55,6 +55,9 @@ const std::vector<Key>& keys() {
                       "; default: accumulator, of later stages previous"},
       {"  fraction_bits", "and exponent_floor: of an aligned sum, both required"},
       {"  output", "its rounding"},
+      {"  exact_group", "with scales: products that are added exactly, as one term; default: 1"},
+      {"scales",
+       "block scales, as a list: [\"e8m0/32\"] has one of e8m0 for 32 elements of K; up to 3 kinds"},
       {"as_fp16", "true: FP8 operands become FP16 numbers first"},
       {"subnormal_accumulator", "as --subnormal-accumulator: " + known_names<SubnormalAccumulator>()},
       {"underflow_zero", "as --underflow-zero: " + known_names<UnderflowZero>()}};
@@ -63,8 +66,8 @@ const std::vector<Key>& keys() {
 
 std::vector<std::string_view> names_of_keys(bool of_stages) {
   if (of_stages)
-    return {"sum",           "products",       "run",   "groups", "group", "entry",
-            "fraction_bits", "exponent_floor", "output"};
+    return {"sum",           "products",       "run",    "groups",     "group", "entry",
+            "fraction_bits", "exponent_floor", "output", "exact_group"};
   std::vector<std::string_view> names;
   for (const Key& key : keys())
     if (!key.name.starts_with(' ')) names.push_back(key.name);
@@ -158,6 +161,24 @@ class RowTable {
     return formats;
   }
 
+  std::optional<std::array<ScaleKind, 3>> scales() const {
+    constexpr std::string_view name = "scales";
+    if (!has(name)) return std::nullopt;
+    std::array<ScaleKind, 3> kinds{};
+    const toml::array* const list = table_.get(name)->as_array();
+    if (list == nullptr || list->empty() || list->size() > kinds.size())
+      refuse(name, "expected a list of one to three texts such as [\"e8m0/32\"]");
+    for (std::size_t i = 0; i < list->size(); ++i) {
+      const std::string item = (*list)[i].value_or(std::string());
+      for (const DType format : {DType::e8m0, DType::ue4m3})
+        for (const int block : {16, 32})
+          if (item == fmt::format("{}/{}", name_of(format), block)) kinds[i] = {format, block};
+      if (kinds[i].block == 0)
+        refuse(name, fmt::format("'{}': expected e8m0/16, e8m0/32, ue4m3/16 or ue4m3/32", shown(item)));
+    }
+    return kinds;
+  }
+
  private:
   std::string source_;
   const toml::table& table_;  // a copy would forget its lines
@@ -205,6 +226,7 @@ Stage stage_of(const RowTable& table) {
   replace(stage.fraction_bits, table.integer("fraction_bits", 1, 48));
   replace(stage.exponent_floor, table.integer("exponent_floor", -1000, 1000));
   replace(stage.output, table.choice<BlockOutput>("output"));
+  replace(stage.exact_group, table.integer("exact_group", 1, max_block_size));
   return stage;
 }
 
@@ -294,6 +316,7 @@ OwnRow parse_tensor_core_row(std::string_view toml, std::string_view source,
   if (!operands.empty()) row.operands = set_of(operands);
   replace(row.stages, stages);
   replace(row.as_fp16, file.boolean("as_fp16"));
+  replace(row.scales, file.scales());
   const auto number = [&](const char* key, int Stage::*field, int least, int most) {
     if (const auto given = file.integer(key, least, most)) row.set(field, *given);
   };
@@ -317,6 +340,8 @@ OwnRow parse_tensor_core_row(std::string_view toml, std::string_view source,
     file.refuse("subnormal_accumulator",
                 fmt::format("the row has no FP16 accumulator: expected output = \"{}\", or no such key",
                             name_of(BlockOutput::fp16_nearest_even)));
+  if (row.subnormal_accumulator == SubnormalAccumulator::fp16_emin && row.accumulator() != DType::f32)
+    file.refuse("subnormal_accumulator", "the row has no FP32 accumulator: expected emin or own_exponent");
   return own;
 }
 

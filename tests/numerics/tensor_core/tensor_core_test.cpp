@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "numerics/arithmetic/arithmetic.hpp"
 #include "numerics/formats/bits.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 #include "tests/support/message_of.hpp"
@@ -27,6 +28,7 @@ using testing_support::hex_words;
 using testing_support::message_of;
 using testing_support::tensor_core_vectors;
 using testing_support::TensorCoreVector;
+using testing_support::VectorScales;
 
 std::vector<Float16> halves(const std::vector<std::uint32_t>& words) {
   std::vector<Float16> result;
@@ -39,6 +41,8 @@ std::vector<Float16> halves(const std::vector<std::uint32_t>& words) {
 std::string text(const TensorCoreVector& v) {
   std::string options;
   for (const std::string& option : v.options) options += " " + option;
+  if (!v.scale.empty()) options += ' ' + v.line();
+  if (v.source.starts_with("mmasim")) options += ' ' + v.a;  // several of a kind
   return v.id + " on " + v.model + ' ' + v.in + ' ' + v.acc + options + " (" + v.source + ")";
 }
 
@@ -57,18 +61,50 @@ TEST(TensorCore, GoldenVectors) {
     ASSERT_FALSE(a.empty() || v.source.empty()) << text(v);
     const DType a_format = operand_format(v.in_a());
     const DType b_format = operand_format(v.in_b());
-    EXPECT_EQ(fused_dot_add(row, a_format, a, b_format, b, c), d) << text(v);
+    const VectorScales scales(v);
+    EXPECT_EQ(fused_dot_add(row, a_format, a, b_format, b, c, scales), d) << text(v);
     if (v.in == "f16" && v.acc == "f32") {
       EXPECT_EQ(bits_of(fused_dot_add(row, halves(a), halves(b), float_from_bits(c))), d) << text(v);
     }
     // The twin is judged by the same vectors, the published captures among them.
-    EXPECT_EQ(oracle::Twin(row).dot(a_format, a, b_format, b, c), d) << "the twin, " << text(v);
+    EXPECT_EQ(oracle::Twin(row).dot(a_format, a, b_format, b, c, scales), d) << "the twin, " << text(v);
   }
 }
 
+// FP64's chain of fmas, which MMA-Sim's vectors, and fp16lab's own fma in integers, both give.
+TEST(TensorCore, Fp64IsAChainOfFmas) {
+  const auto lines = testing_support::golden_lines("fp64", 7);
+  EXPECT_EQ(lines.size(), 30U);
+  std::set<std::string> models;
+  for (const std::vector<std::string>& line : lines) {
+    const auto word_of = [](const std::string& text) {
+      return std::uint64_t{std::stoull(text, nullptr, 16)};
+    };
+    std::vector<std::uint64_t> a, b;
+    for (const std::string& word : testing_support::split(line[2], ' ')) a.push_back(word_of(word));
+    for (const std::string& word : testing_support::split(line[3], ' ')) b.push_back(word_of(word));
+    const TensorCoreModel& row = tensor_core_model(line[1], DType::f64, DType::f64);
+    EXPECT_EQ(fused_dot_add(row, a, b, word_of(line[4])), word_of(line[5])) << line[0] << ' ' << line[1];
+    using Double = SmallFloat<Binary64>;
+    Double sum = Double::from_bits(word_of(line[4]));
+    for (std::size_t k = 0; k < a.size(); ++k)
+      sum = fma(Double::from_bits(a[k]), Double::from_bits(b[k]), sum);
+    EXPECT_EQ(sum.bits(), word_of(line[5])) << line[0] << ' ' << line[1];
+    models.insert(line[1]);
+  }
+  EXPECT_EQ(models.size(), 4U);
+  const std::vector<std::uint64_t> one{0}, two{0, 0};
+  const TensorCoreModel& row = tensor_core_model("hopper", DType::f64, DType::f64);
+  EXPECT_THAT(message_of([&] { fused_dot_add(row, one, two, 0); }),
+              HasSubstr("a has 1 elements and b has 2"));
+  EXPECT_THAT(message_of([&] { fused_dot_add(tensor_core_model("hopper"), one, one, 0); }),
+              HasSubstr("no f64 operands"));
+}
+
 TEST(TensorCore, NoGoldenVectorIsMissing) {
-  const std::map<std::string, std::size_t> sizes{{"fp16_fp32", 263}, {"bf16_tf32", 107}, {"fp16_fp16", 138},
-                                                 {"fp8", 55},        {"captured", 385},  {"options", 114}};
+  const std::map<std::string, std::size_t> sizes{{"fp16_fp32", 263}, {"bf16_tf32", 107},   {"fp16_fp16", 138},
+                                                 {"fp8", 55},        {"captured", 385},    {"options", 123},
+                                                 {"f8f6f4", 108},    {"block_scales", 108}};
   for (const auto& [file, size] : sizes) EXPECT_EQ(tensor_core_vectors(file).size(), size) << file;
 
   std::set<std::string> ids;
@@ -84,7 +120,7 @@ TEST(TensorCore, NoGoldenVectorIsMissing) {
   for (int i = 1; i <= 67; ++i) EXPECT_TRUE(ids.contains("V" + std::to_string(i))) << "V" << i;
   for (const char* probe : {"P2", "P3"}) EXPECT_TRUE(ids.contains(probe)) << probe;
 
-  for (const TensorCoreModel& row : tensor_core_models())
+  for (const TensorCoreModel& row : all_tensor_core_models())
     for (const DType format : dtypes<is_low_precision>)
       if (row.operands.contains(format) && format != DType::e5m2) {  // shares its rows with e4m3
         EXPECT_TRUE(seen.contains(formats_of(row, format))) << formats_of(row, format);
@@ -195,7 +231,9 @@ TEST(TensorCore, ChipsAndGenerationsAreFoundInAnyCase) {
           }
         };
         if (!is_fp8(format) || chip.other.empty()) {
-          EXPECT_EQ(of(chip.name), of(chip.row)) << chip.name << ' ' << name_of(format);
+          // FP6 and FP4 are products of one of a chip's rows alone.
+          const TensorCoreModel* const row = of(chip.row) != nullptr ? of(chip.row) : of(chip.other);
+          EXPECT_EQ(of(chip.name), row) << chip.name << ' ' << name_of(format);
         } else {
           EXPECT_THAT(message_of([&] { tensor_core_model(chip.name, format, accumulator); }),
                       testing::AllOf(HasSubstr("different bits: " + std::string(chip.row) + " ("),
@@ -239,8 +277,7 @@ TEST(TensorCore, TheTableIsWhole) {
         EXPECT_TRUE(questions.insert(formats_of(row, format)).second)
             << "two rows for one question: " << formats_of(row, format);
         EXPECT_EQ(&tensor_core_model(row.name, format, row.accumulator()), &row);
-        const bool fp8 = format == DType::e4m3 || format == DType::e5m2;
-        const bool bytes = fp8 && !row.as_fp16;
+        const bool bytes = is_byte_format(format) && !row.as_fp16;
         EXPECT_EQ(row.block().products * (format == DType::tf32 ? 4
                                           : bytes               ? 1
                                                                 : 2),
@@ -256,7 +293,19 @@ TEST(TensorCore, TheTableIsWhole) {
     }
   }
   // f16, bf16, tf32 and FP8 by accumulator: volta 2, turing 2, ampere 4, the five others 8 each.
-  EXPECT_EQ(questions.size(), 2U + 2U + 4U + 5U * 8U);
+  // FP6 and FP4 on blackwell-tcgen05: 6.
+  EXPECT_EQ(questions.size(), 2U + 2U + 4U + 5U * 8U + 6U);
+
+  // After them: block scales, whose floor is -108 - F, but -139 with F = 35 for groups; and FP64.
+  EXPECT_THAT(block_scaled_names(), testing::ElementsAre("blackwell-mxf8f6f4", "blackwell-mxf4nvf4"));
+  std::size_t others_left = 0;
+  for (const TensorCoreModel& row : all_tensor_core_models().subspan(tensor_core_models().size())) {
+    ++others_left;
+    EXPECT_NE(row.is_scaled(), row.accumulator() == DType::f64) << row.name;
+    EXPECT_EQ(&tensor_core_model(row.name, row.is_scaled() ? DType::e2m1 : DType::f64, row.accumulator()),
+              &row);
+  }
+  EXPECT_EQ(others_left, 2U + 4U);
 }
 
 // Compute capabilities as the CUDA C++ Programming Guide lists them.

@@ -46,7 +46,8 @@ class Generator {
       return one_in(40)
                  ? special(encoding)
                  : word(encoding, static_cast<Shape>(below(static_cast<std::uint32_t>(Shape::mixed))), small);
-    const int top = (1 << encoding.exponent_bits) - (encoding.ofp8_e4m3 ? 1 : 2);  // largest finite field
+    const int top = (1 << encoding.exponent_bits) -
+                    (encoding.ofp8_e4m3 || encoding.finite ? 1 : 2);  // largest finite field
     const std::uint32_t any_fraction = below(1U << encoding.fraction_bits);
     switch (shape) {
       case Shape::raw:
@@ -67,6 +68,14 @@ class Generator {
     }
   }
 
+  /// A code of a block scale: about 1, any, and the extremes, NaN and UE4M3's zero among them.
+  std::uint32_t scale(DType format) {
+    const std::uint32_t last = format == DType::e8m0 ? 255 : 127, one = format == DType::e8m0 ? 127 : 56;
+    if (one_in(60)) return last;
+    if (one_in(10)) return one_in(2) ? below(3) : last - 1 - below(3);
+    return one_in(3) ? below(last) : one - 4 + below(9);
+  }
+
  private:
   std::uint32_t packed(const Encoding& encoding, int field, std::uint32_t fraction) {
     const std::uint32_t code = static_cast<std::uint32_t>(field) << encoding.fraction_bits | fraction;
@@ -74,7 +83,8 @@ class Generator {
     return (is_nan ? code - 1 : code) | below(2) << (encoding.width() - 1);
   }
 
-  /// An infinity or a NaN, of which E4M3 has only the one with all bits set.
+  /// An infinity or a NaN, of which E4M3 has only the one with all bits set; the formats of 6 and 4 bits have
+  /// none.
   std::uint32_t special(const Encoding& encoding) {
     const std::uint32_t top = (1U << encoding.exponent_bits) - 1;
     const std::uint32_t all_set = (1U << encoding.fraction_bits) - 1;
@@ -91,6 +101,10 @@ struct Case {
   DType a_format, b_format;
   std::vector<std::uint32_t> a, b;
   std::uint32_t c = 0;
+  ScaleKind kind{};
+  std::vector<std::uint32_t> a_scales{}, b_scales{};
+
+  DotScales scales() const { return {kind, a_scales, b_scales}; }
 };
 
 std::string text(const Case& x) {
@@ -98,6 +112,10 @@ std::string text(const Case& x) {
   char buffer[160];
   for (std::size_t k = 0; k < x.a.size(); ++k) {
     std::snprintf(buffer, sizeof buffer, " %x*%x", x.a[k], x.b[k]);
+    words += buffer;
+  }
+  for (std::size_t i = 0; i < x.a_scales.size(); ++i) {
+    std::snprintf(buffer, sizeof buffer, " scales %x*%x for %d", x.a_scales[i], x.b_scales[i], x.kind.block);
     words += buffer;
   }
   std::snprintf(buffer, sizeof buffer,
@@ -111,7 +129,9 @@ std::string text(const Case& x) {
 
 /// What other hardware would do: any of the row's numbers and choices changed.
 void change_row(TensorCoreModel& row, Generator& random) {
-  if (random.one_in(2)) row.subnormal_accumulator = SubnormalAccumulator::own_exponent;
+  if (random.one_in(2))
+    row.subnormal_accumulator =
+        random.one_in(4) ? SubnormalAccumulator::fp16_emin : SubnormalAccumulator::own_exponent;
   if (random.one_in(2)) row.underflow_zero = UnderflowZero::keeps_sign;
   if (random.one_in(2)) row.set(&Stage::exponent_floor, row.block().exponent_floor + random.between(-1, 1));
   if (random.one_in(8)) row.set(&Stage::exponent_floor, random.between(-160, 40));
@@ -129,9 +149,9 @@ void change_row(TensorCoreModel& row, Generator& random) {
 
 std::uint32_t bits_in(DType format) { return format == DType::f32 ? 31U : 15U; }
 
-Case random_case(const TensorCoreModel& row, DType a_format, DType b_format, bool changed,
-                 Generator& random) {
-  Case x{row, a_format, b_format, {}, {}, 0};
+Case random_case(const TensorCoreModel& row, DType a_format, DType b_format, bool changed, Generator& random,
+                 ScaleKind kind = {}) {
+  Case x{row, a_format, b_format, {}, {}, 0, kind};
   if (changed) change_row(x.row, random);
   const Encoding a = oracle::encoding_of(a_format);
   const Encoding b = oracle::encoding_of(b_format);
@@ -142,7 +162,14 @@ Case random_case(const TensorCoreModel& row, DType a_format, DType b_format, boo
   };
 
   const int step = x.row.products();
-  const int size = random.one_in(4) ? step : random.between(0, std::min(3 * step + 3, 70));
+  int size = random.one_in(4) ? step : random.between(0, std::min(3 * step + 3, 70));
+  if (kind.block > 0) {
+    size = random.between(1, 160 / kind.block) * kind.block;
+    for (int i = 0; i < size / kind.block; ++i) {
+      x.a_scales.push_back(random.scale(kind.format));
+      x.b_scales.push_back(random.scale(kind.format));
+    }
+  }
   const Shape a_shape = random.shape();
   const Shape b_shape = random.one_in(2) ? a_shape : random.shape();
   const bool narrow_range = a.exponent_bits < 8;
@@ -170,7 +197,8 @@ Case random_case(const TensorCoreModel& row, DType a_format, DType b_format, boo
       x.c = 1U << bits_in(row.accumulator());  // -0
       break;
     case 2: {  // cancels the products, but for what their alignment lost
-      x.c = oracle::Twin(x.row).dot(a_format, x.a, b_format, x.b, 0) ^ 1U << bits_in(row.accumulator());
+      x.c = oracle::Twin(x.row).dot(a_format, x.a, b_format, x.b, 0, x.scales()) ^
+            1U << bits_in(row.accumulator());
       break;
     }
     case 3:  // where the products are
@@ -187,8 +215,8 @@ struct Counts {
 };
 
 void judge(const Case& x, Counts& counts) {
-  const std::uint32_t d = fused_dot_add(x.row, x.a_format, x.a, x.b_format, x.b, x.c);
-  ASSERT_EQ(d, oracle::Twin(x.row).dot(x.a_format, x.a, x.b_format, x.b, x.c)) << text(x);
+  const std::uint32_t d = fused_dot_add(x.row, x.a_format, x.a, x.b_format, x.b, x.c, x.scales());
+  ASSERT_EQ(d, oracle::Twin(x.row).dot(x.a_format, x.a, x.b_format, x.b, x.c, x.scales())) << text(x);
   const bool wide = x.row.accumulator() == DType::f32;
   const std::uint32_t magnitude = d & (wide ? 0x7fffffffU : 0x7fffU);
   const std::uint32_t infinity = wide ? 0x7f800000U : 0x7c00U;
@@ -200,16 +228,18 @@ void judge(const Case& x, Counts& counts) {
   counts.subnormal += magnitude != 0 && magnitude < (wide ? 0x800000U : 0x400U) ? 1 : 0;
 }
 
-/// For each row and each pair of its formats; FP16LAB_SWEEP_CASES asks for another number.
-long cases_per_pair() {
+/// For each row and each pair of its formats, of which five formats have 25; FP16LAB_SWEEP_CASES asks for
+/// another number.
+long cases_per_pair(const TensorCoreModel& row) {
   const char* const asked = std::getenv("FP16LAB_SWEEP_CASES");
-  return asked == nullptr ? 2000 : std::atol(asked);
+  const bool many = row.operands.contains(DType::e4m3) && row.operands.contains(DType::e2m1);
+  return asked != nullptr ? std::atol(asked) : many ? 400 : 2000;
 }
 
 TEST(TensorCoreTwin, EveryRowEqualsItsTwin) {
   Generator random(20240917);
-  const long cases = cases_per_pair();
   for (const TensorCoreModel& row : tensor_core_models()) {
+    const long cases = cases_per_pair(row);
     Counts counts;
     for (const DType a_format : dtypes<is_low_precision>)
       for (const DType b_format : dtypes<is_low_precision>) {
@@ -232,6 +262,39 @@ TEST(TensorCoreTwin, EveryRowEqualsItsTwin) {
       EXPECT_GT(counts.negative_zero, 0) << which;
     }
   }
+}
+
+TEST(TensorCoreTwin, RowsWithBlockScalesEqualTheirTwins) {
+  Generator random(20261128);
+  int rows = 0;
+  for (const TensorCoreModel& row : all_tensor_core_models()) {
+    if (!row.is_scaled()) continue;
+    ++rows;
+    const long cases = cases_per_pair(row);
+    Counts counts;
+    for (const DType a_format : dtypes<is_operand>)
+      for (const DType b_format : dtypes<is_operand>)
+        for (const ScaleKind& kind : row.scales) {
+          if (!row.operands.contains(a_format) || !row.operands.contains(b_format) || kind.block == 0)
+            continue;
+          for (long i = 0; i < cases; ++i) {
+            Case x = random_case(row, a_format, b_format, false, random, kind);
+            if (i % 3 == 2) {
+              x.row.set(&Stage::exponent_floor, row.block().exponent_floor + random.between(-4, 4));
+              x.row.set(&Stage::fraction_bits, random.between(20, 40));
+              if (random.one_in(2))
+                x.row.set(&Stage::products, row.block().exact_group * random.between(1, row.products() / 16));
+            }
+            judge(x, counts);
+            if (HasFatalFailure()) return;
+          }
+        }
+    EXPECT_GT(counts.nan, counts.cases / 100) << row.name;
+    EXPECT_GT(counts.infinite, counts.cases / 200) << row.name;
+    EXPECT_GT(counts.zero, counts.cases / 200) << row.name;
+    EXPECT_GT(counts.subnormal, counts.cases / 200) << row.name;
+  }
+  EXPECT_EQ(rows, 2);
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ TEST_F(Mma, GoldenVectorsStreamThroughIt) {
     std::string arguments = "--model " + v.model + " --in " + v.in_a() + " --acc " + v.acc;
     if (v.in_b() != v.in_a()) arguments += " --in-b " + v.in_b();
     for (const std::string& option : v.options) arguments += ' ' + option;
+    if (!v.scale.empty()) arguments += " --scale " + v.scale;
     groups[arguments].push_back(v);
   }
   EXPECT_GT(groups.size(), 60U);
@@ -63,6 +64,14 @@ TEST_F(Mma, GoldenVectorsStreamThroughIt) {
   }
 }
 
+TEST_F(Mma, Fp64VectorsStreamThroughIt) {
+  for (const std::vector<std::string>& line : testing_support::golden_lines("fp64", 7)) {
+    const std::string words = line[2] + '\t' + line[3] + '\t' + line[4];
+    const Finished result = run(words + '\n', "--in f64 --model " + line[1]);
+    EXPECT_EQ(result.out, words + '\t' + line[5] + '\n') << line[0] << result.err;
+  }
+}
+
 // fp16lab list shows the rows that --model chooses among, with where they come from.
 TEST_F(Mma, ListHasARowForEveryAnswer) {
   const std::string program = std::string(FP16LAB_BIN_DIR) + "/fp16lab";
@@ -70,7 +79,7 @@ TEST_F(Mma, ListHasARowForEveryAnswer) {
                                                         testing::TempDir(), {{"COLUMNS", "300"}})
                                .out;
   const std::string json = testing_support::run_program(program, {"list", "--json"}, testing::TempDir()).out;
-  for (const TensorCoreModel& row : tensor_core_models()) {
+  for (const TensorCoreModel& row : all_tensor_core_models()) {
     EXPECT_THAT(list, HasSubstr("\n      hardware: " + std::string(row.hardware) +
                                 "\n      source: " + std::string(row.source) + '\n'));
     EXPECT_THAT(json, HasSubstr("\"source\": \"" + std::string(row.source) + '"'));

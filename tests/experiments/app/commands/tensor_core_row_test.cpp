@@ -76,7 +76,7 @@ TEST(TensorCoreRow, WithoutBaseTheLastThreeKeysHaveDefaults) {
 }
 
 TEST(TensorCoreRow, BaseIsTheModelsRowForTheFormatsAskedFor) {
-  for (const TensorCoreModel& row : tensor_core_models())
+  for (const TensorCoreModel& row : all_tensor_core_models())
     for (const DType format : dtypes<is_low_precision>) {
       if (!row.operands.contains(format)) continue;
       const std::string base = "base = \"" + std::string(row.name) + "\"\n";
@@ -101,8 +101,8 @@ TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
   EXPECT_EQ(
       with("block_siz = 3"),
       "rows/own.toml:7: unknown key 'block_siz': known are name, base, operands, block_size, "
-      "fraction_bits, exponent_floor, output, stage, as_fp16, subnormal_accumulator, underflow_zero; did "
-      "you mean 'block_size'?");
+      "fraction_bits, exponent_floor, output, stage, scales, as_fp16, subnormal_accumulator, underflow_zero; "
+      "did you mean 'block_size'?");
   EXPECT_THAT(with("[row]\nblock_size = 3"), HasSubstr("rows/own.toml:7: unknown key 'row'"));
   EXPECT_THAT(with("block_size = 5"), HasSubstr("rows/own.toml:7: ")) << "twice in a file";
   EXPECT_THAT(refusal("block_size = \n"), HasSubstr("rows/own.toml:1: "));
@@ -127,11 +127,12 @@ TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
             "rows/own.toml:5: exponent_floor = -1001: expected an integer from -1000 to 1000");
   EXPECT_EQ(instead("output", "\"fp32_towards_zero\""),
             "rows/own.toml:6: output = 'fp32_towards_zero': known are fp32_toward_zero, "
-            "fp32_toward_zero_14_bits, fp16_nearest_even, fp32_nearest_even, fp32_nearest_even_flushed; did "
-            "you mean 'fp32_toward_zero'?");
+            "fp32_toward_zero_14_bits, fp16_nearest_even, fp32_nearest_even, fp32_nearest_even_flushed, "
+            "fp64_nearest_even; did you mean 'fp32_toward_zero'?");
   EXPECT_EQ(instead("output", "1"),
             "rows/own.toml:6: output = 1: expected one of the texts fp32_toward_zero, "
-            "fp32_toward_zero_14_bits, fp16_nearest_even, fp32_nearest_even, fp32_nearest_even_flushed");
+            "fp32_toward_zero_14_bits, fp16_nearest_even, fp32_nearest_even, fp32_nearest_even_flushed, "
+            "fp64_nearest_even");
   EXPECT_THAT(instead("operands", "\"f16\""),
               HasSubstr("rows/own.toml:2: operands = 'f16': expected a list such as [\"f16\"] of f16, bf16"));
   EXPECT_THAT(instead("operands", "[]"), HasSubstr("operands = []: expected a list"));
@@ -154,7 +155,7 @@ TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
             "rows/own.toml:3: sum = 'pairwise': known are aligned, fma, addition");
   EXPECT_EQ(refusal(open + "[[stage]]\nsize = 3"),
             "rows/own.toml:3: unknown key 'size': known are sum, products, run, groups, group, entry, "
-            "fraction_bits, exponent_floor, output");
+            "fraction_bits, exponent_floor, output, exact_group");
   EXPECT_EQ(refusal(open + "[[stage]]\nproducts = 8\noutput = \"fp32_toward_zero\""),
             "rows/own.toml: a [[stage]] with sum \"aligned\" has no key 'fraction_bits'");
   EXPECT_EQ(
@@ -168,7 +169,15 @@ TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
               HasSubstr("has a stage 2 that zero enters: what the stages before it made would be lost"));
   EXPECT_THAT(refusal(open + "[[stage]]\nsum = \"fma\"\nproducts = 2\noutput = \"fp32_toward_zero\""),
               HasSubstr("rounds a stage of kind fma by fp32_toward_zero, which it cannot"));
-  EXPECT_THAT(with("subnormal_accumulator = \"own\""), HasSubstr("known are emin, own_exponent"));
+  EXPECT_THAT(with("subnormal_accumulator = \"own\""), HasSubstr("known are emin, own_exponent, fp16_emin"));
+  EXPECT_EQ(with("subnormal_accumulator = \"fp16_emin\""), "") << "an FP32 accumulator";
+  EXPECT_THAT(
+      with("scales = [\"e8m0/64\"]"),
+      HasSubstr("scales = [ 'e8m0/64' ]: 'e8m0/64': expected e8m0/16, e8m0/32, ue4m3/16 or ue4m3/32"));
+  EXPECT_THAT(with("scales = \"e8m0/32\""), HasSubstr("expected a list of one to three texts such as"));
+  EXPECT_THAT(with("scales = [\"ue4m3/16\"]"),
+              HasSubstr("has scales of ue4m3 for 16 elements; e8m0, or for"));
+  EXPECT_EQ(with("scales = [\"e8m0/32\", \"e8m0/16\"]"), "");
   EXPECT_EQ(
       with("subnormal_accumulator = \"own_exponent\""),
       "rows/own.toml:7: subnormal_accumulator = 'own_exponent': the row has no FP16 accumulator: expected "
@@ -177,9 +186,10 @@ TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
 
   EXPECT_EQ(
       refusal("base = \"hoper\""),
-      fmt::format("rows/own.toml:1: base = 'hoper': unknown tensor-core model 'hoper': known are {}, {}; "
+      fmt::format("rows/own.toml:1: base = 'hoper': unknown tensor-core model 'hoper': known are {}, {}, {}; "
                   "did you mean 'hopper'?",
-                  fmt::join(fp16lab::tensor_core_names(), ", "), fmt::join(tensor_core_chips(), ", ")));
+                  fmt::join(fp16lab::tensor_core_names(), ", "), fmt::join(tensor_core_chips(), ", "),
+                  fmt::join(block_scaled_names(), ", ")));
   EXPECT_THAT(refusal("base = 9"), HasSubstr("base = 9: expected the name of a --model: volta, "));
   EXPECT_THAT(refusal("base = \"volta\"", "bf16"),
               HasSubstr("'volta' has no bf16 operands with f32 accumulators; it has f16 with f32"));
