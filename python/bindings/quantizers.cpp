@@ -12,6 +12,7 @@
 #include "bindings.hpp"
 #include "numerics/convert/quantizer.hpp"
 #include "numerics/formats/dtype.hpp"
+#include "numerics/gemm/quantized_gemm.hpp"
 
 namespace fp16lab::python {
 
@@ -87,6 +88,23 @@ void dequantize_matrix(const Numbers& numbers, const Matrix<const std::uint8_t>&
              threads);
 }
 
+QuantizedMatrix matrix_of(const Numbers& numbers, const Matrix<const std::uint8_t>& codes,
+                          const Matrix<const float>& scales, float tensor_scale) {
+  return {quantizer_of(numbers), size_of_matrix(codes), span_of(codes), span_of(scales), tensor_scale};
+}
+
+/// a (m, k) b (n, k)^T.
+void multiply(const Numbers& a, const Matrix<const std::uint8_t>& a_codes,
+              const Matrix<const float>& a_scales, float a_tensor_scale, const Numbers& b,
+              const Matrix<const std::uint8_t>& b_codes, const Matrix<const float>& b_scales,
+              float b_tensor_scale, std::string_view model, const Matrix<float>& result, int threads) {
+  const QuantizedMatrix left = matrix_of(a, a_codes, a_scales, a_tensor_scale),
+                        right = matrix_of(b, b_codes, b_scales, b_tensor_scale);
+  const TensorCoreModel& row = row_of_quantized(left.quantizer, right.quantizer, model);
+  const nb::gil_scoped_release unlocked;
+  quantized_gemm(row, left, right, span_of(result), threads);
+}
+
 /// A row: (element, scale, rows and columns of a block, rule, possible rules, source).
 nb::dict rows() {
   nb::dict all;
@@ -113,6 +131,10 @@ void bind_quantizers(nb::module_& module) {
   module.def("dequantize", &dequantize_matrix, nb::arg("quantizer"), nb::arg("codes").noconvert(),
              nb::arg("scales").noconvert(), nb::arg("tensor_scale"), nb::arg("values").noconvert(),
              nb::arg("threads"));
+  module.def("quantized_matmul", &multiply, nb::arg("a"), nb::arg("a_codes").noconvert(),
+             nb::arg("a_scales").noconvert(), nb::arg("a_tensor_scale"), nb::arg("b"),
+             nb::arg("b_codes").noconvert(), nb::arg("b_scales").noconvert(), nb::arg("b_tensor_scale"),
+             nb::arg("model"), nb::arg("result").noconvert(), nb::arg("threads"));
   module.def(
       "random_hadamard",
       [](const Matrix<float>& values, int length, std::optional<std::uint32_t> signs) {

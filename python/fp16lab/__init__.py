@@ -8,7 +8,15 @@ from .histograms import Histogram, histogram
 from .policies import Policy, policies
 from .program import ProgramError, inspect, replay, report
 from .products import Explanation, Plan, Step, Term, explain, matmul, models, plans
-from .quantization import AmaxHistory, Quantized, Quantizer, quantize, quantizers, random_hadamard
+from .quantization import (
+    AmaxHistory,
+    Quantized,
+    Quantizer,
+    quantize,
+    quantized_matmul,
+    quantizers,
+    random_hadamard,
+)
 from .rounding import round
 from .runs import Run, load_run
 from .summations import SummationTree, reveal
@@ -44,6 +52,7 @@ __all__ = [
     "plans",
     "policies",
     "quantize",
+    "quantized_matmul",
     "quantizers",
     "random_hadamard",
     "replay",

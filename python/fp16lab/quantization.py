@@ -11,7 +11,15 @@ from . import _core
 from ._core import AmaxHistory
 from .arrays import Codes, codes_of, thread_count
 
-__all__ = ["AmaxHistory", "Quantized", "Quantizer", "quantize", "quantizers", "random_hadamard"]
+__all__ = [
+    "AmaxHistory",
+    "Quantized",
+    "Quantizer",
+    "quantize",
+    "quantized_matmul",
+    "quantizers",
+    "random_hadamard",
+]
 
 
 @dataclass(frozen=True)
@@ -90,21 +98,19 @@ class Quantized:
 
     def dequantize(self, threads: int | None = None) -> Any:
         """Code times (scale times tensor_scale), each rounded to FP32."""
+        codes, scales = self._rows()
+        values = np.empty(codes.shape, np.float32)
+        _core.dequantize(self.quantizer._numbers(), codes, scales, self.tensor_scale, values, thread_count(threads))
         moved = _moved(np.asarray(self.codes), self.axis)
-        matrix, scales = _as_matrix(moved), np.ascontiguousarray(np.asarray(self.scales))
-        shape = _core.scales_shape(self.quantizer._numbers(), *matrix.shape)
-        if self.axis != -1 and self.quantizer.block[0] == 1:
-            scales = np.ascontiguousarray(np.moveaxis(scales, self.axis, -1))
-        values = np.empty(matrix.shape, np.float32)
-        _core.dequantize(
-            self.quantizer._numbers(),
-            matrix,
-            scales.reshape(shape),
-            self.tensor_scale,
-            values,
-            thread_count(threads),
-        )
         return _like(self.codes, _moved_back(values.reshape(moved.shape), self.axis))
+
+    def _rows(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Codes with blocks along rows, and the scales of those, as matrices."""
+        codes, scales = _as_matrix(_moved(np.asarray(self.codes), self.axis)), np.asarray(self.scales)
+        if self.axis != -1 and self.quantizer.block[0] == 1:
+            scales = np.moveaxis(scales, self.axis, -1)
+        shape = _core.scales_shape(self.quantizer._numbers(), *codes.shape)
+        return codes, np.ascontiguousarray(scales).reshape(shape)
 
 
 def quantize(
@@ -185,6 +191,52 @@ def quantize(
         of_blocks(saturated),
         of_blocks(headroom),
     )
+
+
+def quantized_matmul(a: Quantized, b: Quantized, model: str = "", threads: int | None = None) -> Any:
+    """The product of quantized arrays (m, k) and (k, n) with a tensor core's sums, in FP32.
+
+    a: quantized along its rows (axis=-1), b along its columns (axis=-2). model: a name of models(); "" is the usual
+    one: "blackwell-mxf4nvf4" for E2M1 and "blackwell-mxf8f6f4" for others with block scales, whose sums are then
+    multiplied by the scales of the tensors; "hopper-wgmma" for FP32 scales, by which the sum of each block of K is
+    promoted: result = fma(scale * scale, sum, result). Errors: ValueError or TypeError in one line: shapes, scales of
+    two kinds, blocks of two lengths. Source: numerics/gemm/quantized_gemm.hpp.
+
+    >>> import numpy, fp16lab
+    >>> a = fp16lab.quantize(numpy.full((1, 32), 3, numpy.float32), "mxfp4")
+    >>> b = fp16lab.quantize(numpy.full((32, 1), 0.5, numpy.float32), "mxfp4", axis=-2)
+    >>> fp16lab.quantized_matmul(a, b)
+    array([[48.]], dtype=float32)
+    """
+    for name, x, axis in (("a", a, -1), ("b", b, -2)):
+        if not isinstance(x, Quantized):
+            raise TypeError(f"{name} is of {type(x).__name__}; fp16lab.quantize({name}, ..., axis={axis}) is needed")
+        if x.axis != axis or x.codes.ndim != 2:
+            raise ValueError(
+                f"{name} has {x.codes.ndim} dimensions and is quantized along axis {x.axis}; two and axis={axis} are"
+                " needed"
+            )
+    return product_of_rows(a, b, model, threads)
+
+
+def product_of_rows(a: Quantized, b: Quantized, model: str, threads: int | None) -> Any:
+    """The same of operands as they are: a's rows times b's, where blocks lie along both."""
+    (left, left_scales), (right, right_scales) = a._rows(), b._rows()
+    result = np.empty((left.shape[0], right.shape[0]), np.float32)
+    _core.quantized_matmul(
+        a.quantizer._numbers(),
+        left,
+        left_scales,
+        a.tensor_scale,
+        b.quantizer._numbers(),
+        right,
+        right_scales,
+        b.tensor_scale,
+        model,
+        result,
+        thread_count(threads),
+    )
+    return _like(a.codes, result)
 
 
 def random_hadamard(x: Any, length: int = 16, signs: int | None = None) -> Any:

@@ -19,7 +19,16 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from ..quantization import AmaxHistory, Quantized, Quantizer, quantize, quantizers, random_hadamard
+from ..products import models
+from ..quantization import (
+    AmaxHistory,
+    Quantized,
+    Quantizer,
+    product_of_rows,
+    quantize,
+    quantizers,
+    random_hadamard,
+)
 from .layers import LayerTracker
 from .scopes import Opened, Switch, uncompiled
 from .tables import aligned, save_csv
@@ -128,12 +137,13 @@ class recipe:
     Nothing is rewritten: aten::linear is caught after autocast and before autograd, whoever calls it.
     Each operand is quantized along the dimension that its product sums over, to the bit as fp16lab.quantize says, and
     multiplied as the numbers that its codes and scales stand for, with FP32 sums that torch makes (what torchao calls
-    emulated); the result is rounded once to the layer's dtype, and autocast's casts come before. Dimensions that are no
+    emulated), or with those of a tensor core; the result is rounded once to the layer's dtype, and autocast's casts come before. Dimensions that are no
     multiple of a block are filled with zeros, which change no other block and add nothing to a product.
 
     name: a name of recipes(), or a Recipe. model: its layers' names in tables, and what `wide` is about. wide: names of
     layers, or patterns ("*.head"), that stay as they are. seed: of stochastic rounding: the bits of a call follow from
-    seed, layer, operand and how many calls there were before.
+    seed, layer, operand and how many calls there were before. sums: "fp32", torch's; "row", those of the tensor core
+    that takes such scales (fp16lab.quantized_matmul); or the name of one.
 
     Layers that call aten::mm or addmm themselves (GPT-2's Conv1D) are not seen; attention, LSTM and convolutions stay
     torch's, and so do layers in FP64. A scope belongs to the thread that opens it; compiled modules run uncompiled in
@@ -150,7 +160,12 @@ class recipe:
     """
 
     def __init__(
-        self, name: str | Recipe, model: nn.Module | None = None, wide: Sequence[str] = (), seed: int = 0
+        self,
+        name: str | Recipe,
+        model: nn.Module | None = None,
+        wide: Sequence[str] = (),
+        seed: int = 0,
+        sums: str = "fp32",
     ) -> None:
         known = recipes()
         if isinstance(name, str) and name not in known:
@@ -160,7 +175,9 @@ class recipe:
         if model is not None and not isinstance(model, nn.Module):
             raise TypeError(f"model is of {type(model).__name__}; a module, or None, is needed")
         self.recipe = known[name] if isinstance(name, str) else name
-        self.seed = seed
+        if not isinstance(sums, str) or (sums not in ("fp32", "row") and sums not in models()):
+            raise ValueError(f'sums is {sums!r}; "fp32", "row" or one of {", ".join(models())} is needed')
+        self.seed, self.sums = seed, sums
         self._layers = LayerTracker(model)
         self._wide = _chosen(wide, model)
         self._losses: dict[_Place, _Losses] = {}
@@ -233,12 +250,18 @@ class recipe:
             length = self.recipe.hadamard
             operands = [random_hadamard(_filled(each, 1, length), length) for each in operands]
         left, right = (
-            self._numbers((name, product, operand, shape), x) for operand, x in zip(PRODUCTS[product], operands)
+            self._quantized((name, product, operand, shape), x) for operand, x in zip(PRODUCTS[product], operands)
         )
-        return left @ right.T
+        m, n, threads = operands[0].shape[0], operands[1].shape[0], torch.get_num_threads()
+        if self.sums == "fp32":
+            result = left.dequantize(threads) @ right.dequantize(threads).T
+        else:
+            result = product_of_rows(left, right, "" if self.sums == "row" else self.sums, threads)
+        numbers: torch.Tensor = result[:m, :n]
+        return numbers
 
-    def _numbers(self, place: _Place, x: torch.Tensor) -> torch.Tensor:
-        """What x stands for after it was quantized along its rows."""
+    def _quantized(self, place: _Place, x: torch.Tensor) -> Quantized:
+        """x, filled to whole blocks, quantized along its rows."""
         operand = place[2]
         how: Quantizer = getattr(self.recipe, operand)
         of_call: dict[str, Any] = {"threads": torch.get_num_threads()}
@@ -254,8 +277,7 @@ class recipe:
         if history is not None:
             history.see(float(x.abs().max()) if x.numel() else 0.0)
         self._losses.setdefault(place, _Losses()).add(q, x.numel())
-        numbers: torch.Tensor = q.dequantize(torch.get_num_threads())
-        return numbers[: x.shape[0], : x.shape[1]]
+        return q
 
     def _random(self, place: _Place) -> int:
         """A seed of this call's own."""

@@ -55,8 +55,40 @@ def test_scaled_mm_by_recipes():
     assert torch.equal(by_rows, (sums * rows * columns + bias.bfloat16().float()).bfloat16())
     assert torch.equal(whole, sums * one * one) and run.total("emulated") == 2
     blocks = torch.rand(16, 1).to(torch.float8_e8m0fnu), torch.rand(24, 1).to(torch.float8_e8m0fnu)
-    with lab.emulate("hopper"), pytest.raises(lab.EmulationError, match="BlockWise1x32; TensorWise and RowWise"):
+    with lab.emulate("hopper"), pytest.raises(lab.EmulationError, match="block scales on .hopper., which takes none"):
         F.scaled_mm(a, b, blocks[0], scaling.BlockWise1x32, blocks[1], scaling.BlockWise1x32)
+
+
+@pytest.mark.parametrize("swizzled", [False, True])
+@pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "nvfp4"])
+def test_scaled_mm_with_block_scales(name, swizzled):
+    """By the sums of Blackwell's instruction, which fp16lab.quantized_matmul has; scales of (m, k / block), or in tiles."""
+    scaling, swizzle = F.ScalingType, F.SwizzleType
+    torch.manual_seed(4)
+    x, w = torch.randn(160, 192), torch.randn(64, 192)
+    a, b = (fp16lab.quantize(each, name) for each in (x, w))
+    four = name != "mxfp8"
+    dtype = torch.float4_e2m1fn_x2 if four else torch.float8_e4m3fn
+    codes = [torch.as_tensor(q.packed if four else q.codes).view(dtype) for q in (a, b)]
+    scale_dtype = torch.float8_e4m3fn if name == "nvfp4" else torch.float8_e8m0fnu
+    scales = [torch.from_numpy(q.scale_codes).view(scale_dtype) for q in (a, b)]
+    if swizzled:
+        mx = pytest.importorskip("torchao.prototype.mx_formats.utils", reason="torchao is not installed")
+        scales = [mx.to_blocked(each) for each in scales]
+    recipes = [scaling.BlockWise1x16, scaling.TensorWise] if name == "nvfp4" else [scaling.BlockWise1x32]
+    of_a, of_b = ([each, *(torch.tensor(q.tensor_scale) for _ in recipes[1:])] for each, q in zip(scales, (a, b)))
+    order = [swizzle.SWIZZLE_32_4_4 if swizzled else swizzle.NO_SWIZZLE] * len(recipes)
+    with lab.emulate("b200") as run:
+        result = F.scaled_mm(
+            codes[0], codes[1].t(), of_a, recipes, of_b, recipes, order, order, output_dtype=torch.float32
+        )
+    assert run.total("emulated") == 1
+    down = fp16lab.quantize(w.T.contiguous(), name, axis=-2)
+    assert torch.equal(result, fp16lab.quantized_matmul(a, down))
+    with lab.emulate("hopper"), pytest.raises(lab.EmulationError, match='block scales on .hopper., which takes none'):
+        F.scaled_mm(codes[0], codes[1].t(), of_a, recipes, of_b, recipes, order, order)
+    with lab.emulate("b200"), pytest.raises(ValueError, match="scale_a is torch.float8.*is needed"):
+        F.scaled_mm(codes[0], codes[1].t(), [of_a[0][:-1], *of_a[1:]], recipes, of_b, recipes, order, order)
 
 
 def scales(*shape):

@@ -159,6 +159,22 @@ def test_autocast_comes_first(autocast):
         assert y.dtype == torch.bfloat16 and torch.equal(y, half(x.bfloat16()))
 
 
+@pytest.mark.parametrize("name", ["mxfp8", "nvfp4", "deepseek-fp8", "te-current"])
+def test_sums_of_the_tensor_core(name):
+    recipe = replace(lab.recipes()[name], stochastic=False, hadamard=0)
+    x, layer, g = operands(128, 128, 256)
+    _, (y, dx, dw, _) = run(recipe, x, layer, g, sums="row")
+
+    def product(of_a, a, of_b, b):
+        a, b = a.detach().contiguous(), b.detach().contiguous()
+        return fp16lab.quantized_matmul(fp16lab.quantize(a, of_a), fp16lab.quantize(b, of_b, axis=-2))
+
+    assert torch.equal(y, product(recipe.x, x, recipe.weight, layer.weight.T) + layer.bias)
+    assert torch.equal(dx, product(recipe.g, g, recipe.weight, layer.weight))
+    assert torch.equal(dw, product(recipe.g, g.T, recipe.x, x))
+    assert not torch.equal(y, run(recipe, x, layer, g)[1][0])
+
+
 def test_training_learns():
     torch.manual_seed(2)
     model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
@@ -193,6 +209,7 @@ def test_what_does_not_fit_is_one_line():
         (lambda: lab.recipe("nvfp4", "model"), "model is of str"),
         (lambda: lab.recipe("nvfp4", wide=["0"]), "none is given"),
         (lambda: lab.recipe("nvfp4", model, wide="0"), "a list is needed"),
+        (lambda: lab.recipe("nvfp4", model, sums="exact"), "sums is 'exact'; \"fp32\", \"row\" or one of volta"),
         (lambda: lab.recipe("nvfp4", model, wide=["head"]), "'head' names no module of the model; its linear layers are 0"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
