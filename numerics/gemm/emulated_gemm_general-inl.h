@@ -105,6 +105,34 @@ HWY_INLINE void store_narrow(VWide x, float* to) {
   hn::Store(hn::IfThenElse(hn::IsNaN(narrow), canonical, narrow), dn, to);
 }
 
+/// Every code of a format of scales: its value, and its exponent; a zero's cannot count.
+struct ScaleTable {
+  static constexpr std::int16_t zero_exponent = -16384;
+
+  template <class F>
+  static ScaleTable of() {
+    ScaleTable table;
+    for (std::size_t code = 0; code < 256; ++code) {
+      const Exact exact = decode(SmallFloat<F>::from_bits(static_cast<std::uint8_t>(code)));
+      table.values[code] = exact.kind == Exact::Kind::nan
+                               ? std::numeric_limits<double>::quiet_NaN()
+                               : std::ldexp(static_cast<double>(exact.significand), exact.exponent);
+      table.exponents[code] = exact.kind == Exact::Kind::zero
+                                  ? zero_exponent
+                                  : static_cast<std::int16_t>(exact.exponent + F::fraction_bits);
+    }
+    return table;
+  }
+
+  double values[256];
+  std::int16_t exponents[256];
+};
+
+inline const ScaleTable& scale_table(DType format) {
+  static const ScaleTable e8m0 = ScaleTable::of<ScaleE8M0>(), ue4m3 = ScaleTable::of<ScaleUE4M3>();
+  return format == DType::e8m0 ? e8m0 : ue4m3;
+}
+
 class GeneralTile {
  public:
   explicit GeneralTile(const EmulatedTile& tile)
@@ -154,7 +182,9 @@ class GeneralTile {
       for (std::size_t x = 0; x < panel_columns; x += at_once * wide_lanes) {
         float* const at = accumulators + row * panel_columns + x;
         if (grouped)
-          run_vectors(row, x, at, [&](VWide* sum, const VWide* up) { add_groups(row, x, count, sum, up); });
+          run_vectors(row, x, at, [&](VWide* sum, const VWide* up) {
+            add_groups(row, x, count, t_.b_values + k * panel_columns, sum, up);
+          });
         else
           run_vectors(row, x, at, [&](VWide* sum, VWide* up) {
             if (scaled)
@@ -164,7 +194,7 @@ class GeneralTile {
       }
   }
 
-  static constexpr std::int16_t zero_exponent = -16384;
+  static constexpr std::int16_t zero_exponent = ScaleTable::zero_exponent;
   static constexpr std::int16_t exponent_of(std::int8_t packed, int offset) {
     return static_cast<std::int16_t>(packed == zero_sentinel ? zero_exponent : packed - offset);
   }
@@ -198,29 +228,22 @@ class GeneralTile {
   /// The scales of each group of products, one without exact groups: values and exponents. Columns without
   /// outputs have those that are there.
   void load_scales(std::size_t k, std::size_t count) {
-    const std::size_t block = static_cast<std::size_t>(t_.row->scales.block),
-                      group_size = products_of_group();
-    const auto decode = [&](std::uint8_t code, double& value, std::int16_t& exponent) {
-      const Exact exact = t_.row->scales.format == DType::e8m0
-                              ? fp16lab::decode(SmallFloat<ScaleE8M0>::from_bits(code))
-                              : fp16lab::decode(SmallFloat<ScaleUE4M3>::from_bits(code));
-      const int fraction_bits = t_.row->scales.format == DType::e8m0 ? 0 : ScaleUE4M3::fraction_bits;
-      value = exact.kind == Exact::Kind::nan
-                  ? std::numeric_limits<double>::quiet_NaN()
-                  : std::ldexp(static_cast<double>(exact.significand), exact.exponent);
-      exponent = exact.kind == Exact::Kind::zero ? zero_exponent
-                                                 : static_cast<std::int16_t>(exact.exponent + fraction_bits);
-    };
-    for (std::size_t g = 0; g * group_size < count; ++g) {
-      const auto at = static_cast<std::int64_t>((k + g * group_size) / block);
-      for (std::size_t row = 0; row < t_.rows; ++row)
-        decode(
-            t_.scales.a[at * t_.scales.a_block_step + static_cast<std::int64_t>(row) * t_.scales.a_row_step],
-            a_scales_[g * row_block + row], a_scale_exponents_[g * row_block + row]);
+    const auto block = static_cast<std::size_t>(t_.row->scales.block);
+    const ScaleTable& table = scale_table(t_.row->scales.format);
+    for (std::size_t g = 0; g * products_of_group() < count; ++g) {
+      const auto at = static_cast<std::int64_t>((k + g * products_of_group()) / block);
+      const std::uint8_t* const a = t_.scales.a + at * t_.scales.a_block_step;
+      const std::uint8_t* const b = t_.scales.b + at * t_.scales.b_block_step;
+      for (std::size_t row = 0; row < t_.rows; ++row) {
+        const std::uint8_t code = a[static_cast<std::int64_t>(row) * t_.scales.a_row_step];
+        a_scales_[g * row_block + row] = table.values[code];
+        a_scale_exponents_[g * row_block + row] = table.exponents[code];
+      }
       for (std::size_t x = 0; x < panel_columns; ++x) {
         const auto column = static_cast<std::int64_t>(std::min(x, t_.columns - 1));
-        decode(t_.scales.b[at * t_.scales.b_block_step + column * t_.scales.b_column_step],
-               b_scales_[g * panel_columns + x], b_scale_exponents_[g * panel_columns + x]);
+        const std::uint8_t code = b[column * t_.scales.b_column_step];
+        b_scales_[g * panel_columns + x] = table.values[code];
+        b_scale_exponents_[g * panel_columns + x] = table.exponents[code];
       }
     }
   }
@@ -308,21 +331,27 @@ class GeneralTile {
     }
   }
 
-  HWY_INLINE void add_groups(std::size_t row, std::size_t x, std::size_t count, VWide* HWY_RESTRICT sum,
-                             const VWide* HWY_RESTRICT up) const {
+  /// A group's sum is exact in FP32: below 2^16 in units of 2^-8 (E3M2).
+  HWY_INLINE void add_groups(std::size_t row, std::size_t x, std::size_t count, const float* HWY_RESTRICT b,
+                             VWide* HWY_RESTRICT sum, const VWide* HWY_RESTRICT up) const {
     const DWide d;
+    const DFloat df;
     const std::size_t size = products_of_group();
+    constexpr std::size_t width = at_once * wide_lanes, vectors = width / lanes;
     for (std::size_t g = 0; g * size < count; ++g) {
-      VWide dot[at_once];
-      for (std::size_t v = 0; v < at_once; ++v) dot[v] = hn::Zero(d);
+      VFloat dot[vectors];
+      for (std::size_t v = 0; v < vectors; ++v) dot[v] = hn::Zero(df);
       for (std::size_t i = g * size; i < (g + 1) * size; ++i) {
-        const auto element = hn::Set(d, a_values_[row * max_block_size + i]);
-        for (std::size_t v = 0; v < at_once; ++v)
-          dot[v] =
-              hn::MulAdd(element, hn::Load(d, b_values_ + i * panel_columns + x + v * wide_lanes), dot[v]);
+        const auto element = hn::Set(df, static_cast<float>(a_values_[row * max_block_size + i]));
+        for (std::size_t v = 0; v < vectors; ++v)
+          dot[v] = hn::MulAdd(element, hn::Load(df, b + i * panel_columns + x + v * lanes), dot[v]);
       }
-      for (std::size_t v = 0; v < at_once; ++v)
-        sum[v] = hn::Add(sum[v], hn::Trunc(hn::Mul(hn::Mul(dot[v], scale_of(row, x, v, g)), up[v])));
+      HWY_ALIGN float dots[width];
+      for (std::size_t v = 0; v < vectors; ++v) hn::Store(dot[v], df, dots + v * lanes);
+      for (std::size_t v = 0; v < at_once; ++v) {
+        const auto wide = hn::PromoteTo(d, hn::Load(DNarrow(), dots + v * wide_lanes));
+        sum[v] = hn::Add(sum[v], hn::Trunc(hn::Mul(hn::Mul(wide, scale_of(row, x, v, g)), up[v])));
+      }
     }
   }
 

@@ -119,6 +119,15 @@ void add_runs(Seeds& seeds) {
   seeds["config/run"] = config;
   seeds["config/observe"] =
       "[observe]\nhistograms_every = 20\n[backend]\ndevice = \"emulated\"\n[data]\npath = \"x\"\n";
+  seeds["tensor_core_row/scales"] =
+      "operands = [\"e2m1\"]\n"
+      "scales = [\"ue4m3/16\", \"e8m0/32\"]\n"
+      "[[stage]]\n"
+      "products = 64\n"
+      "exact_group = 16\n"
+      "fraction_bits = 35\n"
+      "exponent_floor = -139\n"
+      "output = \"fp32_toward_zero\"\n";
   seeds["tensor_core_row/whole"] =
       "name = \"mine\"\n"
       "operands = [\"e4m3\", \"e5m2\"]\n"

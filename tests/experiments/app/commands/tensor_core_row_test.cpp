@@ -75,6 +75,15 @@ TEST(TensorCoreRow, WithoutBaseTheLastThreeKeysHaveDefaults) {
   EXPECT_EQ(own.operands, DType::f16);
 }
 
+const std::string nvfp4 =
+    "operands = [\"e2m1\"]\nscales = [\"ue4m3/16\", \"e8m0/16\", \"e8m0/32\"]\n[[stage]]\nproducts = 64\n"
+    "exact_group = 16\nfraction_bits = 35\nexponent_floor = -139\noutput = \"fp32_toward_zero\"\n";
+
+TEST(TensorCoreRow, ScalesAndExactGroupsAreKeys) {
+  expect_equal(parse_tensor_core_row(nvfp4, "own.toml").row,
+               tensor_core_model("blackwell-mxf4nvf4", DType::e2m1));
+}
+
 TEST(TensorCoreRow, BaseIsTheModelsRowForTheFormatsAskedFor) {
   for (const TensorCoreModel& row : all_tensor_core_models())
     for (const DType format : dtypes<is_low_precision>) {
@@ -216,7 +225,7 @@ TEST(TensorCoreRow, EveryMistakeNamesFileLineKeyAndWhatIsRight) {
 /// Files cut, joined and overwritten at random: each is a row that fused_dot_add takes, or one line of error.
 TEST(TensorCoreRow, DamagedFilesAreRowsOrOneLineOfError) {
   const std::vector<std::string> seeds{
-      whole, "base = \"hopper\"\nfraction_bits = 24\n",
+      whole, nvfp4, "base = \"hopper\"\nfraction_bits = 24\n",
       "operands = [\"e4m3\", \"e5m2\"]\nas_fp16 = true\n" + two_blocks,
       "base = \"volta\"\noutput = \"fp16_nearest_even\"\nsubnormal_accumulator = \"own_exponent\"\n"
       "underflow_zero = \"positive\"\nexponent_floor = 10\n"};
