@@ -84,7 +84,7 @@ function barsOf({bars}, {band, higher_is_better, unit, metric, margin}) {
   });
   rows.push(element('li', {className: 'axis soft'}, [element('span', {className: 'name', textContent: `difference (${unit})`}), hidden(element('span', {className: 'bar'}, ticks)), element('span', {className: 'difference', textContent: `dashed: margin ±${margin} ${unit}`})]));
   return [labelled(element('ul', {className: 'bars'}, rows), `Differences to FP32, in ${unit} of ${metric}; to the ${side} is worse`),
-          paragraph(`Dot: mean of the pairs of seeds; bar: its 95 % interval; line: FP32, worse to the ${side}${band ? '; grey: noise, where FP32 ends that is run again with every initial weight changed in its last bit (95 %; the seeds’ spread is not in it)' : ''}.`, 'soft')];
+          paragraph(`Dot: mean of the pairs of seeds; bar: its 95 % interval; to the ${side} is worse${band ? '; grey: where FP32 ends after a change of every initial weight’s last bit (95 %)' : ''}.`, 'soft')];
 }
 
 const questions = {wrong: 'What is wrong, and how much?', costs: 'What does it cost, against FP32 and against its own noise?', fixes: 'Which scale or policy fixes it?'};
