@@ -355,8 +355,8 @@ TEST(Resolve, KeepsListsPatternsAndFormats) {
   EXPECT_EQ(plan.to_float[0].dtype, DType::f32);
   EXPECT_TRUE(plan.use_guard);
   EXPECT_TRUE(plan.allow_banned);
-  EXPECT_EQ(plan.product_formats.operands, DType::e4m3);
-  EXPECT_EQ(plan.product_formats.gradients, DType::e5m2);
+  EXPECT_EQ(plan.product_formats.forward.a.fp8, DType::e4m3);
+  EXPECT_EQ(plan.product_formats.dx.a.fp8, DType::e5m2);
 }
 
 TEST(Resolve, O0ActsOnlyForToFloat) {

@@ -116,7 +116,7 @@ Values product(const Coded& a, const Coded& b, std::int64_t m, std::int64_t n, s
   return result;
 }
 
-class Recipes : public testing::Test {
+class BlockRecipes : public testing::Test {
  protected:
   /// f16 numbers over many binades, with zeros.
   Matrix numbers(std::int64_t count, std::int64_t columns, float unit) {
@@ -201,7 +201,7 @@ class Recipes : public testing::Test {
   Values bias = numbers(1, outputs, 0x1p-5F).values;
 };
 
-TEST_F(Recipes, GiveTheBitsOfBlocksQuantizedAndMultipliedInOneChain) {
+TEST_F(BlockRecipes, GiveTheBitsOfBlocksQuantizedAndMultipliedInOneChain) {
   ASSERT_EQ(recipes().size(), amp::recipes().size());
   for (const Expected& recipe : recipes()) {
     SCOPED_TRACE(recipe.recipe);
@@ -222,7 +222,7 @@ TEST_F(Recipes, GiveTheBitsOfBlocksQuantizedAndMultipliedInOneChain) {
   }
 }
 
-TEST_F(Recipes, PartsOfNvfp4AreSwitchedOffOneByOne) {
+TEST_F(BlockRecipes, PartsOfNvfp4AreSwitchedOffOneByOne) {
   const Expected whole = recipes()[5];
   for (int part = 0; part < 3; ++part) {
     SCOPED_TRACE(part);
@@ -244,7 +244,7 @@ TEST_F(Recipes, PartsOfNvfp4AreSwitchedOffOneByOne) {
   }
 }
 
-TEST_F(Recipes, WideLayersAndOtherProductsStayInLow) {
+TEST_F(BlockRecipes, WideLayersAndOtherProductsStayInLow) {
   Tape tape(*backend);
   Parameter weight("fc1.weight", tensor_of(*backend, {outputs, inputs}, w.values));
   amp::Autocast plain(tape, {.level = Level::O1});
@@ -267,7 +267,7 @@ TEST_F(Recipes, WideLayersAndOtherProductsStayInLow) {
   EXPECT_TRUE(delayed.recipe_records().histories().empty());
 }
 
-TEST_F(Recipes, DelayedScalesAreThoseOfTheStepsBefore) {
+TEST_F(BlockRecipes, DelayedScalesAreThoseOfTheStepsBefore) {
   Tape tape(*backend);
   amp::Autocast autocast(tape, {.level = Level::O1, .recipe = "te-delayed"});
   Parameter weight("fc1.weight", tensor_of(*backend, {outputs, inputs}, w.values));
@@ -300,7 +300,7 @@ TEST_F(Recipes, DelayedScalesAreThoseOfTheStepsBefore) {
   EXPECT_EQ(autocast.recipe_records().histories(), before);
 }
 
-TEST_F(Recipes, RecordsSayWhatEachOperandLost) {
+TEST_F(BlockRecipes, RecordsSayWhatEachOperandLost) {
   Tape tape(*backend);
   amp::Autocast autocast(tape, {.level = Level::O1, .recipe = "mxfp4"});
   Parameter weight("fc1.weight", tensor_of(*backend, {outputs, inputs}, w.values));
@@ -346,7 +346,7 @@ TEST_F(Recipes, RecordsSayWhatEachOperandLost) {
   EXPECT_TRUE(autocast.recipe_records().rows(8).empty());
 }
 
-TEST_F(Recipes, AResumedRunHasTheBitsOfTheUninterruptedOne) {
+TEST_F(BlockRecipes, AResumedRunHasTheBitsOfTheUninterruptedOne) {
   for (const std::string recipe : {"te-delayed", "nvfp4"}) {
     SCOPED_TRACE(recipe);
     const testing_support::TemporaryFolder folder;
@@ -366,7 +366,7 @@ TEST_F(Recipes, AResumedRunHasTheBitsOfTheUninterruptedOne) {
   }
 }
 
-TEST_F(Recipes, WhatCannotBeIsOneLine) {
+TEST_F(BlockRecipes, WhatCannotBeIsOneLine) {
   struct Case {
     AmpOptions options;
     std::string message;
@@ -409,7 +409,7 @@ TEST_F(Recipes, WhatCannotBeIsOneLine) {
   EXPECT_THAT(planned({.steps = 1}, {.shards = 2, .wire = {}}), HasSubstr("expected parallel.shards = 1"));
 }
 
-TEST_F(Recipes, TheVerbRefusesOperandsThatDoNotFit) {
+TEST_F(BlockRecipes, TheVerbRefusesOperandsThatDoNotFit) {
   const Quantizer &mxfp8 = quantizer("mxfp8"), &nvfp4 = quantizer("nvfp4");
   const Tensor a = halves(x), b = halves(w);
   const auto refused = [&](const OperandRounding& of_a, const OperandRounding& of_b) {
