@@ -555,9 +555,8 @@ ExitCode run_list(const std::vector<std::string>& words, bool as_json) {
   } else {
     for (const Section& section : sections)
       fmt::print("  {:<15} {:>4}  {}\n", section.name, all.at(section.name).size(), section.what);
-    print_text(
-        "fp16lab list SECTION shows a section; a PATTERN after it selects entries and shows them in full.",
-        screen_columns(), 0);
+    print_text("list SECTION shows a section, list SECTION PATTERN all about entries like it.",
+               screen_columns(), 0);
   }
   return ExitCode::ok;
 }
