@@ -203,6 +203,36 @@ def hexadecimal(lines):
     return [text[at:at + step].hex(" ", size) for at in range(0, len(text), step)]
 
 
+def power_code(name, exponent):
+    """The code of 2^exponent in a format of 8 bits and fewer."""
+    exponent_bits, fraction_bits = SMALL[name] if name in SMALL else {"e4m3": (4, 3), "e5m2": (5, 2)}[name]
+    field = exponent + 2 ** (exponent_bits - 1) - 1
+    return torch.where(field > 0, field << fraction_bits, 1 << (field + fraction_bits - 1).clamp(min=0))
+
+
+def at_the_floor(op, a_name, b_name, count, random):
+    """Codes of a, b and both scales of E8M0: 2^-149, the least result, minus a power of two so far below that the
+    alignment drops it or not, as the exponent floor has it."""
+    lowest, highest = ([sum(ends) for ends in zip(*({"e4m3": (-9, 8), "e5m2": (-16, 15), "e3m2": (-4, 4), "e2m3": (-3, 2),
+                                                     "e2m1": (-1, 2)}[name] for name in (a_name, b_name)))])
+    a, b = torch.zeros(count, op.k, dtype=torch.int64), torch.zeros(count, op.k, dtype=torch.int64)
+    blocks = op.k // op.block_size
+    line, sign = torch.arange(count), torch.randint(0, 2, (count,), generator=random)
+    exact = op.k == 64  # groups of 16: the second number is in another one, whose scales say how small it is
+    gap = torch.randint(20, 34, (count,), generator=random) if exact else torch.randint(5, 14, (count,), generator=random)
+    first = torch.randint(0, 16, (count,), generator=random)
+    second = first + (32 if exact else 16)
+    low = torch.full((count,), highest) if exact else (highest - gap).clamp(min=lowest)
+    for at, exponent, negative in ((first, torch.full((count,), highest), sign), (second, low, 1 - sign)):
+        for codes, name, part in ((a, a_name, exponent // 2), (b, b_name, exponent - exponent // 2)):
+            negatives = negative * 2 ** sum(SMALL[name]) if name in SMALL else negative * 128
+            codes[line, at] = power_code(name, part) | (negatives if codes is a else 0)
+    total = torch.full((count, blocks), -149 - highest)
+    if exact:
+        total[:, blocks // 2:] -= gap.unsqueeze(-1)
+    return a, b, total // 2 + 127, total - total // 2 + 127
+
+
 def lines_of(op, kind, a_name, b_name, others, count, random):
     """What `fp16lab mma` reads before the d-word, as fields of all lines, and what mmasim takes."""
     scaled = "--scale" in others
@@ -218,20 +248,23 @@ def lines_of(op, kind, a_name, b_name, others, count, random):
         a, b = (numbers(draw, dtype, (count, op.k), random) if dtype in FORMATS else None
                 for dtype in (op.a_type, op.b_type))
         c = numbers(draw, op.c_type, (count,), random)
+    codes = [tensor.view(torch.uint8).long() if dtype.itemsize == 1 and dtype in FORMATS else
+             None if dtype in FORMATS else small_codes(kind, name, (count, op.k), random)
+             for tensor, dtype, name in ((a, op.a_type, a_name), (b, op.b_type, b_name))]
+    blocks = (count, op.k // op.block_size) if scaled else ()
+    scales = [scale_codes(kind, others[1], blocks, random) for _ in range(2 if scaled else 0)]
+    if kind == "aimed" and scaled and others[1] == "e8m0":
+        half = count // 2
+        for drawn, aim in zip([*codes, *scales], at_the_floor(op, a_name, b_name, half, random)):
+            drawn[:half] = aim
+        c[:half] = 0
     fields, tensors = [], []
-    for tensor, dtype, name in ((a, op.a_type, a_name), (b, op.b_type, b_name)):
-        if dtype in FORMATS:
-            fields.append(words(tensor))
-            tensors.append(tensor)
-        else:
-            codes = small_codes(kind, name, (count, op.k), random)
-            fields.append(words_of_codes(codes))
-            tensors.append(small_tensor(codes, name, packed))
-    scales = []
-    for _ in range(2 if scaled else 0):
-        codes = scale_codes(kind, others[1], (count, op.k // op.block_size), random)
-        fields.append(words_of_codes(codes))
-        scales.append(codes.to(torch.uint8).view(op.s_type))
+    for tensor, coded, dtype, name in ((a, codes[0], op.a_type, a_name), (b, codes[1], op.b_type, b_name)):
+        fields.append(words(tensor) if coded is None else words_of_codes(coded))
+        tensors.append(tensor if coded is None else coded.to(torch.uint8).view(dtype) if dtype in FORMATS else
+                       small_tensor(coded, name, packed))
+    fields += [words_of_codes(coded) for coded in scales]
+    scales = [coded.to(torch.uint8).view(op.s_type) for coded in scales]
     fields.append(words(c.float() if op.c_type != op.d_type else c))
     return fields, [*tensors, c, *scales]
 
