@@ -194,7 +194,7 @@ def test_products_of_block_scales_are_those_of_matmul(name, model):
                           scale_a=a.scale_codes.view(scale), scale_b=b.scale_codes.view(scale))
     product = fp16lab.quantized_matmul(a, b)
     np.testing.assert_array_equal(product, sums * (F32(a.tensor_scale) * F32(b.tensor_scale)))
-    np.testing.assert_allclose(product, x @ y, atol=1.5 if "4" in name else 0.5)
+    assert np.linalg.norm(product - x @ y) < 0.25 * np.linalg.norm(x @ y)
 
 
 def test_products_of_fp32_scales_are_promoted():
