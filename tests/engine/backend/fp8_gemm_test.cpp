@@ -164,7 +164,7 @@ TEST(Fp8Gemm, RowsWithoutTheOperandsAreNamed) {
   };
   EXPECT_EQ(error_of("ampere", DType::f16, DType::e4m3),
             "gemm: tensor-core model 'ampere' has no e4m3 operands with f32 accumulators; it has f16 with "
-            "f32, bf16 with f32, f16 with f16, tf32 with f32");
+            "f32, bf16 with f32, f16 with f16, tf32 with f32, f64 with f64");
   EXPECT_EQ(error_of("volta", DType::bf16, std::nullopt),
             "gemm: tensor-core model 'volta' has no bf16 operands with f32 accumulators; it has f16 with "
             "f32, f16 with f16");
