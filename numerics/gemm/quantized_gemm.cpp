@@ -1,6 +1,7 @@
 #include "numerics/gemm/quantized_gemm.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -61,13 +62,20 @@ const TensorCoreModel& row_of_quantized(const Quantizer& a, const Quantizer& b, 
     throw std::invalid_argument(
         fmt::format("scales of {} and of {}; a product needs one kind", name_of(a.scale), name_of(b.scale)));
   const bool fours = a.element == DType::e2m1 && b.element == DType::e2m1;
-  if (name.empty())
+  // A Blackwell chip or generation has both rows with block scales.
+  const std::span<const std::string_view> generations = generations_of(name);
+  const bool blackwell =
+      !generations.empty() && generations.front().starts_with("blackwell") &&
+      std::ranges::find(block_scaled_names(), generations.front()) == block_scaled_names().end();
+  if (name.empty() || (blackwell && a.scale != DType::f32))
     name = a.scale == DType::f32 ? "hopper-wgmma" : fours ? "blackwell-mxf4nvf4" : "blackwell-mxf8f6f4";
   const TensorCoreModel& row = tensor_core_model(name, a.element, b.element, DType::f32);
   if (row.is_scaled() == (a.scale == DType::f32))
-    throw std::invalid_argument(
-        fmt::format("tensor-core model '{}' takes {}; these scales are {}", row.name,
-                    row.is_scaled() ? "scales of " + scales_text(row) : "no block scales", name_of(a.scale)));
+    throw std::invalid_argument(fmt::format(
+        "tensor-core model '{}' takes {}; these scales are {}", row.name,
+        row.is_scaled() ? "scales of " + scales_text(row)
+                        : fmt::format("no block scales, as {} do", fmt::join(block_scaled_names(), " and ")),
+        name_of(a.scale)));
   return row;
 }
 

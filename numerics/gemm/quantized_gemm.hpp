@@ -20,7 +20,8 @@ struct QuantizedMatrix {
 };
 
 /// The row that multiplies these, where `name` names none ("") the usual one: blackwell-mxf4nvf4 for E2M1 with
-/// block scales, else blackwell-mxf8f6f4; hopper-wgmma for FP32 scales. std::invalid_argument: scales of two
+/// block scales, else blackwell-mxf8f6f4, which a Blackwell chip or generation stands for too; hopper-wgmma for
+/// FP32 scales. std::invalid_argument: scales of two
 /// kinds, or a row without these operands.
 const TensorCoreModel& row_of_quantized(const Quantizer& a, const Quantizer& b, std::string_view name = {});
 

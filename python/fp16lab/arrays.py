@@ -164,7 +164,8 @@ def _codes_of_numpy(array: np.ndarray[Any, Any], name: str, kind: str) -> Codes:
         hint = {
             "O": f"{name}.astype(numpy.float32) makes one, where all of it are numbers",
             "i": f"{name}.astype(numpy.float32) makes one",
-            "u": f"codes of a format are {name}.view(numpy.float16), numbers {name}.astype(numpy.float32)",
+            "u": f"codes of a format are {name}.view({'ml_dtypes.float8_e4m3fn' if array.itemsize == 1 else 'numpy.float16'})"
+            f"{' or another of its formats' if array.itemsize == 1 else ''}, numbers {name}.astype(numpy.float32)",
             "c": f"{name}.real and {name}.imag are two",
         }.get(array.dtype.kind, f"{name}.astype(numpy.float32) makes one")
         raise TypeError(f"{name} has dtype {array.dtype}; arrays of {_KNOWN} are taken: {hint}")

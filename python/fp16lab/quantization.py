@@ -57,7 +57,7 @@ def quantizers() -> dict[str, Quantizer]:
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Quantized:
     """An array as codes, scales and what they lost.
 
@@ -89,12 +89,22 @@ class Quantized:
 
     @property
     def packed(self) -> np.ndarray[Any, Any]:
-        """FP4 codes two in a byte, the first one in the lower half, as torch.float4_e2m1fn_x2. ValueError."""
-        if self.quantizer.element != "e2m1" or self.codes.shape[-1] % 2:
-            raise ValueError(f"{self.quantizer.element} codes in rows of {self.codes.shape[-1]} are not packed in pairs")
-        codes = np.asarray(self.codes)
-        packed: np.ndarray[Any, Any] = codes[..., ::2] | codes[..., 1::2] << 4
-        return packed
+        """FP4 codes two in a byte, neighbours along the blocks, the first one in the lower half, as
+        torch.float4_e2m1fn_x2 has them along k. ValueError."""
+        codes = _moved(np.asarray(self.codes), self.axis)
+        if self.quantizer.element != "e2m1" or codes.shape[-1] % 2:
+            raise ValueError(
+                f"{self.quantizer.element} codes in runs of {codes.shape[-1]} are not packed in pairs; .codes has a"
+                " byte for each"
+            )
+        return _moved_back(codes[..., ::2] | codes[..., 1::2] << 4, self.axis)
+
+    def __repr__(self) -> str:
+        how, values = self.quantizer, int(np.asarray(self.codes).size)
+        return (
+            f"Quantized({how.name}, rule {how.rule}, {tuple(self.codes.shape)} along axis {self.axis}: of {values} values"
+            f" {int(self.made_zero.sum())} became zero and {int(self.saturated.sum())} saturated)"
+        )
 
     def dequantize(self, threads: int | None = None) -> Any:
         """Code times (scale times tensor_scale), each rounded to FP32."""
@@ -128,7 +138,8 @@ def quantize(
     """Rounds x to codes with a scale for each block, to the bit as the named library does.
 
     x: float16, bfloat16, float32 or another format of fp16lab.round but float64, numpy or torch; leading dimensions
-    are rows of one matrix. quantizer: a name of quantizers(), or a Quantizer. rule: another of its rules. axis: along
+    are rows of one matrix. quantizer: a name of quantizers(), also with a rule ("mxfp8:rceil"), or a Quantizer. rule:
+    another of its rules. axis: along
     which blocks of one row lie, -1 or -2 (what a product sums over). tensor_amax: NVFP4's greatest magnitude of the
     tensor, where it is that of a whole or of an earlier step. tensor_scale=False: NVFP4 with block scales alone.
     scale: of FP32 scales: this one (AmaxHistory.scale is Transformer Engine's delayed scaling). seed: elements round
@@ -216,6 +227,10 @@ def quantized_matmul(a: Quantized, b: Quantized, model: str = "", threads: int |
                 f"{name} has {x.codes.ndim} dimensions and is quantized along axis {x.axis}; two and axis={axis} are"
                 " needed"
             )
+    if a.codes.shape[1] != b.codes.shape[0]:
+        raise ValueError(
+            f"a is {tuple(a.codes.shape)} and b {tuple(b.codes.shape)}: as many rows of b as columns of a are needed"
+        )
     return product_of_rows(a, b, model, threads)
 
 
@@ -261,6 +276,9 @@ def random_hadamard(x: Any, length: int = 16, signs: int | None = None) -> Any:
 def _quantizer_of(quantizer: str | Quantizer, rule: str | None) -> Quantizer:
     if isinstance(quantizer, str):
         known = quantizers()
+        quantizer, colon, own = quantizer.lower().partition(":")
+        if colon and rule is None:
+            rule = own
         if quantizer not in known:
             raise ValueError(f"there is no quantizer {quantizer!r}; {', '.join(known)} are")
         quantizer = known[quantizer]

@@ -51,7 +51,8 @@ def test_kernels_get_the_memory_of_the_array(monkeypatch):
     assert seen.pop() == [x.ctypes.data, result.ctypes.data]
     half = sample(np.float16, (10, 10))
     result = fp16lab.matmul(half, half.T, out="f32")
-    assert seen.pop() == [half.ctypes.data, half.ctypes.data, result.ctypes.data]
+    # Block scales, of which there are none, come last.
+    assert seen.pop()[:3] == [half.ctypes.data, half.ctypes.data, result.ctypes.data]
     assert not seen
 
 

@@ -138,7 +138,11 @@ def test_codes_of_scales_and_pairs():
     np.testing.assert_array_equal(q.scale_codes.view(E4M3).astype(F32), q.scales)
     with pytest.raises(ValueError, match="FP32 scales have no codes"):
         fp16lab.quantize(x, "fp8-row").scale_codes
-    with pytest.raises(ValueError, match="e4m3 codes in rows of 64 are not packed"):
+    down = fp16lab.quantize(x.T, "nvfp4", axis=-2)
+    np.testing.assert_array_equal(down.packed, q.packed.T)
+    assert repr(q) == f"Quantized(nvfp4, rule te, (4, 64) along axis -1: of 256 values {q.made_zero.sum()} became zero and 0 saturated)"
+    np.testing.assert_array_equal(fp16lab.quantize(x, "MXFP8:rceil").codes, fp16lab.quantize(x, "mxfp8", rule="rceil").codes)
+    with pytest.raises(ValueError, match="e4m3 codes in runs of 64 are not packed in pairs; .codes has"):
         fp16lab.quantize(x, "mxfp8").packed
 
 
@@ -229,6 +233,10 @@ def test_products_of_fp32_scales_are_promoted():
         (lambda x: fp16lab.quantized_matmul(x, x), r"a is of ndarray; fp16lab.quantize\(a"),
         (lambda x: fp16lab.quantized_matmul(fp16lab.quantize(x, "mxfp8"), fp16lab.quantize(x, "mxfp8")),
          "b has 2 dimensions and is quantized along axis -1; two and axis=-2"),
+        (lambda x: fp16lab.quantized_matmul(fp16lab.quantize(x, "mxfp8"), fp16lab.quantize(x[:, :32].T, "mxfp8", axis=-2)),
+         r"a is \(4, 64\) and b \(32, 4\): as many rows"),
+        (lambda x: fp16lab.quantized_matmul(fp16lab.quantize(x, "mxfp8"), fp16lab.quantize(x.T, "mxfp8", axis=-2), "h100"),
+         "hopper"),
         (lambda x: fp16lab.quantized_matmul(fp16lab.quantize(x, "mxfp8"), fp16lab.quantize(x.T, "nvfp4", axis=-2)),
          "scales of e8m0 and of ue4m3"),
     ],

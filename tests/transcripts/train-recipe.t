@@ -8,16 +8,16 @@ each operand lost, and the account which lost most.
   $ fp16lab train -c small.toml -o run --quiet --set amp.recipe=nvfp4 > summary 2> told
   $ wc -l < run/recipe.jsonl; head -3 run/recipe.jsonl | cut -d , -f 1-6
   30
-  {"step":1,"tensor":"fc1.input","product":"forward","values":1280,"made_zero":100,"saturated":39
-  {"step":1,"tensor":"fc1.weight","product":"forward","values":1024,"made_zero":44,"saturated":1
-  {"step":1,"tensor":"fc1.output","product":"dw","values":320,"made_zero":55,"saturated":95
+  {"step":1,"tensor":"fc1.input","product":"forward","values":1280,"made_zero":100,"saturated":0
+  {"step":1,"tensor":"fc1.weight","product":"forward","values":1024,"made_zero":44,"saturated":0
+  {"step":1,"tensor":"fc1.output","product":"dw","values":320,"made_zero":55,"saturated":0
   $ small plain; column state_hash run/steps.csv > a; column state_hash plain/steps.csv > b; cmp -s a b || echo differ
   differ
   $ ls plain/recipe.jsonl
   ls: cannot access 'plain/recipe.jsonl': No such file or directory
   [2]
   $ fp16lab hist run 2>&1 | grep recipe
-  amp.recipe zeroed 9.9 % of fc1.output in the product dw, more than of any other operand (6.8 % of all). It saturated 53.3 % of the blocks of fc1.input in the product forward, more than of any other operand (49.3 % of all).
+  amp.recipe zeroed 9.9 % of fc1.output in the product dw, more than of any other operand (6.8 % of all). No block saturated.
 
 Threads change no bit, and neither does a kill: a continued run has the rows of the whole one.
 

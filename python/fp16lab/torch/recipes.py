@@ -35,7 +35,7 @@ from .tables import aligned, save_csv
 
 #: The products of a linear layer y = x W^T, and their operands: of the result's gradient g, dx = g W and dW = g^T x.
 PRODUCTS = {"forward": ("x", "weight"), "dx": ("g", "weight"), "dw": ("g", "x")}
-_HEADER = ("layer", "product", "operand", "weight", "values", "zeroed", "saturated", "blocks", "saturating", "headroom")
+_HEADER = ("layer", "product", "operand", "weight", "values", "zeroed", "saturated", "blocks", "saturating", "headroom", "error")
 _LINEAR = torch.ops.aten.linear.default
 _FORMATS = frozenset((torch.float32, torch.bfloat16, torch.float16))
 
@@ -109,12 +109,17 @@ class _Losses:
     saturating: int = 0
     headroom: float = 0.0
     with_headroom: int = 0
+    difference: float = 0.0
+    norm: float = 0.0
 
     def row(self) -> tuple[float, ...]:
         headroom = self.headroom / self.with_headroom if self.with_headroom else float("nan")
-        return self.values, self.made_zero, self.saturated, self.blocks, self.saturating, headroom
+        error = (self.difference / self.norm) ** 0.5 if self.norm else float("nan")
+        return self.values, self.made_zero, self.saturated, self.blocks, self.saturating, headroom, error
 
-    def add(self, q: Quantized, values: int) -> None:
+    def add(self, q: Quantized, values: int, x: torch.Tensor, numbers: torch.Tensor) -> None:
+        self.difference += float((numbers - x).double().square().sum())
+        self.norm += float(x.double().square().sum())
         there = q.headroom[~np.isnan(q.headroom)]
         self.values += values
         self.made_zero += int(q.made_zero.sum(dtype=np.int64))
@@ -175,7 +180,7 @@ class recipe:
         if model is not None and not isinstance(model, nn.Module):
             raise TypeError(f"model is of {type(model).__name__}; a module, or None, is needed")
         self.recipe = known[name] if isinstance(name, str) else name
-        if not isinstance(sums, str) or (sums not in ("fp32", "row") and sums not in models()):
+        if not isinstance(sums, str) or (sums not in ("fp32", "row", "b200") and sums not in models()):
             raise ValueError(f'sums is {sums!r}; "fp32", "row" or one of {", ".join(models())} is needed')
         self.seed, self.sums = seed, sums
         self._layers = LayerTracker(model)
@@ -207,13 +212,13 @@ class recipe:
     def losses(self) -> list[dict[str, Any]]:
         """A row for each layer, product and operand, over all calls: the weight's shape; values; how many non-zero ones
         became zero ("zeroed"), and how many rounded beyond the largest code, which they became ("saturated"); blocks,
-        those with such a number ("saturating"), and the mean over blocks of log2(largest code * scale / amax)
-        ("headroom")."""
+        those with such a number ("saturating"), the mean over blocks of log2(largest code * scale / amax) ("headroom"),
+        and the norm of what quantizing changed over that of the operand ("error")."""
         return [dict(zip(_HEADER, (*place, *each.row()))) for place, each in self._losses.items()]
 
     def table(self) -> str:
-        """The same as text: shares in percent of values and of blocks, headroom in binades."""
-        columns = ("zeroed %", "saturated %", _HEADER[7], "saturating %", "headroom")
+        """The same as text: shares in percent of values and of blocks, headroom in binades, errors in percent."""
+        columns = ("zeroed %", "saturated %", "blocks", "saturating %", "headroom", "error %")
         lines = [[*_HEADER[:5], *columns]]
         for row in self.losses():
             values, blocks = max(row["values"], 1), max(row["blocks"], 1)
@@ -224,7 +229,8 @@ class recipe:
                     f"{100 * row['saturated'] / values:.3g}",
                     str(row["blocks"]),
                     f"{100 * row['saturating'] / blocks:.3g}",
-                    f"{row['headroom']:.2f}",
+                    f"{round(row['headroom'], 2) + 0.0:.2f}",
+                    f"{100 * row['error']:.3g}",
                 ]
             )
         return aligned(lines)
@@ -249,19 +255,19 @@ class recipe:
         if product == "dw" and self.recipe.hadamard:
             length = self.recipe.hadamard
             operands = [random_hadamard(_filled(each, 1, length), length) for each in operands]
-        left, right = (
-            self._quantized((name, product, operand, shape), x) for operand, x in zip(PRODUCTS[product], operands)
+        (left, x), (right, y) = (
+            self._quantized((name, product, operand, shape), each) for operand, each in zip(PRODUCTS[product], operands)
         )
         m, n, threads = operands[0].shape[0], operands[1].shape[0], torch.get_num_threads()
         if self.sums == "fp32":
-            result = left.dequantize(threads) @ right.dequantize(threads).T
+            result = x @ y.T
         else:
             result = product_of_rows(left, right, "" if self.sums == "row" else self.sums, threads)
         numbers: torch.Tensor = result[:m, :n]
         return numbers
 
-    def _quantized(self, place: _Place, x: torch.Tensor) -> Quantized:
-        """x, filled to whole blocks, quantized along its rows."""
+    def _quantized(self, place: _Place, x: torch.Tensor) -> tuple[Quantized, torch.Tensor]:
+        """x, filled to whole blocks, quantized along its rows, and what that stands for."""
         operand = place[2]
         how: Quantizer = getattr(self.recipe, operand)
         of_call: dict[str, Any] = {"threads": torch.get_num_threads()}
@@ -273,11 +279,13 @@ class recipe:
                 self._histories[place] = AmaxHistory(how.element, self.recipe.delayed)
             history = self._histories[place]
             of_call["scale"] = history.scale
-        q = quantize(_filled(x, *how.block), how, **of_call)
+        filled = _filled(x, *how.block)
+        q = quantize(filled, how, **of_call)
+        numbers = q.dequantize(torch.get_num_threads())
         if history is not None:
             history.see(float(x.abs().max()) if x.numel() else 0.0)
-        self._losses.setdefault(place, _Losses()).add(q, x.numel())
-        return q
+        self._losses.setdefault(place, _Losses()).add(q, x.numel(), filled, numbers)
+        return q, numbers
 
     def _random(self, place: _Place) -> int:
         """A seed of this call's own."""

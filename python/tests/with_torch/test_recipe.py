@@ -198,6 +198,8 @@ def test_losses_are_saved(tmp_path):
     assert len(rows) == 6 and {row["product"] for row in rows} == {"forward", "dx", "dw"}
     q = fp16lab.quantize(x.detach(), "mxfp4")
     assert int(rows[0]["zeroed"]) == int(q.made_zero.sum()) and int(rows[0]["saturated"]) == int(q.saturated.sum())
+    error = (q.dequantize() - x.detach()).norm() / x.detach().norm()
+    assert float(rows[0]["error"]) == pytest.approx(float(error), rel=1e-5)
     assert float(rows[0]["headroom"]) == pytest.approx(float(np.nanmean(q.headroom)), abs=1e-6)
 
 

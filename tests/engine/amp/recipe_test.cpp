@@ -323,7 +323,7 @@ TEST_F(BlockRecipes, RecordsSayWhatEachOperandLost) {
       for (std::int64_t c = begin; c < end; ++c) {
         const float multiple = std::fabs(x.at(r, c)) / scale;
         made_zero += multiple > 0 && multiple <= 0.25F ? 1 : 0;
-        saturated += multiple > 6 ? 1 : 0;
+        saturated += multiple >= 7 ? 1 : 0;  // 7 is the tie between 6 and what would be 8
       }
       saturated_blocks += saturated > before ? 1 : 0;
       const double headroom = std::log2(6 * static_cast<double>(scale) / static_cast<double>(amax));

@@ -125,7 +125,10 @@ TEST(QuantizedGemm, WhatDoesNotFitIsRefused) {
   EXPECT_THAT(message_of([&] { row_of_quantized(mx.how, nv.how); }),
               HasSubstr("scales of e8m0 and of ue4m3"));
   EXPECT_THAT(message_of([&] { row_of_quantized(mx.how, mx.how, "hopper-wgmma"); }),
-              HasSubstr("takes no block scales; these scales are e8m0"));
+              HasSubstr("takes no block scales, as blackwell-mxf8f6f4 and blackwell-mxf4nvf4 do; these "
+                        "scales are e8m0"));
+  EXPECT_EQ(row_of_quantized(mx.how, mx.how, "B200").name, "blackwell-mxf8f6f4");
+  EXPECT_EQ(row_of_quantized(nv.how, nv.how, "blackwell").name, "blackwell-mxf4nvf4");
   EXPECT_THAT(message_of([&] { row_of_quantized(tile.how, tile.how, "blackwell-mxf8f6f4"); }),
               HasSubstr("takes scales of e8m0 for 32 elements; these scales are f32"));
   EXPECT_THAT(message_of([&] { product(tile, tensor); }), HasSubstr("K and its runs must agree"));

@@ -119,7 +119,8 @@ TEST_F(DeviceBackend, SaysThatFp8OperandsAreEmulatedOnly) {
   EXPECT_EQ(message_of([&] {
               backend_->gemm({.a = a, .b = b, .out = out, .a_format = DType::e4m3, .b_format = DType::e5m2});
             }),
-            "gemm: FP8 operands are emulated only; use backend.device = \"emulated\" for FP8 training");
+            "gemm: FP8 operands, and those with scales for blocks, are emulated only; use backend.device = "
+            "\"emulated\"");
 }
 
 }  // namespace
