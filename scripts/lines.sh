@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-budget=235851
+budget=243044
 
 case "${1:-}" in
   '') ;;
