@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "engine/amp/levels/recipe.hpp"
 #include "numerics/convert/quantizer.hpp"
 #include "numerics/formats/dtype.hpp"
 #include "numerics/gemm/quantized_gemm.hpp"
@@ -118,11 +119,29 @@ nb::dict rows() {
   return all;
 }
 
+/// A recipe: (name and rule of the quantizers of x, weights and gradients, source, stochastic, hadamard,
+/// delayed).
+nb::dict recipe_rows() {
+  nb::dict all;
+  const auto named = [](const Quantizer& quantizer) {
+    return nb::make_tuple(quantizer.name, name_of(quantizer.rule));
+  };
+  for (const engine::amp::Recipe& recipe : engine::amp::recipes())
+    all[nb::str(recipe.name.data(), recipe.name.size())] =
+        nb::make_tuple(named(recipe.x), named(recipe.weight), named(recipe.gradient), recipe.source,
+                       recipe.stochastic, recipe.hadamard, recipe.delayed);
+  return all;
+}
+
 }  // namespace
 
 void bind_quantizers(nb::module_& module) {
   module.def("quantizers", &rows,
              nb::sig("def quantizers() -> dict[str, tuple[str, str, int, int, str, list[str], str]]"));
+  module.def(
+      "recipes", &recipe_rows,
+      nb::sig("def recipes() -> dict[str, tuple[tuple[str, str], tuple[str, str], tuple[str, str], str, "
+              "bool, bool, bool]]"));
   module.def("scales_shape", &scales_shape);
   module.def("quantize", &quantize_matrix, nb::arg("quantizer"), nb::arg("values").noconvert(),
              nb::arg("codes").noconvert(), nb::arg("scales").noconvert(), nb::arg("made_zero").noconvert(),

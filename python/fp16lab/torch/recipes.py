@@ -19,6 +19,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
+from .. import _core
 from ..products import models
 from ..quantization import (
     AmaxHistory,
@@ -66,32 +67,31 @@ class Recipe:
 
 
 def recipes() -> dict[str, Recipe]:
-    """The recipes by name; dataclasses.replace makes others of them.
+    """The recipes by name, those of the engine's amp.recipe; dataclasses.replace makes others of them.
 
     >>> list(recipes())[:5]
-    ['mxfp8', 'mxfp6', 'mxfp4', 'nvfp4', 'deepseek-fp8']
+    ['mxfp8', 'mxfp8-hybrid', 'mxfp6-e3m2', 'mxfp6-e2m3', 'mxfp4']
     >>> recipes()["nvfp4"].weight.block, recipes()["nvfp4"].hadamard
     ((16, 16), 16)
     """
-    of = quantizers()
-    rceil = replace(of["mxfp8"], rule="rceil")
-    six, four = of["mxfp6-e2m3"], of["mxfp4"]
-    row, tensor, gradient = of["fp8-row"], of["fp8-tensor"], of["fp8-tensor-e5m2"]
-    tiles, squares = of["fp8-1x128"], of["fp8-128x128"]
-    pow2_tiles, pow2_squares = replace(tiles, rule="te_pow2"), replace(squares, rule="te_pow2")
-    nvfp4 = of["nvfp4"]
-    all_of_them = (
-        Recipe("mxfp8", rceil, rceil, rceil, "Transformer Engine, MXFP8BlockScaling; arXiv 2506.08027"),
-        Recipe("mxfp6", six, six, six, "OCP MX 1.0, E2M3"),
-        Recipe("mxfp4", four, four, four, "OCP MX 1.0"),
-        Recipe("nvfp4", nvfp4, of["nvfp4-2d"], nvfp4, "Transformer Engine, NVFP4BlockScaling; arXiv 2509.25149", True, 16),
-        Recipe("deepseek-fp8", tiles, squares, tiles, "DeepSeek-V3, arXiv 2412.19437, 3.3"),
-        Recipe("te-delayed", tensor, tensor, gradient, "Transformer Engine, DelayedScaling, HYBRID", delayed=1024),
-        Recipe("te-current", tensor, tensor, gradient, "Transformer Engine, Float8CurrentScaling, HYBRID"),
-        Recipe("te-block", pow2_tiles, pow2_squares, pow2_tiles, "Transformer Engine, Float8BlockScaling"),
-        Recipe("torchao-row", row, row, row, "torchao float8, rowwise"),
-    )
-    return {each.name: each for each in all_of_them}
+    known = quantizers()
+
+    def quantizer(name: str, rule: str) -> Quantizer:
+        return replace(known[name], rule=rule)
+
+    return {
+        name: Recipe(
+            name,
+            quantizer(*x),
+            quantizer(*weight),
+            quantizer(*g),
+            source,
+            stochastic,
+            16 if hadamard else 0,
+            1024 if delayed else 0,
+        )
+        for name, (x, weight, g, source, stochastic, hadamard, delayed) in _core.recipes().items()
+    }
 
 
 #: Layer, product, operand, shape of the weight.

@@ -164,7 +164,8 @@ def _block_scaled(
     elif of_a[1][0] != of_b[1][0] or a.dtype not in _ELEMENTS or b.dtype not in _ELEMENTS:
         unless = f"block scales of recipes {of_a[1]} and {of_b[1]} for {a.dtype} and {b.dtype}"
     run.emulates(func, a, b, unless=unless)
-    operands, of_tensors = [], 1.0
+    operands: list[Any] = []
+    of_tensors = 1.0
     for name, x, (scales, recipe, swizzle) in (("a", a, of_a), ("b", b.t(), of_b)):
         codes = _codes(x)
         block, dtype = _BLOCKS[_RECIPES[recipe[0]]]
