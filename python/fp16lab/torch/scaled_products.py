@@ -164,7 +164,7 @@ def _block_scaled(
     elif of_a[1][0] != of_b[1][0] or a.dtype not in _ELEMENTS or b.dtype not in _ELEMENTS:
         unless = f"block scales of recipes {of_a[1]} and {of_b[1]} for {a.dtype} and {b.dtype}"
     run.emulates(func, a, b, unless=unless)
-    operands: list[Any] = []
+    operands: list[tuple[Any, Any, Any, float]] = []
     of_tensors = 1.0
     for name, x, (scales, recipe, swizzle) in (("a", a, of_a), ("b", b.t(), of_b)):
         codes = _codes(x)
@@ -175,12 +175,13 @@ def _block_scaled(
         numbers = _scales(f"scale_{name}", scales[0], dtype, blocks, bool(swizzle and swizzle[0]))
         scale = "e8m0" if dtype == torch.float8_e8m0fnu else "ue4m3"
         quantizer = ("scaled_mm", _ELEMENTS[x.dtype], scale, 1, block, "floor" if scale == "e8m0" else "te")
-        operands += [quantizer, codes, numbers, 1.0]
+        operands.append((quantizer, codes, numbers, 1.0))
         if len(scales) > 1:
             of_tensors = float(np.float32(of_tensors) * np.float32(scales[1].item()))
     result = np.empty((a.shape[0], b.shape[1]), np.float32)
     row = model if model in scaled else ""
-    _core.quantized_matmul(*operands, row, result, torch.get_num_threads())
+    left, right = operands
+    _core.quantized_matmul(*left, *right, row, result, torch.get_num_threads())
     sums = torch.from_numpy(result)
     if of_tensors != 1:
         sums = sums * of_tensors
