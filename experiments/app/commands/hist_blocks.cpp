@@ -68,9 +68,13 @@ Matrix filled(const Matrix& matrix, BlockShape block) {
 /// What a quantizer keeps of one array.
 struct Kept {
   std::string label;
-  std::uint64_t values = 0, made_zero = 0, saturated = 0, blocks = 0, saturating = 0, not_finite = 0;
-  double headroom = NAN;  ///< mean over blocks
-  double error = NAN;     ///< L2 norm of the difference over that of the values; of finite blocks
+  QuantizerLoss loss;
+  std::uint64_t blocks = 0, not_finite = 0;
+  double error = NAN;  ///< L2 norm of the difference over that of the values; of finite blocks
+
+  double headroom() const {
+    return loss.blocks > 0 ? loss.headroom_sum / static_cast<double>(loss.blocks) : NAN;
+  }
 };
 
 Kept kept_by(const Quantizer& quantizer, const CountedArray& array, const Matrix& given, int threads) {
@@ -84,18 +88,8 @@ Kept kept_by(const Quantizer& quantizer, const CountedArray& array, const Matrix
   options.threads = threads;
   const float tensor_scale = quantize(quantizer, matrix.size, matrix.values, codes, scales, options, losses);
   dequantize(quantizer, matrix.size, codes, scales, tensor_scale, back, threads);
-  Kept kept{.label = array.label, .values = given.values.size(), .blocks = blocks};
-  double headroom = 0;
-  std::uint64_t with_headroom = 0;
-  for (const BlockLoss& loss : losses) {
-    kept.made_zero += loss.made_zero;
-    kept.saturated += loss.saturated;
-    kept.saturating += loss.saturated > 0 ? 1 : 0;
-    if (std::isnan(loss.headroom)) continue;
-    headroom += static_cast<double>(loss.headroom);
-    ++with_headroom;
-  }
-  if (with_headroom > 0) kept.headroom = headroom / static_cast<double>(with_headroom);
+  Kept kept{.label = array.label, .loss = {.values = given.values.size()}, .blocks = blocks};
+  for (const BlockLoss& loss : losses) kept.loss.add(loss);
   double difference = 0, whole = 0;
   for (std::int64_t row = 0; row < given.size.rows; ++row)
     for (std::int64_t column = 0; column < given.size.columns; ++column) {
@@ -127,13 +121,13 @@ std::string title(const Quantizer& quantizer) {
 Json json_of(const Kept& kept) {
   const auto number = [](double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); };
   return {{"tensor", kept.label},
-          {"values", kept.values},
-          {"made_zero", kept.made_zero},
-          {"saturated", kept.saturated},
+          {"values", kept.loss.values},
+          {"made_zero", kept.loss.made_zero},
+          {"saturated", kept.loss.saturated},
           {"blocks", kept.blocks},
-          {"saturating_blocks", kept.saturating},
+          {"saturating_blocks", kept.loss.saturated_blocks},
           {"not_finite", kept.not_finite},
-          {"mean_headroom", number(kept.headroom)},
+          {"mean_headroom", number(kept.headroom())},
           {"relative_error", number(kept.error)}};
 }
 
@@ -150,9 +144,10 @@ void print(const Quantizer& quantizer, std::span<const Kept> arrays, bool all) {
   std::uint64_t not_finite = 0;
   for (const Kept& kept : arrays.first(shown))
     fmt::print("{:<{}}  {:>10}  {:>9.3g}  {:>11.3g}  {:>15.3g}  {:>8}  {:>7}\n", kept.label, width,
-               kept.values, 100 * share(kept.made_zero, kept.values),
-               100 * share(kept.saturated, kept.values), 100 * share(kept.saturating, kept.blocks),
-               number(kept.headroom, "{:.2f}"), number(100 * kept.error, "{:.3g}"));
+               kept.loss.values, 100 * share(kept.loss.made_zero, kept.loss.values),
+               100 * share(kept.loss.saturated, kept.loss.values),
+               100 * share(kept.loss.saturated_blocks, kept.blocks), number(kept.headroom(), "{:.2f}"),
+               number(100 * kept.error, "{:.3g}"));
   for (const Kept& kept : arrays) not_finite += kept.not_finite;
   if (shown < arrays.size())
     fmt::print("and {}, with smaller errors (--all lists them)\n",
