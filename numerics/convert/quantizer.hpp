@@ -105,7 +105,7 @@ struct QuantizeOptions {
   std::optional<float> tensor_amax = {};
   /// NVFP4: a scale of the tensor above those of blocks. Without one it is 1 (torchao's one level).
   bool tensor_scale = true;
-  /// Of f32 scales: this one for all blocks, in place of that of their amax (delayed scaling).
+  /// FP32 scales: all blocks have this one, in place of that of their amax (delayed scaling).
   std::optional<float> scale = {};
   /// Stochastic rounding of elements by half word i of this stream for element i in row-major order, as
   /// narrow_stochastic does; null: to nearest even. Scales round as their rule says.

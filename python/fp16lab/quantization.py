@@ -142,7 +142,7 @@ def quantize(
     another of its rules. axis: along
     which blocks of one row lie, -1 or -2 (what a product sums over). tensor_amax: NVFP4's greatest magnitude of the
     tensor, where it is that of a whole or of an earlier step. tensor_scale=False: NVFP4 with block scales alone.
-    scale: of FP32 scales: this one (AmaxHistory.scale is Transformer Engine's delayed scaling). seed: elements round
+    scale: the one of all blocks, for FP32 scales (AmaxHistory.scale is Transformer Engine's delayed scaling). seed: elements round
     stochastically, element i by half word i of the Philox stream of that seed, in the order in which blocks lie.
 
     Errors: ValueError or TypeError in one line: a length that is no multiple of the block, rules and options that the
