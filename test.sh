@@ -2,7 +2,7 @@
 # Sets up, builds everything and runs the tests: CTest's, then those of the Python package (scripts/test_python.sh).
 #   ./test.sh            all tests (labels fast and exhaustive; gpu tests say SKIPPED where there is no GPU)
 #   ./test.sh --torch    besides, PyTorch from PyPI (5.4 GB) and the tests that need it
-#   ./test.sh -L fast    any CTest options (behind --torch)
+#   ./test.sh -L fast    any CTest options (after --torch)
 #   ./test.sh --help     this text; ctest --help has CTest's options
 # FP16LAB_WERROR=ON in the environment makes the compiler's warnings errors.
 set -euo pipefail

@@ -482,9 +482,8 @@ void print_lists(const Json& json, bool details) {
       print_table(rows, section.shown, columns);
     if (details && *section.note != '\0') print_text(section.note, columns);
   }
-  if (!details)
-    print_text(fmt::format("More: {} SECTION PATTERN, such as '*'; or --json.", own_command({"list"})),
-               columns, 0);
+  // On one line however long the program's path is: the command can be pasted.
+  if (!details) fmt::print("More: {} SECTION PATTERN, such as '*'; or --json.\n", own_command({"list"}));
 }
 
 /// Patterns as of the shell; without a star or question mark a part of the name.
