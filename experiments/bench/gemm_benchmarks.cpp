@@ -2,6 +2,7 @@
 // two threads against one.
 #include <fmt/format.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <random>
@@ -15,6 +16,7 @@
 #include "numerics/convert/convert.hpp"
 #include "numerics/gemm/gemm.hpp"
 #include "numerics/gemm/library_plan.hpp"
+#include "numerics/gemm/quantized_gemm.hpp"
 
 namespace fp16lab::bench {
 namespace {
@@ -184,6 +186,39 @@ void register_plan(int threads) {
   });
 }
 
+/// quantized_gemm of two quantized matrices against sgemm of what they were made of.
+void register_quantized(const char* name, int threads) {
+  const std::string kernel = fmt::format("quantized_gemm/{}", name);
+  register_ratio(registered_name(kernel, square, threads), [=] {
+    set_sgemm_threads(threads);
+    struct Coded {
+      std::vector<std::uint8_t> codes;
+      std::vector<float> scales;
+      float tensor_scale = 1;
+    };
+    const Quantizer& with = quantizer(name);
+    const auto x = std::make_shared<Operands<float, float>>(square);
+    const auto coded = std::make_shared<std::array<Coded, 2>>();
+    const MatrixSize size{square.shape.m, square.shape.k}, blocks = with.scales_of(size);
+    for (std::size_t i = 0; i < 2; ++i) {
+      Coded& to = (*coded)[i];
+      to.codes.resize(x->a.size());
+      to.scales.resize(static_cast<std::size_t>(blocks.rows * blocks.columns));
+      to.tensor_scale = quantize(with, size, i == 0 ? x->a : x->b, to.codes, to.scales);
+    }
+    RatioCase result = case_of(kernel, square, threads);
+    result.yardstick = "sgemm";
+    result.run_yardstick = sgemm_call({square.shape, false, true});
+    result.run = [=, &with, &row = row_of_quantized(with, with)] {
+      const auto matrix = [&](const Coded& from) {
+        return QuantizedMatrix{with, size, from.codes, from.scales, from.tensor_scale};
+      };
+      quantized_gemm(row, matrix((*coded)[0]), matrix((*coded)[1]), x->d, threads);
+    };
+    return result;
+  });
+}
+
 /// One row for each kind of kernel that the table needs, on the square shape.
 void register_formats(int threads) {
   using enum DType;
@@ -205,6 +240,7 @@ void register_formats(int threads) {
   }
   register_emulated<BFloat16>("emulated_gemm/avx512_bf16", tensor_core_model("avx512_bf16", bf16), square,
                               threads);
+  for (const char* name : {"nvfp4", "mxfp4", "mxfp8", "fp8-1x128"}) register_quantized(name, threads);
   register_plan(threads);
   TensorCoreModel wider = tensor_core_model("hopper");
   wider.set(&Stage::fraction_bits, 26);  // one more than the fast kernel has

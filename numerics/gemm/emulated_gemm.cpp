@@ -6,6 +6,7 @@
 //   emulated_gemm_general-inl.h             the definition in FP64 lanes, for every row of the table and all
 //                                           data
 //   emulated_gemm_kernel-inl.h              in FP32 lanes, for data that stay in bounds
+//   emulated_gemm_groups-inl.h              the same where groups of products are exact
 //   this file                               cache blocks and threads around them
 // Rows whose stages are fmas alone are in fma_row_gemm.cpp, libraries' orders in planned_gemm.cpp.
 #include <fmt/format.h>
@@ -22,6 +23,7 @@
 #include "numerics/formats/bits.hpp"
 #include "numerics/gemm/emulated_gemm_kernels.hpp"
 #include "numerics/gemm/emulated_gemm_limits.hpp"
+#include "numerics/gemm/emulated_gemm_scales.hpp"
 #include "numerics/gemm/fma_chain_kernels.hpp"
 #include "numerics/gemm/gemm.hpp"
 #include "numerics/gemm/gemm_support.hpp"
@@ -206,7 +208,9 @@ class Product {
         out_(out),
         scales_(scales),
         fast_tiles_(rule, a.format, b.format),
-        b_is_packed_(packed_b != nullptr) {
+        b_is_packed_(packed_b != nullptr),
+        packs_scales_(rule.scales.block > 0 && !b_is_packed_ &&
+                      takes_scales_when_packed(rule, a.format, b.format)) {
     if (!b_is_packed_ && transpose_fits_better(shape, width_)) {
       std::swap(shape_.m, shape_.n);
       std::swap(a_, b_);
@@ -305,15 +309,26 @@ class Product {
 
   void pack_a(const Block& block, std::int64_t index) const {
     const std::size_t depth = packed_depth(block), at = to_size(index) * row_block * depth;
-    a_ranges_[index] = kernels_.pack_a(a_, shape_, block.row + index * to_index(row_block), block.k, depth,
-                                       rule_, a_values_ + at, a_exponents_ + at);
+    const std::int64_t row = block.row + index * to_index(row_block);
+    a_ranges_[index] =
+        kernels_.pack_a(a_, shape_, row, block.k, depth, rule_, a_values_ + at, a_exponents_ + at);
+    if (!packs_scales_) return;
+    const TileScales scales = scales_of({row, 0, 0, 0}, block.k / rule_.scales.block);
+    scale_packed_a(rule_, {scales.a, scales.a_row_step, scales.a_block_step},
+                   std::min(row_block, to_size(shape_.m - row)), to_size(block.extent.k), a_values_ + at,
+                   a_exponents_ + at, a_ranges_[index]);
   }
 
   void pack_b(const Block& block, std::int64_t index) const {
-    const std::int64_t place = place_of(block, index);
+    const std::int64_t place = place_of(block, index), column = block.column + index * to_index(width_);
     const std::size_t at = to_size(place) * width_ * b_depth_;
-    b_ranges_[place] = kernels_.pack_b(b_, shape_, block.column + index * to_index(width_), block.k,
-                                       packed_depth(block), rule_, b_values_ + at, b_exponents_ + at);
+    b_ranges_[place] = kernels_.pack_b(b_, shape_, column, block.k, packed_depth(block), rule_,
+                                       b_values_ + at, b_exponents_ + at);
+    if (!packs_scales_) return;
+    const TileScales scales = scales_of({0, column, 0, 0}, block.k / rule_.scales.block);
+    scale_packed_b(rule_, {scales.b, scales.b_column_step, scales.b_block_step},
+                   std::min(width_, to_size(shape_.n - column)), to_size(block.extent.k), width_,
+                   b_values_ + at, b_exponents_ + at, b_ranges_[place]);
   }
 
   TileScales scales_of(const TilePlace& place, std::int64_t block) const {
@@ -337,26 +352,44 @@ class Product {
     const std::size_t a_at = to_size(a_index) * row_block * packed_depth(block);
     const std::int64_t b_place = place_of(block, b_index);
     const std::size_t b_at = to_size(b_place) * width_ * b_depth_;
-    const FastTiles::Terms terms =
-        fast_tiles_.terms(a_ranges_[a_index], b_ranges_[b_place], to_size(block.extent.k));
+    const ExponentRange &a = a_ranges_[a_index], &b = b_ranges_[b_place];
 
     alignas(64) float accumulators[row_block * max_columns];
-    EmulatedTile tile{&rule_,           a_values_ + a_at,    a_exponents_ + a_at,
-                      b_values_ + b_at, b_exponents_ + b_at, to_size(block.extent.k),
-                      place.rows,       terms.floor,         accumulators};
+    EmulatedTile tile{&rule_,           a_values_ + a_at,       a_exponents_ + a_at,
+                      b_values_ + b_at, b_exponents_ + b_at,    to_size(block.extent.k),
+                      place.rows,       FastTiles::least_floor, accumulators};
     load_tile(out_, initial, place, width_, accumulators);
-    const auto all = [&](const auto& test) {
-      return initial == nullptr || all_of(accumulators, place.rows * width_, test);
-    };
-    const bool fast = terms.admitted && all([&](std::uint32_t c) { return terms.admits_accumulator(c); });
     tile.columns = place.columns;
     if (rule_.scales.block > 0) tile.scales = scales_of(place, block.k / rule_.scales.block);
-    tile.adds_exponents = terms.small_bits > 0 && all([&](std::uint32_t c) { return terms.is_small(c); });
+    tile.a_has_scales = a.has_scales;
+    tile.b_has_scales = b.has_scales;
+    const bool fast =
+        (rule_.scales.block == 0 || (a.has_scales && b.has_scales)) && bounds(a, b, initial != nullptr, tile);
     if (!fast || !kernels_.run_fast(tile)) {
       if (fast) load_tile(out_, initial, place, width_, accumulators);
       kernels_.run_general(tile);
     }
     store_tile(out_, accumulators, place, width_);
+  }
+
+  /// May the fast kernel have the tile? Then its bounds are set.
+  bool bounds(const ExponentRange& a, const ExponentRange& b, bool has_accumulators,
+              EmulatedTile& tile) const {
+    if (rule_.exact_group > 1) {
+      const auto of_groups = fast_tiles_.of_groups(a, b);
+      if (!of_groups) return false;
+      tile.least_place = of_groups->least_place;
+      tile.limit = of_groups->limit;
+      tile.in_integers = of_groups->in_integers;
+      return true;
+    }
+    const FastTiles::Terms terms = fast_tiles_.terms(a, b, tile.depth);
+    const auto all = [&](const auto& test) {
+      return !has_accumulators || all_of(tile.tile, tile.rows * width_, test);
+    };
+    tile.floor = terms.floor;
+    tile.adds_exponents = terms.small_bits > 0 && all([&](std::uint32_t c) { return terms.is_small(c); });
+    return terms.admitted && all([&](std::uint32_t c) { return terms.admits_accumulator(c); });
   }
 
   const KernelRow& rule_;
@@ -367,7 +400,7 @@ class Product {
   OutputMatrix out_;
   Scales scales_;
   FastTiles fast_tiles_;
-  bool b_is_packed_;
+  bool b_is_packed_, packs_scales_;
   std::int64_t k_step_ = 0;
   std::size_t b_depth_ = 0;  ///< a panel's depth in memory
   // Packed operands, one ExponentRange for each row block and panel.

@@ -16,9 +16,7 @@
 // 2^-630 and 2^610: a NaN scale is a NaN factor. The sum of the scales' exponents joins that of the products
 // in the maximum. Where groups of products are exact, a group's FP64 sum is, and so is that times both
 // scales, whose exponents alone make the maximum; a group counts if masks of non-zero elements share a bit.
-#include <cmath>
-#include <limits>
-
+// An operand that was packed with its scales has them in its elements.
 #include "numerics/gemm/emulated_gemm_kernels.hpp"
 
 #if defined(FP16LAB_EMULATED_GEMM_GENERAL_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -29,8 +27,8 @@
 #endif
 
 #include "hwy/highway.h"
-#include "numerics/arithmetic/round_pack.hpp"
 #include "numerics/gemm/emulated_gemm_pack-inl.h"
+#include "numerics/gemm/emulated_gemm_scales.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace fp16lab::gemm_detail {
@@ -103,34 +101,6 @@ HWY_INLINE void store_narrow(VWide x, float* to) {
 #endif
   const auto canonical = hn::Set(dn, float_from_bits(Binary32::canonical_nan));
   hn::Store(hn::IfThenElse(hn::IsNaN(narrow), canonical, narrow), dn, to);
-}
-
-/// Every code of a format of scales: its value, and its exponent; a zero's cannot count.
-struct ScaleTable {
-  static constexpr std::int16_t zero_exponent = -16384;
-
-  template <class F>
-  static ScaleTable of() {
-    ScaleTable table;
-    for (std::size_t code = 0; code < 256; ++code) {
-      const Exact exact = decode(SmallFloat<F>::from_bits(static_cast<std::uint8_t>(code)));
-      table.values[code] = exact.kind == Exact::Kind::nan
-                               ? std::numeric_limits<double>::quiet_NaN()
-                               : std::ldexp(static_cast<double>(exact.significand), exact.exponent);
-      table.exponents[code] = exact.kind == Exact::Kind::zero
-                                  ? zero_exponent
-                                  : static_cast<std::int16_t>(exact.exponent + F::fraction_bits);
-    }
-    return table;
-  }
-
-  double values[256];
-  std::int16_t exponents[256];
-};
-
-inline const ScaleTable& scale_table(DType format) {
-  static const ScaleTable e8m0 = ScaleTable::of<ScaleE8M0>(), ue4m3 = ScaleTable::of<ScaleUE4M3>();
-  return format == DType::e8m0 ? e8m0 : ue4m3;
 }
 
 class GeneralTile {
@@ -236,17 +206,20 @@ class GeneralTile {
       const std::uint8_t* const b = t_.scales.b + at * t_.scales.b_block_step;
       for (std::size_t row = 0; row < t_.rows; ++row) {
         const std::uint8_t code = a[static_cast<std::int64_t>(row) * t_.scales.a_row_step];
-        a_scales_[g * row_block + row] = table.values[code];
-        a_scale_exponents_[g * row_block + row] = table.exponents[code];
+        a_scales_[g * row_block + row] = t_.a_has_scales ? 1 : table.values[code];
+        a_scale_exponents_[g * row_block + row] = of_elements(t_.a_has_scales) ? 0 : table.exponents[code];
       }
       for (std::size_t x = 0; x < panel_columns; ++x) {
         const auto column = static_cast<std::int64_t>(std::min(x, t_.columns - 1));
         const std::uint8_t code = b[column * t_.scales.b_column_step];
-        b_scales_[g * panel_columns + x] = table.values[code];
-        b_scale_exponents_[g * panel_columns + x] = table.exponents[code];
+        b_scales_[g * panel_columns + x] = t_.b_has_scales ? 1 : table.values[code];
+        b_scale_exponents_[g * panel_columns + x] = of_elements(t_.b_has_scales) ? 0 : table.exponents[code];
       }
     }
   }
+
+  /// Are scales in the exponents of elements?
+  bool of_elements(bool has_scales) const { return has_scales && t_.row->exact_group == 1; }
 
   std::size_t products_of_group() const {
     const int exact = t_.row->exact_group;
@@ -331,7 +304,7 @@ class GeneralTile {
     }
   }
 
-  /// A group's sum is exact in FP32: below 2^16 in units of 2^-8 (E3M2).
+  /// A group's sum is exact in FP32: below 2^16 in units of 2^-8 (E3M2), or of 2^21 units of E2M1 with scales.
   HWY_INLINE void add_groups(std::size_t row, std::size_t x, std::size_t count, const float* HWY_RESTRICT b,
                              VWide* HWY_RESTRICT sum, const VWide* HWY_RESTRICT up) const {
     const DWide d;

@@ -8,6 +8,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "numerics/gemm/emulated_gemm_general-inl.h"
+#include "numerics/gemm/emulated_gemm_groups-inl.h"
 #include "numerics/gemm/emulated_gemm_kernel-inl.h"
 #include "numerics/gemm/emulated_gemm_pack-inl.h"
 // clang-format on
@@ -16,9 +17,13 @@ HWY_BEFORE_NAMESPACE();
 namespace fp16lab::gemm_detail {
 namespace HWY_NAMESPACE {
 
+bool run_fast_of_row(const EmulatedTile& tile) {
+  return tile.row->exact_group > 1 ? run_groups(tile) : run_fast(tile);
+}
+
 const EmulatedKernels& emulated_kernels_of_target() {
   static const EmulatedKernels kernels = {
-      hwy::TargetName(HWY_TARGET), panel_columns, &pack_a, &pack_b, &run_fast, &run_general};
+      hwy::TargetName(HWY_TARGET), panel_columns, &pack_a, &pack_b, &run_fast_of_row, &run_general};
   return kernels;
 }
 

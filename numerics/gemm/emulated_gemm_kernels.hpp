@@ -35,6 +35,7 @@ inline constexpr std::size_t max_columns = 64;
 /// any, `smallest` is far above and `largest` far below them.
 struct ExponentRange {
   int smallest, largest;
+  bool has_scales = false;  ///< its elements were multiplied by them (emulated_gemm_scales.hpp)
 };
 
 /// A row of the table as the vector kernels compute it: fused blocks that c enters; or `joined`, where two
@@ -78,7 +79,11 @@ struct EmulatedTile {
   float* tile = nullptr;        ///< [row_block][columns], aligned: accumulators in, results out, all as FP32
   bool adds_exponents = false;  ///< fast kernel: no exponent of products or accumulators exceeds F
   std::size_t columns = 0;      ///< valid columns, <= width of a panel
-  TileScales scales = {};       ///< of rows that have them, which the general kernel alone computes
+  TileScales scales = {};       ///< of rows that have them
+  bool a_has_scales = false, b_has_scales = false;  ///< ExponentRange::has_scales
+  /// Fast kernel of exact groups: accumulators are multiples of 2^least_place below 2^limit.
+  int least_place = 0, limit = 0;
+  bool in_integers = false;  ///< a block's groups are less than 2^31 units together
 };
 
 struct EmulatedKernels {
@@ -91,8 +96,9 @@ struct EmulatedKernels {
   /// Packs rows [k, k + depth) and columns [column, column + columns) of the logical k x n matrix B.
   ExponentRange (*pack_b)(const Operand& b, GemmShape shape, std::int64_t column, std::int64_t k,
                           std::size_t depth, const KernelRow& rule, float* values, std::int8_t* exponents);
-  /// emulated_gemm_kernel-inl.h; for tiles that FastTiles (emulated_gemm_limits.hpp) admits. False: an FP16
-  /// accumulator overflowed and the tile is spoilt.
+  /// emulated_gemm_kernel-inl.h and emulated_gemm_groups-inl.h; for tiles that FastTiles
+  /// (emulated_gemm_limits.hpp) admits. False: an FP16 accumulator overflowed, or one of exact groups left its
+  /// bounds, and the tile is spoilt.
   bool (*run_fast)(const EmulatedTile& tile);
   /// emulated_gemm_general-inl.h; for all tiles of rows that has_general_kernel admits.
   void (*run_general)(const EmulatedTile& tile);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <optional>
 
 #include "numerics/gemm/emulated_gemm_kernels.hpp"
 
@@ -23,7 +24,7 @@ class FastTiles {
  public:
   FastTiles(const KernelRow& row, DType a, DType b) : row_(row) {
     const bool short_significands = has_short_significand(a) && has_short_significand(b);
-    possible_ = row.scales.block == 0 && row.subnormal_accumulator != SubnormalAccumulator::fp16_emin &&
+    possible_ = row.exact_group == 1 && row.subnormal_accumulator != SubnormalAccumulator::fp16_emin &&
                 row.fraction_bits <= 25 && row.exponent_floor <= largest_product &&
                 (row.block_size == 4 || row.block_size == 8 || row.block_size == 16 ||
                  (row.block_size == 32 && (row.fraction_bits <= 24 || short_significands)));
@@ -69,7 +70,30 @@ class FastTiles {
   static constexpr int least_floor = -101;
   static constexpr int largest_product = 100;
 
+  /// What emulated_gemm_groups-inl.h asks for, of the scales' exponents: EmulatedTile's bounds, or nothing.
+  struct GroupBounds {
+    int least_place, limit;
+    bool in_integers;
+  };
+  std::optional<GroupBounds> of_groups(ExponentRange a, ExponentRange b) const {
+    const int smallest = a.smallest + b.smallest, largest = a.largest + b.largest;
+    const int fraction_bits = row_.fraction_bits, unit = smallest - group_places;
+    // A product has 180 * 180 < 2^15 units at most, times what its scales are above the least ones; a block's sum:
+    const int bits = 15 + static_cast<int>(std::bit_width(static_cast<unsigned>(row_.block_size)));
+    if (row_.exact_group <= 1 || group % static_cast<std::size_t>(row_.exact_group) != 0 ||
+        row_.output != BlockOutput::fp32_toward_zero ||
+        row_.subnormal_accumulator == SubnormalAccumulator::fp16_emin ||
+        row_.block_size % row_.exact_group != 0 || fraction_bits < Binary32::fraction_bits ||
+        fraction_bits + bits + 1 - group_places > Binary64::precision || row_.exponent_floor > largest ||
+        largest - fraction_bits > unit)
+      return std::nullopt;
+    return GroupBounds{largest - fraction_bits, unit + fraction_bits + 1, bits + largest - smallest < 31};
+  }
+
  private:
+  /// E2M1 elements are multiples of 2^-1, scales of 2^(e-3).
+  static constexpr int group_places = 2 * (1 + 3);
+
   /// At most 5 bits, as in FP8: then 16 products and c stay inside int32, 16 (2 - 2^-4)^2 + 2 < 2^6.
   static bool has_short_significand(DType format) {
     return visit_dtype<is_operand>(format, [](auto row) { return decltype(row)::Format::precision <= 5; });

@@ -105,13 +105,33 @@ inline void run_fma_tile(const FmaLines& a, const FmaLines& b, std::size_t depth
   run(a, b, depth, valid_rows, first, last, d, ldd);
 }
 
+inline void add_scaled(float scale, const float* scales, const float* x, std::size_t count, float* d) {
+  const DFma df;
+  const auto canonical = hn::Set(df, float_from_bits(Binary32::canonical_nan));
+  const auto add = [&](const float* to_scale, const float* from, float* to) HWY_ATTR {
+    const auto both = hn::Mul(hn::Set(df, scale), hn::LoadU(df, to_scale));
+    const auto sum = exact_fma(both, hn::LoadU(df, from), hn::LoadU(df, to));
+    hn::StoreU(hn::IfThenElse(hn::IsNaN(sum), canonical, sum), df, to);
+  };
+  std::size_t i = 0;
+  for (; i + fma_lanes <= count; i += fma_lanes) add(scales + i, x + i, d + i);
+  if (i == count) return;
+  float rest[3][fma_lanes] = {};
+  std::copy(scales + i, scales + count, rest[0]);
+  std::copy(x + i, x + count, rest[1]);
+  std::copy(d + i, d + count, rest[2]);
+  add(rest[0], rest[1], rest[2]);
+  std::copy_n(rest[2], count - i, d + i);
+}
+
 const FmaKernels& fma_kernels_of_target() {
   static constexpr FmaKernels kernels = {HWY_ARCH_X86 != 0 && HWY_NATIVE_FMA != 0,
                                          tile_rows,
                                          tile_columns,
                                          &pack_fma_a,
                                          &pack_fma_b,
-                                         &run_fma_tile};
+                                         &run_fma_tile,
+                                         &add_scaled};
   return kernels;
 }
 

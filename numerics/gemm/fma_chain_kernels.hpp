@@ -39,6 +39,8 @@ struct FmaKernels {
   /// b.step is 1.
   void (*run_tile)(const FmaLines& a, const FmaLines& b, std::size_t depth, std::size_t valid_rows,
                    std::size_t valid_columns, bool first, bool last, float* d, std::size_t ldd);
+  /// d[i] = fma(scale * scales[i], x[i], d[i]), the product of scales rounded; NaNs are made canonical.
+  void (*add_scaled)(float scale, const float* scales, const float* x, std::size_t count, float* d);
 };
 
 const FmaKernels& fma_kernels();

@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <stdexcept>
 #include <vector>
 
 #include "numerics/convert/convert.hpp"
+#include "numerics/gemm/fma_chain_kernels.hpp"
 #include "numerics/gemm/strided_gemm.hpp"
 #include "numerics/platform/floating_point_scope.hpp"
 
@@ -22,9 +22,15 @@ std::int64_t run_of(const QuantizedMatrix& x) {
   return x.quantizer.block.columns == 0 ? x.size.columns : x.quantizer.block.columns;
 }
 
+/// Blocks of scales down and across; the last ones down may have fewer rows.
+MatrixSize scales_of(const QuantizedMatrix& x) {
+  const std::int64_t rows = std::max<std::int64_t>(1, x.quantizer.block.rows);
+  return x.quantizer.scales_of({(x.size.rows + rows - 1) / rows * rows, x.size.columns});
+}
+
 void check(const QuantizedMatrix& x, const char* name) {
   x.quantizer.check();
-  const MatrixSize scales = x.quantizer.scales_of(x.size);
+  const MatrixSize scales = scales_of(x);
   if (x.codes.size() != index(x.size.rows * x.size.columns) ||
       x.scales.size() != index(scales.rows * scales.columns))
     throw std::invalid_argument(fmt::format(
@@ -106,18 +112,17 @@ void quantized_gemm(const TensorCoreModel& row, const QuantizedMatrix& a, const 
     return;
   }
   std::ranges::fill(d, 0.0F);
-  std::vector<float> chain(d.size());
+  std::vector<float> chain(d.size()), scales(index(n));
   for (std::int64_t block = 0; block * run < k; ++block) {
     const auto part = [&](StridedMatrix matrix) {
       matrix.data = static_cast<const std::uint8_t*>(matrix.data) + block * run;
       return matrix;
     };
     emulated_gemm(row, {m, n, run}, part(left), part(right), nullptr, chain.data(), n, threads);
+    for (std::int64_t j = 0; j < n; ++j) scales[index(j)] = scale_at(b, j, block);
     for (std::int64_t i = 0; i < m; ++i)
-      for (std::int64_t j = 0; j < n; ++j) {
-        float& sum = d[index(i * n + j)];
-        sum = std::fma(scale_at(a, i, block) * scale_at(b, j, block), chain[index(i * n + j)], sum);
-      }
+      gemm_detail::fma_kernels().add_scaled(scale_at(a, i, block), scales.data(), chain.data() + i * n,
+                                            index(n), d.data() + i * n);
   }
 }
 

@@ -10,7 +10,8 @@
 
 namespace fp16lab {
 
-/// What quantize left of a matrix, K along its columns: a row of A, or a column of B.
+/// What quantize left of a matrix, K along its columns: a row of A, or a column of B. Of blocks with several
+/// rows, the last ones may have fewer, such as 10 of 128.
 struct QuantizedMatrix {
   Quantizer quantizer;
   MatrixSize size;
@@ -30,7 +31,8 @@ const TensorCoreModel& row_of_quantized(const Quantizer& a, const Quantizer& b, 
 /// E8M0 and UE4M3 scales enter the row's sums, one chain over K; the result times the product of both tensor
 /// scales, each product rounded to FP32. FP32 scales: each block of K is a chain from +0, and D = fma(scale of
 /// a's block * scale of b's, chain, D) by ascending k, from +0, the scales' product rounded: DeepGEMM's
-/// promotion, which nvcc contracts (fp8_gemm kernels of sm_90). One scale for all of K is one chain.
+/// promotion, which nvcc contracts (fp8_gemm kernels of sm_90); a NaN is canonical. One scale for all of K is
+/// one chain.
 /// std::invalid_argument: sizes that do not fit, blocks of K of two lengths, or as row_of_quantized.
 void quantized_gemm(const TensorCoreModel& row, const QuantizedMatrix& a, const QuantizedMatrix& b,
                     std::span<float> d, int threads = 1);

@@ -1,0 +1,165 @@
+#include "numerics/gemm/emulated_gemm_scales.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "numerics/arithmetic/round_pack.hpp"
+
+namespace fp16lab::gemm_detail {
+namespace {
+
+constexpr int most_exponent = 50;
+constexpr std::int8_t zero_byte = -128;  // emulated_gemm_kernels.hpp
+
+template <class F>
+ScaleTable table_of() {
+  ScaleTable table;
+  for (std::size_t code = 0; code < 256; ++code) {
+    const Exact exact = decode(SmallFloat<F>::from_bits(static_cast<std::uint8_t>(code)));
+    table.values[code] = exact.kind == Exact::Kind::nan
+                             ? std::numeric_limits<double>::quiet_NaN()
+                             : std::ldexp(static_cast<double>(exact.significand), exact.exponent);
+    table.exponents[code] = exact.kind == Exact::Kind::zero
+                                ? ScaleTable::zero_exponent
+                                : static_cast<std::int16_t>(exact.exponent + F::fraction_bits);
+  }
+  return table;
+}
+
+/// The exponents of a part's scales that are not zero, and whether all scales can be multiplied in.
+class Limits {
+ public:
+  /// `is_zero()` says whether all elements of the block are.
+  template <class IsZero>
+  void see(const ScaleTable& table, std::uint8_t code, const IsZero& is_zero) {
+    const int exponent = table.exponents[code];
+    if (exponent == ScaleTable::zero_exponent) return;
+    if (std::isnan(table.values[code])) {
+      possible = false;
+    } else if (exponent < -most_exponent || exponent > most_exponent) {
+      possible = possible && is_zero();
+    } else {
+      smallest = std::min(smallest, exponent);
+      largest = std::max(largest, exponent);
+    }
+  }
+
+  void widen(const KernelRow& row, ExponentRange& range) const {
+    range.has_scales = true;
+    const bool any = smallest <= largest;
+    if (row.exact_group > 1) {
+      range.smallest = any ? smallest : 0;
+      range.largest = any ? largest : 0;
+    } else if (any && range.largest <= Binary32::emax) {
+      range.smallest += smallest;
+      range.largest += largest;
+    }
+  }
+
+  bool possible = true;
+
+ private:
+  int smallest = most_exponent + 1, largest = -most_exponent - 1;
+};
+
+/// What elements of a block are multiplied by, and what is added to the exponents of those that are not zero.
+struct Factor {
+  float value;
+  int exponent;
+};
+Factor factor_of(const KernelRow& row, const ScaleTable& table, std::uint8_t code) {
+  const int exponent = table.exponents[code];
+  // A scale beyond the limits has zeros alone.
+  if (exponent != ScaleTable::zero_exponent && std::abs(exponent) > most_exponent) return {1, 0};
+  return {static_cast<float>(table.values[code]), row.exact_group > 1 ? 0 : exponent};
+}
+
+constexpr std::int8_t moved(std::int8_t exponent, int by) {
+  return exponent == zero_byte ? zero_byte : static_cast<std::int8_t>(exponent + by);
+}
+
+}  // namespace
+
+const ScaleTable& scale_table(DType format) {
+  static const ScaleTable e8m0 = table_of<ScaleE8M0>(), ue4m3 = table_of<ScaleUE4M3>();
+  return format == DType::e8m0 ? e8m0 : ue4m3;
+}
+
+bool takes_scales_when_packed(const KernelRow& row, DType a, DType b) {
+  if (row.exact_group > 1) return a == DType::e2m1 && b == DType::e2m1;
+  return row.scales.format == DType::e8m0 && !row.joined;
+}
+
+void scale_packed_a(const KernelRow& row, const PartScales& scales, std::size_t lines, std::size_t depth,
+                    float* values, std::uint32_t* exponents, ExponentRange& range) {
+  const ScaleTable& table = scale_table(row.scales.format);
+  const auto block = static_cast<std::size_t>(row.scales.block);
+  // visit(code, place, count): elements of one row and block that are neighbours in memory
+  const auto for_each_run = [&](const auto& visit) {
+    for (std::size_t line = 0; line < lines; ++line)
+      for (std::size_t k = 0; k < depth;) {
+        const std::size_t count = std::min(block - k % block, group - k % group);
+        visit(scales.codes[static_cast<std::int64_t>(line) * scales.line_step +
+                           static_cast<std::int64_t>(k / block) * scales.block_step],
+              k / group * group * row_block + line * group + k % group, count);
+        k += count;
+      }
+  };
+  Limits limits;
+  for_each_run([&](std::uint8_t code, std::size_t place, std::size_t count) {
+    limits.see(table, code, [&] {
+      return std::all_of(values + place, values + place + count, [](float x) { return x == 0; });
+    });
+  });
+  if (!limits.possible) return;
+  for_each_run([&](std::uint8_t code, std::size_t place, std::size_t count) {
+    const Factor factor = factor_of(row, table, code);
+    for (std::size_t i = place; i < place + count; ++i) values[i] *= factor.value;
+    if (factor.exponent == 0 || factor.value == 0) return;
+    for (std::size_t i = place; i < place + count; ++i)
+      exponents[i] =
+          static_cast<std::uint8_t>(moved(static_cast<std::int8_t>(exponents[i] & 0xff), factor.exponent)) *
+          std::uint32_t{0x01010101};
+  });
+  limits.widen(row, range);
+}
+
+void scale_packed_b(const KernelRow& row, const PartScales& scales, std::size_t lines, std::size_t depth,
+                    std::size_t width, float* values, std::int8_t* exponents, ExponentRange& range) {
+  const ScaleTable& table = scale_table(row.scales.format);
+  const auto block = static_cast<std::size_t>(row.scales.block);
+  const auto code_at = [&](std::size_t line, std::size_t k) {
+    return scales.codes[static_cast<std::int64_t>(line) * scales.line_step +
+                        static_cast<std::int64_t>(k / block) * scales.block_step];
+  };
+  Limits limits;
+  for (std::size_t k = 0; k < depth; k += block)
+    for (std::size_t line = 0; line < lines; ++line)
+      limits.see(table, code_at(line, k), [&] {
+        for (std::size_t i = k; i < std::min(k + block, depth); ++i)
+          if (values[i * width + line] != 0) return false;
+        return true;
+      });
+  if (!limits.possible) return;
+  float factors[max_columns] = {};
+  int added[max_columns] = {};
+  for (std::size_t k = 0; k < depth; k += block) {
+    bool moves = false;
+    for (std::size_t line = 0; line < lines; ++line) {
+      const Factor factor = factor_of(row, table, code_at(line, k));
+      factors[line] = factor.value;
+      added[line] = factor.value == 0 ? 0 : factor.exponent;
+      moves = moves || added[line] != 0;
+    }
+    for (std::size_t i = k; i < std::min(k + block, depth); ++i) {
+      for (std::size_t x = 0; x < width; ++x) values[i * width + x] *= factors[x];
+      if (!moves) continue;
+      for (std::size_t x = 0; x < width; ++x)
+        exponents[i * width + x] = moved(exponents[i * width + x], added[x]);
+    }
+  }
+  limits.widen(row, range);
+}
+
+}  // namespace fp16lab::gemm_detail
