@@ -68,7 +68,6 @@ struct Scale {
   float factor = 0;
   bool divides = false;
 
-  float operator()(float x) const { return divides ? x / factor : x * factor; }
   void apply(const float* from, float* to, std::size_t count) const {
     if (divides)
       for (std::size_t i = 0; i < count; ++i) to[i] = from[i] / factor;
@@ -274,15 +273,26 @@ template <class F>
 BlockLoss loss_of(const float* values, const std::uint8_t* codes, std::int64_t stride, BlockShape shape,
                   const Scale& scale, const Rule& rule) {
   BlockLoss loss;
-  float greatest = 0;
+  const std::uint32_t beyond = bits_of(rule.first_beyond());
+  std::uint32_t greatest = 0;  // magnitudes are ordered as their bits are, NaN last
+  std::array<float, 64> multiples;
   for (std::int64_t r = 0; r < shape.rows; ++r)
-    for (std::int64_t at = r * stride; at < r * stride + shape.columns; ++at) {
-      const float multiple = std::fabs(scale(values[at]));
-      if (values[at] != 0 && (codes[at] & F::magnitude_mask) == 0) ++loss.made_zero;
-      if (std::isfinite(values[at]) && multiple >= rule.first_beyond()) ++loss.saturated;
-      greatest = greater(greatest, multiple);
+    for (std::int64_t c = 0; c < shape.columns; c += std::ssize(multiples)) {
+      const std::size_t count = std::min(index(shape.columns - c), multiples.size());
+      const float* const x = values + r * stride + c;
+      const std::uint8_t* const code = codes + r * stride + c;
+      scale.apply(x, multiples.data(), count);
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::uint32_t value = bits_of(x[i]) & Binary32::magnitude_mask,
+                            multiple = bits_of(multiples[i]) & Binary32::magnitude_mask;
+        loss.made_zero += (value != 0 ? 1U : 0U) & ((code[i] & F::magnitude_mask) == 0 ? 1U : 0U);
+        loss.saturated += (value < Binary32::infinity ? 1U : 0U) & (multiple >= beyond ? 1U : 0U) &
+                          (multiple <= Binary32::infinity ? 1U : 0U);
+        greatest = std::max(greatest, multiple);
+      }
     }
-  loss.headroom = greatest > 0 && std::isfinite(greatest) ? std::log2(rule.top() / greatest) : NAN;
+  const float most = float_from_bits(greatest);
+  loss.headroom = most > 0 && std::isfinite(most) ? std::log2(rule.top() / most) : NAN;
   return loss;
 }
 
@@ -519,16 +529,19 @@ void random_hadamard(std::span<float> values, int length, std::uint32_t signs) {
         length, values.size()));
   const FloatingPointScope scope;
   const auto root = static_cast<float>(1 / std::sqrt(static_cast<double>(length)));
-  std::array<float, 32> from;
-  for (std::size_t at = 0; at < values.size(); at += index(length)) {
-    for (unsigned i = 0; i < static_cast<unsigned>(length); ++i)
-      from[i] = (signs >> i & 1) != 0 ? -values[at + i] : values[at + i];
-    for (unsigned j = 0; j < static_cast<unsigned>(length); ++j) {
-      float sum = from[0];
-      for (unsigned i = 1; i < static_cast<unsigned>(length); ++i)
-        sum += (std::popcount(i & j) & 1) != 0 ? -from[i] : from[i];
-      values[at + j] = sum * root;
+  const auto n = static_cast<std::size_t>(length);
+  float matrix[32][32], sums[32];
+  for (unsigned i = 0; i < n; ++i)
+    for (unsigned j = 0; j < n; ++j) matrix[i][j] = (std::popcount(i & j) & 1) != 0 ? -1.0F : 1.0F;
+  for (std::size_t at = 0; at < values.size(); at += n) {
+    for (std::size_t i = 0; i < n; ++i) {
+      const float x = (signs >> i & 1) != 0 ? -values[at + i] : values[at + i];
+      if (i == 0)
+        std::fill_n(sums, n, x);
+      else
+        for (std::size_t j = 0; j < n; ++j) sums[j] += matrix[i][j] * x;  // the product is exact
     }
+    for (std::size_t j = 0; j < n; ++j) values[at + j] = sums[j] * root;
   }
 }
 
