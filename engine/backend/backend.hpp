@@ -388,10 +388,10 @@ class Backend {
   /// std::invalid_argument on rows that have none (volta, turing), for convolutions too.
   /// Operands with scales for blocks (OperandRounding::quantizer): op(a) and the transpose of op(b) have rows
   /// along k. They are widened, padded with +0 to whole blocks (k to multiples of 16 for a transform),
-  /// transformed, quantized (element i of the padded matrix by half word i) and dequantized without the scale
-  /// of the tensor: that of NVFP4, or of a quantizer whose block is the tensor. The accumulator is one fma
-  /// chain over ascending k, the padded one after a transform; then t = mul_rn(acc, mul_rn(scale of a, scale
-  /// of b)); then bias, addend and rounding as above.
+  /// transformed, quantized (element i of the padded matrix by half word i), and multiplied as
+  /// quantized_gemm.hpp says: E8M0 and UE4M3 scales in the sums of Blackwell's rows, whatever the generation
+  /// of other products, and FP32 scales after each block's chain by the generation's FP8 row
+  /// (std::invalid_argument where it has none); then bias, addend and rounding as above.
   void gemm(const GemmCall& call);
   /// For several products with one b: b as this back end's products take it (u8, opaque), so that it is
   /// rounded and packed once. Undefined where that saves nothing.

@@ -12,6 +12,7 @@
 #include "engine/backend/window_functions.hpp"
 #include "engine/tensor/storage.hpp"
 #include "numerics/gemm/library_plan.hpp"
+#include "numerics/gemm/quantized_gemm.hpp"
 #include "numerics/tensor_core/tensor_core_model.hpp"
 
 namespace fp16lab::engine {
@@ -74,10 +75,15 @@ class EmulatedBackend : public Backend {
   Tensor rounded_operand(const Tensor& x, bool tf32);
   template <class A, class B>
   void multiply(const GemmCall& call, const checks::GemmPlan& plan);
-  /// An operand in codes with scales for blocks, times these scales: f32, rows along k.
+  /// An operand in codes with scales for blocks, rows along k, which is padded to whole blocks.
   struct QuantizedOperand {
-    Tensor values;
-    float tensor_scale = 1;  ///< still to come
+    const Quantizer& quantizer;
+    MatrixSize size;
+    std::vector<std::uint8_t> codes = {};
+    std::vector<float> scales = {};
+    float tensor_scale = 1;
+
+    QuantizedMatrix matrix() const { return {quantizer, size, codes, scales, tensor_scale}; }
   };
   /// x is stored (rows x k), or transposed. quantized_operand.cpp
   QuantizedOperand quantized(const Tensor& x, bool transposed, const OperandRounding& rounding,

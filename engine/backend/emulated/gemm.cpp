@@ -1,4 +1,4 @@
-// Matrix products: the accumulators of numerics/gemm/gemm.hpp, then the epilogue in blocks of rows.
+// Matrix products: the accumulators of numerics/gemm/, then the epilogue in blocks of rows.
 #include "numerics/gemm/gemm.hpp"
 
 #include <fmt/format.h>
@@ -132,19 +132,16 @@ void EmulatedBackend::multiply(const GemmCall& call, const checks::GemmPlan& pla
   });
 }
 
-/// The product of a recipe, whose order Backend::gemm promises: sums of a row that takes scales may replace
-/// the chain.
 void EmulatedBackend::multiply_quantized(const GemmCall& call, const checks::GemmPlan& plan) {
   require_one_chain("gemm", "operands with scales for blocks");
+  const Quantizer &of_a = *call.a_format.quantizer, &of_b = *call.b_format.quantizer;
+  const bool own = of_a.scale == DType::f32 || model_.name.starts_with("blackwell");
+  const TensorCoreModel& row = row_of_quantized(of_a, of_b, own ? model_.name : std::string_view());
   const QuantizedOperand a = quantized(call.a, call.transpose_a, call.a_format, call.a_quantizer);
   const QuantizedOperand b = quantized(call.b, !call.transpose_b, call.b_format, call.b_quantizer);
-  const float scale = a.tensor_scale * b.tensor_scale;
-  GemmShape shape = plan.shape;
-  if (call.a_format.hadamard) shape.k = padded(shape.k, hadamard_length);
+  const auto count = static_cast<std::size_t>(plan.shape.m * plan.shape.n);
   finished(call, plan, [&](std::int64_t, float* to, int threads) {
-    fma_chain_gemm(shape, view<float>(a.values, 0, false), view<float>(b.values, 0, true), to, shape.n,
-                   threads);
-    for (std::int64_t i = 0; i < shape.m * shape.n; ++i) to[i] *= scale;
+    quantized_gemm(row, a.matrix(), b.matrix(), {to, count}, threads);
   });
 }
 

@@ -1,9 +1,8 @@
-// Operands with scales for blocks: padded to whole blocks, quantized, and dequantized for the chain.
+// Operands with scales for blocks: padded to whole blocks, and quantized.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "engine/backend/emulated/backend_impl.hpp"
@@ -50,15 +49,15 @@ EmulatedBackend::QuantizedOperand EmulatedBackend::quantized(const Tensor& x, bo
   });
 
   const MatrixSize blocks = quantizer.scales_of(size);
-  std::vector<float> scales(static_cast<std::size_t>(blocks.rows * blocks.columns));
-  std::vector<std::uint8_t> codes(values.size());
-  std::vector<BlockLoss> losses(call.loss == nullptr ? 0 : scales.size());
+  QuantizedOperand result{quantizer, {rows, size.columns}};
+  result.scales.resize(static_cast<std::size_t>(blocks.rows * blocks.columns));
+  result.codes.resize(values.size());
+  std::vector<BlockLoss> losses(call.loss == nullptr ? 0 : result.scales.size());
   PhiloxStream random = call.random;
   if (rounding.stochastic)
     random.iteration = static_cast<std::uint32_t>(read_step_state(*call.step).iteration);
-  QuantizedOperand result{matrix};
   result.tensor_scale = quantize(
-      quantizer, size, values, codes, scales,
+      quantizer, size, values, result.codes, result.scales,
       {.scale = call.scale, .random = rounding.stochastic ? &random : nullptr, .threads = workers_.threads()},
       losses);
   if (call.loss != nullptr) {
@@ -67,9 +66,7 @@ EmulatedBackend::QuantizedOperand EmulatedBackend::quantized(const Tensor& x, bo
     for (const float value : values) loss.amax = std::max(loss.amax, std::fabs(value));
     *call.loss += loss;
   }
-  if (quantizer.block == BlockShape{0, 0} && !scales.empty())
-    result.tensor_scale *= std::exchange(scales.front(), 1.0F);
-  dequantize(quantizer, size, codes, scales, 1, values, workers_.threads());
+  result.codes.resize(static_cast<std::size_t>(rows * size.columns));  // a product needs no rows of padding
   return result;
 }
 

@@ -216,6 +216,8 @@ void check_products(const RunPlan& plan, const BackendConfig& backend) {
                     "blocks; expected "
                     "backend.library = \"{}\"",
                     key, backend.library, library_plans().front().name));
+  const Quantizer& of_x = *amp.product_formats.forward.a.quantizer;
+  if (of_x.scale == DType::f32) require(of_x.element, "amp.recipe", plan.config.amp.recipe);
 }
 
 std::string_view needs_emulation(const RunConfig& config) {

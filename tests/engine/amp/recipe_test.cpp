@@ -1,5 +1,6 @@
-// Recipes: the bits of a linear layer's three products and of an update, against blocks quantized here and
-// one naive chain; stochastic words by their place; delayed scales over steps and a checkpoint; refusals.
+// Recipes: the bits of a linear layer's three products and of an update, against blocks quantized here and the
+// dot products of their rows; stochastic words by their place; delayed scales over steps and a checkpoint;
+// refusals.
 #include <cmath>
 #include <functional>
 #include <map>
@@ -70,10 +71,38 @@ std::vector<Expected> recipes() {
           {"te-block", {"fp8-1x128", te_pow2}, {"fp8-128x128", te_pow2}, {"fp8-1x128", te_pow2}}};
 }
 
-/// An operand whose rows run along k, in codes times scales; `scale` is that of the tensor.
+/// An operand in codes, whose rows run along k; `scale` is that of the tensor.
 struct Coded {
-  Matrix matrix;
+  Quantizer with;
+  MatrixSize size;
+  std::vector<std::uint8_t> codes;
+  Values scales;
   float scale;
+
+  std::int64_t run() const { return with.block.columns == 0 ? size.columns : with.block.columns; }
+  float scale_at(std::int64_t row, std::int64_t block) const {
+    const std::int64_t height = with.block.rows == 0 ? size.rows : with.block.rows;
+    return scales[static_cast<std::size_t>(row / height * (size.columns / run()) + block)];
+  }
+  std::vector<std::uint32_t> words(std::int64_t row, std::int64_t begin, std::int64_t end) const {
+    return {codes.begin() + row * size.columns + begin, codes.begin() + row * size.columns + end};
+  }
+  /// Codes of the row's scales, by what they stand for.
+  std::vector<std::uint32_t> scale_words(std::int64_t row) const {
+    std::vector<std::uint32_t> words;
+    for (std::int64_t block = 0; block < size.columns / run(); ++block) {
+      const float value = scale_at(row, block);
+      std::uint32_t code = 0;
+      const auto number = [&] {
+        if (with.scale == DType::e8m0) return std::ldexp(1.0F, static_cast<int>(code) - 127);
+        const auto fraction = static_cast<float>(code % 8) / 8;
+        return code < 8 ? std::ldexp(fraction, -6) : std::ldexp(1 + fraction, static_cast<int>(code / 8) - 7);
+      };
+      while (number() != value) ++code;
+      words.push_back(code);
+    }
+    return words;
+  }
 };
 Coded coded(const Operand& operand, const Matrix& matrix, bool hadamard, const PhiloxStream* random,
             std::optional<float> delayed) {
@@ -85,31 +114,42 @@ Coded coded(const Operand& operand, const Matrix& matrix, bool hadamard, const P
   const MatrixSize size{
       whole_blocks(matrix.rows(), with.block.rows),
       whole_blocks(hadamard ? whole_blocks(matrix.columns, 16) : matrix.columns, with.block.columns)};
-  Matrix padded{size.columns, {}};
+  Values padded;
   for (std::int64_t row = 0; row < size.rows; ++row)
-    for (std::int64_t column = 0; column < size.columns; ++column)
-      padded.values.push_back(matrix.at(row, column));
-  if (hadamard) random_hadamard(padded.values, 16, te_hadamard_signs);
+    for (std::int64_t column = 0; column < size.columns; ++column) padded.push_back(matrix.at(row, column));
+  if (hadamard) random_hadamard(padded, 16, te_hadamard_signs);
   const MatrixSize blocks = with.scales_of(size);
-  std::vector<std::uint8_t> codes(padded.values.size());
-  Values scales(static_cast<std::size_t>(blocks.rows * blocks.columns));
-  float scale = quantize(with, size, padded.values, codes, scales, {.scale = delayed, .random = random});
-  if (with.block == BlockShape{0, 0}) {
-    scale = scales[0];
-    scales[0] = 1;
-  }
-  dequantize(with, size, codes, scales, 1, padded.values);
-  return {padded, scale};
+  Coded result{with, size, std::vector<std::uint8_t>(padded.size()),
+               Values(static_cast<std::size_t>(blocks.rows * blocks.columns)), 1};
+  result.scale =
+      quantize(with, size, padded, result.codes, result.scales, {.scale = delayed, .random = random});
+  return result;
 }
 
-/// a b^T, both with rows along k: one chain, then the scales of tensors, then the bias.
-Values product(const Coded& a, const Coded& b, std::int64_t m, std::int64_t n, std::int64_t k,
-               const Values& bias = {}) {
+/// a b^T by the definition of Blackwell's rows with block scales, or of Hopper's FP8 row for each block of K
+/// with FP32 scales; then the scales of tensors, then the bias.
+Values product(const Coded& a, const Coded& b, std::int64_t m, std::int64_t n, const Values& bias = {}) {
+  const DType of_a = a.with.element, of_b = b.with.element, scale = a.with.scale;
+  const bool fours = of_a == DType::e2m1 && of_b == DType::e2m1;
+  const TensorCoreModel& row = tensor_core_model(scale == DType::f32 ? "hopper"
+                                                 : fours             ? "blackwell-mxf4nvf4"
+                                                                     : "blackwell-mxf8f6f4",
+                                                 of_a, of_b, DType::f32);
+  const std::int64_t k = a.size.columns;
   Values result;
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < n; ++j) {
       float sum = 0;
-      for (std::int64_t at = 0; at < k; ++at) sum = std::fma(a.matrix.at(i, at), b.matrix.at(j, at), sum);
+      if (scale != DType::f32)
+        sum = float_from_bits(
+            fused_dot_add(row, of_a, a.words(i, 0, k), of_b, b.words(j, 0, k), 0,
+                          {{scale, static_cast<int>(a.run())}, a.scale_words(i), b.scale_words(j)}));
+      else
+        for (std::int64_t at = 0; at < k; at += a.run())
+          sum = std::fma(a.scale_at(i, at / a.run()) * b.scale_at(j, at / a.run()),
+                         float_from_bits(fused_dot_add(row, of_a, a.words(i, at, at + a.run()), of_b,
+                                                       b.words(j, at, at + a.run()), 0)),
+                         sum);
       sum *= a.scale * b.scale;
       result.push_back(bias.empty() ? sum : sum + bias[static_cast<std::size_t>(j)]);
     }
@@ -180,13 +220,12 @@ class BlockRecipes : public testing::Test {
                         const PhiloxStream* random = nullptr) {
       return coded(operand, matrix, hadamard, random, scale(i));
     };
-    const std::int64_t tokens = recipe.hadamard ? (rows + 15) / 16 * 16 : rows;
-    return {.y = rounded(product(of(recipe.x, x, 0), of(recipe.weight, w, 1), rows, outputs, inputs, bias)),
+    return {.y = rounded(product(of(recipe.x, x, 0), of(recipe.weight, w, 1), rows, outputs, bias)),
             .dx = rounded(product(of(recipe.gradient, g, 2, false, recipe.stochastic ? &of_dx : nullptr),
-                                  of(recipe.weight, w.transposed(), 1), rows, inputs, outputs)),
+                                  of(recipe.weight, w.transposed(), 1), rows, inputs)),
             .dw = rounded(product(
                 of(recipe.gradient, g.transposed(), 2, recipe.hadamard, recipe.stochastic ? &of_dw : nullptr),
-                of(recipe.x, x.transposed(), 0, recipe.hadamard), outputs, inputs, tokens))};
+                of(recipe.x, x.transposed(), 0, recipe.hadamard), outputs, inputs))};
   }
   static void expect_equal(const Bits& bits, const Bits& expected) {
     EXPECT_EQ(bits.y, expected.y);
@@ -201,7 +240,7 @@ class BlockRecipes : public testing::Test {
   Values bias = numbers(1, outputs, 0x1p-5F).values;
 };
 
-TEST_F(BlockRecipes, GiveTheBitsOfBlocksQuantizedAndMultipliedInOneChain) {
+TEST_F(BlockRecipes, GiveTheBitsOfBlocksQuantizedAndMultipliedByTheirRows) {
   ASSERT_EQ(recipes().size(), amp::recipes().size());
   for (const Expected& recipe : recipes()) {
     SCOPED_TRACE(recipe.recipe);
