@@ -9,6 +9,7 @@
 //   RunMemory      once, after the second step (or the only one)
 //   StepRow        after every step: the last of the step's events
 //   TrainingState  with What::checkpoint (engine/train/checkpoint.hpp); save_checkpoint writes it
+//   EvaluatedBatch in an evaluation, after each batch
 //   EvaluationRow  after an evaluation
 //
 // They come in this order. What::checkpoint is asked after every step that did not end the run as diverged,
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "engine/autograd/tap.hpp"
+#include "engine/tensor/tensor.hpp"
 #include "numerics/files/run/run_rows.hpp"
 
 namespace fp16lab::engine {
@@ -45,6 +47,11 @@ struct Culprits {
 struct CountedOps {
   std::uint64_t step = 0;
   const amp::OpStatistics& statistics;
+};
+
+/// What an evaluation made of a batch. Not sent where the method gives no output.
+struct EvaluatedBatch {
+  Tensor output, targets;
 };
 
 }  // namespace fp16lab::engine

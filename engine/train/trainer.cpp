@@ -317,6 +317,8 @@ EvaluationRow Trainer::evaluate() {
     const TrainingMethod::Evaluation evaluation = method_->evaluate(parts_, batch);
     losses[index] = read_scalar(*backend_, evaluation.loss.tensor());
     if (workload_->accuracy) correct += count_correct(*backend_, evaluation.output.tensor(), batch.targets);
+    if (evaluation.output.defined())
+      tap_->see(Event(EvaluatedBatch{evaluation.output.tensor(), batch.targets}));
     tape.reset();
   }
   const double loss_sum = sharding.sum_of_batches(losses, correct);

@@ -18,6 +18,7 @@ Command model_command();
 Command hist_command();
 Command replay_command();
 Command compare_command();
+Command mismatch_command();
 Command sensitivity_command();
 Command report_command();
 Command inspect_command();

@@ -128,7 +128,7 @@ std::string shell_line(const std::vector<std::string>& words) {
 }
 
 std::string counted(std::size_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : what.ends_with("ch") ? "es" : "s");
 }
 
 std::optional<std::size_t> utf8_length(std::string_view text) {

@@ -16,7 +16,7 @@ class CommandLine : public SmallRuns {};
 
 TEST_F(CommandLine, HelpGoesToStdoutWithExamplesAndExitCodes) {
   for (const char* command :
-       {"", "train", "sweep", "hist", "replay", "compare", "sensitivity", "report", "inspect", "softfloat",
+       {"", "train", "sweep", "hist", "replay", "compare", "mismatch", "sensitivity", "report", "inspect", "softfloat",
         "mma", "reveal", "policy", "list", "devices", "ask", "help", "completion"}) {
     std::vector<std::string> arguments{"--help"};
     if (*command != '\0') arguments.insert(arguments.begin(), command);
@@ -37,6 +37,7 @@ TEST_F(CommandLine, HelpShowsAndCommandsTakeTheirOwnOptionsOnly) {
                                                          {"hist", {"--out"}},
                                                          {"replay", {"--set", "--out"}},
                                                          {"compare", {"--out"}},
+                                                         {"mismatch", {"--set"}},
                                                          {"sensitivity", {}},
                                                          {"report", {"--out"}},
                                                          {"inspect", {}},
@@ -49,7 +50,7 @@ TEST_F(CommandLine, HelpShowsAndCommandsTakeTheirOwnOptionsOnly) {
                                                          {"ask", {}},
                                                          {"help", {}},
                                                          {"completion", {}}};
-  const std::set<std::string> threaded{"train", "sweep", "hist", "sensitivity"};
+  const std::set<std::string> threaded{"train", "sweep", "hist", "mismatch", "sensitivity"};
   for (const auto& [command, options] : own) {
     const std::string help = fp16lab({command, "--help"}).out;
     const std::string before_examples = help.substr(0, help.find("Examples:"));

@@ -1,0 +1,61 @@
+`fp16lab mismatch` says how far two engines' log-probabilities are apart, and which setting makes the distance.
+
+  $ . "$TESTDIR/setup.sh"
+  $ small run --set checkpoint.every=20
+
+Equal engines give exactly 0, and a setting that evaluates nothing does too; what one cause makes is found
+alone, with nothing left without it.
+
+  $ fp16lab mismatch run --b backend.tensor_core=hopper
+  run: after step 40, 200 targets in 10 batches
+  log-probabilities, b against a: mean distance 0 (every bit equal)
+  mean difference 0, largest 0 (target 0), ratios off by more than 20 %: 0 %
+  control, a with every weight moved by one ulp: 0 (every bit equal)
+  
+  cause                       alone                all but this         interplay
+  backend.tensor_core=hopper  0 (every bit equal)  0 (every bit equal)  0
+  $ fp16lab mismatch run --b scaler.policy=none --b backend.tensor_core=volta
+  run: after step 40, 200 targets in 10 batches
+  log-probabilities, b against a: mean distance 3.68e-08 [-4.65e-08, 1.2e-07]
+  mean difference -3.68e-08, largest 7.37e-06 (target 122), ratios off by more than 20 %: 0 %
+  control, a with every weight moved by one ulp: 0 (every bit equal)
+  
+  cause                      alone                          all but this                   interplay
+  backend.tensor_core=volta  3.68e-08 [-4.65e-08, 1.2e-07]  0 (every bit equal)            0
+  scaler.policy=none         0 (every bit equal)            3.68e-08 [-4.65e-08, 1.2e-07]  0
+  $ fp16lab mismatch run --b scaler.policy=none --b 'amp.excluded=["fc2"]' --json |
+  > of_json '[(c["setting"], c["alone"]["mean_magnitude"] == x["b"]["mean_magnitude"] > 0,
+  >           c["without"]["mean_magnitude"] == 0, c["interplay"] == 0) for c in x["causes"]]' 'x["step"]' 'x["targets"]'
+  [["amp.excluded=[\"fc2\"]", true, true, true], ["scaler.policy=none", false, false, true]]
+  40
+  200
+
+Two causes that meet: the table says what each does alone, and what is left when it alone is taken away.
+
+  $ fp16lab mismatch run --b amp.dtype=bf16 --b 'amp.excluded=["fc2"]' --band 0.001
+  run: after step 40, 200 targets in 10 batches
+  log-probabilities, b against a: mean distance 0.00134 [0.00124, 0.00144]
+  mean difference 1.95e-05, largest 0.00504 (target 2), ratios off by more than 0.1 %: 54.5 %
+  control, a with every weight moved by one ulp: 0 (every bit equal)
+  
+  cause                 alone                          all but this                   interplay
+  amp.dtype=bf16        0.00224 [0.00198, 0.00251]     0.000206 [0.000184, 0.000228]  -0.0011
+  amp.excluded=["fc2"]  0.000206 [0.000184, 0.000228]  0.00224 [0.00198, 0.00251]     -0.0011
+
+Without checkpoints the weights are the first ones. What has no log-probabilities, or changes the data, is refused.
+
+  $ small first --set train.steps=1
+  $ fp16lab mismatch first --b amp.dtype=bf16 | head -1
+  first: initial weights, 200 targets in 10 batches
+  $ refused mismatch nowhere --b amp.dtype=bf16
+  fp16lab: error: nowhere: no such run folder
+  $ refused mismatch run
+  fp16lab: error: mismatch: expected what engine b does otherwise: --b KEY=VALUE
+  $ refused mismatch run --b train.seed=7
+  fp16lab: error: mismatch: the settings of b change the data; settings of amp, backend or another train.batch_size leave the targets as they are
+  $ refused mismatch run --b amp.dtype=f8
+  fp16lab: error: --b: amp.dtype = "f8": expected one of f16, bf16, tf32
+  $ sed -i "s/16, 10/16, 1/" small.toml
+  $ small errors --set model.loss=mse --set data.classes=0 --set train.steps=1
+  $ refused mismatch errors --b amp.dtype=bf16
+  fp16lab: error: errors: log-probabilities are of classes or symbols: a run with cross_entropy, and with test data, is needed
