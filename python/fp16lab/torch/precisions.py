@@ -45,6 +45,8 @@ class Precisions:
         stored = any(parameter.dtype.itemsize < 4 for parameter in self._model.parameters())
         level = "O0" if not low else "O3" if stored else "O1"
         dtype = {"dtype": max(low)[1]} if low else {}
+        if self._recipe and not low:  # FP32 around products of codes is not the FP32 that others are compared with
+            level, dtype = "O1", {"dtype": "f32"}
         tables: dict[str, Mapping[str, object]] = {"amp": {"level": level, **dtype, **self._recipe}}
         return {**tables, **({"backend": self._machine} if self._machine else {})}
 

@@ -236,7 +236,7 @@ def test_a_watch_records_what_operands_lost(tmp_path):
     assert rows == {(row["tensor"], row["product"]): row for row in expected}
     assert len(rows) == 10 and any(row["made_zero"] for row in rows.values())
     recipe = {"recipe": "nvfp4", "recipe_stochastic": True, "recipe_hadamard": True}
-    assert run.config["amp"] == {"level": "O0", **recipe}
+    assert run.config["amp"] == {"level": "O1", "dtype": "f32", **recipe}
     table = w.table()
     assert "The recipe zeroed" in table and "what lab.recipe left of operands" in table
     (line,) = [each.split() for each in table.splitlines() if each.split()[:2] == ["2.input", "forward"]]
